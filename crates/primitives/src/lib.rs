@@ -1,0 +1,14 @@
+//! The hot primitives of Linux storage protection, made for many items per call.
+//!
+//! Each algorithm is a folder: `mod.rs` holds the handle that callers use and the table of back ends,
+//! one file per back end holds the instructions. A handle is made for a [`Cpu`]; holding one is the proof
+//! that this CPU can run it. All `unsafe` of the workspace's own logic lives in this crate.
+//!
+//! Nothing here reads files, allocates by a size from a disk, or knows a disk format.
+
+pub mod cpu;
+pub mod secret;
+#[cfg(feature = "testing")]
+pub mod testing;
+
+pub use cpu::{Cpu, Feature};
