@@ -1,0 +1,128 @@
+//! A regular file or a block device of the system.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::Path;
+
+use rustix::fs::SeekFrom as Seeking;
+use rustix::io::Errno;
+
+use crate::device::{BlockDevice, past_end};
+
+/// A file or block device, opened for reading or for both.
+#[derive(Debug)]
+pub struct FileDevice {
+    file: File,
+    /// Block devices have no size in their metadata and never grow, so theirs is found once.
+    fixed_size: Option<u64>,
+}
+
+impl FileDevice {
+    /// Opens for reading.
+    pub fn open(path: impl AsRef<Path>) -> io::Result<FileDevice> {
+        FileDevice::from_file(File::open(path)?)
+    }
+
+    /// Opens an existing file for reading and writing.
+    pub fn open_writable(path: impl AsRef<Path>) -> io::Result<FileDevice> {
+        FileDevice::from_file(OpenOptions::new().read(true).write(true).open(path)?)
+    }
+
+    /// Uses a file that is already open.
+    ///
+    /// # Errors
+    /// Directories, pipes and terminals are refused: they have no positions.
+    pub fn from_file(mut file: File) -> io::Result<FileDevice> {
+        let metadata = file.metadata()?;
+        let kind = metadata.file_type();
+        let fixed_size = if kind.is_file() {
+            None
+        } else if kind.is_block_device() {
+            Some(file.seek(SeekFrom::End(0))?)
+        } else {
+            let text = "neither a regular file nor a block device";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        };
+        Ok(FileDevice { file, fixed_size })
+    }
+
+    /// The file itself, for what only files can do.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+}
+
+impl BlockDevice for FileDevice {
+    fn size(&self) -> u64 {
+        self.fixed_size.unwrap_or_else(|| self.file.metadata().map_or(0, |metadata| metadata.len()))
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_exact_at(buf, offset).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => past_end(offset, buf.len(), self.size()),
+            _ => error,
+        })
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(buf, offset)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+        let size = self.size();
+        if offset >= size {
+            return Ok(None);
+        }
+        let start = match rustix::fs::seek(&self.file, Seeking::Data(offset)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return Ok(None),
+            // Block devices and some file systems know no holes: everything is data.
+            Err(_) => return Ok(Some(offset..size)),
+        };
+        let end = rustix::fs::seek(&self.file, Seeking::Hole(start)).unwrap_or(size);
+        Ok(Some(start..end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_short_read_says_where_the_file_ends() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"12345").unwrap();
+        let device = FileDevice::from_file(file).unwrap();
+        let mut buf = [0; 4];
+        device.read_at(&mut buf, 1).unwrap();
+        assert_eq!(&buf, b"2345");
+        let error = device.read_at(&mut buf, 2).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(error.to_string(), "read of 4 bytes at 2 passes the end of the device at 5");
+    }
+
+    #[test]
+    fn holes_are_found_or_called_data() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(3 << 20).unwrap();
+        file.write_all_at(&[1; 4096], 1 << 20).unwrap();
+        let device = FileDevice::from_file(file).unwrap();
+        let data = device.next_data(0).unwrap().unwrap();
+        assert!(data.start <= 1 << 20 && data.end >= (1 << 20) + 4096, "{data:?}");
+        assert_eq!(device.next_data(3 << 20).unwrap(), None);
+    }
+
+    #[test]
+    fn a_directory_is_refused() {
+        let error = FileDevice::open(std::env::temp_dir()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    }
+}

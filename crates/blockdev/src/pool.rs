@@ -1,0 +1,114 @@
+//! Numbered pieces of work, spread over threads.
+
+use std::num::NonZeroUsize;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+/// How many threads work on a job. Threads live as long as one job: jobs here take long, threads start fast.
+#[derive(Clone, Copy, Debug)]
+pub struct Pool {
+    threads: NonZeroUsize,
+}
+
+impl Pool {
+    /// A pool of `threads` workers, or one for each core if `None`.
+    pub fn new(threads: Option<NonZeroUsize>) -> Pool {
+        let all = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        Pool { threads: threads.unwrap_or_else(all) }
+    }
+
+    /// The number of workers.
+    pub fn threads(&self) -> usize {
+        self.threads.get()
+    }
+
+    /// Calls `work(state, piece)` for every piece in `0..pieces`, each once, on all workers.
+    ///
+    /// Pieces are claimed in order, so neighbours are worked on at about the same time. Each worker makes its
+    /// own `state` once, for buffers.
+    ///
+    /// # Errors
+    /// The first error stops the claiming of pieces; of several errors the one of the lowest piece is
+    /// returned.
+    pub fn run<S, E: Send>(
+        &self,
+        pieces: u64,
+        state: impl Fn() -> S + Sync,
+        work: impl Fn(&mut S, u64) -> Result<(), E> + Sync,
+    ) -> Result<(), E> {
+        let next = AtomicU64::new(0);
+        let failed = AtomicBool::new(false);
+        let worker = || {
+            let mut state = state();
+            while !failed.load(Ordering::Relaxed) {
+                let piece = next.fetch_add(1, Ordering::Relaxed);
+                if piece >= pieces {
+                    break;
+                }
+                if let Err(error) = work(&mut state, piece) {
+                    failed.store(true, Ordering::Relaxed);
+                    return Err((piece, error));
+                }
+            }
+            Ok(())
+        };
+        let threads = self.threads.get().min(usize::try_from(pieces).unwrap_or(usize::MAX));
+        if threads <= 1 {
+            return worker().map_err(|(_, error)| error);
+        }
+        let results: Vec<_> = thread::scope(|scope| {
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(worker)).collect();
+            let own = worker();
+            let joined =
+                others.into_iter().map(|other| other.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            std::iter::once(own).chain(joined).collect()
+        });
+        let first = results.into_iter().filter_map(Result::err).min_by_key(|(piece, _)| *piece);
+        first.map_or(Ok(()), |(_, error)| Err(error))
+    }
+}
+
+impl Default for Pool {
+    fn default() -> Pool {
+        Pool::new(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn every_piece_is_done_once() {
+        for threads in [1, 2, 7] {
+            let pool = Pool::new(NonZeroUsize::new(threads));
+            for pieces in [0, 1, 2, 100] {
+                let seen = Mutex::new(Vec::new());
+                let work = |_: &mut (), piece| {
+                    seen.lock().unwrap().push(piece);
+                    Ok::<_, ()>(())
+                };
+                pool.run(pieces, || (), work).unwrap();
+                let mut seen = seen.into_inner().unwrap();
+                seen.sort_unstable();
+                assert_eq!(seen, (0..pieces).collect::<Vec<_>>(), "{threads} threads");
+            }
+        }
+    }
+
+    #[test]
+    fn an_error_stops_the_claiming() {
+        let pool = Pool::new(NonZeroUsize::new(3));
+        let done = AtomicU64::new(0);
+        let work = |_: &mut (), piece| {
+            done.fetch_add(1, Ordering::Relaxed);
+            if piece >= 5 { Err(piece) } else { Ok(()) }
+        };
+        let error = pool.run(1 << 40, || (), work).unwrap_err();
+        assert!((5..8).contains(&error), "{error}");
+        assert!(done.into_inner() < 100);
+    }
+}
