@@ -7,8 +7,13 @@
 //! Nothing here reads files, allocates by a size from a disk, or knows a disk format.
 
 pub mod cpu;
+mod messages;
 pub mod secret;
+mod sha2;
+pub mod sha256;
+pub mod sha512;
 #[cfg(feature = "testing")]
 pub mod testing;
 
 pub use cpu::{Cpu, Feature};
+pub use messages::Messages;

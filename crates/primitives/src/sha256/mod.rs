@@ -1,0 +1,172 @@
+//! SHA-256 (FIPS 180-4) of many equal-length messages that follow one common prefix.
+//!
+//! This is what a Merkle tree needs: the salted midstate is made once, and [`Sha256::hash_many`] hashes
+//! thousands of blocks from there. A back end takes any number of messages; how many it works on at once is
+//! its own affair.
+//!
+//! ```
+//! use casemate_primitives::{Cpu, Messages, sha256::Sha256};
+//!
+//! let sha = Sha256::new(Cpu::detect());
+//! let blocks = vec![7; 10 * 4096];
+//! let salted = sha.midstate(b"salt in front of every block");
+//! let mut digests = [0; 10 * 32];
+//! sha.hash_many(&salted, Messages::contiguous(&blocks, 4096), &[], &mut digests);
+//! assert_eq!(digests[..32], digests[32..64]);
+//! ```
+//!
+//! No message or digest is treated as a secret: nothing is wiped.
+
+use crate::{Cpu, Feature, Messages, sha2};
+
+mod portable;
+#[cfg(target_arch = "x86_64")]
+mod x86_64_sha_ni;
+
+/// Bytes of a digest.
+pub const DIGEST_LEN: usize = 32;
+
+/// Bytes of a block of the compression function.
+pub const BLOCK_LEN: usize = 64;
+
+type Layout<'a> = sha2::Layout<'a, BLOCK_LEN>;
+
+/// A way to compute SHA-256 that this CPU can run.
+#[derive(Clone, Copy, Debug)]
+pub struct Sha256(&'static Backend);
+
+/// One way to compute SHA-256, and what the CPU must have for it.
+#[derive(Debug)]
+struct Backend {
+    name: &'static str,
+    needs: &'static [Feature],
+    /// Takes whole blocks into a chaining value.
+    compress: unsafe fn(&mut [u32; 8], &[u8]),
+    /// Writes the digests of all messages; there is at least one and the output has the right length.
+    hash_many: unsafe fn(&[u32; 8], &Layout<'_>, Messages<'_>, &mut [u8]),
+}
+
+/// All back ends of this architecture, fastest first.
+const BACKENDS: &[Backend] = &[
+    #[cfg(target_arch = "x86_64")]
+    Backend {
+        name: "x86_64-sha-ni",
+        needs: &[Feature::ShaNi],
+        compress: x86_64_sha_ni::compress,
+        hash_many: x86_64_sha_ni::hash_many,
+    },
+    Backend { name: "portable", needs: &[], compress: portable::compress, hash_many: portable::hash_many },
+];
+
+impl Sha256 {
+    /// The fastest back end for many messages.
+    pub fn new(cpu: Cpu) -> Sha256 {
+        // OK to unwrap: the portable back end needs nothing.
+        Sha256::available(cpu).next().unwrap()
+    }
+
+    /// Every back end that `cpu` can run, fastest first.
+    pub fn available(cpu: Cpu) -> impl Iterator<Item = Sha256> {
+        BACKENDS.iter().filter(move |backend| cpu.has_all(backend.needs)).map(Sha256)
+    }
+
+    /// The back end's name, such as `x86_64-sha-ni`.
+    pub fn name(&self) -> &'static str {
+        self.0.name
+    }
+
+    /// The state after `prefix`, from which messages go on. The prefix may have any length.
+    pub fn midstate(&self, prefix: &[u8]) -> Midstate {
+        let mut midstate = Midstate(sha2::Midstate::new(INITIAL));
+        self.update(&mut midstate, prefix);
+        midstate
+    }
+
+    /// Writes `H(prefix || message k || suffix)` to `out[k * DIGEST_LEN..][..DIGEST_LEN]` for every message.
+    ///
+    /// # Panics
+    /// If `out` is not exactly `messages.count() * DIGEST_LEN` bytes.
+    pub fn hash_many(&self, prefix: &Midstate, messages: Messages<'_>, suffix: &[u8], out: &mut [u8]) {
+        assert!(
+            out.len().is_multiple_of(DIGEST_LEN) && out.len() / DIGEST_LEN == messages.count(),
+            "{} bytes for the digests of {} messages",
+            out.len(),
+            messages.count()
+        );
+        if messages.count() > 0 {
+            let layout = prefix.0.layout(messages.message_len(), suffix);
+            // SAFETY: a handle exists only for a CPU that has all features that its back end needs.
+            unsafe { (self.0.hash_many)(&prefix.0.state, &layout, messages, out) }
+        }
+    }
+
+    /// The digest of one message.
+    pub fn hash(&self, data: &[u8]) -> [u8; DIGEST_LEN] {
+        let mut out = [0; DIGEST_LEN];
+        self.hash_many(&self.midstate(&[]), Messages::strided(data, data.len(), 0, 1), &[], &mut out);
+        out
+    }
+
+    /// Begins a message that comes in pieces.
+    pub fn hasher(&self) -> Hasher {
+        Hasher { sha: *self, midstate: self.midstate(&[]) }
+    }
+
+    fn update(&self, midstate: &mut Midstate, data: &[u8]) {
+        // SAFETY: a handle exists only for a CPU that has all features that its back end needs.
+        midstate.0.update(data, |state, blocks| unsafe { (self.0.compress)(state, blocks) });
+    }
+}
+
+/// The state after a prefix: chaining value, the bytes since the last block boundary, and the length so far.
+///
+/// It belongs to no back end: any handle may go on from it.
+#[derive(Clone)]
+pub struct Midstate(sha2::Midstate<u32, BLOCK_LEN>);
+
+/// One message that comes in pieces; see [`Sha256::hasher`].
+#[derive(Clone)]
+pub struct Hasher {
+    sha: Sha256,
+    midstate: Midstate,
+}
+
+impl Hasher {
+    /// Takes in the next piece, of any length.
+    pub fn update(&mut self, data: &[u8]) {
+        self.sha.update(&mut self.midstate, data);
+    }
+
+    /// The digest of all pieces.
+    pub fn finalize(self) -> [u8; DIGEST_LEN] {
+        let mut out = [0; DIGEST_LEN];
+        self.sha.hash_many(&self.midstate, Messages::strided(&[], 0, 0, 1), &[], &mut out);
+        out
+    }
+}
+
+/// A chaining value as the digest.
+fn digest(state: &[u32; 8]) -> [u8; DIGEST_LEN] {
+    let mut out = [0; DIGEST_LEN];
+    for (bytes, word) in out.chunks_exact_mut(4).zip(state) {
+        bytes.copy_from_slice(&word.to_be_bytes());
+    }
+    out
+}
+
+/// The chaining value of the empty prefix (FIPS 180-4 section 5.3.3).
+const INITIAL: [u32; 8] = [
+    0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19, //
+];
+
+/// The round constants (FIPS 180-4 section 4.2.2).
+static K: [u32; 64] = [
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5, //
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174, //
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da, //
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967, //
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85, //
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070, //
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3, //
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2, //
+];
