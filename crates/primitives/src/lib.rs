@@ -7,6 +7,7 @@
 //! Nothing here reads files, allocates by a size from a disk, or knows a disk format.
 
 pub mod cpu;
+pub mod crc32c;
 mod messages;
 pub mod secret;
 mod sha2;
