@@ -1,0 +1,59 @@
+//! The one error type of the facade.
+
+use std::{fmt, io};
+
+/// Why something could not be done, or what was found to be wrong.
+///
+/// A caller can tell the families apart; the text is complete without further context.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// Reading or writing failed. The text says which file.
+    Io(String, io::Error),
+    /// A structure on disk contradicts its format. The text says which structure and where.
+    Corrupt(String),
+    /// The format allows it, this project does not have it (yet). The text says which feature.
+    Unsupported(String),
+    /// Everything could be read and does not match: a root hash, a tag, a signature, a key.
+    Mismatch(String),
+    /// The caller asked for something that can't be: an option's value, a combination.
+    Argument(String),
+}
+
+impl Error {
+    /// An I/O error with the file or device that it happened on.
+    pub fn io(place: impl fmt::Display, error: io::Error) -> Error {
+        Error::Io(place.to_string(), error)
+    }
+
+    /// Whether the answer is "no" (something was checked and found wrong) and not "could not".
+    pub fn is_negative_answer(&self) -> bool {
+        matches!(self, Error::Corrupt(_) | Error::Mismatch(_))
+    }
+
+    /// Whether the user asked to stop.
+    pub fn is_interrupt(&self) -> bool {
+        matches!(self, Error::Io(_, error) if error.kind() == io::ErrorKind::Interrupted)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Io(place, error) => write!(f, "{place}: {error}"),
+            Error::Corrupt(text)
+            | Error::Unsupported(text)
+            | Error::Mismatch(text)
+            | Error::Argument(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io(_, error) => Some(error),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! The Linux storage-protection stack in user space: open, stack and run its parts with plain parameters.
+//!
+//! This is the crate that programs link. The format crates below it do the work and do not know each other;
+//! here they are joined, and their errors become the one [`Error`].
+#![forbid(unsafe_code)]
+
+mod error;
+
+pub use casemate_blockdev as blockdev;
+pub use casemate_primitives::cpu::{Cpu, CpuError, Feature};
+pub use error::Error;

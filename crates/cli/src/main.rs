@@ -1,0 +1,70 @@
+//! The `casemate` command: parse, call the facade, print.
+//!
+//! Exit status: 0 yes, 1 no (a mismatch or corruption was found), 2 could not, 130 interrupted.
+#![forbid(unsafe_code)]
+#![expect(dead_code, reason = "the first format command uses the rest; remove this line with it")]
+
+mod cmd;
+mod context;
+mod progress;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use casemate::Error;
+
+use crate::cmd::Command;
+use crate::context::{Common, Context};
+
+/// The Linux storage-protection stack in user space.
+///
+/// Reads and writes what the kernel's dm-verity, fs-verity and their relatives read and write, byte for byte,
+/// without root and without a kernel.
+#[derive(Debug, Parser)]
+#[command(
+    name = "casemate",
+    version,
+    propagate_version = true,
+    infer_subcommands = true,
+    max_term_width = 100
+)]
+#[command(after_help = "Exit status: 0 yes, 1 no (mismatch or corruption found), 2 could not.")]
+struct Cli {
+    #[command(flatten)]
+    common: Common,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What a command that came to its end has to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Yes,
+    No,
+}
+
+fn main() -> ExitCode {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    match run(args) {
+        Ok(Answer::Yes) => ExitCode::SUCCESS,
+        Ok(Answer::No) => ExitCode::from(1),
+        // Whoever read our output has seen enough.
+        Err(Error::Io(_, error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) if error.is_interrupt() => {
+            eprintln!("casemate: interrupted");
+            ExitCode::from(130)
+        }
+        Err(error) => {
+            eprintln!("casemate: {error}");
+            ExitCode::from(if error.is_negative_answer() { 1 } else { 2 })
+        }
+    }
+}
+
+fn run(args: Vec<OsString>) -> Result<Answer, Error> {
+    let cli = Cli::try_parse_from(args).unwrap_or_else(|error| error.exit());
+    let context = Context::new(cli.common)?;
+    cli.command.run(&context)
+}

@@ -1,0 +1,122 @@
+//! Progress on a terminal or for programs, and the way that SIGINT stops long work.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Once, OnceLock};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use casemate::blockdev::Progress;
+
+/// Time between two reports.
+const INTERVAL: Duration = Duration::from_millis(200);
+
+/// Reports how far work on one device is; ends its bar when dropped.
+#[derive(Debug)]
+pub struct Reporter {
+    device: String,
+    total: u64,
+    done: AtomicU64,
+    start: Instant,
+    /// When the next report is due, in nanoseconds since `start`.
+    due: Mutex<Duration>,
+    kind: Kind,
+    stop: Arc<AtomicBool>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Bar(ProgressBar),
+    Json,
+    Silent,
+}
+
+impl Reporter {
+    pub fn new(device: &str, total: u64, json: bool, bar: bool) -> Reporter {
+        let kind = match (json, bar) {
+            (true, _) => Kind::Json,
+            (false, true) => Kind::Bar(new_bar(total)),
+            (false, false) => Kind::Silent,
+        };
+        let (device, done, due) = (device.to_owned(), AtomicU64::new(0), Mutex::new(INTERVAL));
+        Reporter { device, total, done, start: Instant::now(), due, kind, stop: stop_flag() }
+    }
+
+    fn report(&self, done: u64, elapsed: Duration) {
+        match &self.kind {
+            Kind::Bar(bar) => bar.set_position(done),
+            Kind::Json => eprintln!("{}", self.json_line(done, elapsed)),
+            Kind::Silent => {}
+        }
+    }
+
+    /// The fields that cryptsetup's `--progress-json` prints, all of them strings.
+    fn json_line(&self, done: u64, elapsed: Duration) -> serde_json::Value {
+        let seconds = elapsed.as_secs_f64().max(1e-9);
+        let speed = done as f64 / seconds;
+        let eta = if done == 0 { 0.0 } else { self.total.saturating_sub(done) as f64 / speed };
+        serde_json::json!({
+            "device": self.device,
+            "device_bytes": done.to_string(),
+            "device_size": self.total.to_string(),
+            "speed": (speed as u64).to_string(),
+            "eta_ms": ((eta * 1000.0) as u64).to_string(),
+            "time_ms": elapsed.as_millis().to_string(),
+        })
+    }
+}
+
+impl Progress for Reporter {
+    fn advance(&self, bytes: u64) -> io::Result<()> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted"));
+        }
+        let done = self.done.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let elapsed = self.start.elapsed();
+        if let Ok(mut due) = self.due.try_lock()
+            && elapsed >= *due
+        {
+            *due = elapsed + INTERVAL;
+            self.report(done, elapsed);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Reporter {
+    fn drop(&mut self) {
+        match &self.kind {
+            Kind::Bar(bar) => bar.finish_and_clear(),
+            Kind::Json => self.report(self.done.load(Ordering::Relaxed), self.start.elapsed()),
+            Kind::Silent => {}
+        }
+    }
+}
+
+/// A bar on standard error; indicatif shows nothing where that is no terminal.
+fn new_bar(total: u64) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template(
+        "{wide_bar} {percent:>3}% {bytes}/{total_bytes} {bytes_per_sec} ETA {eta}",
+    );
+    bar.set_style(style.expect("the template is constant"));
+    bar
+}
+
+/// The flag that the first SIGINT or SIGTERM sets; a second one ends the process at once.
+fn stop_flag() -> Arc<AtomicBool> {
+    static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+    static REGISTER: Once = Once::new();
+    let flag = FLAG.get_or_init(Arc::default);
+    REGISTER.call_once(|| {
+        for signal in [SIGINT, SIGTERM] {
+            // The order matters: the shutdown looks at the flag before this signal sets it.
+            let shutdown = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(flag));
+            let set = signal_hook::flag::register(signal, Arc::clone(flag));
+            shutdown.and(set).expect("SIGINT and SIGTERM can be handled");
+        }
+    });
+    Arc::clone(flag)
+}
