@@ -112,6 +112,11 @@ impl<'a, const BLOCK: usize> Layout<'a, BLOCK> {
         self.blocks
     }
 
+    /// The blocks that consist of the message's bytes alone.
+    pub fn direct(&self) -> Range<usize> {
+        self.direct.clone()
+    }
+
     /// Where direct block `block` begins in the message.
     pub fn offset(&self, block: usize) -> usize {
         block * BLOCK - self.partial.len()

@@ -21,6 +21,8 @@ use crate::{Cpu, Feature, Messages, sha2};
 
 mod portable;
 #[cfg(target_arch = "x86_64")]
+mod x86_64_avx512;
+#[cfg(target_arch = "x86_64")]
 mod x86_64_sha_ni;
 
 /// Bytes of a digest.
@@ -48,6 +50,20 @@ struct Backend {
 
 /// All back ends of this architecture, fastest first.
 const BACKENDS: &[Backend] = &[
+    #[cfg(target_arch = "x86_64")]
+    Backend {
+        name: "x86_64-avx512-2x16",
+        needs: &[Feature::Avx512, Feature::ShaNi],
+        compress: x86_64_sha_ni::compress,
+        hash_many: x86_64_avx512::hash_many,
+    },
+    #[cfg(target_arch = "x86_64")]
+    Backend {
+        name: "x86_64-avx512-2x16-alone",
+        needs: &[Feature::Avx512],
+        compress: portable::compress,
+        hash_many: x86_64_avx512::hash_many_alone,
+    },
     #[cfg(target_arch = "x86_64")]
     Backend {
         name: "x86_64-sha-ni",
