@@ -6,6 +6,7 @@
 //!
 //! Nothing here reads files, allocates by a size from a disk, or knows a disk format.
 
+pub mod base64;
 pub mod cpu;
 pub mod crc32c;
 mod messages;

@@ -1,0 +1,233 @@
+//! Base64 for any alphabet, padded or not: one codec instead of a private copy in every user.
+//!
+//! [`Base64`] encodes any bytes and decodes strictly: exactly the texts that it would have written are
+//! accepted, so that two different texts never decode to the same bytes. This is what Linux's `lib/base64`
+//! accepts since its rework of 2025: no white space, no character of another alphabet, `=` only where it has to
+//! be, and no bits left over in the last character (RFC 4648 section 3.5 calls such a text canonical).
+//!
+//! ```
+//! use casemate_primitives::Cpu;
+//! use casemate_primitives::base64::{Alphabet, Base64, DecodeErrorKind, Padding};
+//!
+//! let names = Base64::new(Cpu::detect(), &Alphabet::URL_SAFE, Padding::Unpadded);
+//! assert_eq!(names.encode_to_string(b"\xfb\xff\xfe!"), "-__-IQ");
+//! assert_eq!(names.decode_to_vec(b"-__-IQ").unwrap(), b"\xfb\xff\xfe!");
+//!
+//! let error = names.decode_to_vec(b"-__-IR").unwrap_err();
+//! assert_eq!((error.position, error.kind), (5, DecodeErrorKind::NonCanonicalTail));
+//! ```
+//!
+//! Nothing outside the given slices is read or written. The time does depend on the data (table lookups): this
+//! is a codec for names and headers, not for secrets.
+
+#[cfg(target_arch = "aarch64")]
+mod aarch64_neon;
+mod alphabet;
+mod error;
+mod portable;
+#[cfg(test)]
+mod tests;
+#[cfg(target_arch = "x86_64")]
+mod x86_64_avx2;
+#[cfg(target_arch = "x86_64")]
+mod x86_64_vbmi;
+
+pub use alphabet::{Alphabet, AlphabetError};
+pub use error::{DecodeError, DecodeErrorKind};
+
+use std::fmt;
+
+use crate::{Cpu, Feature};
+
+/// Whether a text is filled up with `=` to a multiple of 4 characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Padding {
+    /// Encoding writes the padding; decoding wants it.
+    Padded,
+    /// Encoding writes none; decoding refuses any.
+    Unpadded,
+}
+
+impl Padding {
+    /// How many characters `bytes` bytes become; `usize::MAX` if there is no such number.
+    pub const fn encoded_len(self, bytes: usize) -> usize {
+        let whole = (bytes / 3).saturating_mul(4);
+        match (bytes % 3, self) {
+            (0, _) => whole,
+            (_, Padding::Padded) => whole.saturating_add(4),
+            (rest, Padding::Unpadded) => whole.saturating_add(rest + 1),
+        }
+    }
+
+    /// How many bytes a text of `chars` characters can hold at most, whatever it says.
+    ///
+    /// Without padding a valid text holds exactly this many, with padding it may be one or two less.
+    pub const fn decoded_len_max(self, chars: usize) -> usize {
+        chars / 4 * 3 + chars % 4 * 3 / 4
+    }
+}
+
+type Encode = unsafe fn(&Alphabet, &[u8], &mut [u8]);
+type Decode = unsafe fn(&Alphabet, &[u8], &mut [u8]) -> bool;
+
+/// One way to encode and decode texts without padding.
+struct Backend {
+    name: &'static str,
+    needs: &'static [Feature],
+    encode: Encode,
+    decode: Decode,
+}
+
+/// Fastest first, as measured; the last one runs anywhere.
+static BACKENDS: &[Backend] = &[
+    // Intel since Ice Lake, AMD since Zen 4.
+    #[cfg(target_arch = "x86_64")]
+    Backend {
+        name: "x86_64-vbmi",
+        needs: &[Feature::Avx512, Feature::Vbmi],
+        encode: x86_64_vbmi::encode,
+        decode: x86_64_vbmi::decode,
+    },
+    // Intel since Haswell, AMD since Excavator.
+    #[cfg(target_arch = "x86_64")]
+    Backend {
+        name: "x86_64-avx2",
+        needs: &[Feature::Avx2],
+        encode: x86_64_avx2::encode,
+        decode: x86_64_avx2::decode,
+    },
+    // Every AArch64 CPU that runs Linux.
+    #[cfg(target_arch = "aarch64")]
+    Backend {
+        name: "aarch64-neon",
+        needs: &[Feature::Neon],
+        encode: aarch64_neon::encode,
+        decode: aarch64_neon::decode,
+    },
+    Backend { name: "portable", needs: &[], encode: portable::encode, decode: portable::decode },
+];
+
+/// A base64 codec: a back end that this CPU can run, an alphabet, and padding or not.
+///
+/// It is a few words, cheap to make and to copy. It is made only for a [`Cpu`], so holding one is the proof that
+/// the back end may run.
+#[derive(Clone, Copy)]
+pub struct Base64<'a> {
+    backend: &'static Backend,
+    alphabet: &'a Alphabet,
+    padding: Padding,
+}
+
+impl<'a> Base64<'a> {
+    /// The fastest codec that `cpu` can run.
+    pub fn new(cpu: Cpu, alphabet: &'a Alphabet, padding: Padding) -> Base64<'a> {
+        let backend = BACKENDS.iter().find(|backend| cpu.has_all(backend.needs));
+        Base64 { backend: backend.expect("the portable back end needs nothing"), alphabet, padding }
+    }
+
+    /// Every codec that `cpu` can run, fastest first.
+    pub fn available(cpu: Cpu, alphabet: &'a Alphabet, padding: Padding) -> impl Iterator<Item = Base64<'a>> {
+        let able = BACKENDS.iter().filter(move |backend| cpu.has_all(backend.needs));
+        able.map(move |backend| Base64 { backend, alphabet, padding })
+    }
+
+    /// Encodes `bytes` into the beginning of `text` and returns how many characters were written.
+    ///
+    /// # Panics
+    /// If `text` is shorter than [`Base64::encoded_len`] of the bytes.
+    #[inline]
+    pub fn encode(&self, bytes: &[u8], text: &mut [u8]) -> usize {
+        let chars = Padding::Unpadded.encoded_len(bytes.len());
+        let len = self.encoded_len(bytes.len());
+        assert!(text.len() >= len, "room for {} characters, {len} needed", text.len());
+        if len > chars {
+            text[chars..len].fill(alphabet::PAD);
+        }
+        // SAFETY: a `Base64` is made only for a `Cpu` that has what its back end needs.
+        unsafe { (self.backend.encode)(self.alphabet, bytes, &mut text[..chars]) };
+        len
+    }
+
+    /// Decodes all of `text` into the beginning of `bytes` and returns how many bytes were written.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with the text; what `bytes` then holds is not specified.
+    ///
+    /// # Panics
+    /// If `bytes` is shorter than [`Base64::decoded_len`] of the text.
+    #[inline]
+    pub fn decode(&self, text: &[u8], bytes: &mut [u8]) -> Result<usize, DecodeError> {
+        let body = match self.padding {
+            Padding::Padded => error::without_padding(text),
+            Padding::Unpadded => text,
+        };
+        let len = self.padding.decoded_len_max(body.len());
+        assert!(bytes.len() >= len, "room for {} bytes, {len} needed", bytes.len());
+        let possible = match self.padding {
+            Padding::Padded => text.len().is_multiple_of(4),
+            Padding::Unpadded => text.len() % 4 != 1,
+        };
+        // SAFETY: a `Base64` is made only for a `Cpu` that has what its back end needs.
+        if possible && unsafe { (self.backend.decode)(self.alphabet, body, &mut bytes[..len]) } {
+            Ok(len)
+        } else {
+            Err(error::first_error(self.alphabet, self.padding, text))
+        }
+    }
+
+    /// `bytes` as a text of its own.
+    pub fn encode_to_string(&self, bytes: &[u8]) -> String {
+        let mut text = vec![0; self.encoded_len(bytes.len())];
+        self.encode(bytes, &mut text);
+        // OK to unwrap: an alphabet is ASCII, and so is the padding.
+        String::from_utf8(text).unwrap()
+    }
+
+    /// The bytes that `text` stands for.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with the text.
+    pub fn decode_to_vec(&self, text: &[u8]) -> Result<Vec<u8>, DecodeError> {
+        let mut bytes = vec![0; self.decoded_len(text)];
+        self.decode(text, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// How many characters `bytes` bytes become, with padding if this codec pads; `usize::MAX` if there is no
+    /// such number.
+    pub const fn encoded_len(&self, bytes: usize) -> usize {
+        self.padding.encoded_len(bytes)
+    }
+
+    /// How many bytes `text` holds if it is valid; [`Base64::decode`] wants that much room even if it is not.
+    ///
+    /// This looks at the length and the last two characters only.
+    pub fn decoded_len(&self, text: &[u8]) -> usize {
+        let body = match self.padding {
+            Padding::Padded => error::without_padding(text),
+            Padding::Unpadded => text,
+        };
+        self.padding.decoded_len_max(body.len())
+    }
+
+    /// The alphabet.
+    pub fn alphabet(&self) -> &'a Alphabet {
+        self.alphabet
+    }
+
+    /// Padding or not.
+    pub fn padding(&self) -> Padding {
+        self.padding
+    }
+
+    /// The back end's name, such as `x86_64-vbmi`.
+    pub fn backend(&self) -> &'static str {
+        self.backend.name
+    }
+}
+
+impl fmt::Debug for Base64<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Base64({}, {:?}, {:?})", self.backend.name, self.alphabet, self.padding)
+    }
+}
