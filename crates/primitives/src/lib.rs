@@ -6,9 +6,11 @@
 //!
 //! Nothing here reads files, allocates by a size from a disk, or knows a disk format.
 
+pub mod aes;
 pub mod base64;
 pub mod cpu;
 pub mod crc32c;
+mod inout;
 mod messages;
 pub mod secret;
 mod sha2;

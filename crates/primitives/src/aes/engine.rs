@@ -1,0 +1,253 @@
+//! What a back end must be able to do, and how all of them work through a buffer.
+//!
+//! The modes are written once, for any [`Engine`]; a back end's file makes functions for its instruction set
+//! out of them with [`engine_functions`]. Everything on the way is `inline(always)`, so that the code of a
+//! mode is compiled with the instructions of the function it ends up in.
+
+use crate::inout::InOut;
+
+use super::schedule::Schedule;
+
+/// How many vectors are in flight: AES instructions take 3 to 5 cycles and two can start in each, so 8 of them
+/// keep both units busy.
+pub(super) const WIDE: usize = 8;
+
+/// The most bytes that [`WIDE`] vectors of any engine have.
+pub(super) const WIDEST: usize = WIDE * 4 * 16;
+
+/// AES on vectors of blocks. A value of the type proves that the CPU has the instructions.
+pub(super) trait Engine: Copy {
+    /// [`Self::LANES`] blocks.
+    type V: Copy;
+
+    /// How many blocks a vector has: 1, 2 or 4.
+    const LANES: usize;
+
+    /// Reads a vector.
+    ///
+    /// # Safety
+    /// `16 * LANES` bytes at `src` are readable.
+    unsafe fn load(self, src: *const u8) -> Self::V;
+
+    /// Writes a vector.
+    ///
+    /// # Safety
+    /// `16 * LANES` bytes at `dst` are writable.
+    unsafe fn store(self, dst: *mut u8, v: Self::V);
+
+    fn xor(self, a: Self::V, b: Self::V) -> Self::V;
+
+    /// Encrypts `N` vectors, at most [`WIDE`].
+    fn encrypt<const N: usize>(self, keys: &Schedule, v: [Self::V; N]) -> [Self::V; N];
+
+    /// Decrypts `N` vectors, at most [`WIDE`].
+    fn decrypt<const N: usize>(self, keys: &Schedule, v: [Self::V; N]) -> [Self::V; N];
+
+    /// Multiplies each block by x^LANES in XTS's field.
+    fn next_tweaks(self, v: Self::V) -> Self::V;
+
+    /// AES's S-box on each byte.
+    fn sub_word(self, word: u32) -> u32;
+
+    /// InvMixColumns of one round key.
+    fn inv_mix_columns(self, key: [u8; 16]) -> [u8; 16];
+}
+
+/// Bytes on the stack in which a vector of any engine can be stored whole.
+#[repr(C, align(64))]
+pub(super) struct Scratch<const N: usize>(pub [u8; N]);
+
+/// The bytes of [`WIDE`] vectors.
+#[inline(always)]
+pub(super) const fn wide<E: Engine>() -> usize {
+    WIDE * E::LANES * 16
+}
+
+#[inline(always)]
+pub(super) fn crypt<E: Engine, const DECRYPT: bool, const N: usize>(
+    e: E,
+    keys: &Schedule,
+    v: [E::V; N],
+) -> [E::V; N] {
+    if DECRYPT { e.decrypt(keys, v) } else { e.encrypt(keys, v) }
+}
+
+/// En- or decrypts those of `v` that hold the first `len` bytes; what the others become is of no interest.
+#[inline(always)]
+pub(super) fn crypt_some<E: Engine, const DECRYPT: bool>(
+    e: E,
+    keys: &Schedule,
+    mut v: [E::V; WIDE],
+    len: usize,
+) -> [E::V; WIDE] {
+    let vectors = len.div_ceil(16 * E::LANES);
+    if vectors <= 1 {
+        [v[0]] = crypt::<E, DECRYPT, 1>(e, keys, [v[0]]);
+    } else if vectors <= 4 {
+        [v[0], v[1], v[2], v[3]] = crypt::<E, DECRYPT, 4>(e, keys, [v[0], v[1], v[2], v[3]]);
+    } else {
+        v = crypt::<E, DECRYPT, WIDE>(e, keys, v);
+    }
+    v
+}
+
+/// Reads [`WIDE`] vectors.
+///
+/// # Safety
+/// `wide::<E>()` bytes at `src` are readable.
+#[inline(always)]
+pub(super) unsafe fn load_wide<E: Engine>(e: E, src: *const u8) -> [E::V; WIDE] {
+    // SAFETY: the caller vouches for WIDE vectors from `src` on; the first is among them.
+    let mut v = [unsafe { e.load(src) }; WIDE];
+    for (i, v) in v.iter_mut().enumerate().skip(1) {
+        // SAFETY: the caller vouches for WIDE vectors from `src` on, and `i` is below WIDE.
+        *v = unsafe { e.load(src.add(i * E::LANES * 16)) };
+    }
+    v
+}
+
+/// Writes [`WIDE`] vectors.
+///
+/// # Safety
+/// `wide::<E>()` bytes at `dst` are writable.
+#[inline(always)]
+pub(super) unsafe fn store_wide<E: Engine>(e: E, dst: *mut u8, v: [E::V; WIDE]) {
+    for (i, v) in v.into_iter().enumerate() {
+        // SAFETY: the caller vouches for WIDE vectors from `dst` on, and `i` is below WIDE.
+        unsafe { e.store(dst.add(i * E::LANES * 16), v) };
+    }
+}
+
+/// [`WIDE`] vectors that begin with `bytes`, of which there are at most that many; the rest is zero.
+#[inline(always)]
+pub(super) fn load_some<E: Engine>(e: E, bytes: &[u8]) -> [E::V; WIDE] {
+    let mut scratch = Scratch([0; WIDEST]);
+    scratch.0[..bytes.len()].copy_from_slice(bytes);
+    // SAFETY: the scratch bytes are enough for WIDE vectors of any engine.
+    unsafe { load_wide(e, scratch.0.as_ptr()) }
+}
+
+/// As [`load_some`], from the source of `io`.
+#[inline(always)]
+pub(super) fn read_some<E: Engine>(e: E, io: &InOut<'_>, at: usize, len: usize) -> [E::V; WIDE] {
+    let mut scratch = Scratch([0; WIDEST]);
+    io.read(at, &mut scratch.0[..len]);
+    // SAFETY: the scratch bytes are enough for WIDE vectors of any engine.
+    unsafe { load_wide(e, scratch.0.as_ptr()) }
+}
+
+/// The bytes of [`WIDE`] vectors.
+#[inline(always)]
+pub(super) fn bytes_of<E: Engine>(e: E, v: [E::V; WIDE]) -> Scratch<WIDEST> {
+    let mut scratch = Scratch([0; WIDEST]);
+    // SAFETY: the scratch bytes are enough for WIDE vectors of any engine.
+    unsafe { store_wide(e, scratch.0.as_mut_ptr(), v) };
+    scratch
+}
+
+/// XORs vectors pairwise.
+#[inline(always)]
+pub(super) fn xor_wide<E: Engine>(e: E, mut a: [E::V; WIDE], b: &[E::V; WIDE]) -> [E::V; WIDE] {
+    for (a, b) in a.iter_mut().zip(b) {
+        *a = e.xor(*a, *b);
+    }
+    a
+}
+
+/// En- or decrypts one block.
+#[inline(always)]
+pub(super) fn crypt_block<E: Engine, const DECRYPT: bool>(
+    e: E,
+    keys: &Schedule,
+    block: [u8; 16],
+) -> [u8; 16] {
+    let mut scratch = Scratch([0; 64]);
+    scratch.0[..16].copy_from_slice(&block);
+    // SAFETY: the scratch bytes are enough for one vector of any engine.
+    let [v] = crypt::<E, DECRYPT, 1>(e, keys, [unsafe { e.load(scratch.0.as_ptr()) }]);
+    // SAFETY: as above.
+    unsafe { e.store(scratch.0.as_mut_ptr(), v) };
+    let mut out = [0; 16];
+    out.copy_from_slice(&scratch.0[..16]);
+    out
+}
+
+/// XORs 16 bytes.
+#[inline(always)]
+pub(super) fn xor_block(a: [u8; 16], b: [u8; 16]) -> [u8; 16] {
+    (u128::from_ne_bytes(a) ^ u128::from_ne_bytes(b)).to_ne_bytes()
+}
+
+/// Makes a back end's functions out of an engine's constructor and its target features.
+macro_rules! engine_functions {
+    ($engine:expr $(, $features:literal)?) => {
+        $(#[target_feature(enable = $features)])?
+        pub(super) fn expand(key: &[u8], keys: &mut super::schedule::Schedule) {
+            use super::engine::Engine as _;
+            let e = $engine;
+            keys.expand(key, |word| e.sub_word(word), |key| e.inv_mix_columns(key));
+        }
+
+        $(#[target_feature(enable = $features)])?
+        pub(super) fn ecb(
+            keys: &super::schedule::Schedule,
+            direction: super::Direction,
+            io: crate::inout::InOut<'_>,
+        ) {
+            match direction {
+                super::Direction::Encrypt => super::modes::ecb::<_, false>($engine, keys, io),
+                super::Direction::Decrypt => super::modes::ecb::<_, true>($engine, keys, io),
+            }
+        }
+
+        $(#[target_feature(enable = $features)])?
+        pub(super) fn counter(
+            keys: &super::schedule::Schedule,
+            start: super::modes::Counter,
+            io: crate::inout::InOut<'_>,
+        ) {
+            super::modes::counter($engine, keys, start, io);
+        }
+
+        $(#[target_feature(enable = $features)])?
+        pub(super) fn cbc(
+            keys: &super::schedule::Schedule,
+            direction: super::Direction,
+            units: &super::Units<'_>,
+            io: crate::inout::InOut<'_>,
+        ) {
+            match direction {
+                super::Direction::Encrypt => super::modes::cbc_encrypt($engine, keys, units, io),
+                super::Direction::Decrypt => super::modes::cbc_decrypt($engine, keys, units, io),
+            }
+        }
+
+        $(#[target_feature(enable = $features)])?
+        pub(super) fn cts(
+            keys: &super::schedule::Schedule,
+            direction: super::Direction,
+            units: &super::Units<'_>,
+            io: crate::inout::InOut<'_>,
+        ) {
+            match direction {
+                super::Direction::Encrypt => super::modes::cts::<_, false>($engine, keys, units, io),
+                super::Direction::Decrypt => super::modes::cts::<_, true>($engine, keys, units, io),
+            }
+        }
+
+        $(#[target_feature(enable = $features)])?
+        pub(super) fn xts(
+            keys: &super::schedule::XtsKeys,
+            direction: super::Direction,
+            units: &super::Units<'_>,
+            io: crate::inout::InOut<'_>,
+        ) {
+            match direction {
+                super::Direction::Encrypt => super::modes::xts::<_, false>($engine, keys, units, io),
+                super::Direction::Decrypt => super::modes::xts::<_, true>($engine, keys, units, io),
+            }
+        }
+    };
+}
+
+pub(super) use engine_functions;

@@ -1,0 +1,118 @@
+//! AES and the modes in which Linux uses it on storage, for many data units in one call.
+//!
+//! [`AesXts`] (dm-crypt's and fscrypt's contents), [`AesCbc`] (older dm-crypt mappings, fscrypt's names) and
+//! [`Aes`] (single blocks, counter modes) hold a key and a back end. [`Units`] says how a buffer falls into data
+//! units and where their IVs come from.
+//!
+//! ```
+//! use casemate_primitives::Cpu;
+//! use casemate_primitives::aes::{AesXts, Units};
+//!
+//! let xts = AesXts::new(Cpu::detect(), &[7; 64])?;
+//! let mut sectors = vec![0; 8 * 512];
+//! xts.encrypt(&Units::counted(512, 40, 1), &mut sectors)?;
+//! xts.decrypt(&Units::counted(512, 40, 1), &mut sectors)?;
+//! assert_eq!(sectors, vec![0; 8 * 512]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Errors
+//! [`KeyError`] for a key of an impossible length; [`UnitError`] for a buffer that does not fall into units.
+//!
+//! # Limits
+//! A handle says nothing about whether a key is good: [`AesXts::halves_equal`] lets the caller decide.
+
+mod bitslice;
+mod block;
+mod cbc;
+mod engine;
+mod modes;
+mod portable;
+mod schedule;
+#[cfg(test)]
+mod tests;
+mod units;
+#[cfg(target_arch = "x86_64")]
+mod x86_64_aesni;
+mod xts;
+
+pub use block::Aes;
+pub use cbc::AesCbc;
+pub use schedule::KeyError;
+pub use units::{Ivs, UnitError, Units};
+pub use xts::AesXts;
+
+use crate::cpu::{Cpu, Feature};
+use crate::inout::InOut;
+
+use modes::Counter;
+use schedule::{Schedule, XtsKeys};
+
+/// Which way a cipher works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// Plaintext in, ciphertext out.
+    Encrypt,
+    /// Ciphertext in, plaintext out.
+    Decrypt,
+}
+
+/// One way to do AES. Every function needs the CPU to have `needs`.
+struct Backend {
+    name: &'static str,
+    needs: &'static [Feature],
+    /// Expands a key of 16, 24 or 32 bytes.
+    expand: unsafe fn(&[u8], &mut Schedule),
+    /// Takes whole blocks.
+    ecb: unsafe fn(&Schedule, Direction, InOut<'_>),
+    /// Takes any length.
+    counter: unsafe fn(&Schedule, Counter, InOut<'_>),
+    /// Takes units of whole blocks.
+    cbc: unsafe fn(&Schedule, Direction, &Units<'_>, InOut<'_>),
+    /// Takes units of 16 bytes or more.
+    cts: unsafe fn(&Schedule, Direction, &Units<'_>, InOut<'_>),
+    /// Takes units of 16 bytes or more.
+    xts: unsafe fn(&XtsKeys, Direction, &Units<'_>, InOut<'_>),
+}
+
+macro_rules! row {
+    ($name:literal, $needs:expr, $backend:ident) => {
+        Backend {
+            name: $name,
+            needs: &$needs,
+            expand: $backend::expand,
+            ecb: $backend::ecb,
+            counter: $backend::counter,
+            cbc: $backend::cbc,
+            cts: $backend::cts,
+            xts: $backend::xts,
+        }
+    };
+}
+
+/// Every back end, fastest first as measured.
+static BACKENDS: &[Backend] = &[
+    // x86-64 since 2010.
+    #[cfg(target_arch = "x86_64")]
+    row!("aes-ni", [Feature::AesNi], x86_64_aesni),
+    // Everything else.
+    row!("portable", [], portable),
+];
+
+impl Backend {
+    /// Those that `cpu` can run, fastest first.
+    fn available(cpu: Cpu) -> impl Iterator<Item = &'static Backend> {
+        BACKENDS.iter().filter(move |backend| cpu.has_all(backend.needs))
+    }
+
+    fn best(cpu: Cpu) -> &'static Backend {
+        // OK to unwrap: the portable back end needs nothing.
+        Backend::available(cpu).next().unwrap()
+    }
+
+    /// Expands `key`, whose length was checked, where the schedule stands.
+    fn expand_into(&self, key: &[u8], keys: &mut Schedule) {
+        // SAFETY: a back end comes from `available` alone, so the CPU has what it needs.
+        unsafe { (self.expand)(key, keys) }
+    }
+}

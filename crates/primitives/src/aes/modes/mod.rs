@@ -1,0 +1,11 @@
+//! The modes of operation, written once for every [`Engine`](super::engine::Engine).
+
+mod cbc;
+mod counter;
+mod ecb;
+mod xts;
+
+pub(super) use cbc::{cbc_decrypt, cbc_encrypt, cts};
+pub(super) use counter::{Counter, counter};
+pub(super) use ecb::ecb;
+pub(super) use xts::xts;
