@@ -1,0 +1,379 @@
+//! Building a hash tree on all cores.
+//!
+//! What is computed, in the simplest words: hash every data block, put the digests into blocks, hash these
+//! blocks, and so on. What is done: workers claim pieces, runs of data blocks that fill whole hash blocks as
+//! many levels up as fit in one piece. A worker reads its piece in chunks that stay in its core's cache,
+//! hashes each chunk in one call, lays out the hash blocks and writes them to their place, which no other
+//! worker touches. The few digests at the top of a piece go, in order, to the [`Climber`].
+
+use std::io::{self, Read};
+use std::sync::{Mutex, PoisonError};
+
+use casemate_blockdev::{BlockDevice, Pool, Progress};
+use casemate_primitives::Messages;
+use casemate_providers::SaltedHash;
+
+use super::climber::Climber;
+use super::{Geometry, Shape, TreeSink};
+use crate::Error;
+
+/// How a tree is worked on: with which hash, which threads, and who hears about it.
+#[derive(Clone, Copy)]
+pub struct Job<'a> {
+    /// The sizes of the tree.
+    pub shape: Shape,
+    /// The hash with its salt. Its digests have the length that `shape` says.
+    pub hash: &'a SaltedHash,
+    /// The threads.
+    pub pool: Pool,
+    /// Hears how many bytes of data have been worked on.
+    pub progress: &'a dyn Progress,
+}
+
+/// A tree that was built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Built {
+    /// The digest of the top hash block, or of the only data block. All zeros if there was no data, which is
+    /// fs-verity's rule; dm-verity has no such trees.
+    pub root_hash: Vec<u8>,
+    /// Bytes of data.
+    pub data_size: u64,
+}
+
+/// Bytes that a worker reads and hashes at once: half a core's usual level 2 cache, so that the hash finds
+/// there what the read has copied. Larger is slower, smaller means more calls.
+const CHUNK: usize = 256 << 10;
+
+/// Blocks that a worker hashes at once at least, where memory allows it: what the widest hash works on in
+/// parallel.
+const CHUNK_BLOCKS: usize = 32;
+
+/// Bytes of all workers' chunks together.
+const ALL_CHUNKS: usize = 64 << 20;
+
+/// The largest piece: its hash blocks, 1/128 of it in the usual case, are enough for the widest hash.
+const LARGEST_PIECE: u64 = 16 << 20;
+
+/// The smallest piece, and the size of all pieces of a stream.
+const SMALLEST_PIECE: u64 = 512 << 10;
+
+/// Pieces for each worker, so that all end at about the same time.
+const PIECES_PER_WORKER: u64 = 8;
+
+/// Builds the tree over the first bytes of `data`: all that `geometry` says.
+///
+/// A last data block that is not full is taken as filled up with zeros. Hash blocks go to `sink`.
+///
+/// # Errors
+/// `Io` when reading, writing or `progress` fails; `UnexpectedEof` among them means that the data is shorter
+/// than said.
+///
+/// # Panics
+/// If `job` and `geometry` differ in their shapes, or the hash has another digest length.
+pub fn build(
+    job: &Job<'_>,
+    geometry: &Geometry,
+    data: &dyn BlockDevice,
+    sink: &dyn TreeSink,
+) -> Result<Built, Error> {
+    assert_eq!(job.shape, *geometry.shape());
+    let data_size = geometry.data_size();
+    let share = data_size / (job.pool.threads() as u64 * PIECES_PER_WORKER);
+    let plan = Plan::new(&job.shape, share.clamp(SMALLEST_PIECE, LARGEST_PIECE), job.pool.threads());
+    let pieces = geometry.data_blocks().div_ceil(plan.leaves);
+    let climber = Mutex::new(Climber::new(job.shape, job.hash, sink, plan.levels));
+    let block_size = job.shape.data_block_size() as u64;
+    let new_worker = || Worker::new(job, sink, plan, plan.chunk_blocks);
+    job.pool.run(pieces, new_worker, |worker, piece| {
+        worker.digests.clear();
+        let first = piece * plan.leaves;
+        let end = geometry.data_blocks().min(first + plan.leaves);
+        let mut block = first;
+        while block < end {
+            let blocks = (end - block).min(plan.chunk_blocks as u64);
+            let offset = block * block_size;
+            let len = (blocks * block_size).min(data_size - offset) as usize;
+            data.read_at(&mut worker.data[..len], offset)?;
+            worker.hash_data(len);
+            job.progress.advance(len as u64)?;
+            block += blocks;
+        }
+        worker.climb(piece, pieces == 1)?;
+        climber.lock().unwrap_or_else(PoisonError::into_inner).deliver(piece, &worker.digests)
+    })?;
+    finish(climber, &job.shape, data_size)
+}
+
+/// Builds the tree over everything that `input` yields.
+///
+/// Reading is in order, hashing on all threads meanwhile.
+///
+/// # Errors
+/// `Io` when reading, writing or `progress` fails; `Argument` if the input is too long for a tree.
+///
+/// # Panics
+/// If the hash has another digest length than `job.shape` says.
+pub fn build_stream(
+    job: &Job<'_>,
+    input: &mut (dyn Read + Send),
+    sink: &dyn TreeSink,
+) -> Result<Built, Error> {
+    let plan = Plan::new(&job.shape, SMALLEST_PIECE, job.pool.threads());
+    let climber = Mutex::new(Climber::new(job.shape, job.hash, sink, plan.levels));
+    let stream = Mutex::new(Stream { input, pieces: 0, bytes: 0, ended: false });
+    // OK to cast: a piece is SMALLEST_PIECE or one block.
+    let new_worker = || Worker::new(job, sink, plan, plan.leaves as usize);
+    job.pool.run(job.pool.threads() as u64, new_worker, |worker, _| {
+        loop {
+            let claimed = stream.lock().unwrap_or_else(PoisonError::into_inner).claim(&mut worker.data)?;
+            let Some(Claimed { piece, len, last }) = claimed else { return Ok::<_, io::Error>(()) };
+            worker.digests.clear();
+            worker.hash_data(len);
+            worker.climb(piece, piece == 0 && last)?;
+            climber.lock().unwrap_or_else(PoisonError::into_inner).deliver(piece, &worker.digests)?;
+            job.progress.advance(len as u64)?;
+        }
+    })?;
+    let data_size = stream.into_inner().unwrap_or_else(PoisonError::into_inner).bytes;
+    Geometry::new(job.shape, data_size)?;
+    finish(climber, &job.shape, data_size)
+}
+
+fn finish(climber: Mutex<Climber<'_>>, shape: &Shape, data_size: u64) -> Result<Built, Error> {
+    let root_hash = climber.into_inner().unwrap_or_else(PoisonError::into_inner).finish()?;
+    Ok(Built { root_hash: root_hash.unwrap_or_else(|| vec![0; shape.digest_len()]), data_size })
+}
+
+/// How data is cut into pieces and chunks.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    /// Data blocks in a piece.
+    leaves: u64,
+    /// Levels that a piece fills whole blocks of.
+    levels: usize,
+    /// Data blocks that are read and hashed at once.
+    chunk_blocks: usize,
+}
+
+impl Plan {
+    fn new(shape: &Shape, piece_size: u64, threads: usize) -> Plan {
+        let block_size = shape.data_block_size();
+        let wanted = (CHUNK / block_size).max(CHUNK_BLOCKS);
+        let chunk_blocks = wanted.min(ALL_CHUNKS / threads / block_size).max(1);
+        let fan_out = shape.digests_per_block() as u64;
+        let most = piece_size / block_size as u64;
+        let (mut leaves, mut levels) = (1, 0);
+        while leaves * fan_out <= most {
+            leaves *= fan_out;
+            levels += 1;
+        }
+        // Without a whole hash block a piece is a chunk: the climber makes all levels.
+        leaves = if levels == 0 { chunk_blocks as u64 } else { leaves * (most / leaves) };
+        Plan { leaves, levels, chunk_blocks }
+    }
+}
+
+/// What one thread works with.
+struct Worker<'a> {
+    job: &'a Job<'a>,
+    sink: &'a dyn TreeSink,
+    plan: Plan,
+    data: Vec<u8>,
+    /// Digests of the level that the worker has reached, side by side.
+    digests: Vec<u8>,
+    blocks: Vec<u8>,
+}
+
+impl<'a> Worker<'a> {
+    fn new(job: &'a Job<'a>, sink: &'a dyn TreeSink, plan: Plan, data_blocks: usize) -> Worker<'a> {
+        let data = vec![0; data_blocks * job.shape.data_block_size()];
+        Worker { job, sink, plan, data, digests: Vec::new(), blocks: Vec::new() }
+    }
+
+    /// Appends the digests of the first `len` bytes of the data buffer, the last block filled up with zeros.
+    fn hash_data(&mut self, len: usize) {
+        let block_size = self.job.shape.data_block_size();
+        let blocks = len.div_ceil(block_size);
+        self.data[len..blocks * block_size].fill(0);
+        let before = self.digests.len();
+        self.digests.resize(before + blocks * self.job.shape.digest_len(), 0);
+        let messages = Messages::contiguous(&self.data[..blocks * block_size], block_size);
+        self.job.hash.hash_many(messages, &mut self.digests[before..]);
+    }
+
+    /// Makes the levels that `piece` fills, and leaves the digests of the highest of them.
+    fn climb(&mut self, piece: u64, only_piece: bool) -> io::Result<()> {
+        let shape = &self.job.shape;
+        let fan_out = shape.digests_per_block();
+        let mut first = piece * self.plan.leaves;
+        for level in 0..self.plan.levels {
+            let count = self.digests.len() / shape.digest_len();
+            // One digest of all data is the root hash.
+            if only_piece && count == 1 {
+                break;
+            }
+            // Whole: a piece before the last fills `levels` levels.
+            first /= fan_out as u64;
+            let blocks = count.div_ceil(fan_out);
+            self.blocks.resize(blocks * shape.hash_block_size(), 0);
+            shape.lay_out(&self.digests, &mut self.blocks);
+            self.sink.write(level, first, &self.blocks)?;
+            self.digests.resize(blocks * shape.digest_len(), 0);
+            let messages = Messages::contiguous(&self.blocks, shape.hash_block_size());
+            self.job.hash.hash_many(messages, &mut self.digests);
+        }
+        Ok(())
+    }
+}
+
+/// Input that comes in order, cut into pieces by whoever asks next.
+struct Stream<'a> {
+    input: &'a mut (dyn Read + Send),
+    pieces: u64,
+    bytes: u64,
+    ended: bool,
+}
+
+/// A piece of a stream.
+struct Claimed {
+    piece: u64,
+    len: usize,
+    /// Certainly the last; a last piece that is full is not known to be the last.
+    last: bool,
+}
+
+impl Stream<'_> {
+    /// Fills `buf` with the next piece. `None` at the end.
+    fn claim(&mut self, buf: &mut [u8]) -> io::Result<Option<Claimed>> {
+        let mut len = 0;
+        while len < buf.len() && !self.ended {
+            match self.input.read(&mut buf[len..]) {
+                Ok(0) => self.ended = true,
+                Ok(more) => len += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.ended = true;
+                    return Err(error);
+                }
+            }
+        }
+        if len == 0 {
+            return Ok(None);
+        }
+        let piece = self.pieces;
+        self.pieces += 1;
+        self.bytes += len as u64;
+        Ok(Some(Claimed { piece, len, last: self.ended }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use casemate_blockdev::{MemoryDevice, NoProgress};
+    use casemate_primitives::Cpu;
+    use casemate_providers::Hash;
+    use casemate_testkit::Rng;
+
+    use super::*;
+    use crate::tree::{SpilledLevels, TreeDevice};
+
+    /// The definition: level after level, block after block.
+    fn oracle(shape: &Shape, hash: &SaltedHash, data: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        let digests_of = |bytes: &[u8], block_size: usize| {
+            let mut digests = Vec::new();
+            for block in bytes.chunks(block_size) {
+                let mut block = block.to_vec();
+                block.resize(block_size, 0);
+                let mut digest = vec![0; shape.digest_len()];
+                hash.hash(&block, &mut digest);
+                digests.push(digest);
+            }
+            digests
+        };
+        let mut tree = Vec::new();
+        let mut digests = digests_of(data, shape.data_block_size());
+        while digests.len() > 1 {
+            let mut level = Vec::new();
+            for group in digests.chunks(shape.digests_per_block()) {
+                let mut block = vec![0; shape.hash_block_size()];
+                for (k, digest) in group.iter().enumerate() {
+                    block[k * shape.digest_stride()..][..digest.len()].copy_from_slice(digest);
+                }
+                level.extend(block);
+            }
+            digests = digests_of(&level, shape.hash_block_size());
+            tree.splice(0..0, level);
+        }
+        (digests.pop().unwrap_or_else(|| vec![0; shape.digest_len()]), tree)
+    }
+
+    fn check(shape: Shape, algorithm: &str, size: usize, threads: usize) {
+        let what = format!("{shape:?} {algorithm} {size} bytes, {threads} threads");
+        let mut data = vec![0; size];
+        Rng::new(size as u64).fill(&mut data);
+        let hash = Hash::named(algorithm, Cpu::detect()).unwrap().salted(b"salt", b"");
+        let (root_hash, tree) = oracle(&shape, &hash, &data);
+        let built = Built { root_hash, data_size: size as u64 };
+        let pool = Pool::new(NonZeroUsize::new(threads));
+        let job = Job { shape, hash: &hash, pool, progress: &NoProgress };
+
+        let geometry = Geometry::new(shape, size as u64).unwrap();
+        assert_eq!(geometry.tree_size(), tree.len() as u64, "{what}");
+        let device = MemoryDevice::new(vec![0xee; 100 + tree.len()]);
+        let sink = TreeDevice::new(&geometry, &device, 100);
+        let found = build(&job, &geometry, &MemoryDevice::new(data.clone()), &sink).unwrap();
+        assert_eq!(found, built, "{what}");
+        assert!(device.into_bytes()[100..] == tree, "{what}: the tree differs");
+
+        let spilled = SpilledLevels::new(shape.hash_block_size());
+        assert_eq!(build_stream(&job, &mut data.as_slice(), &spilled).unwrap(), built, "{what}: stream");
+        let mut found = Vec::new();
+        spilled.copy_to(&mut found).unwrap();
+        assert!(found == tree, "{what}: the tree of the stream differs");
+    }
+
+    #[test]
+    fn trees_are_what_the_definition_says() {
+        let dm = |data, hash, digest| Shape::power_of_two(data, hash, digest, true).unwrap();
+        for size in [0, 1, 4095, 4096, 4097, 8192, 128 << 12, (128 << 12) + 1, 1 << 20, (3 << 20) + 5] {
+            check(dm(4096, 4096, 32), "sha256", size, 2);
+        }
+        // A piece of one block and several levels; the stream's pieces are all full, or nearly so.
+        for size in [512, 1024, 512 * 8, 512 * 9, 512 << 10, (512 << 10) + 1, 1 << 20, (1 << 20) - 512] {
+            check(dm(512, 512, 64), "sha512", size, 3);
+        }
+        check(Shape::packed(64, 32).unwrap(), "sha256", 100_000, 2);
+        check(Shape::packed(1000, 32).unwrap(), "sha256", 2_000_000, 2);
+        check(dm(4096, 512, 20), "sha1", 600_000, 1);
+        // A hash block holds more than a piece does.
+        check(dm(4096, 65536, 32), "sha256", 20 << 20, 2);
+        check(dm(524_288, 512, 32), "sha256", 9 << 19, 2);
+    }
+
+    #[test]
+    fn pieces_are_whole_hash_blocks_and_memory_is_bounded() {
+        for threads in [1, 2, 64, 1000] {
+            for (data, hash) in [(512, 512), (512, 524_288), (4096, 4096), (524_288, 512), (524_288, 524_288)]
+            {
+                let shape = Shape::power_of_two(data, hash, 32, true).unwrap();
+                let plan = Plan::new(&shape, LARGEST_PIECE, threads);
+                let whole = (shape.digests_per_block() as u64).pow(plan.levels as u32);
+                assert!(plan.leaves.is_multiple_of(whole), "{plan:?}");
+                let all = plan.chunk_blocks * threads * shape.data_block_size();
+                assert!(all <= ALL_CHUNKS || plan.chunk_blocks == 1, "{plan:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn data_that_shrinks_is_an_error() {
+        let shape = Shape::packed(4096, 32).unwrap();
+        let hash = Hash::named("sha256", Cpu::detect()).unwrap().salted(b"", b"");
+        let job = Job { shape, hash: &hash, pool: Pool::default(), progress: &NoProgress };
+        let geometry = Geometry::new(shape, 1 << 20).unwrap();
+        let error = build(&job, &geometry, &MemoryDevice::new(vec![0; 1 << 19]), &()).unwrap_err();
+        assert!(matches!(error, Error::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof));
+    }
+}

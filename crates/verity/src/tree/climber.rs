@@ -1,0 +1,107 @@
+//! The upper levels of a tree, made one digest after the other.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use casemate_providers::SaltedHash;
+
+use super::{Shape, TreeSink};
+
+/// Takes the digests of one level in order and makes every level above.
+///
+/// It holds one hash block of each level. Of the work on a tree this is a small part: where digests are
+/// many in a block few remain, where they are few the workers climb the lower levels themselves.
+pub(super) struct Climber<'a> {
+    shape: Shape,
+    hash: &'a SaltedHash,
+    sink: &'a dyn TreeSink,
+    /// The level that the digests belong to which are pushed from outside: `levels[0]`.
+    bottom: usize,
+    levels: Vec<OpenLevel>,
+    next_piece: u64,
+    /// Digests of pieces that are here before an earlier one. Pieces are claimed in order, so these are
+    /// about as many as there are workers.
+    early: BTreeMap<u64, Vec<u8>>,
+}
+
+/// A level whose last block is still being filled.
+struct OpenLevel {
+    block: Vec<u8>,
+    filled: usize,
+    blocks_done: u64,
+}
+
+impl<'a> Climber<'a> {
+    pub(super) fn new(
+        shape: Shape,
+        hash: &'a SaltedHash,
+        sink: &'a dyn TreeSink,
+        bottom: usize,
+    ) -> Climber<'a> {
+        Climber { shape, hash, sink, bottom, levels: Vec::new(), next_piece: 0, early: BTreeMap::new() }
+    }
+
+    /// Takes the digests of a piece; pieces may come in any order.
+    pub(super) fn deliver(&mut self, piece: u64, digests: &[u8]) -> io::Result<()> {
+        if piece != self.next_piece {
+            self.early.insert(piece, digests.to_vec());
+            return Ok(());
+        }
+        self.push_all(digests)?;
+        self.next_piece += 1;
+        while let Some(digests) = self.early.remove(&self.next_piece) {
+            self.push_all(&digests)?;
+            self.next_piece += 1;
+        }
+        Ok(())
+    }
+
+    /// Closes all levels and returns the root hash; `None` if there was no digest at all.
+    pub(super) fn finish(mut self) -> io::Result<Option<Vec<u8>>> {
+        let mut index = 0;
+        while let Some(level) = self.levels.get(index) {
+            if level.blocks_done == 0 && level.filled == 1 {
+                return Ok(Some(level.block[..self.shape.digest_len()].to_vec()));
+            }
+            if level.filled > 0 {
+                let digest = self.close_block(index)?;
+                self.push(index + 1, digest)?;
+            }
+            index += 1;
+        }
+        Ok(None)
+    }
+
+    fn push_all(&mut self, digests: &[u8]) -> io::Result<()> {
+        digests.chunks_exact(self.shape.digest_len()).try_for_each(|digest| self.push(0, digest.to_vec()))
+    }
+
+    fn push(&mut self, mut index: usize, mut digest: Vec<u8>) -> io::Result<()> {
+        loop {
+            if index == self.levels.len() {
+                let block = vec![0; self.shape.hash_block_size()];
+                self.levels.push(OpenLevel { block, filled: 0, blocks_done: 0 });
+            }
+            let level = &mut self.levels[index];
+            level.block[level.filled * self.shape.digest_stride()..][..digest.len()].copy_from_slice(&digest);
+            level.filled += 1;
+            if level.filled < self.shape.digests_per_block() {
+                return Ok(());
+            }
+            digest = self.close_block(index)?;
+            index += 1;
+        }
+    }
+
+    /// Writes the open block of a level and returns its digest.
+    fn close_block(&mut self, index: usize) -> io::Result<Vec<u8>> {
+        let level = &mut self.levels[index];
+        self.sink.write(self.bottom + index, level.blocks_done, &level.block)?;
+        let mut digest = vec![0; self.shape.digest_len()];
+        self.hash.hash(&level.block, &mut digest);
+        level.block.fill(0);
+        level.filled = 0;
+        level.blocks_done += 1;
+        Ok(digest)
+    }
+}

@@ -1,0 +1,17 @@
+//! The hash tree under dm-verity and fs-verity.
+//!
+//! Data is cut into blocks, each is hashed, and the digests fill the hash blocks of level 0. These blocks are
+//! hashed in their turn for level 1, and so on until one digest is left: the root hash. [`Shape`] holds what
+//! differs between the formats, [`Geometry`] says where each level is stored, [`build()`] and
+//! [`build_stream`] make a tree.
+//!
+//! The salt is no business of the tree: it is in the [`SaltedHash`](casemate_providers::SaltedHash).
+
+mod build;
+mod climber;
+mod geometry;
+mod sink;
+
+pub use build::{Built, Job, build, build_stream};
+pub use geometry::{Geometry, Level, MAX_LEVELS, Shape};
+pub use sink::{SpilledLevels, TreeDevice, TreeSink};

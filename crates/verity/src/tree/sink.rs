@@ -1,0 +1,105 @@
+//! Where the hash blocks of a tree go while it is built.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, PoisonError};
+
+use casemate_blockdev::BlockDevice;
+
+use super::Geometry;
+
+/// Takes the hash blocks of a tree, in any order and from any thread.
+///
+/// `()` takes them and keeps nothing, for those who want the root hash alone.
+pub trait TreeSink: Sync {
+    /// Takes whole hash blocks of `level` (0 holds the digests of data) from block `first` of that level on.
+    ///
+    /// # Errors
+    /// Whatever keeps them from being kept.
+    fn write(&self, level: usize, first: u64, blocks: &[u8]) -> io::Result<()>;
+}
+
+impl TreeSink for () {
+    fn write(&self, _level: usize, _first: u64, _blocks: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A tree at its place on a device.
+pub struct TreeDevice<'a> {
+    geometry: &'a Geometry,
+    device: &'a dyn BlockDevice,
+    offset: u64,
+}
+
+impl<'a> TreeDevice<'a> {
+    /// The tree that begins at byte `offset` of `device`.
+    pub fn new(geometry: &'a Geometry, device: &'a dyn BlockDevice, offset: u64) -> TreeDevice<'a> {
+        TreeDevice { geometry, device, offset }
+    }
+
+    /// Reads whole hash blocks of `level` from block `first` on.
+    ///
+    /// # Errors
+    /// What the device says; `UnexpectedEof` if it ends before the tree does.
+    pub fn read(&self, level: usize, first: u64, blocks: &mut [u8]) -> io::Result<()> {
+        self.device.read_at(blocks, self.position(level, first)?)
+    }
+
+    fn position(&self, level: usize, first: u64) -> io::Result<u64> {
+        let position = self.offset.checked_add(self.geometry.offset(level, first));
+        position.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the hash tree is too far away"))
+    }
+}
+
+impl TreeSink for TreeDevice<'_> {
+    fn write(&self, level: usize, first: u64, blocks: &[u8]) -> io::Result<()> {
+        self.device.write_at(blocks, self.position(level, first)?)
+    }
+}
+
+/// The levels of a tree in nameless files, while the size of the data and with it the place of each level
+/// are unknown.
+#[derive(Debug)]
+pub struct SpilledLevels {
+    hash_block_size: usize,
+    levels: Mutex<Vec<File>>,
+}
+
+impl SpilledLevels {
+    /// Takes hash blocks of this size.
+    pub fn new(hash_block_size: usize) -> SpilledLevels {
+        SpilledLevels { hash_block_size, levels: Mutex::default() }
+    }
+
+    /// Writes the whole tree, root level first.
+    ///
+    /// # Errors
+    /// What reading the levels back or writing to `out` says.
+    pub fn copy_to(self, out: &mut dyn Write) -> io::Result<()> {
+        let levels = self.levels.into_inner().unwrap_or_else(PoisonError::into_inner);
+        for mut file in levels.into_iter().rev() {
+            file.seek(SeekFrom::Start(0))?;
+            let mut buf = vec![0; 1 << 18];
+            loop {
+                let len = file.read(&mut buf)?;
+                if len == 0 {
+                    break;
+                }
+                out.write_all(&buf[..len])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl TreeSink for SpilledLevels {
+    fn write(&self, level: usize, first: u64, blocks: &[u8]) -> io::Result<()> {
+        let mut levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
+        while levels.len() <= level {
+            levels.push(tempfile::tempfile()?);
+        }
+        levels[level].write_all_at(blocks, first * self.hash_block_size as u64)
+    }
+}
