@@ -12,6 +12,7 @@ pub mod cpu;
 pub mod crc32c;
 mod inout;
 mod messages;
+pub mod reed_solomon;
 pub mod secret;
 mod sha2;
 pub mod sha256;
