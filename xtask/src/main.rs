@@ -1,0 +1,96 @@
+//! `cargo xtask NAME...`: runs configurations of the project's checks, one named function each.
+//!
+//! `cargo xtask test` is everything that must hold; it is what continuous integration runs. Tests that need a
+//! tool which is missing say so; with `CI` set in the environment such a skip is a failure.
+#![forbid(unsafe_code)]
+
+mod cross;
+mod install;
+mod report;
+mod step;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use crate::report::Report;
+use crate::step::{Outcome, cargo};
+
+/// A configuration: its name, what it is for, and the function that runs it.
+type Configuration = (&'static str, &'static str, fn(&mut Report) -> Outcome);
+
+const CONFIGURATIONS: &[Configuration] = &[
+    (
+        "install",
+        "install the tools that tests need (Debian, as root), or say what is missing",
+        install::tools,
+    ),
+    ("format", "formatting is rustfmt's", format),
+    ("lint", "clippy finds nothing, in any target of the workspace", lint),
+    ("native", "all tests, with every back end of this CPU", native),
+    ("aarch64", "the primitives' tests, cross-compiled and run under qemu-user", cross::aarch64),
+    ("docs", "documentation builds without warnings", docs),
+    ("benches", "benchmarks compile", benches),
+    ("slow", "all tests with the long sweeps; not part of `test`", slow),
+];
+
+/// What `cargo xtask test` runs, in this order.
+const TEST: &[&str] = &["install", "format", "lint", "native", "aarch64", "docs"];
+
+fn main() -> ExitCode {
+    let names: Vec<String> = std::env::args().skip(1).collect();
+    let names: Vec<&str> = match names.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] | ["help" | "--help" | "-h"] => return help(),
+        ["test"] => TEST.to_vec(),
+        ref names => names.to_vec(),
+    };
+    let mut report = Report::new();
+    for name in names {
+        let Some((_, _, run)) = CONFIGURATIONS.iter().find(|(known, ..)| *known == name) else {
+            eprintln!("xtask: no configuration is called '{name}'");
+            return ExitCode::from(2);
+        };
+        println!("== {name}");
+        let start = Instant::now();
+        let outcome = run(&mut report);
+        report.step(name, &outcome, start.elapsed());
+    }
+    report.close()
+}
+
+fn help() -> ExitCode {
+    println!("cargo xtask test                everything that must hold: {}", TEST.join(", "));
+    println!("cargo xtask NAME...             single configurations:");
+    for (name, purpose, _) in CONFIGURATIONS {
+        println!("    {name:<10}  {purpose}");
+    }
+    ExitCode::SUCCESS
+}
+
+fn format(_: &mut Report) -> Outcome {
+    cargo(["fmt", "--all", "--check"]).run()?;
+    cargo(["fmt", "--check", "--manifest-path", "benches/Cargo.toml"]).run()
+}
+
+fn lint(_: &mut Report) -> Outcome {
+    cargo(["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]).run()
+}
+
+fn native(report: &mut Report) -> Outcome {
+    // The command's own tests run the binary; real tools are many times faster than a debug build.
+    let skips = report.skip_log();
+    cargo(["test", "--workspace", "--no-fail-fast"]).env("CASEMATE_SKIP_LOG", skips).run_tests(report)
+}
+
+fn slow(report: &mut Report) -> Outcome {
+    let skips = report.skip_log();
+    let tests = cargo(["test", "--workspace", "--release", "--no-fail-fast"]);
+    tests.env("CASEMATE_SKIP_LOG", skips).env("CASEMATE_SLOW_TESTS", "1").run_tests(report)
+}
+
+fn docs(_: &mut Report) -> Outcome {
+    cargo(["doc", "--quiet", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings").run()
+}
+
+fn benches(_: &mut Report) -> Outcome {
+    cargo(["build", "--quiet", "--release", "--manifest-path", "benches/Cargo.toml"]).run()
+}

@@ -1,0 +1,74 @@
+//! One command of a configuration.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use crate::report::Report;
+
+/// Why a configuration failed, or nothing.
+pub type Outcome = Result<(), String>;
+
+/// A command that runs at the workspace's root.
+pub struct Step {
+    command: Command,
+    text: String,
+}
+
+/// `cargo` with these arguments; the same cargo that runs this program.
+pub fn cargo<const N: usize>(args: [&str; N]) -> Step {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+    step(cargo, args)
+}
+
+/// Any program with these arguments.
+pub fn step<const N: usize>(program: impl AsRef<OsStr>, args: [&str; N]) -> Step {
+    let mut command = Command::new(program.as_ref());
+    command.args(args).current_dir(root());
+    if std::env::var_os("CI").is_some() {
+        command.env("CASEMATE_NO_SKIPS", "1");
+    }
+    let name = std::path::Path::new(program.as_ref()).file_name().unwrap_or(program.as_ref());
+    Step { command, text: format!("{} {}", name.to_string_lossy(), args.join(" ")) }
+}
+
+/// The workspace's root: this program's manifest lies one folder below.
+fn root() -> std::path::PathBuf {
+    let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().expect("xtask lies in the workspace").to_owned()
+}
+
+impl Step {
+    /// Sets a variable of the environment.
+    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Step {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Adds arguments.
+    pub fn args(mut self, args: &[&str]) -> Step {
+        self.command.args(args);
+        self.text = format!("{} {}", self.text.trim_end(), args.join(" "));
+        self
+    }
+
+    /// Runs it, showing what it prints.
+    pub fn run(mut self) -> Outcome {
+        let status = self.command.status().map_err(|error| format!("{}: {error}", self.text))?;
+        if status.success() { Ok(()) } else { Err(format!("{}: {status}", self.text)) }
+    }
+
+    /// Runs it, showing what it prints, and counts the tests that cargo reports.
+    pub fn run_tests(mut self, report: &mut Report) -> Outcome {
+        let failed = |error| format!("{}: {error}", self.text);
+        let mut child = self.command.stdout(Stdio::piped()).spawn().map_err(failed)?;
+        let output = child.stdout.take().expect("standard output was asked for");
+        for line in BufReader::new(output).lines() {
+            let line = line.map_err(failed)?;
+            report.count(&line);
+            println!("{line}");
+        }
+        let status = child.wait().map_err(failed)?;
+        if status.success() { Ok(()) } else { Err(format!("{}: {status}", self.text)) }
+    }
+}
