@@ -16,6 +16,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("fsverity", "comparison with fsverity"),
     ("gcc-aarch64-linux-gnu", "tests of the AArch64 back ends"),
     ("kmod", "modules of the real kernel"),
+    ("libc6-dev-arm64-cross", "tests of the AArch64 back ends"),
     ("openssl", "comparison of signatures"),
     ("python3", "independent test vectors"),
     ("qemu-user", "tests of the AArch64 back ends"),
