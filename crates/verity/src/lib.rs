@@ -1,10 +1,13 @@
 //! dm-verity and fs-verity: hash trees, their on-disk formats, and signatures over them.
 //!
 //! [`tree`] is the engine that both formats share: where the blocks of a hash tree lie, building one on all
-//! cores, and checking data against one.
+//! cores, and checking data against one. [`fs`] is fs-verity: the descriptor and the digest of a file.
+//! [`signature`] makes and checks the PKCS#7 signatures that the kernel takes for both.
 #![forbid(unsafe_code)]
 
 mod error;
+pub mod fs;
+pub mod signature;
 pub mod tree;
 
 pub use error::Error;

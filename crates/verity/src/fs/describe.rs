@@ -1,0 +1,93 @@
+//! From a file's bytes to its descriptor.
+
+use std::io::Read;
+
+use casemate_blockdev::{BlockDevice, NoProgress, Pool, Progress};
+use casemate_primitives::Cpu;
+use casemate_providers::SaltedHash;
+
+use crate::Error;
+use crate::fs::{Descriptor, Parameters};
+use crate::tree::{Geometry, Job, Shape, TreeSink, build, build_stream};
+
+/// Describes files: builds their trees with given parameters, on given threads.
+///
+/// ```
+/// use casemate_blockdev::MemoryDevice;
+/// use casemate_verity::fs::{Describer, Parameters};
+///
+/// let describer = Describer::new(Parameters::default());
+/// let descriptor = describer.describe(&MemoryDevice::new(Vec::new()), &()).unwrap();
+/// let empty_file = "sha256:3d248ca542a24fc62d1c43b916eae5016878e2533c88238480b26128a1f1af95";
+/// assert_eq!(descriptor.digest().to_string(), empty_file);
+/// ```
+pub struct Describer<'a> {
+    parameters: Parameters,
+    hash: SaltedHash,
+    shape: Shape,
+    pool: Pool,
+    progress: &'a dyn Progress,
+}
+
+impl Describer<'static> {
+    /// Works on all cores with the best code for this CPU, and reports to nobody.
+    pub fn new(parameters: Parameters) -> Describer<'static> {
+        Describer::with(parameters, Cpu::detect(), Pool::default(), &NoProgress)
+    }
+}
+
+impl<'a> Describer<'a> {
+    /// Works with the best code for `cpu` on the threads of `pool`, and reports the bytes done to `progress`.
+    pub fn with(parameters: Parameters, cpu: Cpu, pool: Pool, progress: &'a dyn Progress) -> Describer<'a> {
+        let (hash, shape) = (parameters.block_hash(cpu), parameters.shape());
+        Describer { parameters, hash, shape, pool, progress }
+    }
+
+    /// Builds the tree over all of `data`. Its blocks go to `sink`; `&()` keeps none.
+    ///
+    /// # Errors
+    /// `Io` when reading or writing fails, or the data has become shorter meanwhile.
+    pub fn describe(&self, data: &dyn BlockDevice, sink: &dyn TreeSink) -> Result<Descriptor, Error> {
+        self.describe_as(&self.parameters.geometry(data.size())?, data, sink)
+    }
+
+    /// The same for data whose geometry is known already: that is how a [`crate::tree::TreeDevice`] is had.
+    ///
+    /// # Errors
+    /// As [`Describer::describe`].
+    ///
+    /// # Panics
+    /// If the geometry is not one of these parameters.
+    pub fn describe_as(
+        &self,
+        geometry: &Geometry,
+        data: &dyn BlockDevice,
+        sink: &dyn TreeSink,
+    ) -> Result<Descriptor, Error> {
+        let built = build(&self.job(), geometry, data, sink)?;
+        Ok(Descriptor::new(self.parameters.clone(), built.data_size, &built.root_hash))
+    }
+
+    /// Builds the tree over everything that `input` yields: for pipes, whose length is not known before. A
+    /// [`crate::tree::SpilledLevels`] can take the tree.
+    ///
+    /// # Errors
+    /// `Io` when reading or writing fails.
+    pub fn describe_stream(
+        &self,
+        input: &mut (dyn Read + Send),
+        sink: &dyn TreeSink,
+    ) -> Result<Descriptor, Error> {
+        let built = build_stream(&self.job(), input, sink)?;
+        Ok(Descriptor::new(self.parameters.clone(), built.data_size, &built.root_hash))
+    }
+
+    /// What files are described with.
+    pub fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    fn job(&self) -> Job<'_> {
+        Job { shape: self.shape, hash: &self.hash, pool: self.pool, progress: self.progress }
+    }
+}

@@ -1,0 +1,284 @@
+//! PKCS#7 signatures in the form that the kernel checks for dm-verity root hashes and fs-verity digests.
+//!
+//! Both formats sign a short byte string: dm-verity the root hash in lower-case hex ([`root_hash_bytes`]),
+//! fs-verity the formatted digest ([`crate::fs::FileDigest::bytes_to_sign`]). The signature is a detached
+//! PKCS#7 structure in DER without attributes and without certificates, as `fsverity sign` and
+//! `openssl smime -sign -nocerts -noattr -binary -outform der` make it. [`sign`] makes one, [`Signature`] reads
+//! and checks one, [`assemble`] builds one around a bare signature that a token made.
+//!
+//! Source: crypto/asymmetric_keys/pkcs7_parser.c says what the kernel accepts.
+
+mod certificate;
+mod key;
+mod pem;
+mod pkcs7;
+mod systemd;
+
+use der::asn1::{Any, Null, ObjectIdentifier, OctetString, SetOfVec};
+use der::{Decode, Encode};
+use x509_cert::spki::AlgorithmIdentifierOwned;
+
+use casemate_primitives::Cpu;
+use casemate_primitives::secret::constant_time_eq;
+use casemate_providers::Hash;
+
+pub use certificate::Certificate;
+pub use key::SigningKey;
+pub use systemd::VeritySig;
+
+use crate::Error;
+use certificate::{PublicKey, RSA};
+use pkcs7::{ContentInfo, EncapsulatedContent, SignedData, SignerId, SignerInfo};
+
+/// The hash between the bytes to sign and the key's arithmetic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DigestAlgorithm {
+    /// SHA-256: what OpenSSL and fsverity take if nothing is said.
+    #[default]
+    Sha256,
+    /// SHA-384.
+    Sha384,
+    /// SHA-512.
+    Sha512,
+}
+
+/// A PKCS#7 signature, parsed.
+#[derive(Clone, Debug)]
+pub struct Signature {
+    der: Vec<u8>,
+    signers: Vec<SignerInfo>,
+}
+
+/// The bytes to sign for a dm-verity root hash: its lower-case hex digits, without a newline.
+pub fn root_hash_bytes(root_hash: &[u8]) -> Vec<u8> {
+    root_hash.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect()
+}
+
+/// Signs `message`: the whole PKCS#7 structure in DER.
+///
+/// # Errors
+/// `Mismatch` if the key is not the certificate's.
+pub fn sign(
+    message: &[u8],
+    key: &SigningKey,
+    certificate: &Certificate,
+    digest: DigestAlgorithm,
+) -> Result<Vec<u8>, Error> {
+    if key.public_bytes() != certificate.key().to_bytes() {
+        return Err(Error::Mismatch("the private key does not belong to the certificate".to_owned()));
+    }
+    structure(&key.sign(message, digest)?, certificate, digest)
+}
+
+/// Builds the PKCS#7 structure around a bare signature of `message` that was made elsewhere: the PKCS#1 v1.5
+/// block of an RSA key, or the DER pair (r, s) of an ECDSA key.
+///
+/// # Errors
+/// `Mismatch` if the signature is not one of `message` by the certificate's key.
+pub fn assemble(
+    message: &[u8],
+    bare_signature: &[u8],
+    certificate: &Certificate,
+    digest: DigestAlgorithm,
+) -> Result<Vec<u8>, Error> {
+    certificate.key().verify(message, bare_signature, digest)?;
+    structure(bare_signature, certificate, digest)
+}
+
+impl Signature {
+    /// Reads a signature in DER, or the first `PKCS7` or `CMS` block of a PEM file.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is no PKCS#7 signature; `Unsupported` if it is one that the kernel would refuse because
+    /// it carries its data inside or signs another type than plain data.
+    pub fn from_bytes(file: &[u8]) -> Result<Signature, Error> {
+        let der = match pem::find(file, &["PKCS7", "CMS"])? {
+            Some(block) => block.der.to_vec(),
+            None if pem::looks_like_pem(file) => {
+                return Err(Error::Corrupt("no PKCS#7 signature in the PEM file".to_owned()));
+            }
+            None => file.to_vec(),
+        };
+        let info = ContentInfo::from_der(&der)
+            .map_err(|error| Error::Corrupt(format!("not a PKCS#7 signature: {error}")))?;
+        if info.content_type != pkcs7::SIGNED_DATA {
+            return Err(Error::Corrupt(format!("PKCS#7: type {} is not signed data", info.content_type)));
+        }
+        let encapsulated = info.content.encapsulated;
+        if encapsulated.content_type != pkcs7::DATA {
+            let text =
+                format!("PKCS#7: signs type {}; the kernel takes data only", encapsulated.content_type);
+            return Err(Error::Unsupported(text));
+        }
+        if encapsulated.content.is_some() {
+            let text = "PKCS#7: carries its data inside; the kernel takes detached signatures only";
+            return Err(Error::Unsupported(text.to_owned()));
+        }
+        let signers = info.content.signers.into_vec();
+        if signers.is_empty() {
+            return Err(Error::Corrupt("PKCS#7: nobody has signed".to_owned()));
+        }
+        Ok(Signature { der, signers })
+    }
+
+    /// Checks that the owner of `certificate` signed `message`.
+    ///
+    /// # Errors
+    /// `Mismatch` if somebody else signed or something else was signed; `Unsupported` for algorithms that this
+    /// crate or the kernel does not have.
+    pub fn verify(&self, message: &[u8], certificate: &Certificate) -> Result<(), Error> {
+        let Some(signer) = self.signers.iter().find(|signer| certificate.is(&signer.signer)) else {
+            return Err(Error::Mismatch(format!(
+                "the signature is by {}, not by this certificate",
+                self.signer()
+            )));
+        };
+        let digest = DigestAlgorithm::from_oid(signer.digest_algorithm.oid)?;
+        let algorithm = signer.signature_algorithm.oid;
+        let expected = digest.signature_oid(certificate.key());
+        if algorithm != expected {
+            return Err(Error::Unsupported(format!(
+                "PKCS#7: signature algorithm {algorithm}; the kernel takes {expected} for this key"
+            )));
+        }
+        match signed_attributes(signer, message, digest)? {
+            None => certificate.key().verify(message, signer.signature.as_bytes(), digest),
+            Some(attributes) => certificate.key().verify(&attributes, signer.signature.as_bytes(), digest),
+        }
+    }
+
+    /// The signature in DER, as the kernel takes it.
+    pub fn der(&self) -> &[u8] {
+        &self.der
+    }
+
+    /// Who signed, in words: issuer and serial number of the first signer's certificate, or its key identifier.
+    pub fn signer(&self) -> String {
+        match &self.signers[0].signer {
+            SignerId::IssuerAndSerial(id) => format!("issuer '{}', serial number {}", id.issuer, id.serial),
+            SignerId::KeyId(id) => format!("key identifier {}", hex(id.as_bytes())),
+        }
+    }
+}
+
+impl DigestAlgorithm {
+    /// The algorithm called `name`, such as `sha256`.
+    ///
+    /// # Errors
+    /// `Unsupported` for any other name.
+    pub fn named(name: &str) -> Result<DigestAlgorithm, Error> {
+        match name {
+            "sha256" => Ok(DigestAlgorithm::Sha256),
+            "sha384" => Ok(DigestAlgorithm::Sha384),
+            "sha512" => Ok(DigestAlgorithm::Sha512),
+            other => {
+                Err(Error::Unsupported(format!("message digest '{other}'; known are sha256, sha384, sha512")))
+            }
+        }
+    }
+
+    /// The name, such as `sha256`.
+    pub fn name(self) -> &'static str {
+        match self {
+            DigestAlgorithm::Sha256 => "sha256",
+            DigestAlgorithm::Sha384 => "sha384",
+            DigestAlgorithm::Sha512 => "sha512",
+        }
+    }
+
+    /// The digest of `message`.
+    pub fn digest(self, message: &[u8]) -> Vec<u8> {
+        // OK to unwrap: the provider has all three names.
+        Hash::named(self.name(), Cpu::detect()).unwrap().digest(message)
+    }
+
+    fn oid(self) -> ObjectIdentifier {
+        ObjectIdentifier::new_unwrap(match self {
+            DigestAlgorithm::Sha256 => "2.16.840.1.101.3.4.2.1",
+            DigestAlgorithm::Sha384 => "2.16.840.1.101.3.4.2.2",
+            DigestAlgorithm::Sha512 => "2.16.840.1.101.3.4.2.3",
+        })
+    }
+
+    fn from_oid(oid: ObjectIdentifier) -> Result<DigestAlgorithm, Error> {
+        let all = [DigestAlgorithm::Sha256, DigestAlgorithm::Sha384, DigestAlgorithm::Sha512];
+        let found = all.into_iter().find(|digest| digest.oid() == oid);
+        found.ok_or_else(|| Error::Unsupported(format!("PKCS#7: message digest {oid}")))
+    }
+
+    /// How PKCS#7 names a signature with this digest by such a key.
+    fn signature_oid(self, key: &PublicKey) -> ObjectIdentifier {
+        match (key, self) {
+            (PublicKey::Rsa(_), _) => RSA,
+            (_, DigestAlgorithm::Sha256) => ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.2"),
+            (_, DigestAlgorithm::Sha384) => ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.3"),
+            (_, DigestAlgorithm::Sha512) => ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.4"),
+        }
+    }
+}
+
+/// The structure with one signer and nothing optional, exactly as OpenSSL lays it out.
+fn structure(signature: &[u8], certificate: &Certificate, digest: DigestAlgorithm) -> Result<Vec<u8>, Error> {
+    let digest_algorithm = AlgorithmIdentifierOwned { oid: digest.oid(), parameters: Some(null()) };
+    let signature_oid = digest.signature_oid(certificate.key());
+    let parameters = (signature_oid == RSA).then(null);
+    let signer = SignerInfo {
+        version: 1,
+        signer: SignerId::IssuerAndSerial(certificate.id().clone()),
+        digest_algorithm: digest_algorithm.clone(),
+        signed_attributes: None,
+        signature_algorithm: AlgorithmIdentifierOwned { oid: signature_oid, parameters },
+        signature: OctetString::new(signature).map_err(too_long)?,
+        unsigned_attributes: None,
+    };
+    let content = SignedData {
+        version: 1,
+        digest_algorithms: SetOfVec::try_from(vec![digest_algorithm]).map_err(too_long)?,
+        encapsulated: EncapsulatedContent { content_type: pkcs7::DATA, content: None },
+        certificates: None,
+        crls: None,
+        signers: SetOfVec::try_from(vec![signer]).map_err(too_long)?,
+    };
+    ContentInfo { content_type: pkcs7::SIGNED_DATA, content }.to_der().map_err(too_long)
+}
+
+/// If the signer signed attributes and not the message itself: their DER, after checking that they are of this
+/// message (RFC 5652 section 5.4).
+fn signed_attributes(
+    signer: &SignerInfo,
+    message: &[u8],
+    digest: DigestAlgorithm,
+) -> Result<Option<Vec<u8>>, Error> {
+    let Some(attributes) = &signer.signed_attributes else { return Ok(None) };
+    let value = |oid| {
+        let mut found = attributes.iter().filter(|attribute| attribute.oid == oid);
+        match (found.next(), found.next()) {
+            (Some(attribute), None) if attribute.values.len() == 1 => attribute.values.get(0),
+            _ => None,
+        }
+    };
+    let content_type = value(pkcs7::CONTENT_TYPE).map(|value| value.decode_as::<ObjectIdentifier>());
+    let message_digest = value(pkcs7::MESSAGE_DIGEST).map(|value| value.decode_as::<OctetString>());
+    let (Some(Ok(content_type)), Some(Ok(message_digest))) = (content_type, message_digest) else {
+        let text = "PKCS#7: the signed attributes lack the content type or the message digest";
+        return Err(Error::Corrupt(text.to_owned()));
+    };
+    let right =
+        content_type == pkcs7::DATA && constant_time_eq(message_digest.as_bytes(), &digest.digest(message));
+    if !right {
+        return Err(Error::Mismatch("the signature does not match these bytes".to_owned()));
+    }
+    attributes.to_der().map(Some).map_err(too_long)
+}
+
+fn null() -> Any {
+    Any::from(Null)
+}
+
+fn too_long(error: der::Error) -> Error {
+    Error::Unsupported(format!("PKCS#7: can't be encoded: {error}"))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,107 @@
+//! The root hash's signature as systemd keeps it in a partition of its own ("verity-sig").
+//!
+//! A JSON object, then NUL bytes to the end of the partition.
+
+use base64ct::{Base64, Encoding};
+use serde::{Deserialize, Serialize};
+
+use super::{Certificate, Signature, hex, root_hash_bytes};
+use crate::Error;
+
+/// The contents of a verity-sig partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VeritySig {
+    /// The root hash that is signed.
+    pub root_hash: Vec<u8>,
+    /// SHA-256 of the signer's certificate in DER, if it was said.
+    pub fingerprint: Option<Vec<u8>>,
+    /// The PKCS#7 signature in DER.
+    pub signature: Vec<u8>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Json {
+    root_hash: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    certificate_fingerprint: Option<String>,
+    signature: String,
+}
+
+impl VeritySig {
+    /// The largest partition that is read.
+    pub const MAX_SIZE: usize = 4 << 20;
+
+    /// Puts a root hash and its signature together.
+    ///
+    /// # Errors
+    /// Those of [`Signature::verify`]: nothing is attached that does not match.
+    pub fn new(
+        root_hash: &[u8],
+        signature: &Signature,
+        certificate: &Certificate,
+    ) -> Result<VeritySig, Error> {
+        signature.verify(&root_hash_bytes(root_hash), certificate)?;
+        Ok(VeritySig {
+            root_hash: root_hash.to_vec(),
+            fingerprint: Some(certificate.fingerprint().to_vec()),
+            signature: signature.der().to_vec(),
+        })
+    }
+
+    /// Reads a partition, or just the JSON object.
+    ///
+    /// # Errors
+    /// `Corrupt` if the text before the first NUL is no such object, or anything but NUL follows it.
+    pub fn from_bytes(partition: &[u8]) -> Result<VeritySig, Error> {
+        let corrupt = |what: &str| Error::Corrupt(format!("verity-sig partition: {what}"));
+        let text = partition.split(|byte| *byte == 0).next().unwrap_or_default();
+        if partition[text.len()..].iter().any(|byte| *byte != 0) {
+            return Err(corrupt("the padding is not zero"));
+        }
+        let json: Json = serde_json::from_slice(text).map_err(|error| corrupt(&error.to_string()))?;
+        let root_hash = unhex(&json.root_hash).ok_or_else(|| corrupt("rootHash is not hex"))?;
+        let fingerprint = match &json.certificate_fingerprint {
+            None => None,
+            Some(text) => Some(unhex(text).ok_or_else(|| corrupt("certificateFingerprint is not hex"))?),
+        };
+        let signature =
+            Base64::decode_vec(&json.signature).map_err(|_| corrupt("signature is not base64"))?;
+        Ok(VeritySig { root_hash, fingerprint, signature })
+    }
+
+    /// The partition's bytes, padded to a multiple of `size` (4096 is what partitions are made of; systemd-repart
+    /// makes them of 16384).
+    ///
+    /// # Panics
+    /// If `size` is 0.
+    pub fn to_bytes(&self, size: usize) -> Vec<u8> {
+        let json = Json {
+            root_hash: hex(&self.root_hash),
+            certificate_fingerprint: self.fingerprint.as_deref().map(hex),
+            signature: Base64::encode_string(&self.signature),
+        };
+        // OK to unwrap: three strings can always be written.
+        let mut bytes = serde_json::to_vec(&json).unwrap();
+        bytes.resize(bytes.len().next_multiple_of(size), 0);
+        bytes
+    }
+
+    /// Checks that the owner of `certificate` signed the root hash.
+    ///
+    /// # Errors
+    /// `Mismatch` if the fingerprint or the signature is not the certificate's.
+    pub fn verify(&self, certificate: &Certificate) -> Result<(), Error> {
+        if self.fingerprint.as_ref().is_some_and(|fingerprint| fingerprint[..] != certificate.fingerprint()) {
+            return Err(Error::Mismatch("the fingerprint is not this certificate's".to_owned()));
+        }
+        Signature::from_bytes(&self.signature)?.verify(&root_hash_bytes(&self.root_hash), certificate)
+    }
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u8>> =
+        text.chars().map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect();
+    let digits = digits.filter(|digits| digits.len().is_multiple_of(2))?;
+    Some(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
+}
