@@ -13,7 +13,8 @@ use casemate_blockdev::{BlockDevice, Pool, Progress};
 use casemate_primitives::Messages;
 use casemate_providers::SaltedHash;
 
-use super::climber::Climber;
+use super::climber::{Climber, OrderedClimber};
+use super::plan::{Plan, SMALLEST_PIECE};
 use super::{Geometry, Shape, TreeSink};
 use crate::Error;
 
@@ -40,26 +41,6 @@ pub struct Built {
     pub data_size: u64,
 }
 
-/// Bytes that a worker reads and hashes at once: half a core's usual level 2 cache, so that the hash finds
-/// there what the read has copied. Larger is slower, smaller means more calls.
-const CHUNK: usize = 256 << 10;
-
-/// Blocks that a worker hashes at once at least, where memory allows it: what the widest hash works on in
-/// parallel.
-const CHUNK_BLOCKS: usize = 32;
-
-/// Bytes of all workers' chunks together.
-const ALL_CHUNKS: usize = 64 << 20;
-
-/// The largest piece: its hash blocks, 1/128 of it in the usual case, are enough for the widest hash.
-const LARGEST_PIECE: u64 = 16 << 20;
-
-/// The smallest piece, and the size of all pieces of a stream.
-const SMALLEST_PIECE: u64 = 512 << 10;
-
-/// Pieces for each worker, so that all end at about the same time.
-const PIECES_PER_WORKER: u64 = 8;
-
 /// Builds the tree over the first bytes of `data`: all that `geometry` says.
 ///
 /// A last data block that is not full is taken as filled up with zeros. Hash blocks go to `sink`.
@@ -77,13 +58,11 @@ pub fn build(
     sink: &dyn TreeSink,
 ) -> Result<Built, Error> {
     assert_eq!(job.shape, *geometry.shape());
-    let data_size = geometry.data_size();
-    let share = data_size / (job.pool.threads() as u64 * PIECES_PER_WORKER);
-    let plan = Plan::new(&job.shape, share.clamp(SMALLEST_PIECE, LARGEST_PIECE), job.pool.threads());
+    let plan = Plan::for_size(&job.shape, geometry.data_size(), job.pool.threads());
     let pieces = geometry.data_blocks().div_ceil(plan.leaves);
-    let climber = Mutex::new(Climber::new(job.shape, job.hash, sink, plan.levels));
-    let block_size = job.shape.data_block_size() as u64;
-    let new_worker = || Worker::new(job, sink, plan, plan.chunk_blocks);
+    let climber = Climber::new(job.shape, job.hash, sink, plan.levels);
+    let climber = Mutex::new(OrderedClimber::new(climber));
+    let new_worker = || Worker::new(job, sink, plan);
     job.pool.run(pieces, new_worker, |worker, piece| {
         worker.digests.clear();
         let first = piece * plan.leaves;
@@ -91,17 +70,15 @@ pub fn build(
         let mut block = first;
         while block < end {
             let blocks = (end - block).min(plan.chunk_blocks as u64);
-            let offset = block * block_size;
-            let len = (blocks * block_size).min(data_size - offset) as usize;
-            data.read_at(&mut worker.data[..len], offset)?;
-            worker.hash_data(len);
+            let len = geometry.read_data(data, block, blocks as usize, &mut worker.data)?;
+            worker.hash_data();
             job.progress.advance(len as u64)?;
             block += blocks;
         }
         worker.climb(piece, pieces == 1)?;
         climber.lock().unwrap_or_else(PoisonError::into_inner).deliver(piece, &worker.digests)
     })?;
-    finish(climber, &job.shape, data_size)
+    finish(climber, &job.shape, geometry.data_size())
 }
 
 /// Builds the tree over everything that `input` yields.
@@ -118,17 +95,23 @@ pub fn build_stream(
     input: &mut (dyn Read + Send),
     sink: &dyn TreeSink,
 ) -> Result<Built, Error> {
-    let plan = Plan::new(&job.shape, SMALLEST_PIECE, job.pool.threads());
-    let climber = Mutex::new(Climber::new(job.shape, job.hash, sink, plan.levels));
+    let plan = Plan::climbing(&job.shape, SMALLEST_PIECE, job.pool.threads());
+    let climber = Climber::new(job.shape, job.hash, sink, plan.levels);
+    let climber = Mutex::new(OrderedClimber::new(climber));
     let stream = Mutex::new(Stream { input, pieces: 0, bytes: 0, ended: false });
-    // OK to cast: a piece is SMALLEST_PIECE or one block.
-    let new_worker = || Worker::new(job, sink, plan, plan.leaves as usize);
+    // OK to cast: a piece is SMALLEST_PIECE or one chunk.
+    let piece_size = plan.leaves as usize * job.shape.data_block_size();
+    let new_worker = || Worker::new(job, sink, plan);
     job.pool.run(job.pool.threads() as u64, new_worker, |worker, _| {
         loop {
+            worker.data.resize(piece_size, 0);
             let claimed = stream.lock().unwrap_or_else(PoisonError::into_inner).claim(&mut worker.data)?;
             let Some(Claimed { piece, len, last }) = claimed else { return Ok::<_, io::Error>(()) };
             worker.digests.clear();
-            worker.hash_data(len);
+            let blocks = len.div_ceil(job.shape.data_block_size());
+            worker.data.truncate(len);
+            worker.data.resize(blocks * job.shape.data_block_size(), 0);
+            worker.hash_data();
             worker.climb(piece, piece == 0 && last)?;
             climber.lock().unwrap_or_else(PoisonError::into_inner).deliver(piece, &worker.digests)?;
             job.progress.advance(len as u64)?;
@@ -139,38 +122,9 @@ pub fn build_stream(
     finish(climber, &job.shape, data_size)
 }
 
-fn finish(climber: Mutex<Climber<'_>>, shape: &Shape, data_size: u64) -> Result<Built, Error> {
+fn finish(climber: Mutex<OrderedClimber<'_>>, shape: &Shape, data_size: u64) -> Result<Built, Error> {
     let root_hash = climber.into_inner().unwrap_or_else(PoisonError::into_inner).finish()?;
     Ok(Built { root_hash: root_hash.unwrap_or_else(|| vec![0; shape.digest_len()]), data_size })
-}
-
-/// How data is cut into pieces and chunks.
-#[derive(Clone, Copy, Debug)]
-struct Plan {
-    /// Data blocks in a piece.
-    leaves: u64,
-    /// Levels that a piece fills whole blocks of.
-    levels: usize,
-    /// Data blocks that are read and hashed at once.
-    chunk_blocks: usize,
-}
-
-impl Plan {
-    fn new(shape: &Shape, piece_size: u64, threads: usize) -> Plan {
-        let block_size = shape.data_block_size();
-        let wanted = (CHUNK / block_size).max(CHUNK_BLOCKS);
-        let chunk_blocks = wanted.min(ALL_CHUNKS / threads / block_size).max(1);
-        let fan_out = shape.digests_per_block() as u64;
-        let most = piece_size / block_size as u64;
-        let (mut leaves, mut levels) = (1, 0);
-        while leaves * fan_out <= most {
-            leaves *= fan_out;
-            levels += 1;
-        }
-        // Without a whole hash block a piece is a chunk: the climber makes all levels.
-        leaves = if levels == 0 { chunk_blocks as u64 } else { leaves * (most / leaves) };
-        Plan { leaves, levels, chunk_blocks }
-    }
 }
 
 /// What one thread works with.
@@ -178,6 +132,7 @@ struct Worker<'a> {
     job: &'a Job<'a>,
     sink: &'a dyn TreeSink,
     plan: Plan,
+    /// Whole blocks.
     data: Vec<u8>,
     /// Digests of the level that the worker has reached, side by side.
     digests: Vec<u8>,
@@ -185,19 +140,15 @@ struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    fn new(job: &'a Job<'a>, sink: &'a dyn TreeSink, plan: Plan, data_blocks: usize) -> Worker<'a> {
-        let data = vec![0; data_blocks * job.shape.data_block_size()];
-        Worker { job, sink, plan, data, digests: Vec::new(), blocks: Vec::new() }
+    fn new(job: &'a Job<'a>, sink: &'a dyn TreeSink, plan: Plan) -> Worker<'a> {
+        Worker { job, sink, plan, data: Vec::new(), digests: Vec::new(), blocks: Vec::new() }
     }
 
-    /// Appends the digests of the first `len` bytes of the data buffer, the last block filled up with zeros.
-    fn hash_data(&mut self, len: usize) {
-        let block_size = self.job.shape.data_block_size();
-        let blocks = len.div_ceil(block_size);
-        self.data[len..blocks * block_size].fill(0);
+    /// Appends the digests of the blocks in the data buffer.
+    fn hash_data(&mut self) {
+        let messages = Messages::contiguous(&self.data, self.job.shape.data_block_size());
         let before = self.digests.len();
-        self.digests.resize(before + blocks * self.job.shape.digest_len(), 0);
-        let messages = Messages::contiguous(&self.data[..blocks * block_size], block_size);
+        self.digests.resize(before + messages.count() * self.job.shape.digest_len(), 0);
         self.job.hash.hash_many(messages, &mut self.digests[before..]);
     }
 
@@ -350,21 +301,6 @@ mod tests {
         // A hash block holds more than a piece does.
         check(dm(4096, 65536, 32), "sha256", 20 << 20, 2);
         check(dm(524_288, 512, 32), "sha256", 9 << 19, 2);
-    }
-
-    #[test]
-    fn pieces_are_whole_hash_blocks_and_memory_is_bounded() {
-        for threads in [1, 2, 64, 1000] {
-            for (data, hash) in [(512, 512), (512, 524_288), (4096, 4096), (524_288, 512), (524_288, 524_288)]
-            {
-                let shape = Shape::power_of_two(data, hash, 32, true).unwrap();
-                let plan = Plan::new(&shape, LARGEST_PIECE, threads);
-                let whole = (shape.digests_per_block() as u64).pow(plan.levels as u32);
-                assert!(plan.leaves.is_multiple_of(whole), "{plan:?}");
-                let all = plan.chunk_blocks * threads * shape.data_block_size();
-                assert!(all <= ALL_CHUNKS || plan.chunk_blocks == 1, "{plan:?}");
-            }
-        }
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! The upper levels of a tree, made one digest after the other.
 
-use std::collections::BTreeMap;
 use std::io;
 
 use casemate_providers::SaltedHash;
 
+use super::in_order::InOrder;
 use super::{Shape, TreeSink};
 
-/// Takes the digests of one level in order and makes every level above.
+/// Takes the digests of one level and makes every level above.
 ///
 /// It holds one hash block of each level. Of the work on a tree this is a small part: where digests are
 /// many in a block few remain, where they are few the workers climb the lower levels themselves.
@@ -18,10 +18,12 @@ pub(super) struct Climber<'a> {
     /// The level that the digests belong to which are pushed from outside: `levels[0]`.
     bottom: usize,
     levels: Vec<OpenLevel>,
-    next_piece: u64,
-    /// Digests of pieces that are here before an earlier one. Pieces are claimed in order, so these are
-    /// about as many as there are workers.
-    early: BTreeMap<u64, Vec<u8>>,
+}
+
+/// A [`Climber`] that is given its digests in any order.
+pub(super) struct OrderedClimber<'a> {
+    order: InOrder<Vec<u8>>,
+    climber: Climber<'a>,
 }
 
 /// A level whose last block is still being filled.
@@ -31,6 +33,22 @@ struct OpenLevel {
     blocks_done: u64,
 }
 
+impl<'a> OrderedClimber<'a> {
+    pub(super) fn new(climber: Climber<'a>) -> OrderedClimber<'a> {
+        OrderedClimber { order: InOrder::new(), climber }
+    }
+
+    /// Takes the digests of a piece.
+    pub(super) fn deliver(&mut self, piece: u64, digests: &[u8]) -> io::Result<()> {
+        self.order.deliver(piece, digests.to_vec(), |digests| self.climber.push_all(&digests))
+    }
+
+    /// Closes all levels and returns the root hash; `None` if there was no digest at all.
+    pub(super) fn finish(self) -> io::Result<Option<Vec<u8>>> {
+        self.climber.finish()
+    }
+}
+
 impl<'a> Climber<'a> {
     pub(super) fn new(
         shape: Shape,
@@ -38,26 +56,11 @@ impl<'a> Climber<'a> {
         sink: &'a dyn TreeSink,
         bottom: usize,
     ) -> Climber<'a> {
-        Climber { shape, hash, sink, bottom, levels: Vec::new(), next_piece: 0, early: BTreeMap::new() }
-    }
-
-    /// Takes the digests of a piece; pieces may come in any order.
-    pub(super) fn deliver(&mut self, piece: u64, digests: &[u8]) -> io::Result<()> {
-        if piece != self.next_piece {
-            self.early.insert(piece, digests.to_vec());
-            return Ok(());
-        }
-        self.push_all(digests)?;
-        self.next_piece += 1;
-        while let Some(digests) = self.early.remove(&self.next_piece) {
-            self.push_all(&digests)?;
-            self.next_piece += 1;
-        }
-        Ok(())
+        Climber { shape, hash, sink, bottom, levels: Vec::new() }
     }
 
     /// Closes all levels and returns the root hash; `None` if there was no digest at all.
-    pub(super) fn finish(mut self) -> io::Result<Option<Vec<u8>>> {
+    fn finish(mut self) -> io::Result<Option<Vec<u8>>> {
         let mut index = 0;
         while let Some(level) = self.levels.get(index) {
             if level.blocks_done == 0 && level.filled == 1 {

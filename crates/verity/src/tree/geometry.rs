@@ -1,6 +1,9 @@
-//! Where the blocks of a hash tree lie: arithmetic alone.
+//! Where the blocks of a hash tree lie.
 
+use std::io;
 use std::ops::Range;
+
+use casemate_blockdev::BlockDevice;
 
 use crate::Error;
 
@@ -115,6 +118,18 @@ impl Shape {
         self.digests_per_block as usize
     }
 
+    /// The digests in hash blocks, or a part of them that begins with the slot of child `first`; the part may
+    /// end right after its last digest.
+    pub(super) fn slots<'a>(&self, first: u64, part: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+        let (stride, len, per_block) = (self.digest_stride(), self.digest_len(), self.digests_per_block());
+        let block_size = self.hash_block_size();
+        let skipped = (first % per_block as u64) as usize;
+        (skipped..).map_while(move |slot| {
+            let offset = slot / per_block * block_size + slot % per_block * stride - skipped * stride;
+            part.get(offset..offset + len)
+        })
+    }
+
     /// Writes digests that lie side by side into hash blocks; gaps and the tail become zeros.
     ///
     /// # Panics
@@ -159,6 +174,31 @@ impl Geometry {
             position += level.blocks;
         }
         Ok(Geometry { shape, data_size, data_blocks, levels, tree_blocks })
+    }
+
+    /// Reads data blocks `first .. first + count`, which exist, into `buf`, a last part block filled up with
+    /// zeros. Returns how many bytes were read.
+    pub(super) fn read_data(
+        &self,
+        data: &dyn BlockDevice,
+        first: u64,
+        count: usize,
+        buf: &mut Vec<u8>,
+    ) -> io::Result<usize> {
+        let block_size = self.shape.data_block_size();
+        let offset = first * block_size as u64;
+        let whole = count * block_size;
+        let len = (self.data_size - offset).min(whole as u64) as usize;
+        buf.resize(whole, 0);
+        buf[len..].fill(0);
+        data.read_at(&mut buf[..len], offset)?;
+        Ok(len)
+    }
+
+    /// Where the digest of child `child` is in `level`, in bytes from the beginning of the tree.
+    pub(super) fn slot_offset(&self, level: usize, child: u64) -> u64 {
+        let per_block = u64::from(self.shape.digests_per_block);
+        self.offset(level, child / per_block) + child % per_block * u64::from(self.shape.digest_stride)
     }
 
     /// The data blocks that hang below block `index` of `level`.

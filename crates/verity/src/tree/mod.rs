@@ -3,15 +3,23 @@
 //! Data is cut into blocks, each is hashed, and the digests fill the hash blocks of level 0. These blocks are
 //! hashed in their turn for level 1, and so on until one digest is left: the root hash. [`Shape`] holds what
 //! differs between the formats, [`Geometry`] says where each level is stored, [`build()`] and
-//! [`build_stream`] make a tree.
+//! [`build_stream`] make a tree, [`check()`] finds what does not match one, [`update()`] brings one up to date.
 //!
 //! The salt is no business of the tree: it is in the [`SaltedHash`](casemate_providers::SaltedHash).
 
 mod build;
+mod check;
 mod climber;
 mod geometry;
+mod in_order;
+mod plan;
+mod ranges;
 mod sink;
+mod update;
 
 pub use build::{Built, Job, build, build_stream};
+pub use check::{Block, Fault, Finding, Stored, Summary, check};
 pub use geometry::{Geometry, Level, MAX_LEVELS, Shape};
+pub use ranges::Ranges;
 pub use sink::{SpilledLevels, TreeDevice, TreeSink};
+pub use update::update;

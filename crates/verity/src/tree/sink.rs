@@ -47,8 +47,38 @@ impl<'a> TreeDevice<'a> {
         self.device.read_at(blocks, self.position(level, first)?)
     }
 
+    /// Reads the part of `level` that holds the digests of `count` children from child `first` on, from the
+    /// first byte of the first digest to the last byte of the last.
+    pub(super) fn read_slots(
+        &self,
+        level: usize,
+        first: u64,
+        count: usize,
+        buf: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        let start = self.geometry.slot_offset(level, first);
+        let last = self.geometry.slot_offset(level, first + count as u64 - 1);
+        buf.resize((last - start) as usize + self.geometry.shape().digest_len(), 0);
+        self.device.read_at(buf, self.absolute(start)?)
+    }
+
+    /// Writes the digests of children from child `first` on, which all belong into one hash block, and zeros
+    /// between them. What follows the last digest stays as it is.
+    pub(super) fn write_slots(&self, level: usize, first: u64, digests: &[u8]) -> io::Result<()> {
+        let (stride, len) = (self.geometry.shape().digest_stride(), self.geometry.shape().digest_len());
+        let mut slots = vec![0; digests.len() / len * stride - (stride - len)];
+        for (digest, slot) in digests.chunks_exact(len).zip(slots.chunks_mut(stride)) {
+            slot[..len].copy_from_slice(digest);
+        }
+        self.device.write_at(&slots, self.absolute(self.geometry.slot_offset(level, first))?)
+    }
+
     fn position(&self, level: usize, first: u64) -> io::Result<u64> {
-        let position = self.offset.checked_add(self.geometry.offset(level, first));
+        self.absolute(self.geometry.offset(level, first))
+    }
+
+    fn absolute(&self, offset: u64) -> io::Result<u64> {
+        let position = self.offset.checked_add(offset);
         position.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the hash tree is too far away"))
     }
 }

@@ -1,0 +1,380 @@
+//! Checking data against a stored hash tree, and naming every bad block.
+//!
+//! Levels are checked from the root down, all blocks of a level in parallel, then the data. A block is good
+//! if its digest is the one in its parent; it is *trusted* if also its parent is. Below a bad hash block
+//! nothing can be trusted, whatever its digest: these data blocks are [`Summary::unverified`], and the kernel
+//! refuses to read them as it refuses the bad ones.
+
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use casemate_blockdev::BlockDevice;
+use casemate_primitives::Messages;
+
+use super::in_order::InOrder;
+use super::plan::Plan;
+use super::{Geometry, Job, Ranges, Shape, TreeDevice};
+use crate::Error;
+
+/// Data with the tree that is stored for it.
+#[derive(Clone, Copy)]
+pub struct Stored<'a> {
+    /// Where the blocks lie.
+    pub geometry: &'a Geometry,
+    /// The data; at least as long as `geometry` says.
+    pub data: &'a dyn BlockDevice,
+    /// The hash blocks.
+    pub tree: &'a TreeDevice<'a>,
+}
+
+/// A block of the data or of the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Block {
+    /// A data block, by its number.
+    Data(u64),
+    /// A hash block.
+    Hash {
+        /// Its level; 0 holds the digests of data blocks.
+        level: usize,
+        /// Its number in this level.
+        index: u64,
+    },
+}
+
+/// What is wrong with a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The block.
+    pub block: Block,
+    /// What is wrong.
+    pub fault: Fault,
+}
+
+/// A way in which a block can be wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The block's digest is not the one that the block above (or the root hash) has for it.
+    Digest {
+        /// The digest above.
+        expected: Vec<u8>,
+        /// The digest of the block as it is.
+        found: Vec<u8>,
+        /// Whether `expected` can be trusted. If not, a block above is bad, and this one may be good.
+        trusted: bool,
+    },
+    /// The digest is right, but a byte of the block that must be zero is not: the tree was made wrong.
+    NotZero {
+        /// The byte's place in the block.
+        offset: usize,
+    },
+}
+
+/// What was found in all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Data blocks that differ from a trusted digest.
+    pub bad_data: Ranges,
+    /// How many hash blocks differ from a trusted digest.
+    pub bad_hash_blocks: u64,
+    /// Data blocks of which nothing is known, because a hash block above them is bad.
+    pub unverified: Ranges,
+    /// How many hash blocks have a byte that must be zero and is not.
+    pub not_zero: u64,
+}
+
+impl Summary {
+    /// Whether everything is as it should be.
+    pub fn is_clean(&self) -> bool {
+        self.bad_data.is_empty() && self.bad_hash_blocks == 0 && self.not_zero == 0
+    }
+}
+
+/// Checks the whole tree and all data below `root_hash`.
+///
+/// `report` is called for each wrong block: hash blocks of the highest level first, data blocks last, in the
+/// order of their numbers. Its error ends the check.
+///
+/// # Errors
+/// `Io` when reading, `job.progress` or `report` fails.
+///
+/// # Panics
+/// If `job` and the geometry differ in their shapes, or a digest has another length than they say.
+pub fn check(
+    job: &Job<'_>,
+    stored: &Stored<'_>,
+    root_hash: &[u8],
+    report: &mut (dyn FnMut(Finding) -> io::Result<()> + Send),
+) -> Result<Summary, Error> {
+    assert_eq!((job.shape, root_hash.len()), (*stored.geometry.shape(), job.shape.digest_len()));
+    let geometry = stored.geometry;
+    let fan_out = job.shape.digests_per_block() as u64;
+    let mut summary = Summary::default();
+    let mut untrusted = Ranges::new();
+    for level in (0..geometry.levels().len()).rev() {
+        let pass = Pass { job, stored, root_hash, level: Some(level), untrusted_parents: &untrusted };
+        let found = pass.run(report)?;
+        let mut children = untrusted.children(fan_out, geometry.levels()[level].blocks);
+        found.bad.iter().for_each(|range| children.insert(range));
+        untrusted = children;
+        summary.bad_hash_blocks += found.bad.count();
+        summary.not_zero += found.not_zero;
+    }
+    let pass = Pass { job, stored, root_hash, level: None, untrusted_parents: &untrusted };
+    summary.bad_data = pass.run(report)?.bad;
+    summary.unverified = untrusted.children(fan_out, geometry.data_blocks());
+    Ok(summary)
+}
+
+/// The check of all blocks of one level, or of the data.
+struct Pass<'a> {
+    job: &'a Job<'a>,
+    stored: &'a Stored<'a>,
+    root_hash: &'a [u8],
+    level: Option<usize>,
+    untrusted_parents: &'a Ranges,
+}
+
+#[derive(Default)]
+struct Found {
+    bad: Ranges,
+    not_zero: u64,
+}
+
+#[derive(Default)]
+struct Buffers {
+    blocks: Vec<u8>,
+    digests: Vec<u8>,
+    parents: Vec<u8>,
+}
+
+impl Pass<'_> {
+    fn run(&self, report: &mut (dyn FnMut(Finding) -> io::Result<()> + Send)) -> Result<Found, Error> {
+        let geometry = self.stored.geometry;
+        let (count, block_size) = match self.level {
+            Some(level) => (geometry.levels()[level].blocks, self.job.shape.hash_block_size()),
+            None => (geometry.data_blocks(), self.job.shape.data_block_size()),
+        };
+        let plan = Plan::flat(block_size, self.job.pool.threads());
+        let results = Mutex::new((InOrder::new(), Found::default(), report));
+        self.job.pool.run(count.div_ceil(plan.leaves), Buffers::default, |buffers, piece| {
+            let first = piece * plan.leaves;
+            let findings = self.check_run(buffers, first, plan.leaves.min(count - first) as usize)?;
+            let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+            let (order, found, report) = &mut *results;
+            order.deliver(piece, findings, |findings| {
+                findings.into_iter().try_for_each(|finding| {
+                    found.count(&finding);
+                    report(finding)
+                })
+            })
+        })?;
+        Ok(results.into_inner().unwrap_or_else(PoisonError::into_inner).1)
+    }
+
+    fn check_run(&self, buffers: &mut Buffers, first: u64, count: usize) -> io::Result<Vec<Finding>> {
+        let shape = &self.job.shape;
+        let (block_size, bytes_of_data) = match self.level {
+            Some(level) => {
+                buffers.blocks.resize(count * shape.hash_block_size(), 0);
+                self.stored.tree.read(level, first, &mut buffers.blocks)?;
+                (shape.hash_block_size(), 0)
+            }
+            None => {
+                let len =
+                    self.stored.geometry.read_data(self.stored.data, first, count, &mut buffers.blocks)?;
+                (shape.data_block_size(), len)
+            }
+        };
+        buffers.digests.resize(count * shape.digest_len(), 0);
+        self.job.hash.hash_many(Messages::contiguous(&buffers.blocks, block_size), &mut buffers.digests);
+        self.job.progress.advance(bytes_of_data as u64)?;
+        let parent_level = self.level.map_or(0, |level| level + 1);
+        let mut findings = Vec::new();
+        let fan_out = shape.digests_per_block() as u64;
+        let digests = buffers.digests.chunks_exact(shape.digest_len());
+        let blocks = buffers.blocks.chunks_exact(block_size);
+        let mut check = |k: u64, found: &[u8], expected: &[u8], block: &[u8]| {
+            let index = first + k;
+            let fault = if found != expected {
+                let trusted = !self.untrusted_parents.contains(index / fan_out);
+                Some(Fault::Digest { expected: expected.to_vec(), found: found.to_vec(), trusted })
+            } else {
+                let digests = self.level.map(|level| self.stored.geometry.digests_in(level, index));
+                digests
+                    .and_then(|digests| first_not_zero(shape, block, digests))
+                    .map(|offset| Fault::NotZero { offset })
+            };
+            let block = match self.level {
+                Some(level) => Block::Hash { level, index },
+                None => Block::Data(index),
+            };
+            findings.extend(fault.map(|fault| Finding { block, fault }));
+        };
+        if parent_level == self.stored.geometry.levels().len() {
+            check(0, &buffers.digests, self.root_hash, &buffers.blocks);
+            return Ok(findings);
+        }
+        self.stored.tree.read_slots(parent_level, first, count, &mut buffers.parents)?;
+        let slots = shape.slots(first, &buffers.parents);
+        for (k, ((found, expected), block)) in digests.zip(slots).zip(blocks).enumerate() {
+            check(k as u64, found, expected, block);
+        }
+        Ok(findings)
+    }
+}
+
+impl Found {
+    fn count(&mut self, finding: &Finding) {
+        let (Block::Data(index) | Block::Hash { index, .. }) = finding.block;
+        match finding.fault {
+            Fault::Digest { trusted: true, .. } => self.bad.insert(index..index + 1),
+            Fault::Digest { trusted: false, .. } => {}
+            Fault::NotZero { .. } => self.not_zero += 1,
+        }
+    }
+}
+
+/// The first byte of a hash block that belongs to none of its digests and is not zero.
+fn first_not_zero(shape: &Shape, block: &[u8], digests: usize) -> Option<usize> {
+    let tail = digests * shape.digest_stride();
+    let gap = |k: usize| k * shape.digest_stride() + shape.digest_len()..(k + 1) * shape.digest_stride();
+    let gaps = (0..digests).map(gap).chain(std::iter::once(tail..block.len()));
+    gaps.flatten().find(|offset| block[*offset] != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use casemate_blockdev::{MemoryDevice, NoProgress, Pool};
+    use casemate_primitives::Cpu;
+    use casemate_providers::{Hash, SaltedHash};
+    use casemate_testkit::Rng;
+
+    use super::*;
+    use crate::tree::build;
+
+    /// Data and its tree: 20 blocks of 512 bytes, digests of which a hash block of 256 holds 8 with gaps.
+    struct Example {
+        shape: Shape,
+        hash: SaltedHash,
+        data: Vec<u8>,
+        tree: Vec<u8>,
+        root_hash: Vec<u8>,
+    }
+
+    impl Example {
+        fn new() -> Example {
+            let shape = Shape::power_of_two(512, 256, 20, true).unwrap();
+            let hash = Hash::named("sha1", Cpu::detect()).unwrap().salted(b"x", b"");
+            let data = Rng::new(5).bytes(20 * 512);
+            let job = job(shape, &hash);
+            let geometry = Geometry::new(shape, data.len() as u64).unwrap();
+            let tree = MemoryDevice::new(vec![0; geometry.tree_size() as usize]);
+            let sink = TreeDevice::new(&geometry, &tree, 0);
+            let built = build(&job, &geometry, &MemoryDevice::new(data.clone()), &sink).unwrap();
+            Example { shape, hash, data, tree: tree.into_bytes(), root_hash: built.root_hash }
+        }
+
+        fn check(&self) -> (Summary, Vec<Finding>) {
+            let geometry = Geometry::new(self.shape, self.data.len() as u64).unwrap();
+            let (data, tree) = (MemoryDevice::new(self.data.clone()), MemoryDevice::new(self.tree.clone()));
+            let stored =
+                Stored { geometry: &geometry, data: &data, tree: &TreeDevice::new(&geometry, &tree, 0) };
+            let mut findings = Vec::new();
+            let mut report = |finding| {
+                findings.push(finding);
+                Ok(())
+            };
+            let job = job(self.shape, &self.hash);
+            let summary = check(&job, &stored, &self.root_hash, &mut report).unwrap();
+            (summary, findings)
+        }
+    }
+
+    fn job(shape: Shape, hash: &SaltedHash) -> Job<'_> {
+        Job { shape, hash, pool: Pool::new(NonZeroUsize::new(2)), progress: &NoProgress }
+    }
+
+    fn ranges(set: &Ranges) -> Vec<(u64, u64)> {
+        set.iter().map(|range| (range.start, range.end)).collect()
+    }
+
+    #[test]
+    fn a_good_tree_has_no_findings() {
+        let (summary, findings) = Example::new().check();
+        assert!(summary.is_clean() && findings.is_empty(), "{findings:?}");
+    }
+
+    #[test]
+    fn every_bad_data_block_is_named() {
+        let mut example = Example::new();
+        for block in [0, 7, 19] {
+            example.data[block * 512 + 100] ^= 4;
+        }
+        let (summary, findings) = example.check();
+        let blocks: Vec<_> = findings.iter().map(|finding| finding.block).collect();
+        assert_eq!(blocks, [Block::Data(0), Block::Data(7), Block::Data(19)]);
+        assert_eq!(ranges(&summary.bad_data), [(0, 1), (7, 8), (19, 20)]);
+        assert!(summary.unverified.is_empty() && !summary.is_clean());
+        let Fault::Digest { found, trusted, .. } = &findings[1].fault else { panic!("{findings:?}") };
+        let mut digest = vec![0; 20];
+        example.hash.hash(&example.data[7 * 512..8 * 512], &mut digest);
+        assert_eq!((found, trusted), (&digest, &true));
+    }
+
+    #[test]
+    fn below_a_bad_hash_block_nothing_is_known() {
+        let mut example = Example::new();
+        // The tree: one root block, then 3 blocks of level 0. The digest of data block 9.
+        example.tree[2 * 256 + 32] ^= 1;
+        let (summary, findings) = example.check();
+        let blocks: Vec<_> = findings.iter().map(|finding| finding.block).collect();
+        assert_eq!(blocks, [Block::Hash { level: 0, index: 1 }, Block::Data(9)]);
+        assert!(matches!(findings[1].fault, Fault::Digest { trusted: false, .. }));
+        assert_eq!(summary.bad_hash_blocks, 1);
+        assert_eq!((ranges(&summary.bad_data), ranges(&summary.unverified)), (vec![], vec![(8, 16)]));
+    }
+
+    #[test]
+    fn a_wrong_root_hash_leaves_nothing_verified() {
+        let mut example = Example::new();
+        example.root_hash[0] ^= 1;
+        let (summary, findings) = example.check();
+        assert_eq!(findings.len(), 1);
+        assert_eq!((summary.bad_hash_blocks, ranges(&summary.unverified)), (1, vec![(0, 20)]));
+    }
+
+    #[test]
+    fn spare_bytes_must_be_zero_even_if_the_digest_is_right() {
+        for (offset, level, index) in [(20, 1, 0), (255, 1, 0), (256 + 31, 0, 0), (3 * 256 + 4 * 32, 0, 2)] {
+            let mut example = Example::new();
+            example.tree[offset] = 1;
+            if level == 0 {
+                let mut digest = vec![0; 20];
+                let block = 1 + index as usize;
+                example.hash.hash(&example.tree[block * 256..][..256], &mut digest);
+                example.tree[index as usize * 32..][..20].copy_from_slice(&digest);
+            }
+            let top = example.tree[..256].to_vec();
+            example.hash.hash(&top, &mut example.root_hash);
+            let (summary, findings) = example.check();
+            let fault = Fault::NotZero { offset: offset % 256 };
+            assert_eq!(findings, [Finding { block: Block::Hash { level, index }, fault }]);
+            assert_eq!((summary.not_zero, summary.bad_hash_blocks, summary.is_clean()), (1, 0, false));
+        }
+    }
+
+    #[test]
+    fn one_block_is_checked_against_the_root_hash() {
+        let mut example = Example::new();
+        example.data.truncate(300);
+        let mut padded = example.data.clone();
+        padded.resize(512, 0);
+        example.tree.clear();
+        example.hash.hash(&padded, &mut example.root_hash);
+        assert!(example.check().0.is_clean());
+        example.data[299] ^= 1;
+        assert_eq!(ranges(&example.check().0.bad_data), [(0, 1)]);
+    }
+}
