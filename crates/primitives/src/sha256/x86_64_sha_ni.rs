@@ -9,7 +9,7 @@ use super::{BLOCK_LEN, DIGEST_LEN, K, Layout, digest};
 use crate::Messages;
 
 /// Messages in flight at a time.
-const STREAMS: usize = 2;
+const STREAMS: usize = 4;
 
 /// Takes whole blocks into a chaining value.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
@@ -27,9 +27,11 @@ pub(super) fn hash_many(midstate: &[u32; 8], layout: &Layout<'_>, messages: Mess
         hash_streams::<STREAMS>(midstate, layout, messages, k, out);
         k += STREAMS;
     }
-    while k < messages.count() {
-        hash_streams::<1>(midstate, layout, messages, k, out);
-        k += 1;
+    match messages.count() - k {
+        3 => hash_streams::<3>(midstate, layout, messages, k, out),
+        2 => hash_streams::<2>(midstate, layout, messages, k, out),
+        1 => hash_streams::<1>(midstate, layout, messages, k, out),
+        _ => {}
     }
 }
 
@@ -93,34 +95,27 @@ fn compress_streams<const N: usize>(states: &mut [Packed; N], streams: [&[u8]; N
     for i in 0..streams[0].len() {
         let before = *states;
         // Sixteen words of each stream's message schedule, four to a register.
-        let mut w = [[_mm_setzero_si128(); 4]; N];
-        for (w, stream) in w.iter_mut().zip(streams) {
-            for (w, quarter) in w.iter_mut().zip(stream[i].as_chunks::<16>().0) {
+        let mut w = [[_mm_setzero_si128(); N]; 4];
+        for n in 0..N {
+            for (q, quarter) in streams[n][i].as_chunks::<16>().0.iter().enumerate() {
                 // SAFETY: `quarter` is 16 readable bytes; the load needs no alignment.
-                *w = _mm_shuffle_epi8(unsafe { _mm_loadu_si128(quarter.as_ptr().cast()) }, swap);
+                let words = unsafe { _mm_loadu_si128(quarter.as_ptr().cast()) };
+                w[q][n] = _mm_shuffle_epi8(words, swap);
             }
         }
-        four_rounds(states, w.map(|w| w[0]), 0);
-        four_rounds(states, w.map(|w| w[1]), 4);
-        four_rounds(states, w.map(|w| w[2]), 8);
-        four_rounds(states, w.map(|w| w[3]), 12);
+        four_rounds(states, &w[0], 0);
+        four_rounds(states, &w[1], 4);
+        four_rounds(states, &w[2], 8);
+        four_rounds(states, &w[3], 12);
         for round in [16, 32, 48] {
-            for w in &mut w {
-                w[0] = schedule(w[0], w[1], w[2], w[3]);
-            }
-            four_rounds(states, w.map(|w| w[0]), round);
-            for w in &mut w {
-                w[1] = schedule(w[1], w[2], w[3], w[0]);
-            }
-            four_rounds(states, w.map(|w| w[1]), round + 4);
-            for w in &mut w {
-                w[2] = schedule(w[2], w[3], w[0], w[1]);
-            }
-            four_rounds(states, w.map(|w| w[2]), round + 8);
-            for w in &mut w {
-                w[3] = schedule(w[3], w[0], w[1], w[2]);
-            }
-            four_rounds(states, w.map(|w| w[3]), round + 12);
+            schedule(&mut w, 0);
+            four_rounds(states, &w[0], round);
+            schedule(&mut w, 1);
+            four_rounds(states, &w[1], round + 4);
+            schedule(&mut w, 2);
+            four_rounds(states, &w[2], round + 8);
+            schedule(&mut w, 3);
+            four_rounds(states, &w[3], round + 12);
         }
         for (state, before) in states.iter_mut().zip(before) {
             *state = [_mm_add_epi32(state[0], before[0]), _mm_add_epi32(state[1], before[1])];
@@ -131,24 +126,29 @@ fn compress_streams<const N: usize>(states: &mut [Packed; N], streams: [&[u8]; N
 /// Rounds `round..round + 4` of every stream, with these four words of its schedule.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
-fn four_rounds<const N: usize>(states: &mut [Packed; N], w: [__m128i; N], round: usize) {
+fn four_rounds<const N: usize>(states: &mut [Packed; N], w: &[__m128i; N], round: usize) {
     // SAFETY: `K[round..][..4]` is 16 readable bytes; the load needs no alignment.
     let k = unsafe { _mm_loadu_si128(K[round..][..4].as_ptr().cast()) };
-    let mut wk = w.map(|w| _mm_add_epi32(w, k));
-    for ([abef, cdgh], wk) in states.iter_mut().zip(&wk) {
+    let mut wk = [k; N];
+    for n in 0..N {
         // Two rounds turn c, d, g, h into the new a, b, e, f; the old a, b, e, f are the new c, d, g, h.
-        *cdgh = _mm_sha256rnds2_epu32(*cdgh, *abef, *wk);
+        wk[n] = _mm_add_epi32(w[n], k);
+        states[n][1] = _mm_sha256rnds2_epu32(states[n][1], states[n][0], wk[n]);
     }
-    wk = wk.map(|wk| _mm_shuffle_epi32::<0x0e>(wk));
-    for ([abef, cdgh], wk) in states.iter_mut().zip(&wk) {
-        *abef = _mm_sha256rnds2_epu32(*abef, *cdgh, *wk);
+    for n in 0..N {
+        let wk = _mm_shuffle_epi32::<0x0e>(wk[n]);
+        states[n][0] = _mm_sha256rnds2_epu32(states[n][0], states[n][1], wk);
     }
 }
 
-/// The next four words of a schedule from the sixteen before them.
+/// Replaces four words of every stream's schedule, `w[q]`, by those sixteen rounds later.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
-fn schedule(w0: __m128i, w4: __m128i, w8: __m128i, w12: __m128i) -> __m128i {
-    let sum = _mm_add_epi32(_mm_sha256msg1_epu32(w0, w4), _mm_alignr_epi8::<4>(w12, w8));
-    _mm_sha256msg2_epu32(sum, w12)
+fn schedule<const N: usize>(w: &mut [[__m128i; N]; 4], q: usize) {
+    let [w4, w8, w12] = [w[(q + 1) % 4], w[(q + 2) % 4], w[(q + 3) % 4]];
+    for n in 0..N {
+        let w9 = _mm_alignr_epi8::<4>(w12[n], w8[n]);
+        let sum = _mm_add_epi32(_mm_sha256msg1_epu32(w[q][n], w4[n]), w9);
+        w[q][n] = _mm_sha256msg2_epu32(sum, w12[n]);
+    }
 }
