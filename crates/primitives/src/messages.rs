@@ -50,6 +50,11 @@ impl<'a> Messages<'a> {
         self.len
     }
 
+    /// The buffer from the first message on; what lies behind the last one is not specified.
+    pub fn data(&self) -> &'a [u8] {
+        self.data
+    }
+
     /// Message `k`.
     ///
     /// # Panics

@@ -100,6 +100,9 @@ impl Sha256 {
 
     /// Writes `H(prefix || message k || suffix)` to `out[k * DIGEST_LEN..][..DIGEST_LEN]` for every message.
     ///
+    /// Any lengths and alignments do. Beginnings that are a multiple of 4096 bytes apart share one set of the
+    /// first-level cache; who copies messages anyway gains 10 % from a stride such as 4160 (Zen 5, AVX-512).
+    ///
     /// # Panics
     /// If `out` is not exactly `messages.count() * DIGEST_LEN` bytes.
     pub fn hash_many(&self, prefix: &Midstate, messages: Messages<'_>, suffix: &[u8], out: &mut [u8]) {

@@ -17,11 +17,12 @@ use crate::Messages;
 /// Messages of one set of registers.
 const LANES: usize = 16;
 
-/// With this many messages left, two sets are faster than one set and single messages; with
-/// [`ONE_SET`], one set is faster than single messages. For CPUs with SHA-NI.
+/// From this many messages on, two sets with idle lanes beat one set and single messages. Zen 5, ns for all of
+/// 22 messages of 4096 bytes: 16 240 against 16 730; for 21 messages both 16 090.
 const TWO_SETS: usize = 22;
 
-/// See [`TWO_SETS`].
+/// From this many messages on, one set with idle lanes beats four SHA-NI streams. Zen 5, ns for all of 9
+/// messages of 4096 bytes: 9000 against 10 800; for 8 messages 8920 against 8790.
 const ONE_SET: usize = 9;
 
 /// Digests of all messages; the last few by SHA-NI.
@@ -59,7 +60,7 @@ fn hash_sets<'a>(
         let (group, rest) = messages.split_at(messages.count().min(if two { 2 * LANES } else { LANES }));
         let (group_out, rest_out) = out.split_at_mut(group.count() * DIGEST_LEN);
         if two {
-            hash_two_sets(midstate, layout, group, group_out);
+            hash_two_sets(midstate, layout, group, rest, group_out);
         } else {
             hash_one_set(midstate, layout, group, group_out);
         }
@@ -68,9 +69,15 @@ fn hash_sets<'a>(
     messages
 }
 
-/// Digests of up to 32 messages; lanes without one repeat the last.
+/// Digests of up to 32 messages; lanes without one repeat the last. `next` are the messages after them.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn hash_two_sets(midstate: &[u32; 8], layout: &Layout<'_>, messages: Messages<'_>, out: &mut [u8]) {
+fn hash_two_sets(
+    midstate: &[u32; 8],
+    layout: &Layout<'_>,
+    messages: Messages<'_>,
+    next: Messages<'_>,
+    out: &mut [u8],
+) {
     let last = messages.count() - 1;
     let low: [&[u8]; LANES] = std::array::from_fn(|k| messages.get(k.min(last)));
     let high: [&[u8]; LANES] = std::array::from_fn(|k| messages.get((LANES + k).min(last)));
@@ -79,6 +86,7 @@ fn hash_two_sets(midstate: &[u32; 8], layout: &Layout<'_>, messages: Messages<'_
     for block in 0..layout.blocks() {
         w[0] = load(layout, block, &low);
         w[1] = load(layout, block, &high);
+        prefetch(next.data(), block);
         compress_two(&mut states, &mut w);
     }
     let (out_low, out_high) = out.split_at_mut(out.len().min(LANES * DIGEST_LEN));
@@ -224,6 +232,21 @@ fn majority(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
     _mm512_ternarylogic_epi32::<0xe8>(a, b, c)
 }
 
+/// Brings as many bytes of the next messages near as one block of all lanes has.
+///
+/// Messages a page apart defeat the prefetcher of the hardware, so these lines are asked for in the order of
+/// their addresses. From memory, this takes 4096-byte messages from 5.6 to 6.5 GB/s on Zen 5; when they are in
+/// the L2 cache already it costs nothing that can be measured.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn prefetch(next: &[u8], block: usize) {
+    const STEP: usize = 2 * LANES * BLOCK_LEN;
+    let lines = next.get(block * STEP..).unwrap_or_default();
+    for line in lines[..lines.len().min(STEP)].as_chunks::<64>().0 {
+        _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast());
+    }
+}
+
 /// The same value, but the compiler can't see that: it will not reorder the sum that `x` is part of.
 #[target_feature(enable = "avx512f")]
 #[inline]
@@ -270,11 +293,18 @@ fn load(layout: &Layout<'_>, block: usize, messages: &[&[u8]; LANES]) -> [__m512
             *row = unsafe { _mm512_mask_loadu_epi8(common, mask, start.cast()) };
         }
     }
-    let swap = _mm512_broadcast_i32x4(_mm_set_epi64x(0x0c0d_0e0f_0809_0a0b, 0x0405_0607_0001_0203));
     for row in &mut rows {
-        *row = _mm512_shuffle_epi8(*row, swap);
+        *row = swap_bytes(*row);
     }
     transpose(rows)
+}
+
+/// Each 32-bit word's bytes from the last to the first.
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+fn swap_bytes(words: __m512i) -> __m512i {
+    let order = _mm_set_epi64x(0x0c0d_0e0f_0809_0a0b, 0x0405_0607_0001_0203);
+    _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(order))
 }
 
 /// Word `i` of row `k` becomes word `k` of row `i`.
@@ -315,9 +345,8 @@ fn transpose(rows: [__m512i; 16]) -> [__m512i; 16] {
 fn store(state: &State, out: &mut [u8]) {
     let mut rows = [_mm512_setzero_si512(); 16];
     rows[..8].copy_from_slice(state);
-    let swap = _mm512_broadcast_i32x4(_mm_set_epi64x(0x0c0d_0e0f_0809_0a0b, 0x0405_0607_0001_0203));
     for (out, lane) in out.as_chunks_mut::<DIGEST_LEN>().0.iter_mut().zip(transpose(rows)) {
-        let digest = _mm512_castsi512_si256(_mm512_shuffle_epi8(lane, swap));
+        let digest = _mm512_castsi512_si256(swap_bytes(lane));
         // SAFETY: `out` is 32 writable bytes; the store needs no alignment.
         unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), digest) }
     }

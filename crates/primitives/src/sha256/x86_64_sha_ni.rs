@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 use super::{BLOCK_LEN, DIGEST_LEN, K, Layout, digest};
 use crate::Messages;
 
-/// Messages in flight at a time.
+/// Messages in flight at a time. Zen 5, 4096 bytes each: one 2.17 GB/s, two 3.23, three 3.55, four 3.63.
 const STREAMS: usize = 4;
 
 /// Takes whole blocks into a chaining value.
@@ -20,7 +20,11 @@ pub(super) fn compress(state: &mut [u32; 8], blocks: &[u8]) {
 }
 
 /// Digests of all messages.
+///
+/// Not inlined: `sha256rnds2` has no VEX form, and between AVX instructions it would depend on registers' upper
+/// halves on some CPUs.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
+#[inline(never)]
 pub(super) fn hash_many(midstate: &[u32; 8], layout: &Layout<'_>, messages: Messages<'_>, out: &mut [u8]) {
     let mut k = 0;
     while messages.count() - k >= STREAMS {
@@ -96,8 +100,9 @@ fn compress_streams<const N: usize>(states: &mut [Packed; N], streams: [&[u8]; N
         let before = *states;
         // Sixteen words of each stream's message schedule, four to a register.
         let mut w = [[_mm_setzero_si128(); N]; 4];
+        let blocks = streams.map(|blocks| &blocks[i]);
         for n in 0..N {
-            for (q, quarter) in streams[n][i].as_chunks::<16>().0.iter().enumerate() {
+            for (q, quarter) in blocks[n].as_chunks::<16>().0.iter().enumerate() {
                 // SAFETY: `quarter` is 16 readable bytes; the load needs no alignment.
                 let words = unsafe { _mm_loadu_si128(quarter.as_ptr().cast()) };
                 w[q][n] = _mm_shuffle_epi8(words, swap);
