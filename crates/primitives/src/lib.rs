@@ -10,6 +10,7 @@ pub mod aes;
 pub mod base64;
 pub mod cpu;
 pub mod crc32c;
+pub mod fsverity;
 mod inout;
 mod messages;
 pub mod reed_solomon;
