@@ -26,6 +26,18 @@ impl Error {
         Error::Io(place.to_string(), error)
     }
 
+    /// An error of the verity formats, with the file or device that it happened on.
+    pub fn at(place: impl fmt::Display, error: casemate_verity::Error) -> Error {
+        match error {
+            casemate_verity::Error::Io(error) => Error::io(place, error),
+            casemate_verity::Error::Corrupt(text) => Error::Corrupt(format!("{place}: {text}")),
+            casemate_verity::Error::Unsupported(text) => Error::Unsupported(format!("{place}: {text}")),
+            casemate_verity::Error::Mismatch(text) => Error::Mismatch(format!("{place}: {text}")),
+            casemate_verity::Error::Argument(text) => Error::Argument(format!("{place}: {text}")),
+            other => Error::Unsupported(format!("{place}: {other}")),
+        }
+    }
+
     /// Whether the answer is "no" (something was checked and found wrong) and not "could not".
     pub fn is_negative_answer(&self) -> bool {
         matches!(self, Error::Corrupt(_) | Error::Mismatch(_))
@@ -54,6 +66,20 @@ impl std::error::Error for Error {
         match self {
             Error::Io(_, error) => Some(error),
             _ => None,
+        }
+    }
+}
+
+impl From<casemate_verity::Error> for Error {
+    /// For errors that are about no file, such as a wrong parameter.
+    fn from(error: casemate_verity::Error) -> Error {
+        match error {
+            casemate_verity::Error::Io(error) => Error::Io("input or output".to_owned(), error),
+            casemate_verity::Error::Corrupt(text) => Error::Corrupt(text),
+            casemate_verity::Error::Unsupported(text) => Error::Unsupported(text),
+            casemate_verity::Error::Mismatch(text) => Error::Mismatch(text),
+            casemate_verity::Error::Argument(text) => Error::Argument(text),
+            other => Error::Unsupported(other.to_string()),
         }
     }
 }

@@ -5,7 +5,11 @@
 #![forbid(unsafe_code)]
 
 mod error;
+pub mod fsverity;
+mod output;
 
 pub use casemate_blockdev as blockdev;
 pub use casemate_primitives::cpu::{Cpu, CpuError, Feature};
+pub use casemate_verity::signature;
 pub use error::Error;
+pub use output::Output;

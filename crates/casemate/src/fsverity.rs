@@ -1,0 +1,281 @@
+//! fs-verity by path: describing, checking and signing files, and asking the kernel.
+
+use std::fs::File;
+use std::io;
+use std::num::NonZeroUsize;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::io::Errno;
+
+use casemate_blockdev::{BlockDevice, FileDevice, Pool, Progress};
+use casemate_primitives::Cpu;
+use casemate_primitives::fsverity as ioctl;
+use casemate_verity::fs::Describer;
+use casemate_verity::tree::{SpilledLevels, TreeDevice, TreeSink};
+
+pub use casemate_primitives::fsverity::Metadata;
+pub use casemate_verity::fs::{Algorithm, Descriptor, Entry, FileDigest, Manifest, Parameters};
+
+use crate::Error;
+use crate::output::Output;
+
+/// Files up to this size are shared out among threads whole; larger ones get all threads, one after the other.
+/// At 8 MiB starting threads for one file costs less than a hundredth of its hashing.
+const SMALL: u64 = 8 << 20;
+
+/// Files that are worked on together before their results are given out.
+const BATCH: usize = 1024;
+
+/// How files are described.
+#[derive(Clone, Debug)]
+pub struct Work {
+    /// Hash, block size and salt.
+    pub parameters: Parameters,
+    /// The CPU features to use.
+    pub cpu: Cpu,
+    /// The threads.
+    pub pool: Pool,
+}
+
+/// Something to describe: a file or block device with positions, or a stream that is read to its end.
+#[derive(Debug)]
+pub enum Input {
+    /// A regular file or a block device.
+    Device(FileDevice),
+    /// A pipe, a socket or a terminal.
+    Stream(File),
+}
+
+impl Input {
+    /// Opens what has the name `path`.
+    ///
+    /// # Errors
+    /// `Io`, also for directories.
+    pub fn open(path: &Path) -> Result<Input, Error> {
+        File::open(path).and_then(Input::from_file).map_err(|error| Error::io(path.display(), error))
+    }
+
+    /// Uses a file that is open already, such as standard input; a regular file is taken from its beginning.
+    ///
+    /// # Errors
+    /// `IsADirectory` for directories, and what asking for the file's kind says.
+    pub fn from_file(file: File) -> io::Result<Input> {
+        let kind = file.metadata()?.file_type();
+        if kind.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        if kind.is_file() || kind.is_block_device() {
+            return Ok(Input::Device(FileDevice::from_file(file)?));
+        }
+        Ok(Input::Stream(file))
+    }
+
+    /// The size in bytes, if it is known before reading.
+    pub fn size(&self) -> Option<u64> {
+        match self {
+            Input::Device(device) => Some(device.size()),
+            Input::Stream(_) => None,
+        }
+    }
+}
+
+/// Describes one input with all threads. With `tree`, its hash tree is written to a file of this name.
+///
+/// # Errors
+/// `Io` says which file; a tree that could not be written whole leaves nothing behind.
+pub fn describe(
+    name: &Path,
+    input: Input,
+    work: &Work,
+    progress: &dyn Progress,
+    tree: Option<&Path>,
+) -> Result<Descriptor, Error> {
+    let describer = Describer::with(work.parameters.clone(), work.cpu, work.pool, progress);
+    let run = |input: Input, sink: &dyn TreeSink| match input {
+        Input::Device(device) => describer.describe(&device, sink),
+        Input::Stream(mut stream) => describer.describe_stream(&mut stream, sink),
+    };
+    let on_input = |error| Error::at(name.display(), error);
+    let Some(path) = tree else { return run(input, &()).map_err(on_input) };
+    let on_tree = |error| Error::io(path.display(), error);
+    let mut output = Output::create(path)?;
+    let descriptor = match (output.device(), &input) {
+        // Both have positions: every block goes to its place at once.
+        (Some(target), Input::Device(device)) => {
+            let geometry = work.parameters.geometry(device.size()).map_err(on_input)?;
+            let sink = Watched::new(TreeDevice::new(&geometry, target, 0));
+            let described = describer.describe_as(&geometry, device, &sink);
+            described.map_err(|error| {
+                if sink.failed() { Error::at(path.display(), error) } else { on_input(error) }
+            })?
+        }
+        _ => {
+            let levels = SpilledLevels::new(work.parameters.block_size());
+            let sink = Watched::new(levels);
+            let described = run(input, &sink);
+            let descriptor = described.map_err(|error| {
+                if sink.failed() { Error::at("temporary file", error) } else { on_input(error) }
+            })?;
+            sink.into_inner().copy_to(&mut output).map_err(on_tree)?;
+            descriptor
+        }
+    };
+    output.commit()?;
+    Ok(descriptor)
+}
+
+/// Describes many files: small ones in parallel, large ones one after the other with all threads. Results come
+/// in the order of `paths`, some at a time; one file's error does not keep others from being described.
+///
+/// # Errors
+/// What `results` says, and an interruption by `progress`.
+pub fn describe_many(
+    paths: &[&Path],
+    work: &Work,
+    progress: &dyn Progress,
+    mut results: impl FnMut(Vec<(&Path, Result<Descriptor, Error>)>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let alone = Work { pool: Pool::new(Some(NonZeroUsize::MIN)), ..work.clone() };
+    let describe_one = |path: &Path| match Input::open(path) {
+        Ok(Input::Device(device)) if device.size() <= SMALL => {
+            Done::Small(describe(path, Input::Device(device), &alone, progress, None))
+        }
+        // Closed again, so that a long list of large files does not use up the file descriptors.
+        Ok(Input::Device(_)) => Done::Large,
+        Ok(stream) => Done::Stream(stream),
+        Err(error) => Done::Small(Err(error)),
+    };
+    for batch in paths.chunks(BATCH) {
+        let slots: Vec<Mutex<Option<Done>>> = batch.iter().map(|_| Mutex::default()).collect();
+        let work_on = |_: &mut (), i: u64| {
+            // OK to cast: the pieces are numbered as the slots are.
+            let i = i as usize;
+            *slots[i].lock().unwrap_or_else(PoisonError::into_inner) = Some(describe_one(batch[i]));
+            Ok::<_, Error>(())
+        };
+        work.pool.run(batch.len() as u64, || (), work_on)?;
+        let mut done = Vec::new();
+        for (path, slot) in batch.iter().zip(slots) {
+            let result = match slot.into_inner().unwrap_or_else(PoisonError::into_inner) {
+                Some(Done::Small(result)) => result,
+                Some(Done::Stream(stream)) => describe(path, stream, work, progress, None),
+                Some(Done::Large) | None => {
+                    // What is known already should not wait for a long file.
+                    results(std::mem::take(&mut done))?;
+                    Input::open(path).and_then(|input| describe(path, input, work, progress, None))
+                }
+            };
+            match result {
+                Err(error) if error.is_interrupt() => return Err(error),
+                result => done.push((*path, result)),
+            }
+        }
+        results(done)?;
+    }
+    Ok(())
+}
+
+/// The digest that the kernel has for a file.
+///
+/// # Errors
+/// `Unsupported` where kernel or file system have no fs-verity, or the file does not have it enabled.
+pub fn measure(path: &Path) -> Result<FileDigest, Error> {
+    let file = open(path)?;
+    let (number, digest) = ioctl::measure(&file).map_err(|error| kernel_error(path, error))?;
+    match Algorithm::numbered(number.into()) {
+        Some(algorithm) if algorithm.digest_len() == digest.len() => Ok(FileDigest::new(algorithm, digest)),
+        _ => Err(Error::Unsupported(format!("{}: hash algorithm number {number}", path.display()))),
+    }
+}
+
+/// Makes the kernel build a file's tree and protect the file. An empty signature is none.
+///
+/// # Errors
+/// `Unsupported` where kernel or file system have no fs-verity; `Mismatch` if the kernel refuses the signature.
+pub fn enable(path: &Path, parameters: &Parameters, signature: &[u8]) -> Result<(), Error> {
+    let number = parameters.algorithm().number();
+    // OK to cast: block sizes are far below 2^32.
+    let block_size = parameters.block_size() as u32;
+    let enabled = ioctl::enable(open(path)?, number.into(), block_size, parameters.salt(), signature);
+    enabled.map_err(|error| kernel_error(path, error))
+}
+
+/// Reads metadata that the kernel keeps for a file, from byte `offset` of it on; 0 bytes are its end.
+///
+/// # Errors
+/// `Unsupported` where kernel or file system have no fs-verity, or the file does not have it enabled.
+pub fn read_metadata(
+    path: &Path,
+    file: &File,
+    kind: Metadata,
+    offset: u64,
+    buf: &mut [u8],
+) -> Result<usize, Error> {
+    ioctl::read_metadata(file, kind, offset, buf).map_err(|error| kernel_error(path, error))
+}
+
+fn open(path: &Path) -> Result<File, Error> {
+    File::open(path).map_err(|error| Error::io(path.display(), error))
+}
+
+/// What the kernel's error numbers mean for fs-verity (Documentation/filesystems/fsverity.rst).
+fn kernel_error(path: &Path, error: io::Error) -> Error {
+    let place = path.display();
+    let unsupported = |what: &str| Error::Unsupported(format!("{place}: {what} ({error})"));
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOTTY) => unsupported("this kernel or file system has no fs-verity"),
+        Some(Errno::OPNOTSUPP) => unsupported(
+            "fs-verity is not enabled on this file system; for ext4 that is 'tune2fs -O verity DEVICE'",
+        ),
+        Some(Errno::NODATA) => unsupported("the file does not have fs-verity, or no such metadata"),
+        Some(Errno::EXIST) => unsupported("the file has fs-verity already"),
+        Some(Errno::TXTBSY) => unsupported("somebody has the file open for writing"),
+        Some(Errno::KEYREJECTED | Errno::BADMSG) => {
+            Error::Mismatch(format!("{place}: the kernel refuses the signature ({error})"))
+        }
+        Some(Errno::NOKEY) => Error::Mismatch(format!(
+            "{place}: the signer's certificate is not in the kernel's .fs-verity keyring ({error})"
+        )),
+        _ => Error::io(place, error),
+    }
+}
+
+/// One file's part of a batch.
+enum Done {
+    Small(Result<Descriptor, Error>),
+    Large,
+    Stream(Input),
+}
+
+/// A sink that remembers whether it was the one that failed.
+struct Watched<S> {
+    inner: S,
+    failed: AtomicBool,
+}
+
+impl<S> Watched<S> {
+    fn new(inner: S) -> Watched<S> {
+        Watched { inner, failed: AtomicBool::new(false) }
+    }
+
+    fn failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S: TreeSink> TreeSink for Watched<S> {
+    fn write(&self, level: usize, first: u64, blocks: &[u8]) -> io::Result<()> {
+        let written = self.inner.write(level, first, blocks);
+        if written.is_err() {
+            self.failed.store(true, Ordering::Relaxed);
+        }
+        written
+    }
+}

@@ -1,0 +1,113 @@
+//! Files that commands write: there whole or not at all, where that can be had.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use casemate_blockdev::{BlockDevice, FileDevice, OutputFile};
+
+use crate::Error;
+
+/// A file to be written. A regular file is written aside and gets its name at the end; a pipe, a terminal or
+/// `/dev/null` is written to as it is.
+#[derive(Debug)]
+pub struct Output {
+    path: PathBuf,
+    kind: Kind,
+    written: u64,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Aside(OutputFile),
+    Direct(File),
+}
+
+impl Output {
+    /// Begins to write `path`; a symbolic link is followed.
+    ///
+    /// # Errors
+    /// `Io` if it can't be made.
+    pub fn create(path: &Path) -> Result<Output, Error> {
+        let create = || match fs::metadata(path) {
+            Ok(metadata) if !metadata.is_file() => {
+                OpenOptions::new().write(true).open(path).map(Kind::Direct)
+            }
+            Ok(_) => OutputFile::create(fs::canonicalize(path)?).map(Kind::Aside),
+            Err(_) => OutputFile::create(path).map(Kind::Aside),
+        };
+        let kind = create().map_err(|error| Error::io(path.display(), error))?;
+        Ok(Output { path: path.to_owned(), kind, written: 0 })
+    }
+
+    /// Writes `bytes` as the whole of the file `path`.
+    ///
+    /// # Errors
+    /// `Io`; nothing half-written is left.
+    pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+        let mut output = Output::create(path)?;
+        output.write_all(bytes).map_err(|error| Error::io(path.display(), error))?;
+        output.commit()
+    }
+
+    /// The file as a device, if it has positions.
+    pub fn device(&self) -> Option<&FileDevice> {
+        match &self.kind {
+            Kind::Aside(file) => Some(file.device()),
+            Kind::Direct(_) => None,
+        }
+    }
+
+    /// Gives the file its name.
+    ///
+    /// # Errors
+    /// `Io`; nothing is left then.
+    pub fn commit(self) -> Result<(), Error> {
+        match self.kind {
+            Kind::Aside(file) => file.commit(false).map_err(|error| Error::io(self.path.display(), error)),
+            Kind::Direct(_) => Ok(()),
+        }
+    }
+}
+
+/// One after the other, for those who need no positions.
+impl Write for Output {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        match &mut self.kind {
+            Kind::Aside(file) => {
+                file.device().write_at(buf, self.written)?;
+                self.written += buf.len() as u64;
+                Ok(buf.len())
+            }
+            Kind::Direct(file) => file.write(buf),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn links_and_devices_keep_what_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        fs::write(&file, "old and longer").unwrap();
+        symlink(&file, &link).unwrap();
+        Output::write_whole(&link, b"new").unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read(&file).unwrap(), b"new");
+        let null = folder.path().join("null");
+        symlink("/dev/null", &null).unwrap();
+        Output::write_whole(&null, b"gone").unwrap();
+        assert!(fs::symlink_metadata(&null).unwrap().is_symlink());
+        assert!(Output::write_whole(&folder.path().join("none/file"), b"").is_err());
+        assert!(Output::write_whole(folder.path(), b"").is_err());
+    }
+}
