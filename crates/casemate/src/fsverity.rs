@@ -14,10 +14,10 @@ use casemate_blockdev::{BlockDevice, FileDevice, Pool, Progress};
 use casemate_primitives::Cpu;
 use casemate_primitives::fsverity as ioctl;
 use casemate_verity::fs::Describer;
-use casemate_verity::tree::{SpilledLevels, TreeDevice, TreeSink};
+use casemate_verity::tree::{Finding, SpilledLevels, Summary, TreeDevice, TreeSink};
 
 pub use casemate_primitives::fsverity::Metadata;
-pub use casemate_verity::fs::{Algorithm, Descriptor, Entry, FileDigest, Manifest, Parameters};
+pub use casemate_verity::fs::{Algorithm, Descriptor, Entry, FileDigest, Manifest, Parameters, escape_name};
 
 use crate::Error;
 use crate::output::Output;
@@ -176,6 +176,54 @@ pub fn describe_many(
         results(done)?;
     }
     Ok(())
+}
+
+/// Checks a file against its stored tree, and calls `report` for each wrong block.
+///
+/// With `expected`, everything is checked below its root hash, and it says with which parameters; without, below
+/// the tree's own top block, which shows damage but not forgery. Returns the summary, and the descriptor that
+/// the check rested on: its digest is for the caller to compare.
+///
+/// # Errors
+/// `Mismatch` if the file's size is not the expected one; `Io` also for a tree that is too short.
+pub fn check_tree(
+    file: &Path,
+    tree: &Path,
+    expected: Option<&Descriptor>,
+    work: &Work,
+    progress: &dyn Progress,
+    report: &mut (dyn FnMut(Finding) -> io::Result<()> + Send),
+) -> Result<(Summary, Descriptor), Error> {
+    let data = FileDevice::open(file).map_err(|error| Error::io(file.display(), error))?;
+    let tree_device = FileDevice::open(tree).map_err(|error| Error::io(tree.display(), error))?;
+    let on_file = |error| Error::at(file.display(), error);
+    let size = data.size();
+    if let Some(expected) = expected.filter(|expected| expected.data_size() != size) {
+        let (name, right) = (file.display(), expected.data_size());
+        return Err(Error::Mismatch(format!("{name}: {size} bytes; the descriptor is of a file of {right}")));
+    }
+    let parameters = expected.map_or(&work.parameters, Descriptor::parameters);
+    let tree_size = parameters.geometry(size).map_err(on_file)?.tree_size();
+    if tree_device.size() != tree_size {
+        let (name, found) = (tree.display(), tree_device.size());
+        let text = format!("{name}: {found} bytes; the tree of {} has {tree_size}", file.display());
+        return Err(Error::Corrupt(text));
+    }
+    let describer = Describer::with(parameters.clone(), work.cpu, work.pool, progress);
+    let descriptor = match expected {
+        Some(expected) => expected.clone(),
+        None => match describer.stored_root_hash(size, &tree_device) {
+            Ok(Some(root_hash)) => Descriptor::new(parameters.clone(), size, &root_hash),
+            Ok(None) => describer.describe(&data, &()).map_err(on_file)?,
+            Err(error) => return Err(Error::at(tree.display(), error)),
+        },
+    };
+    if size == 0 && descriptor.root_hash().iter().any(|byte| *byte != 0) {
+        let text = format!("{}: the root hash of an empty file must be zero", file.display());
+        return Err(Error::Mismatch(text));
+    }
+    let checked = describer.check(&data, &tree_device, descriptor.root_hash(), report);
+    Ok((checked.map_err(on_file)?, descriptor))
 }
 
 /// The digest that the kernel has for a file.

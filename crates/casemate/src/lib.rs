@@ -10,6 +10,6 @@ mod output;
 
 pub use casemate_blockdev as blockdev;
 pub use casemate_primitives::cpu::{Cpu, CpuError, Feature};
-pub use casemate_verity::signature;
+pub use casemate_verity::{signature, tree};
 pub use error::Error;
 pub use output::Output;

@@ -1,6 +1,6 @@
 //! From a file's bytes to its descriptor.
 
-use std::io::Read;
+use std::io::{self, Read};
 
 use casemate_blockdev::{BlockDevice, NoProgress, Pool, Progress};
 use casemate_primitives::Cpu;
@@ -8,7 +8,9 @@ use casemate_providers::SaltedHash;
 
 use crate::Error;
 use crate::fs::{Descriptor, Parameters};
-use crate::tree::{Geometry, Job, Shape, TreeSink, build, build_stream};
+use crate::tree::{
+    Finding, Geometry, Job, Shape, Stored, Summary, TreeDevice, TreeSink, build, build_stream, check,
+};
 
 /// Describes files: builds their trees with given parameters, on given threads.
 ///
@@ -80,6 +82,38 @@ impl<'a> Describer<'a> {
     ) -> Result<Descriptor, Error> {
         let built = build_stream(&self.job(), input, sink)?;
         Ok(Descriptor::new(self.parameters.clone(), built.data_size, &built.root_hash))
+    }
+
+    /// Checks `data` and the whole of `tree` below `root_hash`, and calls `report` for each wrong block.
+    ///
+    /// # Errors
+    /// `Io` when reading or `report` fails; `UnexpectedEof` among them if the tree is too short for the data.
+    pub fn check(
+        &self,
+        data: &dyn BlockDevice,
+        tree: &dyn BlockDevice,
+        root_hash: &[u8],
+        report: &mut (dyn FnMut(Finding) -> io::Result<()> + Send),
+    ) -> Result<Summary, Error> {
+        let geometry = &self.parameters.geometry(data.size())?;
+        let tree = &TreeDevice::new(geometry, tree, 0);
+        check(&self.job(), &Stored { geometry, data, tree }, root_hash, report)
+    }
+
+    /// The root hash that follows from the top block of `tree`, the stored tree of `data_size` bytes. `None` if
+    /// there is no tree: for files of one block or none.
+    ///
+    /// # Errors
+    /// `Io` when reading fails.
+    pub fn stored_root_hash(&self, data_size: u64, tree: &dyn BlockDevice) -> Result<Option<Vec<u8>>, Error> {
+        if self.parameters.geometry(data_size)?.levels().is_empty() {
+            return Ok(None);
+        }
+        let mut top = vec![0; self.parameters.block_size()];
+        tree.read_at(&mut top, 0)?;
+        let mut root_hash = vec![0; self.shape.digest_len()];
+        self.hash.hash(&top, &mut root_hash);
+        Ok(Some(root_hash))
     }
 
     /// What files are described with.

@@ -60,25 +60,31 @@ impl Entry {
 
     /// The line for this entry, with its line end; escaped if the name holds a line end.
     pub fn to_line(&self) -> Vec<u8> {
-        let name = self.path.as_os_str().as_bytes();
-        let escape = needs_escape(&self.path);
-        let mut line = if escape { b"\\".to_vec() } else { Vec::new() };
-        line.extend_from_slice(format!("{} ", self.digest).as_bytes());
-        for byte in name {
-            match byte {
-                b'\n' if escape => line.extend_from_slice(b"\\n"),
-                b'\r' if escape => line.extend_from_slice(b"\\r"),
-                b'\\' if escape => line.extend_from_slice(b"\\\\"),
-                _ => line.push(*byte),
-            }
+        let digest = self.digest.to_string();
+        match escape_name(&self.path) {
+            Some(name) => [b"\\", digest.as_bytes(), b" ", &name, b"\n"].concat(),
+            None => [digest.as_bytes(), b" ", self.path.as_os_str().as_bytes(), b"\n"].concat(),
         }
-        line.push(b'\n');
-        line
     }
 }
 
-fn needs_escape(path: &Path) -> bool {
-    path.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b'\n' | b'\r'))
+/// A file name for output that is read line by line: `None` if it can stand as it is, else the name with `\n`,
+/// `\r` and `\\` escaped. Whoever prints that begins the line with a backslash, as `sha256sum` does.
+pub fn escape_name(path: &Path) -> Option<Vec<u8>> {
+    let name = path.as_os_str().as_bytes();
+    if !name.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
+        return None;
+    }
+    let mut escaped = Vec::with_capacity(name.len() + 1);
+    for byte in name {
+        match byte {
+            b'\n' => escaped.extend_from_slice(b"\\n"),
+            b'\r' => escaped.extend_from_slice(b"\\r"),
+            b'\\' => escaped.extend_from_slice(b"\\\\"),
+            _ => escaped.push(*byte),
+        }
+    }
+    Some(escaped)
 }
 
 fn unescape(name: &[u8]) -> Option<Vec<u8>> {

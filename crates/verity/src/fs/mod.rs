@@ -15,5 +15,5 @@ mod parameters;
 pub use describe::Describer;
 pub use descriptor::Descriptor;
 pub use digest::FileDigest;
-pub use manifest::{Entry, Manifest};
+pub use manifest::{Entry, Manifest, escape_name};
 pub use parameters::{Algorithm, Parameters};
