@@ -50,73 +50,78 @@ pub(super) fn multiply_add(factor: u8, src: &[u8], dst: &mut [u8]) {
 #[target_feature(enable = "avx512f,avx512bw,gfni")]
 fn absorb_rows<const R: usize>(code: &Code, state: &mut [Block], rows: &[&[u8]], first: usize) {
     let Some(width) = rows.first().map(|row| row.len()) else { return };
+    assert!(rows.iter().all(|row| row.len() == width), "rows must have the same width");
+    let h: [__m512i; R] = std::array::from_fn(|i| constant(code.feedback[i]));
     let whole = width / 64;
     let (state, tail) = state.split_at_mut(whole * R);
     let (strips, _) = state.as_chunks_mut::<R>();
+    let factors = &code.input[first..][..rows.len()];
+    let whole_strip = |row: &[u8], strip: usize| {
+        debug_assert!(row.len() >= 64 * strip + 64);
+        // SAFETY: every row is `width` bytes, by the assertion above, and strips below width/64 are asked for.
+        load(unsafe { row.as_ptr().add(64 * strip).cast::<[u8; 64]>().as_ref().unwrap_unchecked() })
+    };
     // With few cells a strip's chain of dependent products leaves the units idle: run several at once.
     let mut done = 0;
     if R <= 6 {
         let (groups, _) = strips.as_chunks_mut::<4>();
         for group in groups {
-            absorb_strips::<R, 4, false>(code, group, rows, first, done * 64, 0);
+            absorb_strips::<R, 4>(group, rows, factors, &h, |row, strip| whole_strip(row, done + strip));
             done += 4;
         }
     }
     if R <= 12 {
         let (groups, _) = strips[done..].as_chunks_mut::<2>();
         for group in groups {
-            absorb_strips::<R, 2, false>(code, group, rows, first, done * 64, 0);
+            absorb_strips::<R, 2>(group, rows, factors, &h, |row, strip| whole_strip(row, done + strip));
             done += 2;
         }
     }
     for strip in &mut strips[done..] {
-        absorb_strips::<R, 1, false>(code, std::array::from_mut(strip), rows, first, done * 64, 0);
+        let strip = std::array::from_mut(strip);
+        absorb_strips::<R, 1>(strip, rows, factors, &h, |row, _| whole_strip(row, done));
         done += 1;
     }
     if let (Some(strip), rest @ 1..) = (tail.first_chunk_mut::<R>(), width % 64) {
         let mask = (1 << rest) - 1;
-        absorb_strips::<R, 1, true>(code, std::array::from_mut(strip), rows, first, whole * 64, mask);
+        let strip = std::array::from_mut(strip);
+        absorb_strips::<R, 1>(strip, rows, factors, &h, |row, _| load_masked(&row[whole * 64..], mask));
     }
 }
 
-/// Sends all rows through `N` neighbouring strips, the first of which begins at `column`.
-///
-/// `MASKED` strips have the columns in `mask` only.
+/// Sends all rows through `N` neighbouring strips; `load(row, n)` gives a row's symbols for strip n.
 #[target_feature(enable = "avx512f,avx512bw,gfni")]
 #[inline]
-fn absorb_strips<const R: usize, const N: usize, const MASKED: bool>(
-    code: &Code,
+fn absorb_strips<const R: usize, const N: usize>(
     strips: &mut [[Block; R]; N],
     rows: &[&[u8]],
-    first: usize,
-    column: usize,
-    mask: u64,
+    factors: &[u8],
+    h: &[__m512i; R],
+    load_symbols: impl Fn(&[u8], usize) -> __m512i,
 ) {
-    let fetch = |row: &[u8], strip: usize, factor: __m512i| {
-        let column = column + strip * 64;
-        let symbols = if MASKED {
-            load_masked(&row[column..], mask)
-        } else {
-            load(row[column..].first_chunk().expect("a whole strip"))
-        };
-        times(symbols, factor)
-    };
-    let h: [__m512i; R] = std::array::from_fn(|i| constant(code.feedback[i]));
+    let scaled = |row: &[u8], factor: u8, strip: usize| times(load_symbols(row, strip), constant(factor));
     let mut s = [[_mm512_setzero_si512(); R]; N];
     for (s, strip) in s.iter_mut().zip(strips.iter()) {
         *s = std::array::from_fn(|m| load(&strip[m].0));
     }
-    let (pairs, last) = rows.as_chunks::<2>();
-    let mut factors = code.input[first..].iter().map(|factor| constant(*factor));
-    for [one, two] in pairs {
-        let (Some(factor_one), Some(factor_two)) = (factors.next(), factors.next()) else { return };
-        for (strip, s) in s.iter_mut().enumerate() {
-            *s = step_two(*s, &h, fetch(one, strip, factor_one), fetch(two, strip, factor_two));
-        }
+    // A step moves the cells by two places. Eight rows are written out, so that the compiler need not move
+    // them between registers in every step.
+    let (eights, rows) = rows.as_chunks::<8>();
+    let (eight_factors, factors) = factors.as_chunks::<8>();
+    for (row, factor) in eights.iter().zip(eight_factors) {
+        let mut step = |i: usize| {
+            for (n, s) in s.iter_mut().enumerate() {
+                *s = step_two(*s, h, [scaled(row[i], factor[i], n), scaled(row[i + 1], factor[i + 1], n)]);
+            }
+        };
+        step(0);
+        step(2);
+        step(4);
+        step(6);
     }
-    if let ([row], Some(factor)) = (last, factors.next()) {
-        for (strip, s) in s.iter_mut().enumerate() {
-            *s = step_one(*s, &h, fetch(row, strip, factor));
+    for (row, factor) in rows.iter().zip(factors) {
+        for (n, s) in s.iter_mut().enumerate() {
+            *s = step_one(*s, h, scaled(row, *factor, n));
         }
     }
     for (s, strip) in s.iter().zip(strips.iter_mut()) {
@@ -126,24 +131,41 @@ fn absorb_strips<const R: usize, const N: usize, const MASKED: bool>(
     }
 }
 
+/// Runs a block with `i` = 1, 2, ... up to half the number of roots.
+///
+/// Written out, because the compiler leaves a loop of this size rolled up and then keeps the register cells in
+/// memory.
+macro_rules! for_halves {
+    ($i:ident, $R:ident, $body:block) => {
+        for_halves!(@ $i, $R, $body, 1 2 3 4 5 6 7 8 9 10 11 12)
+    };
+    (@ $i:ident, $R:ident, $body:block, $($number:literal)*) => {
+        $({
+            let $i: usize = $number;
+            if $i <= $R / 2 $body
+        })*
+    };
+}
+
 /// One scaled symbol into the register.
 #[target_feature(enable = "avx512f,avx512bw,gfni")]
 #[inline]
 fn step_one<const R: usize>(s: [__m512i; R], h: &[__m512i; R], symbol: __m512i) -> [__m512i; R] {
     let f = _mm512_xor_si512(symbol, s[0]);
     let mut next = [f; R];
-    for i in 1..=R / 2 {
+    for_halves!(i, R, {
         let product = times(f, h[i]);
         next[i - 1] = _mm512_xor_si512(s[i], product);
         next[R - 1 - i] = _mm512_xor_si512(s[R - i], product);
-    }
+    });
     next
 }
 
 /// Two scaled symbols into the register: [`step_one`] twice, written out so that each cell needs one XOR.
 #[target_feature(enable = "avx512f,avx512bw,gfni")]
 #[inline]
-fn step_two<const R: usize>(s: [__m512i; R], h: &[__m512i; R], one: __m512i, two: __m512i) -> [__m512i; R] {
+#[expect(unused_assignments, reason = "the last of the written-out blocks prepares one more")]
+fn step_two<const R: usize>(s: [__m512i; R], h: &[__m512i; R], [one, two]: [__m512i; 2]) -> [__m512i; R] {
     let f1 = _mm512_xor_si512(one, s[0]);
     let mut a = times(f1, h[1]);
     let f2 = xor3(two, s[1], a);
@@ -152,7 +174,7 @@ fn step_two<const R: usize>(s: [__m512i; R], h: &[__m512i; R], one: __m512i, two
     let mut b = times(f2, h[1]);
     let mut next = [f2; R];
     next[R - 2] = _mm512_xor_si512(f1, b);
-    for i in 1..=R / 2 {
+    for_halves!(i, R, {
         // h[R-i] = h[i], so the middle one's follower is its predecessor or itself.
         let after = match i + 1 {
             j if j <= R / 2 => times(f2, h[j]),
@@ -171,7 +193,7 @@ fn step_two<const R: usize>(s: [__m512i; R], h: &[__m512i; R], one: __m512i, two
         if i < R / 2 {
             a = times(f1, h[i + 1]);
         }
-    }
+    });
     next
 }
 
