@@ -1,12 +1,14 @@
 //! dm-verity and fs-verity: hash trees, their on-disk formats, and signatures over them.
 //!
 //! [`tree`] is the engine that both formats share: where the blocks of a hash tree lie, building one on all
-//! cores, and checking data against one. [`fs`] is fs-verity: the descriptor and the digest of a file.
-//! [`signature`] makes and checks the PKCS#7 signatures that the kernel takes for both.
+//! cores, and checking data against one. [`dm`] is dm-verity: superblock, layout, table line, making and checking
+//! hash areas. [`fs`] is fs-verity: the descriptor and the digest of a file. [`signature`] makes and checks the PKCS#7 signatures that the kernel takes for both.
 #![forbid(unsafe_code)]
 
+pub mod dm;
 mod error;
 pub mod fs;
+pub mod hex;
 pub mod signature;
 pub mod tree;
 

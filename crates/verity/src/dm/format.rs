@@ -1,0 +1,146 @@
+//! Making a hash area, checking data against it, and bringing it up to date.
+
+use std::io;
+
+use casemate_blockdev::{BlockDevice, Pool, Progress};
+use casemate_primitives::Cpu;
+use casemate_providers::SaltedHash;
+
+use super::{Layout, SUPERBLOCK_SIZE};
+use crate::Error;
+use crate::tree::{self, Finding, Job, Ranges, Stored, Summary, TreeDevice};
+
+/// Who does the work: CPU, threads, and who hears about it.
+#[derive(Clone, Copy)]
+pub struct Worker<'a> {
+    /// What back ends may use.
+    pub cpu: Cpu,
+    /// The threads.
+    pub pool: Pool,
+    /// Hears how many bytes of data have been worked on.
+    pub progress: &'a dyn Progress,
+}
+
+/// Writes the hash area for `data` to `hash_device` and returns the root hash.
+///
+/// The superblock, if there is one, comes last: before it the tree is on stable storage, and what was in its
+/// place is overwritten first. So whatever happens meanwhile, no superblock describes half a tree.
+///
+/// # Errors
+/// `Argument` if `data` is shorter than the layout says, `Io` when reading, writing or progress fails.
+pub fn format(
+    layout: &Layout,
+    data: &dyn BlockDevice,
+    hash_device: &dyn BlockDevice,
+    worker: &Worker<'_>,
+) -> Result<Vec<u8>, Error> {
+    let (needed, size) = (layout.geometry().data_size(), data.size());
+    if size < needed {
+        let blocks = layout.geometry().data_blocks();
+        return Err(Error::Argument(format!(
+            "the data device has {size} bytes, too few for {blocks} data blocks ({needed} bytes)"
+        )));
+    }
+    let has_superblock = layout.superblock().is_some();
+    if has_superblock {
+        hash_device.write_at(&[0; SUPERBLOCK_SIZE], layout.hash_offset())?;
+    }
+    let hash = layout.parameters().salted_hash(worker.cpu);
+    let sink = TreeDevice::new(layout.geometry(), hash_device, layout.tree_offset());
+    let built = tree::build(&job(layout, &hash, worker), layout.geometry(), data, &sink)?;
+    // Of a tree without levels there is nothing to write, but its place belongs to the area.
+    let end = layout.hash_device_size();
+    if hash_device.size() < end {
+        hash_device.write_at(&[0], end - 1)?;
+    }
+    write_superblock(layout, hash_device)?;
+    Ok(built.root_hash)
+}
+
+/// Writes the superblock after everything else is on stable storage.
+fn write_superblock(layout: &Layout, hash_device: &dyn BlockDevice) -> io::Result<()> {
+    hash_device.flush()?;
+    if let Some(superblock) = layout.superblock() {
+        hash_device.write_at(&superblock.to_bytes(), layout.hash_offset())?;
+        hash_device.flush()?;
+    }
+    Ok(())
+}
+
+/// Checks all data and the whole tree below `root_hash`; `report` hears of each wrong block.
+///
+/// # Errors
+/// `Argument` if the root hash has a wrong length, `Corrupt` if one of the devices is too short, `Io` when
+/// reading, progress or `report` fails.
+pub fn verify(
+    layout: &Layout,
+    data: &dyn BlockDevice,
+    hash_device: &dyn BlockDevice,
+    root_hash: &[u8],
+    worker: &Worker<'_>,
+    report: &mut (dyn FnMut(Finding) -> io::Result<()> + Send),
+) -> Result<Summary, Error> {
+    check_root_hash(layout, root_hash)?;
+    check_sizes(layout, data, hash_device)?;
+    let hash = layout.parameters().salted_hash(worker.cpu);
+    let tree = TreeDevice::new(layout.geometry(), hash_device, layout.tree_offset());
+    let stored = Stored { geometry: layout.geometry(), data, tree: &tree };
+    tree::check(&job(layout, &hash, worker), &stored, root_hash, report)
+}
+
+/// Recomputes the digests of the data blocks in `changed` and what is above them; returns the new root hash.
+///
+/// With `old_root` the hash blocks that change are checked against it first; see [`tree::update`].
+///
+/// # Errors
+/// Those of [`tree::update`], and `Corrupt` if one of the devices is too short.
+pub fn update(
+    layout: &Layout,
+    data: &dyn BlockDevice,
+    hash_device: &dyn BlockDevice,
+    changed: &Ranges,
+    old_root: Option<&[u8]>,
+    worker: &Worker<'_>,
+) -> Result<Vec<u8>, Error> {
+    if let Some(root_hash) = old_root {
+        check_root_hash(layout, root_hash)?;
+    }
+    check_sizes(layout, data, hash_device)?;
+    let hash = layout.parameters().salted_hash(worker.cpu);
+    let tree = TreeDevice::new(layout.geometry(), hash_device, layout.tree_offset());
+    let stored = Stored { geometry: layout.geometry(), data, tree: &tree };
+    let root_hash = tree::update(&job(layout, &hash, worker), &stored, changed, old_root)?;
+    hash_device.flush()?;
+    Ok(root_hash)
+}
+
+fn job<'a>(layout: &Layout, hash: &'a SaltedHash, worker: &Worker<'a>) -> Job<'a> {
+    Job { shape: *layout.geometry().shape(), hash, pool: worker.pool, progress: worker.progress }
+}
+
+fn check_root_hash(layout: &Layout, root_hash: &[u8]) -> Result<(), Error> {
+    let (found, expected) = (root_hash.len(), layout.parameters().digest_len());
+    if found != expected {
+        let name = layout.parameters().algorithm();
+        return Err(Error::Argument(format!(
+            "the root hash has {found} bytes; one of {name} has {expected} ({} hex digits)",
+            2 * expected
+        )));
+    }
+    Ok(())
+}
+
+fn check_sizes(layout: &Layout, data: &dyn BlockDevice, hash_device: &dyn BlockDevice) -> Result<(), Error> {
+    let parts = [
+        ("data", data.size(), layout.geometry().data_size()),
+        ("hash", hash_device.size(), layout.hash_device_size()),
+    ];
+    for (name, size, needed) in parts {
+        if size < needed {
+            return Err(Error::Corrupt(format!(
+                "the {name} device is cut off: it has {size} bytes and needs {needed}"
+            )));
+        }
+    }
+    Ok(())
+}

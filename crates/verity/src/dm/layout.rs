@@ -1,0 +1,182 @@
+//! Where the parts of a dm-verity device lie.
+
+use super::{Parameters, SUPERBLOCK_SIZE, Superblock, Uuid};
+use crate::Error;
+use crate::tree::Geometry;
+
+/// A dm-verity device: how its blocks are hashed, how many there are, and where the hash area begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    parameters: Parameters,
+    geometry: Geometry,
+    hash_offset: u64,
+    uuid: Option<Uuid>,
+    hash_start_block: u64,
+}
+
+impl Layout {
+    /// Checks the places of everything.
+    ///
+    /// The hash area begins at byte `hash_offset` of the hash device: with a superblock, which has `uuid`, and
+    /// the tree at the next hash block; or, without one, with the tree in the hash block of which `hash_offset`
+    /// is part.
+    ///
+    /// # Errors
+    /// `Argument` if `hash_offset` is no multiple of 512, there are no data blocks, or a size passes 64 bits.
+    pub fn new(
+        parameters: Parameters,
+        data_blocks: u64,
+        hash_offset: u64,
+        uuid: Option<Uuid>,
+    ) -> Result<Layout, Error> {
+        if !hash_offset.is_multiple_of(512) {
+            return Err(argument(format!("hash offset {hash_offset} is no multiple of 512")));
+        }
+        if data_blocks == 0 {
+            return Err(argument("there is not one data block to protect".to_owned()));
+        }
+        let size = data_blocks.checked_mul(parameters.data_block_size.bytes().into());
+        let too_many = || argument(format!("{data_blocks} data blocks are too many"));
+        let geometry = Geometry::new(parameters.shape()?, size.ok_or_else(too_many)?)?;
+        let block_size = u64::from(parameters.hash_block_size.bytes());
+        let start = match uuid {
+            Some(_) => hash_offset.checked_add(SUPERBLOCK_SIZE as u64).map(|end| end.div_ceil(block_size)),
+            None => Some(hash_offset / block_size),
+        };
+        let end = start.and_then(|start| start.checked_add(geometry.tree_blocks()));
+        // Block devices, files and the kernel's sector numbers end below 2^63 bytes.
+        let end = end.and_then(|end| end.checked_mul(block_size)).filter(|end| *end < 1 << 63);
+        let (Some(hash_start_block), Some(_)) = (start, end) else {
+            return Err(argument(format!("a hash area at {hash_offset} is too far away")));
+        };
+        Ok(Layout { parameters, geometry, hash_offset, uuid, hash_start_block })
+    }
+
+    /// The layout that a superblock at `hash_offset` describes.
+    ///
+    /// # Errors
+    /// `Corrupt` if no such device can exist, `Argument` for a wrong offset.
+    pub fn from_superblock(superblock: Superblock, hash_offset: u64) -> Result<Layout, Error> {
+        let Superblock { uuid, parameters, data_blocks } = superblock;
+        let layout = Layout::new(parameters, data_blocks, hash_offset, Some(uuid));
+        layout.map_err(|error| match error {
+            Error::Argument(text) if hash_offset.is_multiple_of(512) => {
+                Error::Corrupt(format!("verity superblock: {text}"))
+            }
+            other => other,
+        })
+    }
+
+    /// Checks that data and hash area, if they are on one device, do not overlap.
+    ///
+    /// # Errors
+    /// `Argument` if they do.
+    pub fn check_one_device(&self) -> Result<(), Error> {
+        let data_end = self.geometry.data_size();
+        if self.tree_offset().min(self.hash_offset) < data_end {
+            return Err(argument(format!(
+                "data area overlaps with hash area: the data ends at byte {data_end}, the hash area begins at \
+                 {}; give --data-blocks and --hash-offset",
+                self.hash_offset
+            )));
+        }
+        Ok(())
+    }
+
+    /// The superblock, if this device has one.
+    pub fn superblock(&self) -> Option<Superblock> {
+        let parameters = self.parameters.clone();
+        self.uuid.map(|uuid| Superblock { uuid, parameters, data_blocks: self.geometry.data_blocks() })
+    }
+
+    /// How blocks are hashed.
+    pub fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    /// The tree's geometry.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Where the hash area begins on its device, in bytes.
+    pub fn hash_offset(&self) -> u64 {
+        self.hash_offset
+    }
+
+    /// The superblock's UUID.
+    pub fn uuid(&self) -> Option<Uuid> {
+        self.uuid
+    }
+
+    /// The first block of the tree, in hash blocks from the beginning of the hash device: a field of the table
+    /// line.
+    pub fn hash_start_block(&self) -> u64 {
+        self.hash_start_block
+    }
+
+    /// Where the tree begins on its device, in bytes.
+    pub fn tree_offset(&self) -> u64 {
+        self.hash_start_block * u64::from(self.parameters.hash_block_size.bytes())
+    }
+
+    /// How long a device is that ends with the hash area.
+    pub fn hash_device_size(&self) -> u64 {
+        self.tree_offset() + self.geometry.tree_size()
+    }
+}
+
+fn argument(text: String) -> Error {
+    Error::Argument(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dm::BlockSize;
+
+    fn start(hash_block_size: u64, hash_offset: u64, superblock: bool) -> u64 {
+        let mut parameters = Parameters::new("sha256").unwrap();
+        parameters.hash_block_size = BlockSize::new(hash_block_size).unwrap();
+        let uuid = superblock.then(|| Uuid::from_bytes([0; 16]));
+        Layout::new(parameters, 10, hash_offset, uuid).unwrap().hash_start_block()
+    }
+
+    #[test]
+    fn the_tree_begins_at_a_block() {
+        assert_eq!((start(4096, 0, true), start(4096, 0, false)), (1, 0));
+        assert_eq!((start(512, 0, true), start(512, 512, false)), (1, 1));
+        assert_eq!((start(4096, 3584, true), start(4096, 4096, true)), (1, 2));
+        assert_eq!((start(4096, 3584, false), start(4096, 4608, false)), (0, 1));
+    }
+
+    #[test]
+    fn absurd_places_are_refused() {
+        let layout = |blocks, offset| {
+            let parameters = Parameters::new("sha256").unwrap();
+            Layout::new(parameters, blocks, offset, Some(Uuid::from_bytes([0; 16])))
+        };
+        assert!(layout(10, 0).is_ok());
+        for (blocks, offset) in [
+            (0, 0),
+            (10, 100),
+            (u64::MAX, 0),
+            (10, u64::MAX - 511),
+            (1 << 50, 1 << 63),
+            (10, (1 << 63) - 512),
+        ] {
+            assert!(layout(blocks, offset).is_err(), "{blocks} {offset}");
+        }
+    }
+
+    #[test]
+    fn an_overlap_is_found() {
+        let layout = |offset| {
+            let parameters = Parameters::new("sha256").unwrap();
+            Layout::new(parameters, 10, offset, Some(Uuid::from_bytes([0; 16]))).unwrap()
+        };
+        assert!(layout(40_960).check_one_device().is_ok());
+        assert!(layout(40_960 - 512).check_one_device().is_err());
+        assert!(layout(0).check_one_device().is_err());
+    }
+}

@@ -1,0 +1,23 @@
+//! dm-verity: a read-only block device whose every block is checked when it is read.
+//!
+//! [`Parameters`] say how blocks are hashed, [`Layout`] where everything lies. [`format()`] makes the hash
+//! area, [`verify()`] checks data against it, [`update()`] brings it up to date. [`Superblock`] is the optional
+//! header of the hash area; the kernel never reads it, tools do. What the kernel reads is the [`Table`] line.
+//!
+//! Source: Documentation/admin-guide/device-mapper/verity.rst of the kernel, and the behaviour of `veritysetup`.
+
+mod format;
+mod layout;
+mod parameters;
+mod seed;
+mod superblock;
+mod table;
+mod uuid;
+
+pub use format::{Worker, format, update, verify};
+pub use layout::Layout;
+pub use parameters::{BlockSize, HashType, Parameters, Salt};
+pub use seed::{Seed, random_salt};
+pub use superblock::{SUPERBLOCK_SIZE, Superblock};
+pub use table::{OnFault, Table, TableFec, partition_uuids};
+pub use uuid::Uuid;

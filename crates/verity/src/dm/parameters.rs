@@ -1,0 +1,214 @@
+//! How the blocks of a dm-verity device are hashed.
+
+use std::fmt;
+
+use casemate_primitives::Cpu;
+use casemate_providers::{Hash, SaltedHash};
+
+use crate::tree::Shape;
+use crate::{Error, hex};
+
+/// The format's version: where the salt goes and how digests are spaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HashType {
+    /// Type 0, of Chrome OS: `H(block || salt)`, digests side by side.
+    ChromeOs,
+    /// Type 1: `H(salt || block)`, each digest in a power of two of bytes.
+    #[default]
+    Normal,
+}
+
+/// A block size that dm-verity tools take: a power of two from 512 to 512 KiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockSize(u32);
+
+/// 0 to 256 bytes that are hashed with every block. Not a secret.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Salt(Vec<u8>);
+
+/// How blocks are hashed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameters {
+    /// The format's version.
+    pub hash_type: HashType,
+    /// The size of the blocks that are protected.
+    pub data_block_size: BlockSize,
+    /// The size of the blocks of digests.
+    pub hash_block_size: BlockSize,
+    /// The salt.
+    pub salt: Salt,
+    algorithm: String,
+}
+
+impl HashType {
+    /// The type with this number.
+    ///
+    /// # Errors
+    /// `Unsupported` for numbers other than 0 and 1.
+    pub fn numbered(number: u64) -> Result<HashType, Error> {
+        match number {
+            0 => Ok(HashType::ChromeOs),
+            1 => Ok(HashType::Normal),
+            _ => Err(Error::Unsupported(format!("verity hash type {number}; there are 0 and 1"))),
+        }
+    }
+
+    /// The number in superblocks and table lines.
+    pub fn number(self) -> u32 {
+        match self {
+            HashType::ChromeOs => 0,
+            HashType::Normal => 1,
+        }
+    }
+}
+
+impl BlockSize {
+    /// Checks a block size.
+    ///
+    /// # Errors
+    /// `Unsupported` unless it is a power of two from 512 to 524288.
+    pub fn new(bytes: u64) -> Result<BlockSize, Error> {
+        match u32::try_from(bytes) {
+            Ok(size @ 512..=524_288) if size.is_power_of_two() => Ok(BlockSize(size)),
+            _ => Err(Error::Unsupported(format!(
+                "verity block size {bytes}; it must be a power of two from 512 to 524288"
+            ))),
+        }
+    }
+
+    /// The size in bytes.
+    pub fn bytes(self) -> u32 {
+        self.0
+    }
+}
+
+impl Default for BlockSize {
+    fn default() -> BlockSize {
+        BlockSize(4096)
+    }
+}
+
+impl Salt {
+    /// The longest salt in bytes.
+    pub const MAX: usize = 256;
+
+    /// Checks a salt.
+    ///
+    /// # Errors
+    /// `Unsupported` if it is longer than 256 bytes.
+    pub fn new(bytes: Vec<u8>) -> Result<Salt, Error> {
+        if bytes.len() > Salt::MAX {
+            let text = format!("a verity salt of {} bytes; there may be {}", bytes.len(), Salt::MAX);
+            return Err(Error::Unsupported(text));
+        }
+        Ok(Salt(bytes))
+    }
+
+    /// Reads hex digits, or `-` for no salt.
+    ///
+    /// # Errors
+    /// `Argument` if it is no hex, `Unsupported` if it is too long.
+    pub fn from_text(text: &str) -> Result<Salt, Error> {
+        if text == "-" {
+            return Ok(Salt::default());
+        }
+        let bytes = hex::decode(text).ok_or_else(|| {
+            Error::Argument("the salt is not an even number of hex digits, nor '-' for none".to_owned())
+        })?;
+        Salt::new(bytes)
+    }
+
+    /// The salt's bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Hex digits, or `-` for no salt.
+impl fmt::Display for Salt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.is_empty() {
+            true => f.write_str("-"),
+            false => f.write_str(&hex::encode(&self.0)),
+        }
+    }
+}
+
+impl fmt::Debug for Salt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Salt({self})")
+    }
+}
+
+impl Parameters {
+    /// The usual parameters with the algorithm called `name`: type 1, blocks of 4096 bytes, no salt.
+    ///
+    /// # Errors
+    /// `Unsupported` if there is no such algorithm; the text lists those that there are.
+    pub fn new(name: &str) -> Result<Parameters, Error> {
+        Hash::named(name, Cpu::portable()).map_err(|error| Error::Unsupported(error.to_string()))?;
+        Ok(Parameters {
+            hash_type: HashType::default(),
+            data_block_size: BlockSize::default(),
+            hash_block_size: BlockSize::default(),
+            salt: Salt::default(),
+            algorithm: name.to_ascii_lowercase(),
+        })
+    }
+
+    /// The hash algorithm's name in lower case, as it was given: some have two.
+    pub fn algorithm(&self) -> &str {
+        &self.algorithm
+    }
+
+    /// Length of a digest in bytes.
+    pub fn digest_len(&self) -> usize {
+        self.hash(Cpu::portable()).digest_len()
+    }
+
+    /// The shape of the hash tree.
+    ///
+    /// # Errors
+    /// `Argument` if the hash blocks are too small for the digests.
+    pub fn shape(&self) -> Result<Shape, Error> {
+        let padded = self.hash_type == HashType::Normal;
+        Shape::power_of_two(self.data_block_size.0, self.hash_block_size.0, self.digest_len(), padded)
+    }
+
+    /// The hash with the salt in its place.
+    pub fn salted_hash(&self, cpu: Cpu) -> SaltedHash {
+        match self.hash_type {
+            HashType::ChromeOs => self.hash(cpu).salted(&[], self.salt.bytes()),
+            HashType::Normal => self.hash(cpu).salted(self.salt.bytes(), &[]),
+        }
+    }
+
+    fn hash(&self, cpu: Cpu) -> Hash {
+        // OK to unwrap: `new` found the name.
+        Hash::named(&self.algorithm, cpu).unwrap()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nonsense_is_refused() {
+        for size in [0, 511, 513, 256, 1 << 20, u64::MAX, (1 << 32) + 512] {
+            assert!(BlockSize::new(size).is_err(), "{size}");
+        }
+        assert!(Salt::new(vec![0; 257]).is_err() && Salt::new(vec![0; 256]).is_ok());
+        assert!(Salt::from_text("123").is_err() && Salt::from_text("--").is_err());
+        assert!(HashType::numbered(2).is_err());
+        assert!(Parameters::new("sha257").is_err());
+    }
+
+    #[test]
+    fn a_salt_is_written_as_it_is_read() {
+        for text in ["-", "00", "12ab"] {
+            assert_eq!(Salt::from_text(text).unwrap().to_string(), text);
+        }
+        assert_eq!(Salt::from_text("").unwrap().to_string(), "-");
+    }
+}
