@@ -39,13 +39,18 @@ use std::fmt;
 
 use crate::cpu::{Cpu, Feature};
 
+mod lanes;
 mod poly;
 mod portable;
 #[cfg(test)]
 mod tests;
 mod windows;
 #[cfg(target_arch = "x86_64")]
+mod x86_64_clmul;
+#[cfg(target_arch = "x86_64")]
 mod x86_64_sse42;
+#[cfg(target_arch = "x86_64")]
+mod x86_64_vpclmul;
 
 /// Computes and patches CRC-32C registers with the best instructions of a CPU.
 ///
@@ -314,6 +319,42 @@ struct Cost {
 
 /// Fastest first, as measured; portable last.
 static BACKENDS: &[Backend] = &[
+    // Zen 4 and Zen 5, Ice Lake and later.
+    #[cfg(target_arch = "x86_64")]
+    Backend {
+        name: "vpclmul-hybrid",
+        needs: &[Feature::Avx512, Feature::Vpclmul, Feature::Pclmul, Feature::Sse42],
+        update: x86_64_vpclmul::update_hybrid,
+        flip: x86_64_clmul::flip,
+        toggle: x86_64_clmul::toggle,
+        shift: x86_64_clmul::shift,
+        splice: x86_64_vpclmul::splice,
+        splice_cost: Cost { fixed: 64, per_region_byte: 16 },
+    },
+    // The same without the scalar streams.
+    #[cfg(target_arch = "x86_64")]
+    Backend {
+        name: "vpclmul",
+        needs: &[Feature::Avx512, Feature::Vpclmul, Feature::Pclmul, Feature::Sse42],
+        update: x86_64_vpclmul::update,
+        flip: x86_64_clmul::flip,
+        toggle: x86_64_clmul::toggle,
+        shift: x86_64_clmul::shift,
+        splice: x86_64_vpclmul::splice,
+        splice_cost: Cost { fixed: 64, per_region_byte: 16 },
+    },
+    // x86 since Westmere.
+    #[cfg(target_arch = "x86_64")]
+    Backend {
+        name: "pclmul",
+        needs: &[Feature::Pclmul, Feature::Sse42],
+        update: x86_64_sse42::update,
+        flip: x86_64_clmul::flip,
+        toggle: x86_64_clmul::toggle,
+        shift: x86_64_clmul::shift,
+        splice: x86_64_clmul::splice,
+        splice_cost: Cost { fixed: 64, per_region_byte: 16 },
+    },
     // x86 since 2008.
     #[cfg(target_arch = "x86_64")]
     Backend {

@@ -1,0 +1,147 @@
+//! The algebra of changes by PCLMULQDQ and the `crc32` instruction: x86 since Westmere.
+//!
+//! `crc32` of a 64-bit word from 0 is that word times x^32 modulo P, which makes it the reduction as well; no
+//! Barrett constants are needed. A carry-less product of two 32-bit values in the low halves of registers is
+//! their product as polynomials times x, as a 64-bit word; that of two 64-bit words likewise, in 128 bits.
+
+use core::arch::x86_64::{
+    __m128i, _mm_clmulepi64_si128, _mm_crc32_u64, _mm_cvtsi32_si128, _mm_cvtsi64_si128, _mm_cvtsi128_si64,
+    _mm_extract_epi64,
+};
+
+use super::portable::parity_repair;
+use super::windows::{SHORT_BITS, WINDOWS, fold, fold_bytes};
+use super::x86_64_sse42::chain_of_difference;
+
+/// What inverting the bits changes in the checksum, from the number of bits after the run's first bit
+/// (inclusive) and after its last.
+#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2")]
+pub(super) fn flip(from_first: u64, after_last: u64) -> u32 {
+    let words = if from_first <= SHORT_BITS {
+        short(from_first) ^ short(after_last)
+    } else {
+        long(from_first) ^ long(after_last)
+    };
+    reduce(words) ^ parity_repair((from_first ^ after_last) as u32 & 1)
+}
+
+/// What inverting scattered bits of a buffer of `total_bits` changes in the checksum.
+#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2")]
+pub(super) fn toggle(total_bits: u64, positions: &[u64]) -> u32 {
+    let last = total_bits.wrapping_sub(1);
+    let mut words = 0;
+    if total_bits <= SHORT_BITS {
+        for position in positions {
+            words ^= short(last.wrapping_sub(*position));
+        }
+    } else {
+        for position in positions {
+            words ^= long(last.wrapping_sub(*position));
+        }
+    }
+    // Times x+1, against the factor 1/(x+1) of the tables. Bit 0 of the words is 0.
+    reduce(words ^ words >> 1) ^ parity_repair(positions.len() as u32 & 1)
+}
+
+/// The register `crc` after so many zero bytes: `crc` * x^(8 `bytes`).
+#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2")]
+pub(super) fn shift(crc: u32, bytes: u64) -> u32 {
+    if bytes == 0 {
+        return crc;
+    }
+    reduce_lane(product(crc, weight(bytes))) ^ parity_repair(crc.count_ones() & 1)
+}
+
+/// What replacing `old` by `new`, of equal length and `after` bytes before the end, changes in the checksum.
+#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2")]
+pub(super) fn splice(old: &[u8], new: &[u8], after: u64) -> u32 {
+    shift(chain_of_difference(old, new), after)
+}
+
+/// What [`product`] needs to shift a register by so many bytes, at least 1.
+#[inline]
+#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2")]
+pub(super) fn weight(bytes: u64) -> Weight {
+    // Two products add 2 to the exponent, of which the table takes 33; the lane's reduction adds 32.
+    if bytes <= SHORT_BITS / 8 {
+        let exponent = 8 * bytes - 1;
+        let (low, high) = WINDOWS.short(exponent);
+        return Weight { factor: clmul32(low, high), exponent };
+    }
+    // The factor is reduced to the upper half of a word: 32 more, and one product less than 34.
+    let exponent = fold_bytes(bytes, 33);
+    let factor = reduce_lane(long_product(exponent));
+    Weight { factor: _mm_cvtsi64_si128(i64::from(factor) << 32), exponent }
+}
+
+/// A power of x, ready to be multiplied by registers.
+#[derive(Clone, Copy)]
+pub(super) struct Weight {
+    /// In the low half, a word with the factor 1/(x+1).
+    factor: __m128i,
+    /// Its lowest five bits are still to be applied.
+    exponent: u64,
+}
+
+/// The lane of 16 bytes whose register, started at 0, is `crc` times the power, up to a wrong parity.
+///
+/// Lanes add up before they are reduced; so do the parities of all registers that went in.
+#[inline]
+#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2")]
+pub(super) fn product(crc: u32, weight: Weight) -> __m128i {
+    // Times x+1, against the factor 1/(x+1) of the tables; no bit is lost for shifts up to 31.
+    let word = u64::from(crc) << 32;
+    let word = (word ^ word >> 1) >> (weight.exponent & 31);
+    _mm_clmulepi64_si128::<0x00>(_mm_cvtsi64_si128(word as i64), weight.factor)
+}
+
+/// The register after the 16 bytes of a lane, started at 0.
+#[inline]
+#[target_feature(enable = "sse4.1,sse4.2")]
+pub(super) fn reduce_lane(lane: __m128i) -> u32 {
+    let first = _mm_crc32_u64(0, _mm_cvtsi128_si64(lane) as u64);
+    _mm_crc32_u64(first, _mm_extract_epi64::<1>(lane) as u64) as u32
+}
+
+/// I * x^`exponent` as a word, for exponents up to [`SHORT_BITS`]. Its bit 0 is 0.
+#[inline]
+#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2")]
+fn short(exponent: u64) -> u64 {
+    let (low, high) = WINDOWS.short(exponent);
+    position(reduce(_mm_cvtsi128_si64(clmul32(low, high)) as u64), exponent)
+}
+
+/// I * x^`exponent` as a word, for any exponent. Its bit 0 is 0.
+#[inline]
+#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2")]
+fn long(exponent: u64) -> u64 {
+    let exponent = fold(exponent);
+    position(reduce_lane(long_product(exponent)), exponent)
+}
+
+/// I * x^(`exponent` - 32) as a lane, without the exponent's lowest five bits.
+#[inline]
+#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2")]
+fn long_product(exponent: u64) -> __m128i {
+    let [a, b, c, d] = WINDOWS.long(exponent);
+    _mm_clmulepi64_si128::<0x00>(clmul32(a, b), clmul32(c, d))
+}
+
+/// `value` times x to the lowest five bits of `exponent`, as a word whose bit 0 is 0.
+#[inline(always)]
+fn position(value: u32, exponent: u64) -> u64 {
+    (u64::from(value) << 32) >> (exponent & 31)
+}
+
+#[inline]
+#[target_feature(enable = "pclmulqdq")]
+fn clmul32(a: u32, b: u32) -> __m128i {
+    _mm_clmulepi64_si128::<0x00>(_mm_cvtsi32_si128(a as i32), _mm_cvtsi32_si128(b as i32))
+}
+
+/// The word times x^32 modulo P: the register after these eight bytes, started at 0.
+#[inline]
+#[target_feature(enable = "sse4.2")]
+fn reduce(word: u64) -> u32 {
+    _mm_crc32_u64(0, word) as u32
+}
