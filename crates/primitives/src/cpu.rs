@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 pub enum Feature {
     /// x86 SSSE3 and SSE4.1: byte shuffles.
     Ssse3,
-    /// x86 SSE4.2: the `crc32` instruction.
+    /// x86 SSE4.2: the `crc32` instruction; with POPCNT.
     Sse42,
     /// x86 PCLMULQDQ: carry-less multiplication of 64 bits.
     Pclmul,
@@ -191,7 +191,7 @@ fn detect() -> Cpu {
     }
     let found = [
         (Ssse3, has!("ssse3", "sse4.1")),
-        (Sse42, has!("sse4.2")),
+        (Sse42, has!("sse4.2", "popcnt")),
         (Pclmul, has!("pclmulqdq", "sse4.1")),
         (AesNi, has!("aes", "sse4.1")),
         (ShaNi, has!("sha", "ssse3", "sse4.1")),

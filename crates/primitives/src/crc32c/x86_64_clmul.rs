@@ -11,11 +11,11 @@ use core::arch::x86_64::{
 
 use super::portable::parity_repair;
 use super::windows::{SHORT_BITS, WINDOWS, fold, fold_bytes};
-use super::x86_64_sse42::chain_of_difference;
+use super::x86_64_sse42::chain;
 
 /// What inverting the bits changes in the checksum, from the number of bits after the run's first bit
 /// (inclusive) and after its last.
-#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2")]
+#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2,popcnt")]
 pub(super) fn flip(from_first: u64, after_last: u64) -> u32 {
     let words = if from_first <= SHORT_BITS {
         short(from_first) ^ short(after_last)
@@ -26,7 +26,7 @@ pub(super) fn flip(from_first: u64, after_last: u64) -> u32 {
 }
 
 /// What inverting scattered bits of a buffer of `total_bits` changes in the checksum.
-#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2")]
+#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2,popcnt")]
 pub(super) fn toggle(total_bits: u64, positions: &[u64]) -> u32 {
     let last = total_bits.wrapping_sub(1);
     let mut words = 0;
@@ -44,7 +44,7 @@ pub(super) fn toggle(total_bits: u64, positions: &[u64]) -> u32 {
 }
 
 /// The register `crc` after so many zero bytes: `crc` * x^(8 `bytes`).
-#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2")]
+#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2,popcnt")]
 pub(super) fn shift(crc: u32, bytes: u64) -> u32 {
     if bytes == 0 {
         return crc;
@@ -53,21 +53,44 @@ pub(super) fn shift(crc: u32, bytes: u64) -> u32 {
 }
 
 /// What replacing `old` by `new`, of equal length and `after` bytes before the end, changes in the checksum.
-#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2")]
+#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2,popcnt")]
 pub(super) fn splice(old: &[u8], new: &[u8], after: u64) -> u32 {
-    shift(chain_of_difference(old, new), after)
+    // The usual case without a call or a branch to another, slower way.
+    if old.len() >= 8 && after.wrapping_sub(1) < SHORT_BITS / 8 {
+        let weight = short_weight(after);
+        let crc = chain_of_difference(old, new);
+        return reduce_lane(product(crc, weight)) ^ parity_repair(crc.count_ones() & 1);
+    }
+    splice_otherwise(old, new, after)
+}
+
+#[inline(never)]
+#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2,popcnt")]
+fn splice_otherwise(old: &[u8], new: &[u8], after: u64) -> u32 {
+    shift(chain(0, old) ^ chain(0, new), after)
 }
 
 /// What [`product`] needs to shift a register by so many bytes, at least 1.
 #[inline]
-#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2")]
+#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2,popcnt")]
 pub(super) fn weight(bytes: u64) -> Weight {
+    if bytes <= SHORT_BITS / 8 { short_weight(bytes) } else { long_weight(bytes) }
+}
+
+/// [`weight`] of 1 to 2^16 bytes.
+#[inline]
+#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2,popcnt")]
+pub(super) fn short_weight(bytes: u64) -> Weight {
     // Two products add 2 to the exponent, of which the table takes 33; the lane's reduction adds 32.
-    if bytes <= SHORT_BITS / 8 {
-        let exponent = 8 * bytes - 1;
-        let (low, high) = WINDOWS.short(exponent);
-        return Weight { factor: clmul32(low, high), exponent };
-    }
+    let exponent = 8 * bytes - 1;
+    let (low, high) = WINDOWS.short(exponent);
+    Weight { factor: clmul32(low, high), exponent }
+}
+
+/// Out of line, so that the usual short way stays small enough to be inlined.
+#[inline(never)]
+#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2,popcnt")]
+fn long_weight(bytes: u64) -> Weight {
     // The factor is reduced to the upper half of a word: 32 more, and one product less than 34.
     let exponent = fold_bytes(bytes, 33);
     let factor = reduce_lane(long_product(exponent));
@@ -87,7 +110,7 @@ pub(super) struct Weight {
 ///
 /// Lanes add up before they are reduced; so do the parities of all registers that went in.
 #[inline]
-#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2")]
+#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2,popcnt")]
 pub(super) fn product(crc: u32, weight: Weight) -> __m128i {
     // Times x+1, against the factor 1/(x+1) of the tables; no bit is lost for shifts up to 31.
     let word = u64::from(crc) << 32;
@@ -103,9 +126,46 @@ pub(super) fn reduce_lane(lane: __m128i) -> u32 {
     _mm_crc32_u64(first, _mm_extract_epi64::<1>(lane) as u64) as u32
 }
 
+/// The register after the XOR of two slices of equal length, at least 8, started at 0.
+#[inline]
+#[target_feature(enable = "sse4.2")]
+fn chain_of_difference(old: &[u8], new: &[u8]) -> u32 {
+    let len = old.len();
+    assert!(len >= 8 && len == new.len());
+    let word = |at: usize| {
+        debug_assert!(at + 8 <= len);
+        // SAFETY: `at + 8` is at most the length of both slices; see the steps below.
+        unsafe {
+            let old = old.as_ptr().add(at).cast::<u64>().read_unaligned();
+            old ^ new.as_ptr().add(at).cast::<u64>().read_unaligned()
+        }
+    };
+    // Zero bytes before the data change nothing, so the odd bytes go first, at the upper end of a word.
+    let words = (len - 1) / 8;
+    let mut at = len - 8 * words;
+    let mut crc = _mm_crc32_u64(0, word(0) << (64 - 8 * at));
+    // From here on, `at` is the length less 8 for each word still to go.
+    if words & 1 == 1 {
+        crc = _mm_crc32_u64(crc, word(at));
+        at += 8;
+    }
+    if words & 2 == 2 {
+        crc = _mm_crc32_u64(crc, word(at));
+        crc = _mm_crc32_u64(crc, word(at + 8));
+        at += 16;
+    }
+    while at < len {
+        for i in 0..4 {
+            crc = _mm_crc32_u64(crc, word(at + 8 * i));
+        }
+        at += 32;
+    }
+    crc as u32
+}
+
 /// I * x^`exponent` as a word, for exponents up to [`SHORT_BITS`]. Its bit 0 is 0.
 #[inline]
-#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2")]
+#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2,popcnt")]
 fn short(exponent: u64) -> u64 {
     let (low, high) = WINDOWS.short(exponent);
     position(reduce(_mm_cvtsi128_si64(clmul32(low, high)) as u64), exponent)
@@ -113,7 +173,7 @@ fn short(exponent: u64) -> u64 {
 
 /// I * x^`exponent` as a word, for any exponent. Its bit 0 is 0.
 #[inline]
-#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2")]
+#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2,popcnt")]
 fn long(exponent: u64) -> u64 {
     let exponent = fold(exponent);
     position(reduce_lane(long_product(exponent)), exponent)
@@ -121,7 +181,7 @@ fn long(exponent: u64) -> u64 {
 
 /// I * x^(`exponent` - 32) as a lane, without the exponent's lowest five bits.
 #[inline]
-#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2")]
+#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2,popcnt")]
 fn long_product(exponent: u64) -> __m128i {
     let [a, b, c, d] = WINDOWS.long(exponent);
     _mm_clmulepi64_si128::<0x00>(clmul32(a, b), clmul32(c, d))

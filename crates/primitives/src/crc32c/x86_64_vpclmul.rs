@@ -14,8 +14,9 @@ use core::arch::x86_64::{
 
 use super::lanes::{Factors, LANES, POSITIONS, factors};
 use super::portable::parity_repair;
-use super::x86_64_clmul::{product, reduce_lane, shift, weight};
-use super::x86_64_sse42::{chain, chain_of_difference};
+use super::windows::WINDOWS;
+use super::x86_64_clmul::{self, reduce_lane, shift};
+use super::x86_64_sse42::chain;
 
 const LANE: usize = 16;
 const VECTOR: usize = 64;
@@ -33,10 +34,13 @@ const FOLD_FACTORS: Factors = factors(8 * FOLD as i64);
 const STREAMS: usize = 6;
 
 /// What one step takes from each stream.
-const STREAM_STEP: usize = 32;
+const STREAM_STEP: usize = 40;
 
 /// What one step takes altogether.
 const STEP: usize = FOLD + STREAMS * STREAM_STEP;
+
+const _: () =
+    assert!((STREAMS * STREAM_STEP).is_multiple_of(LANE), "the vector part and the tail are whole lanes");
 
 /// Below this, joining the streams costs more than they bring.
 const HYBRID_FROM: usize = 2048;
@@ -45,39 +49,54 @@ const HYBRID_FROM: usize = 2048;
 const BLOCK: usize = 1 << 16;
 
 /// The register after `data`, by vectors and `crc32` at once.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vpclmulqdq,pclmulqdq,sse4.1,sse4.2")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vpclmulqdq,pclmulqdq,sse4.1,sse4.2,popcnt")]
 pub(super) fn update_hybrid(crc: u32, data: &[u8]) -> u32 {
     if data.len() < CHAIN_BELOW {
         return chain(crc, data);
     }
+    if data.len() < HYBRID_FROM { vectors(crc, data) } else { blocks(crc, data) }
+}
+
+/// The register after `data`, by vectors alone.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vpclmulqdq,pclmulqdq,sse4.1,sse4.2,popcnt")]
+pub(super) fn update(crc: u32, data: &[u8]) -> u32 {
+    if data.len() < CHAIN_BELOW { chain(crc, data) } else { vectors(crc, data) }
+}
+
+/// What replacing `old` by `new`, of equal length and `after` bytes before the end, changes in the checksum.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vpclmulqdq,pclmulqdq,sse4.1,sse4.2,popcnt")]
+pub(super) fn splice(old: &[u8], new: &[u8], after: u64) -> u32 {
+    if old.len() < CHAIN_BELOW {
+        return x86_64_clmul::splice(old, new, after);
+    }
+    splice_vectors(old, new, after)
+}
+
+// The longer ways stand apart, so that the short ones need not save the registers that those use.
+
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vpclmulqdq,pclmulqdq,sse4.1,sse4.2,popcnt")]
+fn splice_vectors(old: &[u8], new: &[u8], after: u64) -> u32 {
+    shift(reduce_lane(lane::<true>(0, old, new)), after)
+}
+
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vpclmulqdq,pclmulqdq,sse4.1,sse4.2,popcnt")]
+fn vectors(crc: u32, data: &[u8]) -> u32 {
+    let (crc, lanes) = head(crc, data);
+    reduce_lane(lane::<false>(crc, lanes, lanes))
+}
+
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vpclmulqdq,pclmulqdq,sse4.1,sse4.2,popcnt")]
+fn blocks(crc: u32, data: &[u8]) -> u32 {
     let (mut crc, mut lanes) = head(crc, data);
-    while lanes.len() >= HYBRID_FROM {
+    while lanes.len() >= FOLD + STEP {
         let (block, rest) = lanes.split_at(lanes.len().min(BLOCK));
         crc = hybrid(crc, block);
         lanes = rest;
     }
     if lanes.is_empty() { crc } else { reduce_lane(lane::<false>(crc, lanes, lanes)) }
-}
-
-/// The register after `data`, by vectors alone.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vpclmulqdq,pclmulqdq,sse4.1,sse4.2")]
-pub(super) fn update(crc: u32, data: &[u8]) -> u32 {
-    if data.len() < CHAIN_BELOW {
-        return chain(crc, data);
-    }
-    let (crc, lanes) = head(crc, data);
-    reduce_lane(lane::<false>(crc, lanes, lanes))
-}
-
-/// What replacing `old` by `new`, of equal length and `after` bytes before the end, changes in the checksum.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vpclmulqdq,pclmulqdq,sse4.1,sse4.2")]
-pub(super) fn splice(old: &[u8], new: &[u8], after: u64) -> u32 {
-    let difference = if old.len() < CHAIN_BELOW {
-        chain_of_difference(old, new)
-    } else {
-        reduce_lane(lane::<true>(0, old, new))
-    };
-    shift(difference, after)
 }
 
 /// Takes the first bytes so that whole lanes are left.
@@ -93,7 +112,7 @@ fn head(crc: u32, data: &[u8]) -> (u32, &[u8]) {
 /// `data` is not empty; it is whole lanes unless `crc`, the register before it, is 0: from register 0 leading
 /// zero bytes change nothing, so the first vector may begin before the data, masked.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vpclmulqdq,pclmulqdq,sse4.1,sse4.2")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vpclmulqdq,pclmulqdq,sse4.1,sse4.2,popcnt")]
 fn lane<const DIFFERENCE: bool>(crc: u32, data: &[u8], other: &[u8]) -> __m128i {
     assert!(data.len() == other.len() && !data.is_empty());
     let vectors = data.len().div_ceil(VECTOR);
@@ -148,16 +167,16 @@ fn lane<const DIFFERENCE: bool>(crc: u32, data: &[u8], other: &[u8]) -> __m128i 
 
 /// The register after `data`, whole lanes of at least one step and at most [`BLOCK`] bytes.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vpclmulqdq,pclmulqdq,sse4.1,sse4.2")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vpclmulqdq,pclmulqdq,sse4.1,sse4.2,popcnt")]
 fn hybrid(crc: u32, data: &[u8]) -> u32 {
-    assert!(data.len() >= FOLD + STEP && data.len() <= BLOCK && data.len() % LANE == 0);
+    assert!(data.len() >= FOLD + STEP && data.len() <= BLOCK && data.len().is_multiple_of(LANE));
     // The vector part has one step more: the accumulators begin with data.
     let steps = (data.len() - FOLD) / STEP;
     let each = steps * STREAM_STEP;
     let (streams, vectors) = data.split_at(STREAMS * each);
     let (vectors, tail) = vectors.split_at((steps + 1) * FOLD);
     // Independent of the data, so the CPU works them out beside the loop.
-    let weights: [_; STREAMS] = std::array::from_fn(|i| weight((data.len() - (i + 1) * each) as u64));
+    let weights = Weights::new(std::array::from_fn(|i| data.len() - (i + 1) * each));
 
     let vector = |i: usize| {
         debug_assert!((i + 1) * VECTOR <= vectors.len());
@@ -169,12 +188,15 @@ fn hybrid(crc: u32, data: &[u8]) -> u32 {
         // SAFETY: `at` is a multiple of 8 below `each`, and there are `STREAMS` streams of `each` bytes.
         unsafe { streams.as_ptr().add(stream * each + at).cast::<u64>().read_unaligned() }
     };
-    let mut crcs = [u64::from(crc), 0, 0, 0, 0, 0];
+    let mut crcs = [0; STREAMS];
+    crcs[0] = u64::from(crc);
     let mut sums = [vector(0), vector(1), vector(2), vector(3)];
     let step = broadcast(FOLD_FACTORS);
     for k in 0..steps {
-        for i in 0..4 {
-            sums[i] = add_times(vector(4 * (k + 1) + i), sums[i], step);
+        for i in 0..STREAM_STEP / 8 {
+            if let Some(sum) = sums.get_mut(i) {
+                *sum = add_times(vector(4 * (k + 1) + i), *sum, step);
+            }
             for (stream, crc) in crcs.iter_mut().enumerate() {
                 *crc = _mm_crc32_u64(*crc, word(stream, k * STREAM_STEP + 8 * i));
             }
@@ -189,19 +211,54 @@ fn hybrid(crc: u32, data: &[u8]) -> u32 {
         let vector = unsafe { _mm512_loadu_si512(vector.as_ptr().cast()) };
         sum = add_times(sum, vector, positions(tail_lanes - 4 * i));
     }
-    // SAFETY: the data ends 64 bytes after this address and is longer than that.
-    let last_vector = unsafe {
-        _mm512_maskz_loadu_epi8(!(!0 >> last.len()), data.as_ptr().add(data.len() - VECTOR).cast())
-    };
-    sum = add_times(sum, last_vector, positions(4));
-
-    let mut lane = add_lanes(sum);
-    let mut parities = 0;
-    for (crc, weight) in crcs.iter().zip(weights) {
-        lane = _mm_xor_si128(lane, product(*crc as u32, weight));
-        parities ^= *crc as u32;
+    if !last.is_empty() {
+        // SAFETY: the data ends 64 bytes after this address and is longer than that.
+        let last_vector = unsafe {
+            _mm512_maskz_loadu_epi8(!(!0 >> last.len()), data.as_ptr().add(data.len() - VECTOR).cast())
+        };
+        sum = add_times(sum, last_vector, positions(4));
     }
-    reduce_lane(lane) ^ parity_repair(parities.count_ones() & 1)
+
+    let crcs = crcs.map(|crc| crc as u32);
+    let parity = crcs.iter().fold(0, |sum, crc| sum ^ crc).count_ones() & 1;
+    reduce_lane(add_lanes(weights.add_products(sum, crcs))) ^ parity_repair(parity)
+}
+
+/// Powers of x for the registers of all streams, four to a vector: see `x86_64_clmul::Weight`.
+struct Weights([__m512i; 2]);
+
+impl Weights {
+    /// For registers with so many bytes after them, multiples of 4 from 4 to 2^16.
+    #[inline]
+    #[target_feature(enable = "avx512f,vpclmulqdq")]
+    fn new(bytes_after: [usize; STREAMS]) -> Weights {
+        let (mut low, mut high) = ([[0u64; 2]; 8], [[0u64; 2]; 8]);
+        for (i, bytes) in bytes_after.iter().enumerate() {
+            let (factor, other) = WINDOWS.short(8 * *bytes as u64 - 1);
+            (low[i][0], high[i][0]) = (factor.into(), other.into());
+        }
+        // SAFETY: four pairs begin at 0 and at 4 in arrays of eight.
+        let load =
+            |pairs: &[[u64; 2]; 8], i: usize| unsafe { _mm512_loadu_si512(pairs[4 * i..].as_ptr().cast()) };
+        Weights([0, 1].map(|i| _mm512_clmulepi64_epi128::<0x00>(load(&low, i), load(&high, i))))
+    }
+
+    /// `sum` and the lanes that stand for the registers, up to the parity that all registers have together.
+    #[inline]
+    #[target_feature(enable = "avx512f,vpclmulqdq")]
+    fn add_products(&self, sum: __m512i, crcs: [u32; STREAMS]) -> __m512i {
+        // Times x+1, against the factor 1/(x+1) of the tables. The exponent's lowest five bits are ones, as
+        // the bytes are multiples of 4 and 1 was taken off: that shift by 31 is in it, too.
+        let word = |i: usize| {
+            let crc = crcs.get(i).map_or(0, |crc| u64::from(*crc));
+            (crc << 1 ^ crc) as i64
+        };
+        let first = _mm512_set_epi64(0, word(3), 0, word(2), 0, word(1), 0, word(0));
+        let last = _mm512_set_epi64(0, word(7), 0, word(6), 0, word(5), 0, word(4));
+        let first = _mm512_clmulepi64_epi128::<0x00>(first, self.0[0]);
+        let last = _mm512_clmulepi64_epi128::<0x00>(last, self.0[1]);
+        _mm512_ternarylogic_epi64::<0x96>(sum, first, last)
+    }
 }
 
 /// The sum of four accumulators, the last of which is followed by so many lanes, with each lane moved to the end.
