@@ -141,7 +141,7 @@ impl<'a, const BLOCK: usize> Layout<'a, BLOCK> {
         messages: [&'r [u8]; LANES],
         stage: &'r mut [[u8; BLOCK]; LANES],
     ) -> [&'r [u8]; LANES] {
-        if self.direct.contains(&block) {
+        if self.direct().contains(&block) {
             let range = self.offset(block)..self.offset(self.direct.end);
             return messages.map(|message| &message[range.clone()]);
         }

@@ -19,6 +19,8 @@
 
 use crate::{Cpu, Feature, Messages, sha2};
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64_sha2;
 mod portable;
 #[cfg(target_arch = "x86_64")]
 mod x86_64_avx512;
@@ -70,6 +72,13 @@ const BACKENDS: &[Backend] = &[
         needs: &[Feature::ShaNi],
         compress: x86_64_sha_ni::compress,
         hash_many: x86_64_sha_ni::hash_many,
+    },
+    #[cfg(target_arch = "aarch64")]
+    Backend {
+        name: "aarch64-sha2",
+        needs: &[Feature::Neon, Feature::ArmSha2],
+        compress: aarch64_sha2::compress,
+        hash_many: aarch64_sha2::hash_many,
     },
     Backend { name: "portable", needs: &[], compress: portable::compress, hash_many: portable::hash_many },
 ];
