@@ -1,0 +1,97 @@
+//! What encrypted inodes need from outside: their names and contents.
+//!
+//! ext4 knows where fscrypt's context lies and which bytes are ciphertext, and nothing about keys. Whoever
+//! joins the two implements [`Encryption`] and gives it to [`OpenOptions`](crate::OpenOptions).
+
+use std::sync::Arc;
+
+use crate::dirhash::DirHash;
+use crate::error::Result;
+use crate::fs::Ext4;
+use crate::inode::{FileType, Inode, InodeFlags};
+
+/// An encrypted inode, as far as decryption needs to know it.
+#[derive(Clone, Debug)]
+pub struct EncryptedInode {
+    /// The inode's number.
+    pub number: u32,
+    /// What kind of file it is.
+    pub kind: FileType,
+    /// Whether the names of this directory are looked up without regard to case.
+    pub casefolded: bool,
+    /// fscrypt's context: the attribute with name index 9 and name "c".
+    pub context: Vec<u8>,
+    /// The file system's UUID.
+    pub uuid: [u8; 16],
+    /// The file system's block size.
+    pub block_size: u32,
+}
+
+/// A name as an encrypted directory stores it.
+#[derive(Clone, Copy, Debug)]
+pub struct StoredName<'a> {
+    /// The ciphertext.
+    pub bytes: &'a [u8],
+    /// The name's hash where the directory can be indexed, which names without a key begin with.
+    pub hash: Option<DirHash>,
+}
+
+/// Reads names and contents of encrypted inodes.
+pub trait Encryption: Send + Sync {
+    /// The names of a directory. Without the key these are its no-key names: that is no error.
+    ///
+    /// # Errors
+    /// For a context that makes no sense.
+    fn names(&self, directory: &EncryptedInode) -> Result<Arc<dyn EncryptedNames>>;
+
+    /// The contents of a regular file.
+    ///
+    /// # Errors
+    /// When the key is missing, or the context makes no sense.
+    fn contents(&self, file: &EncryptedInode) -> Result<Arc<dyn EncryptedContents>>;
+
+    /// The target of a symbolic link, from its bytes on disk; encoded like a name when the key is missing.
+    ///
+    /// # Errors
+    /// For a context or a target that makes no sense.
+    fn symlink(&self, link: &EncryptedInode, stored: &[u8]) -> Result<Vec<u8>>;
+}
+
+/// The names of one encrypted directory.
+pub trait EncryptedNames: Send + Sync {
+    /// The name to show.
+    ///
+    /// # Errors
+    /// For ciphertext that is none.
+    fn decode(&self, name: StoredName<'_>) -> Result<Vec<u8>>;
+}
+
+/// The contents of one encrypted file.
+pub trait EncryptedContents: Send + Sync {
+    /// Decrypts whole blocks in place; the first one is block `first` of the file.
+    ///
+    /// # Errors
+    /// What the cipher says.
+    fn decrypt(&self, first: u64, blocks: &mut [u8]) -> Result<()>;
+}
+
+impl Ext4 {
+    /// What decryption needs to know of an inode; `None` if it is not encrypted.
+    ///
+    /// # Errors
+    /// [`Corrupt`](crate::Error::Corrupt) when an encrypted inode has no context.
+    pub fn encrypted(&self, inode: &Inode) -> Result<Option<EncryptedInode>> {
+        let encrypts = matches!(inode.kind(), FileType::Regular | FileType::Directory | FileType::Symlink);
+        if !encrypts || !inode.has(InodeFlags::ENCRYPT) {
+            return Ok(None);
+        }
+        Ok(Some(EncryptedInode {
+            number: inode.number(),
+            kind: inode.kind(),
+            casefolded: inode.has(InodeFlags::CASEFOLD),
+            context: self.encryption_context(inode)?,
+            uuid: self.superblock().uuid,
+            block_size: self.layout().block_size,
+        }))
+    }
+}

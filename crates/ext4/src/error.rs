@@ -1,0 +1,220 @@
+//! What can go wrong, and where on the disk.
+
+use std::borrow::Cow;
+use std::{fmt, io};
+
+/// The result of everything here that can fail.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why an image could not be read as asked.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device failed, or a path leads nowhere (`NotFound`, `NotADirectory`, `IsADirectory`).
+    Io(io::Error),
+    /// A structure contradicts the format, or its checksum does not fit.
+    Corrupt(Corrupt),
+    /// The image uses something that is not supported; the text names it.
+    Unsupported(String),
+}
+
+/// A structure that is not as it should be: which one, where it lies, and what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Corrupt {
+    place: Place,
+    problem: Problem,
+}
+
+/// What is wrong with a structure.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Problem {
+    /// The checksum does not fit.
+    Checksum {
+        /// What the structure's contents give.
+        expected: u32,
+        /// What is stored.
+        found: u32,
+    },
+    /// Anything else, in words.
+    Malformed(Cow<'static, str>),
+}
+
+/// A structure of the file system and where it lies: what is known of block, group and inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    /// Which structure.
+    pub structure: Structure,
+    /// The file system block that it begins in; for journal blocks, the block within the journal.
+    pub block: Option<u64>,
+    /// The block group that it belongs to.
+    pub group: Option<u32>,
+    /// The inode that it belongs to.
+    pub inode: Option<u32>,
+}
+
+macro_rules! structures {
+    ($($name:ident $text:literal $doc:literal,)*) => {
+        /// The kinds of structures that can be damaged.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum Structure {
+            $(#[doc = $doc] $name,)*
+        }
+
+        impl Structure {
+            /// The structure's name, as messages print it.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Structure::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+structures! {
+    Superblock "superblock" "The primary superblock.",
+    BackupSuperblock "backup superblock" "A copy of the superblock in another group.",
+    GroupDescriptor "group descriptor" "A block group's descriptor.",
+    BackupGroupDescriptor "backup group descriptor" "A copy of a descriptor in another group.",
+    BlockBitmap "block bitmap" "A group's map of used blocks or clusters.",
+    InodeBitmap "inode bitmap" "A group's map of used inodes.",
+    Inode "inode" "An inode.",
+    ExtentBlock "extent block" "A node or leaf of a file's extent tree, outside the inode.",
+    IndirectBlock "indirect block" "A block of an old block map.",
+    Directory "directory" "A directory as a whole.",
+    DirectoryBlock "directory block" "A block of directory entries.",
+    HtreeNode "htree node" "The root or an inner node of a directory's hash tree.",
+    XattrBlock "xattr block" "A block of extended attributes.",
+    Xattr "extended attribute" "Extended attributes in the inode, or one value.",
+    XattrInode "xattr inode" "An inode that holds the value of an extended attribute.",
+    InlineData "inline data" "File contents or entries inside the inode.",
+    Symlink "symbolic link" "A symbolic link's target.",
+    MmpBlock "mmp block" "The block of multi-mount protection.",
+    OrphanBlock "orphan file block" "A block of the orphan file.",
+    JournalSuperblock "journal superblock" "The journal's own superblock.",
+    JournalBlock "journal block" "A descriptor, revoke, commit or data block of the log.",
+    VerityMetadata "verity metadata" "The fs-verity descriptor behind a file's contents.",
+}
+
+impl Error {
+    /// The error for a path that leads nowhere or to the wrong kind of file.
+    pub(crate) fn path(kind: io::ErrorKind, text: String) -> Error {
+        Error::Io(io::Error::new(kind, text))
+    }
+}
+
+impl Corrupt {
+    pub(crate) fn new(place: Place, problem: Problem) -> Corrupt {
+        Corrupt { place, problem }
+    }
+
+    /// The structure, and where it lies.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// What is wrong with it.
+    pub fn problem(&self) -> &Problem {
+        &self.problem
+    }
+}
+
+impl Place {
+    pub(crate) fn group(structure: Structure, group: u32) -> Place {
+        Place { group: Some(group), ..Place::of(structure) }
+    }
+
+    pub(crate) fn inode(structure: Structure, inode: u32) -> Place {
+        Place { inode: Some(inode), ..Place::of(structure) }
+    }
+
+    pub(crate) fn of(structure: Structure) -> Place {
+        Place { structure, block: None, group: None, inode: None }
+    }
+
+    pub(crate) fn at(self, block: u64) -> Place {
+        Place { block: Some(block), ..self }
+    }
+
+    /// The error that something about this place contradicts the format.
+    pub(crate) fn malformed(self, what: impl Into<Cow<'static, str>>) -> Error {
+        Error::Corrupt(Corrupt::new(self, Problem::Malformed(what.into())))
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut name = self.structure.name();
+        match self.group {
+            Some(group) if self.structure == Structure::GroupDescriptor => {
+                return write!(f, "group descriptor {group}");
+            }
+            Some(group) => write!(f, "group {group}: ")?,
+            None => {}
+        }
+        if let Some(inode) = self.inode {
+            write!(f, "inode {inode}")?;
+            if self.structure == Structure::Inode {
+                name = "";
+            } else {
+                f.write_str(": ")?;
+            }
+        }
+        f.write_str(name)?;
+        self.block.map_or(Ok(()), |block| write!(f, " {block}"))
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Problem::Checksum { expected, found } => {
+                write!(f, "wrong checksum: expected {expected:#010x}, found {found:#010x}")
+            }
+            Problem::Malformed(text) => f.write_str(text),
+        }
+    }
+}
+
+impl fmt::Display for Corrupt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.problem)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Io(error) => error.fmt(f),
+            Error::Corrupt(corrupt) => corrupt.fmt(f),
+            Error::Unsupported(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Error {
+        Error::Io(error)
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        match error {
+            Error::Io(error) => error,
+            Error::Corrupt(_) => io::Error::new(io::ErrorKind::InvalidData, error),
+            Error::Unsupported(_) => io::Error::new(io::ErrorKind::Unsupported, error),
+        }
+    }
+}

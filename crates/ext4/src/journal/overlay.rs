@@ -1,0 +1,80 @@
+//! A device with the journal's copies laid over it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use casemate_blockdev::BlockDevice;
+
+use crate::journal::superblock::MAGIC;
+
+/// Where the newer copy of a block lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Copy {
+    /// The block of the device with the copy.
+    pub physical: u64,
+    /// Its first four bytes are the magic number, which the log has zeroed.
+    pub escaped: bool,
+}
+
+/// Reads as if the journal had been replayed; can't be written. Only positions are kept in memory.
+pub(crate) struct Overlay {
+    inner: Arc<dyn BlockDevice>,
+    block_size: u64,
+    blocks: BTreeMap<u64, Copy>,
+}
+
+impl Overlay {
+    pub fn new(inner: Arc<dyn BlockDevice>, block_size: u32, blocks: BTreeMap<u64, Copy>) -> Overlay {
+        Overlay { inner, block_size: u64::from(block_size), blocks }
+    }
+}
+
+impl BlockDevice for Overlay {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.inner.read_at(buf, offset)?;
+        if buf.is_empty() {
+            return Ok(());
+        }
+        let end = offset + buf.len() as u64;
+        for (block, copy) in self.blocks.range(offset / self.block_size..end.div_ceil(self.block_size)) {
+            let start = block * self.block_size;
+            let (from, to) = (start.max(offset), (start + self.block_size).min(end));
+            let part = &mut buf[(from - offset) as usize..(to - offset) as usize];
+            self.inner.read_at(part, copy.physical * self.block_size + (from - start))?;
+            if copy.escaped {
+                let magic = MAGIC.to_be_bytes();
+                for (byte, at) in part.iter_mut().zip(from - start..4) {
+                    *byte = magic[at as usize];
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, _buf: &[u8], _offset: u64) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+        let copied = self.blocks.range(offset / self.block_size..).next();
+        let copied = copied.map(|(block, _)| {
+            let start = block * self.block_size;
+            start.max(offset)..start + self.block_size
+        });
+        Ok(match (self.inner.next_data(offset)?, copied) {
+            (Some(data), Some(copied)) if copied.start < data.start => Some(copied),
+            (None, copied) => copied,
+            (data, _) => data,
+        })
+    }
+}

@@ -1,0 +1,61 @@
+//! ext4 images, read and checked without mounting them.
+//!
+//! The way in is [`Ext4::open`] on any [`BlockDevice`](casemate_blockdev::BlockDevice). An open file system
+//! gives [inodes](Ext4::inode), [directories](Ext4::read_dir), [file contents](Ext4::open_file),
+//! [symbolic links](Ext4::symlink_target) and [extended attributes](Ext4::xattrs), to any number of threads
+//! at once. A journal that must be replayed is, in memory: the image is never written.
+//!
+//! Each structure has a file of its own here, with a `from_bytes` that takes any bytes and never panics. All
+//! checksum recipes stand in one table, [`csum::RECIPES`]. Checksums are checked while reading, as the kernel
+//! does.
+//!
+//! # Errors
+//! [`Error::Corrupt`] says which structure is damaged and where; [`Error::Unsupported`] names the feature.
+//!
+//! # Limits
+//! Fast commits and journals on other devices are refused when they would have to be replayed. Encrypted
+//! names and contents need somebody who knows the keys: [`Encryption`].
+#![forbid(unsafe_code)]
+
+mod acl;
+mod bytes;
+mod casefold;
+mod crc16;
+pub mod csum;
+mod dir;
+mod dirhash;
+mod encryption;
+mod error;
+mod extent;
+mod features;
+mod file;
+mod fs;
+mod group;
+mod htree;
+mod indirect;
+mod inode;
+mod journal;
+mod layout;
+mod map;
+mod path;
+mod superblock;
+mod symlink;
+mod xattr;
+
+pub use bytes::uuid_text;
+pub use dir::{DirEntry, Entries, EntryFormat, RawEntry};
+pub use dirhash::{DirHash, NameHasher, SIPHASH};
+pub use encryption::{EncryptedContents, EncryptedInode, EncryptedNames, Encryption, StoredName};
+pub use error::{Corrupt, Error, Place, Problem, Result, Structure};
+pub use extent::{Extent, ExtentIndex, ExtentNode};
+pub use features::{Compat, Incompat, RoCompat};
+pub use file::FileReader;
+pub use fs::{Ext4, OpenOptions};
+pub use group::{BLOCK_UNINIT, GroupDescriptor, INODE_UNINIT, INODE_ZEROED};
+pub use htree::{HtreeEntry, HtreeNode, HtreeRoot};
+pub use inode::{FileType, Inode, InodeFlags, ROOT_INODE, Time};
+pub use journal::{JournalSuperblock, Recovery};
+pub use layout::Layout;
+pub use map::Mapping;
+pub use superblock::{HashDefaults, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+pub use xattr::{Xattr, XattrEntries, XattrEntry};
