@@ -177,7 +177,7 @@ recipes! {
 }
 
 /// What a structure's checksum takes from around it; see [`Prefix`].
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Context {
     /// The group's number.
     pub group: u32,

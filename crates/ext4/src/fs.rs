@@ -187,6 +187,16 @@ impl Ext4 {
         group: u32,
         f: impl FnOnce(GroupDescriptor<'_>) -> T,
     ) -> Result<T> {
+        let context = csum::Context { group, ..csum::Context::default() };
+        let place = Place::group(Structure::GroupDescriptor, group);
+        self.with_raw_descriptor(group, |raw| {
+            self.verify(self.checksums().descriptor_subject(), &context, raw, place)?;
+            Ok(f(GroupDescriptor::from_bytes(raw)?))
+        })?
+    }
+
+    /// Calls `f` with the bytes of a group's descriptor, whatever its checksum.
+    pub(crate) fn with_raw_descriptor<T>(&self, group: u32, f: impl FnOnce(&[u8]) -> T) -> Result<T> {
         let per_block = self.layout().descriptors_per_block();
         let size = self.layout().descriptor_size as usize;
         let start = (group % per_block) as usize * size;
@@ -200,16 +210,14 @@ impl Ext4 {
                 slot.get_or_init(|| block.into())
             }
         };
-        let raw = &block[start..start + size];
-        let context = csum::Context { group, ..csum::Context::default() };
-        let place = Place::group(Structure::GroupDescriptor, group);
-        self.verify(self.checksums().descriptor_subject(), &context, raw, place)?;
-        Ok(f(GroupDescriptor::from_bytes(raw)?))
+        Ok(f(&block[start..start + size]))
     }
 
-    /// Whether `bg_flags` and `bg_itable_unused` mean anything.
-    pub(crate) fn has_group_checksums(&self) -> bool {
-        self.checksums().kind() != csum::Kind::None
+    /// Where a group's descriptor lies, in bytes.
+    pub(crate) fn descriptor_offset(&self, group: u32) -> u64 {
+        let per_block = self.layout().descriptors_per_block();
+        let within = u64::from(group % per_block) * u64::from(self.layout().descriptor_size);
+        self.layout().offset(self.layout().descriptor_block(group / per_block)) + within
     }
 
     /// A block's bytes. `block` must lie in the file system.
@@ -228,6 +236,11 @@ impl Ext4 {
         place: Place,
     ) -> Result<()> {
         if self.0.verify { self.checksums().verify(subject, context, bytes, place) } else { Ok(()) }
+    }
+
+    /// Whether checksums are checked while reading.
+    pub(crate) fn verifies(&self) -> bool {
+        self.0.verify
     }
 
     /// What the checksums of an inode's blocks start from.

@@ -20,6 +20,7 @@
 mod acl;
 mod bytes;
 mod casefold;
+mod check;
 mod crc16;
 pub mod csum;
 mod dir;
@@ -43,6 +44,7 @@ mod symlink;
 mod xattr;
 
 pub use bytes::uuid_text;
+pub use check::{CheckReport, check, check_size, fix_checksums};
 pub use dir::{DirEntry, Entries, EntryFormat, RawEntry};
 pub use dirhash::{DirHash, NameHasher, SIPHASH};
 pub use encryption::{EncryptedContents, EncryptedInode, EncryptedNames, Encryption, StoredName};

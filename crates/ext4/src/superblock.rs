@@ -127,7 +127,10 @@ impl Superblock {
         let cluster_size = 1024u32 << s_log_cluster_size;
         let blocks_per_group = le32(raw_ref, 0x20);
         let clusters_per_group = if bigalloc { le32(raw_ref, 0x24) } else { blocks_per_group };
-        if clusters_per_group == 0 || clusters_per_group > 8 * block_size || clusters_per_group % 8 != 0 {
+        if clusters_per_group == 0
+            || clusters_per_group > 8 * block_size
+            || !clusters_per_group.is_multiple_of(8)
+        {
             return bad("a group's clusters don't fit its bitmap");
         }
         if u64::from(clusters_per_group) * u64::from(cluster_size / block_size) != u64::from(blocks_per_group)
@@ -135,7 +138,7 @@ impl Superblock {
             return bad("blocks and clusters of a group don't agree");
         }
         let inodes_per_group = le32(raw_ref, 0x28);
-        if inodes_per_group == 0 || inodes_per_group > 8 * block_size || inodes_per_group % 8 != 0 {
+        if inodes_per_group == 0 || inodes_per_group > 8 * block_size || !inodes_per_group.is_multiple_of(8) {
             return bad("a group's inodes don't fit its bitmap");
         }
         let inode_size = if dynamic { u32::from(le16(raw_ref, 0x58)) } else { 128 };

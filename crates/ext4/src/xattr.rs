@@ -47,7 +47,7 @@ pub struct XattrEntries<'a> {
 const MAGIC: u32 = 0xea02_0000;
 
 /// The largest value, as the kernel has it (`EXT4_XATTR_SIZE_MAX`).
-const LARGEST_VALUE: u32 = 1 << 24;
+pub(crate) const LARGEST_VALUE: u32 = 1 << 24;
 
 /// All values of one inode together: four times the largest one.
 const LARGEST_SUM: u64 = 1 << 26;

@@ -1,0 +1,78 @@
+//! Rewriting checksums, and nothing else.
+
+use std::sync::Arc;
+
+use casemate_blockdev::{BlockDevice, Pool, Progress};
+
+use crate::check::findings::Fix;
+use crate::check::{CheckReport, check};
+use crate::csum::{Context, recipe};
+use crate::error::{Corrupt, Error, Result};
+use crate::fs::{Ext4, OpenOptions};
+
+/// A structure below one whose checksum was rewritten shows its own fault in the next round: inode, tree,
+/// blocks.
+const MOST_ROUNDS: usize = 8;
+
+/// Rewrites every checksum that a check finds wrong, so that the structures are accepted as they are. Returns
+/// what was rewritten, and what a last check still finds.
+///
+/// Nothing but checksums is written, and whatever damaged a structure is still in it.
+///
+/// # Errors
+/// [`Error::Unsupported`] when the journal must be replayed first, or the file system has features that a
+/// writer must know; and all errors of [`check`].
+pub fn fix_checksums(
+    device: Arc<dyn BlockDevice>,
+    options: &OpenOptions,
+    pool: Pool,
+    progress: &dyn Progress,
+) -> Result<(Vec<Corrupt>, CheckReport)> {
+    let plain = OpenOptions { replay_journal: false, ..options.clone() };
+    let mut rewritten = Vec::new();
+    let mut report = check(device.clone(), &plain, pool, progress)?;
+    for _ in 0..MOST_ROUNDS {
+        if report.fixable().next().is_none() {
+            break;
+        }
+        let fs = report.fs.clone();
+        fs.superblock().ro_compat.check_writable()?;
+        if fs.superblock().needs_recovery() {
+            let text = "the journal must be replayed before checksums are rewritten; \
+                        mount the image once or run e2fsck";
+            return Err(Error::Unsupported(text.to_owned()));
+        }
+        for (corrupt, fix) in &report.fixes {
+            if let Some(fix) = fix {
+                apply(&fs, fix)?;
+                rewritten.push(corrupt.clone());
+            }
+        }
+        device.flush()?;
+        report = check(device.clone(), &plain, pool, progress)?;
+    }
+    Ok((rewritten, report))
+}
+
+fn apply(fs: &Ext4, fix: &Fix) -> Result<()> {
+    let checksums = fs.checksums();
+    match *fix {
+        Fix::InPlace { offset, len, subject, context } => {
+            let mut bytes = vec![0; len];
+            fs.device().read_at(&mut bytes, offset)?;
+            if checksums.store(recipe(subject), &context, &mut bytes).is_some() {
+                fs.device().write_at(&bytes, offset)?;
+            }
+        }
+        Fix::Bitmap { subject, group, value } => {
+            let offset = fs.descriptor_offset(group);
+            let mut bytes = vec![0; fs.layout().descriptor_size as usize];
+            fs.device().read_at(&mut bytes, offset)?;
+            let context = Context { group, ..Context::default() };
+            checksums.write(recipe(subject), &mut bytes, value);
+            checksums.store(recipe(checksums.descriptor_subject()), &context, &mut bytes);
+            fs.device().write_at(&bytes, offset)?;
+        }
+    }
+    Ok(())
+}

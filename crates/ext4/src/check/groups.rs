@@ -1,0 +1,168 @@
+//! Descriptors and bitmaps of all groups.
+
+use casemate_blockdev::{Pool, Progress};
+
+use crate::check::findings::{Counts, Findings, Fix};
+use crate::check::inodes;
+use crate::csum::{Context, Kind, Subject};
+use crate::error::{Error, Place, Result, Structure};
+use crate::fs::Ext4;
+use crate::group::{BLOCK_UNINIT, GroupDescriptor, INODE_UNINIT};
+
+/// What the check of a group's inodes needs from its descriptor and bitmap.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupInodes {
+    pub group: u32,
+    /// The first block of the inode table.
+    pub table: u64,
+    /// How many inodes from the table's start on were ever used.
+    pub used: u32,
+    /// Which of them are in use, if the bitmap can be believed.
+    pub bitmap: Option<Vec<u8>>,
+}
+
+/// Checks the copies of all descriptors.
+pub(crate) fn check_descriptor_copies(fs: &Ext4, pool: Pool, findings: &Findings) -> Result<()> {
+    let layout = fs.layout();
+    let subject = fs.checksums().descriptor_subject();
+    pool.run(
+        u64::from(layout.descriptor_blocks()),
+        || (),
+        |(), index| {
+            // OK to truncate: there are fewer blocks than groups.
+            let index = index as u32;
+            let first = index * layout.descriptors_per_block();
+            for (_, block) in layout.descriptor_copies(index) {
+                let bytes = fs.read_block(block)?;
+                for (group, raw) in
+                    (first..layout.groups).zip(bytes.chunks_exact(layout.descriptor_size as usize))
+                {
+                    let context = Context { group, ..Context::default() };
+                    let place = Place::group(Structure::BackupGroupDescriptor, group).at(block);
+                    let offset =
+                        layout.offset(block) + u64::from(group - first) * u64::from(layout.descriptor_size);
+                    let fix = Fix::in_place(offset, raw.len(), subject, context);
+                    findings.verify(fs, subject, &context, raw, place, Some(fix));
+                }
+            }
+            Ok(())
+        },
+    )
+}
+
+/// Checks all groups: descriptors, bitmaps, and from the inodes on everything that inodes lead to.
+pub(crate) fn check_groups(
+    fs: &Ext4,
+    pool: Pool,
+    progress: &dyn Progress,
+    findings: &Findings,
+) -> Result<()> {
+    // First descriptors and bitmaps, which are few; then the tables in pieces that all workers share.
+    let groups = u64::from(fs.layout().groups);
+    let metadata = fs.checksums().kind() == Kind::Metadata;
+    for start in (0..groups).step_by(GROUPS_AT_ONCE) {
+        let count = (groups - start).min(GROUPS_AT_ONCE as u64);
+        let found = std::sync::Mutex::new(Vec::new());
+        pool.run(
+            count,
+            || (),
+            |(), number| {
+                // OK to truncate: group numbers fit.
+                let group = check_group(fs, (start + number) as u32, findings)?;
+                if let (Some(group), true) = (group, metadata) {
+                    found.lock().expect("no worker panicked").push(group);
+                }
+                Ok::<_, Error>(())
+            },
+        )?;
+        let found = found.into_inner().expect("no worker panicked");
+        inodes::check_tables(fs, &found, pool, progress, findings)?;
+    }
+    Ok(())
+}
+
+/// Groups whose bitmaps are in memory at once: 64 MiB of them with the largest blocks.
+const GROUPS_AT_ONCE: usize = 1024;
+
+fn check_group(fs: &Ext4, group: u32, findings: &Findings) -> Result<Option<GroupInodes>> {
+    let mut counts = Counts::default();
+    counts.add(Structure::GroupDescriptor, 1);
+    let raw = fs.with_raw_descriptor(group, <[u8]>::to_vec)?;
+    let place = Place::group(Structure::GroupDescriptor, group);
+    let context = Context { group, ..Context::default() };
+    let subject = fs.checksums().descriptor_subject();
+    let fix = Fix::in_place(fs.descriptor_offset(group), raw.len(), subject, context);
+    let sound = findings.note(fs.checksums().verify(subject, &context, &raw, place), Some(fix));
+    let descriptor = GroupDescriptor::from_bytes(&raw)?;
+    let layout = fs.layout();
+    let flags = descriptor.flags();
+    let mut bitmap = None;
+    if sound && fs.checksums().kind() == Kind::Metadata {
+        if flags & BLOCK_UNINIT == 0 {
+            let bits = layout.clusters_per_group;
+            counts.add(Structure::BlockBitmap, 1);
+            check_bitmap(fs, group, Subject::BlockBitmap, descriptor.block_bitmap(), bits, &raw, findings)?;
+        }
+        if flags & INODE_UNINIT == 0 {
+            let bits = layout.inodes_per_group;
+            counts.add(Structure::InodeBitmap, 1);
+            let block = descriptor.inode_bitmap();
+            bitmap = check_bitmap(fs, group, Subject::InodeBitmap, block, bits, &raw, findings)?;
+        }
+    }
+    findings.add(counts);
+    let table = match sound {
+        true => Some(descriptor.inode_table()),
+        false => confirmed_table(fs, group, descriptor.inode_table())?,
+    };
+    let Some(table) = table.filter(|_| flags & INODE_UNINIT == 0) else { return Ok(None) };
+    if let Err(error) = fs.check_blocks(table, layout.inode_table_blocks(), place) {
+        findings.damage(error)?;
+        return Ok(None);
+    }
+    let used = layout.inodes_per_group.saturating_sub(descriptor.unused_inodes());
+    Ok(Some(GroupInodes { group, table, used, bitmap }))
+}
+
+/// Checks a bitmap and returns its bytes if they can be believed.
+fn check_bitmap(
+    fs: &Ext4,
+    group: u32,
+    subject: Subject,
+    block: u64,
+    bits: u32,
+    descriptor: &[u8],
+    findings: &Findings,
+) -> Result<Option<Vec<u8>>> {
+    if let Err(error) = fs.check_blocks(block, 1, Place::group(Structure::GroupDescriptor, group)) {
+        return findings.damage(error).map(|()| None);
+    }
+    let structure =
+        if subject == Subject::BlockBitmap { Structure::BlockBitmap } else { Structure::InodeBitmap };
+    let mut bytes = fs.read_block(block)?;
+    bytes.truncate(bits as usize / 8);
+    let place = Place::group(structure, group).at(block);
+    let result = fs.checksums().verify_bitmap(subject, &bytes, descriptor, place);
+    let value = fs.checksums().update(None, &bytes);
+    let sound = findings.note(result, Some(Fix::Bitmap { subject, group, value }));
+    Ok(sound.then_some(bytes))
+}
+
+/// Where the inode table of a group with a damaged descriptor lies, if a sound copy of the descriptor says
+/// the same or there is no copy.
+fn confirmed_table(fs: &Ext4, group: u32, table: u64) -> Result<Option<u64>> {
+    let layout = fs.layout();
+    let per_block = layout.descriptors_per_block();
+    let at = (group % per_block) as usize * layout.descriptor_size as usize;
+    let subject = fs.checksums().descriptor_subject();
+    for (_, block) in layout.descriptor_copies(group / per_block) {
+        let bytes = fs.read_block(block)?;
+        let raw = &bytes[at..at + layout.descriptor_size as usize];
+        let context = Context { group, ..Context::default() };
+        let place = Place::group(Structure::BackupGroupDescriptor, group);
+        if fs.checksums().verify(subject, &context, raw, place).is_ok() {
+            return Ok(Some(GroupDescriptor::from_bytes(raw)?.inode_table()));
+        }
+    }
+    Ok(Some(table))
+}

@@ -1,0 +1,120 @@
+//! The primary superblock, and its copies.
+
+use std::sync::Arc;
+
+use casemate_blockdev::BlockDevice;
+use casemate_primitives::crc32c::Crc32c;
+
+use crate::check::PRIMARY;
+use crate::check::findings::{Findings, Fix};
+use crate::csum::{Checksums, Context, Subject};
+use crate::error::{Error, Place, Result, Structure};
+use crate::fs::{Ext4, OpenOptions, read_superblock};
+use crate::layout::Layout;
+use crate::superblock::{SUPERBLOCK_SIZE, Superblock};
+
+/// Opens the file system for a check: by its primary superblock, or where that is damaged by a sound copy.
+pub(crate) fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions, findings: &Findings) -> Result<Ext4> {
+    let primary = read_superblock(&*device, PRIMARY);
+    let sound = match &primary {
+        Ok(superblock) => {
+            superblock.incompat.check_readable()?;
+            findings.count(Structure::Superblock);
+            verify(superblock, options, Place::of(Structure::Superblock))
+        }
+        Err(Error::Corrupt(corrupt)) => Err(Error::Corrupt(corrupt.clone())),
+        Err(_) => Ok(()),
+    };
+    let primary = match (primary, sound) {
+        (Ok(superblock), Ok(())) => return Ext4::with_superblock(device, superblock, options),
+        (primary, sound) => {
+            let copy = find_copy(&*device, options, primary.as_ref().ok());
+            let Some(copy) = copy else {
+                // Nothing better: a superblock with a wrong checksum still says where things are.
+                let superblock = primary?;
+                findings.note(sound, Some(fix()));
+                return Ext4::with_superblock(device, superblock, options);
+            };
+            let fixable = primary.as_ref().is_ok_and(|primary| same_file_system(primary, &copy));
+            findings.note(sound, fixable.then(fix));
+            (primary, copy)
+        }
+    };
+    let (primary, copy) = primary;
+    // What the copies don't follow: whether the journal must be replayed.
+    let copy = match primary {
+        Ok(primary) if same_file_system(&primary, &copy) => primary,
+        _ => copy,
+    };
+    Ext4::with_superblock(device, copy, options)
+}
+
+/// Checks the checksums of all copies.
+pub(crate) fn check_copies(fs: &Ext4, findings: &Findings) -> Result<()> {
+    for group in fs.layout().copy_groups() {
+        let place = Place::group(Structure::BackupSuperblock, group);
+        // OK to unwrap: the group is one of those with a copy.
+        let offset = fs.layout().superblock_offset(group).unwrap_or(PRIMARY);
+        match read_superblock(&**fs.device(), offset) {
+            Ok(copy) if copy.has_metadata_csum() => {
+                let context = Context::default();
+                let fix = Fix::in_place(offset, SUPERBLOCK_SIZE, Subject::Superblock, context);
+                let raw = &copy.as_bytes()[..];
+                findings.verify(fs, Subject::Superblock, &context, raw, place, Some(fix));
+            }
+            Ok(_) => {}
+            Err(Error::Corrupt(corrupt)) => {
+                findings.damage(place.malformed(corrupt.problem().to_string()))?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn fix() -> Fix {
+    Fix::in_place(PRIMARY, SUPERBLOCK_SIZE, Subject::Superblock, Context::default())
+}
+
+fn verify(superblock: &Superblock, options: &OpenOptions, place: Place) -> Result<()> {
+    let checksums = Checksums::new(Crc32c::new(options.cpu), superblock)?;
+    checksums.verify(Subject::Superblock, &Context::default(), &superblock.as_bytes()[..], place)
+}
+
+/// Whether two superblocks agree on all that other checksums and places depend on.
+fn same_file_system(a: &Superblock, b: &Superblock) -> bool {
+    let facts = |s: &Superblock| {
+        (
+            (s.uuid, s.checksum_seed, s.blocks, s.block_size, s.cluster_size, s.blocks_per_group),
+            (s.inodes, s.inodes_per_group, s.inode_size, s.descriptor_size, s.first_data_block),
+            (s.ro_compat, s.first_meta_bg, s.backup_groups, s.journal_inode),
+        )
+    };
+    facts(a) == facts(b)
+}
+
+/// The first copy of the superblock that is sound, where the primary one or the usual layouts place it.
+fn find_copy(
+    device: &dyn BlockDevice,
+    options: &OpenOptions,
+    primary: Option<&Superblock>,
+) -> Option<Superblock> {
+    let mut places = Vec::new();
+    if let Some(layout) = primary.and_then(|primary| Layout::new(primary).ok()) {
+        places.extend(layout.copy_groups().take(16).filter_map(|group| layout.superblock_offset(group)));
+    }
+    for block_size in (10..=16).map(|log| 1u64 << log) {
+        for group in [1, 3, 5, 7, 9] {
+            let block = u64::from(block_size == 1024) + group * 8 * block_size;
+            places.push(block * block_size);
+        }
+    }
+    let mut sound = places.into_iter().filter_map(|offset| {
+        let copy = read_superblock(device, offset).ok()?;
+        let is_copy = copy.group != 0 && copy.incompat.check_readable().is_ok();
+        let place = Place::of(Structure::BackupSuperblock);
+        let offsets = Layout::new(&copy).ok()?.superblock_offset(u32::from(copy.group));
+        (is_copy && offsets == Some(offset) && verify(&copy, options, place).is_ok()).then_some(copy)
+    });
+    sound.next()
+}
