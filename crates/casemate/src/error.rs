@@ -2,6 +2,8 @@
 
 use std::{fmt, io};
 
+use crate::named::At;
+
 /// Why something could not be done, or what was found to be wrong.
 ///
 /// A caller can tell the families apart; the text is complete without further context.
@@ -23,7 +25,11 @@ pub enum Error {
 impl Error {
     /// An I/O error with the file or device that it happened on.
     pub fn io(place: impl fmt::Display, error: io::Error) -> Error {
-        Error::Io(place.to_string(), error)
+        match error.downcast::<At>() {
+            // What is known below is nearer to the place.
+            Ok(at) => Error::Io(at.place, at.error),
+            Err(error) => Error::Io(place.to_string(), error),
+        }
     }
 
     /// An error of the verity formats, with the file or device that it happened on.
@@ -74,7 +80,7 @@ impl From<casemate_verity::Error> for Error {
     /// For errors that are about no file, such as a wrong parameter.
     fn from(error: casemate_verity::Error) -> Error {
         match error {
-            casemate_verity::Error::Io(error) => Error::Io("input or output".to_owned(), error),
+            casemate_verity::Error::Io(error) => Error::io("input or output", error),
             casemate_verity::Error::Corrupt(text) => Error::Corrupt(text),
             casemate_verity::Error::Unsupported(text) => Error::Unsupported(text),
             casemate_verity::Error::Mismatch(text) => Error::Mismatch(text),

@@ -6,7 +6,9 @@
 
 mod error;
 pub mod fsverity;
+mod named;
 mod output;
+pub mod verity;
 
 pub use casemate_blockdev as blockdev;
 pub use casemate_primitives::cpu::{Cpu, CpuError, Feature};
