@@ -1,9 +1,32 @@
 //! Which implementation does the work.
 //!
 //! Formats name an algorithm; this crate says what runs it: the hot back ends of `casemate-primitives` where
-//! they exist, vetted crates where they don't. [`Hash`] is the entry point for hashing.
+//! they exist, vetted crates where they don't, and an engine outside the CPU only where somebody names it.
+//! [`Hash`] is the entry point for hashing, [`Registry`] for ciphers.
+//!
+//! ```
+//! use casemate_providers::{Ivs, Policy, Registry};
+//! use casemate_primitives::Cpu;
+//!
+//! let registry = Registry::new(Cpu::detect());
+//! let cipher = registry.cipher("xts(aes)", &[7; 64], &Policy::default())?.with_data_unit_size(512)?;
+//! let mut sectors = vec![0; 8 * 512];
+//! cipher.encrypt(&Ivs::Little { first: 40, step: 1 }, &mut sectors)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
+pub mod cipher;
+mod drivers;
+mod guard;
 pub mod hash;
+pub mod policy;
+pub mod registry;
+pub mod row;
+mod selftest;
 
+pub use cipher::{Cipher, Direction, Driver, DriverError, Ivs, RequestError};
 pub use hash::{Hash, SaltedHash, UnknownHash};
+pub use policy::{Policy, Refusal};
+pub use registry::{CipherError, Registry};
+pub use row::{CipherSpec, Flags, Origin, Row};

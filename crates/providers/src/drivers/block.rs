@@ -1,0 +1,143 @@
+//! The cold block ciphers of dm-crypt and fscrypt, from vetted crates, in every mode that Linux has for them.
+
+use std::sync::Arc;
+
+use ::cipher::{Block, BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
+
+use crate::cipher::Driver;
+use crate::row::{BadKey, CipherSpec, Flags, Origin, Row};
+
+use super::modes::{BlockCipher, Cbc, Ctr, Cts, Ecb, Lrw, Xts};
+
+/// Below every one of our own rows.
+const PRIORITY: u32 = 50;
+
+type MakeBlock = fn(&[u8]) -> Result<Box<dyn BlockCipher>, BadKey>;
+
+/// A block cipher's name, block length, key lengths (the usual one first) and maker.
+type Algorithm = (&'static str, usize, &'static [usize], MakeBlock);
+
+#[rustfmt::skip]
+const ALGORITHMS: &[Algorithm] = &[
+    ("aes", 16, &[32, 16, 24], |key| by_length(key, make::<aes::Aes256>, make::<aes::Aes192>, make::<aes::Aes128>)),
+    ("serpent", 16, &[32, 16, 24], make::<serpent::Serpent>),
+    ("twofish", 16, &[32, 16, 24], make::<twofish::Twofish>),
+    ("camellia", 16, &[32, 16, 24], |key| {
+        by_length(key, make::<camellia::Camellia256>, make::<camellia::Camellia192>, make::<camellia::Camellia128>)
+    }),
+    ("aria", 16, &[32, 16, 24], |key| by_length(key, make::<aria::Aria256>, make::<aria::Aria192>, make::<aria::Aria128>)),
+    ("sm4", 16, &[16], make::<sm4::Sm4>),
+    ("cast5", 8, &[16], make::<cast5::Cast5>),
+    ("des3_ede", 8, &[24], make::<des::TdesEde3>),
+    ("blowfish", 8, &[32, 16, 24, 56], make::<blowfish::Blowfish>),
+    ("cipher_null", 1, &[0], |_| Ok(Box::new(Null))),
+];
+
+struct Keyed<C>(C);
+
+impl<C: BlockCipherEncrypt + BlockCipherDecrypt + Send + Sync> BlockCipher for Keyed<C> {
+    fn block_len(&self) -> usize {
+        C::block_size()
+    }
+
+    fn encrypt(&self, block: &mut [u8]) {
+        self.0.encrypt_block(whole::<C>(block));
+    }
+
+    fn decrypt(&self, block: &mut [u8]) {
+        self.0.decrypt_block(whole::<C>(block));
+    }
+}
+
+fn whole<C: ::cipher::BlockSizeUser>(block: &mut [u8]) -> &mut Block<C> {
+    // OK to unwrap: the modes cut blocks of the length that the cipher says.
+    block.try_into().unwrap()
+}
+
+/// What dm-crypt calls `cipher_null`: nothing happens.
+struct Null;
+
+impl BlockCipher for Null {
+    fn block_len(&self) -> usize {
+        1
+    }
+    fn encrypt(&self, _block: &mut [u8]) {}
+    fn decrypt(&self, _block: &mut [u8]) {}
+}
+
+fn make<C>(key: &[u8]) -> Result<Box<dyn BlockCipher>, BadKey>
+where
+    C: KeyInit + BlockCipherEncrypt + BlockCipherDecrypt + Send + Sync + 'static,
+{
+    let cipher = C::new_from_slice(key).map_err(|_| BadKey(format!("a key of {} bytes", key.len())))?;
+    Ok(Box::new(Keyed(cipher)))
+}
+
+fn by_length(
+    key: &[u8],
+    long: MakeBlock,
+    middle: MakeBlock,
+    short: MakeBlock,
+) -> Result<Box<dyn BlockCipher>, BadKey> {
+    match key.len() {
+        32 => long(key),
+        24 => middle(key),
+        _ => short(key),
+    }
+}
+
+pub(super) fn rows() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for &(name, block, keys, make) in ALGORITHMS {
+        let mut add = |algorithm: String, mode: &str, spec| {
+            rows.push(Row::new(
+                algorithm,
+                format!("{mode}-{name}-crate"),
+                PRIORITY,
+                Flags::NONE,
+                Origin::Crate,
+                spec,
+            ));
+        };
+        let boxed = |driver| Ok(driver);
+        let spec = |iv_len, whole_blocks, key_lens: Vec<usize>, make| {
+            let block_len = if whole_blocks || iv_len == 0 { block } else { 1 };
+            CipherSpec { iv_len, block_len, whole_blocks, key_lens, make }
+        };
+        let simple = keys.to_vec();
+        let ecb = move |key: &[u8]| boxed(Box::new(Ecb(make(key)?)) as Box<dyn Driver>);
+        add(format!("ecb({name})"), "ecb", spec(0, true, simple.clone(), Arc::new(ecb)));
+        if block == 1 {
+            continue;
+        }
+        let cbc = move |key: &[u8]| boxed(Box::new(Cbc(make(key)?)) as Box<dyn Driver>);
+        add(format!("cbc({name})"), "cbc", spec(block, true, simple.clone(), Arc::new(cbc)));
+        let ctr = move |key: &[u8]| boxed(Box::new(Ctr(make(key)?)) as Box<dyn Driver>);
+        add(format!("ctr({name})"), "ctr", spec(block, false, simple.clone(), Arc::new(ctr)));
+        if block != 16 {
+            continue;
+        }
+        let cts = move |key: &[u8]| boxed(Box::new(Cts(Cbc(make(key)?))) as Box<dyn Driver>);
+        let at_least_a_block = |mut spec: CipherSpec| {
+            spec.block_len = 16;
+            spec
+        };
+        let cts = at_least_a_block(spec(16, false, simple.clone(), Arc::new(cts)));
+        add(format!("cts(cbc({name}))"), "cts-cbc", cts);
+        let xts = move |key: &[u8]| {
+            let (data, tweak) = key.split_at(key.len() / 2);
+            boxed(Box::new(Xts { data: make(data)?, tweak: make(tweak)? }) as Box<dyn Driver>)
+        };
+        let doubled = simple.iter().map(|len| 2 * len).collect();
+        add(format!("xts({name})"), "xts", at_least_a_block(spec(16, false, doubled, Arc::new(xts))));
+        let lrw = move |key: &[u8]| {
+            let (data, tweak) = key.split_at(key.len() - 16);
+            // OK to unwrap: the list of key lengths leaves 16 bytes.
+            let tweak = u128::from_be_bytes(tweak.try_into().unwrap());
+            boxed(Box::new(Lrw { data: make(data)?, tweak }) as Box<dyn Driver>)
+        };
+        let longer = simple.iter().map(|len| len + 16).collect();
+        add(format!("lrw({name})"), "lrw", spec(16, true, longer, Arc::new(lrw)));
+    }
+    rows
+}

@@ -1,0 +1,19 @@
+//! The implementations that run on the CPU.
+
+mod aes;
+mod block;
+mod essiv;
+mod modes;
+
+use casemate_primitives::Cpu;
+
+use crate::row::Row;
+
+/// One row for each implementation that `cpu` can run.
+pub(crate) fn rows(cpu: Cpu) -> Vec<Row> {
+    let mut rows = aes::rows(cpu);
+    rows.extend(block::rows());
+    let templates = essiv::rows(cpu, &rows);
+    rows.extend(templates);
+    rows
+}

@@ -1,0 +1,331 @@
+//! All implementations, and the choice among them.
+
+use std::fmt;
+
+use casemate_primitives::Cpu;
+
+use crate::cipher::Cipher;
+use crate::drivers;
+use crate::guard::Guard;
+use crate::policy::{Policy, Refusal};
+use crate::row::{BadKey, CipherSpec, Flags, Row};
+
+/// The implementations that a program knows, tested before they are used.
+#[derive(Debug)]
+pub struct Registry {
+    rows: Vec<Row>,
+}
+
+impl Registry {
+    /// Everything that runs on `cpu`: our back ends and the vetted crates.
+    pub fn new(cpu: Cpu) -> Registry {
+        let mut registry = Registry { rows: Vec::new() };
+        for row in drivers::rows(cpu) {
+            registry.register(row).expect("our own rows keep the rules");
+        }
+        registry
+    }
+
+    /// Adds a row.
+    ///
+    /// # Errors
+    /// The reason why it can't be in a registry: the multi-data-unit flag where the IV has not 16 bytes, or a
+    /// driver name that is there already for this algorithm.
+    pub fn register(&mut self, row: Row) -> Result<(), Refusal> {
+        row.check().map_err(Refusal)?;
+        if self.find(&row.algorithm, &row.driver).is_some() {
+            return Err(Refusal(format!("{} is there already for {}", row.driver, row.algorithm)));
+        }
+        self.rows.push(row);
+        Ok(())
+    }
+
+    /// All rows, as they were registered.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// The row of this algorithm and driver.
+    pub fn find(&self, algorithm: &str, driver: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.algorithm == algorithm && row.driver == driver)
+    }
+
+    /// The row that `policy` chooses for `algorithm`: a named one, else the highest priority that is allowed and
+    /// passes its tests.
+    ///
+    /// # Errors
+    /// [`CipherError::Unknown`] if no row has the algorithm; [`CipherError::Refused`] with every row's reason.
+    pub fn choose(&self, algorithm: &str, policy: &Policy) -> Result<&Row, CipherError> {
+        let mut rows: Vec<&Row> = self.rows.iter().filter(|row| row.algorithm == algorithm).collect();
+        if rows.is_empty() {
+            return Err(CipherError::Unknown(algorithm.to_owned()));
+        }
+        rows.sort_by_key(|row| (!policy.names(row), std::cmp::Reverse(row.priority)));
+        let mut refusals = Vec::new();
+        for row in rows {
+            let tested = || {
+                row.self_test().map_err(|why| Refusal(format!("{} failed its self-test: {why}", row.driver)))
+            };
+            match policy.allows(row).and_then(|()| tested()) {
+                Ok(()) => return Ok(row),
+                // Who names a driver wants that one or an explanation, not another.
+                Err(refusal) if policy.names(row) => return Err(CipherError::Refused(vec![refusal])),
+                Err(refusal) => refusals.push(refusal),
+            }
+        }
+        Err(CipherError::Refused(refusals))
+    }
+
+    /// Keys the chosen implementation of `algorithm`.
+    ///
+    /// A row outside the CPU is watched: each of its results is compared with the CPU's, work that it fails is
+    /// redone, and after a failure it is not asked again.
+    ///
+    /// # Errors
+    /// As [`Registry::choose`], and [`CipherError::Key`] for a key of a wrong length.
+    pub fn cipher(&self, algorithm: &str, key: &[u8], policy: &Policy) -> Result<Cipher, CipherError> {
+        let row = self.choose(algorithm, policy)?;
+        let spec = row.spec.as_ref().map_err(|why| CipherError::Refused(vec![Refusal(why.clone())]))?;
+        let mut cipher = key_row(row, spec, key)?;
+        if row.flags.contains(Flags::KERN_DRIVER_ONLY) || row.flags.contains(Flags::ASYNC) {
+            let own = self.cipher(algorithm, key, &Policy::cpu_only())?;
+            cipher.driver = Box::new(Guard::new(cipher.driver, own.driver, row.driver.clone()));
+        }
+        Ok(cipher)
+    }
+}
+
+/// A handle of one row under a key.
+pub(crate) fn key_row(row: &Row, spec: &CipherSpec, key: &[u8]) -> Result<Cipher, CipherError> {
+    if !spec.key_lens.contains(&key.len()) {
+        let lens: Vec<_> = spec.key_lens.iter().map(usize::to_string).collect();
+        let text = format!("{} takes keys of {} bytes, not {}", row.algorithm, lens.join(" or "), key.len());
+        return Err(CipherError::Key(BadKey(text)));
+    }
+    Ok(Cipher {
+        driver: (spec.make)(key).map_err(CipherError::Key)?,
+        algorithm: row.algorithm.clone(),
+        driver_name: row.driver.clone(),
+        iv_len: spec.iv_len,
+        block_len: spec.block_len,
+        whole_blocks: spec.whole_blocks,
+        flags: row.flags,
+        data_unit_size: None,
+    })
+}
+
+/// Why there is no cipher.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CipherError {
+    /// No implementation has this algorithm's name.
+    Unknown(String),
+    /// Every implementation was refused, each for a reason.
+    Refused(Vec<Refusal>),
+    /// The key's length is wrong.
+    Key(BadKey),
+}
+
+impl fmt::Display for CipherError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CipherError::Unknown(name) => write!(f, "no implementation of '{name}'"),
+            CipherError::Refused(refusals) => {
+                let reasons: Vec<_> = refusals.iter().map(Refusal::to_string).collect();
+                f.write_str(&reasons.join("; "))
+            }
+            CipherError::Key(BadKey(text)) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for CipherError {}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::cipher::{Direction, Driver, DriverError, Ivs, RequestError, walk};
+    use crate::row::Origin;
+
+    #[test]
+    fn every_row_of_every_cpu_passes() {
+        for cpu in [Cpu::detect(), Cpu::portable()] {
+            for row in Registry::new(cpu).rows() {
+                assert_eq!(row.self_test(), Ok(()), "{row:?} on {cpu:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_order_is_hot_before_cold() {
+        let registry = Registry::new(Cpu::detect());
+        for algorithm in ["xts(aes)", "cbc(aes)", "essiv(cbc(aes),sha256)"] {
+            let row = registry.choose(algorithm, &Policy::default()).unwrap();
+            assert_eq!((row.origin, row.flags), (Origin::Own, Flags::MULTI_DATA_UNIT), "{row:?}");
+        }
+        let row = registry.choose("xts(serpent)", &Policy::default()).unwrap();
+        assert_eq!(row.origin, Origin::Crate);
+        let error = registry.choose("xts(rot13)", &Policy::default()).unwrap_err();
+        assert_eq!(error.to_string(), "no implementation of 'xts(rot13)'");
+    }
+
+    /// Wraps a good AES-XTS, and does wrong in one way.
+    struct Faulty {
+        inner: Box<dyn Driver>,
+        fault: Fault,
+        calls: Arc<AtomicU32>,
+    }
+
+    #[derive(Clone, Copy, PartialEq)]
+    enum Fault {
+        None,
+        Single,
+        /// Its counter has 64 bits.
+        Carry,
+    }
+
+    impl Driver for Faulty {
+        fn one(&self, direction: Direction, iv: &[u8], unit: &mut [u8]) -> Result<(), DriverError> {
+            self.calls.fetch_add(1, Ordering::Relaxed);
+            self.inner.one(direction, iv, unit)?;
+            if self.fault == Fault::Single {
+                unit[0] ^= 1;
+            }
+            Ok(())
+        }
+
+        fn many(
+            &self,
+            direction: Direction,
+            size: usize,
+            ivs: &Ivs<'_>,
+            iv_len: usize,
+            data: &mut [u8],
+        ) -> Result<(), DriverError> {
+            let Ivs::Little { first, step } = *ivs else {
+                return walk(self, direction, size, ivs, iv_len, data);
+            };
+            for (k, unit) in data.chunks_mut(size).enumerate() {
+                let mut iv = first.wrapping_add(k as u128 * u128::from(step));
+                if self.fault == Fault::Carry {
+                    let low = (first as u64).wrapping_add(k as u64 * step);
+                    iv = (first >> 64 << 64) | u128::from(low);
+                }
+                self.one(direction, &iv.to_le_bytes(), unit)?;
+            }
+            Ok(())
+        }
+    }
+
+    fn faulty(fault: Fault, flags: Flags, calls: &Arc<AtomicU32>) -> Row {
+        let calls = Arc::clone(calls);
+        let make = move |key: &[u8]| -> Result<Box<dyn Driver>, BadKey> {
+            let good = Registry::new(Cpu::portable()).cipher("xts(aes)", key, &Policy::default()).unwrap();
+            Ok(Box::new(Faulty { inner: good.driver, fault, calls: Arc::clone(&calls) }))
+        };
+        let spec = CipherSpec {
+            iv_len: 16,
+            block_len: 16,
+            whole_blocks: false,
+            key_lens: vec![64],
+            make: Arc::new(make),
+        };
+        Row::new("xts(aes)", "xts-aes-engine", 4000, flags, Origin::External, spec)
+    }
+
+    fn registry_with(fault: Fault, flags: Flags) -> (Registry, Arc<AtomicU32>) {
+        let calls = Arc::default();
+        let mut registry = Registry::new(Cpu::detect());
+        registry.register(faulty(fault, flags, &calls)).unwrap();
+        (registry, calls)
+    }
+
+    #[test]
+    fn an_engine_is_used_only_when_named_whatever_its_priority() {
+        let named = Policy::default().naming("xts-aes-engine");
+        for flag in [Flags::ASYNC, Flags::ALLOCATES_MEMORY, Flags::KERN_DRIVER_ONLY] {
+            let (registry, _) = registry_with(Fault::None, flag);
+            assert_ne!(registry.choose("xts(aes)", &Policy::default()).unwrap().driver, "xts-aes-engine");
+            let refusal =
+                Policy::default().allows(registry.find("xts(aes)", "xts-aes-engine").unwrap()).unwrap_err();
+            assert!(refusal.to_string().ends_with("are used only when they are named"), "{refusal}");
+            assert_eq!(registry.choose("xts(aes)", &named).unwrap().driver, "xts-aes-engine");
+        }
+        let (registry, _) = registry_with(Fault::None, Flags::NONE);
+        assert_eq!(registry.choose("xts(aes)", &Policy::default()).unwrap().driver, "xts-aes-engine");
+    }
+
+    #[test]
+    fn a_row_that_fails_its_tests_is_never_used() {
+        let named = Policy::default().naming("xts-aes-engine");
+        for (fault, why) in [(Fault::Single, "known answer"), (Fault::Carry, "differ from single ones")] {
+            let (registry, _) = registry_with(fault, Flags::MULTI_DATA_UNIT);
+            assert_ne!(registry.choose("xts(aes)", &Policy::default()).unwrap().driver, "xts-aes-engine");
+            let error = registry.cipher("xts(aes)", &[1; 64], &named).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+        // Without the flag the walker runs it, and a wrong counter of its own is never asked.
+        let (registry, _) = registry_with(Fault::Carry, Flags::NONE);
+        assert_eq!(registry.choose("xts(aes)", &Policy::default()).unwrap().driver, "xts-aes-engine");
+    }
+
+    #[test]
+    fn the_flag_is_refused_where_the_iv_has_not_16_bytes() {
+        let make = |_: &[u8]| -> Result<Box<dyn Driver>, BadKey> { Err(BadKey("never made".into())) };
+        let spec = CipherSpec {
+            iv_len: 32,
+            block_len: 16,
+            whole_blocks: false,
+            key_lens: vec![32],
+            make: Arc::new(make),
+        };
+        let row =
+            Row::new("adiantum(x,aes)", "wide-engine", 1, Flags::MULTI_DATA_UNIT, Origin::External, spec);
+        let refusal = Registry::new(Cpu::portable()).register(row).unwrap_err();
+        assert!(refusal.to_string().contains("needs an IV of 16 bytes"), "{refusal}");
+    }
+
+    #[test]
+    fn requests_keep_the_contract() {
+        let registry = Registry::new(Cpu::detect());
+        let cipher = |algorithm, len| registry.cipher(algorithm, &vec![3; len], &Policy::default());
+        let ivs = Ivs::Little { first: 0, step: 1 };
+        let xts = cipher("xts(aes)", 64).unwrap();
+        assert_eq!(
+            xts.with_data_unit_size(15).unwrap_err(),
+            RequestError::UnitBelowBlock { unit: 15, block: 16 }
+        );
+        let xts = cipher("xts(aes)", 64).unwrap().with_data_unit_size(512).unwrap();
+        for len in [0, 511, 513, 1000] {
+            let error = xts.encrypt(&ivs, &mut vec![0; len]).unwrap_err();
+            assert_eq!(error, RequestError::Length { len, unit: 512 });
+        }
+        let error = xts.encrypt(&Ivs::List(&[0; 16]), &mut [0; 1024]).unwrap_err();
+        assert_eq!(error, RequestError::Ivs { given: 16, needed: 32 });
+        let cbc = cipher("cbc(aes)", 32).unwrap();
+        assert_eq!(
+            cbc.with_data_unit_size(520).unwrap_err(),
+            RequestError::PartBlock { unit: 520, block: 16 }
+        );
+        let error = cipher("xts(aes)", 63).unwrap_err().to_string();
+        assert_eq!(error, "xts(aes) takes keys of 64 or 32 or 48 bytes, not 63");
+    }
+
+    #[test]
+    fn a_named_engine_is_asked_and_watched() {
+        let (registry, calls) = registry_with(Fault::None, Flags::ASYNC);
+        let named = Policy::default().naming("xts-aes-engine");
+        let engine = registry.cipher("xts(aes)", &[1; 64], &named).unwrap();
+        let own = registry.cipher("xts(aes)", &[1; 64], &Policy::default()).unwrap();
+        let (mut a, mut b) = ([5; 64], [5; 64]);
+        let before = calls.load(Ordering::Relaxed);
+        engine.encrypt(&Ivs::Little { first: 9, step: 1 }, &mut a).unwrap();
+        own.encrypt(&Ivs::Little { first: 9, step: 1 }, &mut b).unwrap();
+        assert_eq!(a, b);
+        assert!(calls.load(Ordering::Relaxed) > before, "the engine was asked");
+        assert_eq!(engine.trouble(), None);
+    }
+}
