@@ -14,6 +14,9 @@
 
 use std::ops::Range;
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod lanes;
+
 /// A hash between two calls: chaining value, bytes since the last block boundary, bytes in all.
 #[derive(Clone)]
 pub(crate) struct Midstate<Word, const BLOCK: usize> {

@@ -23,6 +23,8 @@ use crate::{Cpu, Feature, Messages, sha2};
 mod aarch64_sha2;
 mod portable;
 #[cfg(target_arch = "x86_64")]
+mod x86_64_avx2;
+#[cfg(target_arch = "x86_64")]
 mod x86_64_avx512;
 #[cfg(target_arch = "x86_64")]
 mod x86_64_sha_ni;
@@ -72,6 +74,13 @@ const BACKENDS: &[Backend] = &[
         needs: &[Feature::ShaNi],
         compress: x86_64_sha_ni::compress,
         hash_many: x86_64_sha_ni::hash_many,
+    },
+    #[cfg(target_arch = "x86_64")]
+    Backend {
+        name: "x86_64-avx2-8",
+        needs: &[Feature::Avx2],
+        compress: portable::compress,
+        hash_many: x86_64_avx2::hash_many,
     },
     #[cfg(target_arch = "aarch64")]
     Backend {

@@ -1,10 +1,5 @@
 //! SHA-256 with AVX-512: sixteen messages to a set, one in each 32-bit lane, and two sets at a time.
 //!
-//! Every vector instruction has a latency of two or more cycles, so not their number alone decides but the chain
-//! from one round to the next. Two things shorten it. The sums are taken in an order in which the value that
-//! arrives last is added last; compilers reassociate integer sums, so [`pin`] holds the order. And two
-//! independent sets are interleaved, round by round, so that one fills the gaps of the other.
-//!
 //! The instructions of 16 blocks (64 rounds of 17, 48 schedule steps of 11, the transposition) are 1696, which
 //! four vector pipes could issue in 424 cycles.
 
@@ -13,6 +8,10 @@ use std::arch::x86_64::*;
 
 use super::{BLOCK_LEN, DIGEST_LEN, K, Layout, x86_64_sha_ni};
 use crate::Messages;
+use crate::sha2::lanes::{one_set, two_sets};
+
+type Word = u32;
+type Vector = __m512i;
 
 /// Messages of one set of registers.
 const LANES: usize = 16;
@@ -44,232 +43,82 @@ pub(super) fn hash_many_alone(
     hash_sets(midstate, layout, messages, out, LANES + 1, 1);
 }
 
-/// Digests of as many messages as there are while at least `one_set` are left. Returns the others.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+one_set!("avx512f,avx512bw,avx512dq,avx512vl");
+two_sets!("avx512f,avx512bw,avx512dq,avx512vl");
+
+#[target_feature(enable = "avx512f")]
 #[inline]
-fn hash_sets<'a>(
-    midstate: &[u32; 8],
-    layout: &Layout<'_>,
-    mut messages: Messages<'a>,
-    mut out: &mut [u8],
-    two_sets: usize,
-    one_set: usize,
-) -> Messages<'a> {
-    while messages.count() >= one_set {
-        let two = messages.count() >= two_sets;
-        let (group, rest) = messages.split_at(messages.count().min(if two { 2 * LANES } else { LANES }));
-        let (group_out, rest_out) = out.split_at_mut(group.count() * DIGEST_LEN);
-        if two {
-            hash_two_sets(midstate, layout, group, rest, group_out);
-        } else {
-            hash_one_set(midstate, layout, group, group_out);
-        }
-        (messages, out) = (rest, rest_out);
-    }
-    messages
-}
-
-/// Digests of up to 32 messages; lanes without one repeat the last. `next` are the messages after them.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn hash_two_sets(
-    midstate: &[u32; 8],
-    layout: &Layout<'_>,
-    messages: Messages<'_>,
-    next: Messages<'_>,
-    out: &mut [u8],
-) {
-    let last = messages.count() - 1;
-    let low: [&[u8]; LANES] = std::array::from_fn(|k| messages.get(k.min(last)));
-    let high: [&[u8]; LANES] = std::array::from_fn(|k| messages.get((LANES + k).min(last)));
-    let mut states = [broadcast(midstate); 2];
-    let mut w = [[_mm512_setzero_si512(); 16]; 2];
-    for block in 0..layout.blocks() {
-        w[0] = load(layout, block, &low);
-        w[1] = load(layout, block, &high);
-        prefetch(next.data(), block);
-        compress_two(&mut states, &mut w);
-    }
-    let (out_low, out_high) = out.split_at_mut(out.len().min(LANES * DIGEST_LEN));
-    store(&states[0], out_low);
-    store(&states[1], out_high);
-}
-
-/// Digests of up to 16 messages; lanes without one repeat the last.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn hash_one_set(midstate: &[u32; 8], layout: &Layout<'_>, messages: Messages<'_>, out: &mut [u8]) {
-    let last = messages.count() - 1;
-    let lanes: [&[u8]; LANES] = std::array::from_fn(|k| messages.get(k.min(last)));
-    let mut state = broadcast(midstate);
-    for block in 0..layout.blocks() {
-        compress_one(&mut state, load(layout, block, &lanes));
-    }
-    store(&state, out);
-}
-
-/// Eight words of each lane's chaining value, word by word.
-type State = [__m512i; 8];
-
-/// Expands the body sixteen times, with the number of the expansion as a constant.
-macro_rules! sixteen {
-    ($i:ident $body:block) => { sixteen!($i $body 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15) };
-    ($i:ident $body:block $($n:literal)+) => { $({ const $i: usize = $n; $body })+ };
-}
-
-/// Takes one block of each lane of two sets into their chaining values. The schedules are in memory and are
-/// updated one period ahead, so that the way through memory is off the critical path.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-#[inline]
-fn compress_two(states: &mut [State; 2], w: &mut [[__m512i; 16]; 2]) {
-    let [mut low, mut high] = *states;
-    for k in K[..48].as_chunks::<16>().0 {
-        sixteen!(I {
-            let k = _mm512_set1_epi32(k[I] as i32);
-            round_short(&mut low, I, w[0][I], k);
-            round_short(&mut high, I, w[1][I], k);
-            w[0][I] = schedule(&w[0], I);
-            w[1][I] = schedule(&w[1], I);
-        });
-    }
-    let k = &K[48..];
-    sixteen!(I {
-        let k = _mm512_set1_epi32(k[I] as i32);
-        round_short(&mut low, I, w[0][I], k);
-        round_short(&mut high, I, w[1][I], k);
-    });
-    for i in 0..8 {
-        states[0][i] = _mm512_add_epi32(states[0][i], low[i]);
-        states[1][i] = _mm512_add_epi32(states[1][i], high[i]);
-    }
-}
-
-/// Takes one block of each lane into the chaining values. The schedule stays in registers.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-#[inline]
-fn compress_one(state: &mut State, mut w: [__m512i; 16]) {
-    let mut s = *state;
-    sixteen!(I { round_fast(&mut s, I, w[I], _mm512_set1_epi32(K[I] as i32)); });
-    for k in K[16..].as_chunks::<16>().0 {
-        sixteen!(I {
-            w[I] = schedule(&w, I);
-            round_fast(&mut s, I, w[I], _mm512_set1_epi32(k[I] as i32));
-        });
-    }
-    for (state, s) in state.iter_mut().zip(s) {
-        *state = _mm512_add_epi32(*state, s);
-    }
-}
-
-/// Round `i` of a set that has a companion: the fewest instructions, 9 cycles from `e` to the next `e`.
-///
-/// Instead of moving the eight words by one place each round, the places move: word a is at `-i`.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-#[inline]
-fn round_short(s: &mut State, i: usize, w: __m512i, k: __m512i) {
-    let at = |word: usize| (word + 16 - i) % 8;
-    let [a, b, c, e, f, g] = [s[at(0)], s[at(1)], s[at(2)], s[at(4)], s[at(5)], s[at(6)]];
-    let t = pin(_mm512_add_epi32(pin(_mm512_add_epi32(s[at(7)], w)), k));
-    let t = pin(_mm512_add_epi32(t, choice(e, f, g)));
-    let t = pin(_mm512_add_epi32(t, sigma1(e)));
-    s[at(3)] = _mm512_add_epi32(s[at(3)], t);
-    s[at(7)] = _mm512_add_epi32(t, pin(_mm512_add_epi32(sigma0(a), majority(a, b, c))));
-}
-
-/// Round `i` of a set on its own: one addition more, but 7 cycles from `e` to the next `e`.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-#[inline]
-fn round_fast(s: &mut State, i: usize, w: __m512i, k: __m512i) {
-    let at = |word: usize| (word + 16 - i) % 8;
-    let [a, b, c, d, e, f, g] = [s[at(0)], s[at(1)], s[at(2)], s[at(3)], s[at(4)], s[at(5)], s[at(6)]];
-    let t = pin(_mm512_add_epi32(pin(_mm512_add_epi32(s[at(7)], w)), k));
-    let t = pin(_mm512_add_epi32(t, d));
-    let t = pin(_mm512_add_epi32(t, choice(e, f, g)));
-    let next = pin(_mm512_add_epi32(t, sigma1(e)));
-    s[at(3)] = next;
-    let u = pin(_mm512_sub_epi32(next, d));
-    let u = pin(_mm512_add_epi32(u, majority(a, b, c)));
-    s[at(7)] = _mm512_add_epi32(u, sigma0(a));
-}
-
-/// The word that takes the place of `w[i]`, sixteen rounds later.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-#[inline]
-fn schedule(w: &[__m512i; 16], i: usize) -> __m512i {
-    let (w1, w14) = (w[(i + 1) % 16], w[(i + 14) % 16]);
-    let t = pin(_mm512_add_epi32(w[i], w[(i + 9) % 16]));
-    let s0 = xor3(_mm512_ror_epi32::<7>(w1), _mm512_ror_epi32::<18>(w1), _mm512_srli_epi32::<3>(w1));
-    let t = pin(_mm512_add_epi32(t, s0));
-    let s1 = xor3(_mm512_ror_epi32::<17>(w14), _mm512_ror_epi32::<19>(w14), _mm512_srli_epi32::<10>(w14));
-    _mm512_add_epi32(t, s1)
+fn splat(word: u32) -> Vector {
+    _mm512_set1_epi32(word as i32)
 }
 
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn sigma0(a: __m512i) -> __m512i {
+fn add(x: Vector, y: Vector) -> Vector {
+    _mm512_add_epi32(x, y)
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn sub(x: Vector, y: Vector) -> Vector {
+    _mm512_sub_epi32(x, y)
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn big_sigma0(a: Vector) -> Vector {
     xor3(_mm512_ror_epi32::<2>(a), _mm512_ror_epi32::<13>(a), _mm512_ror_epi32::<22>(a))
 }
 
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn sigma1(e: __m512i) -> __m512i {
+fn big_sigma1(e: Vector) -> Vector {
     xor3(_mm512_ror_epi32::<6>(e), _mm512_ror_epi32::<11>(e), _mm512_ror_epi32::<25>(e))
 }
 
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn xor3(x: __m512i, y: __m512i, z: __m512i) -> __m512i {
+fn small_sigma0(w: Vector) -> Vector {
+    xor3(_mm512_ror_epi32::<7>(w), _mm512_ror_epi32::<18>(w), _mm512_srli_epi32::<3>(w))
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn small_sigma1(w: Vector) -> Vector {
+    xor3(_mm512_ror_epi32::<17>(w), _mm512_ror_epi32::<19>(w), _mm512_srli_epi32::<10>(w))
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn xor3(x: Vector, y: Vector, z: Vector) -> Vector {
     _mm512_ternarylogic_epi32::<0x96>(x, y, z)
 }
 
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn choice(e: __m512i, f: __m512i, g: __m512i) -> __m512i {
+fn choice(e: Vector, f: Vector, g: Vector) -> Vector {
     _mm512_ternarylogic_epi32::<0xca>(e, f, g)
 }
 
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn majority(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
+fn majority(a: Vector, b: Vector, c: Vector) -> Vector {
     _mm512_ternarylogic_epi32::<0xe8>(a, b, c)
-}
-
-/// Brings as many bytes of the next messages near as one block of all lanes has.
-///
-/// Messages a page apart defeat the prefetcher of the hardware, so these lines are asked for in the order of
-/// their addresses. From memory, this takes 4096-byte messages from 5.6 to 6.5 GB/s on Zen 5; when they are in
-/// the L2 cache already it costs nothing that can be measured.
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn prefetch(next: &[u8], block: usize) {
-    const STEP: usize = 2 * LANES * BLOCK_LEN;
-    let lines = next.get(block * STEP..).unwrap_or_default();
-    for line in lines[..lines.len().min(STEP)].as_chunks::<64>().0 {
-        _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast());
-    }
 }
 
 /// The same value, but the compiler can't see that: it will not reorder the sum that `x` is part of.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn pin(mut x: __m512i) -> __m512i {
+fn pin(mut x: Vector) -> Vector {
     // SAFETY: the template is a comment; it changes no register, memory or flag.
     unsafe { asm!("/* {0} */", inout(zmm_reg) x, options(pure, nomem, nostack, preserves_flags)) }
     x
 }
 
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn broadcast(midstate: &[u32; 8]) -> State {
-    let mut state = [_mm512_setzero_si512(); 8];
-    for (state, word) in state.iter_mut().zip(midstate) {
-        *state = _mm512_set1_epi32(*word as i32);
-    }
-    state
-}
-
 /// Word `i` of each lane's block in element `i`.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
-fn load(layout: &Layout<'_>, block: usize, messages: &[&[u8]; LANES]) -> [__m512i; 16] {
+fn load(layout: &Layout<'_>, block: usize, messages: &[&[u8]; LANES]) -> [Vector; 16] {
     let mut rows = [_mm512_setzero_si512(); LANES];
     if layout.direct().contains(&block) {
         let offset = layout.offset(block);
@@ -302,7 +151,7 @@ fn load(layout: &Layout<'_>, block: usize, messages: &[&[u8]; LANES]) -> [__m512
 /// Each 32-bit word's bytes from the last to the first.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
-fn swap_bytes(words: __m512i) -> __m512i {
+fn swap_bytes(words: Vector) -> Vector {
     let order = _mm_set_epi64x(0x0c0d_0e0f_0809_0a0b, 0x0405_0607_0001_0203);
     _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(order))
 }
@@ -310,7 +159,7 @@ fn swap_bytes(words: __m512i) -> __m512i {
 /// Word `i` of row `k` becomes word `k` of row `i`.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn transpose(rows: [__m512i; 16]) -> [__m512i; 16] {
+fn transpose(rows: [Vector; 16]) -> [Vector; 16] {
     // First within the 128-bit quarters: after this, quarter q of `fours[4 * g + c]` is column 4 * q + c of
     // rows 4 * g .. 4 * g + 4.
     let mut fours = [_mm512_setzero_si512(); 16];

@@ -20,6 +20,10 @@
 use crate::{Cpu, Feature, Messages, sha2};
 
 mod portable;
+#[cfg(target_arch = "x86_64")]
+mod x86_64_avx2;
+#[cfg(target_arch = "x86_64")]
+mod x86_64_avx512;
 
 /// Bytes of a digest.
 pub const DIGEST_LEN: usize = 64;
@@ -45,8 +49,23 @@ struct Backend {
 }
 
 /// All back ends of this architecture, fastest first.
-const BACKENDS: &[Backend] =
-    &[Backend { name: "portable", needs: &[], compress: portable::compress, hash_many: portable::hash_many }];
+const BACKENDS: &[Backend] = &[
+    #[cfg(target_arch = "x86_64")]
+    Backend {
+        name: "x86_64-avx512-2x8",
+        needs: &[Feature::Avx512],
+        compress: portable::compress,
+        hash_many: x86_64_avx512::hash_many,
+    },
+    #[cfg(target_arch = "x86_64")]
+    Backend {
+        name: "x86_64-avx2-4",
+        needs: &[Feature::Avx2],
+        compress: portable::compress,
+        hash_many: x86_64_avx2::hash_many,
+    },
+    Backend { name: "portable", needs: &[], compress: portable::compress, hash_many: portable::hash_many },
+];
 
 impl Sha512 {
     /// The fastest back end for many messages.

@@ -1,0 +1,170 @@
+//! SHA-512 with AVX2: four messages at a time, one in each 64-bit lane.
+//!
+//! There are no rotations and too few registers: a rotation is two shifts and an OR, and part of the schedule
+//! lives in memory.
+
+use std::arch::asm;
+use std::arch::x86_64::*;
+
+use super::{BLOCK_LEN, DIGEST_LEN, K, Layout, portable};
+use crate::Messages;
+use crate::sha2::lanes::one_set;
+
+type Word = u64;
+type Vector = __m256i;
+
+/// Messages of one set of registers.
+const LANES: usize = 4;
+
+/// From this many messages on, lanes with idle ones among them beat single messages.
+const ONE_SET: usize = 2;
+
+/// Digests of all messages.
+#[target_feature(enable = "avx2")]
+pub(super) fn hash_many(midstate: &[Word; 8], layout: &Layout<'_>, messages: Messages<'_>, out: &mut [u8]) {
+    let (mut messages, mut out) = (messages, out);
+    while messages.count() >= ONE_SET {
+        let (group, rest) = messages.split_at(messages.count().min(LANES));
+        let (group_out, rest_out) = out.split_at_mut(group.count() * DIGEST_LEN);
+        hash_one_set(midstate, layout, group, group_out);
+        (messages, out) = (rest, rest_out);
+    }
+    portable::hash_many(midstate, layout, messages, out);
+}
+
+one_set!("avx2");
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn splat(word: Word) -> Vector {
+    _mm256_set1_epi64x(word as i64)
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn add(x: Vector, y: Vector) -> Vector {
+    _mm256_add_epi64(x, y)
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn sub(x: Vector, y: Vector) -> Vector {
+    _mm256_sub_epi64(x, y)
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn big_sigma0(a: Vector) -> Vector {
+    xor3(ror::<28, 36>(a), ror::<34, 30>(a), ror::<39, 25>(a))
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn big_sigma1(e: Vector) -> Vector {
+    xor3(ror::<14, 50>(e), ror::<18, 46>(e), ror::<41, 23>(e))
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn small_sigma0(w: Vector) -> Vector {
+    xor3(ror::<1, 63>(w), ror::<8, 56>(w), _mm256_srli_epi64::<7>(w))
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn small_sigma1(w: Vector) -> Vector {
+    xor3(ror::<19, 45>(w), ror::<61, 3>(w), _mm256_srli_epi64::<6>(w))
+}
+
+/// Rotates by `RIGHT` bits to the right; `LEFT` is the rest of the word.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn ror<const RIGHT: i32, const LEFT: i32>(x: Vector) -> Vector {
+    const { assert!(RIGHT + LEFT == Word::BITS as i32) };
+    _mm256_or_si256(_mm256_srli_epi64::<RIGHT>(x), _mm256_slli_epi64::<LEFT>(x))
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn xor3(x: Vector, y: Vector, z: Vector) -> Vector {
+    _mm256_xor_si256(_mm256_xor_si256(x, y), z)
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn choice(e: Vector, f: Vector, g: Vector) -> Vector {
+    _mm256_xor_si256(g, _mm256_and_si256(e, _mm256_xor_si256(f, g)))
+}
+
+/// In this form `b ^ c` is `a ^ b` of the round before.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn majority(a: Vector, b: Vector, c: Vector) -> Vector {
+    _mm256_xor_si256(b, _mm256_and_si256(_mm256_xor_si256(a, b), _mm256_xor_si256(b, c)))
+}
+
+/// The same value, but the compiler can't see that: it will not reorder the sum that `x` is part of.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn pin(mut x: Vector) -> Vector {
+    // SAFETY: the template is a comment; it changes no register, memory or flag.
+    unsafe { asm!("/* {0} */", inout(ymm_reg) x, options(pure, nomem, nostack, preserves_flags)) }
+    x
+}
+
+/// Word `i` of each lane's block in element `i`.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn load(layout: &Layout<'_>, block: usize, messages: &[&[u8]; LANES]) -> [Vector; 16] {
+    let mut stage = [[0; BLOCK_LEN]; LANES];
+    let blocks = layout.run(block, *messages, &mut stage);
+    let mut words = [_mm256_setzero_si256(); 16];
+    for (part, words) in words.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+        let mut rows = [_mm256_setzero_si256(); LANES];
+        for (row, block) in rows.iter_mut().zip(blocks) {
+            let bytes = &block[32 * part..][..32];
+            // SAFETY: `bytes` is 32 readable bytes; the load needs no alignment.
+            *row = swap_bytes(unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) });
+        }
+        *words = transpose(rows);
+    }
+    words
+}
+
+/// Each 64-bit word's bytes from the last to the first.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn swap_bytes(words: Vector) -> Vector {
+    let order = _mm_set_epi64x(0x0809_0a0b_0c0d_0e0f, 0x0001_0203_0405_0607);
+    _mm256_shuffle_epi8(words, _mm256_broadcastsi128_si256(order))
+}
+
+/// Word `i` of row `k` becomes word `k` of row `i`.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn transpose(rows: [Vector; 4]) -> [Vector; 4] {
+    let low01 = _mm256_unpacklo_epi64(rows[0], rows[1]);
+    let high01 = _mm256_unpackhi_epi64(rows[0], rows[1]);
+    let low23 = _mm256_unpacklo_epi64(rows[2], rows[3]);
+    let high23 = _mm256_unpackhi_epi64(rows[2], rows[3]);
+    [
+        _mm256_permute2x128_si256::<0x20>(low01, low23),
+        _mm256_permute2x128_si256::<0x20>(high01, high23),
+        _mm256_permute2x128_si256::<0x31>(low01, low23),
+        _mm256_permute2x128_si256::<0x31>(high01, high23),
+    ]
+}
+
+/// Writes the digests of the first lanes, as many as `out` has room for.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn store(state: &State, out: &mut [u8]) {
+    let [first, second] = [0, 4].map(|word| transpose([0, 1, 2, 3].map(|k| state[word + k])));
+    let out = out.as_chunks_mut::<DIGEST_LEN>().0.iter_mut();
+    for (out, (first, second)) in out.zip(first.into_iter().zip(second)) {
+        for (out, half) in out.as_chunks_mut::<32>().0.iter_mut().zip([first, second]) {
+            // SAFETY: `out` is 32 writable bytes; the store needs no alignment.
+            unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), swap_bytes(half)) }
+        }
+    }
+}
