@@ -49,9 +49,23 @@ impl Error {
         matches!(self, Error::Corrupt(_) | Error::Mismatch(_))
     }
 
+    /// Whether the reader of our output has closed it.
+    pub fn is_broken_pipe(&self) -> bool {
+        self.is_io(io::ErrorKind::BrokenPipe)
+    }
+
+    /// Whether a file is missing.
+    pub fn is_not_found(&self) -> bool {
+        self.is_io(io::ErrorKind::NotFound)
+    }
+
     /// Whether the user asked to stop.
     pub fn is_interrupt(&self) -> bool {
-        matches!(self, Error::Io(_, error) if error.kind() == io::ErrorKind::Interrupted)
+        self.is_io(io::ErrorKind::Interrupted)
+    }
+
+    fn is_io(&self, kind: io::ErrorKind) -> bool {
+        matches!(self, Error::Io(_, error) if error.kind() == kind)
     }
 }
 

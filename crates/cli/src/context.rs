@@ -1,7 +1,9 @@
 //! What every command shares: threads, CPU, output and progress.
 
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::num::NonZeroUsize;
+use std::path::Path;
 
 use clap::Args;
 use serde::Serialize;
@@ -9,6 +11,7 @@ use serde::Serialize;
 use casemate::blockdev::Pool;
 use casemate::{Cpu, Error};
 
+use crate::Answer;
 use crate::progress::Reporter;
 
 /// Options that every command takes.
@@ -37,7 +40,18 @@ pub struct Common {
 pub struct Context {
     common: Common,
     cpu: Cpu,
+    /// What messages begin with.
+    prefix: &'static str,
 }
+
+/// Notes the errors of work on many things, of which one does not stop the others.
+#[derive(Debug, Default)]
+pub struct Failures {
+    any: bool,
+}
+
+/// Keys, certificates and signatures are far smaller; more is not read into memory.
+const SMALL_FILE: u64 = 1 << 20;
 
 impl Context {
     pub fn new(common: Common) -> Result<Context, Error> {
@@ -45,14 +59,33 @@ impl Context {
             Some(list) => Cpu::detect().restrict(list).map_err(|error| Error::Argument(error.to_string()))?,
             None => Cpu::detect(),
         };
-        Ok(Context { common, cpu })
+        Ok(Context { common, cpu, prefix: OWN_PREFIX })
+    }
+
+    /// For another tool's command line: its way to begin error messages, and neither JSON nor progress.
+    pub fn for_tool(prefix: &'static str) -> Context {
+        let common = Common { no_progress: true, ..Common::default() };
+        Context { common, cpu: Cpu::detect(), prefix }
     }
 
     /// Prints one JSON value and a line end to standard output.
     pub fn print_json(&self, value: &impl Serialize) -> Result<(), Error> {
-        let mut text = serde_json::to_string(value).expect("results have string keys");
-        text.push('\n');
-        self.print(text)
+        self.print(self.json_line(value)?)
+    }
+
+    /// One JSON value and a line end, to be printed later.
+    pub fn json_line(&self, value: &impl Serialize) -> Result<Vec<u8>, Error> {
+        let mut text = serde_json::to_vec(value).expect("results have string keys");
+        text.push(b'\n');
+        Ok(text)
+    }
+
+    /// Prints an error that does not end the command to standard error.
+    pub fn complain(&self, error: &Error) {
+        let text = error.to_string();
+        // Tools in C print no error numbers, and their tests compare what they print.
+        let end = text.rfind(" (os error ").filter(|_| self.is_other_tool());
+        eprintln!("{}{}", self.prefix, &text[..end.unwrap_or(text.len())]);
     }
 
     /// Prints text to standard output as it is.
@@ -67,6 +100,11 @@ impl Context {
         Reporter::new(device, total, self.common.progress_json, !self.common.no_progress)
     }
 
+    /// Whether the command line is that of another tool.
+    pub fn is_other_tool(&self) -> bool {
+        self.prefix != OWN_PREFIX
+    }
+
     pub fn json(&self) -> bool {
         self.common.json
     }
@@ -79,3 +117,39 @@ impl Context {
         Pool::new(self.common.threads)
     }
 }
+
+impl Failures {
+    /// Prints an error and notes it.
+    pub fn add(&mut self, context: &Context, error: Error) {
+        context.complain(&error);
+        self.any = true;
+    }
+
+    /// Notes an error that is not to be printed.
+    pub fn add_silently(&mut self) {
+        self.any = true;
+    }
+
+    /// Yes if there were none.
+    pub fn finish(self) -> Result<Answer, Error> {
+        Ok(if self.any { Answer::Failed } else { Answer::Yes })
+    }
+}
+
+/// A key, certificate or signature, which is refused if it is too large to be one.
+pub fn read_small(path: &Path) -> Result<Vec<u8>, Error> {
+    let read = || {
+        let mut bytes = Vec::new();
+        File::open(path)?.take(SMALL_FILE + 1).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let bytes = read().map_err(|error| Error::io(path.display(), error))?;
+    if bytes.len() as u64 > SMALL_FILE {
+        let text = format!("{}: larger than any key, certificate or signature", path.display());
+        return Err(Error::Corrupt(text));
+    }
+    Ok(bytes)
+}
+
+/// What our own messages begin with.
+const OWN_PREFIX: &str = "casemate: ";

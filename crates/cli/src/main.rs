@@ -2,11 +2,11 @@
 //!
 //! Exit status: 0 yes, 1 no (a mismatch or corruption was found), 2 could not, 130 interrupted.
 #![forbid(unsafe_code)]
-#![expect(dead_code, reason = "the first format command uses the rest; remove this line with it")]
 
 mod cmd;
 mod context;
 mod progress;
+mod tools;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -43,15 +43,21 @@ struct Cli {
 enum Answer {
     Yes,
     No,
+    /// Something could not be done, and was said already.
+    Failed,
 }
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
+    if let Some(tool) = tools::called_as(&args) {
+        return tool(&args);
+    }
     match run(args) {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::from(1),
+        Ok(Answer::Failed) => ExitCode::from(2),
         // Whoever read our output has seen enough.
-        Err(Error::Io(_, error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) if error.is_interrupt() => {
             eprintln!("casemate: interrupted");
             ExitCode::from(130)

@@ -1,7 +1,9 @@
 //! The table of commands. Each command is a file: its options, and a `run` that calls the facade and prints.
 
 mod completions;
+pub mod fsverity;
 mod man;
+pub mod signer;
 
 use clap::Subcommand;
 
@@ -12,8 +14,10 @@ use crate::context::Context;
 
 /// All commands.
 #[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one, made from the command line")]
 pub enum Command {
     Completions(completions::Args),
+    Fsverity(fsverity::Args),
     Man(man::Args),
 }
 
@@ -21,6 +25,7 @@ impl Command {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         match self {
             Command::Completions(args) => args.run(context),
+            Command::Fsverity(args) => args.run(context),
             Command::Man(args) => args.run(context),
         }
     }

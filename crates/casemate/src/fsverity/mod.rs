@@ -8,18 +8,18 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::io::Errno;
-
 use casemate_blockdev::{BlockDevice, FileDevice, Pool, Progress};
 use casemate_primitives::Cpu;
-use casemate_primitives::fsverity as ioctl;
 use casemate_verity::fs::Describer;
 use casemate_verity::tree::{Finding, SpilledLevels, Summary, TreeDevice, TreeSink};
 
-pub use casemate_primitives::fsverity::Metadata;
 pub use casemate_verity::fs::{Algorithm, Descriptor, Entry, FileDigest, Manifest, Parameters, escape_name};
 
 use crate::Error;
+mod kernel;
+
+pub use kernel::{KernelError, Metadata, enable, measure, read_metadata};
+
 use crate::output::Output;
 
 /// Files up to this size are shared out among threads whole; larger ones get all threads, one after the other.
@@ -224,71 +224,6 @@ pub fn check_tree(
     }
     let checked = describer.check(&data, &tree_device, descriptor.root_hash(), report);
     Ok((checked.map_err(on_file)?, descriptor))
-}
-
-/// The digest that the kernel has for a file.
-///
-/// # Errors
-/// `Unsupported` where kernel or file system have no fs-verity, or the file does not have it enabled.
-pub fn measure(path: &Path) -> Result<FileDigest, Error> {
-    let file = open(path)?;
-    let (number, digest) = ioctl::measure(&file).map_err(|error| kernel_error(path, error))?;
-    match Algorithm::numbered(number.into()) {
-        Some(algorithm) if algorithm.digest_len() == digest.len() => Ok(FileDigest::new(algorithm, digest)),
-        _ => Err(Error::Unsupported(format!("{}: hash algorithm number {number}", path.display()))),
-    }
-}
-
-/// Makes the kernel build a file's tree and protect the file. An empty signature is none.
-///
-/// # Errors
-/// `Unsupported` where kernel or file system have no fs-verity; `Mismatch` if the kernel refuses the signature.
-pub fn enable(path: &Path, parameters: &Parameters, signature: &[u8]) -> Result<(), Error> {
-    let number = parameters.algorithm().number();
-    // OK to cast: block sizes are far below 2^32.
-    let block_size = parameters.block_size() as u32;
-    let enabled = ioctl::enable(open(path)?, number.into(), block_size, parameters.salt(), signature);
-    enabled.map_err(|error| kernel_error(path, error))
-}
-
-/// Reads metadata that the kernel keeps for a file, from byte `offset` of it on; 0 bytes are its end.
-///
-/// # Errors
-/// `Unsupported` where kernel or file system have no fs-verity, or the file does not have it enabled.
-pub fn read_metadata(
-    path: &Path,
-    file: &File,
-    kind: Metadata,
-    offset: u64,
-    buf: &mut [u8],
-) -> Result<usize, Error> {
-    ioctl::read_metadata(file, kind, offset, buf).map_err(|error| kernel_error(path, error))
-}
-
-fn open(path: &Path) -> Result<File, Error> {
-    File::open(path).map_err(|error| Error::io(path.display(), error))
-}
-
-/// What the kernel's error numbers mean for fs-verity (Documentation/filesystems/fsverity.rst).
-fn kernel_error(path: &Path, error: io::Error) -> Error {
-    let place = path.display();
-    let unsupported = |what: &str| Error::Unsupported(format!("{place}: {what} ({error})"));
-    match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::NOTTY) => unsupported("this kernel or file system has no fs-verity"),
-        Some(Errno::OPNOTSUPP) => unsupported(
-            "fs-verity is not enabled on this file system; for ext4 that is 'tune2fs -O verity DEVICE'",
-        ),
-        Some(Errno::NODATA) => unsupported("the file does not have fs-verity, or no such metadata"),
-        Some(Errno::EXIST) => unsupported("the file has fs-verity already"),
-        Some(Errno::TXTBSY) => unsupported("somebody has the file open for writing"),
-        Some(Errno::KEYREJECTED | Errno::BADMSG) => {
-            Error::Mismatch(format!("{place}: the kernel refuses the signature ({error})"))
-        }
-        Some(Errno::NOKEY) => Error::Mismatch(format!(
-            "{place}: the signer's certificate is not in the kernel's .fs-verity keyring ({error})"
-        )),
-        _ => Error::io(place, error),
-    }
 }
 
 /// One file's part of a batch.

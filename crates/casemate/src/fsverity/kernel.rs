@@ -1,0 +1,110 @@
+//! What the kernel does for fs-verity, through its ioctls.
+
+use std::fs::File;
+use std::path::Path;
+use std::{fmt, io};
+
+use rustix::io::Errno;
+
+use casemate_primitives::fsverity as ioctl;
+
+pub use casemate_primitives::fsverity::Metadata;
+
+use crate::Error;
+use crate::fsverity::{Algorithm, FileDigest, Parameters};
+
+/// A request that the kernel did not grant.
+#[derive(Debug)]
+pub struct KernelError {
+    /// The request's name in the kernel's header; empty if it was opening the file.
+    pub request: &'static str,
+    /// The file.
+    pub file: String,
+    /// What the kernel said.
+    pub error: io::Error,
+}
+
+/// The digest that the kernel has for a file.
+///
+/// # Errors
+/// `NODATA` if the file does not have verity.
+pub fn measure(path: &Path) -> Result<FileDigest, KernelError> {
+    let failed = KernelError::of("FS_IOC_MEASURE_VERITY", path);
+    let (number, digest) = ioctl::measure(&open(path)?).map_err(&failed)?;
+    match Algorithm::numbered(number.into()) {
+        Some(algorithm) if algorithm.digest_len() == digest.len() => Ok(FileDigest::new(algorithm, digest)),
+        _ => Err(failed(io::Error::other(format!("unknown hash algorithm number {number}")))),
+    }
+}
+
+/// Makes the kernel build a file's tree and protect the file. An empty signature is none.
+///
+/// # Errors
+/// `KEYREJECTED` and others if the kernel refuses the signature; see [`KernelError`] for more.
+pub fn enable(path: &Path, parameters: &Parameters, signature: &[u8]) -> Result<(), KernelError> {
+    let number = parameters.algorithm().number();
+    // OK to cast: block sizes are far below 2^32.
+    let block_size = parameters.block_size() as u32;
+    let enabled = ioctl::enable(open(path)?, number.into(), block_size, parameters.salt(), signature);
+    enabled.map_err(KernelError::of("FS_IOC_ENABLE_VERITY", path))
+}
+
+/// Reads metadata that the kernel keeps for a file, from byte `offset` of it on; 0 bytes are its end.
+///
+/// # Errors
+/// `NODATA` if the file does not have verity, or has no signature.
+pub fn read_metadata(
+    path: &Path,
+    file: &File,
+    kind: Metadata,
+    offset: u64,
+    buf: &mut [u8],
+) -> Result<usize, KernelError> {
+    let read = ioctl::read_metadata(file, kind, offset, buf);
+    read.map_err(KernelError::of("FS_IOC_READ_VERITY_METADATA", path))
+}
+
+impl KernelError {
+    fn of(request: &'static str, path: &Path) -> impl Fn(io::Error) -> KernelError {
+        move |error| KernelError { request, file: path.display().to_string(), error }
+    }
+}
+
+/// The error in words that say what to do (Documentation/filesystems/fsverity.rst lists the numbers).
+impl From<KernelError> for Error {
+    fn from(error: KernelError) -> Error {
+        let KernelError { file, error, .. } = error;
+        let unsupported = |what: &str| Error::Unsupported(format!("{file}: {what} ({error})"));
+        match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::NOTTY) => unsupported("this kernel or file system has no fs-verity"),
+            Some(Errno::OPNOTSUPP) => unsupported(
+                "fs-verity is not enabled here; it needs CONFIG_FS_VERITY, and for ext4 'tune2fs -O verity DEVICE'",
+            ),
+            Some(Errno::NODATA) => unsupported("the file does not have fs-verity, or no such metadata"),
+            Some(Errno::EXIST) => unsupported("the file has fs-verity already"),
+            Some(Errno::TXTBSY) => unsupported("somebody has the file open for writing"),
+            Some(Errno::KEYREJECTED | Errno::BADMSG) => {
+                Error::Mismatch(format!("{file}: the kernel refuses the signature ({error})"))
+            }
+            Some(Errno::NOKEY) => Error::Mismatch(format!(
+                "{file}: the signer's certificate is not in the kernel's .fs-verity keyring ({error})"
+            )),
+            _ => Error::io(file, error),
+        }
+    }
+}
+
+impl fmt::Display for KernelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.request {
+            "" => write!(f, "{}: {}", self.file, self.error),
+            request => write!(f, "{request} failed on '{}': {}", self.file, self.error),
+        }
+    }
+}
+
+impl std::error::Error for KernelError {}
+
+fn open(path: &Path) -> Result<File, KernelError> {
+    File::open(path).map_err(KernelError::of("", path))
+}

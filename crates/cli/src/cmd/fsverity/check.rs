@@ -1,0 +1,310 @@
+//! `casemate fsverity check`: files against a list of digests, or one file against its stored tree.
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use casemate::Error;
+use casemate::fsverity::{self, Algorithm, Descriptor, Entry, FileDigest, Manifest, escape_name};
+use casemate::tree::{Block, Fault, Finding, Summary};
+
+use super::digest::hex;
+use super::parameters::TreeArgs;
+use crate::Answer;
+use crate::context::{Context, Failures, read_small};
+
+/// Check files against a list of digests, or one file against its Merkle tree.
+///
+/// Lists are what 'casemate fsverity digest' and 'fsverity digest' print; they are read as 'sha256sum --check'
+/// reads its lists. They do not say block size and salt, so these must be given again.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  casemate fsverity check digests\n  \
+    casemate fsverity check --merkle-tree=f.tree --descriptor=f.descriptor f")]
+pub struct Args {
+    /// The lists; '-' or nothing is standard input. With --merkle-tree: the one file to check.
+    #[arg(value_name = "LIST")]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    tree: TreeArgs,
+    #[command(flatten)]
+    list: ListArgs,
+    #[command(flatten)]
+    stored: StoredArgs,
+}
+
+/// How lists are read, as sha256sum has it.
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "Lists")]
+struct ListArgs {
+    /// Print nothing for files that are right.
+    #[arg(long)]
+    quiet: bool,
+    /// Print nothing at all; the exit status says it.
+    #[arg(long)]
+    status: bool,
+    /// Fail also if a line has the wrong format.
+    #[arg(long)]
+    strict: bool,
+    /// Say which lines have the wrong format.
+    #[arg(short, long)]
+    warn: bool,
+    /// Don't fail for files that are missing.
+    #[arg(long)]
+    ignore_missing: bool,
+}
+
+/// The tree to check against.
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "One file against its tree")]
+struct StoredArgs {
+    /// The file's tree, as --out-merkle-tree or 'dump_metadata merkle_tree' wrote it; every bad block is named.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["quiet", "strict", "warn", "ignore_missing"])]
+    merkle_tree: Option<PathBuf>,
+    /// The file's descriptor, which says root hash, block size and salt.
+    #[arg(long, value_name = "FILE", requires = "merkle_tree", conflicts_with_all = ["hash_alg", "block_size", "salt"])]
+    descriptor: Option<PathBuf>,
+    /// The digest that the file should have. Without it and without a descriptor, the tree is trusted.
+    #[arg(long, value_name = "DIGEST", requires = "merkle_tree")]
+    digest: Option<FileDigest>,
+}
+
+/// What became of the lists' lines.
+#[derive(Debug, Default)]
+struct Tally {
+    right: u64,
+    wrong: u64,
+    unreadable: u64,
+    malformed: u64,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        match &self.stored.merkle_tree {
+            Some(tree) => match &self.files[..] {
+                [file] => self.check_tree(context, file, tree),
+                _ => Err(Error::Argument("--merkle-tree takes one file to check".to_owned())),
+            },
+            None => self.check_lists(context),
+        }
+    }
+
+    fn check_lists(&self, context: &Context) -> Result<Answer, Error> {
+        let stdin = [PathBuf::from("-")];
+        let lists = if self.files.is_empty() { &stdin[..] } else { &self.files[..] };
+        let (mut answer, mut failures) = (Answer::Yes, Failures::default());
+        for list in lists {
+            match self.check_list(context, list, &mut failures) {
+                Ok(Answer::Yes) => {}
+                Ok(other) => answer = other,
+                Err(error) if error.is_interrupt() || error.is_broken_pipe() => return Err(error),
+                Err(error) if error.is_negative_answer() => {
+                    if !self.list.status {
+                        context.complain(&error);
+                    }
+                    answer = Answer::No;
+                }
+                Err(error) => failures.add(context, error),
+            }
+        }
+        if answer == Answer::Yes { failures.finish() } else { Ok(answer) }
+    }
+
+    fn check_list(&self, context: &Context, list: &Path, failures: &mut Failures) -> Result<Answer, Error> {
+        let manifest = read_list(list)?;
+        let mut tally = Tally { malformed: manifest.malformed.len() as u64, ..Tally::default() };
+        let show = !self.list.status;
+        if self.list.warn && show {
+            for line in &manifest.malformed {
+                let name = list.display();
+                context.complain(&Error::Corrupt(format!("{name}: {line}: improperly formatted line")));
+            }
+        }
+        let entries = &manifest.entries;
+        if entries.is_empty() {
+            let text = format!("{}: no properly formatted digest lines found", list.display());
+            return Err(Error::Corrupt(text));
+        }
+        for group in entries.chunk_by(|a, b| a.digest.algorithm() == b.digest.algorithm()) {
+            self.check_group(context, group, &mut tally, failures)?;
+        }
+        if show {
+            tally.warn(context, list);
+        }
+        let nothing = self.list.ignore_missing && tally.right + tally.wrong == 0;
+        if nothing {
+            return Err(Error::Mismatch(format!("{}: no file was verified", list.display())));
+        }
+        let wrong = tally.wrong > 0 || (self.list.strict && tally.malformed > 0);
+        Ok(if wrong { Answer::No } else { Answer::Yes })
+    }
+
+    /// Checks entries of one algorithm.
+    fn check_group(
+        &self,
+        context: &Context,
+        entries: &[Entry],
+        tally: &mut Tally,
+        failures: &mut Failures,
+    ) -> Result<(), Error> {
+        let algorithm = Some(entries[0].digest.algorithm());
+        let work = self.tree.work(context, algorithm)?;
+        let paths: Vec<&Path> = entries.iter().map(|entry| entry.path.as_path()).collect();
+        let total = paths.iter().filter_map(|path| std::fs::metadata(path).ok()).map(|m| m.len()).sum();
+        let progress = context.progress(&format!("{} files", paths.len()), total);
+        let mut expected = entries.iter();
+        fsverity::describe_many(&paths, &work, &progress, |results| {
+            let mut lines = Vec::new();
+            for ((path, result), entry) in results.into_iter().zip(&mut expected) {
+                let verdict = match result {
+                    Ok(descriptor) if descriptor.digest() == entry.digest => {
+                        tally.right += 1;
+                        "OK"
+                    }
+                    Ok(_) => {
+                        tally.wrong += 1;
+                        "FAILED"
+                    }
+                    Err(error) if self.list.ignore_missing && error.is_not_found() => continue,
+                    Err(error) => {
+                        tally.unreadable += 1;
+                        if self.list.status {
+                            failures.add_silently()
+                        } else {
+                            failures.add(context, error)
+                        }
+                        "FAILED open or read"
+                    }
+                };
+                if !(self.list.status || self.list.quiet && verdict == "OK") {
+                    lines.extend(self.line(context, path, verdict)?);
+                }
+            }
+            context.print(lines)
+        })
+    }
+
+    fn line(&self, context: &Context, path: &Path, verdict: &str) -> Result<Vec<u8>, Error> {
+        if context.json() {
+            let json = serde_json::json!({ "file": path.to_string_lossy(), "result": verdict });
+            return context.json_line(&json);
+        }
+        let verdict = verdict.as_bytes();
+        let plain = || path.as_os_str().as_encoded_bytes().to_vec();
+        let (escaped, name) = escape_name(path).map_or_else(|| (&b""[..], plain()), |name| (b"\\", name));
+        Ok([escaped, &name, b": ", verdict, b"\n"].concat())
+    }
+
+    fn check_tree(&self, context: &Context, file: &Path, tree: &Path) -> Result<Answer, Error> {
+        let descriptor = match &self.stored.descriptor {
+            None => None,
+            Some(path) => {
+                let read = Descriptor::from_bytes(&read_small(path)?);
+                Some(read.map_err(|error| Error::at(path.display(), error))?)
+            }
+        };
+        if let (Some(descriptor), Some(digest)) = (&descriptor, &self.stored.digest)
+            && descriptor.digest() != *digest
+        {
+            let text = format!("the descriptor's digest is {}, not {digest}", descriptor.digest());
+            return Err(Error::Mismatch(text));
+        }
+        let algorithm: Option<Algorithm> = self.stored.digest.as_ref().map(FileDigest::algorithm);
+        let work = self.tree.work(context, algorithm)?;
+        let total = std::fs::metadata(file).map_or(0, |metadata| metadata.len());
+        let progress = context.progress(&file.display().to_string(), total);
+        let mut report = |finding: Finding| {
+            let Some(line) = self.finding(context, file, &finding) else { return Ok(()) };
+            context.print(line).map_err(into_io)
+        };
+        let checked = fsverity::check_tree(file, tree, descriptor.as_ref(), &work, &progress, &mut report);
+        let (summary, descriptor) = checked?;
+        drop(progress);
+        let digest = descriptor.digest();
+        let right = self.stored.digest.as_ref().is_none_or(|expected| *expected == digest);
+        let clean = summary.is_clean() && right;
+        if context.json() {
+            context.print_json(&json_summary(file, &summary, &digest, clean))?;
+        } else if !self.list.status {
+            if !summary.unverified.is_empty() {
+                let name = file.display();
+                let blocks = summary.unverified.count();
+                context.print(format!("{name}: {blocks} data blocks lie below bad tree blocks\n"))?;
+            }
+            if let Some(expected) = self.stored.digest.as_ref().filter(|_| !right) {
+                let name = file.display();
+                context.print(format!("{name}: the tree is one of {digest}, not of {expected}\n"))?;
+            }
+            context.print(self.line(context, file, if clean { "OK" } else { "FAILED" })?)?;
+        }
+        Ok(if clean { Answer::Yes } else { Answer::No })
+    }
+
+    /// The line for a wrong block; none for blocks of which nothing is known because one above is bad.
+    fn finding(&self, context: &Context, file: &Path, finding: &Finding) -> Option<Vec<u8>> {
+        if self.list.status || matches!(finding.fault, Fault::Digest { trusted: false, .. }) {
+            return None;
+        }
+        let block = match finding.block {
+            Block::Data(index) => format!("data block {index}"),
+            Block::Hash { level, index } => format!("tree block {index} of level {level}"),
+        };
+        let fault = match &finding.fault {
+            Fault::Digest { expected, found, .. } => {
+                format!("expected {}, found {}", hex(expected), hex(found))
+            }
+            Fault::NotZero { offset } => format!("byte {offset} is not zero"),
+        };
+        if context.json() {
+            let json = serde_json::json!({ "file": file.to_string_lossy(), "block": block, "fault": fault });
+            return context.json_line(&json).ok();
+        }
+        Some(format!("{}: {block}: {fault}\n", file.display()).into_bytes())
+    }
+}
+
+impl Tally {
+    /// What sha256sum says at the end of a list.
+    fn warn(&self, context: &Context, list: &Path) {
+        let say = |count: u64, one: &str, many: &str| {
+            if count > 0 {
+                let what = if count == 1 { one } else { many };
+                let text = format!("{}: WARNING: {count} {what}", list.display());
+                context.complain(&Error::Mismatch(text));
+            }
+        };
+        say(self.malformed, "line is improperly formatted", "lines are improperly formatted");
+        say(self.unreadable, "listed file could not be read", "listed files could not be read");
+        say(self.wrong, "computed digest did NOT match", "computed digests did NOT match");
+    }
+}
+
+fn read_list(list: &Path) -> Result<Manifest, Error> {
+    let mut bytes = Vec::new();
+    let read = match list.as_os_str() == "-" {
+        true => io::stdin().read_to_end(&mut bytes),
+        false => std::fs::File::open(list).and_then(|mut file| file.read_to_end(&mut bytes)),
+    };
+    read.map_err(|error| Error::io(list.display(), error))?;
+    Ok(Manifest::from_bytes(&bytes))
+}
+
+fn json_summary(file: &Path, summary: &Summary, digest: &FileDigest, clean: bool) -> serde_json::Value {
+    let ranges = |ranges: &casemate::tree::Ranges| -> Vec<[u64; 2]> {
+        ranges.iter().map(|range| [range.start, range.end]).collect()
+    };
+    serde_json::json!({
+        "file": file.to_string_lossy(),
+        "result": if clean { "OK" } else { "FAILED" },
+        "digest": digest.to_string(),
+        "bad_data_blocks": ranges(&summary.bad_data),
+        "unverified_data_blocks": ranges(&summary.unverified),
+        "bad_tree_blocks": summary.bad_hash_blocks,
+    })
+}
+
+/// A printing error on its way through the check.
+fn into_io(error: Error) -> io::Error {
+    match error {
+        Error::Io(_, error) => error,
+        other => io::Error::other(other.to_string()),
+    }
+}

@@ -1,0 +1,157 @@
+//! `casemate fsverity digest`.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use casemate::fsverity::{self, Descriptor, Entry, Input};
+use casemate::{Error, Output};
+
+use super::parameters::TreeArgs;
+use crate::Answer;
+use crate::context::{Context, Failures};
+
+/// Compute the fs-verity digests of files.
+///
+/// The digest is what the kernel measures once verity is enabled on the file. Each line is the digest and the
+/// file's name; 'casemate fsverity check' reads such lines.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  casemate fsverity digest *.so > digests\n  \
+    casemate fsverity digest --hash-alg=sha512 --salt=a1b2c3 --out-merkle-tree=f.tree f\n  \
+    zstd -dc image.zst | casemate fsverity digest --compact -")]
+pub struct Args {
+    /// The files; '-' is standard input.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    tree: TreeArgs,
+    /// Write the Merkle tree to this file, root level first.
+    #[arg(long, value_name = "FILE")]
+    out_merkle_tree: Option<PathBuf>,
+    /// Write the 256-byte descriptor, whose hash is the digest, to this file.
+    #[arg(long, value_name = "FILE")]
+    out_descriptor: Option<PathBuf>,
+    /// Print the digests alone, in hex.
+    #[arg(long)]
+    compact: bool,
+    /// Print in hex the bytes that a built-in signature signs.
+    #[arg(long)]
+    for_builtin_sig: bool,
+}
+
+/// A file's digest for programs.
+#[derive(Serialize)]
+struct Json {
+    file: String,
+    digest: String,
+    size: u64,
+    block_size: usize,
+    salt: String,
+    root_hash: String,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let work = self.tree.work(context, None)?;
+        if let [file] = &self.files[..] {
+            let (name, input) = open(file)?;
+            let progress = context.progress(&name.display().to_string(), input.size().unwrap_or(0));
+            let tree = self.out_merkle_tree.as_deref();
+            let descriptor = fsverity::describe(&name, input, &work, &progress, tree)?;
+            if let Some(path) = &self.out_descriptor {
+                Output::write_whole(path, &descriptor.to_bytes())?;
+            }
+            drop(progress);
+            context.print(self.line(context, file, &descriptor)?)?;
+            return Ok(Answer::Yes);
+        }
+        if self.out_merkle_tree.is_some() || self.out_descriptor.is_some() {
+            let text = "--out-merkle-tree and --out-descriptor take one input file";
+            return Err(Error::Argument(text.to_owned()));
+        }
+        let mut failures = Failures::default();
+        let paths: Vec<&Path> = self.files.iter().map(PathBuf::as_path).collect();
+        let progress = context.progress(&format!("{} files", paths.len()), total_size(&paths));
+        // Standard input is in no folder, so it goes between the files before and after it.
+        for group in paths.chunk_by(|a, b| !is_stdin(a) && !is_stdin(b)) {
+            if is_stdin(group[0]) {
+                let described = open(group[0])
+                    .and_then(|(name, input)| fsverity::describe(&name, input, &work, &progress, None));
+                self.report(context, vec![(group[0], described)], &mut failures)?;
+            } else {
+                fsverity::describe_many(group, &work, &progress, |results| {
+                    self.report(context, results, &mut failures)
+                })?;
+            }
+        }
+        failures.finish()
+    }
+
+    fn report(
+        &self,
+        context: &Context,
+        results: Vec<(&Path, Result<Descriptor, Error>)>,
+        failures: &mut Failures,
+    ) -> Result<(), Error> {
+        let mut lines = Vec::new();
+        for (path, result) in results {
+            match result {
+                Ok(descriptor) => lines.extend(self.line(context, path, &descriptor)?),
+                Err(error) if error.is_interrupt() => return Err(error),
+                Err(error) => failures.add(context, error),
+            }
+        }
+        context.print(lines)
+    }
+
+    fn line(&self, context: &Context, path: &Path, descriptor: &Descriptor) -> Result<Vec<u8>, Error> {
+        let digest = descriptor.digest();
+        if context.json() {
+            return context.json_line(&Json {
+                file: path.to_string_lossy().into_owned(),
+                digest: digest.to_string(),
+                size: descriptor.data_size(),
+                block_size: descriptor.parameters().block_size(),
+                salt: hex(descriptor.parameters().salt()),
+                root_hash: hex(descriptor.root_hash()),
+            });
+        }
+        let shown = if self.for_builtin_sig { hex(&digest.bytes_to_sign()) } else { digest.hex() };
+        let name = path.as_os_str().as_bytes();
+        Ok(if self.compact {
+            format!("{shown}\n").into_bytes()
+        } else if self.for_builtin_sig {
+            [shown.as_bytes(), b" ", name, b"\n"].concat()
+        } else if context.is_other_tool() {
+            [digest.to_string().as_bytes(), b" ", name, b"\n"].concat()
+        } else {
+            Entry { path: path.to_owned(), digest }.to_line()
+        })
+    }
+}
+
+/// The input called `path`, where '-' is standard input, and how it is called in messages.
+pub fn open(path: &Path) -> Result<(PathBuf, Input), Error> {
+    if !is_stdin(path) {
+        return Ok((path.to_owned(), Input::open(path)?));
+    }
+    let input = io::stdin().as_fd().try_clone_to_owned().and_then(|file| Input::from_file(file.into()));
+    let input = input.map_err(|error| Error::io("standard input", error))?;
+    Ok((PathBuf::from("standard input"), input))
+}
+
+fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+fn total_size(paths: &[&Path]) -> u64 {
+    paths.iter().filter_map(|path| std::fs::metadata(path).ok()).map(|metadata| metadata.len()).sum()
+}
+
+/// Bytes as lower-case hex digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

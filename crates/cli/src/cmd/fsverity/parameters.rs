@@ -1,0 +1,59 @@
+//! The options that say how a tree is made.
+
+use casemate::Error;
+use casemate::fsverity::{Algorithm, Parameters, Work};
+
+use crate::context::Context;
+
+/// How the tree is made.
+#[derive(clap::Args, Clone, Debug)]
+pub struct TreeArgs {
+    /// The hash algorithm: sha256 or sha512, or its number (1 or 2).
+    #[arg(long, value_name = "HASH_ALG", default_value = "sha256", value_parser = algorithm)]
+    pub hash_alg: Algorithm,
+    /// The size of data and tree blocks in bytes: a power of two.
+    #[arg(long, value_name = "BLOCK_SIZE", default_value = "4096", value_parser = block_size)]
+    pub block_size: u32,
+    /// The salt in hex, at most 32 bytes.
+    #[arg(long, value_name = "SALT", value_parser = hex)]
+    pub salt: Option<Hex>,
+}
+
+/// Bytes given in hex.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hex(pub Vec<u8>);
+
+impl TreeArgs {
+    /// The parameters, with another hash algorithm if one is known from elsewhere.
+    pub fn parameters(&self, algorithm: Option<Algorithm>) -> Result<Parameters, Error> {
+        let salt = self.salt.as_ref().map_or(&[][..], |salt| &salt.0);
+        Ok(Parameters::new(algorithm.unwrap_or(self.hash_alg), self.block_size, salt)?)
+    }
+
+    /// How to work with these parameters.
+    pub fn work(&self, context: &Context, algorithm: Option<Algorithm>) -> Result<Work, Error> {
+        Ok(Work { parameters: self.parameters(algorithm)?, cpu: context.cpu(), pool: context.pool() })
+    }
+}
+
+fn algorithm(text: &str) -> Result<Algorithm, String> {
+    let numbered = text.parse().ok().and_then(Algorithm::numbered);
+    Algorithm::named(text).or(numbered).ok_or_else(|| {
+        let names = Algorithm::ALL.map(Algorithm::name);
+        format!("unknown hash algorithm; available are {}", names.join(", "))
+    })
+}
+
+fn block_size(text: &str) -> Result<u32, String> {
+    let size = text.parse().ok().filter(|size: &u32| size.is_power_of_two());
+    size.ok_or_else(|| "must be a power of 2".to_owned())
+}
+
+/// Reads hex digits.
+pub fn hex(text: &str) -> Result<Hex, String> {
+    let wrong = || "not a valid hex string".to_owned();
+    let digits: Option<Vec<u32>> = text.chars().map(|digit| digit.to_digit(16)).collect();
+    let digits = digits.filter(|digits| digits.len().is_multiple_of(2)).ok_or_else(wrong)?;
+    // OK to cut: two hex digits make a byte.
+    Ok(Hex(digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()))
+}

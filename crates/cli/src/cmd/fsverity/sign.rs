@@ -1,0 +1,92 @@
+//! `casemate fsverity sign`.
+
+use std::path::PathBuf;
+
+use casemate::fsverity::{self, Algorithm, FileDigest};
+use casemate::signature::DigestAlgorithm;
+use casemate::{Error, Output};
+
+use super::digest::open;
+use super::parameters::TreeArgs;
+use crate::Answer;
+use crate::cmd::signer::SignerArgs;
+use crate::context::Context;
+
+/// Sign a file for the kernel's built-in signature verification.
+///
+/// The signature is a detached PKCS#7 structure over the file's formatted digest, as 'fsverity enable
+/// --signature' takes it.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  casemate fsverity sign file file.sig --key=key.pem --cert=cert.pem\n  \
+    casemate fsverity sign file --print-tbs > tbs\n  \
+    openssl dgst -sha256 -sign key.pem -out bare tbs\n  \
+    casemate fsverity sign file file.sig --bare-signature=bare --cert=cert.pem")]
+pub struct Args {
+    /// The file to sign; '-' is standard input.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Where the signature goes.
+    #[arg(value_name = "OUT_SIGFILE", required_unless_present = "print_tbs")]
+    out: Option<PathBuf>,
+    #[command(flatten)]
+    signer: SignerArgs,
+    #[command(flatten)]
+    tree: TreeArgs,
+    /// Write the Merkle tree to this file, root level first.
+    #[arg(long, value_name = "FILE")]
+    out_merkle_tree: Option<PathBuf>,
+    /// Write the 256-byte descriptor, whose hash is the digest, to this file.
+    #[arg(long, value_name = "FILE")]
+    out_descriptor: Option<PathBuf>,
+    #[arg(long, hide = true)]
+    pkcs11_engine: Option<PathBuf>,
+    #[arg(long, hide = true)]
+    pkcs11_module: Option<PathBuf>,
+    #[arg(long, hide = true)]
+    pkcs11_keyid: Option<String>,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        if self.pkcs11_engine.is_some() || self.pkcs11_module.is_some() || self.pkcs11_keyid.is_some() {
+            let text = "PKCS#11 tokens are not supported; let the token sign what --print-tbs prints, and attach \
+                        the result with --bare-signature";
+            return Err(Error::Unsupported(text.to_owned()));
+        }
+        let work = self.tree.work(context, None)?;
+        let (name, input) = open(&self.file)?;
+        let progress = context.progress(&name.display().to_string(), input.size().unwrap_or(0));
+        let tree = self.out_merkle_tree.as_deref();
+        let descriptor = fsverity::describe(&name, input, &work, &progress, tree)?;
+        drop(progress);
+        if let Some(path) = &self.out_descriptor {
+            Output::write_whole(path, &descriptor.to_bytes())?;
+        }
+        let digest = descriptor.digest();
+        let message = digest.bytes_to_sign();
+        if self.signer.print_tbs(context, &message)? {
+            return Ok(Answer::Yes);
+        }
+        let (signature, _) = self.signer.signature(&message, message_digest(&digest))?;
+        let out = self.out.ok_or_else(|| Error::Argument("no file for the signature".to_owned()))?;
+        Output::write_whole(&out, signature.der())?;
+        if context.json() {
+            context.print_json(&serde_json::json!({
+                "file": self.file.to_string_lossy(),
+                "digest": digest.to_string(),
+                "signature": out.to_string_lossy(),
+            }))?;
+        } else {
+            context.print(format!("Signed file '{}' ({digest})\n", self.file.display()))?;
+        }
+        Ok(Answer::Yes)
+    }
+}
+
+/// The message digest of the signature: `fsverity` takes the one of the tree.
+fn message_digest(digest: &FileDigest) -> DigestAlgorithm {
+    match digest.algorithm() {
+        Algorithm::Sha256 => DigestAlgorithm::Sha256,
+        Algorithm::Sha512 => DigestAlgorithm::Sha512,
+    }
+}

@@ -1,0 +1,65 @@
+//! `casemate fsverity verify-signature`.
+
+use std::path::PathBuf;
+
+use casemate::Error;
+use casemate::fsverity::{self, FileDigest};
+
+use super::digest::open;
+use super::parameters::TreeArgs;
+use crate::Answer;
+use crate::cmd::signer::{read_certificate, read_signature};
+use crate::context::Context;
+
+/// Verify a built-in signature of a file with a certificate.
+///
+/// The certificate is trusted because it is given; its dates and its issuer are not looked at.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  casemate fsverity verify-signature file file.sig --cert=cert.pem\n  \
+    casemate fsverity verify-signature --digest=sha256:3d24... file.sig --cert=cert.pem")]
+pub struct Args {
+    /// The file that was signed (not with --digest), and the signature.
+    #[arg(value_name = "FILE", required = true, num_args = 1..=2)]
+    files: Vec<PathBuf>,
+    /// The signer's certificate in PEM or DER.
+    #[arg(long, value_name = "CERTFILE")]
+    cert: PathBuf,
+    /// The digest that was signed, instead of the file.
+    #[arg(long, value_name = "DIGEST")]
+    digest: Option<FileDigest>,
+    #[command(flatten)]
+    tree: TreeArgs,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let (digest, signature) = match (&self.files[..], &self.digest) {
+            ([signature], Some(digest)) => (digest.clone(), signature),
+            ([file, signature], None) => {
+                let work = self.tree.work(context, None)?;
+                let (name, input) = open(file)?;
+                let progress = context.progress(&name.display().to_string(), input.size().unwrap_or(0));
+                (fsverity::describe(&name, input, &work, &progress, None)?.digest(), signature)
+            }
+            _ => {
+                return Err(Error::Argument(
+                    "give a file and its signature, or --digest and the signature".to_owned(),
+                ));
+            }
+        };
+        let certificate = read_certificate(&self.cert)?;
+        let read = read_signature(signature)?;
+        let verified = read.verify(&digest.bytes_to_sign(), &certificate);
+        verified.map_err(|error| Error::at(signature.display(), error))?;
+        if context.json() {
+            context.print_json(&serde_json::json!({
+                "digest": digest.to_string(),
+                "signer": read.signer(),
+                "verified": true,
+            }))?;
+        } else {
+            context.print(format!("Verified signature of {digest} by {}\n", read.signer()))?;
+        }
+        Ok(Answer::Yes)
+    }
+}

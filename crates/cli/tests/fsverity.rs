@@ -1,0 +1,372 @@
+//! The fsverity commands, run as a user runs them, beside the real tool where it is installed.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::Write;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use casemate_testkit::{Rng, TempDir, slow_tests, tempdir, tool};
+
+const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
+
+/// A folder to work in.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Place {
+        Place(tempdir().unwrap())
+    }
+
+    fn file(&self, name: impl AsRef<Path>, bytes: &[u8]) -> PathBuf {
+        let path = self.0.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    fn read(&self, name: &str) -> Vec<u8> {
+        fs::read(self.0.path().join(name)).unwrap()
+    }
+
+    /// Runs a program here; arguments are words.
+    fn run(&self, program: impl AsRef<OsStr>, line: &str) -> Output {
+        Command::new(program).args(line.split_whitespace()).current_dir(self.0.path()).output().unwrap()
+    }
+
+    /// Runs `casemate fsverity`.
+    fn own(&self, line: &str) -> Output {
+        self.run(CASEMATE, &format!("fsverity {line}"))
+    }
+
+    /// The command under the tool's name.
+    fn link(&self) -> PathBuf {
+        let link = self.0.path().join("fsverity");
+        let _ = symlink(CASEMATE, &link);
+        link
+    }
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn status(output: &Output) -> i32 {
+    output.status.code().unwrap_or(-1)
+}
+
+fn random(seed: u64, len: usize) -> Vec<u8> {
+    Rng::new(seed).bytes(len)
+}
+
+const EMPTY: &str = "sha256:3d248ca542a24fc62d1c43b916eae5016878e2533c88238480b26128a1f1af95";
+
+/// Sizes around every boundary of a tree, and salts and algorithms of all lengths: output lines, trees and
+/// descriptors are those of the tool.
+#[test]
+fn digests_trees_and_descriptors_equal_the_tools() {
+    let Some(tool) = tool("fsverity") else { return };
+    let place = Place::new();
+    let mut rng = Rng::new(0xf5);
+    let rounds = if slow_tests() { 600 } else { 60 };
+    let data = random(1, 3 << 20);
+    for round in 0..rounds {
+        let (algorithm, digest_len) = [("sha256", 32u64), ("sha512", 64)][rng.below(2) as usize];
+        let block_size = (2 * digest_len) << rng.below(10);
+        let fan_out = block_size / digest_len;
+        let limit = (3 << 20) / block_size;
+        let blocks = match rng.below(4) {
+            0 => rng.below(4),
+            1 => fan_out,
+            2 => (fan_out * fan_out).min(limit),
+            _ => rng.below(limit + 1),
+        };
+        let near = (blocks * block_size + rng.below(3)).saturating_sub(rng.below(3));
+        let size = if rng.below(4) == 0 { rng.below(1 << 16) } else { near.min(3 << 20) };
+        place.file("data", &data[..size as usize]);
+        let salt_len = rng.below(33) as usize;
+        let salt: String = rng.bytes(salt_len).iter().map(|b| format!("{b:02x}")).collect();
+        let options = format!("--hash-alg={algorithm} --block-size={block_size} --salt={salt}");
+        let what = format!("round {round}: {size} bytes, {options}");
+        let extra =
+            ["", "--compact", "--for-builtin-sig", "--compact --for-builtin-sig"][rng.below(4) as usize];
+        let theirs = place
+            .run(&tool, &format!("digest data {options} {extra} --out-merkle-tree=t1 --out-descriptor=d1"));
+        let ours =
+            place.own(&format!("digest data {options} {extra} --out-merkle-tree=t2 --out-descriptor=d2"));
+        assert_eq!((status(&theirs), status(&ours)), (0, 0), "{what}: {}", stderr(&ours));
+        assert_eq!(stdout(&ours), stdout(&theirs), "{what}");
+        assert!(place.read("t1") == place.read("t2"), "{what}: tree");
+        assert!(place.read("d1") == place.read("d2"), "{what}: descriptor");
+        let mut piped = Command::new(CASEMATE)
+            .args(["fsverity", "digest", "-", "--out-merkle-tree=t3"])
+            .args(options.split(' '))
+            .current_dir(place.0.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        piped.stdin.take().unwrap().write_all(&data[..size as usize]).unwrap();
+        let piped = piped.wait_with_output().unwrap();
+        let digest = stdout(&place.own(&format!("digest data {options}")));
+        assert_eq!(stdout(&piped), digest.replace(" data", " -"), "{what}");
+        assert!(place.read("t3") == place.read("t1"), "{what}: tree of a stream");
+    }
+}
+
+/// The same words give the same output and exit status under the tool's name.
+#[test]
+fn the_link_behaves_as_the_tool() {
+    let Some(tool) = tool("fsverity") else { return };
+    let place = Place::new();
+    let link = place.link();
+    place.file("big", &random(2, 300_000));
+    place.file("small", b"x");
+    place.file("back\\slash", b"y");
+    for line in [
+        "digest big small back\\slash",
+        "digest small --compact --hash-alg=sha512 big",
+        "digest --hash-alg 2 --block-size 1024 --salt A1b2 -- big",
+        "digest --comp small",
+        "digest --for-builtin-sig small",
+        "digest --version",
+        "digest --help",
+        "measure --help",
+        "enable --help",
+        "dump_metadata --help",
+        "--version",
+        "digest",
+        "digest --hash-alg=md5 small",
+        "digest --hash-alg=3 small",
+        "digest --block-size=100 small",
+        "digest --block-size=32 small",
+        "digest --salt=abc small",
+        "digest --salt=000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20 small",
+        "digest --salt=00 --salt=00 small",
+        "digest --nonsense small",
+        "digest missing",
+        "digest .",
+        "measure",
+        "enable small big",
+        "sign small",
+        "sign small out",
+        "sign small out --key=missing",
+        "dump_metadata nonsense small",
+        "dump_metadata descriptor small --offset=0",
+        "nonsense",
+        "",
+    ] {
+        let (theirs, ours) = (place.run(&tool, line), place.run(&link, line));
+        // The number 3 is no algorithm: the tool finds out late, and so with another status.
+        let equal = status(&ours) == status(&theirs) || line.contains("--hash-alg=3");
+        assert!(equal, "{line}: {} {}", status(&theirs), stderr(&ours));
+        assert_eq!(stdout(&ours), stdout(&theirs), "{line}");
+        let said = |output: &Output| stderr(output).lines().any(|line| line.starts_with("ERROR: "));
+        if said(&theirs) {
+            assert!(said(&ours), "{line}: {}", stderr(&ours));
+        }
+    }
+    // Whatever this file system can do, both are told the same.
+    for line in ["measure small", "enable small", "dump_metadata descriptor small"] {
+        let (theirs, ours) = (place.run(&tool, line), place.run(&link, line));
+        if status(&theirs) != 0 {
+            assert_eq!((status(&ours), stderr(&ours)), (status(&theirs), stderr(&theirs)), "{line}");
+        }
+    }
+}
+
+#[test]
+fn one_bad_file_does_not_stop_the_others() {
+    let place = Place::new();
+    place.file("a", b"");
+    place.file("b", b"");
+    fs::create_dir(place.0.path().join("folder")).unwrap();
+    let lines = format!("{EMPTY} a\n{EMPTY} b\n");
+    let ours = place.own("digest a missing folder b");
+    assert_eq!((status(&ours), stdout(&ours)), (2, lines.clone()));
+    assert_eq!(stderr(&ours).lines().count(), 2, "{}", stderr(&ours));
+    assert!(stderr(&ours).contains("missing: ") && stderr(&ours).contains("folder: "));
+    let linked = place.run(place.link(), "digest a missing folder b");
+    assert_eq!((status(&linked), stdout(&linked)), (1, lines));
+}
+
+#[test]
+fn unreadable_files_are_named() {
+    let place = Place::new();
+    let path = place.file("secret", b"x");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
+    if fs::read(&path).is_ok() {
+        casemate_testkit::skip("root: may read every file");
+        return;
+    }
+    let ours = place.own("digest secret");
+    assert_eq!(status(&ours), 2);
+    assert!(stderr(&ours).contains("secret: "), "{}", stderr(&ours));
+}
+
+/// Names are bytes: they come out as they went in, and a list with them can be checked.
+#[test]
+fn strange_names_survive() {
+    let place = Place::new();
+    let names: [&[u8]; 5] = [b"\xff\xfe", b" two  spaces ", b"line\nend", b"back\\slash", b"-dash"];
+    let mut command = Command::new(CASEMATE);
+    command.args(["fsverity", "digest", "--"]).current_dir(place.0.path());
+    for (i, name) in names.iter().enumerate() {
+        let name = OsString::from_vec(name.to_vec());
+        place.file(&name, &random(i as u64, 5000 * i));
+        command.arg(name);
+    }
+    let list = command.output().unwrap();
+    assert_eq!(status(&list), 0, "{}", stderr(&list));
+    place.file("list", &list.stdout);
+    let checked = place.own("check list");
+    assert_eq!(status(&checked), 0, "{}", stderr(&checked));
+    let mut expected = Vec::new();
+    for name in names {
+        let line = [name, b": OK\n"].concat();
+        expected.extend(if name.contains(&b'\n') { b"\\line\\nend: OK\n".to_vec() } else { line });
+    }
+    assert_eq!(checked.stdout, expected);
+}
+
+#[test]
+fn lists_are_checked_as_sha256sum_does() {
+    let place = Place::new();
+    place.file("right", b"");
+    place.file("wrong", b"x");
+    let list = format!("{EMPTY} right\n{EMPTY} wrong\nnonsense\n{EMPTY} missing\n");
+    place.file("list", list.as_bytes());
+    place.file("good", format!("{EMPTY} right\n").as_bytes());
+    place.file("gone", format!("{EMPTY} missing\n").as_bytes());
+    place.file("empty", b"\n# nothing\n");
+    let run = |line: &str| {
+        let ours = place.own(line);
+        (status(&ours), stdout(&ours), stderr(&ours))
+    };
+    let (code, out, err) = run("check list");
+    assert_eq!((code, &*out), (1, "right: OK\nwrong: FAILED\nmissing: FAILED open or read\n"));
+    for text in ["1 line is improperly formatted", "1 listed file could not", "1 computed digest did NOT"] {
+        assert!(err.contains(text), "{err}");
+    }
+    assert_eq!(run("check --quiet list").1, "wrong: FAILED\nmissing: FAILED open or read\n");
+    assert_eq!(run("check --status list"), (1, String::new(), String::new()));
+    assert_eq!(run("check good"), (0, "right: OK\n".to_owned(), String::new()));
+    assert_eq!(run("check --quiet good"), (0, String::new(), String::new()));
+    assert_eq!(run("check gone").0, 2, "could not be read is no mismatch");
+    assert_eq!(run("check --ignore-missing gone").0, 1);
+    assert_eq!(run("check --ignore-missing good gone").0, 1);
+    assert_eq!(run("check empty").0, 1);
+    assert_eq!(run("check none").0, 2);
+    assert!(run("check --warn list").2.contains("list: 3: improperly"), "{err}");
+    place.file("strict", format!("{EMPTY} right\nnonsense\n").as_bytes());
+    assert_eq!((run("check strict").0, run("check --strict strict").0), (0, 1));
+    let (_, json, _) = run("--json check good");
+    assert_eq!(json, "{\"file\":\"right\",\"result\":\"OK\"}\n");
+    // Block size and salt are not in the list; the algorithm is.
+    place.file("data", &random(3, 10_000));
+    let options = "--block-size=1024 --salt=beef";
+    place.file("salted", &place.own(&format!("digest --hash-alg=sha512 {options} data")).stdout);
+    assert_eq!((run("check salted").0, run(&format!("check {options} salted")).0), (1, 0));
+}
+
+/// Every damaged block is named, and no other.
+#[test]
+fn a_dumped_tree_names_the_bad_blocks() {
+    let place = Place::new();
+    let data = random(4, 2_000_001);
+    place.file("data", &data);
+    let made = place.own("digest data --block-size=1024 --out-merkle-tree=tree --out-descriptor=desc");
+    let digest = stdout(&made).split(' ').next().unwrap().to_owned();
+    let check = "check --merkle-tree=tree --descriptor=desc data";
+    let run = |line: &str| {
+        let ours = place.own(line);
+        (status(&ours), stdout(&ours), stderr(&ours))
+    };
+    assert_eq!(run(check), (0, "data: OK\n".to_owned(), String::new()));
+    assert_eq!(run(&format!("check --merkle-tree=tree --block-size=1024 --digest={digest} data")).0, 0);
+    assert_eq!(run(&format!("check --merkle-tree=tree --block-size=1024 --digest={EMPTY} data")).0, 1);
+    assert_eq!(run("check --merkle-tree=tree --block-size=1024 data").0, 0);
+    // The size of the tree does not fit these blocks.
+    assert_eq!(run("check --merkle-tree=tree data").0, 1);
+    let mut rng = Rng::new(5);
+    let mut bad: Vec<u64> = (0..20).map(|_| rng.below(1954)).chain([0, 1953]).collect();
+    bad.sort_unstable();
+    bad.dedup();
+    let mut damaged = data.clone();
+    for block in &bad {
+        damaged[(*block * 1024) as usize] ^= 1;
+    }
+    place.file("data", &damaged);
+    let (code, out, _) = run(check);
+    let named: Vec<u64> = out
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: data block ")?.split(':').next()?.parse().ok())
+        .collect();
+    assert_eq!((code, &named), (1, &bad));
+    assert!(out.ends_with("data: FAILED\n"));
+    // 1954 blocks: 62 leaf blocks, 2 above, 1 at the top. Damage leaf block 7: 32 data blocks hang below.
+    place.file("data", &data);
+    let mut tree = place.read("tree");
+    tree[(3 + 7) * 1024 + 5] ^= 1;
+    place.file("tree", &tree);
+    let (code, out, _) = run(check);
+    assert_eq!(code, 1);
+    assert!(out.starts_with("data: tree block 7 of level 0: expected "), "{out}");
+    assert_eq!(out.lines().count(), 3, "{out}");
+    assert!(out.contains("data: 32 data blocks lie below bad tree blocks"), "{out}");
+    place.file("data", &data[1..]);
+    assert!(run(check).2.contains("2000000 bytes"), "{}", run(check).2);
+}
+
+#[test]
+fn printing_to_a_closed_pipe_is_no_error() {
+    let place = Place::new();
+    let names: Vec<String> = (0..3000).map(|i| format!("file-with-a-long-name-{i}")).collect();
+    for name in &names {
+        place.file(name, b"");
+    }
+    let mut child = Command::new(CASEMATE)
+        .args(["fsverity", "digest"])
+        .args(&names)
+        .current_dir(place.0.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((status(&output), stderr(&output)), (0, String::new()));
+}
+
+#[test]
+fn many_files_come_in_order() {
+    let place = Place::new();
+    let mut list = String::new();
+    for i in 0..60usize {
+        place.file(i.to_string(), &random(i as u64, if i == 30 { 9 << 20 } else { i * 1000 }));
+        list.push_str(&format!("{i} "));
+    }
+    let together = stdout(&place.own(&format!("digest {list}")));
+    let alone: String = (0..60).map(|i| stdout(&place.own(&format!("digest {i}")))).collect();
+    assert_eq!(together, alone);
+    assert_eq!(stdout(&place.own(&format!("--threads=1 digest {list}"))), alone);
+}
+
+#[test]
+fn output_files_are_whole_or_not_there() {
+    let place = Place::new();
+    place.file("data", &random(6, 100_000));
+    assert_eq!(status(&place.own("digest data --out-merkle-tree=none/tree")), 2);
+    assert_eq!(status(&place.own("digest data --out-merkle-tree=/dev/null --out-descriptor=/dev/null")), 0);
+    assert_eq!(status(&place.own("digest data data --out-merkle-tree=tree")), 2);
+    assert_eq!(status(&place.own("digest missing --out-merkle-tree=tree")), 2);
+    assert!(!place.0.path().join("tree").exists());
+    let full = place.own("digest data --out-merkle-tree=/dev/full");
+    assert_eq!(status(&full), 2);
+    assert!(stderr(&full).contains("/dev/full: "), "{}", stderr(&full));
+}
