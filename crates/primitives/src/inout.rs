@@ -42,17 +42,22 @@ impl<'a> InOut<'a> {
         self.len
     }
 
+    /// Whether source and destination are one buffer.
+    pub fn is_in_place(&self) -> bool {
+        std::ptr::eq(self.src, self.dst)
+    }
+
     /// The address of `len` readable bytes at `start`.
     #[inline(always)]
     pub fn src(&self, start: usize, len: usize) -> *const u8 {
-        debug_assert!(start <= self.len && len <= self.len - start, "{start} + {len} of {}", self.len);
+        assert!(start <= self.len && len <= self.len - start, "{start} + {len} of {}", self.len);
         self.src.wrapping_add(start)
     }
 
     /// The address of `len` writable bytes at `start`.
     #[inline(always)]
     pub fn dst(&mut self, start: usize, len: usize) -> *mut u8 {
-        debug_assert!(start <= self.len && len <= self.len - start, "{start} + {len} of {}", self.len);
+        assert!(start <= self.len && len <= self.len - start, "{start} + {len} of {}", self.len);
         self.dst.wrapping_add(start)
     }
 

@@ -35,6 +35,38 @@ pub(super) trait Engine: Copy {
     /// `16 * LANES` bytes at `dst` are writable.
     unsafe fn store(self, dst: *mut u8, v: Self::V);
 
+    /// Reads `len` bytes, fewer than a vector; the rest is zero.
+    ///
+    /// # Safety
+    /// `len` bytes at `src` are readable.
+    #[inline(always)]
+    unsafe fn load_part(self, src: *const u8, len: usize) -> Self::V {
+        let mut scratch = Scratch([0; 64]);
+        // SAFETY: the caller vouches for the source, and a vector has at most 64 bytes.
+        unsafe { src.copy_to_nonoverlapping(scratch.0.as_mut_ptr(), len) };
+        // SAFETY: the scratch bytes are enough for one vector of any engine.
+        unsafe { self.load(scratch.0.as_ptr()) }
+    }
+
+    /// Writes the first `len` bytes of a vector, fewer than all.
+    ///
+    /// # Safety
+    /// `len` bytes at `dst` are writable.
+    #[inline(always)]
+    unsafe fn store_part(self, dst: *mut u8, v: Self::V, len: usize) {
+        let mut scratch = Scratch([0; 64]);
+        // SAFETY: the scratch bytes are enough for one vector of any engine.
+        unsafe { self.store(scratch.0.as_mut_ptr(), v) };
+        // SAFETY: the caller vouches for the destination, and a vector has at most 64 bytes.
+        unsafe { dst.copy_from_nonoverlapping(scratch.0.as_ptr(), len) };
+    }
+
+    /// A vector whose first block is `block`; what the others are is of no interest.
+    fn splat_block(self, block: [u8; 16]) -> Self::V;
+
+    /// The first block of a vector.
+    fn first_block(self, v: Self::V) -> [u8; 16];
+
     fn xor(self, a: Self::V, b: Self::V) -> Self::V;
 
     /// Encrypts `N` vectors, at most [`WIDE`].
@@ -43,8 +75,21 @@ pub(super) trait Engine: Copy {
     /// Decrypts `N` vectors, at most [`WIDE`].
     fn decrypt<const N: usize>(self, keys: &Schedule, v: [Self::V; N]) -> [Self::V; N];
 
+    /// Lane i is `tweak` times x^i in XTS's field.
+    fn first_tweaks(self, tweak: [u8; 16]) -> Self::V;
+
     /// Multiplies each block by x^LANES in XTS's field.
     fn next_tweaks(self, v: Self::V) -> Self::V;
+
+    /// The tweaks of [`WIDE`] vectors, from the first one's on.
+    #[inline(always)]
+    fn tweaks(self, first: Self::V) -> [Self::V; WIDE] {
+        let mut tweaks = [first; WIDE];
+        for i in 1..WIDE {
+            tweaks[i] = self.next_tweaks(tweaks[i - 1]);
+        }
+        tweaks
+    }
 
     /// AES's S-box on each byte.
     fn sub_word(self, word: u32) -> u32;
@@ -118,22 +163,54 @@ pub(super) unsafe fn store_wide<E: Engine>(e: E, dst: *mut u8, v: [E::V; WIDE]) 
     }
 }
 
-/// [`WIDE`] vectors that begin with `bytes`, of which there are at most that many; the rest is zero.
+/// [`WIDE`] vectors that begin with `len` bytes, of which there are at most that many; the rest is zero.
+///
+/// # Safety
+/// `len` bytes at `src` are readable.
 #[inline(always)]
-pub(super) fn load_some<E: Engine>(e: E, bytes: &[u8]) -> [E::V; WIDE] {
-    let mut scratch = Scratch([0; WIDEST]);
-    scratch.0[..bytes.len()].copy_from_slice(bytes);
-    // SAFETY: the scratch bytes are enough for WIDE vectors of any engine.
-    unsafe { load_wide(e, scratch.0.as_ptr()) }
+pub(super) unsafe fn load_some<E: Engine>(e: E, src: *const u8, len: usize) -> [E::V; WIDE] {
+    let step = E::LANES * 16;
+    let mut v = [e.splat_block([0; 16]); WIDE];
+    for (i, v) in v.iter_mut().enumerate().take_while(|(i, _)| i * step < len) {
+        // SAFETY: the bytes from `i * step` on that are read lie below `len`.
+        *v = unsafe {
+            let (src, left) = (src.add(i * step), len - i * step);
+            if left >= step { e.load(src) } else { e.load_part(src, left) }
+        };
+    }
+    v
+}
+
+/// Writes the first `len` bytes of [`WIDE`] vectors.
+///
+/// # Safety
+/// `len` bytes at `dst` are writable.
+#[inline(always)]
+pub(super) unsafe fn store_some<E: Engine>(e: E, dst: *mut u8, v: [E::V; WIDE], len: usize) {
+    let step = E::LANES * 16;
+    for (i, v) in v.into_iter().enumerate().take_while(|(i, _)| i * step < len) {
+        // SAFETY: the bytes from `i * step` on that are written lie below `len`.
+        unsafe {
+            let (dst, left) = (dst.add(i * step), len - i * step);
+            if left >= step { e.store(dst, v) } else { e.store_part(dst, v, left) }
+        }
+    }
 }
 
 /// As [`load_some`], from the source of `io`.
 #[inline(always)]
 pub(super) fn read_some<E: Engine>(e: E, io: &InOut<'_>, at: usize, len: usize) -> [E::V; WIDE] {
-    let mut scratch = Scratch([0; WIDEST]);
-    io.read(at, &mut scratch.0[..len]);
-    // SAFETY: the scratch bytes are enough for WIDE vectors of any engine.
-    unsafe { load_wide(e, scratch.0.as_ptr()) }
+    assert!(len <= wide::<E>());
+    // SAFETY: `src` checks that `len` bytes from `at` on are part of the buffer.
+    unsafe { load_some(e, io.src(at, len), len) }
+}
+
+/// As [`store_some`], to the destination of `io`.
+#[inline(always)]
+pub(super) fn write_some<E: Engine>(e: E, io: &mut InOut<'_>, at: usize, v: [E::V; WIDE], len: usize) {
+    assert!(len <= wide::<E>());
+    // SAFETY: `dst` checks that `len` bytes from `at` on are part of the buffer.
+    unsafe { store_some(e, io.dst(at, len), v, len) }
 }
 
 /// The bytes of [`WIDE`] vectors.
@@ -161,15 +238,8 @@ pub(super) fn crypt_block<E: Engine, const DECRYPT: bool>(
     keys: &Schedule,
     block: [u8; 16],
 ) -> [u8; 16] {
-    let mut scratch = Scratch([0; 64]);
-    scratch.0[..16].copy_from_slice(&block);
-    // SAFETY: the scratch bytes are enough for one vector of any engine.
-    let [v] = crypt::<E, DECRYPT, 1>(e, keys, [unsafe { e.load(scratch.0.as_ptr()) }]);
-    // SAFETY: as above.
-    unsafe { e.store(scratch.0.as_mut_ptr(), v) };
-    let mut out = [0; 16];
-    out.copy_from_slice(&scratch.0[..16]);
-    out
+    let [v] = crypt::<E, DECRYPT, 1>(e, keys, [e.splat_block(block)]);
+    e.first_block(v)
 }
 
 /// XORs 16 bytes.

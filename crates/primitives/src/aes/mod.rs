@@ -34,6 +34,10 @@ mod tests;
 mod units;
 #[cfg(target_arch = "x86_64")]
 mod x86_64_aesni;
+#[cfg(target_arch = "x86_64")]
+mod x86_64_vaes512;
+#[cfg(target_arch = "x86_64")]
+mod x86_64_vaes512_xts;
 mod xts;
 
 pub use block::Aes;
@@ -92,6 +96,16 @@ macro_rules! row {
 
 /// Every back end, fastest first as measured.
 static BACKENDS: &[Backend] = &[
+    // Intel from Ice Lake on, AMD from Zen 4 on.
+    #[cfg(target_arch = "x86_64")]
+    Backend {
+        xts: x86_64_vaes512_xts::xts,
+        ..row!(
+            "vaes-512",
+            [Feature::AesNi, Feature::Avx512, Feature::Vbmi, Feature::Vaes, Feature::Vpclmul],
+            x86_64_vaes512
+        )
+    },
     // x86-64 since 2010.
     #[cfg(target_arch = "x86_64")]
     row!("aes-ni", [Feature::AesNi], x86_64_aesni),

@@ -45,6 +45,16 @@ impl Engine for Portable {
     }
 
     #[inline(always)]
+    fn splat_block(self, block: [u8; 16]) -> Block {
+        array::from_fn(|i| u32::from_le_bytes(block.as_chunks().0[i]))
+    }
+
+    #[inline(always)]
+    fn first_block(self, v: Block) -> [u8; 16] {
+        array::from_fn(|i| v[i / 4].to_le_bytes()[i % 4])
+    }
+
+    #[inline(always)]
     fn xor(self, a: Block, b: Block) -> Block {
         array::from_fn(|i| a[i] ^ b[i])
     }
@@ -82,6 +92,11 @@ impl Engine for Portable {
     }
 
     #[inline(always)]
+    fn first_tweaks(self, tweak: [u8; 16]) -> Block {
+        self.splat_block(tweak)
+    }
+
+    #[inline(always)]
     fn next_tweaks(self, v: Block) -> Block {
         let carry = (v[3] >> 31) * 0x87;
         array::from_fn(|i| (v[i] << 1) ^ if i == 0 { carry } else { v[i - 1] >> 31 })
@@ -97,9 +112,9 @@ impl Engine for Portable {
 
     #[inline(always)]
     fn inv_mix_columns(self, key: [u8; 16]) -> [u8; 16] {
-        let mut planes = Portable::planes([array::from_fn(|i| u32::from_le_bytes(key.as_chunks().0[i]))]);
+        let mut planes = Portable::planes([self.splat_block(key)]);
         planes.inv_mix_columns();
         let [block] = Portable::blocks(planes);
-        array::from_fn(|i| block[i / 4].to_le_bytes()[i % 4])
+        self.first_block(block)
     }
 }

@@ -60,6 +60,20 @@ impl Engine for AesNi {
     }
 
     #[inline(always)]
+    fn splat_block(self, block: [u8; 16]) -> __m128i {
+        // SAFETY: SSE2 is part of x86-64; the block is 16 readable bytes.
+        unsafe { _mm_loadu_si128(block.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn first_block(self, v: __m128i) -> [u8; 16] {
+        let mut block = [0; 16];
+        // SAFETY: SSE2 is part of x86-64; the block is 16 writable bytes.
+        unsafe { _mm_storeu_si128(block.as_mut_ptr().cast(), v) };
+        block
+    }
+
+    #[inline(always)]
     fn xor(self, a: __m128i, b: __m128i) -> __m128i {
         // SAFETY: SSE2 is part of x86-64.
         unsafe { _mm_xor_si128(a, b) }
@@ -75,6 +89,11 @@ impl Engine for AesNi {
     fn decrypt<const N: usize>(self, keys: &Schedule, mut v: [__m128i; N]) -> [__m128i; N] {
         rounds!(v, keys.dec, keys.rounds, _mm_aesdec_si128, _mm_aesdeclast_si128);
         v
+    }
+
+    #[inline(always)]
+    fn first_tweaks(self, tweak: [u8; 16]) -> __m128i {
+        self.splat_block(tweak)
     }
 
     #[inline(always)]

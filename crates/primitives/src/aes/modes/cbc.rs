@@ -33,7 +33,9 @@ pub(in crate::aes) fn cbc_encrypt<E: Engine>(e: E, keys: &Schedule, units: &Unit
 /// Encrypts at most [`WIDE`] vectors' worth of units, one block of each at a time.
 #[inline(always)]
 fn encrypt_abreast<E: Engine>(e: E, keys: &Schedule, ivs: &[[u8; 16]], size: usize, mut io: InOut<'_>) {
-    let mut chain = load_some(e, ivs.as_flattened());
+    let ivs_bytes = ivs.as_flattened();
+    // SAFETY: as many readable bytes as the slice has.
+    let mut chain = unsafe { load_some(e, ivs_bytes.as_ptr(), ivs_bytes.len()) };
     let mut blocks = Scratch([0; WIDEST]);
     for at in (0..size).step_by(16) {
         for (k, block) in blocks.0.chunks_exact_mut(16).take(ivs.len()).enumerate() {
@@ -80,8 +82,9 @@ fn decrypt_chain<E: Engine>(e: E, keys: &Schedule, iv: [u8; 16], mut io: InOut<'
             io.read(at - 16, &mut before.0[..rest]);
         }
         let v = crypt_some::<E, true>(e, keys, read_some(e, &io, at, rest), rest);
-        let v = xor_wide(e, v, &load_some(e, &before.0[..rest]));
-        io.write(at, &bytes_of(e, v).0[..rest]);
+        // SAFETY: the scratch bytes are enough for WIDE vectors of any engine.
+        let v = xor_wide(e, v, &unsafe { load_wide(e, before.0.as_ptr()) });
+        write_some(e, &mut io, at, v, rest);
     }
     while at != 0 {
         at -= wide::<E>();

@@ -46,7 +46,7 @@ pub(in crate::aes) fn counter<E: Engine>(e: E, keys: &Schedule, start: Counter, 
         } else {
             let stream = crypt_some::<E, false>(e, keys, stream, rest);
             let v = xor_wide(e, read_some(e, &io, at, rest), &stream);
-            io.write(at, &bytes_of(e, v).0[..rest]);
+            write_some(e, &mut io, at, v, rest);
             at += rest;
         }
     }

@@ -19,6 +19,6 @@ pub(in crate::aes) fn ecb<E: Engine, const DECRYPT: bool>(e: E, keys: &Schedule,
     let rest = io.len() - at;
     if rest != 0 {
         let v = crypt_some::<E, DECRYPT>(e, keys, read_some(e, &io, at, rest), rest);
-        io.write(at, &bytes_of(e, v).0[..rest]);
+        write_some(e, &mut io, at, v, rest);
     }
 }

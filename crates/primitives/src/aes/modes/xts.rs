@@ -17,10 +17,16 @@ pub(in crate::aes) fn xts<E: Engine, const DECRYPT: bool>(
     units: &Units<'_>,
     mut io: InOut<'_>,
 ) {
+    let all = io.len() / units.size;
+    if all == 1 {
+        let mut tweak = [[0; 16]];
+        units.fill(0, &mut tweak);
+        return unit::<E, DECRYPT>(e, &keys.data, crypt_block::<E, false>(e, &keys.tweak, tweak[0]), io);
+    }
     let mut tweaks = [[0; 16]; BATCH];
-    for k in 0..io.len() / units.size {
+    for k in 0..all {
         if k % BATCH == 0 {
-            let count = BATCH.min(io.len() / units.size - k);
+            let count = BATCH.min(all - k);
             units.fill(k, &mut tweaks[..count]);
             encrypt_tweaks(e, &keys.tweak, &mut tweaks[..count]);
         }
@@ -30,27 +36,25 @@ pub(in crate::aes) fn xts<E: Engine, const DECRYPT: bool>(
 
 /// Encrypts tweaks in place.
 #[inline(always)]
-fn encrypt_tweaks<E: Engine>(e: E, keys: &Schedule, tweaks: &mut [[u8; 16]]) {
+pub(in crate::aes) fn encrypt_tweaks<E: Engine>(e: E, keys: &Schedule, tweaks: &mut [[u8; 16]]) {
     super::ecb::<E, false>(e, keys, InOut::in_place(tweaks.as_flattened_mut()));
 }
 
 /// En- or decrypts one unit of at least 16 bytes, given its encrypted tweak.
 #[inline(always)]
-fn unit<E: Engine, const DECRYPT: bool>(e: E, keys: &Schedule, tweak: [u8; 16], mut io: InOut<'_>) {
+pub(in crate::aes) fn unit<E: Engine, const DECRYPT: bool>(
+    e: E,
+    keys: &Schedule,
+    tweak: [u8; 16],
+    mut io: InOut<'_>,
+) {
     // With ciphertext stealing the last whole block is not done in its turn.
     let stolen = io.len() % 16;
     let bulk = if stolen == 0 { io.len() } else { io.len() - stolen - 16 };
-    let mut lanes = Scratch([0; 64]);
-    let mut lane = u128::from_le_bytes(tweak);
-    for block in lanes.0.as_chunks_mut().0.iter_mut().take(E::LANES) {
-        *block = lane.to_le_bytes();
-        lane = double(lane);
-    }
-    // SAFETY: the scratch bytes are enough for one vector of any engine.
-    let mut next = unsafe { e.load(lanes.0.as_ptr()) };
+    let mut next = e.first_tweaks(tweak);
     let mut at = 0;
     while bulk - at >= wide::<E>() {
-        let tweaks = series(e, next);
+        let tweaks = e.tweaks(next);
         next = e.next_tweaks(tweaks[WIDE - 1]);
         // SAFETY: WIDE vectors from `at` on lie inside the buffer, by the loop's condition.
         let v = xor_wide(e, unsafe { load_wide(e, io.src(at, wide::<E>())) }, &tweaks);
@@ -63,11 +67,11 @@ fn unit<E: Engine, const DECRYPT: bool>(e: E, keys: &Schedule, tweak: [u8; 16], 
     if rest == 0 && stolen == 0 {
         return;
     }
-    let tweaks = series(e, next);
+    let tweaks = e.tweaks(next);
     if rest != 0 {
         let v = xor_wide(e, read_some(e, &io, at, rest), &tweaks);
         let v = xor_wide(e, crypt_some::<E, DECRYPT>(e, keys, v, rest), &tweaks);
-        io.write(at, &bytes_of(e, v).0[..rest]);
+        write_some(e, &mut io, at, v, rest);
     }
     if stolen != 0 {
         let tweak = bytes_of(e, tweaks).0.as_chunks().0[rest / 16];
@@ -90,16 +94,6 @@ fn steal<E: Engine, const DECRYPT: bool>(e: E, keys: &Schedule, tweak: [u8; 16],
     io.read(16, &mut filled[..short]);
     io.write(16, &whole[..short]);
     io.write(0, &block(filled, second));
-}
-
-/// The tweaks of [`WIDE`] vectors, from the first one's on.
-#[inline(always)]
-fn series<E: Engine>(e: E, first: E::V) -> [E::V; WIDE] {
-    let mut tweaks = [first; WIDE];
-    for i in 1..WIDE {
-        tweaks[i] = e.next_tweaks(tweaks[i - 1]);
-    }
-    tweaks
 }
 
 /// Multiplies by x modulo x^128 + x^7 + x^2 + x + 1, where bit i is the coefficient of x^i.
