@@ -70,11 +70,8 @@ impl VeritySig {
         Ok(VeritySig { root_hash, fingerprint, signature })
     }
 
-    /// The partition's bytes, padded to a multiple of `size` (4096 is what partitions are made of; systemd-repart
-    /// makes them of 16384).
-    ///
-    /// # Panics
-    /// If `size` is 0.
+    /// The JSON object, filled up with NUL to at least `size` bytes: what the partition has, where it is known.
+    /// systemd-repart makes partitions of 16384.
     pub fn to_bytes(&self, size: usize) -> Vec<u8> {
         let json = Json {
             root_hash: hex(&self.root_hash),
@@ -83,7 +80,7 @@ impl VeritySig {
         };
         // OK to unwrap: three strings can always be written.
         let mut bytes = serde_json::to_vec(&json).unwrap();
-        bytes.resize(bytes.len().next_multiple_of(size), 0);
+        bytes.resize(bytes.len().max(size), 0);
         bytes
     }
 
