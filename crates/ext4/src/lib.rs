@@ -41,6 +41,7 @@ mod map;
 mod path;
 mod superblock;
 mod symlink;
+mod verity;
 mod xattr;
 
 pub use bytes::uuid_text;
@@ -60,4 +61,5 @@ pub use journal::{JournalSuperblock, Recovery};
 pub use layout::Layout;
 pub use map::Mapping;
 pub use superblock::{HashDefaults, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+pub use verity::VerityMetadata;
 pub use xattr::{Xattr, XattrEntries, XattrEntry};
