@@ -28,6 +28,7 @@ mod dirhash;
 mod encryption;
 mod error;
 mod extent;
+mod extract;
 mod features;
 mod file;
 mod fs;
@@ -51,6 +52,9 @@ pub use dirhash::{DirHash, NameHasher, SIPHASH};
 pub use encryption::{EncryptedContents, EncryptedInode, EncryptedNames, Encryption, StoredName};
 pub use error::{Corrupt, Error, Place, Problem, Result, Structure};
 pub use extent::{Extent, ExtentIndex, ExtentNode};
+pub use extract::{
+    Contents, ExtractOptions, ExtractReport, Failure, PlainContents, extract_to_folder, extract_to_tar,
+};
 pub use features::{Compat, Incompat, RoCompat};
 pub use file::FileReader;
 pub use fs::{Ext4, OpenOptions};
