@@ -39,6 +39,11 @@ use std::fmt;
 
 use crate::cpu::{Cpu, Feature};
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64_crc;
+#[cfg(target_arch = "aarch64")]
+mod aarch64_pmull;
+#[cfg(target_arch = "x86_64")]
 mod lanes;
 mod poly;
 mod portable;
@@ -348,7 +353,7 @@ static BACKENDS: &[Backend] = &[
     Backend {
         name: "pclmul",
         needs: &[Feature::Pclmul, Feature::Sse42],
-        update: x86_64_sse42::update,
+        update: x86_64_clmul::update,
         flip: x86_64_clmul::flip,
         toggle: x86_64_clmul::toggle,
         shift: x86_64_clmul::shift,
@@ -366,6 +371,30 @@ static BACKENDS: &[Backend] = &[
         shift: portable::shift,
         splice: x86_64_sse42::splice,
         splice_cost: Cost { fixed: 256, per_region_byte: 24 },
+    },
+    // Nearly every AArch64 core with the cryptographic extension.
+    #[cfg(target_arch = "aarch64")]
+    Backend {
+        name: "pmull",
+        needs: &[Feature::ArmCrc, Feature::Neon, Feature::ArmAes, Feature::ArmPmull],
+        update: aarch64_pmull::update,
+        flip: aarch64_pmull::flip,
+        toggle: aarch64_pmull::toggle,
+        shift: aarch64_pmull::shift,
+        splice: aarch64_pmull::splice,
+        splice_cost: Cost { fixed: 64, per_region_byte: 32 },
+    },
+    // AArch64 without it, such as the Raspberry Pi 4.
+    #[cfg(target_arch = "aarch64")]
+    Backend {
+        name: "crc",
+        needs: &[Feature::ArmCrc],
+        update: aarch64_crc::update,
+        flip: portable::flip,
+        toggle: portable::toggle,
+        shift: portable::shift,
+        splice: aarch64_crc::splice,
+        splice_cost: Cost { fixed: 256, per_region_byte: 32 },
     },
     // Everything else.
     Backend {

@@ -1,4 +1,4 @@
-//! The algebra of changes by PCLMULQDQ and the `crc32` instruction: x86 since Westmere.
+//! CRC-32C and the algebra of changes by the `crc32` instruction and PCLMULQDQ: x86 since Westmere.
 //!
 //! `crc32` of a 64-bit word from 0 is that word times x^32 modulo P, which makes it the reduction as well; no
 //! Barrett constants are needed. A carry-less product of two 32-bit values in the low halves of registers is
@@ -6,12 +6,34 @@
 
 use core::arch::x86_64::{
     __m128i, _mm_clmulepi64_si128, _mm_crc32_u64, _mm_cvtsi32_si128, _mm_cvtsi64_si128, _mm_cvtsi128_si64,
-    _mm_extract_epi64,
+    _mm_extract_epi64, _mm_setzero_si128, _mm_xor_si128,
 };
 
 use super::portable::parity_repair;
 use super::windows::{SHORT_BITS, WINDOWS, fold, fold_bytes};
-use super::x86_64_sse42::chain;
+use super::x86_64_sse42::{STREAMS, chain, streams};
+
+/// From here on the parts of the data are worth joining: 10 to 15 ns, on Zen 5.
+const STREAMS_FROM: usize = 512;
+
+/// From here on two passes over parts take less time than one chain over the difference.
+const CHAIN_BELOW: usize = 768;
+
+/// The register after `data`, by `crc32` on parts that products join.
+#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2,popcnt")]
+pub(super) fn update(crc: u32, data: &[u8]) -> u32 {
+    if data.len() < STREAMS_FROM {
+        return chain(crc, data);
+    }
+    let (crcs, each) = streams(crc, data);
+    let [moved @ .., last] = crcs;
+    let mut lane = _mm_setzero_si128();
+    for (i, crc) in moved.iter().enumerate() {
+        lane = _mm_xor_si128(lane, product(*crc, weight(((STREAMS - 1 - i) * each) as u64)));
+    }
+    let parity = moved.iter().fold(0, |sum, crc| sum ^ crc).count_ones() & 1;
+    chain(reduce_lane(lane) ^ parity_repair(parity) ^ last, &data[STREAMS * each..])
+}
 
 /// What inverting the bits changes in the checksum, from the number of bits after the run's first bit
 /// (inclusive) and after its last.
@@ -56,7 +78,7 @@ pub(super) fn shift(crc: u32, bytes: u64) -> u32 {
 #[target_feature(enable = "pclmulqdq,sse4.1,sse4.2,popcnt")]
 pub(super) fn splice(old: &[u8], new: &[u8], after: u64) -> u32 {
     // The usual case without a call or a branch to another, slower way.
-    if old.len() >= 8 && after.wrapping_sub(1) < SHORT_BITS / 8 {
+    if (8..CHAIN_BELOW).contains(&old.len()) && after.wrapping_sub(1) < SHORT_BITS / 8 {
         let weight = short_weight(after);
         let crc = chain_of_difference(old, new);
         return reduce_lane(product(crc, weight)) ^ parity_repair(crc.count_ones() & 1);
@@ -67,7 +89,7 @@ pub(super) fn splice(old: &[u8], new: &[u8], after: u64) -> u32 {
 #[inline(never)]
 #[target_feature(enable = "pclmulqdq,sse4.1,sse4.2,popcnt")]
 fn splice_otherwise(old: &[u8], new: &[u8], after: u64) -> u32 {
-    shift(chain(0, old) ^ chain(0, new), after)
+    shift(update(0, old) ^ update(0, new), after)
 }
 
 /// What [`product`] needs to shift a register by so many bytes, at least 1.
