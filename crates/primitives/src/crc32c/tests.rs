@@ -270,7 +270,7 @@ fn every_back_end_reproduces_the_vectors() {
     for crc32c in backends() {
         let name = crc32c.name();
         for case in cases("update") {
-            let fill = |i: u64| (31 * i + (i * i >> 7)) as u8;
+            let fill = |i: u64| (31 * i + ((i * i) >> 7)) as u8;
             let data: Vec<u8> = (0..number(&case["length"])).map(fill).collect();
             let got = crc32c.update(number(&case["seed"]) as u32, &data);
             assert_eq!(u64::from(got), case["crc"], "{name} {case}");
