@@ -59,6 +59,16 @@ pub struct Volume {
     layout: Layout,
 }
 
+/// How many bytes of data will be protected.
+///
+/// # Errors
+/// `Io` if the data can't be opened.
+pub fn data_size(format: &Format) -> Result<u64, Error> {
+    let size = open(&format.data, false)?.size();
+    let block_size = u64::from(format.parameters.data_block_size.bytes());
+    Ok(format.data_blocks.map_or(size, |blocks| blocks.saturating_mul(block_size)))
+}
+
 /// Makes a hash area. Returns where everything lies, and the root hash.
 ///
 /// A hash file that does not exist is there whole or not at all. One that exists, or a block device, is written

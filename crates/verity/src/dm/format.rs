@@ -48,9 +48,11 @@ pub fn format(
     let hash = layout.parameters().salted_hash(worker.cpu);
     let sink = TreeDevice::new(layout.geometry(), hash_device, layout.tree_offset());
     let built = tree::build(&job(layout, &hash, worker), layout.geometry(), data, &sink)?;
-    // Of a tree without levels there is nothing to write, but its place belongs to the area.
-    let end = layout.hash_device_size();
-    if hash_device.size() < end {
+    // One data block has no tree. veritysetup's file ends with the superblock's hash block then, or page if that
+    // is smaller, and so does ours.
+    let end =
+        (layout.hash_offset() + SUPERBLOCK_SIZE as u64).next_multiple_of(4096).min(layout.tree_offset());
+    if has_superblock && layout.geometry().tree_blocks() == 0 && hash_device.size() < end {
         hash_device.write_at(&[0], end - 1)?;
     }
     write_superblock(layout, hash_device)?;
@@ -80,7 +82,7 @@ pub fn verify(
     worker: &Worker<'_>,
     report: &mut (dyn FnMut(Finding) -> io::Result<()> + Send),
 ) -> Result<Summary, Error> {
-    check_root_hash(layout, root_hash)?;
+    layout.check_root_hash(root_hash)?;
     check_sizes(layout, data, hash_device)?;
     let hash = layout.parameters().salted_hash(worker.cpu);
     let tree = TreeDevice::new(layout.geometry(), hash_device, layout.tree_offset());
@@ -103,7 +105,7 @@ pub fn update(
     worker: &Worker<'_>,
 ) -> Result<Vec<u8>, Error> {
     if let Some(root_hash) = old_root {
-        check_root_hash(layout, root_hash)?;
+        layout.check_root_hash(root_hash)?;
     }
     check_sizes(layout, data, hash_device)?;
     let hash = layout.parameters().salted_hash(worker.cpu);
@@ -118,23 +120,11 @@ fn job<'a>(layout: &Layout, hash: &'a SaltedHash, worker: &Worker<'a>) -> Job<'a
     Job { shape: *layout.geometry().shape(), hash, pool: worker.pool, progress: worker.progress }
 }
 
-fn check_root_hash(layout: &Layout, root_hash: &[u8]) -> Result<(), Error> {
-    let (found, expected) = (root_hash.len(), layout.parameters().digest_len());
-    if found != expected {
-        let name = layout.parameters().algorithm();
-        return Err(Error::Argument(format!(
-            "the root hash has {found} bytes; one of {name} has {expected} ({} hex digits)",
-            2 * expected
-        )));
-    }
-    Ok(())
-}
-
 fn check_sizes(layout: &Layout, data: &dyn BlockDevice, hash_device: &dyn BlockDevice) -> Result<(), Error> {
-    let parts = [
-        ("data", data.size(), layout.geometry().data_size()),
-        ("hash", hash_device.size(), layout.hash_device_size()),
-    ];
+    let has_tree = layout.geometry().tree_blocks() > 0;
+    let hash_size = if has_tree { layout.hash_device_size() } else { 0 };
+    let parts =
+        [("data", data.size(), layout.geometry().data_size()), ("hash", hash_device.size(), hash_size)];
     for (name, size, needed) in parts {
         if size < needed {
             return Err(Error::Corrupt(format!(

@@ -83,6 +83,22 @@ impl Layout {
         Ok(())
     }
 
+    /// Checks that a root hash is as long as those of this device's algorithm.
+    ///
+    /// # Errors
+    /// `Argument` if it is not.
+    pub fn check_root_hash(&self, root_hash: &[u8]) -> Result<(), Error> {
+        let (found, expected) = (root_hash.len(), self.parameters.digest_len());
+        if found != expected {
+            return Err(argument(format!(
+                "the root hash has {found} bytes; one of {} has {expected} ({} hex digits)",
+                self.parameters.algorithm(),
+                2 * expected
+            )));
+        }
+        Ok(())
+    }
+
     /// The superblock, if this device has one.
     pub fn superblock(&self) -> Option<Superblock> {
         let parameters = self.parameters.clone();

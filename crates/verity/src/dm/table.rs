@@ -60,13 +60,22 @@ pub struct TableFec {
 
 impl<'a> Table<'a> {
     /// The line without options.
+    ///
+    /// # Errors
+    /// `Argument` if the root hash has a wrong length, or a device's name is empty or has spaces in it.
     pub fn new(
         layout: &'a Layout,
         root_hash: &'a [u8],
         data_device: String,
         hash_device: String,
-    ) -> Table<'a> {
-        Table {
+    ) -> Result<Table<'a>, Error> {
+        layout.check_root_hash(root_hash)?;
+        for name in [&data_device, &hash_device] {
+            if name.is_empty() || name.contains(char::is_whitespace) {
+                return Err(Error::Argument(format!("'{name}' can't be part of a table line")));
+            }
+        }
+        Ok(Table {
             layout,
             root_hash,
             data_device,
@@ -78,7 +87,7 @@ impl<'a> Table<'a> {
             try_verify_in_tasklet: false,
             root_hash_sig_key_desc: None,
             fec: None,
-        }
+        })
     }
 
     /// Length of the device in sectors of 512 bytes.
@@ -196,7 +205,7 @@ mod tests {
     }
 
     fn table<'a>(layout: &'a Layout, root_hash: &'a [u8]) -> Table<'a> {
-        Table::new(layout, root_hash, "/dev/sda1".to_owned(), "/dev/sda2".to_owned())
+        Table::new(layout, root_hash, "/dev/sda1".to_owned(), "/dev/sda2".to_owned()).unwrap()
     }
 
     /// The example of the kernel's verity.rst, but for the salt's length.

@@ -62,7 +62,8 @@ pub enum Fault {
         /// Whether `expected` can be trusted. If not, a block above is bad, and this one may be good.
         trusted: bool,
     },
-    /// The digest is right, but a byte of the block that must be zero is not: the tree was made wrong.
+    /// A byte of a hash block that must be zero is not. If the digest is right all the same, the tree was made
+    /// wrong; the kernel does not look.
     NotZero {
         /// The byte's place in the block.
         offset: usize,
@@ -195,20 +196,18 @@ impl Pass<'_> {
         let blocks = buffers.blocks.chunks_exact(block_size);
         let mut check = |k: u64, found: &[u8], expected: &[u8], block: &[u8]| {
             let index = first + k;
-            let fault = if found != expected {
+            let wrong = (found != expected).then(|| {
                 let trusted = !self.untrusted_parents.contains(index / fan_out);
-                Some(Fault::Digest { expected: expected.to_vec(), found: found.to_vec(), trusted })
-            } else {
-                let digests = self.level.map(|level| self.stored.geometry.digests_in(level, index));
-                digests
-                    .and_then(|digests| first_not_zero(shape, block, digests))
-                    .map(|offset| Fault::NotZero { offset })
-            };
+                Fault::Digest { expected: expected.to_vec(), found: found.to_vec(), trusted }
+            });
+            let digests = self.level.map(|level| self.stored.geometry.digests_in(level, index));
+            let not_zero = digests.and_then(|digests| first_not_zero(shape, block, digests));
+            let not_zero = not_zero.map(|offset| Fault::NotZero { offset });
             let block = match self.level {
                 Some(level) => Block::Hash { level, index },
                 None => Block::Data(index),
             };
-            findings.extend(fault.map(|fault| Finding { block, fault }));
+            findings.extend(wrong.into_iter().chain(not_zero).map(|fault| Finding { block, fault }));
         };
         if parent_level == self.stored.geometry.levels().len() {
             check(0, &buffers.digests, self.root_hash, &buffers.blocks);
