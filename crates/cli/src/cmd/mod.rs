@@ -4,6 +4,7 @@ mod completions;
 pub mod fsverity;
 mod man;
 pub mod signer;
+pub mod verity;
 
 use clap::Subcommand;
 
@@ -19,6 +20,7 @@ pub enum Command {
     Completions(completions::Args),
     Fsverity(fsverity::Args),
     Man(man::Args),
+    Verity(verity::Args),
 }
 
 impl Command {
@@ -27,6 +29,7 @@ impl Command {
             Command::Completions(args) => args.run(context),
             Command::Fsverity(args) => args.run(context),
             Command::Man(args) => args.run(context),
+            Command::Verity(args) => args.run(context),
         }
     }
 }

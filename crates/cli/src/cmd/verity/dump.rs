@@ -1,0 +1,32 @@
+//! `casemate verity dump`.
+
+use std::path::PathBuf;
+
+use casemate::{Error, verity};
+
+use super::info;
+use crate::Answer;
+use crate::context::Context;
+
+/// Print what the superblock of a hash area says.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The hash device.
+    #[arg(value_name = "HASH_DEVICE")]
+    hash: PathBuf,
+    /// Where the hash area begins, in bytes.
+    #[arg(long, value_name = "BYTES", default_value = "0")]
+    hash_offset: u64,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let layout = verity::read_superblock(&self.hash, self.hash_offset)?;
+        if context.json() {
+            context.print_json(&info::json(&layout, None))?;
+        } else {
+            context.print(info::lines(&self.hash, &layout, None))?;
+        }
+        Ok(Answer::Yes)
+    }
+}

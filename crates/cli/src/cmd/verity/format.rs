@@ -1,0 +1,79 @@
+//! `casemate verity format`.
+
+use std::path::PathBuf;
+
+use casemate::verity::{self, Format, Seed, Uuid, hex, random_salt};
+use casemate::{Error, Output};
+
+use super::info;
+use super::options::{AreaArgs, HashArgs, worker};
+use crate::Answer;
+use crate::context::Context;
+
+/// Make the hash area for a data device.
+///
+/// A hash device that does not exist becomes a file, which is there whole or not at all. An existing file or
+/// block device is written in place, the superblock last.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  casemate verity format root.img root.hash\n  \
+    casemate verity format root.img root.hash --seed=5e34f531-3859-825c-fad6-33289ccfcb92 \
+    --root-hash-file=root.txt\n  \
+    casemate verity format root.img root.img --data-blocks=1000 --hash-offset=4096000")]
+pub struct Args {
+    /// The data: a file or a block device.
+    #[arg(value_name = "DATA_DEVICE")]
+    data: PathBuf,
+    /// Where the hash area goes; it may be the data device.
+    #[arg(value_name = "HASH_DEVICE")]
+    hash: PathBuf,
+    #[command(flatten)]
+    options: HashArgs,
+    #[command(flatten)]
+    area: AreaArgs,
+    /// The UUID in the superblock [default: a random one].
+    #[arg(long, value_name = "UUID")]
+    uuid: Option<String>,
+    /// Make salt and UUID from this UUID or text, so that they are the same each time. The salt is the one that
+    /// systemd-repart makes from the same UUID.
+    #[arg(long, value_name = "SEED")]
+    seed: Option<String>,
+    /// Write the root hash in hex to this file.
+    #[arg(long, value_name = "FILE")]
+    root_hash_file: Option<PathBuf>,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let seed = self.seed.as_deref().map(Seed::from_text);
+        let salt = || match &seed {
+            Some(seed) => Ok(seed.salt()),
+            None => Ok(random_salt()?),
+        };
+        let uuid = match (self.area.no_superblock, &self.uuid, &seed) {
+            (true, ..) => None,
+            (false, Some(text), _) => Some(Uuid::from_text(text)?),
+            (false, None, Some(seed)) => Some(seed.uuid()),
+            (false, None, None) => Some(Uuid::random()?),
+        };
+        let format = Format {
+            parameters: self.options.parameters(salt)?,
+            data_blocks: self.options.data_blocks(),
+            data: self.data,
+            hash: self.hash,
+            hash_offset: self.area.hash_offset,
+            uuid,
+        };
+        let progress = context.progress(&format.data.display().to_string(), verity::data_size(&format)?);
+        let (layout, root_hash) = verity::format(&format, &worker(context, &progress))?;
+        drop(progress);
+        if let Some(path) = &self.root_hash_file {
+            Output::write_whole(path, hex::encode(&root_hash).as_bytes())?;
+        }
+        if context.json() {
+            context.print_json(&info::json(&layout, Some(&root_hash)))?;
+        } else {
+            context.print(info::lines(&format.hash, &layout, Some(&root_hash)))?;
+        }
+        Ok(Answer::Yes)
+    }
+}

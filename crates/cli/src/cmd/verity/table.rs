@@ -1,0 +1,139 @@
+//! `casemate verity table`.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use serde_json::json;
+
+use casemate::Error;
+use casemate::verity::{OnFault, Table, partition_uuids};
+
+use super::options::{AreaArgs, HashArgs, RootHashArgs};
+use crate::Answer;
+use crate::context::Context;
+
+/// Print what the kernel needs to open a device: its device-mapper table line, the same as a kernel argument, and
+/// the partition UUIDs by which systemd finds data and hash partition.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Examples:\n  casemate verity table root.img root.hash 4392712b... --data-name=/dev/vda \
+    --hash-name=/dev/vdb\n  \
+    dmsetup create root -r --table \"$(casemate verity table /dev/vda /dev/vdb 4392712b... --print=table)\""
+)]
+pub struct Args {
+    /// The data device.
+    #[arg(value_name = "DATA_DEVICE")]
+    data: PathBuf,
+    /// The hash device.
+    #[arg(value_name = "HASH_DEVICE")]
+    hash: PathBuf,
+    #[command(flatten)]
+    root_hash: RootHashArgs,
+    #[command(flatten)]
+    options: HashArgs,
+    #[command(flatten)]
+    area: AreaArgs,
+    /// Print one thing alone, without its name.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    print: Option<Print>,
+    /// How the kernel will find the data device: a path, MAJOR:MINOR, PARTUUID=... [default: DATA_DEVICE].
+    #[arg(long, value_name = "NAME")]
+    data_name: Option<String>,
+    /// How the kernel will find the hash device [default: HASH_DEVICE].
+    #[arg(long, value_name = "NAME")]
+    hash_name: Option<String>,
+    /// The device's name in the kernel argument.
+    #[arg(long, value_name = "NAME", default_value = "verity")]
+    name: String,
+    /// The device's minor number in the kernel argument.
+    #[arg(long, value_name = "NUMBER")]
+    minor: Option<u32>,
+    /// Log corruption and go on.
+    #[arg(long, conflicts_with_all = ["restart_on_corruption", "panic_on_corruption"])]
+    ignore_corruption: bool,
+    /// Restart the machine on corruption.
+    #[arg(long, conflicts_with = "panic_on_corruption")]
+    restart_on_corruption: bool,
+    /// Panic on corruption.
+    #[arg(long)]
+    panic_on_corruption: bool,
+    /// Restart the machine when a block can't be read.
+    #[arg(long, conflicts_with = "panic_on_error")]
+    restart_on_error: bool,
+    /// Panic when a block can't be read.
+    #[arg(long)]
+    panic_on_error: bool,
+    /// Return zeros for blocks that should be zero, without looking at them.
+    #[arg(long)]
+    ignore_zero_blocks: bool,
+    /// Check each data block the first time it is read only.
+    #[arg(long)]
+    check_at_most_once: bool,
+    /// Hash where interrupts are served, for lower latency.
+    #[arg(long)]
+    use_tasklets: bool,
+    /// The keyring description of the root hash's signature.
+    #[arg(long, value_name = "DESCRIPTION")]
+    root_hash_sig_key_desc: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Print {
+    Table,
+    KernelArgument,
+    DataUuid,
+    HashUuid,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let root_hash = self.root_hash.get()?;
+        let volume = self.area.open(&self.data, &self.hash, &self.options, false)?;
+        let name = |given: &Option<String>, path: &PathBuf| {
+            given.clone().unwrap_or_else(|| path.display().to_string())
+        };
+        let (data, hash) = (name(&self.data_name, &self.data), name(&self.hash_name, &self.hash));
+        let mut table = Table::new(volume.layout(), &root_hash, data, hash)?;
+        table.on_corruption =
+            choice(self.ignore_corruption, self.restart_on_corruption, self.panic_on_corruption);
+        table.on_error = choice(false, self.restart_on_error, self.panic_on_error);
+        table.ignore_zero_blocks = self.ignore_zero_blocks;
+        table.check_at_most_once = self.check_at_most_once;
+        table.try_verify_in_tasklet = self.use_tasklets;
+        table.root_hash_sig_key_desc = self.root_hash_sig_key_desc;
+        let argument = table.kernel_argument(&self.name, self.minor);
+        let uuids = partition_uuids(&root_hash);
+        match self.print {
+            Some(Print::Table) => context.print(format!("{table}\n"))?,
+            Some(Print::KernelArgument) => context.print(format!("{}\n", argument?))?,
+            Some(Print::DataUuid) => context.print(format!("{}\n", uuids?.0))?,
+            Some(Print::HashUuid) => context.print(format!("{}\n", uuids?.1))?,
+            None if context.json() => context.print_json(&json!({
+                "table": table.to_string(),
+                "kernel_argument": argument.ok(),
+                "data_partition_uuid": uuids.as_ref().ok().map(|uuids| uuids.0.to_string()),
+                "hash_partition_uuid": uuids.as_ref().ok().map(|uuids| uuids.1.to_string()),
+            }))?,
+            None => {
+                let mut text = format!("Table:              \t{table}\n");
+                if let Ok(argument) = argument {
+                    text += &format!("Kernel argument:    \t{argument}\n");
+                }
+                if let Ok((data, hash)) = uuids {
+                    text += &format!("Data partition UUID:\t{data}\nHash partition UUID:\t{hash}\n");
+                }
+                context.print(text)?;
+            }
+        }
+        Ok(Answer::Yes)
+    }
+}
+
+fn choice(ignore: bool, restart: bool, panic: bool) -> Option<OnFault> {
+    match (ignore, restart, panic) {
+        (true, ..) => Some(OnFault::Ignore),
+        (_, true, _) => Some(OnFault::Restart),
+        (.., true) => Some(OnFault::Panic),
+        _ => None,
+    }
+}
