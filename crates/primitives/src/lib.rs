@@ -6,13 +6,16 @@
 //!
 //! Nothing here reads files, allocates by a size from a disk, or knows a disk format.
 
+pub mod adiantum;
 pub mod aes;
 pub mod base64;
 pub mod cpu;
 pub mod crc32c;
 pub mod fsverity;
+pub mod hctr2;
 mod inout;
 mod messages;
+pub mod polyval;
 pub mod reed_solomon;
 pub mod secret;
 mod sha2;
@@ -20,6 +23,8 @@ pub mod sha256;
 pub mod sha512;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod wide;
 
 pub use cpu::{Cpu, Feature};
 pub use messages::Messages;
+pub use wide::WideUnits;
