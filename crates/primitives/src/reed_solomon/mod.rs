@@ -35,6 +35,8 @@ use std::fmt;
 
 use crate::cpu::{Cpu, Feature};
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64_neon;
 mod code;
 mod decode;
 mod field;
@@ -43,6 +45,8 @@ mod repair;
 #[cfg(test)]
 mod tests;
 mod transpose;
+#[cfg(target_arch = "x86_64")]
+mod x86_64_avx2;
 #[cfg(target_arch = "x86_64")]
 mod x86_64_gfni;
 
@@ -247,6 +251,24 @@ static BACKENDS: &[Backend] = &[
         finish: x86_64_gfni::finish,
         multiply_add: x86_64_gfni::multiply_add,
     },
+    // x86-64 without GFNI or AVX-512, Intel from Haswell on, AMD from Excavator on.
+    #[cfg(target_arch = "x86_64")]
+    Backend {
+        name: "x86_64-avx2",
+        features: &[Feature::Avx2],
+        absorb: x86_64_avx2::absorb,
+        finish: x86_64_avx2::finish,
+        multiply_add: x86_64_avx2::multiply_add,
+    },
+    // Every AArch64 CPU that runs Linux.
+    #[cfg(target_arch = "aarch64")]
+    Backend {
+        name: "aarch64-neon",
+        features: &[Feature::Neon],
+        absorb: aarch64_neon::absorb,
+        finish: aarch64_neon::finish,
+        multiply_add: aarch64_neon::multiply_add,
+    },
     Backend {
         name: "portable",
         features: &[],
@@ -273,3 +295,22 @@ macro_rules! with_roots {
     };
 }
 use with_roots;
+
+/// Runs a block with `i` = 1, 2, ... up to half the number of roots.
+///
+/// Written out, because the compiler leaves a loop of this size rolled up and then keeps the register cells in
+/// memory.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! for_halves {
+    ($i:ident, $R:ident, $body:block) => {
+        for_halves!(@ $i, $R, $body, 1 2 3 4 5 6 7 8 9 10 11 12)
+    };
+    (@ $i:ident, $R:ident, $body:block, $($number:literal)*) => {
+        $({
+            let $i: usize = $number;
+            if $i <= $R / 2 $body
+        })*
+    };
+}
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use for_halves;

@@ -8,7 +8,10 @@ use core::arch::x86_64::*;
 
 use super::code::Code;
 use super::field::AFFINE;
-use super::{Block, transpose, with_roots};
+use super::{Block, for_halves, with_roots};
+
+/// How many bytes of a row ahead of the strip at work are fetched into the cache.
+const PREFETCH: usize = 4 * 64;
 
 /// See [`super::Backend::absorb`].
 #[target_feature(enable = "avx512f,avx512bw,gfni")]
@@ -19,13 +22,7 @@ pub(super) fn absorb(code: &Code, state: &mut [Block], rows: &[&[u8]], first: us
 /// See [`super::Backend::finish`].
 #[target_feature(enable = "avx512f,avx512bw,gfni")]
 pub(super) fn finish(code: &Code, state: &mut [Block], out: &mut [u8]) {
-    for strip in state.chunks_exact_mut(code.roots) {
-        for (cell, factor) in strip.iter_mut().zip(code.output) {
-            let scaled = times(load(&cell.0), constant(factor));
-            store(&mut cell.0, scaled);
-        }
-    }
-    transpose::to_codewords(code.roots, state, out);
+    with_roots!(code.roots, finish_strips(code, state, out))
 }
 
 /// See [`super::Backend::multiply_add`].
@@ -58,6 +55,8 @@ fn absorb_rows<const R: usize>(code: &Code, state: &mut [Block], rows: &[&[u8]],
     let factors = &code.input[first..][..rows.len()];
     let whole_strip = |row: &[u8], strip: usize| {
         debug_assert!(row.len() >= 64 * strip + 64);
+        // Dozens of rows advance by one cache line each, which is more streams than the hardware follows.
+        _mm_prefetch::<_MM_HINT_T0>(row.as_ptr().wrapping_add(64 * strip + PREFETCH).cast());
         // SAFETY: every row is `width` bytes, by the assertion above, and strips below width/64 are asked for.
         load(unsafe { row.as_ptr().add(64 * strip).cast::<[u8; 64]>().as_ref().unwrap_unchecked() })
     };
@@ -131,20 +130,50 @@ fn absorb_strips<const R: usize, const N: usize>(
     }
 }
 
-/// Runs a block with `i` = 1, 2, ... up to half the number of roots.
+/// Scales the cells to parity symbols and writes them codeword after codeword.
+#[target_feature(enable = "avx512f,avx512bw,gfni")]
+fn finish_strips<const R: usize>(code: &Code, state: &[Block], out: &mut [u8]) {
+    let (strips, _) = state.as_chunks::<R>();
+    for (strip, out) in strips.iter().zip(out.chunks_mut(64 * R)) {
+        let (codewords, _) = out.as_chunks_mut::<R>();
+        for first in (0..R).step_by(8) {
+            let cell = |m: usize| match strip.get(m) {
+                Some(cell) => times(load(&cell.0), constant(code.output[m])),
+                None => _mm512_setzero_si512(),
+            };
+            let words = transpose(std::array::from_fn(|m| cell(first + m)));
+            let count = (R - first).min(8);
+            for (column, codeword) in codewords.iter_mut().enumerate() {
+                let word = words[column / 2 % 8 * 8 + column / 16 * 2 + column % 2];
+                codeword[first..first + count].copy_from_slice(&word.to_le_bytes()[..count]);
+            }
+        }
+    }
+}
+
+/// Gathers the 8 cells of each of 64 columns in a word, little-endian.
 ///
-/// Written out, because the compiler leaves a loop of this size rolled up and then keeps the register cells in
-/// memory.
-macro_rules! for_halves {
-    ($i:ident, $R:ident, $body:block) => {
-        for_halves!(@ $i, $R, $body, 1 2 3 4 5 6 7 8 9 10 11 12)
+/// The unpacking works within 16 columns, so column 16a + 2b + c comes out as word 8b + 2a + c.
+#[target_feature(enable = "avx512f,avx512bw,gfni")]
+#[inline]
+fn transpose(cells: [__m512i; 8]) -> [u64; 64] {
+    let pair = |i: usize| {
+        let (even, odd) = (cells[2 * i], cells[2 * i + 1]);
+        [_mm512_unpacklo_epi8(even, odd), _mm512_unpackhi_epi8(even, odd)]
     };
-    (@ $i:ident, $R:ident, $body:block, $($number:literal)*) => {
-        $({
-            let $i: usize = $number;
-            if $i <= $R / 2 $body
-        })*
-    };
+    let pairs: [[__m512i; 2]; 4] = std::array::from_fn(pair);
+    let mut words = [[0; 64]; 8];
+    for half in 0..2 {
+        let [one, two, three, four] = pairs.map(|pair| pair[half]);
+        let left = [_mm512_unpacklo_epi16(one, two), _mm512_unpackhi_epi16(one, two)];
+        let right = [_mm512_unpacklo_epi16(three, four), _mm512_unpackhi_epi16(three, four)];
+        for i in 0..2 {
+            store(&mut words[4 * half + 2 * i], _mm512_unpacklo_epi32(left[i], right[i]));
+            store(&mut words[4 * half + 2 * i + 1], _mm512_unpackhi_epi32(left[i], right[i]));
+        }
+    }
+    let (words, _) = words.as_flattened().as_chunks::<8>();
+    std::array::from_fn(|i| u64::from_le_bytes(words[i]))
 }
 
 /// One scaled symbol into the register.
