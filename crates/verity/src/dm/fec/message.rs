@@ -1,0 +1,108 @@
+//! The protected devices as one run of bytes.
+
+use std::io;
+use std::ops::Range;
+
+use casemate_blockdev::BlockDevice;
+
+use super::FecLayout;
+use crate::Error;
+
+/// The devices that error correction works on.
+#[derive(Clone, Copy)]
+pub struct FecDevices<'a> {
+    /// The data.
+    pub data: &'a dyn BlockDevice,
+    /// The hash device.
+    pub hash: &'a dyn BlockDevice,
+    /// The parity; may be the hash device.
+    pub parity: &'a dyn BlockDevice,
+    /// Where the parity begins on its device, in bytes.
+    pub parity_offset: u64,
+}
+
+/// Reads and writes the message: data, then the hash device from the tree on, then zeros without end.
+#[derive(Clone, Copy)]
+pub(super) struct Message<'a> {
+    pub(super) layout: &'a FecLayout,
+    pub(super) devices: &'a FecDevices<'a>,
+}
+
+impl<'a> Message<'a> {
+    /// Refuses devices that are shorter than the layout says.
+    pub(super) fn new(layout: &'a FecLayout, devices: &'a FecDevices<'a>) -> Result<Message<'a>, Error> {
+        let hash_end = layout.metadata_offset() + layout.metadata_size();
+        for (name, size, needed) in
+            [("data", devices.data.size(), layout.data_size()), ("hash", devices.hash.size(), hash_end)]
+        {
+            if size < needed {
+                let text =
+                    format!("error correction covers {needed} bytes of the {name} device, it has {size}");
+                return Err(Error::Argument(text));
+            }
+        }
+        Ok(Message { layout, devices })
+    }
+
+    /// Refuses a parity device that is cut off.
+    pub(super) fn check_parity_size(&self) -> Result<(), Error> {
+        let (size, offset, needed) =
+            (self.devices.parity.size(), self.devices.parity_offset, self.layout.parity_size());
+        if size.saturating_sub(offset) < needed {
+            let text =
+                format!("the parity is cut off: {needed} bytes from {offset} on, the device has {size}");
+            return Err(Error::Corrupt(text));
+        }
+        Ok(())
+    }
+
+    /// Fills `buf` with the message from byte `offset` on. Returns how many bytes lie before its end.
+    pub(super) fn read(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        for (device, range, position) in self.parts(offset, buf.len()) {
+            device.read_at(&mut buf[range.clone()], position)?;
+            done = range.end;
+        }
+        buf[done..].fill(0);
+        Ok(done)
+    }
+
+    /// Writes the message from byte `offset` on; what belongs to the zeros at its end goes nowhere.
+    pub(super) fn write(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        let mut parts = self.parts(offset, buf.len());
+        parts.try_for_each(|(device, range, position)| device.write_at(&buf[range], position))
+    }
+
+    /// Reads the parity of all columns from `column` on.
+    pub(super) fn read_parity(&self, buf: &mut [u8], column: u64) -> io::Result<()> {
+        self.devices.parity.read_at(buf, self.parity_position(column)?)
+    }
+
+    /// Writes the parity of all columns from `column` on.
+    pub(super) fn write_parity(&self, buf: &[u8], column: u64) -> io::Result<()> {
+        self.devices.parity.write_at(buf, self.parity_position(column)?)
+    }
+
+    fn parity_position(&self, column: u64) -> io::Result<u64> {
+        // The layout keeps the product small; the offset is the caller's.
+        let position = self.devices.parity_offset.checked_add(column * u64::from(self.layout.roots()));
+        position.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the parity is too far away"))
+    }
+
+    /// The devices that hold `len` bytes of the message from `offset` on, with the range of these bytes that
+    /// each holds and where.
+    fn parts(
+        &self,
+        offset: u64,
+        len: usize,
+    ) -> impl Iterator<Item = (&'a dyn BlockDevice, Range<usize>, u64)> + use<'a> {
+        let data_size = self.layout.data_size();
+        // OK to cast: clamped to `len`.
+        let upto = move |end: u64| end.saturating_sub(offset).min(len as u64) as usize;
+        let (middle, end) = (upto(data_size), upto(self.layout.message_size()));
+        let in_metadata = (offset + middle as u64).saturating_sub(data_size);
+        let data = (self.devices.data, 0..middle, offset);
+        let hash = (self.devices.hash, middle..end, self.layout.metadata_offset() + in_metadata);
+        [data, hash].into_iter().filter(|(_, range, _)| !range.is_empty())
+    }
+}

@@ -1,0 +1,108 @@
+//! Runs of neighbouring columns, through the encoder on all threads.
+
+use std::io;
+
+use casemate_primitives::reed_solomon::{Encoder, ReedSolomon};
+
+use super::super::Worker;
+use super::FecLayout;
+use super::message::Message;
+use crate::Error;
+
+/// Rows that go through the encoder together. 16 rows of 64 KiB, one core and 1 GiB in the page cache: 2 roots
+/// 8.8 GB/s, 24 roots 5.0; 32 rows of 64 KiB 8.6 and 5.0; 32 rows of 16 KiB 7.6 and 4.7.
+const ROWS: usize = 16;
+
+/// The most columns of a panel, which is also the length of a read.
+const WIDEST: usize = 64 << 10;
+
+/// A panel's columns are a multiple of this, a page, except at the end.
+const GRANULE: usize = 4096;
+
+/// Bytes of all workers' panels together, where that is possible with the narrowest ones.
+const ALL_PANELS: usize = 48 << 20;
+
+/// Panels for each worker, so that all end at about the same time.
+const PANELS_PER_WORKER: u64 = 4;
+
+/// How the matrix is cut.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    /// Columns of a panel.
+    width: usize,
+    /// Rows that are read before they go through the encoder together.
+    rows: usize,
+}
+
+impl Plan {
+    fn new(layout: &FecLayout, threads: usize) -> Plan {
+        // Rows as read; registers, parity and the spare buffer have one row for each root.
+        let rows_in_memory = ROWS + 3 * layout.roots() as usize;
+        let widest = (ALL_PANELS / threads / rows_in_memory).clamp(GRANULE, WIDEST) as u64;
+        let share = layout.columns() / (threads as u64 * PANELS_PER_WORKER);
+        let width = share.clamp(GRANULE as u64, widest) as usize;
+        Plan { width: width.next_multiple_of(GRANULE), rows: ROWS }
+    }
+}
+
+/// Calls `take(first column, spare buffer, parity)` for each panel, on all threads.
+pub(super) fn each_panel(
+    message: Message<'_>,
+    worker: &Worker<'_>,
+    take: impl Fn(u64, &mut Vec<u8>, &[u8]) -> io::Result<()> + Sync,
+) -> Result<(), Error> {
+    let layout = message.layout;
+    let code = layout.code(worker.cpu);
+    let plan = Plan::new(layout, worker.pool.threads());
+    let panels = layout.columns().div_ceil(plan.width as u64);
+    let new_panel = || Panel::new(&code, plan);
+    worker.pool.run(panels, new_panel, |panel, number| {
+        let first = number * plan.width as u64;
+        let width = (layout.columns() - first).min(plan.width as u64) as usize;
+        let covered = panel.encode(message, first, width)?;
+        take(first, &mut panel.spare, &panel.parity)?;
+        worker.progress.advance(covered)
+    })?;
+    Ok(())
+}
+
+/// What one thread works with.
+struct Panel<'a> {
+    code: &'a ReedSolomon,
+    encoder: Encoder<'a>,
+    /// Rows, one after the other.
+    rows: Vec<u8>,
+    parity: Vec<u8>,
+    spare: Vec<u8>,
+    plan: Plan,
+}
+
+impl<'a> Panel<'a> {
+    fn new(code: &'a ReedSolomon, plan: Plan) -> Panel<'a> {
+        let rows = vec![0; plan.rows * plan.width];
+        Panel { code, encoder: code.encoder(plan.width), rows, parity: Vec::new(), spare: Vec::new(), plan }
+    }
+
+    /// Makes the parity of `width` columns from `first` on. Returns how many bytes of the message they hold.
+    fn encode(&mut self, message: Message<'_>, first: u64, width: usize) -> io::Result<u64> {
+        if self.encoder.width() != width {
+            self.encoder = self.code.encoder(width);
+        }
+        let layout = message.layout;
+        let offset = |row: u64| row * layout.columns() + first;
+        let mut covered = 0;
+        let mut row = 0;
+        while row < layout.rows() {
+            let count = (layout.rows() - row).min(self.plan.rows as u64);
+            let buf = &mut self.rows[..count as usize * width];
+            for (bytes, row) in buf.chunks_exact_mut(width).zip(row..) {
+                covered += message.read(bytes, offset(row))? as u64;
+            }
+            self.encoder.feed(&buf.chunks_exact(width).collect::<Vec<_>>());
+            row += count;
+        }
+        self.parity.resize(self.code.roots() * width, 0);
+        self.encoder.finish(&mut self.parity);
+        Ok(covered)
+    }
+}

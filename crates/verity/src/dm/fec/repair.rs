@@ -1,0 +1,258 @@
+//! Restoring damaged blocks.
+//!
+//! The hash tree says which blocks are wrong, the parity what they were, and the tree again whether that is
+//! true: nothing is written whose digest is not the expected one.
+
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use casemate_blockdev::Pool;
+use casemate_primitives::reed_solomon::ReedSolomon;
+use casemate_providers::SaltedHash;
+
+use super::super::{Layout, Worker, verify};
+use super::message::Message;
+use super::{FecDevices, FecLayout};
+use crate::Error;
+use crate::tree::{Block, Fault, Finding, Ranges, Summary};
+
+/// Bytes of all threads' codewords together, unless those of one thread are more.
+const ALL_CODEWORDS: u64 = 32 << 20;
+
+/// What [`repair`] did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Repaired {
+    /// The data blocks that were restored.
+    pub data: Ranges,
+    /// How many hash blocks were restored.
+    pub hash_blocks: u64,
+    /// What is still wrong.
+    pub left: Summary,
+}
+
+/// Restores what the hash tree finds damaged, on the devices themselves.
+///
+/// Damaged blocks are erasures to the code: of the blocks that share a codeword as many as there are roots
+/// can be restored. More are restored where damage is in few bytes of them: in each codeword half as many
+/// wrong bytes as there are roots. Only blocks below the root hash are written: never the superblock, what
+/// lies behind the tree, or the parity (which [`check`](super::check) can look at and
+/// [`encode`](super::encode) renew).
+///
+/// To see what could be restored, give devices that keep what is written elsewhere. Progress hears of the
+/// data each time it is verified: once, and again after hash blocks were restored.
+///
+/// # Errors
+/// `Argument` if the root hash has a wrong length, or `fec` was made for another layout, `Corrupt` if a device
+/// is cut off, `Io` when reading, writing or progress fails. What was restored until then is.
+pub fn repair(
+    layout: &Layout,
+    fec: &FecLayout,
+    devices: &FecDevices<'_>,
+    root_hash: &[u8],
+    worker: &Worker<'_>,
+) -> Result<Repaired, Error> {
+    let same = FecLayout::new(layout, fec.roots(), fec.metadata_offset() + fec.metadata_size())?;
+    if same != *fec {
+        return Err(Error::Argument("the error correction belongs to another layout".to_owned()));
+    }
+    let message = Message::new(fec, devices)?;
+    message.check_parity_size()?;
+    let hash = layout.parameters().salted_hash(worker.cpu);
+    let target = Target { layout, message, root_hash, hash: &hash };
+    let mut done = Repaired::default();
+    // Each pass brings back a level that hid others, unless the devices forget what is written.
+    for _ in 0..layout.geometry().levels().len() + 2 {
+        let (mut bad, mut suspect) = (Ranges::new(), Ranges::new());
+        let mut report = |finding: Finding| {
+            if let Fault::Digest { trusted, .. } = finding.fault {
+                let block = target.message_block(finding.block);
+                suspect.insert(block..block + 1);
+                if trusted {
+                    bad.insert(block..block + 1);
+                }
+            }
+            Ok(())
+        };
+        done.left = verify(layout, devices.data, devices.hash, root_hash, worker, &mut report)?;
+        if bad.is_empty() {
+            return Ok(done);
+        }
+        let restored = target.restore(&bad, &suspect, worker)?;
+        let data_blocks = layout.geometry().data_blocks();
+        for range in restored.iter() {
+            done.data.insert(range.start.min(data_blocks)..range.end.min(data_blocks));
+            done.hash_blocks += range.end.max(data_blocks) - range.start.max(data_blocks);
+        }
+        devices.data.flush()?;
+        devices.hash.flush()?;
+        // Nothing helped: what is left, is left.
+        if restored.is_empty() {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+/// What is being repaired.
+struct Target<'a> {
+    layout: &'a Layout,
+    message: Message<'a>,
+    root_hash: &'a [u8],
+    hash: &'a SaltedHash,
+}
+
+impl Target<'_> {
+    /// Tries to restore the bad blocks, whose expected digests can be trusted; returns those that were.
+    ///
+    /// `suspect` are the bad ones and those that differ from a digest that can't be trusted.
+    fn restore(&self, bad: &Ranges, suspect: &Ranges, worker: &Worker<'_>) -> Result<Ranges, Error> {
+        let fec = self.message.layout;
+        let code = fec.code(worker.cpu);
+        let rounds = rounds_of(bad, fec.rounds());
+        let rounds = Mutex::new(rounds.iter().flatten());
+        let restored = Mutex::new(Ranges::new());
+        let codewords = fec.block_size() * (fec.rows() + u64::from(fec.roots()));
+        let threads = (ALL_CODEWORDS / codewords).clamp(1, worker.pool.threads() as u64);
+        let pool = Pool::new(std::num::NonZeroUsize::new(threads as usize));
+        pool.run(
+            threads,
+            || (),
+            |(), _| {
+                loop {
+                    let round = rounds.lock().unwrap_or_else(PoisonError::into_inner).next();
+                    let Some(round) = round else { return Ok::<_, Error>(()) };
+                    let blocks = self.restore_round(&code, round, bad, suspect)?;
+                    let mut restored = restored.lock().unwrap_or_else(PoisonError::into_inner);
+                    blocks.into_iter().for_each(|block| restored.insert(block..block + 1));
+                }
+            },
+        )?;
+        Ok(restored.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Restores the bad blocks of one round as far as possible and returns them.
+    fn restore_round(
+        &self,
+        code: &ReedSolomon,
+        round: u64,
+        bad: &Ranges,
+        suspect: &Ranges,
+    ) -> Result<Vec<u64>, Error> {
+        let fec = self.message.layout;
+        let block_size = fec.block_size() as usize;
+        let row_count = fec.rows() as usize;
+        let block = |row: usize| round + row as u64 * fec.rounds();
+        let rows_in =
+            |set: &Ranges| -> Vec<usize> { (0..row_count).filter(|row| set.contains(block(*row))).collect() };
+
+        let mut stored = vec![0; row_count * block_size];
+        for (row, bytes) in stored.chunks_exact_mut(block_size).enumerate() {
+            self.message.read(bytes, block(row) * fec.block_size())?;
+        }
+        let mut parity = vec![0; code.roots() * block_size];
+        self.message.read_parity(&mut parity, round * fec.block_size())?;
+
+        // What is known to be bad helps most. If there is more damage than that, perhaps it is in the blocks
+        // that are only suspect; or all of it is in so few bytes that it is found without help.
+        let mut left = rows_in(bad);
+        let mut attempts = vec![left.clone(), rows_in(suspect), Vec::new()];
+        attempts.dedup();
+        let mut restored = Vec::new();
+        for erasures in attempts.into_iter().filter(|erasures| erasures.len() <= code.roots()) {
+            let mut codewords = code.join(&stored, &parity);
+            let repair = code.repair(&mut codewords, block_size, &erasures);
+            // OK to unwrap: they are distinct rows, not more than there are roots.
+            let changed = repair.unwrap().rows;
+            let mut lost = Vec::new();
+            for row in left {
+                let bytes = &codewords[row * block_size..][..block_size];
+                if changed.contains(&row) && self.is_right(block(row), bytes)? {
+                    self.message.write(bytes, block(row) * fec.block_size())?;
+                    stored[row * block_size..][..block_size].copy_from_slice(bytes);
+                    restored.push(block(row));
+                } else {
+                    lost.push(row);
+                }
+            }
+            left = lost;
+            if left.is_empty() {
+                break;
+            }
+        }
+        Ok(restored)
+    }
+
+    /// Whether these bytes have the digest that the tree expects of a message block.
+    fn is_right(&self, block: u64, bytes: &[u8]) -> io::Result<bool> {
+        let geometry = self.layout.geometry();
+        let (child, parent_level) = match self.place(block) {
+            Block::Data(index) => (index, 0),
+            Block::Hash { level, index } => (index, level + 1),
+        };
+        let mut expected = self.root_hash.to_vec();
+        if parent_level < geometry.levels().len() {
+            let shape = geometry.shape();
+            let per_block = shape.digests_per_block() as u64;
+            let slot = child % per_block * shape.digest_stride() as u64;
+            let offset = self.layout.tree_offset() + geometry.offset(parent_level, child / per_block) + slot;
+            self.message.devices.hash.read_at(&mut expected, offset)?;
+        }
+        let mut found = vec![0; expected.len()];
+        self.hash.hash(bytes, &mut found);
+        Ok(found == expected)
+    }
+
+    /// The number of a block in the message.
+    fn message_block(&self, block: Block) -> u64 {
+        let geometry = self.layout.geometry();
+        match block {
+            Block::Data(index) => index,
+            Block::Hash { level, index } => {
+                geometry.data_blocks() + geometry.levels()[level].first_block + index
+            }
+        }
+    }
+
+    /// The data or hash block with this number in the message, which is not behind the tree.
+    fn place(&self, block: u64) -> Block {
+        let geometry = self.layout.geometry();
+        let Some(in_tree) = block.checked_sub(geometry.data_blocks()) else { return Block::Data(block) };
+        // Level 0 is stored last, so the first level that does not begin behind the block has it.
+        let level = geometry.levels().iter().position(|level| level.first_block <= in_tree);
+        let level = level.expect("the top level begins at block 0");
+        Block::Hash { level, index: in_tree - geometry.levels()[level].first_block }
+    }
+}
+
+/// The rounds that message blocks belong to.
+fn rounds_of(blocks: &Ranges, rounds: u64) -> Ranges {
+    let mut result = Ranges::new();
+    for range in blocks.iter() {
+        let first = range.start % rounds;
+        let end = first + (range.end - range.start).min(rounds);
+        result.insert(first..end.min(rounds));
+        result.insert(0..end.saturating_sub(rounds));
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_are_block_numbers_modulo_their_count() {
+        for (ranges, rounds, expected) in [
+            ([(0, 1)].to_vec(), 10, vec![0]),
+            ([(19, 21)].to_vec(), 10, vec![0, 9]),
+            ([(8, 13)].to_vec(), 5, vec![0, 1, 2, 3, 4]),
+            ([(3, 100)].to_vec(), 4, vec![0, 1, 2, 3]),
+            ([(7, 8), (17, 18), (25, 26)].to_vec(), 10, vec![5, 7]),
+        ] {
+            let mut blocks = Ranges::new();
+            ranges.iter().for_each(|(start, end)| blocks.insert(*start..*end));
+            let found: Vec<u64> = rounds_of(&blocks, rounds).iter().flatten().collect();
+            assert_eq!(found, expected, "{ranges:?} of {rounds} rounds");
+        }
+    }
+}
