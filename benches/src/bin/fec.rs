@@ -1,20 +1,27 @@
 //! Reed-Solomon parity as dm-verity's error correction needs it, beside byte-wise encoders.
 //!
-//! `fec [peers|backends|batches|stream|check|repair]`: against the shift register that veritysetup has and a
+//! `fec [peers|backends|batches|stream|repair|image PATH]`: against the shift register that veritysetup has and a
 //! Rust crate for the same code; back end against back end; rows given at once; a buffer larger than the caches; damaged
 //! rounds. Without an argument: `peers`.
 
 use std::hint::black_box;
 
 use casemate_benches::Race;
+use casemate_blockdev::{FileDevice, NoProgress, Pool};
 use casemate_primitives::Cpu;
 use casemate_primitives::reed_solomon::ReedSolomon;
 use casemate_primitives::testing::Rng;
+use casemate_verity::dm::fec::{FecDevices, FecLayout, check, encode as encode_image};
+use casemate_verity::dm::{Layout, Parameters, Uuid, Worker, format};
 
 const WIDTH: usize = 4096;
 
 fn main() {
-    let mode = std::env::args().nth(1).unwrap_or_else(|| "peers".into());
+    let mut args = std::env::args().skip(1);
+    let mode = args.next().unwrap_or_else(|| "peers".into());
+    if mode == "image" {
+        return image(&args.next().expect("the path of an image"));
+    }
     for roots in [2, 24] {
         match mode.as_str() {
             "peers" => peers(roots),
@@ -224,4 +231,38 @@ fn repair(roots: usize) {
         });
     }
     race.run();
+}
+
+/// What a device costs with and without error correction: `PATH` is the data; hash area and parity go beside it.
+fn image(path: &str) {
+    let data = FileDevice::open(path).unwrap();
+    let new_file = |suffix: &str| {
+        let path = format!("{path}.{suffix}");
+        std::fs::File::create(&path).unwrap();
+        FileDevice::open_writable(path).unwrap()
+    };
+    let (hash, parity) = (new_file("hash"), new_file("fec"));
+    let size = std::fs::metadata(path).unwrap().len();
+    let parameters = Parameters::new("sha256").unwrap();
+    let layout = &Layout::new(parameters, size / 4096, 0, Some(Uuid::from_bytes([1; 16]))).unwrap();
+    let worker = |threads| Worker {
+        cpu: Cpu::detect(),
+        pool: Pool::new(std::num::NonZeroUsize::new(threads)),
+        progress: &NoProgress,
+    };
+    format(layout, &data, &hash, &worker(2)).unwrap();
+    let devices = &FecDevices { data: &data, hash: &hash, parity: &parity, parity_offset: 0 };
+    for threads in [1, 2] {
+        let worker = worker(threads);
+        let mut race = Race::new(format!("{} MiB, {threads} threads", size >> 20), size as usize).rounds(5);
+        race.add("hash tree", || drop(black_box(format(layout, &data, &hash, &worker).unwrap())));
+        for roots in [2, 24] {
+            let fec = FecLayout::new(layout, roots, layout.hash_device_size()).unwrap();
+            race.add(format!("parity, {roots} roots"), move || encode_image(&fec, devices, &worker).unwrap());
+            race.add(format!("check of parity, {roots} roots"), move || {
+                assert!(check(&fec, devices, &worker).unwrap().is_empty());
+            });
+        }
+        race.run();
+    }
 }
