@@ -279,7 +279,7 @@ impl Ext4 {
     }
 
     /// Whether a directory has a hash tree.
-    pub(crate) fn is_indexed(&self, dir: &Inode) -> bool {
+    pub fn is_indexed(&self, dir: &Inode) -> bool {
         dir.has(InodeFlags::INDEX)
             && !dir.has(InodeFlags::INLINE_DATA)
             && self.superblock().compat.has(Compat::DIR_INDEX)

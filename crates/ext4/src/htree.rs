@@ -97,8 +97,11 @@ impl Ext4 {
         Ok(indexable.then(|| NameHasher::new(defaults.version, defaults)).flatten())
     }
 
-    /// Finds a name, as it is stored, by its hash. `None` if the tree does not have it.
-    pub(crate) fn htree_find(&self, dir: &Inode, name: &[u8]) -> Result<Option<u32>> {
+    /// Finds a name, as it is stored, in an indexed directory by its hash. `None` if the tree does not have it.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when the tree is damaged on the way, or its hash needs a key.
+    pub fn lookup_indexed(&self, dir: &Inode, name: &[u8]) -> Result<Option<u32>> {
         let (block, place) = self.htree_block(dir, 0)?;
         let root = HtreeRoot::from_bytes(&block, place)?;
         let Some(hasher) = NameHasher::new(root.version, &self.superblock().hash) else {
@@ -193,7 +196,7 @@ impl Ext4 {
     pub fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Option<u32>> {
         let plain = !dir.has(InodeFlags::ENCRYPT) && !dir.has(InodeFlags::CASEFOLD);
         if plain && self.is_indexed(dir) && !matches!(name, b"." | b"..") {
-            match self.htree_find(dir, name) {
+            match self.lookup_indexed(dir, name) {
                 // A damaged tree is no reason not to find what the leaves have, as for the kernel.
                 Err(Error::Corrupt(_)) => {}
                 result => return result,

@@ -28,6 +28,7 @@ mod dirhash;
 mod encryption;
 mod error;
 mod extent;
+mod extract;
 mod features;
 mod file;
 mod fs;
@@ -41,6 +42,7 @@ mod map;
 mod path;
 mod superblock;
 mod symlink;
+mod verity;
 mod xattr;
 
 pub use bytes::uuid_text;
@@ -50,6 +52,9 @@ pub use dirhash::{DirHash, NameHasher, SIPHASH};
 pub use encryption::{EncryptedContents, EncryptedInode, EncryptedNames, Encryption, StoredName};
 pub use error::{Corrupt, Error, Place, Problem, Result, Structure};
 pub use extent::{Extent, ExtentIndex, ExtentNode};
+pub use extract::{
+    Contents, ExtractOptions, ExtractReport, Failure, PlainContents, extract_to_folder, extract_to_tar,
+};
 pub use features::{Compat, Incompat, RoCompat};
 pub use file::FileReader;
 pub use fs::{Ext4, OpenOptions};
@@ -60,4 +65,5 @@ pub use journal::{JournalSuperblock, Recovery};
 pub use layout::Layout;
 pub use map::Mapping;
 pub use superblock::{HashDefaults, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+pub use verity::VerityMetadata;
 pub use xattr::{Xattr, XattrEntries, XattrEntry};

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use casemate_blockdev::BlockDevice;
 use casemate_ext4::{Ext4, FileType, Inode, OpenOptions};
-use common::{Fixture, fixtures, hex};
+use common::{Fixture, fixtures, hex, verity_fixtures};
 use sha2::{Digest, Sha256};
 
 #[test]
@@ -54,6 +54,29 @@ fn the_dirty_journal_is_replayed_in_memory() {
         .iter()
         .any(|entry| stale.resolve(entry["path"].as_str().unwrap().as_bytes(), false).is_err());
     assert!(missing, "the journal holds nothing that the image does not");
+}
+
+#[test]
+fn verity_metadata_is_where_the_kernel_put_it() {
+    for fixture in verity_fixtures() {
+        let fs = fixture.open().unwrap();
+        for file in fixture.manifest["files"].as_array().unwrap() {
+            let text = |key: &str| file[key].as_str().unwrap();
+            let place = format!("{}: {}", fixture.name, text("path"));
+            let inode = fs.resolve(text("path").as_bytes(), false).unwrap();
+            let verity = fs.verity(&inode).unwrap().unwrap_or_else(|| panic!("{place}: no fs-verity"));
+            // The kernel shows the descriptor without its signature, and with the size of it as zero.
+            let mut descriptor = verity.descriptor[..256].to_vec();
+            descriptor[4..8].fill(0);
+            assert_eq!(hex(&descriptor), text("dump_descriptor_hex"), "{place}");
+            let mut tree = vec![0; file["dump_merkle_tree_size"].as_u64().unwrap() as usize];
+            assert!(tree.len() as u64 <= verity.tree_room, "{place}");
+            verity.whole.read_at(&mut tree, verity.tree_offset).unwrap();
+            assert_eq!(hex(&Sha256::digest(&tree)), text("dump_merkle_tree_sha256"), "{place}");
+        }
+        let root = fs.root().unwrap();
+        assert!(fs.verity(&root).unwrap().is_none());
+    }
 }
 
 fn walk(fs: &Ext4, dir: &Inode, path: String, found: &mut BTreeMap<String, Inode>) {

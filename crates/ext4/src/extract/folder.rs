@@ -1,0 +1,365 @@
+//! Copying a tree into a folder, level by level: all directories of a level are read in parallel, then all
+//! their files are made in parallel, in pieces.
+//!
+//! Nothing is ever made by a path that could lead through a link: every folder is opened part by part from
+//! the top, without following links, and every file is new.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use casemate_blockdev::BlockDevice;
+use rustix::fs::{Mode, OFlags};
+
+use crate::error::{Error, Result};
+use crate::extract::nodes::{self, host, open_folder};
+use crate::extract::{CHUNK, ExtractOptions, ExtractReport, Failure, Seen, children, join, may_have_links};
+use crate::fs::Ext4;
+use crate::inode::{FileType, Inode};
+
+/// Files from this size on are copied by all workers together, after the others of their level.
+const LARGE: u64 = 32 << 20;
+
+/// What a worker copies of a large file at once.
+const LARGE_PIECE: u64 = 8 << 20;
+
+/// Names that a worker makes at once in one folder.
+const NAMES: usize = 32;
+
+/// Copies what is below `top` into `folder`, which is made if it is not there.
+///
+/// One file's failure keeps no other from being copied: it is in the report. A file that could not be read
+/// whole is not left behind.
+///
+/// # Errors
+/// When `folder` can't be used, or the copy was interrupted.
+pub fn extract_to_folder(
+    fs: &Ext4,
+    top: &Inode,
+    folder: &Path,
+    options: &ExtractOptions<'_>,
+) -> Result<ExtractReport> {
+    match std::fs::create_dir(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error.into()),
+        _ => {}
+    }
+    // The folder itself is named by the user, who may name a link.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(folder, flags, Mode::empty()).map_err(host)?;
+    let extract = Extract {
+        fs,
+        options,
+        root: root.as_fd(),
+        report: Mutex::default(),
+        links: Mutex::default(),
+        large: Mutex::default(),
+    };
+    extract.run(top)?;
+    Ok(extract.report.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+struct Extract<'a> {
+    fs: &'a Ext4,
+    options: &'a ExtractOptions<'a>,
+    root: BorrowedFd<'a>,
+    report: Mutex<ExtractReport>,
+    /// The first path of each inode that may have several.
+    links: Mutex<HashMap<u32, Vec<u8>>>,
+    /// Large files of this level, made and not filled yet.
+    large: Mutex<Vec<Large>>,
+}
+
+struct Large {
+    path: Vec<u8>,
+    inode: Inode,
+    file: OwnedFd,
+    contents: Box<dyn BlockDevice>,
+}
+
+/// A directory, and its path.
+type Folder = (Vec<u8>, Inode);
+
+/// Names in a directory, and what they stand for.
+type Names = Vec<(Vec<u8>, Inode)>;
+
+impl Extract<'_> {
+    fn run(&self, top: &Inode) -> Result<()> {
+        let mut seen = Seen::default();
+        seen.enter(top)?;
+        let mut folders: Vec<Folder> = Vec::new();
+        let mut level: Vec<Folder> = vec![(Vec::new(), top.clone())];
+        while !level.is_empty() {
+            let found = self.list(&level)?;
+            let mut next = Vec::new();
+            let mut files = Vec::new();
+            for (folder, list) in found {
+                for (name, inode) in list {
+                    let path = join(&level[folder].0, &name);
+                    if !inode.is_dir() {
+                        files.push((folder, name, inode));
+                    } else if let Err(error) = seen.enter(&inode) {
+                        self.fail(path, error, false);
+                    } else {
+                        next.push((path, inode));
+                    }
+                }
+            }
+            self.make_folders(&next)?;
+            self.make_files(&level, files)?;
+            self.fill_large()?;
+            folders.append(&mut level);
+            level = next;
+        }
+        // From the deepest up, so that nothing changes a folder's times, or needs to enter it, afterwards.
+        for (path, inode) in folders.iter().rev() {
+            self.finish_folder(path, inode);
+        }
+        Ok(())
+    }
+
+    /// Reads all directories of a level: for each one's number, its names and inodes.
+    fn list(&self, level: &[Folder]) -> Result<Vec<(usize, Names)>> {
+        let found = Mutex::new(Vec::new());
+        self.options.pool.run(
+            level.len() as u64,
+            || (),
+            |(), number| {
+                let number = number as usize;
+                let (path, dir) = &level[number];
+                let mut list = Vec::new();
+                match children(self.fs, dir) {
+                    Ok(entries) => {
+                        for (entry, inode) in entries {
+                            match inode {
+                                Ok(inode) => list.push((entry.name, inode)),
+                                Err(error) => self.fail(join(path, &entry.name), error, false),
+                            }
+                        }
+                    }
+                    Err(error) => self.fail(path.clone(), error, false),
+                }
+                found.lock().unwrap_or_else(PoisonError::into_inner).push((number, list));
+                // An empty piece of progress: whoever wants to stop may.
+                self.options.progress.advance(0)
+            },
+        )?;
+        let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        found.sort_by_key(|(number, _)| *number);
+        Ok(found)
+    }
+
+    fn make_folders(&self, folders: &[Folder]) -> Result<()> {
+        for (path, _) in folders {
+            let (parent, name) = split(path);
+            let made =
+                open_folder(self.root, parent).and_then(|parent| nodes::make_folder(parent.as_fd(), name));
+            if let Err(error) = made {
+                self.fail(path.clone(), error, false);
+            }
+        }
+        Ok(())
+    }
+
+    fn make_files(&self, level: &[Folder], files: Vec<(usize, Vec<u8>, Inode)>) -> Result<()> {
+        let pieces: Vec<_> =
+            files.chunk_by(|a, b| a.0 == b.0).flat_map(|folder| folder.chunks(NAMES)).collect();
+        let buffer = || vec![0; CHUNK as usize];
+        self.options.pool.run(pieces.len() as u64, buffer, |buffer, piece| {
+            let files = pieces[piece as usize];
+            let folder = &level[files[0].0].0;
+            let parent = match open_folder(self.root, folder) {
+                Ok(parent) => parent,
+                Err(error) => {
+                    self.fail(folder.clone(), error, false);
+                    return Ok(());
+                }
+            };
+            for (_, name, inode) in files {
+                let path = join(folder, name);
+                match self.make(parent.as_fd(), name, &path, inode, buffer) {
+                    Err(Error::Io(error)) if error.kind() == std::io::ErrorKind::Interrupted => {
+                        return Err(error);
+                    }
+                    Err(error) => self.fail(path, error, false),
+                    Ok(()) => {}
+                }
+            }
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    fn make(
+        &self,
+        parent: BorrowedFd<'_>,
+        name: &[u8],
+        path: &[u8],
+        inode: &Inode,
+        buffer: &mut [u8],
+    ) -> Result<()> {
+        if may_have_links(inode) {
+            let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(first) = links.get(&inode.number()) {
+                let (folder, old) = split(first);
+                let from = open_folder(self.root, folder)?;
+                return nodes::make_link(from.as_fd(), old, parent, name);
+            }
+            // Still under the lock: whoever comes next must find the file that this one makes.
+            let made = self.make_first(parent, name, path, inode)?;
+            links.insert(inode.number(), path.to_vec());
+            drop(links);
+            return self.fill(made, parent, name, path, inode, buffer);
+        }
+        let made = self.make_first(parent, name, path, inode)?;
+        self.fill(made, parent, name, path, inode, buffer)
+    }
+
+    /// Makes a file that has no other name yet; a regular one is open and empty then.
+    fn make_first(
+        &self,
+        parent: BorrowedFd<'_>,
+        name: &[u8],
+        path: &[u8],
+        inode: &Inode,
+    ) -> Result<Option<(OwnedFd, Box<dyn BlockDevice>)>> {
+        match inode.kind() {
+            FileType::Regular => {
+                let contents = self.options.contents.open(self.fs, inode)?;
+                return Ok(Some((nodes::make_file(parent, name)?, contents)));
+            }
+            FileType::Symlink => nodes::make_symlink(&self.fs.symlink_target(inode)?, parent, name)?,
+            _ => nodes::make_special(inode, parent, name)?,
+        }
+        for error in nodes::restore_at(parent, name, inode, self.options)? {
+            self.fail(path.to_vec(), error, true);
+        }
+        self.count(|report| report.others += 1);
+        Ok(None)
+    }
+
+    fn fill(
+        &self,
+        made: Option<(OwnedFd, Box<dyn BlockDevice>)>,
+        parent: BorrowedFd<'_>,
+        name: &[u8],
+        path: &[u8],
+        inode: &Inode,
+        buffer: &mut [u8],
+    ) -> Result<()> {
+        let Some((file, contents)) = made else { return Ok(()) };
+        if contents.size() >= LARGE {
+            let large = Large { path: path.to_vec(), inode: inode.clone(), file, contents };
+            self.large.lock().unwrap_or_else(PoisonError::into_inner).push(large);
+            return Ok(());
+        }
+        let file = std::fs::File::from(file);
+        let copied = file
+            .set_len(contents.size())
+            .map_err(Error::Io)
+            .and_then(|()| self.copy(&*contents, &file, 0..contents.size(), buffer));
+        if let Err(error) = copied {
+            let _ = nodes::remove(parent, name);
+            return Err(error);
+        }
+        self.finish_file(file.as_fd(), path, inode);
+        Ok(())
+    }
+
+    /// Fills the large files of a level, each by all workers.
+    fn fill_large(&self) -> Result<()> {
+        let large = std::mem::take(&mut *self.large.lock().unwrap_or_else(PoisonError::into_inner));
+        for Large { path, inode, file, contents } in large {
+            let file = std::fs::File::from(file);
+            let size = contents.size();
+            let buffer = || vec![0; CHUNK as usize];
+            let copied = file.set_len(size).map_err(Error::Io).and_then(|()| {
+                self.options.pool.run(size.div_ceil(LARGE_PIECE), buffer, |buffer, piece| {
+                    let start = piece * LARGE_PIECE;
+                    self.copy(&*contents, &file, start..(start + LARGE_PIECE).min(size), buffer)
+                })
+            });
+            match copied {
+                Ok(()) => self.finish_file(file.as_fd(), &path, &inode),
+                Err(error) => {
+                    let (folder, name) = split(&path);
+                    let _ = open_folder(self.root, folder).and_then(|at| nodes::remove(at.as_fd(), name));
+                    if matches!(&error, Error::Io(io) if io.kind() == std::io::ErrorKind::Interrupted) {
+                        return Err(error);
+                    }
+                    self.fail(path, error, false);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies what is data in a range.
+    fn copy(
+        &self,
+        from: &dyn BlockDevice,
+        to: &std::fs::File,
+        range: std::ops::Range<u64>,
+        buffer: &mut [u8],
+    ) -> Result<()> {
+        let mut at = range.start;
+        let mut bytes = 0;
+        while let Some(data) = from.next_data(at)?.filter(|data| data.start < range.end) {
+            let end = data.end.min(range.end);
+            at = data.start;
+            while at < end {
+                let len = (end - at).min(buffer.len() as u64) as usize;
+                from.read_at(&mut buffer[..len], at)?;
+                to.write_all_at(&buffer[..len], at)?;
+                self.options.progress.advance(len as u64)?;
+                at += len as u64;
+                bytes += len as u64;
+            }
+        }
+        self.count(|report| report.bytes += bytes);
+        Ok(())
+    }
+
+    fn finish_file(&self, file: BorrowedFd<'_>, path: &[u8], inode: &Inode) {
+        self.restore(file, path, inode);
+        self.count(|report| report.files += 1);
+    }
+
+    fn finish_folder(&self, path: &[u8], inode: &Inode) {
+        match open_folder(self.root, path) {
+            Ok(folder) => {
+                self.restore(folder.as_fd(), path, inode);
+                self.count(|report| report.directories += 1);
+            }
+            Err(error) => self.fail(path.to_vec(), error, false),
+        }
+    }
+
+    fn restore(&self, file: BorrowedFd<'_>, path: &[u8], inode: &Inode) {
+        let xattrs = if self.options.xattrs { self.fs.xattrs(inode) } else { Ok(Vec::new()) };
+        let xattrs = xattrs.unwrap_or_else(|error| {
+            self.fail(path.to_vec(), error, true);
+            Vec::new()
+        });
+        for error in nodes::restore(file, inode, &xattrs, self.options) {
+            self.fail(path.to_vec(), error, true);
+        }
+    }
+
+    fn fail(&self, path: Vec<u8>, error: Error, partial: bool) {
+        self.count(|report| report.failures.push(Failure { path, error, partial }));
+    }
+
+    fn count(&self, f: impl FnOnce(&mut ExtractReport)) {
+        f(&mut self.report.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// A path as the folder's path and the last name.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (&[], path),
+    }
+}

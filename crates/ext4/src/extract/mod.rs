@@ -1,0 +1,126 @@
+//! Copying trees out of an image: into a folder, or into a tar stream.
+
+mod folder;
+mod nodes;
+mod pax;
+mod tar;
+
+use std::collections::HashSet;
+use std::fmt;
+
+use casemate_blockdev::{BlockDevice, Pool, Progress};
+
+use crate::dir::DirEntry;
+use crate::error::{Error, Place, Result, Structure};
+use crate::fs::Ext4;
+use crate::inode::{FileType, Inode, InodeFlags};
+
+pub use folder::extract_to_folder;
+pub use tar::extract_to_tar;
+
+/// How trees are copied out.
+pub struct ExtractOptions<'a> {
+    /// Whether owners are restored; only root can in a folder.
+    pub owners: bool,
+    /// Whether extended attributes are restored.
+    pub xattrs: bool,
+    /// Who opens the contents of files.
+    pub contents: &'a dyn Contents,
+    /// The workers.
+    pub pool: Pool,
+    /// Hears of bytes of contents that were copied.
+    pub progress: &'a dyn Progress,
+}
+
+/// Opens the contents of regular files; where to put checks between an image and what is taken out of it.
+pub trait Contents: Sync {
+    /// The contents of `inode`. What can't be vouched for must fail when it is read, or here.
+    ///
+    /// # Errors
+    /// Why this file can't be copied.
+    fn open(&self, fs: &Ext4, inode: &Inode) -> Result<Box<dyn BlockDevice>>;
+}
+
+/// Contents as [`Ext4::open_file`] has them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PlainContents;
+
+impl Contents for PlainContents {
+    fn open(&self, fs: &Ext4, inode: &Inode) -> Result<Box<dyn BlockDevice>> {
+        Ok(Box::new(fs.open_file(inode)?))
+    }
+}
+
+/// What was copied, and what was not.
+#[derive(Debug, Default)]
+pub struct ExtractReport {
+    /// Regular files.
+    pub files: u64,
+    /// Directories, the top one among them.
+    pub directories: u64,
+    /// Everything else: links, device nodes.
+    pub others: u64,
+    /// Bytes of file contents, holes not counted.
+    pub bytes: u64,
+    /// What could not be copied or restored, in no certain order.
+    pub failures: Vec<Failure>,
+}
+
+/// Something that could not be copied, or not wholly.
+#[derive(Debug)]
+pub struct Failure {
+    /// The path in the image.
+    pub path: Vec<u8>,
+    /// Why.
+    pub error: Error,
+    /// Whether the file is there, and only this or that attribute of it is missing.
+    pub partial: bool,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "/{}: {}", String::from_utf8_lossy(&self.path), self.error)
+    }
+}
+
+/// Bytes that are read and written at once.
+const CHUNK: u64 = 1 << 20;
+
+/// A directory's names in the order of their bytes, each with its inode or why there is none.
+fn children(fs: &Ext4, dir: &Inode) -> Result<Vec<(DirEntry, Result<Inode>)>> {
+    if dir.has(InodeFlags::ENCRYPT) && fs.encryption().is_none() {
+        return Err(Error::Unsupported("the directory is encrypted, and no keys were given".to_owned()));
+    }
+    let mut entries = fs.read_dir(dir)?;
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(entries
+        .into_iter()
+        .map(|entry| {
+            let inode = fs.inode(entry.inode);
+            (entry, inode)
+        })
+        .collect())
+}
+
+/// Directories that were seen: each belongs to one parent, so a second sight is damage, and maybe a circle.
+#[derive(Debug, Default)]
+struct Seen(HashSet<u32>);
+
+impl Seen {
+    fn enter(&mut self, dir: &Inode) -> Result<()> {
+        if self.0.insert(dir.number()) {
+            return Ok(());
+        }
+        let place = Place::inode(Structure::Directory, dir.number());
+        Err(place.malformed("is there under two names"))
+    }
+}
+
+fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
+    if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() }
+}
+
+/// Whether a file can have names elsewhere in the tree.
+fn may_have_links(inode: &Inode) -> bool {
+    inode.links() > 1 && inode.kind() != FileType::Directory
+}
