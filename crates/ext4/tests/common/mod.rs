@@ -1,6 +1,7 @@
 //! Fixtures and small helpers that the tests share.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod kernel;
 pub mod tree;
 
 use std::path::{Path, PathBuf};

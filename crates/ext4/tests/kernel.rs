@@ -1,0 +1,249 @@
+//! Images that this machine's kernel, or one in User-Mode-Linux, has written to: what it shows of them is what
+//! is read here.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use casemate_blockdev::{BlockDevice, FileDevice, NoProgress, Pool};
+use casemate_ext4::{Ext4, FileType, Inode, OpenOptions, check};
+use casemate_testkit::{TempDir, run, tempdir, tool};
+use common::hex;
+use common::kernel::on_mounted;
+use sha2::{Digest, Sha256};
+
+/// Makes what only the kernel makes: trees of extents and hashes of some depth, grown and shrunk directories,
+/// preallocation, attributes that move out of the inode.
+const WORK: &str = r#"
+mkdir many
+seq -f 'many/name-%.0f-of-a-length-that-fills-blocks-soon-enough' 3000 | xargs touch
+seq -f 'many/name-%.0f-of-a-length-that-fills-blocks-soon-enough' 1 7 3000 | xargs rm
+cp --sparse=always PIECES pieces
+truncate -s 20M tail-hole; printf x | dd of=tail-hole bs=1 seek=5000 conv=notrunc status=none
+fallocate -l 300000 unwritten 2>/dev/null || : > unwritten
+printf start | dd of=unwritten conv=notrunc status=none
+seq 1 20000 > text
+mkdir -p a/b/c; ln text a/hard; ln -s ../text a/soft; mkfifo a/fifo
+mknod a/device c 300 66000 2>/dev/null || :
+echo small > small; chmod 4755 small; chown 70000:80000 small
+touch -d '2077-05-05 05:05:05.123456789' late; touch -d '1905-01-01 00:00:00.5' early
+mkdir tiny; echo x > tiny/x; ln -s "$(printf '%0200d' 7)" long-link
+"#;
+
+/// Prints every file: kind and mode, owner, size, links, time, name; then hashes of contents.
+const SHOW: &str = r#"
+find . -mindepth 1 -name lost+found -prune -o -printf '%y %m %U %G %s %n %T@ %i %l|%P\n'
+find . -type f -exec sha256sum {} +
+"#;
+
+const FEATURES: [&str; 8] = [
+    "-b 4096",
+    "-b 1024",
+    "-b 1024 -O ^extent,^64bit,^metadata_csum",
+    // With a journal, Linux 6.18 can hang for good in writing back inline data (its commit thread waits for
+    // itself).
+    "-b 4096 -O inline_data,^has_journal -I 512",
+    "-b 2048 -O bigalloc -C 16384",
+    "-b 4096 -O orphan_file,metadata_csum_seed",
+    "-b 1024 -O ^flex_bg,meta_bg,^resize_inode",
+    "-b 4096 -O fast_commit",
+];
+
+#[test]
+fn what_the_kernel_wrote() {
+    let Some(mke2fs) = tool("mke2fs") else { return };
+    let folder = tempdir().unwrap();
+    for features in FEATURES {
+        let image = make(&mke2fs, &folder, features);
+        if on_mounted(&image, "rw", &work(&folder)).is_none() {
+            return;
+        }
+        let Some(shown) = on_mounted(&image, "ro", SHOW) else { return };
+        compare(&image, &shown, features);
+        assert_clean(&image, features);
+    }
+}
+
+#[test]
+fn attributes_that_the_kernel_wrote() {
+    let (Some(mke2fs), Some(python)) = (tool("mke2fs"), tool("python3")) else { return };
+    let folder = tempdir().unwrap();
+    for features in
+        ["-b 4096", "-b 1024", "-b 4096 -O ea_inode", "-b 1024 -O ea_inode -I 512", "-b 4096 -I 128"]
+    {
+        let image = make(&mke2fs, &folder, features);
+        let large = if features.contains("ea_inode") { 40_000 } else { 600 };
+        let work = format!(
+            "cat >set.py <<'END'\n\
+             import os\n\
+             def value(n, k): return bytes((i * k + n) % 256 for i in range(n))\n\
+             for i in range(40):\n\
+             \x20   open(f'f{{i}}', 'w').close()\n\
+             \x20   os.setxattr(f'f{{i}}', 'user.a', value(i, 3))\n\
+             \x20   os.setxattr(f'f{{i}}', 'user.shared', value(300, 5))\n\
+             \x20   os.setxattr(f'f{{i}}', 'trusted.t', b'')\n\
+             os.setxattr('f7', 'user.large', value({large}, 7))\n\
+             os.setxattr('f8', 'user.large', value({large}, 7))\n\
+             os.setxattr('f9', 'security.capability', bytes.fromhex('0100000200040000000000000000000000000000'))\n\
+             acl = bytes.fromhex('02000000' '01000600ffffffff' '02000400e8030000' '04000400ffffffff'\n\
+             \x20                   '10000400ffffffff' '20000000ffffffff')\n\
+             os.setxattr('f10', 'system.posix_acl_access', acl)\n\
+             END\n\
+             {} set.py; rm set.py",
+            python.display()
+        );
+        let show = format!(
+            "{} -c \"import os\nfor f in sorted(os.listdir('.')):\n  \
+             for n in sorted(os.listxattr(f)): print(f, n, os.getxattr(f, n).hex())\"",
+            python.display()
+        );
+        if on_mounted(&image, "rw", &work).is_none() {
+            return;
+        }
+        let Some(shown) = on_mounted(&image, "ro", &show) else { return };
+        let fs = open(&image);
+        let mut lines = Vec::new();
+        for entry in fs.read_dir(&fs.root().unwrap()).unwrap() {
+            let inode = fs.inode(entry.inode).unwrap();
+            for xattr in fs.xattrs(&inode).unwrap() {
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                lines.push(format!("{} {} {}", text(&entry.name), text(&xattr.name), hex(&xattr.value)));
+            }
+        }
+        lines.sort();
+        let mut expected: Vec<_> = shown.lines().collect();
+        expected.sort();
+        assert!(expected.len() > 120, "{features}: {shown}");
+        assert_eq!(lines, expected, "{features}");
+        assert_clean(&image, features);
+    }
+}
+
+#[test]
+fn a_mounted_image_with_a_dirty_journal() {
+    let Some(mke2fs) = tool("mke2fs") else { return };
+    let folder = tempdir().unwrap();
+    for features in ["-b 4096", "-b 1024 -O ^metadata_csum", "-b 4096 -O ^64bit,^metadata_csum"] {
+        let image = make(&mke2fs, &folder, features);
+        let crashed = folder.path().join("crashed");
+        // A copy of the image while it is mounted is what a crash would leave.
+        let work = format!(
+            "{}\n sync -f .; rm -r many/*5*; rm pieces; mkdir after; echo after > after/file; sync -f .\n\
+             cp --sparse=always '{}' '{}'; {SHOW}",
+            work(&folder),
+            image.display(),
+            crashed.display()
+        );
+        let Some(shown) = on_mounted(&image, "rw,commit=1000", &work) else { return };
+        let fs = open(&crashed);
+        if fs.superblock().needs_recovery() {
+            assert!(fs.recovery().transactions > 0, "{features}: {:?}", fs.recovery());
+        } else {
+            return casemate_testkit::skip("the image's copy is not that of a mounted file system");
+        }
+        compare(&crashed, &shown, features);
+        assert_clean(&crashed, features);
+    }
+}
+
+/// The script, with a file of 700 pieces for it to copy.
+fn work(folder: &TempDir) -> String {
+    let pieces = folder.path().join("pieces");
+    let file = std::fs::File::create(&pieces).unwrap();
+    for i in 0..700 {
+        let block = vec![b'0' + (i % 10) as u8; 4096];
+        std::os::unix::fs::FileExt::write_all_at(&file, &block, 8192 * i).unwrap();
+    }
+    WORK.replace("PIECES", &pieces.display().to_string())
+}
+
+fn make(mke2fs: &Path, folder: &TempDir, features: &str) -> PathBuf {
+    let image = folder.path().join("image");
+    let _ = std::fs::remove_file(&image);
+    let mut command = Command::new(mke2fs);
+    run(command
+        .args(["-q", "-F", "-t", "ext4", "-N", "5000"])
+        .args(features.split(' '))
+        .arg(&image)
+        .arg("48M"));
+    image
+}
+
+fn open(image: &Path) -> Ext4 {
+    let options = OpenOptions::default();
+    Ext4::open(Arc::new(FileDevice::open(image).unwrap()), &options).unwrap()
+}
+
+fn assert_clean(image: &Path, what: &str) {
+    let device = Arc::new(FileDevice::open(image).unwrap());
+    let report = check(device, &OpenOptions::default(), Pool::default(), &NoProgress).unwrap();
+    assert!(report.is_clean(), "{what}: {:?}", report.faults);
+}
+
+/// Compares what find and sha256sum printed with the image.
+fn compare(image: &Path, shown: &str, what: &str) {
+    let fs = open(image);
+    let mut lines = BTreeMap::new();
+    walk(&fs, &fs.root().unwrap(), "", &mut lines);
+    let mut count = 0;
+    for line in shown.lines() {
+        let (key, value) = if let Some((facts, path)) = line.split_once('|') {
+            (path.to_owned(), facts.to_owned())
+        } else {
+            let (hash, path) = line.split_once("  ./").unwrap_or_else(|| panic!("{what}: {line}"));
+            (format!("{path} contents"), hash.to_owned())
+        };
+        assert_eq!(lines.remove(&key), Some(value), "{what}: {key}");
+        count += 1;
+    }
+    assert!(count > 2500, "{what}: {count} lines");
+    assert!(lines.is_empty(), "{what}: {:?}", lines.first_key_value());
+}
+
+fn walk(fs: &Ext4, dir: &Inode, prefix: &str, lines: &mut BTreeMap<String, String>) {
+    for entry in fs.read_dir(dir).unwrap() {
+        let path = format!("{prefix}{}", String::from_utf8_lossy(&entry.name));
+        if path == "lost+found" {
+            continue;
+        }
+        let inode = fs.inode(entry.inode).unwrap();
+        let letter = match inode.kind() {
+            FileType::Regular => 'f',
+            other => other.letter(),
+        };
+        let target = match inode.kind() {
+            FileType::Symlink => String::from_utf8(fs.symlink_target(&inode).unwrap()).unwrap(),
+            _ => String::new(),
+        };
+        let time = inode.modified();
+        let facts = format!(
+            "{letter} {:o} {} {} {} {} {}.{:09}0 {} {target}",
+            inode.mode() & 0o7777,
+            inode.uid(),
+            inode.gid(),
+            inode.size(),
+            inode.links(),
+            time.seconds,
+            time.nanoseconds,
+            inode.number(),
+        );
+        lines.insert(path.clone(), facts);
+        if inode.is_dir() {
+            walk(fs, &inode, &format!("{path}/"), lines);
+        }
+        if inode.kind() == FileType::Regular {
+            let file = fs.open_file(&inode).unwrap();
+            let mut contents = vec![0; file.size() as usize];
+            file.read_at(&mut contents, 0).unwrap();
+            lines.insert(format!("{path} contents"), hex(&Sha256::digest(&contents)));
+        }
+        if inode.is_dir() && fs.is_indexed(&inode) {
+            for entry in fs.read_dir(&inode).unwrap() {
+                assert_eq!(fs.lookup_indexed(&inode, &entry.name).unwrap(), Some(entry.inode));
+            }
+        }
+    }
+}
