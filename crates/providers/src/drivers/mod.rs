@@ -4,6 +4,7 @@ mod aes;
 mod block;
 mod essiv;
 mod modes;
+mod wide;
 
 use casemate_primitives::Cpu;
 
@@ -12,6 +13,7 @@ use crate::row::Row;
 /// One row for each implementation that `cpu` can run.
 pub(crate) fn rows(cpu: Cpu) -> Vec<Row> {
     let mut rows = aes::rows(cpu);
+    rows.extend(wide::rows(cpu));
     rows.extend(block::rows());
     let templates = essiv::rows(cpu, &rows);
     rows.extend(templates);
