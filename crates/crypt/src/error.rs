@@ -1,0 +1,63 @@
+//! Why a mapping can't be made or used.
+
+use std::{fmt, io};
+
+use casemate_providers::{CipherError, RequestError};
+
+/// Errors of this crate. None of them says anything about a key but its length.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// Reading or writing failed.
+    Io(io::Error),
+    /// A journal on disk contradicts its format.
+    Corrupt(String),
+    /// dm-crypt has it, this crate does not.
+    Unsupported(String),
+    /// What was given can't be: a specification, an offset, a length.
+    Argument(String),
+    /// A key that does not fit what was begun with another.
+    Mismatch(String),
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Error {
+        Error::Io(error)
+    }
+}
+
+impl From<CipherError> for Error {
+    fn from(error: CipherError) -> Error {
+        match error {
+            CipherError::Key(_) => Error::Argument(error.to_string()),
+            _ => Error::Unsupported(error.to_string()),
+        }
+    }
+}
+
+impl From<RequestError> for Error {
+    fn from(error: RequestError) -> Error {
+        Error::Io(io::Error::other(error))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Io(error) => error.fmt(f),
+            Error::Corrupt(text)
+            | Error::Unsupported(text)
+            | Error::Argument(text)
+            | Error::Mismatch(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io(error) => Some(error),
+            _ => None,
+        }
+    }
+}

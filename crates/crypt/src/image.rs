@@ -1,0 +1,180 @@
+//! Whole images: from one device to another, or from stream to stream.
+
+use std::io::{self, Read, Write};
+use std::sync::{Mutex, PoisonError};
+
+use casemate_blockdev::{BlockDevice, Pool, Progress};
+use casemate_providers::Direction;
+
+use crate::{Error, SectorCipher};
+
+/// How much a worker reads, transforms and writes at a time: long enough for one cipher call to count, short enough
+/// to stay in a core's cache.
+const CHUNK: usize = 256 * 1024;
+
+/// What becomes of ranges that are holes in the source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Holes {
+    /// A hole is zeros, and zeros are data to a cipher: every sector of the result is written. The safe way.
+    #[default]
+    Data,
+    /// Holes stay holes. Whoever sees the result sees which ranges were never written, and reading them through the
+    /// mapping gives noise, not zeros.
+    Keep,
+}
+
+/// Encrypts or decrypts all of `source` to the same positions of `target`, on all threads.
+///
+/// Memory is bounded: a chunk for each thread.
+///
+/// # Errors
+/// `Argument` if the source is no multiple of the sector size; `Io` from either device or `progress`.
+pub fn transform(
+    cipher: &SectorCipher,
+    direction: Direction,
+    source: &dyn BlockDevice,
+    target: &dyn BlockDevice,
+    holes: Holes,
+    pool: Pool,
+    progress: &dyn Progress,
+) -> Result<(), Error> {
+    let size = source.size();
+    whole_sectors(cipher, size)?;
+    pool.run(size.div_ceil(CHUNK as u64), Vec::new, |buf: &mut Vec<u8>, chunk| {
+        let offset = chunk * CHUNK as u64;
+        // OK to cast: at most a chunk.
+        let len = (size - offset).min(CHUNK as u64) as usize;
+        let data = match holes {
+            Holes::Data => Some(offset..offset + len as u64),
+            Holes::Keep => source.next_data(offset)?.filter(|data| data.start < offset + len as u64),
+        };
+        if data.is_some() {
+            buf.resize(len, 0);
+            source.read_at(buf, offset)?;
+            cipher.run(direction, offset / 512, buf)?;
+            target.write_at(buf, offset)?;
+        }
+        Ok::<_, Error>(progress.advance(len as u64)?)
+    })
+}
+
+/// Encrypts or decrypts everything that `input` yields, in order, to `output`. Gives the number of bytes.
+///
+/// Reading, the cipher and writing overlap on all threads; pieces leave in the order in which they came.
+///
+/// # Errors
+/// `Argument` if the input ends within a sector: everything before that sector has been written then.
+pub fn transform_stream(
+    cipher: &SectorCipher,
+    direction: Direction,
+    input: &mut (dyn Read + Send),
+    output: &mut (dyn Write + Send),
+    pool: Pool,
+    progress: &dyn Progress,
+) -> Result<u64, Error> {
+    let source = Mutex::new(Source { input, next: 0, bytes: 0, ended: false });
+    let sink = Mutex::new(Sink { output, next: 0, failed: false });
+    let turn = std::sync::Condvar::new();
+    // Workers keep the order by waiting for their turn to write; each holds one piece.
+    pool.run(
+        pool.threads() as u64,
+        || (),
+        |(), _| {
+            loop {
+                let mut buf = vec![0; CHUNK];
+                let (piece, len) = {
+                    let mut source = source.lock().unwrap_or_else(PoisonError::into_inner);
+                    let len = source.fill(&mut buf);
+                    let len = match len {
+                        Ok(0) => return Ok::<_, Error>(()),
+                        Ok(len) => len,
+                        Err(error) => {
+                            source.ended = true;
+                            stop(&sink, &turn);
+                            return Err(error.into());
+                        }
+                    };
+                    source.next += 1;
+                    (source.next - 1, len)
+                };
+                let whole = len - len % cipher.sector_size();
+                let result = cipher.run(direction, piece * (CHUNK as u64 / 512), &mut buf[..whole]);
+                let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
+                while sink.next != piece && !sink.failed {
+                    sink = turn.wait(sink).unwrap_or_else(PoisonError::into_inner);
+                }
+                if sink.failed {
+                    return Ok(());
+                }
+                let written = result.and_then(|()| {
+                    sink.output.write_all(&buf[..whole])?;
+                    Ok(progress.advance(whole as u64)?)
+                });
+                let part = if whole == len { Ok(()) } else { Err(part_sector(cipher, len)) };
+                sink.next += 1;
+                sink.failed = written.is_err() || part.is_err();
+                turn.notify_all();
+                written.and(part)?;
+            }
+        },
+    )?;
+    let sink = sink.into_inner().unwrap_or_else(PoisonError::into_inner);
+    sink.output.flush()?;
+    Ok(source.into_inner().unwrap_or_else(PoisonError::into_inner).bytes)
+}
+
+/// Whether `size` bytes are whole sectors.
+pub(crate) fn whole_sectors(cipher: &SectorCipher, size: u64) -> Result<(), Error> {
+    let sector = cipher.sector_size() as u64;
+    if size.is_multiple_of(sector) {
+        return Ok(());
+    }
+    Err(Error::Argument(format!(
+        "the image has {size} bytes, no multiple of the sector size {sector}; {} bytes are left over",
+        size % sector
+    )))
+}
+
+fn part_sector(cipher: &SectorCipher, len: usize) -> Error {
+    let sector = cipher.sector_size();
+    Error::Argument(format!(
+        "the input ended within a sector: {} bytes are left over, and sectors have {sector}; nothing of them was written",
+        len % sector
+    ))
+}
+
+fn stop(sink: &Mutex<Sink<'_>>, turn: &std::sync::Condvar) {
+    sink.lock().unwrap_or_else(PoisonError::into_inner).failed = true;
+    turn.notify_all();
+}
+
+/// Input in order, for whoever asks next.
+struct Source<'a> {
+    input: &'a mut (dyn Read + Send),
+    next: u64,
+    bytes: u64,
+    ended: bool,
+}
+
+impl Source<'_> {
+    fn fill(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let mut len = 0;
+        while len < buf.len() && !self.ended {
+            match self.input.read(&mut buf[len..]) {
+                Ok(0) => self.ended = true,
+                Ok(more) => len += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.bytes += len as u64;
+        Ok(len)
+    }
+}
+
+/// Output in order.
+struct Sink<'a> {
+    output: &'a mut (dyn Write + Send),
+    next: u64,
+    failed: bool,
+}
