@@ -44,6 +44,18 @@ impl Error {
         }
     }
 
+    /// An error of a dm-crypt mapping.
+    pub(crate) fn crypt(error: casemate_crypt::Error) -> Error {
+        match error {
+            casemate_crypt::Error::Io(error) => Error::io("input or output", error),
+            casemate_crypt::Error::Corrupt(text) => Error::Corrupt(text),
+            casemate_crypt::Error::Unsupported(text) => Error::Unsupported(text),
+            casemate_crypt::Error::Mismatch(text) => Error::Mismatch(text),
+            casemate_crypt::Error::Argument(text) => Error::Argument(text),
+            other => Error::Unsupported(other.to_string()),
+        }
+    }
+
     /// Whether the answer is "no" (something was checked and found wrong) and not "could not".
     pub fn is_negative_answer(&self) -> bool {
         matches!(self, Error::Corrupt(_) | Error::Mismatch(_))
@@ -66,6 +78,12 @@ impl Error {
 
     fn is_io(&self, kind: io::ErrorKind) -> bool {
         matches!(self, Error::Io(_, error) if error.kind() == kind)
+    }
+}
+
+impl From<casemate_crypt::Error> for Error {
+    fn from(error: casemate_crypt::Error) -> Error {
+        Error::crypt(error)
     }
 }
 

@@ -4,6 +4,7 @@
 //! here they are joined, and their errors become the one [`Error`].
 #![forbid(unsafe_code)]
 
+pub mod crypt;
 mod error;
 pub mod fsverity;
 mod named;
@@ -12,6 +13,7 @@ pub mod verity;
 
 pub use casemate_blockdev as blockdev;
 pub use casemate_primitives::cpu::{Cpu, CpuError, Feature};
+pub use casemate_primitives::secret::SecretVec;
 pub use casemate_verity::{signature, tree};
 pub use error::Error;
 pub use output::Output;

@@ -1,6 +1,7 @@
 //! The table of commands. Each command is a file: its options, and a `run` that calls the facade and prints.
 
 mod completions;
+mod crypt;
 pub mod fsverity;
 mod man;
 pub mod signer;
@@ -18,6 +19,7 @@ use crate::context::Context;
 #[allow(clippy::large_enum_variant, reason = "there is one, made from the command line")]
 pub enum Command {
     Completions(completions::Args),
+    Crypt(crypt::Args),
     Fsverity(fsverity::Args),
     Man(man::Args),
     Verity(verity::Args),
@@ -27,6 +29,7 @@ impl Command {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         match self {
             Command::Completions(args) => args.run(context),
+            Command::Crypt(args) => args.run(context),
             Command::Fsverity(args) => args.run(context),
             Command::Man(args) => args.run(context),
             Command::Verity(args) => args.run(context),

@@ -1,0 +1,266 @@
+//! dm-crypt mappings over files: whole images encrypted and decrypted.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use casemate_blockdev::{BlockDevice, FileDevice, Pool, Progress, Window};
+use casemate_crypt::image::{transform, transform_stream};
+use casemate_crypt::in_place::{self, Work};
+use casemate_primitives::secret::SecretVec;
+
+pub use casemate_crypt::image::Holes;
+pub use casemate_crypt::in_place::{DEFAULT_HOT_ZONE, MAX_HOT_ZONE};
+pub use casemate_crypt::{CryptDevice, IvMode, Params, SectorCipher, Spec, Table, plain_key};
+pub use casemate_providers::{Direction, Policy, Registry};
+
+use crate::named::Named;
+use crate::{Error, Output};
+
+/// A mapping with its key, ready to transform images.
+#[derive(Debug)]
+pub struct Mapping {
+    /// Cipher, sector size and IV offset.
+    pub params: Params,
+    /// The key.
+    pub key: SecretVec,
+    /// Sectors of 512 bytes before the data, on the encrypted side.
+    pub offset: u64,
+    cipher: SectorCipher,
+}
+
+impl Mapping {
+    /// Keys a mapping.
+    ///
+    /// # Errors
+    /// `Argument` for what dm-crypt would refuse; `Unsupported` where no implementation may be used.
+    pub fn new(
+        params: Params,
+        key: SecretVec,
+        offset: u64,
+        registry: &Registry,
+        policy: &Policy,
+    ) -> Result<Mapping, Error> {
+        let cipher = SectorCipher::new(&params, key.expose(), registry, policy).map_err(Error::crypt)?;
+        if offset.checked_mul(512).is_none() {
+            return Err(Error::Argument(format!("an offset of {offset} sectors passes 2^64 bytes")));
+        }
+        Ok(Mapping { params, key, offset, cipher })
+    }
+
+    /// The cipher, for its name and its state.
+    pub fn cipher(&self) -> &SectorCipher {
+        &self.cipher
+    }
+
+    /// device-mapper's line for `size` bytes of data on `device`.
+    ///
+    /// # Errors
+    /// `Argument` if `size` is no multiple of the sector size.
+    pub fn table(&self, device: &str, size: u64) -> Result<Table, Error> {
+        if !size.is_multiple_of(self.params.sector_size as u64) {
+            let text = format!(
+                "{device}: {size} bytes are no multiple of the sector size {}",
+                self.params.sector_size
+            );
+            return Err(Error::Argument(text));
+        }
+        Ok(Table {
+            start: 0,
+            sectors: size / 512,
+            params: self.params.clone(),
+            key: self.key.clone(),
+            device: device.to_owned(),
+            offset: self.offset,
+            other_options: Vec::new(),
+        })
+    }
+
+    /// Transforms the file or block device `source` to `target`, on all threads.
+    ///
+    /// The encrypted side's first `offset` sectors are no data. A new or replaced regular target is written aside and
+    /// renamed when whole; a block device, and an existing file where there is an offset to keep, is written in place.
+    ///
+    /// # Errors
+    /// `Argument` for sizes that do not fit; `Io`.
+    pub fn transform(
+        &self,
+        direction: Direction,
+        source: &Path,
+        target: &Path,
+        holes: Holes,
+        pool: Pool,
+        progress: &dyn Progress,
+    ) -> Result<(), Error> {
+        let input = FileDevice::open(source).map_err(|error| Error::io(source.display(), error))?;
+        let input = Named { path: source, device: &input };
+        let skipped = self.offset * 512;
+        let data_size = match direction {
+            Direction::Encrypt => input.size(),
+            Direction::Decrypt => self.data_size(source, input.size())?,
+        };
+        let (read_from, write_to) = match direction {
+            Direction::Encrypt => (0, skipped),
+            Direction::Decrypt => (skipped, 0),
+        };
+        let window = |device, start| {
+            Window::new(device, start, data_size).map_err(|error| Error::io(source.display(), error))
+        };
+        let input = window(&input as &dyn BlockDevice, read_from)?;
+        let metadata = fs::metadata(target).ok();
+        let exists = metadata.as_ref().is_some_and(|metadata| !metadata.is_file() || write_to > 0);
+        if same_file(source, target) {
+            let text =
+                format!("{}: source and target are the same file; --in-place does that", target.display());
+            return Err(Error::Argument(text));
+        }
+        let run = |output: &FileDevice| {
+            let place = |error| Error::io(target.display(), error);
+            let end =
+                write_to.checked_add(data_size).ok_or_else(|| place(io::ErrorKind::FileTooLarge.into()))?;
+            if output.file().metadata().is_ok_and(|metadata| metadata.is_file()) {
+                // So that a hole at the end is there, and a window can be had.
+                output.file().set_len(end.max(output.size())).map_err(place)?;
+            }
+            let named = Named { path: target, device: output };
+            let output = Window::new(&named as &dyn BlockDevice, write_to, data_size).map_err(place)?;
+            transform(&self.cipher, direction, &input, &output, holes, pool, progress).map_err(Error::crypt)
+        };
+        if exists {
+            let output =
+                FileDevice::open_writable(target).map_err(|error| Error::io(target.display(), error))?;
+            return run(&output);
+        }
+        let output = Output::create(target)?;
+        match output.device() {
+            Some(device) => run(device)?,
+            None => return Err(Error::Argument(format!("{}: not a file with positions", target.display()))),
+        }
+        output.commit()
+    }
+
+    /// Transforms a stream. The offset is left to the caller: nothing is skipped.
+    ///
+    /// # Errors
+    /// `Argument` if the input ends within a sector; `Io`.
+    pub fn transform_stream(
+        &self,
+        direction: Direction,
+        input: &mut (dyn Read + Send),
+        output: &mut (dyn Write + Send),
+        pool: Pool,
+        progress: &dyn Progress,
+    ) -> Result<u64, Error> {
+        transform_stream(&self.cipher, direction, input, output, pool, progress).map_err(Error::crypt)
+    }
+
+    /// Transforms `image` where it lies, with a journal beside it; see [`casemate_crypt::in_place`].
+    ///
+    /// With `resume` the work that `journal` tells of goes on; without, `journal` must not exist. After the work the
+    /// journal is removed.
+    ///
+    /// # Errors
+    /// `Argument` if the image is in use by another, or the journal is there or missing; `Mismatch` for another key;
+    /// `Io`. Unless the error came before the journal was made, the work can be resumed.
+    #[allow(clippy::too_many_arguments, reason = "each is one option of the command")]
+    pub fn transform_in_place(
+        &self,
+        direction: Direction,
+        image: &Path,
+        journal: &Path,
+        resume: bool,
+        hot_zone: u64,
+        pool: Pool,
+        progress: &dyn Progress,
+    ) -> Result<(), Error> {
+        let at_image = |error| Error::io(image.display(), error);
+        let at_journal = |error| Error::io(journal.display(), error);
+        let device = FileDevice::open_writable(image).map_err(at_image)?;
+        if device.file().try_lock().is_err() {
+            return Err(Error::Argument(format!("{}: another process is working on it", image.display())));
+        }
+        let named = Named { path: image, device: &device };
+        let size = self.data_size(image, named.size())?;
+        let data = Window::new(&named as &dyn BlockDevice, self.offset * 512, size).map_err(at_image)?;
+        let log = OpenOptions::new().read(true).write(true).create_new(!resume).open(journal);
+        let log = log.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => Error::Argument(format!(
+                "{}: there is a journal already: an earlier work was stopped; go on with --resume",
+                journal.display()
+            )),
+            io::ErrorKind::NotFound if resume => {
+                Error::Argument(format!("{}: no journal, so there is nothing to resume", journal.display()))
+            }
+            _ => at_journal(error),
+        })?;
+        let log = FileDevice::from_file(log).map_err(at_journal)?;
+        let log = Named { path: journal, device: &log };
+        // Key and image aside, this is all that decides what the bytes become.
+        let Params { spec, sector_size, iv_large_sectors, iv_offset, .. } = &self.params;
+        let mapping = format!("{spec} {sector_size} {iv_large_sectors} {iv_offset} {}", self.offset);
+        let key = self.key.expose();
+        let work = Work { cipher: &self.cipher, direction, key, mapping: &mapping, pool, progress };
+        let done = if resume {
+            in_place::resume(&work, &data, &log)
+        } else {
+            // The journal's name must be there after a power failure too.
+            sync_folder(journal).map_err(at_journal)?;
+            let mut salt = [0; 32];
+            getrandom::fill(&mut salt)
+                .map_err(|error| Error::Io("random numbers".to_owned(), error.into()))?;
+            in_place::begin(&work, &data, &log, hot_zone, salt)
+        };
+        if let Err(casemate_crypt::Error::Argument(_)) = &done {
+            // Refused before anything was touched.
+            fs::remove_file(journal).map_err(at_journal)?;
+        }
+        done.map_err(Error::crypt)?;
+        fs::remove_file(journal).and_then(|()| sync_folder(journal)).map_err(at_journal)
+    }
+
+    /// Bytes of data on the encrypted side.
+    fn data_size(&self, path: &Path, size: u64) -> Result<u64, Error> {
+        size.checked_sub(self.offset * 512).ok_or_else(|| {
+            let text =
+                format!("{}: {size} bytes end before the offset of {} sectors", path.display(), self.offset);
+            Error::Argument(text)
+        })
+    }
+}
+
+/// Reads a key file: `skip` bytes are passed over, then at most `len` are taken.
+///
+/// # Errors
+/// `Io`, or `Argument` if the file has not `len` bytes there.
+pub fn read_key_file(path: &Path, skip: u64, len: usize) -> Result<SecretVec, Error> {
+    let at = |error| Error::io(path.display(), error);
+    let mut file: Box<dyn Read> =
+        if path == Path::new("-") { Box::new(io::stdin()) } else { Box::new(File::open(path).map_err(at)?) };
+    let passed = io::copy(&mut (&mut file).take(skip), &mut io::sink()).map_err(at)?;
+    let mut key = SecretVec::zeroed(len);
+    let result = file.read_exact(key.expose_mut());
+    if passed < skip || result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::UnexpectedEof) {
+        return Err(Error::Argument(format!(
+            "{}: the key file has not the {len} bytes that are needed",
+            path.display()
+        )));
+    }
+    result.map_err(at)?;
+    Ok(key)
+}
+
+/// The journal's usual name for an image.
+pub fn journal_path(image: &Path) -> PathBuf {
+    let mut name = image.as_os_str().to_owned();
+    name.push(".casemate-journal");
+    PathBuf::from(name)
+}
+
+fn same_file(a: &Path, b: &Path) -> bool {
+    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
+}

@@ -1,0 +1,144 @@
+//! The options that say what a mapping is, under cryptsetup's names, and where its key comes from.
+
+use std::fs;
+use std::path::PathBuf;
+
+use casemate::crypt::{Mapping, Params, Policy, Registry, Table, plain_key, read_key_file};
+use casemate::{Error, SecretVec};
+
+use crate::context::Context;
+
+/// What a mapping is.
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "Mapping")]
+pub struct MappingArgs {
+    /// The cipher specification, as cryptsetup and dm-crypt take it.
+    #[arg(short, long, value_name = "SPEC", default_value = "aes-xts-plain64")]
+    cipher: String,
+    /// The key's size in bits.
+    #[arg(short = 's', long, value_name = "BITS", default_value_t = 256)]
+    key_size: usize,
+    /// Read the key from this file; "-" is standard input. It is used as it is, cut to the key's size.
+    #[arg(short = 'd', long, value_name = "FILE", conflicts_with = "table_file")]
+    key_file: Option<PathBuf>,
+    /// Read the key from this open file descriptor.
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["key_file", "table_file"])]
+    key_fd: Option<u32>,
+    /// Pass over this many bytes of the key file.
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    keyfile_offset: u64,
+    /// The hash that makes the key of a passphrase: a name, "name:bytes", or "plain" for none. Used when there is no key
+    /// file: the passphrase is then asked for, or is the first line of standard input if that is no terminal.
+    #[arg(long, value_name = "HASH", default_value = "sha256")]
+    hash: String,
+    /// Sectors of 512 bytes before the data, on the encrypted side.
+    #[arg(short, long, value_name = "SECTORS", default_value_t = 0)]
+    offset: u64,
+    /// Sectors of 512 bytes that are added to a sector's number before its IV is made.
+    #[arg(short = 'p', long, value_name = "SECTORS", default_value_t = 0)]
+    skip: u64,
+    /// Bytes of an encryption sector: 512, 1024, 2048 or 4096.
+    #[arg(long, value_name = "BYTES", default_value_t = 512)]
+    sector_size: usize,
+    /// Count IVs in encryption sectors, not in 512 bytes.
+    #[arg(long)]
+    iv_large_sectors: bool,
+    /// Take everything about the mapping, the key too, from a file with a device-mapper table line, so that no key is on
+    /// a command line.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["cipher", "key_size", "offset", "skip", "sector_size", "iv_large_sectors", "hash", "keyfile_offset"])]
+    table_file: Option<PathBuf>,
+    /// Take an XTS key whose halves are equal. FIPS forbids it, the kernel outside FIPS mode takes it.
+    #[arg(long)]
+    allow_equal_halves: bool,
+    /// Use this driver, even if the policy would not choose it ("casemate providers" lists them).
+    #[arg(long, value_name = "DRIVER")]
+    provider: Option<String>,
+}
+
+impl MappingArgs {
+    /// The mapping, keyed. Also tells whether standard input was used up for the key.
+    pub fn mapping(&self, context: &Context) -> Result<(Mapping, bool), Error> {
+        let registry = Registry::new(context.cpu());
+        let policy = match &self.provider {
+            Some(driver) => Policy::default().naming(driver),
+            None => Policy::default(),
+        };
+        let (mut params, key, offset) = match &self.table_file {
+            Some(path) => {
+                let line = fs::read(path).map_err(|error| Error::io(path.display(), error))?;
+                let line = SecretVec::new(line);
+                let text = str::from_utf8(line.expose());
+                let text =
+                    text.map_err(|_| Error::Argument(format!("{}: not a table line", path.display())))?;
+                let parsed = text.trim().parse::<Table>();
+                let table =
+                    parsed.map_err(|error| Error::Argument(format!("{}: {error}", path.display())))?;
+                (table.params, table.key, table.offset)
+            }
+            None => {
+                let spec = self.cipher.parse().map_err(Error::from)?;
+                (self.params(spec), self.key()?, self.offset)
+            }
+        };
+        params.allow_equal_halves = self.allow_equal_halves;
+        let mapping = Mapping::new(params, key, offset, &registry, &policy)?;
+        Ok((mapping, self.reads_standard_input()))
+    }
+
+    /// Whether the key comes from standard input, which then has no data.
+    fn reads_standard_input(&self) -> bool {
+        let from_file = self.key_file.as_ref().is_some_and(|path| path.as_os_str() != "-");
+        !(from_file || self.key_fd.is_some() || self.table_file.is_some())
+    }
+
+    fn params(&self, spec: casemate::crypt::Spec) -> Params {
+        Params {
+            sector_size: self.sector_size,
+            iv_large_sectors: self.iv_large_sectors,
+            iv_offset: self.skip,
+            ..Params::new(spec)
+        }
+    }
+
+    fn key(&self) -> Result<SecretVec, Error> {
+        if !self.key_size.is_multiple_of(8) || self.key_size > 1 << 20 {
+            return Err(Error::Argument(format!(
+                "--key-size {}: it must be a multiple of 8 bits",
+                self.key_size
+            )));
+        }
+        let len = self.key_size / 8;
+        let file = match (&self.key_file, self.key_fd) {
+            (Some(path), _) => Some(path.clone()),
+            (None, Some(number)) => Some(PathBuf::from(format!("/dev/fd/{number}"))),
+            (None, None) => None,
+        };
+        match file {
+            Some(path) => read_key_file(&path, self.keyfile_offset, len),
+            None => {
+                let passphrase = passphrase()?;
+                Ok(plain_key(passphrase.expose(), &self.hash, len)?)
+            }
+        }
+    }
+}
+
+/// Asks on the terminal; without one, the first line of standard input, its end not counted.
+fn passphrase() -> Result<SecretVec, Error> {
+    let asked = if std::io::IsTerminal::is_terminal(&std::io::stdin()) {
+        rpassword::prompt_password("Enter passphrase: ")
+    } else {
+        let mut line = String::new();
+        std::io::stdin().read_line(&mut line).map(|_| {
+            if line.ends_with('\n') {
+                line.pop();
+            }
+            line
+        })
+    };
+    let passphrase = asked.map_err(|error| Error::io("the passphrase", error))?;
+    if passphrase.is_empty() {
+        return Err(Error::Argument("no passphrase was given".to_owned()));
+    }
+    Ok(SecretVec::new(passphrase.into_bytes()))
+}

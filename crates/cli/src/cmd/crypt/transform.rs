@@ -1,0 +1,138 @@
+//! `casemate crypt encrypt` and `casemate crypt decrypt`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use casemate::Error;
+use casemate::blockdev::{BlockDevice, FileDevice};
+use casemate::crypt::{DEFAULT_HOT_ZONE, Direction, Holes, Mapping, journal_path};
+
+use super::mapping::MappingArgs;
+use crate::Answer;
+use crate::context::Context;
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    casemate crypt encrypt disk.img disk.enc --key-file disk.key --key-size 512\n  \
+    casemate crypt decrypt disk.enc - --key-file disk.key --key-size 512 | tar -x\n  \
+    casemate crypt encrypt --in-place disk.img --key-file disk.key --key-size 512\n\n\
+    In place, each hot zone goes to a journal beside the image first, is flushed there, and is then written to the \
+    image. Being killed or losing power at any moment loses nothing: the same command with --resume goes on. The \
+    journal is removed at the end.")]
+pub struct Args {
+    /// The image to read; "-" is standard input.
+    source: PathBuf,
+    /// The image to write; "-" is standard output. A new file gets its name when it is whole.
+    #[arg(required_unless_present = "in_place", conflicts_with = "in_place")]
+    target: Option<PathBuf>,
+    /// Change the image where it lies.
+    #[arg(long)]
+    in_place: bool,
+    /// Go on with work in place that was stopped.
+    #[arg(long, requires = "in_place")]
+    resume: bool,
+    /// The journal for work in place [default: the image's name with ".casemate-journal"].
+    #[arg(long, value_name = "FILE", requires = "in_place")]
+    journal: Option<PathBuf>,
+    /// How many bytes go to the journal at a time; at most 1 GiB.
+    #[arg(long, value_name = "BYTES", requires = "in_place", default_value_t = DEFAULT_HOT_ZONE)]
+    hotzone_size: u64,
+    /// Keep holes of a sparse source as holes. Without this a hole is zeros, and zeros are data to a cipher. With it the
+    /// result shows which ranges were never written, and reading them through the mapping gives noise.
+    #[arg(long, conflicts_with = "in_place")]
+    sparse: bool,
+    #[command(flatten)]
+    mapping: MappingArgs,
+}
+
+impl Args {
+    pub fn run(self, direction: Direction, context: &Context) -> Result<Answer, Error> {
+        let (mapping, used_stdin) = self.mapping.mapping(context)?;
+        let is_standard = |path: &Path| path.as_os_str() == "-";
+        let target = self.target.as_deref();
+        if is_standard(&self.source) && used_stdin {
+            let text =
+                "standard input can't be both the key and the image; give the key as a file or a descriptor";
+            return Err(Error::Argument(text.to_owned()));
+        }
+        match target {
+            None => self.in_place(direction, &mapping, context)?,
+            Some(target) if is_standard(&self.source) || is_standard(target) => {
+                stream(direction, &mapping, &self.source, target, context)?;
+            }
+            Some(target) => {
+                let progress = context.progress(&self.source.display().to_string(), size_of(&self.source));
+                let holes = if self.sparse { Holes::Keep } else { Holes::Data };
+                mapping.transform(direction, &self.source, target, holes, context.pool(), &progress)?;
+            }
+        }
+        if let Some(trouble) = mapping.cipher().trouble() {
+            eprintln!("casemate: {trouble}; the CPU did its work");
+        }
+        if context.json() && !target.is_some_and(is_standard) {
+            let cipher = mapping.cipher();
+            context.print_json(&json!({
+                "cipher": mapping.params.spec.to_string(),
+                "driver": cipher.driver_name(),
+                "batches_sectors": cipher.batches_sectors(),
+                "sector_size": cipher.sector_size(),
+            }))?;
+        }
+        Ok(Answer::Yes)
+    }
+
+    fn in_place(&self, direction: Direction, mapping: &Mapping, context: &Context) -> Result<(), Error> {
+        let journal = self.journal.clone().unwrap_or_else(|| journal_path(&self.source));
+        let progress = context.progress(&self.source.display().to_string(), size_of(&self.source));
+        let (image, pool) = (&self.source, context.pool());
+        let done = mapping.transform_in_place(
+            direction,
+            image,
+            &journal,
+            self.resume,
+            self.hotzone_size,
+            pool,
+            &progress,
+        );
+        drop(progress);
+        if done.is_err() && journal.exists() {
+            eprintln!("casemate: {}: stopped; the same command with --resume goes on", image.display());
+        }
+        done
+    }
+}
+
+fn stream(
+    direction: Direction,
+    mapping: &Mapping,
+    source: &Path,
+    target: &Path,
+    context: &Context,
+) -> Result<(), Error> {
+    if mapping.offset != 0 {
+        let text = "--offset is for files: a stream has no sectors before its data";
+        return Err(Error::Argument(text.to_owned()));
+    }
+    let standard = |path: &Path| path.as_os_str() == "-";
+    let mut input: Box<dyn io::Read + Send> = if standard(source) {
+        Box::new(io::stdin())
+    } else {
+        Box::new(std::fs::File::open(source).map_err(|error| Error::io(source.display(), error))?)
+    };
+    let progress = context.progress(&source.display().to_string(), size_of(source));
+    if standard(target) {
+        let mut output = io::stdout();
+        mapping.transform_stream(direction, &mut input, &mut output, context.pool(), &progress)?;
+        return Ok(());
+    }
+    let mut output = casemate::Output::create(target)?;
+    mapping.transform_stream(direction, &mut input, &mut output, context.pool(), &progress)?;
+    output.commit()
+}
+
+/// For the progress bar alone: a source that has no size will be noticed when it is read.
+fn size_of(path: &Path) -> u64 {
+    FileDevice::open(path).map_or(0, |device| device.size())
+}
