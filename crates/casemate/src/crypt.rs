@@ -188,9 +188,10 @@ impl Mapping {
                 "{}: there is a journal already: an earlier work was stopped; go on with --resume",
                 journal.display()
             )),
-            io::ErrorKind::NotFound if resume => {
-                Error::Argument(format!("{}: no journal, so there is nothing to resume", journal.display()))
-            }
+            io::ErrorKind::NotFound if resume => Error::Argument(format!(
+                "{}: no journal, so there is nothing to resume: the work was never begun, or it is done",
+                journal.display()
+            )),
             _ => at_journal(error),
         })?;
         let log = FileDevice::from_file(log).map_err(at_journal)?;

@@ -60,6 +60,13 @@ impl Registry {
         if rows.is_empty() {
             return Err(CipherError::Unknown(algorithm.to_owned()));
         }
+        // Who names a driver wants that one or an explanation, not another.
+        let missing = |driver: &&String| !self.rows.iter().any(|row| row.driver == **driver);
+        if let Some(driver) = policy.named().iter().find(missing) {
+            return Err(CipherError::Refused(vec![Refusal(format!(
+                "no implementation is called '{driver}'"
+            ))]));
+        }
         rows.sort_by_key(|row| (!policy.names(row), std::cmp::Reverse(row.priority)));
         let mut refusals = Vec::new();
         for row in rows {
@@ -68,7 +75,6 @@ impl Registry {
             };
             match policy.allows(row).and_then(|()| tested()) {
                 Ok(()) => return Ok(row),
-                // Who names a driver wants that one or an explanation, not another.
                 Err(refusal) if policy.names(row) => return Err(CipherError::Refused(vec![refusal])),
                 Err(refusal) => refusals.push(refusal),
             }

@@ -56,8 +56,8 @@ pub struct MappingArgs {
 }
 
 impl MappingArgs {
-    /// The mapping, keyed. Also tells whether standard input was used up for the key.
-    pub fn mapping(&self, context: &Context) -> Result<(Mapping, bool), Error> {
+    /// The mapping, keyed.
+    pub fn mapping(&self, context: &Context) -> Result<Mapping, Error> {
         let registry = Registry::new(context.cpu());
         let policy = match &self.provider {
             Some(driver) => Policy::default().naming(driver),
@@ -81,12 +81,11 @@ impl MappingArgs {
             }
         };
         params.allow_equal_halves = self.allow_equal_halves;
-        let mapping = Mapping::new(params, key, offset, &registry, &policy)?;
-        Ok((mapping, self.reads_standard_input()))
+        Mapping::new(params, key, offset, &registry, &policy)
     }
 
     /// Whether the key comes from standard input, which then has no data.
-    fn reads_standard_input(&self) -> bool {
+    pub fn reads_standard_input(&self) -> bool {
         let from_file = self.key_file.as_ref().is_some_and(|path| path.as_os_str() != "-");
         !(from_file || self.key_fd.is_some() || self.table_file.is_some())
     }

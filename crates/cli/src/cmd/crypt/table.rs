@@ -28,7 +28,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let (mapping, _) = self.mapping.mapping(context)?;
+        let mapping = self.mapping.mapping(context)?;
         let name = self.device.display().to_string();
         let device = FileDevice::open(&self.device).map_err(|error| Error::io(&name, error))?;
         let before = mapping.offset * 512;

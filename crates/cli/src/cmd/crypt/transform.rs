@@ -49,14 +49,14 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, direction: Direction, context: &Context) -> Result<Answer, Error> {
-        let (mapping, used_stdin) = self.mapping.mapping(context)?;
         let is_standard = |path: &Path| path.as_os_str() == "-";
         let target = self.target.as_deref();
-        if is_standard(&self.source) && used_stdin {
+        if is_standard(&self.source) && self.mapping.reads_standard_input() {
             let text =
                 "standard input can't be both the key and the image; give the key as a file or a descriptor";
             return Err(Error::Argument(text.to_owned()));
         }
+        let mapping = self.mapping.mapping(context)?;
         match target {
             None => self.in_place(direction, &mapping, context)?,
             Some(target) if is_standard(&self.source) || is_standard(target) => {

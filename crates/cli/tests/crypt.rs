@@ -1,0 +1,208 @@
+//! The crypt commands as a user runs them.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use casemate_testkit::{Rng, TempDir, run, tempdir, tool};
+
+const KEY: &[&str] = &["--key-file", "key", "--key-size", "512"];
+
+/// A folder with a key and a plaintext image of `size` bytes.
+fn folder(size: usize) -> TempDir {
+    let folder = tempdir().unwrap();
+    let mut rng = Rng::new(7);
+    fs::write(folder.path().join("key"), rng.bytes(64)).unwrap();
+    fs::write(folder.path().join("plain"), rng.bytes(size)).unwrap();
+    folder
+}
+
+fn crypt(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));
+    command.current_dir(folder).arg("crypt").args(args).stdin(Stdio::null());
+    command
+}
+
+fn with_key(folder: &Path, args: &[&str]) -> Command {
+    let mut command = crypt(folder, args);
+    command.args(KEY);
+    command
+}
+
+fn failure(mut command: Command, input: &[u8]) -> (i32, String) {
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // A command that fails before it reads closes the pipe.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    let Output { status, stderr, .. } = child.wait_with_output().unwrap();
+    (status.code().unwrap(), String::from_utf8(stderr).unwrap())
+}
+
+#[test]
+fn files_streams_and_places_agree() {
+    let folder = folder((1 << 20) + 512);
+    let at = |name: &str| fs::read(folder.path().join(name)).unwrap();
+    run(&mut with_key(folder.path(), &["encrypt", "plain", "cipher"]));
+    assert_ne!(at("plain"), at("cipher"));
+    run(&mut with_key(folder.path(), &["decrypt", "cipher", "back"]));
+    assert!(at("back") == at("plain"));
+    let mut stream = with_key(folder.path(), &["encrypt", "-", "-"]);
+    let input = fs::File::open(folder.path().join("plain")).unwrap();
+    let output = stream.stdin(input).output().unwrap();
+    assert!(output.stdout == at("cipher"), "{}", String::from_utf8_lossy(&output.stderr));
+    fs::copy(folder.path().join("plain"), folder.path().join("place")).unwrap();
+    run(&mut with_key(folder.path(), &["encrypt", "--in-place", "place", "--hotzone-size", "65536"]));
+    assert!(at("place") == at("cipher"));
+    assert!(!folder.path().join("place.casemate-journal").exists());
+
+    // The same mapping as a table line; the data after an offset.
+    let line = run(&mut with_key(folder.path(), &["table", "cipher", "--show-key"]));
+    fs::write(folder.path().join("table"), line).unwrap();
+    run(&mut crypt(folder.path(), &["decrypt", "cipher", "back", "--table-file", "table"]));
+    assert!(at("back") == at("plain"));
+    run(&mut with_key(folder.path(), &["encrypt", "plain", "later", "--offset", "24"]));
+    assert!(at("later")[24 * 512..] == at("cipher"));
+    run(&mut with_key(folder.path(), &["decrypt", "later", "back", "--offset", "24"]));
+    assert!(at("back") == at("plain"));
+    let hidden = run(&mut with_key(folder.path(), &["table", "cipher"]));
+    assert!(hidden.contains(&format!(" {} 0 cipher 0", "00".repeat(64))), "{hidden}");
+}
+
+#[test]
+fn passphrases_make_cryptsetups_keys() {
+    let folder = folder(1 << 16);
+    let args = ["encrypt", "plain", "cipher", "--hash", "sha256", "--key-size", "512"];
+    let (status, stderr) = failure(crypt(folder.path(), &args), b"battery staple\n");
+    assert_eq!((status, &*stderr), (0, ""));
+    let key = "11e2b7895e7b3dca8df8d0cf965fde793b82cd39242774277ca90d72d09bfd591e5b7cf53405e37057ee1111bbbb8339aa528ea\
+               bc30b672399586b31fd6b50b7";
+    fs::write(folder.path().join("table"), format!("0 128 crypt aes-xts-plain64 {key} 0 7:0 0\n")).unwrap();
+    run(&mut crypt(folder.path(), &["decrypt", "cipher", "back", "--table-file", "table"]));
+    assert_eq!(fs::read(folder.path().join("back")).unwrap(), fs::read(folder.path().join("plain")).unwrap());
+}
+
+#[test]
+fn holes_are_data_unless_said_otherwise() {
+    let folder = folder(4096);
+    let sparse = fs::File::create(folder.path().join("sparse")).unwrap();
+    sparse.set_len(8 << 20).unwrap();
+    run(&mut with_key(folder.path(), &["encrypt", "sparse", "full"]));
+    assert!(fs::read(folder.path().join("full")).unwrap().chunks(512).all(|sector| sector != [0; 512]));
+    run(&mut with_key(folder.path(), &["encrypt", "--sparse", "sparse", "kept"]));
+    assert!(fs::read(folder.path().join("kept")).unwrap() == vec![0; 8 << 20]);
+}
+
+#[test]
+fn bad_input_is_one_line_and_no_file() {
+    let folder = folder(1000);
+    fs::write(folder.path().join("equal"), [7; 64]).unwrap();
+    fs::write(folder.path().join("whole"), [7; 1024]).unwrap();
+    let key = ["--key-file", "key", "--key-size", "512"];
+    let cases: &[(&[&str], &str)] = &[
+        (&["plain", "out", key[0], key[1], key[2], key[3]], "no multiple of the sector size 512"),
+        (&["whole", "out", "--key-file", "key", "--key-size", "1024"], "has not the 128 bytes"),
+        (&["whole", "out", "--key-file", "none"], "none: No such file"),
+        (&["whole", "out", "--key-file", "equal", "--key-size", "512"], "equal"),
+        (
+            &["whole", "out", "--key-file", "key", "--cipher", "rot13-xts-plain64"],
+            "no implementation of 'xts(rot13)'",
+        ),
+        (&["whole", "out", "--key-file", "key", "--cipher", "aes-xts-random"], "dm-integrity"),
+        (&["whole", "out", "--key-file", "key", "--key-size", "200"], "keys of 64 or 32 or 48 bytes"),
+        (&["whole", "out", "--key-file", "key", "--sector-size", "1000"], "sector size 1000"),
+        (&["whole", "out", "--key-file", "key", "--offset", "36028797018963968"], "passes 2^64"),
+        (&["none", "out", "--key-file", "key"], "none: No such file"),
+        (&["whole", "none/out", "--key-file", "key"], "none/out: No such file"),
+        (&["whole", "whole", "--key-file", "key"], "--in-place does that"),
+        (&["whole", "out", "--table-file", "key"], "not a table line"),
+        (&["whole", "out", "--key-file", "key", "--provider", "xts-aes-rocket"], "xts-aes-rocket"),
+        (&["--in-place", "--resume", "whole", "--key-file", "key"], "nothing to resume"),
+        (&["-", "out", "--key-file", "-"], "standard input can't be both"),
+    ];
+    for (args, why) in cases {
+        let mut command = crypt(folder.path(), &["encrypt"]);
+        command.args(*args);
+        let (status, stderr) = failure(command, b"");
+        assert_eq!((status, stderr.lines().count()), (2, 1), "{args:?}: {stderr}");
+        assert!(stderr.contains(why), "{args:?}: {stderr}");
+        assert!(!folder.path().join("out").exists(), "{args:?}");
+    }
+    let mut allowed =
+        crypt(folder.path(), &["encrypt", "whole", "out", "--key-file", "equal", "--allow-equal-halves"]);
+    run(allowed.args(["--key-size", "512"]));
+    let part = with_key(folder.path(), &["encrypt", "-", "out2"]);
+    let (status, stderr) = failure(part, &[1; 700]);
+    assert!(status == 2 && stderr.contains("188 bytes are left over"), "{stderr}");
+    assert!(!folder.path().join("out2").exists());
+}
+
+#[test]
+fn work_in_place_survives_being_killed() {
+    let folder = folder(3 << 20);
+    let at = |name: &str| folder.path().join(name);
+    run(&mut with_key(folder.path(), &["encrypt", "plain", "cipher"]));
+    let expected = fs::read(at("cipher")).unwrap();
+    let mut rng = Rng::new(99);
+    let (mut kills, mut rounds, mut delay) = (0, 0, 20_000);
+    while kills < 300 {
+        fs::copy(at("plain"), at("image")).unwrap();
+        loop {
+            let resume = at("image.casemate-journal").exists();
+            let mut command =
+                with_key(folder.path(), &["encrypt", "--in-place", "image", "--hotzone-size", "32768"]);
+            command.args(resume.then_some("--resume")).stderr(Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            sleep(Duration::from_micros(rng.below(delay)));
+            // SIGKILL; where the child was quicker there is nothing to kill.
+            let _ = child.kill();
+            let output = child.wait_with_output().unwrap();
+            if output.status.success() {
+                // Fast machines finish a round before they are killed often enough.
+                delay = (delay * 3 / 4).max(1000);
+                break;
+            }
+            let killed = output.status.code().is_none();
+            let empty = fs::metadata(at("image.casemate-journal")).is_ok_and(|journal| journal.len() < 8192);
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            if killed {
+                kills += 1;
+                delay += 300;
+                // The journal is removed at the very end: without one the image is as before, or done.
+                if !at("image.casemate-journal").exists() && fs::read(at("image")).unwrap() == expected {
+                    break;
+                }
+            } else {
+                // Killed before the first record: the image is untouched, and that is what is said.
+                assert!(empty && stderr.contains("no whole record"), "{stderr}");
+                assert!(fs::read(at("image")).unwrap() == fs::read(at("plain")).unwrap());
+                fs::remove_file(at("image.casemate-journal")).unwrap();
+            }
+        }
+        rounds += 1;
+        assert!(fs::read(at("image")).unwrap() == expected, "round {rounds}, {kills} kills");
+    }
+}
+
+#[test]
+fn cryptsetup_names_are_taken() {
+    // The options' names and defaults are cryptsetup's; its own help is the list.
+    let Some(cryptsetup) = tool("cryptsetup") else { return };
+    let theirs = run(Command::new(cryptsetup).arg("--help"));
+    let ours = run(&mut crypt(Path::new("/"), &["encrypt", "--help"]));
+    for option in [
+        "--cipher",
+        "--key-size",
+        "--key-file",
+        "--keyfile-offset",
+        "--hash",
+        "--offset",
+        "--skip",
+        "--sector-size",
+        "--iv-large-sectors",
+    ] {
+        assert!(theirs.contains(option) && ours.contains(option), "{option}");
+    }
+}
