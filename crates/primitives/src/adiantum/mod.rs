@@ -17,7 +17,11 @@
 //! # Errors
 //! A message below 16 bytes is refused.
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64_neon;
 mod nh;
+#[cfg(target_arch = "x86_64")]
+mod x86_64_avx2;
 #[cfg(target_arch = "x86_64")]
 mod x86_64_avx512;
 

@@ -10,7 +10,7 @@ pub(super) const MESSAGE: usize = 1024;
 /// Bytes of key: those of the message and three strides of 16 for the second to fourth sum.
 pub(super) const KEY: usize = MESSAGE + 3 * 16;
 
-/// The key of NH, as little-endian 32-bit words.
+/// The key of NH: little-endian 32-bit words.
 #[derive(Zeroize, ZeroizeOnDrop)]
 #[repr(C, align(64))]
 pub(super) struct NhKey(pub [u8; KEY]);
@@ -22,6 +22,12 @@ const BACKENDS: &[(&str, &[Feature], Hash)] = &[
     // Intel from Skylake-X on, AMD from Zen 4 on.
     #[cfg(target_arch = "x86_64")]
     ("avx512", &[Feature::Avx512], super::x86_64_avx512::nh),
+    // Intel from Haswell on, AMD from Zen on.
+    #[cfg(target_arch = "x86_64")]
+    ("avx2", &[Feature::Avx2], super::x86_64_avx2::nh),
+    // AArch64.
+    #[cfg(target_arch = "aarch64")]
+    ("neon", &[Feature::Neon], super::aarch64_neon::nh),
     // Everything else.
     ("portable", &[], portable),
 ];

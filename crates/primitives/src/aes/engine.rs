@@ -90,7 +90,10 @@ pub(super) trait Engine: Copy {
         }
         tweaks
     }
+}
 
+/// The parts of AES that a key schedule is made with. A value of the type proves that the CPU has the instructions.
+pub(super) trait KeyExpansion: Copy {
     /// AES's S-box on each byte.
     fn sub_word(self, word: u32) -> u32;
 
@@ -248,16 +251,19 @@ pub(super) fn xor_block(a: [u8; 16], b: [u8; 16]) -> [u8; 16] {
     (u128::from_ne_bytes(a) ^ u128::from_ne_bytes(b)).to_ne_bytes()
 }
 
-/// Makes a back end's functions out of an engine's constructor and its target features.
-macro_rules! engine_functions {
-    ($engine:expr $(, $features:literal)?) => {
+/// Makes a back end's key expansion out of a constructor and its target features.
+macro_rules! expand_function {
+    ($expansion:expr $(, $features:literal)?) => {
         $(#[target_feature(enable = $features)])?
         pub(super) fn expand(key: &[u8], keys: &mut super::schedule::Schedule) {
-            use super::engine::Engine as _;
-            let e = $engine;
-            keys.expand(key, |word| e.sub_word(word), |key| e.inv_mix_columns(key));
+            keys.expand(key, $expansion);
         }
+    };
+}
 
+/// Makes a back end's modes out of an engine's constructor and its target features.
+macro_rules! engine_functions {
+    ($engine:expr $(, $features:literal)?) => {
         $(#[target_feature(enable = $features)])?
         pub(super) fn ecb(
             keys: &super::schedule::Schedule,
@@ -320,4 +326,4 @@ macro_rules! engine_functions {
     };
 }
 
-pub(super) use engine_functions;
+pub(super) use {engine_functions, expand_function};

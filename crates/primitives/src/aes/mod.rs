@@ -22,6 +22,8 @@
 //! # Limits
 //! A handle says nothing about whether a key is good: [`AesXts::halves_equal`] lets the caller decide.
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
 mod bitslice;
 mod block;
 mod cbc;
@@ -34,6 +36,8 @@ mod tests;
 mod units;
 #[cfg(target_arch = "x86_64")]
 mod x86_64_aesni;
+#[cfg(target_arch = "x86_64")]
+mod x86_64_vaes256;
 #[cfg(target_arch = "x86_64")]
 mod x86_64_vaes512;
 #[cfg(target_arch = "x86_64")]
@@ -80,11 +84,11 @@ struct Backend {
 }
 
 macro_rules! row {
-    ($name:literal, $needs:expr, $backend:ident) => {
+    ($name:literal, $needs:expr, $expansion:ident, $backend:ident) => {
         Backend {
             name: $name,
             needs: &$needs,
-            expand: $backend::expand,
+            expand: $expansion::expand,
             ecb: $backend::ecb,
             counter: $backend::counter,
             cbc: $backend::cbc,
@@ -103,14 +107,26 @@ static BACKENDS: &[Backend] = &[
         ..row!(
             "vaes-512",
             [Feature::AesNi, Feature::Avx512, Feature::Vbmi, Feature::Vaes, Feature::Vpclmul],
+            x86_64_aesni,
             x86_64_vaes512
         )
     },
+    // Intel from Alder Lake on (no AVX-512), AMD Zen 3.
+    #[cfg(target_arch = "x86_64")]
+    row!(
+        "vaes-256",
+        [Feature::AesNi, Feature::Avx2, Feature::Vaes, Feature::Vpclmul],
+        x86_64_aesni,
+        x86_64_vaes256
+    ),
     // x86-64 since 2010.
     #[cfg(target_arch = "x86_64")]
-    row!("aes-ni", [Feature::AesNi], x86_64_aesni),
+    row!("aes-ni", [Feature::AesNi], x86_64_aesni, x86_64_aesni),
+    // AArch64 with the optional AES instructions: servers, phones, Apple; not the Raspberry Pi 4.
+    #[cfg(target_arch = "aarch64")]
+    row!("armv8-aes", [Feature::Neon, Feature::ArmAes], aarch64, aarch64),
     // Everything else.
-    row!("portable", [], portable),
+    row!("portable", [], portable, portable),
 ];
 
 impl Backend {

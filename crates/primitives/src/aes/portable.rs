@@ -3,9 +3,10 @@
 use std::array;
 
 use super::bitslice::{Block, Planes};
-use super::engine::{Engine, WIDE, engine_functions};
+use super::engine::{Engine, KeyExpansion, WIDE, engine_functions, expand_function};
 use super::schedule::Schedule;
 
+expand_function!(Portable);
 engine_functions!(Portable);
 
 /// Nothing is needed, so anyone may make one.
@@ -101,7 +102,9 @@ impl Engine for Portable {
         let carry = (v[3] >> 31) * 0x87;
         array::from_fn(|i| (v[i] << 1) ^ if i == 0 { carry } else { v[i - 1] >> 31 })
     }
+}
 
+impl KeyExpansion for Portable {
     #[inline(always)]
     fn sub_word(self, word: u32) -> u32 {
         let mut planes = Portable::planes([[word, 0, 0, 0]]);

@@ -4,6 +4,8 @@ use std::fmt;
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
+use super::engine::KeyExpansion;
+
 /// The round keys of one AES key for both directions.
 ///
 /// `enc` holds the keys of FIPS 197's cipher in order of use, `dec` those of its equivalent inverse cipher in
@@ -18,14 +20,9 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// Fills in all round keys of `key`, with the byte substitution and InvMixColumns of a back end.
+    /// Fills in all round keys of `key` (FIPS 197, section 5.2).
     #[inline(always)]
-    pub fn expand(
-        &mut self,
-        key: &[u8],
-        sub_word: impl Fn(u32) -> u32,
-        inv_mix_columns: impl Fn([u8; 16]) -> [u8; 16],
-    ) {
+    pub fn expand(&mut self, key: &[u8], e: impl KeyExpansion) {
         let words = key.len() / 4;
         assert!(
             key.len().is_multiple_of(8) && (4..=8).contains(&words),
@@ -41,10 +38,10 @@ impl Schedule {
         for i in words..4 * (self.rounds + 1) {
             let mut last = w[i - 1];
             if i % words == 0 {
-                last = sub_word(last.rotate_right(8)) ^ round_constant;
+                last = e.sub_word(last.rotate_right(8)) ^ round_constant;
                 round_constant = (round_constant << 1) ^ ((round_constant >> 7) * 0x11b);
             } else if words == 8 && i % words == 4 {
-                last = sub_word(last);
+                last = e.sub_word(last);
             }
             w[i] = w[i - words] ^ last;
         }
@@ -54,7 +51,7 @@ impl Schedule {
         w.zeroize();
         for i in 0..=self.rounds {
             let key = self.enc[self.rounds - i];
-            self.dec[i] = if i == 0 || i == self.rounds { key } else { inv_mix_columns(key) };
+            self.dec[i] = if i == 0 || i == self.rounds { key } else { e.inv_mix_columns(key) };
         }
     }
 

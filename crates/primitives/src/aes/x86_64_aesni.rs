@@ -2,9 +2,10 @@
 
 use core::arch::x86_64::*;
 
-use super::engine::{Engine, engine_functions};
+use super::engine::{Engine, KeyExpansion, engine_functions, expand_function};
 use super::schedule::Schedule;
 
+expand_function!(AesNi::new(), "aes,sse4.1");
 engine_functions!(AesNi::new(), "aes,sse4.1");
 
 /// Proof that the CPU has AES-NI.
@@ -107,7 +108,9 @@ impl Engine for AesNi {
             _mm_xor_si128(_mm_add_epi64(v, v), carries)
         }
     }
+}
 
+impl KeyExpansion for AesNi {
     #[inline(always)]
     fn sub_word(self, word: u32) -> u32 {
         // SAFETY: an `AesNi` exists only on a CPU with AES-NI.

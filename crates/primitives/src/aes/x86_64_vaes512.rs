@@ -154,24 +154,4 @@ impl Engine for Vaes512 {
         }
         z
     }
-
-    #[inline(always)]
-    fn sub_word(self, word: u32) -> u32 {
-        // SAFETY: a `Vaes512` exists only on a CPU with AES-NI.
-        unsafe {
-            // With four equal columns ShiftRows changes nothing.
-            let columns = _mm_set1_epi32(word as i32);
-            _mm_cvtsi128_si32(_mm_aesenclast_si128(columns, _mm_setzero_si128())) as u32
-        }
-    }
-
-    #[inline(always)]
-    fn inv_mix_columns(self, key: [u8; 16]) -> [u8; 16] {
-        // SAFETY: a `Vaes512` exists only on a CPU with AES-NI; both arrays have 16 bytes.
-        unsafe {
-            let mut out = [0; 16];
-            _mm_storeu_si128(out.as_mut_ptr().cast(), _mm_aesimc_si128(_mm_loadu_si128(key.as_ptr().cast())));
-            out
-        }
-    }
 }

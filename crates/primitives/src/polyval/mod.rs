@@ -10,6 +10,8 @@
 //! Sixteen blocks in a row are the sum of dot(block i, h^(16 - i)), so their products are added first and reduced
 //! once.
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64_pmull;
 mod portable;
 #[cfg(target_arch = "x86_64")]
 mod x86_64_pclmul;
@@ -55,6 +57,9 @@ static BACKENDS: &[Backend] = &[
     // x86-64 since 2010.
     #[cfg(target_arch = "x86_64")]
     Backend { name: "pclmul", needs: &[Feature::Pclmul], absorb: x86_64_pclmul::absorb },
+    // AArch64 with the optional AES instructions.
+    #[cfg(target_arch = "aarch64")]
+    Backend { name: "pmull", needs: &[Feature::Neon, Feature::ArmPmull], absorb: aarch64_pmull::absorb },
     // Everything else.
     Backend { name: "portable", needs: &[], absorb: portable::absorb },
 ];
