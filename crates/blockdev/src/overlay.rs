@@ -1,0 +1,135 @@
+//! A device whose changes stay in memory.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::device::{BlockDevice, past_end};
+
+/// Bytes that are kept together.
+const PAGE: u64 = 4096;
+
+/// Another device as it would be after changes that are kept in memory, a page for each changed one.
+///
+/// The device below is never written. It keeps its size; nothing can be written behind its end.
+#[derive(Debug)]
+pub struct Overlay<D> {
+    below: D,
+    /// Changed pages by their numbers. The last one of a device may be shorter than a page.
+    pages: RwLock<BTreeMap<u64, Vec<u8>>>,
+}
+
+impl<D: BlockDevice> Overlay<D> {
+    /// No changes yet.
+    pub fn new(below: D) -> Overlay<D> {
+        Overlay { below, pages: RwLock::default() }
+    }
+
+    /// How many bytes differ from the device below.
+    ///
+    /// # Errors
+    /// What reading the device below says.
+    pub fn changed_bytes(&self) -> io::Result<u64> {
+        let mut count = 0;
+        for (number, page) in &*self.pages() {
+            let mut below = vec![0; page.len()];
+            self.below.read_at(&mut below, number * PAGE)?;
+            count += page.iter().zip(&below).filter(|(new, old)| new != old).count() as u64;
+        }
+        Ok(count)
+    }
+
+    fn pages(&self) -> RwLockReadGuard<'_, BTreeMap<u64, Vec<u8>>> {
+        self.pages.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pages_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<u64, Vec<u8>>> {
+        self.pages.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check_range(&self, offset: u64, len: usize) -> io::Result<()> {
+        let size = self.below.size();
+        match offset.checked_add(len as u64) {
+            Some(end) if end <= size => Ok(()),
+            _ => Err(past_end(offset, len, size)),
+        }
+    }
+}
+
+impl<D: BlockDevice> BlockDevice for Overlay<D> {
+    fn size(&self) -> u64 {
+        self.below.size()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.check_range(offset, buf.len())?;
+        // Held while the device below is read: a change is seen whole in each page or not at all.
+        let pages = self.pages();
+        self.below.read_at(buf, offset)?;
+        let end = offset + buf.len() as u64;
+        for (number, page) in pages.range(offset / PAGE..end.div_ceil(PAGE)) {
+            let start = number * PAGE;
+            let (from, to) = (start.max(offset), (start + page.len() as u64).min(end));
+            if from < to {
+                let part = &page[(from - start) as usize..(to - start) as usize];
+                buf[(from - offset) as usize..(to - offset) as usize].copy_from_slice(part);
+            }
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.check_range(offset, buf.len())?;
+        let end = offset + buf.len() as u64;
+        let size = self.below.size();
+        let mut pages = self.pages_mut();
+        for number in offset / PAGE..end.div_ceil(PAGE) {
+            let start = number * PAGE;
+            if !pages.contains_key(&number) {
+                let mut page = vec![0; (size - start).min(PAGE) as usize];
+                self.below.read_at(&mut page, start)?;
+                pages.insert(number, page);
+            }
+            let page = pages.entry(number).or_default();
+            let (from, to) = (start.max(offset), (start + page.len() as u64).min(end));
+            let part = &buf[(from - offset) as usize..(to - offset) as usize];
+            page[(from - start) as usize..(to - start) as usize].copy_from_slice(part);
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryDevice;
+
+    #[test]
+    fn changes_are_seen_above_and_not_below() {
+        let size = 3 * 4096 + 100;
+        let original: Vec<u8> = (0..size).map(|i| (i * 31 / 7) as u8).collect();
+        let below = MemoryDevice::new(original.clone());
+        let overlay = Overlay::new(&below);
+        let mut oracle = original.clone();
+        for (offset, len) in [(0, 1), (4090, 20), (4000, 8300), (size - 7, 7), (size, 0)] {
+            let change: Vec<u8> = (0..len).map(|i| (i + offset) as u8).collect();
+            overlay.write_at(&change, offset as u64).unwrap();
+            oracle[offset..offset + len].copy_from_slice(&change);
+            for (offset, len) in [(0, size), (4095, 2), (8000, 300), (size - 8, 8)] {
+                let mut found = vec![0; len];
+                overlay.read_at(&mut found, offset as u64).unwrap();
+                assert!(found == oracle[offset..offset + len], "{offset} {len}");
+            }
+        }
+        let differ = oracle.iter().zip(&original).filter(|(new, old)| new != old).count();
+        assert_eq!(overlay.changed_bytes().unwrap(), differ as u64);
+        assert!(overlay.write_at(&[0; 8], size as u64 - 7).is_err());
+        assert!(overlay.read_at(&mut [0], u64::MAX).is_err());
+        drop(overlay);
+        assert!(below.into_bytes() == original);
+    }
+}
