@@ -1,6 +1,7 @@
 //! A device whose changes stay in memory.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -85,12 +86,14 @@ impl<D: BlockDevice> BlockDevice for Overlay<D> {
         let mut pages = self.pages_mut();
         for number in offset / PAGE..end.div_ceil(PAGE) {
             let start = number * PAGE;
-            if !pages.contains_key(&number) {
-                let mut page = vec![0; (size - start).min(PAGE) as usize];
-                self.below.read_at(&mut page, start)?;
-                pages.insert(number, page);
-            }
-            let page = pages.entry(number).or_default();
+            let page = match pages.entry(number) {
+                Entry::Occupied(page) => page.into_mut(),
+                Entry::Vacant(place) => {
+                    let mut page = vec![0; (size - start).min(PAGE) as usize];
+                    self.below.read_at(&mut page, start)?;
+                    place.insert(page)
+                }
+            };
             let (from, to) = (start.max(offset), (start + page.len() as u64).min(end));
             let part = &buf[(from - offset) as usize..(to - offset) as usize];
             page[(from - start) as usize..(to - start) as usize].copy_from_slice(part);

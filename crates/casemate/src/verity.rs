@@ -1,14 +1,16 @@
-//! dm-verity by path: making hash areas, checking data against them, and bringing them up to date.
+//! dm-verity by path: making hash areas and parity, checking data against them, repairing, and bringing them up
+//! to date.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use casemate_blockdev::{BlockDevice, FileDevice, OutputFile};
-use casemate_verity::dm;
+use casemate_blockdev::{BlockDevice, FileDevice, OutputFile, Overlay};
+use casemate_verity::dm::{self, fec};
 use casemate_verity::tree::{Finding, Ranges, Summary};
 
+pub use casemate_verity::dm::fec::{FecDevices, FecLayout, Repaired};
 pub use casemate_verity::dm::{
     BlockSize, HashType, Layout, OnFault, Parameters, SUPERBLOCK_SIZE, Salt, Seed, Superblock, Table,
     TableFec, Uuid, Worker, partition_uuids, random_salt,
@@ -33,6 +35,45 @@ pub struct Format {
     pub hash_offset: u64,
     /// The UUID in the superblock; no superblock is written without.
     pub uuid: Option<Uuid>,
+    /// Parity to make for error correction.
+    pub fec: Option<Fec>,
+}
+
+/// Parity for error correction.
+#[derive(Clone, Debug)]
+pub struct Fec {
+    /// Where the parity is; it may be the hash device.
+    pub device: PathBuf,
+    /// Where the parity begins there, in bytes: a multiple of the block size.
+    pub offset: u64,
+    /// Parity bytes for each codeword of 255: 2 to 24.
+    pub roots: u32,
+}
+
+/// What [`format()`] has made.
+#[derive(Clone, Debug)]
+pub struct Formatted {
+    /// Where everything lies.
+    pub layout: Layout,
+    /// The root hash.
+    pub root_hash: Vec<u8>,
+    /// What the parity covers, if there is one.
+    pub fec: Option<FecLayout>,
+}
+
+/// A hash area that exists.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// The data.
+    pub data: PathBuf,
+    /// The hash device; it may be the data device.
+    pub hash: PathBuf,
+    /// Where the hash area begins, in bytes.
+    pub hash_offset: u64,
+    /// How to learn about it.
+    pub source: Source,
+    /// Parity for error correction.
+    pub fec: Option<Fec>,
 }
 
 /// How to learn about a hash area that exists.
@@ -49,59 +90,98 @@ pub enum Source {
     },
 }
 
+/// What is going to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Nothing.
+    Read,
+    /// The hash area and the parity.
+    Update,
+    /// Data and hash area.
+    Repair,
+}
+
 /// Data with its hash area.
 #[derive(Debug)]
 pub struct Volume {
-    data_path: PathBuf,
+    stored: Stored,
     data: FileDevice,
-    hash_path: PathBuf,
     hash: FileDevice,
+    parity: Option<(FileDevice, FecLayout)>,
     layout: Layout,
 }
 
-/// How many bytes of data will be protected.
+/// How many bytes [`format()`] will work on.
 ///
 /// # Errors
 /// `Io` if the data can't be opened.
-pub fn data_size(format: &Format) -> Result<u64, Error> {
+pub fn work_size(format: &Format) -> Result<u64, Error> {
     let size = open(&format.data, false)?.size();
     let block_size = u64::from(format.parameters.data_block_size.bytes());
-    Ok(format.data_blocks.map_or(size, |blocks| blocks.saturating_mul(block_size)))
+    let size = format.data_blocks.map_or(size, |blocks| blocks.saturating_mul(block_size));
+    Ok(if format.fec.is_some() { size.saturating_mul(2) } else { size })
 }
 
-/// Makes a hash area. Returns where everything lies, and the root hash.
+/// Makes a hash area, and parity if it is wanted.
 ///
-/// A hash file that does not exist is there whole or not at all. One that exists, or a block device, is written
-/// in place, the superblock last.
+/// A file that does not exist is there whole or not at all. One that exists, or a block device, is written in
+/// place, the superblock last.
 ///
 /// # Errors
 /// `Argument` for what can't be, `Io` says which file; if an existing file was left with half a hash area, it
 /// says this too.
-pub fn format(format: &Format, worker: &Worker<'_>) -> Result<(Layout, Vec<u8>), Error> {
+pub fn format(format: &Format, worker: &Worker<'_>) -> Result<Formatted, Error> {
     let data = open(&format.data, false)?;
     let block_size = u64::from(format.parameters.data_block_size.bytes());
     let data_blocks = format.data_blocks.unwrap_or(data.size() / block_size);
     let layout = Layout::new(format.parameters.clone(), data_blocks, format.hash_offset, format.uuid);
     let layout = layout.map_err(|error| Error::at(format.data.display(), error))?;
-    let on_hash = |error| Error::io(format.hash.display(), error);
-    let named_data = Named { path: &format.data, device: &data };
-    let make = |hash: &FileDevice| {
-        let named_hash = Named { path: &format.hash, device: hash };
-        Ok(dm::format(&layout, &named_data, &named_hash, worker)?)
+    if is_same(&format.data, &format.hash)? {
+        layout.check_one_device()?;
+    }
+    let on_hash_device = match &format.fec {
+        Some(fec) => check_parity_place(fec, &layout, &format.data, &format.hash)?,
+        None => false,
     };
-    let root_hash = if fs::exists(&format.hash).map_err(on_hash)? {
-        let hash = open(&format.hash, true)?;
-        if is_same(&format.data, &format.hash)? {
-            layout.check_one_device()?;
+    // With a parity that can't be, nothing should be written at all.
+    if let Some(fec) = &format.fec {
+        FecLayout::new(&layout, fec.roots, layout.hash_device_size())?;
+    }
+    let hash = Target::open(&format.hash)?;
+    let parity = match &format.fec {
+        Some(fec) if !on_hash_device => Some(Target::open(&fec.device)?),
+        _ => None,
+    };
+    let named = |path, device| Named { path, device };
+    let (named_data, named_hash) = (named(&format.data, &data), named(&format.hash, hash.device()));
+    let root_hash = dm::format(&layout, &named_data, &named_hash, worker);
+    let root_hash = root_hash.map_err(|error| hash.left_behind(error.into(), &format.hash))?;
+    let mut fec_layout = None;
+    if let Some(fec) = &format.fec {
+        let metadata_end = if on_hash_device { fec.offset } else { hash.device().size() };
+        let target = parity.as_ref().unwrap_or(&hash);
+        let named_parity = named(&fec.device, target.device());
+        if on_hash_device && hash.device().size() < fec.offset {
+            // What lies between hash area and parity is covered, so it must be there.
+            let filled = named_hash.write_at(&[0], fec.offset - 1);
+            filled.map_err(|error| hash.left_behind(Error::io("", error), &format.hash))?;
         }
-        make(&hash).map_err(|error| left_behind(error, &format.hash))?
-    } else {
-        let output = OutputFile::create(&format.hash).map_err(on_hash)?;
-        let root_hash = make(output.device())?;
-        output.commit(true).map_err(on_hash)?;
-        root_hash
-    };
-    Ok((layout, root_hash))
+        let made = FecLayout::new(&layout, fec.roots, metadata_end)?;
+        let devices = FecDevices {
+            data: &named_data,
+            hash: &named_hash,
+            parity: &named_parity,
+            parity_offset: fec.offset,
+        };
+        let encoded = fec::encode(&made, &devices, worker).and_then(|()| Ok(named_parity.flush()?));
+        encoded.map_err(|error| target.left_behind(error.into(), &fec.device))?;
+        fec_layout = Some(made);
+    }
+    if let (Some(parity), Some(fec)) = (parity, &format.fec) {
+        parity.commit(&fec.device)?;
+    }
+    hash.commit(&format.hash)?;
+    Ok(Formatted { layout, root_hash, fec: fec_layout })
 }
 
 /// Reads the superblock at byte `hash_offset` of a file.
@@ -113,35 +193,33 @@ pub fn read_superblock(hash: &Path, hash_offset: u64) -> Result<Layout, Error> {
 }
 
 impl Volume {
-    /// Opens data and its hash area; with `writable`, the hash area can be updated.
+    /// Opens data, its hash area, and its parity.
     ///
     /// # Errors
     /// Those of [`read_superblock`]; `Argument` for given parameters that can't be.
-    pub fn open(
-        data: &Path,
-        hash: &Path,
-        hash_offset: u64,
-        source: Source,
-        writable: bool,
-    ) -> Result<Volume, Error> {
-        let data_device = open(data, false)?;
-        let hash_device = open(hash, writable)?;
-        let layout = match source {
-            Source::Superblock => layout_of(hash, &hash_device, hash_offset)?,
+    pub fn open(stored: Stored, access: Access) -> Result<Volume, Error> {
+        let data = open(&stored.data, access == Access::Repair)?;
+        let hash = open(&stored.hash, access != Access::Read)?;
+        let layout = match &stored.source {
+            Source::Superblock => layout_of(&stored.hash, &hash, stored.hash_offset)?,
             Source::Given { parameters, data_blocks } => {
                 let block_size = u64::from(parameters.data_block_size.bytes());
-                let data_blocks = data_blocks.unwrap_or(data_device.size() / block_size);
-                Layout::new(parameters, data_blocks, hash_offset, None)
-                    .map_err(|error| Error::at(data.display(), error))?
+                let data_blocks = data_blocks.unwrap_or(data.size() / block_size);
+                Layout::new(parameters.clone(), data_blocks, stored.hash_offset, None)
+                    .map_err(|error| Error::at(stored.data.display(), error))?
             }
         };
-        Ok(Volume {
-            data_path: data.to_owned(),
-            data: data_device,
-            hash_path: hash.to_owned(),
-            hash: hash_device,
-            layout,
-        })
+        let parity = match &stored.fec {
+            None => None,
+            Some(fec) => {
+                let on_hash_device = check_parity_place(fec, &layout, &stored.data, &stored.hash)?;
+                let metadata_end = if on_hash_device { fec.offset } else { hash.size() };
+                let fec_layout = FecLayout::new(&layout, fec.roots, metadata_end)
+                    .map_err(|error| Error::at(fec.device.display(), error))?;
+                Some((open(&fec.device, access == Access::Update)?, fec_layout))
+            }
+        };
+        Ok(Volume { stored, data, hash, parity, layout })
     }
 
     /// Checks everything below `root_hash`; `report` hears of each wrong block.
@@ -154,12 +232,45 @@ impl Volume {
         worker: &Worker<'_>,
         report: &mut (dyn FnMut(Finding) -> io::Result<()> + Send),
     ) -> Result<Summary, Error> {
-        let (data, hash) = self.named();
-        Ok(dm::verify(&self.layout, &data, &hash, root_hash, worker, report)?)
+        Ok(dm::verify(&self.layout, &self.named_data(), &self.named_hash(), root_hash, worker, report)?)
     }
 
-    /// Brings the hash area up to date after the data blocks in `changed` have changed; returns the new root
-    /// hash. With `old_root` the hash blocks that will change are checked against it first.
+    /// Compares the parity with data and hash device; returns the numbers of the rounds that differ.
+    ///
+    /// # Errors
+    /// `Argument` if the volume was opened without parity, `Corrupt` if it is cut off, `Io`.
+    pub fn check_parity(&self, worker: &Worker<'_>) -> Result<Ranges, Error> {
+        let (data, hash) = (self.named_data(), self.named_hash());
+        self.with_parity(&data, &hash, |layout, devices| Ok(fec::check(layout, devices, worker)?))
+    }
+
+    /// Restores damaged data and hash blocks in place.
+    ///
+    /// # Errors
+    /// `Argument` if the volume was opened without parity or the root hash has a wrong length, `Corrupt` if
+    /// something is cut off, `Io`.
+    pub fn repair(&self, root_hash: &[u8], worker: &Worker<'_>) -> Result<Repaired, Error> {
+        let (data, hash) = (self.named_data(), self.named_hash());
+        self.with_parity(&data, &hash, |layout, devices| {
+            Ok(fec::repair(&self.layout, layout, devices, root_hash, worker)?)
+        })
+    }
+
+    /// What [`Volume::repair`] would do, and how many bytes it would change; nothing is written.
+    ///
+    /// # Errors
+    /// Those of [`Volume::repair`].
+    pub fn try_repair(&self, root_hash: &[u8], worker: &Worker<'_>) -> Result<(Repaired, u64), Error> {
+        let (data, hash) = (Overlay::new(self.named_data()), Overlay::new(self.named_hash()));
+        let repaired = self.with_parity(&data, &hash, |layout, devices| {
+            Ok(fec::repair(&self.layout, layout, devices, root_hash, worker)?)
+        })?;
+        let changed = data.changed_bytes().and_then(|bytes| Ok(bytes + hash.changed_bytes()?));
+        Ok((repaired, changed.map_err(|error| Error::io("input", error))?))
+    }
+
+    /// Brings the hash area up to date after the data blocks in `changed` have changed, and all of the parity;
+    /// returns the new root hash. With `old_root` the hash blocks that will change are checked against it first.
     ///
     /// # Errors
     /// `Mismatch` if they do not belong to `old_root`; nothing is changed then. `Argument`, `Corrupt`, `Io`.
@@ -169,8 +280,15 @@ impl Volume {
         old_root: Option<&[u8]>,
         worker: &Worker<'_>,
     ) -> Result<Vec<u8>, Error> {
-        let (data, hash) = self.named();
-        Ok(dm::update(&self.layout, &data, &hash, changed, old_root, worker)?)
+        let (data, hash) = (self.named_data(), self.named_hash());
+        let root_hash = dm::update(&self.layout, &data, &hash, changed, old_root, worker)?;
+        if self.parity.is_some() {
+            self.with_parity(&data, &hash, |layout, devices| {
+                fec::encode(layout, devices, worker)?;
+                devices.parity.flush().map_err(|error| Error::io("parity", error))
+            })?;
+        }
+        Ok(root_hash)
     }
 
     /// The data blocks that these bytes are part of.
@@ -184,9 +302,71 @@ impl Volume {
         &self.layout
     }
 
-    fn named(&self) -> (Named<'_>, Named<'_>) {
-        let data = Named { path: &self.data_path, device: &self.data };
-        (data, Named { path: &self.hash_path, device: &self.hash })
+    /// What the parity covers, if the volume was opened with one.
+    pub fn fec_layout(&self) -> Option<&FecLayout> {
+        self.parity.as_ref().map(|(_, layout)| layout)
+    }
+
+    fn named_data(&self) -> Named<'_> {
+        Named { path: &self.stored.data, device: &self.data }
+    }
+
+    fn named_hash(&self) -> Named<'_> {
+        Named { path: &self.stored.hash, device: &self.hash }
+    }
+
+    fn with_parity<T>(
+        &self,
+        data: &dyn BlockDevice,
+        hash: &dyn BlockDevice,
+        work: impl FnOnce(&FecLayout, &FecDevices<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let (Some((device, layout)), Some(fec)) = (&self.parity, &self.stored.fec) else {
+            return Err(Error::Argument("there is no device with parity".to_owned()));
+        };
+        let parity = Named { path: &fec.device, device };
+        work(layout, &FecDevices { data, hash, parity: &parity, parity_offset: fec.offset })
+    }
+}
+
+/// A file that is written: in place if it was there before, else aside.
+enum Target {
+    Existing(FileDevice),
+    New(OutputFile),
+}
+
+impl Target {
+    fn open(path: &Path) -> Result<Target, Error> {
+        let on_path = |error| Error::io(path.display(), error);
+        match fs::exists(path).map_err(on_path)? {
+            true => Ok(Target::Existing(open(path, true)?)),
+            false => Ok(Target::New(OutputFile::create(path).map_err(on_path)?)),
+        }
+    }
+
+    fn device(&self) -> &FileDevice {
+        match self {
+            Target::Existing(device) => device,
+            Target::New(output) => output.device(),
+        }
+    }
+
+    fn commit(self, path: &Path) -> Result<(), Error> {
+        match self {
+            Target::Existing(_) => Ok(()),
+            Target::New(output) => output.commit(true).map_err(|error| Error::io(path.display(), error)),
+        }
+    }
+
+    /// Adds to an error what it has left of a file that was there before.
+    fn left_behind(&self, error: Error, path: &Path) -> Error {
+        match (self, error) {
+            (Target::Existing(_), Error::Io(place, error)) => {
+                let text = format!("{error}; {} was begun and is not whole, format it again", path.display());
+                Error::Io(place, io::Error::new(error.kind(), text))
+            }
+            (_, error) => error,
+        }
     }
 }
 
@@ -214,25 +394,44 @@ fn layout_of(path: &Path, hash: &FileDevice, hash_offset: u64) -> Result<Layout,
     layout.map_err(|error| Error::at(path.display(), error))
 }
 
-/// Whether two paths lead to the same file or block device.
-fn is_same(one: &Path, other: &Path) -> Result<bool, Error> {
-    let identity = |path: &Path| {
-        let metadata = fs::metadata(path).map_err(|error| Error::io(path.display(), error))?;
-        Ok::<_, Error>(match metadata.file_type().is_block_device() {
-            true => (metadata.rdev(), 0),
-            false => (metadata.dev(), metadata.ino()),
-        })
-    };
-    Ok(identity(one)? == identity(other)?)
+/// Checks that the parity overlaps nothing, and says whether it is on the hash device.
+fn check_parity_place(fec: &Fec, layout: &Layout, data: &Path, hash: &Path) -> Result<bool, Error> {
+    let block_size = u64::from(layout.parameters().data_block_size.bytes());
+    if !fec.offset.is_multiple_of(block_size) {
+        let text = format!("parity offset {} is no multiple of the block size {block_size}", fec.offset);
+        return Err(Error::Argument(text));
+    }
+    let on_hash_device = is_same(&fec.device, hash)?;
+    let mut free = if on_hash_device { layout.hash_device_size() } else { 0 };
+    if is_same(&fec.device, data)? {
+        free = free.max(layout.geometry().data_size());
+    }
+    if fec.offset < free {
+        return Err(Error::Argument(format!(
+            "the parity at {} overlaps the data or the hash area in {}; it can begin at {free}",
+            fec.offset,
+            fec.device.display()
+        )));
+    }
+    Ok(on_hash_device)
 }
 
-/// Adds to an error what it has left of a file that was there before.
-fn left_behind(error: Error, path: &Path) -> Error {
-    match error {
-        Error::Io(place, error) => {
-            let text = format!("{error}; the hash area in {} is not whole, format it again", path.display());
-            Error::Io(place, io::Error::new(error.kind(), text))
+/// Whether two paths lead to the same file or block device. Two that do not exist yet are the same if they are
+/// written the same.
+fn is_same(one: &Path, other: &Path) -> Result<bool, Error> {
+    let identity = |path: &Path| match fs::metadata(path) {
+        Ok(metadata) if metadata.file_type().is_block_device() => Ok(Some((metadata.rdev(), 0))),
+        Ok(metadata) => Ok(Some((metadata.dev(), metadata.ino()))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io(path.display(), error)),
+    };
+    match (identity(one)?, identity(other)?) {
+        (Some(one), Some(other)) => Ok(one == other),
+        (None, None) => {
+            let absolute =
+                |path: &Path| std::path::absolute(path).map_err(|error| Error::io(path.display(), error));
+            Ok(absolute(one)? == absolute(other)?)
         }
-        other => other,
+        _ => Ok(false),
     }
 }

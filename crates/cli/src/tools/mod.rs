@@ -2,6 +2,7 @@
 //! tool's options and gives that tool's exit status.
 
 mod fsverity;
+mod veritysetup;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -12,6 +13,7 @@ pub fn called_as(args: &[OsString]) -> Option<fn(&[OsString]) -> ExitCode> {
     let name = Path::new(args.first()?).file_name()?;
     match name.to_str()? {
         "fsverity" => Some(fsverity::main),
+        "veritysetup" => Some(veritysetup::main),
         _ => None,
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! [`Parameters`] say how blocks are hashed, [`Layout`] where everything lies. [`format()`] makes the hash
 //! area, [`verify()`] checks data against it, [`update()`] brings it up to date. [`Superblock`] is the optional
-//! header of the hash area; the kernel never reads it, tools do. What the kernel reads is the [`Table`] line. [`fec`] adds parity
-//! and repairs with it.
+//! header of the hash area; the kernel never reads it, tools do. What the kernel reads is the [`Table`] line.
+//! [`fec`] adds parity and repairs with it.
 //!
 //! Source: Documentation/admin-guide/device-mapper/verity.rst of the kernel, and the behaviour of `veritysetup`.
 

@@ -25,7 +25,7 @@ impl Args {
         if context.json() {
             context.print_json(&info::json(&layout, None))?;
         } else {
-            context.print(info::lines(&self.hash, &layout, None))?;
+            context.print(info::lines(&self.hash, &layout))?;
         }
         Ok(Answer::Yes)
     }

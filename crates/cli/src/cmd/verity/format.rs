@@ -6,7 +6,7 @@ use casemate::verity::{self, Format, Seed, Uuid, hex, random_salt};
 use casemate::{Error, Output};
 
 use super::info;
-use super::options::{AreaArgs, HashArgs, worker};
+use super::options::{StoredArgs, worker};
 use crate::Answer;
 use crate::context::Context;
 
@@ -18,18 +18,11 @@ use crate::context::Context;
 #[command(after_help = "Examples:\n  casemate verity format root.img root.hash\n  \
     casemate verity format root.img root.hash --seed=5e34f531-3859-825c-fad6-33289ccfcb92 \
     --root-hash-file=root.txt\n  \
-    casemate verity format root.img root.img --data-blocks=1000 --hash-offset=4096000")]
+    casemate verity format root.img root.img --data-blocks=1000 --hash-offset=4096000\n  \
+    casemate verity format root.img root.hash --fec-device=root.fec --fec-roots=2")]
 pub struct Args {
-    /// The data: a file or a block device.
-    #[arg(value_name = "DATA_DEVICE")]
-    data: PathBuf,
-    /// Where the hash area goes; it may be the data device.
-    #[arg(value_name = "HASH_DEVICE")]
-    hash: PathBuf,
     #[command(flatten)]
-    options: HashArgs,
-    #[command(flatten)]
-    area: AreaArgs,
+    stored: StoredArgs,
     /// The UUID in the superblock [default: a random one].
     #[arg(long, value_name = "UUID")]
     uuid: Option<String>,
@@ -49,30 +42,31 @@ impl Args {
             Some(seed) => Ok(seed.salt()),
             None => Ok(random_salt()?),
         };
-        let uuid = match (self.area.no_superblock, &self.uuid, &seed) {
+        let uuid = match (self.stored.no_superblock, &self.uuid, &seed) {
             (true, ..) => None,
             (false, Some(text), _) => Some(Uuid::from_text(text)?),
             (false, None, Some(seed)) => Some(seed.uuid()),
             (false, None, None) => Some(Uuid::random()?),
         };
         let format = Format {
-            parameters: self.options.parameters(salt)?,
-            data_blocks: self.options.data_blocks(),
-            data: self.data,
-            hash: self.hash,
-            hash_offset: self.area.hash_offset,
+            parameters: self.stored.options.parameters(salt)?,
+            data_blocks: self.stored.options.data_blocks(),
+            hash_offset: self.stored.hash_offset,
+            fec: self.stored.fec.get(),
+            data: self.stored.data,
+            hash: self.stored.hash,
             uuid,
         };
-        let progress = context.progress(&format.data.display().to_string(), verity::data_size(&format)?);
-        let (layout, root_hash) = verity::format(&format, &worker(context, &progress))?;
+        let progress = context.progress(&format.data.display().to_string(), verity::work_size(&format)?);
+        let formatted = verity::format(&format, &worker(context, &progress))?;
         drop(progress);
         if let Some(path) = &self.root_hash_file {
-            Output::write_whole(path, hex::encode(&root_hash).as_bytes())?;
+            Output::write_whole(path, hex::encode(&formatted.root_hash).as_bytes())?;
         }
         if context.json() {
-            context.print_json(&info::json(&layout, Some(&root_hash)))?;
+            context.print_json(&info::formatted_json(&formatted))?;
         } else {
-            context.print(info::lines(&format.hash, &layout, Some(&root_hash)))?;
+            context.print(info::formatted_lines(&format, &formatted))?;
         }
         Ok(Answer::Yes)
     }

@@ -1,11 +1,11 @@
 //! What is printed about a hash area: veritysetup's lines, or JSON.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::path::Path;
 
 use serde::Serialize;
 
-use casemate::verity::{Layout, hex};
+use casemate::verity::{FecLayout, Format, Formatted, Layout, hex};
 
 /// A hash area for programs.
 #[derive(Debug, Serialize)]
@@ -24,6 +24,28 @@ pub struct Json {
     hash_start_block: u64,
     hash_device_size: u64,
     levels: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fec: Option<FecJson>,
+}
+
+/// Parity for programs.
+#[derive(Debug, Serialize)]
+pub struct FecJson {
+    roots: u32,
+    /// Blocks that are covered: `fec_blocks` of the table line.
+    covered_blocks: u64,
+    parity_blocks: u64,
+}
+
+/// What was made, for programs.
+pub fn formatted_json(formatted: &Formatted) -> Json {
+    let fec = formatted.fec.as_ref().map(fec_json);
+    Json { fec, ..json(&formatted.layout, Some(&formatted.root_hash)) }
+}
+
+/// Parity for programs.
+pub fn fec_json(fec: &FecLayout) -> FecJson {
+    FecJson { roots: fec.roots(), covered_blocks: fec.blocks(), parity_blocks: fec.parity_blocks() }
 }
 
 /// For programs.
@@ -43,16 +65,42 @@ pub fn json(layout: &Layout, root_hash: Option<&[u8]>) -> Json {
         hash_start_block: layout.hash_start_block(),
         hash_device_size: layout.hash_device_size(),
         levels: geometry.levels().len(),
+        fec: None,
     }
 }
 
-/// The lines of `veritysetup format` and `veritysetup dump`.
-pub fn lines(hash_path: &Path, layout: &Layout, root_hash: Option<&[u8]>) -> String {
+/// The lines of `veritysetup format`.
+pub fn formatted_lines(format: &Format, formatted: &Formatted) -> String {
+    let fec = format.fec.as_ref().zip(formatted.fec.as_ref());
+    let on_hash_device = fec.is_some_and(|(fec, _)| fec.device == format.hash);
+    let mut text = head(&format.hash, &formatted.layout, formatted.fec.as_ref());
+    // One space fewer than the others have.
+    push(&mut text, "Root hash:      ", &hex::encode(&formatted.root_hash));
+    let size = formatted.layout.hash_device_size();
+    let parity = formatted.fec.as_ref().map_or(0, FecLayout::parity_size);
+    if formatted.layout.hash_offset() == 0 {
+        let size = if on_hash_device { size + parity } else { size };
+        push(&mut text, "Hash device size: ", &format_args!("{size} [bytes]"));
+    }
+    if fec.is_some_and(|(fec, _)| fec.offset == 0 && !on_hash_device) {
+        push(&mut text, "FEC device size: ", &format_args!("{parity} [bytes]"));
+    }
+    text
+}
+
+/// The lines of `veritysetup dump`.
+pub fn lines(hash_path: &Path, layout: &Layout) -> String {
+    let mut text = head(hash_path, layout, None);
+    if layout.hash_offset() == 0 {
+        push(&mut text, "Hash device size: ", &format_args!("{} [bytes]", layout.hash_device_size()));
+    }
+    text
+}
+
+fn head(hash_path: &Path, layout: &Layout, fec: Option<&FecLayout>) -> String {
     let (parameters, geometry) = (layout.parameters(), layout.geometry());
     let mut text = format!("VERITY header information for {}\n", hash_path.display());
-    let mut line = |name: &str, value: &dyn std::fmt::Display| {
-        writeln!(text, "{name:<17}\t{value}").expect("writing to a string");
-    };
+    let mut line = |name: &str, value: &dyn Display| push(&mut text, &format!("{name:<17}"), value);
     line("UUID:", &layout.uuid().map_or(String::new(), |uuid| uuid.to_string()));
     line("Hash type:", &parameters.hash_type.number());
     line("Data blocks:", &geometry.data_blocks());
@@ -60,14 +108,15 @@ pub fn lines(hash_path: &Path, layout: &Layout, root_hash: Option<&[u8]>) -> Str
     line("Hash blocks:", &geometry.tree_blocks());
     line("Hash block size:", &parameters.hash_block_size.bytes());
     line("Hash algorithm:", &parameters.algorithm());
-    line("Salt:", &parameters.salt);
-    if let Some(root_hash) = root_hash {
-        // One space fewer than the others have.
-        writeln!(text, "Root hash:      \t{}", hex::encode(root_hash)).expect("writing to a string");
+    // These two have one space fewer than the others.
+    if let Some(fec) = fec {
+        push(&mut text, "FEC RS roots:   ", &fec.roots());
+        push(&mut text, "FEC blocks:     ", &fec.parity_blocks());
     }
-    if layout.hash_offset() == 0 {
-        writeln!(text, "Hash device size: \t{} [bytes]", layout.hash_device_size())
-            .expect("writing to a string");
-    }
+    push(&mut text, "Salt:            ", &parameters.salt);
     text
+}
+
+fn push(text: &mut String, name: &str, value: &dyn Display) {
+    writeln!(text, "{name}\t{value}").expect("writing to a string");
 }

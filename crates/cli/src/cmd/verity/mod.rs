@@ -4,6 +4,7 @@ mod dump;
 mod format;
 pub mod info;
 pub mod options;
+mod repair;
 mod sign;
 mod table;
 mod update;
@@ -32,6 +33,7 @@ enum Command {
     Dump(dump::Args),
     Table(table::Args),
     Update(update::Args),
+    Repair(repair::Args),
     Sign(sign::Args),
     VerifySignature(sign::VerifyArgs),
 }
@@ -44,6 +46,7 @@ impl Args {
             Command::Dump(args) => args.run(context),
             Command::Table(args) => args.run(context),
             Command::Update(args) => args.run(context),
+            Command::Repair(args) => args.run(context),
             Command::Sign(args) => args.run(context),
             Command::VerifySignature(args) => args.run(context),
         }

@@ -1,9 +1,11 @@
 //! Options that several commands of `casemate verity` take.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use casemate::Error;
-use casemate::verity::{BlockSize, HashType, Parameters, Salt, Source, Volume, Worker, hex};
+use casemate::verity::{
+    Access, BlockSize, Fec, HashType, Parameters, Salt, Source, Stored, Volume, Worker, hex,
+};
 
 use crate::context::{Context, read_small};
 use crate::progress::Reporter;
@@ -31,15 +33,39 @@ pub struct HashArgs {
     pub salt: Option<String>,
 }
 
-/// Where the hash area is.
+/// Data with its hash area.
 #[derive(clap::Args, Clone, Debug)]
-pub struct AreaArgs {
+pub struct StoredArgs {
+    /// The data: a file or a block device.
+    #[arg(value_name = "DATA_DEVICE")]
+    pub data: PathBuf,
+    /// The hash device; it may be the data device.
+    #[arg(value_name = "HASH_DEVICE")]
+    pub hash: PathBuf,
     /// Where the hash area begins in the hash device, in bytes.
     #[arg(long, value_name = "BYTES", default_value = "0")]
     pub hash_offset: u64,
     /// There is no superblock; the parameters are those of the other options.
     #[arg(long)]
     pub no_superblock: bool,
+    #[command(flatten)]
+    pub options: HashArgs,
+    #[command(flatten)]
+    pub fec: FecArgs,
+}
+
+/// Error correction.
+#[derive(clap::Args, Clone, Debug)]
+pub struct FecArgs {
+    /// Parity for error correction; it may be on the hash device.
+    #[arg(long, value_name = "PATH")]
+    pub fec_device: Option<PathBuf>,
+    /// Where the parity begins, in bytes.
+    #[arg(long, value_name = "BYTES", default_value = "0")]
+    pub fec_offset: u64,
+    /// Parity bytes for each codeword of 255, from 2 to 24.
+    #[arg(long, value_name = "COUNT", default_value = "2")]
+    pub fec_roots: u32,
 }
 
 /// A root hash that exists.
@@ -73,25 +99,29 @@ impl HashArgs {
     }
 }
 
-impl AreaArgs {
-    /// How to learn about a hash area that exists.
-    pub fn source(&self, hash: &HashArgs) -> Result<Source, Error> {
-        if !self.no_superblock {
-            return Ok(Source::Superblock);
-        }
-        let parameters = hash.parameters(|| Ok(Salt::default()))?;
-        Ok(Source::Given { parameters, data_blocks: hash.data_blocks() })
+impl StoredArgs {
+    /// Opens everything.
+    pub fn open(&self, access: Access) -> Result<Volume, Error> {
+        let source = match self.no_superblock {
+            false => Source::Superblock,
+            true => Source::Given {
+                parameters: self.options.parameters(|| Ok(Salt::default()))?,
+                data_blocks: self.options.data_blocks(),
+            },
+        };
+        let (data, hash) = (self.data.clone(), self.hash.clone());
+        Volume::open(
+            Stored { data, hash, hash_offset: self.hash_offset, source, fec: self.fec.get() },
+            access,
+        )
     }
+}
 
-    /// Opens data and its hash area.
-    pub fn open(
-        &self,
-        data: &Path,
-        hash: &Path,
-        options: &HashArgs,
-        writable: bool,
-    ) -> Result<Volume, Error> {
-        Volume::open(data, hash, self.hash_offset, self.source(options)?, writable)
+impl FecArgs {
+    /// The parity, if a device was given.
+    pub fn get(&self) -> Option<Fec> {
+        let device = self.fec_device.clone()?;
+        Some(Fec { device, offset: self.fec_offset, roots: self.fec_roots })
     }
 }
 

@@ -6,9 +6,9 @@ use clap::ValueEnum;
 use serde_json::json;
 
 use casemate::Error;
-use casemate::verity::{OnFault, Table, partition_uuids};
+use casemate::verity::{Access, OnFault, Table, TableFec, partition_uuids};
 
-use super::options::{AreaArgs, HashArgs, RootHashArgs};
+use super::options::{RootHashArgs, StoredArgs};
 use crate::Answer;
 use crate::context::Context;
 
@@ -21,18 +21,10 @@ use crate::context::Context;
     dmsetup create root -r --table \"$(casemate verity table /dev/vda /dev/vdb 4392712b... --print=table)\""
 )]
 pub struct Args {
-    /// The data device.
-    #[arg(value_name = "DATA_DEVICE")]
-    data: PathBuf,
-    /// The hash device.
-    #[arg(value_name = "HASH_DEVICE")]
-    hash: PathBuf,
+    #[command(flatten)]
+    stored: StoredArgs,
     #[command(flatten)]
     root_hash: RootHashArgs,
-    #[command(flatten)]
-    options: HashArgs,
-    #[command(flatten)]
-    area: AreaArgs,
     /// Print one thing alone, without its name.
     #[arg(long, value_enum, value_name = "WHAT")]
     print: Option<Print>,
@@ -42,6 +34,9 @@ pub struct Args {
     /// How the kernel will find the hash device [default: HASH_DEVICE].
     #[arg(long, value_name = "NAME")]
     hash_name: Option<String>,
+    /// How the kernel will find the device with the parity [default: that of --fec-device].
+    #[arg(long, value_name = "NAME", requires = "fec_device")]
+    fec_name: Option<String>,
     /// The device's name in the kernel argument.
     #[arg(long, value_name = "NAME", default_value = "verity")]
     name: String,
@@ -88,11 +83,12 @@ enum Print {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let root_hash = self.root_hash.get()?;
-        let volume = self.area.open(&self.data, &self.hash, &self.options, false)?;
+        let volume = self.stored.open(Access::Read)?;
         let name = |given: &Option<String>, path: &PathBuf| {
             given.clone().unwrap_or_else(|| path.display().to_string())
         };
-        let (data, hash) = (name(&self.data_name, &self.data), name(&self.hash_name, &self.hash));
+        let (data, hash) =
+            (name(&self.data_name, &self.stored.data), name(&self.hash_name, &self.stored.hash));
         let mut table = Table::new(volume.layout(), &root_hash, data, hash)?;
         table.on_corruption =
             choice(self.ignore_corruption, self.restart_on_corruption, self.panic_on_corruption);
@@ -101,6 +97,11 @@ impl Args {
         table.check_at_most_once = self.check_at_most_once;
         table.try_verify_in_tasklet = self.use_tasklets;
         table.root_hash_sig_key_desc = self.root_hash_sig_key_desc;
+        if let (Some(fec), Some(layout)) = (self.stored.fec.get(), volume.fec_layout()) {
+            let device = name(&self.fec_name, &fec.device);
+            let start = fec.offset / layout.block_size();
+            table.fec = Some(TableFec { device, roots: fec.roots, blocks: layout.blocks(), start });
+        }
         let argument = table.kernel_argument(&self.name, self.minor);
         let uuids = partition_uuids(&root_hash);
         match self.print {

@@ -6,26 +6,23 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use casemate::tree::Ranges;
-use casemate::verity::hex;
+use casemate::verity::{Access, hex};
 use casemate::{Error, Output};
 
-use super::options::{AreaArgs, HashArgs, parse_root_hash, worker};
+use super::options::{StoredArgs, parse_root_hash, worker};
 use crate::Answer;
 use crate::context::Context;
 
 /// Bring a hash area up to date after a part of the data has changed, and print the new root hash.
 ///
-/// Only the changed data blocks are read, and only the hash blocks above them are written, in place.
+/// Only the changed data blocks are read, and only the hash blocks above them are written, in place. Parity, if
+/// its device is given, is made again as a whole.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  casemate verity update root.img root.hash --changed=1048576+4096 \
     --old-root-hash=4392712b...")]
 pub struct Args {
-    /// The data device, as it is now.
-    #[arg(value_name = "DATA_DEVICE")]
-    data: PathBuf,
-    /// The hash device; it may be the data device.
-    #[arg(value_name = "HASH_DEVICE")]
-    hash: PathBuf,
+    #[command(flatten)]
+    stored: StoredArgs,
     /// Bytes that have changed: OFFSET+LENGTH, in bytes of the data device. May be given often.
     #[arg(long, value_name = "RANGE", required = true, value_parser = byte_range)]
     changed: Vec<Range<u64>>,
@@ -35,21 +32,18 @@ pub struct Args {
     /// Write the new root hash in hex to this file.
     #[arg(long, value_name = "FILE")]
     root_hash_file: Option<PathBuf>,
-    #[command(flatten)]
-    options: HashArgs,
-    #[command(flatten)]
-    area: AreaArgs,
 }
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let old_root = self.old_root_hash.as_deref().map(parse_root_hash).transpose()?;
-        let volume = self.area.open(&self.data, &self.hash, &self.options, true)?;
+        let volume = self.stored.open(Access::Update)?;
         let bytes: Ranges = self.changed.into_iter().collect();
         let blocks = volume.blocks_of(&bytes);
         let block_size = volume.layout().geometry().shape().data_block_size() as u64;
-        let progress =
-            context.progress(&self.data.display().to_string(), blocks.count().saturating_mul(block_size));
+        let covered = volume.fec_layout().map_or(0, |fec| fec.blocks() * fec.block_size());
+        let total = blocks.count().saturating_mul(block_size).saturating_add(covered);
+        let progress = context.progress(&self.stored.data.display().to_string(), total);
         let root_hash = volume.update(&blocks, old_root.as_deref(), &worker(context, &progress))?;
         drop(progress);
         if let Some(path) = &self.root_hash_file {

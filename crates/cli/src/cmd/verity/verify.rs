@@ -2,15 +2,14 @@
 
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
 
 use serde_json::json;
 
 use casemate::Error;
 use casemate::tree::{Block, Fault, Finding, Ranges, Summary};
-use casemate::verity::{Layout, hex};
+use casemate::verity::{Access, Layout, Repaired, Volume, hex};
 
-use super::options::{AreaArgs, HashArgs, RootHashArgs, worker};
+use super::options::{RootHashArgs, StoredArgs, worker};
 use crate::Answer;
 use crate::context::Context;
 
@@ -22,26 +21,19 @@ use crate::context::Context;
 #[command(after_help = "Examples:\n  casemate verity verify root.img root.hash 4392712b...\n  \
     casemate verity verify root.img root.hash --root-hash-file=root.txt --json")]
 pub struct Args {
-    /// The data device.
-    #[arg(value_name = "DATA_DEVICE")]
-    data: PathBuf,
-    /// The hash device; it may be the data device.
-    #[arg(value_name = "HASH_DEVICE")]
-    hash: PathBuf,
+    #[command(flatten)]
+    stored: StoredArgs,
     #[command(flatten)]
     root_hash: RootHashArgs,
-    #[command(flatten)]
-    options: HashArgs,
-    #[command(flatten)]
-    area: AreaArgs,
 }
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let root_hash = self.root_hash.get()?;
-        let volume = self.area.open(&self.data, &self.hash, &self.options, false)?;
+        let volume = self.stored.open(Access::Read)?;
         let layout = volume.layout();
-        let progress = context.progress(&self.data.display().to_string(), layout.geometry().data_size());
+        let progress =
+            context.progress(&self.stored.data.display().to_string(), layout.geometry().data_size());
         let mut out = BufWriter::new(io::stdout());
         let mut separator = "{\"findings\":[";
         let mut report = |finding: Finding| {
@@ -56,14 +48,79 @@ impl Args {
         drop(progress);
         let opened = if separator == "," { "" } else { separator };
         out.flush().map_err(|error| Error::io("standard output", error))?;
+        let parity = self.parity(context, &volume, &root_hash, &summary)?;
         if context.json() {
-            let rest = summary_value(&summary).to_string();
+            let mut rest = summary_value(&summary);
+            if let Some(parity) = &parity {
+                rest["fec"] = parity.value();
+            }
             // The object goes on after the findings, which were printed as they were found.
-            context.print(format!("{opened}],{}\n", &rest[1..]))?;
-        } else if !summary.is_clean() {
-            context.print(summary_lines(&summary))?;
+            context.print(format!("{opened}],{}\n", &rest.to_string()[1..]))?;
+        } else {
+            let text = if summary.is_clean() { String::new() } else { summary_lines(&summary) };
+            context.print(text + &parity.as_ref().map_or(String::new(), Parity::lines))?;
         }
-        Ok(if summary.is_clean() { Answer::Yes } else { Answer::No })
+        let parity_is_good =
+            parity.is_none_or(|parity| matches!(&parity, Parity::Wrong(rounds) if rounds.is_empty()));
+        Ok(if summary.is_clean() && parity_is_good { Answer::Yes } else { Answer::No })
+    }
+
+    /// With parity: whether it is right, or what it could restore.
+    fn parity(
+        &self,
+        context: &Context,
+        volume: &Volume,
+        root_hash: &[u8],
+        summary: &Summary,
+    ) -> Result<Option<Parity>, Error> {
+        let Some(fec) = volume.fec_layout() else { return Ok(None) };
+        let device = self.stored.fec.fec_device.as_ref().unwrap_or(&self.stored.hash);
+        let progress = context.progress(&device.display().to_string(), fec.blocks() * fec.block_size());
+        let worker = worker(context, &progress);
+        Ok(Some(match summary.is_clean() {
+            true => Parity::Wrong(volume.check_parity(&worker)?),
+            false => Parity::Could(volume.try_repair(root_hash, &worker)?.0),
+        }))
+    }
+}
+
+/// What parity is good for.
+enum Parity {
+    /// Everything else is right; in these rounds the parity is not.
+    Wrong(Ranges),
+    /// What could be restored.
+    Could(Repaired),
+}
+
+impl Parity {
+    fn lines(&self) -> String {
+        match self {
+            Parity::Wrong(rounds) if rounds.is_empty() => String::new(),
+            Parity::Wrong(rounds) => {
+                format!(
+                    "Verification failed: the parity of {} rounds is wrong; make it again\n",
+                    rounds.count()
+                )
+            }
+            Parity::Could(repaired) => {
+                let (data, hash) = (repaired.data.count(), repaired.hash_blocks);
+                let all = if repaired.left.is_clean() { "that is all" } else { "that is not all" };
+                format!(
+                    "'casemate verity repair' can restore {data} data blocks and {hash} hash blocks: {all}\n"
+                )
+            }
+        }
+    }
+
+    fn value(&self) -> serde_json::Value {
+        match self {
+            Parity::Wrong(rounds) => json!({"wrong_rounds": rounds.count()}),
+            Parity::Could(repaired) => json!({
+                "repairable_data_blocks": repaired.data.count(),
+                "repairable_hash_blocks": repaired.hash_blocks,
+                "repairs_all": repaired.left.is_clean(),
+            }),
+        }
     }
 }
 
@@ -113,7 +170,7 @@ fn value(layout: &Layout, finding: &Finding) -> serde_json::Value {
     value
 }
 
-fn summary_value(summary: &Summary) -> serde_json::Value {
+pub fn summary_value(summary: &Summary) -> serde_json::Value {
     let ranges = |set: &Ranges| set.iter().map(|range| [range.start, range.end]).collect::<Vec<_>>();
     json!({
         "verified": summary.is_clean(),
@@ -126,7 +183,7 @@ fn summary_value(summary: &Summary) -> serde_json::Value {
     })
 }
 
-fn summary_lines(summary: &Summary) -> String {
+pub fn summary_lines(summary: &Summary) -> String {
     let mut text = String::new();
     for range in summary.unverified.iter() {
         let (first, last) = (range.start, range.end - 1);

@@ -1,0 +1,424 @@
+//! The command line of `veritysetup` 2.6.1: exit status 0, 1 for wrong parameters, 2 for failed verification, 4
+//! for a wrong device.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use casemate::tree::{Block, Fault, Finding};
+use casemate::verity::{
+    self, Access, BlockSize, Fec, Format, HashType, Layout, Parameters, Salt, Source, Stored, Uuid, Volume,
+    Worker, hex, random_salt,
+};
+use casemate::{Error, Output};
+
+use crate::cmd::verity::info;
+use crate::context::{Context, read_small};
+
+/// The version whose command line this is.
+const VERSION: &str = "veritysetup 2.6.1";
+
+const USAGE: &str = "\
+Usage: veritysetup [OPTION...] <action> <action-specific>
+
+  -?, --help                     Show this help
+      --usage                    The same
+  -V, --version                  Print the version
+  -v, --verbose                  Say whether the command was successful
+      --debug                    The same as --verbose
+      --data-block-size=bytes    Size of data blocks
+      --data-blocks=blocks       Number of data blocks
+      --fec-device=path          Device with parity
+      --fec-offset=bytes         Where the parity begins
+      --fec-roots=bytes          Parity bytes in a codeword
+      --format=number            Format: 1 normal, 0 Chrome OS
+  -h, --hash=string              Hash algorithm
+      --hash-block-size=bytes    Size of hash blocks
+      --hash-offset=bytes        Where the hash area begins
+      --no-superblock            There is no superblock
+      --root-hash-file=path      File with the root hash
+  -s, --salt=hex string          Salt, or - for none
+      --uuid=string              UUID in the superblock
+
+<action> is one of:
+\tformat <data_device> <hash_device>
+\tverify <data_device> <hash_device> [<root_hash>]
+\tdump <hash_device>
+
+This is casemate under the name veritysetup. What needs the kernel (open, close, status) it has not;
+see 'casemate verity table --help'.
+";
+
+#[derive(Debug, Parser)]
+#[command(name = "veritysetup", disable_help_flag = true, disable_version_flag = true)]
+#[command(args_override_self = true, allow_negative_numbers = true)]
+struct Tool {
+    #[arg(short = '?', long)]
+    help: bool,
+    #[arg(long)]
+    usage: bool,
+    #[arg(short = 'V', long)]
+    version: bool,
+    #[arg(short, long)]
+    verbose: bool,
+    #[arg(long)]
+    debug: bool,
+    #[arg(long, value_parser = number, default_value = "4096")]
+    data_block_size: u64,
+    #[arg(long, value_parser = number, default_value = "0")]
+    data_blocks: u64,
+    #[arg(long)]
+    fec_device: Option<PathBuf>,
+    #[arg(long, value_parser = number, default_value = "0")]
+    fec_offset: u64,
+    #[arg(long, value_parser = number, default_value = "2")]
+    fec_roots: u64,
+    #[arg(long, value_parser = number, default_value = "1")]
+    format: u64,
+    #[arg(short = 'h', long, default_value = "sha256")]
+    hash: String,
+    #[arg(long, value_parser = number, default_value = "4096")]
+    hash_block_size: u64,
+    #[arg(long, value_parser = number, default_value = "0")]
+    hash_offset: u64,
+    #[arg(long)]
+    no_superblock: bool,
+    #[arg(long)]
+    root_hash_file: Option<PathBuf>,
+    #[arg(short, long, allow_hyphen_values = true)]
+    salt: Option<String>,
+    #[arg(long)]
+    uuid: Option<String>,
+    words: Vec<OsString>,
+}
+
+/// Why the tool fails: its exit status, and what it says.
+#[derive(Debug)]
+struct Failure {
+    status: u8,
+    text: String,
+}
+
+/// Runs one command line.
+pub fn main(args: &[OsString]) -> ExitCode {
+    let context = Context::for_tool("");
+    let tool = match Tool::try_parse_from(args) {
+        Ok(tool) => tool,
+        Err(error) => {
+            let text = error.to_string();
+            let line = text.lines().next().unwrap_or_default();
+            return wrong_usage(line.strip_prefix("error: ").unwrap_or(line));
+        }
+    };
+    let text = match (tool.help || tool.usage, tool.version) {
+        (true, _) => Some(USAGE.to_owned()),
+        (false, true) => Some(format!("{VERSION} flags: CASEMATE\n")),
+        (false, false) => None,
+    };
+    if let Some(text) = text {
+        return if context.print(text).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
+    let Some((action, words)) = tool.words.split_first() else {
+        return wrong_usage("Argument <action> missing.");
+    };
+    let path = |number: usize| Path::new(&words[number]);
+    let result = match (action.to_str(), words.len()) {
+        (Some("format"), 2..) => tool.format(&context, path(0), path(1)),
+        (Some("format"), _) => {
+            return wrong_usage("format: requires <data_device> <hash_device> as arguments");
+        }
+        (Some("verify"), 2..) => tool.verify(
+            &context,
+            path(0),
+            path(1),
+            words.get(2).map(|word| word.to_string_lossy().into_owned()),
+        ),
+        (Some("verify"), _) => {
+            return wrong_usage("verify: requires <data_device> <hash_device> [<root_hash>] as arguments");
+        }
+        (Some("dump"), 1..) => tool.dump(&context, path(0)),
+        (Some("dump"), _) => return wrong_usage("dump: requires <hash_device> as arguments"),
+        (Some(kernel @ ("open" | "create" | "close" | "remove" | "status")), _) => Err(Failure::parameters(
+            &format!("'{kernel}' needs the kernel; 'casemate verity table' prints what dmsetup takes"),
+        )),
+        _ => return wrong_usage("Unknown action."),
+    };
+    tool.exit(&context, result)
+}
+
+impl Tool {
+    fn format(&self, context: &Context, data: &Path, hash: &Path) -> Result<(), Failure> {
+        let salt = || random_salt().map_err(|error| Failure::parameters(&error.to_string()));
+        let parameters = self.parameters(salt)?;
+        let uuid = match (self.no_superblock, &self.uuid) {
+            (true, _) => None,
+            (false, None) => Some(Uuid::random().map_err(|error| Failure::parameters(&error.to_string()))?),
+            (false, Some(text)) => {
+                let wrong = || format!("Wrong VERITY UUID format provided on device {}.", hash.display());
+                Some(Uuid::from_text(text).map_err(|_| Failure::parameters(&wrong()))?)
+            }
+        };
+        self.check_hash_offset()?;
+        let format = Format {
+            parameters,
+            data: data.to_owned(),
+            hash: hash.to_owned(),
+            data_blocks: self.data_blocks(),
+            hash_offset: self.hash_offset,
+            uuid,
+            fec: self.fec()?,
+        };
+        verity::work_size(&format).map_err(Failure::device)?;
+        self.check_data_size(data)?;
+        let progress = context.progress("", 0);
+        let worker = Worker { cpu: context.cpu(), pool: context.pool(), progress: &progress };
+        let formatted = verity::format(&format, &worker).map_err(|error| match error {
+            Error::Io(_, error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Failure::parameters(&format!("Cannot create hash image {} for writing.", hash.display()))
+            }
+            Error::Argument(text) if text.starts_with("data area overlaps") => {
+                Failure::parameters("Data area overlaps with hash area.")
+            }
+            error => Failure::other(&error),
+        })?;
+        if let Some(path) = &self.root_hash_file {
+            Output::write_whole(path, hex::encode(&formatted.root_hash).as_bytes())
+                .map_err(|error| Failure::other(&error))?;
+        }
+        context.print(info::formatted_lines(&format, &formatted)).map_err(|error| Failure::other(&error))
+    }
+
+    /// Data that has not one sector is refused before anything else.
+    fn check_data_size(&self, data: &Path) -> Result<(), Failure> {
+        match std::fs::metadata(data) {
+            Ok(metadata) if metadata.is_file() && metadata.len() < 512 => Err(Failure::parameters(&format!(
+                "Header detected but device {} is too small.",
+                data.display()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn verify(
+        &self,
+        context: &Context,
+        data: &Path,
+        hash: &Path,
+        root_hash: Option<String>,
+    ) -> Result<(), Failure> {
+        let text = match (&self.root_hash_file, root_hash) {
+            (Some(path), _) => {
+                let bytes = read_small(path).map_err(|error| Failure::other(&error))?;
+                String::from_utf8_lossy(&bytes).trim_end().to_owned()
+            }
+            (None, Some(text)) => text,
+            (None, None) => {
+                let text = "Command requires <root_hash> or --root-hash-file option as argument.";
+                return Err(Failure::parameters(text));
+            }
+        };
+        self.check_hash_offset()?;
+        let source = match self.no_superblock {
+            false => Source::Superblock,
+            true => Source::Given {
+                parameters: self.parameters(|| Ok(Salt::default()))?,
+                data_blocks: self.data_blocks(),
+            },
+        };
+        let stored = Stored {
+            data: data.to_owned(),
+            hash: hash.to_owned(),
+            hash_offset: self.hash_offset,
+            source,
+            fec: self.fec()?,
+        };
+        let volume = Volume::open(stored, Access::Read).map_err(|error| match error {
+            Error::Corrupt(_) | Error::Unsupported(_) => not_verity(hash),
+            error => Failure::device(error),
+        })?;
+        self.check_data_size(data)?;
+        let invalid = || Failure::parameters("Invalid root hash string specified.");
+        let root_hash = hex::decode(&text).ok_or_else(invalid)?;
+        volume.layout().check_root_hash(&root_hash).map_err(|_| invalid())?;
+
+        let progress = context.progress("", 0);
+        let worker = Worker { cpu: context.cpu(), pool: context.pool(), progress: &progress };
+        let mut stop: Option<Stop> = None;
+        let mut report = |finding: Finding| {
+            let found = Stop::new(volume.layout(), &finding);
+            stop = stop.take().into_iter().chain([found]).min_by_key(|stop| stop.order);
+            Ok(())
+        };
+        let summary = volume.verify(&root_hash, &worker, &mut report).map_err(|error| match error {
+            Error::Corrupt(_) => Failure::parameters("Verification of data area failed."),
+            error => Failure::other(&error),
+        })?;
+        let Some(stop) = stop else { return Ok(()) };
+        debug_assert!(!summary.is_clean());
+        if volume.fec_layout().is_none() {
+            return Err(Failure { status: stop.status, text: stop.text });
+        }
+        eprintln!("{}", stop.text);
+        let (repaired, bytes) =
+            volume.try_repair(&root_hash, &worker).map_err(|error| Failure::other(&error))?;
+        if !repaired.left.is_clean() {
+            let text = "Errors cannot be repaired with FEC device.".to_owned();
+            return Err(Failure { status: 2, text });
+        }
+        eprintln!("Found {bytes} repairable errors with FEC device.");
+        Ok(())
+    }
+
+    fn dump(&self, context: &Context, hash: &Path) -> Result<(), Failure> {
+        self.check_hash_offset()?;
+        let layout = verity::read_superblock(hash, self.hash_offset).map_err(|error| match error {
+            Error::Corrupt(_) | Error::Unsupported(_) => not_verity(hash),
+            error => Failure::device(error),
+        })?;
+        context.print(info::lines(hash, &layout)).map_err(|error| Failure::other(&error))
+    }
+
+    fn parameters(&self, salt: impl FnOnce() -> Result<Salt, Failure>) -> Result<Parameters, Failure> {
+        let unknown = |_| Failure::parameters(&format!("Hash algorithm {} not supported.", self.hash));
+        let mut parameters = Parameters::new(&self.hash).map_err(unknown)?;
+        let block_size =
+            |size| BlockSize::new(size).map_err(|_| Failure::parameters("Unsupported VERITY block size."));
+        parameters.data_block_size = block_size(self.data_block_size)?;
+        parameters.hash_block_size = block_size(self.hash_block_size)?;
+        let wrong_type = |_| Failure::parameters(&format!("Unsupported VERITY hash type {}.", self.format));
+        parameters.hash_type = HashType::numbered(self.format).map_err(wrong_type)?;
+        parameters.salt = match &self.salt {
+            None => salt()?,
+            Some(text) => {
+                Salt::from_text(text).map_err(|_| Failure::parameters("Invalid salt string specified."))?
+            }
+        };
+        Ok(parameters)
+    }
+
+    fn check_hash_offset(&self) -> Result<(), Failure> {
+        match self.hash_offset.is_multiple_of(512) {
+            true => Ok(()),
+            false => Err(Failure::parameters("Unsupported VERITY hash offset.")),
+        }
+    }
+
+    fn data_blocks(&self) -> Option<u64> {
+        Some(self.data_blocks).filter(|blocks| *blocks > 0)
+    }
+
+    fn fec(&self) -> Result<Option<Fec>, Failure> {
+        let Some(device) = self.fec_device.clone() else { return Ok(None) };
+        if self.data_block_size != self.hash_block_size {
+            return Err(Failure::parameters("Block sizes must match for FEC."));
+        }
+        let roots = u32::try_from(self.fec_roots).ok().filter(|roots| (2..=24).contains(roots));
+        let roots = roots.ok_or_else(|| Failure::parameters("Invalid number of parity bytes."))?;
+        Ok(Some(Fec { device, offset: self.fec_offset, roots }))
+    }
+
+    fn exit(&self, context: &Context, result: Result<(), Failure>) -> ExitCode {
+        let verbose = self.verbose || self.debug;
+        let (status, line) = match result {
+            Ok(()) => (0, "Command successful.\n".to_owned()),
+            Err(failure) => {
+                eprintln!("{}", failure.text);
+                let meaning = match failure.status {
+                    1 => "wrong or missing parameters",
+                    2 => "no permission or bad passphrase",
+                    _ => "wrong device or file specified",
+                };
+                (failure.status, format!("Command failed with code -{} ({meaning}).\n", failure.status))
+            }
+        };
+        if verbose && context.print(line).is_err() {
+            return ExitCode::FAILURE;
+        }
+        ExitCode::from(status)
+    }
+}
+
+/// Where veritysetup stops: it compares the data first, then each level from level 0 up, takes the digests that
+/// it compares with as they are, and looks at the spare bytes of each hash block on its way.
+struct Stop {
+    /// Level whose digests are compared, block in it, digest in that, and whether spare bytes come after it.
+    order: (usize, u64, usize, bool),
+    status: u8,
+    text: String,
+}
+
+impl Stop {
+    fn new(layout: &Layout, finding: &Finding) -> Stop {
+        let (geometry, shape) = (layout.geometry(), layout.geometry().shape());
+        let position = |level, index| layout.tree_offset() + geometry.offset(level, index);
+        let (parent, child, place) = match finding.block {
+            Block::Data(index) => (0, index, index * shape.data_block_size() as u64),
+            Block::Hash { level, index } => (level + 1, index, position(level, index)),
+        };
+        let failed = |text: String| format!("{text}\nVerification of data area failed.");
+        match (&finding.fault, finding.block) {
+            (Fault::Digest { .. }, _) if parent == geometry.levels().len() => {
+                let text = "Verification of root hash failed.".to_owned();
+                Stop { order: (parent, 0, 0, false), status: 1, text }
+            }
+            (Fault::NotZero { offset }, Block::Hash { level, index }) => {
+                let digests = geometry.digests_in(level, index);
+                let digest = offset / shape.digest_stride();
+                // The gap after a digest, or all that follows the last one.
+                let start = match digest < digests {
+                    true => digest * shape.digest_stride() + shape.digest_len(),
+                    false => digests * shape.digest_stride(),
+                };
+                let position = position(level, index) + start as u64;
+                let text = failed(format!("Spare area is not zeroed at position {position}."));
+                Stop { order: (level, index, digest.min(digests), true), status: 2, text }
+            }
+            _ => {
+                let per_block = shape.digests_per_block() as u64;
+                let order = (parent, child / per_block, (child % per_block) as usize, false);
+                let text = failed(format!("Verification failed at position {place}."));
+                Stop { order, status: 2, text }
+            }
+        }
+    }
+}
+
+impl Failure {
+    fn parameters(text: &str) -> Failure {
+        Failure { status: 1, text: text.to_owned() }
+    }
+
+    fn other(error: &Error) -> Failure {
+        Failure::parameters(&error.to_string())
+    }
+
+    fn device(error: Error) -> Failure {
+        match error {
+            Error::Io(place, _) => {
+                let text = format!("Device {place} does not exist or access denied.");
+                Failure { status: 4, text }
+            }
+            error => Failure::other(&error),
+        }
+    }
+}
+
+fn not_verity(hash: &Path) -> Failure {
+    Failure::parameters(&format!("Device {} is not a valid VERITY device.", hash.display()))
+}
+
+fn wrong_usage(text: &str) -> ExitCode {
+    eprintln!("{USAGE}veritysetup: {text}");
+    ExitCode::FAILURE
+}
+
+/// Numbers as the tool takes them: decimal, and negative ones wrap around.
+fn number(text: &str) -> Result<u64, String> {
+    let value = match text.strip_prefix('-') {
+        Some(digits) => digits.parse().map(u64::wrapping_neg),
+        None => text.parse(),
+    };
+    value.map_err(|_| "invalid numeric value".to_owned())
+}

@@ -1,0 +1,538 @@
+//! The verity commands, run as a user runs them, beside the real tool where it is installed.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use casemate_testkit::{Rng, TempDir, slow_tests, tempdir, tool};
+
+const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
+
+/// Pins what is random otherwise.
+const PINNED: &str = "--salt=00112233445566778899aabbccddeeff --uuid=5e34f531-3859-825c-fad6-33289ccfcb92";
+
+/// A folder to work in.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Place {
+        Place(tempdir().unwrap())
+    }
+
+    fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn file(&self, name: impl AsRef<Path>, bytes: &[u8]) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    fn read(&self, name: &str) -> Vec<u8> {
+        fs::read(self.path(name)).unwrap()
+    }
+
+    /// XORs a byte of a file.
+    fn flip(&self, name: &str, offset: usize, with: u8) {
+        let mut bytes = self.read(name);
+        bytes[offset] ^= with;
+        self.file(name, &bytes);
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.0.path()).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    /// Runs a program here; arguments are words.
+    fn run(&self, program: impl AsRef<OsStr>, line: &str) -> Output {
+        let mut command = Command::new(program);
+        command.args(line.split_whitespace()).current_dir(self.0.path()).output().unwrap()
+    }
+
+    /// Runs `casemate verity`.
+    fn own(&self, line: &str) -> Output {
+        self.run(CASEMATE, &format!("verity {line}"))
+    }
+
+    /// Runs `casemate verity` and wants success.
+    fn own_ok(&self, line: &str) -> String {
+        let output = self.own(line);
+        assert_eq!((status(&output), &*stderr(&output)), (0, ""), "{line}");
+        stdout(&output)
+    }
+
+    /// The command under the tool's name.
+    fn link(&self) -> PathBuf {
+        let link = self.path("veritysetup");
+        let _ = symlink(CASEMATE, &link);
+        link
+    }
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn status(output: &Output) -> i32 {
+    output.status.code().unwrap_or(-1)
+}
+
+fn root_hash(printed: &str) -> String {
+    let line = printed.lines().find_map(|line| line.strip_prefix("Root hash:"));
+    line.unwrap_or_else(|| panic!("no root hash in {printed}")).trim().to_owned()
+}
+
+/// Both tools with the same words: output, status, and the files that are there afterwards.
+#[test]
+fn under_its_name_it_is_veritysetup() {
+    let Some(tool) = tool("veritysetup") else { return };
+    let (theirs, ours) = (Place::new(), Place::new());
+    let link = ours.link();
+    symlink(&tool, theirs.path("veritysetup")).unwrap();
+    let data = Rng::new(1).bytes(300 * 4096 + 17);
+    for place in [&theirs, &ours] {
+        place.file("data", &data);
+        place.file("short", &data[..100]);
+        place.file("same", &data[..40_960]);
+        place.file("root", b"97356c550db0ff96971e1a44bd6d242eb58f20d613abe48e885f91528ea6914a\n");
+    }
+    let mut lines: Vec<String> = [
+        "format data h1",
+        "format data h2 --format=0 --hash sha1 --data-block-size=1024 --hash-block-size=512",
+        "--hash-block-size 1024 format data h3 -h sha512 --data-blocks 100",
+        "format data h4 --no-superblock",
+        "format data h5 --hash-offset=5120 --root-hash-file=r5",
+        "format same same --data-blocks=10 --hash-offset=40960",
+        "-v format data h6 --fec-device=f6",
+        "format data h7 --fec-device=f7 --fec-roots=24",
+        "format data h8 --hash-offset 0 --fec-device h8 --fec-offset 20480",
+        "dump h1",
+        "dump -v h2",
+        "dump h5 --hash-offset=5120",
+        "dump h5",
+        "dump data",
+        "dump nothing",
+        "dump",
+        "format data h9 --data-block-size=1000",
+        "format data h9 --hash-block-size=0x200",
+        "format data h9 --hash-block-size=1e3",
+        "format data h11 --hash-block-size=01024",
+        "format data h9 --hash-offset=-5",
+        "format data h9 --hash=nohash",
+        "format data h9 --format=2",
+        "format data h9 --hash-offset=100",
+        "format data h9 --salt=0",
+        "format data h9 --uuid=0",
+        "format data h9 --fec-device=f9 --data-block-size=512 --hash-block-size=512 --fec-roots=2",
+        "format data h10 --fec-device=f10 --fec-roots=25",
+        "format data none/h9",
+        "format nothing h9",
+        "format short h9",
+        "format same same --data-blocks=10 --hash-offset=40448",
+        "verify data h1",
+        "verify data h1 zz",
+        "verify data h1 1234",
+        "verify data nothing 1234",
+        "verify data data 1234",
+        "verify short h1 97356c550db0ff96971e1a44bd6d242eb58f20d613abe48e885f91528ea6914a",
+        "-v verify data h1 97356c550db0ff96971e1a44bd6d242eb58f20d613abe48e885f91528ea6914a",
+        "verify data h1 --root-hash-file=root",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    for line in &mut lines {
+        if line.contains("format") && !line.contains("--salt") && !line.contains("--uuid") {
+            *line += &format!(" {PINNED}");
+        }
+    }
+    for line in lines {
+        let (expected, found) = (theirs.run(&tool, &line), ours.run(&link, &line));
+        assert_eq!(stdout(&found), stdout(&expected), "{line}: {}", stderr(&found));
+        assert_eq!(status(&found), status(&expected), "{line}: {}", stderr(&found));
+        // Some messages are given twice there, some are about the machine.
+        let said = stderr(&expected);
+        let said: Vec<_> = said.lines().collect();
+        if status(&expected) != 0 && !said.iter().any(|line| line.contains("Usage")) && !line.contains("none")
+        {
+            let own = stderr(&found);
+            assert_eq!(own.lines().collect::<Vec<_>>(), dedup(said), "{line}");
+        }
+    }
+    // It leaves files behind when it refuses something; we do not.
+    let left: Vec<_> = theirs.names().into_iter().filter(|name| !ours.names().contains(name)).collect();
+    assert_eq!(left, ["f10", "h10"]);
+    for name in ours.names() {
+        assert!(ours.read(&name) == theirs.read(&name) || name == "veritysetup", "{name} differs");
+    }
+}
+
+fn dedup(mut lines: Vec<&str>) -> Vec<&str> {
+    lines.dedup();
+    lines
+}
+
+/// Damage anywhere: both tools say the same and have the same status.
+#[test]
+fn damage_is_reported_as_veritysetup_does() {
+    let Some(tool) = tool("veritysetup") else { return };
+    let place = Place::new();
+    let link = place.link();
+    let mut rng = Rng::new(2);
+    let rounds = if slow_tests() { 400 } else { 40 };
+    for round in 0..rounds {
+        let blocks = 1 + rng.below(200);
+        place.file("data", &rng.bytes(blocks as usize * 1024));
+        let _ = fs::remove_file(place.path("hash"));
+        let hash_block = [512, 1024, 4096][rng.below(3) as usize];
+        let algorithm = ["sha1", "sha256", "sha384"][rng.below(3) as usize];
+        let hash_type = rng.below(2);
+        let options = format!(
+            "--format={hash_type} --hash={algorithm} --data-block-size=1024 --hash-block-size={hash_block}"
+        );
+        let root = root_hash(&place.own_ok(&format!("format data hash {options}")));
+        for _ in 0..rng.below(4) {
+            let name = ["data", "hash"][rng.below(2) as usize];
+            // Not the superblock.
+            let first = if name == "hash" { hash_block.max(512) } else { 0 };
+            let len = place.read(name).len() as u64;
+            if len > first {
+                place.flip(name, (first + rng.below(len - first)) as usize, 1 << rng.below(8));
+            }
+        }
+        let line = format!("verify data hash {root}");
+        let (expected, found) = (place.run(&tool, &line), place.run(&link, &line));
+        assert_eq!(stderr(&found), stderr(&expected), "round {round}: {options}, {blocks} blocks");
+        assert_eq!(status(&found), status(&expected), "round {round}: {options}, {blocks} blocks");
+        // Ours says no exactly if something is wrong.
+        assert_eq!(status(&place.own(&line)) != 0, status(&expected) != 0, "round {round}");
+    }
+}
+
+#[test]
+fn verify_names_every_bad_block() {
+    let place = Place::new();
+    place.file("data", &Rng::new(3).bytes(300 * 4096));
+    let root = root_hash(&place.own_ok(&format!("format data hash {PINNED}")));
+    assert_eq!(place.own_ok(&format!("verify data hash {root}")), "");
+    place.flip("data", 5 * 4096 + 1, 1);
+    place.flip("data", 299 * 4096, 1);
+    // Superblock, top block, then level 0: the second block, which is over data blocks 128 to 255.
+    place.flip("hash", 3 * 4096 + 7, 1);
+    let output = place.own(&format!("verify data hash {root}"));
+    let text = stdout(&output);
+    let lines: Vec<_> = text.lines().collect();
+    let starts = [
+        "hash block 1 of level 0, at byte 12288 of the hash device: digest ",
+        "data block 5: digest ",
+        "data block 128: digest ",
+        "data block 299: digest ",
+        "data blocks 128 to 255: can't be verified, a hash block above them is bad",
+        "Verification failed: 2 bad data blocks, 1 bad hash blocks, 128 data blocks that can't be verified",
+    ];
+    assert_eq!((lines.len(), status(&output), &*stderr(&output)), (starts.len(), 1, ""), "{text}");
+    for (line, start) in lines.iter().zip(starts) {
+        assert!(line.starts_with(start), "{line}");
+    }
+    assert!(lines[2].contains("expected by a block that is bad itself"), "{text}");
+
+    let output = place.own(&format!("verify --json data hash {root}"));
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(status(&output), 1);
+    assert_eq!(value["verified"], false);
+    assert_eq!(value["bad_data_ranges"], serde_json::json!([[5, 6], [299, 300]]));
+    assert_eq!(value["unverified_data_ranges"], serde_json::json!([[128, 256]]));
+    assert_eq!(value["findings"].as_array().unwrap().len(), 4);
+    assert_eq!(value["findings"][0]["hash_device_offset"], 12288);
+
+    let wrong = place.own(&format!("verify data hash {}", "00".repeat(32)));
+    assert_eq!(status(&wrong), 1);
+    assert!(stdout(&wrong).contains("300 data blocks that can't be verified"), "{}", stdout(&wrong));
+}
+
+#[test]
+fn a_seed_makes_the_same_image_each_time() {
+    let place = Place::new();
+    place.file("data", &Rng::new(4).bytes(20 * 4096));
+    let seed = "--seed=5e34f531-3859-825c-fad6-33289ccfcb92";
+    let first = place.own_ok(&format!("format data one {seed} --root-hash-file=root"));
+    let second = place.own_ok(&format!("format data two {seed}"));
+    assert_eq!(place.read("one"), place.read("two"));
+    assert_eq!(root_hash(&first), root_hash(&second));
+    assert_eq!(String::from_utf8(place.read("root")).unwrap(), root_hash(&first));
+    place.own_ok("format data three --seed=other");
+    assert_ne!(place.read("one"), place.read("three"));
+    let json: serde_json::Value =
+        serde_json::from_str(&place.own_ok(&format!("format --json data four {seed}"))).unwrap();
+    assert_eq!(json["root_hash"], root_hash(&first));
+    assert_eq!((&json["data_blocks"], &json["hash_start_block"]), (&20.into(), &1.into()));
+    // HMAC-SHA256 of "verity-salt" under the UUID's bytes, by Python's hmac.
+    assert_eq!(json["salt"], "ea2724ce4cf2f72b0001bf2f4eaf2b866dff47bb4e9c7a01346d0c31c9fb41f7");
+}
+
+#[test]
+fn tables_and_kernel_arguments() {
+    let place = Place::new();
+    place.file("data", &Rng::new(5).bytes(20 * 4096));
+    let root = root_hash(&place.own_ok(&format!("format data hash {PINNED} --fec-device=fec --fec-roots=4")));
+    let line = format!(
+        "0 160 verity 1 /dev/vda /dev/vdb 4096 4096 20 1 sha256 {root} 00112233445566778899aabbccddeeff"
+    );
+    let names = "--data-name=/dev/vda --hash-name=/dev/vdb";
+    let text = place.own_ok(&format!("table data hash {root} {names} --name=root"));
+    let uuid = |digits: &str| {
+        [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..32]].join("-")
+    };
+    let expected = format!(
+        "Table:              \t{line}\nKernel argument:    \tdm-mod.create=\"root,,,ro,{line}\"\n\
+         Data partition UUID:\t{}\nHash partition UUID:\t{}\n",
+        uuid(&root[..32]),
+        uuid(&root[32..])
+    );
+    assert_eq!(text, expected);
+    let options =
+        "--panic-on-corruption --ignore-zero-blocks --fec-device=fec --fec-roots=4 --fec-name=/dev/vdc";
+    let text = place.own_ok(&format!("table data hash {root} {names} {options} --print=table"));
+    let options = "10 panic_on_corruption ignore_zero_blocks use_fec_from_device /dev/vdc fec_start 0 \
+        fec_blocks 21 fec_roots 4";
+    assert_eq!(text, format!("{line} {options}\n"));
+    let wrong = place.own(&format!("table data hash {root} --data-name=/dev/vd,a --print=kernel-argument"));
+    assert_eq!(status(&wrong), 2);
+    let json: serde_json::Value =
+        serde_json::from_str(&place.own_ok(&format!("table --json data hash {root} {names}"))).unwrap();
+    assert_eq!(json["table"], line);
+}
+
+#[test]
+fn an_update_gives_what_formatting_would() {
+    let place = Place::new();
+    let data = Rng::new(6).bytes(1000 * 4096);
+    place.file("data", &data);
+    let fec = "--fec-device=fec";
+    let old = root_hash(&place.own_ok(&format!("format data hash {PINNED} {fec}")));
+    place.flip("data", 4096 * 4096 / 10, 1);
+    place.flip("data", 999 * 4096 + 5, 1);
+    let changed = format!("--changed={}+1 --changed={}+10", 4096 * 4096 / 10, 999 * 4096);
+    let wrong = place.own(&format!("update data hash {changed} --old-root-hash={}", "00".repeat(32)));
+    assert_eq!(status(&wrong), 1, "{}", stderr(&wrong));
+    assert_eq!(status(&place.own(&format!("verify data hash {old}"))), 1);
+    let new = root_hash(&place.own_ok(&format!("update data hash {changed} --old-root-hash={old} {fec}")));
+    assert_eq!(root_hash(&place.own_ok(&format!("format data fresh {PINNED} --fec-device=fresh-fec"))), new);
+    assert!(place.read("hash") == place.read("fresh"));
+    assert!(place.read("fec") == place.read("fresh-fec"));
+    place.own_ok(&format!("verify data hash {new} {fec}"));
+    let beyond = place.own("update data hash --changed=4096000+1");
+    assert_eq!(status(&beyond), 2, "{}", stderr(&beyond));
+}
+
+#[test]
+fn damage_is_repaired() {
+    let place = Place::new();
+    let data = Rng::new(7).bytes(600 * 4096);
+    place.file("data", &data);
+    let fec = "--fec-device=fec --fec-roots=8";
+    let root = root_hash(&place.own_ok(&format!("format data hash {PINNED} {fec}")));
+    let hash = place.read("hash");
+    for block in [3, 100, 400, 401] {
+        place.flip("data", block * 4096 + 9, 0x55);
+    }
+    place.flip("hash", 3 * 4096, 1);
+    let damaged = (place.read("data"), place.read("hash"));
+
+    let verified = place.own(&format!("verify data hash {root} {fec}"));
+    assert_eq!(status(&verified), 1);
+    let offer = "can restore 4 data blocks and 1 hash blocks: that is all";
+    assert!(stdout(&verified).contains(offer), "{}", stdout(&verified));
+    let dry = place.own_ok(&format!("repair data hash {root} {fec} --dry-run"));
+    assert_eq!(dry, "4 data blocks and 1 hash blocks can be restored.\n");
+    assert!((place.read("data"), place.read("hash")) == damaged);
+    let done = place.own_ok(&format!("repair data hash {root} {fec}"));
+    assert_eq!(done, "Restored 4 data blocks and 1 hash blocks.\n");
+    assert!(place.read("data") == data && place.read("hash") == hash);
+    assert_eq!(place.own_ok(&format!("repair data hash {root} {fec}")), "Nothing is damaged.\n");
+    assert_eq!(place.own_ok(&format!("verify data hash {root} {fec}")), "");
+
+    place.flip("fec", 100, 1);
+    let parity = place.own(&format!("verify data hash {root} {fec}"));
+    assert_eq!(status(&parity), 1);
+    assert!(stdout(&parity).contains("the parity of 1 rounds is wrong"), "{}", stdout(&parity));
+
+    // Far more than the parity can restore.
+    let mut bytes = data;
+    bytes[..100 * 4096].fill(0);
+    place.file("data", &bytes);
+    let hopeless = place.own(&format!("repair --json data hash {root} {fec}"));
+    let value: serde_json::Value = serde_json::from_slice(&hopeless.stdout).unwrap();
+    assert_eq!((status(&hopeless), &value["verified"]), (1, &false.into()));
+}
+
+/// Data, hash area and parity in one file, with room between them.
+#[test]
+fn one_file_holds_everything() {
+    let place = Place::new();
+    let data = Rng::new(17).bytes(600 * 4096);
+    place.file("all", &data);
+    let options =
+        "--hash-offset=4096000 --data-blocks=600 --fec-device=all --fec-offset=8192000 --fec-roots=3";
+    let root = root_hash(&place.own_ok(&format!("format all all {options}")));
+    let whole = place.read("all");
+    assert!(whole[..data.len()] == data);
+    assert_eq!(place.own_ok(&format!("verify all all {root} {options}")), "");
+    place.flip("all", 100_000, 1);
+    place.flip("all", 4096000 + 4096 * 3, 1);
+    let overlap = options.replace("8192000", "4096000");
+    assert_eq!(status(&place.own(&format!("verify all all {root} {overlap}"))), 2);
+    place.own_ok(&format!("repair all all {root} {options}"));
+    assert!(place.read("all") == whole);
+}
+
+#[test]
+fn signatures_are_made_and_verified() {
+    let Some(openssl) = tool("openssl") else { return };
+    let place = Place::new();
+    let root = "4392712ba01368efdf14b05c76f9e4df0d53664630b5d48632ed17a137f39076";
+    assert_eq!(place.own_ok(&format!("sign {root} --print-tbs")), root);
+    let made = place.run(
+        &openssl,
+        "req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -subj /CN=test -days 2",
+    );
+    assert_eq!(status(&made), 0, "{}", stderr(&made));
+    place.own_ok(&format!("sign {root} sig --key=key.pem --cert=cert.pem"));
+    let said = place.own_ok(&format!("verify-signature {root} sig --cert=cert.pem"));
+    assert!(said.contains("CN=test"), "{said}");
+    let other = root.replace('4', "5");
+    assert_eq!(status(&place.own(&format!("verify-signature {other} sig --cert=cert.pem"))), 1);
+    place.file("tbs", root.as_bytes());
+    let checked = place.run(
+        &openssl,
+        "smime -verify -binary -inform DER -in sig -content tbs -certfile cert.pem -nointern -noverify -out /dev/null",
+    );
+    assert_eq!(status(&checked), 0, "{}", stderr(&checked));
+    place.own_ok(&format!("sign {root} sig.json --signature=sig --cert=cert.pem --systemd"));
+    let partition = place.read("sig.json");
+    assert_eq!(partition.len(), 16384);
+    let end = partition.iter().position(|byte| *byte == 0).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&partition[..end]).unwrap();
+    assert_eq!(json["rootHash"], root);
+}
+
+/// One line on standard error, the right status, and nothing left.
+#[test]
+fn bad_input_gives_one_clear_line() {
+    let place = Place::new();
+    place.file("data", &Rng::new(8).bytes(20 * 4096));
+    place.file("empty", b"");
+    place.file("text", &b"hello ".repeat(1000));
+    fs::create_dir(place.path("folder")).unwrap();
+    let root = root_hash(&place.own_ok(&format!("format data hash {PINNED}")));
+    let hash = place.read("hash");
+    place.file("cut", &hash[..5000]);
+    place.file("header", &hash[..512]);
+    place.file("shorter", &place.read("data")[..19 * 4096]);
+    let names = place.names();
+    for (line, code, text) in [
+        ("format nothing new", 2, "nothing: No such file"),
+        ("format folder new", 2, "folder: "),
+        ("format empty new", 2, "empty: there is not one data block to protect"),
+        ("format data none/new", 2, "none/new: No such file"),
+        ("format data new --hash=sha257", 2, "unknown hash algorithm 'sha257'; known are sha256, "),
+        (
+            "format data new --data-blocks=21",
+            2,
+            "the data device has 81920 bytes, too few for 21 data blocks",
+        ),
+        (
+            "format data new --data-blocks=18446744073709551615",
+            2,
+            "data: 18446744073709551615 data blocks are too many",
+        ),
+        ("format data new --hash-offset=7", 2, "data: hash offset 7 is no multiple of 512"),
+        ("format data new --data-block-size=4095", 2, "verity block size 4095; it must be a power of two"),
+        ("format data new --salt=abc", 2, "the salt is not an even number of hex digits"),
+        ("format data new --uuid=abc", 2, "'abc' is no UUID"),
+        ("format data new --format=7", 2, "verity hash type 7; there are 0 and 1"),
+        ("format data data", 2, "data area overlaps with hash area"),
+        ("format data new --fec-device=fec --fec-roots=1", 2, "1 parity bytes are not supported"),
+        ("format data new --fec-device=fec --fec-offset=7", 2, "parity offset 7 is no multiple"),
+        ("format data new --fec-device=new", 2, "the parity at 0 overlaps the data or the hash area in new"),
+        (
+            "format data new --fec-device=data",
+            2,
+            "the parity at 0 overlaps the data or the hash area in data",
+        ),
+        ("dump empty", 1, "empty: no verity superblock at 0: the file has 0 bytes"),
+        ("dump text", 1, "text: verity superblock: there is no signature"),
+        ("dump hash --hash-offset=512", 1, "hash: verity superblock: there is no signature"),
+        ("verify data hash", 2, "no root hash: give it after the devices or with --root-hash-file"),
+        ("verify data hash 12", 2, "the root hash has 1 bytes; one of sha256 has 32"),
+        ("verify data hash 1x", 2, "'1x' is no root hash"),
+        ("verify data cut ROOT", 1, "the hash device is cut off: it has 5000 bytes and needs 8192"),
+        ("verify data header ROOT", 1, "the hash device is cut off: it has 512 bytes and needs 8192"),
+        ("verify shorter hash ROOT", 1, "the data device is cut off: it has 77824 bytes and needs 81920"),
+        ("verify data text ROOT", 1, "text: verity superblock: there is no signature"),
+        ("verify data hash ROOT --fec-device=empty", 1, "the parity is cut off"),
+        ("repair data hash ROOT", 2, "give the device with the parity: --fec-device"),
+        ("sign xyz out --key=none", 2, "'xyz' is no root hash"),
+    ] {
+        let line = line.replace("ROOT", &root);
+        let output = place.own(&line);
+        let error = stderr(&output);
+        assert_eq!(status(&output), code, "{line}: {error}");
+        assert_eq!(error.lines().count(), 1, "{line}: {error}");
+        let text = format!("casemate: {text}");
+        assert!(error.starts_with(&text), "{line}: {error}instead of {text}");
+        assert_eq!(stdout(&output), "", "{line}");
+        assert_eq!(place.names(), names, "{line}");
+    }
+}
+
+/// Neither a new file nor one that looks whole is left when the disk is full.
+#[test]
+fn a_full_disk_leaves_nothing_that_looks_whole() {
+    let place = Place::new();
+    place.file("data", &Rng::new(9).bytes(2000 * 4096));
+    let limited = |line: &str| {
+        // No file may grow beyond 16 KiB; the signal for that is ignored, so that the error is seen.
+        let script = format!("trap '' XFSZ; ulimit -f 16; exec {CASEMATE} verity {line}");
+        Command::new("bash").args(["-c", &script]).current_dir(place.0.path()).output().unwrap()
+    };
+    let output = limited("format data new");
+    assert_eq!((status(&output), place.names()), (2, vec!["data".to_owned()]), "{}", stderr(&output));
+    assert!(stderr(&output).starts_with("casemate: new: File too large"), "{}", stderr(&output));
+
+    // An existing file is written in place: what is left says so, and has no superblock any more.
+    let root = root_hash(&place.own_ok("format data old"));
+    let whole = place.read("old");
+    place.file("old", &whole[..8192]);
+    let output = limited("format data old");
+    let error = stderr(&output);
+    assert_eq!(status(&output), 2, "{error}");
+    assert!(error.contains("old was begun and is not whole, format it again"), "{error}");
+    let output = place.own(&format!("verify data old {root}"));
+    assert!(stderr(&output).contains("there is no signature"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let place = Place::new();
+    place.file("data", &Rng::new(10).bytes(3000 * 4096));
+    let root = root_hash(&place.own_ok("format data hash"));
+    place.file("data", &vec![0; 3000 * 4096]);
+    let line = format!("verity verify data hash {root}");
+    let mut command = Command::new(CASEMATE);
+    command.args(line.split_whitespace()).current_dir(place.0.path());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((status(&output), &*stderr(&output)), (0, ""));
+}
