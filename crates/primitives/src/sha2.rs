@@ -191,6 +191,14 @@ impl<'a, const BLOCK: usize> Layout<'a, BLOCK> {
     }
 }
 
+/// Expands the body sixteen times, with the number of the expansion as a constant.
+macro_rules! sixteen {
+    ($i:ident $body:block) => { $crate::sha2::sixteen!($i $body 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15) };
+    ($i:ident $body:block $($n:literal)+) => { $({ const $i: usize = $n; $body })+ };
+}
+
+pub(crate) use sixteen;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -39,6 +39,11 @@ use std::fmt;
 
 use crate::cpu::{Cpu, Feature};
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64_crc;
+#[cfg(target_arch = "aarch64")]
+mod aarch64_pmull;
+#[cfg(target_arch = "x86_64")]
 mod lanes;
 mod poly;
 mod portable;
@@ -226,8 +231,9 @@ impl Crc32c {
     /// A threshold by back end, as measured; see `docs/bench/crc32c.md`.
     #[inline]
     pub fn splice_pays(&self, total: usize, region: usize) -> bool {
-        let Cost { fixed, per_region_byte } = self.backend.splice_cost;
-        region.saturating_mul(per_region_byte) / 16 + fixed < total
+        let cost = &self.backend.splice_cost;
+        let byte = if total < cost.large { cost.region } else { cost.large_region };
+        region.saturating_mul(byte) / 16 + cost.fixed < total
     }
 }
 
@@ -309,12 +315,16 @@ struct Backend {
     splice_cost: Cost,
 }
 
-/// How a splice compares with `update`, counted in bytes of `update`.
+/// How a splice compares with `update`, counted in bytes of `update`: measured by `benches`, section `patch`.
 struct Cost {
     /// What every splice costs.
     fixed: usize,
     /// What a byte of the region costs, in sixteenths.
-    per_region_byte: usize,
+    region: usize,
+    /// From this size of a buffer on, `update` is faster than before, ...
+    large: usize,
+    /// ... so that a byte of the region costs this much, in sixteenths.
+    large_region: usize,
 }
 
 /// Fastest first, as measured; portable last.
@@ -329,7 +339,7 @@ static BACKENDS: &[Backend] = &[
         toggle: x86_64_clmul::toggle,
         shift: x86_64_clmul::shift,
         splice: x86_64_vpclmul::splice,
-        splice_cost: Cost { fixed: 64, per_region_byte: 16 },
+        splice_cost: Cost { fixed: 96, region: 16, large: 2048, large_region: 30 },
     },
     // The same without the scalar streams.
     #[cfg(target_arch = "x86_64")]
@@ -341,19 +351,19 @@ static BACKENDS: &[Backend] = &[
         toggle: x86_64_clmul::toggle,
         shift: x86_64_clmul::shift,
         splice: x86_64_vpclmul::splice,
-        splice_cost: Cost { fixed: 64, per_region_byte: 16 },
+        splice_cost: Cost { fixed: 96, region: 16, large: 2048, large_region: 16 },
     },
     // x86 since Westmere.
     #[cfg(target_arch = "x86_64")]
     Backend {
         name: "pclmul",
         needs: &[Feature::Pclmul, Feature::Sse42],
-        update: x86_64_sse42::update,
+        update: x86_64_clmul::update,
         flip: x86_64_clmul::flip,
         toggle: x86_64_clmul::toggle,
         shift: x86_64_clmul::shift,
         splice: x86_64_clmul::splice,
-        splice_cost: Cost { fixed: 64, per_region_byte: 16 },
+        splice_cost: Cost { fixed: 128, region: 20, large: 1024, large_region: 48 },
     },
     // x86 since 2008.
     #[cfg(target_arch = "x86_64")]
@@ -365,7 +375,32 @@ static BACKENDS: &[Backend] = &[
         toggle: portable::toggle,
         shift: portable::shift,
         splice: x86_64_sse42::splice,
-        splice_cost: Cost { fixed: 256, per_region_byte: 24 },
+        splice_cost: Cost { fixed: 640, region: 24, large: 4096, large_region: 144 },
+    },
+    // Nearly every AArch64 core with the cryptographic extension.
+    #[cfg(target_arch = "aarch64")]
+    Backend {
+        name: "pmull",
+        needs: &[Feature::ArmCrc, Feature::Neon, Feature::ArmAes, Feature::ArmPmull],
+        update: aarch64_pmull::update,
+        flip: aarch64_pmull::flip,
+        toggle: aarch64_pmull::toggle,
+        shift: aarch64_pmull::shift,
+        splice: aarch64_pmull::splice,
+        splice_cost: Cost { fixed: 128, region: 20, large: 1024, large_region: 48 },
+    },
+    // AArch64 without it, such as the Raspberry Pi 4.
+    #[cfg(target_arch = "aarch64")]
+    Backend {
+        // The thresholds of AArch64 are those of the x86 rows of the same kind: not measured.
+        name: "crc",
+        needs: &[Feature::ArmCrc],
+        update: aarch64_crc::update,
+        flip: portable::flip,
+        toggle: portable::toggle,
+        shift: portable::shift,
+        splice: aarch64_crc::splice,
+        splice_cost: Cost { fixed: 640, region: 24, large: 2048, large_region: 144 },
     },
     // Everything else.
     Backend {
@@ -376,6 +411,6 @@ static BACKENDS: &[Backend] = &[
         toggle: portable::toggle,
         shift: portable::shift,
         splice: portable::splice,
-        splice_cost: Cost { fixed: 64, per_region_byte: 16 },
+        splice_cost: Cost { fixed: 96, region: 17, large: 4096, large_region: 17 },
     },
 ];

@@ -23,12 +23,6 @@
 //! store(state, out)                          the digests of the first lanes, as many as `out` has room for
 //! ```
 
-/// Expands the body sixteen times, with the number of the expansion as a constant.
-macro_rules! sixteen {
-    ($i:ident $body:block) => { $crate::sha2::lanes::sixteen!($i $body 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15) };
-    ($i:ident $body:block $($n:literal)+) => { $({ const $i: usize = $n; $body })+ };
-}
-
 /// Writes `hash_one_set`, digests of up to `LANES` messages; and what `two_sets` needs too.
 macro_rules! one_set {
     ($features:literal) => {
@@ -53,9 +47,9 @@ macro_rules! one_set {
         #[inline]
         fn compress_one(state: &mut State, mut w: [Vector; 16]) {
             let mut s = *state;
-            $crate::sha2::lanes::sixteen!(I { round_fast(&mut s, I, w[I], splat(K[I])); });
+            $crate::sha2::sixteen!(I { round_fast(&mut s, I, w[I], splat(K[I])); });
             for k in K[16..].as_chunks::<16>().0 {
-                $crate::sha2::lanes::sixteen!(I {
+                $crate::sha2::sixteen!(I {
                     w[I] = schedule(&w, I);
                     round_fast(&mut s, I, w[I], splat(k[I]));
                 });
@@ -141,7 +135,7 @@ macro_rules! two_sets {
         fn compress_two(states: &mut [State; 2], w: &mut [[Vector; 16]; 2]) {
             let [mut low, mut high] = *states;
             for k in K[..K.len() - 16].as_chunks::<16>().0 {
-                $crate::sha2::lanes::sixteen!(I {
+                $crate::sha2::sixteen!(I {
                     let k = splat(k[I]);
                     round_short(&mut low, I, w[0][I], k);
                     round_short(&mut high, I, w[1][I], k);
@@ -150,7 +144,7 @@ macro_rules! two_sets {
                 });
             }
             let k = &K[K.len() - 16..];
-            $crate::sha2::lanes::sixteen!(I {
+            $crate::sha2::sixteen!(I {
                 let k = splat(k[I]);
                 round_short(&mut low, I, w[0][I], k);
                 round_short(&mut high, I, w[1][I], k);
@@ -218,4 +212,4 @@ macro_rules! two_sets {
     };
 }
 
-pub(crate) use {one_set, sixteen, two_sets};
+pub(crate) use {one_set, two_sets};

@@ -16,7 +16,8 @@ type Vector = __m256i;
 /// Messages of one set of registers.
 const LANES: usize = 8;
 
-/// From this many messages on, lanes with idle ones among them beat single messages.
+/// From this many messages on, lanes with idle ones among them beat single messages. Zen 5, ns for all of
+/// 2 messages of 4096 bytes: 15 700 against 15 900.
 const ONE_SET: usize = 2;
 
 /// Digests of all messages.

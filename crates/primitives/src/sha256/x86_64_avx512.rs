@@ -6,7 +6,7 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-use super::{BLOCK_LEN, DIGEST_LEN, K, Layout, x86_64_sha_ni};
+use super::{BLOCK_LEN, DIGEST_LEN, K, Layout, portable, x86_64_sha_ni};
 use crate::Messages;
 use crate::sha2::lanes::{one_set, two_sets};
 
@@ -32,7 +32,7 @@ pub(super) fn hash_many(midstate: &[u32; 8], layout: &Layout<'_>, messages: Mess
     x86_64_sha_ni::hash_many(midstate, layout, rest, &mut out[done..]);
 }
 
-/// Digests of all messages, with no other instructions than AVX-512.
+/// Digests of all messages, for CPUs without SHA-NI.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(super) fn hash_many_alone(
     midstate: &[u32; 8],
@@ -40,7 +40,10 @@ pub(super) fn hash_many_alone(
     messages: Messages<'_>,
     out: &mut [u8],
 ) {
-    hash_sets(midstate, layout, messages, out, LANES + 1, 1);
+    // One message takes 8900 ns in a set and 8300 by itself; two take 8900 and 16 600.
+    let rest = hash_sets(midstate, layout, messages, out, LANES + 1, 2);
+    let done = out.len() - rest.count() * DIGEST_LEN;
+    portable::hash_many(midstate, layout, rest, &mut out[done..]);
 }
 
 one_set!("avx512f,avx512bw,avx512dq,avx512vl");

@@ -2,34 +2,44 @@
 
 use super::{BLOCK_LEN, DIGEST_LEN, K, Layout, digest};
 use crate::Messages;
+use crate::sha2::sixteen;
 
 /// Takes whole blocks into a chaining value.
 pub(super) fn compress(state: &mut [u64; 8], blocks: &[u8]) {
-    for block in blocks.chunks_exact(BLOCK_LEN) {
+    for block in blocks.as_chunks::<BLOCK_LEN>().0 {
         let mut w = [0; 16];
         for (word, bytes) in w.iter_mut().zip(block.as_chunks().0) {
             *word = u64::from_be_bytes(*bytes);
         }
-        let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = *state;
-        for i in 0..80 {
-            if i >= 16 {
-                let (w1, w14) = (w[(i + 1) % 16], w[(i + 14) % 16]);
+        let mut s = *state;
+        sixteen!(I { round(&mut s, I, K[I].wrapping_add(w[I])); });
+        for k in K[16..].as_chunks::<16>().0 {
+            sixteen!(I {
+                let (w1, w14) = (w[(I + 1) % 16], w[(I + 14) % 16]);
                 let s0 = w1.rotate_right(1) ^ w1.rotate_right(8) ^ (w1 >> 7);
                 let s1 = w14.rotate_right(19) ^ w14.rotate_right(61) ^ (w14 >> 6);
-                w[i % 16] = w[i % 16].wrapping_add(s0).wrapping_add(w[(i + 9) % 16]).wrapping_add(s1);
-            }
-            let s1 = e.rotate_right(14) ^ e.rotate_right(18) ^ e.rotate_right(41);
-            let choice = g ^ (e & (f ^ g));
-            let t = h.wrapping_add(K[i]).wrapping_add(w[i % 16]).wrapping_add(choice).wrapping_add(s1);
-            let s0 = a.rotate_right(28) ^ a.rotate_right(34) ^ a.rotate_right(39);
-            let majority = (a & b) | (c & (a | b));
-            (h, g, f, e, d, c, b) = (g, f, e, d.wrapping_add(t), c, b, a);
-            a = t.wrapping_add(s0).wrapping_add(majority);
+                w[I] = w[I].wrapping_add(s0).wrapping_add(w[(I + 9) % 16]).wrapping_add(s1);
+                round(&mut s, I, k[I].wrapping_add(w[I]));
+            });
         }
-        for (word, new) in state.iter_mut().zip([a, b, c, d, e, f, g, h]) {
+        for (word, new) in state.iter_mut().zip(s) {
             *word = word.wrapping_add(new);
         }
     }
+}
+
+/// Round `i` of sixteen. Instead of moving the eight words by one place, the places move: word a is at `-i`.
+#[inline]
+fn round(s: &mut [u64; 8], i: usize, wk: u64) {
+    let at = |word: usize| (word + 16 - i) % 8;
+    let [a, b, c, e, f, g] = [0, 1, 2, 4, 5, 6].map(|word| s[at(word)]);
+    let sigma1 = e.rotate_right(14) ^ e.rotate_right(18) ^ e.rotate_right(41);
+    let choice = g ^ (e & (f ^ g));
+    let t = s[at(7)].wrapping_add(wk).wrapping_add(choice).wrapping_add(sigma1);
+    let sigma0 = a.rotate_right(28) ^ a.rotate_right(34) ^ a.rotate_right(39);
+    let majority = (a & b) | (c & (a | b));
+    s[at(3)] = s[at(3)].wrapping_add(t);
+    s[at(7)] = t.wrapping_add(sigma0).wrapping_add(majority);
 }
 
 /// Digests of all messages.
