@@ -9,6 +9,7 @@ mod error;
 pub mod fsverity;
 mod named;
 mod output;
+pub mod providers;
 pub mod verity;
 
 pub use casemate_blockdev as blockdev;

@@ -16,6 +16,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod afalg;
+pub mod bench;
 pub mod cipher;
 mod drivers;
 mod guard;

@@ -2,10 +2,15 @@
 
 use std::fmt;
 use std::ops::BitOr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use crate::cipher::{Driver, MAX_IV_LEN};
 use crate::selftest;
+
+/// How long an engine outside the CPU may take for its tests.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What is to be known about an implementation before it is trusted; the kernel's flags of the same names.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -173,7 +178,22 @@ impl Row {
     /// # Errors
     /// The sentence that says what was wrong.
     pub fn self_test(&self) -> Result<(), &str> {
-        self.verdict.get_or_init(|| selftest::run(self)).as_ref().copied().map_err(String::as_str)
+        let outside = self.flags.contains(Flags::KERN_DRIVER_ONLY) || self.flags.contains(Flags::ASYNC);
+        let test = || if outside { self.test_with_patience() } else { selftest::run(self) };
+        self.verdict.get_or_init(test).as_ref().copied().map_err(String::as_str)
+    }
+
+    /// The tests on a thread of their own: an engine may never answer.
+    fn test_with_patience(&self) -> Result<(), String> {
+        let spec = self.spec.as_ref().map_err(Clone::clone)?;
+        let spec = CipherSpec { key_lens: spec.key_lens.clone(), make: Arc::clone(&spec.make), ..*spec };
+        let (algorithm, driver) = (self.algorithm.clone(), self.driver.clone());
+        let row = Row::new(algorithm, driver, self.priority, self.flags, self.origin, spec);
+        let (sender, receiver) = mpsc::channel();
+        thread::spawn(move || {
+            let _ = sender.send(selftest::run(&row));
+        });
+        receiver.recv_timeout(PATIENCE).unwrap_or_else(|_| Err(format!("no answer within {PATIENCE:?}")))
     }
 }
 

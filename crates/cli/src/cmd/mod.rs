@@ -4,6 +4,7 @@ mod completions;
 mod crypt;
 pub mod fsverity;
 mod man;
+mod providers;
 pub mod signer;
 pub mod verity;
 
@@ -22,6 +23,7 @@ pub enum Command {
     Crypt(crypt::Args),
     Fsverity(fsverity::Args),
     Man(man::Args),
+    Providers(providers::Args),
     Verity(verity::Args),
 }
 
@@ -32,6 +34,7 @@ impl Command {
             Command::Crypt(args) => args.run(context),
             Command::Fsverity(args) => args.run(context),
             Command::Man(args) => args.run(context),
+            Command::Providers(args) => args.run(context),
             Command::Verity(args) => args.run(context),
         }
     }

@@ -58,7 +58,11 @@ pub struct MappingArgs {
 impl MappingArgs {
     /// The mapping, keyed.
     pub fn mapping(&self, context: &Context) -> Result<Mapping, Error> {
-        let registry = Registry::new(context.cpu());
+        let registry = match &self.provider {
+            // Engines outside the CPU are looked for only when somebody wants one.
+            Some(_) => casemate::providers::registry(context.cpu()),
+            None => Registry::new(context.cpu()),
+        };
         let policy = match &self.provider {
             Some(driver) => Policy::default().naming(driver),
             None => Policy::default(),

@@ -1,0 +1,54 @@
+//! Which implementations there are, and what is thought of them.
+
+use std::time::Duration;
+
+use casemate_providers::afalg;
+use casemate_providers::bench::measure;
+
+pub use casemate_providers::bench::Speed;
+pub use casemate_providers::{Flags, Hash, Origin, Policy, Registry, Row};
+
+use crate::Cpu;
+
+/// Everything on this machine: what `cpu` runs, and what the kernel offers through AF_ALG.
+pub fn registry(cpu: Cpu) -> Registry {
+    let mut registry = Registry::new(cpu);
+    for row in afalg::rows() {
+        // A row that can't be registered is one that the kernel listed twice.
+        let _ = registry.register(row);
+    }
+    registry
+}
+
+/// What the policy does with one row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It is what an algorithm's name gets.
+    Chosen,
+    /// It could be chosen; another has a higher priority.
+    Allowed,
+    /// It is not used, for this reason.
+    Refused(String),
+}
+
+/// What `policy` does with `row`, which is one of `registry`'s.
+pub fn standing(registry: &Registry, row: &Row, policy: &Policy) -> Standing {
+    if let Err(refusal) = policy.allows(row) {
+        return Standing::Refused(refusal.to_string());
+    }
+    if let Err(why) = row.self_test() {
+        return Standing::Refused(format!("{} failed its self-test: {why}", row.driver));
+    }
+    match registry.choose(&row.algorithm, policy) {
+        Ok(chosen) if chosen.driver == row.driver => Standing::Chosen,
+        _ => Standing::Allowed,
+    }
+}
+
+/// Measures a row for about `time`.
+///
+/// # Errors
+/// Why it can't be measured.
+pub fn speed(row: &Row, time: Duration) -> Result<Speed, String> {
+    measure(row, time)
+}

@@ -1,0 +1,230 @@
+//! `casemate providers`: what does the work, how fast, and what was refused and why.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Subcommand;
+use serde_json::json;
+
+use casemate::providers::{
+    Flags, Hash, Origin, Policy, Registry, Row, Speed, Standing, registry, speed, standing,
+};
+use casemate::{Error, Output};
+
+use crate::Answer;
+use crate::context::Context;
+
+/// List the implementations of every cipher and hash, test them, or measure them.
+///
+/// The default policy takes only what runs on the CPU at once. Whatever is asynchronous, allocates memory for each
+/// request or can be reached through a kernel driver only is listed, and is used only when it is named.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// Show only algorithms whose name contains this.
+    #[arg(long, global = true, value_name = "TEXT")]
+    algorithm: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Test every implementation: known answers, random data against the portable code, batches against single units.
+    Selftest,
+    /// Measure encryption: messages of 4096 bytes one at a time, and batches of 128 KiB.
+    Bench {
+        /// Also draw the figures to this SVG file.
+        #[arg(long, value_name = "FILE")]
+        plot: Option<PathBuf>,
+        /// How long each implementation is measured.
+        #[arg(long, value_name = "MILLISECONDS", default_value_t = 100)]
+        time: u64,
+    },
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let registry = registry(context.cpu());
+        let wanted = |row: &&Row| self.algorithm.as_ref().is_none_or(|text| row.algorithm.contains(text));
+        let rows: Vec<&Row> = registry.rows().iter().filter(wanted).collect();
+        match self.action {
+            None => list(&registry, &rows, context, self.algorithm.as_deref()),
+            Some(Action::Selftest) => selftest(&rows, context),
+            Some(Action::Bench { plot, time }) => {
+                bench(&rows, Duration::from_millis(time), plot.as_deref(), context)
+            }
+        }
+    }
+}
+
+fn list(
+    registry: &Registry,
+    rows: &[&Row],
+    context: &Context,
+    filter: Option<&str>,
+) -> Result<Answer, Error> {
+    let policy = Policy::default();
+    let mut text = String::new();
+    let mut values = Vec::new();
+    for row in rows {
+        let (state, why) = match standing(registry, row, &policy) {
+            Standing::Chosen => ("chosen", None),
+            Standing::Allowed => ("allowed", None),
+            Standing::Refused(why) => ("refused", Some(why)),
+        };
+        let flags: Vec<&str> = row.flags.names().collect();
+        if context.json() {
+            values.push(json!({
+                "algorithm": row.algorithm, "driver": row.driver, "priority": row.priority, "flags": flags,
+                "origin": row.origin.name(), "available": row.spec.is_ok(), "state": state, "reason": why,
+            }));
+            continue;
+        }
+        let (algorithm, driver, priority) = (&row.algorithm, &row.driver, row.priority);
+        let origin = row.origin.name();
+        let line =
+            format!("{algorithm:<26} {driver:<38} {priority:>5}  {origin:<9} {state:<8} {}", flags.join(","));
+        text += line.trim_end();
+        text.push('\n');
+        if let Some(why) = why {
+            let _ = writeln!(text, "    {why}");
+        }
+    }
+    for name in Hash::names().filter(|name| filter.is_none_or(|text| name.contains(text))) {
+        // OK to unwrap: the name comes from the list.
+        let hash = Hash::named(name, context.cpu()).unwrap();
+        let origin =
+            if hash.driver() == "portable" && !name.starts_with("sha") { Origin::Crate } else { Origin::Own };
+        if context.json() {
+            values.push(json!({
+                "algorithm": name, "driver": hash.driver(), "origin": origin.name(), "available": true,
+                "state": "chosen", "flags": [], "priority": null, "reason": null,
+            }));
+        } else {
+            let line = format!("{name:<26} {:<38} {:>5}  {:<9} chosen", hash.driver(), "-", origin.name());
+            text += &line;
+            text.push('\n');
+        }
+    }
+    if context.json() {
+        context.print_json(&json!({ "providers": values }))?;
+    } else {
+        let head = ("ALGORITHM", "DRIVER", "PRIO", "ORIGIN", "STATE");
+        context.print(format!(
+            "{:<26} {:<38} {:>5}  {:<9} {:<8} FLAGS\n{text}",
+            head.0, head.1, head.2, head.3, head.4
+        ))?;
+    }
+    Ok(Answer::Yes)
+}
+
+fn selftest(rows: &[&Row], context: &Context) -> Result<Answer, Error> {
+    let mut answer = Answer::Yes;
+    let mut values = Vec::new();
+    for row in rows {
+        let (state, why) = match (&row.spec, row.self_test()) {
+            (Err(why), _) => ("not available", Some(why.as_str())),
+            (Ok(_), Ok(())) => ("passed", None),
+            (Ok(_), Err(why)) => {
+                answer = Answer::No;
+                ("FAILED", Some(why))
+            }
+        };
+        if context.json() {
+            values.push(json!({
+                "algorithm": row.algorithm, "driver": row.driver, "result": state, "reason": why,
+                "batches_compared": row.flags.contains(Flags::MULTI_DATA_UNIT) && state != "not available",
+            }));
+        } else {
+            let why = why.map_or_else(String::new, |why| format!(": {why}"));
+            context.print(format!("{:<26} {:<38} {state}{why}\n", row.algorithm, row.driver))?;
+        }
+    }
+    if context.json() {
+        context.print_json(&json!({ "selftests": values }))?;
+    }
+    Ok(answer)
+}
+
+fn bench(rows: &[&Row], time: Duration, plot: Option<&Path>, context: &Context) -> Result<Answer, Error> {
+    if !context.json() {
+        context.print(format!(
+            "{:<26} {:<38} {:>10} {:>10}\n",
+            "ALGORITHM", "DRIVER", "4 KiB MB/s", "batch MB/s"
+        ))?;
+    }
+    let mut measured: Vec<(&Row, Speed)> = Vec::new();
+    let mut values = Vec::new();
+    for row in rows {
+        let result = speed(row, time);
+        if context.json() {
+            let (single, batched) = result.as_ref().map_or((None, None), |s| (Some(s.single), s.batched));
+            values.push(json!({
+                "algorithm": row.algorithm, "driver": row.driver, "single_mb_s": single, "batched_mb_s": batched,
+                "reason": result.as_ref().err(),
+            }));
+        } else {
+            let figures = match &result {
+                Ok(Speed { single, batched: Some(batched) }) => format!("{single:>10.0} {batched:>10.0}"),
+                Ok(Speed { single, batched: None }) => format!("{single:>10.0} {:>10}", "-"),
+                Err(why) => format!("  not measured: {why}"),
+            };
+            context.print(format!("{:<26} {:<38} {figures}\n", row.algorithm, row.driver))?;
+        }
+        if let Ok(speed) = result {
+            measured.push((row, speed));
+        }
+    }
+    if context.json() {
+        context.print_json(&json!({ "message_bytes": 4096, "batch_bytes": 131_072, "bench": values }))?;
+    }
+    if let Some(path) = plot {
+        Output::write_whole(path, svg(&measured).as_bytes())?;
+    }
+    Ok(Answer::Yes)
+}
+
+/// Bars on a logarithmic scale: the rows differ by more than a hundred times.
+fn svg(measured: &[(&Row, Speed)]) -> String {
+    const ROW: usize = 22;
+    const LEFT: f64 = 420.0;
+    const DECADE: f64 = 140.0;
+    let x = |speed: f64| LEFT + DECADE * speed.max(1.0).log10();
+    let height = (measured.len() + 2) * ROW + 20;
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1140\" height=\"{height}\" font-family=\"sans-serif\" \
+         font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
+         <text x=\"10\" y=\"18\" font-size=\"14\">Encryption, MB/s: 4096-byte messages one at a time (dark), 128 KiB \
+         batches (light)</text>\n"
+    );
+    for decade in 0..=5 {
+        let at = x(10f64.powi(decade));
+        let _ = writeln!(
+            out,
+            "<line x1=\"{at}\" x2=\"{at}\" y1=\"28\" y2=\"{height}\" stroke=\"#ddd\"/><text x=\"{}\" y=\"40\" \
+             fill=\"#888\">{}</text>",
+            at + 2.0,
+            10u32.pow(decade as u32)
+        );
+    }
+    for (k, (row, speed)) in measured.iter().enumerate() {
+        let y = 48 + k * ROW;
+        let _ = writeln!(out, "<text x=\"10\" y=\"{}\">{} by {}</text>", y + 12, row.algorithm, row.driver);
+        if let Some(batched) = speed.batched {
+            let _ = writeln!(
+                out,
+                "<rect x=\"{LEFT}\" y=\"{y}\" width=\"{:.1}\" height=\"15\" fill=\"#9ecae1\"/>",
+                x(batched) - LEFT
+            );
+        }
+        let _ = writeln!(
+            out,
+            "<rect x=\"{LEFT}\" y=\"{}\" width=\"{:.1}\" height=\"9\" fill=\"#3182bd\"/>",
+            y + 3,
+            x(speed.single) - LEFT
+        );
+    }
+    out.push_str("</svg>\n");
+    out
+}
