@@ -1,0 +1,297 @@
+//! Partition tables: GPT, and the older one of the master boot record.
+//!
+//! Sources: UEFI specification 2.10, chapter 5 (GPT and the protective MBR); the MBR as everybody has it.
+
+use std::io;
+
+use crate::device::BlockDevice;
+
+/// A partition: where it lies, and what the table says of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Partition {
+    /// Its number, as the kernel counts: 1 for `sda1`.
+    pub number: u32,
+    /// The first byte.
+    pub start: u64,
+    /// How many bytes.
+    pub len: u64,
+    /// What it is for: a GUID, or the two digits of an MBR type.
+    pub kind: String,
+    /// Its name, which only GPT has.
+    pub name: String,
+}
+
+/// The partitions of `device`, in the order of their numbers.
+///
+/// # Errors
+/// `InvalidData` when there is no table, or a GPT whose both copies are damaged.
+pub fn partitions(device: &dyn BlockDevice) -> io::Result<Vec<Partition>> {
+    let mut sector = [0; 512];
+    if device.size() < 512 {
+        return Err(invalid("the device is too short for a partition table"));
+    }
+    device.read_at(&mut sector, 0)?;
+    if sector[510..] != [0x55, 0xaa] {
+        return Err(invalid("there is no partition table"));
+    }
+    let is_gpt = entries(&sector).any(|entry| entry.kind == 0xee);
+    let list = if is_gpt { gpt(device)? } else { mbr(device, &sector)? };
+    let size = device.size();
+    let fits = |part: &Partition| part.start.checked_add(part.len).is_some_and(|end| end <= size);
+    match list.iter().find(|part| !fits(part)) {
+        Some(part) => Err(invalid(&format!("partition {} passes the device's end", part.number))),
+        None => Ok(list),
+    }
+}
+
+/// Sectors of an MBR have this size, whatever the device's.
+const SECTOR: u64 = 512;
+
+/// Logical partitions that are followed: a chain may be a circle.
+const MOST_LOGICAL: u32 = 128;
+
+/// Bytes of a GPT's entries: the usual table has 16 KiB.
+const MOST_GPT_BYTES: u32 = 1 << 20;
+
+struct MbrEntry {
+    kind: u8,
+    start: u64,
+    sectors: u64,
+}
+
+impl MbrEntry {
+    fn is_extended(&self) -> bool {
+        matches!(self.kind, 0x05 | 0x0f | 0x85)
+    }
+
+    fn partition(&self, number: u32, base: u64) -> Partition {
+        Partition {
+            number,
+            start: (base + self.start) * SECTOR,
+            len: self.sectors * SECTOR,
+            kind: format!("{:02x}", self.kind),
+            name: String::new(),
+        }
+    }
+}
+
+/// The four entries of a boot record; unused ones have kind 0.
+fn entries(sector: &[u8; 512]) -> impl Iterator<Item = MbrEntry> + use<'_> {
+    sector[446..510].chunks_exact(16).map(|entry| MbrEntry {
+        kind: entry[4],
+        start: le32(entry, 8).into(),
+        sectors: le32(entry, 12).into(),
+    })
+}
+
+fn mbr(device: &dyn BlockDevice, sector: &[u8; 512]) -> io::Result<Vec<Partition>> {
+    let mut list = Vec::new();
+    let mut extended = None;
+    for (number, entry) in (1..).zip(entries(sector)) {
+        if entry.kind == 0 || entry.sectors == 0 {
+            continue;
+        }
+        if entry.is_extended() {
+            extended = Some(entry.start);
+        }
+        list.push(entry.partition(number, 0));
+    }
+    let Some(base) = extended else { return Ok(list) };
+    // Logical partitions: a chain of boot records, each with one partition and the place of the next record.
+    let mut at = base;
+    for number in 5..5 + MOST_LOGICAL {
+        let mut sector = [0; 512];
+        device.read_at(&mut sector, at * SECTOR)?;
+        if sector[510..] != [0x55, 0xaa] {
+            return Err(invalid(&format!("the record of logical partition {number} is damaged")));
+        }
+        let mut records = entries(&sector);
+        if let Some(entry) = records.next().filter(|entry| entry.kind != 0 && entry.sectors != 0) {
+            list.push(entry.partition(number, at));
+        }
+        match records.next().filter(|entry| entry.is_extended()) {
+            Some(next) => at = base + next.start,
+            None => break,
+        }
+    }
+    Ok(list)
+}
+
+fn gpt(device: &dyn BlockDevice) -> io::Result<Vec<Partition>> {
+    let size = device.size();
+    for sector in [512, 4096] {
+        for place in [Some(sector), size.checked_sub(sector)].into_iter().flatten() {
+            if let Some(list) = gpt_at(device, place, sector)? {
+                return Ok(list);
+            }
+        }
+    }
+    Err(invalid("the GPT and its copy are damaged"))
+}
+
+/// The table whose header lies at byte `place`; `None` if there is none, or not a sound one.
+fn gpt_at(device: &dyn BlockDevice, place: u64, sector: u64) -> io::Result<Option<Vec<Partition>>> {
+    let mut header = [0; 512];
+    if place.checked_add(512).is_none_or(|end| end > device.size()) {
+        return Ok(None);
+    }
+    device.read_at(&mut header, place)?;
+    let header_size = le32(&header, 12) as usize;
+    if &header[..8] != b"EFI PART" || !(92..=512).contains(&header_size) {
+        return Ok(None);
+    }
+    let expected = le32(&header, 16);
+    header[16..20].fill(0);
+    if crc32(&header[..header_size]) != expected {
+        return Ok(None);
+    }
+    let (count, entry_size) = (le32(&header, 80), le32(&header, 84));
+    let bytes = count.checked_mul(entry_size).filter(|bytes| *bytes <= MOST_GPT_BYTES);
+    let (Some(bytes), 128..) = (bytes, entry_size) else { return Ok(None) };
+    let Some(start) = le64(&header, 72).checked_mul(sector) else { return Ok(None) };
+    let mut table = vec![0; bytes as usize];
+    if start.checked_add(bytes.into()).is_none_or(|end| end > device.size()) {
+        return Ok(None);
+    }
+    device.read_at(&mut table, start)?;
+    if crc32(&table) != le32(&header, 88) {
+        return Ok(None);
+    }
+    let mut list = Vec::new();
+    for (number, entry) in (1..).zip(table.chunks_exact(entry_size as usize)) {
+        let (first, last) = (le64(entry, 32), le64(entry, 40));
+        if entry[..16] == [0; 16] {
+            continue;
+        }
+        let start = first.checked_mul(sector);
+        let len = last.checked_sub(first).and_then(|len| len.checked_add(1)?.checked_mul(sector));
+        let (Some(start), Some(len)) = (start, len) else {
+            return Err(invalid(&format!("partition {number} ends before it begins")));
+        };
+        let name: Vec<u16> =
+            entry[56..128].chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]])).collect();
+        let end = name.iter().position(|unit| *unit == 0).unwrap_or(name.len());
+        let name = String::from_utf16_lossy(&name[..end]);
+        list.push(Partition { number, start, len, kind: guid(&entry[..16]), name });
+    }
+    Ok(Some(list))
+}
+
+/// A GUID as it is written: its first three fields are little-endian.
+fn guid(bytes: &[u8]) -> String {
+    let order = [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15];
+    let mut text = String::new();
+    for (position, at) in order.into_iter().enumerate() {
+        if matches!(position, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{:02x}", bytes[at]));
+    }
+    text
+}
+
+/// The CRC-32 of zip files and GPT.
+fn crc32(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0u32, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| crc >> 1 ^ if crc & 1 == 1 { 0xedb8_8320 } else { 0 })
+    })
+}
+
+fn invalid(text: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+fn le32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn le64(bytes: &[u8], at: usize) -> u64 {
+    u64::from(le32(bytes, at)) | u64::from(le32(bytes, at + 4)) << 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryDevice;
+
+    fn record(entries: &[(u8, u32, u32)]) -> [u8; 512] {
+        let mut sector = [0; 512];
+        for (slot, (kind, start, sectors)) in entries.iter().enumerate() {
+            let at = 446 + 16 * slot;
+            sector[at + 4] = *kind;
+            sector[at + 8..at + 12].copy_from_slice(&start.to_le_bytes());
+            sector[at + 12..at + 16].copy_from_slice(&sectors.to_le_bytes());
+        }
+        sector[510..].copy_from_slice(&[0x55, 0xaa]);
+        sector
+    }
+
+    #[test]
+    fn primary_and_logical_partitions() {
+        let mut disk = vec![0; 100 * 512];
+        disk[..512].copy_from_slice(&record(&[(0x83, 1, 9), (0, 0, 0), (0x05, 20, 80)]));
+        disk[20 * 512..21 * 512].copy_from_slice(&record(&[(0x83, 1, 9), (0x05, 10, 20)]));
+        disk[30 * 512..31 * 512].copy_from_slice(&record(&[(0x82, 2, 8)]));
+        let list = partitions(&MemoryDevice::new(disk.clone())).unwrap();
+        let found: Vec<_> = list.iter().map(|p| (p.number, p.start / 512, p.len / 512, &*p.kind)).collect();
+        assert_eq!(found, [(1, 1, 9, "83"), (3, 20, 80, "05"), (5, 21, 9, "83"), (6, 32, 8, "82")]);
+        // A chain that leads back to itself ends.
+        disk[30 * 512..31 * 512].copy_from_slice(&record(&[(0x82, 2, 8), (0x05, 0, 20)]));
+        assert!(partitions(&MemoryDevice::new(disk.clone())).unwrap().len() < 200);
+        disk[..512].copy_from_slice(&record(&[(0x83, 50, 60)]));
+        assert!(partitions(&MemoryDevice::new(disk)).is_err());
+    }
+
+    /// A disk with one partition, its table and the copy of it.
+    fn gpt_disk(sector: usize) -> Vec<u8> {
+        let sectors = 64;
+        let mut disk = vec![0; sectors * sector];
+        disk[..512].copy_from_slice(&record(&[(0xee, 1, 63)]));
+        let mut table = vec![0; 128 * 128];
+        let entry = &mut table[128..256];
+        entry[..4].copy_from_slice(&[0xaf, 0x3d, 0xc6, 0x0f]);
+        entry[32..40].copy_from_slice(&40u64.to_le_bytes());
+        entry[40..48].copy_from_slice(&49u64.to_le_bytes());
+        entry[56..58].copy_from_slice(b"r\0");
+        let table_sectors = table.len() / sector;
+        for (place, table_at) in [(1, 2), (sectors - 1, sectors - 1 - table_sectors)] {
+            let mut header = [0; 92];
+            header[..8].copy_from_slice(b"EFI PART");
+            header[12] = 92;
+            header[72..80].copy_from_slice(&(table_at as u64).to_le_bytes());
+            header[80..84].copy_from_slice(&128u32.to_le_bytes());
+            header[84..88].copy_from_slice(&128u32.to_le_bytes());
+            header[88..92].copy_from_slice(&crc32(&table).to_le_bytes());
+            let crc = crc32(&header);
+            header[16..20].copy_from_slice(&crc.to_le_bytes());
+            disk[place * sector..place * sector + 92].copy_from_slice(&header);
+            disk[table_at * sector..][..table.len()].copy_from_slice(&table);
+        }
+        disk
+    }
+
+    #[test]
+    fn gpt_with_its_copy() {
+        for sector in [512, 4096] {
+            let mut disk = gpt_disk(sector);
+            let expected = Partition {
+                number: 2,
+                start: 40 * sector as u64,
+                len: 10 * sector as u64,
+                kind: "0fc63daf-0000-0000-0000-000000000000".to_owned(),
+                name: "r".to_owned(),
+            };
+            assert_eq!(partitions(&MemoryDevice::new(disk.clone())).unwrap(), [expected.clone()]);
+            // The header, or an entry.
+            for at in [sector + 80, 2 * sector + 128 + 32] {
+                disk[at] ^= 1;
+                assert_eq!(partitions(&MemoryDevice::new(disk.clone())).unwrap(), [expected.clone()]);
+            }
+            let last = disk.len() - sector;
+            disk[last + 80] ^= 1;
+            let error = partitions(&MemoryDevice::new(disk)).unwrap_err();
+            assert_eq!(error.to_string(), "the GPT and its copy are damaged");
+        }
+        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+    }
+}
