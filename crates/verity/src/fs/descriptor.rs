@@ -1,9 +1,11 @@
 //! `struct fsverity_descriptor`: the 256 bytes whose hash is the file's digest.
 
+use casemate_blockdev::BlockDevice;
 use casemate_primitives::Cpu;
 
 use crate::Error;
 use crate::fs::{Algorithm, FileDigest, Parameters};
+use crate::tree::VerifiedDevice;
 
 const ROOT_HASH: usize = 16;
 const SALT: usize = 80;
@@ -90,6 +92,31 @@ impl Descriptor {
             Error::Unsupported(format!("fs-verity descriptor: blocks of 2^{log_blocksize} bytes"))
         })?;
         Ok((Descriptor::new(parameters, data_size, root_hash), signature))
+    }
+
+    /// The data under this descriptor as a device whose reads are checked; its tree begins at byte
+    /// `tree_offset` of `tree`.
+    ///
+    /// # Errors
+    /// `Mismatch` if the data has another size than the descriptor says, or is empty and the root hash is not
+    /// zero.
+    pub fn verified<D: BlockDevice, T: BlockDevice>(
+        &self,
+        cpu: Cpu,
+        data: D,
+        tree: T,
+        tree_offset: u64,
+    ) -> Result<VerifiedDevice<D, T>, Error> {
+        if data.size() != self.data_size {
+            let (found, right) = (data.size(), self.data_size);
+            return Err(Error::Mismatch(format!("{found} bytes; the descriptor is of a file of {right}")));
+        }
+        if self.data_size == 0 && self.root_hash.iter().any(|byte| *byte != 0) {
+            return Err(Error::Mismatch("the root hash of an empty file must be zero".to_owned()));
+        }
+        let geometry = self.parameters.geometry(self.data_size)?;
+        let hash = self.parameters.block_hash(cpu);
+        Ok(VerifiedDevice::new(geometry, hash, data, tree, tree_offset, &self.root_hash))
     }
 
     /// The 256 bytes, without a signature: what is hashed, and what `--out-descriptor` writes.

@@ -16,6 +16,7 @@ mod plan;
 mod ranges;
 mod sink;
 mod update;
+mod verified;
 
 pub use build::{Built, Job, build, build_stream};
 pub use check::{Block, Fault, Finding, Stored, Summary, check};
@@ -23,3 +24,4 @@ pub use geometry::{Geometry, Level, MAX_LEVELS, Shape};
 pub use ranges::Ranges;
 pub use sink::{SpilledLevels, TreeDevice, TreeSink};
 pub use update::update;
+pub use verified::VerifiedDevice;
