@@ -56,6 +56,26 @@ impl Error {
         }
     }
 
+    /// An error of an ext4 file system, with the image or file that it happened in.
+    pub fn ext4(place: impl fmt::Display, error: casemate_ext4::Error) -> Error {
+        match error {
+            casemate_ext4::Error::Corrupt(corrupt) => Error::Corrupt(format!("{place}: {corrupt}")),
+            casemate_ext4::Error::Unsupported(text) => Error::Unsupported(format!("{place}: {text}")),
+            casemate_ext4::Error::Io(error) => match error.downcast::<casemate_ext4::Error>() {
+                // What went up through a device comes out again as what it was.
+                Ok(error) => Error::ext4(place, error),
+                Err(error) => match error.downcast::<Error>() {
+                    Ok(error) => error,
+                    Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                        Error::Mismatch(format!("{place}: {error}"))
+                    }
+                    Err(error) => Error::io(place, error),
+                },
+            },
+            other => Error::Unsupported(format!("{place}: {other}")),
+        }
+    }
+
     /// Whether the answer is "no" (something was checked and found wrong) and not "could not".
     pub fn is_negative_answer(&self) -> bool {
         matches!(self, Error::Corrupt(_) | Error::Mismatch(_))

@@ -6,6 +6,7 @@
 
 pub mod crypt;
 mod error;
+pub mod ext4;
 pub mod fsverity;
 mod named;
 mod output;

@@ -1,0 +1,103 @@
+//! Contents of files in images, checked against their fs-verity trees while they are read.
+
+use std::io;
+
+use casemate_blockdev::{BlockDevice, Window};
+use casemate_ext4::{Contents, Ext4, Inode, InodeFlags};
+use casemate_primitives::Cpu;
+use casemate_verity::fs::{Descriptor, FileDigest};
+
+use crate::Error;
+
+/// What is demanded of files with and without fs-verity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VerityPolicy {
+    /// Every file must have fs-verity, and match it.
+    Require,
+    /// Files that have fs-verity must match it.
+    #[default]
+    Check,
+    /// Trees are not looked at.
+    Ignore,
+}
+
+/// What a file's fs-verity descriptor says.
+#[derive(Clone, Debug)]
+pub struct VerityInfo {
+    /// The descriptor.
+    pub descriptor: Descriptor,
+    /// The built-in signature, empty if there is none.
+    pub signature: Vec<u8>,
+}
+
+impl VerityInfo {
+    /// The file's digest.
+    pub fn digest(&self) -> FileDigest {
+        self.descriptor.digest()
+    }
+}
+
+/// Opens a regular file; where it has fs-verity and the policy says so, every read is checked.
+///
+/// The tree shows damage. Whether it is the right tree, only its digest can tell: see [`verity_info`].
+///
+/// # Errors
+/// `Mismatch` if the policy demands fs-verity and there is none, and if the descriptor is not that of the file.
+pub fn open_file(
+    fs: &Ext4,
+    inode: &Inode,
+    policy: VerityPolicy,
+    cpu: Cpu,
+) -> Result<Box<dyn BlockDevice>, Error> {
+    let place = || format!("inode {}", inode.number());
+    let plain = || fs.open_file(inode).map_err(|error| Error::ext4(place(), error));
+    if policy == VerityPolicy::Ignore {
+        return Ok(Box::new(plain()?));
+    }
+    let metadata = fs.verity(inode).map_err(|error| Error::ext4(place(), error))?;
+    let Some(metadata) = metadata else {
+        if policy == VerityPolicy::Require {
+            return Err(Error::Mismatch(format!("{}: no fs-verity, which is required", place())));
+        }
+        return Ok(Box::new(plain()?));
+    };
+    let (descriptor, _) =
+        Descriptor::from_disk(&metadata.descriptor).map_err(|error| Error::at(place(), error))?;
+    let tree = Window::new(metadata.whole, metadata.tree_offset, metadata.tree_room)
+        .map_err(|error| Error::io(place(), error))?;
+    let verified = descriptor.verified(cpu, plain()?, tree, 0).map_err(|error| Error::at(place(), error))?;
+    Ok(Box::new(verified))
+}
+
+/// What a file's fs-verity descriptor says; `None` for files without.
+///
+/// # Errors
+/// `Corrupt` if it is not where it belongs or makes no sense.
+pub fn verity_info(fs: &Ext4, inode: &Inode) -> Result<Option<VerityInfo>, Error> {
+    if !inode.has(InodeFlags::VERITY) {
+        return Ok(None);
+    }
+    let place = || format!("inode {}", inode.number());
+    let metadata = fs.verity(inode).map_err(|error| Error::ext4(place(), error))?;
+    let Some(metadata) = metadata else { return Ok(None) };
+    let (descriptor, signature) =
+        Descriptor::from_disk(&metadata.descriptor).map_err(|error| Error::at(place(), error))?;
+    Ok(Some(VerityInfo { signature: signature.to_vec(), descriptor }))
+}
+
+/// [`open_file`], for copies of whole trees.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Checked {
+    pub policy: VerityPolicy,
+    pub cpu: Cpu,
+}
+
+impl Contents for Checked {
+    fn open(&self, fs: &Ext4, inode: &Inode) -> casemate_ext4::Result<Box<dyn BlockDevice>> {
+        open_file(fs, inode, self.policy, self.cpu).map_err(|error| match error {
+            Error::Io(_, error) => error.into(),
+            Error::Unsupported(text) => casemate_ext4::Error::Unsupported(text),
+            other => io::Error::new(io::ErrorKind::InvalidData, other).into(),
+        })
+    }
+}

@@ -1,0 +1,170 @@
+//! ext4 images by path: opening, reading, copying out and checking.
+
+mod contents;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use casemate_blockdev::{BlockDevice, FileDevice, Pool, Progress, Window, partitions};
+use casemate_primitives::Cpu;
+
+pub use casemate_ext4::csum::Kind as ChecksumKind;
+pub use casemate_ext4::{
+    CheckReport, Corrupt, DirEntry, Ext4, ExtractReport, Failure, FileReader, FileType, Inode, InodeFlags,
+    Place, Problem, Structure, Superblock, Time, Xattr, check_size, uuid_text,
+};
+
+use crate::Error;
+
+pub use contents::{VerityInfo, VerityPolicy, open_file, verity_info};
+
+/// Where a file system lies.
+#[derive(Clone, Debug, Default)]
+pub struct Source {
+    /// The image file or block device.
+    pub path: PathBuf,
+    /// The byte that it begins at.
+    pub offset: u64,
+    /// The partition that it lies in, counted from 1, instead of an offset.
+    pub partition: Option<u32>,
+}
+
+/// How to read a file system.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    /// Whose instructions to use.
+    pub cpu: Cpu,
+    /// Whether damaged metadata is refused.
+    pub verify_checksums: bool,
+    /// Whether a journal that must be replayed is, in memory.
+    pub replay_journal: bool,
+}
+
+impl Reading {
+    fn options(&self) -> casemate_ext4::OpenOptions {
+        casemate_ext4::OpenOptions {
+            cpu: self.cpu,
+            verify_checksums: self.verify_checksums,
+            replay_journal: self.replay_journal,
+            ..casemate_ext4::OpenOptions::default()
+        }
+    }
+}
+
+/// What [`extract`] restores, and from where it takes contents.
+#[derive(Clone, Copy, Debug)]
+pub struct Extracting {
+    /// Whether owners are restored.
+    pub owners: bool,
+    /// Whether extended attributes are restored.
+    pub xattrs: bool,
+    /// What is demanded of files with and without fs-verity.
+    pub verity: VerityPolicy,
+}
+
+/// Where [`extract`] copies to.
+pub enum Target<'a> {
+    /// A folder, made if it is not there.
+    Folder(&'a Path),
+    /// A tar stream.
+    Tar(&'a mut dyn std::io::Write),
+}
+
+/// The device that a file system lies on.
+///
+/// # Errors
+/// `Io` if it can't be opened; `Argument` for a partition or an offset that does not exist.
+pub fn device(source: &Source, writable: bool) -> Result<Arc<dyn BlockDevice>, Error> {
+    let name = source.path.display();
+    let opened =
+        if writable { FileDevice::open_writable(&source.path) } else { FileDevice::open(&source.path) };
+    let file = opened.map_err(|error| Error::io(&name, error))?;
+    let (start, len) = match source.partition {
+        None => (source.offset, file.size().saturating_sub(source.offset)),
+        Some(number) => {
+            let list = partitions(&file).map_err(|error| Error::Argument(format!("{name}: {error}")))?;
+            let found = list.iter().find(|partition| partition.number == number);
+            let Some(found) = found else {
+                let all: Vec<_> = list.iter().map(|partition| partition.number.to_string()).collect();
+                let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
+                return Err(Error::Argument(format!("{name}: no partition {number}; there are: {all}")));
+            };
+            (found.start, found.len)
+        }
+    };
+    if start == 0 && len == file.size() {
+        return Ok(Arc::new(file));
+    }
+    let window =
+        Window::new(file, start, len).map_err(|error| Error::Argument(format!("{name}: {error}")))?;
+    Ok(Arc::new(window))
+}
+
+/// Opens a file system for reading.
+///
+/// # Errors
+/// `Corrupt` if it is none or damaged, `Unsupported` for features that a reader must know.
+pub fn open(source: &Source, reading: &Reading) -> Result<Ext4, Error> {
+    let device = device(source, false)?;
+    Ext4::open(device, &reading.options()).map_err(|error| Error::ext4(source.path.display(), error))
+}
+
+/// Copies what is below `top` out of a file system.
+///
+/// # Errors
+/// What ends the whole copy; what keeps single files from being copied is in the report.
+pub fn extract(
+    fs: &Ext4,
+    top: &Inode,
+    target: Target<'_>,
+    extracting: &Extracting,
+    cpu: Cpu,
+    pool: Pool,
+    progress: &dyn Progress,
+) -> Result<ExtractReport, Error> {
+    let contents = contents::Checked { policy: extracting.verity, cpu };
+    let options = casemate_ext4::ExtractOptions {
+        owners: extracting.owners,
+        xattrs: extracting.xattrs,
+        contents: &contents,
+        pool,
+        progress,
+    };
+    match target {
+        Target::Folder(folder) => casemate_ext4::extract_to_folder(fs, top, folder, &options)
+            .map_err(|error| Error::ext4(folder.display(), error)),
+        Target::Tar(out) => casemate_ext4::extract_to_tar(fs, top, out, &options)
+            .map_err(|error| Error::ext4("tar stream", error)),
+    }
+}
+
+/// Checks every metadata checksum.
+///
+/// # Errors
+/// Whatever keeps the check from being done; damage is in the report.
+pub fn check(
+    source: &Source,
+    reading: &Reading,
+    pool: Pool,
+    progress: &dyn Progress,
+) -> Result<CheckReport, Error> {
+    let device = device(source, false)?;
+    casemate_ext4::check(device, &reading.options(), pool, progress)
+        .map_err(|error| Error::ext4(source.path.display(), error))
+}
+
+/// Rewrites all metadata checksums that do not fit, and nothing else. Returns what was rewritten and what is
+/// still wrong.
+///
+/// # Errors
+/// `Unsupported` if the journal must be replayed first, or for features that a writer must know.
+pub fn fix_checksums(
+    source: &Source,
+    reading: &Reading,
+    pool: Pool,
+    progress: &dyn Progress,
+) -> Result<(Vec<Corrupt>, CheckReport), Error> {
+    let device = device(source, true)?;
+    casemate_ext4::fix_checksums(device, &reading.options(), pool, progress)
+        .map_err(|error| Error::ext4(source.path.display(), error))
+}
