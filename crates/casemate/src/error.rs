@@ -65,7 +65,7 @@ impl Error {
                 // What went up through a device comes out again as what it was.
                 Ok(error) => Error::ext4(place, error),
                 Err(error) => match error.downcast::<Error>() {
-                    Ok(error) => error,
+                    Ok(error) => error.within(place),
                     Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                         Error::Mismatch(format!("{place}: {error}"))
                     }
@@ -73,6 +73,17 @@ impl Error {
                 },
             },
             other => Error::Unsupported(format!("{place}: {other}")),
+        }
+    }
+
+    /// The same error with a place before it.
+    fn within(self, place: impl fmt::Display) -> Error {
+        match self {
+            Error::Io(inner, error) => Error::Io(format!("{place}: {inner}"), error),
+            Error::Corrupt(text) => Error::Corrupt(format!("{place}: {text}")),
+            Error::Unsupported(text) => Error::Unsupported(format!("{place}: {text}")),
+            Error::Mismatch(text) => Error::Mismatch(format!("{place}: {text}")),
+            Error::Argument(text) => Error::Argument(format!("{place}: {text}")),
         }
     }
 

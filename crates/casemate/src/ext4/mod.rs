@@ -8,6 +8,7 @@ use std::sync::Arc;
 use casemate_blockdev::{BlockDevice, FileDevice, Pool, Progress, Window, partitions};
 use casemate_primitives::Cpu;
 
+pub use casemate_ext4::Error as ReadError;
 pub use casemate_ext4::csum::Kind as ChecksumKind;
 pub use casemate_ext4::{
     CheckReport, Corrupt, DirEntry, Ext4, ExtractReport, Failure, FileReader, FileType, Inode, InodeFlags,
@@ -54,7 +55,7 @@ impl Reading {
 /// What [`extract`] restores, and from where it takes contents.
 #[derive(Clone, Copy, Debug)]
 pub struct Extracting {
-    /// Whether owners are restored.
+    /// Whether owners are restored. In a folder only root can; for others this changes nothing there.
     pub owners: bool,
     /// Whether extended attributes are restored.
     pub xattrs: bool,
@@ -123,8 +124,9 @@ pub fn extract(
     progress: &dyn Progress,
 ) -> Result<ExtractReport, Error> {
     let contents = contents::Checked { policy: extracting.verity, cpu };
+    let can_give = matches!(target, Target::Tar(_)) || rustix::process::geteuid().is_root();
     let options = casemate_ext4::ExtractOptions {
-        owners: extracting.owners,
+        owners: extracting.owners && can_give,
         xattrs: extracting.xattrs,
         contents: &contents,
         pool,

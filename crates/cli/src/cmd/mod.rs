@@ -2,6 +2,7 @@
 
 mod completions;
 mod crypt;
+mod ext4;
 pub mod fsverity;
 mod man;
 mod providers;
@@ -21,6 +22,7 @@ use crate::context::Context;
 pub enum Command {
     Completions(completions::Args),
     Crypt(crypt::Args),
+    Ext4(ext4::Args),
     Fsverity(fsverity::Args),
     Man(man::Args),
     Providers(providers::Args),
@@ -32,6 +34,7 @@ impl Command {
         match self {
             Command::Completions(args) => args.run(context),
             Command::Crypt(args) => args.run(context),
+            Command::Ext4(args) => args.run(context),
             Command::Fsverity(args) => args.run(context),
             Command::Man(args) => args.run(context),
             Command::Providers(args) => args.run(context),

@@ -74,8 +74,10 @@ impl Member<'_> {
         }
         let mut header = Vec::new();
         if !records.is_empty() {
-            // Names may be any bytes.
-            records.insert(0, (b"hdrcharset".to_vec(), b"BINARY".to_vec()));
+            // Names may be any bytes. GNU tar takes them as they are, and complains about this record.
+            if [&name[..], target].iter().any(|name| std::str::from_utf8(name).is_err()) {
+                records.insert(0, (b"hdrcharset".to_vec(), b"BINARY".to_vec()));
+            }
             let body: Vec<u8> = records.iter().flat_map(|(key, value)| pax_record(key, value)).collect();
             header.extend(raw(b"PaxHeader", b'x', body.len() as u64, &[], 0o644, (0, 0), 0, (0, 0)));
             header.extend(&body);

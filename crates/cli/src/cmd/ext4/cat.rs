@@ -1,0 +1,68 @@
+//! `casemate ext4 cat`.
+
+use std::ffi::OsString;
+use std::io::Write;
+
+use casemate::Error;
+use casemate::blockdev::BlockDevice;
+use casemate::ext4;
+
+use super::image::{ImageArgs, Verity};
+use crate::Answer;
+use crate::context::{Context, Failures};
+
+/// Bytes that are read at once.
+const CHUNK: u64 = 1 << 20;
+
+/// Write files' contents to standard output.
+///
+/// A file with fs-verity is checked while it is read: what is written matches its tree.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n  casemate ext4 cat root.img /etc/os-release")]
+pub struct Args {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// The files; symbolic links are followed.
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<OsString>,
+    /// What is demanded of files with and without fs-verity.
+    #[arg(long, value_enum, default_value_t)]
+    verity: Verity,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let fs = self.image.open(context)?;
+        let mut failures = Failures::default();
+        let mut negative = false;
+        for path in &self.paths {
+            let place = || format!("{}: {}", self.image.image.display(), path.to_string_lossy());
+            let copied = self.image.resolve(&fs, path, true).and_then(|inode| {
+                let file = ext4::open_file(&fs, &inode, self.verity.into(), context.cpu())?;
+                copy(&*file, place)
+            });
+            match copied {
+                Err(error) if error.is_broken_pipe() => return Err(error),
+                Err(error) => {
+                    negative |= error.is_negative_answer();
+                    failures.add(context, error);
+                }
+                Ok(()) => {}
+            }
+        }
+        Ok(if negative { Answer::No } else { failures.finish()? })
+    }
+}
+
+fn copy(file: &dyn BlockDevice, place: impl Fn() -> String) -> Result<(), Error> {
+    let mut out = std::io::stdout().lock();
+    let mut buffer = vec![0; CHUNK.min(file.size()) as usize];
+    let mut at = 0;
+    while at < file.size() {
+        let len = (file.size() - at).min(CHUNK) as usize;
+        file.read_at(&mut buffer[..len], at).map_err(|error| Error::ext4(place(), error.into()))?;
+        out.write_all(&buffer[..len]).map_err(|error| Error::io("standard output", error))?;
+        at += len as u64;
+    }
+    out.flush().map_err(|error| Error::io("standard output", error))
+}

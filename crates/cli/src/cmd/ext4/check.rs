@@ -1,0 +1,138 @@
+//! `casemate ext4 check`.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use casemate::Error;
+use casemate::ext4::{self, CheckReport, ChecksumKind, Corrupt, Problem};
+
+use super::image::ImageArgs;
+use crate::Answer;
+use crate::context::Context;
+
+/// Check every metadata checksum of an image.
+///
+/// Names, counts and contents are not checked: this is no replacement for e2fsck. Exit status 1 says that
+/// something is wrong.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  casemate ext4 check root.img\n  \
+    casemate ext4 check root.img --fix-checksums --dry-run")]
+pub struct Args {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// Rewrite every checksum that does not fit, and nothing else. Damaged structures are taken as they are:
+    /// what damaged them is still in them.
+    #[arg(long)]
+    fix_checksums: bool,
+    /// Only say what --fix-checksums would rewrite.
+    #[arg(long, requires = "fix_checksums")]
+    dry_run: bool,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let (source, reading) = (self.image.source(), self.image.reading(context));
+        let name = self.image.image.display().to_string();
+        // A damaged superblock is for the check to say; only the bar's length is unknown then.
+        let total = ext4::open(&source, &reading).map_or(0, |fs| ext4::check_size(&fs));
+        let progress = context.progress(&name, total);
+        let report = ext4::check(&source, &reading, context.pool(), &progress)?;
+        drop(progress);
+        if !self.fix_checksums {
+            print(context, &report, &[])?;
+            return Ok(if report.is_clean() { Answer::Yes } else { Answer::No });
+        }
+        let fixable: Vec<Corrupt> = report.fixable().cloned().collect();
+        if !context.json() {
+            let mut text = format!("{} checksums will be rewritten:\n", fixable.len());
+            for fault in &fixable {
+                if let Problem::Checksum { expected, found } = fault.problem() {
+                    writeln!(text, "{}: {found:#010x} becomes {expected:#010x}", fault.place())
+                        .expect("writing to a string");
+                }
+            }
+            if !fixable.is_empty() {
+                text.push_str("and then those of the structures below them that do not fit either\n");
+            }
+            context.print(text)?;
+        }
+        if self.dry_run || fixable.is_empty() {
+            if context.json() {
+                print(context, &report, &[])?;
+            }
+            return Ok(if report.is_clean() { Answer::Yes } else { Answer::No });
+        }
+        let progress = context.progress(&name, total);
+        let (rewritten, report) = ext4::fix_checksums(&source, &reading, context.pool(), &progress)?;
+        drop(progress);
+        if !context.json() {
+            context.print(format!("{} checksums rewritten\n", rewritten.len()))?;
+        }
+        print(context, &report, &rewritten)?;
+        Ok(if report.is_clean() { Answer::Yes } else { Answer::No })
+    }
+}
+
+fn print(context: &Context, report: &CheckReport, rewritten: &[Corrupt]) -> Result<(), Error> {
+    if context.json() {
+        let checked: serde_json::Map<String, Value> = report
+            .checked
+            .iter()
+            .map(|(structure, count)| (structure.name().replace(' ', "_"), (*count).into()))
+            .collect();
+        return context.print_json(&json!({
+            "clean": report.is_clean(),
+            "checksums": kind(report.kind),
+            "faults": report.faults.iter().map(value).collect::<Vec<_>>(),
+            "faults_left_out": report.faults_left_out,
+            "rewritten": rewritten.iter().map(value).collect::<Vec<_>>(),
+            "checked": checked,
+            "replayed_transactions": report.replayed,
+        }));
+    }
+    let mut text = String::new();
+    for fault in &report.faults {
+        writeln!(text, "{fault}").expect("writing to a string");
+    }
+    if report.faults_left_out > 0 {
+        writeln!(text, "and {} more", report.faults_left_out).expect("writing to a string");
+    }
+    if report.replayed > 0 {
+        writeln!(text, "checked with {} transactions of the journal replayed in memory", report.replayed)
+            .expect("writing to a string");
+    }
+    let total: u64 = report.checked.values().sum();
+    let faults = report.faults.len() as u64 + report.faults_left_out;
+    let what = match report.kind {
+        ChecksumKind::Metadata => format!("{total} checksums checked"),
+        ChecksumKind::Groups => format!("{total} checksums checked; only group descriptors have some"),
+        ChecksumKind::None => "this file system has no metadata checksums".to_owned(),
+    };
+    writeln!(text, "{what}, {faults} faults").expect("writing to a string");
+    context.print(text)
+}
+
+fn kind(kind: ChecksumKind) -> &'static str {
+    match kind {
+        ChecksumKind::Metadata => "metadata_csum",
+        ChecksumKind::Groups => "uninit_bg",
+        ChecksumKind::None => "none",
+    }
+}
+
+fn value(fault: &Corrupt) -> Value {
+    let place = fault.place();
+    let mut value = json!({
+        "structure": place.structure.name(),
+        "block": place.block,
+        "group": place.group,
+        "inode": place.inode,
+        "message": fault.to_string(),
+    });
+    if let Problem::Checksum { expected, found } = fault.problem() {
+        value["expected"] = format!("{expected:#010x}").into();
+        value["found"] = format!("{found:#010x}").into();
+    }
+    value
+}

@@ -1,0 +1,173 @@
+//! How files of an image are shown: in a line as ls does, as a JSON object, and their times.
+
+use std::io::IsTerminal;
+
+use serde_json::{Value, json};
+
+use casemate::Error;
+use casemate::ext4::{Ext4, FileType, Inode, ReadError, Time};
+
+/// A name or path for people: as it is, but without what would steer a terminal.
+pub fn shown(name: &[u8]) -> Vec<u8> {
+    if !std::io::stdout().is_terminal() {
+        return name.to_vec();
+    }
+    let text = String::from_utf8_lossy(name);
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect::<String>().into_bytes()
+}
+
+/// The mode as `ls -l` shows it.
+pub fn mode(inode: &Inode) -> String {
+    let bits = inode.mode();
+    let mut text = String::from(inode.kind().letter());
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let part = bits >> shift;
+        text.push(if part & 4 != 0 { 'r' } else { '-' });
+        text.push(if part & 2 != 0 { 'w' } else { '-' });
+        text.push(match (part & 1 != 0, bits & special != 0) {
+            (true, true) => letter,
+            (false, true) => letter.to_ascii_uppercase(),
+            (true, false) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+/// A time in UTC: year, month, day, hour, minute, second.
+pub fn calendar(seconds: i64) -> (i64, u32, u32, u32, u32, u32) {
+    let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // Years are counted from 1 March of year 0, so that leap days come last; 400 years have 146097 days.
+    let shifted = days + 719_468;
+    let (era, day) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, next_year) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let year = era * 400 + year + next_year;
+    // OK to cast: all of these are small.
+    let (hour, minute, second) = (rest / 3_600, rest / 60 % 60, rest % 60);
+    (year, month as u32, day as u32, hour as u32, minute as u32, second as u32)
+}
+
+/// A time as `ls -l --time-style=long-iso` shows it, in UTC.
+pub fn short_time(time: Time) -> String {
+    let (year, month, day, hour, minute, _) = calendar(time.seconds);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}")
+}
+
+/// A time as stat shows it, in UTC.
+pub fn long_time(time: Time) -> String {
+    let (year, month, day, hour, minute, second) = calendar(time.seconds);
+    let nanoseconds = time.nanoseconds;
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{nanoseconds:09} +0000")
+}
+
+/// A file as a JSON object.
+pub fn value(fs: &Ext4, path: &[u8], inode: &Inode) -> Result<Value, ReadError> {
+    let mut value = json!({
+        "path": String::from_utf8_lossy(path),
+        "inode": inode.number(),
+        "type": inode.kind().name(),
+        "mode": format!("{:04o}", inode.mode() & 0o7777),
+        "links": inode.links(),
+        "uid": inode.uid(),
+        "gid": inode.gid(),
+        "size": inode.size(),
+        "mtime": time_value(inode.modified()),
+        "flags": inode.flags().names(),
+    });
+    if std::str::from_utf8(path).is_err() {
+        value["path_hex"] = hex(path).into();
+    }
+    if inode.kind() == FileType::Symlink {
+        let target = fs.symlink_target(inode)?;
+        value["target"] = String::from_utf8_lossy(&target).into();
+    }
+    if let Some((major, minor)) = inode.device() {
+        value["device"] = json!([major, minor]);
+    }
+    Ok(value)
+}
+
+/// A time for programs: seconds since 1970 with their fraction, exact.
+pub fn time_value(time: Time) -> Value {
+    json!({"seconds": time.seconds, "nanoseconds": time.nanoseconds})
+}
+
+/// A line as `ls -l` prints it, for a name that may be a path.
+pub fn long_line(fs: &Ext4, name: &[u8], inode: &Inode, widths: &Widths) -> Result<Vec<u8>, Error> {
+    let size = size_column(inode);
+    let mut line = format!(
+        "{} {:>links$} {:>owner$} {:>group$} {size:>room$} {} ",
+        mode(inode),
+        inode.links(),
+        inode.uid(),
+        inode.gid(),
+        short_time(inode.modified()),
+        links = widths.links,
+        owner = widths.owner,
+        group = widths.group,
+        room = widths.size,
+    )
+    .into_bytes();
+    line.extend(shown(name));
+    if inode.kind() == FileType::Symlink {
+        let target = fs.symlink_target(inode).map_err(|error| Error::ext4("symbolic link", error))?;
+        line.extend(b" -> ");
+        line.extend(shown(&target));
+    }
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// How wide the columns of a list are.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Widths {
+    links: usize,
+    owner: usize,
+    group: usize,
+    size: usize,
+}
+
+impl Widths {
+    pub fn of<'a>(inodes: impl IntoIterator<Item = &'a Inode>) -> Widths {
+        let mut widths = Widths::default();
+        for inode in inodes {
+            widths.links = widths.links.max(inode.links().to_string().len());
+            widths.owner = widths.owner.max(inode.uid().to_string().len());
+            widths.group = widths.group.max(inode.gid().to_string().len());
+            widths.size = widths.size.max(size_column(inode).len());
+        }
+        widths
+    }
+}
+
+/// The size, or a device's numbers.
+fn size_column(inode: &Inode) -> String {
+    match inode.device() {
+        Some((major, minor)) => format!("{major}, {minor}"),
+        None => inode.size().to_string(),
+    }
+}
+
+/// Bytes in hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates() {
+        assert_eq!(calendar(0), (1970, 1, 1, 0, 0, 0));
+        assert_eq!(calendar(951_782_400), (2000, 2, 29, 0, 0, 0));
+        assert_eq!(calendar(-1), (1969, 12, 31, 23, 59, 59));
+        assert_eq!(calendar(4_107_542_400), (2100, 3, 1, 0, 0, 0));
+        let time = Time { seconds: 3_387_330_305, nanoseconds: 123_456_789 };
+        assert_eq!(long_time(time), "2077-05-04 05:05:05.123456789 +0000");
+    }
+}

@@ -1,0 +1,105 @@
+//! `casemate ext4 extract`.
+
+use std::ffi::OsString;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use casemate::ext4::{self, Extracting, Target};
+use casemate::{Error, Output};
+
+use super::image::{ImageArgs, Verity};
+use crate::Answer;
+use crate::context::Context;
+
+/// Copy a tree out of an image, into a folder or a tar stream.
+///
+/// Holes, modes, times, hard links and extended attributes are kept; owners too in a tar stream, and in a folder
+/// if root asks. A file that can't be read, or does not match its fs-verity tree, is named and left out.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  casemate ext4 extract root.img rootfs\n  \
+    casemate ext4 extract root.img --path=/etc --tar=- | tar -tv")]
+pub struct Args {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// The folder to copy into; made if it is not there.
+    #[arg(value_name = "DIR", required_unless_present = "tar")]
+    folder: Option<PathBuf>,
+    /// Write a tar stream to this file instead; "-" is standard output.
+    #[arg(long, value_name = "FILE", conflicts_with = "folder")]
+    tar: Option<PathBuf>,
+    /// The directory of the image whose contents are copied.
+    #[arg(long, value_name = "PATH", default_value = "/")]
+    path: OsString,
+    /// Give files to whoever runs this, not to their owners.
+    #[arg(long)]
+    no_owners: bool,
+    /// Leave extended attributes out.
+    #[arg(long)]
+    no_xattrs: bool,
+    /// What is demanded of files with and without fs-verity.
+    #[arg(long, value_enum, default_value_t)]
+    verity: Verity,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let fs = self.image.open(context)?;
+        let top = self.image.resolve(&fs, &self.path, true)?;
+        if !top.is_dir() {
+            let text = format!("{}: no directory; use cat for single files", self.path.to_string_lossy());
+            return Err(Error::Argument(text));
+        }
+        let superblock = fs.superblock();
+        let used = superblock.blocks.saturating_sub(superblock.blocks_free);
+        let total = used.saturating_mul(superblock.block_size.into());
+        let progress = context.progress(&self.image.image.display().to_string(), total);
+        let extracting =
+            Extracting { owners: !self.no_owners, xattrs: !self.no_xattrs, verity: self.verity.into() };
+        let copy = |target: Target<'_>| {
+            ext4::extract(&fs, &top, target, &extracting, context.cpu(), context.pool(), &progress)
+        };
+        let report = match (&self.tar, &self.folder) {
+            (Some(file), _) if file == Path::new("-") => {
+                let mut out = BufWriter::with_capacity(1 << 20, std::io::stdout().lock());
+                copy(Target::Tar(&mut out))?
+            }
+            (Some(file), _) => {
+                let mut out = BufWriter::with_capacity(1 << 20, Output::create(file)?);
+                let report = copy(Target::Tar(&mut out))?;
+                out.flush().map_err(|error| Error::io(file.display(), error))?;
+                let output = out.into_inner().map_err(|error| Error::io(file.display(), error.into()))?;
+                output.commit()?;
+                report
+            }
+            // OK to unwrap: the folder is required where no tar file is named.
+            (None, folder) => copy(Target::Folder(folder.as_deref().unwrap()))?,
+        };
+        drop(progress);
+        let mut negative = false;
+        let failed = !report.failures.is_empty();
+        let mut failures = Vec::new();
+        for failure in report.failures {
+            let path = String::from_utf8_lossy(&failure.path).into_owned();
+            let error = Error::ext4(format!("/{path}"), failure.error);
+            negative |= error.is_negative_answer();
+            context.complain(&error);
+            failures.push(json!({"path": path, "error": error.to_string(), "partial": failure.partial}));
+        }
+        if context.json() && self.tar.as_deref() != Some(Path::new("-")) {
+            context.print_json(&json!({
+                "files": report.files,
+                "directories": report.directories,
+                "others": report.others,
+                "bytes": report.bytes,
+                "failures": failures,
+            }))?;
+        }
+        Ok(match (failed, negative) {
+            (_, true) => Answer::No,
+            (true, _) => Answer::Failed,
+            _ => Answer::Yes,
+        })
+    }
+}

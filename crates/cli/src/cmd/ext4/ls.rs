@@ -1,0 +1,141 @@
+//! `casemate ext4 ls`.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+use casemate::Error;
+use casemate::ext4::{Ext4, Inode};
+
+use super::entry::{self, Widths, long_line, shown};
+use super::image::ImageArgs;
+use crate::Answer;
+use crate::context::{Context, Failures};
+
+/// List files and directories, as ls does; owners are numbers and times UTC.
+///
+/// With --json, one object a line.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Examples:\n  casemate ext4 ls root.img\n  casemate ext4 ls -l root.img /etc /usr\n  \
+    casemate ext4 ls --json root.img /etc"
+)]
+pub struct Args {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// What to list; the root directory if nothing is said.
+    #[arg(value_name = "PATH")]
+    paths: Vec<OsString>,
+    /// Show mode, links, owner, size and time.
+    #[arg(short = 'l', long)]
+    long: bool,
+    /// Show names that begin with a dot, too.
+    #[arg(short = 'a', long)]
+    all: bool,
+    /// List directories themselves, not what is in them.
+    #[arg(short = 'd', long)]
+    directory: bool,
+    /// Show inode numbers.
+    #[arg(short = 'i', long)]
+    inode: bool,
+}
+
+/// A name and its inode.
+type Row = (Vec<u8>, Inode);
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let fs = self.image.open(context)?;
+        let mut failures = Failures::default();
+        let default = [OsString::from("/")];
+        let paths = if self.paths.is_empty() { &default[..] } else { &self.paths[..] };
+        let (mut files, mut folders) = (Vec::new(), Vec::new());
+        for path in paths {
+            // As ls: a link that is named is followed, unless details are asked of it.
+            match self.image.resolve(&fs, path, !self.long && !self.directory) {
+                Ok(inode) if inode.is_dir() && !self.directory => {
+                    folders.push((path.as_bytes().to_vec(), inode));
+                }
+                Ok(inode) => files.push((path.as_bytes().to_vec(), inode)),
+                Err(error) => failures.add(context, error),
+            }
+        }
+        self.print(context, &fs, b"", &files, &mut failures)?;
+        let several = paths.len() > 1;
+        for (number, (path, dir)) in folders.iter().enumerate() {
+            if several && !context.json() {
+                let gap = if number > 0 || !files.is_empty() { "\n" } else { "" };
+                context.print([gap.as_bytes(), &shown(path), b":\n"].concat())?;
+            }
+            let rows = self.rows(context, &fs, dir, &mut failures);
+            self.print(context, &fs, path, &rows, &mut failures)?;
+        }
+        failures.finish()
+    }
+
+    /// The names in a directory, in the order of their bytes.
+    fn rows(&self, context: &Context, fs: &Ext4, dir: &Inode, failures: &mut Failures) -> Vec<Row> {
+        let mut entries = match fs.read_dir(dir) {
+            Ok(entries) => entries,
+            Err(error) => {
+                failures.add(context, self.image.error(error));
+                return Vec::new();
+            }
+        };
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut rows = Vec::new();
+        for entry in entries {
+            if entry.name.starts_with(b".") && !self.all && !context.json() {
+                continue;
+            }
+            match fs.inode(entry.inode) {
+                Ok(inode) => rows.push((entry.name, inode)),
+                Err(error) => failures.add(context, self.image.error(error)),
+            }
+        }
+        rows
+    }
+
+    fn print(
+        &self,
+        context: &Context,
+        fs: &Ext4,
+        folder: &[u8],
+        rows: &[Row],
+        failures: &mut Failures,
+    ) -> Result<(), Error> {
+        let widths = Widths::of(rows.iter().map(|(_, inode)| inode));
+        let number_width = rows.iter().map(|(_, inode)| inode.number().to_string().len()).max().unwrap_or(0);
+        let mut out = Vec::new();
+        for (name, inode) in rows {
+            if context.json() {
+                let path = join(folder, name);
+                match entry::value(fs, &path, inode) {
+                    Ok(value) => out.extend(context.json_line(&value)?),
+                    Err(error) => failures.add(context, self.image.error(error)),
+                }
+                continue;
+            }
+            if self.inode {
+                out.extend(format!("{:>number_width$} ", inode.number()).bytes());
+            }
+            if !self.long {
+                out.extend(shown(name));
+                out.push(b'\n');
+                continue;
+            }
+            match long_line(fs, name, inode, &widths) {
+                Ok(line) => out.extend(line),
+                Err(error) => failures.add(context, error),
+            }
+        }
+        context.print(out)
+    }
+}
+
+fn join(folder: &[u8], name: &[u8]) -> Vec<u8> {
+    match folder {
+        [] => name.to_vec(),
+        [.., b'/'] => [folder, name].concat(),
+        _ => [folder, b"/", name].concat(),
+    }
+}

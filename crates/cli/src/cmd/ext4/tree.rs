@@ -1,0 +1,192 @@
+//! `casemate ext4 tree`.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::io::{BufWriter, Write};
+use std::os::unix::ffi::OsStrExt;
+
+use casemate::Error;
+use casemate::ext4::{Ext4, FileType, Inode};
+
+use super::entry::{self, shown};
+use super::image::ImageArgs;
+use crate::Answer;
+use crate::context::{Context, Failures};
+
+/// List everything below a directory, as tree does.
+///
+/// With --json, one object a line.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  casemate ext4 tree root.img /etc\n  \
+    casemate ext4 tree --json root.img | jq -r 'select(.type == \"symlink\").path'")]
+pub struct Args {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// Where to begin; the root directory if nothing is said.
+    #[arg(value_name = "PATH", default_value = "/")]
+    path: OsString,
+    /// Show names that begin with a dot, too.
+    #[arg(short = 'a', long)]
+    all: bool,
+    /// Show directories only.
+    #[arg(short = 'd', long)]
+    directories: bool,
+    /// Go down at most this many levels.
+    #[arg(short = 'L', long, value_name = "N")]
+    level: Option<usize>,
+}
+
+/// A directory whose names are being printed.
+struct Level {
+    path: Vec<u8>,
+    /// What lines below it begin with.
+    indent: String,
+    /// What is still to come, next one last.
+    rest: Vec<(Vec<u8>, Inode)>,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let fs = self.image.open(context)?;
+        let top = self.image.resolve(&fs, &self.path, true)?;
+        let mut walk = Walk {
+            args: &self,
+            context,
+            fs: &fs,
+            out: BufWriter::new(std::io::stdout().lock()),
+            failures: Failures::default(),
+            seen: HashSet::new(),
+            directories: 0,
+            files: 0,
+        };
+        walk.run(&top)?;
+        walk.failures.finish()
+    }
+}
+
+struct Walk<'a> {
+    args: &'a Args,
+    context: &'a Context,
+    fs: &'a Ext4,
+    out: BufWriter<std::io::StdoutLock<'static>>,
+    failures: Failures,
+    /// Directories so far: a second sight of one would be damage, and maybe a circle.
+    seen: HashSet<u32>,
+    directories: u64,
+    files: u64,
+}
+
+impl Walk<'_> {
+    /// Walks with a stack of its own: an image may nest deeper than ours is.
+    fn run(&mut self, top: &Inode) -> Result<(), Error> {
+        let path = self.args.path.as_bytes().to_vec();
+        if !self.context.json() {
+            let line = [&shown(&path)[..], b"\n"].concat();
+            self.write(&line)?;
+        }
+        self.seen.insert(top.number());
+        let rest = self.list(top);
+        let mut levels = vec![Level { path, indent: String::new(), rest }];
+        while let Some(level) = levels.last_mut() {
+            let Some((name, inode)) = level.rest.pop() else {
+                levels.pop();
+                continue;
+            };
+            let is_last = level.rest.is_empty();
+            let path = match &level.path[..] {
+                [.., b'/'] => [&level.path[..], &name].concat(),
+                _ => [&level.path[..], b"/", &name].concat(),
+            };
+            let indent = level.indent.clone();
+            if inode.is_dir() {
+                self.directories += 1
+            } else {
+                self.files += 1
+            }
+            self.line(&path, &name, &inode, &indent, is_last)?;
+            let deeper = self.args.level.is_none_or(|most| levels.len() < most);
+            if inode.is_dir() && deeper {
+                if self.seen.insert(inode.number()) {
+                    let rest = self.list(&inode);
+                    let more = if is_last { "    " } else { "\u{2502}\u{a0}\u{a0} " };
+                    levels.push(Level { path, indent: indent + more, rest });
+                } else {
+                    let text = format!("directory inode {} is there under two names", inode.number());
+                    self.failures.add(self.context, Error::Corrupt(text));
+                }
+            }
+        }
+        if !self.context.json() {
+            let word = |count: u64, one: &str, many: &str| {
+                format!("{count} {}", if count == 1 { one } else { many })
+            };
+            let mut text = word(self.directories, "directory", "directories");
+            if !self.args.directories {
+                text = format!("{text}, {}", word(self.files, "file", "files"));
+            }
+            self.write(format!("\n{text}\n").as_bytes())?;
+        }
+        self.out.flush().map_err(|error| Error::io("standard output", error))
+    }
+
+    fn line(
+        &mut self,
+        path: &[u8],
+        name: &[u8],
+        inode: &Inode,
+        indent: &str,
+        is_last: bool,
+    ) -> Result<(), Error> {
+        if self.context.json() {
+            return match entry::value(self.fs, path, inode) {
+                Ok(value) => {
+                    let line = self.context.json_line(&value)?;
+                    self.write(&line)
+                }
+                Err(error) => {
+                    self.failures.add(self.context, self.args.image.error(error));
+                    Ok(())
+                }
+            };
+        }
+        let branch = if is_last { "\u{2514}\u{2500}\u{2500} " } else { "\u{251c}\u{2500}\u{2500} " };
+        let mut line = [indent.as_bytes(), branch.as_bytes(), &shown(name)].concat();
+        if inode.kind() == FileType::Symlink {
+            match self.fs.symlink_target(inode) {
+                Ok(target) => line.extend([b" -> ", &shown(&target)[..]].concat()),
+                Err(error) => self.failures.add(self.context, self.args.image.error(error)),
+            }
+        }
+        line.push(b'\n');
+        self.write(&line)
+    }
+
+    /// What is shown of a directory, next name last.
+    fn list(&mut self, dir: &Inode) -> Vec<(Vec<u8>, Inode)> {
+        let mut entries = match self.fs.read_dir(dir) {
+            Ok(entries) => entries,
+            Err(error) => {
+                self.failures.add(self.context, self.args.image.error(error));
+                return Vec::new();
+            }
+        };
+        entries.sort_by(|a, b| b.name.cmp(&a.name));
+        let mut rest = Vec::new();
+        for entry in entries {
+            let hidden = entry.name.starts_with(b".") && !self.args.all && !self.context.json();
+            if hidden {
+                continue;
+            }
+            match self.fs.inode(entry.inode) {
+                Ok(inode) if self.args.directories && !inode.is_dir() => {}
+                Ok(inode) => rest.push((entry.name, inode)),
+                Err(error) => self.failures.add(self.context, self.args.image.error(error)),
+            }
+        }
+        rest
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.out.write_all(bytes).map_err(|error| Error::io("standard output", error))
+    }
+}

@@ -1,0 +1,191 @@
+//! The ext4 commands, run as a user runs them, on images that a kernel made.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use casemate_testkit::{TempDir, fixture, run, tempdir, tool};
+
+const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
+
+/// Where `verity-4k-qemu` has byte 7 of the file `size528384`.
+const VERITY_DATA: usize = 4_145_159;
+
+/// Where `4k-default` has the time of change of inode 27.
+const INODE_TIME: usize = 150_032;
+
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Place {
+        Place(tempdir().unwrap())
+    }
+
+    /// Unpacks an image, with a byte changed if `damage` says where.
+    fn image(&self, name: &str, damage: Option<usize>) -> PathBuf {
+        let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ext4/tests/fixtures").join(name);
+        let mut bytes = fixture(packed);
+        if let Some(at) = damage {
+            bytes[at] ^= 1;
+        }
+        let path = self.0.path().join("image");
+        fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    /// Runs `casemate ext4`; arguments are words.
+    fn ext4(&self, line: &str) -> Output {
+        let mut command = Command::new(CASEMATE);
+        command.arg("ext4").args(line.split_whitespace()).arg("--no-progress");
+        command.current_dir(self.0.path()).output().unwrap()
+    }
+
+    /// The same, when all must be well.
+    fn yes(&self, line: &str) -> String {
+        let output = self.ext4(line);
+        assert_eq!(output.status.code(), Some(0), "{line}: {}", stderr(&output));
+        stdout(&output)
+    }
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn json(line: &str) -> serde_json::Value {
+    serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
+}
+
+#[test]
+fn listing_and_describing() {
+    let place = Place::new();
+    place.image("4k-default.img.xz", None);
+    let names = "chr\ndir\nfifo\nfragmented\nhardlink\nlost+found\nmany\nprealloc\nsparse\nsym-short\nsym59\n\
+                 sym60\nsym600\nxattr-block\nxattr-inode\nxattr-shared\n";
+    assert_eq!(place.yes("ls image"), names);
+    assert_eq!(place.yes("ls -l image /chr"), "crw------- 1 0 0 5, 1 2026-11-20 23:46 /chr\n");
+    let lines = place.yes("ls --json image /");
+    let found: Vec<_> = lines.lines().map(|line| json(line)["path"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(found.len(), 16);
+    assert_eq!(found[1], "/dir");
+    let tree = place.yes("tree image /dir -L 1");
+    assert!(tree.starts_with("/dir\n\u{251c}\u{2500}\u{2500} size0\n"), "{tree}");
+    assert!(tree.ends_with(" files\n"), "{tree}");
+    // The manifest has everything but lost+found.
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ext4/tests/fixtures/4k-default.json.xz");
+    let manifest: serde_json::Value = serde_json::from_slice(&fixture(manifest)).unwrap();
+    let count = manifest["entries"].as_array().unwrap().len() + 1;
+    assert_eq!(place.yes("tree --json image").lines().count(), count);
+    let stat = json(&place.yes("stat --json image /xattr-inode"));
+    assert_eq!((&stat["inode"], &stat["xattrs"][0]["value_hex"]), (&41.into(), &"76".into()));
+    assert!(place.yes("stat image /sym-short").starts_with("  File: /sym-short -> short\n"));
+    let info = json(&place.yes("info --json image"));
+    assert_eq!((&info["block_size"], &info["inodes"]), (&4096.into(), &256.into()));
+    assert!(place.yes("info image").contains("e608f14b-9b25-0e5f-a764-ef80ad1ac1d3"));
+}
+
+#[test]
+fn what_is_not_there() {
+    let place = Place::new();
+    place.image("4k-default.img.xz", None);
+    let output = place.ext4("cat image /dir/none");
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(stderr(&output), "casemate: image: /dir/none: no such file\n");
+    assert_eq!(place.ext4("cat image /dir").status.code(), Some(2));
+    assert_eq!(place.ext4("ls image --partition=1").status.code(), Some(2));
+    fs::write(place.0.path().join("image"), [0; 5000]).unwrap();
+    let output = place.ext4("info image");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("no magic number 0xef53"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_partition_and_an_offset() {
+    let place = Place::new();
+    let bytes = fs::read(place.image("4k-default.img.xz", None)).unwrap();
+    let mut disk = vec![0; (1 << 20) + bytes.len()];
+    disk[1 << 20..].copy_from_slice(&bytes);
+    // The second entry of a boot record: Linux, from sector 2048 on.
+    disk[446 + 16 + 4] = 0x83;
+    disk[446 + 16 + 8..][..4].copy_from_slice(&2048u32.to_le_bytes());
+    disk[446 + 16 + 12..][..4].copy_from_slice(&(bytes.len() as u32 / 512).to_le_bytes());
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    fs::write(place.0.path().join("disk"), disk).unwrap();
+    let expected = place.yes("ls -li image");
+    assert_eq!(place.yes("ls -li disk --partition=2"), expected);
+    assert_eq!(place.yes("ls -li disk --offset=1048576"), expected);
+    let output = place.ext4("ls disk --partition=1");
+    assert!(stderr(&output).contains("no partition 1; there are: 2"), "{}", stderr(&output));
+}
+
+#[test]
+fn checking_and_rewriting() {
+    let place = Place::new();
+    let image = place.image("4k-default.img.xz", Some(INODE_TIME));
+    let damaged = fs::read(&image).unwrap();
+    let output = place.ext4("check image");
+    assert_eq!(output.status.code(), Some(1));
+    let fault = "inode 27: wrong checksum: expected 0xe7752319, found 0x18ad71df\n";
+    assert!(stdout(&output).starts_with(fault), "{}", stdout(&output));
+    let output = place.ext4("check --json image");
+    let report = json(&stdout(&output));
+    assert_eq!((&report["faults"][0]["inode"], &report["clean"]), (&27.into(), &false.into()));
+    let output = place.ext4("check --fix-checksums --dry-run image");
+    assert!(stdout(&output).contains("inode 27: 0x18ad71df becomes 0xe7752319"), "{}", stdout(&output));
+    assert!(fs::read(&image).unwrap() == damaged, "a dry run writes nothing");
+    // The damaged inode can't be read, unless somebody insists.
+    assert_eq!(place.ext4("stat image /dir/size4096").status.code(), Some(2));
+    place.yes("stat --ignore-checksums image /dir/size4096");
+    assert!(place.yes("check --fix-checksums image").contains("1 checksums rewritten\n"));
+    assert!(place.yes("check image").ends_with(" checksums checked, 0 faults\n"));
+    place.yes("stat image /dir/size4096");
+    if let Some(e2fsck) = tool("e2fsck") {
+        run(Command::new(e2fsck).arg("-fn").arg(&image));
+    }
+}
+
+#[test]
+fn verity_files_are_checked_while_they_are_read() {
+    let place = Place::new();
+    place.image("verity/verity-4k-qemu.img.xz", None);
+    let whole = place.ext4("cat image /size528384 --verity=require");
+    assert_eq!((whole.status.code(), whole.stdout.len()), (Some(0), 528_384), "{}", stderr(&whole));
+    let stat = json(&place.yes("stat --json image /size0"));
+    let empty = "sha256:3d248ca542a24fc62d1c43b916eae5016878e2533c88238480b26128a1f1af95";
+    assert_eq!(stat["verity"]["digest"], empty);
+    place.image("verity/verity-4k-qemu.img.xz", Some(VERITY_DATA));
+    let output = place.ext4("cat image /size528384");
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+    assert!(stderr(&output).contains("data block 0 does not match its hash tree"), "{}", stderr(&output));
+    assert_eq!(place.ext4("cat image /size528384 --verity=ignore").stdout.len(), 528_384);
+    let output = place.ext4("extract image out");
+    assert_eq!(output.status.code(), Some(1));
+    let out = place.0.path().join("out");
+    assert!(!out.join("size528384").exists() && out.join("size1").exists());
+    place.image("4k-default.img.xz", None);
+    let output = place.ext4("cat image /dir/size1 --verity=require");
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+}
+
+#[test]
+fn extracting() {
+    let place = Place::new();
+    place.image("4k-default.img.xz", None);
+    let report = json(&place.yes("extract image out --path=/dir --no-owners --json"));
+    assert!(
+        report["files"].as_u64().unwrap() > 15 && report["failures"] == serde_json::json!([]),
+        "{report}"
+    );
+    let file = place.ext4("cat image /dir/size4097");
+    assert_eq!(fs::read(place.0.path().join("out/size4097")).unwrap(), file.stdout);
+    place.yes("extract image --path=/dir --tar=dir.tar");
+    let stream = place.ext4("extract image --path=/dir --tar=-");
+    assert!(stream.stdout == fs::read(place.0.path().join("dir.tar")).unwrap());
+    let Some(tar) = tool("tar") else { return };
+    let list = run(Command::new(tar).arg("-tf").arg(place.0.path().join("dir.tar")));
+    assert!(list.starts_with("./\nsize0\nsize1\n"), "{list}");
+}
