@@ -216,6 +216,15 @@ mod tests {
         }
     }
 
+    /// The length field counts what is in the midstate, beyond 32 and (SHA-512) 64 bits.
+    #[test]
+    fn length_field_counts_the_whole_input() {
+        let layout = Layout::<64>::new(b"ab", 1 << 32, 3, b"cde");
+        assert_eq!(layout.template(0).bytes[56..], ((1u64 << 35) + 64).to_be_bytes());
+        let layout = Layout::<128>::new(b"ab", 1 << 64, 3, b"cde");
+        assert_eq!(layout.template(0).bytes[112..], ((1u128 << 67) + 64).to_be_bytes());
+    }
+
     fn check<const BLOCK: usize>(prefix: usize, message: usize, suffix: usize) {
         let bytes: Vec<u8> = (1..=(prefix + message + suffix) as u32).map(|i| (i % 251) as u8 + 1).collect();
         let mut expected = bytes.clone();

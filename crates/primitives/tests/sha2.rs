@@ -83,6 +83,7 @@ for_both!(
     no_byte_outside_the_messages_is_touched,
     any_alignment_and_stride,
     pieces_of_any_length,
+    output_of_another_length_is_refused,
     narrower_cpus,
 );
 
@@ -274,6 +275,16 @@ fn pieces_of_any_length<H: Hash>() {
         let expected = H::oracle(&pieces);
         for sha in H::available(Cpu::detect()) {
             assert_eq!(sha.hash_pieces(&pieces), expected, "{}, seed 5, round {round}", sha.name());
+        }
+    }
+}
+
+fn output_of_another_length_is_refused<H: Hash>() {
+    for sha in H::available(Cpu::detect()) {
+        for len in [0, H::DIGEST_LEN, 3 * H::DIGEST_LEN - 1, 3 * H::DIGEST_LEN + 1, 4 * H::DIGEST_LEN] {
+            let call = || sha.hash_many(&[], Messages::contiguous(&[0; 300], 100), &[], &mut vec![0; len]);
+            let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).is_err();
+            assert!(refused, "{}: {len} bytes", sha.name());
         }
     }
 }

@@ -19,6 +19,8 @@
 
 use crate::{Cpu, Feature, Messages, sha2};
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64_sha512;
 mod portable;
 #[cfg(target_arch = "x86_64")]
 mod x86_64_avx2;
@@ -63,6 +65,13 @@ const BACKENDS: &[Backend] = &[
         needs: &[Feature::Avx2],
         compress: portable::compress,
         hash_many: x86_64_avx2::hash_many,
+    },
+    #[cfg(target_arch = "aarch64")]
+    Backend {
+        name: "aarch64-sha512",
+        needs: &[Feature::Neon, Feature::ArmSha512],
+        compress: aarch64_sha512::compress,
+        hash_many: aarch64_sha512::hash_many,
     },
     Backend { name: "portable", needs: &[], compress: portable::compress, hash_many: portable::hash_many },
 ];
