@@ -21,8 +21,12 @@ use super::x86_64_sse42::chain;
 const LANE: usize = 16;
 const VECTOR: usize = 64;
 
-/// Below this, a chain of `crc32` is over sooner than the reduction of a vector.
-const CHAIN_BELOW: usize = 96;
+/// Below this, a chain of `crc32` takes no longer than the reduction of a vector: for 96 bytes 4 ns against 6
+/// where calls overlap, 8 against 9 where each waits for the last.
+const CHAIN_BELOW: usize = 128;
+
+/// The same for a difference, which has two loads a word and whose vector way has no head.
+const CHAIN_DIFFERENCE_BELOW: usize = 96;
 
 /// What one step of the vector part takes: four vectors.
 const FOLD: usize = 4 * VECTOR;
@@ -66,7 +70,7 @@ pub(super) fn update(crc: u32, data: &[u8]) -> u32 {
 /// What replacing `old` by `new`, of equal length and `after` bytes before the end, changes in the checksum.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vpclmulqdq,pclmulqdq,sse4.1,sse4.2,popcnt")]
 pub(super) fn splice(old: &[u8], new: &[u8], after: u64) -> u32 {
-    if old.len() < CHAIN_BELOW {
+    if old.len() < CHAIN_DIFFERENCE_BELOW {
         return x86_64_clmul::splice(old, new, after);
     }
     splice_vectors(old, new, after)
