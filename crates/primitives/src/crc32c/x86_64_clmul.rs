@@ -81,8 +81,15 @@ pub(super) fn shift(crc: u32, bytes: u64) -> u32 {
 /// What replacing `old` by `new`, of equal length and `after` bytes before the end, changes in the checksum.
 #[target_feature(enable = "pclmulqdq,sse4.1,sse4.2,popcnt")]
 pub(super) fn splice(old: &[u8], new: &[u8], after: u64) -> u32 {
+    if old.len() < CHAIN_BELOW { splice_short(old, new, after) } else { splice_far(old, new, after) }
+}
+
+/// [`splice`] of a region that a chain of `crc32` goes through.
+#[inline]
+#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2,popcnt")]
+pub(super) fn splice_short(old: &[u8], new: &[u8], after: u64) -> u32 {
     // The usual case without a call; the others stand apart, so that it need not save their registers.
-    if after.wrapping_sub(1) >= SHORT_BITS / 8 || old.len() >= CHAIN_BELOW {
+    if after.wrapping_sub(1) >= SHORT_BITS / 8 {
         return splice_far(old, new, after);
     }
     if old.len() < 8 {

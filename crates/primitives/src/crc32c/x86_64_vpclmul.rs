@@ -15,7 +15,7 @@ use core::arch::x86_64::{
 use super::lanes::{Factors, LANES, POSITIONS, factors};
 use super::portable::parity_repair;
 use super::windows::WINDOWS;
-use super::x86_64_clmul::{self, reduce_lane, shift};
+use super::x86_64_clmul::{reduce_lane, shift, splice_short};
 use super::x86_64_sse42::chain;
 
 const LANE: usize = 16;
@@ -68,10 +68,12 @@ pub(super) fn update(crc: u32, data: &[u8]) -> u32 {
 }
 
 /// What replacing `old` by `new`, of equal length and `after` bytes before the end, changes in the checksum.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vpclmulqdq,pclmulqdq,sse4.1,sse4.2,popcnt")]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,vpclmulqdq,pclmulqdq,sse4.1,sse4.2,popcnt,bmi1,bmi2"
+)]
 pub(super) fn splice(old: &[u8], new: &[u8], after: u64) -> u32 {
     if old.len() < CHAIN_DIFFERENCE_BELOW {
-        return x86_64_clmul::splice(old, new, after);
+        return splice_short(old, new, after);
     }
     splice_vectors(old, new, after)
 }
