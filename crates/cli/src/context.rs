@@ -1,7 +1,7 @@
 //! What every command shares: threads, CPU, output and progress.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::num::NonZeroUsize;
 use std::path::Path;
 
@@ -98,6 +98,16 @@ impl Context {
     /// Starts reporting on work of `total` bytes on `device`, and lets SIGINT and SIGTERM stop it.
     pub fn progress(&self, device: &str, total: u64) -> Reporter {
         Reporter::new(device, total, self.common.progress_json, !self.common.no_progress)
+    }
+
+    /// The bytes of all these files, for [`Context::progress`]: 0 if nobody will see them, because asking for the
+    /// sizes of many small files takes as long as hashing them.
+    pub fn total_size(&self, paths: &[&Path]) -> u64 {
+        let bar = !self.common.no_progress && io::stderr().is_terminal();
+        if !bar && !self.common.progress_json {
+            return 0;
+        }
+        paths.iter().filter_map(|path| std::fs::metadata(path).ok()).map(|metadata| metadata.len()).sum()
     }
 
     /// Whether the command line is that of another tool.

@@ -123,3 +123,62 @@ fn signatures_accepted_by_kernels_verify() {
     }
     assert_eq!(seen, 12);
 }
+
+/// Damage that was done to an ext4 image, and what the kernel then refused to read: in units of 4096 bytes, where
+/// the kernel's block may be smaller and its unit of reading larger.
+#[test]
+fn damage_is_found_where_kernels_found_it() {
+    let data = fixture(corpus("files/size528384.xz"));
+    let tree_at = data.len().next_multiple_of(65536);
+    let mut cases = 0;
+    for image in ["verity-1k", "verity-4k-qemu"] {
+        let manifest = json(&format!("{image}.json.xz"));
+        let files = manifest["files"].as_array().unwrap();
+        let file = files.iter().find(|file| file["path"] == "size528384").unwrap();
+        let describer = Describer::new(parameters(file));
+        let geometry = describer.parameters().geometry(data.len() as u64).unwrap();
+        let good = MemoryDevice::new(vec![0; geometry.tree_size() as usize]);
+        let device = MemoryDevice::new(data.clone());
+        let sink = TreeDevice::new(&geometry, &good, 0);
+        let descriptor = describer.describe_as(&geometry, &device, &sink).unwrap();
+        assert_eq!(descriptor.digest().to_string(), file["measure"].as_str().unwrap(), "{image}");
+        let good = good.into_bytes();
+        let block_size = describer.parameters().block_size();
+        let descriptor_at = (tree_at + good.len()).next_multiple_of(block_size);
+        for damage in manifest["damage"].as_array().unwrap() {
+            cases += 1;
+            let at = damage["logical_byte"].as_u64().unwrap() as usize;
+            let xor = damage["xor"].as_u64().unwrap() as u8;
+            let (mut data, mut tree, mut bytes) = (data.clone(), good.clone(), descriptor.to_bytes());
+            match at {
+                _ if at < data.len() => data[at] ^= xor,
+                _ if at < tree_at + tree.len() => tree[at - tree_at] ^= xor,
+                _ => bytes[at - descriptor_at] ^= xor,
+            }
+            let Ok(damaged) = Descriptor::from_bytes(&bytes) else {
+                assert!(at >= descriptor_at, "{damage}");
+                continue;
+            };
+            // Another salt than the tree was made with: nothing below the root hash is right.
+            let describer = Describer::new(damaged.parameters().clone());
+            let blocks = data.len().div_ceil(block_size) as u64;
+            let (data, tree) = (MemoryDevice::new(data), MemoryDevice::new(tree));
+            let summary = describer.check(&data, &tree, damaged.root_hash(), &mut |_| Ok(())).unwrap();
+            let refused = (0..blocks)
+                .filter(|block| summary.bad_data.contains(*block) || summary.unverified.contains(*block));
+            let mut refused: Vec<u64> = refused.map(|block| block * block_size as u64 / 4096).collect();
+            refused.dedup();
+            let kernel: Option<Vec<u64>> = damage["unreadable_4096_blocks"]
+                .as_array()
+                .map(|blocks| blocks.iter().map(|block| block.as_u64().unwrap()).collect());
+            let kernel = kernel.unwrap_or_else(|| panic!("{image} {damage}"));
+            if at < tree_at && kernel.len() > 1 {
+                // This kernel reads many blocks at once, and gives none of them if one is bad.
+                assert!(refused.len() == 1 && kernel.contains(&refused[0]), "{image} {damage}: {refused:?}");
+            } else {
+                assert_eq!(refused, kernel, "{image} {damage}");
+            }
+        }
+    }
+    assert_eq!(cases, 18);
+}

@@ -148,7 +148,7 @@ impl Args {
         let algorithm = Some(entries[0].digest.algorithm());
         let work = self.tree.work(context, algorithm)?;
         let paths: Vec<&Path> = entries.iter().map(|entry| entry.path.as_path()).collect();
-        let total = paths.iter().filter_map(|path| std::fs::metadata(path).ok()).map(|m| m.len()).sum();
+        let total = context.total_size(&paths);
         let progress = context.progress(&format!("{} files", paths.len()), total);
         let mut expected = entries.iter();
         fsverity::describe_many(&paths, &work, &progress, |results| {

@@ -74,7 +74,7 @@ impl Args {
         }
         let mut failures = Failures::default();
         let paths: Vec<&Path> = self.files.iter().map(PathBuf::as_path).collect();
-        let progress = context.progress(&format!("{} files", paths.len()), total_size(&paths));
+        let progress = context.progress(&format!("{} files", paths.len()), context.total_size(&paths));
         // Standard input is in no folder, so it goes between the files before and after it.
         for group in paths.chunk_by(|a, b| !is_stdin(a) && !is_stdin(b)) {
             if is_stdin(group[0]) {
@@ -145,10 +145,6 @@ pub fn open(path: &Path) -> Result<(PathBuf, Input), Error> {
 
 fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
-}
-
-fn total_size(paths: &[&Path]) -> u64 {
-    paths.iter().filter_map(|path| std::fs::metadata(path).ok()).map(|metadata| metadata.len()).sum()
 }
 
 /// Bytes as lower-case hex digits.

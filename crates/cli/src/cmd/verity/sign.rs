@@ -5,14 +5,14 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use casemate::signature::{DigestAlgorithm, VeritySig, root_hash_bytes};
+use casemate::signature::{Certificate, DigestAlgorithm, Signature, VeritySig, root_hash_bytes};
 use casemate::verity::hex;
 use casemate::{Error, Output};
 
 use super::options::parse_root_hash;
 use crate::Answer;
 use crate::cmd::signer::{SignerArgs, read_certificate, read_signature};
-use crate::context::Context;
+use crate::context::{Context, read_small};
 
 /// Sign a root hash for the kernel: a detached PKCS#7 signature of its hex digits.
 #[derive(clap::Args, Debug)]
@@ -47,7 +47,7 @@ pub struct VerifyArgs {
     /// The root hash in hex.
     #[arg(value_name = "ROOT_HASH")]
     root_hash: String,
-    /// The signature.
+    /// The signature, or the contents of a verity-sig partition.
     #[arg(value_name = "SIGFILE")]
     signature: PathBuf,
     /// The signer's certificate in PEM or DER.
@@ -84,7 +84,7 @@ impl VerifyArgs {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let root_hash = parse_root_hash(&self.root_hash)?;
         let certificate = read_certificate(&self.cert)?;
-        let signature = read_signature(&self.signature)?;
+        let signature = self.read(&root_hash, &certificate)?;
         let verified = signature.verify(&root_hash_bytes(&root_hash), &certificate);
         verified.map_err(|error| Error::at(self.signature.display(), error))?;
         if context.json() {
@@ -97,5 +97,22 @@ impl VerifyArgs {
             context.print(format!("Verified signature of {} by {}\n", self.root_hash, signature.signer()))?;
         }
         Ok(Answer::Yes)
+    }
+
+    /// The signature alone, or from the JSON object of a verity-sig partition, which must be of this root hash and
+    /// this certificate.
+    fn read(&self, root_hash: &[u8], certificate: &Certificate) -> Result<Signature, Error> {
+        let bytes = read_small(&self.signature)?;
+        if bytes.first() != Some(&b'{') {
+            return read_signature(&self.signature);
+        }
+        let on_file = |error| Error::at(self.signature.display(), error);
+        let partition = VeritySig::from_bytes(&bytes).map_err(on_file)?;
+        if partition.root_hash != root_hash {
+            let (name, other) = (self.signature.display(), hex::encode(&partition.root_hash));
+            return Err(Error::Mismatch(format!("{name}: signs the root hash {other}")));
+        }
+        partition.verify(certificate).map_err(on_file)?;
+        Signature::from_bytes(&partition.signature).map_err(on_file)
     }
 }

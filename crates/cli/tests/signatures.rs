@@ -1,0 +1,120 @@
+//! Signing and verifying for both verities, run as a user runs them, beside OpenSSL and fsverity.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use casemate_testkit::{TempDir, run, tempdir, tool};
+
+const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
+const ROOT_HASH: &str = "4392712ba01368efdf14b05c76f9e4df0d53664630b5d48632ed17a137f39076";
+
+/// A folder with a key, a certificate and another certificate.
+fn place() -> TempDir {
+    let folder = tempdir().unwrap();
+    let keys = Path::new(env!("CARGO_MANIFEST_DIR")).join("../verity/tests/fixtures/fs-verity/keys");
+    for (from, to) in [
+        ("rsa2048.key.pem", "key"),
+        ("rsa2048.cert.pem", "cert"),
+        ("ecp256.key.pem", "ec.key"),
+        ("ecp256.cert.pem", "other"),
+    ] {
+        fs::copy(keys.join(from), folder.path().join(to)).unwrap();
+    }
+    folder
+}
+
+fn words(program: impl AsRef<std::ffi::OsStr>, folder: &TempDir, line: &str) -> Command {
+    let mut command = Command::new(program);
+    command.args(line.split_whitespace()).current_dir(folder.path());
+    command
+}
+
+fn own(folder: &TempDir, line: &str) -> Output {
+    words(CASEMATE, folder, line).output().unwrap()
+}
+
+fn status(output: &Output) -> (i32, String) {
+    (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn signatures_of_rsa_keys_are_the_tools_byte_for_byte() {
+    let Some(tool) = tool("fsverity") else { return };
+    let folder = place();
+    fs::write(folder.path().join("data"), vec![9; 70_000]).unwrap();
+    for options in ["", "--hash-alg=sha512", "--block-size=1024 --salt=a1b2c3"] {
+        let line = |out: &str| format!("sign data {out} --key=key --cert=cert {options}");
+        let theirs = run(&mut words(&tool, &folder, &line("theirs")));
+        let ours = own(&folder, &format!("fsverity {}", line("ours")));
+        assert_eq!(status(&ours), (0, String::new()), "{options}");
+        assert_eq!(String::from_utf8_lossy(&ours.stdout), theirs, "{options}");
+        let read = |name: &str| fs::read(folder.path().join(name)).unwrap();
+        assert!(read("ours") == read("theirs"), "{options}");
+        let verify = |cert: &str| {
+            status(&own(&folder, &format!("fsverity verify-signature data theirs --cert={cert} {options}"))).0
+        };
+        assert_eq!((verify("cert"), verify("other"), verify("missing")), (0, 1, 2), "{options}");
+    }
+    let (code, _) = status(&own(&folder, "fsverity verify-signature data ours --cert=cert"));
+    assert_eq!(code, 1, "signed with another block size");
+}
+
+#[test]
+fn what_openssl_signs_elsewhere_is_attached() {
+    let Some(openssl) = tool("openssl") else { return };
+    let folder = place();
+    fs::write(folder.path().join("data"), b"data").unwrap();
+    for (own_sign, verify) in [
+        ("fsverity sign data".to_owned(), "fsverity verify-signature data".to_owned()),
+        (format!("verity sign {ROOT_HASH}"), format!("verity verify-signature {ROOT_HASH}")),
+    ] {
+        let tbs = own(&folder, &format!("{own_sign} --print-tbs"));
+        assert_eq!(status(&tbs), (0, String::new()), "{own_sign}");
+        fs::write(folder.path().join("tbs"), &tbs.stdout).unwrap();
+        run(&mut words(&openssl, &folder, "dgst -sha256 -sign key -out bare tbs"));
+        let smime = "smime -sign -binary -noattr -in tbs -signer cert -inkey key -outform der -out made";
+        run(&mut words(&openssl, &folder, smime));
+        for source in ["--bare-signature=bare", "--signature=made", "--key=key"] {
+            let made = own(&folder, &format!("{own_sign} out {source} --cert=cert"));
+            assert_eq!(status(&made), (0, String::new()), "{own_sign} {source}");
+            let verified = own(&folder, &format!("{verify} out --cert=cert"));
+            assert_eq!(status(&verified), (0, String::new()), "{own_sign} {source}");
+            assert_eq!(status(&own(&folder, &format!("{verify} out --cert=other"))).0, 1);
+        }
+        // Nothing that does not match is attached, and nothing is left of the attempt.
+        fs::remove_file(folder.path().join("out")).unwrap();
+        for source in ["--bare-signature=bare", "--signature=made", "--key=key"] {
+            let (code, text) = status(&own(&folder, &format!("{own_sign} out {source} --cert=other")));
+            assert_eq!(code, 1, "{own_sign} {source}: {text}");
+            assert!(!folder.path().join("out").exists(), "{own_sign} {source}");
+        }
+        let (code, text) = status(&own(&folder, &format!("{own_sign} out --cert=cert")));
+        assert!(code == 2 && text.contains("no private key"), "{text}");
+    }
+    let tbs = own(&folder, &format!("verity sign {ROOT_HASH} --print-tbs"));
+    assert_eq!(tbs.stdout, ROOT_HASH.as_bytes(), "the hex digits, and no newline");
+}
+
+#[test]
+fn a_verity_sig_partition_is_made_and_verified() {
+    let folder = place();
+    let made = own(&folder, &format!("verity sign {ROOT_HASH} part --key=key --cert=cert --systemd"));
+    assert_eq!(status(&made), (0, String::new()));
+    let bytes = fs::read(folder.path().join("part")).unwrap();
+    assert_eq!(bytes.len(), 16384);
+    let verify = |hash: &str, cert: &str| {
+        status(&own(&folder, &format!("verity verify-signature {hash} part --cert={cert}"))).0
+    };
+    assert_eq!(verify(ROOT_HASH, "cert"), 0);
+    assert_eq!(verify(ROOT_HASH, "other"), 1);
+    assert_eq!(verify(&ROOT_HASH.replace('4', "5"), "cert"), 1);
+}
+
+#[test]
+fn tokens_are_named_as_unsupported() {
+    let folder = place();
+    fs::write(folder.path().join("data"), b"data").unwrap();
+    let (code, text) = status(&own(&folder, "fsverity sign data out --cert=cert --pkcs11-engine=e.so"));
+    assert!(code == 2 && text.contains("--print-tbs"), "{text}");
+}
