@@ -54,30 +54,18 @@ impl std::error::Error for DecodeError {}
 /// The first error of `text`, of which a back end or the length rules said that it has one.
 #[cold]
 pub(super) fn first_error(alphabet: &Alphabet, padding: Padding, text: &[u8]) -> DecodeError {
-    let whole_groups = text.len().is_multiple_of(4);
-    let body = match padding {
-        Padding::Padded if whole_groups => without_padding(text),
-        _ => text,
-    };
+    let complete = padding.allows_len(text.len());
+    // In a text of a wrong length no `=` is at its place.
+    let body = if complete { padding.body(text) } else { text };
     if let Some(position) = body.iter().position(|byte| alphabet.value(*byte).is_none()) {
         let kind =
             if body[position] == PAD { DecodeErrorKind::Padding } else { DecodeErrorKind::InvalidByte };
         return DecodeError { position, kind };
     }
-    let complete = if padding == Padding::Padded { whole_groups } else { text.len() % 4 != 1 };
     if complete {
         DecodeError { position: body.len() - 1, kind: DecodeErrorKind::NonCanonicalTail }
     } else {
         DecodeError { position: text.len(), kind: DecodeErrorKind::BadLength }
-    }
-}
-
-/// `text`, whose length is a multiple of 4, less the one or two `=` that may end it.
-#[inline]
-pub(super) fn without_padding(text: &[u8]) -> &[u8] {
-    match text {
-        [body @ .., PAD, PAD] | [body @ .., PAD] => body,
-        body => body,
     }
 }
 

@@ -95,12 +95,12 @@ fn hex(text: &Value) -> Vec<u8> {
 #[test]
 fn the_expected_back_ends_are_there() {
     let names: Vec<&str> = Base64::available(Cpu::detect(), &ODD, Padding::Padded)
-        .map(|codec| codec.backend())
+        .map(|codec| codec.name())
         .inspect(|name| println!("base64 back end: {name}"))
         .collect();
     assert_eq!(names.last(), Some(&"portable"));
-    assert_eq!(names[0], Base64::new(Cpu::detect(), &ODD, Padding::Padded).backend());
-    assert_eq!(Base64::new(Cpu::portable(), &ODD, Padding::Padded).backend(), "portable");
+    assert_eq!(names[0], Base64::new(Cpu::detect(), &ODD, Padding::Padded).name());
+    assert_eq!(Base64::new(Cpu::portable(), &ODD, Padding::Padded).name(), "portable");
     let has = |features: &[Feature]| Cpu::detect().has_all(features);
     assert_eq!(names.contains(&"x86_64-vbmi"), has(&[Feature::Avx512, Feature::Vbmi]));
     assert_eq!(names.contains(&"x86_64-avx2"), has(&[Feature::Avx2]));
