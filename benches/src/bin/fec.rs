@@ -1,13 +1,13 @@
 //! Reed-Solomon parity as dm-verity's error correction needs it, beside byte-wise encoders.
 //!
-//! `fec [peers|backends|batches|stream|repair|image PATH]`: against the shift register that veritysetup has and a
+//! `fec [peers|backends|batches|stream|repair|image PATH|once PATH ROOTS]`: against the shift register that veritysetup has and a
 //! Rust crate for the same code; back end against back end; rows given at once; a buffer larger than the caches; damaged
 //! rounds. Without an argument: `peers`.
 
 use std::hint::black_box;
 
 use casemate_benches::Race;
-use casemate_blockdev::{FileDevice, NoProgress, Pool};
+use casemate_blockdev::{BlockDevice, FileDevice, NoProgress, Pool};
 use casemate_primitives::Cpu;
 use casemate_primitives::reed_solomon::ReedSolomon;
 use casemate_primitives::testing::Rng;
@@ -21,6 +21,10 @@ fn main() {
     let mode = args.next().unwrap_or_else(|| "peers".into());
     if mode == "image" {
         return image(&args.next().expect("the path of an image"));
+    }
+    if mode == "once" {
+        let path = args.next().expect("the path of an image");
+        return once(&path, args.next().expect("roots, or 0").parse().expect("a number"));
     }
     for roots in [2, 24] {
         match mode.as_str() {
@@ -236,23 +240,43 @@ fn repair(roots: usize) {
     race.run();
 }
 
+/// A new file beside the image.
+fn new_file(path: &str, suffix: &str) -> FileDevice {
+    let path = format!("{path}.{suffix}");
+    std::fs::File::create(&path).unwrap();
+    FileDevice::open_writable(path).unwrap()
+}
+
+fn layout_of(path: &str) -> Layout {
+    let size = std::fs::metadata(path).unwrap().len();
+    let uuid = Some(Uuid::from_bytes([1; 16]));
+    Layout::new(Parameters::new("sha256").unwrap(), size / 4096, 0, uuid).unwrap()
+}
+
+fn worker(threads: usize) -> Worker<'static> {
+    let pool = Pool::new(std::num::NonZeroUsize::new(threads));
+    Worker { cpu: Cpu::detect(), pool, progress: &NoProgress }
+}
+
+/// Formats once, with parity if `roots` is not 0: to be timed from outside, as veritysetup is.
+fn once(path: &str, roots: u32) {
+    let (data, hash, parity) =
+        (FileDevice::open(path).unwrap(), new_file(path, "hash"), new_file(path, "fec"));
+    let (layout, worker) = (layout_of(path), worker(2));
+    format(&layout, &data, &hash, &worker).unwrap();
+    if roots != 0 {
+        let fec = FecLayout::new(&layout, roots, layout.hash_device_size()).unwrap();
+        let devices = FecDevices { data: &data, hash: &hash, parity: &parity, parity_offset: 0 };
+        encode_image(&fec, &devices, &worker).unwrap();
+    }
+}
+
 /// What a device costs with and without error correction: `PATH` is the data; hash area and parity go beside it.
 fn image(path: &str) {
     let data = FileDevice::open(path).unwrap();
-    let new_file = |suffix: &str| {
-        let path = format!("{path}.{suffix}");
-        std::fs::File::create(&path).unwrap();
-        FileDevice::open_writable(path).unwrap()
-    };
-    let (hash, parity) = (new_file("hash"), new_file("fec"));
-    let size = std::fs::metadata(path).unwrap().len();
-    let parameters = Parameters::new("sha256").unwrap();
-    let layout = &Layout::new(parameters, size / 4096, 0, Some(Uuid::from_bytes([1; 16]))).unwrap();
-    let worker = |threads| Worker {
-        cpu: Cpu::detect(),
-        pool: Pool::new(std::num::NonZeroUsize::new(threads)),
-        progress: &NoProgress,
-    };
+    let (hash, parity) = (new_file(path, "hash"), new_file(path, "fec"));
+    let size = data.size();
+    let layout = &layout_of(path);
     format(layout, &data, &hash, &worker(2)).unwrap();
     let devices = &FecDevices { data: &data, hash: &hash, parity: &parity, parity_offset: 0 };
     for threads in [1, 2] {
