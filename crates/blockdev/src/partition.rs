@@ -281,11 +281,17 @@ mod tests {
                 kind: "0fc63daf-0000-0000-0000-000000000000".to_owned(),
                 name: "r".to_owned(),
             };
-            assert_eq!(partitions(&MemoryDevice::new(disk.clone())).unwrap(), [expected.clone()]);
+            assert_eq!(
+                partitions(&MemoryDevice::new(disk.clone())).unwrap(),
+                std::slice::from_ref(&expected)
+            );
             // The header, or an entry.
             for at in [sector + 80, 2 * sector + 128 + 32] {
                 disk[at] ^= 1;
-                assert_eq!(partitions(&MemoryDevice::new(disk.clone())).unwrap(), [expected.clone()]);
+                assert_eq!(
+                    partitions(&MemoryDevice::new(disk.clone())).unwrap(),
+                    std::slice::from_ref(&expected)
+                );
             }
             let last = disk.len() - sector;
             disk[last + 80] ^= 1;
