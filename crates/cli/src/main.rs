@@ -74,3 +74,42 @@ fn run(args: Vec<OsString>) -> Result<Answer, Error> {
     let context = Context::new(cli.common)?;
     cli.command.run(&context)
 }
+
+#[cfg(test)]
+mod tests {
+    use casemate_testkit::Rng;
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_description_of_the_options_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    /// Command lines of every shape are taken or refused, and never panic.
+    #[test]
+    fn random_command_lines_do_not_panic() {
+        let mut words: Vec<OsString> =
+            ["-", "--", "", "=", "-x", "--json", "18446744073709551616", "-1", "a:b", "\u{fffd}"]
+                .map(OsString::from)
+                .to_vec();
+        fn collect(command: &clap::Command, words: &mut Vec<OsString>) {
+            words.push(command.get_name().into());
+            for option in command.get_arguments().filter_map(clap::Arg::get_long) {
+                words.push(format!("--{option}").into());
+                words.push(format!("--{option}=7").into());
+            }
+            command.get_subcommands().for_each(|inner| collect(inner, words));
+        }
+        collect(&Cli::command(), &mut words);
+        let mut rng = Rng::new(5);
+        for _ in 0..3000 {
+            let mut line = vec![OsString::from("casemate")];
+            for _ in 0..rng.below(8) {
+                line.push(words[rng.below(words.len() as u64) as usize].clone());
+            }
+            let _ = Cli::try_parse_from(line);
+        }
+    }
+}

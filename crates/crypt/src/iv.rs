@@ -89,3 +89,13 @@ impl IvRun {
         u128::from((sector << shift).wrapping_add(add)) & ((1 << bits) - 1)
     }
 }
+
+/// Changes one sector under one IV.
+pub(crate) fn one_iv(
+    cipher: &Cipher,
+    direction: Direction,
+    iv: &[u8; 16],
+    data: &mut [u8],
+) -> Result<(), Error> {
+    Ok(cipher.run(direction, &Ivs::List(&iv[..cipher.iv_len().min(16)]), data)?)
+}

@@ -14,7 +14,7 @@ use digest::block_api::UpdateCore;
 use digest::common::hazmat::SerializableState;
 
 use crate::Error;
-use crate::sectors::one_iv;
+use crate::iv::one_iv;
 
 /// Bytes of the seed that come from the key; the rest of the 64 is zero.
 const SEED: usize = 16;

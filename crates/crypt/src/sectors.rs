@@ -3,7 +3,7 @@
 use std::fmt;
 
 use casemate_primitives::aes::AesXts;
-use casemate_providers::{Cipher, Direction, Ivs, Policy, Registry};
+use casemate_providers::{Cipher, Direction, Policy, Registry};
 
 use crate::elephant::Elephant;
 use crate::iv::IvRun;
@@ -259,14 +259,4 @@ impl fmt::Debug for SectorCipher {
 fn block_algorithm(algorithm: &str) -> String {
     let inner = algorithm.split_once('(').map_or(algorithm, |(_, rest)| rest.trim_end_matches(')'));
     format!("ecb({inner})")
-}
-
-/// The IV of one sector as a list.
-pub(crate) fn one_iv(
-    cipher: &Cipher,
-    direction: Direction,
-    iv: &[u8; 16],
-    data: &mut [u8],
-) -> Result<(), Error> {
-    Ok(cipher.run(direction, &Ivs::List(&iv[..cipher.iv_len().min(16)]), data)?)
 }

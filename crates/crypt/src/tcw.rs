@@ -6,7 +6,7 @@ use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Cipher, Direction};
 
 use crate::Error;
-use crate::sectors::one_iv;
+use crate::iv::one_iv;
 
 /// Key bytes beyond the cipher's own: the seed of the IVs and the seed of the whitening.
 pub(crate) const EXTRA_KEY: usize = 32;
