@@ -2,7 +2,7 @@
 //!
 //! Formats name an algorithm; this crate says what runs it: the hot back ends of `casemate-primitives` where
 //! they exist, vetted crates where they don't, and an engine outside the CPU only where somebody names it.
-//! [`Hash`] is the entry point for hashing, [`Registry`] for ciphers.
+//! [`struct@Hash`] is the entry point for hashing, [`Registry`] for ciphers.
 //!
 //! ```
 //! use casemate_providers::{Ivs, Policy, Registry};
