@@ -10,6 +10,8 @@ use casemate_primitives::sha256::{self, Sha256};
 use casemate_primitives::sha512::{self, Sha512};
 use casemate_primitives::{Cpu, Messages};
 
+use crate::row::Origin;
+
 /// One hash algorithm with the implementation that runs it.
 #[derive(Clone, Copy, Debug)]
 pub struct Hash {
@@ -163,6 +165,11 @@ impl Hash {
     /// Length in bytes of the blocks that the algorithm works on inside.
     pub fn block_len(&self) -> usize {
         self.row.block_len
+    }
+
+    /// Whether our own back ends run the algorithm, or a vetted crate.
+    pub fn origin(&self) -> Origin {
+        if matches!(self.engine, Engine::Cold) { Origin::Crate } else { Origin::Own }
     }
 
     /// What runs the algorithm: a back end's name, or `portable` for the vetted crates.

@@ -7,9 +7,7 @@ use std::time::Duration;
 use clap::Subcommand;
 use serde_json::json;
 
-use casemate::providers::{
-    Flags, Hash, Origin, Policy, Registry, Row, Speed, Standing, registry, speed, standing,
-};
+use casemate::providers::{Flags, Hash, Policy, Registry, Row, Speed, Standing, registry, speed, standing};
 use casemate::{Error, Output};
 
 use crate::Answer;
@@ -94,8 +92,7 @@ fn list(
     for name in Hash::names().filter(|name| filter.is_none_or(|text| name.contains(text))) {
         // OK to unwrap: the name comes from the list.
         let hash = Hash::named(name, context.cpu()).unwrap();
-        let origin =
-            if hash.driver() == "portable" && !name.starts_with("sha") { Origin::Crate } else { Origin::Own };
+        let origin = hash.origin();
         if context.json() {
             values.push(json!({
                 "algorithm": name, "driver": hash.driver(), "origin": origin.name(), "available": true,

@@ -2,8 +2,10 @@
 //!
 //! A JSON object, then NUL bytes to the end of the partition.
 
-use base64ct::{Base64, Encoding};
 use serde::{Deserialize, Serialize};
+
+use casemate_primitives::Cpu;
+use casemate_primitives::base64::{Alphabet, Base64, Padding};
 
 use super::{Certificate, Signature, hex, root_hash_bytes};
 use crate::Error;
@@ -26,6 +28,11 @@ struct Json {
     #[serde(skip_serializing_if = "Option::is_none")]
     certificate_fingerprint: Option<String>,
     signature: String,
+}
+
+/// The form of base64 that JSON objects of this kind have.
+fn base64() -> Base64<'static> {
+    Base64::new(Cpu::detect(), &Alphabet::STANDARD, Padding::Padded)
 }
 
 impl VeritySig {
@@ -65,8 +72,9 @@ impl VeritySig {
             None => None,
             Some(text) => Some(unhex(text).ok_or_else(|| corrupt("certificateFingerprint is not hex"))?),
         };
-        let signature =
-            Base64::decode_vec(&json.signature).map_err(|_| corrupt("signature is not base64"))?;
+        let signature = base64()
+            .decode_to_vec(json.signature.as_bytes())
+            .map_err(|error| corrupt(&format!("signature: {error}")))?;
         Ok(VeritySig { root_hash, fingerprint, signature })
     }
 
@@ -76,7 +84,7 @@ impl VeritySig {
         let json = Json {
             root_hash: hex(&self.root_hash),
             certificate_fingerprint: self.fingerprint.as_deref().map(hex),
-            signature: Base64::encode_string(&self.signature),
+            signature: base64().encode_to_string(&self.signature),
         };
         // OK to unwrap: three strings can always be written.
         let mut bytes = serde_json::to_vec(&json).unwrap();
