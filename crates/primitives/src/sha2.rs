@@ -14,6 +14,8 @@
 
 use std::ops::Range;
 
+use zeroize::Zeroize;
+
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod lanes;
 
@@ -23,6 +25,14 @@ pub(crate) struct Midstate<Word, const BLOCK: usize> {
     pub state: [Word; 8],
     partial: [u8; BLOCK],
     len: u128,
+}
+
+impl<Word: Zeroize, const BLOCK: usize> Zeroize for Midstate<Word, BLOCK> {
+    fn zeroize(&mut self) {
+        self.state.zeroize();
+        self.partial.zeroize();
+        self.len.zeroize();
+    }
 }
 
 impl<Word, const BLOCK: usize> Midstate<Word, BLOCK> {

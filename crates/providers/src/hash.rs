@@ -5,6 +5,7 @@ use std::fmt;
 use blake2::{Blake2b, Blake2s};
 use digest::consts::{U16, U20, U28, U32, U48};
 use digest::{Digest, DynDigest};
+use zeroize::Zeroize;
 
 use casemate_primitives::sha256::{self, Sha256};
 use casemate_primitives::sha512::{self, Sha512};
@@ -178,6 +179,18 @@ impl Hash {
             Engine::Sha256(hash) => hash.name(),
             Engine::Sha512(hash) => hash.name(),
             Engine::Cold => "portable",
+        }
+    }
+}
+
+impl Zeroize for SaltedHash {
+    /// Forgets the salt; what is hashed afterwards means nothing. Vetted crates' states are replaced, not wiped.
+    fn zeroize(&mut self) {
+        self.suffix.zeroize();
+        match &mut self.state {
+            State::Sha256(_, midstate) => midstate.zeroize(),
+            State::Sha512(_, midstate) => midstate.zeroize(),
+            State::Cold(hash) => hash.reset(),
         }
     }
 }

@@ -22,13 +22,17 @@ pub mod cipher;
 mod drivers;
 mod guard;
 pub mod hash;
+pub mod hmac;
 pub mod policy;
 pub mod registry;
 pub mod row;
 mod selftest;
+mod siphash;
 
 pub use cipher::{Cipher, Direction, Driver, DriverError, Ivs, RequestError};
 pub use hash::{Hash, SaltedHash, UnknownHash};
+pub use hmac::{Hkdf, Hmac};
 pub use policy::{Policy, Refusal};
 pub use registry::{CipherError, Registry};
 pub use row::{CipherSpec, Flags, Origin, Row};
+pub use siphash::siphash24;

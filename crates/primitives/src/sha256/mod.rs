@@ -161,6 +161,12 @@ impl Sha256 {
 #[derive(Clone)]
 pub struct Midstate(sha2::Midstate<u32, BLOCK_LEN>);
 
+impl zeroize::Zeroize for Midstate {
+    fn zeroize(&mut self) {
+        self.0.zeroize();
+    }
+}
+
 /// One message that comes in pieces; see [`Sha256::hasher`].
 #[derive(Clone)]
 pub struct Hasher {

@@ -142,6 +142,12 @@ impl Sha512 {
 #[derive(Clone)]
 pub struct Midstate(sha2::Midstate<u64, BLOCK_LEN>);
 
+impl zeroize::Zeroize for Midstate {
+    fn zeroize(&mut self) {
+        self.0.zeroize();
+    }
+}
+
 /// One message that comes in pieces; see [`Sha512::hasher`].
 #[derive(Clone)]
 pub struct Hasher {
