@@ -1,0 +1,52 @@
+//! Why something encrypted can't be read or written.
+
+use std::fmt;
+
+use casemate_providers::{CipherError, RequestError};
+
+/// The result of everything here that can fail.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Errors of this crate. None of them says anything about a key but its length.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// A context, a name or a target contradicts the format.
+    Corrupt(String),
+    /// The format has it or may have it one day, this crate does not.
+    Unsupported(String),
+    /// What was given can't be: a key's length, a mode, a name.
+    Argument(String),
+    /// A driver failed.
+    Driver(String),
+}
+
+impl From<CipherError> for Error {
+    fn from(error: CipherError) -> Error {
+        match error {
+            CipherError::Key(_) => Error::Argument(error.to_string()),
+            _ => Error::Unsupported(error.to_string()),
+        }
+    }
+}
+
+impl From<RequestError> for Error {
+    fn from(error: RequestError) -> Error {
+        match error {
+            RequestError::Driver(_) => Error::Driver(error.to_string()),
+            _ => Error::Argument(error.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Corrupt(text) | Error::Unsupported(text) | Error::Argument(text) | Error::Driver(text) => {
+                f.write_str(text)
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,52 @@
+//! Linux's fscrypt without a kernel: policies, keys, and the names and contents of encrypted files.
+//!
+//! An encrypted inode carries a [`Context`]: its [`Policy`], which names a master key, and a nonce. A
+//! [`MasterKey`] gives an inode's ciphers: [`NameCipher`] for the names of a directory or a link's target,
+//! [`ContentCipher`] for a file's data. Which key an inode needs, a [`Keyring`] finds by [`KeyId`]. What is shown
+//! of a name without the key is a [`NoKeyName`]. Nothing here knows where a file system keeps any of this.
+//!
+//! ```
+//! use casemate_fscrypt::{Context, Crypto, InodeInfo, MasterKey, Mode, Policy};
+//! use casemate_primitives::{Cpu, secret::SecretVec};
+//!
+//! let key = MasterKey::new(&Crypto::new(Cpu::detect()), SecretVec::new(vec![7; 64]))?;
+//! let policy = Policy::new(key.identifier().into(), Mode::Aes256Xts, Mode::Aes256Cts);
+//! let context = Context { policy, nonce: [1; 16] };
+//! let inode = InodeInfo { context, number: 12, uuid: [0; 16], block_size: 4096 };
+//! let names = key.names(&inode)?;
+//! let stored = names.encrypt(b"secret plans", 255)?;
+//! assert_eq!(names.decrypt(&stored)?, b"secret plans");
+//! # Ok::<(), casemate_fscrypt::Error>(())
+//! ```
+//!
+//! Sources: the kernel's Documentation/filesystems/fscrypt.rst, and fs/crypto for facts.
+//!
+//! # Limits
+//! Contents under hardware-wrapped keys: their keys never leave the hardware. Names under them can be read with
+//! the software secret.
+#![forbid(unsafe_code)]
+
+mod contents;
+mod context;
+mod crypto;
+mod error;
+mod hex;
+mod key;
+mod keyring;
+mod mode;
+mod names;
+mod nokey;
+mod policy;
+mod symlink;
+
+pub use contents::ContentCipher;
+pub use context::{Context, Nonce};
+pub use crypto::Crypto;
+pub use error::{Error, Result};
+pub use key::{InodeInfo, KeyDescriptor, KeyId, KeyIdentifier, MasterKey, Purpose};
+pub use keyring::Keyring;
+pub use mode::Mode;
+pub use names::{DirHashKey, LONGEST_NAME, NameCipher, SHORTEST_CIPHERTEXT};
+pub use nokey::NoKeyName;
+pub use policy::{Ivs, Policy};
+pub use symlink::symlink_ciphertext;

@@ -1,0 +1,88 @@
+//! What is shown of names without the key, and how a file is found by it.
+//!
+//! ```text
+//! base64url( le32 hash, le32 minor hash, first 149 bytes of ciphertext, SHA-256 of the rest if there is one )
+//! ```
+//!
+//! The kernel may change this form at any time: it is good for showing and for looking up, not for storing.
+
+use crate::crypto::Crypto;
+use crate::error::{Error, Result};
+use crate::names::LONGEST_NAME;
+
+/// A name that can be shown without the key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoKeyName {
+    /// The name's hash in its directory's tree, and the minor one; zeros where there is none.
+    pub hash: [u32; 2],
+    /// The ciphertext, or its first 149 bytes.
+    pub ciphertext: Vec<u8>,
+    /// SHA-256 of the ciphertext behind that, if there is any.
+    pub rest_sha256: Option<[u8; 32]>,
+}
+
+/// Bytes of ciphertext that are shown: with the hashes and a digest they fill a name.
+const SHOWN: usize = 149;
+
+const HASHES: usize = 8;
+const DIGEST: usize = 32;
+
+impl NoKeyName {
+    /// Of a ciphertext, and its hash in the directory's tree.
+    pub fn new(crypto: &Crypto, hash: [u32; 2], ciphertext: &[u8]) -> NoKeyName {
+        let (shown, rest) = ciphertext.split_at(ciphertext.len().min(SHOWN));
+        let rest_sha256 = (!rest.is_empty()).then(|| digest(crypto, rest));
+        NoKeyName { hash, ciphertext: shown.to_vec(), rest_sha256 }
+    }
+
+    /// Reads what was shown.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a text that is never shown.
+    pub fn from_text(crypto: &Crypto, text: &[u8]) -> Result<NoKeyName> {
+        let bad = |what: String| Error::Argument(format!("no name that is shown without the key: {what}"));
+        if text.len() > LONGEST_NAME {
+            return Err(bad(format!("{} bytes", text.len())));
+        }
+        let bytes = crypto.base64().decode_to_vec(text).map_err(|error| bad(error.to_string()))?;
+        let len = bytes.len();
+        if len <= HASHES || len > HASHES + SHOWN && len != HASHES + SHOWN + DIGEST {
+            return Err(bad(format!("it stands for {len} bytes")));
+        }
+        let (hashes, rest) = bytes.split_at(HASHES);
+        let (ciphertext, digest) = rest.split_at(rest.len().min(SHOWN));
+        let word =
+            |at: usize| u32::from_le_bytes(hashes[at..at + 4].try_into().expect("4 bytes are 4 bytes"));
+        Ok(NoKeyName {
+            hash: [word(0), word(4)],
+            ciphertext: ciphertext.to_vec(),
+            rest_sha256: digest.try_into().ok(),
+        })
+    }
+
+    /// What is shown.
+    pub fn text(&self, crypto: &Crypto) -> String {
+        let mut bytes = Vec::with_capacity(HASHES + SHOWN + DIGEST);
+        for word in self.hash {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend(&self.ciphertext);
+        bytes.extend(self.rest_sha256.iter().flatten());
+        crypto.base64().encode_to_string(&bytes)
+    }
+
+    /// Whether it stands for this ciphertext. The hashes are only a hint where to look.
+    pub fn matches(&self, crypto: &Crypto, ciphertext: &[u8]) -> bool {
+        let (shown, rest) = ciphertext.split_at(ciphertext.len().min(SHOWN));
+        self.ciphertext == shown
+            && match self.rest_sha256 {
+                None => rest.is_empty(),
+                Some(sha256) => !rest.is_empty() && sha256 == digest(crypto, rest),
+            }
+    }
+}
+
+fn digest(crypto: &Crypto, bytes: &[u8]) -> [u8; DIGEST] {
+    // OK to unwrap: a digest of SHA-256 has 32 bytes.
+    crypto.sha256().digest(bytes).try_into().unwrap()
+}

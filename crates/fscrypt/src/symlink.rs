@@ -1,0 +1,49 @@
+//! Targets of symbolic links: encrypted like a name, behind their length.
+
+use crate::error::{Error, Result};
+use crate::names::NameCipher;
+
+/// Bytes of the length before the ciphertext.
+const LENGTH: usize = 2;
+
+impl NameCipher {
+    /// The bytes of a link's target as they are stored, the size of the inode. On disk a NUL follows.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a target that is empty, has a NUL, or does not fit a block.
+    pub fn encrypt_symlink(&self, target: &[u8], block_size: u32) -> Result<Vec<u8>> {
+        let limit = (block_size as usize).saturating_sub(LENGTH + 1).min(usize::from(u16::MAX));
+        let ciphertext = self.encrypt(target, limit)?;
+        // OK to unwrap: the limit fits 16 bits.
+        let len = u16::try_from(ciphertext.len()).unwrap();
+        Ok([&len.to_le_bytes()[..], &ciphertext].concat())
+    }
+
+    /// A link's target from the bytes that are stored.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if they contradict themselves.
+    pub fn decrypt_symlink(&self, stored: &[u8]) -> Result<Vec<u8>> {
+        let target = self.decrypt(symlink_ciphertext(stored)?)?;
+        if target.is_empty() {
+            return Err(Error::Corrupt("an encrypted link without a target".to_owned()));
+        }
+        Ok(target)
+    }
+}
+
+/// The ciphertext in what is stored of a link's target.
+///
+/// # Errors
+/// [`Error::Corrupt`] if the length before it is none.
+pub fn symlink_ciphertext(stored: &[u8]) -> Result<&[u8]> {
+    let (length, rest) = stored
+        .split_first_chunk()
+        .ok_or_else(|| Error::Corrupt("an encrypted link without a length".to_owned()))?;
+    let length = usize::from(u16::from_le_bytes(*length));
+    if length == 0 || length > rest.len() {
+        let text = format!("an encrypted link with {length} bytes of target where {} are stored", rest.len());
+        return Err(Error::Corrupt(text));
+    }
+    Ok(&rest[..length])
+}
