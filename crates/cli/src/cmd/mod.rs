@@ -1,5 +1,6 @@
 //! The table of commands. Each command is a file: its options, and a `run` that calls the facade and prints.
 
+mod base64;
 mod completions;
 mod crypt;
 mod ext4;
@@ -20,6 +21,7 @@ use crate::context::Context;
 #[derive(Debug, Subcommand)]
 #[allow(clippy::large_enum_variant, reason = "there is one, made from the command line")]
 pub enum Command {
+    Base64(base64::Args),
     Completions(completions::Args),
     Crypt(crypt::Args),
     Ext4(ext4::Args),
@@ -32,6 +34,7 @@ pub enum Command {
 impl Command {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         match self {
+            Command::Base64(args) => args.run(context),
             Command::Completions(args) => args.run(context),
             Command::Crypt(args) => args.run(context),
             Command::Ext4(args) => args.run(context),

@@ -156,6 +156,11 @@ impl<'a> Base64<'a> {
         able.map(move |backend| Base64 { backend, alphabet, padding })
     }
 
+    /// The same codec with padding or without.
+    pub fn with_padding(self, padding: Padding) -> Base64<'a> {
+        Base64 { padding, ..self }
+    }
+
     /// Encodes `bytes` into the beginning of `text` and returns how many characters were written.
     ///
     /// # Panics

@@ -1,0 +1,150 @@
+//! `casemate base64 encode` and `casemate base64 decode`.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Subcommand, ValueEnum};
+
+use casemate::base64::{Alphabet, Base64, Padding, Stream};
+use casemate::{Error, Output};
+
+use crate::Answer;
+use crate::context::Context;
+
+/// Encode and decode base64 with any alphabet, padded or not, streams of any length.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Write data as base64 text.
+    #[command(after_help = "Examples:\n  casemate base64 encode photo.jpg > photo.txt\n  \
+        printf 'a?b>' | casemate base64 encode --variant url-safe --no-padding --wrap 0")]
+    Encode {
+        #[command(flatten)]
+        ends: Ends,
+        #[command(flatten)]
+        form: Form,
+        /// Characters in a line; 0 writes one line without an end.
+        #[arg(short, long, value_name = "COLUMNS", default_value_t = 76)]
+        wrap: usize,
+    },
+    /// Write the data that base64 text stands for.
+    ///
+    /// Exactly the texts that encode writes are accepted, with line feeds anywhere: no other white space, no character of
+    /// another alphabet, padding where it belongs and only there, no unused bits. The first error is named with its
+    /// position; data before it may have been written to standard output, a file is written whole or not at all.
+    #[command(after_help = "Examples:\n  casemate base64 decode photo.txt --output photo.jpg\n  \
+        casemate base64 decode --variant url-safe --no-padding --strict token")]
+    Decode {
+        #[command(flatten)]
+        ends: Ends,
+        #[command(flatten)]
+        form: Form,
+        /// Refuse line feeds too.
+        #[arg(long)]
+        strict: bool,
+    },
+}
+
+/// What is read and what is written.
+#[derive(clap::Args, Debug)]
+struct Ends {
+    /// The file to read; "-" is standard input.
+    #[arg(value_name = "FILE", default_value = "-")]
+    input: PathBuf,
+    /// The file to write [default: standard output].
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// What the text looks like.
+#[derive(clap::Args, Debug)]
+struct Form {
+    /// The alphabet: its last two characters are "+/", "-_" or "+,".
+    #[arg(long, value_enum, default_value_t)]
+    variant: Variant,
+    /// Another alphabet: 64 distinct ASCII characters in the order of their values, without "=".
+    #[arg(long, value_name = "CHARACTERS", conflicts_with = "variant")]
+    alphabet: Option<String>,
+    /// Neither write nor accept "=" at the end.
+    #[arg(long)]
+    no_padding: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Variant {
+    /// RFC 4648 section 4.
+    #[default]
+    Standard,
+    /// RFC 4648 section 5, for names and addresses.
+    UrlSafe,
+    /// RFC 3501 section 5.1.3, for file names.
+    Imap,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        match self.command {
+            Command::Encode { ends, form, wrap } => {
+                let alphabet = form.alphabet()?;
+                let codec = Base64::new(context.cpu(), &alphabet, form.padding());
+                ends.open(|stream| stream.encode(&codec, wrap))
+            }
+            Command::Decode { ends, form, strict } => {
+                let alphabet = form.alphabet()?;
+                let codec = Base64::new(context.cpu(), &alphabet, form.padding());
+                ends.open(|stream| stream.decode(&codec, !strict))
+            }
+        }
+    }
+}
+
+impl Form {
+    fn padding(&self) -> Padding {
+        if self.no_padding { Padding::Unpadded } else { Padding::Padded }
+    }
+
+    fn alphabet(&self) -> Result<Alphabet, Error> {
+        let Some(characters) = &self.alphabet else {
+            return Ok(match self.variant {
+                Variant::Standard => Alphabet::STANDARD,
+                Variant::UrlSafe => Alphabet::URL_SAFE,
+                Variant::Imap => Alphabet::IMAP,
+            });
+        };
+        let alphabet = Alphabet::new(characters.as_bytes())
+            .map_err(|error| Error::Argument(format!("--alphabet: {error}")))?;
+        match alphabet.value(b'\n') {
+            None => Ok(alphabet),
+            Some(_) => Err(Error::Argument("--alphabet: a line feed separates lines".to_owned())),
+        }
+    }
+}
+
+impl Ends {
+    fn open(&self, work: impl FnOnce(Stream<'_>) -> Result<(), Error>) -> Result<Answer, Error> {
+        let (mut input, input_name): (Box<dyn Read>, _) = if self.input == Path::new("-") {
+            (Box::new(io::stdin().lock()), "standard input".into())
+        } else {
+            let file = File::open(&self.input).map_err(|error| Error::io(self.input.display(), error))?;
+            (Box::new(file), self.input.to_string_lossy())
+        };
+        let run = |output: &mut dyn Write, output_name: &str| {
+            work(Stream { input: &mut input, input_name: &input_name, output, output_name })
+        };
+        match &self.output {
+            Some(path) => {
+                let mut output = Output::create(path)?;
+                run(&mut output, &path.to_string_lossy())?;
+                output.commit()?;
+            }
+            None => run(&mut io::stdout().lock(), "standard output")?,
+        }
+        Ok(Answer::Yes)
+    }
+}
