@@ -6,9 +6,9 @@ use casemate_providers::afalg;
 use casemate_providers::bench::measure;
 
 pub use casemate_providers::bench::Speed;
-pub use casemate_providers::{Flags, Hash, Origin, Policy, Registry, Row};
+pub use casemate_providers::{Flags, Hash, Origin, Policy, Registry, Row, Spec};
 
-use crate::Cpu;
+use crate::{Cpu, Error};
 
 /// Everything on this machine: what `cpu` runs, and what the kernel offers through AF_ALG.
 pub fn registry(cpu: Cpu) -> Registry {
@@ -18,6 +18,26 @@ pub fn registry(cpu: Cpu) -> Registry {
         let _ = registry.register(row);
     }
     registry
+}
+
+/// What to choose from and what may be chosen, for one who names these drivers. Engines outside the CPU are looked for
+/// only when somebody wants one.
+pub fn naming(drivers: &[String], cpu: Cpu) -> (Registry, Policy) {
+    let registry = if drivers.is_empty() { Registry::new(cpu) } else { registry(cpu) };
+    (registry, drivers.iter().fold(Policy::default(), Policy::naming))
+}
+
+/// The hash `name` by the implementation called `driver`.
+///
+/// # Errors
+/// `Unsupported` with the reason why it can't be used; `Argument` if it makes something else.
+pub fn hash_by(name: &str, driver: &str, cpu: Cpu) -> Result<Hash, Error> {
+    let (registry, policy) = naming(&[driver.to_owned()], cpu);
+    let hash = registry.hash(name, &policy).map_err(casemate_crypt::Error::from)?;
+    if hash.driver() != driver {
+        return Err(Error::Argument(format!("{driver} does not make {name}")));
+    }
+    Ok(hash)
 }
 
 /// What the policy does with one row.

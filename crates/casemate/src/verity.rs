@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use casemate_blockdev::{BlockDevice, FileDevice, OutputFile, Overlay};
+use casemate_providers::Hash;
 use casemate_verity::dm::{self, fec};
 use casemate_verity::tree::{Finding, Ranges, Summary};
 
@@ -220,6 +221,14 @@ impl Volume {
             }
         };
         Ok(Volume { stored, data, hash, parity, layout })
+    }
+
+    /// The same volume, hashed by this implementation.
+    ///
+    /// # Errors
+    /// `Argument` if it is another algorithm's.
+    pub fn with_hash(self, hash: Hash) -> Result<Volume, Error> {
+        Ok(Volume { layout: self.layout.with_hash(hash)?, ..self })
     }
 
     /// Checks everything below `root_hash`; `report` hears of each wrong block.

@@ -4,11 +4,13 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
 use std::num::NonZeroUsize;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
 use serde::Serialize;
 
 use casemate::blockdev::Pool;
+use casemate::providers::{Hash, hash_by};
 use casemate::{Cpu, Error};
 
 use crate::Answer;
@@ -42,6 +44,8 @@ pub struct Context {
     cpu: Cpu,
     /// What messages begin with.
     prefix: &'static str,
+    /// Hashes whose driver the user named.
+    chosen: Mutex<Vec<Hash>>,
 }
 
 /// Notes the errors of work on many things, of which one does not stop the others.
@@ -59,13 +63,13 @@ impl Context {
             Some(list) => Cpu::detect().restrict(list).map_err(|error| Error::Argument(error.to_string()))?,
             None => Cpu::detect(),
         };
-        Ok(Context { common, cpu, prefix: OWN_PREFIX })
+        Ok(Context { common, cpu, prefix: OWN_PREFIX, chosen: Mutex::default() })
     }
 
     /// For another tool's command line: its way to begin error messages, and neither JSON nor progress.
     pub fn for_tool(prefix: &'static str) -> Context {
         let common = Common { no_progress: true, ..Common::default() };
-        Context { common, cpu: Cpu::detect(), prefix }
+        Context { common, cpu: Cpu::detect(), prefix, chosen: Mutex::default() }
     }
 
     /// Prints one JSON value and a line end to standard output.
@@ -113,6 +117,27 @@ impl Context {
     /// Whether the command line is that of another tool.
     pub fn is_other_tool(&self) -> bool {
         self.prefix != OWN_PREFIX
+    }
+
+    /// The hash `name` by the driver that the user named, if he did.
+    pub fn hash_by(&self, name: &str, driver: Option<&str>) -> Result<Option<Hash>, Error> {
+        let hash = driver.map(|driver| hash_by(name, driver, self.cpu)).transpose()?;
+        let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        chosen.extend(hash.clone());
+        Ok(hash)
+    }
+
+    /// Says what went wrong with the hashes that the user chose, and was mended.
+    pub fn mention_hash_trouble(&self) {
+        let chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        chosen.iter().for_each(|hash| self.mention_trouble(hash.trouble()));
+    }
+
+    /// Says what went wrong with an engine and was mended.
+    pub fn mention_trouble(&self, trouble: Option<&str>) {
+        if let Some(trouble) = trouble {
+            eprintln!("{}{trouble}; the CPU did its work", self.prefix);
+        }
     }
 
     pub fn json(&self) -> bool {

@@ -72,7 +72,9 @@ fn main() -> ExitCode {
 fn run(args: Vec<OsString>) -> Result<Answer, Error> {
     let cli = Cli::try_parse_from(args).unwrap_or_else(|error| error.exit());
     let context = Context::new(cli.common)?;
-    cli.command.run(&context)
+    let answer = cli.command.run(&context);
+    context.mention_hash_trouble();
+    answer
 }
 
 #[cfg(test)]

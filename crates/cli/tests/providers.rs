@@ -30,9 +30,10 @@ fn every_row_is_listed_and_passes() {
     }
     let flags = chosen("xts(aes)")["flags"].to_string();
     assert_eq!(flags, "[\"multi-data-unit\"]");
-    let tests: Value =
-        serde_json::from_str(&providers(&["selftest", "--json", "--algorithm", "aes"])).unwrap();
-    for test in tests["selftests"].as_array().unwrap() {
+    let tests: Value = serde_json::from_str(&providers(&["selftest", "--json"])).unwrap();
+    let tests = tests["selftests"].as_array().unwrap();
+    assert!(tests.iter().any(|test| test["algorithm"] == "sha256" && test["driver"] == "sha256-crate"));
+    for test in tests {
         let result = test["result"].as_str().unwrap();
         assert!(result == "passed" || (test["driver"].as_str().unwrap().starts_with("af_alg")), "{test}");
     }
@@ -48,6 +49,10 @@ fn benchmarks_are_measured_and_drawn() {
     let bench: Value = serde_json::from_str(&providers(&args)).unwrap();
     let rows = bench["bench"].as_array().unwrap();
     assert!(rows.len() >= 2 && rows[0]["batched_mb_s"].as_f64().unwrap() > 0.0);
+    let hashes = providers(&["bench", "--time", "2", "--algorithm", "sha256", "--json"]);
+    let hashes: Value = serde_json::from_str(&hashes).unwrap();
+    let own = hashes["bench"].as_array().unwrap().iter().find(|row| row["algorithm"] == "sha256").unwrap();
+    assert!(own["single_mb_s"].as_f64().unwrap() > 0.0 && own["batched_mb_s"].as_f64().unwrap() > 0.0);
     let svg = std::fs::read_to_string(plot).unwrap();
     assert!(svg.starts_with("<svg") && svg.contains("xts(aes) by xts-aes-"), "{svg}");
 }
@@ -84,4 +89,82 @@ fn the_kernels_ciphers_are_used_only_when_named() {
         assert_eq!(test["result"], "passed", "{test}");
     }
     assert!(output.stdout.contains("\"driver\":\"af_alg:"), "{}", output.stdout);
+}
+
+/// Hashes are chosen as ciphers are, wherever one is named.
+#[test]
+fn a_named_hash_driver_makes_the_same_trees() {
+    let folder = tempdir().unwrap();
+    std::fs::write(folder.path().join("data"), vec![0x31; 1 << 20]).unwrap();
+    let casemate = |args: &[&str]| {
+        let mut command = Command::new(CASEMATE);
+        command.current_dir(folder.path()).args(args);
+        command
+    };
+    let own = run(&mut casemate(&["fsverity", "digest", "data"]));
+    let named = run(&mut casemate(&["fsverity", "digest", "data", "--provider", "sha256-crate"]));
+    assert_eq!(own, named);
+    let format = ["verity", "format", "data", "hash", "--seed", "x", "--provider", "sha256-portable"];
+    run(casemate(&format).args(["--root-hash-file", "root"]));
+    let verify = ["verity", "verify", "data", "hash", "--root-hash-file", "root", "--provider"];
+    run(casemate(&verify).arg("sha256-crate"));
+    let refusals = [
+        ("sha512-crate", "does not make sha256"),
+        ("sha256-rocket", "no implementation is called 'sha256-rocket'"),
+    ];
+    for (driver, why) in refusals {
+        for command in [&verify[..], &["fsverity", "digest", "data", "--provider"]] {
+            let output = casemate(command).arg(driver).output().unwrap();
+            let stderr = String::from_utf8(output.stderr).unwrap();
+            assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{stderr}");
+            assert!(stderr.contains(why), "{stderr}");
+        }
+    }
+}
+
+/// The kernel's own hash drivers make what ours make, are refused unless named, and are found with their flags.
+#[test]
+fn the_kernels_hashes_are_used_only_when_named() {
+    let folder = tempdir().unwrap();
+    let dir = folder.path().display();
+    std::fs::write(folder.path().join("data"), vec![0x31; 1 << 18]).unwrap();
+    let script = format!(
+        "cd {dir}\n\
+         {CASEMATE} providers --json >list\n\
+         {CASEMATE} providers selftest --json >tests\n\
+         {CASEMATE} providers bench --json --time 2 --algorithm sha256 >bench\n\
+         driver=$({CASEMATE} providers --algorithm sha256 | grep -o '^sha256 *af_alg:[^ ]*' | head -n 1 | cut -d ':' -f 2)\n\
+         {CASEMATE} verity format data own --seed x --root-hash-file own.root\n\
+         {CASEMATE} verity format data named --seed x --root-hash-file named.root --provider af_alg:$driver\n\
+         {CASEMATE} verity verify data own --root-hash-file own.root --provider af_alg:$driver\n\
+         cmp own named\n\
+         {CASEMATE} fsverity digest data >own.digest\n\
+         {CASEMATE} fsverity digest data --provider af_alg:$driver >named.digest\n\
+         cmp own.digest named.digest\n\
+         echo secret | {CASEMATE} crypt encrypt data own.crypt\n\
+         echo secret | {CASEMATE} crypt encrypt data named.crypt --provider af_alg:$driver\n\
+         cmp own.crypt named.crypt\n"
+    );
+    let Some(output) = Uml::new(script).run() else { return };
+    let output = output.expect_success();
+    assert_eq!(output.stderr, "", "nothing was mended");
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    let of_kernel = |name: &str, list: &str| -> Vec<Value> {
+        let all: Value = serde_json::from_str(&read(name)).unwrap();
+        let all = all[list].as_array().unwrap().iter();
+        all.filter(|row| row["driver"].as_str().unwrap().starts_with("af_alg:")).cloned().collect()
+    };
+    let rows = of_kernel("list", "providers");
+    for algorithm in ["sha256", "sha512", "sha1", "md5"] {
+        let row = rows.iter().find(|row| row["algorithm"] == algorithm);
+        let row = row.unwrap_or_else(|| panic!("{algorithm}"));
+        assert_eq!(row["state"], "refused", "{row}");
+        assert_eq!(row["flags"][0], "kernel-driver-only", "{row}");
+    }
+    let tests = of_kernel("tests", "selftests");
+    assert!(tests.len() > 10, "{tests:?}");
+    for test in tests {
+        assert_eq!(test["result"], "passed", "{test}");
+    }
+    assert!(of_kernel("bench", "bench").iter().all(|row| row["single_mb_s"].as_f64().unwrap() > 0.0));
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, io};
 
-use casemate_providers::{CipherError, RequestError};
+use casemate_providers::{ChoiceError, RequestError};
 
 /// Errors of this crate. None of them says anything about a key but its length.
 #[derive(Debug)]
@@ -26,10 +26,10 @@ impl From<io::Error> for Error {
     }
 }
 
-impl From<CipherError> for Error {
-    fn from(error: CipherError) -> Error {
+impl From<ChoiceError> for Error {
+    fn from(error: ChoiceError) -> Error {
         match error {
-            CipherError::Key(_) => Error::Argument(error.to_string()),
+            ChoiceError::Key(_) | ChoiceError::UnknownHash(_) => Error::Argument(error.to_string()),
             _ => Error::Unsupported(error.to_string()),
         }
     }

@@ -1,8 +1,7 @@
 //! cryptsetup's plain mode: a key from a passphrase, without salt or iterations.
 
-use casemate_primitives::Cpu;
 use casemate_primitives::secret::SecretVec;
-use casemate_providers::Hash;
+use casemate_providers::{Policy, Registry};
 
 use crate::Error;
 
@@ -13,8 +12,15 @@ use crate::Error;
 /// passphrase, "A" and the passphrase, "AA" and the passphrase, and so on.
 ///
 /// # Errors
-/// `Argument` for an unknown hash or a length that is not within the key.
-pub fn plain_key(passphrase: &[u8], hash: &str, key_len: usize) -> Result<SecretVec, Error> {
+/// `Argument` for an unknown hash or a length that is not within the key; `Unsupported` if no implementation may be
+/// used.
+pub fn plain_key(
+    passphrase: &[u8],
+    hash: &str,
+    key_len: usize,
+    registry: &Registry,
+    policy: &Policy,
+) -> Result<SecretVec, Error> {
     let (name, len) = match hash.split_once(':') {
         Some((name, len)) => {
             let len = len.parse::<usize>().ok().filter(|len| (1..=key_len).contains(len));
@@ -32,7 +38,7 @@ pub fn plain_key(passphrase: &[u8], hash: &str, key_len: usize) -> Result<Secret
         out[..len].copy_from_slice(&passphrase[..len]);
         return Ok(key);
     }
-    let hash = Hash::named(name, Cpu::detect()).map_err(|error| Error::Argument(error.to_string()))?;
+    let hash = registry.hash(name, policy)?;
     for (round, out) in out.chunks_mut(hash.digest_len()).enumerate() {
         let mut digest = SecretVec::zeroed(hash.digest_len());
         hash.salted(&vec![b'A'; round], b"").hash(passphrase, digest.expose_mut());
@@ -43,10 +49,15 @@ pub fn plain_key(passphrase: &[u8], hash: &str, key_len: usize) -> Result<Secret
 
 #[cfg(test)]
 mod tests {
+    use casemate_primitives::Cpu;
+
     use super::*;
 
     #[test]
     fn odd_hashes_are_refused() {
+        let registry = Registry::new(Cpu::detect());
+        let plain_key =
+            |passphrase, hash, len| plain_key(passphrase, hash, len, &registry, &Policy::default());
         for hash in ["sha257", "sha256:0", "sha256:65", "sha256:x"] {
             assert!(plain_key(b"secret", hash, 64).is_err(), "{hash}");
         }

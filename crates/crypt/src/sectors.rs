@@ -1,5 +1,6 @@
 //! Runs of sectors to ciphertext and back.
 
+use std::cell::RefCell;
 use std::fmt;
 
 use casemate_primitives::aes::AesXts;
@@ -42,6 +43,8 @@ impl Params {
 /// functions. What comes out is the same either way.
 pub struct SectorCipher {
     ciphers: Vec<Cipher>,
+    /// The names of all drivers that take part, those that make IVs too.
+    drivers: Vec<String>,
     kind: Kind,
     sector_size: usize,
     iv_shift: u32,
@@ -115,20 +118,24 @@ impl SectorCipher {
             let text = "the key's two halves are equal, which makes XTS weaker; such a key is taken only if that is allowed";
             return Err(Error::Argument(format!("{spec}: {text}")));
         }
-        let keyed = |k: usize| registry.cipher(&algorithm, &cipher_keys[k * one_len..][..one_len], policy);
+        let drivers = RefCell::new(Vec::new());
+        let choose = |algorithm: &str, key: &[u8]| {
+            let cipher = registry.cipher(algorithm, key, policy)?;
+            drivers.borrow_mut().push(cipher.driver_name().to_owned());
+            Ok::<_, Error>(cipher)
+        };
+        let keyed = |k: usize| choose(&algorithm, &cipher_keys[k * one_len..][..one_len]);
         let ciphers = (0..spec.key_count)
             .map(|k| Ok(keyed(k)?.with_data_unit_size(sector_size)?))
             .collect::<Result<Vec<_>, Error>>()?;
         let block = ciphers[0].iv_len();
-        let eboiv = || -> Result<Cipher, Error> {
-            Ok(registry.cipher(&block_algorithm(&spec.algorithm), &cipher_keys[..one_len], policy)?)
-        };
+        let eboiv = || choose(&block_algorithm(&spec.algorithm), &cipher_keys[..one_len]);
         let run = |eboiv| IvRun::new(&spec.iv, block, sector_size, eboiv);
         let kind = match spec.iv {
             IvMode::Lmk => Kind::Lmk(Lmk::new(extra_key)),
             IvMode::Tcw => Kind::Tcw(Tcw::new(extra_key)?),
             IvMode::Elephant => {
-                let second = registry.cipher(&block_algorithm(&spec.algorithm), extra_key, policy)?;
+                let second = choose(&block_algorithm(&spec.algorithm), extra_key)?;
                 Kind::Elephant(run(Some(eboiv()?))?, Elephant::new(second, sector_size))
             }
             IvMode::Eboiv => Kind::Batch(run(Some(eboiv()?))?),
@@ -137,7 +144,8 @@ impl SectorCipher {
         };
         let iv_shift = if *iv_large_sectors { per_sector.trailing_zeros() } else { 0 };
         let step = if *iv_large_sectors { 1 } else { per_sector };
-        Ok(SectorCipher { ciphers, kind, sector_size, iv_shift, iv_offset, step })
+        let drivers = drivers.into_inner();
+        Ok(SectorCipher { ciphers, drivers, kind, sector_size, iv_shift, iv_offset, step })
     }
 
     /// Encrypts whole sectors in place. `sector` is the number of the first one's first 512 bytes within the mapping.
@@ -207,6 +215,11 @@ impl SectorCipher {
     /// The name of the driver that does the work.
     pub fn driver_name(&self) -> &str {
         self.ciphers[0].driver_name()
+    }
+
+    /// The names of all drivers that take part, those that make IVs too.
+    pub fn driver_names(&self) -> &[String] {
+        &self.drivers
     }
 
     /// What went wrong with a driver and was mended, if anything.

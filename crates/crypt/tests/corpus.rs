@@ -26,7 +26,9 @@ fn kernels_images_are_read_and_written() {
             let table: Table = entry["table"].as_str().unwrap().parse().unwrap();
             if let Some(passphrase) = entry["passphrase"].as_str() {
                 let hash = entry["hash"].as_str().unwrap();
-                let key = plain_key(passphrase.as_bytes(), hash, table.key.len()).unwrap();
+                let key =
+                    plain_key(passphrase.as_bytes(), hash, table.key.len(), &registry, &Policy::default())
+                        .unwrap();
                 assert_eq!(key, table.key, "{name}: the passphrase's key");
             }
             let image = fixture(folder.join(entry["image"].as_str().unwrap()));

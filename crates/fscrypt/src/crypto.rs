@@ -45,11 +45,11 @@ impl Crypto {
     }
 
     pub(crate) fn sha256(&self) -> Hash {
-        self.0.sha256
+        self.0.sha256.clone()
     }
 
     pub(crate) fn sha512(&self) -> Hash {
-        self.0.sha512
+        self.0.sha512.clone()
     }
 
     /// The codec of names without a key.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use casemate_providers::{CipherError, RequestError};
+use casemate_providers::{ChoiceError, RequestError};
 
 /// The result of everything here that can fail.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -21,10 +21,10 @@ pub enum Error {
     Driver(String),
 }
 
-impl From<CipherError> for Error {
-    fn from(error: CipherError) -> Error {
+impl From<ChoiceError> for Error {
+    fn from(error: ChoiceError) -> Error {
         match error {
-            CipherError::Key(_) => Error::Argument(error.to_string()),
+            ChoiceError::Key(_) => Error::Argument(error.to_string()),
             _ => Error::Unsupported(error.to_string()),
         }
     }

@@ -15,10 +15,13 @@ use nix::sys::socket::{
     self, AddressFamily, AlgAddr, ControlMessage, MsgFlags, SockFlag, SockType, setsockopt, sockopt,
 };
 
+use rustix::net::SendFlags;
+
 use casemate_primitives::secret::SecretVec;
 
 use crate::cipher::{Direction, Driver, DriverError};
-use crate::row::{BadKey, CipherSpec, Flags, MakeCipher, Origin, Row};
+use crate::hash::{Hash, HashDriver, HashSpec};
+use crate::row::{BadKey, CipherSpec, Flags, MakeCipher, Origin, Row, Spec};
 
 /// Algorithms that storage uses, to be loaded before the kernel's list is read.
 const ASKED_FOR: &[&str] = &[
@@ -38,6 +41,23 @@ const ASKED_FOR: &[&str] = &[
     "xts(camellia)",
 ];
 
+/// The same for hashes.
+const HASHES_ASKED_FOR: &[&str] = &[
+    "sha1",
+    "sha256",
+    "sha512",
+    "sha3-256",
+    "sha3-512",
+    "blake2b-256",
+    "blake2b-512",
+    "blake2s-256",
+    "rmd160",
+    "wp512",
+    "sm3",
+    "streebog256",
+    "md5",
+];
+
 /// What a socket takes in one request.
 const REQUEST: usize = 1 << 16;
 
@@ -45,28 +65,30 @@ const REQUEST: usize = 1 << 16;
 const DECRYPT: u32 = 0;
 const ENCRYPT: u32 = 1;
 
-/// A row for each cipher that the running kernel lists and a socket can name; or one row that says why there is none.
+/// A row for each cipher and each hash without a key that the running kernel lists and a socket can name; or one row that says why there is none.
 pub fn rows() -> Vec<Row> {
     if let Err(error) = open("skcipher", "ecb(cipher_null)").or_else(|_| open("hash", "sha256")) {
         let why = format!("AF_ALG sockets can't be used on this kernel: {error}");
         return vec![Row::unavailable("any", "af_alg", Origin::AfAlg, why)];
     }
     // The kernel lists what it has loaded; naming an algorithm loads its module.
-    for name in ASKED_FOR {
-        let _ = open("skcipher", name);
+    for (kind, names) in [("skcipher", ASKED_FOR), ("hash", HASHES_ASKED_FOR)] {
+        for name in names {
+            let _ = open(kind, name);
+        }
     }
     let listed = fs::read_to_string("/proc/crypto").unwrap_or_default();
     let mut rows: Vec<Row> = Vec::new();
     for entry in listed.split("\n\n").filter_map(Entry::parse) {
-        let twice = rows.iter().any(|row| row.driver == entry.row_name());
-        if entry.kind != "skcipher" || entry.internal || entry.iv_len > 32 || entry.max_key > 64 || twice {
+        let Some((socket, algorithm)) = entry.usable() else { continue };
+        if rows.iter().any(|row| row.driver == entry.row_name() && row.algorithm == algorithm) {
             continue;
         }
-        rows.push(match open("skcipher", &entry.driver) {
-            Ok(_) => entry.row(),
+        rows.push(match open(socket, &entry.driver) {
+            Ok(_) => entry.row(&algorithm),
             Err(error) => {
                 let why = format!("the kernel does not let a socket use it: {error}");
-                Row::unavailable(&entry.name, &entry.row_name(), Origin::AfAlg, why)
+                Row::unavailable(&algorithm, &entry.row_name(), Origin::AfAlg, why)
             }
         });
     }
@@ -86,6 +108,7 @@ struct Entry {
     min_key: usize,
     max_key: usize,
     iv_len: usize,
+    digest_len: usize,
 }
 
 impl Entry {
@@ -106,6 +129,7 @@ impl Entry {
                 "min keysize" => entry.min_key = number(),
                 "max keysize" => entry.max_key = number(),
                 "ivsize" => entry.iv_len = number(),
+                "digestsize" => entry.digest_len = number(),
                 _ => {}
             }
         }
@@ -117,8 +141,29 @@ impl Entry {
         format!("af_alg:{}", self.driver)
     }
 
-    fn row(self) -> Row {
+    /// The kind of socket that could use it and the algorithm's name here; `None` for what this program can't compare
+    /// with anything, such as checksums and hashes with keys.
+    fn usable(&self) -> Option<(&'static str, String)> {
+        match &*self.kind {
+            _ if self.internal => None,
+            "skcipher" if self.iv_len <= 32 && self.max_key <= 64 => Some(("skcipher", self.name.clone())),
+            "shash" | "ahash" => Some(("hash", Hash::canonical_name(&self.name)?.to_owned())),
+            _ => None,
+        }
+    }
+
+    fn row(&self, algorithm: &str) -> Row {
         let asynchronous = if self.asynchronous { Flags::ASYNC } else { Flags::NONE };
+        let spec = if self.kind == "skcipher" { self.cipher().into() } else { self.hash() };
+        let flags = Flags::KERN_DRIVER_ONLY | asynchronous;
+        Row::new(algorithm, self.row_name(), self.priority, flags, Origin::AfAlg, spec)
+    }
+
+    fn hash(&self) -> Spec {
+        HashSpec::outside(self.digest_len, Arc::new(HashSocket(self.driver.clone()))).into()
+    }
+
+    fn cipher(&self) -> CipherSpec {
         let usual = [32, 64, 16, 24, 48, 8, 0];
         let key_lens: Vec<usize> =
             usual.into_iter().filter(|len| (self.min_key..=self.max_key).contains(len)).collect();
@@ -129,11 +174,7 @@ impl Entry {
             Ok(Box::new(socket) as Box<dyn Driver>)
         });
         // A unit of whole blocks is right for every mode; some could end within one.
-        let spec =
-            CipherSpec { iv_len, block_len: self.block_len.max(1), whole_blocks: true, key_lens, make };
-        let flags = Flags::KERN_DRIVER_ONLY | asynchronous;
-        let name = self.row_name();
-        Row::new(self.name, name, self.priority, flags, Origin::AfAlg, spec)
+        CipherSpec { iv_len, block_len: self.block_len.max(1), whole_blocks: true, key_lens, make }
     }
 }
 
@@ -195,6 +236,28 @@ impl Driver for Socket {
     }
 }
 
+/// The name of a hash's driver; every digest has a socket of its own.
+struct HashSocket(String);
+
+impl HashDriver for HashSocket {
+    fn digest(&self, parts: &[&[u8]], out: &mut [u8]) -> Result<(), DriverError> {
+        let mut digest = || {
+            let operation = rustix::net::accept(open("hash", &self.0)?)?;
+            for part in parts {
+                let mut sent = 0;
+                while sent < part.len() {
+                    sent += rustix::net::send(&operation, &part[sent..], SendFlags::MORE)?;
+                }
+            }
+            match rustix::io::read(&operation, &mut *out)? {
+                len if len == out.len() => Ok(()),
+                len => Err(io::Error::other(format!("a digest of {len} bytes"))),
+            }
+        };
+        digest().map_err(|error: io::Error| DriverError(format!("AF_ALG: {error}")))
+    }
+}
+
 fn open(kind: &str, name: &str) -> io::Result<OwnedFd> {
     let fd = socket::socket(AddressFamily::Alg, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
     socket::bind(fd.as_raw_fd(), &AlgAddr::new(kind, name))?;
@@ -212,13 +275,22 @@ mod tests {
                     blocksize    : 16\nmin keysize  : 32\nmax keysize  : 64\nivsize       : 16\nchunksize    : 16";
         let entry = Entry::parse(text).unwrap();
         assert!(entry.asynchronous && !entry.internal);
-        let row = entry.row();
+        let (socket, algorithm) = entry.usable().unwrap();
+        assert_eq!(socket, "skcipher");
+        let row = entry.row(&algorithm);
         assert_eq!(
             (&*row.algorithm, &*row.driver, row.priority),
             ("xts(aes)", "af_alg:xts-aes-engine", 4000)
         );
         assert_eq!(row.flags, Flags::KERN_DRIVER_ONLY | Flags::ASYNC);
-        assert_eq!(row.spec.unwrap().key_lens, [32, 64, 48]);
+        assert_eq!(row.cipher().unwrap().key_lens, [32, 64, 48]);
+        let text = "name         : rmd160\ndriver       : rmd160-generic\npriority     : 0\ninternal     : no\n\
+                    type         : shash\nblocksize    : 64\ndigestsize   : 20";
+        let entry = Entry::parse(text).unwrap();
+        assert_eq!(entry.usable(), Some(("hash", "ripemd160".to_owned())));
+        assert_eq!(entry.row("ripemd160").flags, Flags::KERN_DRIVER_ONLY);
+        let keyed = Entry { name: "hmac(sha256)".to_owned(), ..entry };
+        assert_eq!(keyed.usable(), None);
         assert_eq!(Entry::parse("name : x"), None);
         assert_eq!(Entry::parse("nonsense"), None);
     }

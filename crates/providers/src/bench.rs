@@ -1,13 +1,16 @@
 //! How fast a row is: one message at a time, and batched.
 //!
 //! The first is the table of the kernel's proposal about accelerators: synchronous messages of 4096 bytes. The second
-//! is one request of 128 KiB in units of 4096 bytes, where the row can take it.
+//! is one request of 128 KiB in units or messages of 4096 bytes, where the row can take it.
 
 use std::time::{Duration, Instant};
 
-use crate::cipher::{Direction, Ivs, RequestError};
-use crate::registry::{CipherError, key_row};
-use crate::row::{Flags, Row};
+use casemate_primitives::Messages;
+
+use crate::cipher::{Direction, DriverError, Ivs, RequestError};
+use crate::hash::HashSpec;
+use crate::registry::{ChoiceError, key_row};
+use crate::row::{CipherSpec, Flags, Row, Spec};
 
 /// Bytes of a message.
 pub const MESSAGE: usize = 4096;
@@ -23,19 +26,47 @@ const SAMPLES: usize = 7;
 pub struct Speed {
     /// Messages of 4096 bytes, one at a time.
     pub single: f64,
-    /// Batches of 128 KiB, for rows with the multi-data-unit flag.
+    /// Batches of 128 KiB, for ciphers with the multi-data-unit flag and hashes with lanes for many messages.
     pub batched: Option<f64>,
 }
 
-/// Measures encryption by `row`, for about `time` in all.
+/// Measures encryption or hashing by `row`, for about `time` in all.
 ///
 /// # Errors
 /// The row's reason for not being available, or a driver's failure.
 pub fn measure(row: &Row, time: Duration) -> Result<Speed, String> {
-    let spec = row.spec.as_ref().map_err(Clone::clone)?;
+    match row.spec.as_ref().map_err(Clone::clone)? {
+        Spec::Cipher(spec) => measure_cipher(row, spec, time),
+        Spec::Hash(spec) => measure_hash(spec, time).map_err(|error| error.to_string()),
+    }
+}
+
+fn measure_hash(spec: &HashSpec, time: Duration) -> Result<Speed, RequestError> {
+    let data = vec![0x55; BATCH];
+    let mut digests = vec![0; BATCH / MESSAGE * spec.digest_len()];
+    let Some(own) = spec.salted(b"", b"") else {
+        let mut one = || spec.ask(&[&data[..MESSAGE]], &mut digests[..spec.digest_len()]);
+        return Ok(Speed { single: median_speed(MESSAGE, time, &mut one)?, batched: None });
+    };
+    let mut one = || {
+        own.hash(&data[..MESSAGE], &mut digests[..spec.digest_len()]);
+        Ok::<_, DriverError>(())
+    };
+    let single = median_speed(MESSAGE, time / 2, &mut one)?;
+    if !spec.batches() {
+        return Ok(Speed { single, batched: None });
+    }
+    let mut many = || {
+        own.hash_many(Messages::contiguous(&data, MESSAGE), &mut digests);
+        Ok::<_, DriverError>(())
+    };
+    Ok(Speed { single, batched: Some(median_speed(BATCH, time / 2, &mut many)?) })
+}
+
+fn measure_cipher(row: &Row, spec: &CipherSpec, time: Duration) -> Result<Speed, String> {
     let key: Vec<u8> = (0..spec.key_lens[0]).map(|i| (i * 7 + 1) as u8).collect();
     let cipher = || {
-        let cipher = key_row(row, spec, &key).map_err(|error: CipherError| error.to_string())?;
+        let cipher = key_row(row, spec, &key).map_err(|error: ChoiceError| error.to_string())?;
         cipher.with_data_unit_size(MESSAGE).map_err(|error| error.to_string())
     };
     let iv = vec![3; spec.iv_len];
@@ -54,11 +85,7 @@ pub fn measure(row: &Row, time: Duration) -> Result<Speed, String> {
     Ok(Speed { single: single_speed, batched })
 }
 
-fn median_speed(
-    bytes: usize,
-    time: Duration,
-    work: &mut dyn FnMut() -> Result<(), RequestError>,
-) -> Result<f64, RequestError> {
+fn median_speed<E>(bytes: usize, time: Duration, work: &mut dyn FnMut() -> Result<(), E>) -> Result<f64, E> {
     work()?;
     let slice = time / SAMPLES as u32;
     let mut speeds = Vec::with_capacity(SAMPLES);

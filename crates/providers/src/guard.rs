@@ -9,15 +9,30 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use casemate_primitives::Messages;
+use casemate_primitives::secret::SecretVec;
+
 use crate::cipher::{Direction, Driver, DriverError, Ivs, MAX_IV_LEN};
+use crate::hash::HashDriver;
 
 /// How long an engine may take for one request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A driver outside the CPU with the CPU's own beside it.
+/// A cipher's driver outside the CPU with the CPU's own beside it.
 pub(crate) struct Guard {
     engine: Arc<dyn Driver>,
     own: Box<dyn Driver>,
+    watch: Watch,
+}
+
+/// A hash's driver outside this program.
+pub(crate) struct HashGuard {
+    engine: Arc<dyn HashDriver>,
+    watch: Watch,
+}
+
+/// What is known of an engine, and the patience with it.
+struct Watch {
     name: String,
     patience: Duration,
     /// Why the engine is not asked any more.
@@ -26,28 +41,25 @@ pub(crate) struct Guard {
     turn: Mutex<()>,
 }
 
-impl Guard {
-    pub fn new(engine: Box<dyn Driver>, own: Box<dyn Driver>, name: String) -> Guard {
-        let (engine, retired, turn) = (Arc::from(engine), OnceLock::new(), Mutex::new(()));
-        Guard { engine, own, name, patience: PATIENCE, retired, turn }
+impl Watch {
+    fn new(name: String) -> Watch {
+        Watch { name, patience: PATIENCE, retired: OnceLock::new(), turn: Mutex::new(()) }
     }
 
-    /// Lets `ask` have a copy of `data`; gives back what it made of it, or retires the engine.
-    fn try_engine(
+    /// Gives back what the engine made, or retires it.
+    fn ask<T: Send + 'static>(
         &self,
-        data: &[u8],
-        ask: impl FnOnce(&dyn Driver, &mut [u8]) -> Result<(), DriverError> + Send + 'static,
-    ) -> Option<Vec<u8>> {
+        request: impl FnOnce() -> Result<T, DriverError> + Send + 'static,
+    ) -> Option<T> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those who waited for their turn must not wait for a stuck engine again.
         if self.retired.get().is_some() {
             return None;
         }
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let (sender, receiver) = mpsc::channel();
-        let (engine, mut copy) = (Arc::clone(&self.engine), data.to_vec());
         // A thread for each request: if the engine never answers, the thread is all that is lost.
         thread::spawn(move || {
-            let result = ask(&*engine, &mut copy).map(|()| copy);
-            let _ = sender.send(result);
+            let _ = sender.send(request());
         });
         let why = match receiver.recv_timeout(self.patience) {
             Ok(Ok(made)) => return Some(made),
@@ -68,6 +80,59 @@ impl Guard {
             self.retire("it returned wrong data".to_owned());
         }
     }
+
+    fn trouble(&self) -> Option<&str> {
+        self.retired.get().map(String::as_str)
+    }
+}
+
+impl Guard {
+    pub fn new(engine: Box<dyn Driver>, own: Box<dyn Driver>, name: String) -> Guard {
+        Guard { engine: Arc::from(engine), own, watch: Watch::new(name) }
+    }
+
+    /// Lets `ask` have a copy of `data`; gives back what it made of it, or retires the engine.
+    fn try_engine(
+        &self,
+        data: &[u8],
+        ask: impl FnOnce(&dyn Driver, &mut [u8]) -> Result<(), DriverError> + Send + 'static,
+    ) -> Option<Vec<u8>> {
+        if self.trouble().is_some() {
+            return None;
+        }
+        let (engine, mut copy) = (Arc::clone(&self.engine), data.to_vec());
+        self.watch.ask(move || ask(&*engine, &mut copy).map(|()| copy))
+    }
+}
+
+impl HashGuard {
+    pub fn new(engine: Arc<dyn HashDriver>, name: String) -> HashGuard {
+        HashGuard { engine, watch: Watch::new(name) }
+    }
+
+    /// Lets the engine hash every message, and compares with the `right` digests.
+    pub fn compare(&self, prefix: &[u8], messages: Messages<'_>, suffix: &[u8], right: &[u8]) {
+        if self.trouble().is_some() || messages.count() == 0 {
+            return;
+        }
+        // What is hashed may be a key: no copy of it is left behind.
+        let copies: Vec<_> = (0..messages.count()).map(|k| SecretVec::from(messages.get(k))).collect();
+        let (engine, prefix, suffix) =
+            (Arc::clone(&self.engine), SecretVec::from(prefix), SecretVec::from(suffix));
+        let mut made = vec![0; right.len()];
+        let made = self.watch.ask(move || {
+            let digest_len = made.len() / copies.len();
+            for (message, out) in copies.iter().zip(made.chunks_exact_mut(digest_len)) {
+                engine.digest(&[prefix.expose(), message.expose(), suffix.expose()], out)?;
+            }
+            Ok(made)
+        });
+        self.watch.compare(made, right);
+    }
+
+    pub fn trouble(&self) -> Option<&str> {
+        self.watch.trouble()
+    }
 }
 
 impl Driver for Guard {
@@ -75,7 +140,7 @@ impl Driver for Guard {
         let own_iv = iv.to_vec();
         let made = self.try_engine(unit, move |engine, data| engine.one(direction, &own_iv, data));
         self.own.one(direction, iv, unit)?;
-        self.compare(made, unit);
+        self.watch.compare(made, unit);
         Ok(())
     }
 
@@ -96,18 +161,21 @@ impl Driver for Guard {
             engine.many(direction, size, &Ivs::List(&list), iv_len, data)
         });
         self.own.many(direction, size, ivs, iv_len, data)?;
-        self.compare(made, data);
+        self.watch.compare(made, data);
         Ok(())
     }
 
     fn trouble(&self) -> Option<&str> {
-        self.retired.get().map(String::as_str)
+        self.watch.trouble()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use casemate_primitives::Cpu;
+
     use super::*;
+    use crate::hash::Hash;
 
     /// Adds the IV's first byte to everything.
     struct Good;
@@ -126,6 +194,31 @@ mod tests {
 
     type Misbehave = fn(&mut [u8]) -> Result<(), DriverError>;
 
+    const MISBEHAVIOURS: [(Misbehave, &str); 4] = [
+        (
+            |unit| {
+                unit[5] ^= 1;
+                Ok(())
+            },
+            "wrong data",
+        ),
+        (
+            |unit| {
+                unit.fill(0xee);
+                Err(DriverError("error midway".into()))
+            },
+            "error midway",
+        ),
+        (
+            |_| {
+                thread::sleep(Duration::from_secs(3600));
+                Ok(())
+            },
+            "no answer",
+        ),
+        (|_| panic!("engine on fire"), "panicked"),
+    ];
+
     /// Behaves until the third request.
     struct Bad(Misbehave, std::sync::atomic::AtomicU32);
 
@@ -142,26 +235,11 @@ mod tests {
 
     #[test]
     fn whatever_the_engine_does_the_result_is_right() {
-        let wrong = |unit: &mut [u8]| {
-            unit[5] ^= 1;
-            Ok(())
-        };
-        let fails = |unit: &mut [u8]| {
-            unit.fill(0xee);
-            Err(DriverError("error midway".into()))
-        };
-        let hangs = |_: &mut [u8]| {
-            thread::sleep(Duration::from_secs(3600));
-            Ok(())
-        };
-        let panics = |_: &mut [u8]| panic!("engine on fire");
-        let cases: [(Misbehave, &str); 4] =
-            [(wrong, "wrong data"), (fails, "error midway"), (hangs, "no answer"), (panics, "panicked")];
-        for (misbehave, why) in cases {
+        for (misbehave, why) in MISBEHAVIOURS {
             let engine = Box::new(Bad(misbehave, Default::default()));
             let mut guard = Guard::new(engine, Box::new(Good), "bad-engine".into());
             // Long enough for a thread to start on a busy machine, except where nothing will come.
-            guard.patience = Duration::from_secs(if why == "no answer" { 2 } else { 60 });
+            guard.watch.patience = Duration::from_secs(if why == "no answer" { 2 } else { 60 });
             for round in 0..6u8 {
                 let mut data = [round; 64];
                 guard.one(Direction::Encrypt, &[7], &mut data).unwrap();
@@ -172,6 +250,39 @@ mod tests {
             let mut data = [1; 64];
             guard.many(Direction::Encrypt, 16, &Ivs::Little { first: 1, step: 1 }, 16, &mut data).unwrap();
             assert_eq!((data[0], data[63]), (2, 5), "{why}");
+        }
+    }
+
+    /// A hash engine that does wrong in its third digest.
+    struct BadHash(Misbehave, std::sync::atomic::AtomicU32);
+
+    impl HashDriver for BadHash {
+        fn digest(&self, parts: &[&[u8]], out: &mut [u8]) -> Result<(), DriverError> {
+            let hash = Hash::named("sha256", Cpu::portable()).unwrap();
+            out.copy_from_slice(&hash.digest(&parts.concat()));
+            let calls = self.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            if calls < 2 { Ok(()) } else { (self.0)(out) }
+        }
+    }
+
+    #[test]
+    fn whatever_a_hash_engine_does_the_digests_are_right() {
+        for (misbehave, why) in MISBEHAVIOURS {
+            let engine = Arc::new(BadHash(misbehave, Default::default()));
+            let mut guard = HashGuard::new(engine, "bad-engine".into());
+            guard.watch.patience = Duration::from_secs(if why == "no answer" { 2 } else { 60 });
+            let data = [3; 4 * 64];
+            let messages = Messages::contiguous(&data, 64);
+            let own = Hash::named("sha256", Cpu::detect()).unwrap().salted(b"a", b"b");
+            let mut digests = [0; 4 * 32];
+            own.hash_many(messages, &mut digests);
+            let right = digests;
+            guard.compare(b"a", messages.split_at(2).0, b"b", &digests[..64]);
+            assert_eq!(guard.trouble(), None, "{why}");
+            guard.compare(b"a", messages, b"b", &digests);
+            assert!(guard.trouble().unwrap().contains(why), "{:?}", guard.trouble());
+            guard.compare(b"a", messages, b"b", &digests);
+            assert_eq!(digests, right);
         }
     }
 }

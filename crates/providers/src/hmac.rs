@@ -68,7 +68,8 @@ pub struct Hkdf(Hmac);
 impl Hkdf {
     /// Extracts a key from `material`. An empty salt stands for one of zeros.
     pub fn new(hash: Hash, salt: &[u8], material: &[u8]) -> Hkdf {
-        Hkdf(Hmac::new(hash, Hmac::new(hash, salt).tag(material).expose()))
+        let key = Hmac::new(hash.clone(), salt).tag(material);
+        Hkdf(Hmac::new(hash, key.expose()))
     }
 
     /// Expands it to `len` bytes for the purpose that `info` names.

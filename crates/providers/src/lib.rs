@@ -2,7 +2,7 @@
 //!
 //! Formats name an algorithm; this crate says what runs it: the hot back ends of `casemate-primitives` where
 //! they exist, vetted crates where they don't, and an engine outside the CPU only where somebody names it.
-//! [`struct@Hash`] is the entry point for hashing, [`Registry`] for ciphers.
+//! [`Registry`] is the entry point; [`Hash::named`] is a short way to the hash that its default policy chooses.
 //!
 //! ```
 //! use casemate_providers::{Ivs, Policy, Registry};
@@ -30,9 +30,9 @@ mod selftest;
 mod siphash;
 
 pub use cipher::{Cipher, Direction, Driver, DriverError, Ivs, RequestError};
-pub use hash::{Hash, SaltedHash, UnknownHash};
+pub use hash::{Hash, HashDriver, HashSpec, SaltedHash};
 pub use hmac::{Hkdf, Hmac};
 pub use policy::{Policy, Refusal};
-pub use registry::{CipherError, Registry};
-pub use row::{CipherSpec, Flags, Origin, Row};
+pub use registry::{ChoiceError, Registry};
+pub use row::{CipherSpec, Flags, Origin, Row, Spec};
 pub use siphash::siphash24;

@@ -1,14 +1,16 @@
 //! All implementations, and the choice among them.
 
 use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use casemate_primitives::Cpu;
 
 use crate::cipher::Cipher;
 use crate::drivers;
 use crate::guard::Guard;
+use crate::hash::Hash;
 use crate::policy::{Policy, Refusal};
-use crate::row::{BadKey, CipherSpec, Flags, Row};
+use crate::row::{BadKey, CipherSpec, Row};
 
 /// The implementations that a program knows, tested before they are used.
 #[derive(Debug)]
@@ -19,8 +21,26 @@ pub struct Registry {
 impl Registry {
     /// Everything that runs on `cpu`: our back ends and the vetted crates.
     pub fn new(cpu: Cpu) -> Registry {
+        let mut rows = drivers::rows(cpu);
+        rows.extend(drivers::hash::rows(cpu));
+        Registry::of(rows)
+    }
+
+    /// The hashes alone that run on `cpu`; made, and each row tested, once for a process.
+    pub(crate) fn hashes(cpu: Cpu) -> Arc<Registry> {
+        static MADE: Mutex<Vec<(Cpu, Arc<Registry>)>> = Mutex::new(Vec::new());
+        let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, registry)) = made.iter().find(|(other, _)| *other == cpu) {
+            return Arc::clone(registry);
+        }
+        let registry = Arc::new(Registry::of(drivers::hash::rows(cpu)));
+        made.push((cpu, Arc::clone(&registry)));
+        registry
+    }
+
+    fn of(rows: Vec<Row>) -> Registry {
         let mut registry = Registry { rows: Vec::new() };
-        for row in drivers::rows(cpu) {
+        for row in rows {
             registry.register(row).expect("our own rows keep the rules");
         }
         registry
@@ -54,16 +74,16 @@ impl Registry {
     /// passes its tests.
     ///
     /// # Errors
-    /// [`CipherError::Unknown`] if no row has the algorithm; [`CipherError::Refused`] with every row's reason.
-    pub fn choose(&self, algorithm: &str, policy: &Policy) -> Result<&Row, CipherError> {
+    /// [`ChoiceError::Unknown`] if no row has the algorithm; [`ChoiceError::Refused`] with every row's reason.
+    pub fn choose(&self, algorithm: &str, policy: &Policy) -> Result<&Row, ChoiceError> {
         let mut rows: Vec<&Row> = self.rows.iter().filter(|row| row.algorithm == algorithm).collect();
         if rows.is_empty() {
-            return Err(CipherError::Unknown(algorithm.to_owned()));
+            return Err(ChoiceError::Unknown(algorithm.to_owned()));
         }
         // Who names a driver wants that one or an explanation, not another.
         let missing = |driver: &&String| !self.rows.iter().any(|row| row.driver == **driver);
         if let Some(driver) = policy.named().iter().find(missing) {
-            return Err(CipherError::Refused(vec![Refusal(format!(
+            return Err(ChoiceError::Refused(vec![Refusal(format!(
                 "no implementation is called '{driver}'"
             ))]));
         }
@@ -75,11 +95,11 @@ impl Registry {
             };
             match policy.allows(row).and_then(|()| tested()) {
                 Ok(()) => return Ok(row),
-                Err(refusal) if policy.names(row) => return Err(CipherError::Refused(vec![refusal])),
+                Err(refusal) if policy.names(row) => return Err(ChoiceError::Refused(vec![refusal])),
                 Err(refusal) => refusals.push(refusal),
             }
         }
-        Err(CipherError::Refused(refusals))
+        Err(ChoiceError::Refused(refusals))
     }
 
     /// Keys the chosen implementation of `algorithm`.
@@ -88,28 +108,42 @@ impl Registry {
     /// redone, and after a failure it is not asked again.
     ///
     /// # Errors
-    /// As [`Registry::choose`], and [`CipherError::Key`] for a key of a wrong length.
-    pub fn cipher(&self, algorithm: &str, key: &[u8], policy: &Policy) -> Result<Cipher, CipherError> {
+    /// As [`Registry::choose`], and [`ChoiceError::Key`] for a key of a wrong length.
+    pub fn cipher(&self, algorithm: &str, key: &[u8], policy: &Policy) -> Result<Cipher, ChoiceError> {
         let row = self.choose(algorithm, policy)?;
-        let spec = row.spec.as_ref().map_err(|why| CipherError::Refused(vec![Refusal(why.clone())]))?;
+        let spec = row.cipher().map_err(|why| ChoiceError::Refused(vec![Refusal(why)]))?;
         let mut cipher = key_row(row, spec, key)?;
-        if row.flags.contains(Flags::KERN_DRIVER_ONLY) || row.flags.contains(Flags::ASYNC) {
+        if row.is_outside() {
             let own = self.cipher(algorithm, key, &Policy::cpu_only())?;
             cipher.driver = Box::new(Guard::new(cipher.driver, own.driver, row.driver.clone()));
         }
         Ok(cipher)
     }
+
+    /// The chosen implementation of the hash called `name`, in lower or upper case.
+    ///
+    /// A row outside this program is watched as a cipher's is.
+    ///
+    /// # Errors
+    /// [`ChoiceError::UnknownHash`], whose message lists the names that there are, and [`ChoiceError::Refused`].
+    pub fn hash(&self, name: &str, policy: &Policy) -> Result<Hash, ChoiceError> {
+        let algorithm =
+            Hash::canonical_name(name).ok_or_else(|| ChoiceError::UnknownHash(name.to_owned()))?;
+        let row = self.choose(algorithm, policy)?;
+        let refused = |why| ChoiceError::Refused(vec![Refusal(why)]);
+        Hash::of_row(row, || self.hash(name, &Policy::cpu_only())?.own_engine().map_err(refused))
+    }
 }
 
 /// A handle of one row under a key.
-pub(crate) fn key_row(row: &Row, spec: &CipherSpec, key: &[u8]) -> Result<Cipher, CipherError> {
+pub(crate) fn key_row(row: &Row, spec: &CipherSpec, key: &[u8]) -> Result<Cipher, ChoiceError> {
     if !spec.key_lens.contains(&key.len()) {
         let lens: Vec<_> = spec.key_lens.iter().map(usize::to_string).collect();
         let text = format!("{} takes keys of {} bytes, not {}", row.algorithm, lens.join(" or "), key.len());
-        return Err(CipherError::Key(BadKey(text)));
+        return Err(ChoiceError::Key(BadKey(text)));
     }
     Ok(Cipher {
-        driver: (spec.make)(key).map_err(CipherError::Key)?,
+        driver: (spec.make)(key).map_err(ChoiceError::Key)?,
         algorithm: row.algorithm.clone(),
         driver_name: row.driver.clone(),
         iv_len: spec.iv_len,
@@ -120,32 +154,38 @@ pub(crate) fn key_row(row: &Row, spec: &CipherSpec, key: &[u8]) -> Result<Cipher
     })
 }
 
-/// Why there is no cipher.
+/// Why there is no cipher or hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum CipherError {
+pub enum ChoiceError {
     /// No implementation has this algorithm's name.
     Unknown(String),
+    /// No hash has this name.
+    UnknownHash(String),
     /// Every implementation was refused, each for a reason.
     Refused(Vec<Refusal>),
     /// The key's length is wrong.
     Key(BadKey),
 }
 
-impl fmt::Display for CipherError {
+impl fmt::Display for ChoiceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            CipherError::Unknown(name) => write!(f, "no implementation of '{name}'"),
-            CipherError::Refused(refusals) => {
+            ChoiceError::Unknown(name) => write!(f, "no implementation of '{name}'"),
+            ChoiceError::UnknownHash(name) => {
+                let known: Vec<_> = Hash::names().collect();
+                write!(f, "unknown hash algorithm '{name}'; known are {}", known.join(", "))
+            }
+            ChoiceError::Refused(refusals) => {
                 let reasons: Vec<_> = refusals.iter().map(Refusal::to_string).collect();
                 f.write_str(&reasons.join("; "))
             }
-            CipherError::Key(BadKey(text)) => f.write_str(text),
+            ChoiceError::Key(BadKey(text)) => f.write_str(text),
         }
     }
 }
 
-impl std::error::Error for CipherError {}
+impl std::error::Error for ChoiceError {}
 
 #[cfg(test)]
 mod tests {
@@ -154,7 +194,8 @@ mod tests {
 
     use super::*;
     use crate::cipher::{Direction, Driver, DriverError, Ivs, RequestError, walk};
-    use crate::row::Origin;
+    use crate::hash::{HashDriver, HashSpec};
+    use crate::row::{Flags, Origin};
 
     #[test]
     fn every_row_of_every_cpu_passes() {
@@ -333,5 +374,55 @@ mod tests {
         assert_eq!(a, b);
         assert!(calls.load(Ordering::Relaxed) > before, "the engine was asked");
         assert_eq!(engine.trouble(), None);
+    }
+
+    /// Hashes rightly, or with one bit wrong in messages longer than a page.
+    struct HashEngine {
+        wrong: bool,
+        calls: Arc<AtomicU32>,
+    }
+
+    impl HashDriver for HashEngine {
+        fn digest(&self, parts: &[&[u8]], out: &mut [u8]) -> Result<(), DriverError> {
+            self.calls.fetch_add(1, Ordering::Relaxed);
+            out.copy_from_slice(&Hash::named("sha256", Cpu::portable()).unwrap().digest(&parts.concat()));
+            out[0] ^= u8::from(self.wrong && parts.concat().len() > 4096);
+            Ok(())
+        }
+    }
+
+    fn registry_with_hash(wrong: bool, flags: Flags) -> (Registry, Arc<AtomicU32>) {
+        let calls = Arc::default();
+        let spec = HashSpec::outside(32, Arc::new(HashEngine { wrong, calls: Arc::clone(&calls) }));
+        let mut registry = Registry::new(Cpu::detect());
+        registry.register(Row::new("sha256", "sha256-engine", 4000, flags, Origin::External, spec)).unwrap();
+        (registry, calls)
+    }
+
+    #[test]
+    fn a_hash_engine_is_used_only_when_named_and_watched_then() {
+        let named = Policy::default().naming("sha256-engine");
+        for flag in [Flags::ASYNC, Flags::ALLOCATES_MEMORY, Flags::KERN_DRIVER_ONLY] {
+            let (registry, calls) = registry_with_hash(false, flag);
+            let own = registry.hash("SHA256", &Policy::default()).unwrap();
+            assert_eq!((own.origin(), calls.load(Ordering::Relaxed)), (Origin::Own, 0));
+            let engine = registry.hash("sha256", &named).unwrap();
+            assert_eq!((engine.driver(), engine.name()), ("sha256-engine", "sha256"));
+            let before = calls.load(Ordering::Relaxed);
+            assert_eq!(engine.digest(b"message"), own.digest(b"message"));
+            assert_eq!((calls.load(Ordering::Relaxed) - before, engine.trouble()), (1, None));
+        }
+        let (registry, _) = registry_with_hash(true, Flags::ASYNC);
+        let error = registry.hash("sha256", &named).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "sha256-engine failed its self-test: 4096 random bytes hash differently from the portable code"
+        );
+        let error = registry.hash("sha512", &Policy::default().naming("sha512-rocket")).unwrap_err();
+        assert_eq!(error.to_string(), "no implementation is called 'sha512-rocket'");
+        let spec = HashSpec::outside(32, Arc::new(HashEngine { wrong: false, calls: Arc::default() }));
+        let odd = Row::new("sha257", "odd", 1, Flags::NONE, Origin::External, spec);
+        let refusal = Registry::new(Cpu::portable()).register(odd).unwrap_err();
+        assert_eq!(refusal.to_string(), "odd: there is no portable sha257 to compare with");
     }
 }

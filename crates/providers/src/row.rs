@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::cipher::{Driver, MAX_IV_LEN};
+use crate::hash::{HashSpec, is_known};
 use crate::selftest;
 
 /// How long an engine outside the CPU may take for its tests.
@@ -98,7 +99,17 @@ impl Origin {
 /// Makes a driver for a key.
 pub type MakeCipher = dyn Fn(&[u8]) -> Result<Box<dyn Driver>, BadKey> + Send + Sync;
 
+/// How to use an implementation.
+#[derive(Clone)]
+pub enum Spec {
+    /// Of a cipher.
+    Cipher(CipherSpec),
+    /// Of a hash.
+    Hash(HashSpec),
+}
+
 /// A cipher's sizes and how to key it.
+#[derive(Clone)]
 pub struct CipherSpec {
     /// Bytes of an IV.
     pub iv_len: usize,
@@ -129,7 +140,7 @@ pub struct Row {
     /// Where it comes from.
     pub origin: Origin,
     /// How to use it, or why it is not available.
-    pub spec: Result<CipherSpec, String>,
+    pub spec: Result<Spec, String>,
     pub(crate) verdict: OnceLock<Result<(), String>>,
 }
 
@@ -141,10 +152,10 @@ impl Row {
         priority: u32,
         flags: Flags,
         origin: Origin,
-        spec: CipherSpec,
+        spec: impl Into<Spec>,
     ) -> Row {
         let (algorithm, driver) = (algorithm.into(), driver.into());
-        Row { algorithm, driver, priority, flags, origin, spec: Ok(spec), verdict: OnceLock::new() }
+        Row { algorithm, driver, priority, flags, origin, spec: Ok(spec.into()), verdict: OnceLock::new() }
     }
 
     /// A row that stands for what is not there, with the reason.
@@ -157,10 +168,20 @@ impl Row {
     /// Whether the row may be in a registry at all.
     ///
     /// # Errors
-    /// The sentence that says why not: the multi-data-unit flag on a cipher whose IV has not 16 bytes, or an
-    /// IV longer than any known.
+    /// The sentence that says why not: the multi-data-unit flag on a cipher whose IV has not 16 bytes, an IV longer
+    /// than any known, or a hash that no portable code here has, so that nothing could be compared with it.
     pub(crate) fn check(&self) -> Result<(), String> {
-        let Ok(spec) = &self.spec else { return Ok(()) };
+        let spec = match &self.spec {
+            Ok(Spec::Cipher(spec)) => spec,
+            Ok(Spec::Hash(_)) if is_known(&self.algorithm) => return Ok(()),
+            Ok(Spec::Hash(_)) => {
+                return Err(format!(
+                    "{}: there is no portable {} to compare with",
+                    self.driver, self.algorithm
+                ));
+            }
+            Err(_) => return Ok(()),
+        };
         if self.flags.contains(Flags::MULTI_DATA_UNIT) && spec.iv_len != 16 {
             return Err(format!(
                 "{}: the multi-data-unit flag needs an IV of 16 bytes, {} has {}",
@@ -173,27 +194,58 @@ impl Row {
         Ok(())
     }
 
+    /// How to use it as a cipher.
+    ///
+    /// # Errors
+    /// Why it is not available, or that it is a hash.
+    pub fn cipher(&self) -> Result<&CipherSpec, String> {
+        match &self.spec {
+            Ok(Spec::Cipher(spec)) => Ok(spec),
+            Ok(Spec::Hash(_)) => Err(format!("{} is a hash", self.algorithm)),
+            Err(why) => Err(why.clone()),
+        }
+    }
+
+    /// Whether the work is done elsewhere than on the CPU, by something that may fail or never answer.
+    pub(crate) fn is_outside(&self) -> bool {
+        !self.flags.common(Flags::KERN_DRIVER_ONLY | Flags::ASYNC).is_empty()
+    }
+
     /// Whether the implementation does what its algorithm says; tested once, when first asked.
     ///
     /// # Errors
     /// The sentence that says what was wrong.
     pub fn self_test(&self) -> Result<(), &str> {
-        let outside = self.flags.contains(Flags::KERN_DRIVER_ONLY) || self.flags.contains(Flags::ASYNC);
-        let test = || if outside { self.test_with_patience() } else { selftest::run(self) };
+        let test = || if self.is_outside() { self.test_with_patience() } else { selftest::run(self) };
         self.verdict.get_or_init(test).as_ref().copied().map_err(String::as_str)
     }
 
     /// The tests on a thread of their own: an engine may never answer.
     fn test_with_patience(&self) -> Result<(), String> {
-        let spec = self.spec.as_ref().map_err(Clone::clone)?;
-        let spec = CipherSpec { key_lens: spec.key_lens.clone(), make: Arc::clone(&spec.make), ..*spec };
-        let (algorithm, driver) = (self.algorithm.clone(), self.driver.clone());
-        let row = Row::new(algorithm, driver, self.priority, self.flags, self.origin, spec);
+        let row = Row {
+            algorithm: self.algorithm.clone(),
+            driver: self.driver.clone(),
+            spec: self.spec.clone(),
+            verdict: OnceLock::new(),
+            ..*self
+        };
         let (sender, receiver) = mpsc::channel();
         thread::spawn(move || {
             let _ = sender.send(selftest::run(&row));
         });
         receiver.recv_timeout(PATIENCE).unwrap_or_else(|_| Err(format!("no answer within {PATIENCE:?}")))
+    }
+}
+
+impl From<CipherSpec> for Spec {
+    fn from(spec: CipherSpec) -> Spec {
+        Spec::Cipher(spec)
+    }
+}
+
+impl From<HashSpec> for Spec {
+    fn from(spec: HashSpec) -> Spec {
+        Spec::Hash(spec)
     }
 }
 

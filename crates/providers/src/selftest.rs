@@ -9,9 +9,11 @@ use casemate_primitives::Cpu;
 
 use crate::cipher::{Direction, Driver, DriverError, Ivs, walk};
 use crate::drivers;
-use crate::row::{CipherSpec, Flags, Origin, Row};
+use crate::row::{CipherSpec, Flags, Origin, Row, Spec};
 
 mod answers;
+mod digests;
+mod hash;
 
 /// First IVs of the batches: an ordinary one, and such that a carry crosses 32, 64 and 128 bits.
 const FIRST_IVS: [u128; 4] = [40, (1 << 32) - 3, (1 << 64) - 3, u128::MAX - 2];
@@ -24,7 +26,10 @@ const BATCH: usize = 8192;
 
 /// The sentence that says what was wrong.
 pub(crate) fn run(row: &Row) -> Result<(), String> {
-    let spec = row.spec.as_ref().map_err(Clone::clone)?;
+    let spec = match row.spec.as_ref().map_err(Clone::clone)? {
+        Spec::Cipher(spec) => spec,
+        Spec::Hash(spec) => return hash::run(row, spec),
+    };
     known_answers(row, spec)?;
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     for len in &spec.key_lens {
@@ -67,7 +72,7 @@ fn portable(row: &Row, key: &[u8]) -> Option<Box<dyn Driver>> {
     let mut others =
         rows.into_iter().filter(|other| other.algorithm == row.algorithm && other.driver != row.driver);
     let other = others.find(|other| other.origin == Origin::Crate)?;
-    let spec = other.spec.ok().filter(|spec| spec.key_lens.contains(&key.len()))?;
+    let spec = other.cipher().ok().filter(|spec| spec.key_lens.contains(&key.len()))?;
     (spec.make)(key).ok()
 }
 

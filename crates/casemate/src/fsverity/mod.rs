@@ -202,7 +202,11 @@ pub fn check_tree(
         let (name, right) = (file.display(), expected.data_size());
         return Err(Error::Mismatch(format!("{name}: {size} bytes; the descriptor is of a file of {right}")));
     }
-    let parameters = expected.map_or(&work.parameters, Descriptor::parameters);
+    let parameters = match (expected.map(Descriptor::parameters), work.parameters.chosen_hash()) {
+        (None, _) => work.parameters.clone(),
+        (Some(parameters), None) => parameters.clone(),
+        (Some(parameters), Some(hash)) => parameters.clone().with_hash(hash.clone())?,
+    };
     let tree_size = parameters.geometry(size).map_err(on_file)?.tree_size();
     if tree_device.size() != tree_size {
         let (name, found) = (tree.display(), tree_device.size());

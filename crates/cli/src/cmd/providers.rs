@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Subcommand;
 use serde_json::json;
 
-use casemate::providers::{Flags, Hash, Policy, Registry, Row, Speed, Standing, registry, speed, standing};
+use casemate::providers::{Flags, Policy, Registry, Row, Speed, Standing, registry, speed, standing};
 use casemate::{Error, Output};
 
 use crate::Answer;
@@ -30,7 +30,7 @@ pub struct Args {
 enum Action {
     /// Test every implementation: known answers, random data against the portable code, batches against single units.
     Selftest,
-    /// Measure encryption: messages of 4096 bytes one at a time, and batches of 128 KiB.
+    /// Measure encryption and hashing: messages of 4096 bytes one at a time, and batches of 128 KiB.
     Bench {
         /// Also draw the figures to this SVG file.
         #[arg(long, value_name = "FILE")]
@@ -47,7 +47,7 @@ impl Args {
         let wanted = |row: &&Row| self.algorithm.as_ref().is_none_or(|text| row.algorithm.contains(text));
         let rows: Vec<&Row> = registry.rows().iter().filter(wanted).collect();
         match self.action {
-            None => list(&registry, &rows, context, self.algorithm.as_deref()),
+            None => list(&registry, &rows, context),
             Some(Action::Selftest) => selftest(&rows, context),
             Some(Action::Bench { plot, time }) => {
                 bench(&rows, Duration::from_millis(time), plot.as_deref(), context)
@@ -56,12 +56,7 @@ impl Args {
     }
 }
 
-fn list(
-    registry: &Registry,
-    rows: &[&Row],
-    context: &Context,
-    filter: Option<&str>,
-) -> Result<Answer, Error> {
+fn list(registry: &Registry, rows: &[&Row], context: &Context) -> Result<Answer, Error> {
     let policy = Policy::default();
     let mut text = String::new();
     let mut values = Vec::new();
@@ -87,21 +82,6 @@ fn list(
         text.push('\n');
         if let Some(why) = why {
             let _ = writeln!(text, "    {why}");
-        }
-    }
-    for name in Hash::names().filter(|name| filter.is_none_or(|text| name.contains(text))) {
-        // OK to unwrap: the name comes from the list.
-        let hash = Hash::named(name, context.cpu()).unwrap();
-        let origin = hash.origin();
-        if context.json() {
-            values.push(json!({
-                "algorithm": name, "driver": hash.driver(), "origin": origin.name(), "available": true,
-                "state": "chosen", "flags": [], "priority": null, "reason": null,
-            }));
-        } else {
-            let line = format!("{name:<26} {:<38} {:>5}  {:<9} chosen", hash.driver(), "-", origin.name());
-            text += &line;
-            text.push('\n');
         }
     }
     if context.json() {
@@ -192,7 +172,7 @@ fn svg(measured: &[(&Row, Speed)]) -> String {
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1140\" height=\"{height}\" font-family=\"sans-serif\" \
          font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-         <text x=\"10\" y=\"18\" font-size=\"14\">Encryption, MB/s: 4096-byte messages one at a time (dark), 128 KiB \
+         <text x=\"10\" y=\"18\" font-size=\"14\">Encryption and hashing, MB/s: 4096-byte messages one at a time (dark), 128 KiB \
          batches (light)</text>\n"
     );
     for decade in 0..=5 {

@@ -7,10 +7,10 @@ use casemate_primitives::secret::SecretVec;
 
 use crate::cipher::{Direction, Driver, DriverError, Ivs, MAX_IV_LEN};
 use crate::hash::Hash;
-use crate::row::{CipherSpec, Flags, Row};
+use crate::row::{BadKey, CipherSpec, Flags, Row};
 
-/// Hashes that dm-crypt mappings name in practice; the digest must be a key of the cipher.
-const HASHES: &[&str] = &["sha256", "md5", "sm3", "blake2s-256"];
+/// Hashes that dm-crypt mappings name in practice, with the digest's length, which must be a key's of the cipher.
+const HASHES: &[(&str, usize)] = &[("sha256", 32), ("md5", 16), ("sm3", 32), ("blake2s-256", 32)];
 
 /// The inner mode with the cipher that makes IVs.
 struct Essiv {
@@ -51,19 +51,18 @@ pub(super) fn rows(cpu: Cpu, inner_rows: &[Row]) -> Vec<Row> {
     let mut rows = Vec::new();
     for inner in inner_rows {
         let name = inner.algorithm.strip_prefix("cbc(").and_then(|rest| rest.strip_suffix(')'));
-        let (Some(name), Ok(spec)) = (name, &inner.spec) else { continue };
+        let (Some(name), Ok(spec)) = (name, inner.cipher()) else { continue };
         let ecb = format!("ecb({name})");
         let same =
             |row: &&Row| row.algorithm == ecb && (row.origin, row.priority) == (inner.origin, inner.priority);
-        let Some(Ok(ecb)) = inner_rows.iter().find(same).map(|row| &row.spec) else { continue };
-        for hash_name in HASHES {
-            // OK to unwrap: the names above are in the table of hashes.
-            let hash = Hash::named(hash_name, cpu).unwrap();
-            if !ecb.key_lens.contains(&hash.digest_len()) {
+        let Some(Ok(ecb)) = inner_rows.iter().find(same).map(Row::cipher) else { continue };
+        for (hash_name, digest_len) in HASHES {
+            if !ecb.key_lens.contains(digest_len) {
                 continue;
             }
             let (inner_make, salt_make) = (Arc::clone(&spec.make), Arc::clone(&ecb.make));
             let make = move |key: &[u8]| {
+                let hash = Hash::named(hash_name, cpu).map_err(|error| BadKey(error.to_string()))?;
                 let salt = SecretVec::new(hash.digest(key));
                 let driver = Essiv { inner: inner_make(key)?, salt: salt_make(salt.expose())? };
                 Ok(Box::new(driver) as Box<dyn Driver>)

@@ -3,6 +3,7 @@
 mod aes;
 mod block;
 mod essiv;
+pub(crate) mod hash;
 mod modes;
 mod wide;
 
@@ -10,7 +11,7 @@ use casemate_primitives::Cpu;
 
 use crate::row::Row;
 
-/// One row for each implementation that `cpu` can run.
+/// One row for each cipher's implementation that `cpu` can run.
 pub(crate) fn rows(cpu: Cpu) -> Vec<Row> {
     let mut rows = aes::rows(cpu);
     rows.extend(wide::rows(cpu));

@@ -1,5 +1,7 @@
 //! Where the parts of a dm-verity device lie.
 
+use casemate_providers::Hash;
+
 use super::{Parameters, SUPERBLOCK_SIZE, Superblock, Uuid};
 use crate::Error;
 use crate::tree::Geometry;
@@ -103,6 +105,14 @@ impl Layout {
     pub fn superblock(&self) -> Option<Superblock> {
         let parameters = self.parameters.clone();
         self.uuid.map(|uuid| Superblock { uuid, parameters, data_blocks: self.geometry.data_blocks() })
+    }
+
+    /// The same layout, hashed by this implementation.
+    ///
+    /// # Errors
+    /// `Argument` if it is another algorithm's.
+    pub fn with_hash(self, hash: Hash) -> Result<Layout, Error> {
+        Ok(Layout { parameters: self.parameters.with_hash(hash)?, ..self })
     }
 
     /// How blocks are hashed.

@@ -38,6 +38,8 @@ pub struct Parameters {
     /// The salt.
     pub salt: Salt,
     algorithm: String,
+    /// Who hashes, if somebody chose; else it is what the CPU does best.
+    hash: Option<Hash>,
 }
 
 impl HashType {
@@ -146,14 +148,27 @@ impl Parameters {
     /// # Errors
     /// `Unsupported` if there is no such algorithm; the text lists those that there are.
     pub fn new(name: &str) -> Result<Parameters, Error> {
-        Hash::named(name, Cpu::portable()).map_err(|error| Error::Unsupported(error.to_string()))?;
+        Hash::digest_len_of(name).map_err(|error| Error::Unsupported(error.to_string()))?;
         Ok(Parameters {
             hash_type: HashType::default(),
             data_block_size: BlockSize::default(),
             hash_block_size: BlockSize::default(),
             salt: Salt::default(),
             algorithm: name.to_ascii_lowercase(),
+            hash: None,
         })
+    }
+
+    /// The same parameters, hashed by this implementation.
+    ///
+    /// # Errors
+    /// `Argument` if it is another algorithm's.
+    pub fn with_hash(self, hash: Hash) -> Result<Parameters, Error> {
+        if Hash::canonical_name(&self.algorithm) != Some(hash.name()) {
+            let text = format!("{} makes {}, not {}", hash.driver(), hash.name(), self.algorithm);
+            return Err(Error::Argument(text));
+        }
+        Ok(Parameters { hash: Some(hash), ..self })
     }
 
     /// The hash algorithm's name in lower case, as it was given: some have two.
@@ -163,7 +178,8 @@ impl Parameters {
 
     /// Length of a digest in bytes.
     pub fn digest_len(&self) -> usize {
-        self.hash(Cpu::portable()).digest_len()
+        // OK to unwrap: `new` found the name.
+        Hash::digest_len_of(&self.algorithm).unwrap()
     }
 
     /// The shape of the hash tree.
@@ -184,8 +200,8 @@ impl Parameters {
     }
 
     fn hash(&self, cpu: Cpu) -> Hash {
-        // OK to unwrap: `new` found the name.
-        Hash::named(&self.algorithm, cpu).unwrap()
+        // OK to unwrap: `new` found the name, and portable code fails its test on a broken CPU only.
+        self.hash.clone().unwrap_or_else(|| Hash::named(&self.algorithm, cpu).unwrap())
     }
 }
 

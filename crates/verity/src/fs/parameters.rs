@@ -24,6 +24,8 @@ pub struct Parameters {
     algorithm: Algorithm,
     log_block_size: u8,
     salt: Vec<u8>,
+    /// Who hashes blocks, if somebody chose; else it is what the CPU does best.
+    hash: Option<Hash>,
 }
 
 impl Algorithm {
@@ -65,7 +67,7 @@ impl Algorithm {
     }
 
     pub(super) fn hash(self, cpu: Cpu) -> Hash {
-        // OK to unwrap: the provider has both names.
+        // OK to unwrap: the provider has both names, and portable code fails its test on a broken CPU only.
         Hash::named(self.name(), cpu).unwrap()
     }
 }
@@ -96,7 +98,29 @@ impl Parameters {
             return Err(Error::Argument(text));
         }
         // OK to cut: the logarithm of a u32 is below 32.
-        Ok(Parameters { algorithm, log_block_size: block_size.ilog2() as u8, salt: salt.to_vec() })
+        Ok(Parameters {
+            algorithm,
+            log_block_size: block_size.ilog2() as u8,
+            salt: salt.to_vec(),
+            hash: None,
+        })
+    }
+
+    /// The same parameters, with blocks hashed by this implementation.
+    ///
+    /// # Errors
+    /// `Argument` if it is another algorithm's.
+    pub fn with_hash(self, hash: Hash) -> Result<Parameters, Error> {
+        if hash.name() != self.algorithm.name() {
+            let text = format!("{} makes {}, not {}", hash.driver(), hash.name(), self.algorithm.name());
+            return Err(Error::Argument(text));
+        }
+        Ok(Parameters { hash: Some(hash), ..self })
+    }
+
+    /// The implementation that was chosen, if one was.
+    pub fn chosen_hash(&self) -> Option<&Hash> {
+        self.hash.as_ref()
     }
 
     /// The hash algorithm.
@@ -134,7 +158,7 @@ impl Parameters {
 
     /// The hash of one block: the salt comes first, padded with zeros to whole blocks of the hash's inside.
     pub(super) fn block_hash(&self, cpu: Cpu) -> SaltedHash {
-        let hash = self.algorithm.hash(cpu);
+        let hash = self.hash.clone().unwrap_or_else(|| self.algorithm.hash(cpu));
         let mut prefix = self.salt.clone();
         prefix.resize(prefix.len().next_multiple_of(hash.block_len()), 0);
         hash.salted(&prefix, &[])
@@ -144,7 +168,7 @@ impl Parameters {
 impl Default for Parameters {
     /// SHA-256, blocks of 4096 bytes, no salt: what `fsverity` takes if nothing is said.
     fn default() -> Parameters {
-        Parameters { algorithm: Algorithm::Sha256, log_block_size: 12, salt: Vec::new() }
+        Parameters { algorithm: Algorithm::Sha256, log_block_size: 12, salt: Vec::new(), hash: None }
     }
 }
 

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use casemate::crypt::{Mapping, Params, Policy, Registry, Table, plain_key, read_key_file};
+use casemate::providers::naming;
 use casemate::{Error, SecretVec};
 
 use crate::context::Context;
@@ -50,23 +51,17 @@ pub struct MappingArgs {
     /// Take an XTS key whose halves are equal. FIPS forbids it, the kernel outside FIPS mode takes it.
     #[arg(long)]
     allow_equal_halves: bool,
-    /// Use this driver, even if the policy would not choose it ("casemate providers" lists them).
+    /// Use this driver for the cipher or for the passphrase's hash, even if the policy would not choose it ("casemate
+    /// providers" lists them).
     #[arg(long, value_name = "DRIVER")]
-    provider: Option<String>,
+    provider: Vec<String>,
 }
 
 impl MappingArgs {
     /// The mapping, keyed.
     pub fn mapping(&self, context: &Context) -> Result<Mapping, Error> {
-        let registry = match &self.provider {
-            // Engines outside the CPU are looked for only when somebody wants one.
-            Some(_) => casemate::providers::registry(context.cpu()),
-            None => Registry::new(context.cpu()),
-        };
-        let policy = match &self.provider {
-            Some(driver) => Policy::default().naming(driver),
-            None => Policy::default(),
-        };
+        let (registry, policy) = naming(&self.provider, context.cpu());
+        let mut hash_driver = None;
         let (mut params, key, offset) = match &self.table_file {
             Some(path) => {
                 let line = fs::read(path).map_err(|error| Error::io(path.display(), error))?;
@@ -81,11 +76,20 @@ impl MappingArgs {
             }
             None => {
                 let spec = self.cipher.parse().map_err(Error::from)?;
-                (self.params(spec), self.key()?, self.offset)
+                (self.params(spec), self.key(&registry, &policy, &mut hash_driver)?, self.offset)
             }
         };
         params.allow_equal_halves = self.allow_equal_halves;
-        Mapping::new(params, key, offset, &registry, &policy)
+        let mapping = Mapping::new(params, key, offset, &registry, &policy)?;
+        let used = mapping.cipher().driver_names().iter().chain(&hash_driver);
+        let used: Vec<&String> = used.collect();
+        match self.provider.iter().find(|named| !used.contains(named)) {
+            None => Ok(mapping),
+            Some(driver) => {
+                let text = format!("--provider {driver}: {} has no use for it", mapping.params.spec);
+                Err(Error::Argument(text))
+            }
+        }
     }
 
     /// Whether the key comes from standard input, which then has no data.
@@ -103,7 +107,13 @@ impl MappingArgs {
         }
     }
 
-    fn key(&self) -> Result<SecretVec, Error> {
+    /// The key. Where a hash makes it, its driver's name goes to `driver`.
+    fn key(
+        &self,
+        registry: &Registry,
+        policy: &Policy,
+        driver: &mut Option<String>,
+    ) -> Result<SecretVec, Error> {
         if !self.key_size.is_multiple_of(8) || self.key_size > 1 << 20 {
             return Err(Error::Argument(format!(
                 "--key-size {}: it must be a multiple of 8 bits",
@@ -120,7 +130,9 @@ impl MappingArgs {
             Some(path) => read_key_file(&path, self.keyfile_offset, len),
             None => {
                 let passphrase = passphrase()?;
-                Ok(plain_key(passphrase.expose(), &self.hash, len)?)
+                let name = self.hash.split(':').next().unwrap_or_default();
+                *driver = registry.hash(name, policy).ok().map(|hash| hash.driver().to_owned());
+                Ok(plain_key(passphrase.expose(), &self.hash, len, registry, policy)?)
             }
         }
     }

@@ -68,9 +68,7 @@ impl Args {
                 mapping.transform(direction, &self.source, target, holes, context.pool(), &progress)?;
             }
         }
-        if let Some(trouble) = mapping.cipher().trouble() {
-            eprintln!("casemate: {trouble}; the CPU did its work");
-        }
+        context.mention_trouble(mapping.cipher().trouble());
         if context.json() && !target.is_some_and(is_standard) {
             let cipher = mapping.cipher();
             context.print_json(&json!({

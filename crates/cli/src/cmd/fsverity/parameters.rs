@@ -17,6 +17,9 @@ pub struct TreeArgs {
     /// The salt in hex, at most 32 bytes.
     #[arg(long, value_name = "SALT", value_parser = hex)]
     pub salt: Option<Hex>,
+    /// Hash blocks with this driver, even if the policy would not choose it ("casemate providers" lists them).
+    #[arg(long, value_name = "DRIVER")]
+    pub provider: Option<String>,
 }
 
 /// Bytes given in hex.
@@ -32,7 +35,11 @@ impl TreeArgs {
 
     /// How to work with these parameters.
     pub fn work(&self, context: &Context, algorithm: Option<Algorithm>) -> Result<Work, Error> {
-        Ok(Work { parameters: self.parameters(algorithm)?, cpu: context.cpu(), pool: context.pool() })
+        let mut parameters = self.parameters(algorithm)?;
+        if let Some(hash) = context.hash_by(parameters.algorithm().name(), self.provider.as_deref())? {
+            parameters = parameters.with_hash(hash)?;
+        }
+        Ok(Work { parameters, cpu: context.cpu(), pool: context.pool() })
     }
 }
 

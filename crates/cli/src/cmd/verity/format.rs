@@ -48,8 +48,13 @@ impl Args {
             (false, None, Some(seed)) => Some(seed.uuid()),
             (false, None, None) => Some(Uuid::random()?),
         };
+        let mut parameters = self.stored.options.parameters(salt)?;
+        let driver = self.stored.options.provider.as_deref();
+        if let Some(hash) = context.hash_by(parameters.algorithm(), driver)? {
+            parameters = parameters.with_hash(hash)?;
+        }
         let format = Format {
-            parameters: self.stored.options.parameters(salt)?,
+            parameters,
             data_blocks: self.stored.options.data_blocks(),
             hash_offset: self.stored.hash_offset,
             fec: self.stored.fec.get(),

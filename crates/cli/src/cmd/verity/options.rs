@@ -31,6 +31,9 @@ pub struct HashArgs {
     /// The salt in hex, or '-' for none [default: 32 random bytes when formatting].
     #[arg(short, long, value_name = "HEX")]
     pub salt: Option<String>,
+    /// Hash with this driver, even if the policy would not choose it ("casemate providers" lists them).
+    #[arg(long, value_name = "DRIVER")]
+    pub provider: Option<String>,
 }
 
 /// Data with its hash area.
@@ -101,7 +104,7 @@ impl HashArgs {
 
 impl StoredArgs {
     /// Opens everything.
-    pub fn open(&self, access: Access) -> Result<Volume, Error> {
+    pub fn open(&self, access: Access, context: &Context) -> Result<Volume, Error> {
         let source = match self.no_superblock {
             false => Source::Superblock,
             true => Source::Given {
@@ -110,10 +113,13 @@ impl StoredArgs {
             },
         };
         let (data, hash) = (self.data.clone(), self.hash.clone());
-        Volume::open(
-            Stored { data, hash, hash_offset: self.hash_offset, source, fec: self.fec.get() },
-            access,
-        )
+        let stored = Stored { data, hash, hash_offset: self.hash_offset, source, fec: self.fec.get() };
+        let volume = Volume::open(stored, access)?;
+        let algorithm = volume.layout().parameters().algorithm();
+        match context.hash_by(algorithm, self.options.provider.as_deref())? {
+            Some(hash) => volume.with_hash(hash),
+            None => Ok(volume),
+        }
     }
 }
 

@@ -35,7 +35,7 @@ impl Args {
             return Err(Error::Argument("give the device with the parity: --fec-device".to_owned()));
         }
         let root_hash = self.root_hash.get()?;
-        let volume = self.stored.open(if self.dry_run { Access::Read } else { Access::Repair })?;
+        let volume = self.stored.open(if self.dry_run { Access::Read } else { Access::Repair }, context)?;
         let size = volume.layout().geometry().data_size();
         let progress = context.progress(&self.stored.data.display().to_string(), size);
         let worker = worker(context, &progress);

@@ -83,7 +83,7 @@ enum Print {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let root_hash = self.root_hash.get()?;
-        let volume = self.stored.open(Access::Read)?;
+        let volume = self.stored.open(Access::Read, context)?;
         let name = |given: &Option<String>, path: &PathBuf| {
             given.clone().unwrap_or_else(|| path.display().to_string())
         };

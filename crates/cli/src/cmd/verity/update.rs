@@ -37,7 +37,7 @@ pub struct Args {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let old_root = self.old_root_hash.as_deref().map(parse_root_hash).transpose()?;
-        let volume = self.stored.open(Access::Update)?;
+        let volume = self.stored.open(Access::Update, context)?;
         let bytes: Ranges = self.changed.into_iter().collect();
         let blocks = volume.blocks_of(&bytes);
         let block_size = volume.layout().geometry().shape().data_block_size() as u64;

@@ -30,7 +30,7 @@ pub struct Args {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let root_hash = self.root_hash.get()?;
-        let volume = self.stored.open(Access::Read)?;
+        let volume = self.stored.open(Access::Read, context)?;
         let layout = volume.layout();
         let progress =
             context.progress(&self.stored.data.display().to_string(), layout.geometry().data_size());
