@@ -110,7 +110,7 @@ pub(crate) fn walk(
     visitor: &mut dyn MapVisitor,
 ) -> Result<ControlFlow<()>> {
     let root = ExtentNode::from_bytes(inode.block_area(), map_place(inode))?;
-    let mut walk = Walk { fs, inode, from, visitor };
+    let mut walk = Walk { fs, inode, from, visitor, nodes: 0 };
     walk.node(root, map_place(inode), 0, MOST_BLOCKS)
 }
 
@@ -119,6 +119,8 @@ struct Walk<'a> {
     inode: &'a Inode,
     from: u64,
     visitor: &'a mut dyn MapVisitor,
+    /// Blocks of the tree so far. Indexes may all point to one block without extents.
+    nodes: u64,
 }
 
 impl Walk<'_> {
@@ -160,7 +162,11 @@ impl Walk<'_> {
         end: u64,
     ) -> Result<ControlFlow<()>> {
         self.fs.check_blocks(block, 1, parent)?;
-        self.visitor.map_block(block);
+        self.nodes += 1;
+        if self.nodes > self.fs.layout().blocks {
+            return Err(parent.malformed("an extent tree of more blocks than there are"));
+        }
+        self.visitor.map_block(block)?;
         let place = Place::inode(Structure::ExtentBlock, self.inode.number()).at(block);
         let bytes = self.fs.read_block(block)?;
         self.fs.verify(Subject::ExtentBlock, &self.fs.inode_context(self.inode), &bytes, place)?;

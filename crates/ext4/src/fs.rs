@@ -205,7 +205,9 @@ impl Ext4 {
         let block = match slot.get() {
             Some(block) => block,
             None => {
-                let block = self.read_block(self.layout().descriptor_block(group / per_block))?;
+                let number = self.layout().descriptor_block(group / per_block);
+                self.check_blocks(number, 1, Place::of(Structure::Superblock))?;
+                let block = self.read_block(number)?;
                 // Another thread may have been faster; its block is the same.
                 slot.get_or_init(|| block.into())
             }

@@ -72,7 +72,7 @@ impl Walk<'_> {
         if !self.seen.insert(block) {
             return Err(place.malformed("is used twice in one map"));
         }
-        self.visitor.map_block(block);
+        self.visitor.map_block(block)?;
         let bytes = self.fs.read_block(block)?;
         for number in bytes.chunks_exact(4) {
             if self.pointer(le32(number, 0), level - 1, place)?.is_break() {

@@ -72,7 +72,7 @@ impl Layout {
             Copies::All
         };
         let meta_bg = superblock.incompat.has(Incompat::META_BG);
-        Ok(Layout {
+        let layout = Layout {
             block_size: superblock.block_size,
             cluster_blocks: superblock.cluster_size / superblock.block_size,
             blocks: superblock.blocks,
@@ -87,7 +87,16 @@ impl Layout {
             descriptor_size: superblock.descriptor_size,
             first_meta_bg: meta_bg.then_some(superblock.first_meta_bg),
             copies,
-        })
+        };
+        // What follows keeps the work of a walk over all groups below the size of the file system.
+        let descriptors = layout.descriptor_blocks().min(layout.first_meta_bg.unwrap_or(u32::MAX));
+        if layout.blocks_per_group <= 1 + descriptors {
+            return Err(place.malformed("a group has no room for all descriptors"));
+        }
+        if groups.saturating_mul(layout.inode_table_blocks()) > layout.blocks {
+            return Err(place.malformed("there is no room for all inode tables"));
+        }
+        Ok(layout)
     }
 
     /// The byte that block `block` begins at. Blocks of the file system only: no overflow.

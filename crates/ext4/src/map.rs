@@ -39,7 +39,9 @@ pub(crate) trait MapVisitor {
     }
 
     /// A block of the map itself, before it is read.
-    fn map_block(&mut self, _block: u64) {}
+    fn map_block(&mut self, _block: u64) -> Result<()> {
+        Ok(())
+    }
 }
 
 impl<F: FnMut(Mapping) -> Result<ControlFlow<()>>> MapVisitor for F {

@@ -12,7 +12,7 @@ pub use casemate_ext4::Error as ReadError;
 pub use casemate_ext4::csum::Kind as ChecksumKind;
 pub use casemate_ext4::{
     CheckReport, Corrupt, DirEntry, Ext4, ExtractReport, Failure, FileReader, FileType, Inode, InodeFlags,
-    Place, Problem, Structure, Superblock, Time, Xattr, check_size, uuid_text,
+    Place, Problem, SeenDirectories, Structure, Superblock, Time, Xattr, check_size, uuid_text,
 };
 
 use crate::Error;

@@ -3,7 +3,7 @@
 use casemate_blockdev::{Pool, Progress};
 
 use crate::check::findings::{Counts, Findings, Fix};
-use crate::check::inodes;
+use crate::check::inodes::{self, Budget};
 use crate::csum::{Context, Kind, Subject};
 use crate::error::{Error, Place, Result, Structure};
 use crate::fs::Ext4;
@@ -32,7 +32,12 @@ pub(crate) fn check_descriptor_copies(fs: &Ext4, pool: Pool, findings: &Findings
             // OK to truncate: there are fewer blocks than groups.
             let index = index as u32;
             let first = index * layout.descriptors_per_block();
-            for (_, block) in layout.descriptor_copies(index) {
+            for (at, block) in layout.descriptor_copies(index) {
+                let place = Place::group(Structure::BackupGroupDescriptor, at);
+                if let Err(error) = fs.check_blocks(block, 1, place) {
+                    findings.damage(error)?;
+                    continue;
+                }
                 let bytes = fs.read_block(block)?;
                 for (group, raw) in
                     (first..layout.groups).zip(bytes.chunks_exact(layout.descriptor_size as usize))
@@ -60,6 +65,7 @@ pub(crate) fn check_groups(
     // First descriptors and bitmaps, which are few; then the tables in pieces that all workers share.
     let groups = u64::from(fs.layout().groups);
     let metadata = fs.checksums().kind() == Kind::Metadata;
+    let budget = Budget::new(fs.layout().blocks);
     for start in (0..groups).step_by(GROUPS_AT_ONCE) {
         let count = (groups - start).min(GROUPS_AT_ONCE as u64);
         let found = std::sync::Mutex::new(Vec::new());
@@ -76,7 +82,7 @@ pub(crate) fn check_groups(
             },
         )?;
         let found = found.into_inner().expect("no worker panicked");
-        inodes::check_tables(fs, &found, pool, progress, findings)?;
+        inodes::check_tables(fs, &found, &budget, pool, progress, findings)?;
     }
     Ok(())
 }
@@ -156,6 +162,9 @@ fn confirmed_table(fs: &Ext4, group: u32, table: u64) -> Result<Option<u64>> {
     let at = (group % per_block) as usize * layout.descriptor_size as usize;
     let subject = fs.checksums().descriptor_subject();
     for (_, block) in layout.descriptor_copies(group / per_block) {
+        if !layout.contains(block, 1) {
+            continue;
+        }
         let bytes = fs.read_block(block)?;
         let raw = &bytes[at..at + layout.descriptor_size as usize];
         let context = Context { group, ..Context::default() };

@@ -1,6 +1,7 @@
 //! Inodes in use, and the blocks that they lead to: extents, directories, attributes, the orphan file.
 
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use casemate_blockdev::{BlockDevice, Pool, Progress};
 
@@ -21,10 +22,32 @@ const PIECE: u32 = 1024;
 /// Directory blocks are read up to so many bytes at once.
 const RUN_BYTES: u64 = 1 << 20;
 
+/// The blocks that all inodes together may still lead to. Each block belongs to one inode, so honest ones never
+/// need more than there are; hostile ones would keep a check busy for days.
+pub(crate) struct Budget(AtomicU64);
+
+impl Budget {
+    pub fn new(blocks: u64) -> Budget {
+        Budget(AtomicU64::new(blocks))
+    }
+
+    fn take(&self, blocks: u64) -> Result<()> {
+        let left = |left: u64| left.checked_sub(blocks);
+        match self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left) {
+            Ok(_) => Ok(()),
+            // The same words whichever inode it was: one fault, however many workers meet it.
+            Err(_) => Err(Place::of(Structure::Inode).malformed(
+                "all inodes together lead to more blocks than the file system has; the rest is not checked",
+            )),
+        }
+    }
+}
+
 /// Checks the inodes of these groups and all that they lead to.
 pub(crate) fn check_tables(
     fs: &Ext4,
     groups: &[GroupInodes],
+    budget: &Budget,
     pool: Pool,
     progress: &dyn Progress,
     findings: &Findings,
@@ -34,7 +57,7 @@ pub(crate) fn check_tables(
         .flat_map(|group| (0..group.used).step_by(PIECE as usize).map(move |first| (group, first)))
         .collect();
     let checker =
-        || Checker { fs, findings, table: Vec::new(), blocks: Vec::new(), counts: Counts::default() };
+        || Checker { fs, findings, budget, table: Vec::new(), blocks: Vec::new(), counts: Counts::default() };
     pool.run(pieces.len() as u64, checker, |checker, piece| {
         let (group, first) = pieces[piece as usize];
         checker.piece(group, first)?;
@@ -46,6 +69,7 @@ pub(crate) fn check_tables(
 struct Checker<'a> {
     fs: &'a Ext4,
     findings: &'a Findings,
+    budget: &'a Budget,
     table: Vec<u8>,
     blocks: Vec<u8>,
     counts: Counts,
@@ -126,10 +150,11 @@ impl Checker<'_> {
                 self.checker.broken_map(self.inode, error)
             }
 
-            fn map_block(&mut self, _block: u64) {
+            fn map_block(&mut self, _block: u64) -> Result<()> {
                 if self.inode.has(InodeFlags::EXTENTS) {
                     self.checker.counts.add(Structure::ExtentBlock, 1);
                 }
+                self.checker.budget.take(1)
             }
         }
         if is_skipped_map(inode) {
@@ -220,6 +245,7 @@ impl Checker<'_> {
             while logical < end && !run.unwritten {
                 let count = (end - logical).min((RUN_BYTES / block_size).max(1));
                 let first = run.physical + (logical - run.logical);
+                checker.budget.take(count)?;
                 buffer.resize((count * block_size) as usize, 0);
                 checker.fs.device().read_at(&mut buffer, first * block_size)?;
                 for (number, bytes) in (0..).zip(buffer.chunks_exact(block_size as usize)) {
@@ -271,11 +297,15 @@ impl Checker<'_> {
             Ok(file) => file,
             Err(error) => return self.findings.damage(error),
         };
+        let value_size = inode.size().min(crate::xattr::LARGEST_VALUE.into());
+        if let Err(error) = self.budget.take(value_size / u64::from(self.fs.layout().block_size)) {
+            return self.findings.damage(error);
+        }
         let mut crc = None;
         let mut buffer = vec![0; 1 << 16];
         let mut at = 0;
-        while at < inode.size().min(crate::xattr::LARGEST_VALUE.into()) {
-            let len = (inode.size() - at).min(buffer.len() as u64) as usize;
+        while at < value_size {
+            let len = (value_size - at).min(buffer.len() as u64) as usize;
             file.read_at(&mut buffer[..len], at)?;
             crc = Some(self.fs.checksums().update(crc, &buffer[..len]));
             at += len as u64;

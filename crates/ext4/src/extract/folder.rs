@@ -13,14 +13,19 @@ use std::sync::{Mutex, PoisonError};
 use casemate_blockdev::BlockDevice;
 use rustix::fs::{Mode, OFlags};
 
-use crate::error::{Error, Result};
+use crate::dir::DirEntry;
+use crate::error::{Error, Place, Result, Structure};
 use crate::extract::nodes::{self, host, open_folder};
-use crate::extract::{CHUNK, ExtractOptions, ExtractReport, Failure, Seen, children, join, may_have_links};
+use crate::extract::{CHUNK, ExtractOptions, ExtractReport, children, join, may_have_links};
 use crate::fs::Ext4;
 use crate::inode::{FileType, Inode};
+use crate::seen::SeenDirectories;
 
 /// Files from this size on are copied by all workers together, after the others of their level.
 const LARGE: u64 = 32 << 20;
+
+/// Large files that are open at once; more of one level are copied like small ones.
+const MOST_LARGE: usize = 64;
 
 /// What a worker copies of a large file at once.
 const LARGE_PIECE: u64 = 8 << 20;
@@ -81,33 +86,35 @@ struct Large {
 /// A directory, and its path.
 type Folder = (Vec<u8>, Inode);
 
-/// Names in a directory, and what they stand for.
-type Names = Vec<(Vec<u8>, Inode)>;
+/// What is in a directory: the inodes of directories, the entries of everything else.
+#[derive(Default)]
+struct Names {
+    folders: Vec<(Vec<u8>, Inode)>,
+    files: Vec<DirEntry>,
+}
 
 impl Extract<'_> {
     fn run(&self, top: &Inode) -> Result<()> {
-        let mut seen = Seen::default();
-        seen.enter(top)?;
+        let mut seen = SeenDirectories::new(self.fs);
+        seen.enter(self.fs, b"", top)?;
         let mut folders: Vec<Folder> = Vec::new();
         let mut level: Vec<Folder> = vec![(Vec::new(), top.clone())];
         while !level.is_empty() {
             let found = self.list(&level)?;
             let mut next = Vec::new();
             let mut files = Vec::new();
-            for (folder, list) in found {
-                for (name, inode) in list {
+            for (folder, names) in found {
+                files.push((folder, names.files));
+                for (name, inode) in names.folders {
                     let path = join(&level[folder].0, &name);
-                    if !inode.is_dir() {
-                        files.push((folder, name, inode));
-                    } else if let Err(error) = seen.enter(&inode) {
-                        self.fail(path, error, false);
-                    } else {
-                        next.push((path, inode));
+                    match seen.enter(self.fs, &path, &inode) {
+                        Ok(()) => next.push((path, inode)),
+                        Err(error) => self.fail(path, error, false),
                     }
                 }
             }
             self.make_folders(&next)?;
-            self.make_files(&level, files)?;
+            self.make_files(&level, &files)?;
             self.fill_large()?;
             folders.append(&mut level);
             level = next;
@@ -119,7 +126,7 @@ impl Extract<'_> {
         Ok(())
     }
 
-    /// Reads all directories of a level: for each one's number, its names and inodes.
+    /// Reads all directories of a level: for each one's number, what is in it.
     fn list(&self, level: &[Folder]) -> Result<Vec<(usize, Names)>> {
         let found = Mutex::new(Vec::new());
         self.options.pool.run(
@@ -128,19 +135,11 @@ impl Extract<'_> {
             |(), number| {
                 let number = number as usize;
                 let (path, dir) = &level[number];
-                let mut list = Vec::new();
-                match children(self.fs, dir) {
-                    Ok(entries) => {
-                        for (entry, inode) in entries {
-                            match inode {
-                                Ok(inode) => list.push((entry.name, inode)),
-                                Err(error) => self.fail(join(path, &entry.name), error, false),
-                            }
-                        }
-                    }
-                    Err(error) => self.fail(path.clone(), error, false),
-                }
-                found.lock().unwrap_or_else(PoisonError::into_inner).push((number, list));
+                let names = self.names(path, dir).unwrap_or_else(|error| {
+                    self.fail(path.clone(), error, false);
+                    Names::default()
+                });
+                found.lock().unwrap_or_else(PoisonError::into_inner).push((number, names));
                 // An empty piece of progress: whoever wants to stop may.
                 self.options.progress.advance(0)
             },
@@ -148,6 +147,23 @@ impl Extract<'_> {
         let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
         found.sort_by_key(|(number, _)| *number);
         Ok(found)
+    }
+
+    fn names(&self, path: &[u8], dir: &Inode) -> Result<Names> {
+        let mut names = Names::default();
+        for entry in children(self.fs, dir)? {
+            // Where the entry tells the kind, files are left for later.
+            if entry.kind.is_some_and(|kind| kind != FileType::Directory) {
+                names.files.push(entry);
+                continue;
+            }
+            match self.fs.inode(entry.inode) {
+                Ok(inode) if inode.is_dir() => names.folders.push((entry.name, inode)),
+                Ok(_) => names.files.push(entry),
+                Err(error) => self.fail(join(path, &entry.name), error, false),
+            }
+        }
+        Ok(names)
     }
 
     fn make_folders(&self, folders: &[Folder]) -> Result<()> {
@@ -162,13 +178,15 @@ impl Extract<'_> {
         Ok(())
     }
 
-    fn make_files(&self, level: &[Folder], files: Vec<(usize, Vec<u8>, Inode)>) -> Result<()> {
-        let pieces: Vec<_> =
-            files.chunk_by(|a, b| a.0 == b.0).flat_map(|folder| folder.chunks(NAMES)).collect();
+    fn make_files(&self, level: &[Folder], files: &[(usize, Vec<DirEntry>)]) -> Result<()> {
+        let pieces: Vec<(usize, &[DirEntry])> = files
+            .iter()
+            .flat_map(|(folder, files)| files.chunks(NAMES).map(|some| (*folder, some)))
+            .collect();
         let buffer = || vec![0; CHUNK as usize];
         self.options.pool.run(pieces.len() as u64, buffer, |buffer, piece| {
-            let files = pieces[piece as usize];
-            let folder = &level[files[0].0].0;
+            let (folder, files) = pieces[piece as usize];
+            let folder = &level[folder].0;
             let parent = match open_folder(self.root, folder) {
                 Ok(parent) => parent,
                 Err(error) => {
@@ -176,9 +194,13 @@ impl Extract<'_> {
                     return Ok(());
                 }
             };
-            for (_, name, inode) in files {
-                let path = join(folder, name);
-                match self.make(parent.as_fd(), name, &path, inode, buffer) {
+            for entry in files {
+                let path = join(folder, &entry.name);
+                let made = self
+                    .fs
+                    .inode(entry.inode)
+                    .and_then(|inode| self.make(parent.as_fd(), &entry.name, &path, &inode, buffer));
+                match made {
                     Err(Error::Io(error)) if error.kind() == std::io::ErrorKind::Interrupted => {
                         return Err(error);
                     }
@@ -229,6 +251,10 @@ impl Extract<'_> {
                 let contents = self.options.contents.open(self.fs, inode)?;
                 return Ok(Some((nodes::make_file(parent, name)?, contents)));
             }
+            FileType::Directory => {
+                let place = Place::inode(Structure::Directory, inode.number());
+                return Err(place.malformed("has a name that says it is no directory"));
+            }
             FileType::Symlink => nodes::make_symlink(&self.fs.symlink_target(inode)?, parent, name)?,
             _ => nodes::make_special(inode, parent, name)?,
         }
@@ -250,15 +276,19 @@ impl Extract<'_> {
     ) -> Result<()> {
         let Some((file, contents)) = made else { return Ok(()) };
         if contents.size() >= LARGE {
-            let large = Large { path: path.to_vec(), inode: inode.clone(), file, contents };
-            self.large.lock().unwrap_or_else(PoisonError::into_inner).push(large);
-            return Ok(());
+            let mut large = self.large.lock().unwrap_or_else(PoisonError::into_inner);
+            if large.len() < MOST_LARGE {
+                large.push(Large { path: path.to_vec(), inode: inode.clone(), file, contents });
+                return Ok(());
+            }
         }
         let file = std::fs::File::from(file);
-        let copied = file
-            .set_len(contents.size())
-            .map_err(Error::Io)
-            .and_then(|()| self.copy(&*contents, &file, 0..contents.size(), buffer));
+        let size = contents.size();
+        let copied = self.copy(&*contents, &file, 0..size, buffer).and_then(|end| match end {
+            // What was written reaches the end by itself, unless there is a hole.
+            end if end < size => Ok(file.set_len(size)?),
+            _ => Ok(()),
+        });
         if let Err(error) = copied {
             let _ = nodes::remove(parent, name);
             return Err(error);
@@ -277,7 +307,7 @@ impl Extract<'_> {
             let copied = file.set_len(size).map_err(Error::Io).and_then(|()| {
                 self.options.pool.run(size.div_ceil(LARGE_PIECE), buffer, |buffer, piece| {
                     let start = piece * LARGE_PIECE;
-                    self.copy(&*contents, &file, start..(start + LARGE_PIECE).min(size), buffer)
+                    self.copy(&*contents, &file, start..(start + LARGE_PIECE).min(size), buffer).map(|_| ())
                 })
             });
             match copied {
@@ -295,14 +325,14 @@ impl Extract<'_> {
         Ok(())
     }
 
-    /// Copies what is data in a range.
+    /// Copies what is data in a range. Where the last of it ends.
     fn copy(
         &self,
         from: &dyn BlockDevice,
         to: &std::fs::File,
         range: std::ops::Range<u64>,
         buffer: &mut [u8],
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let mut at = range.start;
         let mut bytes = 0;
         while let Some(data) = from.next_data(at)?.filter(|data| data.start < range.end) {
@@ -318,7 +348,7 @@ impl Extract<'_> {
             }
         }
         self.count(|report| report.bytes += bytes);
-        Ok(())
+        Ok(at)
     }
 
     fn finish_file(&self, file: BorrowedFd<'_>, path: &[u8], inode: &Inode) {
@@ -348,7 +378,7 @@ impl Extract<'_> {
     }
 
     fn fail(&self, path: Vec<u8>, error: Error, partial: bool) {
-        self.count(|report| report.failures.push(Failure { path, error, partial }));
+        self.count(|report| report.fail(path, error, partial));
     }
 
     fn count(&self, f: impl FnOnce(&mut ExtractReport)) {

@@ -5,13 +5,12 @@ mod nodes;
 mod pax;
 mod tar;
 
-use std::collections::HashSet;
 use std::fmt;
 
 use casemate_blockdev::{BlockDevice, Pool, Progress};
 
 use crate::dir::DirEntry;
-use crate::error::{Error, Place, Result, Structure};
+use crate::error::{Error, Result};
 use crate::fs::Ext4;
 use crate::inode::{FileType, Inode, InodeFlags};
 
@@ -64,6 +63,8 @@ pub struct ExtractReport {
     pub bytes: u64,
     /// What could not be copied or restored, in no certain order.
     pub failures: Vec<Failure>,
+    /// Failures beyond those listed: a list has an end, damage may have none.
+    pub failures_left_out: u64,
 }
 
 /// Something that could not be copied, or not wholly.
@@ -86,34 +87,28 @@ impl fmt::Display for Failure {
 /// Bytes that are read and written at once.
 const CHUNK: u64 = 1 << 20;
 
-/// A directory's names in the order of their bytes, each with its inode or why there is none.
-fn children(fs: &Ext4, dir: &Inode) -> Result<Vec<(DirEntry, Result<Inode>)>> {
+/// Failures that are kept in a report.
+const MOST_FAILURES: usize = 10_000;
+
+impl ExtractReport {
+    fn fail(&mut self, path: Vec<u8>, error: Error, partial: bool) {
+        if self.failures.len() < MOST_FAILURES {
+            self.failures.push(Failure { path, error, partial });
+        } else {
+            self.failures_left_out += 1;
+        }
+    }
+}
+
+/// A directory's names in the order of their bytes. Inodes are read when their turn comes: many names may stand
+/// for one large inode.
+fn children(fs: &Ext4, dir: &Inode) -> Result<Vec<DirEntry>> {
     if dir.has(InodeFlags::ENCRYPT) && fs.encryption().is_none() {
         return Err(Error::Unsupported("the directory is encrypted, and no keys were given".to_owned()));
     }
     let mut entries = fs.read_dir(dir)?;
     entries.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(entries
-        .into_iter()
-        .map(|entry| {
-            let inode = fs.inode(entry.inode);
-            (entry, inode)
-        })
-        .collect())
-}
-
-/// Directories that were seen: each belongs to one parent, so a second sight is damage, and maybe a circle.
-#[derive(Debug, Default)]
-struct Seen(HashSet<u32>);
-
-impl Seen {
-    fn enter(&mut self, dir: &Inode) -> Result<()> {
-        if self.0.insert(dir.number()) {
-            return Ok(());
-        }
-        let place = Place::inode(Structure::Directory, dir.number());
-        Err(place.malformed("is there under two names"))
-    }
+    Ok(entries)
 }
 
 fn join(path: &[u8], name: &[u8]) -> Vec<u8> {

@@ -3,15 +3,16 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use casemate_blockdev::BlockDevice;
 
 use crate::error::{Error, Result};
 use crate::extract::pax::{Link, Member, RECORD};
-use crate::extract::{CHUNK, ExtractOptions, ExtractReport, Failure, Seen, children, join, may_have_links};
+use crate::extract::{CHUNK, ExtractOptions, ExtractReport, children, join, may_have_links};
 use crate::fs::Ext4;
 use crate::inode::{FileType, Inode};
+use crate::seen::SeenDirectories;
 
 /// Files up to this size are read ahead whole.
 const SMALL: u64 = 1 << 20;
@@ -78,15 +79,23 @@ struct Loaded {
 
 impl Stream<'_> {
     fn tree(&mut self, top: &Inode) -> Result<()> {
-        let mut seen = Seen::default();
-        // What is still to come, next one last.
-        let mut stack = vec![(Vec::new(), top.clone())];
-        while let Some((path, inode)) = stack.pop() {
+        let mut seen = SeenDirectories::new(self.fs);
+        // What is still to come, next one last: the folder's path, the name, the inode.
+        let mut stack = vec![(Arc::from(&b""[..]), Vec::new(), top.number())];
+        while let Some((folder, name, number)) = stack.pop() {
+            let path = join(&folder, &name);
+            let inode = match self.fs.inode(number) {
+                Ok(inode) => inode,
+                Err(error) => {
+                    self.fail(path, error, false);
+                    continue;
+                }
+            };
             if !inode.is_dir() {
                 self.add(path, inode)?;
                 continue;
             }
-            let list = seen.enter(&inode).and_then(|()| children(self.fs, &inode));
+            let list = seen.enter(self.fs, &path, &inode).and_then(|()| children(self.fs, &inode));
             let list = match list {
                 Ok(list) => list,
                 Err(error) => {
@@ -94,12 +103,8 @@ impl Stream<'_> {
                     continue;
                 }
             };
-            for (entry, child) in list.into_iter().rev() {
-                match child {
-                    Ok(child) => stack.push((join(&path, &entry.name), child)),
-                    Err(error) => self.fail(join(&path, &entry.name), error, false),
-                }
-            }
+            let folder: Arc<[u8]> = path.clone().into();
+            stack.extend(list.into_iter().rev().map(|entry| (folder.clone(), entry.name, entry.inode)));
             let path = if path.is_empty() { b"./".to_vec() } else { [&path[..], b"/"].concat() };
             self.push(Item { path, inode, link: None })?;
         }
@@ -278,7 +283,7 @@ impl Stream<'_> {
     }
 
     fn fail(&mut self, path: Vec<u8>, error: Error, partial: bool) {
-        self.report.failures.push(Failure { path, error, partial });
+        self.report.fail(path, error, partial);
     }
 }
 

@@ -87,6 +87,9 @@ impl Args {
             context.complain(&error);
             failures.push(json!({"path": path, "error": error.to_string(), "partial": failure.partial}));
         }
+        if report.failures_left_out > 0 {
+            context.complain(&Error::Corrupt(format!("{} more failures", report.failures_left_out)));
+        }
         if context.json() && self.tar.as_deref() != Some(Path::new("-")) {
             context.print_json(&json!({
                 "files": report.files,
@@ -94,6 +97,7 @@ impl Args {
                 "others": report.others,
                 "bytes": report.bytes,
                 "failures": failures,
+                "failures_left_out": report.failures_left_out,
             }))?;
         }
         Ok(match (failed, negative) {

@@ -1,12 +1,11 @@
 //! `casemate ext4 tree`.
 
-use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 
 use casemate::Error;
-use casemate::ext4::{Ext4, FileType, Inode};
+use casemate::ext4::{DirEntry, Ext4, FileType, Inode, SeenDirectories};
 
 use super::entry::{self, shown};
 use super::image::ImageArgs;
@@ -42,7 +41,7 @@ struct Level {
     /// What lines below it begin with.
     indent: String,
     /// What is still to come, next one last.
-    rest: Vec<(Vec<u8>, Inode)>,
+    rest: Vec<DirEntry>,
 }
 
 impl Args {
@@ -55,7 +54,7 @@ impl Args {
             fs: &fs,
             out: BufWriter::new(std::io::stdout().lock()),
             failures: Failures::default(),
-            seen: HashSet::new(),
+            seen: SeenDirectories::new(&fs),
             directories: 0,
             files: 0,
         };
@@ -70,8 +69,7 @@ struct Walk<'a> {
     fs: &'a Ext4,
     out: BufWriter<std::io::StdoutLock<'static>>,
     failures: Failures,
-    /// Directories so far: a second sight of one would be damage, and maybe a circle.
-    seen: HashSet<u32>,
+    seen: SeenDirectories,
     directories: u64,
     files: u64,
 }
@@ -84,13 +82,19 @@ impl Walk<'_> {
             let line = [&shown(&path)[..], b"\n"].concat();
             self.write(&line)?;
         }
-        self.seen.insert(top.number());
-        let rest = self.list(top);
+        let rest = self.list(&path, top);
         let mut levels = vec![Level { path, indent: String::new(), rest }];
         while let Some(level) = levels.last_mut() {
-            let Some((name, inode)) = level.rest.pop() else {
+            let Some(DirEntry { name, inode: number, .. }) = level.rest.pop() else {
                 levels.pop();
                 continue;
+            };
+            let inode = match self.fs.inode(number) {
+                Ok(inode) => inode,
+                Err(error) => {
+                    self.failures.add(self.context, self.args.image.error(error));
+                    continue;
+                }
             };
             let is_last = level.rest.is_empty();
             let path = match &level.path[..] {
@@ -106,14 +110,9 @@ impl Walk<'_> {
             self.line(&path, &name, &inode, &indent, is_last)?;
             let deeper = self.args.level.is_none_or(|most| levels.len() < most);
             if inode.is_dir() && deeper {
-                if self.seen.insert(inode.number()) {
-                    let rest = self.list(&inode);
-                    let more = if is_last { "    " } else { "\u{2502}\u{a0}\u{a0} " };
-                    levels.push(Level { path, indent: indent + more, rest });
-                } else {
-                    let text = format!("directory inode {} is there under two names", inode.number());
-                    self.failures.add(self.context, Error::Corrupt(text));
-                }
+                let rest = self.list(&path, &inode);
+                let more = if is_last { "    " } else { "\u{2502}\u{a0}\u{a0} " };
+                levels.push(Level { path, indent: indent + more, rest });
             }
         }
         if !self.context.json() {
@@ -161,29 +160,28 @@ impl Walk<'_> {
         self.write(&line)
     }
 
-    /// What is shown of a directory, next name last.
-    fn list(&mut self, dir: &Inode) -> Vec<(Vec<u8>, Inode)> {
-        let mut entries = match self.fs.read_dir(dir) {
-            Ok(entries) => entries,
-            Err(error) => {
-                self.failures.add(self.context, self.args.image.error(error));
-                return Vec::new();
-            }
-        };
+    /// What is shown of a directory, next name last. Inodes are read when they are printed: many names may stand
+    /// for one large inode.
+    fn list(&mut self, path: &[u8], dir: &Inode) -> Vec<DirEntry> {
+        let entries = self.seen.enter(self.fs, path, dir).and_then(|()| self.fs.read_dir(dir));
+        let mut entries = entries.unwrap_or_else(|error| {
+            self.failures.add(self.context, self.args.image.error(error));
+            Vec::new()
+        });
         entries.sort_by(|a, b| b.name.cmp(&a.name));
-        let mut rest = Vec::new();
-        for entry in entries {
+        entries.retain(|entry| {
             let hidden = entry.name.starts_with(b".") && !self.args.all && !self.context.json();
-            if hidden {
-                continue;
-            }
-            match self.fs.inode(entry.inode) {
-                Ok(inode) if self.args.directories && !inode.is_dir() => {}
-                Ok(inode) => rest.push((entry.name, inode)),
-                Err(error) => self.failures.add(self.context, self.args.image.error(error)),
-            }
+            !hidden && (!self.args.directories || self.is_dir(entry))
+        });
+        entries
+    }
+
+    fn is_dir(&self, entry: &DirEntry) -> bool {
+        match entry.kind {
+            Some(kind) => kind == FileType::Directory,
+            // What can't be read is to be named when its turn comes.
+            None => self.fs.inode(entry.inode).map_or(true, |inode| inode.is_dir()),
         }
-        rest
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
