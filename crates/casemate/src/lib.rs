@@ -8,6 +8,7 @@ pub mod base64;
 pub mod crypt;
 mod error;
 pub mod ext4;
+pub mod fscrypt;
 pub mod fsverity;
 mod named;
 mod output;

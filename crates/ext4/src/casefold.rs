@@ -7,7 +7,7 @@ use unicode_normalization::UnicodeNormalization;
 
 /// What two names must share to be the same name; `None` for names that are no UTF-8, which differ unless
 /// they are equal.
-pub(crate) fn fold(name: &[u8]) -> Option<String> {
+pub fn fold(name: &[u8]) -> Option<String> {
     let name = std::str::from_utf8(name).ok()?;
     let kept = |c: &char| !is_ignorable(*c);
     let folded: String = name.nfd().filter(kept).flat_map(fold_char).collect();

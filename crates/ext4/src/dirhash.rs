@@ -15,6 +15,23 @@ pub struct DirHash {
     pub minor: u32,
 }
 
+impl DirHash {
+    /// The place that a keyed hash of 64 bits gives: [`SIPHASH`] of a casefolded name.
+    pub fn from_keyed(hash: u64) -> DirHash {
+        // OK to truncate: the halves are what is wanted.
+        DirHash::clear_marks((hash >> 32) as u32, hash as u32)
+    }
+
+    /// The lowest bit marks a hash that goes on in the next leaf; the last value marks the end.
+    fn clear_marks(major: u32, minor: u32) -> DirHash {
+        let major = match major & !1 {
+            0xffff_fffe => 0xffff_fffc,
+            other => other,
+        };
+        DirHash { major, minor }
+    }
+}
+
 /// Hashes the names of one directory.
 #[derive(Clone, Copy, Debug)]
 pub struct NameHasher {
@@ -53,12 +70,7 @@ impl NameHasher {
             Function::HalfMd4 => self.half_md4(name),
             Function::Tea => self.tea(name),
         };
-        // The lowest bit marks a hash that goes on in the next leaf; the last value marks the end.
-        let major = match major & !1 {
-            0xffff_fffe => 0xffff_fffc,
-            other => other,
-        };
-        DirHash { major, minor }
+        DirHash::clear_marks(major, minor)
     }
 
     /// A byte as the number it was where the file system was made.

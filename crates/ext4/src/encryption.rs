@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::dirhash::DirHash;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fs::Ext4;
 use crate::inode::{FileType, Inode, InodeFlags};
 
@@ -38,10 +38,16 @@ pub struct StoredName<'a> {
 
 /// Reads names and contents of encrypted inodes.
 pub trait Encryption: Send + Sync {
+    /// Whether what the inode encrypts can be read: names, contents or target.
+    ///
+    /// # Errors
+    /// When the key is missing, or the context makes no sense.
+    fn require_key(&self, inode: &EncryptedInode) -> Result<()>;
+
     /// The names of a directory. Without the key these are its no-key names: that is no error.
     ///
     /// # Errors
-    /// For a context that makes no sense.
+    /// When there is a key, and it can't be used.
     fn names(&self, directory: &EncryptedInode) -> Result<Arc<dyn EncryptedNames>>;
 
     /// The contents of a regular file.
@@ -64,6 +70,11 @@ pub trait EncryptedNames: Send + Sync {
     /// # Errors
     /// For ciphertext that is none.
     fn decode(&self, name: StoredName<'_>) -> Result<Vec<u8>>;
+
+    /// The bytes that a name is stored as, where that can be said: it makes looking one up fast.
+    fn encode(&self, _name: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
 }
 
 /// The contents of one encrypted file.
@@ -76,6 +87,19 @@ pub trait EncryptedContents: Send + Sync {
 }
 
 impl Ext4 {
+    /// Whether everything about an inode can be read: it is not encrypted, or its key is there.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::Error::Unsupported) when the key is missing;
+    /// [`Corrupt`](crate::Error::Corrupt) when the context makes no sense.
+    pub fn require_key(&self, inode: &Inode) -> Result<()> {
+        match (self.encrypted(inode)?, self.encryption()) {
+            (None, _) => Ok(()),
+            (Some(encrypted), Some(encryption)) => encryption.require_key(&encrypted),
+            (Some(_), None) => Err(no_keys(inode)),
+        }
+    }
+
     /// What decryption needs to know of an inode; `None` if it is not encrypted.
     ///
     /// # Errors
@@ -94,4 +118,9 @@ impl Ext4 {
             block_size: self.layout().block_size,
         }))
     }
+}
+
+/// The error for an encrypted inode where nobody reads such inodes.
+pub(crate) fn no_keys(inode: &Inode) -> Error {
+    Error::Unsupported(format!("inode {} is encrypted, and no keys were given", inode.number()))
 }

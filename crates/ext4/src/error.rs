@@ -95,6 +95,7 @@ structures! {
     OrphanBlock "orphan file block" "A block of the orphan file.",
     JournalSuperblock "journal superblock" "The journal's own superblock.",
     JournalBlock "journal block" "A descriptor, revoke, commit or data block of the log.",
+    EncryptionContext "encryption context" "The policy and nonce of an encrypted inode.",
     VerityMetadata "verity metadata" "The fs-verity descriptor behind a file's contents.",
 }
 
@@ -126,7 +127,8 @@ impl Place {
         Place { group: Some(group), ..Place::of(structure) }
     }
 
-    pub(crate) fn inode(structure: Structure, inode: u32) -> Place {
+    /// A structure of an inode.
+    pub fn inode(structure: Structure, inode: u32) -> Place {
         Place { inode: Some(inode), ..Place::of(structure) }
     }
 
@@ -139,7 +141,7 @@ impl Place {
     }
 
     /// The error that something about this place contradicts the format.
-    pub(crate) fn malformed(self, what: impl Into<Cow<'static, str>>) -> Error {
+    pub fn malformed(self, what: impl Into<Cow<'static, str>>) -> Error {
         Error::Corrupt(Corrupt::new(self, Problem::Malformed(what.into())))
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use casemate_blockdev::BlockDevice;
 
-use crate::encryption::EncryptedContents;
+use crate::encryption::{EncryptedContents, no_keys};
 use crate::error::{Error, Result};
 use crate::fs::Ext4;
 use crate::inode::{FileType, Inode, InodeFlags};
@@ -51,15 +51,14 @@ impl Ext4 {
             };
             return Err(Error::path(kind, format!("inode {} {text}", inode.number())));
         }
-        let decrypt = match self.encrypted(inode)? {
-            None => None,
-            Some(encrypted) => match self.encryption() {
-                Some(encryption) => Some(encryption.contents(&encrypted)?),
-                None => {
-                    let text = format!("inode {} is encrypted, and no keys were given", inode.number());
-                    return Err(Error::Unsupported(text));
-                }
-            },
+        let decrypt = match (self.encrypted(inode)?, self.encryption()) {
+            (None, _) => None,
+            // Ciphertext is whole data units, which an inode has no room for.
+            (Some(_), _) if inode.has(InodeFlags::INLINE_DATA) => {
+                return Err(map_place(inode).malformed("is encrypted and has inline data"));
+            }
+            (Some(encrypted), Some(encryption)) => Some(encryption.contents(&encrypted)?),
+            (Some(_), None) => return Err(no_keys(inode)),
         };
         self.open_contents(inode, decrypt)
     }

@@ -112,6 +112,18 @@ impl Ext4 {
         search.node(&block, place, root.levels)
     }
 
+    /// The bytes that a directory has for a name, where only these can be it.
+    fn stored_name(&self, dir: &Inode, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        if dir.has(InodeFlags::CASEFOLD) || matches!(name, b"." | b"..") {
+            return Ok(None);
+        }
+        match (self.encrypted(dir)?, self.encryption()) {
+            (None, _) => Ok(Some(name.to_vec())),
+            (Some(encrypted), Some(encryption)) => Ok(encryption.names(&encrypted)?.encode(name)),
+            (Some(_), None) => Ok(None),
+        }
+    }
+
     /// A node of the tree, its checksum checked.
     fn htree_block(&self, dir: &Inode, logical: u64) -> Result<(Vec<u8>, Place)> {
         let (block, role, place) = self.any_block(dir, logical)?;
@@ -194,9 +206,9 @@ impl Ext4 {
     /// # Errors
     /// [`Error::Corrupt`] when the directory is damaged where it had to be read.
     pub fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Option<u32>> {
-        let plain = !dir.has(InodeFlags::ENCRYPT) && !dir.has(InodeFlags::CASEFOLD);
-        if plain && self.is_indexed(dir) && !matches!(name, b"." | b"..") {
-            match self.lookup_indexed(dir, name) {
+        let stored = self.stored_name(dir, name)?;
+        if let Some(stored) = stored.filter(|_| self.is_indexed(dir)) {
+            match self.lookup_indexed(dir, &stored) {
                 // A damaged tree is no reason not to find what the leaves have, as for the kernel.
                 Err(Error::Corrupt(_)) => {}
                 result => return result,

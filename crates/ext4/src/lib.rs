@@ -47,6 +47,7 @@ mod verity;
 mod xattr;
 
 pub use bytes::uuid_text;
+pub use casefold::fold as casefold;
 pub use check::{CheckReport, check, check_size, fix_checksums};
 pub use dir::{DirEntry, Entries, EntryFormat, RawEntry};
 pub use dirhash::{DirHash, NameHasher, SIPHASH};

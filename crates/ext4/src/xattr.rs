@@ -186,8 +186,8 @@ impl Ext4 {
     /// # Errors
     /// [`Corrupt`](crate::Error::Corrupt) when it has none.
     pub fn encryption_context(&self, inode: &Inode) -> Result<Vec<u8>> {
-        let place = Place::inode(Structure::Xattr, inode.number());
-        self.xattr(inode, ENCRYPTION, b"c")?.ok_or_else(|| place.malformed("no encryption context"))
+        let place = Place::inode(Structure::EncryptionContext, inode.number());
+        self.xattr(inode, ENCRYPTION, b"c")?.ok_or_else(|| place.malformed("is missing"))
     }
 
     /// The contents of an inode with inline data: up to 60 bytes in the block area, the rest in an attribute.

@@ -1,11 +1,13 @@
 //! ext4 images by path: opening, reading, copying out and checking.
 
 mod contents;
+mod encrypted;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, FileDevice, Pool, Progress, Window, partitions};
+use casemate_fscrypt::{Crypto, Keyring};
 use casemate_primitives::Cpu;
 
 pub use casemate_ext4::Error as ReadError;
@@ -18,6 +20,7 @@ pub use casemate_ext4::{
 use crate::Error;
 
 pub use contents::{VerityInfo, VerityPolicy, open_file, verity_info};
+pub use encrypted::{EncryptionInfo, encryption_info};
 
 /// Where a file system lies.
 #[derive(Clone, Debug, Default)]
@@ -39,15 +42,22 @@ pub struct Reading {
     pub verify_checksums: bool,
     /// Whether a journal that must be replayed is, in memory.
     pub replay_journal: bool,
+    /// The keys of encrypted files, if there are any. Without a file's key its name is shown as the kernel shows
+    /// it then.
+    pub keys: Option<Arc<Keyring>>,
 }
 
 impl Reading {
     fn options(&self) -> casemate_ext4::OpenOptions {
+        let keys = match &self.keys {
+            Some(keys) => Arc::clone(keys),
+            None => Arc::new(Keyring::new(Crypto::new(self.cpu))),
+        };
         casemate_ext4::OpenOptions {
             cpu: self.cpu,
             verify_checksums: self.verify_checksums,
             replay_journal: self.replay_journal,
-            ..casemate_ext4::OpenOptions::default()
+            encryption: Some(Arc::new(encrypted::Unlocked(keys))),
         }
     }
 }
@@ -108,6 +118,14 @@ pub fn device(source: &Source, writable: bool) -> Result<Arc<dyn BlockDevice>, E
 pub fn open(source: &Source, reading: &Reading) -> Result<Ext4, Error> {
     let device = device(source, false)?;
     Ext4::open(device, &reading.options()).map_err(|error| Error::ext4(source.path.display(), error))
+}
+
+/// Opens the file system on any device for reading.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_device(device: Arc<dyn BlockDevice>, reading: &Reading) -> Result<Ext4, Error> {
+    Ext4::open(device, &reading.options()).map_err(|error| Error::ext4("file system", error))
 }
 
 /// Copies what is below `top` out of a file system.

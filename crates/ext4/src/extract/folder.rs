@@ -16,7 +16,7 @@ use rustix::fs::{Mode, OFlags};
 use crate::dir::DirEntry;
 use crate::error::{Error, Place, Result, Structure};
 use crate::extract::nodes::{self, host, open_folder};
-use crate::extract::{CHUNK, ExtractOptions, ExtractReport, children, join, may_have_links};
+use crate::extract::{CHUNK, ExtractOptions, ExtractReport, children, join, link_target, may_have_links};
 use crate::fs::Ext4;
 use crate::inode::{FileType, Inode};
 use crate::seen::SeenDirectories;
@@ -255,7 +255,7 @@ impl Extract<'_> {
                 let place = Place::inode(Structure::Directory, inode.number());
                 return Err(place.malformed("has a name that says it is no directory"));
             }
-            FileType::Symlink => nodes::make_symlink(&self.fs.symlink_target(inode)?, parent, name)?,
+            FileType::Symlink => nodes::make_symlink(&link_target(self.fs, inode)?, parent, name)?,
             _ => nodes::make_special(inode, parent, name)?,
         }
         for error in nodes::restore_at(parent, name, inode, self.options)? {

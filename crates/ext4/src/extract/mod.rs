@@ -12,7 +12,7 @@ use casemate_blockdev::{BlockDevice, Pool, Progress};
 use crate::dir::DirEntry;
 use crate::error::{Error, Result};
 use crate::fs::Ext4;
-use crate::inode::{FileType, Inode, InodeFlags};
+use crate::inode::{FileType, Inode};
 
 pub use folder::extract_to_folder;
 pub use tar::extract_to_tar;
@@ -103,12 +103,17 @@ impl ExtractReport {
 /// A directory's names in the order of their bytes. Inodes are read when their turn comes: many names may stand
 /// for one large inode.
 fn children(fs: &Ext4, dir: &Inode) -> Result<Vec<DirEntry>> {
-    if dir.has(InodeFlags::ENCRYPT) && fs.encryption().is_none() {
-        return Err(Error::Unsupported("the directory is encrypted, and no keys were given".to_owned()));
-    }
+    // Names that stand for others are no copy of the directory.
+    fs.require_key(dir)?;
     let mut entries = fs.read_dir(dir)?;
     entries.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(entries)
+}
+
+/// The target of a symbolic link, and nothing that only stands for it.
+fn link_target(fs: &Ext4, inode: &Inode) -> Result<Vec<u8>> {
+    fs.require_key(inode)?;
+    fs.symlink_target(inode)
 }
 
 fn join(path: &[u8], name: &[u8]) -> Vec<u8> {

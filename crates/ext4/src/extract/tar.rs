@@ -9,7 +9,7 @@ use casemate_blockdev::BlockDevice;
 
 use crate::error::{Error, Result};
 use crate::extract::pax::{Link, Member, RECORD};
-use crate::extract::{CHUNK, ExtractOptions, ExtractReport, children, join, may_have_links};
+use crate::extract::{CHUNK, ExtractOptions, ExtractReport, children, join, link_target, may_have_links};
 use crate::fs::Ext4;
 use crate::inode::{FileType, Inode};
 use crate::seen::SeenDirectories;
@@ -128,7 +128,7 @@ impl Stream<'_> {
                 );
                 return Ok(());
             }
-            FileType::Symlink => match self.fs.symlink_target(&inode) {
+            FileType::Symlink => match link_target(self.fs, &inode) {
                 Ok(target) => Some(Link::Symbolic(target)),
                 Err(error) => {
                     self.fail(path, error, false);

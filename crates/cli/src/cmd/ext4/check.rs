@@ -32,7 +32,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let (source, reading) = (self.image.source(), self.image.reading(context));
+        let (source, reading) = (self.image.source(), self.image.reading(context)?);
         let name = self.image.image.display().to_string();
         // A damaged superblock is for the check to say; only the bar's length is unknown then.
         let total = ext4::open(&source, &reading).map_or(0, |fs| ext4::check_size(&fs));

@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use casemate::Error;
 use casemate::ext4::{self, Ext4, Inode, Reading, Source, VerityPolicy};
 
+use super::keys::KeyArgs;
 use crate::context::Context;
 
 /// Where the file system is and how it is read.
@@ -29,6 +30,8 @@ pub struct ImageArgs {
     /// Do not replay the journal in memory: read the image as it lies there.
     #[arg(long)]
     no_replay: bool,
+    #[command(flatten)]
+    keys: KeyArgs,
 }
 
 /// What is demanded of files with and without fs-verity.
@@ -58,16 +61,17 @@ impl ImageArgs {
         Source { path: self.image.clone(), offset: self.offset, partition: self.partition }
     }
 
-    pub fn reading(&self, context: &Context) -> Reading {
-        Reading {
+    pub fn reading(&self, context: &Context) -> Result<Reading, Error> {
+        Ok(Reading {
             cpu: context.cpu(),
             verify_checksums: !self.ignore_checksums,
             replay_journal: !self.no_replay,
-        }
+            keys: self.keys.keyring(context)?,
+        })
     }
 
     pub fn open(&self, context: &Context) -> Result<Ext4, Error> {
-        ext4::open(&self.source(), &self.reading(context))
+        ext4::open(&self.source(), &self.reading(context)?)
     }
 
     /// An error that happened in the image.

@@ -6,6 +6,7 @@ mod entry;
 mod extract;
 mod image;
 mod info;
+mod keys;
 mod ls;
 mod stat;
 mod tree;

@@ -7,7 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use serde_json::{Value, json};
 
 use casemate::Error;
-use casemate::ext4::{Ext4, FileType, Inode, verity_info};
+use casemate::ext4::{EncryptionInfo, Ext4, FileType, Inode, encryption_info, verity_info};
+use casemate::fscrypt::Context as EncryptionContext;
 
 use super::entry::{self, hex, long_time, mode, shown, time_value};
 use super::image::ImageArgs;
@@ -69,7 +70,13 @@ impl Args {
                 |xattr| json!({"name": String::from_utf8_lossy(&xattr.name), "value_hex": hex(&xattr.value)}),
             )
             .collect();
-        if let Some(verity) = verity_info(fs, inode)? {
+        let encryption = encryption_info(fs, inode);
+        if let Ok(Some(encryption)) = &encryption {
+            value["encryption"] = encryption_value(encryption);
+        }
+        // Without the key the descriptor is ciphertext, too.
+        let locked = !matches!(&encryption, Ok(None | Some(EncryptionInfo { readable: true, .. })));
+        if !locked && let Some(verity) = verity_info(fs, inode)? {
             let digest = verity.digest();
             value["verity"] = json!({
                 "digest": format!("{}:{}", digest.algorithm().name(), digest.hex()),
@@ -81,8 +88,26 @@ impl Args {
         if let Some(encrypted) = fs.encrypted(inode).map_err(fail)? {
             value["encryption_context"] = hex(&encrypted.context).into();
         }
+        if let Err(error) = encryption {
+            value["encryption_error"] = error.to_string().into();
+        }
         Ok(value)
     }
+}
+
+fn encryption_value(info: &EncryptionInfo) -> Value {
+    let EncryptionContext { policy, nonce } = &info.context;
+    json!({
+        "version": policy.version(),
+        "contents": policy.contents.name(),
+        "filenames": policy.names.name(),
+        "padding": policy.padding,
+        "flag": policy.ivs.flag_name(),
+        "data_unit_size": (policy.log2_data_unit_size != 0).then(|| 1u64 << policy.log2_data_unit_size),
+        format!("key_{}", policy.key.kind()): policy.key.to_string(),
+        "nonce": hex(nonce),
+        "readable": info.readable,
+    })
 }
 
 /// As stat(1) prints it, with what only ext4 has behind.
@@ -133,6 +158,26 @@ fn text(fs: &Ext4, path: &[u8], inode: &Inode, value: &Value) -> Vec<u8> {
     }
     if let Some(context) = value["encryption_context"].as_str() {
         line(format!(" Crypt: context 0x{context}"));
+    }
+    if let Some(error) = value["encryption_error"].as_str() {
+        line(format!(" Crypt: {error}"));
+    }
+    if let Ok(Some(info)) = encryption_info(fs, inode) {
+        let EncryptionContext { policy, nonce } = info.context;
+        let mut policy_text = format!(
+            " Crypt: policy version {}, contents {}, filenames {}, padding {}",
+            policy.version(),
+            policy.contents,
+            policy.names,
+            policy.padding
+        );
+        policy_text.extend(policy.ivs.flag_name().map(|flag| format!(", {flag}")));
+        if policy.log2_data_unit_size != 0 {
+            policy_text += &format!(", data units of {} bytes", 1u64 << policy.log2_data_unit_size);
+        }
+        line(policy_text);
+        let state = if info.readable { "given" } else { "missing" };
+        line(format!(" Crypt: key {} {} ({state}), nonce {}", policy.key.kind(), policy.key, hex(&nonce)));
     }
     out.extend(text.bytes());
     out

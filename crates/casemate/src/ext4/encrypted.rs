@@ -1,0 +1,161 @@
+//! Encrypted files of ext4 images, read with the keys of fscrypt.
+
+use std::sync::Arc;
+
+use casemate_ext4::{
+    DirHash, EncryptedContents, EncryptedInode, EncryptedNames, Encryption, Error as ReadError, Ext4, Inode,
+    Place, Result, StoredName, Structure,
+};
+use casemate_fscrypt::{
+    ContentCipher, Context, Crypto, Error as FscryptError, InodeInfo, Keyring, LONGEST_NAME, MasterKey,
+    NameCipher, NoKeyName, symlink_ciphertext,
+};
+
+use crate::Error;
+
+/// How an inode is encrypted.
+#[derive(Clone, Copy, Debug)]
+pub struct EncryptionInfo {
+    /// Its policy and nonce.
+    pub context: Context,
+    /// Whether its key is there and fits.
+    pub readable: bool,
+}
+
+/// How an inode is encrypted; `None` if it is not.
+///
+/// # Errors
+/// `Corrupt` or `Unsupported` for a context that makes no sense.
+pub fn encryption_info(fs: &Ext4, inode: &Inode) -> std::result::Result<Option<EncryptionInfo>, Error> {
+    let read = || -> Result<Option<EncryptionInfo>> {
+        let Some(encrypted) = fs.encrypted(inode)? else { return Ok(None) };
+        let InodeInfo { context, .. } = info(&encrypted)?;
+        Ok(Some(EncryptionInfo { context, readable: fs.require_key(inode).is_ok() }))
+    };
+    read().map_err(|error| Error::ext4(format!("inode {}", inode.number()), error))
+}
+
+/// Reads encrypted inodes with the keys of a ring.
+pub(super) struct Unlocked(pub Arc<Keyring>);
+
+impl Unlocked {
+    /// What a policy calls for, and the key, if it is there.
+    fn key(&self, encrypted: &EncryptedInode) -> Result<(InodeInfo, Option<&MasterKey>)> {
+        let inode = info(encrypted)?;
+        Ok((inode, self.0.get(&inode.context.policy.key).map(Arc::as_ref)))
+    }
+
+    fn needed_key(&self, encrypted: &EncryptedInode) -> Result<(InodeInfo, &MasterKey)> {
+        let (inode, key) = self.key(encrypted)?;
+        let key = key.ok_or_else(|| {
+            let id = &inode.context.policy.key;
+            let text =
+                format!("inode {} needs the key with {} {id}, which was not given", inode.number, id.kind());
+            ReadError::Unsupported(text)
+        })?;
+        Ok((inode, key))
+    }
+}
+
+impl Encryption for Unlocked {
+    fn require_key(&self, encrypted: &EncryptedInode) -> Result<()> {
+        let (inode, key) = self.needed_key(encrypted)?;
+        let policy = &inode.context.policy;
+        let mode =
+            if encrypted.kind == casemate_ext4::FileType::Regular { policy.contents } else { policy.names };
+        key.file_key(mode, &inode).map(|_| ()).map_err(|error| in_inode(encrypted, error))
+    }
+
+    fn names(&self, directory: &EncryptedInode) -> Result<Arc<dyn EncryptedNames>> {
+        let fail = |error| in_inode(directory, error);
+        // As in the kernel, a context that makes no sense is as good as a key that is not there.
+        match self.key(directory) {
+            Ok((inode, Some(key))) => Ok(Arc::new(Names(directory.number, key.names(&inode).map_err(fail)?))),
+            _ => Ok(Arc::new(NoKeyNames(self.0.crypto().clone()))),
+        }
+    }
+
+    fn contents(&self, file: &EncryptedInode) -> Result<Arc<dyn EncryptedContents>> {
+        let (inode, key) = self.needed_key(file)?;
+        let cipher = key.contents(&inode).map_err(|error| in_inode(file, error))?;
+        let units_per_block = u64::from(file.block_size) / cipher.data_unit_size() as u64;
+        Ok(Arc::new(FileContents { inode: file.number, cipher, units_per_block }))
+    }
+
+    fn symlink(&self, link: &EncryptedInode, stored: &[u8]) -> Result<Vec<u8>> {
+        let fail = |error| in_inode(link, error);
+        let (inode, key) = self.key(link)?;
+        match key {
+            Some(key) => key.names(&inode).and_then(|names| names.decrypt_symlink(stored)).map_err(fail),
+            None => {
+                let crypto = self.0.crypto();
+                let ciphertext = symlink_ciphertext(stored).map_err(fail)?;
+                Ok(NoKeyName::new(crypto, [0; 2], ciphertext).text(crypto).into_bytes())
+            }
+        }
+    }
+}
+
+struct Names(u32, NameCipher);
+
+impl EncryptedNames for Names {
+    fn decode(&self, name: StoredName<'_>) -> Result<Vec<u8>> {
+        self.1.decrypt(name.bytes).map_err(|error| at(Structure::Directory, self.0, error))
+    }
+
+    fn encode(&self, name: &[u8]) -> Option<Vec<u8>> {
+        self.1.encrypt(name, LONGEST_NAME).ok()
+    }
+}
+
+struct NoKeyNames(Crypto);
+
+impl EncryptedNames for NoKeyNames {
+    fn decode(&self, name: StoredName<'_>) -> Result<Vec<u8>> {
+        let DirHash { major, minor } = name.hash.unwrap_or_default();
+        Ok(NoKeyName::new(&self.0, [major, minor], name.bytes).text(&self.0).into_bytes())
+    }
+
+    fn encode(&self, name: &[u8]) -> Option<Vec<u8>> {
+        let name = NoKeyName::from_text(&self.0, name).ok()?;
+        // Of a longer one the end is not known.
+        name.rest_sha256.is_none().then_some(name.ciphertext)
+    }
+}
+
+struct FileContents {
+    inode: u32,
+    cipher: ContentCipher,
+    units_per_block: u64,
+}
+
+impl EncryptedContents for FileContents {
+    fn decrypt(&self, first: u64, blocks: &mut [u8]) -> Result<()> {
+        // Saturated numbers are refused below.
+        let first = first.saturating_mul(self.units_per_block);
+        self.cipher.decrypt(first, blocks).map_err(|error| at(Structure::Inode, self.inode, error))
+    }
+}
+
+fn info(encrypted: &EncryptedInode) -> Result<InodeInfo> {
+    let EncryptedInode { number, uuid, block_size, .. } = *encrypted;
+    let context = Context::from_bytes(&encrypted.context)
+        .map_err(|error| at(Structure::EncryptionContext, number, error))?;
+    Ok(InodeInfo { context, number, uuid, block_size })
+}
+
+fn in_inode(encrypted: &EncryptedInode, error: FscryptError) -> ReadError {
+    let structure = match encrypted.kind {
+        casemate_ext4::FileType::Symlink => Structure::Symlink,
+        _ => Structure::EncryptionContext,
+    };
+    at(structure, encrypted.number, error)
+}
+
+fn at(structure: Structure, number: u32, error: FscryptError) -> ReadError {
+    match error {
+        FscryptError::Corrupt(text) => Place::inode(structure, number).malformed(text),
+        FscryptError::Driver(text) => std::io::Error::other(format!("inode {number}: {text}")).into(),
+        other => ReadError::Unsupported(format!("inode {number}: {other}")),
+    }
+}

@@ -1,0 +1,1 @@
+//! Images that this machine makes.

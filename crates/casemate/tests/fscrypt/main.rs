@@ -1,0 +1,5 @@
+//! Encrypted ext4 images that kernels made, read and written as those kernels do.
+
+mod corpus;
+mod kernel;
+mod manifest;
