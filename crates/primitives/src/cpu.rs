@@ -29,6 +29,8 @@ pub enum Feature {
     Avx2,
     /// x86 AVX-512 F, BW, DQ and VL.
     Avx512,
+    /// x86 AVX-512 at full width: 512-bit operations are not halved into two of 256 bits, as Zen 4 does.
+    WholeZmm,
     /// x86 AVX-512 VBMI and VBMI2: byte permutations over 64 bytes.
     Vbmi,
     /// x86 VAES: AES on 256- and 512-bit registers.
@@ -54,7 +56,7 @@ pub enum Feature {
 use Feature::*;
 
 /// Every feature with the name that `--cpu` takes.
-const NAMES: [(Feature, &str); 17] = [
+const NAMES: [(Feature, &str); 18] = [
     (Ssse3, "ssse3"),
     (Sse42, "sse4.2"),
     (Pclmul, "pclmul"),
@@ -62,6 +64,7 @@ const NAMES: [(Feature, &str); 17] = [
     (ShaNi, "sha-ni"),
     (Avx2, "avx2"),
     (Avx512, "avx512"),
+    (WholeZmm, "whole-zmm"),
     (Vbmi, "vbmi"),
     (Vaes, "vaes"),
     (Vpclmul, "vpclmul"),
@@ -197,12 +200,25 @@ fn detect() -> Cpu {
         (ShaNi, has!("sha", "ssse3", "sse4.1")),
         (Avx2, has!("avx2", "bmi1", "bmi2")),
         (Avx512, has!("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "bmi1", "bmi2")),
+        (WholeZmm, has!("avx512f") && !is_zen4()),
         (Vbmi, has!("avx512vbmi", "avx512vbmi2")),
         (Vaes, has!("vaes", "avx2", "aes")),
         (Vpclmul, has!("vpclmulqdq", "avx2", "pclmulqdq")),
         (Gfni, has!("gfni")),
     ];
     Cpu(found.iter().filter(|(_, has)| *has).fold(0, |bits, (feature, _)| bits | feature.bit()))
+}
+
+/// AMD family 19h, of which Zen 4 has AVX-512 (source: AMD's "Software Optimization Guide for the Zen4
+/// Microarchitecture", section 2.11.1).
+#[cfg(target_arch = "x86_64")]
+fn is_zen4() -> bool {
+    use std::arch::x86_64::__cpuid;
+    // Leaf 0 gives the vendor in ebx, edx and ecx; leaf 1 the family as 4 bits and, if they are all set, 8 more.
+    let (vendor, signature) = (__cpuid(0), __cpuid(1).eax);
+    let vendor = [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes);
+    let family = (signature >> 8 & 0xf) + (signature >> 20 & 0xff);
+    vendor.as_flattened() == b"AuthenticAMD" && family == 0x19
 }
 
 #[cfg(target_arch = "aarch64")]

@@ -294,7 +294,7 @@ fn narrower_cpus<H: Hash>() {
     let cpu = Cpu::detect();
     let names = |cpu| H::available(cpu).iter().map(H::name).collect::<Vec<_>>();
     assert_eq!(names(Cpu::portable()), ["portable"]);
-    assert_eq!(H::best(cpu).name(), names(cpu)[0]);
+    assert!(names(cpu).contains(&H::best(cpu).name()));
     assert_eq!(names(cpu).last(), Some(&"portable"));
     let features = [Feature::Avx512, Feature::ShaNi, Feature::Avx2, Feature::ArmSha2, Feature::ArmSha512];
     let mut narrow = cpu;

@@ -8,8 +8,9 @@ use std::arch::x86_64::*;
 use super::{BLOCK_LEN, DIGEST_LEN, K, Layout, digest};
 use crate::Messages;
 
-/// Messages in flight at a time. Zen 5, 4096 bytes each: one 2.17 GB/s, two 3.23, three 3.55, four 3.63.
-const STREAMS: usize = 4;
+/// Messages in flight at a time. Four need more registers than there are. Zen 4 at 3.69 GHz, 4096 bytes each: one 1.85
+/// GB/s, two 3.29, three 3.68, four 3.35, where `sha256rnds2` once in two cycles allows 3.69.
+const STREAMS: usize = 3;
 
 /// Takes whole blocks into a chaining value.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
@@ -27,15 +28,18 @@ pub(super) fn compress(state: &mut [u32; 8], blocks: &[u8]) {
 #[inline(never)]
 pub(super) fn hash_many(midstate: &[u32; 8], layout: &Layout<'_>, messages: Messages<'_>, out: &mut [u8]) {
     let mut k = 0;
-    while messages.count() - k >= STREAMS {
-        hash_streams::<STREAMS>(midstate, layout, messages, k, out);
-        k += STREAMS;
-    }
-    match messages.count() - k {
-        3 => hash_streams::<3>(midstate, layout, messages, k, out),
-        2 => hash_streams::<2>(midstate, layout, messages, k, out),
-        1 => hash_streams::<1>(midstate, layout, messages, k, out),
-        _ => {}
+    while k < messages.count() {
+        // Four are done sooner as two and two than as three and one.
+        let streams = match messages.count() - k {
+            4 => 2,
+            left => left.min(STREAMS),
+        };
+        match streams {
+            1 => hash_streams::<1>(midstate, layout, messages, k, out),
+            2 => hash_streams::<2>(midstate, layout, messages, k, out),
+            _ => hash_streams::<STREAMS>(midstate, layout, messages, k, out),
+        }
+        k += streams;
     }
 }
 
@@ -134,15 +138,13 @@ fn compress_streams<const N: usize>(states: &mut [Packed; N], streams: [&[u8]; N
 fn four_rounds<const N: usize>(states: &mut [Packed; N], w: &[__m128i; N], round: usize) {
     // SAFETY: `K[round..][..4]` is 16 readable bytes; the load needs no alignment.
     let k = unsafe { _mm_loadu_si128(K[round..][..4].as_ptr().cast()) };
-    let mut wk = [k; N];
     for n in 0..N {
+        let wk = _mm_add_epi32(w[n], k);
+        let [abef, cdgh] = states[n];
         // Two rounds turn c, d, g, h into the new a, b, e, f; the old a, b, e, f are the new c, d, g, h.
-        wk[n] = _mm_add_epi32(w[n], k);
-        states[n][1] = _mm_sha256rnds2_epu32(states[n][1], states[n][0], wk[n]);
-    }
-    for n in 0..N {
-        let wk = _mm_shuffle_epi32::<0x0e>(wk[n]);
-        states[n][0] = _mm_sha256rnds2_epu32(states[n][0], states[n][1], wk);
+        let new = _mm_sha256rnds2_epu32(cdgh, abef, wk);
+        let next = _mm_sha256rnds2_epu32(abef, new, _mm_shuffle_epi32::<0x0e>(wk));
+        states[n] = [next, new];
     }
 }
 
