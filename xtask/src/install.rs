@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use crate::report::Report;
-use crate::step::{Outcome, step};
+use crate::step::{Outcome, root, step};
 
 /// A package and what its absence costs.
 const PACKAGES: &[(&str, &str)] = &[
@@ -15,10 +15,12 @@ const PACKAGES: &[(&str, &str)] = &[
     ("e2fsprogs", "comparison with mke2fs, e2fsck and debugfs"),
     ("fsverity", "comparison with fsverity"),
     ("gcc-aarch64-linux-gnu", "tests of the AArch64 back ends"),
+    ("keyutils", "signatures that the real kernel checks"),
     ("kmod", "modules of the real kernel"),
     ("libc6-dev-arm64-cross", "tests of the AArch64 back ends"),
     ("openssl", "comparison of signatures"),
     ("python3", "independent test vectors"),
+    ("qemu-system-x86", "Debian's stock kernel: fs-verity, error correction"),
     ("qemu-user", "tests of the AArch64 back ends"),
     ("user-mode-linux", "a real kernel as a process"),
     ("valgrind", "the constant-time check"),
@@ -29,7 +31,7 @@ pub fn tools(_: &mut Report) -> Outcome {
     let missing: Vec<_> = PACKAGES.iter().filter(|(package, _)| !installed(package)).collect();
     if missing.is_empty() {
         println!("all packages are there");
-        return Ok(());
+        return kernel();
     }
     let names: Vec<&str> = missing.iter().map(|(package, _)| *package).collect();
     if !may_install() {
@@ -43,7 +45,33 @@ pub fn tools(_: &mut Report) -> Outcome {
     apt_get(&["update", "--quiet=2"])?;
     let mut args = vec!["install", "--yes", "--quiet=2", "--no-install-recommends"];
     args.extend(names);
-    apt_get(&args)
+    apt_get(&args)?;
+    kernel()
+}
+
+/// Debian's kernel for virtual machines, unpacked into `target/kernel` and not installed: tests boot it in QEMU.
+fn kernel() -> Outcome {
+    let folder = root().join("target/kernel");
+    if folder.join("lib/modules").exists() || !may_install() {
+        return Ok(());
+    }
+    let depends = Command::new("apt-cache").args(["depends", "linux-image-cloud-amd64"]).output();
+    let depends = depends.map_err(|error| format!("apt-cache: {error}"))?;
+    let text = String::from_utf8_lossy(&depends.stdout).into_owned();
+    let package = text.lines().find_map(|line| line.trim().strip_prefix("Depends: linux-image-"));
+    let Some(version) = package else {
+        println!("no kernel package for this machine, so some tests will be skipped");
+        return Ok(());
+    };
+    println!("fetching the kernel {version}");
+    // Packages are unpacked aside, so that a kernel is there whole or not at all.
+    let aside = root().join("target/kernel.part");
+    let _ = std::fs::remove_dir_all(&aside);
+    std::fs::create_dir_all(&aside).map_err(|error| format!("{}: {error}", aside.display()))?;
+    let script = "apt-get -q -o APT::Sandbox::User=root download \"linux-image-$0\" && dpkg-deb -x *.deb . && \
+        rm *.deb && depmod -b . \"$0\" && mv \"$PWD\" \"$1\"";
+    let folder = folder.to_string_lossy().into_owned();
+    step("sh", ["-c", script, version, &folder]).folder(&aside).run()
 }
 
 /// Whether dpkg knows `package` as installed.

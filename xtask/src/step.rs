@@ -33,7 +33,7 @@ pub fn step<const N: usize>(program: impl AsRef<OsStr>, args: [&str; N]) -> Step
 }
 
 /// The workspace's root: this program's manifest lies one folder below.
-fn root() -> std::path::PathBuf {
+pub fn root() -> std::path::PathBuf {
     let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().expect("xtask lies in the workspace").to_owned()
 }
@@ -42,6 +42,12 @@ impl Step {
     /// Sets a variable of the environment.
     pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Step {
         self.command.env(name, value);
+        self
+    }
+
+    /// Runs it in this folder instead of the workspace's root.
+    pub fn folder(mut self, folder: &std::path::Path) -> Step {
+        self.command.current_dir(folder);
         self
     }
 

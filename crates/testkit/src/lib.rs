@@ -4,6 +4,8 @@
 //! `skipped: why` and ends; where skips are not expected ([`skip`]), that is a failure.
 #![forbid(unsafe_code)]
 
+mod cpio;
+pub mod qemu;
 pub mod uml;
 
 use std::fs::OpenOptions;
@@ -13,6 +15,27 @@ use std::process::{Command, Output};
 
 pub use casemate_primitives::testing::Rng;
 pub use tempfile::{TempDir, tempdir};
+
+/// What a script did that ran under another kernel.
+#[derive(Debug)]
+pub struct GuestOutput {
+    /// The script's exit status.
+    pub status: i32,
+    /// What it wrote to standard output.
+    pub stdout: String,
+    /// What it wrote to standard error.
+    pub stderr: String,
+    /// The kernel's own messages.
+    pub console: String,
+}
+
+impl GuestOutput {
+    /// Panics with everything the guest said unless the script succeeded.
+    pub fn expect_success(self) -> GuestOutput {
+        assert_eq!(self.status, 0, "in the guest: {}\n{}\n{}", self.stdout, self.stderr, self.console);
+        self
+    }
+}
 
 /// Says on standard error why a test did not run, and notes it for the test runner.
 ///

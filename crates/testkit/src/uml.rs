@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::{find_program, skip};
+use crate::{GuestOutput, find_program, skip};
 
 /// A script to run in a fresh kernel.
 #[derive(Debug)]
@@ -17,19 +17,6 @@ pub struct Uml {
     script: String,
     disks: Vec<(PathBuf, bool)>,
     memory_mib: u32,
-}
-
-/// What the script did.
-#[derive(Debug)]
-pub struct UmlOutput {
-    /// The script's exit status.
-    pub status: i32,
-    /// What it wrote to standard output.
-    pub stdout: String,
-    /// What it wrote to standard error.
-    pub stderr: String,
-    /// The kernel's own messages.
-    pub console: String,
 }
 
 impl Uml {
@@ -56,7 +43,7 @@ impl Uml {
     ///
     /// # Panics
     /// If the kernel died or did not end by itself: the console's last lines are in the message.
-    pub fn run(self) -> Option<UmlOutput> {
+    pub fn run(self) -> Option<GuestOutput> {
         for needed in ["linux.uml", "busybox", "modprobe", "timeout"] {
             if find_program(needed).is_none() {
                 skip(&format!("uml: no {needed}"));
@@ -106,15 +93,7 @@ impl Uml {
             panic!("the kernel did not end by itself ({}):\n{console}", output.status);
         };
         let text = |name| read(name).unwrap_or_default();
-        Some(UmlOutput { status, stdout: text("stdout"), stderr: text("stderr"), console })
-    }
-}
-
-impl UmlOutput {
-    /// Panics with everything the guest said unless the script succeeded.
-    pub fn expect_success(self) -> UmlOutput {
-        assert_eq!(self.status, 0, "in the guest: {}\n{}\n{}", self.stdout, self.stderr, self.console);
-        self
+        Some(GuestOutput { status, stdout: text("stdout"), stderr: text("stderr"), console })
     }
 }
 
