@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod device;
+mod exclusive;
 mod file;
 mod memory;
 mod output;
