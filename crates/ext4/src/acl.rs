@@ -36,6 +36,20 @@ pub(crate) fn to_program(stored: &[u8], place: Place) -> Result<Vec<u8>> {
     Ok(value)
 }
 
+/// The value as it is stored, from what programs see; `None` for nonsense.
+pub(crate) fn to_stored(seen: &[u8]) -> Option<Vec<u8>> {
+    let (version, entries) = seen.split_at_checked(4)?;
+    if le32(version, 0) != 2 || entries.len() % 8 != 0 {
+        return None;
+    }
+    let mut value = 1u32.to_le_bytes().to_vec();
+    for entry in entries.chunks_exact(8) {
+        let named = NAMED.contains(&u16::from_le_bytes([entry[0], entry[1]]));
+        value.extend(&entry[..if named { 8 } else { 4 }]);
+    }
+    Some(value)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,6 +61,8 @@ mod tests {
         let stored = [1, 0, 0, 0, 1, 0, 6, 0, 2, 0, 4, 0, 0xe8, 3, 0, 0];
         let seen = [2, 0, 0, 0, 1, 0, 6, 0, 255, 255, 255, 255, 2, 0, 4, 0, 0xe8, 3, 0, 0];
         assert_eq!(to_program(&stored, place).unwrap(), seen);
+        assert_eq!(to_stored(&seen).unwrap(), stored);
+        assert_eq!(to_stored(&seen[..11]), None);
         for len in [0, 3, 5, 10, 15] {
             assert!(to_program(&stored[..len], place).is_err(), "{len}");
         }

@@ -387,6 +387,63 @@ impl Checksums {
         self.crc32c.update(crc.unwrap_or(self.seed), bytes)
     }
 
+    /// The checksum of a structure after its bytes from `at` on became `new`, from its checksum before: nothing
+    /// else of the structure is read. `bytes` is the structure before the change; the region lies in what the
+    /// checksum covers and holds no part of the checksum itself.
+    pub(crate) fn splice(
+        &self,
+        recipe: &Recipe,
+        bytes: &[u8],
+        old: u32,
+        at: usize,
+        new: &[u8],
+    ) -> Option<u32> {
+        let stored = recipe.stored.range(bytes)?;
+        let covered = match recipe.covered {
+            Covered::All | Covered::ChecksumZeroed | Covered::WithoutChecksum => bytes.len(),
+            Covered::BeforeChecksum => stored.start,
+            Covered::AllBut(tail) => bytes.len().checked_sub(tail)?,
+            // Behind the entries follow eight bytes of the tail.
+            Covered::HtreeEntries => htree_entries(bytes)? + 8,
+        };
+        let region = bytes.get(at..at + new.len())?;
+        match recipe.algorithm {
+            Algorithm::Crc32c => {
+                let mask = recipe.stored.mask(bytes);
+                let sum = self.crc32c.splice(old, covered as u64, at as u64, region, new).ok()?;
+                Some(sum & mask)
+            }
+            Algorithm::Crc16 => {
+                // Linear, too: the change is the CRC of what differs, and of the zeros behind it.
+                let differs = |i: usize| new.get(i - at).map_or(0, |new| bytes[i] ^ new);
+                let covered = (at..bytes.len()).filter(|i| !stored.contains(i));
+                let change = covered.fold(0, |crc, i| crc16(crc, &[differs(i)]));
+                Some(old ^ u32::from(change))
+            }
+        }
+    }
+
+    /// The checksum of a structure that grew at its end by `growth` bytes, where all from somewhere on (`old_rest`)
+    /// was replaced by `new_rest`, which is so much longer. Both are given in pieces.
+    pub(crate) fn grown(&self, old: u32, old_rest: &[&[u8]], new_rest: &[&[u8]], growth: u64) -> u32 {
+        let crc = |pieces: &[&[u8]]| pieces.iter().fold(0, |crc, piece| self.crc32c.update(crc, piece));
+        self.crc32c.combine(old ^ crc(old_rest), crc(new_rest), growth)
+    }
+
+    /// The checksum of a bitmap of `bits` bits after a run of them was inverted.
+    pub(crate) fn flipped(
+        &self,
+        old: u32,
+        bits: u64,
+        first: u64,
+        count: u64,
+        descriptor: &[u8],
+    ) -> Option<u32> {
+        // Both halves of a descriptor are split alike, so that either recipe gives the mask.
+        let mask = recipe(Subject::BlockBitmap).stored.mask(descriptor);
+        Some(self.crc32c.flip_range(old, bits, first, count).ok()? & mask)
+    }
+
     /// Whether the file system carries this checksum.
     pub fn covers(&self, subject: Subject) -> bool {
         match subject {
@@ -456,7 +513,7 @@ impl<'a> Register<'a> {
 impl Stored {
     /// Where the checksum's low half or whole lies; `None` if `bytes` have no such place. Empty at the end
     /// when it lies elsewhere.
-    fn range(self, bytes: &[u8]) -> Option<std::ops::Range<usize>> {
+    pub(crate) fn range(self, bytes: &[u8]) -> Option<std::ops::Range<usize>> {
         let (start, len) = match self {
             Stored::Le32(at) | Stored::Be32(at) => (at, 4),
             Stored::Le16(at) | Stored::Descriptor(at, _) => (at, 2),
@@ -477,7 +534,7 @@ impl Stored {
     }
 
     /// Where the high half lies, if the checksum is split and the structure long enough.
-    fn high_range(self, bytes: &[u8]) -> Option<std::ops::Range<usize>> {
+    pub(crate) fn high_range(self, bytes: &[u8]) -> Option<std::ops::Range<usize>> {
         match self {
             Stored::Inode => (bytes.len() > 128 && le16(bytes, 0x80) >= 4).then_some(0x82..0x84),
             Stored::Descriptor(_, high) => (bytes.len() >= 64).then_some(high..high + 2),
@@ -486,7 +543,7 @@ impl Stored {
     }
 
     /// The bits that are stored.
-    fn mask(self, bytes: &[u8]) -> u32 {
+    pub(crate) fn mask(self, bytes: &[u8]) -> u32 {
         match self {
             Stored::Le16(_) => 0xffff,
             Stored::Inode | Stored::Descriptor(..) if self.high_range(bytes).is_none() => 0xffff,

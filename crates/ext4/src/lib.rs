@@ -1,9 +1,13 @@
-//! ext4 images, read and checked without mounting them.
+//! ext4 images, read, checked and changed without mounting them.
 //!
 //! The way in is [`Ext4::open`] on any [`BlockDevice`](casemate_blockdev::BlockDevice). An open file system
 //! gives [inodes](Ext4::inode), [directories](Ext4::read_dir), [file contents](Ext4::open_file),
 //! [symbolic links](Ext4::symlink_target) and [extended attributes](Ext4::xattrs), to any number of threads
-//! at once. A journal that must be replayed is, in memory: the image is never written.
+//! at once. A journal that must be replayed is, in memory: reading never writes to the image.
+//!
+//! [`Writer::open`] is the way to change a file system: its operations collect changes in memory, and
+//! [`Writer::commit`] makes them permanent all at once, through the journal or through a file beside the image.
+//! Checksums are patched for what changed, not computed again.
 //!
 //! Each structure has a file of its own here, with a `from_bytes` that takes any bytes and never panics. All
 //! checksum recipes stand in one table, [`csum::RECIPES`]. Checksums are checked while reading, as the kernel
@@ -44,6 +48,7 @@ mod seen;
 mod superblock;
 mod symlink;
 mod verity;
+mod write;
 mod xattr;
 
 pub use bytes::uuid_text;
@@ -69,4 +74,5 @@ pub use map::Mapping;
 pub use seen::SeenDirectories;
 pub use superblock::{HashDefaults, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 pub use verity::VerityMetadata;
+pub use write::{NewNode, Patching, PutOptions, PutReport, RecoveryFile, WriteOptions, Writer};
 pub use xattr::{Xattr, XattrEntries, XattrEntry};

@@ -44,7 +44,7 @@ pub struct XattrEntries<'a> {
     place: Place,
 }
 
-const MAGIC: u32 = 0xea02_0000;
+pub(crate) const MAGIC: u32 = 0xea02_0000;
 
 /// The largest value, as the kernel has it (`EXT4_XATTR_SIZE_MAX`).
 pub(crate) const LARGEST_VALUE: u32 = 1 << 24;
@@ -53,12 +53,12 @@ pub(crate) const LARGEST_VALUE: u32 = 1 << 24;
 const LARGEST_SUM: u64 = 1 << 26;
 
 /// The prefix index of attributes that ext4 keeps for itself: inline data.
-const SYSTEM: u8 = 7;
+pub(crate) const SYSTEM: u8 = 7;
 
 /// The prefix index of fscrypt's context, which programs don't see.
 const ENCRYPTION: u8 = 9;
 
-const PREFIXES: [(u8, &str); 7] = [
+pub(crate) const PREFIXES: [(u8, &str); 7] = [
     (1, "user."),
     (2, "system.posix_acl_access"),
     (3, "system.posix_acl_default"),

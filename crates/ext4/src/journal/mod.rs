@@ -19,6 +19,7 @@ use crate::map::Mapping;
 
 pub(crate) use overlay::Overlay;
 pub use superblock::JournalSuperblock;
+pub(crate) use superblock::MAGIC;
 
 /// What opening a file system did about its journal.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +30,8 @@ pub struct Recovery {
     pub blocks: u64,
     /// Why the log ends before its last transaction, as after a crash in the middle of a commit.
     pub cut: Option<Corrupt>,
+    /// The number that the transaction behind the last one would have.
+    pub(crate) next_sequence: u32,
 }
 
 /// A journal inside the file system.
@@ -93,8 +96,18 @@ impl Journal {
         Ok(Some((runs, first)))
     }
 
+    /// Its superblock.
+    pub(crate) fn superblock(&self) -> &JournalSuperblock {
+        &self.superblock
+    }
+
+    /// The checksums of its blocks.
+    pub(crate) fn checksums(&self) -> &Checksums {
+        &self.checksums
+    }
+
     /// Where block `block` of the journal lies in the file system.
-    fn physical(&self, block: u32) -> Result<u64> {
+    pub(crate) fn physical(&self, block: u32) -> Result<u64> {
         let block = u64::from(block);
         // OK to index: the partition point is the run that ends behind `block`, if there is one.
         let at = self.runs.partition_point(|run| run.end() <= block);
@@ -130,7 +143,11 @@ pub(crate) fn recover(fs: &Ext4) -> Result<Option<(Overlay, Recovery)>> {
     for (block, copy) in &replay.blocks {
         blocks.insert(*block, overlay::Copy { physical: journal.physical(copy.log)?, escaped: copy.escaped });
     }
-    let recovery =
-        Recovery { transactions: replay.transactions, blocks: blocks.len() as u64, cut: replay.cut };
+    let recovery = Recovery {
+        transactions: replay.transactions,
+        blocks: blocks.len() as u64,
+        cut: replay.cut,
+        next_sequence: replay.next_sequence,
+    };
     Ok(Some((Overlay::new(fs.device().clone(), fs.layout().block_size, blocks), recovery)))
 }

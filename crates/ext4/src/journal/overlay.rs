@@ -31,6 +31,13 @@ impl Overlay {
     }
 }
 
+impl Overlay {
+    /// The blocks that the journal has newer copies of.
+    pub fn blocks(&self) -> impl Iterator<Item = u64> {
+        self.blocks.keys().copied()
+    }
+}
+
 impl BlockDevice for Overlay {
     fn size(&self) -> u64 {
         self.inner.size()

@@ -1,0 +1,332 @@
+//! Metadata blocks that are changed, kept in memory until they are committed.
+//!
+//! The cache is a device: whoever reads through it sees the changes. Each change remembers what it replaced, so
+//! that an operation that fails half-way is taken back by [`Cache::roll_back`].
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+
+use casemate_blockdev::BlockDevice;
+
+/// Bytes of file contents that are collected before they are written.
+const DATA_BUFFER: usize = 4 << 20;
+
+/// A device below, changed metadata blocks over it.
+pub(crate) struct Cache {
+    below: Arc<dyn BlockDevice>,
+    block_size: usize,
+    state: RwLock<State>,
+}
+
+#[derive(Default)]
+struct State {
+    blocks: HashMap<u64, Block>,
+    undo: Undo,
+    /// File contents on their way down, and the byte that they begin at.
+    data: Vec<u8>,
+    data_at: u64,
+}
+
+struct Block {
+    bytes: Box<[u8]>,
+    dirty: bool,
+}
+
+/// What the current operation replaced, oldest first.
+#[derive(Default)]
+struct Undo {
+    steps: Vec<Step>,
+    /// The old bytes of all steps, one after the other.
+    bytes: Vec<u8>,
+}
+
+enum Step {
+    /// Bytes of a block, and whether it was dirty before.
+    Bytes { block: u64, at: usize, len: usize, dirty: bool },
+    /// Bits of a block that were inverted.
+    Bits { block: u64, first: u64, count: u64, dirty: bool },
+    /// A whole block that came or went.
+    Block { block: u64, old: Option<Block> },
+}
+
+/// A block while it is changed.
+pub(crate) struct Edit<'a> {
+    block: u64,
+    bytes: &'a mut Box<[u8]>,
+    dirty: &'a mut bool,
+    undo: &'a mut Undo,
+}
+
+impl Edit<'_> {
+    /// The block as it is now.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes
+    }
+
+    /// Replaces the bytes from `at` on.
+    pub fn write(&mut self, at: usize, new: &[u8]) {
+        let old = &mut self.bytes[at..at + new.len()];
+        self.undo.bytes.extend_from_slice(old);
+        self.undo.steps.push(Step::Bytes { block: self.block, at, len: new.len(), dirty: *self.dirty });
+        old.copy_from_slice(new);
+        *self.dirty = true;
+    }
+
+    /// Inverts a run of bits.
+    pub fn flip(&mut self, first: u64, count: u64) {
+        self.undo.steps.push(Step::Bits { block: self.block, first, count, dirty: *self.dirty });
+        super::bitmap::flip(self.bytes, first, count);
+        *self.dirty = true;
+    }
+}
+
+impl Cache {
+    pub fn new(below: Arc<dyn BlockDevice>, block_size: u32) -> Cache {
+        Cache { below, block_size: block_size as usize, state: RwLock::default() }
+    }
+
+    /// Changes a block, which is read first if it is not here yet.
+    pub fn update<T>(&self, block: u64, f: impl FnOnce(&mut Edit<'_>) -> T) -> io::Result<T> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let entry = match state.blocks.entry(block) {
+            std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
+            std::collections::hash_map::Entry::Vacant(place) => {
+                place.insert(Block { bytes: read_block(&*self.below, self.block_size, block)?, dirty: false })
+            }
+        };
+        Ok(f(&mut Edit { block, bytes: &mut entry.bytes, dirty: &mut entry.dirty, undo: &mut state.undo }))
+    }
+
+    /// Calls `f` with a block's bytes; keeps the block.
+    pub fn with<T>(&self, block: u64, f: impl FnOnce(&[u8]) -> T) -> io::Result<T> {
+        if let Some(block) = self.state.read().unwrap_or_else(PoisonError::into_inner).blocks.get(&block) {
+            return Ok(f(&block.bytes));
+        }
+        self.update(block, |edit| f(edit.bytes()))
+    }
+
+    /// Whether the block is here.
+    pub fn holds(&self, block: u64) -> bool {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).blocks.contains_key(&block)
+    }
+
+    /// Puts a whole new block in place of whatever was there.
+    pub fn create(&self, block: u64, bytes: Box<[u8]>) {
+        let mut state = self.state();
+        let old = state.blocks.insert(block, Block { bytes, dirty: true });
+        state.undo.steps.push(Step::Block { block, old });
+    }
+
+    /// Drops blocks that are freed: whatever was changed in them need not be written.
+    pub fn forget(&self, first: u64, len: u64) {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let all = first..first + len;
+        let here: Vec<u64> = if len > state.blocks.len() as u64 {
+            state.blocks.keys().copied().filter(|block| all.contains(block)).collect()
+        } else {
+            all.filter(|block| state.blocks.contains_key(block)).collect()
+        };
+        for block in here {
+            let old = state.blocks.remove(&block);
+            state.undo.steps.push(Step::Block { block, old });
+        }
+    }
+
+    /// Writes file contents, past the blocks that are kept here.
+    pub fn write_data(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.state();
+        if state.data_at + state.data.len() as u64 != offset || state.data.len() + bytes.len() > DATA_BUFFER {
+            self.flush_data(&mut state)?;
+            state.data_at = offset;
+        }
+        if bytes.len() >= DATA_BUFFER {
+            state.data_at = offset + bytes.len() as u64;
+            return self.below.write_at(bytes, offset);
+        }
+        state.data.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Ends an operation: what it did can no longer be taken back alone.
+    pub fn keep(&self) {
+        let mut state = self.state();
+        state.undo.steps.clear();
+        state.undo.bytes.clear();
+    }
+
+    /// Takes back everything since the last [`keep`](Cache::keep).
+    pub fn roll_back(&self) {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        while let Some(step) = state.undo.steps.pop() {
+            match step {
+                Step::Bytes { block, at, len, dirty } => {
+                    let from = state.undo.bytes.len() - len;
+                    if let Some(entry) = state.blocks.get_mut(&block) {
+                        entry.bytes[at..at + len].copy_from_slice(&state.undo.bytes[from..]);
+                        entry.dirty = dirty;
+                    }
+                    state.undo.bytes.truncate(from);
+                }
+                Step::Bits { block, first, count, dirty } => {
+                    if let Some(entry) = state.blocks.get_mut(&block) {
+                        super::bitmap::flip(&mut entry.bytes, first, count);
+                        entry.dirty = dirty;
+                    }
+                }
+                Step::Block { block, old } => {
+                    match old {
+                        Some(old) => state.blocks.insert(block, old),
+                        None => state.blocks.remove(&block),
+                    };
+                }
+            }
+        }
+    }
+
+    /// How many blocks are dirty.
+    pub fn dirty_count(&self) -> usize {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        state.blocks.values().filter(|block| block.dirty).count()
+    }
+
+    /// Copies of all dirty blocks by their numbers, with file contents written before.
+    pub fn dirty(&self) -> io::Result<BTreeMap<u64, Box<[u8]>>> {
+        let mut state = self.state();
+        self.flush_data(&mut state)?;
+        Ok(state.blocks.iter().filter(|(_, b)| b.dirty).map(|(n, b)| (*n, b.bytes.clone())).collect())
+    }
+
+    /// Calls all blocks clean, after they were written below; drops them if there are more than `most`.
+    pub fn clean(&self, most: usize) {
+        let mut state = self.state();
+        if state.blocks.len() > most {
+            state.blocks.clear();
+        }
+        state.blocks.values_mut().for_each(|block| block.dirty = false);
+    }
+
+    /// The device below.
+    pub fn below(&self) -> &Arc<dyn BlockDevice> {
+        &self.below
+    }
+
+    fn flush_data(&self, state: &mut State) -> io::Result<()> {
+        if !state.data.is_empty() {
+            self.below.write_at(&state.data, state.data_at)?;
+            state.data_at += state.data.len() as u64;
+            state.data.clear();
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl BlockDevice for Cache {
+    fn size(&self) -> u64 {
+        self.below.size()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let size = self.block_size as u64;
+        let end = offset + buf.len() as u64;
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        let mut state = state;
+        if state.data_at < end && state.data_at + state.data.len() as u64 > offset {
+            drop(state);
+            self.flush_data(&mut self.state())?;
+            state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        }
+        let blocks = offset / size..end.div_ceil(size);
+        // What lies in one block, as nearly all metadata does, need not be read below.
+        if blocks.end - blocks.start == 1 {
+            match state.blocks.get(&blocks.start) {
+                Some(block) => {
+                    let from = (offset % size) as usize;
+                    buf.copy_from_slice(&block.bytes[from..from + buf.len()]);
+                }
+                None => self.below.read_at(buf, offset)?,
+            }
+            return Ok(());
+        }
+        self.below.read_at(buf, offset)?;
+        for number in blocks {
+            let Some(block) = state.blocks.get(&number) else { continue };
+            let start = number * size;
+            let (from, to) = (start.max(offset), (start + size).min(end));
+            buf[(from - offset) as usize..(to - offset) as usize]
+                .copy_from_slice(&block.bytes[(from - start) as usize..(to - start) as usize]);
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, _buf: &[u8], _offset: u64) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+        let size = self.size();
+        Ok((offset < size).then_some(offset..size))
+    }
+}
+
+fn read_block(device: &dyn BlockDevice, size: usize, block: u64) -> io::Result<Box<[u8]>> {
+    let mut bytes = vec![0; size].into_boxed_slice();
+    device.read_at(&mut bytes, block * size as u64)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use casemate_blockdev::MemoryDevice;
+
+    use super::*;
+
+    #[test]
+    fn what_is_rolled_back_was_never_there() {
+        let image: Vec<u8> = (0..4096u32).map(|i| (i / 7) as u8).collect();
+        let cache = Cache::new(Arc::new(MemoryDevice::new(image.clone())), 1024);
+        let read = || {
+            let mut all = vec![0; 4096];
+            cache.read_at(&mut all, 0).unwrap();
+            all
+        };
+        cache.update(1, |edit| edit.write(10, b"kept")).unwrap();
+        cache.keep();
+        let before = read();
+        assert_eq!(&before[1034..1038], b"kept");
+        cache.update(1, |edit| edit.write(12, b"xyz")).unwrap();
+        cache.update(2, |edit| edit.flip(5, 3000)).unwrap();
+        cache.create(3, vec![1; 1024].into());
+        cache.update(3, |edit| edit.write(0, b"new")).unwrap();
+        cache.forget(1, 1);
+        assert_ne!(read(), before);
+        cache.roll_back();
+        assert_eq!(read(), before);
+        assert_eq!(cache.dirty().unwrap().keys().collect::<Vec<_>>(), [&1]);
+    }
+
+    #[test]
+    fn contents_are_seen_before_they_are_written() {
+        let below = Arc::new(MemoryDevice::new(vec![0; 4096]));
+        let cache = Cache::new(below.clone(), 1024);
+        cache.write_data(1024, b"abc").unwrap();
+        cache.write_data(1027, b"def").unwrap();
+        let mut six = [0; 6];
+        below.read_at(&mut six, 1024).unwrap();
+        assert_eq!(six, [0; 6]);
+        cache.read_at(&mut six, 1024).unwrap();
+        assert_eq!(&six, b"abcdef");
+    }
+}

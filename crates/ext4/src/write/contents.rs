@@ -1,0 +1,203 @@
+//! Contents of regular files.
+
+use std::io::ErrorKind;
+
+use casemate_blockdev::BlockDevice;
+
+use crate::error::{Error, Result};
+use crate::features::RoCompat;
+use crate::inode::{FileType, InodeFlags};
+use crate::map::Mapping;
+use crate::write::inode::{InodeMut, Stamp};
+use crate::write::{Writer, invalid};
+
+/// Bytes that are copied at once.
+const CHUNK: usize = 1 << 20;
+
+impl Writer {
+    /// Allocates all of a file's first `size` bytes, which read as zeros where nothing was, and makes it that
+    /// long if it was shorter.
+    ///
+    /// # Errors
+    /// `NotFound`; `StorageFull`, and nothing is allocated then.
+    pub fn allocate_file(&mut self, path: &[u8], size: u64) -> Result<()> {
+        let number = self.fs.resolve(path, true)?.number();
+        self.allocate_range(number, 0, size)
+    }
+
+    /// The same for the bytes `from..to` of the file with this inode.
+    ///
+    /// # Errors
+    /// `StorageFull`, and nothing is allocated then.
+    pub fn allocate_range(&mut self, number: u32, from: u64, to: u64) -> Result<()> {
+        self.operation(|writer| {
+            let mut inode = writer.changeable_file(number)?;
+            let block = writer.block_size() as u64;
+            writer.check_size(to)?;
+            writer.spread_inline_file(&mut inode)?;
+            if to > from {
+                writer.fill(&mut inode, from / block, to.div_ceil(block), true, |_| ())?;
+            }
+            if to > inode.size() {
+                writer.set_file_size(&mut inode, to)?;
+            }
+            writer.touch(&mut inode);
+            writer.store_inode(&inode)
+        })
+    }
+
+    /// Makes a file longer, with a hole, or shorter.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn truncate(&mut self, path: &[u8], size: u64) -> Result<()> {
+        let number = self.fs.resolve(path, true)?.number();
+        self.operation(|writer| {
+            let mut inode = writer.changeable_file(number)?;
+            writer.check_size(size)?;
+            if size != inode.size() {
+                writer.spread_inline_file(&mut inode)?;
+                let block = writer.block_size() as u64;
+                let old = inode.size();
+                writer.cut(&mut inode, size.div_ceil(block))?;
+                // What lay behind the end must not come back when the file grows again.
+                let end = size.min(old);
+                if end % block != 0 {
+                    writer.zero_from(&inode, end)?;
+                }
+                writer.set_file_size(&mut inode, size)?;
+            }
+            writer.touch(&mut inode);
+            inode.set_time(Stamp::Changed, writer.now());
+            writer.store_inode(&inode)
+        })
+    }
+
+    /// Copies a source's contents to a new file, holes as holes. Part of an operation.
+    pub(crate) fn write_contents(&mut self, inode: &mut InodeMut, source: &dyn BlockDevice) -> Result<()> {
+        let size = source.size();
+        let block = self.block_size() as u64;
+        self.check_size(size)?;
+        let mut buffer = Vec::new();
+        let mut at = 0;
+        while let Some(data) = source.next_data(at)? {
+            // Whole blocks; two ranges may share one.
+            let first = (data.start / block).max(at / block);
+            let end = data.end.min(size).div_ceil(block);
+            if first < end {
+                let mut runs: Vec<Mapping> = Vec::new();
+                self.fill(inode, first, end, false, |run| runs.push(run))?;
+                for run in runs {
+                    self.copy_run(&run, source, size, &mut buffer)?;
+                }
+            }
+            at = end * block;
+            if at >= size {
+                break;
+            }
+        }
+        self.set_file_size(inode, size)
+    }
+
+    fn copy_run(
+        &mut self,
+        run: &Mapping,
+        source: &dyn BlockDevice,
+        size: u64,
+        buffer: &mut Vec<u8>,
+    ) -> Result<()> {
+        let block = self.block_size() as u64;
+        let (mut from, end) = (run.logical * block, run.end() * block);
+        let mut to = self.fs.layout().offset(run.physical);
+        while from < end {
+            // OK to truncate: at most a chunk.
+            let len = (end - from).min(CHUNK as u64) as usize;
+            buffer.resize(len, 0);
+            let present = size.saturating_sub(from).min(len as u64) as usize;
+            source.read_at(&mut buffer[..present], from)?;
+            buffer[present..].fill(0);
+            self.cache.write_data(to, buffer)?;
+            from += len as u64;
+            to += len as u64;
+        }
+        Ok(())
+    }
+
+    /// Zeroes a file from byte `from` to the end of that block, if it has that block.
+    fn zero_from(&mut self, inode: &InodeMut, from: u64) -> Result<()> {
+        let block = self.block_size() as u64;
+        let run = self.extent_from(inode, from / block)?;
+        let Some(run) = run.filter(|run| run.logical <= from / block && !run.unwritten) else {
+            return Ok(());
+        };
+        let start = self.fs.layout().offset(run.physical + (from / block - run.logical)) + from % block;
+        let len = (block - from % block) as usize;
+        // Contents are not part of the transaction; behind the end nobody reads them, before or after.
+        let mut old = vec![0; len];
+        self.cache.read_at(&mut old, start)?;
+        if old.iter().any(|byte| *byte != 0) {
+            let number = start / block;
+            let at = (start % block) as usize;
+            self.cache.update(number, |edit| edit.write(at, &vec![0; len]))?;
+        }
+        Ok(())
+    }
+
+    /// A regular file whose contents may be changed.
+    fn changeable_file(&self, number: u32) -> Result<InodeMut> {
+        let inode = self.inode_mut(number)?;
+        if inode.kind() != FileType::Regular {
+            return Err(invalid(ErrorKind::InvalidInput, format!("inode {number} is no regular file")));
+        }
+        let refused = [
+            (InodeFlags::ENCRYPT, "encrypted"),
+            (InodeFlags::VERITY, "fs-verity"),
+            (InodeFlags::IMMUTABLE, "immutable"),
+            (InodeFlags::APPEND, "append-only"),
+        ];
+        match refused.iter().find(|(flag, _)| inode.has(*flag)) {
+            Some((_, what)) => Err(Error::Unsupported(format!("changing the contents of {what} files"))),
+            None => Ok(inode),
+        }
+    }
+
+    /// Moves contents that lie in the inode to a block.
+    fn spread_inline_file(&mut self, inode: &mut InodeMut) -> Result<()> {
+        if !inode.has(InodeFlags::INLINE_DATA) {
+            return Ok(());
+        }
+        let data = self.fs.inline_data(&inode.reader()?)?;
+        self.drop_inline_data(inode)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let mut place = 0;
+        let blocks = data.len().div_ceil(self.block_size()) as u64;
+        let mut bytes = data;
+        bytes.resize(blocks as usize * self.block_size(), 0);
+        self.fill(inode, 0, blocks, false, |run| place = run.physical)?;
+        self.cache.write_data(self.fs.layout().offset(place), &bytes)?;
+        Ok(())
+    }
+
+    fn set_file_size(&mut self, inode: &mut InodeMut, size: u64) -> Result<()> {
+        inode.set_size(size);
+        let large = RoCompat::LARGE_FILE;
+        if size > i32::MAX as u64 && !self.fs.superblock().ro_compat.has(large) {
+            self.edit_superblock(|raw| {
+                let flags = crate::bytes::le32(raw, 0x64) | large.0;
+                raw[0x64..0x68].copy_from_slice(&flags.to_le_bytes());
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    fn check_size(&self, size: u64) -> Result<()> {
+        let largest = (self.block_size() as u64) << 32;
+        if size > largest - self.block_size() as u64 {
+            return Err(invalid(ErrorKind::FileTooLarge, format!("a file has at most {largest} bytes")));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,293 @@
+//! New directories, files, links and nodes.
+
+use std::io::ErrorKind;
+
+use crate::error::Result;
+use crate::features::RoCompat;
+use crate::inode::{FileType, InodeFlags, Time};
+use crate::write::dir::{NewName, name_too_long};
+use crate::write::inode::{InodeMut, Stamp, empty_extents};
+use crate::write::{Writer, invalid};
+
+/// Names that one inode can have (`EXT4_LINK_MAX`).
+const MOST_LINKS: u16 = 65000;
+
+/// What a new directory gets from the one that it is made in: flags that go to everything, and to directories.
+const INHERITED: u32 = 0x8 | 0x40 | 0x80;
+const INHERITED_BY_DIRECTORIES: u32 = 0x1_0000 | PROJECT_INHERIT | InodeFlags::CASEFOLD.0;
+const PROJECT_INHERIT: u32 = 0x2000_0000;
+
+/// What a new file is like.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NewNode {
+    /// Permission bits.
+    pub mode: u16,
+    /// The owner.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// Last change of the contents; now if `None`.
+    pub modified: Option<Time>,
+}
+
+/// What a new file is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Body<'a> {
+    Directory,
+    /// A regular file without contents.
+    File,
+    Symlink(&'a [u8]),
+    /// A device, pipe or socket; numbers count for devices.
+    Node(FileType, u32, u32),
+}
+
+impl Body<'_> {
+    fn kind(&self) -> FileType {
+        match self {
+            Body::Directory => FileType::Directory,
+            Body::File => FileType::Regular,
+            Body::Symlink(_) => FileType::Symlink,
+            Body::Node(kind, ..) => *kind,
+        }
+    }
+}
+
+impl Writer {
+    /// Makes a directory; with `parents` also those that it lies in, and none if it is there already.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, `NotFound`, `StorageFull`.
+    pub fn make_directory(&mut self, path: &[u8], node: &NewNode, parents: bool) -> Result<()> {
+        if parents {
+            let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
+            for end in 1..names.len() {
+                let above = names[..end].join(&b'/');
+                match self.fs.resolve(&above, true) {
+                    Ok(_) => {}
+                    Err(error) if is_not_found(&error) => self.make_directory(&above, node, false)?,
+                    Err(error) => return Err(error),
+                }
+            }
+            if let Ok(inode) = self.fs.resolve(path, true)
+                && inode.is_dir()
+            {
+                return Ok(());
+            }
+        }
+        self.create_at(path, node, Body::Directory).map(|_| ())
+    }
+
+    /// Makes an empty file.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, `NotFound`, `StorageFull`.
+    pub fn make_file(&mut self, path: &[u8], node: &NewNode) -> Result<()> {
+        self.create_at(path, node, Body::File).map(|_| ())
+    }
+
+    /// Makes a symbolic link.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, `NotFound`, `StorageFull`, and `InvalidInput` for a target that no link can have.
+    pub fn make_symlink(&mut self, path: &[u8], target: &[u8], node: &NewNode) -> Result<()> {
+        self.create_at(path, node, Body::Symlink(target)).map(|_| ())
+    }
+
+    /// Gives a file that is no directory another name.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, `NotFound`, `StorageFull`; `IsADirectory`; `TooManyLinks`.
+    pub fn link(&mut self, existing: &[u8], path: &[u8]) -> Result<()> {
+        let number = self.fs.resolve(existing, false)?.number();
+        let (parent, name) = self.parent_of(path)?;
+        self.operation(|writer| writer.link_in(parent, &name, number))
+    }
+
+    pub(crate) fn create_at(&mut self, path: &[u8], node: &NewNode, body: Body<'_>) -> Result<u32> {
+        let (parent, name) = self.parent_of(path)?;
+        self.operation(|writer| {
+            let mut inode = writer.create_in(parent, &name, node, body)?;
+            writer.finish(&mut inode, node)?;
+            Ok(inode.number())
+        })
+    }
+
+    /// Takes an inode and gives it a name. The caller may add contents, and stores it by
+    /// [`finish`](Writer::finish). Part of an operation.
+    pub(crate) fn create_in(
+        &mut self,
+        parent: u32,
+        name: &[u8],
+        node: &NewNode,
+        body: Body<'_>,
+    ) -> Result<InodeMut> {
+        let mut dir = self.parent_mut(parent, name)?;
+        let kind = body.kind();
+        let is_dir = kind == FileType::Directory;
+        let number = self.allocate_inode(parent, is_dir)?;
+        let mut inode = self.blank_inode(number, mode_bits(kind) | node.mode & 0o7777);
+        inode.set_owner(Some(node.uid), Some(node.gid));
+        inode.set_links(if is_dir { 2 } else { 1 });
+        let mut flags = dir.flags().0 & INHERITED;
+        if is_dir {
+            flags |= dir.flags().0 & INHERITED_BY_DIRECTORIES;
+        }
+        if dir.flags().0 & PROJECT_INHERIT != 0 {
+            inode.set_project(dir.project());
+        }
+        let mapped = match body {
+            Body::Directory | Body::File => true,
+            Body::Symlink(target) => target.len() >= 60,
+            Body::Node(..) => false,
+        };
+        if mapped {
+            flags |= InodeFlags::EXTENTS.0;
+            inode.block_area_mut().copy_from_slice(&empty_extents());
+        }
+        inode.set_flags(flags);
+        match body {
+            Body::Directory => {
+                self.first_leaf(&mut inode, parent)?;
+                self.add_subdirectory(&mut dir)?;
+            }
+            Body::File => {}
+            Body::Symlink(target) => self.write_target(&mut inode, target)?,
+            Body::Node(FileType::CharacterDevice | FileType::BlockDevice, major, minor) => {
+                inode.block_area_mut().copy_from_slice(&Writer::device_area(major, minor));
+            }
+            Body::Node(..) => {}
+        }
+        self.create_inode(&inode)?;
+        self.insert_name(&mut dir, &NewName { name, inode: number, kind })?;
+        self.touch(&mut dir);
+        self.store_inode(&dir)?;
+        Ok(inode)
+    }
+
+    /// Stores a new inode with the times that it should have.
+    pub(crate) fn finish(&mut self, inode: &mut InodeMut, node: &NewNode) -> Result<()> {
+        if let Some(modified) = node.modified {
+            inode.set_time(Stamp::Modified, modified);
+            inode.set_time(Stamp::Accessed, modified);
+        }
+        self.store_inode(inode)
+    }
+
+    /// Gives an inode a further name. Part of an operation.
+    pub(crate) fn link_in(&mut self, parent: u32, name: &[u8], number: u32) -> Result<()> {
+        let mut inode = self.inode_mut(number)?;
+        if inode.is_dir() {
+            return Err(invalid(ErrorKind::IsADirectory, "directories have one name"));
+        }
+        let mut dir = self.parent_mut(parent, name)?;
+        if inode.links() >= MOST_LINKS {
+            return Err(invalid(ErrorKind::TooManyLinks, "a file has at most 65000 names"));
+        }
+        inode.set_links(inode.links() + 1);
+        inode.set_time(Stamp::Changed, self.now());
+        self.store_inode(&inode)?;
+        self.insert_name(&mut dir, &NewName { name, inode: number, kind: inode.kind() })?;
+        self.touch(&mut dir);
+        self.store_inode(&dir)
+    }
+
+    /// Counts one more directory in a directory.
+    pub(crate) fn add_subdirectory(&self, dir: &mut InodeMut) -> Result<()> {
+        let links = dir.links();
+        if links == 1 {
+            // Already more than can be counted (feature dir_nlink).
+            return Ok(());
+        }
+        if links + 1 >= MOST_LINKS {
+            if !self.fs.superblock().ro_compat.has(RoCompat::DIR_NLINK) {
+                return Err(invalid(ErrorKind::TooManyLinks, "a directory with 64998 directories is full"));
+            }
+            dir.set_links(1);
+        } else {
+            dir.set_links(links + 1);
+        }
+        Ok(())
+    }
+
+    /// Counts one directory less.
+    pub(crate) fn drop_subdirectory(&self, dir: &mut InodeMut) {
+        if dir.links() > 2 {
+            dir.set_links(dir.links() - 1);
+        }
+    }
+
+    /// Notes that names of a directory changed.
+    pub(crate) fn touch(&self, dir: &mut InodeMut) {
+        let now = self.now();
+        dir.set_time(Stamp::Modified, now);
+        dir.set_time(Stamp::Changed, now);
+    }
+
+    /// The directory that a path's last name is, or will be, in, and that name.
+    pub(crate) fn parent_of(&self, path: &[u8]) -> Result<(u32, Vec<u8>)> {
+        let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+        let path = &path[..end];
+        let at = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        let (above, name) = path.split_at(at);
+        if matches!(name, b"" | b"." | b"..") {
+            let text = format!("{}: no name of a file", String::from_utf8_lossy(path));
+            return Err(invalid(ErrorKind::InvalidInput, text));
+        }
+        Ok((self.fs.resolve(above, true)?.number(), name.to_vec()))
+    }
+
+    /// A directory that is to get a name which it does not have.
+    fn parent_mut(&mut self, parent: u32, name: &[u8]) -> Result<InodeMut> {
+        if name.is_empty() || name.len() > 255 {
+            return Err(name_too_long());
+        }
+        if name.contains(&b'/') || name.contains(&0) || matches!(name, b"." | b"..") {
+            return Err(invalid(ErrorKind::InvalidInput, "not a name of a file"));
+        }
+        let mut dir = self.inode_mut(parent)?;
+        if dir.has(InodeFlags::INLINE_DATA) && dir.is_dir() {
+            self.spread_inline_directory(&mut dir)?;
+            self.store_inode(&dir)?;
+        }
+        if self.find_name(&dir, name)?.is_some() {
+            let text = format!("{}: exists already", String::from_utf8_lossy(name));
+            return Err(invalid(ErrorKind::AlreadyExists, text));
+        }
+        Ok(dir)
+    }
+
+    fn write_target(&mut self, inode: &mut InodeMut, target: &[u8]) -> Result<()> {
+        if target.is_empty() || target.len() >= self.block_size().min(4096) || target.contains(&0) {
+            let text = "a link's target has 1 to 4095 bytes, and fewer than a block";
+            return Err(invalid(ErrorKind::InvalidInput, text));
+        }
+        inode.set_size(target.len() as u64);
+        if target.len() < 60 {
+            inode.block_area_mut()[..target.len()].copy_from_slice(target);
+            return Ok(());
+        }
+        let mut block = vec![0; self.block_size()];
+        block[..target.len()].copy_from_slice(target);
+        let mut place = 0;
+        self.fill(inode, 0, 1, false, |run| place = run.physical)?;
+        self.cache.write_data(self.fs.layout().offset(place), &block)?;
+        Ok(())
+    }
+}
+
+/// The type bits of a mode.
+pub(crate) fn mode_bits(kind: FileType) -> u16 {
+    match kind {
+        FileType::Fifo => 0x1000,
+        FileType::CharacterDevice => 0x2000,
+        FileType::Directory => 0x4000,
+        FileType::BlockDevice => 0x6000,
+        FileType::Regular => 0x8000,
+        FileType::Symlink => 0xa000,
+        FileType::Socket => 0xc000,
+    }
+}
+
+pub(crate) fn is_not_found(error: &crate::Error) -> bool {
+    matches!(error, crate::Error::Io(error) if error.kind() == ErrorKind::NotFound)
+}

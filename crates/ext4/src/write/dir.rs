@@ -1,0 +1,412 @@
+//! Names that come and go in directories.
+
+use crate::bytes::{le16, le32};
+use crate::csum::Subject;
+use crate::dir::BlockRole;
+use crate::error::{Error, Place, Result, Structure};
+use crate::features::{Compat, Incompat};
+use crate::inode::{FileType, InodeFlags};
+use crate::write::Writer;
+use crate::write::inode::{InodeMut, empty_extents};
+
+/// The tail with the checksum of a leaf: an empty record of a type that no file has.
+const TAIL: usize = 12;
+
+/// A record of a leaf, in use or not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record<'a> {
+    pub at: usize,
+    pub len: usize,
+    /// 0 if the record is free.
+    pub inode: u32,
+    pub name: &'a [u8],
+    /// What is needed of `len`.
+    pub used: usize,
+}
+
+/// Where a name stands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub inode: u32,
+    block: u64,
+    at: usize,
+    len: usize,
+    /// Where the record before it in the block begins, and its length.
+    before: Option<(usize, usize)>,
+}
+
+/// A name that is to be put into a directory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewName<'a> {
+    pub name: &'a [u8],
+    pub inode: u32,
+    pub kind: FileType,
+}
+
+impl NewName<'_> {
+    /// Bytes of its record.
+    pub fn needed(&self) -> usize {
+        8 + self.name.len().next_multiple_of(4)
+    }
+}
+
+impl Writer {
+    /// Puts a name into a directory that does not have it. The caller stores the directory's inode.
+    pub(crate) fn insert_name(&mut self, dir: &mut InodeMut, new: &NewName<'_>) -> Result<()> {
+        self.refuse_directory(dir)?;
+        if dir.has(InodeFlags::INLINE_DATA) {
+            self.spread_inline_directory(dir)?;
+        }
+        if self.is_indexed_mut(dir) {
+            return self.insert_indexed(dir, new);
+        }
+        let blocks = self.directory_length(dir)?;
+        let hint = self.hints.rooms.get(&dir.number()).copied().unwrap_or(0).min(blocks);
+        for logical in hint..blocks {
+            let block = self.leaf(dir, logical)?;
+            if self.insert_into_leaf(dir, block, new)? {
+                self.hints.rooms.insert(dir.number(), logical);
+                return Ok(());
+            }
+        }
+        self.hints.rooms.remove(&dir.number());
+        if blocks == 1 && self.can_index(dir) {
+            self.index_directory(dir)?;
+            return self.insert_indexed(dir, new);
+        }
+        let (block, _) = self.append_leaf(dir)?;
+        if self.insert_into_leaf(dir, block, new)? { Ok(()) } else { Err(name_too_long()) }
+    }
+
+    /// Finds a name.
+    pub(crate) fn find_name(&mut self, dir: &InodeMut, name: &[u8]) -> Result<Option<Found>> {
+        self.refuse_directory(dir)?;
+        if dir.has(InodeFlags::INLINE_DATA) {
+            let text = format!("directory {} has inline data", dir.number());
+            return Err(Error::Unsupported(text));
+        }
+        if self.is_indexed_mut(dir) && !matches!(name, b"." | b"..") {
+            return self.find_indexed(dir, name);
+        }
+        for logical in 0..self.directory_length(dir)? {
+            let block = if logical == 0 && self.is_indexed_mut(dir) {
+                self.htree_node(dir, 0)?
+            } else {
+                self.leaf(dir, logical)?
+            };
+            let found = self.find_in_block(dir, block, name)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Removes a name that was found just before.
+    pub(crate) fn remove_name(&mut self, dir: &InodeMut, found: &Found) -> Result<()> {
+        let context = self.context_of(dir);
+        self.hints.rooms.remove(&dir.number());
+        match found.before {
+            Some((at, len)) => {
+                let len = stored_record_length(len + found.len, self.block_size());
+                self.patch(Subject::DirectoryBlock, context, found.block, at + 4, &len)
+            }
+            None => self.patch(Subject::DirectoryBlock, context, found.block, found.at, &[0; 4]),
+        }
+    }
+
+    /// Lets a name that was found just before stand for another inode.
+    pub(crate) fn retarget_name(
+        &mut self,
+        dir: &InodeMut,
+        found: &Found,
+        inode: u32,
+        kind: FileType,
+    ) -> Result<()> {
+        let context = self.context_of(dir);
+        // ".." of an indexed directory stands in the tree's root.
+        let indexed = self.is_indexed_mut(dir) && self.block_of(dir, 0)? == found.block;
+        let subject = if indexed { Subject::HtreeNode } else { Subject::DirectoryBlock };
+        self.patch(subject, context, found.block, found.at, &inode.to_le_bytes())?;
+        self.patch(subject, context, found.block, found.at + 7, &[self.type_byte(kind)])
+    }
+
+    /// Lets ".." of a directory stand for another parent.
+    pub(crate) fn set_parent(&mut self, dir: &mut InodeMut, parent: u32) -> Result<()> {
+        if dir.has(InodeFlags::INLINE_DATA) {
+            dir.block_area_mut()[..4].copy_from_slice(&parent.to_le_bytes());
+            return Ok(());
+        }
+        let place = Place::inode(Structure::Directory, dir.number());
+        let found = self.find_name(dir, b"..")?.ok_or_else(|| place.malformed("has no entry \"..\""))?;
+        self.retarget_name(dir, &found, parent, FileType::Directory)
+    }
+
+    /// The first block of a new directory.
+    pub(crate) fn first_leaf(&mut self, dir: &mut InodeMut, parent: u32) -> Result<()> {
+        let own = NewName { name: b".", inode: dir.number(), kind: FileType::Directory };
+        let up = NewName { name: b"..", inode: parent, kind: FileType::Directory };
+        let bytes = self.pack(&[self.record_bytes(&own), self.record_bytes(&up)]);
+        let (block, _) = self.append_block(dir)?;
+        self.create_block(Subject::DirectoryBlock, self.context_of(dir), block, bytes);
+        Ok(())
+    }
+
+    /// Adds a block at a directory's end: where it lies, and its number in the directory. The caller fills it.
+    pub(crate) fn append_block(&mut self, dir: &mut InodeMut) -> Result<(u64, u64)> {
+        let logical = self.directory_length(dir)?;
+        let mut block = None;
+        self.fill(dir, logical, logical + 1, false, |run| block = Some(run.physical))?;
+        let place = Place::inode(Structure::Directory, dir.number());
+        let block = block.ok_or_else(|| place.malformed("has blocks behind its end"))?;
+        dir.set_size((logical + 1) * self.block_size() as u64);
+        Ok((block, logical))
+    }
+
+    /// Adds an empty leaf at a directory's end.
+    pub(crate) fn append_leaf(&mut self, dir: &mut InodeMut) -> Result<(u64, u64)> {
+        let (block, logical) = self.append_block(dir)?;
+        let bytes = self.pack(&[]);
+        self.create_block(Subject::DirectoryBlock, self.context_of(dir), block, bytes);
+        Ok((block, logical))
+    }
+
+    /// Puts a name into a leaf; false if it has no room.
+    pub(crate) fn insert_into_leaf(&mut self, dir: &InodeMut, block: u64, new: &NewName<'_>) -> Result<bool> {
+        let needed = new.needed();
+        let room = self.records(dir, block, |records| {
+            for record in records {
+                let Record { at, len, used, .. } = record?;
+                if len - used >= needed {
+                    return Ok(Some((at, len, used)));
+                }
+            }
+            Ok::<_, Error>(None)
+        })??;
+        let Some((at, len, used)) = room else { return Ok(false) };
+        let context = self.context_of(dir);
+        let mut record = self.record_bytes(new);
+        record[4..6].copy_from_slice(&stored_record_length(len - used, self.block_size()));
+        let (subject, part_at) = (Subject::DirectoryBlock, at + used);
+        if used > 0 {
+            let shrunk = stored_record_length(used, self.block_size());
+            self.patch(subject, context, block, at + 4, &shrunk)?;
+        }
+        self.patch(subject, context, block, part_at, &record[..8 + new.name.len()])?;
+        Ok(true)
+    }
+
+    /// Finds a name in a block that is in the cache.
+    pub(crate) fn find_in_block(&self, dir: &InodeMut, block: u64, name: &[u8]) -> Result<Option<Found>> {
+        let fold = if dir.has(InodeFlags::CASEFOLD) { crate::casefold::fold(name) } else { None };
+        self.records(dir, block, |records| {
+            let mut before = None;
+            for record in records {
+                let record = record?;
+                let is_it = record.inode != 0
+                    && (record.name == name || fold.is_some() && crate::casefold::fold(record.name) == fold);
+                if is_it {
+                    let Record { at, len, inode, .. } = record;
+                    return Ok(Some(Found { inode, block, at, len, before }));
+                }
+                before = Some((record.at, record.len));
+            }
+            Ok(None)
+        })?
+    }
+
+    /// Calls `f` with the records of a block that is in the cache.
+    pub(crate) fn records<T>(
+        &self,
+        dir: &InodeMut,
+        block: u64,
+        f: impl FnOnce(&mut dyn Iterator<Item = Result<Record<'_>>>) -> T,
+    ) -> Result<T> {
+        let place = Place::inode(Structure::DirectoryBlock, dir.number()).at(block);
+        let with_type = self.fs.superblock().incompat.has(Incompat::FILETYPE);
+        let tail = self.tail_size();
+        Ok(self.cache.with(block, |bytes| {
+            let size = bytes.len();
+            let mut at = 0;
+            f(&mut std::iter::from_fn(|| {
+                if at + 8 > size - tail {
+                    return None;
+                }
+                let rest = &bytes[at..];
+                let inode = le32(rest, 0);
+                let len = match le16(rest, 4) {
+                    0 | 0xffff if size >= 1 << 16 => size,
+                    other => usize::from(other),
+                };
+                let name_len = usize::from(if with_type { rest[6].into() } else { le16(rest, 6) });
+                let used = if inode == 0 { 0 } else { 8 + name_len.next_multiple_of(4) };
+                if len < used.max(8) || len % 4 != 0 || len > rest.len() {
+                    let text = format!("the entry at byte {at} has {len} bytes");
+                    at = size;
+                    return Some(Err(place.malformed(text)));
+                }
+                let name = if inode == 0 { &[][..] } else { &rest[8..8 + name_len] };
+                let record = Record { at, len, inode, name, used };
+                at += len;
+                Some(Ok(record))
+            }))
+        })?)
+    }
+
+    /// The bytes of a record, as long as its name needs.
+    pub(crate) fn record_bytes(&self, new: &NewName<'_>) -> Vec<u8> {
+        let mut bytes = vec![0; new.needed()];
+        bytes[..4].copy_from_slice(&new.inode.to_le_bytes());
+        // OK to truncate: names have at most 255 bytes.
+        bytes[4..6].copy_from_slice(&(new.needed() as u16).to_le_bytes());
+        bytes[6] = new.name.len() as u8;
+        bytes[7] = self.type_byte(new.kind);
+        bytes[8..8 + new.name.len()].copy_from_slice(new.name);
+        bytes
+    }
+
+    /// A leaf with these records, without its checksum.
+    pub(crate) fn pack(&self, records: &[Vec<u8>]) -> Vec<u8> {
+        let size = self.block_size();
+        let end = size - self.tail_size();
+        let mut bytes = Vec::with_capacity(size);
+        let mut last = 0;
+        for record in records {
+            last = bytes.len();
+            bytes.extend_from_slice(record);
+        }
+        bytes.resize(size, 0);
+        bytes[last + 4..last + 6].copy_from_slice(&stored_record_length(end - last, size));
+        if self.tail_size() > 0 {
+            bytes[end + 4..end + 8].copy_from_slice(&[TAIL as u8, 0, 0, 0xde]);
+        }
+        bytes
+    }
+
+    /// Where a leaf lies; it is in the cache then, and sound.
+    pub(crate) fn leaf(&mut self, dir: &InodeMut, logical: u64) -> Result<u64> {
+        let block = self.block_of(dir, logical)?;
+        let context = self.context_of(dir);
+        let place = Place::inode(Structure::DirectoryBlock, dir.number()).at(block);
+        self.load(block, place, |bytes| {
+            if !self.fs.verifies() {
+                return Ok(());
+            }
+            self.fs.verify_directory_block(BlockRole::Leaf, &context, bytes, place)
+        })?;
+        Ok(block)
+    }
+
+    /// Where a directory's block lies.
+    pub(crate) fn block_of(&self, dir: &InodeMut, logical: u64) -> Result<u64> {
+        let mapping = if dir.has(InodeFlags::EXTENTS) {
+            self.extent_from(dir, logical)?.filter(|run| run.logical <= logical)
+        } else {
+            self.fs.mapping_at(&dir.reader()?, logical)?
+        };
+        match mapping.filter(|run| !run.unwritten) {
+            Some(run) => Ok(run.physical + (logical - run.logical)),
+            None => {
+                let place = Place::inode(Structure::Directory, dir.number());
+                Err(place.malformed(format!("a hole at block {logical}")))
+            }
+        }
+    }
+
+    /// Blocks of a directory.
+    pub(crate) fn directory_length(&self, dir: &InodeMut) -> Result<u64> {
+        self.fs.directory_blocks(&dir.reader()?)
+    }
+
+    pub(crate) fn is_indexed_mut(&self, dir: &InodeMut) -> bool {
+        dir.has(InodeFlags::INDEX)
+            && !dir.has(InodeFlags::INLINE_DATA)
+            && self.fs.superblock().compat.has(Compat::DIR_INDEX)
+    }
+
+    /// Whether a directory is empty but for "." and "..".
+    pub(crate) fn is_empty_directory(&self, dir: &InodeMut) -> Result<bool> {
+        let mut empty = true;
+        self.fs.for_each_raw_entry(&dir.reader()?, &mut |entry| {
+            empty = matches!(entry.name, b"." | b"..");
+            Ok(if empty { std::ops::ControlFlow::Continue(()) } else { std::ops::ControlFlow::Break(()) })
+        })?;
+        Ok(empty)
+    }
+
+    pub(crate) fn tail_size(&self) -> usize {
+        if self.patcher.sums.covers(Subject::DirectoryBlock) { TAIL } else { 0 }
+    }
+
+    /// Moves the names of a directory that lie in its inode to blocks.
+    pub(crate) fn spread_inline_directory(&mut self, dir: &mut InodeMut) -> Result<()> {
+        let mut names = Vec::new();
+        let mut parent = dir.number();
+        self.fs.for_each_raw_entry(&dir.reader()?, &mut |entry| {
+            match entry.name {
+                b"." => {}
+                b".." => parent = entry.inode,
+                name => names.push((name.to_vec(), entry.inode)),
+            }
+            Ok(std::ops::ControlFlow::Continue(()))
+        })?;
+        self.drop_inline_data(dir)?;
+        dir.set_size(0);
+        self.first_leaf(dir, parent)?;
+        // The block must be found under the inode as it is now.
+        for (name, inode) in names {
+            let kind = self.fs.inode(inode)?.kind();
+            self.insert_name(dir, &NewName { name: &name, inode, kind })?;
+        }
+        Ok(())
+    }
+
+    /// Empties an inode with inline data, which has an extent tree from then on.
+    pub(crate) fn drop_inline_data(&mut self, inode: &mut InodeMut) -> Result<()> {
+        self.remove_inline_attribute(inode)?;
+        let flags = inode.flags().0 & !InodeFlags::INLINE_DATA.0 | InodeFlags::EXTENTS.0;
+        inode.set_flags(flags);
+        inode.block_area_mut().copy_from_slice(&empty_extents());
+        Ok(())
+    }
+
+    /// Refuses directories whose names can't be written.
+    fn refuse_directory(&self, dir: &InodeMut) -> Result<()> {
+        if !dir.is_dir() {
+            let text = format!("inode {} is no directory", dir.number());
+            return Err(super::invalid(std::io::ErrorKind::NotADirectory, text));
+        }
+        if dir.has(InodeFlags::ENCRYPT) {
+            return Err(Error::Unsupported("changing the names of an encrypted directory".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn type_byte(&self, kind: FileType) -> u8 {
+        if !self.fs.superblock().incompat.has(Incompat::FILETYPE) {
+            return 0;
+        }
+        match kind {
+            FileType::Regular => 1,
+            FileType::Directory => 2,
+            FileType::CharacterDevice => 3,
+            FileType::BlockDevice => 4,
+            FileType::Fifo => 5,
+            FileType::Socket => 6,
+            FileType::Symlink => 7,
+        }
+    }
+}
+
+/// A record's length as it is stored: with 64 KiB blocks one length does not fit.
+pub(crate) fn stored_record_length(len: usize, block: usize) -> [u8; 2] {
+    match len {
+        65536 if block == 65536 => u16::MAX.to_le_bytes(),
+        // OK to truncate: shorter than 64 KiB.
+        _ => (len as u16).to_le_bytes(),
+    }
+}
+
+pub(crate) fn name_too_long() -> Error {
+    super::invalid(std::io::ErrorKind::InvalidFilename, "a name has 1 to 255 bytes")
+}

@@ -1,0 +1,241 @@
+//! Changing a file system in place.
+//!
+//! [`Writer`] collects changed metadata in memory; [`Writer::commit`] makes it the file system's state at once,
+//! so that a crash at any point leaves the state before or after. Contents of new files are written before, to
+//! blocks that were free (the kernel calls that ordered mode). An operation that fails changes nothing.
+//!
+//! Where the file system has a journal, a commit is a transaction in it: whoever opens the image next, be it
+//! the kernel, e2fsck or this crate, completes it. Where there is none, the transaction is written to a file
+//! beside the image first ([`RecoveryFile`]), which only this crate can complete it from.
+
+mod alloc;
+mod attributes;
+mod bitmap;
+mod blocks;
+mod cache;
+mod contents;
+mod create;
+mod descriptors;
+mod dir;
+mod extents;
+mod htree;
+mod inode;
+mod log;
+mod put;
+mod recovery_file;
+mod refuse;
+mod remove;
+mod rename;
+mod sums;
+mod xattr;
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+
+use casemate_blockdev::BlockDevice;
+
+use crate::csum::Context;
+use crate::error::{Error, Result};
+use crate::fs::{Ext4, OpenOptions};
+use crate::inode::Time;
+
+pub use create::NewNode;
+pub use put::{PutOptions, PutReport};
+pub use recovery_file::RecoveryFile;
+pub use sums::Patching;
+
+use alloc::Pins;
+use cache::Cache;
+use log::Log;
+use sums::Patcher;
+
+/// How to change a file system.
+#[derive(Default)]
+pub struct WriteOptions {
+    /// How to read it.
+    pub open: OpenOptions,
+    /// What new inodes' generations are made from; the same seed gives the same image. Random if `None`.
+    pub seed: Option<u64>,
+    /// The time to note as that of changes; the clock's if `None`.
+    pub time: Option<Time>,
+    /// Where transactions are kept for a file system without a journal. Without, such a file system is refused.
+    pub recovery: Option<RecoveryFile>,
+    /// How checksums are brought up to date.
+    pub patching: Patching,
+}
+
+/// A file system open for changes, by one writer. What was not committed when it is dropped never happened.
+pub struct Writer {
+    /// Reads through the cache: sees every change.
+    fs: Ext4,
+    cache: Arc<Cache>,
+    patcher: Patcher,
+    /// What the superblock's counts will change by with the next commit.
+    free: Counts,
+    /// What they changed by with the commits since it was opened.
+    base: Counts,
+    pins: Pins,
+    hints: Hints,
+    random: Random,
+    time: Option<Time>,
+    log: Log,
+}
+
+/// Free clusters and inodes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    clusters: i64,
+    inodes: i64,
+}
+
+/// Where to look first. Wrong hints cost time and nothing else.
+#[derive(Debug, Default)]
+struct Hints {
+    /// For each group, the block behind the last one that was allocated for it.
+    blocks: HashMap<u32, u64>,
+    /// For each group, the first inode that may be free.
+    inodes: HashMap<u32, u32>,
+    /// For each directory without an index, the first block that may have room.
+    rooms: HashMap<u32, u64>,
+}
+
+impl Writer {
+    /// Opens the file system on `device` for changes, after replaying its journal or its recovery file.
+    ///
+    /// The caller makes sure that nobody else changes the device.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for features that this writer does not keep right, by name; [`Error::Corrupt`]
+    /// when the file system is damaged, or wants to be repaired by e2fsck first.
+    pub fn open(device: Arc<dyn BlockDevice>, options: WriteOptions) -> Result<Writer> {
+        if let Some(file) = &options.recovery {
+            file.replay(&*device)?;
+        }
+        let device = log::replay(device, &options.open)?;
+        let plain = Ext4::open(device.clone(), &options.open)?;
+        refuse::unsupported(&plain)?;
+        let cache = Arc::new(Cache::new(device, plain.layout().block_size));
+        let fs = Ext4::open(cache.clone(), &options.open)?;
+        let log = Log::open(&fs, options.recovery)?;
+        let patcher = Patcher { sums: *fs.checksums(), patching: options.patching };
+        Ok(Writer {
+            fs,
+            cache,
+            patcher,
+            free: Counts::default(),
+            base: Counts::default(),
+            pins: Pins::default(),
+            hints: Hints::default(),
+            random: Random::new(options.seed),
+            time: options.time,
+            log,
+        })
+    }
+
+    /// The file system as it is with all changes so far, for reading.
+    pub fn fs(&self) -> &Ext4 {
+        &self.fs
+    }
+
+    /// Makes all changes so far permanent, all at once.
+    ///
+    /// # Errors
+    /// What the device says. The state on the device is then the one before or the one after, once the
+    /// journal was replayed; this writer should be dropped.
+    pub fn commit(&mut self) -> Result<()> {
+        self.commit_counts()?;
+        let dirty = self.cache.dirty()?;
+        if !dirty.is_empty() {
+            let now = self.now();
+            self.log.commit(self.cache.below(), &dirty, now)?;
+        }
+        self.cache.keep();
+        self.cache.clean(CACHE_BYTES / self.block_size());
+        self.pins.clear();
+        Ok(())
+    }
+
+    /// Runs one operation: all of it happens, or nothing.
+    fn operation<T>(&mut self, f: impl FnOnce(&mut Writer) -> Result<T>) -> Result<T> {
+        let (free, pins) = (self.free, self.pins.mark());
+        self.cache.keep();
+        let result = f(self);
+        match &result {
+            Ok(_) => self.cache.keep(),
+            Err(_) => {
+                self.cache.roll_back();
+                self.free = free;
+                self.pins.roll_back(pins);
+                self.hints = Hints::default();
+            }
+        }
+        result
+    }
+
+    /// Commits if the transaction fills a good part of the log. Only between operations.
+    fn commit_if_large(&mut self) -> Result<()> {
+        if self.cache.dirty_count() >= self.log.comfortable() { self.commit() } else { Ok(()) }
+    }
+
+    fn block_size(&self) -> usize {
+        self.fs.layout().block_size as usize
+    }
+
+    /// Blocks in a cluster.
+    fn ratio(&self) -> u64 {
+        u64::from(self.fs.layout().cluster_blocks)
+    }
+
+    fn now(&self) -> Time {
+        self.time.unwrap_or_else(|| {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+            Time { seconds: now.as_secs().cast_signed(), nanoseconds: now.subsec_nanos() }
+        })
+    }
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer").field("fs", &self.fs).finish_non_exhaustive()
+    }
+}
+
+/// Metadata that is kept in memory between transactions, in bytes.
+const CACHE_BYTES: usize = 256 << 20;
+
+/// The error for a full file system.
+fn no_space(what: &str) -> Error {
+    Error::path(io::ErrorKind::StorageFull, format!("no free {what} left in the file system"))
+}
+
+/// The error for what a caller may not ask for.
+fn invalid(kind: io::ErrorKind, text: impl Into<String>) -> Error {
+    Error::path(kind, text.into())
+}
+
+fn group_context(group: u32) -> Context {
+    Context { group, ..Context::default() }
+}
+
+/// Numbers for generations: SplitMix64, public domain by Sebastiano Vigna. Nothing secret is made from it.
+#[derive(Debug)]
+struct Random(u64);
+
+impl Random {
+    fn new(seed: Option<u64>) -> Random {
+        use std::hash::{BuildHasher, Hasher};
+        // The standard library seeds its hashers from the system.
+        let random = || std::collections::hash_map::RandomState::new().build_hasher().finish();
+        Random(seed.unwrap_or_else(random))
+    }
+
+    fn next(&mut self) -> u32 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        // OK to truncate: the low half is as random as the rest.
+        (z ^ z >> 31) as u32
+    }
+}

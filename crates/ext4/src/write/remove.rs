@@ -1,0 +1,139 @@
+//! Names that go, and what goes with the last one.
+
+use std::io::ErrorKind;
+use std::ops::ControlFlow;
+
+use crate::error::{Place, Result, Structure};
+use crate::inode::{FileType, InodeFlags, ROOT_INODE};
+use crate::map::is_fast_symlink;
+use crate::write::inode::{InodeMut, Stamp};
+use crate::write::{Writer, invalid};
+
+/// Flags of files that may not be removed.
+const LOCKED: u32 = InodeFlags::IMMUTABLE.0 | InodeFlags::APPEND.0;
+
+impl Writer {
+    /// Removes a name; with the last one the file goes, and a directory if it is empty.
+    ///
+    /// # Errors
+    /// `NotFound`, `DirectoryNotEmpty`, `PermissionDenied` for immutable files.
+    pub fn remove(&mut self, path: &[u8]) -> Result<()> {
+        let (parent, name) = self.parent_of(path)?;
+        self.operation(|writer| writer.remove_in(parent, &name))
+    }
+
+    /// Removes a file, or a directory with all that is in it.
+    ///
+    /// # Errors
+    /// As for [`remove`](Writer::remove). What was removed before stays so.
+    pub fn remove_tree(&mut self, path: &[u8]) -> Result<()> {
+        let (parent, name) = self.parent_of(path)?;
+        let inode = self.fs.resolve(path, false)?;
+        if !inode.is_dir() {
+            return self.operation(|writer| writer.remove_in(parent, &name));
+        }
+        // Directories on the way down, each with the names that are still in it.
+        let mut open = vec![(inode.number(), self.names_in(inode.number())?)];
+        let mut above = vec![(parent, name)];
+        while let Some((number, names)) = open.last_mut() {
+            let number = *number;
+            self.commit_if_large()?;
+            let Some((name, child, is_dir)) = names.pop() else {
+                open.pop();
+                if let Some((parent, name)) = above.pop() {
+                    self.operation(|writer| writer.remove_in(parent, &name))?;
+                }
+                continue;
+            };
+            if is_dir {
+                if open.iter().any(|(number, _)| *number == child) {
+                    let place = Place::inode(Structure::Directory, child);
+                    return Err(place.malformed("lies in itself"));
+                }
+                open.push((child, self.names_in(child)?));
+                above.push((number, name));
+            } else {
+                self.operation(|writer| writer.remove_in(number, &name))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The names in a directory, which of them are directories.
+    fn names_in(&self, number: u32) -> Result<Vec<(Vec<u8>, u32, bool)>> {
+        let dir = self.fs.inode(number)?;
+        let mut names = Vec::new();
+        self.fs.for_each_raw_entry(&dir, &mut |entry| {
+            if !matches!(entry.name, b"." | b"..") {
+                let is_dir = match entry.kind {
+                    Some(kind) => kind == FileType::Directory,
+                    None => self.fs.inode(entry.inode)?.is_dir(),
+                };
+                names.push((entry.name.to_vec(), entry.inode, is_dir));
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(names)
+    }
+
+    /// Removes a name of a directory. Part of an operation.
+    pub(crate) fn remove_in(&mut self, parent: u32, name: &[u8]) -> Result<()> {
+        let mut dir = self.inode_mut(parent)?;
+        if dir.has(InodeFlags::INLINE_DATA) && dir.is_dir() {
+            self.spread_inline_directory(&mut dir)?;
+        }
+        let Some(found) = self.find_name(&dir, name)? else {
+            let text = format!("{}: no such file", String::from_utf8_lossy(name));
+            return Err(invalid(ErrorKind::NotFound, text));
+        };
+        let mut inode = self.inode_mut(found.inode)?;
+        if inode.flags().0 & LOCKED != 0 {
+            let text = format!("{}: is immutable or append-only", String::from_utf8_lossy(name));
+            return Err(invalid(ErrorKind::PermissionDenied, text));
+        }
+        if inode.is_dir() {
+            if inode.number() == ROOT_INODE || !self.is_empty_directory(&inode)? {
+                let text = format!("{}: the directory is not empty", String::from_utf8_lossy(name));
+                return Err(invalid(ErrorKind::DirectoryNotEmpty, text));
+            }
+            self.drop_subdirectory(&mut dir);
+        }
+        self.remove_name(&dir, &found)?;
+        self.touch(&mut dir);
+        self.store_inode(&dir)?;
+        self.drop_link(&mut inode)
+    }
+
+    /// Takes a name from an inode that is stored then, or freed with all that it has.
+    pub(crate) fn drop_link(&mut self, inode: &mut InodeMut) -> Result<()> {
+        let now = self.now();
+        inode.set_time(Stamp::Changed, now);
+        if !inode.is_dir() && inode.links() > 1 {
+            inode.set_links(inode.links() - 1);
+            return self.store_inode(inode);
+        }
+        self.free_everything(inode)
+    }
+
+    /// Frees an inode with its blocks and attributes.
+    pub(crate) fn free_everything(&mut self, inode: &mut InodeMut) -> Result<()> {
+        self.free_attributes(inode)?;
+        let is_mapped = match inode.kind() {
+            FileType::Regular | FileType::Directory => !inode.has(InodeFlags::INLINE_DATA),
+            FileType::Symlink => !inode.has(InodeFlags::INLINE_DATA) && !is_fast_symlink(&inode.reader()?),
+            _ => false,
+        };
+        if is_mapped {
+            self.free_map(inode)?;
+        }
+        let is_dir = inode.is_dir();
+        inode.set_links(0);
+        inode.set_size(0);
+        // OK to truncate: s_last_orphan and deletion times have 32 bits.
+        let seconds = self.now().seconds.max(1) as u32;
+        inode.set_deleted(seconds);
+        self.store_inode(inode)?;
+        self.hints.rooms.remove(&inode.number());
+        self.free_inode(inode.number(), is_dir)
+    }
+}

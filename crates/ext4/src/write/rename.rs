@@ -1,0 +1,108 @@
+//! Names that move.
+
+use std::io::ErrorKind;
+
+use crate::error::Result;
+use crate::inode::ROOT_INODE;
+use crate::write::dir::NewName;
+use crate::write::inode::Stamp;
+use crate::write::{Writer, invalid};
+
+/// Directories above one another; more is a circle.
+const DEEPEST: u32 = 1 << 20;
+
+impl Writer {
+    /// Renames or moves a file or directory. A file in the way is replaced; so is an empty directory by a
+    /// directory.
+    ///
+    /// # Errors
+    /// `NotFound`; `InvalidInput` when a directory would lie in itself; `IsADirectory`, `NotADirectory` and
+    /// `DirectoryNotEmpty` for what is in the way.
+    pub fn rename(&mut self, from: &[u8], to: &[u8]) -> Result<()> {
+        let (from_parent, from_name) = self.parent_of(from)?;
+        let (to_parent, to_name) = self.parent_of(to)?;
+        self.operation(|writer| writer.rename_in(from_parent, &from_name, to_parent, &to_name))
+    }
+
+    fn rename_in(
+        &mut self,
+        from_parent: u32,
+        from_name: &[u8],
+        to_parent: u32,
+        to_name: &[u8],
+    ) -> Result<()> {
+        for parent in [from_parent, to_parent] {
+            let mut dir = self.inode_mut(parent)?;
+            if dir.is_dir() && dir.has(crate::InodeFlags::INLINE_DATA) {
+                self.spread_inline_directory(&mut dir)?;
+                self.store_inode(&dir)?;
+            }
+        }
+        let mut dir = self.inode_mut(from_parent)?;
+        let Some(found) = self.find_name(&dir, from_name)? else {
+            let text = format!("{}: no such file", String::from_utf8_lossy(from_name));
+            return Err(invalid(ErrorKind::NotFound, text));
+        };
+        let mut inode = self.inode_mut(found.inode)?;
+        let target_dir = self.inode_mut(to_parent)?;
+        if inode.is_dir() {
+            self.refuse_circle(inode.number(), to_parent)?;
+        }
+        if let Some(target) = self.find_name(&target_dir, to_name)? {
+            if target.inode == found.inode {
+                // Two names of one file: nothing happens. In a directory without regard to case it may be the
+                // same name, which then changes.
+                if from_parent != to_parent || from_name == to_name {
+                    return Ok(());
+                }
+            } else {
+                let other = self.inode_mut(target.inode)?;
+                match (inode.is_dir(), other.is_dir()) {
+                    (true, false) => return Err(invalid(ErrorKind::NotADirectory, "a file is in the way")),
+                    (false, true) => {
+                        return Err(invalid(ErrorKind::IsADirectory, "a directory is in the way"));
+                    }
+                    _ => self.remove_in(to_parent, to_name)?,
+                }
+            }
+        }
+        // Removing may have changed both directories and what lies in their blocks.
+        dir = self.inode_mut(from_parent)?;
+        let Some(found) = self.find_name(&dir, from_name)? else {
+            return Err(invalid(ErrorKind::NotFound, "the name is gone"));
+        };
+        self.remove_name(&dir, &found)?;
+        if inode.is_dir() && from_parent != to_parent {
+            self.drop_subdirectory(&mut dir);
+        }
+        self.touch(&mut dir);
+        self.store_inode(&dir)?;
+        let mut dir = self.inode_mut(to_parent)?;
+        self.insert_name(&mut dir, &NewName { name: to_name, inode: inode.number(), kind: inode.kind() })?;
+        if inode.is_dir() && from_parent != to_parent {
+            self.add_subdirectory(&mut dir)?;
+            self.set_parent(&mut inode, to_parent)?;
+        }
+        self.touch(&mut dir);
+        self.store_inode(&dir)?;
+        inode.set_time(Stamp::Changed, self.now());
+        self.store_inode(&inode)
+    }
+
+    /// Refuses to move a directory below itself.
+    fn refuse_circle(&mut self, moved: u32, into: u32) -> Result<()> {
+        let mut at = into;
+        for _ in 0..DEEPEST {
+            if at == moved {
+                return Err(invalid(ErrorKind::InvalidInput, "a directory can't be moved into itself"));
+            }
+            if at == ROOT_INODE {
+                return Ok(());
+            }
+            let dir = self.fs.inode(at)?;
+            let Some(parent) = self.fs.lookup(&dir, b"..")? else { break };
+            at = parent;
+        }
+        Err(invalid(ErrorKind::InvalidInput, "the directory's parents don't lead to the root"))
+    }
+}

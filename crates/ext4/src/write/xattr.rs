@@ -1,0 +1,401 @@
+//! Extended attributes that change: in the inode while there is room, then in a block, values that fit nowhere
+//! else in inodes of their own.
+
+use std::io::ErrorKind;
+
+use crate::bytes::le32;
+use crate::csum::{Context, Subject};
+use crate::error::{Error, Place, Result, Structure};
+use crate::features::Incompat;
+use crate::inode::{InodeFlags, ROOT_INODE};
+use crate::write::inode::{InodeMut, empty_extents};
+use crate::write::{Writer, invalid};
+use crate::xattr::{LARGEST_VALUE, MAGIC, PREFIXES, SYSTEM, XattrEntries};
+
+/// Bytes of a block's header, and of an entry without its name.
+const HEADER: usize = 32;
+const ENTRY: usize = 16;
+
+/// Where an inode that holds a value counts its users: the low half in `i_version`, the high one in `i_ctime`.
+const USERS_LOW: usize = 0x24;
+const USERS_HIGH: usize = 0xc;
+
+/// Where it keeps the value's hash: in `i_atime`.
+const VALUE_HASH: usize = 0x8;
+
+/// An attribute while it is moved about.
+#[derive(Clone, Debug)]
+struct Attribute {
+    index: u8,
+    name: Vec<u8>,
+    value: Value,
+}
+
+#[derive(Clone, Debug)]
+enum Value {
+    Here(Vec<u8>),
+    /// In an inode of its own: its number, the value's size and hash.
+    Inode(u32, u32, u32),
+}
+
+impl Attribute {
+    /// Bytes of the entry.
+    fn entry_size(&self) -> usize {
+        ENTRY + self.name.len().next_multiple_of(4)
+    }
+
+    /// Bytes of the value where the entry is.
+    fn value_size(&self) -> usize {
+        match &self.value {
+            Value::Here(bytes) => bytes.len().next_multiple_of(4),
+            Value::Inode(..) => 0,
+        }
+    }
+
+    fn size(&self) -> usize {
+        self.entry_size() + self.value_size()
+    }
+
+    /// `e_hash`: the name, then the value in words.
+    fn hash(&self) -> u32 {
+        let name = self.name.iter().fold(0u32, |hash, byte| hash.rotate_left(5) ^ u32::from(*byte));
+        let word = |hash: u32, word: u32| hash.rotate_left(16) ^ word;
+        match &self.value {
+            Value::Here(bytes) => bytes.chunks(4).fold(name, |hash, chunk| {
+                let mut padded = [0; 4];
+                padded[..chunk.len()].copy_from_slice(chunk);
+                word(hash, u32::from_le_bytes(padded))
+            }),
+            Value::Inode(_, _, value_hash) => word(name, *value_hash),
+        }
+    }
+}
+
+impl Writer {
+    /// Sets an attribute of a file, or removes it if the value is `None`.
+    ///
+    /// # Errors
+    /// `NotFound` for a path, or an attribute to be removed, that is not there; `StorageFull` when all
+    /// attributes together have no room; `InvalidInput` for names without a known prefix.
+    pub fn set_xattr(&mut self, path: &[u8], name: &[u8], value: Option<&[u8]>, follow: bool) -> Result<()> {
+        let number = self.fs.resolve(path, follow)?.number();
+        self.operation(|writer| {
+            let mut inode = writer.inode_mut(number)?;
+            let (index, short) = split_name(name)?;
+            if value.is_none() && writer.fs.xattr(&inode.reader()?, index, short)?.is_none() {
+                let text = format!("{}: no such attribute", String::from_utf8_lossy(name));
+                return Err(invalid(ErrorKind::NotFound, text));
+            }
+            writer.change_attributes(&mut inode, &[(name, value)])?;
+            inode.set_time(super::inode::Stamp::Changed, writer.now());
+            writer.store_inode(&inode)
+        })
+    }
+
+    /// Sets and removes attributes by their whole names. Part of an operation; the caller stores the inode.
+    pub(crate) fn change_attributes(
+        &mut self,
+        inode: &mut InodeMut,
+        changes: &[(&[u8], Option<&[u8]>)],
+    ) -> Result<()> {
+        let mut list = self.attributes(inode)?;
+        for (name, value) in changes {
+            let (index, short) = split_name(name)?;
+            let at = list.iter().position(|old| old.index == index && old.name == short);
+            let value = match value {
+                None => {
+                    if let Some(old) = at.map(|at| list.remove(at)) {
+                        self.release_value(&old.value)?;
+                    }
+                    continue;
+                }
+                Some(value) => stored_value(index, value)?,
+            };
+            if value.len() > LARGEST_VALUE as usize {
+                return Err(invalid(ErrorKind::InvalidInput, "an attribute has at most 16 MiB"));
+            }
+            match at {
+                Some(at) => {
+                    let old = std::mem::replace(&mut list[at].value, Value::Here(value));
+                    self.release_value(&old)?;
+                }
+                None => list.push(Attribute { index, name: short.to_vec(), value: Value::Here(value) }),
+            }
+        }
+        self.place_attributes(inode, list)
+    }
+
+    /// Removes the attribute that inline data continues in.
+    pub(crate) fn remove_inline_attribute(&mut self, inode: &mut InodeMut) -> Result<()> {
+        let mut list = self.attributes(inode)?;
+        list.retain(|old| old.index != SYSTEM || old.name != b"data");
+        self.place_attributes(inode, list)
+    }
+
+    /// Frees an inode's block of attributes and the values that nobody else uses.
+    pub(crate) fn free_attributes(&mut self, inode: &mut InodeMut) -> Result<()> {
+        let place = Place::inode(Structure::Xattr, inode.number());
+        let mut values = Vec::new();
+        for entry in XattrEntries::from_inode(inode.reader()?.xattr_area(), place) {
+            values.push(entry?.value_inode);
+        }
+        for number in values.into_iter().filter(|number| *number != 0) {
+            self.release_inode(number)?;
+        }
+        let block = inode.xattr_block();
+        if block == 0 {
+            return Ok(());
+        }
+        if self.users_of(inode, block)? == 1 {
+            for attribute in self.attributes_in_block(inode, block)? {
+                self.release_value(&attribute.value)?;
+            }
+        }
+        self.drop_block(inode, block)
+    }
+
+    fn attributes(&self, inode: &InodeMut) -> Result<Vec<Attribute>> {
+        let place = Place::inode(Structure::Xattr, inode.number());
+        let mut list = Vec::new();
+        for entry in XattrEntries::from_inode(inode.reader()?.xattr_area(), place) {
+            list.push(self.attribute(&entry?)?);
+        }
+        if inode.xattr_block() != 0 {
+            list.extend(self.attributes_in_block(inode, inode.xattr_block())?);
+        }
+        Ok(list)
+    }
+
+    fn attributes_in_block(&self, inode: &InodeMut, block: u64) -> Result<Vec<Attribute>> {
+        let place = self.load_attributes(inode, block)?;
+        let bytes = self.cache.with(block, <[u8]>::to_vec)?;
+        XattrEntries::from_block(&bytes, place)?.map(|entry| self.attribute(&entry?)).collect()
+    }
+
+    fn attribute(&self, entry: &crate::xattr::XattrEntry<'_>) -> Result<Attribute> {
+        let value = match entry.value_inode {
+            0 => Value::Here(entry.value.to_vec()),
+            number => Value::Inode(number, entry.value_size, self.inode_mut(number)?.word(VALUE_HASH)),
+        };
+        Ok(Attribute { index: entry.index, name: entry.name.to_vec(), value })
+    }
+
+    /// Writes a whole new list of attributes.
+    fn place_attributes(&mut self, inode: &mut InodeMut, mut list: Vec<Attribute>) -> Result<()> {
+        let block_size = self.block_size();
+        // Magic number before, four zero bytes behind the entries.
+        let room = if inode.as_bytes().len() > 128 { inode.xattr_area_len().saturating_sub(8) } else { 0 };
+        let block_room = block_size - HEADER - 4;
+        // What inline data continues in has its place in the inode; then small ones, as they come.
+        list.sort_by_key(|attribute| attribute.index != SYSTEM);
+        let (mut inside, mut outside) = (Vec::new(), Vec::new());
+        let (mut used, mut block_used) = (0, 0);
+        for mut attribute in list {
+            let is_inline = attribute.index == SYSTEM && attribute.name == b"data";
+            if used + attribute.size() <= room {
+                used += attribute.size();
+                inside.push(attribute);
+                continue;
+            }
+            if is_inline {
+                return Err(super::no_space("room for attributes beside inline data"));
+            }
+            if block_used + attribute.size() > block_room {
+                let has_inodes = self.fs.superblock().incompat.has(Incompat::EA_INODE);
+                let value = match &attribute.value {
+                    Value::Here(value) if has_inodes => value.clone(),
+                    _ => return Err(super::no_space("room for the file's attributes")),
+                };
+                attribute.value = self.value_inode(inode, &value)?;
+                if used + attribute.size() <= room {
+                    used += attribute.size();
+                    inside.push(attribute);
+                    continue;
+                }
+                if block_used + attribute.size() > block_room {
+                    return Err(super::no_space("room for the file's attributes"));
+                }
+            }
+            block_used += attribute.size();
+            outside.push(attribute);
+        }
+        let area = inode.xattr_area_mut();
+        area.fill(0);
+        if !inside.is_empty() {
+            area[..4].copy_from_slice(&MAGIC.to_le_bytes());
+            // Entries in the inode have a hash only for values in other inodes.
+            write_entries(&mut area[4..], 0, &inside, |a| match a.value {
+                Value::Inode(..) => a.hash(),
+                Value::Here(_) => 0,
+            });
+        }
+        self.place_block(inode, outside)
+    }
+
+    fn place_block(&mut self, inode: &mut InodeMut, mut list: Vec<Attribute>) -> Result<()> {
+        let old = inode.xattr_block();
+        if list.is_empty() {
+            return if old == 0 { Ok(()) } else { self.drop_block(inode, old) };
+        }
+        list.sort_by(|a, b| (a.index, a.name.len(), &a.name).cmp(&(b.index, b.name.len(), &b.name)));
+        let mut bytes = vec![0; self.block_size()];
+        for (at, word) in [(0, MAGIC), (4, 1), (8, 1)] {
+            bytes[at..at + 4].copy_from_slice(&word.to_le_bytes());
+        }
+        write_entries(&mut bytes, HEADER, &list, Attribute::hash);
+        // One entry without a hash makes the block one that is shared with nobody.
+        let hashes = list.iter().map(Attribute::hash);
+        let all = hashes.clone().fold(0u32, |all, hash| all.rotate_left(16) ^ hash);
+        let hash = if hashes.into_iter().any(|hash| hash == 0) { 0 } else { all };
+        bytes[0xc..0x10].copy_from_slice(&hash.to_le_bytes());
+        let block = if old != 0 && self.users_of(inode, old)? == 1 {
+            old
+        } else {
+            if old != 0 {
+                self.drop_block(inode, old)?;
+            }
+            let block = self.metadata_block(inode)?;
+            inode.set_xattr_block(block);
+            block
+        };
+        self.create_block(Subject::XattrBlock, Context { block, ..Context::default() }, block, bytes);
+        Ok(())
+    }
+
+    /// Takes a block of attributes from an inode; it is freed if nobody else uses it.
+    fn drop_block(&mut self, inode: &mut InodeMut, block: u64) -> Result<()> {
+        let users = self.users_of(inode, block)?;
+        inode.set_xattr_block(0);
+        if users <= 1 {
+            return self.free_metadata_block(inode, block);
+        }
+        self.count_clusters(inode, -1)?;
+        let context = Context { block, ..Context::default() };
+        self.patch(Subject::XattrBlock, context, block, 4, &(users - 1).to_le_bytes())
+    }
+
+    /// How many inodes use a block of attributes.
+    fn users_of(&self, inode: &InodeMut, block: u64) -> Result<u32> {
+        self.load_attributes(inode, block)?;
+        Ok(self.cache.with(block, |bytes| le32(bytes, 4))?)
+    }
+
+    fn load_attributes(&self, inode: &InodeMut, block: u64) -> Result<Place> {
+        let place = Place::inode(Structure::XattrBlock, inode.number()).at(block);
+        self.load(block, place, |bytes| {
+            let context = Context { block, ..Context::default() };
+            self.fs.verify(Subject::XattrBlock, &context, bytes, place)?;
+            XattrEntries::from_block(bytes, place).map(|_| ())
+        })?;
+        Ok(place)
+    }
+
+    /// Puts a value into an inode of its own.
+    fn value_inode(&mut self, owner: &InodeMut, value: &[u8]) -> Result<Value> {
+        let number = self.allocate_inode(owner.number().max(ROOT_INODE), false)?;
+        let mut inode = self.blank_inode(number, 0o100_600);
+        inode.set_links(1);
+        inode.set_flags(InodeFlags::EA_INODE.0 | InodeFlags::EXTENTS.0);
+        inode.block_area_mut().copy_from_slice(&empty_extents());
+        let hash = self.patcher.sums.update(None, value);
+        inode.set_word(VALUE_HASH, hash);
+        inode.set_word(USERS_LOW, 1);
+        inode.set_word(USERS_HIGH, 0);
+        let mut padded = value.to_vec();
+        padded.resize(value.len().next_multiple_of(self.block_size()), 0);
+        let blocks = (padded.len() / self.block_size()) as u64;
+        let mut runs = Vec::new();
+        self.fill(&mut inode, 0, blocks, false, |run| runs.push(run))?;
+        for run in runs {
+            let from = run.logical as usize * self.block_size();
+            let len = run.len as usize * self.block_size();
+            self.cache.write_data(self.fs.layout().offset(run.physical), &padded[from..from + len])?;
+        }
+        inode.set_size(value.len() as u64);
+        self.create_inode(&inode)?;
+        // OK to truncate: at most 16 MiB.
+        Ok(Value::Inode(number, value.len() as u32, hash))
+    }
+
+    fn release_value(&mut self, value: &Value) -> Result<()> {
+        match value {
+            Value::Here(_) => Ok(()),
+            Value::Inode(number, ..) => self.release_inode(*number),
+        }
+    }
+
+    /// Counts one user of a value's inode less, and frees it with the last one.
+    fn release_inode(&mut self, number: u32) -> Result<()> {
+        let place = Place::inode(Structure::XattrInode, number);
+        let mut inode = self.inode_mut(number)?;
+        if !inode.has(InodeFlags::EA_INODE) {
+            return Err(place.malformed("is not the value of an attribute"));
+        }
+        match inode.word(USERS_LOW) {
+            _ if inode.word(USERS_HIGH) != 0 => {
+                Err(Error::Unsupported("values of attributes with more than 2^32 users".to_owned()))
+            }
+            0 | 1 => {
+                inode.set_word(USERS_LOW, 0);
+                self.free_everything(&mut inode)
+            }
+            users => {
+                inode.set_word(USERS_LOW, users - 1);
+                self.store_inode(&inode)
+            }
+        }
+    }
+}
+
+/// Writes entries from `at` on and their values from the end of `area` on, offsets counted from its start.
+fn write_entries(area: &mut [u8], at: usize, list: &[Attribute], hash: impl Fn(&Attribute) -> u32) {
+    let (mut at, mut end) = (at, area.len());
+    for attribute in list {
+        let (offset, inode, size) = match &attribute.value {
+            Value::Here(bytes) if bytes.is_empty() => (0, 0, 0),
+            Value::Here(bytes) => {
+                end -= attribute.value_size();
+                area[end..end + bytes.len()].copy_from_slice(bytes);
+                (end, 0, bytes.len() as u32)
+            }
+            Value::Inode(number, size, _) => (0, *number, *size),
+        };
+        // OK to truncate: names have at most 255 bytes, offsets lie in a block.
+        area[at] = attribute.name.len() as u8;
+        area[at + 1] = attribute.index;
+        area[at + 2..at + 4].copy_from_slice(&(offset as u16).to_le_bytes());
+        for (word, value) in [(4, inode), (8, size), (12, hash(attribute))] {
+            area[at + word..at + word + 4].copy_from_slice(&value.to_le_bytes());
+        }
+        area[at + ENTRY..at + ENTRY + attribute.name.len()].copy_from_slice(&attribute.name);
+        at += attribute.entry_size();
+    }
+}
+
+/// A whole name as prefix index and the rest.
+fn split_name(name: &[u8]) -> Result<(u8, &[u8])> {
+    let found = PREFIXES.iter().filter(|(index, _)| *index != SYSTEM).find_map(|(index, prefix)| {
+        let rest = name.strip_prefix(prefix.as_bytes())?;
+        // A prefix that ends in a dot wants a name behind it, another one none.
+        (prefix.ends_with('.') != rest.is_empty()).then_some((*index, rest))
+    });
+    let found = found.filter(|(_, rest)| rest.len() <= 255);
+    found.ok_or_else(|| {
+        let text = format!("{}: not a name of an attribute that ext4 stores", String::from_utf8_lossy(name));
+        invalid(ErrorKind::InvalidInput, text)
+    })
+}
+
+/// Whether ext4 stores attributes of this name.
+pub(crate) fn is_storable(name: &[u8]) -> bool {
+    split_name(name).is_ok()
+}
+
+/// A value as it is stored: ACLs have another form there.
+fn stored_value(index: u8, value: &[u8]) -> Result<Vec<u8>> {
+    match index {
+        2 | 3 => crate::acl::to_stored(value)
+            .ok_or_else(|| invalid(ErrorKind::InvalidInput, "an ACL that makes no sense")),
+        _ => Ok(value.to_vec()),
+    }
+}
