@@ -1,5 +1,6 @@
-//! ext4 images by path: opening, reading, copying out and checking.
+//! ext4 images by path: opening, reading, copying out, checking and changing.
 
+mod change;
 mod contents;
 mod encrypted;
 
@@ -19,6 +20,7 @@ pub use casemate_ext4::{
 
 use crate::Error;
 
+pub use change::{Changing, NewNode, PutOptions, PutReport, Writer, open_for_change};
 pub use contents::{VerityInfo, VerityPolicy, open_file, verity_info};
 pub use encrypted::{EncryptionInfo, encryption_info};
 
@@ -90,6 +92,12 @@ pub fn device(source: &Source, writable: bool) -> Result<Arc<dyn BlockDevice>, E
     let opened =
         if writable { FileDevice::open_writable(&source.path) } else { FileDevice::open(&source.path) };
     let file = opened.map_err(|error| Error::io(&name, error))?;
+    within(source, file).map(|(device, _)| device)
+}
+
+/// The part of an opened image that a file system lies on, and the byte that it begins at.
+fn within(source: &Source, file: FileDevice) -> Result<(Arc<dyn BlockDevice>, u64), Error> {
+    let name = source.path.display();
     let (start, len) = match source.partition {
         None => (source.offset, file.size().saturating_sub(source.offset)),
         Some(number) => {
@@ -104,11 +112,11 @@ pub fn device(source: &Source, writable: bool) -> Result<Arc<dyn BlockDevice>, E
         }
     };
     if start == 0 && len == file.size() {
-        return Ok(Arc::new(file));
+        return Ok((Arc::new(file), 0));
     }
     let window =
         Window::new(file, start, len).map_err(|error| Error::Argument(format!("{name}: {error}")))?;
-    Ok(Arc::new(window))
+    Ok((Arc::new(window), start))
 }
 
 /// Opens a file system for reading.

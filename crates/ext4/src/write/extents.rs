@@ -157,8 +157,9 @@ impl Writer {
                 self.runs.push(mapping);
                 Ok(std::ops::ControlFlow::Continue(()))
             }
-            fn map_block(&mut self, block: u64) {
+            fn map_block(&mut self, block: u64) -> Result<()> {
                 self.nodes.push(block);
+                Ok(())
             }
         }
         let mut all = All { runs: Vec::new(), nodes: Vec::new() };

@@ -1,15 +1,28 @@
-//! `casemate ext4`: ext4 images read and checked without mounting them.
+//! `casemate ext4`: ext4 images read, checked and changed without mounting them.
 
 mod cat;
+mod change;
 mod check;
+mod chmod;
+mod chown;
 mod entry;
 mod extract;
+mod fallocate;
 mod image;
 mod info;
 mod keys;
+mod ln;
 mod ls;
+mod mkdir;
+mod mv;
+mod put;
+mod recover;
+mod rm;
+mod setfattr;
 mod stat;
+mod touch;
 mod tree;
+mod truncate;
 
 use clap::Subcommand;
 
@@ -18,9 +31,10 @@ use casemate::Error;
 use crate::Answer;
 use crate::context::Context;
 
-/// Read and check ext4 images without mounting them.
+/// Read, check and change ext4 images without mounting them.
 ///
-/// A journal that must be replayed is, in memory: images are never written, except by check --fix-checksums.
+/// Commands that read replay a journal in memory and never write to the image. Those that change it do so all at
+/// once or not at all, through the image's journal, or without one through a file beside it.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(subcommand)]
@@ -36,6 +50,18 @@ enum Command {
     Cat(cat::Args),
     Extract(extract::Args),
     Check(check::Args),
+    Put(put::Args),
+    Mkdir(mkdir::Args),
+    Rm(rm::Args),
+    Mv(mv::Args),
+    Ln(ln::Args),
+    Fallocate(fallocate::Args),
+    Truncate(truncate::Args),
+    Chmod(chmod::Args),
+    Chown(chown::Args),
+    Touch(touch::Args),
+    Setfattr(setfattr::Args),
+    Recover(recover::Args),
 }
 
 impl Args {
@@ -48,6 +74,18 @@ impl Args {
             Command::Cat(args) => args.run(context),
             Command::Extract(args) => args.run(context),
             Command::Check(args) => args.run(context),
+            Command::Put(args) => args.run(context),
+            Command::Mkdir(args) => args.run(context),
+            Command::Rm(args) => args.run(context),
+            Command::Mv(args) => args.run(context),
+            Command::Ln(args) => args.run(context),
+            Command::Fallocate(args) => args.run(context),
+            Command::Truncate(args) => args.run(context),
+            Command::Chmod(args) => args.run(context),
+            Command::Chown(args) => args.run(context),
+            Command::Touch(args) => args.run(context),
+            Command::Setfattr(args) => args.run(context),
+            Command::Recover(args) => args.run(context),
         }
     }
 }

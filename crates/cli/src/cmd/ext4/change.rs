@@ -1,0 +1,95 @@
+//! What all commands that change an image share.
+
+use std::path::PathBuf;
+
+use casemate::Error;
+use casemate::ext4::{self, Changing, NewNode, Source, Time, Writer};
+
+use crate::context::Context;
+
+/// Which file system is changed, and how reproducibly.
+#[derive(clap::Args, Debug)]
+pub struct ChangeArgs {
+    /// The image file or block device.
+    #[arg(value_name = "IMAGE")]
+    pub image: PathBuf,
+    /// The byte of the image that the file system begins at.
+    #[arg(long, value_name = "BYTES", default_value_t = 0, conflicts_with = "partition")]
+    offset: u64,
+    /// The partition (GPT or MBR) that the file system lies in, counted from 1.
+    #[arg(long, value_name = "N")]
+    partition: Option<u32>,
+    /// Make the numbers that are random otherwise (generations of inodes) from this one: with the time in the
+    /// environment's SOURCE_DATE_EPOCH the same change gives the same image.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Where a change of a file system without a journal is kept until it is whole [default: IMAGE.casemate-redo].
+    #[arg(long, value_name = "FILE")]
+    recovery_file: Option<PathBuf>,
+}
+
+impl ChangeArgs {
+    /// Opens the file system for changes; an interrupted change is completed first.
+    pub fn open(&self, context: &Context) -> Result<Writer, Error> {
+        let source = Source { path: self.image.clone(), offset: self.offset, partition: self.partition };
+        let changing = Changing {
+            cpu: context.cpu(),
+            seed: self.seed,
+            time: source_date_epoch()?,
+            recovery_file: self.recovery_file.clone(),
+        };
+        ext4::open_for_change(&source, &changing)
+    }
+
+    /// Opens the file system, changes it, and makes that permanent, all at once or not at all.
+    pub fn change(
+        &self,
+        context: &Context,
+        f: impl FnOnce(&mut Writer) -> Result<(), Error>,
+    ) -> Result<crate::Answer, Error> {
+        let mut writer = self.open(context)?;
+        f(&mut writer)?;
+        self.place(writer.commit())?;
+        Ok(crate::Answer::Yes)
+    }
+
+    /// The result of something that happened in the image.
+    pub fn place<T>(&self, result: Result<T, ext4::ReadError>) -> Result<T, Error> {
+        result.map_err(|error| Error::ext4(self.image.display(), error))
+    }
+}
+
+/// A new file or directory of root's, as the commands make them.
+pub fn node(mode: u16) -> NewNode {
+    NewNode { mode, ..NewNode::default() }
+}
+
+/// Whether a path in the image leads nowhere.
+pub fn is_missing(writer: &Writer, path: &[u8]) -> bool {
+    matches!(writer.fs().resolve(path, true),
+        Err(ext4::ReadError::Io(error)) if error.kind() == std::io::ErrorKind::NotFound)
+}
+
+/// A number of bytes, with K, M, G or T for powers of 1024.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(['K', 'M', 'G', 'T']);
+    let shift = match &text[digits.len()..] {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        other => return Err(format!("{other}: not a unit of K, M, G, T")),
+    };
+    let number: u64 = digits.parse().map_err(|_| format!("{text}: not a number of bytes"))?;
+    number.checked_mul(1 << shift).ok_or_else(|| format!("{text}: too large"))
+}
+
+/// The time that builds which can be repeated give to everything.
+fn source_date_epoch() -> Result<Option<Time>, Error> {
+    let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") else { return Ok(None) };
+    let seconds = text.to_str().and_then(|text| text.parse().ok());
+    let seconds =
+        seconds.ok_or_else(|| Error::Argument("SOURCE_DATE_EPOCH is not a number of seconds".to_owned()))?;
+    Ok(Some(Time { seconds, nanoseconds: 0 }))
+}

@@ -1,0 +1,68 @@
+//! `casemate ext4 chown`.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+use casemate::Error;
+
+use super::change::ChangeArgs;
+use crate::Answer;
+use crate::context::Context;
+
+/// Change owners and groups of files in an image.
+///
+/// Both are numbers: names are those of some machine, and the image may be of another one.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  casemate ext4 chown root.img 0:0 /etc/shadow\n  \
+    casemate ext4 chown root.img :42 /etc/shadow")]
+pub struct Args {
+    #[command(flatten)]
+    change: ChangeArgs,
+    /// The owner, the group behind a colon, or both.
+    #[arg(value_name = "UID:GID", value_parser = parse)]
+    owner: Owner,
+    /// The files.
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<OsString>,
+    /// Change symbolic links themselves.
+    #[arg(long)]
+    no_dereference: bool,
+}
+
+/// What stays and what changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Owner {
+    uid: Option<u32>,
+    gid: Option<u32>,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        self.change.change(context, |writer| {
+            let Owner { uid, gid } = self.owner;
+            self.paths.iter().try_for_each(|path| {
+                self.change.place(writer.set_owner(path.as_bytes(), uid, gid, !self.no_dereference))
+            })
+        })
+    }
+}
+
+fn parse(text: &str) -> Result<Owner, String> {
+    let number = |part: &str| match part {
+        "" => Ok(None),
+        _ => part.parse().map(Some).map_err(|_| format!("{part}: not a number")),
+    };
+    let (uid, gid) = text.split_once(':').unwrap_or((text, ""));
+    let owner = Owner { uid: number(uid)?, gid: number(gid)? };
+    if owner == (Owner { uid: None, gid: None }) {
+        Err("neither owner nor group".to_owned())
+    } else {
+        Ok(owner)
+    }
+}
+
+/// An owner and a group, both given.
+pub fn parse_both(text: &str) -> Result<(u32, u32), String> {
+    let owner = parse(text)?;
+    owner.uid.zip(owner.gid).ok_or_else(|| format!("{text}: not an owner and a group"))
+}

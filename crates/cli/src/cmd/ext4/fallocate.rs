@@ -1,0 +1,38 @@
+//! `casemate ext4 fallocate`.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+use casemate::Error;
+
+use super::change::{ChangeArgs, is_missing, node, parse_size};
+use crate::Answer;
+use crate::context::Context;
+
+/// Allocate the first bytes of a file in an image, in one piece if there is one.
+///
+/// What was not there before reads as zeros. The file is made if it is not there.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n  casemate ext4 fallocate root.img /swapfile 512M")]
+pub struct Args {
+    #[command(flatten)]
+    change: ChangeArgs,
+    /// The file.
+    #[arg(value_name = "PATH")]
+    path: OsString,
+    /// How many bytes; K, M, G, T stand for powers of 1024.
+    #[arg(value_name = "SIZE", value_parser = parse_size)]
+    size: u64,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        self.change.change(context, |writer| {
+            let path = self.path.as_bytes();
+            if is_missing(writer, path) {
+                self.change.place(writer.make_file(path, &node(0o644)))?;
+            }
+            self.change.place(writer.allocate_file(path, self.size))
+        })
+    }
+}

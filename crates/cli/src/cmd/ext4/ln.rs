@@ -1,0 +1,42 @@
+//! `casemate ext4 ln`.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+use casemate::Error;
+
+use super::change::{ChangeArgs, node};
+use crate::Answer;
+use crate::context::Context;
+
+/// Make links inside an image: hard ones, or symbolic ones with -s.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n  casemate ext4 ln -s root.img ../usr/lib/os-release /etc/os-release")]
+pub struct Args {
+    #[command(flatten)]
+    change: ChangeArgs,
+    /// The file that is linked to, or a symbolic link's target, whatever it is.
+    #[arg(value_name = "TARGET")]
+    target: OsString,
+    /// The new name, or the directory to make it in.
+    #[arg(value_name = "LINK")]
+    link: OsString,
+    /// Make a symbolic link.
+    #[arg(short, long)]
+    symbolic: bool,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        self.change.change(context, |writer| {
+            let target = self.target.as_bytes();
+            let link = super::mv::into(writer, target, self.link.as_bytes());
+            let made = if self.symbolic {
+                writer.make_symlink(&link, target, &node(0o777))
+            } else {
+                writer.link(target, &link)
+            };
+            self.change.place(made)
+        })
+    }
+}

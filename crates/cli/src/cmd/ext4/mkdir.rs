@@ -1,0 +1,39 @@
+//! `casemate ext4 mkdir`.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+use casemate::Error;
+
+use super::change::{ChangeArgs, node};
+use super::chmod::parse_octal;
+use crate::Answer;
+use crate::context::Context;
+
+/// Make directories in an image.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n  casemate ext4 mkdir -p root.img /var/lib/app")]
+pub struct Args {
+    #[command(flatten)]
+    change: ChangeArgs,
+    /// The directories.
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<OsString>,
+    /// Make the directories above, too; one that is there already is no error.
+    #[arg(short, long)]
+    parents: bool,
+    /// Permission bits, octal.
+    #[arg(short, long, value_name = "MODE", default_value = "755", value_parser = parse_octal)]
+    mode: u16,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        self.change.change(context, |writer| {
+            self.paths.iter().try_for_each(|path| {
+                let made = writer.make_directory(path.as_bytes(), &node(self.mode), self.parents);
+                self.change.place(made)
+            })
+        })
+    }
+}

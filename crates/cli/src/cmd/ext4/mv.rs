@@ -1,0 +1,45 @@
+//! `casemate ext4 mv`.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+use casemate::Error;
+
+use super::change::ChangeArgs;
+use crate::Answer;
+use crate::context::Context;
+
+/// Rename or move files and directories inside an image.
+///
+/// Into a directory that is there they go under their own names. A file in the way is replaced.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n  casemate ext4 mv root.img /etc/motd /etc/motd.old")]
+pub struct Args {
+    #[command(flatten)]
+    change: ChangeArgs,
+    /// What to move.
+    #[arg(value_name = "FROM")]
+    from: OsString,
+    /// The new name, or the directory to move into.
+    #[arg(value_name = "TO")]
+    to: OsString,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        self.change.change(context, |writer| {
+            let from = self.from.as_bytes();
+            let to = into(writer, from, self.to.as_bytes());
+            self.change.place(writer.rename(from, &to))
+        })
+    }
+}
+
+/// The whole new name of `from`: `to`, or a name in `to` if that is a directory.
+pub fn into(writer: &casemate::ext4::Writer, from: &[u8], to: &[u8]) -> Vec<u8> {
+    if !writer.fs().resolve(to, true).is_ok_and(|inode| inode.is_dir()) {
+        return to.to_vec();
+    }
+    let name = from.split(|byte| *byte == b'/').rfind(|part| !part.is_empty()).unwrap_or(b"");
+    [to, b"/", name].concat()
+}

@@ -1,0 +1,23 @@
+//! `casemate ext4 recover`.
+
+use casemate::Error;
+
+use super::change::ChangeArgs;
+use crate::Answer;
+use crate::context::Context;
+
+/// Complete a change that was interrupted: replay the journal, or the file kept beside the image.
+///
+/// Every command that changes an image does this first. Where nothing was interrupted nothing happens.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n  casemate ext4 recover root.img")]
+pub struct Args {
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        self.change.open(context).map(|_| Answer::Yes)
+    }
+}

@@ -1,0 +1,72 @@
+//! `casemate ext4 setfattr`.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use casemate::Error;
+
+use super::change::ChangeArgs;
+use crate::Answer;
+use crate::context::Context;
+
+/// Set or remove an extended attribute of files in an image.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Examples:\n  casemate ext4 setfattr root.img -n user.origin -v build-7 /etc/motd\n  \
+    casemate ext4 setfattr root.img -x user.origin /etc/motd"
+)]
+pub struct Args {
+    #[command(flatten)]
+    change: ChangeArgs,
+    /// The attribute to set.
+    #[arg(short, long, value_name = "NAME", required_unless_present = "remove", conflicts_with = "remove")]
+    name: Option<OsString>,
+    /// Its value: text, or bytes in hexadecimal behind 0x [default: empty].
+    #[arg(short, long, value_name = "VALUE", requires = "name")]
+    value: Option<OsString>,
+    /// The attribute to remove.
+    #[arg(short = 'x', long, value_name = "NAME")]
+    remove: Option<OsString>,
+    /// The files.
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<OsString>,
+    /// Change symbolic links themselves.
+    #[arg(long)]
+    no_dereference: bool,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let value = self.value.clone().unwrap_or_default().into_vec();
+        let value = match value.strip_prefix(b"0x").or_else(|| value.strip_prefix(b"0X")) {
+            Some(digits) => parse_hex(digits)?,
+            None if value.starts_with(b"0s") => {
+                let text = "values in base64 (0s...) are not taken; give them in hexadecimal (0x...)";
+                return Err(Error::Argument(text.to_owned()));
+            }
+            None => value,
+        };
+        let (name, value) = match (&self.name, &self.remove) {
+            (Some(name), _) => (name, Some(&value[..])),
+            (None, Some(name)) => (name, None),
+            (None, None) => return Err(Error::Argument("no attribute was named".to_owned())),
+        };
+        self.change.change(context, |writer| {
+            self.paths.iter().try_for_each(|path| {
+                let changed = writer.set_xattr(path.as_bytes(), name.as_bytes(), value, !self.no_dereference);
+                self.change.place(changed)
+            })
+        })
+    }
+}
+
+fn parse_hex(digits: &[u8]) -> Result<Vec<u8>, Error> {
+    let bad = || Error::Argument("not a value in hexadecimal".to_owned());
+    let text =
+        std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    let text = text.filter(|text| text.len() % 2 == 0).ok_or_else(bad)?;
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| bad()))
+        .collect()
+}

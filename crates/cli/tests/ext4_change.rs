@@ -1,0 +1,134 @@
+//! The ext4 commands that change images, run as a user runs them.
+
+use std::fs;
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use casemate_testkit::{TempDir, run, run_any, tempdir, tool};
+
+const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
+
+struct Place {
+    folder: TempDir,
+    e2fsck: PathBuf,
+}
+
+impl Place {
+    /// A folder with an image in it; `None` after a skip.
+    fn new(features: &str) -> Option<Place> {
+        let (mke2fs, e2fsck) = (tool("mke2fs")?, tool("e2fsck")?);
+        let place = Place { folder: tempdir().unwrap(), e2fsck };
+        let mut command = Command::new(mke2fs);
+        command.args(["-q", "-F", "-t", "ext4"]).args(features.split_whitespace());
+        run(command.arg(place.path("image")).arg("16M"));
+        Some(place)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn ext4(&self, line: &str) -> Output {
+        let mut command = Command::new(CASEMATE);
+        command.arg("ext4").args(line.split_whitespace()).arg("--no-progress");
+        command.env("SOURCE_DATE_EPOCH", "1700000000").current_dir(self.folder.path()).output().unwrap()
+    }
+
+    fn yes(&self, line: &str) -> String {
+        let output = self.ext4(line);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{line}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    fn no(&self, line: &str, status: i32, what: &str) {
+        let output = self.ext4(line);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{line}: {text}");
+        assert!(text.contains(what), "{line}: {text}");
+    }
+
+    fn assert_clean(&self) {
+        let output = run_any(Command::new(&self.e2fsck).arg("-fn").arg(self.path("image")));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+
+    fn tree(&self) {
+        let tree = self.path("tree");
+        fs::create_dir_all(tree.join("a/b")).unwrap();
+        fs::write(tree.join("a/file"), "contents\n").unwrap();
+        symlink("../file", tree.join("a/b/link")).unwrap();
+        fs::hard_link(tree.join("a/file"), tree.join("hard")).unwrap();
+        let sparse = fs::File::create(tree.join("sparse")).unwrap();
+        sparse.write_all_at(b"end", 1 << 20).unwrap();
+    }
+}
+
+#[test]
+fn every_command_changes_what_it_says() {
+    let Some(place) = Place::new("") else { return };
+    place.tree();
+    place.yes("put -r image tree/. /");
+    assert_eq!(place.yes("cat image /a/file"), "contents\n");
+    assert_eq!(place.yes("cat image /hard"), "contents\n");
+    place.yes("mkdir -p image /x/y/z -m 750");
+    place.yes("mv image /a/file /x/y");
+    assert_eq!(place.yes("cat image /x/y/file"), "contents\n");
+    place.yes("ln image /x/y/file /x/again");
+    place.yes("ln -s image y/file /x/soft");
+    assert_eq!(place.yes("cat image /x/soft"), "contents\n");
+    place.yes("chmod image g+w,o= /x/y/file");
+    place.yes("chown image 1000:70000 /x/y/file");
+    place.yes("touch image -d @1234567890 /x/y/file /x/new");
+    place.yes("setfattr image -n user.a -v text /x/y/file");
+    let stat: serde_json::Value = serde_json::from_str(&place.yes("stat --json image /x/y/file")).unwrap();
+    let stat = stat.to_string();
+    for part in ["1000", "70000", "user.a", "1234567890"] {
+        assert!(stat.contains(part), "{part}: {stat}");
+    }
+    place.yes("fallocate image /x/large 3M");
+    place.yes("truncate image /x/large 1M");
+    place.yes("truncate image /x/hole 5G");
+    let report = place.yes("put --json --owner 5:6 image tree/a/file /x/new");
+    assert!(report.contains("\"files\":1"), "{report}");
+    assert_eq!(place.yes("cat image /x/new"), "contents\n");
+    place.assert_clean();
+    place.yes("setfattr image -x user.a /x/y/file");
+    place.yes("rm -r image /x /a /hard /sparse");
+    place.no("rm image /x", 2, "no such file");
+    place.yes("rm -f image /x");
+    place.no("rm image /lost+found", 2, "is a directory");
+    place.no("mkdir image /lost+found", 2, "exists");
+    place.no("put image tree /", 2, "recursive");
+    place.yes("recover image");
+    place.assert_clean();
+    assert!(!place.yes("check image").is_empty());
+}
+
+#[test]
+fn the_same_change_gives_the_same_image() {
+    let Some(place) = Place::new("") else { return };
+    place.tree();
+    let empty = fs::read(place.path("image")).unwrap();
+    let mut images = Vec::new();
+    for seed in [5, 5, 6] {
+        fs::write(place.path("image"), &empty).unwrap();
+        place.yes(&format!("put -r --seed {seed} image tree /"));
+        place.yes("rm --seed 6 image /tree/sparse");
+        images.push(fs::read(place.path("image")).unwrap());
+    }
+    assert!(images[0] == images[1]);
+    assert!(images[1] != images[2]);
+}
+
+#[test]
+fn what_is_in_use_or_not_understood_is_left_alone() {
+    let Some(place) = Place::new("-O quota") else { return };
+    place.no("mkdir image /x", 2, "quota");
+    let Some(place) = Place::new("") else { return };
+    let image = casemate::blockdev::FileDevice::open_exclusive(place.path("image")).unwrap();
+    place.no("mkdir image /x", 2, "another program");
+    drop(image);
+    place.yes("mkdir image /x");
+}
