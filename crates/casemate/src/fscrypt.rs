@@ -1,10 +1,11 @@
 //! fscrypt: keys from files, and the names and contents of encrypted files.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 use casemate_primitives::secret::SecretVec;
+use casemate_providers::Direction;
 
 pub use casemate_fscrypt::{
     ContentCipher, Context, Crypto, DirHashKey, Error as FscryptError, InodeInfo, Ivs, KeyDescriptor, KeyId,
@@ -17,6 +18,9 @@ use crate::Error;
 /// No master key is longer.
 const LONGEST_KEY: usize = 64;
 
+/// What is encrypted at once.
+const PIECE: usize = 1 << 20;
+
 /// A raw master key from a file with just its bytes, as fscryptctl takes it; "-" is standard input.
 ///
 /// # Errors
@@ -26,20 +30,62 @@ pub fn read_raw_key(path: &Path) -> Result<SecretVec, Error> {
     let mut file: Box<dyn Read> =
         if path == Path::new("-") { Box::new(io::stdin()) } else { Box::new(File::open(path).map_err(at)?) };
     let mut buffer = SecretVec::zeroed(LONGEST_KEY + 1);
-    let mut len = 0;
-    loop {
-        match file.read(&mut buffer.expose_mut()[len..]) {
-            Ok(0) => break,
-            Ok(more) => len += more,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(at(error)),
-        }
-    }
+    let len = fill(&mut *file, buffer.expose_mut()).map_err(at)?;
     if len > LONGEST_KEY {
         let text = format!("{}: no raw key: it has more than {LONGEST_KEY} bytes", path.display());
         return Err(Error::Argument(text));
     }
     Ok(buffer.expose()[..len].into())
+}
+
+/// Encrypts or decrypts a stream of whole data units, the first of which is unit `first` of its file; at most `size`
+/// bytes are written. Where encryption meets the end within a unit, zeros follow, as in the kernel.
+///
+/// # Errors
+/// `Io`; `Argument` for ciphertext that ends within a unit, or units that the policy's IVs can't count.
+pub fn transform(
+    cipher: &ContentCipher,
+    direction: Direction,
+    mut first: u64,
+    (input, input_name): (&mut dyn Read, &str),
+    (output, output_name): (&mut dyn Write, &str),
+    size: u64,
+) -> Result<(), Error> {
+    let unit = cipher.data_unit_size();
+    let mut buffer = vec![0; PIECE.next_multiple_of(unit)];
+    let mut left = size;
+    loop {
+        let len = fill(input, &mut buffer).map_err(|error| Error::io(input_name, error))?;
+        let whole = len.next_multiple_of(unit);
+        if direction == Direction::Decrypt && whole != len {
+            let text = format!("{input_name}: its last data unit has {} bytes of {unit}", len % unit);
+            return Err(Error::Argument(text));
+        }
+        buffer[len..whole].fill(0);
+        cipher.run(direction, first, &mut buffer[..whole])?;
+        // OK to cast: not more than the buffer has.
+        let wanted = left.min(whole as u64) as usize;
+        output.write_all(&buffer[..wanted]).map_err(|error| Error::io(output_name, error))?;
+        left -= wanted as u64;
+        first += (whole / unit) as u64;
+        if len < buffer.len() {
+            return output.flush().map_err(|error| Error::io(output_name, error));
+        }
+    }
+}
+
+/// Reads until the buffer is full or the input ends. Returns how much there is.
+fn fill(input: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut len = 0;
+    while len < buffer.len() {
+        match input.read(&mut buffer[len..]) {
+            Ok(0) => break,
+            Ok(more) => len += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(len)
 }
 
 impl From<FscryptError> for Error {

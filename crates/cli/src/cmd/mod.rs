@@ -4,6 +4,7 @@ mod base64;
 mod completions;
 mod crypt;
 mod ext4;
+mod fscrypt;
 pub mod fsverity;
 mod man;
 mod providers;
@@ -25,6 +26,7 @@ pub enum Command {
     Completions(completions::Args),
     Crypt(crypt::Args),
     Ext4(ext4::Args),
+    Fscrypt(fscrypt::Args),
     Fsverity(fsverity::Args),
     Man(man::Args),
     Providers(providers::Args),
@@ -38,6 +40,7 @@ impl Command {
             Command::Completions(args) => args.run(context),
             Command::Crypt(args) => args.run(context),
             Command::Ext4(args) => args.run(context),
+            Command::Fscrypt(args) => args.run(context),
             Command::Fsverity(args) => args.run(context),
             Command::Man(args) => args.run(context),
             Command::Providers(args) => args.run(context),

@@ -1,0 +1,109 @@
+//! `casemate fscrypt key-id` and `casemate fscrypt derive`.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use serde_json::json;
+
+use casemate::Error;
+use casemate::fscrypt::{Crypto, KeyId, MasterKey, Purpose, read_raw_key};
+use casemate::verity::hex;
+
+use super::inode::InodeArgs;
+use crate::Answer;
+use crate::context::Context;
+
+/// Print what policies call a raw master key: the identifier of version 2.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Examples:\n  casemate fscrypt key-id key\n  casemate fscrypt key-id --descriptor - < key"
+)]
+pub struct IdArgs {
+    /// The file with the key's bytes; "-" is standard input.
+    #[arg(value_name = "KEYFILE")]
+    key: PathBuf,
+    /// Print the usual descriptor of version 1 instead: the beginning of SHA-512 of SHA-512 of the key.
+    #[arg(long, conflicts_with = "software_secret")]
+    descriptor: bool,
+    /// The file holds the software secret of a hardware-wrapped key.
+    #[arg(long)]
+    software_secret: bool,
+}
+
+impl IdArgs {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let key = read_key(&self.key, self.software_secret, context)?;
+        let (identifier, descriptor) = (KeyId::from(key.identifier()), KeyId::from(key.descriptor()));
+        if context.json() {
+            let mut value = json!({"identifier": identifier.to_string()});
+            if !self.software_secret {
+                value["descriptor"] = descriptor.to_string().into();
+            }
+            context.print_json(&value)?;
+        } else {
+            let id = if self.descriptor { descriptor } else { identifier };
+            context.print(format!("{id}\n"))?;
+        }
+        Ok(Answer::Yes)
+    }
+}
+
+/// Print a key that is derived from a master key, in hexadecimal.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n  casemate fscrypt derive contents --key key \
+    --context $(casemate ext4 stat --json IMAGE FILE | jq -r .encryption_context)")]
+pub struct DeriveArgs {
+    /// What the key is for.
+    #[arg(value_name = "PURPOSE")]
+    purpose: DerivedKey,
+    #[command(flatten)]
+    inode: InodeArgs,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum DerivedKey {
+    /// Encrypts contents.
+    Contents,
+    /// Encrypts names and link targets.
+    Filenames,
+    /// Hashes the names of a casefolded directory (SipHash-2-4).
+    Dirhash,
+    /// Hashes inode numbers for IV_INO_LBLK_32 (SipHash-2-4).
+    InodeHash,
+}
+
+impl DeriveArgs {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let (key, inode) = self.inode.keyed(context)?;
+        let policy = &inode.context.policy;
+        let hkdf = |purpose, extra: &[u8]| match policy.version() {
+            1 => Err(Error::Argument("policies of version 1 have no such key".to_owned())),
+            _ => Ok(key.derive(purpose, extra, 16)),
+        };
+        let derived = match self.purpose {
+            DerivedKey::Contents => key.file_key(policy.contents, &inode)?,
+            DerivedKey::Filenames => key.file_key(policy.names, &inode)?,
+            DerivedKey::Dirhash => hkdf(Purpose::DirHashKey, &inode.context.nonce)?,
+            DerivedKey::InodeHash => hkdf(Purpose::InodeHashKey, &[])?,
+        };
+        let text = hex::encode(derived.expose());
+        match context.json() {
+            true => context.print_json(&json!({"key": text}))?,
+            false => context.print(format!("{text}\n"))?,
+        }
+        Ok(Answer::Yes)
+    }
+}
+
+pub fn read_key(
+    path: &std::path::Path,
+    software_secret: bool,
+    context: &Context,
+) -> Result<MasterKey, Error> {
+    let (crypto, secret) = (Crypto::new(context.cpu()), read_raw_key(path)?);
+    let key = match software_secret {
+        true => MasterKey::from_software_secret(&crypto, secret),
+        false => MasterKey::new(&crypto, secret),
+    };
+    key.map_err(|error| Error::Argument(format!("{}: {error}", path.display())))
+}

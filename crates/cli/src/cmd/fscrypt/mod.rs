@@ -1,0 +1,50 @@
+//! `casemate fscrypt`: the cryptography of fscrypt without a file system, for scripts and tests.
+
+mod contents;
+mod inode;
+mod key;
+mod names;
+
+use clap::Subcommand;
+
+use casemate::Error;
+use casemate::crypt::Direction;
+
+use crate::Answer;
+use crate::context::Context;
+
+/// Name keys, derive keys, and encrypt and decrypt names and contents as fscrypt does.
+///
+/// Encrypted images are read with casemate ext4 and its option --fscrypt-key.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    KeyId(key::IdArgs),
+    Derive(key::DeriveArgs),
+    EncryptName(names::EncryptArgs),
+    DecryptName(names::DecryptArgs),
+    NokeyName(names::NoKeyArgs),
+    /// Encrypt a file's contents, whole data units; the end is filled up with zeros.
+    Encrypt(contents::Args),
+    /// Decrypt a file's contents, whole data units.
+    Decrypt(contents::Args),
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        match self.command {
+            Command::KeyId(args) => args.run(context),
+            Command::Derive(args) => args.run(context),
+            Command::EncryptName(args) => args.run(context),
+            Command::DecryptName(args) => args.run(context),
+            Command::NokeyName(args) => args.run(context),
+            Command::Encrypt(args) => args.run(Direction::Encrypt, context),
+            Command::Decrypt(args) => args.run(Direction::Decrypt, context),
+        }
+    }
+}
