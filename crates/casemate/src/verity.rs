@@ -290,7 +290,11 @@ impl Volume {
         worker: &Worker<'_>,
     ) -> Result<Vec<u8>, Error> {
         let (data, hash) = (self.named_data(), self.named_hash());
-        let root_hash = dm::update(&self.layout, &data, &hash, changed, old_root, worker)?;
+        let root_hash = dm::update(&self.layout, &data, &hash, changed, old_root, worker);
+        let path = self.stored.hash.display();
+        let remains =
+            || format!("{path} may be changed in part, do the update again without the old root hash");
+        let root_hash = root_hash.map_err(|error| with_remains(error.into(), remains))?;
         if self.parity.is_some() {
             self.with_parity(&data, &hash, |layout, devices| {
                 fec::encode(layout, devices, worker)?;
@@ -369,13 +373,23 @@ impl Target {
 
     /// Adds to an error what it has left of a file that was there before.
     fn left_behind(&self, error: Error, path: &Path) -> Error {
-        match (self, error) {
-            (Target::Existing(_), Error::Io(place, error)) => {
-                let text = format!("{error}; {} was begun and is not whole, format it again", path.display());
-                Error::Io(place, io::Error::new(error.kind(), text))
-            }
-            (_, error) => error,
+        match self {
+            Target::Existing(_) => with_remains(error, || {
+                format!("{} was begun and is not whole, format it again", path.display())
+            }),
+            Target::New(_) => error,
         }
+    }
+}
+
+/// Adds to an I/O error, or an interruption, what it has left on disk.
+fn with_remains(error: Error, remains: impl FnOnce() -> String) -> Error {
+    match error {
+        Error::Io(place, error) => {
+            let text = format!("{error}; {}", remains());
+            Error::Io(place, io::Error::new(error.kind(), text))
+        }
+        error => error,
     }
 }
 

@@ -9,6 +9,7 @@ mod progress;
 mod tools;
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -58,8 +59,9 @@ fn main() -> ExitCode {
         Ok(Answer::Failed) => ExitCode::from(2),
         // Whoever read our output has seen enough.
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
-        Err(error) if error.is_interrupt() => {
-            eprintln!("casemate: interrupted");
+        // Where in the data it was is of no use; what it has left is.
+        Err(Error::Io(_, error)) if error.kind() == ErrorKind::Interrupted => {
+            eprintln!("casemate: {error}");
             ExitCode::from(130)
         }
         Err(error) => {

@@ -138,14 +138,20 @@ pub fn describe_many(
     progress: &dyn Progress,
     mut results: impl FnMut(Vec<(&Path, Result<Descriptor, Error>)>) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let alone = Work { pool: Pool::new(Some(NonZeroUsize::MIN)), ..work.clone() };
-    let describe_one = |path: &Path| match Input::open(path) {
-        Ok(Input::Device(device)) if device.size() <= SMALL => {
-            Done::Small(describe(path, Input::Device(device), &alone, progress, None))
+    let one_thread = Pool::new(Some(NonZeroUsize::MIN));
+    let describer = Describer::with(work.parameters.clone(), work.cpu, one_thread, progress);
+    let describe_small = |path: &Path, device: &FileDevice, size: u64| {
+        let described = work.parameters.geometry(size);
+        let described = described.and_then(|geometry| describer.describe_as(&geometry, device, &()));
+        described.map_err(|error| Error::at(path.display(), error))
+    };
+    let describe_one = |path: &Path| match Input::open(path).map(|input| (input.size(), input)) {
+        Ok((Some(size), Input::Device(device))) if size <= SMALL => {
+            Done::Small(describe_small(path, &device, size))
         }
         // Closed again, so that a long list of large files does not use up the file descriptors.
-        Ok(Input::Device(_)) => Done::Large,
-        Ok(stream) => Done::Stream(stream),
+        Ok((_, Input::Device(_))) => Done::Large,
+        Ok((_, stream)) => Done::Stream(stream),
         Err(error) => Done::Small(Err(error)),
     };
     for batch in paths.chunks(BATCH) {

@@ -1,0 +1,159 @@
+//! Work that does not come to its end: interrupted, data that shrinks meanwhile, a full disk.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+use casemate_testkit::{TempDir, skip, tempdir};
+
+const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
+
+/// Nobody hashes so much before the first report is out, but a file system keeps it in no space.
+const LONG: u64 = 1 << 40;
+
+fn place(size: u64) -> TempDir {
+    let place = tempdir().unwrap();
+    File::create(place.path().join("data")).unwrap().set_len(size).unwrap();
+    place
+}
+
+fn names(place: &TempDir) -> Vec<String> {
+    let entries = fs::read_dir(place.path()).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Starts a command and waits until it is at work: its first report of progress is there.
+fn start(place: &TempDir, line: &str) -> (Child, BufReader<ChildStderr>) {
+    let mut command = Command::new(CASEMATE);
+    command.args(line.split_whitespace()).args(["--progress-json", "--threads=1"]);
+    command.current_dir(place.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut errors = BufReader::new(child.stderr.take().unwrap());
+    let mut report = String::new();
+    errors.read_line(&mut report).unwrap();
+    assert!(report.contains("\"device_bytes\""), "{line}: {report}");
+    (child, errors)
+}
+
+/// Waits for the end: exit status, standard output, and what is on standard error besides reports.
+fn end(mut child: Child, errors: BufReader<ChildStderr>) -> (Option<i32>, String, Vec<String>) {
+    let lines = errors.lines().map(Result::unwrap).filter(|line| !line.starts_with('{')).collect();
+    let mut printed = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
+    (child.wait().unwrap().code(), printed, lines)
+}
+
+fn send(child: &Child, signal: &str) {
+    let status = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+#[test]
+fn an_interrupt_is_one_line_and_leaves_no_half_file() {
+    for signal in ["-INT", "-TERM"] {
+        for line in [
+            "verity format data hash",
+            "verity format data hash --fec-device=fec",
+            "fsverity digest data",
+            "fsverity digest data --out-merkle-tree=tree --out-descriptor=descriptor",
+        ] {
+            let place = place(LONG);
+            let (child, errors) = start(&place, line);
+            send(&child, signal);
+            let interrupted = (Some(130), String::new(), vec!["casemate: interrupted".to_owned()]);
+            assert_eq!(end(child, errors), interrupted, "{line} {signal}");
+            assert_eq!(names(&place), ["data"], "{line} {signal}");
+        }
+    }
+}
+
+#[test]
+fn an_interrupted_format_in_place_says_what_it_left() {
+    let place = place(LONG);
+    fs::write(place.path().join("hash"), vec![7; 8192]).unwrap();
+    let (child, errors) = start(&place, "verity format data hash");
+    send(&child, "-INT");
+    let said = "casemate: interrupted; hash was begun and is not whole, format it again";
+    assert_eq!(end(child, errors), (Some(130), String::new(), vec![said.to_owned()]));
+    // It can't be mistaken for a whole one: there is no superblock.
+    let mut dump = Command::new(CASEMATE);
+    dump.args(["verity", "dump", "hash"]).current_dir(place.path());
+    assert_eq!(casemate_testkit::run_any(&mut dump).status.code(), Some(1));
+}
+
+/// Verification answers neither yes nor no.
+#[test]
+fn an_interrupted_verify_has_no_answer() {
+    // A tree must be made first, so this one is of a size that takes seconds.
+    let place = place(4 << 30);
+    let run = |line: &str| {
+        let mut command = Command::new(CASEMATE);
+        casemate_testkit::run(command.args(line.split_whitespace()).current_dir(place.path()))
+    };
+    run("verity format data hash --root-hash-file=root");
+    let root = fs::read_to_string(place.path().join("root")).unwrap();
+    let (child, errors) = start(&place, &format!("verity verify data hash {root}"));
+    send(&child, "-INT");
+    assert_eq!(end(child, errors), (Some(130), String::new(), vec!["casemate: interrupted".to_owned()]));
+}
+
+#[test]
+fn data_that_shrinks_is_an_error() {
+    for line in
+        ["verity format data hash", "fsverity digest data", "fsverity digest data --out-merkle-tree=tree"]
+    {
+        let place = place(LONG);
+        let (child, errors) = start(&place, line);
+        File::options().write(true).open(place.path().join("data")).unwrap().set_len(100_000).unwrap();
+        let (status, printed, errors) = end(child, errors);
+        assert_eq!((status, &*printed, errors.len()), (Some(2), "", 1), "{line}: {errors:?}");
+        assert!(errors[0].starts_with("casemate: data: read of "), "{line}: {errors:?}");
+        assert!(errors[0].ends_with("passes the end of the device at 100000"), "{line}: {errors:?}");
+        assert_eq!(names(&place), ["data"], "{line}");
+    }
+}
+
+/// A file system of 64 KiB, in a namespace of its own, into which a larger tree is written.
+#[test]
+fn a_full_disk_is_one_line_and_leaves_nothing() {
+    let place = place(64 << 20);
+    let small = place.path().join("small");
+    fs::create_dir(&small).unwrap();
+    for line in [
+        "verity format ../data hash",
+        "verity format ../data hash --fec-device=fec",
+        "fsverity digest ../data --out-merkle-tree=tree",
+    ] {
+        let script = format!(
+            "mount -t tmpfs -o size=64k tmpfs {0} || exit 77; cd {0}; {CASEMATE} {line}; echo $?; ls -A",
+            small.display()
+        );
+        let mut command = Command::new("unshare");
+        let output = casemate_testkit::run_any(command.args(["-r", "-m", "sh", "-c", &script]));
+        if output.status.code() != Some(0) && output.stdout.is_empty() {
+            skip("unshare: no user namespaces with mounts");
+            return;
+        }
+        let (stdout, stderr) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(stdout, "2\n", "{line}: {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{line}: {stderr}");
+        assert!(stderr.contains(": No space left on device"), "{line}: {stderr}");
+    }
+}
+
+/// What goes to standard output may be lost too.
+#[test]
+fn results_that_could_not_be_printed_are_an_error() {
+    let place = place(10_000);
+    for line in ["verity format data hash", "fsverity digest data", "fsverity digest --json data"] {
+        let mut command = Command::new(CASEMATE);
+        command.args(line.split_whitespace()).current_dir(place.path());
+        let output = command.stdout(File::create("/dev/full").unwrap()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{line}: {said}");
+        assert!(said.starts_with("casemate: standard output: No space left on device"), "{line}: {said}");
+    }
+}
