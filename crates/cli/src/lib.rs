@@ -48,7 +48,8 @@ enum Answer {
     Failed,
 }
 
-fn main() -> ExitCode {
+/// The command: does what the process's arguments say.
+pub fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
     if let Some(tool) = tools::called_as(&args) {
         return tool(&args);
@@ -69,6 +70,12 @@ fn main() -> ExitCode {
             ExitCode::from(if error.is_negative_answer() { 1 } else { 2 })
         }
     }
+}
+
+/// Whether a command line is understood, as ours or as that of the tool that it begins with; nothing is run. For
+/// fuzzers.
+pub fn understands(args: &[OsString]) -> bool {
+    tools::understands(args).unwrap_or_else(|| Cli::try_parse_from(args).is_ok())
 }
 
 fn run(args: Vec<OsString>) -> Result<Answer, Error> {

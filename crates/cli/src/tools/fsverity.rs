@@ -59,6 +59,11 @@ struct Tool {
     command: ToolCommand,
 }
 
+/// Whether a command line is understood; nothing is run.
+pub fn understands(args: &[OsString]) -> bool {
+    Tool::try_parse_from(args).is_ok()
+}
+
 /// Runs one command line.
 pub fn main(args: &[OsString]) -> ExitCode {
     let context = Context::for_tool(PREFIX);

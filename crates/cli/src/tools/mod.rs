@@ -8,12 +8,24 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// The tool whose name the command was called by, if it is one.
+/// A tool: what runs its command lines, and what tells whether one is understood.
+type Tool = (fn(&[OsString]) -> ExitCode, fn(&[OsString]) -> bool);
+
+/// What runs the tool whose name the command was called by, if it is one.
 pub fn called_as(args: &[OsString]) -> Option<fn(&[OsString]) -> ExitCode> {
+    tool(args).map(|(main, _)| main)
+}
+
+/// Whether that tool understands the command line.
+pub fn understands(args: &[OsString]) -> Option<bool> {
+    tool(args).map(|(_, understands)| understands(args))
+}
+
+fn tool(args: &[OsString]) -> Option<Tool> {
     let name = Path::new(args.first()?).file_name()?;
     match name.to_str()? {
-        "fsverity" => Some(fsverity::main),
-        "veritysetup" => Some(veritysetup::main),
+        "fsverity" => Some((fsverity::main, fsverity::understands)),
+        "veritysetup" => Some((veritysetup::main, veritysetup::understands)),
         _ => None,
     }
 }
