@@ -17,12 +17,21 @@ pub(super) fn encode(alphabet: &Alphabet, bytes: &[u8], chars: &mut [u8]) {
         let char = |shift: u32| table[(word >> shift & 63) as usize];
         *group = [char(58), char(52), char(46), char(40), char(34), char(28), char(22), char(16)];
     }
-    for (block, group) in bytes_left.chunks(3).zip(chars_left.chunks_mut(4)) {
-        let word =
-            block.iter().zip([24, 16, 8]).fold(0, |word, (byte, shift)| word | u32::from(*byte) << shift);
-        for (char, shift) in group.iter_mut().zip([26u32, 20, 14, 8]) {
-            *char = table[(word >> shift & 63) as usize];
+    encode_rest(alphabet, bytes_left, chars_left);
+}
+
+/// Encodes less than 6 bytes.
+#[inline]
+pub(super) fn encode_rest(alphabet: &Alphabet, bytes: &[u8], chars: &mut [u8]) {
+    let char = |value: u8| alphabet.characters()[usize::from(value & 63)];
+    match (bytes, chars) {
+        ([a, b, c, bytes @ ..], [w, x, y, z, chars @ ..]) => {
+            (*w, *x, *y, *z) = (char(a >> 2), char(a << 4 | b >> 4), char(b << 2 | c >> 6), char(*c));
+            encode_rest(alphabet, bytes, chars);
         }
+        ([a], [w, x]) => (*w, *x) = (char(a >> 2), char(a << 4)),
+        ([a, b], [w, x, y]) => (*w, *x, *y) = (char(a >> 2), char(a << 4 | b >> 4), char(b << 2)),
+        _ => {}
     }
 }
 
@@ -40,20 +49,27 @@ pub(super) fn decode(alphabet: &Alphabet, chars: &[u8], bytes: &mut [u8]) -> boo
     for (group, block) in groups.iter().zip(blocks) {
         *block = decode_group(table, *group, &mut seen);
     }
-    let mut rest = 0;
-    if !chars_left.is_empty() {
-        let mut word = 0;
-        for (char, shift) in chars_left.iter().zip([26u32, 20, 14, 8]) {
-            let value = table[usize::from(*char)];
-            seen |= value;
-            word |= u32::from(value) << shift;
+    seen & INVALID == 0 && decode_rest(alphabet, chars_left, bytes_left)
+}
+
+/// Decodes the 2 or 3 characters that are no group, or none.
+#[inline]
+pub(super) fn decode_rest(alphabet: &Alphabet, chars: &[u8], bytes: &mut [u8]) -> bool {
+    let value = |char: u8| alphabet.values()[usize::from(char)];
+    match (chars, bytes) {
+        (&[a, b], [x]) => {
+            let (a, b) = (value(a), value(b));
+            *x = a << 2 | b >> 4;
+            // Both values are valid, and no bit is left over.
+            (a | b) & INVALID | b & 15 == 0
         }
-        let block = word.to_be_bytes();
-        bytes_left.iter_mut().zip(block).for_each(|(byte, value)| *byte = value);
-        // What is not zero after the last byte are left-over bits.
-        rest = block[bytes_left.len()];
+        (&[a, b, c], [x, y]) => {
+            let (a, b, c) = (value(a), value(b), value(c));
+            (*x, *y) = (a << 2 | b >> 4, b << 4 | c >> 2);
+            (a | b | c) & INVALID | c & 3 == 0
+        }
+        _ => true,
     }
-    seen & INVALID == 0 && rest == 0
 }
 
 /// The bytes of 4 characters; their values, valid or not, join what was `seen`.

@@ -50,8 +50,10 @@ pub(super) fn encode(alphabet: &Alphabet, bytes: &[u8], chars: &mut [u8]) {
         convert(bytes[..whole].last_chunk().unwrap(), group);
         done = whole;
     }
-    if done < bytes.len() {
+    if done < whole {
         portable::encode(alphabet, &bytes[done..], &mut chars[done / 3 * 4..]);
+    } else if done < bytes.len() {
+        portable::encode_rest(alphabet, &bytes[done..], &mut chars[done / 3 * 4..]);
     }
 }
 
@@ -93,8 +95,9 @@ pub(super) fn decode(alphabet: &Alphabet, chars: &[u8], bytes: &mut [u8]) -> boo
         convert(chars[..whole].last_chunk().unwrap(), block);
         done = whole;
     }
-    _mm256_movemask_epi8(seen) == 0
-        && (done == chars.len() || portable::decode(alphabet, &chars[done..], &mut bytes[done / 4 * 3..]))
+    let (chars, bytes) = (&chars[done..], &mut bytes[done / 4 * 3..]);
+    let rest = if done == whole { portable::decode_rest } else { portable::decode };
+    _mm256_movemask_epi8(seen) == 0 && rest(alphabet, chars, bytes)
 }
 
 /// The upper halves of the products of unsigned 16-bit words.

@@ -56,14 +56,30 @@ pub(super) fn decode(alphabet: &Alphabet, chars: &[u8], bytes: &mut [u8]) -> boo
         return decode_long(alphabet, chars, bytes);
     }
     let values = load_values(alphabet);
-    let mut seen = _mm512_setzero_si512();
-    let (mut from, mut to) = (chars, bytes);
+    decode_few(alphabet, &values, _mm512_setzero_si512(), chars, bytes)
+}
+
+/// Decodes what is left register by register; false if that or anything `seen` before was invalid.
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,bmi2")]
+#[inline]
+fn decode_few(
+    alphabet: &Alphabet,
+    values: &[__m512i; 2],
+    mut seen: __m512i,
+    mut from: &[u8],
+    mut to: &mut [u8],
+) -> bool {
+    // Where there is room a whole register is stored, of which the next one overwrites the end: without a mask.
+    while let (Some((group, chars_left)), Some(block)) = (from.split_first_chunk(), to.first_chunk_mut()) {
+        store(block, _mm512_permutexvar_epi8(load(&PACK[0]), sums(values, &mut seen, load(group))));
+        (from, to) = (chars_left, &mut mem::take(&mut to)[BYTES..]);
+    }
     if let Some((group, chars_left)) = from.split_first_chunk() {
         let Some((block, bytes_left)) = mem::take(&mut to).split_first_chunk_mut() else { return false };
-        decode_one(&values, &mut seen, group, block);
+        decode_one(values, &mut seen, group, block);
         (from, to) = (chars_left, bytes_left);
     }
-    decode_last(alphabet, &values, seen, from, to)
+    decode_last(alphabet, values, seen, from, to)
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,bmi2")]
@@ -110,7 +126,13 @@ fn encode_long(alphabet: &Alphabet, bytes: &[u8], chars: &mut [u8]) {
         four(block, group);
         (from, to) = (bytes_left, chars_left);
     }
-    while let Some((block, bytes_left)) = from.split_first_chunk::<BYTES>() {
+    // 64 bytes where they are there: a load without a mask.
+    while let Some(block) = from.first_chunk() {
+        let Some((group, chars_left)) = mem::take(&mut to).split_first_chunk_mut() else { return };
+        store(group, characters(table, _mm512_permutexvar_epi8(spread_0, load(block))));
+        (from, to) = (&from[BYTES..], chars_left);
+    }
+    if let Some((block, bytes_left)) = from.split_first_chunk::<BYTES>() {
         let Some((group, chars_left)) = mem::take(&mut to).split_first_chunk_mut() else { return };
         encode_one(table, block, group);
         (from, to) = (bytes_left, chars_left);
@@ -158,12 +180,7 @@ fn decode_long(alphabet: &Alphabet, chars: &[u8], bytes: &mut [u8]) -> bool {
         store(&mut block[2], _mm512_permutex2var_epi8(c, pack_32, d));
         (from, to) = (chars_left, bytes_left);
     }
-    while let Some((group, chars_left)) = from.split_first_chunk() {
-        let Some((block, bytes_left)) = mem::take(&mut to).split_first_chunk_mut() else { return false };
-        decode_one(&values, &mut seen, group, block);
-        (from, to) = (chars_left, bytes_left);
-    }
-    decode_last(alphabet, &values, seen, from, to)
+    decode_few(alphabet, &values, seen, from, to)
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,bmi2")]
