@@ -15,6 +15,8 @@ pub enum Error {
     Corrupt(String),
     /// The format has it or may have it one day, this crate does not.
     Unsupported(String),
+    /// A secret does not open what it should.
+    Mismatch(String),
     /// What was given can't be: a key's length, a mode, a name.
     Argument(String),
     /// A driver failed.
@@ -42,9 +44,11 @@ impl From<RequestError> for Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Corrupt(text) | Error::Unsupported(text) | Error::Argument(text) | Error::Driver(text) => {
-                f.write_str(text)
-            }
+            Error::Corrupt(text)
+            | Error::Unsupported(text)
+            | Error::Mismatch(text)
+            | Error::Argument(text)
+            | Error::Driver(text) => f.write_str(text),
         }
     }
 }

@@ -33,6 +33,7 @@ mod error;
 mod hex;
 mod key;
 mod keyring;
+pub mod metadata;
 mod mode;
 mod names;
 mod nokey;

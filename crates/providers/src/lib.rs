@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod afalg;
+pub mod argon2;
 pub mod bench;
 pub mod cipher;
 mod drivers;
@@ -29,6 +30,7 @@ pub mod row;
 mod selftest;
 mod siphash;
 
+pub use argon2::{Argon2Error, Argon2id};
 pub use cipher::{Cipher, Direction, Driver, DriverError, Ivs, RequestError};
 pub use hash::{Hash, HashDriver, HashSpec, SaltedHash};
 pub use hmac::{Hkdf, Hmac};

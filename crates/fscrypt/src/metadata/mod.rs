@@ -1,0 +1,53 @@
+//! The key files of google/fscrypt, the tool that most systems set encryption up with.
+//!
+//! At the root of a file system lie `.fscrypt/policies` and `.fscrypt/protectors`, files of one protobuf message each.
+//! A policy's file has its master key, wrapped under the key of each of its [`Protector`]s; a protector's file has its
+//! key, wrapped under what a user has: a passphrase or a file of 32 bytes.
+//!
+//! ```no_run
+//! use casemate_fscrypt::Crypto;
+//! use casemate_fscrypt::metadata::{PolicyFile, Protector};
+//! use casemate_primitives::Cpu;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let crypto = Crypto::new(Cpu::detect());
+//! let protector = Protector::from_bytes(&std::fs::read("/mnt/.fscrypt/protectors/7626382168311a9d")?)?;
+//! let policy = PolicyFile::from_bytes(&std::fs::read("/mnt/.fscrypt/policies/16382f282d7b29ee27e6460151d03382")?)?;
+//! let master_key = policy.unlock(&crypto, &protector.unlock(&crypto, b"hunter2")?)?;
+//! # Ok(()) }
+//! ```
+//!
+//! Source for facts: google/fscrypt's metadata/metadata.proto and crypto/crypto.go.
+
+mod message;
+mod policy;
+mod protector;
+mod wrapped;
+
+use std::fmt;
+
+use crate::hex;
+
+pub use policy::PolicyFile;
+pub use protector::{Hashing, MAX_MEMORY, MAX_WORK, Protector, ProtectorKey, Source};
+
+/// The longest file that the tool reads.
+pub const MAX_LEN: usize = 16384;
+
+/// What a protector is called: the beginning of SHA-512 of SHA-512 of its key, shown in hexadecimal. It is also the
+/// name of its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProtectorId([u8; 8]);
+
+impl ProtectorId {
+    /// From 16 hexadecimal digits.
+    pub fn from_hex(text: &str) -> Option<ProtectorId> {
+        hex::parse(text).map(ProtectorId)
+    }
+}
+
+impl fmt::Display for ProtectorId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::hex(&self.0))
+    }
+}

@@ -1,0 +1,179 @@
+//! Protectors: keys that a passphrase or a key file opens, and that open policies.
+
+use std::fmt;
+
+use casemate_primitives::secret::SecretVec;
+use casemate_providers::Argon2id;
+
+use super::message::{HashingCosts, ProtectorData, decode};
+use super::wrapped::{WRAPPING_LEN, WrappedKey};
+use super::{ProtectorId, wrapped};
+use crate::crypto::Crypto;
+use crate::error::{Error, Result};
+use crate::key::MasterKey;
+
+/// The most memory that a file may demand, in KiB: 1 GiB. The tool itself takes at most 128 MiB.
+pub const MAX_MEMORY: u32 = 1 << 20;
+
+/// The most KiB that a file may have filled, all passes together: 64 GiB, a minute or two of one core.
+pub const MAX_WORK: u64 = 1 << 26;
+
+/// A protector's file.
+#[derive(Clone, Debug)]
+pub struct Protector {
+    id: ProtectorId,
+    name: String,
+    source: Source,
+    wrapped: WrappedKey,
+}
+
+/// What opens a protector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The passphrase with which a user logs in.
+    Login {
+        /// Whose.
+        uid: u32,
+        /// How it becomes a key.
+        hashing: Hashing,
+    },
+    /// A passphrase of its own.
+    Passphrase(Hashing),
+    /// A key of 32 bytes.
+    RawKey,
+}
+
+/// How a passphrase becomes a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hashing {
+    /// What it costs.
+    pub costs: Argon2id,
+    /// Its salt.
+    pub salt: [u8; 16],
+}
+
+/// A protector's key; wiped when dropped.
+#[derive(Clone)]
+pub struct ProtectorKey {
+    pub(super) id: ProtectorId,
+    pub(super) key: SecretVec,
+}
+
+impl Protector {
+    /// Reads a protector's file.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for what is no such message or has fields of wrong lengths; [`Error::Unsupported`] for a
+    /// source that is unknown.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Protector> {
+        let data: ProtectorData = decode("protector", bytes)?;
+        let descriptor = &data.protector_descriptor;
+        let id = ProtectorId::from_hex(descriptor).ok_or_else(|| {
+            Error::Corrupt(format!("protector: {descriptor:?} is no descriptor of 16 hexadecimal digits"))
+        })?;
+        let hashing = || Hashing::new(data.costs.as_ref(), &data.salt);
+        let source = match data.source {
+            1 => {
+                let uid = data.uid.try_into();
+                let uid = uid.map_err(|_| Error::Corrupt(format!("protector: user {}", data.uid)))?;
+                Source::Login { uid, hashing: hashing()? }
+            }
+            2 => Source::Passphrase(hashing()?),
+            3 => Source::RawKey,
+            other => return Err(Error::Unsupported(format!("protector: source {other} is unknown"))),
+        };
+        let wrapped = WrappedKey::new("protector", data.wrapped_key, WRAPPING_LEN)?;
+        Ok(Protector { id, name: data.name, source, wrapped })
+    }
+
+    /// Opens the protector with a passphrase, or with the 32 bytes of its raw key.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] for a wrong secret: it can't be told from a damaged file. [`Error::Unsupported`] for costs
+    /// above [`MAX_MEMORY`] or [`MAX_WORK`].
+    pub fn unlock(&self, crypto: &Crypto, secret: &[u8]) -> Result<ProtectorKey> {
+        let wrapping = match &self.source {
+            Source::Login { hashing, .. } | Source::Passphrase(hashing) => hashing.key(secret)?,
+            Source::RawKey if secret.len() == WRAPPING_LEN => secret.into(),
+            Source::RawKey => {
+                let text = format!("{self}: its key has {WRAPPING_LEN} bytes, not {}", secret.len());
+                return Err(Error::Mismatch(text));
+            }
+        };
+        let Some(key) = self.wrapped.unwrap(crypto, &wrapping)? else {
+            return Err(Error::Mismatch(format!("{self}: wrong secret, or a damaged file")));
+        };
+        if MasterKey::new(crypto, key.clone())?.descriptor() != self.id.0 {
+            return Err(Error::Corrupt(format!("{self}: the key inside has another descriptor")));
+        }
+        Ok(ProtectorKey { id: self.id, key })
+    }
+
+    /// What policies call it.
+    pub fn id(&self) -> ProtectorId {
+        self.id
+    }
+
+    /// The name that its owner gave it, often empty.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What opens it.
+    pub fn source(&self) -> Source {
+        self.source
+    }
+}
+
+impl fmt::Display for Protector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "protector {}", self.id)?;
+        match self.source {
+            Source::Login { uid, .. } => write!(f, " (login passphrase of user {uid})"),
+            Source::Passphrase(_) => write!(f, " (passphrase {:?})", self.name),
+            Source::RawKey => write!(f, " (raw key {:?})", self.name),
+        }
+    }
+}
+
+impl Hashing {
+    fn new(costs: Option<&HashingCosts>, salt: &[u8]) -> Result<Hashing> {
+        let corrupt = |text: String| Error::Corrupt(format!("protector: {text}"));
+        let costs = costs.ok_or_else(|| corrupt("no costs of hashing".to_owned()))?;
+        let lanes = match u8::try_from(costs.parallelism) {
+            Ok(lanes) => lanes,
+            // Old versions of the tool took the low 8 bits, and what they made must be opened the same way.
+            Err(_) if !costs.truncation_fixed => costs.parallelism as u8,
+            Err(_) => 0,
+        };
+        let (passes, memory) = (u32::try_from(costs.time), u32::try_from(costs.memory));
+        let (Ok(passes @ 1..), Ok(memory), 1..) = (passes, memory, lanes) else {
+            return Err(corrupt(format!(
+                "Argon2 with {} passes, {} KiB and {} lanes",
+                costs.time, costs.memory, costs.parallelism
+            )));
+        };
+        let salt = salt
+            .try_into()
+            .map_err(|_| corrupt(format!("{} bytes of salt where there should be 16", salt.len())))?;
+        Ok(Hashing { costs: Argon2id { passes, memory, lanes: lanes.into() }, salt })
+    }
+
+    fn key(&self, passphrase: &[u8]) -> Result<SecretVec> {
+        let Argon2id { passes, memory, .. } = self.costs;
+        if memory > MAX_MEMORY || u64::from(passes) * u64::from(memory) > MAX_WORK {
+            return Err(Error::Unsupported(format!(
+                "protector: it demands {passes} passes over {memory} KiB; at most {MAX_MEMORY} KiB, and {MAX_WORK} KiB \
+                 in all passes, are granted"
+            )));
+        }
+        let key = self.costs.derive(passphrase, &self.salt, wrapped::WRAPPING_LEN);
+        key.map_err(|error| Error::Corrupt(format!("protector: {error}")))
+    }
+}
+
+impl fmt::Debug for ProtectorKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ProtectorKey({})", self.id)
+    }
+}
