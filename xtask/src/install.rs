@@ -13,6 +13,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("cryptsetup-bin", "comparison with cryptsetup and veritysetup"),
     ("dmsetup", "device-mapper in the real kernel"),
     ("e2fsprogs", "comparison with mke2fs, e2fsck and debugfs"),
+    ("fscrypt", "encrypted images that the real tool made"),
     ("fsverity", "comparison with fsverity"),
     ("gcc-aarch64-linux-gnu", "tests of the AArch64 back ends"),
     ("keyutils", "signatures that the real kernel checks"),

@@ -77,7 +77,7 @@ impl Error {
     }
 
     /// The same error with a place before it.
-    fn within(self, place: impl fmt::Display) -> Error {
+    pub fn within(self, place: impl fmt::Display) -> Error {
         match self {
             Error::Io(inner, error) => Error::Io(format!("{place}: {inner}"), error),
             Error::Corrupt(text) => Error::Corrupt(format!("{place}: {text}")),

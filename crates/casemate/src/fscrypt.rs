@@ -26,16 +26,20 @@ const PIECE: usize = 1 << 20;
 /// # Errors
 /// `Io`; `Argument` for a file that is longer than any key.
 pub fn read_raw_key(path: &Path) -> Result<SecretVec, Error> {
+    read_secret(path, LONGEST_KEY)?.ok_or_else(|| {
+        let text = format!("{}: no raw key: it has more than {LONGEST_KEY} bytes", path.display());
+        Error::Argument(text)
+    })
+}
+
+/// The whole of a file with a secret, or `None` if it is longer than `longest`; "-" is standard input.
+pub(crate) fn read_secret(path: &Path, longest: usize) -> Result<Option<SecretVec>, Error> {
     let at = |error| Error::io(path.display(), error);
     let mut file: Box<dyn Read> =
         if path == Path::new("-") { Box::new(io::stdin()) } else { Box::new(File::open(path).map_err(at)?) };
-    let mut buffer = SecretVec::zeroed(LONGEST_KEY + 1);
+    let mut buffer = SecretVec::zeroed(longest + 1);
     let len = fill(&mut *file, buffer.expose_mut()).map_err(at)?;
-    if len > LONGEST_KEY {
-        let text = format!("{}: no raw key: it has more than {LONGEST_KEY} bytes", path.display());
-        return Err(Error::Argument(text));
-    }
-    Ok(buffer.expose()[..len].into())
+    Ok((len <= longest).then(|| buffer.expose()[..len].into()))
 }
 
 /// Encrypts or decrypts a stream of whole data units, the first of which is unit `first` of its file; at most `size`
@@ -93,6 +97,7 @@ impl From<FscryptError> for Error {
         match error {
             FscryptError::Corrupt(text) => Error::Corrupt(text),
             FscryptError::Unsupported(text) => Error::Unsupported(text),
+            FscryptError::Mismatch(text) => Error::Mismatch(text),
             FscryptError::Argument(text) => Error::Argument(text),
             FscryptError::Driver(text) => Error::io("cipher", io::Error::other(text)),
             other => Error::Unsupported(other.to_string()),

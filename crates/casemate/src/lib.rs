@@ -12,6 +12,7 @@ pub mod fscrypt;
 pub mod fsverity;
 mod named;
 mod output;
+pub mod protectors;
 pub mod providers;
 pub mod verity;
 

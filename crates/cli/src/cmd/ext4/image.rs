@@ -62,12 +62,14 @@ impl ImageArgs {
     }
 
     pub fn reading(&self, context: &Context) -> Result<Reading, Error> {
-        Ok(Reading {
+        let mut reading = Reading {
             cpu: context.cpu(),
             verify_checksums: !self.ignore_checksums,
             replay_journal: !self.no_replay,
-            keys: self.keys.keyring(context)?,
-        })
+            keys: None,
+        };
+        self.keys.give(context, &self.source(), &mut reading)?;
+        Ok(reading)
     }
 
     pub fn open(&self, context: &Context) -> Result<Ext4, Error> {

@@ -5,7 +5,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use casemate::Error;
+use casemate::ext4::{self, Reading, Source};
 use casemate::fscrypt::{Crypto, KeyDescriptor, KeyId, Keyring, read_raw_key};
+use casemate::protectors::{self, Secret};
 
 use crate::context::Context;
 
@@ -17,6 +19,19 @@ pub struct KeyArgs {
     /// version 1 that were given an unusual one.
     #[arg(long = "fscrypt-key", value_name = "[DESCRIPTOR:]FILE", help_heading = "Encrypted files")]
     files: Vec<KeyFile>,
+    /// Read encrypted files with what google/fscrypt left in the image (/.fscrypt), opened with the passphrase in this
+    /// file, its first line, or with the 32 bytes of a raw key; "-" is standard input. May be given several times.
+    #[arg(long = "fscrypt-passphrase-file", value_name = "FILE", help_heading = "Encrypted files")]
+    passphrases: Vec<PathBuf>,
+    /// Use the protector in this file instead of those in the image: that of a login passphrase lies in /.fscrypt/protectors
+    /// of the system's root, not of every disk. May be given several times.
+    #[arg(
+        long = "protector",
+        value_name = "FILE",
+        requires = "passphrases",
+        help_heading = "Encrypted files"
+    )]
+    protectors: Vec<PathBuf>,
 }
 
 /// A file with a key, and the descriptor that the key has.
@@ -40,8 +55,27 @@ impl FromStr for KeyFile {
 }
 
 impl KeyArgs {
-    /// All keys that were given; `None` if there are none.
-    pub fn keyring(&self, context: &Context) -> Result<Option<Arc<Keyring>>, Error> {
+    /// Gives `reading` the keys: raw ones, and those that passphrases open in the file system itself.
+    pub fn give(&self, context: &Context, source: &Source, reading: &mut Reading) -> Result<(), Error> {
+        reading.keys = self.raw_keys(context)?;
+        if self.passphrases.is_empty() {
+            return Ok(());
+        }
+        let secrets: Vec<Secret> =
+            self.passphrases.iter().map(|path| Secret::read(path)).collect::<Result<_, _>>()?;
+        let fs = ext4::open(source, reading)?;
+        let mut ring = match reading.keys.take() {
+            Some(ring) => Arc::unwrap_or_clone(ring),
+            None => Keyring::new(Crypto::new(context.cpu())),
+        };
+        protectors::unlock(&fs, &mut ring, &secrets, &self.protectors)
+            .map_err(|error| error.within(source.path.display()))?;
+        reading.keys = Some(Arc::new(ring));
+        Ok(())
+    }
+
+    /// All raw keys that were given; `None` if there are none.
+    fn raw_keys(&self, context: &Context) -> Result<Option<Arc<Keyring>>, Error> {
         if self.files.is_empty() {
             return Ok(None);
         }

@@ -1,0 +1,201 @@
+//! Keys for encrypted images from the key files that google/fscrypt leaves in them.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use casemate_blockdev::BlockDevice;
+use casemate_ext4::{Ext4, FileType};
+use casemate_fscrypt::metadata::{MAX_LEN, PolicyFile, Protector, ProtectorId, ProtectorKey, Source};
+use casemate_fscrypt::{Error as FscryptError, KeyId, Keyring};
+use casemate_primitives::secret::SecretVec;
+
+use crate::Error;
+use crate::fscrypt::read_secret;
+
+/// What opens protectors: a passphrase, or the 32 bytes of a raw key.
+#[derive(Debug)]
+pub struct Secret {
+    /// The file that it came from, for messages.
+    pub name: String,
+    /// The whole file.
+    pub bytes: SecretVec,
+}
+
+/// Where the tool keeps its files, below the root of the file system.
+const POLICIES: &str = ".fscrypt/policies";
+const PROTECTORS: &str = ".fscrypt/protectors";
+
+/// The longest secret.
+const LONGEST: usize = 4096;
+
+/// Protectors that are tried at most: each may cost a minute, and an image may hold thousands.
+const MOST_PROTECTORS: usize = 256;
+
+impl Secret {
+    /// From a file; "-" is standard input.
+    ///
+    /// # Errors
+    /// `Io`; `Argument` for a file that is longer than any secret.
+    pub fn read(path: &Path) -> Result<Secret, Error> {
+        let too_long = || Error::Argument(format!("{}: longer than any passphrase", path.display()));
+        let bytes = read_secret(path, LONGEST)?.ok_or_else(too_long)?;
+        Ok(Secret { name: path.display().to_string(), bytes })
+    }
+
+    /// What this is for a protector: as the tool reads it, a passphrase ends where its line does.
+    fn for_source(&self, source: Source) -> &[u8] {
+        let bytes = self.bytes.expose();
+        match source {
+            Source::RawKey => bytes,
+            _ => bytes.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default(),
+        }
+    }
+}
+
+/// Adds to `keyring` the master keys of all policies of a file system that `secrets` open, and returns what policies
+/// call them. If `files` are given, these are the protectors; else those in the file system are.
+///
+/// # Errors
+/// `Mismatch` if a secret opens no protector, `Corrupt` or `Unsupported` if the files of a protector or a policy that
+/// it would open make no sense.
+pub fn unlock(
+    fs: &Ext4,
+    keyring: &mut Keyring,
+    secrets: &[Secret],
+    files: &[PathBuf],
+) -> Result<Vec<KeyId>, Error> {
+    let policies = policies(fs)?;
+    let found = Protectors::find(fs, &policies, files)?;
+    let crypto = keyring.crypto().clone();
+    let mut opened: BTreeMap<ProtectorId, ProtectorKey> = BTreeMap::new();
+    for secret in secrets {
+        let mut fits = false;
+        for protector in &found.protectors {
+            if opened.contains_key(&protector.id()) {
+                continue;
+            }
+            match protector.unlock(&crypto, secret.for_source(protector.source())) {
+                Ok(key) => {
+                    fits = true;
+                    opened.insert(protector.id(), key);
+                }
+                Err(FscryptError::Mismatch(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if !fits {
+            return Err(Error::Mismatch(format!("{}: {}", secret.name, found.tried())));
+        }
+    }
+    let mut keys = Vec::new();
+    for policy in &policies {
+        if let Some(key) = policy.protectors().find_map(|id| opened.get(&id)) {
+            keyring.add(policy.unlock(&crypto, key)?)?;
+            keys.push(policy.key());
+        }
+    }
+    Ok(keys)
+}
+
+/// The protectors that are there, and a sentence for each that is not.
+#[derive(Default)]
+struct Protectors {
+    protectors: Vec<Protector>,
+    missing: Vec<String>,
+}
+
+impl Protectors {
+    fn find(fs: &Ext4, policies: &[PolicyFile], files: &[PathBuf]) -> Result<Protectors, Error> {
+        let mut found = Protectors::default();
+        for path in files {
+            let at = |error: FscryptError| Error::from(error).within(path.display());
+            let mut bytes = Vec::new();
+            let file = File::open(path).map_err(|error| Error::io(path.display(), error))?;
+            let read = file.take(MAX_LEN as u64 + 1).read_to_end(&mut bytes);
+            read.map_err(|error| Error::io(path.display(), error))?;
+            found.protectors.push(Protector::from_bytes(&bytes).map_err(at)?);
+        }
+        if !files.is_empty() {
+            return Ok(found);
+        }
+        let mut wanted: Vec<ProtectorId> = policies.iter().flat_map(PolicyFile::protectors).collect();
+        wanted.sort();
+        wanted.dedup();
+        if wanted.len() > MOST_PROTECTORS {
+            let text = format!("/{PROTECTORS}: {} protectors; name those to try", wanted.len());
+            return Err(Error::Unsupported(text));
+        }
+        for id in wanted {
+            let path = format!("{PROTECTORS}/{id}");
+            if let Some(bytes) = read(fs, &path)? {
+                let protector = Protector::from_bytes(&bytes);
+                found
+                    .protectors
+                    .push(protector.map_err(|error| Error::from(error).within(format!("/{path}")))?);
+            } else if let Some(link) = read(fs, &format!("{path}.link"))? {
+                let place = String::from_utf8_lossy(&link).trim().replace('\n', ", ");
+                let place: String = place.chars().filter(|c| !c.is_control()).take(256).collect();
+                found.missing.push(format!(
+                    "protector {id} lies on another file system ({place}): give its file /{path} there"
+                ));
+            } else {
+                found.missing.push(format!("protector {id} is not in the image: give its file"));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Why nothing was opened.
+    fn tried(&self) -> String {
+        let mut reasons: Vec<String> =
+            self.protectors.iter().map(|protector| format!("it does not open {protector}")).collect();
+        reasons.extend(self.missing.iter().cloned());
+        if reasons.is_empty() {
+            return format!("the image has no policies in /{POLICIES}, so there is nothing to open");
+        }
+        reasons.join("; ")
+    }
+}
+
+/// All policies of the file system; none if it was never set up for the tool.
+fn policies(fs: &Ext4) -> Result<Vec<PolicyFile>, Error> {
+    let at = |error| Error::ext4(format!("/{POLICIES}"), error);
+    let folder = match fs.resolve(POLICIES.as_bytes(), true) {
+        Ok(folder) => folder,
+        Err(casemate_ext4::Error::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(Vec::new());
+        }
+        Err(error) => return Err(at(error)),
+    };
+    let mut policies = Vec::new();
+    for entry in fs.read_dir(&folder).map_err(at)? {
+        // Others are the tool's temporary files, or somebody's.
+        let Some(id) = str::from_utf8(&entry.name).ok().and_then(KeyId::from_hex) else { continue };
+        let path = format!("{POLICIES}/{id}");
+        let Some(bytes) = read(fs, &path)? else { continue };
+        policies.push(
+            PolicyFile::from_bytes(&bytes).map_err(|error| Error::from(error).within(format!("/{path}")))?,
+        );
+    }
+    Ok(policies)
+}
+
+/// A file of the tool's; `None` if there is none. Like the tool, this follows no link here, and reads no more than such
+/// files have.
+fn read(fs: &Ext4, path: &str) -> Result<Option<Vec<u8>>, Error> {
+    let at = |error| Error::ext4(format!("/{path}"), error);
+    let inode = match fs.resolve(path.as_bytes(), false) {
+        Ok(inode) => inode,
+        Err(casemate_ext4::Error::Io(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(at(error)),
+    };
+    if inode.kind() != FileType::Regular || inode.size() > MAX_LEN as u64 {
+        return Err(Error::Corrupt(format!("/{path}: no regular file of at most {MAX_LEN} bytes")));
+    }
+    let file = fs.open_file(&inode).map_err(at)?;
+    let mut bytes = vec![0; inode.size() as usize];
+    file.read_at(&mut bytes, 0).map_err(|error| at(error.into()))?;
+    Ok(Some(bytes))
+}

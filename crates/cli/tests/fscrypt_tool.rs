@@ -1,0 +1,151 @@
+//! Images that google/fscrypt was used on, read with passphrases.
+//!
+//! The fixture was made by crates/fscrypt/tests/fixtures/make.sh; the same script makes one afresh where it may.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use casemate_testkit::{TempDir, fixture, run, run_any, skip, tempdir, tool};
+
+const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
+
+/// A folder with disk.img, raw.key and the login protector's file.
+struct Place {
+    folder: TempDir,
+    login: PathBuf,
+}
+
+/// Folders of the image, and the secrets that open them; a login passphrase needs its protector, too.
+const SECRETS: [(&str, &str); 5] = [
+    ("passphrase", "hunter2\n"),
+    ("raw", ""),
+    ("wide", "other-words"),
+    ("old", "old-words\r\nnot this"),
+    ("login", "login-secret\n"),
+];
+
+impl Place {
+    fn of_fixture() -> Place {
+        let folder = tempdir().unwrap();
+        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/fscrypt-tool");
+        fs::write(folder.path().join("disk.img"), fixture(from.join("disk.img.xz"))).unwrap();
+        fs::copy(from.join("raw.key"), folder.path().join("raw.key")).unwrap();
+        Place { login: from.join("login-protector"), folder }.with_secrets()
+    }
+
+    /// `None`, and a skip, where the tool or the kernel can't.
+    fn afresh() -> Option<Place> {
+        for needed in ["fscrypt", "mke2fs", "openssl", "unshare", "losetup"] {
+            tool(needed)?;
+        }
+        if run(Command::new("id").arg("-u")).trim() != "0" {
+            skip("not root, so nothing can be mounted");
+            return None;
+        }
+        let folder = tempdir().unwrap();
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fscrypt/tests/fixtures/make.sh");
+        let made = run_any(Command::new("bash").arg(script).arg(folder.path()));
+        let text = String::from_utf8_lossy(&made.stderr).into_owned();
+        if !made.status.success() {
+            let no_mount = ["mount failed", "failed to setup loop", "permission denied", "not supported"];
+            assert!(no_mount.iter().any(|words| text.contains(words)), "{text}");
+            skip("no loop mounts of encrypted ext4 here");
+            return None;
+        }
+        let mut logins = fs::read_dir(folder.path().join("root-fscrypt/protectors")).unwrap();
+        Some(Place { login: logins.next().unwrap().unwrap().path(), folder }.with_secrets())
+    }
+
+    fn with_secrets(self) -> Place {
+        for (name, secret) in SECRETS {
+            fs::write(self.folder.path().join(name), secret).unwrap();
+        }
+        fs::copy(self.folder.path().join("raw.key"), self.folder.path().join("raw")).unwrap();
+        self
+    }
+
+    fn ext4(&self, args: &str) -> Output {
+        let mut command = Command::new(CASEMATE);
+        run_any(command.arg("ext4").args(args.split_whitespace()).current_dir(self.folder.path()))
+    }
+
+    /// Checks everything that is in a folder.
+    fn check(&self, folder: &str, options: &str) {
+        let numbers: String = (1..=1000).map(|number| format!("{number}\n")).collect();
+        for (path, expected) in
+            [("note", format!("in {folder}\n")), ("below/again", format!("in {folder}\n")), ("link", numbers)]
+        {
+            let output = self.ext4(&format!("cat disk.img /{folder}/{path} {options}"));
+            assert!(output.status.success(), "{folder}/{path}: {}", stderr(&output));
+            assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{folder}/{path}");
+        }
+        let output = self.ext4(&format!("ls disk.img /{folder} {options}"));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "below\nlink\nnote\nnumbers\n", "{folder}");
+    }
+
+    fn check_all(&self) {
+        for (folder, _) in SECRETS {
+            if folder != "login" {
+                self.check(folder, &format!("--fscrypt-passphrase-file {folder}"));
+            }
+        }
+        let login = format!("--fscrypt-passphrase-file login --protector {}", self.login.display());
+        self.check("login", &login);
+        // Several at once, and what is not opened stays closed.
+        let two = "--fscrypt-passphrase-file passphrase --fscrypt-passphrase-file raw";
+        self.check("passphrase", two);
+        self.check("raw", two);
+        let out = self.folder.path().join("out");
+        let output = self.ext4("extract disk.img out --path /wide --fscrypt-passphrase-file wide");
+        assert!(output.status.success(), "{}", stderr(&output));
+        assert_eq!(fs::read_to_string(out.join("below/again")).unwrap(), "in wide\n");
+        let closed = self.ext4(&format!("cat disk.img /old/note {two}"));
+        assert!(!closed.status.success());
+    }
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn passphrases_open_what_the_tool_made() {
+    Place::of_fixture().check_all();
+}
+
+#[test]
+fn passphrases_open_what_the_tool_makes_here() {
+    if let Some(place) = Place::afresh() {
+        place.check_all();
+    }
+}
+
+#[test]
+fn what_does_not_open_says_why() {
+    let place = Place::of_fixture();
+    fs::write(place.folder.path().join("wrong"), "hunter3").unwrap();
+    let output = place.ext4("ls disk.img / --fscrypt-passphrase-file wrong");
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    for part in [
+        "casemate: disk.img: wrong: it does not open protector ",
+        "(passphrase \"words\")",
+        "(raw key \"file\")",
+        "lies on another file system (PATH=/mnt/root): give its file /.fscrypt/protectors/",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let login = place.login.display();
+    let output = place.ext4(&format!("ls disk.img / --fscrypt-passphrase-file wrong --protector {login}"));
+    let text = stderr(&output);
+    assert!(text.contains("(login passphrase of user 0)") && !text.contains("words"), "{text}");
+    // A protector's file that is none, and an image that the tool was never used on.
+    let output = place.ext4("ls disk.img / --fscrypt-passphrase-file wrong --protector raw.key");
+    assert!(stderr(&output).contains("raw.key: protector: no such protobuf message"), "{}", stderr(&output));
+    if let Some(mke2fs) = tool("mke2fs") {
+        run(Command::new(mke2fs).args(["-q", "plain.img", "2M"]).current_dir(place.folder.path()));
+        let output = place.ext4("ls plain.img / --fscrypt-passphrase-file wrong");
+        assert!(stderr(&output).contains("no policies in /.fscrypt/policies"), "{}", stderr(&output));
+    }
+}
