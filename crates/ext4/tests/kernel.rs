@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, FileDevice, NoProgress, Pool};
 use casemate_ext4::{Ext4, FileType, Inode, OpenOptions, check};
-use casemate_testkit::{TempDir, run, tempdir, tool};
+use casemate_testkit::{TempDir, run, run_any, tempdir, tool};
 use common::hex;
 use common::kernel::on_mounted;
 use sha2::{Digest, Sha256};
@@ -146,6 +146,42 @@ fn a_mounted_image_with_a_dirty_journal() {
         }
         compare(&crashed, &shown, features);
         assert_clean(&crashed, features);
+    }
+}
+
+#[test]
+fn fast_commits_are_refused_and_never_overlooked() {
+    let (Some(mke2fs), Some(e2fsck)) = (tool("mke2fs"), tool("e2fsck")) else { return };
+    let folder = tempdir().unwrap();
+    for features in ["-b 4096 -O fast_commit", "-b 1024 -O fast_commit,^64bit"] {
+        let image = make(&mke2fs, &folder, features);
+        let crashed = folder.path().join("crashed");
+        // A whole commit first; what is synced alone afterwards are fast commits.
+        let work = format!(
+            "mkdir a; seq 1000 > a/base; sync -f .; seq 5000 > a/new; sync a/new; mv a/base a/renamed\n\
+             ln a/new a/hard; sync a/renamed; echo tail >> a/new; sync a/new\n\
+             cp --sparse=always '{}' '{}'; sha256sum a/new",
+            image.display(),
+            crashed.display()
+        );
+        let Some(shown) = on_mounted(&image, "rw,commit=1000", &work) else { return };
+        let device = Arc::new(FileDevice::open(&crashed).unwrap());
+        let plain = OpenOptions { replay_journal: false, ..OpenOptions::default() };
+        let stale = Ext4::open(device.clone(), &plain).unwrap();
+        if stale.resolve(b"a/renamed", false).is_ok() || !stale.superblock().needs_recovery() {
+            return casemate_testkit::skip("the kernel made no fast commits");
+        }
+        let error = Ext4::open(device, &OpenOptions::default()).unwrap_err().to_string();
+        assert!(error.contains("fast commits"), "{features}: {error}");
+        // e2fsck replays them. 1 says that something was changed.
+        let output = run_any(Command::new(&e2fsck).arg("-fy").arg(&crashed));
+        assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
+        let fs = open(&crashed);
+        assert!(fs.resolve(b"a/renamed", false).is_ok() && fs.resolve(b"a/base", false).is_err());
+        let file = fs.open_file(&fs.resolve(b"a/hard", false).unwrap()).unwrap();
+        let mut contents = vec![0; file.size() as usize];
+        file.read_at(&mut contents, 0).unwrap();
+        assert!(shown.starts_with(&hex(&Sha256::digest(&contents))), "{features}");
     }
 }
 

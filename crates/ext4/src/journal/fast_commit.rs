@@ -14,7 +14,8 @@ const HEAD: u16 = 9;
 pub(crate) fn refuse(journal: &Journal, sequence: u32) -> Result<()> {
     let mut commits = 0;
     let mut crc = 0;
-    'blocks: for block in journal.superblock.end()..journal.superblock.blocks {
+    // The block behind the log stays unused.
+    'blocks: for block in journal.superblock.end() + 1..journal.superblock.blocks {
         let bytes = journal.read(block)?;
         let mut rest = &bytes[..];
         while rest.len() >= 4 {
