@@ -24,6 +24,43 @@ pub trait BlockDevice: Send + Sync {
     /// `ReadOnlyFilesystem` for devices that can't be written; otherwise what the layer below says.
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
 
+    /// As [`BlockDevice::write_at`], from a buffer whose contents are not needed any more: a layer that changes bytes
+    /// on their way down may do it in there.
+    fn write_from(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.write_at(buf, offset)
+    }
+
+    /// Makes `len` bytes from `offset` on read as zeros. With `may_punch` the space below may be given back.
+    ///
+    /// # Errors
+    /// As [`BlockDevice::write_at`].
+    fn write_zeroes(&self, offset: u64, len: u64, _may_punch: bool) -> io::Result<()> {
+        let mut zeroes = vec![0; len.min(ZEROES) as usize];
+        let mut done = 0;
+        while done < len {
+            let now = (len - done).min(ZEROES) as usize;
+            let place = offset.checked_add(done).ok_or(io::ErrorKind::InvalidInput)?;
+            self.write_from(&mut zeroes[..now], place)?;
+            // The layer below may have left something else in it.
+            zeroes.fill(0);
+            done += now as u64;
+        }
+        Ok(())
+    }
+
+    /// Says that nobody needs these bytes any more; what they read as afterwards is not said.
+    ///
+    /// # Errors
+    /// What the layer below says. A device that can't do it does nothing.
+    fn discard(&self, _offset: u64, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Whether [`BlockDevice::discard`] does something.
+    fn can_discard(&self) -> bool {
+        false
+    }
+
     /// Returns when everything written before is on stable storage.
     fn flush(&self) -> io::Result<()>;
 
@@ -36,6 +73,9 @@ pub trait BlockDevice: Send + Sync {
     }
 }
 
+/// How many zeros are written at a time where nothing better can be done.
+const ZEROES: u64 = 256 * 1024;
+
 macro_rules! forward {
     ($($pointer:ty),*) => {$(
         impl<D: BlockDevice + ?Sized> BlockDevice for $pointer {
@@ -47,6 +87,18 @@ macro_rules! forward {
             }
             fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
                 (**self).write_at(buf, offset)
+            }
+            fn write_from(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+                (**self).write_from(buf, offset)
+            }
+            fn write_zeroes(&self, offset: u64, len: u64, may_punch: bool) -> io::Result<()> {
+                (**self).write_zeroes(offset, len, may_punch)
+            }
+            fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+                (**self).discard(offset, len)
+            }
+            fn can_discard(&self) -> bool {
+                (**self).can_discard()
             }
             fn flush(&self) -> io::Result<()> {
                 (**self).flush()
@@ -61,7 +113,7 @@ macro_rules! forward {
 forward!(&D, Box<D>, Arc<D>);
 
 /// The error for a read past the end.
-pub(crate) fn past_end(offset: u64, len: usize, size: u64) -> io::Error {
+pub(crate) fn past_end(offset: u64, len: impl std::fmt::Display, size: u64) -> io::Error {
     let text = format!("read of {len} bytes at {offset} passes the end of the device at {size}");
     io::Error::new(io::ErrorKind::UnexpectedEof, text)
 }

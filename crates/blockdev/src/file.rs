@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
-use rustix::fs::SeekFrom as Seeking;
+use rustix::fs::{FallocateFlags, SeekFrom as Seeking};
 use rustix::io::Errno;
 
 use crate::device::{BlockDevice, past_end};
@@ -48,6 +48,23 @@ impl FileDevice {
         Ok(FileDevice { file, fixed_size })
     }
 
+    /// Gives back the space of a range, which then reads as zeros; `false` where the file system can't.
+    fn punch(&self, offset: u64, len: u64) -> io::Result<bool> {
+        self.fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len)
+    }
+
+    fn fallocate(&self, flags: FallocateFlags, offset: u64, len: u64) -> io::Result<bool> {
+        if len == 0 {
+            return Ok(true);
+        }
+        match rustix::fs::fallocate(&self.file, flags, offset, len) {
+            Ok(()) => Ok(true),
+            // Block devices take whole sectors only.
+            Err(Errno::OPNOTSUPP | Errno::NODEV | Errno::NOSYS | Errno::INVAL) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// The file itself, for what only files can do.
     pub fn file(&self) -> &File {
         &self.file
@@ -68,6 +85,29 @@ impl BlockDevice for FileDevice {
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         self.file.write_all_at(buf, offset)
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, may_punch: bool) -> io::Result<()> {
+        let zero_range = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
+        if may_punch && self.punch(offset, len)? || self.fallocate(zero_range, offset, len)? {
+            return Ok(());
+        }
+        let zeroes = vec![0; len.min(1 << 20) as usize];
+        let mut done = 0;
+        while done < len {
+            let now = (len - done).min(zeroes.len() as u64);
+            self.write_at(&zeroes[..now as usize], offset + done)?;
+            done += now;
+        }
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.punch(offset, len).map(drop)
+    }
+
+    fn can_discard(&self) -> bool {
+        true
     }
 
     fn flush(&self) -> io::Result<()> {
@@ -118,6 +158,22 @@ mod tests {
         let data = device.next_data(0).unwrap().unwrap();
         assert!(data.start <= 1 << 20 && data.end >= (1 << 20) + 4096, "{data:?}");
         assert_eq!(device.next_data(3 << 20).unwrap(), None);
+    }
+
+    #[test]
+    fn zeros_are_written_with_and_without_holes() {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&[1; 3 << 20], 0).unwrap();
+        let device = FileDevice::from_file(file).unwrap();
+        device.write_zeroes(4095, 1 << 20, false).unwrap();
+        device.write_zeroes((1 << 20) + 4095, 2, true).unwrap();
+        device.discard(2 << 20, 1 << 20).unwrap();
+        device.write_zeroes(17, 0, true).unwrap();
+        let mut buf = vec![0; 2 << 20];
+        device.read_at(&mut buf, 0).unwrap();
+        let zeros = 4095..4095 + (1 << 20) + 2;
+        assert!(buf.iter().enumerate().all(|(at, byte)| *byte == u8::from(!zeros.contains(&at))));
+        assert_eq!(device.size(), 3 << 20);
     }
 
     #[test]

@@ -190,8 +190,8 @@ fn guid(bytes: &[u8]) -> String {
     text
 }
 
-/// The CRC-32 of zip files and GPT.
-fn crc32(bytes: &[u8]) -> u32 {
+/// The CRC-32 of zip files, GPT and our overlays.
+pub(crate) fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0u32, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| crc >> 1 ^ if crc & 1 == 1 { 0xedb8_8320 } else { 0 })
     })

@@ -28,7 +28,11 @@ impl<D: BlockDevice> Window<D> {
     }
 
     fn position(&self, offset: u64, len: usize) -> io::Result<u64> {
-        match offset.checked_add(len as u64) {
+        self.position_of(offset, len as u64)
+    }
+
+    fn position_of(&self, offset: u64, len: u64) -> io::Result<u64> {
+        match offset.checked_add(len) {
             Some(end) if end <= self.len => Ok(self.start + offset),
             _ => Err(past_end(offset, len, self.len)),
         }
@@ -46,6 +50,22 @@ impl<D: BlockDevice> BlockDevice for Window<D> {
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         self.inner.write_at(buf, self.position(offset, buf.len())?)
+    }
+
+    fn write_from(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.inner.write_from(buf, self.position(offset, buf.len())?)
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, may_punch: bool) -> io::Result<()> {
+        self.inner.write_zeroes(self.position_of(offset, len)?, len, may_punch)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.inner.discard(self.position_of(offset, len)?, len)
+    }
+
+    fn can_discard(&self) -> bool {
+        self.inner.can_discard()
     }
 
     fn flush(&self) -> io::Result<()> {
@@ -80,8 +100,11 @@ mod tests {
         assert!(window.read_at(&mut buf, 1).is_err());
         assert!(window.write_at(&[9], 4).is_err());
         window.write_at(&[9], 3).unwrap();
+        window.write_zeroes(1, 1, true).unwrap();
+        assert!(window.write_zeroes(3, 2, true).is_err());
+        assert!(window.discard(u64::MAX, 2).is_err());
         assert_eq!(window.next_data(1).unwrap(), Some(1..4));
-        assert_eq!(inner.into_bytes(), [0, 1, 2, 3, 4, 5, 9, 7, 8, 9]);
+        assert_eq!(inner.into_bytes(), [0, 1, 2, 3, 0, 5, 9, 7, 8, 9]);
     }
 
     #[test]

@@ -1,8 +1,12 @@
 //! The mapping as a block device over a block device.
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use casemate_blockdev::BlockDevice;
+use casemate_providers::Direction;
 
 use crate::{Error, SectorCipher};
 
@@ -11,13 +15,44 @@ const CHUNK: usize = 256 * 1024;
 
 /// A device whose contents are encrypted on the device below.
 ///
-/// Reads and writes may begin and end anywhere; sectors that a write covers only in part are read, changed and
-/// written back, so writers to parts of one sector must take turns.
+/// Reads and writes may begin and end anywhere, from any thread. Sectors that a write covers only in part are read,
+/// changed and written back while nobody else reads or writes: a sector has one ciphertext, which is never seen half
+/// changed by those who asked for its other bytes.
+///
+/// Holes below are no zeros here, so everything is data.
 #[derive(Debug)]
 pub struct CryptDevice<D> {
     inner: D,
     cipher: SectorCipher,
     size: u64,
+    allow_discards: bool,
+    /// Held alone while a part of a sector is changed, together by everybody else.
+    changing: RwLock<()>,
+    counters: Counters,
+}
+
+/// What a mapping has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CryptStatistics {
+    /// Calls of the cipher.
+    pub calls: u64,
+    /// Sectors that went through the cipher together with others.
+    pub batched_units: u64,
+    /// Sectors that went through it alone.
+    pub single_units: u64,
+    /// Bytes that went through it.
+    pub bytes: u64,
+    /// Time in the cipher, of all threads.
+    pub cipher_time: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    calls: AtomicU64,
+    batched_units: AtomicU64,
+    single_units: AtomicU64,
+    bytes: AtomicU64,
+    nanoseconds: AtomicU64,
 }
 
 impl<D: BlockDevice> CryptDevice<D> {
@@ -31,7 +66,15 @@ impl<D: BlockDevice> CryptDevice<D> {
             let text = format!("{size} bytes are no multiple of the sector size {}", cipher.sector_size());
             return Err(Error::Argument(text));
         }
-        Ok(CryptDevice { inner, cipher, size })
+        let (changing, counters) = (RwLock::default(), Counters::default());
+        Ok(CryptDevice { inner, cipher, size, allow_discards: false, changing, counters })
+    }
+
+    /// Passes discards down, as dm-crypt's `allow_discards` does. Whoever sees the device below then sees which sectors
+    /// are in use.
+    pub fn allowing_discards(mut self) -> CryptDevice<D> {
+        self.allow_discards = true;
+        self
     }
 
     /// The cipher, for its name and its state.
@@ -39,8 +82,38 @@ impl<D: BlockDevice> CryptDevice<D> {
         &self.cipher
     }
 
+    /// What was done so far.
+    pub fn statistics(&self) -> CryptStatistics {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        CryptStatistics {
+            calls: get(&self.counters.calls),
+            batched_units: get(&self.counters.batched_units),
+            single_units: get(&self.counters.single_units),
+            bytes: get(&self.counters.bytes),
+            cipher_time: Duration::from_nanos(get(&self.counters.nanoseconds)),
+        }
+    }
+
     fn sector_size(&self) -> u64 {
         self.cipher.sector_size() as u64
+    }
+
+    fn run(&self, direction: Direction, offset: u64, data: &mut [u8]) -> io::Result<()> {
+        let start = Instant::now();
+        self.cipher.run(direction, offset / 512, data).map_err(io::Error::other)?;
+        let add = |counter: &AtomicU64, count| counter.fetch_add(count, Ordering::Relaxed);
+        let units = data.len() as u64 / self.sector_size();
+        if units > 1 && self.cipher.batches_sectors() {
+            add(&self.counters.calls, 1);
+            add(&self.counters.batched_units, units);
+        } else {
+            add(&self.counters.calls, units);
+            add(&self.counters.single_units, units);
+        }
+        add(&self.counters.bytes, data.len() as u64);
+        // OK to cast: 584 years.
+        add(&self.counters.nanoseconds, start.elapsed().as_nanos() as u64);
+        Ok(())
     }
 
     /// The whole sector around `offset`, decrypted.
@@ -48,23 +121,43 @@ impl<D: BlockDevice> CryptDevice<D> {
         let start = offset - offset % self.sector_size();
         let mut sector = vec![0; self.cipher.sector_size()];
         self.inner.read_at(&mut sector, start)?;
-        self.cipher.decrypt(start / 512, &mut sector).map_err(io::Error::other)?;
+        self.run(Direction::Decrypt, start, &mut sector)?;
         Ok((start, sector))
     }
 
-    fn check(&self, len: usize, offset: u64) -> io::Result<()> {
-        if offset.checked_add(len as u64).is_none_or(|end| end > self.size) {
+    /// Encrypts and writes whole sectors.
+    fn write_whole(&self, data: &mut [u8], offset: u64) -> io::Result<()> {
+        self.run(Direction::Encrypt, offset, data)?;
+        let _together = self.changing.read().unwrap_or_else(PoisonError::into_inner);
+        self.inner.write_from(data, offset)
+    }
+
+    /// Writes a part of one sector.
+    fn write_part(&self, part: &[u8], offset: u64) -> io::Result<()> {
+        let _alone = self.changing.write().unwrap_or_else(PoisonError::into_inner);
+        let (start, mut sector) = self.sector_at(offset)?;
+        sector[(offset - start) as usize..][..part.len()].copy_from_slice(part);
+        self.run(Direction::Encrypt, start, &mut sector)?;
+        self.inner.write_from(&mut sector, start)
+    }
+
+    fn check(&self, len: u64, offset: u64) -> io::Result<()> {
+        if offset.checked_add(len).is_none_or(|end| end > self.size) {
             let text = format!("{len} bytes at {offset} pass the end of the device at {}", self.size);
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
         }
         Ok(())
     }
 
-    /// How many of the first bytes at `offset` lie in a sector that is not covered whole.
-    fn head(&self, len: usize, offset: u64) -> usize {
+    /// The next piece at `offset`: how many bytes, and whether they are whole sectors.
+    fn piece(&self, len: usize, offset: u64) -> (usize, bool) {
         let into = offset % self.sector_size();
-        let to_end = self.sector_size() - into;
-        if into == 0 && len as u64 >= self.sector_size() { 0 } else { len.min(to_end as usize) }
+        if into == 0 && len as u64 >= self.sector_size() {
+            (len - len % self.cipher.sector_size(), true)
+        } else {
+            // OK to cast: at most a sector.
+            (len.min((self.sector_size() - into) as usize), false)
+        }
     }
 }
 
@@ -74,17 +167,18 @@ impl<D: BlockDevice> BlockDevice for CryptDevice<D> {
     }
 
     fn read_at(&self, mut buf: &mut [u8], mut offset: u64) -> io::Result<()> {
-        self.check(buf.len(), offset)?;
+        self.check(buf.len() as u64, offset)?;
         while !buf.is_empty() {
-            let head = self.head(buf.len(), offset);
-            let len = if head > 0 { head } else { buf.len() - buf.len() % self.cipher.sector_size() };
+            let (len, whole) = self.piece(buf.len(), offset);
             let (now, later) = buf.split_at_mut(len);
-            if head > 0 {
+            let together = self.changing.read().unwrap_or_else(PoisonError::into_inner);
+            if whole {
+                self.inner.read_at(now, offset)?;
+                drop(together);
+                self.run(Direction::Decrypt, offset, now)?;
+            } else {
                 let (start, sector) = self.sector_at(offset)?;
                 now.copy_from_slice(&sector[(offset - start) as usize..][..len]);
-            } else {
-                self.inner.read_at(now, offset)?;
-                self.cipher.decrypt(offset / 512, now).map_err(io::Error::other)?;
             }
             buf = later;
             offset += len as u64;
@@ -93,23 +187,44 @@ impl<D: BlockDevice> BlockDevice for CryptDevice<D> {
     }
 
     fn write_at(&self, mut buf: &[u8], mut offset: u64) -> io::Result<()> {
-        self.check(buf.len(), offset)?;
+        self.check(buf.len() as u64, offset)?;
         while !buf.is_empty() {
-            let head = self.head(buf.len(), offset);
-            let (start, mut data, len) = if head > 0 {
-                let (start, mut sector) = self.sector_at(offset)?;
-                sector[(offset - start) as usize..][..head].copy_from_slice(&buf[..head]);
-                (start, sector, head)
-            } else {
-                let len = (buf.len() - buf.len() % self.cipher.sector_size()).min(CHUNK);
-                (offset, buf[..len].to_vec(), len)
-            };
-            self.cipher.encrypt(start / 512, &mut data).map_err(io::Error::other)?;
-            self.inner.write_at(&data, start)?;
+            let (len, whole) = self.piece(buf.len(), offset);
+            let len = if whole { len.min(CHUNK) } else { len };
+            match whole {
+                true => self.write_whole(&mut buf[..len].to_vec(), offset)?,
+                false => self.write_part(&buf[..len], offset)?,
+            }
             buf = &buf[len..];
             offset += len as u64;
         }
         Ok(())
+    }
+
+    fn write_from(&self, mut buf: &mut [u8], mut offset: u64) -> io::Result<()> {
+        self.check(buf.len() as u64, offset)?;
+        while !buf.is_empty() {
+            let (len, whole) = self.piece(buf.len(), offset);
+            let (now, later) = buf.split_at_mut(len);
+            match whole {
+                true => self.write_whole(now, offset)?,
+                false => self.write_part(now, offset)?,
+            }
+            buf = later;
+            offset += len as u64;
+        }
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.check(len, offset)?;
+        let start = offset.next_multiple_of(self.sector_size());
+        let end = (offset + len) / self.sector_size() * self.sector_size();
+        if self.allow_discards && start < end { self.inner.discard(start, end - start) } else { Ok(()) }
+    }
+
+    fn can_discard(&self) -> bool {
+        self.allow_discards && self.inner.can_discard()
     }
 
     fn flush(&self) -> io::Result<()> {
@@ -149,7 +264,10 @@ mod tests {
                 let len = rng.below(1 + (size - offset).min(most) as u64) as usize;
                 if rng.below(2) == 0 {
                     let data = rng.bytes(len);
-                    device.write_at(&data, offset as u64).unwrap();
+                    match step % 3 {
+                        0 => device.write_at(&data, offset as u64).unwrap(),
+                        _ => device.write_from(&mut data.clone(), offset as u64).unwrap(),
+                    }
                     model[offset..offset + len].copy_from_slice(&data);
                 } else {
                     let mut data = vec![0; len];
@@ -162,6 +280,82 @@ mod tests {
             cipher().encrypt(0, &mut model).unwrap();
             assert!(below.into_bytes() == model, "what lies below is the model's ciphertext");
         }
+    }
+
+    /// Threads change their own bytes of the same sectors while another reads; a wide-block cipher makes noise of a
+    /// whole sector if one is seen half changed.
+    #[test]
+    fn parts_of_a_sector_can_be_written_at_once() {
+        let params =
+            Params { sector_size: 4096, ..Params::new("xchacha12,aes-adiantum-plain64".parse().unwrap()) };
+        let registry = Registry::new(Cpu::detect());
+        let cipher = SectorCipher::new(&params, &key()[..32], &registry, &Policy::default()).unwrap();
+        let device = CryptDevice::new(MemoryDevice::new(vec![0; 1 << 16]), cipher).unwrap();
+        device.write_at(&[9; 1 << 16], 0).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4u8 {
+                let device = &device;
+                scope.spawn(move || {
+                    for round in 0..8 {
+                        for part in (usize::from(thread)..64).step_by(5) {
+                            device.write_at(&[thread + round; 1024], part as u64 * 1024).unwrap();
+                        }
+                    }
+                });
+            }
+            for _ in 0..50 {
+                let mut untouched = [0; 1024];
+                device.read_at(&mut untouched, 4 * 1024).unwrap();
+                assert!(untouched == [9; 1024]);
+            }
+        });
+        for part in 0..64 {
+            let mut found = [0; 1024];
+            device.read_at(&mut found, part * 1024).unwrap();
+            let thread = part % 5;
+            assert!(found == [if thread < 4 { thread as u8 + 7 } else { 9 }; 1024], "part {part}");
+        }
+        let statistics = device.statistics();
+        assert_eq!(statistics.bytes, (statistics.batched_units + statistics.single_units) * 4096);
+    }
+
+    #[test]
+    fn discards_are_passed_down_only_where_that_is_allowed() {
+        #[derive(Default)]
+        struct Below(std::sync::Mutex<Vec<(u64, u64)>>);
+        impl BlockDevice for Below {
+            fn size(&self) -> u64 {
+                1 << 16
+            }
+            fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<()> {
+                Ok(())
+            }
+            fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+                Ok(())
+            }
+            fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+                self.0.lock().unwrap().push((offset, len));
+                Ok(())
+            }
+            fn can_discard(&self) -> bool {
+                true
+            }
+            fn flush(&self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let below = Below::default();
+        let params = Params { sector_size: 4096, ..Params::new("aes-xts-plain64".parse().unwrap()) };
+        let registry = Registry::new(Cpu::detect());
+        let cipher = || SectorCipher::new(&params, &key(), &registry, &Policy::default()).unwrap();
+        let device = CryptDevice::new(&below, cipher()).unwrap();
+        device.discard(0, 8192).unwrap();
+        assert!(!device.can_discard());
+        let device = CryptDevice::new(&below, cipher()).unwrap().allowing_discards();
+        device.discard(100, 8192).unwrap();
+        device.discard(100, 4096).unwrap();
+        assert!(device.can_discard() && device.discard(1 << 16, 1).is_err());
+        assert_eq!(below.0.into_inner().unwrap(), [(4096, 4096)]);
     }
 
     #[test]

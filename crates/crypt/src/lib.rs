@@ -9,7 +9,7 @@
 //! mode.
 //!
 //! # Limits
-//! Integrity (AEAD, `random` IVs) is refused. Discards and write-zeroes are left to the device below.
+//! Integrity (AEAD, `random` IVs) is refused.
 #![forbid(unsafe_code)]
 
 mod device;
@@ -25,7 +25,7 @@ mod spec;
 mod table;
 mod tcw;
 
-pub use device::CryptDevice;
+pub use device::{CryptDevice, CryptStatistics};
 pub use error::Error;
 pub use passphrase::plain_key;
 pub use sectors::{Params, SectorCipher};

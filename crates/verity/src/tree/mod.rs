@@ -24,4 +24,4 @@ pub use geometry::{Geometry, Level, MAX_LEVELS, Shape};
 pub use ranges::Ranges;
 pub use sink::{SpilledLevels, TreeDevice, TreeSink};
 pub use update::update;
-pub use verified::VerifiedDevice;
+pub use verified::{VerifiedDevice, VerifiedStatistics};

@@ -1,20 +1,27 @@
 //! Data that is checked as it is read.
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use casemate_blockdev::BlockDevice;
 use casemate_primitives::Messages;
 use casemate_providers::SaltedHash;
 
-use super::{Geometry, TreeDevice};
+use super::{Geometry, Ranges, TreeDevice};
 
-/// Blocks that are read and hashed together, so that a level's hash block is read once for many of them.
+/// Blocks that are read and hashed together.
 const RUN_BYTES: usize = 1 << 20;
+
+/// The most bytes of hash blocks that are kept: the whole lowest level of 4 GiB with SHA-256.
+const KEPT_BYTES: u64 = 32 << 20;
 
 /// Data under a hash tree, as a device whose reads fail where the data does not match.
 ///
-/// Every read checks what it returns, from the data up to the root hash: nothing is trusted from an earlier
-/// read, so what changes underneath is noticed. Holes of the data are data here, for they have digests too.
+/// Every read checks the data that it returns, as many blocks as it covers in one call of the hash. Hash blocks that
+/// were checked are kept in memory, up to 32 MiB of them, and what is kept is not read again; data is not kept, so what
+/// changes underneath is noticed. Holes of the data are data here, for they have digests too.
 pub struct VerifiedDevice<D, T> {
     geometry: Geometry,
     hash: SaltedHash,
@@ -22,6 +29,36 @@ pub struct VerifiedDevice<D, T> {
     tree: T,
     tree_offset: u64,
     root_hash: Vec<u8>,
+    /// Each hash block has one place, by its number, which it shares with others.
+    kept: Vec<Mutex<Option<(u64, Arc<[u8]>)>>>,
+    counters: Counters,
+}
+
+/// What a verified device has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VerifiedStatistics {
+    /// Data blocks that were hashed together with others.
+    pub batched_blocks: u64,
+    /// Data blocks that were hashed alone.
+    pub single_blocks: u64,
+    /// Data blocks that did not match.
+    pub bad_blocks: u64,
+    /// Hash blocks that were read and checked.
+    pub hash_blocks: u64,
+    /// Hash blocks that were still there from before.
+    pub kept_hash_blocks: u64,
+    /// Time in the hash of data, of all threads.
+    pub hash_time: Duration,
+}
+
+#[derive(Default)]
+struct Counters {
+    batched_blocks: AtomicU64,
+    single_blocks: AtomicU64,
+    bad_blocks: AtomicU64,
+    hash_blocks: AtomicU64,
+    kept_hash_blocks: AtomicU64,
+    nanoseconds: AtomicU64,
 }
 
 impl<D: BlockDevice, T: BlockDevice> VerifiedDevice<D, T> {
@@ -39,58 +76,117 @@ impl<D: BlockDevice, T: BlockDevice> VerifiedDevice<D, T> {
         root_hash: &[u8],
     ) -> VerifiedDevice<D, T> {
         assert_eq!(root_hash.len(), geometry.shape().digest_len());
-        VerifiedDevice { geometry, hash, data, tree, tree_offset, root_hash: root_hash.to_vec() }
+        let most = (KEPT_BYTES / geometry.shape().hash_block_size() as u64).max(1);
+        let kept = (0..geometry.tree_blocks().min(most)).map(|_| Mutex::default()).collect();
+        let (root_hash, counters) = (root_hash.to_vec(), Counters::default());
+        VerifiedDevice { geometry, hash, data, tree, tree_offset, root_hash, kept, counters }
     }
 
-    /// Reads data blocks `first .. first + count` into `blocks`, checked; a last part block ends in zeros.
-    fn read_blocks(&self, first: u64, count: usize, blocks: &mut Vec<u8>) -> io::Result<()> {
+    /// What was done so far.
+    pub fn statistics(&self) -> VerifiedStatistics {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        VerifiedStatistics {
+            batched_blocks: get(&self.counters.batched_blocks),
+            single_blocks: get(&self.counters.single_blocks),
+            bad_blocks: get(&self.counters.bad_blocks),
+            hash_blocks: get(&self.counters.hash_blocks),
+            kept_hash_blocks: get(&self.counters.kept_hash_blocks),
+            hash_time: Duration::from_nanos(get(&self.counters.nanoseconds)),
+        }
+    }
+
+    /// Checks whole data blocks from block `first` on.
+    fn check_data(&self, first: u64, blocks: &[u8]) -> io::Result<()> {
         let shape = self.geometry.shape();
-        self.geometry.read_data(&self.data, first, count, blocks)?;
+        let messages = Messages::contiguous(blocks, shape.data_block_size());
+        let count = messages.count();
         let mut digests = vec![0; count * shape.digest_len()];
-        self.hash.hash_many(Messages::contiguous(blocks, shape.data_block_size()), &mut digests);
-        self.check(None, first, &digests)
+        let start = Instant::now();
+        self.hash.hash_many(messages, &mut digests);
+        // OK to cast: 584 years.
+        add(&self.counters.nanoseconds, start.elapsed().as_nanos() as u64);
+        let counter = if count > 1 { &self.counters.batched_blocks } else { &self.counters.single_blocks };
+        add(counter, count as u64);
+        let bad = self.mismatches(0, first, &digests)?;
+        if bad.is_empty() {
+            return Ok(());
+        }
+        add(&self.counters.bad_blocks, bad.count());
+        Err(io::Error::new(io::ErrorKind::InvalidData, format!("{} its hash tree", named(&bad))))
     }
 
-    /// Compares the digests of blocks of a level (or of data) with what the blocks above have for them.
-    fn check(&self, level: Option<usize>, first: u64, digests: &[u8]) -> io::Result<()> {
+    /// Compares the digests of data blocks, or of blocks of the level below, with what the blocks of `level` have for
+    /// them. Gives those that differ.
+    fn mismatches(&self, level: usize, first: u64, digests: &[u8]) -> io::Result<Ranges> {
         let shape = self.geometry.shape();
-        let above = level.map_or(0, |level| level + 1);
-        let refuse = |index: u64| {
-            let text = match level {
-                Some(level) => format!("hash block {index} of level {level} does not match the block above"),
-                None => format!("data block {index} does not match its hash tree"),
-            };
-            Err(io::Error::new(io::ErrorKind::InvalidData, text))
-        };
-        if above == self.geometry.levels().len() {
-            return if digests == self.root_hash { Ok(()) } else { refuse(first) };
-        }
         let fan_out = shape.digests_per_block() as u64;
-        let mut parent = Vec::new();
-        let mut parent_index = None;
+        let mut bad = Ranges::new();
+        let mut parent: Option<(u64, Arc<[u8]>)> = None;
         for (index, digest) in (first..).zip(digests.chunks_exact(shape.digest_len())) {
-            if parent_index != Some(index / fan_out) {
-                self.read_hash_block(above, index / fan_out, &mut parent)?;
-                parent_index = Some(index / fan_out);
-            }
-            // OK to cut: smaller than the number of digests in a block.
-            let slot = (index % fan_out) as usize * shape.digest_stride();
-            if parent[slot..slot + shape.digest_len()] != *digest {
-                return refuse(index);
+            let expected = if level == self.geometry.levels().len() {
+                &self.root_hash
+            } else {
+                let at = index / fan_out;
+                if parent.as_ref().is_none_or(|(have, _)| *have != at) {
+                    parent = Some((at, self.hash_block(level, at)?));
+                }
+                let block = parent.as_ref().map_or(&[][..], |(_, block)| block);
+                // OK to cut: smaller than the number of digests in a block.
+                &block[(index % fan_out) as usize * shape.digest_stride()..][..shape.digest_len()]
+            };
+            if expected != digest {
+                bad.insert(index..index + 1);
             }
         }
-        Ok(())
+        Ok(bad)
     }
 
-    /// Reads a hash block and checks it, and those above it.
-    fn read_hash_block(&self, level: usize, index: u64, block: &mut Vec<u8>) -> io::Result<()> {
+    /// A hash block that is checked, and those above it.
+    fn hash_block(&self, level: usize, index: u64) -> io::Result<Arc<[u8]>> {
         let shape = self.geometry.shape();
-        block.resize(shape.hash_block_size(), 0);
-        TreeDevice::new(&self.geometry, &self.tree, self.tree_offset).read(level, index, block)?;
+        let number = self.geometry.offset(level, index) / shape.hash_block_size() as u64;
+        // OK to cast: a number of places.
+        let place = &self.kept[(number % self.kept.len() as u64) as usize];
+        if let Some((kept, block)) = &*place.lock().unwrap_or_else(PoisonError::into_inner)
+            && *kept == number
+        {
+            add(&self.counters.kept_hash_blocks, 1);
+            return Ok(Arc::clone(block));
+        }
+        let mut block = vec![0; shape.hash_block_size()];
+        TreeDevice::new(&self.geometry, &self.tree, self.tree_offset).read(level, index, &mut block)?;
         let mut digest = vec![0; shape.digest_len()];
-        self.hash.hash(block, &mut digest);
-        self.check(Some(level), index, &digest)
+        self.hash.hash(&block, &mut digest);
+        add(&self.counters.hash_blocks, 1);
+        if !self.mismatches(level + 1, index, &digest)?.is_empty() {
+            let data = self.geometry.data_below(level, index);
+            let text = format!(
+                "hash block {index} of level {level} does not match the block above; data blocks {} to {} can't be verified",
+                data.start,
+                data.end.saturating_sub(1)
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        let block: Arc<[u8]> = block.into();
+        *place.lock().unwrap_or_else(PoisonError::into_inner) = Some((number, Arc::clone(&block)));
+        Ok(block)
     }
+}
+
+/// "data block 3 does not match", "data blocks 3, 5 to 7 do not match".
+fn named(bad: &Ranges) -> String {
+    let name = |range: std::ops::Range<u64>| match range.end - range.start {
+        1 => range.start.to_string(),
+        _ => format!("{} to {}", range.start, range.end - 1),
+    };
+    let list: Vec<_> = bad.iter().map(name).collect();
+    let (blocks, match_) =
+        if bad.count() == 1 { ("block", "does not match") } else { ("blocks", "do not match") };
+    format!("data {blocks} {} {match_}", list.join(", "))
+}
+
+fn add(counter: &AtomicU64, count: u64) {
+    counter.fetch_add(count, Ordering::Relaxed);
 }
 
 impl<D: BlockDevice, T: BlockDevice> BlockDevice for VerifiedDevice<D, T> {
@@ -110,13 +206,22 @@ impl<D: BlockDevice, T: BlockDevice> BlockDevice for VerifiedDevice<D, T> {
         while !buf.is_empty() {
             let first = at / block_size as u64;
             let within = (at % block_size as u64) as usize;
-            let count = (within + buf.len()).div_ceil(block_size).min(run);
-            self.read_blocks(first, count, &mut blocks)?;
-            let len = buf.len().min(count * block_size - within);
-            let (part, rest) = buf.split_at_mut(len);
-            part.copy_from_slice(&blocks[within..within + len]);
+            let whole = (buf.len() / block_size).min(run);
+            let len = if within == 0 && whole > 0 {
+                let len = whole * block_size;
+                self.data.read_at(&mut buf[..len], at)?;
+                self.check_data(first, &buf[..len])?;
+                len
+            } else {
+                // A part of a block, or the last one, which may be shorter.
+                let len = buf.len().min(block_size - within);
+                self.geometry.read_data(&self.data, first, 1, &mut blocks)?;
+                self.check_data(first, &blocks)?;
+                buf[..len].copy_from_slice(&blocks[within..within + len]);
+                len
+            };
             at += len as u64;
-            buf = rest;
+            buf = &mut buf[len..];
         }
         Ok(())
     }
@@ -173,6 +278,23 @@ mod tests {
             assert_eq!(device.read_at(&mut read, 0).unwrap_err().kind(), io::ErrorKind::InvalidData);
             assert!(device.read_at(&mut read[..1], 5000 / 128 * 128).is_err());
             device.read_at(&mut read[..4992], 0).unwrap();
+            // All that are bad are named, wherever the others lie.
+            for block in [1, 7, 8, 99] {
+                bad[block * 128] ^= 1;
+            }
+            let error = open(&bad, &tree).read_at(&mut read, 0).unwrap_err();
+            assert_eq!(error.to_string(), "data blocks 1, 7 to 8, 39, 99 do not match its hash tree");
+            // What was checked is not read again.
+            let before = open(&data, &tree);
+            before.read_at(&mut read, 0).unwrap();
+            let once = before.statistics();
+            before.read_at(&mut read, 0).unwrap();
+            let twice = before.statistics();
+            assert_eq!(
+                (once.hash_blocks, twice.hash_blocks),
+                (geometry.tree_blocks(), geometry.tree_blocks())
+            );
+            assert_eq!((twice.batched_blocks, twice.single_blocks), (200, 2));
             // Any byte of the tree: what hangs below can't be read, something else can.
             for at in (10..tree.len()).step_by(97) {
                 let mut bad = tree.clone();

@@ -1,0 +1,529 @@
+//! A device whose changes are kept in a file.
+//!
+//! The file is a header, a bitmap with a bit for each block of 4096 bytes, and then the blocks, each at its own
+//! position (docs/formats/overlay.md). A block whose bit is 0 is that of the device below. The file is sparse: what was
+//! never written takes no room.
+//!
+//! What makes it safe to lose power at any moment: a bit is written only after its block is on stable storage, which is
+//! when somebody asks for a flush. A bit that is lost takes back a write that was never flushed. Bits are independent
+//! of each other, so it does not matter which part of the bitmap was written when the power went.
+
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock};
+
+use crate::device::{BlockDevice, past_end};
+use crate::partition::crc32;
+
+/// A device with changes that are kept in `store`, usually a file; what is below is never written.
+#[derive(Debug)]
+pub struct OverlayFile<D, S> {
+    below: D,
+    store: S,
+    size: u64,
+    data_start: u64,
+    /// A bit for each block: whether it is in the store.
+    bits: Vec<AtomicU64>,
+    /// Parts of the bitmap that have bits which the store has not.
+    dirty: Vec<AtomicBool>,
+    /// One flush at a time.
+    flushing: Mutex<()>,
+    /// Held alone by whoever makes a whole block of a part and what is below; by everybody else together.
+    filling: RwLock<()>,
+}
+
+impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
+    /// Bytes of a block.
+    pub const BLOCK: u64 = 4096;
+
+    /// Makes an empty store for changes of a device of `size` bytes. `base` says, in at most 64 bytes, which device it
+    /// is (a root hash, say), and may be empty.
+    ///
+    /// # Errors
+    /// `InvalidInput` for sizes that can't be; what the store says.
+    pub fn format(store: &S, size: u64, base: &[u8]) -> io::Result<()> {
+        let data_start = data_start(size)?;
+        let mut header = [0; HEADER];
+        let base = (base.len() <= BASE).then_some(base).ok_or(io::ErrorKind::InvalidInput)?;
+        header[..16].copy_from_slice(MAGIC);
+        header[16..20].copy_from_slice(&VERSION.to_le_bytes());
+        header[20..24].copy_from_slice(&(Self::BLOCK as u32).to_le_bytes());
+        header[24..32].copy_from_slice(&size.to_le_bytes());
+        header[32..40].copy_from_slice(&data_start.to_le_bytes());
+        header[40..40 + base.len()].copy_from_slice(base);
+        let crc = crc32(&header[..CHECKED]);
+        header[CHECKED..CHECKED + 4].copy_from_slice(&crc.to_le_bytes());
+        store.write_zeroes(HEADER as u64, data_start - HEADER as u64, true)?;
+        // A hole behind the end of a file is there only when something follows.
+        store.write_at(&[0], data_start - 1)?;
+        store.flush()?;
+        store.write_at(&header, 0)?;
+        store.flush()
+    }
+
+    /// Opens a store that has changes of `below`.
+    ///
+    /// # Errors
+    /// `InvalidData` if it is none, damaged, or belongs to another device; what the store says.
+    pub fn open(below: D, store: S, base: &[u8]) -> io::Result<OverlayFile<D, S>> {
+        let size = below.size();
+        let data_start = data_start(size)?;
+        let mut header = [0; HEADER];
+        store.read_at(&mut header, 0).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => invalid("the file is too short for an overlay"),
+            _ => error,
+        })?;
+        let le64 = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes"));
+        let le32 = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
+        if header[..16] != *MAGIC {
+            return Err(invalid("the file is no overlay"));
+        }
+        if le32(CHECKED) != crc32(&header[..CHECKED]) {
+            return Err(invalid("the overlay's header is damaged: its checksum is wrong"));
+        }
+        if le32(16) != VERSION
+            || u64::from(le32(20)) != Self::BLOCK
+            || le64(32) != data_start && le64(24) == size
+        {
+            return Err(invalid("the overlay is of another version"));
+        }
+        if le64(24) != size {
+            return Err(invalid(&format!("the overlay is of a device of {} bytes, not {size}", le64(24))));
+        }
+        if header[40..40 + BASE]
+            .iter()
+            .ne(base.iter().chain(std::iter::repeat_n(&0, BASE - base.len().min(BASE))))
+        {
+            return Err(invalid("the overlay belongs to another device"));
+        }
+        let blocks = size.div_ceil(Self::BLOCK);
+        // The size is that of a device which exists.
+        let mut bytes = vec![0; (data_start - HEADER as u64) as usize];
+        store.read_at(&mut bytes, HEADER as u64)?;
+        let bits: Vec<_> = bytes
+            .chunks_exact(8)
+            .map(|word| AtomicU64::new(u64::from_le_bytes(word.try_into().expect("eight bytes"))))
+            .collect();
+        let dirty = bytes.chunks(PART).map(|_| AtomicBool::new(false)).collect();
+        let overlay = OverlayFile {
+            below,
+            store,
+            size,
+            data_start,
+            bits,
+            dirty,
+            flushing: Mutex::default(),
+            filling: RwLock::default(),
+        };
+        if (blocks..overlay.bits.len() as u64 * 64).any(|block| overlay.has(block)) {
+            return Err(invalid("the overlay is damaged: it has blocks behind the device's end"));
+        }
+        Ok(overlay)
+    }
+
+    /// How many blocks are kept here, not below.
+    pub fn changed_blocks(&self) -> u64 {
+        self.bits.iter().map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum()
+    }
+
+    fn has(&self, block: u64) -> bool {
+        self.bits[(block / 64) as usize].load(Ordering::Acquire) >> (block % 64) & 1 == 1
+    }
+
+    /// Notes that blocks are in the store now.
+    fn add(&self, blocks: Range<u64>) {
+        for block in blocks {
+            let bit = 1 << (block % 64);
+            if self.bits[(block / 64) as usize].fetch_or(bit, Ordering::AcqRel) & bit == 0 {
+                self.dirty[(block / 8) as usize / PART].store(true, Ordering::Release);
+            }
+        }
+    }
+
+    /// The bytes from `at` on, at most to `end`, which lie all in the store or all below.
+    fn run(&self, at: u64, end: u64) -> (bool, Range<u64>) {
+        let first = at / Self::BLOCK;
+        let stored = self.has(first);
+        let mut block = first + 1;
+        while block * Self::BLOCK < end && self.has(block) == stored {
+            // Whole words at once, for devices of which little has changed.
+            let all = if stored { u64::MAX } else { 0 };
+            let word =
+                block.is_multiple_of(64) && self.bits[(block / 64) as usize].load(Ordering::Acquire) == all;
+            block += if word { 64 } else { 1 };
+        }
+        (stored, at..end.min(block * Self::BLOCK))
+    }
+
+    fn check_range(&self, offset: u64, len: u64) -> io::Result<u64> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.size => Ok(end),
+            _ => Err(past_end(offset, len, self.size)),
+        }
+    }
+
+    /// Writes into one block that is not covered whole.
+    fn write_part(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        let block = offset / Self::BLOCK;
+        {
+            let _shared = self.filling.read().unwrap_or_else(PoisonError::into_inner);
+            if self.has(block) {
+                return self.store.write_at(buf, self.data_start + offset);
+            }
+        }
+        let _alone = self.filling.write().unwrap_or_else(PoisonError::into_inner);
+        if self.has(block) {
+            return self.store.write_at(buf, self.data_start + offset);
+        }
+        let start = block * Self::BLOCK;
+        let mut whole = vec![0; (self.size - start).min(Self::BLOCK) as usize];
+        self.below.read_at(&mut whole, start)?;
+        whole[(offset - start) as usize..][..buf.len()].copy_from_slice(buf);
+        self.store.write_at(&whole, self.data_start + start)?;
+        self.add(block..block + 1);
+        Ok(())
+    }
+
+    /// Cuts a range at blocks: whole ones, with `true`, and parts of one.
+    fn pieces(&self, offset: u64, end: u64) -> impl Iterator<Item = (bool, Range<u64>)> {
+        let mut at = offset;
+        let size = self.size;
+        std::iter::from_fn(move || {
+            if at >= end {
+                return None;
+            }
+            let start = at;
+            // The device's last block is whole where the device ends.
+            let last_whole = if end == size { end } else { end - end % Self::BLOCK };
+            let whole = start.is_multiple_of(Self::BLOCK) && start < last_whole;
+            at = if whole { last_whole } else { end.min((start / Self::BLOCK + 1) * Self::BLOCK) };
+            Some((whole, start..at))
+        })
+    }
+
+    /// The blocks of a range that `pieces` calls whole.
+    fn blocks(range: Range<u64>) -> Range<u64> {
+        range.start / Self::BLOCK..range.end.div_ceil(Self::BLOCK)
+    }
+}
+
+impl<D: BlockDevice, S: BlockDevice> BlockDevice for OverlayFile<D, S> {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&self, mut buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let end = self.check_range(offset, buf.len() as u64)?;
+        let mut at = offset;
+        while at < end {
+            let (stored, range) = self.run(at, end);
+            let (now, later) = buf.split_at_mut((range.end - range.start) as usize);
+            match stored {
+                true => self.store.read_at(now, self.data_start + at)?,
+                false => self.below.read_at(now, at)?,
+            }
+            (buf, at) = (later, range.end);
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        let end = self.check_range(offset, buf.len() as u64)?;
+        for (whole, range) in self.pieces(offset, end) {
+            let part = &buf[(range.start - offset) as usize..(range.end - offset) as usize];
+            if whole {
+                let _shared = self.filling.read().unwrap_or_else(PoisonError::into_inner);
+                self.store.write_at(part, self.data_start + range.start)?;
+                self.add(Self::blocks(range));
+            } else {
+                self.write_part(part, range.start)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, may_punch: bool) -> io::Result<()> {
+        let end = self.check_range(offset, len)?;
+        for (whole, range) in self.pieces(offset, end) {
+            let len = range.end - range.start;
+            if whole {
+                let _shared = self.filling.read().unwrap_or_else(PoisonError::into_inner);
+                // A hole that ends the file would leave it too short to be read.
+                let may_punch = may_punch && range.end < self.size;
+                self.store.write_zeroes(self.data_start + range.start, len, may_punch)?;
+                if range.end == self.size {
+                    self.store.write_at(&[0], self.data_start + range.end - 1)?;
+                }
+                self.add(Self::blocks(range));
+            } else {
+                self.write_part(&vec![0; len as usize], range.start)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        let _one = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parts = Vec::new();
+        for (number, dirty) in self.dirty.iter().enumerate() {
+            if dirty.swap(false, Ordering::AcqRel) {
+                let words = &self.bits[number * PART / 8..((number + 1) * PART / 8).min(self.bits.len())];
+                let bytes = words.iter().flat_map(|word| word.load(Ordering::Acquire).to_le_bytes());
+                parts.push((number, bytes.collect::<Vec<u8>>()));
+            }
+        }
+        let written = self.store.flush().and_then(|()| {
+            for (number, bytes) in &parts {
+                self.store.write_at(bytes, HEADER as u64 + (number * PART) as u64)?;
+            }
+            if parts.is_empty() { Ok(()) } else { self.store.flush() }
+        });
+        if written.is_err() {
+            parts.iter().for_each(|(number, _)| self.dirty[*number].store(true, Ordering::Release));
+        }
+        written
+    }
+
+    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+        let mut at = offset;
+        while at < self.size {
+            let (stored, run) = self.run(at, self.size);
+            let data = match stored {
+                true => self.store.next_data(self.data_start + at)?.map(|data| {
+                    data.start.saturating_sub(self.data_start)..data.end.saturating_sub(self.data_start)
+                }),
+                false => self.below.next_data(at)?,
+            };
+            if let Some(data) = data {
+                let (start, end) = (data.start.max(at), data.end.min(run.end));
+                if start < end {
+                    return Ok(Some(start..end));
+                }
+            }
+            at = run.end;
+        }
+        Ok(None)
+    }
+}
+
+/// Where the blocks begin: behind header and bitmap, at a whole block.
+fn data_start(size: u64) -> io::Result<u64> {
+    // Positions in files end at 2^63.
+    if size == 0 || size > 1 << 62 {
+        let text = format!("there is no overlay for a device of {size} bytes");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    Ok(HEADER as u64 + size.div_ceil(4096).div_ceil(8).next_multiple_of(4096))
+}
+
+fn invalid(text: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+const MAGIC: &[u8; 16] = b"casemate overlay";
+const VERSION: u32 = 1;
+const HEADER: usize = 4096;
+/// The longest identity of a device below.
+const BASE: usize = 64;
+/// The bytes of the header that its checksum covers.
+const CHECKED: usize = 40 + BASE;
+/// The bitmap is written in parts of so many bytes.
+const PART: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{FileDevice, MemoryDevice};
+
+    type Model = Vec<u8>;
+
+    /// A disk with a cache: after a power failure each write since the last flush is there or not.
+    #[derive(Debug, Default)]
+    struct Lossy {
+        stable: Mutex<Vec<u8>>,
+        cached: Mutex<(Vec<u8>, Vec<(u64, Vec<u8>)>)>,
+    }
+
+    impl Lossy {
+        fn power_failure(&self, mut random: impl FnMut(u64) -> u64) {
+            let (mut stable, mut cached) = (self.stable.lock().unwrap(), self.cached.lock().unwrap());
+            for (offset, data) in std::mem::take(&mut cached.1) {
+                // In whole sectors, some of them.
+                for (k, sector) in data.chunks(512).enumerate() {
+                    if random(2) == 0 {
+                        put(&mut stable, sector, offset + k as u64 * 512);
+                    }
+                }
+            }
+            cached.0 = stable.clone();
+        }
+    }
+
+    fn put(bytes: &mut Vec<u8>, data: &[u8], offset: u64) {
+        let end = offset as usize + data.len();
+        if bytes.len() < end {
+            bytes.resize(end, 0);
+        }
+        bytes[offset as usize..end].copy_from_slice(data);
+    }
+
+    impl BlockDevice for Lossy {
+        fn size(&self) -> u64 {
+            self.cached.lock().unwrap().0.len() as u64
+        }
+        fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+            let cached = self.cached.lock().unwrap();
+            let start = cached.0.len().min(offset as usize);
+            let there = &cached.0[start..cached.0.len().min(start + buf.len())];
+            buf[..there.len()].copy_from_slice(there);
+            buf[there.len()..].fill(0);
+            Ok(())
+        }
+        fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+            let mut cached = self.cached.lock().unwrap();
+            put(&mut cached.0, buf, offset);
+            cached.1.push((offset, buf.to_vec()));
+            Ok(())
+        }
+        fn flush(&self) -> io::Result<()> {
+            let mut cached = self.cached.lock().unwrap();
+            cached.1.clear();
+            *self.stable.lock().unwrap() = cached.0.clone();
+            Ok(())
+        }
+    }
+
+    fn random(seed: u64) -> impl FnMut(u64) -> u64 {
+        let mut state = seed * 2 + 1;
+        move |below| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        }
+    }
+
+    /// Writes, zeros and flushes at random, then a power failure: what was flushed is there, and each sector written
+    /// since is old or new.
+    #[test]
+    fn what_was_flushed_survives_a_power_failure() {
+        const SIZE: u64 = 9 * 4096 + 512;
+        for seed in 0..100 {
+            let mut random = random(seed);
+            let base: Model = (0..SIZE).map(|_| random(256) as u8).collect();
+            let below = MemoryDevice::new(base.clone());
+            let store = Arc::new(Lossy::default());
+            OverlayFile::<&MemoryDevice, _>::format(&store, SIZE, b"base").unwrap();
+            let mut model = base.clone();
+            // Each byte's values since the last flush.
+            let mut possible: Vec<Vec<u8>> = base.iter().map(|byte| vec![*byte]).collect();
+            for _ in 0..3 {
+                let overlay = OverlayFile::open(&below, Arc::clone(&store), b"base").unwrap();
+                for _ in 0..random(20) {
+                    let offset = random(SIZE / 512) * 512;
+                    let len = 512 * (1 + random(30)).min((SIZE - offset) / 512);
+                    match random(8) {
+                        0 => {
+                            overlay.flush().unwrap();
+                            possible = model.iter().map(|byte| vec![*byte]).collect();
+                            continue;
+                        }
+                        1 => {
+                            overlay.write_zeroes(offset, len, true).unwrap();
+                            model[offset as usize..(offset + len) as usize].fill(0);
+                        }
+                        _ => {
+                            let data: Vec<u8> = (0..len).map(|_| random(256) as u8).collect();
+                            overlay.write_at(&data, offset).unwrap();
+                            model[offset as usize..(offset + len) as usize].copy_from_slice(&data);
+                        }
+                    }
+                    for at in offset as usize..(offset + len) as usize {
+                        possible[at].push(model[at]);
+                    }
+                    let mut found = vec![0; SIZE as usize];
+                    overlay.read_at(&mut found, 0).unwrap();
+                    assert!(found == model, "seed {seed}");
+                }
+                drop(overlay);
+                store.power_failure(&mut random);
+                let overlay = OverlayFile::open(&below, Arc::clone(&store), b"base").unwrap();
+                let mut found = vec![0; SIZE as usize];
+                overlay.read_at(&mut found, 0).unwrap();
+                for (at, byte) in found.iter().enumerate() {
+                    assert!(possible[at].contains(byte), "seed {seed}, byte {at}");
+                }
+                overlay.flush().unwrap();
+                model = found;
+                possible = model.iter().map(|byte| vec![*byte]).collect();
+            }
+            assert!(below.into_bytes() == base);
+        }
+    }
+
+    #[test]
+    fn parts_of_one_block_by_many_threads() {
+        let below = MemoryDevice::new(vec![7; 8 * 4096]);
+        let file = FileDevice::from_file(tempfile::tempfile().unwrap()).unwrap();
+        OverlayFile::<&MemoryDevice, _>::format(&file, 8 * 4096, b"").unwrap();
+        let overlay = OverlayFile::open(&below, file, b"").unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4u8 {
+                let overlay = &overlay;
+                scope.spawn(move || {
+                    for part in (usize::from(thread)..8 * 64).step_by(4) {
+                        overlay.write_at(&[thread; 64], part as u64 * 64).unwrap();
+                    }
+                });
+            }
+        });
+        let mut found = vec![0; 8 * 4096];
+        overlay.read_at(&mut found, 0).unwrap();
+        assert!(found.iter().enumerate().all(|(at, byte)| usize::from(*byte) == at / 64 % 4));
+        assert_eq!(overlay.changed_blocks(), 8);
+    }
+
+    #[test]
+    fn holes_are_those_of_both_files() {
+        let below = tempfile::tempfile().unwrap();
+        below.set_len(4 << 20).unwrap();
+        let below = FileDevice::from_file(below).unwrap();
+        below.write_at(&[1; 4096], 1 << 20).unwrap();
+        let file = FileDevice::from_file(tempfile::tempfile().unwrap()).unwrap();
+        OverlayFile::<&FileDevice, _>::format(&file, 4 << 20, b"").unwrap();
+        let overlay = OverlayFile::open(&below, file, b"").unwrap();
+        overlay.write_at(&[2; 8192], 2 << 20).unwrap();
+        overlay.write_zeroes(1 << 20, 4096, true).unwrap();
+        let data = overlay.next_data(0).unwrap().unwrap();
+        assert_eq!(data, 2 << 20..(2 << 20) + 8192);
+        assert_eq!(overlay.next_data(data.end).unwrap(), None);
+        overlay.write_zeroes(3 << 20, 1 << 20, true).unwrap();
+        let mut end = [9; 10];
+        overlay.read_at(&mut end, (4 << 20) - 10).unwrap();
+        assert_eq!(end, [0; 10]);
+    }
+
+    #[test]
+    fn strangers_are_refused() {
+        let below = MemoryDevice::new(vec![0; 10_000]);
+        let file = || FileDevice::from_file(tempfile::tempfile().unwrap()).unwrap();
+        let message =
+            |store: &FileDevice, base: &[u8]| OverlayFile::open(&below, store, base).unwrap_err().to_string();
+        let store = file();
+        assert_eq!(message(&store, b""), "the file is too short for an overlay");
+        OverlayFile::<&MemoryDevice, _>::format(&store, 10_000, b"one").unwrap();
+        assert!(OverlayFile::open(&below, &store, b"one").is_ok());
+        assert_eq!(message(&store, b"two"), "the overlay belongs to another device");
+        store.write_at(&[0x10], 4096).unwrap();
+        assert_eq!(message(&store, b"one"), "the overlay is damaged: it has blocks behind the device's end");
+        store.write_at(&[9], 30).unwrap();
+        assert_eq!(message(&store, b"one"), "the overlay's header is damaged: its checksum is wrong");
+        store.write_at(&[9], 0).unwrap();
+        assert_eq!(message(&store, b"one"), "the file is no overlay");
+        let other = file();
+        OverlayFile::<&MemoryDevice, _>::format(&other, 20_000, b"").unwrap();
+        assert_eq!(message(&other, b""), "the overlay is of a device of 20000 bytes, not 10000");
+        assert!(OverlayFile::<&MemoryDevice, _>::format(&other, 0, b"").is_err());
+    }
+}

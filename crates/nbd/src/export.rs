@@ -1,0 +1,211 @@
+//! What is offered: a device, what may be done with it, and what was done.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use casemate_blockdev::BlockDevice;
+
+use crate::protocol::{Description, flags};
+
+/// A device under a name.
+pub struct Export {
+    device: Arc<dyn BlockDevice>,
+    description: Description,
+    /// A flush has failed, so nobody can be told any more that everything is safe.
+    flush_failed: AtomicBool,
+    counters: Counters,
+}
+
+/// What clients have done so far.
+#[derive(Debug, Default)]
+pub struct Counters {
+    connections: AtomicU64,
+    reads: AtomicU64,
+    read_bytes: AtomicU64,
+    writes: AtomicU64,
+    written_bytes: AtomicU64,
+    flushes: AtomicU64,
+    trims: AtomicU64,
+    zeroes: AtomicU64,
+    statuses: AtomicU64,
+    errors: AtomicU64,
+}
+
+/// What [`Counters`] said at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Clients that came as far as sending requests.
+    pub connections: u64,
+    /// Read requests.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Write requests.
+    pub writes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Flush requests, and writes that asked to be flushed.
+    pub flushes: u64,
+    /// Trim requests.
+    pub trims: u64,
+    /// Write-zeroes requests.
+    pub zeroes: u64,
+    /// Block status requests.
+    pub statuses: u64,
+    /// Requests that were answered with an error.
+    pub errors: u64,
+}
+
+impl Export {
+    /// Offers `device` under `name`; the size is taken now and stays.
+    pub fn new(device: Arc<dyn BlockDevice>, name: &str, read_only: bool, preferred_block: u32) -> Export {
+        // All connections share the device, and nothing is kept for one of them alone: what one wrote all others read,
+        // and a flush is good for all. So many connections are safe.
+        let mut export = flags::HAS_FLAGS | flags::SEND_FLUSH | flags::SEND_DF | flags::CAN_MULTI_CONN;
+        export |= match read_only {
+            true => flags::READ_ONLY,
+            false if device.can_discard() => flags::SEND_FUA | flags::SEND_WRITE_ZEROES | flags::SEND_TRIM,
+            false => flags::SEND_FUA | flags::SEND_WRITE_ZEROES,
+        };
+        let description =
+            Description { name: name.to_owned(), size: device.size(), flags: export, preferred_block };
+        Export { device, description, flush_failed: AtomicBool::new(false), counters: Counters::default() }
+    }
+
+    /// What clients are told.
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// What was done so far.
+    pub fn statistics(&self) -> Statistics {
+        let Counters {
+            connections,
+            reads,
+            read_bytes,
+            writes,
+            written_bytes,
+            flushes,
+            trims,
+            zeroes,
+            statuses,
+            errors,
+        } = &self.counters;
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Statistics {
+            connections: get(connections),
+            reads: get(reads),
+            read_bytes: get(read_bytes),
+            writes: get(writes),
+            written_bytes: get(written_bytes),
+            flushes: get(flushes),
+            trims: get(trims),
+            zeroes: get(zeroes),
+            statuses: get(statuses),
+            errors: get(errors),
+        }
+    }
+
+    /// Puts everything that was written on stable storage.
+    ///
+    /// # Errors
+    /// What the device says. The system tells of lost writes once, to whoever asks first; so after one failure every
+    /// later call fails too, whoever asks.
+    pub fn flush(&self) -> io::Result<()> {
+        let result = self.device.flush();
+        if result.is_err() {
+            self.flush_failed.store(true, Ordering::SeqCst);
+        }
+        result?;
+        match self.flush_failed.load(Ordering::SeqCst) {
+            true => Err(io::Error::other("an earlier flush failed, and what it was for may be lost")),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether it can't be written.
+    pub fn is_read_only(&self) -> bool {
+        self.description.flags & flags::READ_ONLY != 0
+    }
+
+    pub(crate) fn device(&self) -> &dyn BlockDevice {
+        &*self.device
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
+impl Counters {
+    pub(crate) fn connected(&self) {
+        add(&self.connections, 1);
+    }
+
+    pub(crate) fn read(&self, bytes: u64) {
+        add(&self.reads, 1);
+        add(&self.read_bytes, bytes);
+    }
+
+    pub(crate) fn written(&self, bytes: u64) {
+        add(&self.writes, 1);
+        add(&self.written_bytes, bytes);
+    }
+
+    pub(crate) fn flushed(&self) {
+        add(&self.flushes, 1);
+    }
+
+    pub(crate) fn trimmed(&self) {
+        add(&self.trims, 1);
+    }
+
+    pub(crate) fn zeroed(&self) {
+        add(&self.zeroes, 1);
+    }
+
+    pub(crate) fn asked(&self) {
+        add(&self.statuses, 1);
+    }
+
+    pub(crate) fn failed(&self) {
+        add(&self.errors, 1);
+    }
+}
+
+fn add(counter: &AtomicU64, count: u64) {
+    counter.fetch_add(count, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Failing(AtomicU64);
+
+    impl BlockDevice for Failing {
+        fn size(&self) -> u64 {
+            0
+        }
+        fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<()> {
+            Ok(())
+        }
+        fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+            Ok(())
+        }
+        fn flush(&self) -> io::Result<()> {
+            // As fsync: the second call tells of nothing.
+            if self.0.fetch_add(1, Ordering::SeqCst) == 1 { Err(io::ErrorKind::Other.into()) } else { Ok(()) }
+        }
+    }
+
+    #[test]
+    fn a_failed_flush_is_not_forgotten() {
+        let export = Export::new(Arc::new(Failing(AtomicU64::new(0))), "", false, 4096);
+        assert!(export.flush().is_ok());
+        assert!(export.flush().is_err());
+        let text = export.flush().unwrap_err().to_string();
+        assert!(text.starts_with("an earlier flush failed"), "{text}");
+    }
+}

@@ -1,0 +1,23 @@
+//! The NBD protocol, and a server that offers any [`BlockDevice`](casemate_blockdev::BlockDevice) to any client.
+//!
+//! [`protocol`] turns bytes into requests and answers into bytes; it does no I/O. [`Server`] listens on a Unix socket or
+//! on TCP, and runs requests of many clients on an [`Export`]. [`tls`] reads certificates.
+//!
+//! Source: the protocol's description, doc/proto.md of the NetworkBlockDevice project.
+//!
+//! # Limits
+//! One export for each server. No extended headers, no resizing, no metadata context but `base:allocation`.
+#![forbid(unsafe_code)]
+
+mod connection;
+mod export;
+mod link;
+mod listener;
+pub mod protocol;
+mod reply;
+mod server;
+pub mod tls;
+
+pub use export::{Counters, Export, Statistics};
+pub use listener::{Address, Listener};
+pub use server::{Limits, Server};

@@ -1,0 +1,169 @@
+//! Where clients knock.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Mode;
+
+use crate::link::Stream;
+
+/// A socket that waits for clients. A Unix socket's name is removed with it.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Socket,
+    address: Address,
+}
+
+/// Where a server can be reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A Unix socket.
+    Unix(PathBuf),
+    /// An address and a port.
+    Tcp(SocketAddr),
+}
+
+#[derive(Debug)]
+enum Socket {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+impl Listener {
+    /// Makes a Unix socket that nobody but this user can connect to. A socket that a dead server left is replaced.
+    ///
+    /// The process's umask is changed for a moment, so this is for the time before there are threads.
+    ///
+    /// # Errors
+    /// `AddrInUse` if somebody listens there, or there is something that is no socket.
+    pub fn unix(path: &Path) -> io::Result<Listener> {
+        let is_socket = path.symlink_metadata().is_ok_and(|metadata| metadata.file_type().is_socket());
+        if is_socket
+            && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+        {
+            std::fs::remove_file(path)?;
+        }
+        let before = rustix::process::umask(Mode::from_raw_mode(0o177));
+        let bound = UnixListener::bind(path);
+        rustix::process::umask(before);
+        Ok(Listener { socket: Socket::Unix(bound?), address: Address::Unix(std::path::absolute(path)?) })
+    }
+
+    /// Listens on a TCP port; port 0 is any free one.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn tcp(address: SocketAddr) -> io::Result<Listener> {
+        let listener = TcpListener::bind(address)?;
+        let address = Address::Tcp(listener.local_addr()?);
+        Ok(Listener { socket: Socket::Tcp(listener), address })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    pub(crate) fn accept(&self) -> io::Result<Stream> {
+        match &self.socket {
+            Socket::Unix(listener) => listener.accept().map(|(stream, _)| Stream::Unix(stream)),
+            Socket::Tcp(listener) => listener.accept().map(|(stream, _)| Stream::Tcp(stream)),
+        }
+    }
+
+    /// Lets nobody in any more; [`Listener::accept`] fails from now on.
+    pub(crate) fn stop(&self) {
+        let fd = match &self.socket {
+            Socket::Unix(listener) => listener.as_fd(),
+            Socket::Tcp(listener) => listener.as_fd(),
+        };
+        // Nothing can fail here but a socket that is shut already.
+        let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Both);
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Address::Unix(path) = &self.address {
+            // Somebody may have removed it already.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl Address {
+    /// The URI that clients take; `tls` for connections that begin with TLS, `export` for a name that is not empty.
+    pub fn uri(&self, tls: bool, export: &str) -> String {
+        let scheme = if tls { "nbds" } else { "nbd" };
+        let export = percent(export.as_bytes());
+        match self {
+            Address::Unix(path) => {
+                use std::os::unix::ffi::OsStrExt;
+                format!("{scheme}+unix:///{export}?socket={}", percent(path.as_os_str().as_bytes()))
+            }
+            Address::Tcp(address) => format!("{scheme}://{address}/{export}"),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Unix(path) => path.display().fmt(f),
+            Address::Tcp(address) => address.fmt(f),
+        }
+    }
+}
+
+/// What a URI can't hold, as `%` and two digits.
+fn percent(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for byte in bytes {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                text.push(char::from(*byte))
+            }
+            _ => text.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use casemate_testkit::tempdir;
+
+    use super::*;
+
+    #[test]
+    fn the_socket_is_private_and_goes_with_its_server() {
+        let folder = tempdir().unwrap();
+        let path = folder.path().join("a socket");
+        let listener = Listener::unix(&path).unwrap();
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(Listener::unix(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert!(listener.address().uri(false, "a b").ends_with("/a%20socket"));
+        drop(listener);
+        assert!(!path.exists());
+        // What a killed server leaves behind.
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(Listener::unix(&path).is_ok());
+        std::fs::write(&path, "a file").unwrap();
+        assert!(Listener::unix(&path).is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"a file");
+    }
+
+    #[test]
+    fn addresses_become_uris() {
+        let tcp = Address::Tcp("[::1]:10809".parse().unwrap());
+        assert_eq!(tcp.uri(true, ""), "nbds://[::1]:10809/");
+        assert_eq!(Address::Unix("/run/s?".into()).uri(false, "x"), "nbd+unix:///x?socket=/run/s%3F");
+    }
+}
