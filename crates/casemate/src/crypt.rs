@@ -11,7 +11,7 @@ use casemate_primitives::secret::SecretVec;
 
 pub use casemate_crypt::image::Holes;
 pub use casemate_crypt::in_place::{DEFAULT_HOT_ZONE, MAX_HOT_ZONE};
-pub use casemate_crypt::{CryptDevice, IvMode, Params, SectorCipher, Spec, Table, plain_key};
+pub use casemate_crypt::{CryptDevice, CryptStatistics, IvMode, Params, SectorCipher, Spec, Table, plain_key};
 pub use casemate_providers::{Direction, Policy, Registry};
 
 use crate::named::Named;
@@ -51,6 +51,19 @@ impl Mapping {
     /// The cipher, for its name and its state.
     pub fn cipher(&self) -> &SectorCipher {
         &self.cipher
+    }
+
+    /// The mapping as a device over what follows the offset on `below`.
+    ///
+    /// # Errors
+    /// `Argument` for sizes that do not fit.
+    pub fn over<D: BlockDevice>(self, below: D) -> Result<CryptDevice<Window<D>>, Error> {
+        let (offset, size) = (self.offset * 512, below.size());
+        let len = size.checked_sub(offset).ok_or_else(|| {
+            Error::Argument(format!("{size} bytes end before the offset of {} sectors", self.offset))
+        })?;
+        let window = Window::new(below, offset, len).map_err(|error| Error::io("the mapping", error))?;
+        CryptDevice::new(window, self.cipher).map_err(Error::crypt)
     }
 
     /// device-mapper's line for `size` bytes of data on `device`.

@@ -14,9 +14,11 @@ mod named;
 mod output;
 pub mod protectors;
 pub mod providers;
+pub mod stack;
 pub mod verity;
 
 pub use casemate_blockdev as blockdev;
+pub use casemate_nbd as nbd;
 pub use casemate_primitives::cpu::{Cpu, CpuError, Feature};
 pub use casemate_primitives::secret::SecretVec;
 pub use casemate_verity::{signature, tree};

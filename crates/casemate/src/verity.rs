@@ -398,7 +398,7 @@ fn open(path: &Path, writable: bool) -> Result<FileDevice, Error> {
     opened.map_err(|error| Error::io(path.display(), error))
 }
 
-fn layout_of(path: &Path, hash: &FileDevice, hash_offset: u64) -> Result<Layout, Error> {
+pub(crate) fn layout_of(path: &Path, hash: &dyn BlockDevice, hash_offset: u64) -> Result<Layout, Error> {
     if !hash_offset.is_multiple_of(512) {
         return Err(Error::Argument(format!("hash offset {hash_offset} is no multiple of 512")));
     }

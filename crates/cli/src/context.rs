@@ -148,6 +148,11 @@ impl Context {
         self.cpu
     }
 
+    /// The number of threads, if one was given.
+    pub fn threads(&self) -> Option<NonZeroUsize> {
+        self.common.threads
+    }
+
     pub fn pool(&self) -> Pool {
         Pool::new(self.common.threads)
     }

@@ -46,6 +46,8 @@ enum Answer {
     No,
     /// Something could not be done, and was said already.
     Failed,
+    /// What a command that was run for the user ended with.
+    Status(u8),
 }
 
 /// The command: does what the process's arguments say.
@@ -58,6 +60,7 @@ pub fn main() -> ExitCode {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::from(1),
         Ok(Answer::Failed) => ExitCode::from(2),
+        Ok(Answer::Status(status)) => ExitCode::from(status),
         // Whoever read our output has seen enough.
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         // Where in the data it was is of no use; what it has left is.

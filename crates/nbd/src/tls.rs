@@ -7,14 +7,16 @@ use std::sync::Arc;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::RootCertStore;
+
+pub use rustls::ServerConfig as Config;
 
 /// Reads `server-cert.pem` and `server-key.pem` from a folder. With `verify_client` only clients whose certificate is
 /// signed by one of `ca-cert.pem` are let in.
 ///
 /// # Errors
 /// Which file is missing or not what it should be.
-pub fn config(folder: &Path, verify_client: bool) -> io::Result<Arc<ServerConfig>> {
+pub fn config(folder: &Path, verify_client: bool) -> io::Result<Arc<Config>> {
     let wrong = |name: &str, error: &dyn std::fmt::Display| {
         let text = format!("{}: {error}", folder.join(name).display());
         io::Error::new(io::ErrorKind::InvalidInput, text)
@@ -25,7 +27,7 @@ pub fn config(folder: &Path, verify_client: bool) -> io::Result<Arc<ServerConfig
         if list.is_empty() { Err(wrong(name, &"no certificate in it")) } else { Ok(list) }
     };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
+    let builder = Config::builder_with_provider(Arc::clone(&provider));
     let builder = builder.with_safe_default_protocol_versions().map_err(io::Error::other)?;
     let builder = if verify_client {
         let mut roots = RootCertStore::empty();

@@ -8,6 +8,7 @@ mod fscrypt;
 pub mod fsverity;
 mod man;
 mod providers;
+mod serve;
 pub mod signer;
 pub mod verity;
 
@@ -30,6 +31,7 @@ pub enum Command {
     Fsverity(fsverity::Args),
     Man(man::Args),
     Providers(providers::Args),
+    Serve(serve::Args),
     Verity(verity::Args),
 }
 
@@ -44,6 +46,7 @@ impl Command {
             Command::Fsverity(args) => args.run(context),
             Command::Man(args) => args.run(context),
             Command::Providers(args) => args.run(context),
+            Command::Serve(args) => args.run(context),
             Command::Verity(args) => args.run(context),
         }
     }

@@ -92,7 +92,7 @@ pub fn main(args: &[OsString]) -> ExitCode {
 fn exit(result: Result<Answer, Error>, context: &Context) -> ExitCode {
     match result {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
-        Ok(Answer::No | Answer::Failed) => ExitCode::FAILURE,
+        Ok(Answer::No | Answer::Failed | Answer::Status(_)) => ExitCode::FAILURE,
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) => {
             context.complain(&error);

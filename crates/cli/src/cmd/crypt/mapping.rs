@@ -15,49 +15,68 @@ use crate::context::Context;
 pub struct MappingArgs {
     /// The cipher specification, as cryptsetup and dm-crypt take it.
     #[arg(short, long, value_name = "SPEC", default_value = "aes-xts-plain64")]
-    cipher: String,
+    pub cipher: String,
     /// The key's size in bits.
     #[arg(short = 's', long, value_name = "BITS", default_value_t = 256)]
-    key_size: usize,
+    pub key_size: usize,
     /// Read the key from this file; "-" is standard input. It is used as it is, cut to the key's size.
     #[arg(short = 'd', long, value_name = "FILE", conflicts_with = "table_file")]
-    key_file: Option<PathBuf>,
+    pub key_file: Option<PathBuf>,
     /// Read the key from this open file descriptor.
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["key_file", "table_file"])]
-    key_fd: Option<u32>,
+    pub key_fd: Option<u32>,
     /// Pass over this many bytes of the key file.
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
-    keyfile_offset: u64,
+    pub keyfile_offset: u64,
     /// The hash that makes the key of a passphrase: a name, "name:bytes", or "plain" for none. Used when there is no key
     /// file: the passphrase is then asked for, or is the first line of standard input if that is no terminal.
     #[arg(long, value_name = "HASH", default_value = "sha256")]
-    hash: String,
+    pub hash: String,
     /// Sectors of 512 bytes before the data, on the encrypted side.
     #[arg(short, long, value_name = "SECTORS", default_value_t = 0)]
-    offset: u64,
+    pub offset: u64,
     /// Sectors of 512 bytes that are added to a sector's number before its IV is made.
     #[arg(short = 'p', long, value_name = "SECTORS", default_value_t = 0)]
-    skip: u64,
+    pub skip: u64,
     /// Bytes of an encryption sector: 512, 1024, 2048 or 4096.
     #[arg(long, value_name = "BYTES", default_value_t = 512)]
-    sector_size: usize,
+    pub sector_size: usize,
     /// Count IVs in encryption sectors, not in 512 bytes.
     #[arg(long)]
-    iv_large_sectors: bool,
+    pub iv_large_sectors: bool,
     /// Take everything about the mapping, the key too, from a file with a device-mapper table line, so that no key is on
     /// a command line.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cipher", "key_size", "offset", "skip", "sector_size", "iv_large_sectors", "hash", "keyfile_offset"])]
-    table_file: Option<PathBuf>,
+    pub table_file: Option<PathBuf>,
     /// Take an XTS key whose halves are equal. FIPS forbids it, the kernel outside FIPS mode takes it.
     #[arg(long)]
-    allow_equal_halves: bool,
+    pub allow_equal_halves: bool,
     /// Use this driver for the cipher or for the passphrase's hash, even if the policy would not choose it ("casemate
     /// providers" lists them).
     #[arg(long, value_name = "DRIVER")]
-    provider: Vec<String>,
+    pub provider: Vec<String>,
 }
 
 impl MappingArgs {
+    /// No options but a cipher: every other one has the value that it has when it is not given.
+    pub fn of_cipher(cipher: String) -> MappingArgs {
+        MappingArgs {
+            cipher,
+            key_size: 256,
+            key_file: None,
+            key_fd: None,
+            keyfile_offset: 0,
+            hash: "sha256".to_owned(),
+            offset: 0,
+            skip: 0,
+            sector_size: 512,
+            iv_large_sectors: false,
+            table_file: None,
+            allow_equal_halves: false,
+            provider: Vec::new(),
+        }
+    }
+
     /// The mapping, keyed.
     pub fn mapping(&self, context: &Context) -> Result<Mapping, Error> {
         let (registry, policy) = naming(&self.provider, context.cpu());

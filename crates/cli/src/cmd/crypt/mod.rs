@@ -1,6 +1,6 @@
 //! `casemate crypt`: dm-crypt mappings over files.
 
-mod mapping;
+pub mod mapping;
 mod table;
 mod transform;
 

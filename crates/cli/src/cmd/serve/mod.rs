@@ -1,0 +1,151 @@
+//! `casemate serve`.
+
+mod options;
+mod statistics;
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Resource, Rlimit, Signal};
+use serde_json::json;
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::iterator::Signals;
+
+use casemate::Error;
+use casemate::blockdev::BlockDevice;
+use casemate::nbd::{Address, Export, Server};
+use casemate::stack::Stack;
+
+pub use self::options::Args;
+use self::options::Place;
+use crate::Answer;
+use crate::context::Context;
+
+/// What the server waits for.
+enum Event {
+    Signal(i32),
+    /// The command has ended.
+    Ended(io::Result<ExitStatus>),
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let stack = self.stack(context)?;
+        let Place { listener, folder: _folder } = self.listener(stack.is_read_only())?;
+        let tls = self.tls_config()?;
+        let address = listener.address().clone();
+        let uri = address.uri(tls.is_some(), &self.export_name);
+        let (device, read_only) = (stack.device(), stack.is_read_only());
+        let export = Export::new(device, &self.export_name, read_only, stack.preferred_block());
+        let export = Arc::new(export);
+        raise_file_limit();
+
+        let (events, incoming) = mpsc::channel();
+        // Before the first client, so that no signal finds the server without its handler.
+        handle_signals(&events).map_err(|error| Error::io("signals", error))?;
+        let log = |text: &str| eprintln!("casemate: {text}");
+        let server =
+            Server::start(listener, Arc::clone(&export), self.tls(), tls, self.limits(context), log)
+                .map_err(|error| Error::io(&address, error))?;
+        let mut child = None;
+        match &self.exec {
+            Some(command) => child = Some(run_command(command, &uri, &address, events)?),
+            None if context.json() => context.print_json(&json!({
+                "uri": uri,
+                "address": address.to_string(),
+                "export_name": self.export_name,
+                "size": stack.device().size(),
+                "read_only": read_only,
+                "pid": std::process::id(),
+            }))?,
+            None => context.print(format!("{uri}\n"))?,
+        }
+
+        let mut answer = Answer::Yes;
+        for event in incoming {
+            match event {
+                Event::Signal(SIGUSR1) => report(context, &export, &stack, server.clients())?,
+                Event::Signal(_) => {
+                    // A command that has ended meanwhile can't be told, and need not be.
+                    let _ = child.map(|child| rustix::process::kill_process(child, Signal::TERM));
+                    break;
+                }
+                Event::Ended(status) => {
+                    answer = Answer::Status(exit_status(status.map_err(|error| Error::io("the command", error))?));
+                    break;
+                }
+            }
+        }
+        let clients = server.clients();
+        let stopped = server.stop(Duration::from_secs(self.patience));
+        if context.json() {
+            report(context, &export, &stack, clients)?;
+        }
+        stopped.map_err(|error| Error::io(self.image.display(), error))?;
+        Ok(answer)
+    }
+}
+
+/// Prints what was done so far.
+fn report(context: &Context, export: &Export, stack: &Stack, clients: usize) -> Result<(), Error> {
+    let (export, layers) = (export.statistics(), stack.statistics());
+    if context.json() {
+        return context.print_json(&statistics::value(&export, &layers, clients));
+    }
+    eprint!("{}", statistics::text(&export, &layers, clients));
+    Ok(())
+}
+
+/// The command, which hears where the server is under the names that nbdkit uses.
+fn run_command(line: &str, uri: &str, address: &Address, events: Sender<Event>) -> Result<Pid, Error> {
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(line).env("uri", uri);
+    match address {
+        Address::Unix(path) => command.env("unixsocket", path),
+        Address::Tcp(address) => command.env("port", address.port().to_string()),
+    };
+    let child: io::Result<Child> = command.spawn();
+    let mut child = child.map_err(|error| Error::io("the command", error))?;
+    let pid = Pid::from_child(&child);
+    thread::spawn(move || events.send(Event::Ended(child.wait())));
+    Ok(pid)
+}
+
+fn handle_signals(events: &Sender<Event>) -> io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGUSR1])?;
+    let events = events.clone();
+    thread::spawn(move || {
+        let mut stopping = false;
+        for signal in signals.forever() {
+            // Whoever asks twice will not wait.
+            if signal != SIGUSR1 && std::mem::replace(&mut stopping, true) {
+                std::process::exit(130);
+            }
+            if events.send(Event::Signal(signal)).is_err() && signal == SIGUSR1 {
+                return;
+            }
+        }
+    });
+    Ok(())
+}
+
+/// As a shell says it.
+fn exit_status(status: ExitStatus) -> u8 {
+    let number = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    number.and_then(|number| u8::try_from(number).ok()).unwrap_or(2)
+}
+
+/// Each client is an open file, and the usual limit is for programs that use `select`.
+fn raise_file_limit() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    // Without it fewer clients can be served, and those that can't are told.
+    let _ = rustix::process::setrlimit(
+        Resource::Nofile,
+        Rlimit { current: limit.maximum, maximum: limit.maximum },
+    );
+}

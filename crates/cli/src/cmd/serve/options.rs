@@ -1,0 +1,340 @@
+//! The options of `casemate serve`.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::{ArgMatches, FromArgMatches, ValueEnum};
+
+use casemate::Error;
+use casemate::nbd::protocol::TlsMode;
+use casemate::nbd::{Limits, Listener, tls};
+use casemate::stack::Stack;
+use casemate::verity::{Salt, Source};
+
+use crate::cmd::crypt::mapping::MappingArgs;
+use crate::cmd::verity::options::{HashArgs, parse_root_hash};
+use crate::context::Context;
+
+/// Offer an image, decrypted, encrypted or verified on the way, to any NBD client.
+///
+/// What dm-crypt and dm-verity do inside the kernel, as a process: without root, device-mapper or a kernel module. Prints
+/// the URI that clients take, and works until SIGTERM or SIGINT: then requests that have come are answered, everything is
+/// put on stable storage, and clients are let go. SIGUSR1 prints what was done so far.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    casemate serve --socket /run/user/1000/disk.sock disk.img\n  \
+    casemate serve --crypt aes-xts-plain64 --key-file disk.key --key-size 512 disk.enc --exec 'nbdcopy \"$uri\" plain.img'\n  \
+    casemate serve --verity root.hash 4392712b... --overlay changes.ovl --socket s root.img\n  \
+    casemate serve --crypt aes-xts-plain64 --key-file k --verity tree ROOT --socket s image   # verity over crypt\n  \
+    casemate serve --verity tree ROOT --crypt aes-xts-plain64 --key-file k --socket s image   # crypt over verity\n\n\
+    From the image upwards: partition or offset, then --crypt and --verity in the order in which they are given, then \
+    --overlay. A stack with verity is read-only unless there is an overlay.")]
+pub struct Args {
+    // Looks at what was given before the other fields take it out.
+    #[command(flatten)]
+    order: Order,
+    /// The image file or block device.
+    pub image: PathBuf,
+    /// Listen on this Unix socket, which nobody but this user can connect to.
+    #[arg(long, value_name = "PATH", required_unless_present_any = ["tcp", "exec"], conflicts_with = "tcp")]
+    socket: Option<PathBuf>,
+    /// Listen on TCP: a port of 127.0.0.1, which every user of this machine can connect to, or ADDRESS:PORT. Port 0 is any
+    /// free one.
+    #[arg(long, value_name = "[ADDRESS:]PORT")]
+    tcp: Option<String>,
+    /// Listen on an address that other machines reach: all of them can then use the export, and without --tls=require
+    /// everybody on the way can read and change what is sent.
+    #[arg(long, requires = "tcp")]
+    allow_remote: bool,
+    /// Run this shell command while serving, and end with it and its exit status. It finds $uri, and $unixsocket or $port.
+    /// Without --socket and --tcp the socket is in a private folder.
+    #[arg(long, value_name = "COMMAND")]
+    pub exec: Option<String>,
+    /// The export's name.
+    #[arg(short = 'e', long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    pub export_name: String,
+    /// Take no writes.
+    #[arg(short, long)]
+    read_only: bool,
+    /// Begin at this byte of the image.
+    #[arg(long, value_name = "BYTES", default_value_t = 0, conflicts_with = "partition")]
+    offset: u64,
+    /// Only so many bytes of the image.
+    #[arg(long, value_name = "BYTES", conflicts_with = "partition")]
+    size: Option<u64>,
+    /// A partition of the image (GPT or MBR), counted from 1.
+    #[arg(short = 'P', long, value_name = "N")]
+    partition: Option<u32>,
+    /// Keep what clients write in this file, made if it is not there, and change nothing below.
+    #[arg(long, value_name = "FILE", conflicts_with = "read_only")]
+    overlay: Option<PathBuf>,
+    /// Clients at a time.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().clients)]
+    max_clients: usize,
+    /// Seconds that clients have, when the server ends, to take their answers.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    pub patience: u64,
+    #[command(flatten)]
+    tls_options: TlsArgs,
+    #[command(flatten)]
+    crypt: CryptArgs,
+    #[command(flatten)]
+    verity: VerityArgs,
+    #[command(flatten, next_help_heading = "Verity")]
+    hash: HashArgs,
+}
+
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "TLS")]
+struct TlsArgs {
+    /// Whether connections are encrypted: never, when the client wants it, or always.
+    #[arg(long, value_enum, default_value_t, requires_if("on", "tls_certificates"), requires_if("require", "tls_certificates"))]
+    tls: Tls,
+    /// The folder with server-cert.pem, server-key.pem, and ca-cert.pem for --tls-verify-peer.
+    #[arg(long, value_name = "FOLDER")]
+    tls_certificates: Option<PathBuf>,
+    /// Let in only clients with a certificate signed by ca-cert.pem.
+    #[arg(long)]
+    tls_verify_peer: bool,
+}
+
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "Encryption")]
+struct CryptArgs {
+    /// Decrypt what is below with this dm-crypt specification, such as aes-xts-plain64.
+    #[arg(long, value_name = "SPEC")]
+    crypt: Option<String>,
+    /// Take everything about the mapping from a file with a device-mapper table line.
+    #[arg(long, value_name = "FILE", conflicts_with = "crypt")]
+    crypt_table: Option<PathBuf>,
+    /// Read the key from this file; "-" is standard input. Without it a passphrase is asked for.
+    #[arg(short = 'd', long, value_name = "FILE", requires = "crypt")]
+    key_file: Option<PathBuf>,
+    /// Read the key from this open file descriptor.
+    #[arg(long, value_name = "NUMBER", requires = "crypt", conflicts_with = "key_file")]
+    key_fd: Option<u32>,
+    /// Pass over this many bytes of the key file.
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    keyfile_offset: u64,
+    /// The key's size in bits.
+    #[arg(long, value_name = "BITS", default_value_t = 256)]
+    key_size: usize,
+    /// The hash that makes the key of a passphrase.
+    #[arg(long, value_name = "HASH", default_value = "sha256")]
+    passphrase_hash: String,
+    /// Sectors of 512 bytes before the encrypted data.
+    #[arg(long, value_name = "SECTORS", default_value_t = 0)]
+    crypt_offset: u64,
+    /// Sectors of 512 bytes that are added to a sector's number before its IV is made.
+    #[arg(long, value_name = "SECTORS", default_value_t = 0)]
+    skip: u64,
+    /// Bytes of an encryption sector: 512, 1024, 2048 or 4096.
+    #[arg(long, value_name = "BYTES", default_value_t = 512)]
+    sector_size: usize,
+    /// Count IVs in encryption sectors, not in 512 bytes.
+    #[arg(long)]
+    iv_large_sectors: bool,
+    /// Take an XTS key whose halves are equal.
+    #[arg(long)]
+    allow_equal_halves: bool,
+    /// Use this driver for the cipher or for the passphrase's hash, even if the policy would not choose it.
+    #[arg(long, value_name = "DRIVER")]
+    provider: Vec<String>,
+    /// Pass discards down. Whoever sees the image then sees which sectors are in use.
+    #[arg(long)]
+    allow_discards: bool,
+}
+
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "Verity")]
+struct VerityArgs {
+    /// Check what is below against a dm-verity hash device and its root hash, in hex. If HASH is the image itself, the hash
+    /// area lies behind the data.
+    #[arg(long, num_args = 2, value_names = ["HASH", "ROOT"])]
+    verity: Option<Vec<String>>,
+    /// Where the hash area begins, in bytes.
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    hash_offset: u64,
+    /// There is no superblock; the parameters are those of the other options.
+    #[arg(long)]
+    no_superblock: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Tls {
+    #[default]
+    Off,
+    On,
+    Require,
+}
+
+/// Whether verity lies below crypt.
+#[derive(Debug)]
+struct Order {
+    verity_first: bool,
+}
+
+/// A socket, and the folder that was made for it.
+pub struct Place {
+    pub listener: Listener,
+    pub folder: Option<tempfile::TempDir>,
+}
+
+impl FromArgMatches for Order {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Order, clap::Error> {
+        let crypt = matches.index_of("crypt").or_else(|| matches.index_of("crypt_table"));
+        let verity = matches.index_of("verity");
+        Ok(Order { verity_first: verity.is_some() && verity < crypt })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Order::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl clap::Args for Order {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        command
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        command
+    }
+}
+
+impl From<Tls> for TlsMode {
+    fn from(tls: Tls) -> TlsMode {
+        match tls {
+            Tls::Off => TlsMode::Off,
+            Tls::On => TlsMode::On,
+            Tls::Require => TlsMode::Require,
+        }
+    }
+}
+
+impl Args {
+    /// The image with everything on it.
+    pub fn stack(&self, context: &Context) -> Result<Stack, Error> {
+        let protected = self.read_only || self.overlay.is_some() || self.verity.verity.is_some();
+        let mut stack = Stack::open(&self.image, protected)?;
+        if let Some(number) = self.partition {
+            stack = stack.partition(number)?;
+        } else if self.offset > 0 || self.size.is_some() {
+            stack = stack.window(self.offset, self.size)?;
+        }
+        let crypt = |stack: Stack| match self.crypt.mapping() {
+            Some(mapping) => stack.crypt(mapping.mapping(context)?, self.crypt.allow_discards),
+            None => Ok(stack),
+        };
+        stack = if self.order.verity_first {
+            crypt(self.with_verity(stack, context)?)?
+        } else {
+            self.with_verity(crypt(stack)?, context)?
+        };
+        match &self.overlay {
+            Some(path) => stack.overlay(path),
+            None => Ok(stack),
+        }
+    }
+
+    fn with_verity(&self, stack: Stack, context: &Context) -> Result<Stack, Error> {
+        let Some([hash, root]) = self.verity.verity.as_deref() else { return Ok(stack) };
+        let source = match self.verity.no_superblock {
+            false => Source::Superblock,
+            true => Source::Given {
+                parameters: self.hash.parameters(|| Ok(Salt::default()))?,
+                data_blocks: self.hash.data_blocks(),
+            },
+        };
+        let root = parse_root_hash(root)?;
+        stack.verity(hash.as_ref(), self.verity.hash_offset, &source, &root, context.cpu())
+    }
+
+    /// Begins to listen where the options say.
+    pub fn listener(&self, read_only: bool) -> Result<Place, Error> {
+        let at = |error| Error::io("the socket", error);
+        if let Some(text) = &self.tcp {
+            let address = self.tcp_address(text, read_only)?;
+            return Ok(Place { listener: Listener::tcp(address).map_err(|error| Error::io(text, error))?, folder: None });
+        }
+        if let Some(path) = &self.socket {
+            let listener = Listener::unix(path).map_err(|error| Error::io(path.display(), error))?;
+            return Ok(Place { listener, folder: None });
+        }
+        let folder = tempfile::TempDir::new().map_err(at)?;
+        let listener = Listener::unix(&folder.path().join("socket")).map_err(at)?;
+        Ok(Place { listener, folder: Some(folder) })
+    }
+
+    fn tcp_address(&self, text: &str, read_only: bool) -> Result<SocketAddr, Error> {
+        let port = text.parse::<u16>().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let Ok(address) = port.or_else(|_| text.parse::<SocketAddr>()) else {
+            let text = format!("--tcp {text}: give a port, or a numeric address and a port such as [::1]:10809");
+            return Err(Error::Argument(text));
+        };
+        if address.ip().is_loopback() {
+            return Ok(address);
+        }
+        let what = if read_only { "read" } else { "read and write" };
+        if !self.allow_remote {
+            return Err(Error::Argument(format!(
+                "--tcp {text}: other machines reach this address, and every one of them could {what} the image; \
+                 --allow-remote says that this is meant"
+            )));
+        }
+        if !matches!(self.tls_options.tls, Tls::Require) {
+            eprintln!("casemate: {address}: everybody who reaches it can {what} the image, and nothing sent is protected");
+        } else if !self.tls_options.tls_verify_peer {
+            eprintln!("casemate: {address}: everybody who reaches it can {what} the image");
+        }
+        Ok(address)
+    }
+
+    /// The certificates, if there is to be TLS.
+    pub fn tls_config(&self) -> Result<Option<Arc<tls::Config>>, Error> {
+        let TlsArgs { tls, tls_certificates, tls_verify_peer } = &self.tls_options;
+        let Some(folder) = tls_certificates.as_ref().filter(|_| !matches!(tls, Tls::Off)) else {
+            return Ok(None);
+        };
+        let config = tls::config(folder, *tls_verify_peer);
+        Ok(Some(config.map_err(|error| Error::Argument(error.to_string()))?))
+    }
+
+    pub fn tls(&self) -> TlsMode {
+        self.tls_options.tls.into()
+    }
+
+    pub fn limits(&self, context: &Context) -> Limits {
+        let default = Limits::default();
+        let threads = context.threads().map_or(default.threads, |threads| threads.get());
+        Limits { clients: self.max_clients, threads, ..default }
+    }
+}
+
+impl CryptArgs {
+    fn mapping(&self) -> Option<MappingArgs> {
+        let of = MappingArgs::of_cipher;
+        let (cipher, table_file) = match (&self.crypt, &self.crypt_table) {
+            (Some(cipher), _) => (cipher.clone(), None),
+            (None, Some(path)) => (String::new(), Some(path.clone())),
+            (None, None) => return None,
+        };
+        Some(MappingArgs {
+            key_size: self.key_size,
+            key_file: self.key_file.clone(),
+            key_fd: self.key_fd,
+            keyfile_offset: self.keyfile_offset,
+            hash: self.passphrase_hash.clone(),
+            offset: self.crypt_offset,
+            skip: self.skip,
+            sector_size: self.sector_size,
+            iv_large_sectors: self.iv_large_sectors,
+            allow_equal_halves: self.allow_equal_halves,
+            provider: self.provider.clone(),
+            table_file,
+            ..of(cipher)
+        })
+    }
+}

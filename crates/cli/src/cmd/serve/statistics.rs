@@ -1,0 +1,80 @@
+//! What a server has done, for people and for programs.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use casemate::nbd::Statistics;
+use casemate::stack::LayerStatistics;
+
+/// One JSON object.
+pub fn value(export: &Statistics, layers: &[LayerStatistics], clients: usize) -> Value {
+    let layer = |layer: &LayerStatistics| match layer {
+        LayerStatistics::Crypt(crypt, driver) => json!({
+            "kind": "crypt",
+            "driver": driver,
+            "calls": crypt.calls,
+            "batched_units": crypt.batched_units,
+            "single_units": crypt.single_units,
+            "bytes": crypt.bytes,
+            "cipher_seconds": crypt.cipher_time.as_secs_f64(),
+        }),
+        LayerStatistics::Verity(verity) => json!({
+            "kind": "verity",
+            "batched_blocks": verity.batched_blocks,
+            "single_blocks": verity.single_blocks,
+            "bad_blocks": verity.bad_blocks,
+            "hash_blocks": verity.hash_blocks,
+            "kept_hash_blocks": verity.kept_hash_blocks,
+            "hash_seconds": verity.hash_time.as_secs_f64(),
+        }),
+        LayerStatistics::Overlay(blocks) => json!({"kind": "overlay", "blocks": blocks}),
+    };
+    json!({
+        "clients": clients,
+        "connections": export.connections,
+        "reads": export.reads,
+        "read_bytes": export.read_bytes,
+        "writes": export.writes,
+        "written_bytes": export.written_bytes,
+        "flushes": export.flushes,
+        "trims": export.trims,
+        "zeroes": export.zeroes,
+        "statuses": export.statuses,
+        "errors": export.errors,
+        "layers": layers.iter().map(layer).collect::<Vec<_>>(),
+    })
+}
+
+/// A line for the export and one for each device of the stack.
+pub fn text(export: &Statistics, layers: &[LayerStatistics], clients: usize) -> String {
+    let Statistics { connections, reads, read_bytes, writes, written_bytes, flushes, trims, zeroes, statuses, errors } =
+        export;
+    let mut text = format!(
+        "{clients} clients now, {connections} in all: {reads} reads ({read_bytes} bytes), {writes} writes \
+         ({written_bytes} bytes), {flushes} flushes, {trims} trims, {zeroes} zeroes, {statuses} block statuses, \
+         {errors} errors\n"
+    );
+    for layer in layers {
+        let written = match layer {
+            LayerStatistics::Crypt(crypt, driver) => writeln!(
+                text,
+                "crypt ({driver}): {} calls, {} sectors in batches, {} alone, {} bytes in {:?}",
+                crypt.calls, crypt.batched_units, crypt.single_units, crypt.bytes, crypt.cipher_time
+            ),
+            LayerStatistics::Verity(verity) => writeln!(
+                text,
+                "verity: {} blocks in batches, {} alone, {} bad, in {:?}; {} hash blocks read, {} kept",
+                verity.batched_blocks,
+                verity.single_blocks,
+                verity.bad_blocks,
+                verity.hash_time,
+                verity.hash_blocks,
+                verity.kept_hash_blocks
+            ),
+            LayerStatistics::Overlay(blocks) => writeln!(text, "overlay: {blocks} blocks"),
+        };
+        written.expect("writing to a string");
+    }
+    text
+}
