@@ -11,7 +11,9 @@ use casemate_primitives::secret::SecretVec;
 
 pub use casemate_crypt::image::Holes;
 pub use casemate_crypt::in_place::{DEFAULT_HOT_ZONE, MAX_HOT_ZONE};
-pub use casemate_crypt::{CryptDevice, CryptStatistics, IvMode, Params, SectorCipher, Spec, Table, plain_key};
+pub use casemate_crypt::{
+    CryptDevice, CryptStatistics, IvMode, Params, SectorCipher, Spec, Table, plain_key,
+};
 pub use casemate_providers::{Direction, Policy, Registry};
 
 use crate::named::Named;

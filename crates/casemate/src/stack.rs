@@ -10,6 +10,7 @@ use std::sync::Arc;
 use casemate_blockdev::{BlockDevice, FileDevice, OutputFile, OverlayFile, Window, partitions};
 use casemate_crypt::CryptDevice;
 use casemate_primitives::Cpu;
+use casemate_providers::Hash;
 use casemate_verity::dm::Layout;
 use casemate_verity::tree::VerifiedDevice;
 
@@ -115,7 +116,8 @@ impl Stack {
     }
 
     /// A dm-verity device, which can't be written. If `hash` is the image itself, the hash area lies in the device
-    /// below, after the data; otherwise it is that file as it is.
+    /// below, after the data; otherwise it is that file as it is. `choose` is asked who shall hash with the algorithm;
+    /// if it does not say, it is what `cpu` does best.
     ///
     /// # Errors
     /// Those of reading the superblock; `Argument` for a root hash of a wrong length or data that is too short.
@@ -126,6 +128,7 @@ impl Stack {
         source: &Source,
         root_hash: &[u8],
         cpu: Cpu,
+        choose: impl FnOnce(&str) -> Result<Option<Hash>, Error>,
     ) -> Result<Stack, Error> {
         let same = matches!((hash.canonicalize(), self.image.canonicalize()), (Ok(a), Ok(b)) if a == b);
         let tree: Below = match same {
@@ -144,6 +147,10 @@ impl Stack {
                 Layout::new(parameters.clone(), data_blocks, hash_offset, None)
                     .map_err(|error| Error::at(hash.display(), error))?
             }
+        };
+        let layout = match choose(layout.parameters().algorithm())? {
+            Some(hash) => layout.with_hash(hash)?,
+            None => layout,
         };
         let geometry = layout.geometry();
         if root_hash.len() != geometry.shape().digest_len() {

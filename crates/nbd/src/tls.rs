@@ -4,10 +4,10 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::RootCertStore;
 
 pub use rustls::ServerConfig as Config;
 

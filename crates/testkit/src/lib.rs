@@ -6,6 +6,7 @@
 
 mod cpio;
 pub mod qemu;
+pub mod nbd;
 pub mod uml;
 
 use std::fs::OpenOptions;

@@ -49,9 +49,8 @@ impl Args {
         // Before the first client, so that no signal finds the server without its handler.
         handle_signals(&events).map_err(|error| Error::io("signals", error))?;
         let log = |text: &str| eprintln!("casemate: {text}");
-        let server =
-            Server::start(listener, Arc::clone(&export), self.tls(), tls, self.limits(context), log)
-                .map_err(|error| Error::io(&address, error))?;
+        let server = Server::start(listener, Arc::clone(&export), self.tls(), tls, self.limits(context), log)
+            .map_err(|error| Error::io(&address, error))?;
         let mut child = None;
         match &self.exec {
             Some(command) => child = Some(run_command(command, &uri, &address, events)?),
@@ -76,7 +75,8 @@ impl Args {
                     break;
                 }
                 Event::Ended(status) => {
-                    answer = Answer::Status(exit_status(status.map_err(|error| Error::io("the command", error))?));
+                    answer =
+                        Answer::Status(exit_status(status.map_err(|error| Error::io("the command", error))?));
                     break;
                 }
             }

@@ -89,7 +89,13 @@ pub struct Args {
 #[command(next_help_heading = "TLS")]
 struct TlsArgs {
     /// Whether connections are encrypted: never, when the client wants it, or always.
-    #[arg(long, value_enum, default_value_t, requires_if("on", "tls_certificates"), requires_if("require", "tls_certificates"))]
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        requires_if("on", "tls_certificates"),
+        requires_if("require", "tls_certificates")
+    )]
     tls: Tls,
     /// The folder with server-cert.pem, server-key.pem, and ca-cert.pem for --tls-verify-peer.
     #[arg(long, value_name = "FOLDER")]
@@ -138,9 +144,10 @@ struct CryptArgs {
     /// Take an XTS key whose halves are equal.
     #[arg(long)]
     allow_equal_halves: bool,
-    /// Use this driver for the cipher or for the passphrase's hash, even if the policy would not choose it.
+    /// Use this driver for the cipher or for the passphrase's hash, even if the policy would not choose it ("casemate
+    /// providers" lists them).
     #[arg(long, value_name = "DRIVER")]
-    provider: Vec<String>,
+    crypt_provider: Vec<String>,
     /// Pass discards down. Whoever sees the image then sees which sectors are in use.
     #[arg(long)]
     allow_discards: bool,
@@ -249,7 +256,9 @@ impl Args {
             },
         };
         let root = parse_root_hash(root)?;
-        stack.verity(hash.as_ref(), self.verity.hash_offset, &source, &root, context.cpu())
+        stack.verity(hash.as_ref(), self.verity.hash_offset, &source, &root, context.cpu(), |algorithm| {
+            context.hash_by(algorithm, self.hash.provider.as_deref())
+        })
     }
 
     /// Begins to listen where the options say.
@@ -257,7 +266,10 @@ impl Args {
         let at = |error| Error::io("the socket", error);
         if let Some(text) = &self.tcp {
             let address = self.tcp_address(text, read_only)?;
-            return Ok(Place { listener: Listener::tcp(address).map_err(|error| Error::io(text, error))?, folder: None });
+            return Ok(Place {
+                listener: Listener::tcp(address).map_err(|error| Error::io(text, error))?,
+                folder: None,
+            });
         }
         if let Some(path) = &self.socket {
             let listener = Listener::unix(path).map_err(|error| Error::io(path.display(), error))?;
@@ -271,7 +283,8 @@ impl Args {
     fn tcp_address(&self, text: &str, read_only: bool) -> Result<SocketAddr, Error> {
         let port = text.parse::<u16>().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         let Ok(address) = port.or_else(|_| text.parse::<SocketAddr>()) else {
-            let text = format!("--tcp {text}: give a port, or a numeric address and a port such as [::1]:10809");
+            let text =
+                format!("--tcp {text}: give a port, or a numeric address and a port such as [::1]:10809");
             return Err(Error::Argument(text));
         };
         if address.ip().is_loopback() {
@@ -285,7 +298,9 @@ impl Args {
             )));
         }
         if !matches!(self.tls_options.tls, Tls::Require) {
-            eprintln!("casemate: {address}: everybody who reaches it can {what} the image, and nothing sent is protected");
+            eprintln!(
+                "casemate: {address}: everybody who reaches it can {what} the image, and nothing sent is protected"
+            );
         } else if !self.tls_options.tls_verify_peer {
             eprintln!("casemate: {address}: everybody who reaches it can {what} the image");
         }
@@ -332,7 +347,7 @@ impl CryptArgs {
             sector_size: self.sector_size,
             iv_large_sectors: self.iv_large_sectors,
             allow_equal_halves: self.allow_equal_halves,
-            provider: self.provider.clone(),
+            provider: self.crypt_provider.clone(),
             table_file,
             ..of(cipher)
         })

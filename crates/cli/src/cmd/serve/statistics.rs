@@ -48,8 +48,18 @@ pub fn value(export: &Statistics, layers: &[LayerStatistics], clients: usize) ->
 
 /// A line for the export and one for each device of the stack.
 pub fn text(export: &Statistics, layers: &[LayerStatistics], clients: usize) -> String {
-    let Statistics { connections, reads, read_bytes, writes, written_bytes, flushes, trims, zeroes, statuses, errors } =
-        export;
+    let Statistics {
+        connections,
+        reads,
+        read_bytes,
+        writes,
+        written_bytes,
+        flushes,
+        trims,
+        zeroes,
+        statuses,
+        errors,
+    } = export;
     let mut text = format!(
         "{clients} clients now, {connections} in all: {reads} reads ({read_bytes} bytes), {writes} writes \
          ({written_bytes} bytes), {flushes} flushes, {trims} trims, {zeroes} zeroes, {statuses} block statuses, \
