@@ -9,6 +9,7 @@
 //! before a request's bytes are read or made, room for them is waited for.
 
 use std::io;
+use std::net::Shutdown;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{Builder, Scope};
@@ -54,7 +55,7 @@ struct Room {
 impl Connection<'_> {
     /// Serves a client until it leaves, misbehaves, or the server stops.
     pub(crate) fn run(shared: &Shared, number: u64, link: Link) {
-        let (link, agreed) = match negotiate(shared, link) {
+        let (link, agreed, answer) = match negotiate(shared, link) {
             Ok(Some(agreed)) => agreed,
             Ok(None) => return,
             // Whoever only looks whether somebody is there leaves like this.
@@ -62,7 +63,11 @@ impl Connection<'_> {
             Err(error) => return shared.log(&format!("client {number}: negotiation failed: {error}")),
         };
         let link = Arc::new(link);
+        // Before the client hears that it can send requests, because from then on they are answered.
         if !shared.register(number, &link) {
+            link.shut(Shutdown::Read);
+        }
+        if link.send(&answer).and_then(|()| link.no_timeout()).is_err() {
             return;
         }
         shared.export.counters().connected();
@@ -90,7 +95,8 @@ impl Connection<'_> {
             self.waiting.fetch_add(1, Ordering::SeqCst);
             let mut reader = lock(&self.reader);
             self.waiting.fetch_sub(1, Ordering::SeqCst);
-            let request = loop {
+            // What is left to do without the reader: a request, or sending its answer.
+            let (request, sent) = loop {
                 if reader.ended {
                     return;
                 }
@@ -108,23 +114,39 @@ impl Connection<'_> {
                 if self.is_slow(&request)
                     || self.is_large(&request) && (reader.has_some() || self.link.has_more())
                 {
-                    break request;
+                    break (Some(request), None);
                 }
                 self.execute(&request, &mut payload, &mut out);
                 self.room.give(held(&request));
                 // Answers wait for each other while whole requests are there that will not take long.
                 let more = reader.peek().is_some_and(|next| !self.is_slow(&next) && !self.is_large(&next));
-                if (!more || out.used().len() > MOST_TOGETHER) && !self.send(&mut out) {
-                    reader.ended = true;
-                    return;
+                if more && out.used().len() <= MOST_TOGETHER {
+                    continue;
+                }
+                match self.link.begin(out.used()) {
+                    Ok(sent) if sent.bytes == out.used().len() => out.clear(),
+                    // The client may want to send more before it takes the answer.
+                    Ok(sent) => break (None, Some(sent)),
+                    Err(_) => {
+                        reader.ended = true;
+                        return;
+                    }
                 }
             };
             drop(reader);
             self.have_follower(scope);
-            self.execute(&request, &mut payload, &mut out);
-            let sent = self.send(&mut out);
-            self.room.give(held(&request));
-            if !sent {
+            if let Some(request) = &request {
+                self.execute(request, &mut payload, &mut out);
+            }
+            let sent = match sent {
+                Some(sent) => self.link.finish(out.used(), sent),
+                None => self.link.send(out.used()),
+            };
+            out.clear();
+            if let Some(request) = &request {
+                self.room.give(held(request));
+            }
+            if sent.is_err() {
                 lock(&self.reader).ended = true;
                 return;
             }
@@ -258,13 +280,6 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Sends what was collected; `false` if the client is gone.
-    fn send(&self, out: &mut Buffer) -> bool {
-        let sent = out.used().is_empty() || self.link.send(out.used()).is_ok();
-        out.clear();
-        sent
-    }
-
     /// One client can't fill the disk that the log is on.
     fn log(&self, text: &str) {
         let count = self.logged.fetch_add(1, Ordering::Relaxed);
@@ -276,8 +291,8 @@ impl Connection<'_> {
     }
 }
 
-/// Talks until transmission begins; `None` if the client wants none.
-fn negotiate(shared: &Shared, mut link: Link) -> io::Result<Option<(Link, Agreed)>> {
+/// Talks until transmission begins, but for the last answer, which is given back. `None` if the client wants none.
+fn negotiate(shared: &Shared, mut link: Link) -> io::Result<Option<(Link, Agreed, Vec<u8>)>> {
     let invalid = |text: &str| io::Error::new(io::ErrorKind::InvalidData, text.to_owned());
     let deadline = Instant::now() + shared.limits.negotiation;
     link.send(&GREETING)?;
@@ -293,18 +308,17 @@ fn negotiate(shared: &Shared, mut link: Link) -> io::Result<Option<(Link, Agreed
         let mut data = vec![0; header.len as usize];
         link.read_exact_until(&mut data, deadline)?;
         let step = talk.option(header.option, &data, &mut out);
+        if let Step::Transmission(agreed) = step {
+            return Ok(Some((link, agreed, out)));
+        }
         link.send(&out)?;
         out.clear();
         match step {
-            Step::Continue => {}
+            Step::Continue | Step::Transmission(_) => {}
             Step::StartTls => {
                 let config = shared.tls_config.as_ref().ok_or_else(|| invalid("no certificate"))?;
                 link.secure(config, deadline)?;
                 talk.secured();
-            }
-            Step::Transmission(agreed) => {
-                link.no_timeout()?;
-                return Ok(Some((link, agreed)));
             }
             Step::Close => {
                 link.close();

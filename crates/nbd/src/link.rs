@@ -4,9 +4,11 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+use rustix::net::SendFlags;
 use rustls::{ServerConfig, ServerConnection};
 
 /// A socket of either kind.
@@ -22,6 +24,12 @@ pub(crate) struct Link {
     tls: Option<Mutex<ServerConnection>>,
     /// Held while something is sent, so that replies do not mix. Holds what TLS made of it.
     sending: Mutex<Vec<u8>>,
+}
+
+/// How much was sent; nobody else sends while this is there and not 0.
+pub(crate) struct Sent<'a> {
+    pub(crate) bytes: usize,
+    _sending: Option<MutexGuard<'a, Vec<u8>>>,
 }
 
 impl Stream {
@@ -136,6 +144,35 @@ impl Link {
         }
     }
 
+    /// Sends what can be sent without waiting for the client. What is left is for [`Link::finish`].
+    pub(crate) fn begin(&self, bytes: &[u8]) -> io::Result<Sent<'_>> {
+        let Ok(sending) = self.sending.try_lock() else { return Ok(Sent { bytes: 0, _sending: None }) };
+        if self.tls.is_some() {
+            return Ok(Sent { bytes: 0, _sending: None });
+        }
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let sent = match &self.stream {
+            Stream::Unix(stream) => rustix::net::send(stream, bytes, flags),
+            Stream::Tcp(stream) => rustix::net::send(stream, bytes, flags),
+        };
+        match sent {
+            Ok(sent) => Ok(Sent { bytes: sent, _sending: Some(sending) }),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(Sent { bytes: 0, _sending: None }),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Sends the rest of `bytes`.
+    pub(crate) fn finish(&self, bytes: &[u8], sent: Sent<'_>) -> io::Result<()> {
+        match sent.bytes {
+            0 => {
+                drop(sent);
+                self.send(bytes)
+            }
+            begun => (&self.stream).write_all(&bytes[begun..]),
+        }
+    }
+
     /// Sends all of `bytes`, not mixed with what other threads send.
     pub(crate) fn send(&self, bytes: &[u8]) -> io::Result<()> {
         let mut sending = lock(&self.sending);
@@ -231,7 +268,7 @@ fn read_some(mut stream: &Stream, buf: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
