@@ -339,12 +339,13 @@ mod tests {
     use crate::{FileDevice, MemoryDevice};
 
     type Model = Vec<u8>;
+    type Writes = Vec<(u64, Vec<u8>)>;
 
     /// A disk with a cache: after a power failure each write since the last flush is there or not.
     #[derive(Debug, Default)]
     struct Lossy {
         stable: Mutex<Vec<u8>>,
-        cached: Mutex<(Vec<u8>, Vec<(u64, Vec<u8>)>)>,
+        cached: Mutex<(Vec<u8>, Writes)>,
     }
 
     impl Lossy {
