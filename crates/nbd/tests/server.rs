@@ -66,7 +66,7 @@ impl BlockDevice for Device {
     fn next_data(&self, offset: u64) -> io::Result<Option<std::ops::Range<u64>>> {
         // Every second megabyte is a hole, as far as anybody is told.
         let mib = offset >> 20;
-        let start = if mib % 2 == 0 { (mib + 1) << 20 } else { offset };
+        let start = if mib.is_multiple_of(2) { (mib + 1) << 20 } else { offset };
         Ok((start < SIZE as u64).then_some(start..((start >> 20) + 1) << 20))
     }
 }

@@ -5,8 +5,8 @@
 #![forbid(unsafe_code)]
 
 mod cpio;
-pub mod qemu;
 pub mod nbd;
+pub mod qemu;
 pub mod uml;
 
 use std::fs::OpenOptions;
