@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use casemate_blockdev::{BlockDevice, FileDevice, Pool, Progress, Window};
@@ -16,7 +17,7 @@ pub use casemate_crypt::{
 };
 pub use casemate_providers::{Direction, Policy, Registry};
 
-use crate::named::Named;
+use crate::named::{Named, NamedStream};
 use crate::{Error, Output};
 
 /// A mapping with its key, ready to transform images.
@@ -154,19 +155,23 @@ impl Mapping {
         output.commit()
     }
 
-    /// Transforms a stream. The offset is left to the caller: nothing is skipped.
+    /// Transforms a stream; each end comes with its name for errors. The offset is left to the caller: nothing is
+    /// skipped.
     ///
     /// # Errors
     /// `Argument` if the input ends within a sector; `Io`.
     pub fn transform_stream(
         &self,
         direction: Direction,
-        input: &mut (dyn Read + Send),
-        output: &mut (dyn Write + Send),
+        (input_name, input): (&str, &mut (dyn Read + Send)),
+        (output_name, output): (&str, &mut (dyn Write + Send)),
         pool: Pool,
         progress: &dyn Progress,
     ) -> Result<u64, Error> {
-        transform_stream(&self.cipher, direction, input, output, pool, progress).map_err(Error::crypt)
+        let mut input = NamedStream { name: input_name, stream: input };
+        let mut output = NamedStream { name: output_name, stream: output };
+        transform_stream(&self.cipher, direction, &mut input, &mut output, pool, progress)
+            .map_err(Error::crypt)
     }
 
     /// Transforms `image` where it lies, with a journal beside it; see [`casemate_crypt::in_place`].
@@ -197,7 +202,8 @@ impl Mapping {
         let named = Named { path: image, device: &device };
         let size = self.data_size(image, named.size())?;
         let data = Window::new(&named as &dyn BlockDevice, self.offset * 512, size).map_err(at_image)?;
-        let log = OpenOptions::new().read(true).write(true).create_new(!resume).open(journal);
+        // When decrypting the journal holds plaintext.
+        let log = OpenOptions::new().read(true).write(true).create_new(!resume).mode(0o600).open(journal);
         let log = log.map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => Error::Argument(format!(
                 "{}: there is a journal already: an earlier work was stopped; go on with --resume",

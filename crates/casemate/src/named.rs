@@ -1,5 +1,6 @@
-//! Devices whose errors say which file they are about.
+//! Devices and streams whose errors say which file they are about.
 
+use std::io::{Read, Write};
 use std::ops::Range;
 use std::path::Path;
 use std::{fmt, io};
@@ -12,6 +13,12 @@ pub(crate) struct Named<'a> {
     pub(crate) device: &'a FileDevice,
 }
 
+/// A stream with its name.
+pub(crate) struct NamedStream<'a, S: ?Sized> {
+    pub(crate) name: &'a str,
+    pub(crate) stream: &'a mut S,
+}
+
 /// An error with the place where it happened, inside an [`io::Error`] of the same kind.
 #[derive(Debug)]
 pub(crate) struct At {
@@ -21,8 +28,7 @@ pub(crate) struct At {
 
 impl Named<'_> {
     fn name<T>(&self, result: io::Result<T>) -> io::Result<T> {
-        let place = || self.path.display().to_string();
-        result.map_err(|error| io::Error::new(error.kind(), At { place: place(), error }))
+        result.map_err(|error| at(self.path.display(), error))
     }
 }
 
@@ -46,6 +52,26 @@ impl BlockDevice for Named<'_> {
     fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
         self.name(self.device.next_data(offset))
     }
+}
+
+impl<S: Read + ?Sized> Read for NamedStream<'_, S> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.stream.read(buf).map_err(|error| at(self.name, error))
+    }
+}
+
+impl<S: Write + ?Sized> Write for NamedStream<'_, S> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.stream.write(buf).map_err(|error| at(self.name, error))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush().map_err(|error| at(self.name, error))
+    }
+}
+
+fn at(place: impl fmt::Display, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), At { place: place.to_string(), error })
 }
 
 impl fmt::Display for At {

@@ -117,6 +117,7 @@ fn bad_input_is_one_line_and_no_file() {
         (&["none", "out", "--key-file", "key"], "none: No such file"),
         (&["whole", "none/out", "--key-file", "key"], "none/out: No such file"),
         (&["whole", "whole", "--key-file", "key"], "--in-place does that"),
+        (&["whole", "out", "--key-file", "key", "--provider", "sha256-crate"], "has no use for it"),
         (&["whole", "out", "--table-file", "key"], "not a table line"),
         (&["whole", "out", "--key-file", "key", "--provider", "xts-aes-rocket"], "xts-aes-rocket"),
         (&["--in-place", "--resume", "whole", "--key-file", "key"], "nothing to resume"),
@@ -184,6 +185,61 @@ fn work_in_place_survives_being_killed() {
         rounds += 1;
         assert!(fs::read(at("image")).unwrap() == expected, "round {rounds}, {kills} kills");
     }
+}
+
+/// Sends SIGINT and waits; gives exit status and standard error.
+fn interrupt(child: std::process::Child) -> (Option<i32>, String) {
+    run(Command::new("kill").args(["-INT", &child.id().to_string()]));
+    let output = child.wait_with_output().unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+/// Waits for something that a child is to do.
+fn wait_until(what: impl Fn() -> bool) {
+    for _ in 0..6000 {
+        if what() {
+            return;
+        }
+        sleep(Duration::from_millis(10));
+    }
+    panic!("it did not happen within a minute");
+}
+
+#[test]
+fn an_interrupt_leaves_nothing_that_looks_whole() {
+    let folder = folder(48 << 20);
+    let at = |name: &str| folder.path().join(name);
+    let parts = || fs::read_dir(folder.path()).unwrap().count();
+    // Portable code, so that there is time to interrupt.
+    let slow = ["--cpu", "portable", "--threads", "1"];
+    let mut file = with_key(folder.path(), &["encrypt", "plain", "out"]);
+    let child = file.args(slow).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until(|| parts() == 3);
+    let (status, stderr) = interrupt(child);
+    assert_eq!((status, &*stderr, parts()), (Some(130), "casemate: interrupted\n", 2));
+
+    // A pipeline's first program ends at the same signal: the end of its output is not the end of an image.
+    let mut stream = with_key(folder.path(), &["encrypt", "-", "out"]);
+    let mut child = stream.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(&[1; 1 << 20]).unwrap();
+    wait_until(|| parts() == 3);
+    run(Command::new("kill").args(["-INT", &child.id().to_string()]));
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), parts()), (Some(130), 2));
+
+    fs::copy(at("plain"), at("image")).unwrap();
+    run(&mut with_key(folder.path(), &["encrypt", "plain", "cipher"]));
+    let in_place = ["encrypt", "--in-place", "image", "--hotzone-size", "1048576"];
+    let mut place = with_key(folder.path(), &in_place);
+    let child = place.args(slow).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until(|| fs::metadata(at("image.casemate-journal")).is_ok_and(|journal| journal.len() > 1 << 20));
+    let (status, stderr) = interrupt(child);
+    assert_eq!(status, Some(130), "{stderr}");
+    assert!(stderr.contains("the same command with --resume goes on"), "{stderr}");
+    run(with_key(folder.path(), &in_place).arg("--resume"));
+    assert!(fs::read(at("image")).unwrap() == fs::read(at("cipher")).unwrap());
 }
 
 #[test]

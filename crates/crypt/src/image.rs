@@ -118,6 +118,8 @@ pub fn transform_stream(
             }
         },
     )?;
+    // Whoever interrupts a pipeline ends the input too, and that must not pass for its true end.
+    progress.advance(0)?;
     let sink = sink.into_inner().unwrap_or_else(PoisonError::into_inner);
     sink.output.flush()?;
     Ok(source.into_inner().unwrap_or_else(PoisonError::into_inner).bytes)

@@ -115,7 +115,7 @@ impl SectorCipher {
         let one_len = shared / spec.key_count;
         let equal = cipher_keys.chunks(one_len.max(1)).any(AesXts::halves_equal);
         if equal && spec.algorithm.starts_with("xts(") && !allow_equal_halves {
-            let text = "the key's two halves are equal, which makes XTS weaker; such a key is taken only if that is allowed";
+            let text = "the key's two halves are equal, which makes XTS weaker; such a key is taken only with allow-equal-halves";
             return Err(Error::Argument(format!("{spec}: {text}")));
         }
         let drivers = RefCell::new(Vec::new());

@@ -1,7 +1,8 @@
 //! `casemate crypt encrypt` and `casemate crypt decrypt`.
 
-use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use serde_json::json;
 
@@ -33,7 +34,8 @@ pub struct Args {
     /// Go on with work in place that was stopped.
     #[arg(long, requires = "in_place")]
     resume: bool,
-    /// The journal for work in place [default: the image's name with ".casemate-journal"].
+    /// The journal for work in place [default: the image's name with ".casemate-journal"; a block device has none].
+    /// It holds pieces of what the image becomes.
     #[arg(long, value_name = "FILE", requires = "in_place")]
     journal: Option<PathBuf>,
     /// How many bytes go to the journal at a time; at most 1 GiB.
@@ -82,7 +84,15 @@ impl Args {
     }
 
     fn in_place(&self, direction: Direction, mapping: &Mapping, context: &Context) -> Result<(), Error> {
-        let journal = self.journal.clone().unwrap_or_else(|| journal_path(&self.source));
+        let is_device = || fs::metadata(&self.source).is_ok_and(|data| data.file_type().is_block_device());
+        let journal = match &self.journal {
+            Some(journal) => journal.clone(),
+            None if is_device() => {
+                let text = "a journal in /dev would be gone after a power failure; name one on a disk with --journal";
+                return Err(Error::Argument(format!("{}: {text}", self.source.display())));
+            }
+            None => journal_path(&self.source),
+        };
         let progress = context.progress(&self.source.display().to_string(), size_of(&self.source));
         let (image, pool) = (&self.source, context.pool());
         let done = mapping.transform_in_place(
@@ -119,14 +129,26 @@ fn stream(
     } else {
         Box::new(std::fs::File::open(source).map_err(|error| Error::io(source.display(), error))?)
     };
-    let progress = context.progress(&source.display().to_string(), size_of(source));
+    let name = |path: &Path, standard_name: &str| match standard(path) {
+        true => standard_name.to_owned(),
+        false => path.display().to_string(),
+    };
+    let (from, to) = (name(source, "standard input"), name(target, "standard output"));
+    let progress = context.progress(&from, size_of(source));
     if standard(target) {
-        let mut output = io::stdout();
-        mapping.transform_stream(direction, &mut input, &mut output, context.pool(), &progress)?;
+        let (from, to) = (
+            (&*from, &mut input as &mut (dyn io::Read + Send)),
+            (&*to, &mut io::stdout() as &mut (dyn io::Write + Send)),
+        );
+        mapping.transform_stream(direction, from, to, context.pool(), &progress)?;
         return Ok(());
     }
     let mut output = casemate::Output::create(target)?;
-    mapping.transform_stream(direction, &mut input, &mut output, context.pool(), &progress)?;
+    let (from, to) = (
+        (&*from, &mut input as &mut (dyn io::Read + Send)),
+        (&*to, &mut output as &mut (dyn io::Write + Send)),
+    );
+    mapping.transform_stream(direction, from, to, context.pool(), &progress)?;
     output.commit()
 }
 
