@@ -11,8 +11,7 @@
 //! R' = C - H(tweak, L')
 //! ```
 //!
-//! ChaCha and Poly1305 come from the RustCrypto crates, which choose by the CPU themselves: `Cpu` narrows AES and NH
-//! only.
+//! ChaCha comes from a RustCrypto crate, which chooses by the CPU itself: `Cpu` narrows AES and NH only.
 //!
 //! # Errors
 //! A message below 16 bytes is refused.
@@ -20,6 +19,7 @@
 #[cfg(target_arch = "aarch64")]
 mod aarch64_neon;
 mod nh;
+mod poly;
 #[cfg(target_arch = "x86_64")]
 mod x86_64_avx2;
 #[cfg(target_arch = "x86_64")]
@@ -29,8 +29,6 @@ use std::fmt;
 
 use chacha20::cipher::{KeyIvInit, StreamCipher};
 use chacha20::{XChaCha12, XChaCha20};
-use poly1305::Poly1305;
-use poly1305::universal_hash::{KeyInit, UniversalHash};
 use zeroize::Zeroize;
 
 use crate::aes::{Aes, Direction, KeyError, UnitError};
@@ -38,6 +36,7 @@ use crate::cpu::Cpu;
 use crate::wide::WideUnits;
 
 use nh::{KEY, MESSAGE, Nh, NhKey};
+use poly::Poly;
 
 /// How many rounds XChaCha has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -158,20 +157,21 @@ impl Adiantum {
     fn hash(&self, tweak: &[u8; 32], left: &[u8]) -> u128 {
         let length = (8 * left.len() as u128).to_le_bytes();
         let [a, b] = *tweak.as_chunks().0 else { unreachable!("32 bytes are two blocks") };
-        let header = poly1305(&self.keys.header, [length, a, b].into_iter());
-        let sums = left.chunks(MESSAGE).flat_map(|message| {
+        let mut header = Poly::new(&self.keys.header);
+        [length, a, b].into_iter().for_each(|block| header.block(block));
+        let mut sums = Poly::new(&self.keys.message);
+        for message in left.chunks(MESSAGE) {
             let (blocks, end) = message.as_chunks();
-            let sums = if end.is_empty() {
+            let hashed = if end.is_empty() {
                 self.nh.hash(&self.keys.nh, blocks)
             } else {
                 let mut padded = [[0; 16]; MESSAGE / 16];
                 padded.as_flattened_mut()[..message.len()].copy_from_slice(message);
                 self.nh.hash(&self.keys.nh, &padded[..blocks.len() + 1])
             };
-            let [a, b] = *sums.as_chunks().0 else { unreachable!("32 bytes are two blocks") };
-            [a, b]
-        });
-        header.wrapping_add(poly1305(&self.keys.message, sums))
+            hashed.as_chunks().0.iter().for_each(|block| sums.block(*block));
+        }
+        header.value().wrapping_add(sums.value())
     }
 }
 
@@ -201,16 +201,4 @@ fn stream<const N: usize>(rounds: Rounds, key: &[u8; 32], nonce: &[u8; 24], buff
             buffers.into_iter().for_each(|buffer| cipher.apply_keystream(buffer));
         }
     }
-}
-
-/// Poly1305's polynomial at r over whole blocks, modulo 2^130 - 5 and then 2^128, with nothing added at the end.
-fn poly1305(r: &[u8; 16], blocks: impl Iterator<Item = [u8; 16]>) -> u128 {
-    let mut key = [0; 32];
-    key[..16].copy_from_slice(r);
-    let mut hash = Poly1305::new(&key.into());
-    key.zeroize();
-    for block in blocks {
-        hash.update(&[block.into()]);
-    }
-    u128::from_le_bytes(hash.finalize().into())
 }

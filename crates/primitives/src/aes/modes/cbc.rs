@@ -30,24 +30,36 @@ pub(in crate::aes) fn cbc_encrypt<E: Engine>(e: E, keys: &Schedule, units: &Unit
     }
 }
 
+/// How many blocks of each unit are fetched together: a cache line. Units that lie a page apart share the few ways of one
+/// set of the first-level cache, so a line is gone before the next block of its unit is wanted.
+const LINE: usize = 4;
+
 /// Encrypts at most [`WIDE`] vectors' worth of units, one block of each at a time.
 #[inline(always)]
 fn encrypt_abreast<E: Engine>(e: E, keys: &Schedule, ivs: &[[u8; 16]], size: usize, mut io: InOut<'_>) {
     let ivs_bytes = ivs.as_flattened();
     // SAFETY: as many readable bytes as the slice has.
     let mut chain = unsafe { load_some(e, ivs_bytes.as_ptr(), ivs_bytes.len()) };
-    let mut blocks = Scratch([0; WIDEST]);
-    for at in (0..size).step_by(16) {
-        for (k, block) in blocks.0.chunks_exact_mut(16).take(ivs.len()).enumerate() {
-            io.read(k * size + at, block);
+    // The first, second, third and fourth blocks of all units.
+    let mut lines = [const { Scratch([0; WIDEST]) }; LINE];
+    for at in (0..size).step_by(16 * LINE) {
+        let blocks = LINE.min((size - at) / 16);
+        for k in 0..ivs.len() {
+            for (j, line) in lines.iter_mut().enumerate().take(blocks) {
+                io.read(k * size + at + 16 * j, &mut line.0[16 * k..][..16]);
+            }
         }
-        // SAFETY: the scratch bytes are enough for WIDE vectors of any engine.
-        let v = unsafe { load_wide(e, blocks.0.as_ptr()) };
-        chain = crypt_some::<E, false>(e, keys, xor_wide(e, v, &chain), 16 * ivs.len());
-        // SAFETY: as above.
-        unsafe { store_wide(e, blocks.0.as_mut_ptr(), chain) };
-        for (k, block) in blocks.0.chunks_exact(16).take(ivs.len()).enumerate() {
-            io.write(k * size + at, block);
+        for line in &mut lines[..blocks] {
+            // SAFETY: the scratch bytes are enough for WIDE vectors of any engine.
+            let v = unsafe { load_wide(e, line.0.as_ptr()) };
+            chain = crypt_some::<E, false>(e, keys, xor_wide(e, v, &chain), 16 * ivs.len());
+            // SAFETY: as above.
+            unsafe { store_wide(e, line.0.as_mut_ptr(), chain) };
+        }
+        for k in 0..ivs.len() {
+            for (j, line) in lines.iter().enumerate().take(blocks) {
+                io.write(k * size + at + 16 * j, &line.0[16 * k..][..16]);
+            }
         }
     }
 }

@@ -17,6 +17,9 @@ pub(in crate::aes) fn xts<E: Engine, const DECRYPT: bool>(
     units: &Units<'_>,
     mut io: InOut<'_>,
 ) {
+    if units.size == 16 {
+        return single_blocks::<E, DECRYPT>(e, keys, units, io);
+    }
     let all = io.len() / units.size;
     if all == 1 {
         let mut tweak = [[0; 16]];
@@ -31,6 +34,21 @@ pub(in crate::aes) fn xts<E: Engine, const DECRYPT: bool>(
             encrypt_tweaks(e, &keys.tweak, &mut tweaks[..count]);
         }
         unit::<E, DECRYPT>(e, &keys.data, tweaks[k % BATCH], io.part(k * units.size, units.size));
+    }
+}
+
+/// Units of one block: as many tweaks are encrypted as data.
+#[inline(always)]
+fn single_blocks<E: Engine, const DECRYPT: bool>(e: E, keys: &XtsKeys, units: &Units<'_>, mut io: InOut<'_>) {
+    let mut tweaks = Scratch([0; WIDEST]);
+    for at in (0..io.len()).step_by(wide::<E>()) {
+        let len = wide::<E>().min(io.len() - at);
+        units.fill(at / 16, &mut tweaks.0.as_chunks_mut().0[..len / 16]);
+        // SAFETY: the scratch bytes are enough for WIDE vectors of any engine.
+        let t = crypt_some::<E, false>(e, &keys.tweak, unsafe { load_wide(e, tweaks.0.as_ptr()) }, len);
+        let v = xor_wide(e, read_some(e, &io, at, len), &t);
+        let v = xor_wide(e, crypt_some::<E, DECRYPT>(e, &keys.data, v, len), &t);
+        write_some(e, &mut io, at, v, len);
     }
 }
 
