@@ -4,6 +4,7 @@
 //! here they are joined, and their errors become the one [`Error`].
 #![forbid(unsafe_code)]
 
+pub mod backup;
 pub mod base64;
 pub mod crypt;
 mod error;

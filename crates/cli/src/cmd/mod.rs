@@ -3,7 +3,7 @@
 mod base64;
 mod completions;
 mod crypt;
-mod ext4;
+pub mod ext4;
 mod fscrypt;
 pub mod fsverity;
 mod man;

@@ -38,6 +38,14 @@ pub trait Contents: Sync {
     /// # Errors
     /// Why this file can't be copied.
     fn open(&self, fs: &Ext4, inode: &Inode) -> Result<Box<dyn BlockDevice>>;
+
+    /// Records of the pax format that `inode`'s member of a tar stream gets beside its own.
+    ///
+    /// # Errors
+    /// Why there are none; the file is copied nevertheless.
+    fn records(&self, _fs: &Ext4, _inode: &Inode) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        Ok(Vec::new())
+    }
 }
 
 /// Contents as [`Ext4::open_file`] has them.

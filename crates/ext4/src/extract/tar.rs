@@ -196,6 +196,12 @@ impl Stream<'_> {
                 Err(error) => self.fail(member.path.clone(), error, true),
             }
         }
+        if !matches!(member.link, Some(Link::Hard(_))) {
+            match self.options.contents.records(self.fs, &item.inode) {
+                Ok(records) => member.records.extend(records),
+                Err(error) => self.fail(member.path.clone(), error, true),
+            }
+        }
         if !is_file {
             self.out.write_all(&member.header())?;
             if item.inode.is_dir() {

@@ -11,14 +11,21 @@ use casemate::protectors::{self, Secret};
 
 use crate::context::Context;
 
-/// Keys of encrypted files.
+/// Raw keys of encrypted files.
 #[derive(clap::Args, Debug)]
-pub struct KeyArgs {
+pub struct RawKeyArgs {
     /// Read encrypted files with the raw master key in this file (16 to 64 bytes, as fscryptctl takes it); "-" is
     /// standard input. May be given several times. DESCRIPTOR, 16 hexadecimal digits, is needed for policies of
     /// version 1 that were given an unusual one.
     #[arg(long = "fscrypt-key", value_name = "[DESCRIPTOR:]FILE", help_heading = "Encrypted files")]
     files: Vec<KeyFile>,
+}
+
+/// Keys of encrypted files.
+#[derive(clap::Args, Debug)]
+pub struct KeyArgs {
+    #[command(flatten)]
+    raw: RawKeyArgs,
     /// Read encrypted files with what google/fscrypt left in the image (/.fscrypt), opened with the passphrase in this
     /// file, its first line, or with the 32 bytes of a raw key; "-" is standard input. May be given several times.
     #[arg(long = "fscrypt-passphrase-file", value_name = "FILE", help_heading = "Encrypted files")]
@@ -57,7 +64,7 @@ impl FromStr for KeyFile {
 impl KeyArgs {
     /// Gives `reading` the keys: raw ones, and those that passphrases open in the file system itself.
     pub fn give(&self, context: &Context, source: &Source, reading: &mut Reading) -> Result<(), Error> {
-        reading.keys = self.raw_keys(context)?;
+        reading.keys = self.raw.keyring(context)?.map(Arc::new);
         if self.passphrases.is_empty() {
             return Ok(());
         }
@@ -73,9 +80,11 @@ impl KeyArgs {
         reading.keys = Some(Arc::new(ring));
         Ok(())
     }
+}
 
+impl RawKeyArgs {
     /// All raw keys that were given; `None` if there are none.
-    fn raw_keys(&self, context: &Context) -> Result<Option<Arc<Keyring>>, Error> {
+    pub fn keyring(&self, context: &Context) -> Result<Option<Keyring>, Error> {
         if self.files.is_empty() {
             return Ok(None);
         }
@@ -88,6 +97,6 @@ impl KeyArgs {
             };
             added.map_err(|error| Error::Argument(format!("{}: {error}", file.path.display())))?;
         }
-        Ok(Some(Arc::new(ring)))
+        Ok(Some(ring))
     }
 }

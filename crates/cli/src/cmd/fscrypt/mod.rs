@@ -1,5 +1,6 @@
 //! `casemate fscrypt`: the cryptography of fscrypt without a file system, for scripts and tests.
 
+mod backup;
 mod contents;
 mod inode;
 mod key;
@@ -33,6 +34,8 @@ enum Command {
     Encrypt(contents::Args),
     /// Decrypt a file's contents, whole data units.
     Decrypt(contents::Args),
+    Backup(backup::BackupArgs),
+    Extract(backup::ExtractArgs),
 }
 
 impl Args {
@@ -45,6 +48,8 @@ impl Args {
             Command::NokeyName(args) => args.run(context),
             Command::Encrypt(args) => args.run(Direction::Encrypt, context),
             Command::Decrypt(args) => args.run(Direction::Decrypt, context),
+            Command::Backup(args) => args.run(context),
+            Command::Extract(args) => args.run(context),
         }
     }
 }

@@ -1,0 +1,32 @@
+//! Backups of encrypted trees without their keys: ciphertext in a tar stream, to be read once the keys are there.
+//!
+//! [`write`] makes one, [`extract`] reads one. docs/fscrypt-backup.md has the format.
+
+mod folder;
+mod stored;
+mod tar;
+
+use casemate_primitives::Cpu;
+use casemate_primitives::base64::{Alphabet, Base64, Padding};
+
+pub use folder::{Report, Restoring, extract};
+pub use stored::write;
+
+/// fscrypt's context of a member, as the file system stores it.
+const CONTEXT: &str = "user.casemate.fscrypt.context";
+
+/// What else keys and IVs depend on: numbers with names.
+const INODE: &str = "user.casemate.fscrypt.inode";
+
+/// Where in a tar stream attributes are.
+const XATTR: &[u8] = b"SCHILY.xattr.";
+
+/// Stored names and targets, which may have any bytes, as text.
+fn codec(cpu: Cpu) -> Base64<'static> {
+    Base64::new(cpu, &Alphabet::URL_SAFE, Padding::Unpadded)
+}
+
+/// Whether we can give files to others.
+pub fn may_give_files() -> bool {
+    rustix::process::geteuid().is_root()
+}

@@ -1,0 +1,109 @@
+//! Writing backups: encrypted inodes as they are stored.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use casemate_blockdev::{BlockDevice, Pool, Progress};
+use casemate_ext4::{
+    Contents, EncryptedContents, EncryptedInode, EncryptedNames, Encryption, Ext4, ExtractOptions,
+    ExtractReport, Inode, OpenOptions, Result, StoredName, extract_to_tar, uuid_text,
+};
+use casemate_primitives::base64::Base64;
+
+use super::{CONTEXT, INODE, XATTR, codec};
+use crate::Error;
+use crate::ext4::{Reading, Source, device};
+
+/// Copies the tree below directory `top`, an inode's number, into a tar stream; what is encrypted stays so. No key is
+/// used.
+///
+/// # Errors
+/// What ends the whole copy; what keeps single files from being copied is in the report.
+pub fn write(
+    source: &Source,
+    reading: &Reading,
+    top: u32,
+    out: &mut dyn Write,
+    pool: Pool,
+    progress: &dyn Progress,
+) -> std::result::Result<ExtractReport, Error> {
+    let fail = |error| Error::ext4(source.path.display(), error);
+    let options = OpenOptions {
+        cpu: reading.cpu,
+        verify_checksums: reading.verify_checksums,
+        replay_journal: reading.replay_journal,
+        encryption: Some(Arc::new(AsStored(codec(reading.cpu)))),
+    };
+    let fs = Ext4::open(device(source, false)?, &options).map_err(fail)?;
+    let top = fs.inode(top).map_err(fail)?;
+    let options = ExtractOptions { owners: true, xattrs: true, contents: &WholeBlocks, pool, progress };
+    extract_to_tar(&fs, &top, out, &options).map_err(fail)
+}
+
+/// Names and targets as base64, contents unchanged.
+#[derive(Clone, Copy)]
+struct AsStored(Base64<'static>);
+
+impl Encryption for AsStored {
+    fn require_key(&self, _: &EncryptedInode) -> Result<()> {
+        Ok(())
+    }
+
+    fn names(&self, _: &EncryptedInode) -> Result<Arc<dyn EncryptedNames>> {
+        Ok(Arc::new(*self))
+    }
+
+    fn contents(&self, _: &EncryptedInode) -> Result<Arc<dyn EncryptedContents>> {
+        Ok(Arc::new(*self))
+    }
+
+    fn symlink(&self, _: &EncryptedInode, stored: &[u8]) -> Result<Vec<u8>> {
+        Ok(self.0.encode_to_string(stored).into_bytes())
+    }
+}
+
+impl EncryptedNames for AsStored {
+    fn decode(&self, name: StoredName<'_>) -> Result<Vec<u8>> {
+        Ok(self.0.encode_to_string(name.bytes).into_bytes())
+    }
+}
+
+impl EncryptedContents for AsStored {
+    fn decrypt(&self, _: u64, _: &mut [u8]) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Encrypted files to the end of their last block, whose ciphertext passes the file's end.
+struct WholeBlocks;
+
+impl Contents for WholeBlocks {
+    fn open(&self, fs: &Ext4, inode: &Inode) -> Result<Box<dyn BlockDevice>> {
+        let file = fs.open_file(inode)?;
+        if fs.encrypted(inode)?.is_none() {
+            return Ok(Box::new(file));
+        }
+        // Sizes beyond 2^32 blocks were refused when the file was opened.
+        let size = inode.size().next_multiple_of(fs.layout().block_size.into());
+        Ok(Box::new(file.with_size(size)))
+    }
+
+    fn records(&self, fs: &Ext4, inode: &Inode) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let accessed = inode.accessed();
+        let mut records = Vec::new();
+        if accessed.seconds >= 0 {
+            let text = format!("{}.{:09}", accessed.seconds, accessed.nanoseconds);
+            records.push((b"atime".to_vec(), text.into_bytes()));
+        }
+        if let Some(EncryptedInode { number, context, uuid, block_size, .. }) = fs.encrypted(inode)? {
+            let text = format!(
+                "number={number} size={} block_size={block_size} uuid={}",
+                inode.size(),
+                uuid_text(&uuid)
+            );
+            records.push(([XATTR, CONTEXT.as_bytes()].concat(), context));
+            records.push(([XATTR, INODE.as_bytes()].concat(), text.into_bytes()));
+        }
+        Ok(records)
+    }
+}

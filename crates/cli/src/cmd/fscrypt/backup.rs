@@ -1,0 +1,156 @@
+//! `casemate fscrypt backup` and `casemate fscrypt extract`.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use casemate::backup::{self, Restoring};
+use casemate::ext4::ExtractReport;
+use casemate::fscrypt::{Crypto, Keyring};
+use casemate::{Error, Output};
+
+use crate::Answer;
+use crate::cmd::ext4::image::ImageArgs;
+use crate::cmd::ext4::keys::RawKeyArgs;
+use crate::context::Context;
+
+/// Copy a directory of an ext4 image into a tar stream, encrypted files as they are: without their key.
+///
+/// Names, contents and targets stay ciphertext; contexts with nonces, sizes, modes, times, owners, attributes and hard
+/// links come along. casemate fscrypt extract reads the files once their key is there. docs/fscrypt-backup.md has the
+/// format.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  casemate fscrypt backup disk.img /home home.tar\n  \
+    casemate fscrypt backup disk.img / - | zstd > disk.tar.zst")]
+pub struct BackupArgs {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// The directory of the image.
+    #[arg(value_name = "PATH")]
+    path: OsString,
+    /// The tar file to write; "-" is standard output.
+    #[arg(value_name = "TAR")]
+    tar: PathBuf,
+}
+
+/// Restore a backup into a folder, decrypted.
+///
+/// The result is what casemate ext4 extract would have copied out of the image with the same keys. What has no key is
+/// named and left out. fs-verity trees are not part of a backup, so nothing is checked against them.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n  casemate fscrypt extract home.tar home --fscrypt-key master.key")]
+pub struct ExtractArgs {
+    /// The backup; "-" is standard input.
+    #[arg(value_name = "TAR")]
+    tar: PathBuf,
+    /// The folder to restore into; made if it is not there.
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    #[command(flatten)]
+    keys: RawKeyArgs,
+    /// Give files to whoever runs this, not to their owners.
+    #[arg(long)]
+    no_owners: bool,
+    /// Leave extended attributes out.
+    #[arg(long)]
+    no_xattrs: bool,
+}
+
+impl BackupArgs {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let fs = self.image.open(context)?;
+        let top = self.image.resolve(&fs, &self.path, true)?;
+        if !top.is_dir() {
+            return Err(Error::Argument(format!("{}: no directory", self.path.to_string_lossy())));
+        }
+        let superblock = fs.superblock();
+        let used = superblock.blocks.saturating_sub(superblock.blocks_free);
+        let total = used.saturating_mul(superblock.block_size.into());
+        let progress = context.progress(&self.image.image.display().to_string(), total);
+        let (source, reading) = (self.image.source(), self.image.reading(context)?);
+        let write = |out: &mut dyn Write| {
+            backup::write(&source, &reading, top.number(), out, context.pool(), &progress)
+        };
+        let is_standard = self.tar == Path::new("-");
+        let report = if is_standard {
+            write(&mut BufWriter::with_capacity(1 << 20, std::io::stdout().lock()))?
+        } else {
+            let mut out = BufWriter::with_capacity(1 << 20, Output::create(&self.tar)?);
+            let report = write(&mut out)?;
+            let output = out.into_inner().map_err(|error| Error::io(self.tar.display(), error.into()))?;
+            output.commit()?;
+            report
+        };
+        drop(progress);
+        let ExtractReport { files, directories, others, bytes, failures, failures_left_out } = report;
+        let errors = failures.into_iter().map(|failure| {
+            let path = String::from_utf8_lossy(&failure.path).into_owned();
+            Error::ext4(format!("/{path}"), failure.error)
+        });
+        let complained = complain(context, errors);
+        if failures_left_out > 0 {
+            eprintln!("casemate: {failures_left_out} more failures");
+        }
+        finish(context, [files, directories, others, bytes], complained, !is_standard)
+    }
+}
+
+impl ExtractArgs {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let ring = self.keys.keyring(context)?;
+        let ring = ring.unwrap_or_else(|| Keyring::new(Crypto::new(context.cpu())));
+        let mut input: Box<dyn Read> = if self.tar == Path::new("-") {
+            Box::new(std::io::stdin().lock())
+        } else {
+            let file = File::open(&self.tar).map_err(|error| Error::io(self.tar.display(), error))?;
+            Box::new(BufReader::with_capacity(1 << 20, file))
+        };
+        let restoring = Restoring {
+            owners: !self.no_owners && backup::may_give_files(),
+            xattrs: !self.no_xattrs,
+            cpu: context.cpu(),
+        };
+        let name = self.tar.display().to_string();
+        let report = backup::extract(&mut input, &name, &self.folder, &ring, &restoring)?;
+        let complained = complain(context, report.failures);
+        let counts = [report.files, report.directories, report.others, report.bytes];
+        finish(context, counts, complained, true)
+    }
+}
+
+/// Prints all errors. Whether there were any, whether one says that something is wrong, and their texts.
+fn complain(context: &Context, errors: impl IntoIterator<Item = Error>) -> (bool, Vec<String>) {
+    let mut negative = false;
+    let mut texts = Vec::new();
+    for error in errors {
+        negative |= error.is_negative_answer();
+        context.complain(&error);
+        texts.push(error.to_string());
+    }
+    (negative, texts)
+}
+
+fn finish(
+    context: &Context,
+    [files, directories, others, bytes]: [u64; 4],
+    (negative, failures): (bool, Vec<String>),
+    print: bool,
+) -> Result<Answer, Error> {
+    if context.json() && print {
+        context.print_json(&json!({
+            "files": files,
+            "directories": directories,
+            "others": others,
+            "bytes": bytes,
+            "failures": failures,
+        }))?;
+    }
+    Ok(match (failures.is_empty(), negative) {
+        (_, true) => Answer::No,
+        (false, _) => Answer::Failed,
+        (true, _) => Answer::Yes,
+    })
+}

@@ -1,0 +1,199 @@
+//! Backups of encrypted trees: made without a key, restored with it, equal to what is copied out of the image.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use casemate_testkit::{Rng, TempDir, fixture, run, run_any, tempdir, tool};
+use serde_json::Value;
+
+const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
+
+/// A folder with an image that a kernel wrote, its keys in files and the options that name them.
+struct Place {
+    folder: TempDir,
+    keys: Vec<String>,
+}
+
+impl Place {
+    fn new(name: &str) -> Place {
+        let folder = tempdir().unwrap();
+        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../casemate/tests/fscrypt/fixtures");
+        fs::write(folder.path().join("image"), fixture(from.join(format!("{name}.img.xz")))).unwrap();
+        let manifest: Value = serde_json::from_slice(&fixture(from.join(format!("{name}.json.xz")))).unwrap();
+        let mut keys = Vec::new();
+        for (number, key) in manifest["keys"].as_array().unwrap().iter().enumerate() {
+            let hex = key["key_hex"].as_str().unwrap();
+            let bytes: Vec<u8> =
+                (0..hex.len() / 2).map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap()).collect();
+            fs::write(folder.path().join(format!("key{number}")), bytes).unwrap();
+            keys.push(format!("--fscrypt-key=key{number}"));
+        }
+        Place { folder, keys }
+    }
+
+    fn casemate(&self, args: &[&str], keys: &[String]) -> Output {
+        run_any(Command::new(CASEMATE).args(args).args(keys).current_dir(self.folder.path()))
+    }
+
+    fn yes(&self, args: &[&str], keys: &[String]) -> String {
+        let output = self.casemate(args, keys);
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+/// Everything about the files below a folder; other names of a file refer to the first one.
+fn tree(top: &Path) -> BTreeMap<PathBuf, String> {
+    let mut found = BTreeMap::new();
+    let mut first = BTreeMap::new();
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        let mut names: Vec<_> =
+            fs::read_dir(top.join(&folder)).unwrap().map(|entry| entry.unwrap()).collect();
+        names.sort_by_key(|entry| entry.file_name());
+        for entry in names {
+            let path = folder.join(entry.file_name());
+            let whole = top.join(&path);
+            let data = fs::symlink_metadata(&whole).unwrap();
+            let contents = if data.is_symlink() {
+                fs::read_link(&whole).unwrap().into_os_string().into_encoded_bytes()
+            } else if data.is_file() {
+                fs::read(&whole).unwrap()
+            } else {
+                Vec::new()
+            };
+            let link = first.entry(data.ino()).or_insert_with(|| path.clone()).clone();
+            let sum =
+                contents.iter().fold(7u64, |sum, byte| sum.wrapping_mul(0x100_0000_01b3) ^ u64::from(*byte));
+            let text = format!(
+                "mode {:o} owner {}:{} size {} mtime {}.{} atime {}.{} device {} sum {sum:x} link {}",
+                data.mode(),
+                data.uid(),
+                data.gid(),
+                if data.is_dir() { 0 } else { data.len() },
+                data.mtime(),
+                data.mtime_nsec(),
+                // We have read directories, links, and files by another name.
+                if data.is_file() && data.nlink() == 1 { data.atime() } else { 0 },
+                if data.is_file() && data.nlink() == 1 { data.atime_nsec() } else { 0 },
+                data.rdev(),
+                link.display(),
+            );
+            if data.is_dir() {
+                folders.push(path.clone());
+            }
+            found.insert(path, text);
+        }
+    }
+    found
+}
+
+fn check(name: &str) {
+    let place = Place::new(name);
+    let out = place.yes(&["fscrypt", "backup", "image", "/", "backup.tar", "--json"], &[]);
+    let made: Value = serde_json::from_str(&out).unwrap();
+    assert!(made["files"].as_u64().unwrap() > 5, "{name}: {out}");
+    place.yes(&["ext4", "extract", "image", "expected"], &place.keys);
+    let out = place.yes(&["fscrypt", "extract", "backup.tar", "restored", "--json"], &place.keys);
+    let report: Value = serde_json::from_str(&out).unwrap();
+    for count in ["files", "directories"] {
+        assert!(report[count].as_u64() >= Some(1), "{name}: {out}");
+    }
+    let expected = tree(&place.path("expected"));
+    let restored = tree(&place.path("restored"));
+    for (path, text) in &expected {
+        assert_eq!(restored.get(path), Some(text), "{name}: {}", path.display());
+    }
+    assert_eq!(restored.len(), expected.len(), "{name}");
+    if let Some(getfattr) = tool("getfattr") {
+        let list = |folder: &str| {
+            let mut command = Command::new(&getfattr);
+            run(command.args(["-Rhd", "-m", "-", "--encoding=hex", "."]).current_dir(place.path(folder)))
+        };
+        assert_eq!(list("restored"), list("expected"), "{name}");
+    }
+    // Ciphertext has no key in it: the same bytes, whoever makes them, with the key or without.
+    place.yes(&["fscrypt", "backup", "image", "/", "again.tar"], &place.keys);
+    assert!(
+        fs::read(place.path("again.tar")).unwrap() == fs::read(place.path("backup.tar")).unwrap(),
+        "{name}"
+    );
+}
+
+#[test]
+fn what_is_restored_is_what_the_image_has() {
+    for name in ["v1-xts-cts-1k", "v2-lblk64-4k", "v2-adiantum-1k", "v2-casefold-hctr2-4k"] {
+        check(name);
+    }
+}
+
+#[test]
+fn whatever_the_policy() {
+    if !casemate_testkit::slow_tests() {
+        return;
+    }
+    for name in ["v1-cbc-essiv-4k", "v2-hctr2-lblk-4k", "v2-htree-1k", "v2-xts-cts-1k"] {
+        check(name);
+    }
+}
+
+#[test]
+fn other_programs_read_the_stream() {
+    let Some(tar) = tool("tar") else { return };
+    let place = Place::new("v2-xts-cts-1k");
+    place.yes(&["fscrypt", "backup", "image", "/", "backup.tar"], &[]);
+    let list = run(Command::new(&tar)
+        .args(["--warning=no-unknown-keyword", "-tf", "backup.tar"])
+        .current_dir(place.folder.path()));
+    assert!(list.starts_with("./\nenc/\n") && list.lines().count() > 10, "{list}");
+    // A part of it, from within the encrypted tree, by the name that the kernel shows without the key.
+    let names = place.yes(&["ext4", "ls", "image", "/enc"], &[]);
+    assert!(names.lines().count() > 3);
+    place.yes(&["fscrypt", "backup", "image", "/enc", "part.tar"], &[]);
+    place.yes(&["fscrypt", "extract", "part.tar", "part"], &place.keys);
+    place.yes(&["ext4", "extract", "image", "whole", "--path=/enc"], &place.keys);
+    assert_eq!(tree(&place.path("part")), tree(&place.path("whole")));
+}
+
+#[test]
+fn missing_keys_and_damage_are_told() {
+    let place = Place::new("v2-xts-cts-1k");
+    place.yes(&["fscrypt", "backup", "image", "/", "backup.tar"], &[]);
+    let output = place.casemate(&["fscrypt", "extract", "backup.tar", "nothing"], &[]);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("casemate: enc/: it needs the key with identifier "), "{text}");
+    assert!(place.path("nothing/plaindir").is_dir() && !place.path("nothing/enc").exists());
+
+    let whole = fs::read(place.path("backup.tar")).unwrap();
+    let mut rng = Rng::new(8);
+    let mut refused = 0;
+    for round in 0..40 {
+        let mut bytes = whole.clone();
+        if round % 4 == 0 {
+            bytes.truncate(rng.below(whole.len() as u64 - 2048) as usize);
+        } else {
+            // Near the beginning, where headers and contexts are dense.
+            let at = rng.below(20_000) as usize;
+            bytes[at] ^= 1 << rng.below(8);
+        }
+        fs::write(place.path("damaged.tar"), bytes).unwrap();
+        let folder = format!("damaged{round}");
+        let output = place.casemate(&["fscrypt", "extract", "damaged.tar", &folder], &place.keys);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(matches!(output.status.code(), Some(0..=2)) && !text.contains("panicked"), "{text}");
+        refused += usize::from(!output.status.success());
+    }
+    assert!(refused >= 10, "{refused}");
+    let output = place.casemate(&["fscrypt", "extract", "image", "none"], &place.keys);
+    assert_eq!(output.status.code(), Some(1));
+    let output = place.casemate(&["fscrypt", "backup", "image", "/plaindir/none", "-"], &[]);
+    assert_eq!(output.status.code(), Some(2));
+}
