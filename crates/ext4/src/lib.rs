@@ -60,7 +60,8 @@ pub use encryption::{EncryptedContents, EncryptedInode, EncryptedNames, Encrypti
 pub use error::{Corrupt, Error, Place, Problem, Result, Structure};
 pub use extent::{Extent, ExtentIndex, ExtentNode};
 pub use extract::{
-    Contents, ExtractOptions, ExtractReport, Failure, PlainContents, extract_to_folder, extract_to_tar,
+    Contents, ExtractOptions, ExtractReport, Failure, PlainContents, Record, extract_to_folder,
+    extract_to_tar,
 };
 pub use features::{Compat, Incompat, RoCompat};
 pub use file::FileReader;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,12 +13,13 @@ use casemate_fscrypt::{ContentCipher, Context, InodeInfo, Keyring, MasterKey, Na
 use casemate_primitives::Cpu;
 use casemate_primitives::base64::Base64;
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, chmodat, chownat, fchmod,
-    fchown, fsetxattr, futimens, linkat, mkdirat, mknodat, openat, symlinkat, unlinkat, utimensat,
+    AtFlags, FileType, Gid, Mode, OFlags, Uid, XattrFlags, chmodat, chownat, fchmod, fchown, fsetxattr,
+    futimens, linkat, mkdirat, mknodat, openat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
-use super::tar::{Member, TarReader, Time};
+use super::nodes::{c_name, host, join, mode, open_folder, split, times};
+use super::tar::{Member, TarReader};
 use super::{CONTEXT, INODE, XATTR, codec};
 use crate::Error;
 
@@ -126,6 +127,9 @@ struct Folder {
     path: Vec<u8>,
     names: Names,
 }
+
+/// A folder's path below the root, and a name in it.
+type Location = (Vec<u8>, Vec<u8>);
 
 enum Names {
     Plain,
@@ -269,7 +273,7 @@ impl Extract<'_> {
     }
 
     /// The path of a folder and a name in it, decrypted, for a path in the backup; `None` below what was not made.
-    fn plain(&self, stored: &[u8]) -> Result<Option<(Vec<u8>, Vec<u8>)>, Error> {
+    fn plain(&self, stored: &[u8]) -> Result<Option<Location>, Error> {
         let (parent, name) = split(stored);
         let Some(folder) = self.folders.get(parent) else {
             return Err(Error::Corrupt("its directory did not come before it".to_owned()));
@@ -406,19 +410,6 @@ fn fill(
     Ok(bytes)
 }
 
-/// Opens the folder at a path below `root`, following no link.
-fn open_folder(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Error> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let open = |folder: BorrowedFd<'_>, name: &[u8]| {
-        openat(folder, c_name(name)?, flags, Mode::empty()).map_err(|error| host(path, error))
-    };
-    let mut folder = open(root, b".")?;
-    for part in path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
-        folder = open(folder.as_fd(), part)?;
-    }
-    Ok(folder)
-}
-
 /// One of the numbers that keys and IVs depend on.
 fn number(member: &Member, what: &str) -> Result<u64, Error> {
     let number = value(member, what).and_then(|text| text.parse().ok());
@@ -448,34 +439,4 @@ fn trim(path: &[u8]) -> &[u8] {
     let path = path.strip_prefix(b"./").unwrap_or(path);
     let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
     if &path[..end] == b"." { b"" } else { &path[..end] }
-}
-
-/// A path as the folder's path and the last name.
-fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    match path.iter().rposition(|byte| *byte == b'/') {
-        Some(at) => (&path[..at], &path[at + 1..]),
-        None => (&[], path),
-    }
-}
-
-fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
-    if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() }
-}
-
-fn c_name(name: &[u8]) -> Result<CString, Error> {
-    CString::new(name).map_err(|_| Error::Corrupt("a name with a NUL".to_owned()))
-}
-
-fn host(path: &[u8], error: Errno) -> Error {
-    Error::io(String::from_utf8_lossy(path), error.into())
-}
-
-fn mode(member: &Member) -> Mode {
-    Mode::from_raw_mode(member.mode & 0o7777)
-}
-
-fn times(member: &Member) -> Timestamps {
-    let time = |time: Time| Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() };
-    let modified = member.modified;
-    Timestamps { last_access: time(member.accessed.unwrap_or(modified)), last_modification: time(modified) }
 }

@@ -3,6 +3,7 @@
 //! [`write`] makes one, [`extract`] reads one. docs/fscrypt-backup.md has the format.
 
 mod folder;
+mod nodes;
 mod stored;
 mod tar;
 

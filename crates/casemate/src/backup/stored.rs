@@ -6,7 +6,7 @@ use std::sync::Arc;
 use casemate_blockdev::{BlockDevice, Pool, Progress};
 use casemate_ext4::{
     Contents, EncryptedContents, EncryptedInode, EncryptedNames, Encryption, Ext4, ExtractOptions,
-    ExtractReport, Inode, OpenOptions, Result, StoredName, extract_to_tar, uuid_text,
+    ExtractReport, Inode, OpenOptions, Record, Result, StoredName, extract_to_tar, uuid_text,
 };
 use casemate_primitives::base64::Base64;
 
@@ -88,7 +88,7 @@ impl Contents for WholeBlocks {
         Ok(Box::new(file.with_size(size)))
     }
 
-    fn records(&self, fs: &Ext4, inode: &Inode) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    fn records(&self, fs: &Ext4, inode: &Inode) -> Result<Vec<Record>> {
         let accessed = inode.accessed();
         let mut records = Vec::new();
         if accessed.seconds >= 0 {

@@ -3,6 +3,8 @@
 use std::io::{self, Read};
 use std::ops::Range;
 
+use casemate_ext4::Record;
+
 use crate::Error;
 
 /// Bytes of a record: headers are one, contents fill whole ones.
@@ -39,7 +41,7 @@ pub(super) struct Member {
     pub size: u64,
     sparse: bool,
     /// All records, last ones first.
-    records: Vec<(Vec<u8>, Vec<u8>)>,
+    records: Vec<Record>,
 }
 
 /// Seconds since 1970, and nanoseconds after them.
@@ -131,7 +133,8 @@ impl<'a> TarReader<'a> {
     /// ranges, one after the other.
     pub fn ranges(&mut self, member: &Member) -> Result<Vec<Range<u64>>, Error> {
         if !member.sparse {
-            return Ok(if member.size == 0 { Vec::new() } else { vec![0..member.size] });
+            let whole = 0..member.size;
+            return Ok(Some(whole).filter(|whole| !whole.is_empty()).into_iter().collect());
         }
         let mut numbers = Vec::new();
         let mut number = 0u64;
@@ -246,7 +249,7 @@ impl<'a> TarReader<'a> {
     }
 
     /// "LENGTH KEY=VALUE\n", where the length counts itself.
-    fn parse_records(&self, mut body: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error> {
+    fn parse_records(&self, mut body: &[u8]) -> Result<Vec<Record>, Error> {
         let mut records = Vec::new();
         while !body.is_empty() {
             let record = (|| {

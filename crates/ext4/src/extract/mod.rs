@@ -31,6 +31,9 @@ pub struct ExtractOptions<'a> {
     pub progress: &'a dyn Progress,
 }
 
+/// A record of the pax format: its key and its value.
+pub type Record = (Vec<u8>, Vec<u8>);
+
 /// Opens the contents of regular files; where to put checks between an image and what is taken out of it.
 pub trait Contents: Sync {
     /// The contents of `inode`. What can't be vouched for must fail when it is read, or here.
@@ -43,7 +46,7 @@ pub trait Contents: Sync {
     ///
     /// # Errors
     /// Why there are none; the file is copied nevertheless.
-    fn records(&self, _fs: &Ext4, _inode: &Inode) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    fn records(&self, _fs: &Ext4, _inode: &Inode) -> Result<Vec<Record>> {
         Ok(Vec::new())
     }
 }

@@ -1,5 +1,6 @@
 //! Headers of a tar stream in the pax format (POSIX.1-2008, `pax` utility).
 
+use crate::extract::Record;
 use crate::inode::{FileType, Inode, Time};
 
 /// Bytes of a record: headers are one, contents fill whole ones.
@@ -22,7 +23,7 @@ pub(crate) struct Member<'a> {
     /// The file's own size, if it is stored without its holes.
     pub sparse: Option<u64>,
     /// Further records: attributes.
-    pub records: Vec<(Vec<u8>, Vec<u8>)>,
+    pub records: Vec<Record>,
     /// Whether owners are told.
     pub owners: bool,
 }

@@ -1,0 +1,15 @@
+#![no_main]
+//! A backup, restored without keys into a folder of its own: nothing appears beside it.
+
+use casemate::Cpu;
+use casemate::backup::{Restoring, extract};
+use casemate::fscrypt::{Crypto, Keyring};
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let top = tempfile::tempdir().expect("a folder");
+    let cpu = Cpu::detect();
+    let restoring = Restoring { owners: false, xattrs: false, cpu };
+    let keyring = Keyring::new(Crypto::new(cpu));
+    let _ = extract(&mut &bytes[..], "input", &top.path().join("folder"), &keyring, &restoring);
+    assert!(std::fs::read_dir(top.path()).expect("the folder").count() <= 1);
+});
