@@ -166,3 +166,35 @@ fn software_secrets_read_names_alone() {
     assert!(raw.names(&inode).is_err());
     assert!(MasterKey::from_software_secret(&crypto, SecretVec::zeroed(64)).is_err());
 }
+
+/// Random and nearly right contexts, names, targets and texts: taken or refused, never a panic.
+#[test]
+fn anything_at_all() {
+    let mut rng = Rng::new(5);
+    let crypto = Crypto::new(Cpu::detect());
+    let key = key(&mut rng);
+    let sound: Vec<Vec<u8>> =
+        policies(&key).into_iter().map(|policy| Context { policy, nonce: [7; 16] }.to_bytes()).collect();
+    let mut taken = 0;
+    for round in 0..20_000 {
+        let mut bytes = sound[round % sound.len()].clone();
+        for _ in 0..rng.below(3) {
+            let at = rng.below(8) as usize;
+            bytes[at] = rng.next_u64() as u8;
+        }
+        bytes.truncate(if rng.below(8) == 0 { rng.below(41) as usize } else { 40 });
+        let Ok(context) = Context::from_bytes(&bytes) else { continue };
+        assert_eq!(context.to_bytes(), bytes);
+        taken += 1;
+        let len = rng.below(300) as usize;
+        let mut ciphertext = rng.bytes(len);
+        let inode = InodeInfo { context, number: u32::MAX, uuid: [1; 16], block_size: 1024 };
+        if let Ok(names) = key.names(&inode) {
+            let _ = names.decrypt(&ciphertext);
+            let _ = names.decrypt_symlink(&ciphertext);
+        }
+        let _ = key.contents(&inode).map(|cipher| cipher.decrypt(rng.next_u64(), &mut ciphertext));
+        let _ = NoKeyName::from_text(&crypto, &ciphertext);
+    }
+    assert!(taken > 5_000, "{taken} contexts make sense");
+}

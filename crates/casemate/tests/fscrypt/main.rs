@@ -3,3 +3,4 @@
 mod corpus;
 mod kernel;
 mod manifest;
+mod verity;

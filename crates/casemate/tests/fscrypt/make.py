@@ -2,7 +2,8 @@
 
   make.py IMAGE FOLDER JSON
 
-JSON: {"keys": [{"version", "key_hex"}], "policies": [{"dir", "key", ...}], "many": names in one directory}.
+JSON: {"keys": [{"version", "key_hex"}], "policies": [{"dir", "key", ...}], "many": names in one directory, "copy":
+[[file, path in the image]]}.
 FOLDER is where the image is mounted. Prints a manifest as JSON; exit status 77 if this kernel can't do it.
 """
 import errno, fcntl, hashlib, json, os, struct, subprocess, sys
@@ -146,6 +147,9 @@ def main():
             subprocess.run(["rm", "-rf", path], check=True)
             continue
         policies.append(policy)
+    for source, target in work.get("copy", []):
+        with open(source, "rb") as f:
+            write(os.path.join(top, target.encode()), f.read())
     if not policies:
         cannot("takes none of the policies")
     os.makedirs(top + b"/plain/folder")
