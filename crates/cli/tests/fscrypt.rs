@@ -124,6 +124,8 @@ fn stat_tells_the_policy() {
         let state = if readable { "given" } else { "missing" };
         assert!(text.contains(&format!("key identifier {} ({state})", place.identifier())), "{text}");
     }
+    // As the kernel does: a link is as long as its target.
+    assert_eq!(place.stat("/enc/sym17 --fscrypt-key key")["size"], 17);
     let plain = place.stat("/plaindir");
     assert!(plain["encryption"].is_null(), "{plain}");
 }

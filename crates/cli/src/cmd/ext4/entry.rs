@@ -83,6 +83,8 @@ pub fn value(fs: &Ext4, path: &[u8], inode: &Inode) -> Result<Value, ReadError> 
     }
     if inode.kind() == FileType::Symlink {
         let target = fs.symlink_target(inode)?;
+        // An encrypted one takes more room than it has bytes.
+        value["size"] = target.len().into();
         value["target"] = String::from_utf8_lossy(&target).into();
     }
     if let Some((major, minor)) = inode.device() {
@@ -98,7 +100,13 @@ pub fn time_value(time: Time) -> Value {
 
 /// A line as `ls -l` prints it, for a name that may be a path.
 pub fn long_line(fs: &Ext4, name: &[u8], inode: &Inode, widths: &Widths) -> Result<Vec<u8>, Error> {
-    let size = size_column(inode);
+    let target = match inode.kind() {
+        FileType::Symlink => {
+            Some(fs.symlink_target(inode).map_err(|error| Error::ext4("symbolic link", error))?)
+        }
+        _ => None,
+    };
+    let size = target.as_ref().map_or_else(|| size_column(inode), |target| target.len().to_string());
     let mut line = format!(
         "{} {:>links$} {:>owner$} {:>group$} {size:>room$} {} ",
         mode(inode),
@@ -113,8 +121,7 @@ pub fn long_line(fs: &Ext4, name: &[u8], inode: &Inode, widths: &Widths) -> Resu
     )
     .into_bytes();
     line.extend(shown(name));
-    if inode.kind() == FileType::Symlink {
-        let target = fs.symlink_target(inode).map_err(|error| Error::ext4("symbolic link", error))?;
+    if let Some(target) = target {
         line.extend(b" -> ");
         line.extend(shown(&target));
     }

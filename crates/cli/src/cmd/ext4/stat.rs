@@ -128,7 +128,7 @@ fn text(fs: &Ext4, path: &[u8], inode: &Inode, value: &Value) -> Vec<u8> {
     };
     line(format!(
         "  Size: {:<15} Blocks: {:<10} IO Block: {:<6} {kind}",
-        inode.size(),
+        value["size"].as_u64().unwrap_or_default(),
         inode.sectors(fs.layout().block_size),
         fs.layout().block_size,
     ));
