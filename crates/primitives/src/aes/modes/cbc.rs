@@ -30,9 +30,17 @@ pub(in crate::aes) fn cbc_encrypt<E: Engine>(e: E, keys: &Schedule, units: &Unit
     }
 }
 
-/// How many blocks of each unit are fetched together: a cache line. Units that lie a page apart share the few ways of one
-/// set of the first-level cache, so a line is gone before the next block of its unit is wanted.
+/// A cache line of 64 bytes in blocks.
 const LINE: usize = 4;
+
+/// How many blocks of each unit are fetched together.
+///
+/// Units that lie a page apart share one set of the first-level cache. Where more of them are side by side than it has
+/// ways, a line is gone before the next block of its unit is wanted, so all of it is taken at once. Zen 4, units of 4096
+/// bytes, a block against a line at a time: 32 abreast 2.3 and 6.9 GB/s, 16 abreast 3.1 and 6.6, 8 abreast 7.4 and 5.1.
+const fn fetched<E: Engine>() -> usize {
+    if E::LANES == 1 { 1 } else { LINE }
+}
 
 /// Encrypts at most [`WIDE`] vectors' worth of units, one block of each at a time.
 #[inline(always)]
@@ -42,8 +50,8 @@ fn encrypt_abreast<E: Engine>(e: E, keys: &Schedule, ivs: &[[u8; 16]], size: usi
     let mut chain = unsafe { load_some(e, ivs_bytes.as_ptr(), ivs_bytes.len()) };
     // The first, second, third and fourth blocks of all units.
     let mut lines = [const { Scratch([0; WIDEST]) }; LINE];
-    for at in (0..size).step_by(16 * LINE) {
-        let blocks = LINE.min((size - at) / 16);
+    for at in (0..size).step_by(16 * fetched::<E>()) {
+        let blocks = fetched::<E>().min((size - at) / 16);
         for k in 0..ivs.len() {
             for (j, line) in lines.iter_mut().enumerate().take(blocks) {
                 io.read(k * size + at + 16 * j, &mut line.0[16 * k..][..16]);
