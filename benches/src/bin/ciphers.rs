@@ -1,17 +1,17 @@
-//! CBC, HCTR2 and Adiantum over data units, where XTS is not used: older mappings and file names.
+//! CBC, CTR, HCTR2 and Adiantum over data units, where XTS is not used: older mappings and file names.
 //!
-//! Peers exist for CBC only (OpenSSL, a call a unit); the wide ciphers run back end against back end.
+//! Peers exist for CBC and CTR (OpenSSL and AWS-LC, a call a unit); the wide ciphers run back end against back end.
 
 use std::hint::black_box;
 
 use casemate_benches::Race;
+use casemate_benches::peers::{AwsLc, AwsLcCipher, OpenSsl};
 use casemate_primitives::adiantum::{Adiantum, Rounds};
-use casemate_primitives::aes::{AesCbc, Units};
+use casemate_primitives::aes::{Aes, AesCbc, Units};
 use casemate_primitives::hctr2::Hctr2;
 use casemate_primitives::testing::Rng;
 use casemate_primitives::{Cpu, Feature, WideUnits};
-use openssl::cipher::Cipher;
-use openssl::cipher_ctx::CipherCtx;
+use openssl::cipher::{Cipher, CipherRef};
 
 /// What a worker holds at a time, well inside L2.
 const LEN: usize = 256 * 1024;
@@ -21,6 +21,7 @@ fn main() {
         for encrypt in [true, false] {
             cbc(unit, encrypt);
         }
+        ctr(unit);
         wide(unit);
     }
 }
@@ -45,35 +46,59 @@ fn cbc(unit: usize, encrypt: bool) {
             run(black_box(&mut data));
         });
     }
-    let mut context = CipherCtx::new().expect("a context");
-    let cipher = Some(Cipher::aes_256_cbc());
-    if encrypt {
-        context.encrypt_init(cipher, Some(&key), None)
-    } else {
-        context.decrypt_init(cipher, Some(&key), None)
-    }
-    .expect("a key of 32 bytes");
-    context.set_padding(false);
-    // The binding wants room for one more block than is ever written without padding.
-    let mut roomy = vec![0; unit + 16];
-    let mut run = move |out: &mut [u8]| {
-        for (k, (src, out)) in src.chunks_exact(unit).zip(out.chunks_exact_mut(unit)).enumerate() {
-            let iv = (k as u128).to_le_bytes();
-            if encrypt {
-                context.encrypt_init(None, None, Some(&iv))
-            } else {
-                context.decrypt_init(None, None, Some(&iv))
-            }
-            .expect("an IV of 16 bytes");
-            let written = context.cipher_update(src, Some(&mut roomy)).expect("a unit");
-            out.copy_from_slice(&roomy[..written]);
-        }
-    };
-    let mut out = vec![0; LEN];
-    run(&mut out);
-    assert!(Some(&out) == expected.as_ref(), "openssl: wrong output");
-    race.add(format!("{} EVP, a call a unit", openssl::version::version()), move || run(black_box(&mut out)));
+    let expected = expected.expect("a back end");
+    let peers = (Cipher::aes_256_cbc(), aws_lc_sys::EVP_aes_256_cbc as AwsLcCipher);
+    add_peers(&mut race, peers, &key, encrypt, unit, &src, &expected);
     race.run();
+}
+
+/// Counter mode is one call a unit here too, the start being the unit's number.
+fn ctr(unit: usize) {
+    let key = Rng::new(1).bytes(32);
+    let src = Rng::new(2).bytes(LEN);
+    let mut race =
+        Race::new(format!("AES-256-CTR, {unit} bytes at a time"), LEN).items(LEN / unit).rounds(11);
+    let mut expected: Option<Vec<u8>> = None;
+    for aes in Aes::available(Cpu::detect(), &key).expect("a key of 32 bytes") {
+        let mut data = src.clone();
+        let run = move |data: &mut [u8]| {
+            for (k, unit) in data.chunks_exact_mut(unit).enumerate() {
+                aes.ctr(&(k as u128).to_le_bytes(), unit);
+            }
+            aes.name()
+        };
+        let name = run(&mut data);
+        assert!(expected.get_or_insert_with(|| data.clone()) == &data, "{name}: wrong output");
+        race.add(format!("casemate {name}"), move || {
+            run(black_box(&mut data));
+        });
+    }
+    let expected = expected.expect("a back end");
+    let peers = (Cipher::aes_256_ctr(), aws_lc_sys::EVP_aes_256_ctr as AwsLcCipher);
+    add_peers(&mut race, peers, &key, true, unit, &src, &expected);
+    race.run();
+}
+
+fn add_peers(
+    race: &mut Race<'_>,
+    (openssl_cipher, aws_lc_cipher): (&CipherRef, AwsLcCipher),
+    key: &[u8],
+    encrypt: bool,
+    unit: usize,
+    src: &[u8],
+    expected: &[u8],
+) {
+    let mut aws_lc = AwsLc::new(aws_lc_cipher, key, encrypt);
+    let (from, mut out) = (src.to_vec(), vec![0; LEN]);
+    aws_lc.run(unit, &from, &mut out);
+    assert!(out == expected, "aws-lc: wrong output");
+    race.add("aws-lc EVP, a call a unit", move || aws_lc.run(unit, black_box(&from), black_box(&mut out)));
+    let mut ssl = OpenSsl::new(openssl_cipher, key, encrypt);
+    let (from, mut out) = (src.to_vec(), vec![0; LEN]);
+    ssl.run(unit, &from, &mut out);
+    assert!(out == expected, "openssl: wrong output");
+    let name = format!("{} EVP, a call a unit", openssl::version::version());
+    race.add(name, move || ssl.run(unit, black_box(&from), black_box(&mut out)));
 }
 
 fn wide(unit: usize) {

@@ -69,7 +69,10 @@ fn main() {
     for ((name, _), own) in contestants.iter().zip(&seconds) {
         let ratio = median(seconds[0].iter().zip(own).map(|(cp, own)| cp / own).collect());
         let best = own.iter().copied().fold(f64::INFINITY, f64::min);
-        println!("  {name:<32} {:>7.3} s  best {best:>7.3}   {ratio:>5.2} of cp's speed", median(own.clone()));
+        println!(
+            "  {name:<32} {:>7.3} s  best {best:>7.3}   {ratio:>5.2} of cp's speed",
+            median(own.clone())
+        );
     }
     for (own, qemu) in [(2, 5), (3, 6)] {
         let ratio = median(seconds[own].iter().zip(&seconds[qemu]).map(|(own, qemu)| qemu / own).collect());

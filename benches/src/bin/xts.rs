@@ -3,16 +3,14 @@
 //! `xts [peers|backends|single|memory|threshold]`: 256 KiB of units against other libraries, back end against back
 //! end, one unit in a call, and buffers larger than the caches. Without an argument: `peers`.
 
-use std::ffi::c_int;
 use std::hint::black_box;
-use std::ptr;
 
 use casemate_benches::Race;
+use casemate_benches::peers::{AwsLc, OpenSsl};
 use casemate_primitives::Cpu;
 use casemate_primitives::aes::{AesXts, Units};
 use casemate_primitives::testing::Rng;
 use openssl::cipher::Cipher;
-use openssl::cipher_ctx::CipherCtx;
 
 /// What a worker holds at a time, well inside L2.
 const CACHED: usize = 256 * 1024;
@@ -66,13 +64,13 @@ fn peers(unit: usize, encrypt: bool, len: usize) {
         });
     }
 
-    let mut aws = AwsLc::new(&key, encrypt);
+    let mut aws = AwsLc::new(aws_lc_sys::EVP_aes_256_xts, &key, encrypt);
     let (src, mut out) = (data.clone(), vec![0; len]);
     aws.run(unit, &src, &mut out);
     check("aws-lc", &out);
     race.add("aws-lc EVP, a call a unit", move || aws.run(unit, black_box(&src), black_box(&mut out)));
 
-    let mut ssl = OpenSsl::new(&key, encrypt);
+    let mut ssl = OpenSsl::new(Cipher::aes_256_xts(), &key, encrypt);
     let (src, mut out) = (data.clone(), vec![0; len]);
     ssl.run(unit, &src, &mut out);
     check("openssl", &out);
@@ -136,98 +134,5 @@ fn rust_crypto_run(xts: &xts_mode::Xts128<aes::Aes256>, encrypt: bool, unit: usi
     for (k, unit) in data.chunks_exact_mut(unit).enumerate() {
         let tweak = (k as u128).to_le_bytes().into();
         if encrypt { xts.encrypt_sector(unit, tweak) } else { xts.decrypt_sector(unit, tweak) }
-    }
-}
-
-/// Debian's OpenSSL, its key set once and the IV for each unit.
-struct OpenSsl {
-    context: CipherCtx,
-    encrypt: bool,
-}
-
-impl OpenSsl {
-    fn new(key: &[u8], encrypt: bool) -> OpenSsl {
-        let mut context = CipherCtx::new().expect("a context");
-        let cipher = Some(Cipher::aes_256_xts());
-        if encrypt {
-            context.encrypt_init(cipher, Some(key), None).expect("a key of 64 bytes");
-        } else {
-            context.decrypt_init(cipher, Some(key), None).expect("a key of 64 bytes");
-        }
-        OpenSsl { context, encrypt }
-    }
-
-    fn run(&mut self, unit: usize, src: &[u8], out: &mut [u8]) {
-        for (k, (src, out)) in src.chunks_exact(unit).zip(out.chunks_exact_mut(unit)).enumerate() {
-            let iv = (k as u128).to_le_bytes();
-            if self.encrypt {
-                self.context.encrypt_init(None, None, Some(&iv)).expect("an IV of 16 bytes");
-            } else {
-                self.context.decrypt_init(None, None, Some(&iv)).expect("an IV of 16 bytes");
-            }
-            self.context.cipher_update(src, Some(out)).expect("a unit");
-        }
-    }
-}
-
-/// AWS-LC, its key set once and the IV for each unit.
-struct AwsLc {
-    context: *mut aws_lc_sys::EVP_CIPHER_CTX,
-    encrypt: bool,
-}
-
-impl AwsLc {
-    fn new(key: &[u8], encrypt: bool) -> AwsLc {
-        assert_eq!(key.len(), 64);
-        // SAFETY: the context is new, and the key has the 64 bytes that the cipher reads.
-        let context = unsafe {
-            let context = aws_lc_sys::EVP_CIPHER_CTX_new();
-            let cipher = aws_lc_sys::EVP_aes_256_xts();
-            let made = aws_lc_sys::EVP_CipherInit_ex(
-                context,
-                cipher,
-                ptr::null_mut(),
-                key.as_ptr(),
-                ptr::null(),
-                encrypt.into(),
-            );
-            assert_eq!(made, 1);
-            context
-        };
-        AwsLc { context, encrypt }
-    }
-
-    fn run(&mut self, unit: usize, src: &[u8], out: &mut [u8]) {
-        for (k, (src, out)) in src.chunks_exact(unit).zip(out.chunks_exact_mut(unit)).enumerate() {
-            let iv = (k as u128).to_le_bytes();
-            let mut written: c_int = 0;
-            // SAFETY: the context lives, the IV has 16 bytes, and source and target have `unit` bytes each.
-            unsafe {
-                let (none, key) = (ptr::null(), ptr::null());
-                aws_lc_sys::EVP_CipherInit_ex(
-                    self.context,
-                    none,
-                    ptr::null_mut(),
-                    key,
-                    iv.as_ptr(),
-                    self.encrypt.into(),
-                );
-                let len = unit as c_int;
-                aws_lc_sys::EVP_CipherUpdate(
-                    self.context,
-                    out.as_mut_ptr(),
-                    &raw mut written,
-                    src.as_ptr(),
-                    len,
-                );
-            }
-        }
-    }
-}
-
-impl Drop for AwsLc {
-    fn drop(&mut self) {
-        // SAFETY: the context came from EVP_CIPHER_CTX_new and is freed once.
-        unsafe { aws_lc_sys::EVP_CIPHER_CTX_free(self.context) }
     }
 }
