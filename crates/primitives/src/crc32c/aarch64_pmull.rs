@@ -23,8 +23,7 @@ pub(super) fn update(crc: u32, data: &[u8]) -> u32 {
     for (i, crc) in moved.iter().enumerate() {
         lane ^= product(*crc, ((STREAMS - 1 - i) * each) as u64);
     }
-    let parity = moved.iter().fold(0, |sum, crc| sum ^ crc).count_ones() & 1;
-    chain(reduce_lane(lane) ^ parity_repair(parity) ^ last, &data[STREAMS * each..])
+    chain(reduce_lane(lane) ^ last, &data[STREAMS * each..])
 }
 
 /// What inverting the bits changes in the checksum, from the number of bits after the run's first bit
@@ -32,9 +31,9 @@ pub(super) fn update(crc: u32, data: &[u8]) -> u32 {
 #[target_feature(enable = "crc,neon,aes")]
 pub(super) fn flip(from_first: u64, after_last: u64) -> u32 {
     let words = if from_first <= SHORT_BITS {
-        short(from_first) ^ short(after_last)
+        short::<true>(from_first) ^ short::<true>(after_last)
     } else {
-        long(from_first) ^ long(after_last)
+        long::<true>(from_first) ^ long::<true>(after_last)
     };
     reduce(words) ^ parity_repair((from_first ^ after_last) as u32 & 1)
 }
@@ -46,10 +45,9 @@ pub(super) fn toggle(total_bits: u64, positions: &[u64]) -> u32 {
     let mut words = 0;
     for position in positions {
         let exponent = last.wrapping_sub(*position);
-        words ^= if total_bits <= SHORT_BITS { short(exponent) } else { long(exponent) };
+        words ^= if total_bits <= SHORT_BITS { short::<false>(exponent) } else { long::<false>(exponent) };
     }
-    // Times x+1, against the factor 1/(x+1) of the tables. Bit 0 of the words is 0.
-    reduce(words ^ words >> 1) ^ parity_repair(positions.len() as u32 & 1)
+    reduce(words)
 }
 
 /// The register `crc` after so many zero bytes: `crc` * x^(8 `bytes`).
@@ -58,7 +56,7 @@ pub(super) fn shift(crc: u32, bytes: u64) -> u32 {
     if bytes == 0 {
         return crc;
     }
-    reduce_lane(product(crc, bytes)) ^ parity_repair(crc.count_ones() & 1)
+    reduce_lane(product(crc, bytes))
 }
 
 /// What replacing `old` by `new`, of equal length and `after` bytes before the end, changes in the checksum.
@@ -67,50 +65,48 @@ pub(super) fn splice(old: &[u8], new: &[u8], after: u64) -> u32 {
     shift(update(0, old) ^ update(0, new), after)
 }
 
-/// The lane whose register, started at 0, is `crc` * x^(8 `bytes`) up to a wrong parity; at least 1 byte.
+/// The lane whose register, started at 0, is `crc` * x^(8 `bytes`); at least 1 byte.
 #[inline]
 #[target_feature(enable = "crc,neon,aes")]
 fn product(crc: u32, bytes: u64) -> u128 {
     let (factor, exponent) = if bytes <= SHORT_BITS / 8 {
         // Two products add 2 to the exponent, of which the table takes 33; the lane's reduction adds 32.
         let exponent = 8 * bytes - 1;
-        let (low, high) = WINDOWS.short(exponent);
+        let (low, high) = WINDOWS.short::<false>(exponent);
         (clmul32(low, high), exponent)
     } else {
         // The factor is reduced to the upper half of a word: 32 more, and one product less than 34.
         let exponent = fold_bytes(bytes, 33);
-        (u64::from(reduce_lane(long_product(exponent))) << 32, exponent)
+        (u64::from(reduce_lane(long_product::<false>(exponent))) << 32, exponent)
     };
-    // Times x+1, against the factor 1/(x+1) of the tables; no bit is lost for shifts up to 31.
-    let word = u64::from(crc) << 32;
-    vmull_p64((word ^ word >> 1) >> (exponent & 31), factor)
+    vmull_p64(u64::from(crc) << 32 >> (exponent & 31), factor)
 }
 
-/// I * x^`exponent` as a word, for exponents up to [`SHORT_BITS`]. Its bit 0 is 0.
+/// x^`exponent`, and with `RUN` I times that, as a word, for exponents up to [`SHORT_BITS`].
 #[inline]
 #[target_feature(enable = "crc,neon,aes")]
-fn short(exponent: u64) -> u64 {
-    let (low, high) = WINDOWS.short(exponent);
+fn short<const RUN: bool>(exponent: u64) -> u64 {
+    let (low, high) = WINDOWS.short::<RUN>(exponent);
     position(reduce(clmul32(low, high)), exponent)
 }
 
-/// I * x^`exponent` as a word, for any exponent. Its bit 0 is 0.
+/// x^`exponent`, and with `RUN` I times that, as a word, for any exponent.
 #[inline]
 #[target_feature(enable = "crc,neon,aes")]
-fn long(exponent: u64) -> u64 {
+fn long<const RUN: bool>(exponent: u64) -> u64 {
     let exponent = fold(exponent);
-    position(reduce_lane(long_product(exponent)), exponent)
+    position(reduce_lane(long_product::<RUN>(exponent)), exponent)
 }
 
-/// I * x^(`exponent` - 32) as a lane, without the exponent's lowest five bits.
+/// x^(`exponent` - 32), and with `RUN` I times that, as a lane, without the exponent's lowest five bits.
 #[inline]
 #[target_feature(enable = "crc,neon,aes")]
-fn long_product(exponent: u64) -> u128 {
-    let [a, b, c, d] = WINDOWS.long(exponent);
+fn long_product<const RUN: bool>(exponent: u64) -> u128 {
+    let [a, b, c, d] = WINDOWS.long::<RUN>(exponent);
     vmull_p64(clmul32(a, b), clmul32(c, d))
 }
 
-/// `value` times x to the lowest five bits of `exponent`, as a word whose bit 0 is 0.
+/// `value` times x to the lowest five bits of `exponent`, as a word.
 #[inline(always)]
 fn position(value: u32, exponent: u64) -> u64 {
     (u64::from(value) << 32) >> (exponent & 31)

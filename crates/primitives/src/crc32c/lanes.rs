@@ -6,13 +6,13 @@
 
 use super::poly::power_of_x;
 
-/// How many lanes the table covers: 1 KiB of data.
-pub(super) const LANES: usize = 64;
+/// How many lanes the table covers: 512 bytes of data.
+pub(super) const LANES: usize = 32;
 
 /// Factors for the two halves of a lane, as 64-bit words.
 pub(super) type Factors = [u64; 2];
 
-/// The factors of lanes by how many lanes follow, the most first: n lanes of data use the last n (1 KiB).
+/// The factors of lanes by how many lanes follow, the most first: n lanes of data use the last n (512 bytes).
 #[repr(C, align(64))]
 pub(super) struct Positions(pub(super) [Factors; LANES]);
 

@@ -21,25 +21,20 @@ pub(super) fn update(mut crc: u32, data: &[u8]) -> u32 {
 /// What inverting the bits changes in the checksum, from the number of bits after the run's first bit
 /// (inclusive) and after its last.
 pub(super) fn flip(from_first: u64, after_last: u64) -> u32 {
-    let words = power(from_first) ^ power(after_last);
+    let words = power::<true>(from_first) ^ power::<true>(after_last);
     reduce(words) ^ parity_repair((from_first ^ after_last) as u32 & 1)
 }
 
 /// What inverting scattered bits of a buffer of `total_bits` changes in the checksum.
 pub(super) fn toggle(total_bits: u64, positions: &[u64]) -> u32 {
-    let words = positions.iter().fold(0, |words, position| words ^ power(total_bits - 1 - position));
-    // Times x+1, against the factor 1/(x+1) of the tables. Bit 0 is free: see `power`.
-    reduce(words ^ words >> 1) ^ parity_repair(positions.len() as u32 & 1)
+    reduce(positions.iter().fold(0, |words, position| words ^ power::<false>(total_bits - 1 - position)))
 }
 
 /// The register `crc` after so many zero bytes: `crc` * x^(8 `bytes`).
 pub(super) fn shift(crc: u32, bytes: u64) -> u32 {
     // The product and two reductions add 1 + 32 + 32 to the exponent.
-    let power = reduce(power(fold_bytes(bytes, 65)));
-    let product = reduce(clmul(crc, power));
-    // Times x+1, against the factor 1/(x+1) of the tables.
-    let repaired = super::poly::times_x(product) ^ product;
-    repaired ^ parity_repair(crc.count_ones() & 1)
+    let power = reduce(power::<false>(fold_bytes(bytes, 65)));
+    reduce(clmul(crc, power))
 }
 
 /// What replacing `old` by `new`, of equal length and `after` bytes before the end, changes in the checksum.
@@ -62,21 +57,21 @@ pub(super) fn parity_repair(odd: u32) -> u32 {
     Q & odd.wrapping_neg()
 }
 
-/// I * x^`exponent` as a 64-bit word, not reduced. Its bit 0 is 0.
+/// x^`exponent`, and with `RUN` I times that, as a 64-bit word, not reduced.
 #[inline]
-fn power(exponent: u64) -> u64 {
+fn power<const RUN: bool>(exponent: u64) -> u64 {
     if exponent <= SHORT_BITS {
-        let (low, high) = WINDOWS.short(exponent);
+        let (low, high) = WINDOWS.short::<RUN>(exponent);
         return position(reduce(clmul(low, high)), exponent);
     }
     // Every product is reduced here, which adds 66 more to the exponent than one reduction at the end, less
     // the 2 that the long windows are scaled by.
     let exponent = fold(fold(exponent) + ORDER - 64);
-    let [a, b, c, d] = WINDOWS.long(exponent);
+    let [a, b, c, d] = WINDOWS.long::<RUN>(exponent);
     position(reduce(clmul(reduce(clmul(a, b)), reduce(clmul(c, d)))), exponent)
 }
 
-/// `value` times x to the lowest five bits of `exponent`, as a 64-bit word whose bit 0 is 0.
+/// `value` times x to the lowest five bits of `exponent`, as a 64-bit word.
 #[inline(always)]
 fn position(value: u32, exponent: u64) -> u64 {
     u64::from(value) << (32 - (exponent & 31))

@@ -1,7 +1,7 @@
 //! The tables behind flip, toggle, splice and combine: powers of x by windows of the exponent.
 //!
-//! 1544 bytes for every length. Lengths up to [`SHORT_BITS`] (a buffer of 64 KiB) touch the first two
-//! windows only, 1028 bytes.
+//! 2056 bytes for every length. Lengths up to [`SHORT_BITS`] (a buffer of 64 KiB) touch two windows only, 1028
+//! bytes: flips one pair, everything else another.
 
 use super::poly::{INVERSE_OF_X_PLUS_1, ORDER, multiply, power_of_x};
 
@@ -10,11 +10,12 @@ pub(super) const SHORT_BITS: u64 = 1 << 19;
 
 /// Powers of x by parts of the exponent. Its lowest five bits have no window: they are a shift of a word.
 ///
-/// Every power carries the factor I = 1/(x+1), which is what a run of ones needs. What needs a bare power
-/// multiplies by x+1 (a shift and an XOR) and repairs the parity that the factor x+1 loses.
+/// The first window exists twice: bare, and with the factor I = 1/(x+1), which is what a run of ones needs.
 #[repr(C, align(64))]
 pub(super) struct Windows {
     /// I * x^(32i - 33): bits 5 to 11. The 33 undoes a product (1) and its reduction (32).
+    run5: [u32; 128],
+    /// x^(32i - 33): the same without I.
     bits5: [u32; 128],
     /// x^(4096i): bits 12 to 19; bit 19 alone for the exponent 2^19 itself.
     bits12: [u32; 129],
@@ -26,30 +27,39 @@ pub(super) struct Windows {
 
 /// The one copy of the windows.
 pub(super) static WINDOWS: Windows = Windows {
-    bits5: progression(multiply(INVERSE_OF_X_PLUS_1, power_of_x(-33)), 1 << 5),
+    run5: progression(multiply(INVERSE_OF_X_PLUS_1, power_of_x(-33)), 1 << 5),
+    bits5: progression(power_of_x(-33), 1 << 5),
     bits12: progression(power_of_x(0), 1 << 12),
     bits19: progression(power_of_x(-1), 1 << 19),
     bits25: progression(power_of_x(-1), 1 << 25),
 };
 
 impl Windows {
-    /// The two factors of I * x^(`exponent` - 33), without the exponent's lowest five bits.
+    /// The two factors of x^(`exponent` - 33), and with `RUN` of I times that, without the exponent's lowest five
+    /// bits.
     #[inline(always)]
-    pub(super) fn short(&self, exponent: u64) -> (u32, u32) {
+    pub(super) fn short<const RUN: bool>(&self, exponent: u64) -> (u32, u32) {
         debug_assert!(exponent <= SHORT_BITS);
-        (self.bits5[(exponent >> 5 & 127) as usize], self.bits12[(exponent >> 12) as usize & 0xff])
+        (self.first::<RUN>(exponent), self.bits12[(exponent >> 12) as usize & 0xff])
     }
 
-    /// The four factors of I * x^(`exponent` - 35), without the exponent's lowest five bits.
+    /// The four factors of x^(`exponent` - 35), and with `RUN` of I times that, without the exponent's lowest five
+    /// bits.
     #[inline(always)]
-    pub(super) fn long(&self, exponent: u64) -> [u32; 4] {
+    pub(super) fn long<const RUN: bool>(&self, exponent: u64) -> [u32; 4] {
         debug_assert!(exponent <= 1 << 31);
         [
-            self.bits5[(exponent >> 5 & 127) as usize],
+            self.first::<RUN>(exponent),
             self.bits12[(exponent >> 12 & 127) as usize],
             self.bits19[(exponent >> 19 & 63) as usize],
             self.bits25[(exponent >> 25) as usize & 0x7f],
         ]
+    }
+
+    #[inline(always)]
+    fn first<const RUN: bool>(&self, exponent: u64) -> u32 {
+        let window = if RUN { &self.run5 } else { &self.bits5 };
+        window[(exponent >> 5 & 127) as usize]
     }
 }
 
@@ -116,19 +126,22 @@ mod tests {
     #[test]
     fn the_tables_stay_small() {
         assert_eq!(4 * (128 + 129), 1028);
-        assert_eq!(size_of::<Windows>(), 1544usize.next_multiple_of(64));
+        assert_eq!(size_of::<Windows>(), 2056usize.next_multiple_of(64));
     }
 
     #[test]
     fn windows_multiply_to_the_power() {
         for exponent in [0u64, 32, 4096, SHORT_BITS, SHORT_BITS - 32, 1 << 31, ORDER & !31, 0x1234_5660] {
-            let wanted = multiply(INVERSE_OF_X_PLUS_1, power_of_x(exponent as i64 - 33));
-            let long = WINDOWS.long(exponent);
-            let product = long.iter().fold(power_of_x(2), |product, factor| multiply(product, *factor));
-            assert_eq!(product, wanted, "long {exponent}");
+            let power = power_of_x(exponent as i64 - 33);
+            let run = multiply(INVERSE_OF_X_PLUS_1, power);
+            let product =
+                |long: [u32; 4]| long.iter().fold(power_of_x(2), |all, factor| multiply(all, *factor));
+            assert_eq!(product(WINDOWS.long::<false>(exponent)), power, "long {exponent}");
+            assert_eq!(product(WINDOWS.long::<true>(exponent)), run, "long run {exponent}");
             if exponent <= SHORT_BITS {
-                let (low, high) = WINDOWS.short(exponent);
-                assert_eq!(multiply(low, high), wanted, "short {exponent}");
+                let product = |(low, high)| multiply(low, high);
+                assert_eq!(product(WINDOWS.short::<false>(exponent)), power, "short {exponent}");
+                assert_eq!(product(WINDOWS.short::<true>(exponent)), run, "short run {exponent}");
             }
         }
     }

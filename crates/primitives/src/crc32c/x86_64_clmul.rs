@@ -34,8 +34,7 @@ pub(super) fn update(crc: u32, data: &[u8]) -> u32 {
         for (i, crc) in moved.iter().enumerate() {
             lane = _mm_xor_si128(lane, product(*crc, short_weight(((STREAMS - 1 - i) * each) as u64)));
         }
-        let parity = moved.iter().fold(0, |sum, crc| sum ^ crc).count_ones() & 1;
-        chain(reduce_lane(lane) ^ parity_repair(parity) ^ last, &block[STREAMS * each..])
+        chain(reduce_lane(lane) ^ last, &block[STREAMS * each..])
     })
 }
 
@@ -44,9 +43,9 @@ pub(super) fn update(crc: u32, data: &[u8]) -> u32 {
 #[target_feature(enable = "pclmulqdq,sse4.1,sse4.2,popcnt")]
 pub(super) fn flip(from_first: u64, after_last: u64) -> u32 {
     let words = if from_first <= SHORT_BITS {
-        short(from_first) ^ short(after_last)
+        short::<true>(from_first) ^ short::<true>(after_last)
     } else {
-        long(from_first) ^ long(after_last)
+        long::<true>(from_first) ^ long::<true>(after_last)
     };
     reduce(words) ^ parity_repair((from_first ^ after_last) as u32 & 1)
 }
@@ -58,15 +57,14 @@ pub(super) fn toggle(total_bits: u64, positions: &[u64]) -> u32 {
     let mut words = 0;
     if total_bits <= SHORT_BITS {
         for position in positions {
-            words ^= short(last.wrapping_sub(*position));
+            words ^= short::<false>(last.wrapping_sub(*position));
         }
     } else {
         for position in positions {
-            words ^= long(last.wrapping_sub(*position));
+            words ^= long::<false>(last.wrapping_sub(*position));
         }
     }
-    // Times x+1, against the factor 1/(x+1) of the tables. Bit 0 of the words is 0.
-    reduce(words ^ words >> 1) ^ parity_repair(positions.len() as u32 & 1)
+    reduce(words)
 }
 
 /// The register `crc` after so many zero bytes: `crc` * x^(8 `bytes`).
@@ -75,7 +73,7 @@ pub(super) fn shift(crc: u32, bytes: u64) -> u32 {
     if bytes == 0 {
         return crc;
     }
-    reduce_lane(product(crc, weight(bytes))) ^ parity_repair(crc.count_ones() & 1)
+    reduce_lane(product(crc, weight(bytes)))
 }
 
 /// What replacing `old` by `new`, of equal length and `after` bytes before the end, changes in the checksum.
@@ -96,8 +94,7 @@ pub(super) fn splice_short(old: &[u8], new: &[u8], after: u64) -> u32 {
         return splice_word(old, new, after);
     }
     let weight = short_weight(after);
-    let crc = chain_of_difference(old, new);
-    reduce_lane(product(crc, weight)) ^ parity_repair(crc.count_ones() & 1)
+    reduce_lane(product(chain_of_difference(old, new), weight))
 }
 
 /// [`splice`] of up to 7 bytes with 1 to 2^16 bytes after them.
@@ -108,7 +105,7 @@ fn splice_word(old: &[u8], new: &[u8], after: u64) -> u32 {
     let word = short_word(old) ^ short_word(new);
     // At the upper end of the word; a word of nothing is 0, whatever the shift.
     let crc = reduce(word.wrapping_shl(64 - 8 * old.len() as u32));
-    reduce_lane(product(crc, weight)) ^ parity_repair(crc.count_ones() & 1)
+    reduce_lane(product(crc, weight))
 }
 
 /// [`splice`] of any length with any number of bytes after it.
@@ -131,7 +128,7 @@ pub(super) fn weight(bytes: u64) -> Weight {
 pub(super) fn short_weight(bytes: u64) -> Weight {
     // Two products add 2 to the exponent, of which the table takes 33; the lane's reduction adds 32.
     let exponent = 8 * bytes - 1;
-    let (low, high) = WINDOWS.short(exponent);
+    let (low, high) = WINDOWS.short::<false>(exponent);
     Weight { factor: clmul32(low, high), exponent }
 }
 
@@ -141,28 +138,24 @@ pub(super) fn short_weight(bytes: u64) -> Weight {
 fn long_weight(bytes: u64) -> Weight {
     // The factor is reduced to the upper half of a word: 32 more, and one product less than 34.
     let exponent = fold_bytes(bytes, 33);
-    let factor = reduce_lane(long_product(exponent));
+    let factor = reduce_lane(long_product::<false>(exponent));
     Weight { factor: _mm_cvtsi64_si128(i64::from(factor) << 32), exponent }
 }
 
 /// A power of x, ready to be multiplied by registers.
 #[derive(Clone, Copy)]
 pub(super) struct Weight {
-    /// In the low half, a word with the factor 1/(x+1).
+    /// In the low half, a word.
     factor: __m128i,
     /// Its lowest five bits are still to be applied.
     exponent: u64,
 }
 
-/// The lane of 16 bytes whose register, started at 0, is `crc` times the power, up to a wrong parity.
-///
-/// Lanes add up before they are reduced; so do the parities of all registers that went in.
+/// The lane of 16 bytes whose register, started at 0, is `crc` times the power. Lanes add up before they are reduced.
 #[inline]
 #[target_feature(enable = "pclmulqdq,sse4.1,sse4.2,popcnt")]
 pub(super) fn product(crc: u32, weight: Weight) -> __m128i {
-    // Times x+1, against the factor 1/(x+1) of the tables; no bit is lost for shifts up to 31.
-    let word = u64::from(crc) << 32;
-    let word = (word ^ word >> 1) >> (weight.exponent & 31);
+    let word = u64::from(crc) << 32 >> (weight.exponent & 31);
     _mm_clmulepi64_si128::<0x00>(_mm_cvtsi64_si128(word as i64), weight.factor)
 }
 
@@ -211,20 +204,20 @@ fn chain_of_difference(old: &[u8], new: &[u8]) -> u32 {
     crc as u32
 }
 
-/// I * x^`exponent` as a word, for exponents up to [`SHORT_BITS`]. Its bit 0 is 0.
+/// x^`exponent`, and with `RUN` I times that, as a word, for exponents up to [`SHORT_BITS`].
 #[inline]
 #[target_feature(enable = "pclmulqdq,sse4.1,sse4.2,popcnt")]
-fn short(exponent: u64) -> u64 {
-    let (low, high) = WINDOWS.short(exponent);
+fn short<const RUN: bool>(exponent: u64) -> u64 {
+    let (low, high) = WINDOWS.short::<RUN>(exponent);
     position(reduce(_mm_cvtsi128_si64(clmul32(low, high)) as u64), exponent)
 }
 
-/// I * x^`exponent` as a word, for any exponent. Its bit 0 is 0.
+/// x^`exponent`, and with `RUN` I times that, as a word, for any exponent.
 #[inline]
 #[target_feature(enable = "pclmulqdq,sse4.1,sse4.2,popcnt")]
-fn long(exponent: u64) -> u64 {
+fn long<const RUN: bool>(exponent: u64) -> u64 {
     let exponent = scalar(fold(exponent));
-    position(reduce_lane(long_product(exponent)), exponent)
+    position(reduce_lane(long_product::<RUN>(exponent)), exponent)
 }
 
 /// The same number, kept out of vector registers.
@@ -239,15 +232,15 @@ fn scalar(mut number: u64) -> u64 {
     number
 }
 
-/// I * x^(`exponent` - 32) as a lane, without the exponent's lowest five bits.
+/// x^(`exponent` - 32), and with `RUN` I times that, as a lane, without the exponent's lowest five bits.
 #[inline]
 #[target_feature(enable = "pclmulqdq,sse4.1,sse4.2,popcnt")]
-fn long_product(exponent: u64) -> __m128i {
-    let [a, b, c, d] = WINDOWS.long(exponent);
+fn long_product<const RUN: bool>(exponent: u64) -> __m128i {
+    let [a, b, c, d] = WINDOWS.long::<RUN>(exponent);
     _mm_clmulepi64_si128::<0x00>(clmul32(a, b), clmul32(c, d))
 }
 
-/// `value` times x to the lowest five bits of `exponent`, as a word whose bit 0 is 0.
+/// `value` times x to the lowest five bits of `exponent`, as a word.
 #[inline(always)]
 fn position(value: u32, exponent: u64) -> u64 {
     (u64::from(value) << 32) >> (exponent & 31)

@@ -13,13 +13,15 @@ use core::arch::x86_64::{
 };
 
 use super::lanes::{Factors, LANES, POSITIONS, factors};
-use super::portable::parity_repair;
 use super::windows::WINDOWS;
 use super::x86_64_clmul::{reduce_lane, shift, splice_short};
-use super::x86_64_sse42::chain;
+use super::x86_64_sse42::{chain, chain_bytes};
 
 const LANE: usize = 16;
 const VECTOR: usize = 64;
+
+/// Up to so many vectors need no folding: the table has factors for each of their lanes.
+const DIRECT: usize = LANES * LANE / VECTOR;
 
 /// Below this, a chain of `crc32` takes no longer than the reduction of a vector: for 96 bytes 4 ns against 6
 /// where calls overlap, 8 against 9 where each waits for the last.
@@ -37,28 +39,44 @@ const FOLD_FACTORS: Factors = factors(8 * FOLD as i64);
 /// How many streams go through `crc32` beside the vectors.
 const STREAMS: usize = 6;
 
-/// What one step takes from each stream.
-const STREAM_STEP: usize = 40;
+/// Words that one step takes from each stream where three `crc32` start a cycle.
+const WORDS_OF_THREE: usize = 5;
+
+/// The same where one starts a cycle, at half the multiplier's rate.
+const WORDS_OF_ONE: usize = 2;
 
 /// What one step takes altogether.
-const STEP: usize = FOLD + STREAMS * STREAM_STEP;
+const fn step(words: usize) -> usize {
+    let streams = STREAMS * words * 8;
+    assert!(streams.is_multiple_of(LANE), "the vector part and the tail are whole lanes");
+    FOLD + streams
+}
 
-const _: () =
-    assert!((STREAMS * STREAM_STEP).is_multiple_of(LANE), "the vector part and the tail are whole lanes");
+/// Below this, joining the streams costs more than they bring: on Zen 5, 33 ns against 31 at 2 KiB.
+const HYBRID_FROM: usize = 3072;
 
-/// Below this, joining the streams costs more than they bring.
-const HYBRID_FROM: usize = 2048;
+/// The same where one `crc32` starts a cycle: on Zen 4, 83 ns against 80 at 4 KiB, 144 against 150 at 8 KiB.
+const HYBRID_OF_ONE_FROM: usize = 6144;
 
 /// The longest block that is cut in two: nothing in it is moved farther than two windows reach.
 const BLOCK: usize = 1 << 16;
 
-/// The register after `data`, by vectors and `crc32` at once.
+/// The register after `data`, by vectors and `crc32` at once, where three of those start a cycle: Zen 5.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vpclmulqdq,pclmulqdq,sse4.1,sse4.2,popcnt")]
 pub(super) fn update_hybrid(crc: u32, data: &[u8]) -> u32 {
     if data.len() < CHAIN_BELOW {
         return chain(crc, data);
     }
-    if data.len() < HYBRID_FROM { vectors(crc, data) } else { blocks(crc, data) }
+    if data.len() < HYBRID_FROM { vectors(crc, data) } else { blocks::<WORDS_OF_THREE>(crc, data) }
+}
+
+/// The same where one starts a cycle.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vpclmulqdq,pclmulqdq,sse4.1,sse4.2,popcnt")]
+pub(super) fn update_hybrid_of_one(crc: u32, data: &[u8]) -> u32 {
+    if data.len() < CHAIN_BELOW {
+        return chain(crc, data);
+    }
+    if data.len() < HYBRID_OF_ONE_FROM { vectors(crc, data) } else { blocks::<WORDS_OF_ONE>(crc, data) }
 }
 
 /// The register after `data`, by vectors alone.
@@ -89,53 +107,51 @@ fn splice_vectors(old: &[u8], new: &[u8], after: u64) -> u32 {
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vpclmulqdq,pclmulqdq,sse4.1,sse4.2,popcnt")]
 fn vectors(crc: u32, data: &[u8]) -> u32 {
-    let (crc, lanes) = head(crc, data);
-    reduce_lane(lane::<false>(crc, lanes, lanes))
+    let (crc, words) = head::<4>(crc, data);
+    reduce_lane(lane::<false>(crc, words, words))
 }
 
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vpclmulqdq,pclmulqdq,sse4.1,sse4.2,popcnt")]
-fn blocks(crc: u32, data: &[u8]) -> u32 {
-    let (mut crc, mut lanes) = head(crc, data);
-    while lanes.len() >= FOLD + STEP {
+fn blocks<const WORDS: usize>(crc: u32, data: &[u8]) -> u32 {
+    let (mut crc, mut lanes) = head::<LANE>(crc, data);
+    while lanes.len() >= FOLD + step(WORDS) {
         let (block, rest) = lanes.split_at(lanes.len().min(BLOCK));
-        crc = hybrid(crc, block);
+        crc = hybrid::<WORDS>(crc, block);
         lanes = rest;
     }
     if lanes.is_empty() { crc } else { reduce_lane(lane::<false>(crc, lanes, lanes)) }
 }
 
-/// Takes the first bytes so that whole lanes are left.
+/// Takes the first bytes so that whole units of `UNIT` bytes are left, 4 or 16. There are at least 24 bytes.
 #[inline]
 #[target_feature(enable = "sse4.2")]
-fn head(crc: u32, data: &[u8]) -> (u32, &[u8]) {
-    let (head, lanes) = data.split_at(data.len() % LANE);
-    (chain(crc, head), lanes)
+fn head<const UNIT: usize>(crc: u32, data: &[u8]) -> (u32, &[u8]) {
+    let (head, units) = data.split_at(data.len() % UNIT);
+    let Some((first, rest)) = data.split_first_chunk::<8>() else { unreachable!("24 bytes at least") };
+    let (mut crc, mut word) = (crc, u64::from_le_bytes(*first));
+    if head.len() >= 8 {
+        crc = _mm_crc32_u64(crc.into(), word) as u32;
+        let Some(next) = rest.first_chunk() else { unreachable!("24 bytes at least") };
+        word = u64::from_le_bytes(*next);
+    }
+    match head.len() % 8 {
+        0 => (crc, units),
+        bytes => (chain_bytes(crc, word, bytes), units),
+    }
 }
 
 /// The lane that stands for all of `data`, or with `DIFFERENCE` for its XOR with `other` of the same length.
 ///
-/// `data` is not empty; it is whole lanes unless `crc`, the register before it, is 0: from register 0 leading
-/// zero bytes change nothing, so the first vector may begin before the data, masked.
+/// `data` is not empty; it is whole units of 4 bytes unless `crc`, the register before it, is 0: from register 0
+/// leading zero bytes change nothing, so the first vector may begin before the data, masked.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vpclmulqdq,pclmulqdq,sse4.1,sse4.2,popcnt")]
 fn lane<const DIFFERENCE: bool>(crc: u32, data: &[u8], other: &[u8]) -> __m128i {
     assert!(data.len() == other.len() && !data.is_empty());
-    let vectors = data.len().div_ceil(VECTOR);
-    let missing = vectors * VECTOR - data.len();
-    let load = |i: usize| {
-        let at = i * VECTOR - missing;
-        // SAFETY: vector `i`, not the first, is 64 bytes from `at` on and ends within both slices.
-        unsafe {
-            let vector = _mm512_loadu_si512(data.as_ptr().add(at).cast());
-            if !DIFFERENCE {
-                return vector;
-            }
-            _mm512_xor_si512(vector, _mm512_loadu_si512(other.as_ptr().add(at).cast()))
-        }
-    };
+    let missing = data.len().next_multiple_of(VECTOR) - data.len();
     let mask = !0 << missing;
-    // SAFETY: the mask keeps the bytes before the slices from being read.
+    // SAFETY: the mask keeps the bytes before the slices from being read; those behind are in them.
     let mut first = unsafe {
         let vector = _mm512_maskz_loadu_epi8(mask, data.as_ptr().wrapping_sub(missing).cast());
         if DIFFERENCE {
@@ -148,45 +164,70 @@ fn lane<const DIFFERENCE: bool>(crc: u32, data: &[u8], other: &[u8]) -> __m128i 
     if !DIFFERENCE {
         first = _mm512_xor_si512(first, _mm512_maskz_set1_epi32(1 << (missing / 4), crc as i32));
     }
-    if vectors <= LANES * LANE / VECTOR {
-        let mut sum = times(first, positions(4 * vectors));
-        for i in 1..vectors {
-            sum = add_times(sum, load(i), positions(4 * (vectors - i)));
+    let (rest, _) = data[VECTOR - missing..].as_chunks::<VECTOR>();
+    let (other, _) = other[VECTOR - missing..].as_chunks::<VECTOR>();
+    // As long as `rest`, which the compiler can see now.
+    let other = &other[..rest.len()];
+    let load = |i: usize| {
+        if DIFFERENCE { _mm512_xor_si512(vector(&rest[i]), vector(&other[i])) } else { vector(&rest[i]) }
+    };
+    if rest.len() < DIRECT {
+        let table = &POSITIONS.0.as_chunks::<4>().0[DIRECT - 1 - rest.len()..];
+        let mut sum = times(first, factors_of(&table[0]));
+        for (i, factors) in table[1..].iter().enumerate() {
+            sum = add_times(sum, load(i), factors_of(factors));
         }
         return add_lanes(sum);
     }
-    let mut sums = [first, load(1), load(2), load(3)];
+    let mut sums = [first, load(0), load(1), load(2)];
     let step = broadcast(FOLD_FACTORS);
-    let mut next = 4;
-    while next + 4 <= vectors {
+    let mut next = 3;
+    while next + 4 <= rest.len() {
         for (i, sum) in sums.iter_mut().enumerate() {
             *sum = add_times(load(next + i), *sum, step);
         }
         next += 4;
     }
-    let mut sum = at_distance(sums, 4 * (vectors - next));
-    for i in next..vectors {
-        sum = add_times(sum, load(i), positions(4 * (vectors - i)));
+    let mut sum = at_distance(sums, 4 * (rest.len() - next));
+    for i in next..rest.len() {
+        sum = add_times(sum, load(i), positions(4 * (rest.len() - i)));
     }
     add_lanes(sum)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn vector(bytes: &[u8; VECTOR]) -> __m512i {
+    // SAFETY: `bytes` are 64 readable bytes.
+    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn factors_of(lanes: &[Factors; 4]) -> __m512i {
+    // SAFETY: `lanes` are 64 readable bytes.
+    unsafe { _mm512_loadu_si512(lanes.as_ptr().cast()) }
 }
 
 /// The register after `data`, whole lanes of at least one step and at most [`BLOCK`] bytes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vpclmulqdq,pclmulqdq,sse4.1,sse4.2,popcnt")]
-fn hybrid(crc: u32, data: &[u8]) -> u32 {
-    assert!(data.len() >= FOLD + STEP && data.len() <= BLOCK && data.len().is_multiple_of(LANE));
+fn hybrid<const WORDS: usize>(crc: u32, data: &[u8]) -> u32 {
+    let whole_step = const { step(WORDS) };
+    assert!(data.len() >= FOLD + whole_step && data.len() <= BLOCK && data.len().is_multiple_of(LANE));
     // The vector part has one step more: the accumulators begin with data.
-    let steps = (data.len() - FOLD) / STEP;
-    let each = steps * STREAM_STEP;
+    let steps = (data.len() - FOLD) / whole_step;
+    let each = steps * WORDS * 8;
     let (streams, vectors) = data.split_at(STREAMS * each);
-    let (vectors, tail) = vectors.split_at((steps + 1) * FOLD);
+    // What is left is short enough for the table of positions.
+    let more = vectors.len() - (steps + 1) * FOLD >= FOLD;
+    let (vectors, tail) = vectors.split_at((steps + 1 + usize::from(more)) * FOLD);
     // Independent of the data, so the CPU works them out beside the loop.
     let weights = Weights::new(std::array::from_fn(|i| data.len() - (i + 1) * each));
 
     let vector = |i: usize| {
         debug_assert!((i + 1) * VECTOR <= vectors.len());
-        // SAFETY: `i` is below 4 * (steps + 1), the number of vectors in `vectors`.
+        // SAFETY: `i` is below 4 * (steps + 1 + more), the number of vectors in `vectors`.
         unsafe { _mm512_loadu_si512(vectors.as_ptr().add(i * VECTOR).cast()) }
     };
     let word = |stream: usize, at: usize| {
@@ -199,16 +240,23 @@ fn hybrid(crc: u32, data: &[u8]) -> u32 {
     let mut sums = [vector(0), vector(1), vector(2), vector(3)];
     let step = broadcast(FOLD_FACTORS);
     for k in 0..steps {
-        for i in 0..STREAM_STEP / 8 {
+        for i in 0..const { if WORDS > 4 { WORDS } else { 4 } } {
             if let Some(sum) = sums.get_mut(i) {
                 *sum = add_times(vector(4 * (k + 1) + i), *sum, step);
             }
-            for (stream, crc) in crcs.iter_mut().enumerate() {
-                *crc = _mm_crc32_u64(*crc, word(stream, k * STREAM_STEP + 8 * i));
+            if i < WORDS {
+                for (stream, crc) in crcs.iter_mut().enumerate() {
+                    *crc = _mm_crc32_u64(*crc, word(stream, 8 * (k * WORDS + i)));
+                }
             }
         }
     }
 
+    if more {
+        for (i, sum) in sums.iter_mut().enumerate() {
+            *sum = add_times(vector(4 * (steps + 1) + i), *sum, step);
+        }
+    }
     let tail_lanes = tail.len() / LANE;
     let mut sum = at_distance(sums, tail_lanes);
     let (whole, last) = tail.as_chunks::<VECTOR>();
@@ -225,9 +273,7 @@ fn hybrid(crc: u32, data: &[u8]) -> u32 {
         sum = add_times(sum, last_vector, positions(4));
     }
 
-    let crcs = crcs.map(|crc| crc as u32);
-    let parity = crcs.iter().fold(0, |sum, crc| sum ^ crc).count_ones() & 1;
-    reduce_lane(add_lanes(weights.add_products(sum, crcs))) ^ parity_repair(parity)
+    reduce_lane(add_lanes(weights.add_products(sum, crcs)))
 }
 
 /// Powers of x for the registers of all streams, four to a vector: see `x86_64_clmul::Weight`.
@@ -240,7 +286,7 @@ impl Weights {
     fn new(bytes_after: [usize; STREAMS]) -> Weights {
         let (mut low, mut high) = ([[0u64; 2]; 8], [[0u64; 2]; 8]);
         for (i, bytes) in bytes_after.iter().enumerate() {
-            let (factor, other) = WINDOWS.short(8 * *bytes as u64 - 1);
+            let (factor, other) = WINDOWS.short::<false>(8 * *bytes as u64 - 1);
             (low[i][0], high[i][0]) = (factor.into(), other.into());
         }
         // SAFETY: four pairs begin at 0 and at 4 in arrays of eight.
@@ -249,16 +295,13 @@ impl Weights {
         Weights([0, 1].map(|i| _mm512_clmulepi64_epi128::<0x00>(load(&low, i), load(&high, i))))
     }
 
-    /// `sum` and the lanes that stand for the registers, up to the parity that all registers have together.
+    /// `sum` and the lanes that stand for the registers.
     #[inline]
     #[target_feature(enable = "avx512f,vpclmulqdq")]
-    fn add_products(&self, sum: __m512i, crcs: [u32; STREAMS]) -> __m512i {
-        // Times x+1, against the factor 1/(x+1) of the tables. The exponent's lowest five bits are ones, as
-        // the bytes are multiples of 4 and 1 was taken off: that shift by 31 is in it, too.
-        let word = |i: usize| {
-            let crc = crcs.get(i).map_or(0, |crc| u64::from(*crc));
-            (crc << 1 ^ crc) as i64
-        };
+    fn add_products(&self, sum: __m512i, crcs: [u64; STREAMS]) -> __m512i {
+        // The exponent's lowest five bits are ones, as the bytes are multiples of 4 and 1 was taken off: of a
+        // register in the upper half of a word, that shift by 31 leaves 1 to the left.
+        let word = |i: usize| crcs.get(i).map_or(0, |crc| crc << 1) as i64;
         let first = _mm512_set_epi64(0, word(3), 0, word(2), 0, word(1), 0, word(0));
         let last = _mm512_set_epi64(0, word(7), 0, word(6), 0, word(5), 0, word(4));
         let first = _mm512_clmulepi64_epi128::<0x00>(first, self.0[0]);
