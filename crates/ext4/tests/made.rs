@@ -2,12 +2,13 @@
 
 mod common;
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
 use casemate_blockdev::{FileDevice, NoProgress, Pool};
-use casemate_ext4::{Ext4, OpenOptions, check};
+use casemate_ext4::{Ext4, FileType, InodeFlags, OpenOptions, check};
 use casemate_testkit::{run, run_any, tempdir, tool};
 use common::tree;
 
@@ -58,7 +59,7 @@ const FEATURES: [&str; 41] = [
 
 #[test]
 fn trees_are_read_as_they_were_written() {
-    let Some(mke2fs) = tool("mke2fs") else { return };
+    let (Some(mke2fs), Some(debugfs)) = (tool("mke2fs"), tool("debugfs")) else { return };
     let folder = tempdir().unwrap();
     let mut trees = std::collections::BTreeMap::new();
     for features in FEATURES {
@@ -76,7 +77,53 @@ fn trees_are_read_as_they_were_written() {
         let fs = open(&image);
         tree::compare(&tree::describe_image(&fs), expected, features);
         assert_clean(&image, features);
+        compare_with_debugfs(&debugfs, &fs, &image, features);
     }
+}
+
+/// Asks debugfs for all directories in the order of the disk, and where files lie.
+fn compare_with_debugfs(debugfs: &Path, fs: &Ext4, image: &Path, what: &str) {
+    let (mut script, mut expected) = (String::new(), Vec::new());
+    let mut ask = |command: &str, answer: &[u8]| {
+        script += &format!("{command}\n");
+        expected.extend(format!("debugfs: {command}\n").bytes());
+        expected.extend(answer);
+    };
+    let mut folders = vec![fs.root().unwrap()];
+    while let Some(folder) = folders.pop() {
+        let mut lines = Vec::new();
+        fs.for_each_entry(&folder, |entry| {
+            let inode = fs.inode(entry.inode)?;
+            let size = if inode.is_dir() { String::new() } else { inode.size().to_string() };
+            let (mode, uid, gid) = (inode.mode(), inode.uid(), inode.gid());
+            lines.extend(format!("/{}/{mode:06o}/{uid}/{gid}/", entry.inode).bytes());
+            lines.extend(entry.name.iter().chain(format!("/{size}/\n").as_bytes()));
+            if inode.is_dir() && !matches!(&*entry.name, b"." | b"..") {
+                folders.push(inode);
+            } else if inode.kind() == FileType::Regular && !inode.has(InodeFlags::INLINE_DATA) {
+                let last = inode.size().div_ceil(u64::from(fs.layout().block_size)).max(1) - 1;
+                for block in [0, last / 3, last] {
+                    let physical = fs.mapping_at(&inode, block)?.map_or(0, |mapping| mapping.physical);
+                    ask(&format!("bmap <{}> {block}", inode.number()), format!("{physical}\n").as_bytes());
+                }
+            }
+            Ok(ControlFlow::Continue(()))
+        })
+        .unwrap();
+        lines.push(b'\n');
+        ask(&format!("ls -p <{}>", folder.number()), &lines);
+    }
+    let path = image.with_extension("script");
+    std::fs::write(&path, script).unwrap();
+    let output = run_any(Command::new(debugfs).arg("-f").arg(&path).arg(image));
+    // Blocks without a name are lines of zeros.
+    let printed = String::from_utf8_lossy(&output.stdout).replace("/0/000000/0/0//0/\n", "");
+    let expected = String::from_utf8_lossy(&expected);
+    if let Some((theirs, ours)) = printed.lines().zip(expected.lines()).find(|(theirs, ours)| theirs != ours)
+    {
+        panic!("{what}: debugfs says {theirs} instead of {ours}");
+    }
+    assert_eq!(printed.len(), expected.len(), "{what}");
 }
 
 #[test]

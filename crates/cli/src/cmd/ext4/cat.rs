@@ -38,6 +38,9 @@ impl Args {
         for path in &self.paths {
             let place = || format!("{}: {}", self.image.image.display(), path.to_string_lossy());
             let copied = self.image.resolve(&fs, path, true).and_then(|inode| {
+                if inode.is_dir() {
+                    return Err(Error::io(place(), std::io::ErrorKind::IsADirectory.into()));
+                }
                 let file = ext4::open_file(&fs, &inode, self.verity.into(), context.cpu())?;
                 copy(&*file, place)
             });
