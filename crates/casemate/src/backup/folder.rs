@@ -330,7 +330,7 @@ impl Extract<'_> {
         }
         if self.restoring.xattrs {
             for (name, value) in
-                member.records(XATTR).filter(|(name, _)| !name.starts_with(b"user.casemate."))
+                member.records(XATTR).filter(|(name, _)| ![CONTEXT, INODE].map(str::as_bytes).contains(name))
             {
                 if let Ok(c_name) = CString::new(name) {
                     note(&String::from_utf8_lossy(name), fsetxattr(file, c_name, value, XattrFlags::empty()));
