@@ -13,6 +13,7 @@ use casemate_blockdev::{BlockDevice, Pool, Progress};
 use casemate_primitives::Messages;
 use casemate_providers::SaltedHash;
 
+use super::buffer::Buffer;
 use super::climber::{Climber, OrderedClimber};
 use super::plan::{Plan, SMALLEST_PIECE};
 use super::{Geometry, Shape, TreeSink};
@@ -70,7 +71,8 @@ pub fn build(
         let mut block = first;
         while block < end {
             let blocks = (end - block).min(plan.chunk_blocks as u64);
-            let len = geometry.read_data(data, block, blocks as usize, &mut worker.data)?;
+            worker.data.resize(blocks as usize * job.shape.data_block_size());
+            let len = geometry.read_data(data, block, &mut worker.data)?;
             worker.hash_data();
             job.progress.advance(len as u64)?;
             block += blocks;
@@ -104,13 +106,13 @@ pub fn build_stream(
     let new_worker = || Worker::new(job, sink, plan);
     job.pool.run(job.pool.threads() as u64, new_worker, |worker, _| {
         loop {
-            worker.data.resize(piece_size, 0);
+            worker.data.resize(piece_size);
             let claimed = stream.lock().unwrap_or_else(PoisonError::into_inner).claim(&mut worker.data)?;
             let Some(Claimed { piece, len, last }) = claimed else { return Ok::<_, io::Error>(()) };
             worker.digests.clear();
             let blocks = len.div_ceil(job.shape.data_block_size());
-            worker.data.truncate(len);
-            worker.data.resize(blocks * job.shape.data_block_size(), 0);
+            worker.data.resize(blocks * job.shape.data_block_size());
+            worker.data[len..].fill(0);
             worker.hash_data();
             worker.climb(piece, piece == 0 && last)?;
             climber.lock().unwrap_or_else(PoisonError::into_inner).deliver(piece, &worker.digests)?;
@@ -133,7 +135,7 @@ struct Worker<'a> {
     sink: &'a dyn TreeSink,
     plan: Plan,
     /// Whole blocks.
-    data: Vec<u8>,
+    data: Buffer,
     /// Digests of the level that the worker has reached, side by side.
     digests: Vec<u8>,
     blocks: Vec<u8>,
@@ -141,7 +143,7 @@ struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     fn new(job: &'a Job<'a>, sink: &'a dyn TreeSink, plan: Plan) -> Worker<'a> {
-        Worker { job, sink, plan, data: Vec::new(), digests: Vec::new(), blocks: Vec::new() }
+        Worker { job, sink, plan, data: Buffer::default(), digests: Vec::new(), blocks: Vec::new() }
     }
 
     /// Appends the digests of the blocks in the data buffer.

@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use casemate_blockdev::BlockDevice;
 use casemate_primitives::Messages;
 
+use super::buffer::Buffer;
 use super::in_order::InOrder;
 use super::plan::Plan;
 use super::{Geometry, Job, Ranges, Shape, TreeDevice};
@@ -143,7 +144,7 @@ struct Found {
 
 #[derive(Default)]
 struct Buffers {
-    blocks: Vec<u8>,
+    blocks: Buffer,
     digests: Vec<u8>,
     parents: Vec<u8>,
 }
@@ -176,13 +177,13 @@ impl Pass<'_> {
         let shape = &self.job.shape;
         let (block_size, bytes_of_data) = match self.level {
             Some(level) => {
-                buffers.blocks.resize(count * shape.hash_block_size(), 0);
+                buffers.blocks.resize(count * shape.hash_block_size());
                 self.stored.tree.read(level, first, &mut buffers.blocks)?;
                 (shape.hash_block_size(), 0)
             }
             None => {
-                let len =
-                    self.stored.geometry.read_data(self.stored.data, first, count, &mut buffers.blocks)?;
+                buffers.blocks.resize(count * shape.data_block_size());
+                let len = self.stored.geometry.read_data(self.stored.data, first, &mut buffers.blocks)?;
                 (shape.data_block_size(), len)
             }
         };

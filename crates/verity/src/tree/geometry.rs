@@ -176,20 +176,11 @@ impl Geometry {
         Ok(Geometry { shape, data_size, data_blocks, levels, tree_blocks })
     }
 
-    /// Reads data blocks `first .. first + count`, which exist, into `buf`, a last part block filled up with
-    /// zeros. Returns how many bytes were read.
-    pub(super) fn read_data(
-        &self,
-        data: &dyn BlockDevice,
-        first: u64,
-        count: usize,
-        buf: &mut Vec<u8>,
-    ) -> io::Result<usize> {
-        let block_size = self.shape.data_block_size();
-        let offset = first * block_size as u64;
-        let whole = count * block_size;
-        let len = (self.data_size - offset).min(whole as u64) as usize;
-        buf.resize(whole, 0);
+    /// Fills `buf` with data blocks from block `first` on, which exist, a last part block filled up with zeros.
+    /// Returns how many bytes were read.
+    pub(super) fn read_data(&self, data: &dyn BlockDevice, first: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let offset = first * self.shape.data_block_size() as u64;
+        let len = (self.data_size - offset).min(buf.len() as u64) as usize;
         buf[len..].fill(0);
         data.read_at(&mut buf[..len], offset)?;
         Ok(len)

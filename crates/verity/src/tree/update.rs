@@ -131,7 +131,8 @@ impl Buffers {
     ) -> io::Result<u64> {
         let (read, block_size) = match level {
             None => {
-                let read = stored.geometry.read_data(stored.data, first, count, &mut self.blocks)?;
+                self.blocks.resize(count * job.shape.data_block_size(), 0);
+                let read = stored.geometry.read_data(stored.data, first, &mut self.blocks)?;
                 (read, job.shape.data_block_size())
             }
             Some(level) => {

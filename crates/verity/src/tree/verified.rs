@@ -215,7 +215,8 @@ impl<D: BlockDevice, T: BlockDevice> BlockDevice for VerifiedDevice<D, T> {
             } else {
                 // A part of a block, or the last one, which may be shorter.
                 let len = buf.len().min(block_size - within);
-                self.geometry.read_data(&self.data, first, 1, &mut blocks)?;
+                blocks.resize(block_size, 0);
+                self.geometry.read_data(&self.data, first, &mut blocks)?;
                 self.check_data(first, &blocks)?;
                 buf[..len].copy_from_slice(&blocks[within..within + len]);
                 len
