@@ -16,6 +16,7 @@ use std::ops::Range;
 
 use zeroize::Zeroize;
 
+pub(crate) mod frame;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod lanes;
 

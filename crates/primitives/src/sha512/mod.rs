@@ -33,29 +33,13 @@ pub const DIGEST_LEN: usize = 64;
 /// Bytes of a block of the compression function.
 pub const BLOCK_LEN: usize = 128;
 
-type Layout<'a> = sha2::Layout<'a, BLOCK_LEN>;
-
-/// A way to compute SHA-512 that this CPU can run.
-#[derive(Clone, Copy, Debug)]
-pub struct Sha512(&'static Backend);
-
-/// One way to compute SHA-512, and what the CPU must have for it.
-#[derive(Debug)]
-struct Backend {
-    name: &'static str,
-    needs: &'static [Feature],
-    /// Takes whole blocks into a chaining value.
-    compress: unsafe fn(&mut [u64; 8], &[u8]),
-    /// Writes the digests of all messages; there is at least one and the output has the right length.
-    hash_many: unsafe fn(&[u64; 8], &Layout<'_>, Messages<'_>, &mut [u8]),
-}
-
 /// All back ends of this architecture, fastest first.
 const BACKENDS: &[Backend] = &[
     #[cfg(target_arch = "x86_64")]
     Backend {
         name: "x86_64-avx512-2x8",
         needs: &[Feature::Avx512],
+        pays_with: &[],
         compress: portable::compress,
         hash_many: x86_64_avx512::hash_many,
     },
@@ -63,6 +47,7 @@ const BACKENDS: &[Backend] = &[
     Backend {
         name: "x86_64-avx2-4",
         needs: &[Feature::Avx2],
+        pays_with: &[],
         compress: portable::compress,
         hash_many: x86_64_avx2::hash_many,
     },
@@ -70,113 +55,20 @@ const BACKENDS: &[Backend] = &[
     Backend {
         name: "aarch64-sha512",
         needs: &[Feature::Neon, Feature::ArmSha512],
+        pays_with: &[],
         compress: aarch64_sha512::compress,
         hash_many: aarch64_sha512::hash_many,
     },
-    Backend { name: "portable", needs: &[], compress: portable::compress, hash_many: portable::hash_many },
+    Backend {
+        name: "portable",
+        needs: &[],
+        pays_with: &[],
+        compress: portable::compress,
+        hash_many: portable::hash_many,
+    },
 ];
 
-impl Sha512 {
-    /// The fastest back end for many messages.
-    pub fn new(cpu: Cpu) -> Sha512 {
-        // OK to unwrap: the portable back end needs nothing.
-        Sha512::available(cpu).next().unwrap()
-    }
-
-    /// Every back end that `cpu` can run, fastest first.
-    pub fn available(cpu: Cpu) -> impl Iterator<Item = Sha512> {
-        BACKENDS.iter().filter(move |backend| cpu.has_all(backend.needs)).map(Sha512)
-    }
-
-    /// The back end's name, such as `portable`.
-    pub fn name(&self) -> &'static str {
-        self.0.name
-    }
-
-    /// The state after `prefix`, from which messages go on. The prefix may have any length.
-    pub fn midstate(&self, prefix: &[u8]) -> Midstate {
-        let mut midstate = Midstate(sha2::Midstate::new(INITIAL));
-        self.update(&mut midstate, prefix);
-        midstate
-    }
-
-    /// Writes `H(prefix || message k || suffix)` to `out[k * DIGEST_LEN..][..DIGEST_LEN]` for every message.
-    ///
-    /// # Panics
-    /// If `out` is not exactly `messages.count() * DIGEST_LEN` bytes.
-    pub fn hash_many(&self, prefix: &Midstate, messages: Messages<'_>, suffix: &[u8], out: &mut [u8]) {
-        assert!(
-            out.len().is_multiple_of(DIGEST_LEN) && out.len() / DIGEST_LEN == messages.count(),
-            "{} bytes for the digests of {} messages",
-            out.len(),
-            messages.count()
-        );
-        if messages.count() > 0 {
-            let layout = prefix.0.layout(messages.message_len(), suffix);
-            // SAFETY: a handle exists only for a CPU that has all features that its back end needs.
-            unsafe { (self.0.hash_many)(&prefix.0.state, &layout, messages, out) }
-        }
-    }
-
-    /// The digest of one message.
-    pub fn hash(&self, data: &[u8]) -> [u8; DIGEST_LEN] {
-        let mut out = [0; DIGEST_LEN];
-        self.hash_many(&self.midstate(&[]), Messages::strided(data, data.len(), 0, 1), &[], &mut out);
-        out
-    }
-
-    /// Begins a message that comes in pieces.
-    pub fn hasher(&self) -> Hasher {
-        Hasher { sha: *self, midstate: self.midstate(&[]) }
-    }
-
-    fn update(&self, midstate: &mut Midstate, data: &[u8]) {
-        // SAFETY: a handle exists only for a CPU that has all features that its back end needs.
-        midstate.0.update(data, |state, blocks| unsafe { (self.0.compress)(state, blocks) });
-    }
-}
-
-/// The state after a prefix: chaining value, the bytes since the last block boundary, and the length so far.
-///
-/// It belongs to no back end: any handle may go on from it.
-#[derive(Clone)]
-pub struct Midstate(sha2::Midstate<u64, BLOCK_LEN>);
-
-impl zeroize::Zeroize for Midstate {
-    fn zeroize(&mut self) {
-        self.0.zeroize();
-    }
-}
-
-/// One message that comes in pieces; see [`Sha512::hasher`].
-#[derive(Clone)]
-pub struct Hasher {
-    sha: Sha512,
-    midstate: Midstate,
-}
-
-impl Hasher {
-    /// Takes in the next piece, of any length.
-    pub fn update(&mut self, data: &[u8]) {
-        self.sha.update(&mut self.midstate, data);
-    }
-
-    /// The digest of all pieces.
-    pub fn finalize(self) -> [u8; DIGEST_LEN] {
-        let mut out = [0; DIGEST_LEN];
-        self.sha.hash_many(&self.midstate, Messages::strided(&[], 0, 0, 1), &[], &mut out);
-        out
-    }
-}
-
-/// A chaining value as the digest.
-fn digest(state: &[u64; 8]) -> [u8; DIGEST_LEN] {
-    let mut out = [0; DIGEST_LEN];
-    for (bytes, word) in out.chunks_exact_mut(8).zip(state) {
-        bytes.copy_from_slice(&word.to_be_bytes());
-    }
-    out
-}
+sha2::frame::frame!(Sha512, "SHA-512", u64);
 
 /// The chaining value of the empty prefix (FIPS 180-4 section 5.3.5).
 const INITIAL: [u64; 8] = [
