@@ -30,7 +30,7 @@ pub struct VerifiedDevice<D, T> {
     tree_offset: u64,
     root_hash: Vec<u8>,
     /// Each hash block has one place, by its number, which it shares with others.
-    kept: Vec<Mutex<Option<(u64, Arc<[u8]>)>>>,
+    kept: Vec<Mutex<Option<Kept>>>,
     counters: Counters,
 }
 
@@ -50,6 +50,9 @@ pub struct VerifiedStatistics {
     /// Time in the hash of data, of all threads.
     pub hash_time: Duration,
 }
+
+/// A hash block with its number.
+type Kept = (u64, Arc<[u8]>);
 
 #[derive(Default)]
 struct Counters {
