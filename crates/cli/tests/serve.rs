@@ -179,8 +179,10 @@ fn other_peoples_clients_write() {
             qemu-io -f raw -c 'write -P 7 1000 3000' -c 'write -f -P 8 70000 200' -c 'write -z 1M 64k' -c 'discard 2M 64k' \
                 -c flush -c 'read -P 7 1000 3000' -c 'read -P 8 70000 200' -c 'read -P 0 1M 64k' \"$u\" >qemu-io\n\
             ! grep -i -e failed -e error qemu-io\n\
-            fio --name=x --ioengine=nbd --uri=\"$uri\" --rw=randrw --bsrange=512-64k --iodepth=16 --size=3m --io_size=6m \
-                --verify=crc32c --do_verify=1 --randseed=5 --output=fio";
+            for bs in 1k 4k 64k; do\n\
+                fio --name=x --ioengine=nbd --uri=\"$uri\" --rw=randwrite --bs=$bs --iodepth=16 --size=2m \
+                    --verify=crc32c --do_verify=1 --output=fio\n\
+            done";
         folder.expect(&options, script);
     }
     // What was written through the mapping is what the crypt command makes of the same plaintext.

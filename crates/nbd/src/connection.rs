@@ -369,9 +369,8 @@ impl Reader {
                 Ok(0) if self.start == self.end => return Ok(false),
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(more) => self.end += more,
-                Err(error) if error.kind() == io::ErrorKind::ConnectionReset && self.start == self.end => {
-                    return Ok(false);
-                }
+                // Between requests a client may go without a word, TLS's farewell included.
+                Err(error) if self.start == self.end && is_end(&error) => return Ok(false),
                 Err(error) => return Err(error),
             }
         }
@@ -434,6 +433,10 @@ impl Room {
         *lock(&self.free) += bytes;
         self.freed.notify_one();
     }
+}
+
+fn is_end(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof)
 }
 
 /// Bytes that are in memory while a request is worked on.

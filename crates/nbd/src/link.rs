@@ -22,6 +22,8 @@ pub(crate) enum Stream {
 pub(crate) struct Link {
     stream: Stream,
     tls: Option<Mutex<ServerConnection>>,
+    /// What came and was not decrypted yet.
+    came: Mutex<Vec<u8>>,
     /// Held while something is sent, so that replies do not mix. Holds what TLS made of it.
     sending: Mutex<Vec<u8>>,
 }
@@ -69,7 +71,7 @@ impl Link {
             // Replies are sent whole; waiting for more to send helps nobody. Without it everything works too.
             let _ = stream.set_nodelay(true);
         }
-        Link { stream, tls: None, sending: Mutex::default() }
+        Link { stream, tls: None, came: Mutex::default(), sending: Mutex::default() }
     }
 
     /// Does TLS's handshake, to be over at `deadline`.
@@ -116,30 +118,37 @@ impl Link {
     /// Reads what is there, at least a byte; 0 at the end. One thread at a time may call this.
     pub(crate) fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
         let Some(tls) = &self.tls else { return read_some(&self.stream, buf) };
-        let mut raw = [0; 16 * 1024];
+        let mut came = lock(&self.came);
         loop {
-            match lock(tls).reader().read(buf) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // Whoever closes without TLS's farewell may have been cut off; the request before is whole or not.
-                result => return result,
-            }
-            let len = read_some(&self.stream, &mut raw)?;
-            let mut input = &raw[..len];
             let mut answer = false;
             {
                 let mut tls = lock(tls);
                 loop {
-                    tls.read_tls(&mut input)?;
-                    tls.process_new_packets()
-                        .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
-                    if input.is_empty() {
+                    match tls.reader().read(buf) {
+                        Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                        result => return result,
+                    }
+                    if came.is_empty() {
                         break;
                     }
+                    // It takes only as much as it has room for.
+                    let mut input = &came[..];
+                    let taken = tls.read_tls(&mut input)?;
+                    came.drain(..taken);
+                    tls.process_new_packets()
+                        .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+                    answer |= tls.wants_write();
                 }
-                answer |= tls.wants_write();
             }
             if answer {
                 self.send(&[])?;
+            }
+            came.resize(TLS_INPUT, 0);
+            let len = read_some(&self.stream, &mut came);
+            came.truncate(*len.as_ref().unwrap_or(&0));
+            if len? == 0 {
+                // Tells TLS that nothing follows, so that it says whether that was announced.
+                lock(tls).read_tls(&mut io::empty())?;
             }
         }
     }
@@ -271,6 +280,9 @@ fn read_some(mut stream: &Stream, buf: &mut [u8]) -> io::Result<usize> {
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// How much is read before it is decrypted: about a record.
+const TLS_INPUT: usize = 16 * 1024;
 
 /// How much is encrypted before it is sent: what a core's cache holds.
 const TLS_CHUNK: usize = 64 * 1024;
