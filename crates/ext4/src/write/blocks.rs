@@ -107,7 +107,11 @@ impl Writer {
         f(&mut raw)?;
         let context = Context::default();
         let part = Part { subject: Subject::Superblock, context, base, len: SUPERBLOCK_SIZE };
-        self.cache.update(block, |edit| self.patcher.rewrite(edit, &part, &mut raw))?;
+        self.cache.update(block, |edit| {
+            self.patcher.rewrite(edit, &part, &mut raw);
+            // It is part of every transaction, changed or not: what marks the image as being changed goes with it.
+            edit.write(base, &[]);
+        })?;
         Ok(())
     }
 }
