@@ -1,0 +1,166 @@
+//! Changing ext4 images: what patching checksums saves, and trees of files put into images.
+//!
+//! `ext4_write patch` allocates extents of 64 KiB one after the other on an image in memory, with checksums computed
+//! again, bitmaps flipped, and everything spliced. `ext4_write put [FOLDER]` races `mke2fs -d` with `mke2fs` and
+//! `casemate ext4 put -r` on a tree of 60,000 files; build the command first (`cargo build --release -p
+//! casemate-cli` in the project's root).
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Instant;
+
+use casemate_benches::{Probe, median};
+use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice};
+use casemate_ext4::{NewNode, Patching, WriteOptions, Writer};
+use casemate_primitives::testing::Rng;
+
+/// The image in memory; its blocks are never written, so that only metadata takes room.
+const IMAGE: u64 = 2 << 30;
+const EXTENT: u64 = 64 << 10;
+const EXTENTS: u64 = 16_000;
+
+const FILES: usize = 60_000;
+const FILES_IN_FOLDER: usize = 400;
+
+fn main() {
+    let what = std::env::args().nth(1).unwrap_or_default();
+    let folder = std::env::args_os().nth(2).map_or_else(std::env::temp_dir, PathBuf::from);
+    let folder = folder.join(format!("casemate-bench-{}", std::process::id()));
+    fs::create_dir(&folder).expect("a folder for the images");
+    let result = std::panic::catch_unwind(|| {
+        if "patch".contains(&what) {
+            patch(&folder);
+        }
+        if "put".contains(&what) {
+            put(&folder);
+        }
+    });
+    fs::remove_dir_all(&folder).expect("the folder can be removed");
+    if let Err(panic) = result {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+fn patch(folder: &Path) {
+    println!("64 KiB extents one after the other, image in memory, GB/s  [probe {}]", Probe::measure());
+    println!("  {:>6}  {:>10} {:>10} {:>14}  {:>6} {:>12}", "block", "recompute", "flip", "flip and splice", "flip", "and splice");
+    for shift in 10..=16 {
+        let block = 1u64 << shift;
+        let device = image_in_memory(folder, block);
+        let ways = [Patching::Recompute, Patching::Flip, Patching::Splice];
+        let mut times = vec![Vec::new(); ways.len()];
+        for _ in 0..9 {
+            for (way, times) in ways.iter().zip(&mut times) {
+                times.push(allocate(&device, *way));
+            }
+        }
+        let ratio = |way: usize| median(times[0].iter().zip(&times[way]).map(|(base, own)| base / own).collect());
+        let speed = |way: usize| (EXTENT * EXTENTS) as f64 / median(times[way].clone()) / 1e9;
+        println!(
+            "  {block:>6}  {:>10.2} {:>10.2} {:>14.2}  x{:>5.2} x{:>11.2}",
+            speed(0), speed(1), speed(2), ratio(1), ratio(2)
+        );
+    }
+}
+
+/// Allocates all extents, for two files in turn so that each stays an extent of its own; the seconds it took.
+fn allocate(device: &Arc<dyn BlockDevice>, patching: Patching) -> f64 {
+    let options = WriteOptions { patching, ..WriteOptions::default() };
+    let mut writer = Writer::open(device.clone(), options).expect("a sound image");
+    let numbers = [&b"/a"[..], b"/b"].map(|path| {
+        writer.make_file(path, &NewNode { mode: 0o644, ..NewNode::default() }).expect("room for a file");
+        writer.fs().resolve(path, true).expect("the file").number()
+    });
+    let start = Instant::now();
+    for extent in 0..EXTENTS {
+        let at = extent / 2 * EXTENT;
+        writer.allocate_range(numbers[(extent % 2) as usize], at, at + EXTENT).expect("room for an extent");
+    }
+    // Nothing is committed: the next one begins with the same image.
+    start.elapsed().as_secs_f64()
+}
+
+fn image_in_memory(folder: &Path, block: u64) -> Arc<dyn BlockDevice> {
+    let path = folder.join("image");
+    let _ = fs::remove_file(&path);
+    let mut command = Command::new("mke2fs");
+    command.args(["-q", "-F", "-t", "ext4", "-b", &block.to_string()]).arg(&path).arg(format!("{}K", IMAGE >> 10));
+    assert!(command.status().expect("mke2fs").success());
+    let file = FileDevice::open(&path).expect("the image");
+    let mut bytes = vec![0; IMAGE as usize];
+    let mut at = 0;
+    while let Some(data) = file.next_data(at).expect("holes") {
+        file.read_at(&mut bytes[data.start as usize..data.end as usize], data.start).expect("the image");
+        at = data.end;
+    }
+    Arc::new(MemoryDevice::new(bytes))
+}
+
+fn put(folder: &Path) {
+    let casemate = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the project's root").join("target/release/casemate");
+    let tree = folder.join("tree");
+    let mut rng = Rng::new(3);
+    let mut total = 0;
+    for number in 0..FILES {
+        let below = tree.join(format!("{:03}", number / FILES_IN_FOLDER));
+        if number % FILES_IN_FOLDER == 0 {
+            fs::create_dir_all(&below).expect("room for the tree");
+        }
+        let limit = 1 << (8 + rng.below(9));
+        let len = (1 + rng.below(limit)) as usize * 117 / 100;
+        total += len;
+        fs::write(below.join(format!("file-{number}")), rng.bytes(len)).expect("room for the tree");
+    }
+    let mke2fs = |image: &Path, tree: Option<&Path>| {
+        let _ = fs::remove_file(image);
+        let mut command = Command::new("mke2fs");
+        command.args(["-q", "-F", "-t", "ext4"]);
+        if let Some(tree) = tree {
+            command.arg("-d").arg(tree);
+        }
+        let start = Instant::now();
+        assert!(command.arg(image).arg("2G").status().expect("mke2fs").success());
+        start.elapsed().as_secs_f64()
+    };
+    let (theirs, ours) = (folder.join("theirs"), folder.join("ours"));
+    let mut times = [Vec::new(), Vec::new()];
+    for round in 0..3 {
+        times[0].push(mke2fs(&theirs, Some(&tree)));
+        let made = mke2fs(&ours, None);
+        let start = Instant::now();
+        let mut command = Command::new(&casemate);
+        command.args(["ext4", "put", "-r", "--no-progress"]).arg(&ours).arg(tree.join(".")).arg("/");
+        assert!(command.status().expect("casemate").success());
+        times[1].push(made + start.elapsed().as_secs_f64());
+        if round == 0 {
+            same_files(&casemate, &theirs, &ours);
+            let clean = Command::new("e2fsck").arg("-fn").arg(&ours).output().expect("e2fsck");
+            assert!(clean.status.success(), "{}", String::from_utf8_lossy(&clean.stdout));
+        }
+    }
+    println!("{FILES} files, {total} bytes, into an image of 2 GiB in {}  [probe {}]", folder.display(), Probe::measure());
+    let ratio = median(times[0].iter().zip(&times[1]).map(|(theirs, ours)| theirs / ours).collect());
+    println!("  mke2fs -d                        {:>7.2} s", median(times[0].clone()));
+    println!("  mke2fs and casemate ext4 put -r  {:>7.2} s  x{ratio:.2}", median(times[1].clone()));
+}
+
+/// Both images hold the same files, as a listing and a tar stream of some say.
+fn same_files(casemate: &Path, theirs: &Path, ours: &Path) {
+    let stream = |image: &Path| {
+        let mut child = Command::new(casemate)
+            .args(["ext4", "extract", "--no-progress", "--path=/007", "--tar=-"])
+            .arg(image)
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("casemate");
+        let mut bytes = Vec::new();
+        child.stdout.take().expect("a pipe").read_to_end(&mut bytes).expect("a stream");
+        assert!(child.wait().expect("casemate").success());
+        bytes
+    };
+    let (a, b) = (stream(theirs), stream(ours));
+    assert!(a.len() == b.len() && a.len() > 1 << 20, "{} and {} bytes", a.len(), b.len());
+}
