@@ -31,7 +31,11 @@ impl Place {
 
     fn ext4(&self, line: &str) -> Output {
         let mut command = Command::new(CASEMATE);
-        command.arg("ext4").args(line.split_whitespace()).arg("--no-progress");
+        match line.strip_prefix("fscrypt:") {
+            Some(line) => command.arg("fscrypt").args(line.split_whitespace()),
+            None => command.arg("ext4").args(line.split_whitespace()),
+        };
+        command.arg("--no-progress");
         command.env("SOURCE_DATE_EPOCH", "1700000000").current_dir(self.folder.path()).output().unwrap()
     }
 
@@ -76,6 +80,9 @@ fn every_command_changes_what_it_says() {
     place.yes("mv image /a/file /x/y");
     assert_eq!(place.yes("cat image /x/y/file"), "contents\n");
     place.yes("ln image /x/y/file /x/again");
+    place.yes("ln image /x/again /x/third");
+    place.yes("mv image /x/again /x/third");
+    assert_eq!(place.yes("ls image /x").matches("third").count(), 1);
     place.yes("ln -s image y/file /x/soft");
     assert_eq!(place.yes("cat image /x/soft"), "contents\n");
     place.yes("chmod image g+w,o= /x/y/file");
@@ -131,4 +138,77 @@ fn what_is_in_use_or_not_understood_is_left_alone() {
     place.no("mkdir image /x", 2, "another program");
     drop(image);
     place.yes("mkdir image /x");
+}
+
+#[test]
+fn encrypted_directories_are_filled() {
+    let Some(place) = Place::new("-O encrypt -b 4096") else { return };
+    place.tree();
+    fs::write(place.path("key"), [7; 64]).unwrap();
+    fs::write(place.path("other"), [8; 64]).unwrap();
+    symlink("t".repeat(300), place.path("tree/long")).unwrap();
+    for number in 0..300 {
+        fs::write(place.path(&format!("tree/a/{number}-{}", "n".repeat(number % 200))), "x").unwrap();
+    }
+    place.yes("mkdir image /secret");
+    place.yes("fscrypt: set-policy image /secret --key key");
+    place.no("mkdir image /secret/x", 2, "needs the key");
+    place.no("mkdir image /secret/x --fscrypt-key other", 2, "needs the key");
+    place.yes("put -r image tree/. /secret --fscrypt-key key");
+    place.assert_clean();
+    assert_eq!(place.yes("cat image /secret/a/file --fscrypt-key key"), "contents\n");
+    let deep = format!("cat image /secret/a/299-{} --fscrypt-key key", "n".repeat(99));
+    assert_eq!(place.yes(&deep), "x");
+    place.yes("mv image /secret/a/file /secret/moved --fscrypt-key key");
+    place.yes("ln image /secret/moved /secret/a/again --fscrypt-key key");
+    place.yes("truncate image /secret/moved 4 --fscrypt-key key");
+    place.yes("truncate image /secret/moved 9 --fscrypt-key key");
+    assert_eq!(place.yes("cat image /secret/a/again --fscrypt-key key"), "cont\0\0\0\0\0");
+    place.yes("mkdir image /plain");
+    place.yes("touch image /plain/file");
+    place.no("mv image /plain/file /secret --fscrypt-key key", 2, "encrypts in another way");
+    place.yes("mv image /secret/moved /plain --fscrypt-key key");
+    place.assert_clean();
+    place.yes("extract image out --path /secret --fscrypt-key key");
+    assert_eq!(fs::read_link(place.path("out/long")).unwrap().as_os_str().len(), 300);
+    assert_eq!(fs::read_link(place.path("out/a/b/link")).unwrap().to_str(), Some("../file"));
+    assert_eq!(fs::read(place.path("out/sparse")).unwrap(), fs::read(place.path("tree/sparse")).unwrap());
+    place.yes("rm -r image /secret");
+    place.assert_clean();
+}
+
+#[test]
+fn killed_commands_lose_nothing_that_was_there() {
+    let kills = if casemate_testkit::slow_tests() { 300 } else { 12 };
+    for features in ["-b 4096", "-b 1024 -O ^has_journal"] {
+        let Some(place) = Place::new(features) else { return };
+        place.tree();
+        for number in 0..400 {
+            fs::write(place.path(&format!("tree/a/b/{number}")), vec![b'y'; number * 37 % 9000]).unwrap();
+        }
+        fs::write(place.path("keep"), "kept\n".repeat(3000)).unwrap();
+        place.yes("put image keep /keep");
+        let before = fs::read(place.path("image")).unwrap();
+        let mut rng = casemate_testkit::Rng::new(4);
+        for kill in 0..kills {
+            fs::write(place.path("image"), &before).unwrap();
+            let mut command = Command::new(CASEMATE);
+            command.args(["ext4", "put", "-r", "image", "tree", "/", "--no-progress"]);
+            let mut child = command.current_dir(place.folder.path()).spawn().unwrap();
+            std::thread::sleep(std::time::Duration::from_micros(rng.below(150_000)));
+            // SIGKILL, unless it has ended.
+            let _ = child.kill();
+            child.wait().unwrap();
+            if features.contains("has_journal") || kill % 2 == 1 {
+                place.yes("recover image");
+            } else {
+                let output = run_any(Command::new(&place.e2fsck).arg("-fp").arg(place.path("image")));
+                let text = String::from_utf8_lossy(&output.stdout);
+                assert!(matches!(output.status.code(), Some(0 | 1)), "{features}: {text}");
+            }
+            place.assert_clean();
+            assert_eq!(place.yes("cat image /keep"), "kept\n".repeat(3000));
+            assert!(!place.path("image.casemate-redo").exists());
+        }
+    }
 }

@@ -61,6 +61,22 @@ pub trait Encryption: Send + Sync {
     /// # Errors
     /// For a context or a target that makes no sense.
     fn symlink(&self, link: &EncryptedInode, stored: &[u8]) -> Result<Vec<u8>>;
+
+    /// The context of a new inode in a directory, with this nonce.
+    ///
+    /// # Errors
+    /// When the directory's context makes no sense, or nobody here encrypts.
+    fn child_context(&self, _directory: &EncryptedInode, _nonce: [u8; 16]) -> Result<Vec<u8>> {
+        Err(reads_only())
+    }
+
+    /// The bytes that a link's target is stored as; a NUL follows on disk.
+    ///
+    /// # Errors
+    /// When the key is missing, the target does not fit, or nobody here encrypts.
+    fn store_symlink(&self, _link: &EncryptedInode, _target: &[u8]) -> Result<Vec<u8>> {
+        Err(reads_only())
+    }
 }
 
 /// The names of one encrypted directory.
@@ -84,6 +100,14 @@ pub trait EncryptedContents: Send + Sync {
     /// # Errors
     /// What the cipher says.
     fn decrypt(&self, first: u64, blocks: &mut [u8]) -> Result<()>;
+
+    /// Encrypts whole blocks in place.
+    ///
+    /// # Errors
+    /// What the cipher says, or that nobody here encrypts.
+    fn encrypt(&self, _first: u64, _blocks: &mut [u8]) -> Result<()> {
+        Err(reads_only())
+    }
 }
 
 impl Ext4 {
@@ -118,6 +142,11 @@ impl Ext4 {
             block_size: self.layout().block_size,
         }))
     }
+}
+
+/// The error for writing where encrypted inodes are only read.
+fn reads_only() -> Error {
+    Error::Unsupported("encrypted files can only be read here".to_owned())
 }
 
 /// The error for an encrypted inode where nobody reads such inodes.

@@ -56,7 +56,7 @@ const LARGEST_SUM: u64 = 1 << 26;
 pub(crate) const SYSTEM: u8 = 7;
 
 /// The prefix index of fscrypt's context, which programs don't see.
-const ENCRYPTION: u8 = 9;
+pub(crate) const ENCRYPTION: u8 = 9;
 
 pub(crate) const PREFIXES: [(u8, &str); 7] = [
     (1, "user."),

@@ -6,19 +6,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, FileDevice};
-use casemate_ext4::{OpenOptions, RecoveryFile, WriteOptions};
-use casemate_primitives::Cpu;
+use casemate_ext4::{RecoveryFile, WriteOptions};
+use casemate_fscrypt::{Context, Crypto, InodeInfo, MasterKey, Mode, Policy};
+use casemate_primitives::secret::SecretVec;
 
 pub use casemate_ext4::{NewNode, PutOptions, PutReport, Writer};
 
-use super::{Source, Time, within};
+use super::{Reading, Source, Time, within};
 use crate::Error;
 
 /// How to change a file system.
 #[derive(Clone, Debug)]
 pub struct Changing {
-    /// Whose instructions to use.
-    pub cpu: Cpu,
+    /// How it is read, and with which keys of encrypted files.
+    pub reading: Reading,
     /// What generations of new inodes are made from; random if `None`.
     pub seed: Option<u64>,
     /// The time to note changes with; the clock's if `None`.
@@ -49,11 +50,46 @@ pub fn open_for_change(source: &Source, changing: &Changing) -> Result<Writer, E
     // Beside a block device is no place for files.
     let path = changing.recovery_file.clone().or_else(|| (!is_block_device).then(beside));
     let options = WriteOptions {
-        open: OpenOptions { cpu: changing.cpu, ..OpenOptions::default() },
+        open: changing.reading.options(),
         seed: changing.seed,
         time: changing.time,
         recovery: path.map(RecoveryFile::new),
         ..WriteOptions::default()
     };
     Writer::open(device, options).map_err(|error| Error::ext4(&name, error))
+}
+
+/// How a new encrypted directory encrypts.
+#[derive(Clone, Copy, Debug)]
+pub struct NewPolicy {
+    /// The mode of contents.
+    pub contents: Mode,
+    /// The mode of names and links.
+    pub names: Mode,
+    /// What names are padded to a multiple of: 4, 8, 16 or 32 bytes.
+    pub padding: usize,
+}
+
+/// Makes an empty directory of `writer` an encrypted one (policy version 2), with this master key.
+///
+/// # Errors
+/// `Argument` for a key or modes that do not fit each other; `Unsupported` without the feature encrypt; `Io` when
+/// the directory is not there, not empty, or encrypted already.
+pub fn set_policy(
+    writer: &mut Writer,
+    path: &[u8],
+    key: SecretVec,
+    new: &NewPolicy,
+    cpu: casemate_primitives::Cpu,
+) -> Result<(), Error> {
+    let master = MasterKey::new(&Crypto::new(cpu), key)?;
+    let policy =
+        Policy { padding: new.padding, ..Policy::new(master.identifier().into(), new.contents, new.names) };
+    policy.check().map_err(|error| Error::Argument(error.to_string()))?;
+    let (uuid, block_size) = (writer.fs().superblock().uuid, writer.fs().layout().block_size);
+    // Whether the key is long enough shows when something is keyed.
+    let sample = InodeInfo { context: Context { policy, nonce: [0; 16] }, number: 11, uuid, block_size };
+    master.names(&sample).and_then(|_| master.contents(&sample))?;
+    let made = writer.encrypt_directory(path, |nonce| Context { policy, nonce }.to_bytes());
+    made.map_err(|error| Error::ext4(String::from_utf8_lossy(path), error))
 }

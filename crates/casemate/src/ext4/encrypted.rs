@@ -94,6 +94,17 @@ impl Encryption for Unlocked {
             }
         }
     }
+
+    fn child_context(&self, directory: &EncryptedInode, nonce: [u8; 16]) -> Result<Vec<u8>> {
+        let InodeInfo { context, .. } = info(directory)?;
+        Ok(Context { nonce, ..context }.to_bytes())
+    }
+
+    fn store_symlink(&self, link: &EncryptedInode, target: &[u8]) -> Result<Vec<u8>> {
+        let (inode, key) = self.needed_key(link)?;
+        let stored = key.names(&inode).and_then(|names| names.encrypt_symlink(target, link.block_size));
+        stored.map_err(|error| in_inode(link, error))
+    }
 }
 
 struct Names(u32, NameCipher);
@@ -134,6 +145,11 @@ impl EncryptedContents for FileContents {
         // Saturated numbers are refused below.
         let first = first.saturating_mul(self.units_per_block);
         self.cipher.decrypt(first, blocks).map_err(|error| at(Structure::Inode, self.inode, error))
+    }
+
+    fn encrypt(&self, first: u64, blocks: &mut [u8]) -> Result<()> {
+        let first = first.saturating_mul(self.units_per_block);
+        self.cipher.encrypt(first, blocks).map_err(|error| at(Structure::Inode, self.inode, error))
     }
 }
 

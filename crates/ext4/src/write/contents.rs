@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 
 use casemate_blockdev::BlockDevice;
 
+use crate::encryption::EncryptedContents;
 use crate::error::{Error, Result};
 use crate::features::RoCompat;
 use crate::inode::{FileType, InodeFlags};
@@ -78,6 +79,7 @@ impl Writer {
         let size = source.size();
         let block = self.block_size() as u64;
         self.check_size(size)?;
+        let cipher = self.cipher(inode)?;
         let mut buffer = Vec::new();
         let mut at = 0;
         while let Some(data) = source.next_data(at)? {
@@ -88,7 +90,7 @@ impl Writer {
                 let mut runs: Vec<Mapping> = Vec::new();
                 self.fill(inode, first, end, false, |run| runs.push(run))?;
                 for run in runs {
-                    self.copy_run(&run, source, size, &mut buffer)?;
+                    self.copy_run(&run, source, size, cipher.as_deref(), &mut buffer)?;
                 }
             }
             at = end * block;
@@ -104,6 +106,7 @@ impl Writer {
         run: &Mapping,
         source: &dyn BlockDevice,
         size: u64,
+        cipher: Option<&dyn EncryptedContents>,
         buffer: &mut Vec<u8>,
     ) -> Result<()> {
         let block = self.block_size() as u64;
@@ -116,6 +119,9 @@ impl Writer {
             let present = size.saturating_sub(from).min(len as u64) as usize;
             source.read_at(&mut buffer[..present], from)?;
             buffer[present..].fill(0);
+            if let Some(cipher) = cipher {
+                cipher.encrypt(from / block, buffer)?;
+            }
             self.cache.write_data(to, buffer)?;
             from += len as u64;
             to += len as u64;
@@ -130,16 +136,23 @@ impl Writer {
         let Some(run) = run.filter(|run| run.logical <= from / block && !run.unwritten) else {
             return Ok(());
         };
-        let start = self.fs.layout().offset(run.physical + (from / block - run.logical)) + from % block;
-        let len = (block - from % block) as usize;
-        // Contents are not part of the transaction; behind the end nobody reads them, before or after.
-        let mut old = vec![0; len];
-        self.cache.read_at(&mut old, start)?;
-        if old.iter().any(|byte| *byte != 0) {
-            let number = start / block;
-            let at = (start % block) as usize;
-            self.cache.update(number, |edit| edit.write(at, &vec![0; len]))?;
+        let number = run.physical + (from / block - run.logical);
+        let mut bytes = vec![0; self.block_size()];
+        self.cache.read_at(&mut bytes, self.fs.layout().offset(number))?;
+        let cipher = self.cipher(inode)?;
+        if let Some(cipher) = &cipher {
+            cipher.decrypt(from / block, &mut bytes)?;
         }
+        let tail = &mut bytes[(from % block) as usize..];
+        if tail.iter().all(|byte| *byte == 0) {
+            return Ok(());
+        }
+        tail.fill(0);
+        if let Some(cipher) = &cipher {
+            cipher.encrypt(from / block, &mut bytes)?;
+        }
+        // With the transaction, so that the file has its old contents or its new ones.
+        self.cache.update(number, |edit| edit.write(0, &bytes))?;
         Ok(())
     }
 
@@ -150,14 +163,16 @@ impl Writer {
             return Err(invalid(ErrorKind::InvalidInput, format!("inode {number} is no regular file")));
         }
         let refused = [
-            (InodeFlags::ENCRYPT, "encrypted"),
             (InodeFlags::VERITY, "fs-verity"),
             (InodeFlags::IMMUTABLE, "immutable"),
             (InodeFlags::APPEND, "append-only"),
         ];
         match refused.iter().find(|(flag, _)| inode.has(*flag)) {
             Some((_, what)) => Err(Error::Unsupported(format!("changing the contents of {what} files"))),
-            None => Ok(inode),
+            None => {
+                self.cipher(&inode)?;
+                Ok(inode)
+            }
         }
     }
 

@@ -135,23 +135,34 @@ impl Writer {
         if dir.flags().0 & PROJECT_INHERIT != 0 {
             inode.set_project(dir.project());
         }
+        inode.set_flags(flags);
+        self.encrypt_child(&dir, &mut inode)?;
+        let target = match body {
+            Body::Symlink(target) => {
+                if target.is_empty() || target.len() >= self.block_size().min(4096) || target.contains(&0) {
+                    let text = "a link's target has 1 to 4095 bytes, and fewer than a block";
+                    return Err(invalid(ErrorKind::InvalidInput, text));
+                }
+                self.stored_target(&inode, target)?
+            }
+            _ => Vec::new(),
+        };
         let mapped = match body {
             Body::Directory | Body::File => true,
-            Body::Symlink(target) => target.len() >= 60,
+            Body::Symlink(_) => target.len() >= 60,
             Body::Node(..) => false,
         };
         if mapped {
-            flags |= InodeFlags::EXTENTS.0;
+            inode.set_flags(inode.flags().0 | InodeFlags::EXTENTS.0);
             inode.block_area_mut().copy_from_slice(&empty_extents());
         }
-        inode.set_flags(flags);
         match body {
             Body::Directory => {
                 self.first_leaf(&mut inode, parent)?;
                 self.add_subdirectory(&mut dir)?;
             }
             Body::File => {}
-            Body::Symlink(target) => self.write_target(&mut inode, target)?,
+            Body::Symlink(_) => self.write_target(&mut inode, &target)?,
             Body::Node(FileType::CharacterDevice | FileType::BlockDevice, major, minor) => {
                 inode.block_area_mut().copy_from_slice(&Writer::device_area(major, minor));
             }
@@ -180,6 +191,7 @@ impl Writer {
             return Err(invalid(ErrorKind::IsADirectory, "directories have one name"));
         }
         let mut dir = self.parent_mut(parent, name)?;
+        self.refuse_foreign(&dir, &inode)?;
         if inode.links() >= MOST_LINKS {
             return Err(invalid(ErrorKind::TooManyLinks, "a file has at most 65000 names"));
         }
@@ -257,10 +269,6 @@ impl Writer {
     }
 
     fn write_target(&mut self, inode: &mut InodeMut, target: &[u8]) -> Result<()> {
-        if target.is_empty() || target.len() >= self.block_size().min(4096) || target.contains(&0) {
-            let text = "a link's target has 1 to 4095 bytes, and fewer than a block";
-            return Err(invalid(ErrorKind::InvalidInput, text));
-        }
         inode.set_size(target.len() as u64);
         if target.len() < 60 {
             inode.block_area_mut()[..target.len()].copy_from_slice(target);

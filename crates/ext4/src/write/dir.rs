@@ -35,6 +35,13 @@ pub(crate) struct Found {
     before: Option<(usize, usize)>,
 }
 
+impl Found {
+    /// Whether both are one record of one directory.
+    pub fn is_same_record(&self, other: &Found) -> bool {
+        (self.block, self.at) == (other.block, other.at)
+    }
+}
+
 /// A name that is to be put into a directory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewName<'a> {
@@ -53,6 +60,12 @@ impl NewName<'_> {
 impl Writer {
     /// Puts a name into a directory that does not have it. The caller stores the directory's inode.
     pub(crate) fn insert_name(&mut self, dir: &mut InodeMut, new: &NewName<'_>) -> Result<()> {
+        let name = self.stored_name(dir, new.name, true)?;
+        self.insert_stored(dir, &NewName { name: &name, ..*new })
+    }
+
+    /// The same with a name as it is stored.
+    fn insert_stored(&mut self, dir: &mut InodeMut, new: &NewName<'_>) -> Result<()> {
         self.refuse_directory(dir)?;
         if dir.has(InodeFlags::INLINE_DATA) {
             self.spread_inline_directory(dir)?;
@@ -80,6 +93,12 @@ impl Writer {
 
     /// Finds a name.
     pub(crate) fn find_name(&mut self, dir: &InodeMut, name: &[u8]) -> Result<Option<Found>> {
+        let name = self.stored_name(dir, name, false)?;
+        self.find_stored(dir, &name)
+    }
+
+    /// Finds a name as it is stored.
+    pub(crate) fn find_stored(&mut self, dir: &InodeMut, name: &[u8]) -> Result<Option<Found>> {
         self.refuse_directory(dir)?;
         if dir.has(InodeFlags::INLINE_DATA) {
             let text = format!("directory {} has inline data", dir.number());
@@ -356,7 +375,7 @@ impl Writer {
         // The block must be found under the inode as it is now.
         for (name, inode) in names {
             let kind = self.fs.inode(inode)?.kind();
-            self.insert_name(dir, &NewName { name: &name, inode, kind })?;
+            self.insert_stored(dir, &NewName { name: &name, inode, kind })?;
         }
         Ok(())
     }
@@ -370,14 +389,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Refuses directories whose names can't be written.
+    /// Refuses what is no directory.
     fn refuse_directory(&self, dir: &InodeMut) -> Result<()> {
         if !dir.is_dir() {
             let text = format!("inode {} is no directory", dir.number());
             return Err(super::invalid(std::io::ErrorKind::NotADirectory, text));
-        }
-        if dir.has(InodeFlags::ENCRYPT) {
-            return Err(Error::Unsupported("changing the names of an encrypted directory".to_owned()));
         }
         Ok(())
     }

@@ -17,6 +17,7 @@ mod contents;
 mod create;
 mod descriptors;
 mod dir;
+mod encrypted;
 mod extents;
 mod htree;
 mod inode;
@@ -55,7 +56,9 @@ use sums::Patcher;
 pub struct WriteOptions {
     /// How to read it.
     pub open: OpenOptions,
-    /// What new inodes' generations are made from; the same seed gives the same image. Random if `None`.
+    /// What generations and nonces of new inodes are made from; the same seed gives the same image. Random if
+    /// `None`. Two encrypted files with the same key and nonce show where their contents are equal: a seed is for
+    /// one image, and for no other one with the same keys.
     pub seed: Option<u64>,
     /// The time to note as that of changes; the clock's if `None`.
     pub time: Option<Time>,
@@ -218,21 +221,28 @@ fn group_context(group: u32) -> Context {
     Context { group, ..Context::default() }
 }
 
-/// Numbers for generations: SplitMix64, public domain by Sebastiano Vigna. Nothing secret is made from it.
+/// Numbers for generations, and with a seed for nonces: SplitMix64, public domain by Sebastiano Vigna.
 #[derive(Debug)]
-struct Random(u64);
+struct Random {
+    state: u64,
+    seeded: bool,
+}
 
 impl Random {
     fn new(seed: Option<u64>) -> Random {
         use std::hash::{BuildHasher, Hasher};
         // The standard library seeds its hashers from the system.
         let random = || std::collections::hash_map::RandomState::new().build_hasher().finish();
-        Random(seed.unwrap_or_else(random))
+        Random { state: seed.unwrap_or_else(random), seeded: seed.is_some() }
+    }
+
+    fn is_seeded(&self) -> bool {
+        self.seeded
     }
 
     fn next(&mut self) -> u32 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
         z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         // OK to truncate: the low half is as random as the rest.

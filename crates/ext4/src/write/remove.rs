@@ -32,6 +32,7 @@ impl Writer {
         if !inode.is_dir() {
             return self.operation(|writer| writer.remove_in(parent, &name));
         }
+        let name = self.stored_name(&self.inode_mut(parent)?, &name, false)?;
         // Directories on the way down, each with the names that are still in it.
         let mut open = vec![(inode.number(), self.names_in(inode.number())?)];
         let mut above = vec![(parent, name)];
@@ -41,7 +42,7 @@ impl Writer {
             let Some((name, child, is_dir)) = names.pop() else {
                 open.pop();
                 if let Some((parent, name)) = above.pop() {
-                    self.operation(|writer| writer.remove_in(parent, &name))?;
+                    self.operation(|writer| writer.remove_stored(parent, &name))?;
                 }
                 continue;
             };
@@ -53,13 +54,13 @@ impl Writer {
                 open.push((child, self.names_in(child)?));
                 above.push((number, name));
             } else {
-                self.operation(|writer| writer.remove_in(number, &name))?;
+                self.operation(|writer| writer.remove_stored(number, &name))?;
             }
         }
         Ok(())
     }
 
-    /// The names in a directory, which of them are directories.
+    /// The names in a directory as they are stored, and which of them are directories.
     fn names_in(&self, number: u32) -> Result<Vec<(Vec<u8>, u32, bool)>> {
         let dir = self.fs.inode(number)?;
         let mut names = Vec::new();
@@ -78,11 +79,17 @@ impl Writer {
 
     /// Removes a name of a directory. Part of an operation.
     pub(crate) fn remove_in(&mut self, parent: u32, name: &[u8]) -> Result<()> {
+        let name = self.stored_name(&self.inode_mut(parent)?, name, false)?;
+        self.remove_stored(parent, &name)
+    }
+
+    /// The same with a name as it is stored.
+    fn remove_stored(&mut self, parent: u32, name: &[u8]) -> Result<()> {
         let mut dir = self.inode_mut(parent)?;
         if dir.has(InodeFlags::INLINE_DATA) && dir.is_dir() {
             self.spread_inline_directory(&mut dir)?;
         }
-        let Some(found) = self.find_name(&dir, name)? else {
+        let Some(found) = self.find_stored(&dir, name)? else {
             let text = format!("{}: no such file", String::from_utf8_lossy(name));
             return Err(invalid(ErrorKind::NotFound, text));
         };

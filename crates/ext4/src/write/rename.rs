@@ -48,11 +48,12 @@ impl Writer {
         if inode.is_dir() {
             self.refuse_circle(inode.number(), to_parent)?;
         }
+        self.refuse_foreign(&target_dir, &inode)?;
         if let Some(target) = self.find_name(&target_dir, to_name)? {
             if target.inode == found.inode {
                 // Two names of one file: nothing happens. In a directory without regard to case it may be the
-                // same name, which then changes.
-                if from_parent != to_parent || from_name == to_name {
+                // same record, whose name then changes.
+                if !target.is_same_record(&found) || from_name == to_name {
                     return Ok(());
                 }
             } else {

@@ -10,7 +10,7 @@ use crate::features::Incompat;
 use crate::inode::{InodeFlags, ROOT_INODE};
 use crate::write::inode::{InodeMut, empty_extents};
 use crate::write::{Writer, invalid};
-use crate::xattr::{LARGEST_VALUE, MAGIC, PREFIXES, SYSTEM, XattrEntries};
+use crate::xattr::{ENCRYPTION, LARGEST_VALUE, MAGIC, PREFIXES, SYSTEM, XattrEntries};
 
 /// Bytes of a block's header, and of an entry without its name.
 const HEADER: usize = 32;
@@ -105,7 +105,7 @@ impl Writer {
             let value = match value {
                 None => {
                     if let Some(old) = at.map(|at| list.remove(at)) {
-                        self.release_value(&old.value)?;
+                        self.release_value(inode, &old.value)?;
                     }
                     continue;
                 }
@@ -117,11 +117,21 @@ impl Writer {
             match at {
                 Some(at) => {
                     let old = std::mem::replace(&mut list[at].value, Value::Here(value));
-                    self.release_value(&old)?;
+                    self.release_value(inode, &old)?;
                 }
                 None => list.push(Attribute { index, name: short.to_vec(), value: Value::Here(value) }),
             }
         }
+        self.place_attributes(inode, list)
+    }
+
+    /// Gives an inode its encryption context. Part of an operation; the caller stores the inode.
+    pub(crate) fn set_context(&mut self, inode: &mut InodeMut, context: Vec<u8>) -> Result<()> {
+        let mut list = self.attributes(inode)?;
+        list.retain(|old| old.index != ENCRYPTION);
+        // First, so that it lies in the inode, where it is found at once.
+        let value = Value::Here(context);
+        list.insert(0, Attribute { index: ENCRYPTION, name: b"c".to_vec(), value });
         self.place_attributes(inode, list)
     }
 
@@ -135,12 +145,12 @@ impl Writer {
     /// Frees an inode's block of attributes and the values that nobody else uses.
     pub(crate) fn free_attributes(&mut self, inode: &mut InodeMut) -> Result<()> {
         let place = Place::inode(Structure::Xattr, inode.number());
-        let mut values = Vec::new();
+        let mut list = Vec::new();
         for entry in XattrEntries::from_inode(inode.reader()?.xattr_area(), place) {
-            values.push(entry?.value_inode);
+            list.push(self.attribute(&entry?)?);
         }
-        for number in values.into_iter().filter(|number| *number != 0) {
-            self.release_inode(number)?;
+        for attribute in list {
+            self.release_value(inode, &attribute.value)?;
         }
         let block = inode.xattr_block();
         if block == 0 {
@@ -148,7 +158,7 @@ impl Writer {
         }
         if self.users_of(inode, block)? == 1 {
             for attribute in self.attributes_in_block(inode, block)? {
-                self.release_value(&attribute.value)?;
+                self.release_value(inode, &attribute.value)?;
             }
         }
         self.drop_block(inode, block)
@@ -160,8 +170,15 @@ impl Writer {
         for entry in XattrEntries::from_inode(inode.reader()?.xattr_area(), place) {
             list.push(self.attribute(&entry?)?);
         }
-        if inode.xattr_block() != 0 {
-            list.extend(self.attributes_in_block(inode, inode.xattr_block())?);
+        let block = inode.xattr_block();
+        if block != 0 {
+            let more = self.attributes_in_block(inode, block)?;
+            let has_inodes = more.iter().any(|attribute| matches!(attribute.value, Value::Inode(..)));
+            if has_inodes && self.users_of(inode, block)? > 1 {
+                let text = "changing attributes whose block is shared and has values in inodes";
+                return Err(Error::Unsupported(text.to_owned()));
+            }
+            list.extend(more);
         }
         Ok(list)
     }
@@ -291,7 +308,9 @@ impl Writer {
     }
 
     /// Puts a value into an inode of its own.
-    fn value_inode(&mut self, owner: &InodeMut, value: &[u8]) -> Result<Value> {
+    fn value_inode(&mut self, owner: &mut InodeMut, value: &[u8]) -> Result<Value> {
+        // Whoever names it is said to have its clusters, as for quotas.
+        self.count_clusters(owner, self.value_clusters(value.len() as u64))?;
         let number = self.allocate_inode(owner.number().max(ROOT_INODE), false)?;
         let mut inode = self.blank_inode(number, 0o100_600);
         inode.set_links(1);
@@ -317,11 +336,18 @@ impl Writer {
         Ok(Value::Inode(number, value.len() as u32, hash))
     }
 
-    fn release_value(&mut self, value: &Value) -> Result<()> {
+    fn release_value(&mut self, owner: &mut InodeMut, value: &Value) -> Result<()> {
         match value {
             Value::Here(_) => Ok(()),
-            Value::Inode(number, ..) => self.release_inode(*number),
+            Value::Inode(number, size, _) => {
+                self.count_clusters(owner, -self.value_clusters(u64::from(*size)))?;
+                self.release_inode(*number)
+            }
         }
+    }
+
+    fn value_clusters(&self, size: u64) -> i64 {
+        size.div_ceil(self.ratio() * self.block_size() as u64).cast_signed()
     }
 
     /// Counts one user of a value's inode less, and frees it with the last one.

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use casemate::Error;
-use casemate::ext4::{self, Changing, NewNode, Source, Time, Writer};
+use casemate::ext4::{self, Changing, NewNode, Reading, Source, Time, Writer};
 
+use super::keys::KeyArgs;
 use crate::context::Context;
 
 /// Which file system is changed, and how reproducibly.
@@ -19,21 +20,28 @@ pub struct ChangeArgs {
     /// The partition (GPT or MBR) that the file system lies in, counted from 1.
     #[arg(long, value_name = "N")]
     partition: Option<u32>,
-    /// Make the numbers that are random otherwise (generations of inodes) from this one: with the time in the
-    /// environment's SOURCE_DATE_EPOCH the same change gives the same image.
+    /// Make the numbers that are random otherwise (generations of inodes, nonces of encrypted files) from this one:
+    /// with the time in the environment's SOURCE_DATE_EPOCH the same change gives the same image. Files that
+    /// share key and nonce show where their contents are equal: never use a seed again for other contents that
+    /// are encrypted with the same key.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Where a change of a file system without a journal is kept until it is whole [default: IMAGE.casemate-redo].
     #[arg(long, value_name = "FILE")]
     recovery_file: Option<PathBuf>,
+    #[command(flatten)]
+    keys: KeyArgs,
 }
 
 impl ChangeArgs {
     /// Opens the file system for changes; an interrupted change is completed first.
     pub fn open(&self, context: &Context) -> Result<Writer, Error> {
         let source = Source { path: self.image.clone(), offset: self.offset, partition: self.partition };
+        let mut reading =
+            Reading { cpu: context.cpu(), verify_checksums: true, replay_journal: true, keys: None };
+        self.keys.give(context, &source, &mut reading)?;
         let changing = Changing {
-            cpu: context.cpu(),
+            reading,
             seed: self.seed,
             time: source_date_epoch()?,
             recovery_file: self.recovery_file.clone(),

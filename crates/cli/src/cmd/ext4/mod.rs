@@ -1,7 +1,7 @@
 //! `casemate ext4`: ext4 images read, checked and changed without mounting them.
 
 mod cat;
-mod change;
+pub mod change;
 mod check;
 mod chmod;
 mod chown;

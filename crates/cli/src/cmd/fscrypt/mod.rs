@@ -5,6 +5,7 @@ mod contents;
 mod inode;
 mod key;
 mod names;
+mod set_policy;
 
 use clap::Subcommand;
 
@@ -30,6 +31,7 @@ enum Command {
     EncryptName(names::EncryptArgs),
     DecryptName(names::DecryptArgs),
     NokeyName(names::NoKeyArgs),
+    SetPolicy(set_policy::Args),
     /// Encrypt a file's contents, whole data units; the end is filled up with zeros.
     Encrypt(contents::Args),
     /// Decrypt a file's contents, whole data units.
@@ -46,6 +48,7 @@ impl Args {
             Command::EncryptName(args) => args.run(context),
             Command::DecryptName(args) => args.run(context),
             Command::NokeyName(args) => args.run(context),
+            Command::SetPolicy(args) => args.run(context),
             Command::Encrypt(args) => args.run(Direction::Encrypt, context),
             Command::Decrypt(args) => args.run(Direction::Decrypt, context),
             Command::Backup(args) => args.run(context),
