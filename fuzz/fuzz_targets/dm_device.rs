@@ -10,7 +10,9 @@ use casemate_verity::dm::{Layout, Superblock, Worker, verify};
 
 libfuzzer_sys::fuzz_target!(|input: (u8, &[u8], &[u8], &[u8])| {
     let (roots, data, hash, parity) = input;
-    let Some(superblock) = hash.first_chunk().and_then(|bytes| Superblock::from_bytes(bytes).ok()) else { return };
+    let Some(superblock) = hash.first_chunk().and_then(|bytes| Superblock::from_bytes(bytes).ok()) else {
+        return;
+    };
     let Ok(layout) = Layout::from_superblock(superblock, 0) else { return };
     let [data, hash, parity] = [data, hash, parity].map(|bytes| MemoryDevice::new(bytes.to_vec()));
     let worker = Worker { cpu: Cpu::detect(), pool: Pool::new(NonZeroUsize::new(1)), progress: &NoProgress };

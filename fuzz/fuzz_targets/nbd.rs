@@ -1,9 +1,7 @@
 #![no_main]
 //! What an NBD client sends: flags, options, then requests. Nothing panics, and every option is answered.
 
-use casemate_nbd::protocol::{
-    ClientHello, Description, Negotiation, OptionHeader, Request, Step, TlsMode,
-};
+use casemate_nbd::protocol::{ClientHello, Description, Negotiation, OptionHeader, Request, Step, TlsMode};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Some((hello, mut rest)) = bytes.split_first_chunk() else { return };

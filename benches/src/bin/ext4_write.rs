@@ -46,7 +46,10 @@ fn main() {
 
 fn patch(folder: &Path) {
     println!("64 KiB extents one after the other, image in memory, GB/s  [probe {}]", Probe::measure());
-    println!("  {:>6}  {:>10} {:>10} {:>14}  {:>6} {:>12}", "block", "recompute", "flip", "flip and splice", "flip", "and splice");
+    println!(
+        "  {:>6}  {:>10} {:>10} {:>14}  {:>6} {:>12}",
+        "block", "recompute", "flip", "flip and splice", "flip", "and splice"
+    );
     for shift in 10..=16 {
         let block = 1u64 << shift;
         let device = image_in_memory(folder, block);
@@ -57,11 +60,16 @@ fn patch(folder: &Path) {
                 times.push(allocate(&device, *way));
             }
         }
-        let ratio = |way: usize| median(times[0].iter().zip(&times[way]).map(|(base, own)| base / own).collect());
+        let ratio =
+            |way: usize| median(times[0].iter().zip(&times[way]).map(|(base, own)| base / own).collect());
         let speed = |way: usize| (EXTENT * EXTENTS) as f64 / median(times[way].clone()) / 1e9;
         println!(
             "  {block:>6}  {:>10.2} {:>10.2} {:>14.2}  x{:>5.2} x{:>11.2}",
-            speed(0), speed(1), speed(2), ratio(1), ratio(2)
+            speed(0),
+            speed(1),
+            speed(2),
+            ratio(1),
+            ratio(2)
         );
     }
 }
@@ -87,7 +95,10 @@ fn image_in_memory(folder: &Path, block: u64) -> Arc<dyn BlockDevice> {
     let path = folder.join("image");
     let _ = fs::remove_file(&path);
     let mut command = Command::new("mke2fs");
-    command.args(["-q", "-F", "-t", "ext4", "-b", &block.to_string()]).arg(&path).arg(format!("{}K", IMAGE >> 10));
+    command
+        .args(["-q", "-F", "-t", "ext4", "-b", &block.to_string()])
+        .arg(&path)
+        .arg(format!("{}K", IMAGE >> 10));
     assert!(command.status().expect("mke2fs").success());
     let file = FileDevice::open(&path).expect("the image");
     let mut bytes = vec![0; IMAGE as usize];
@@ -100,7 +111,10 @@ fn image_in_memory(folder: &Path, block: u64) -> Arc<dyn BlockDevice> {
 }
 
 fn put(folder: &Path) {
-    let casemate = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the project's root").join("target/release/casemate");
+    let casemate = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the project's root")
+        .join("target/release/casemate");
     let tree = folder.join("tree");
     let mut rng = Rng::new(3);
     let mut total = 0;
@@ -141,7 +155,11 @@ fn put(folder: &Path) {
             assert!(clean.status.success(), "{}", String::from_utf8_lossy(&clean.stdout));
         }
     }
-    println!("{FILES} files, {total} bytes, into an image of 2 GiB in {}  [probe {}]", folder.display(), Probe::measure());
+    println!(
+        "{FILES} files, {total} bytes, into an image of 2 GiB in {}  [probe {}]",
+        folder.display(),
+        Probe::measure()
+    );
     let ratio = median(times[0].iter().zip(&times[1]).map(|(theirs, ours)| theirs / ours).collect());
     println!("  mke2fs -d                        {:>7.2} s", median(times[0].clone()));
     println!("  mke2fs and casemate ext4 put -r  {:>7.2} s  x{ratio:.2}", median(times[1].clone()));

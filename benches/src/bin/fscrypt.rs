@@ -118,7 +118,9 @@ fn extract(image: &Path, folder: &Path, mib: usize) {
     let (target, key) = (out.display(), folder.join("key"));
     let line = |threads: u32, kind: &str| {
         let key = key.display();
-        format!("{CASEMATE} --threads={threads} ext4 extract {image} {target} --path=/{kind}-file --fscrypt-key={key}")
+        format!(
+            "{CASEMATE} --threads={threads} ext4 extract {image} {target} --path=/{kind}-file --fscrypt-key={key}"
+        )
     };
     let contestants = [
         ("plain, 1 thread", line(1, "plain")),
