@@ -43,6 +43,7 @@ impl<'a> InOut<'a> {
     }
 
     /// Whether source and destination are one buffer.
+    #[cfg(target_arch = "x86_64")]
     pub fn is_in_place(&self) -> bool {
         std::ptr::eq(self.src, self.dst)
     }
