@@ -61,14 +61,19 @@ impl Stack {
         let opened = if read_only { FileDevice::open(image) } else { FileDevice::open_writable(image) };
         let device = opened.map_err(|error| Error::io(image.display(), error))?;
         lock(device.file(), image, read_only)?;
-        Ok(Stack {
+        Ok(Stack { read_only, ..Stack::over(image, Arc::new(device)) })
+    }
+
+    /// An image, or a part of it, that is open already: it is read only, and not locked.
+    pub fn over(image: &Path, device: Arc<dyn BlockDevice>) -> Stack {
+        Stack {
             image: image.to_owned(),
-            top: Arc::new(device),
-            read_only,
+            top: device,
+            read_only: true,
             layers: Vec::new(),
             identity: Vec::new(),
             preferred_block: 4096,
-        })
+        }
     }
 
     /// The bytes from `offset` on: `len` of them, or all.

@@ -1,5 +1,6 @@
 //! Writing backups: encrypted inodes as they are stored.
 
+use std::fmt;
 use std::io::Write;
 use std::sync::Arc;
 
@@ -12,29 +13,30 @@ use casemate_primitives::base64::Base64;
 
 use super::{CONTEXT, INODE, XATTR, codec};
 use crate::Error;
-use crate::ext4::{Reading, Source, device};
+use crate::ext4::Reading;
 
-/// Copies the tree below directory `top`, an inode's number, into a tar stream; what is encrypted stays so. No key is
-/// used.
+/// Copies the tree below directory `top`, an inode's number, of the file system on a device, which errors call `name`,
+/// into a tar stream; what is encrypted stays so. No key is used.
 ///
 /// # Errors
 /// What ends the whole copy; what keeps single files from being copied is in the report.
 pub fn write(
-    source: &Source,
+    device: Arc<dyn BlockDevice>,
+    name: impl fmt::Display,
     reading: &Reading,
     top: u32,
     out: &mut dyn Write,
     pool: Pool,
     progress: &dyn Progress,
 ) -> std::result::Result<ExtractReport, Error> {
-    let fail = |error| Error::ext4(source.path.display(), error);
+    let fail = |error| Error::ext4(&name, error);
     let options = OpenOptions {
         cpu: reading.cpu,
         verify_checksums: reading.verify_checksums,
         replay_journal: reading.replay_journal,
         encryption: Some(Arc::new(AsStored(codec(reading.cpu)))),
     };
-    let fs = Ext4::open(device(source, false)?, &options).map_err(fail)?;
+    let fs = Ext4::open(device, &options).map_err(fail)?;
     let top = fs.inode(top).map_err(fail)?;
     let options = ExtractOptions { owners: true, xattrs: true, contents: &WholeBlocks, pool, progress };
     extract_to_tar(&fs, &top, out, &options).map_err(fail)

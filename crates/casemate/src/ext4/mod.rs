@@ -4,6 +4,7 @@ mod change;
 mod contents;
 mod encrypted;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -124,16 +125,19 @@ fn within(source: &Source, file: FileDevice) -> Result<(Arc<dyn BlockDevice>, u6
 /// # Errors
 /// `Corrupt` if it is none or damaged, `Unsupported` for features that a reader must know.
 pub fn open(source: &Source, reading: &Reading) -> Result<Ext4, Error> {
-    let device = device(source, false)?;
-    Ext4::open(device, &reading.options()).map_err(|error| Error::ext4(source.path.display(), error))
+    open_device(device(source, false)?, source.path.display(), reading)
 }
 
-/// Opens the file system on any device for reading.
+/// Opens the file system on any device for reading; errors call it `name`.
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_device(device: Arc<dyn BlockDevice>, reading: &Reading) -> Result<Ext4, Error> {
-    Ext4::open(device, &reading.options()).map_err(|error| Error::ext4("file system", error))
+pub fn open_device(
+    device: Arc<dyn BlockDevice>,
+    name: impl fmt::Display,
+    reading: &Reading,
+) -> Result<Ext4, Error> {
+    Ext4::open(device, &reading.options()).map_err(|error| Error::ext4(name, error))
 }
 
 /// Copies what is below `top` out of a file system.
@@ -166,19 +170,18 @@ pub fn extract(
     }
 }
 
-/// Checks every metadata checksum.
+/// Checks every metadata checksum of the file system on a device, which errors call `name`.
 ///
 /// # Errors
 /// Whatever keeps the check from being done; damage is in the report.
 pub fn check(
-    source: &Source,
+    device: Arc<dyn BlockDevice>,
+    name: impl fmt::Display,
     reading: &Reading,
     pool: Pool,
     progress: &dyn Progress,
 ) -> Result<CheckReport, Error> {
-    let device = device(source, false)?;
-    casemate_ext4::check(device, &reading.options(), pool, progress)
-        .map_err(|error| Error::ext4(source.path.display(), error))
+    casemate_ext4::check(device, &reading.options(), pool, progress).map_err(|error| Error::ext4(name, error))
 }
 
 /// Rewrites all metadata checksums that do not fit, and nothing else. Returns what was rewritten and what is

@@ -47,7 +47,7 @@ impl Manifest {
 
     pub fn open(&self, keys: Option<Arc<Keyring>>) -> Ext4 {
         let reading = Reading { cpu: Cpu::detect(), verify_checksums: true, replay_journal: true, keys };
-        open_device(Arc::clone(&self.image), &reading)
+        open_device(Arc::clone(&self.image), "image", &reading)
             .unwrap_or_else(|error| panic!("{}: {error}", self.name))
     }
 

@@ -6,6 +6,7 @@ mod crypt;
 pub mod ext4;
 mod fscrypt;
 pub mod fsverity;
+pub mod layers;
 mod man;
 mod providers;
 mod serve;

@@ -18,14 +18,15 @@ const CHUNK: u64 = 1 << 20;
 ///
 /// A file with fs-verity is checked while it is read: what is written matches its tree.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Example:\n  casemate ext4 cat root.img /etc/os-release")]
+#[command(after_help = "Examples:\n  casemate ext4 cat root.img /etc/os-release\n  \
+    casemate ext4 cat --dm-verity root.hash 4392712b... root.img /etc/os-release")]
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
     /// The files; symbolic links are followed.
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
-    /// What is demanded of files with and without fs-verity.
+    /// What is demanded of files with and without fs-verity. (The device below is verified with --dm-verity.)
     #[arg(long, value_enum, default_value_t)]
     verity: Verity,
 }

@@ -39,7 +39,7 @@ impl ChangeArgs {
         let source = Source { path: self.image.clone(), offset: self.offset, partition: self.partition };
         let mut reading =
             Reading { cpu: context.cpu(), verify_checksums: true, replay_journal: true, keys: None };
-        self.keys.give(context, &source, &mut reading)?;
+        self.keys.give(context, &self.image, || ext4::device(&source, false), &mut reading)?;
         let changing = Changing {
             reading,
             seed: self.seed,

@@ -1,6 +1,7 @@
 //! `casemate ext4 check`.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -22,8 +23,8 @@ pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
     /// Rewrite every checksum that does not fit, and nothing else. Damaged structures are taken as they are:
-    /// what damaged them is still in them.
-    #[arg(long)]
+    /// what damaged them is still in them. Not through --crypt or --dm-verity.
+    #[arg(long, conflicts_with_all = ["crypt", "crypt_table", "dm_verity"])]
     fix_checksums: bool,
     /// Only say what --fix-checksums would rewrite.
     #[arg(long, requires = "fix_checksums")]
@@ -32,12 +33,14 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let (source, reading) = (self.image.source(), self.image.reading(context)?);
+        let device = self.image.device(context)?;
+        let reading = self.image.reading(context, &device)?;
         let name = self.image.image.display().to_string();
         // A damaged superblock is for the check to say; only the bar's length is unknown then.
-        let total = ext4::open(&source, &reading).map_or(0, |fs| ext4::check_size(&fs));
+        let total = ext4::open_device(Arc::clone(&device), &name, &reading);
+        let total = total.map_or(0, |fs| ext4::check_size(&fs));
         let progress = context.progress(&name, total);
-        let report = ext4::check(&source, &reading, context.pool(), &progress)?;
+        let report = ext4::check(device, &name, &reading, context.pool(), &progress)?;
         drop(progress);
         if !self.fix_checksums {
             print(context, &report, &[])?;
@@ -64,6 +67,7 @@ impl Args {
             return Ok(if report.is_clean() { Answer::Yes } else { Answer::No });
         }
         let progress = context.progress(&name, total);
+        let source = self.image.source();
         let (rewritten, report) = ext4::fix_checksums(&source, &reading, context.pool(), &progress)?;
         drop(progress);
         if !context.json() {

@@ -19,7 +19,9 @@ use crate::context::Context;
 /// if root asks. A file that can't be read, or does not match its fs-verity tree, is named and left out.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  casemate ext4 extract root.img rootfs\n  \
-    casemate ext4 extract root.img --path=/etc --tar=- | tar -tv")]
+    casemate ext4 extract root.img --path=/etc --tar=- | tar -tv\n  \
+    casemate ext4 extract --crypt aes-xts-plain64 --key-file k --dm-verity tree ROOT image rootfs   # verity over crypt\n  \
+    casemate ext4 extract --dm-verity tree ROOT --crypt aes-xts-plain64 --key-file k image rootfs   # crypt over verity")]
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
@@ -38,7 +40,7 @@ pub struct Args {
     /// Leave extended attributes out.
     #[arg(long)]
     no_xattrs: bool,
-    /// What is demanded of files with and without fs-verity.
+    /// What is demanded of files with and without fs-verity. (The device below is verified with --dm-verity.)
     #[arg(long, value_enum, default_value_t)]
     verity: Verity,
 }

@@ -3,14 +3,21 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::ValueEnum;
 
 use casemate::Error;
+use casemate::blockdev::BlockDevice;
 use casemate::ext4::{self, Ext4, Inode, Reading, Source, VerityPolicy};
+use casemate::stack::Stack;
 
 use super::keys::KeyArgs;
+use crate::cmd::layers::LayerArgs;
 use crate::context::Context;
+
+/// Where the magic number of a file system lies, and what it is.
+const MAGIC: (u64, [u8; 2]) = (1080, 0xef53_u16.to_le_bytes());
 
 /// Where the file system is and how it is read.
 #[derive(clap::Args, Debug)]
@@ -32,6 +39,8 @@ pub struct ImageArgs {
     no_replay: bool,
     #[command(flatten)]
     keys: KeyArgs,
+    #[command(flatten)]
+    layers: LayerArgs,
 }
 
 /// What is demanded of files with and without fs-verity.
@@ -61,19 +70,42 @@ impl ImageArgs {
         Source { path: self.image.clone(), offset: self.offset, partition: self.partition }
     }
 
-    pub fn reading(&self, context: &Context) -> Result<Reading, Error> {
+    /// The device that the file system lies on, decrypted and verified as the options say.
+    pub fn device(&self, context: &Context) -> Result<Arc<dyn BlockDevice>, Error> {
+        let stack = Stack::over(&self.image, ext4::device(&self.source(), false)?);
+        let device = self.layers.over(stack, context, false)?.device();
+        if self.layers.decrypt() {
+            // Before anything is said about checksums of what is noise.
+            let (place, magic) = MAGIC;
+            let mut found = [0; 2];
+            device.read_at(&mut found, place).map_err(|error| self.error(error.into()))?;
+            if found != magic {
+                return Err(Error::Mismatch(format!(
+                    "{}: decrypted, this is no ext2, ext3 or ext4 file system: the key may be wrong, or what \
+                     --crypt and its options say, or where it begins",
+                    self.image.display()
+                )));
+            }
+        }
+        Ok(device)
+    }
+
+    /// How the file system on `device` is read.
+    pub fn reading(&self, context: &Context, device: &Arc<dyn BlockDevice>) -> Result<Reading, Error> {
         let mut reading = Reading {
             cpu: context.cpu(),
             verify_checksums: !self.ignore_checksums,
             replay_journal: !self.no_replay,
             keys: None,
         };
-        self.keys.give(context, &self.source(), &mut reading)?;
+        self.keys.give(context, &self.image, || Ok(Arc::clone(device)), &mut reading)?;
         Ok(reading)
     }
 
     pub fn open(&self, context: &Context) -> Result<Ext4, Error> {
-        ext4::open(&self.source(), &self.reading(context)?)
+        let device = self.device(context)?;
+        let reading = self.reading(context, &device)?;
+        ext4::open_device(device, self.image.display(), &reading)
     }
 
     /// An error that happened in the image.

@@ -17,7 +17,8 @@ use crate::context::{Context, Failures};
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  casemate ext4 ls root.img\n  casemate ext4 ls -l root.img /etc /usr\n  \
-    casemate ext4 ls --json root.img /etc"
+    casemate ext4 ls --json root.img /etc\n  \
+    casemate ext4 ls --crypt aes-xts-plain64 --key-file disk.key --key-size 512 disk.enc /home"
 )]
 pub struct Args {
     #[command(flatten)]

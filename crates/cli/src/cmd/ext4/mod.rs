@@ -33,7 +33,9 @@ use crate::context::Context;
 
 /// Read, check and change ext4 images without mounting them.
 ///
-/// Commands that read replay a journal in memory and never write to the image. Those that change it do so all at
+/// Commands that read replay a journal in memory and never write to the image. They read through dm-crypt and dm-verity
+/// too: from the image upwards, partition or offset, then --crypt and --dm-verity in the order in which they are given.
+/// (--verity of cat and extract is about files with fs-verity.) Those that change it do so all at
 /// once or not at all, through the image's journal, or without one through a file beside it.
 #[derive(clap::Args, Debug)]
 pub struct Args {

@@ -4,11 +4,12 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::json;
 
 use casemate::backup::{self, Restoring};
-use casemate::ext4::ExtractReport;
+use casemate::ext4::{self, ExtractReport};
 use casemate::fscrypt::{Crypto, Keyring};
 use casemate::{Error, Output};
 
@@ -61,7 +62,10 @@ pub struct ExtractArgs {
 
 impl BackupArgs {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let fs = self.image.open(context)?;
+        let device = self.image.device(context)?;
+        let reading = self.image.reading(context, &device)?;
+        let name = self.image.image.display();
+        let fs = ext4::open_device(Arc::clone(&device), &name, &reading)?;
         let top = self.image.resolve(&fs, &self.path, true)?;
         if !top.is_dir() {
             return Err(Error::Argument(format!("{}: no directory", self.path.to_string_lossy())));
@@ -69,10 +73,9 @@ impl BackupArgs {
         let superblock = fs.superblock();
         let used = superblock.blocks.saturating_sub(superblock.blocks_free);
         let total = used.saturating_mul(superblock.block_size.into());
-        let progress = context.progress(&self.image.image.display().to_string(), total);
-        let (source, reading) = (self.image.source(), self.image.reading(context)?);
+        let progress = context.progress(&name.to_string(), total);
         let write = |out: &mut dyn Write| {
-            backup::write(&source, &reading, top.number(), out, context.pool(), &progress)
+            backup::write(device, &name, &reading, top.number(), out, context.pool(), &progress)
         };
         let is_standard = self.tar == Path::new("-");
         let report = if is_standard {

@@ -25,6 +25,7 @@ pub struct Args {
 }
 
 #[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one, made from the command line")]
 enum Command {
     KeyId(key::IdArgs),
     Derive(key::DeriveArgs),

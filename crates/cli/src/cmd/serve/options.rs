@@ -4,16 +4,14 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use clap::{ArgMatches, FromArgMatches, ValueEnum};
+use clap::ValueEnum;
 
 use casemate::Error;
 use casemate::nbd::protocol::TlsMode;
 use casemate::nbd::{Limits, Listener, tls};
 use casemate::stack::Stack;
-use casemate::verity::{Salt, Source};
 
-use crate::cmd::crypt::mapping::MappingArgs;
-use crate::cmd::verity::options::{HashArgs, parse_root_hash};
+use crate::cmd::layers::LayerArgs;
 use crate::context::Context;
 
 /// Offer an image, decrypted, encrypted or verified on the way, to any NBD client.
@@ -29,11 +27,11 @@ use crate::context::Context;
     casemate serve --crypt aes-xts-plain64 --key-file k --verity tree ROOT --socket s image   # verity over crypt\n  \
     casemate serve --verity tree ROOT --crypt aes-xts-plain64 --key-file k --socket s image   # crypt over verity\n\n\
     From the image upwards: partition or offset, then --crypt and --verity in the order in which they are given, then \
-    --overlay. A stack with verity is read-only unless there is an overlay.")]
+    --overlay. A stack with verity is read-only unless there is an overlay.",
+    // --verity of the commands that read files is about fs-verity; here there is only one.
+    mut_arg("dm_verity", |arg| arg.long("verity").visible_alias("dm-verity")),
+    mut_arg("key_file", |arg| arg.short('d')))]
 pub struct Args {
-    // Looks at what was given before the other fields take it out.
-    #[command(flatten)]
-    order: Order,
     /// The image file or block device.
     pub image: PathBuf,
     /// Listen on this Unix socket, which nobody but this user can connect to.
@@ -78,11 +76,10 @@ pub struct Args {
     #[command(flatten)]
     tls_options: TlsArgs,
     #[command(flatten)]
-    crypt: CryptArgs,
-    #[command(flatten)]
-    verity: VerityArgs,
-    #[command(flatten, next_help_heading = "Verity")]
-    hash: HashArgs,
+    layers: LayerArgs,
+    /// Pass discards down. Whoever sees the image then sees which sectors are in use.
+    #[arg(long, help_heading = "dm-crypt")]
+    allow_discards: bool,
 }
 
 #[derive(clap::Args, Debug)]
@@ -105,69 +102,6 @@ struct TlsArgs {
     tls_verify_peer: bool,
 }
 
-#[derive(clap::Args, Debug)]
-#[command(next_help_heading = "Encryption")]
-struct CryptArgs {
-    /// Decrypt what is below with this dm-crypt specification, such as aes-xts-plain64.
-    #[arg(long, value_name = "SPEC")]
-    crypt: Option<String>,
-    /// Take everything about the mapping from a file with a device-mapper table line.
-    #[arg(long, value_name = "FILE", conflicts_with = "crypt")]
-    crypt_table: Option<PathBuf>,
-    /// Read the key from this file; "-" is standard input. Without it a passphrase is asked for.
-    #[arg(short = 'd', long, value_name = "FILE", requires = "crypt")]
-    key_file: Option<PathBuf>,
-    /// Read the key from this open file descriptor.
-    #[arg(long, value_name = "NUMBER", requires = "crypt", conflicts_with = "key_file")]
-    key_fd: Option<u32>,
-    /// Pass over this many bytes of the key file.
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
-    keyfile_offset: u64,
-    /// The key's size in bits.
-    #[arg(long, value_name = "BITS", default_value_t = 256)]
-    key_size: usize,
-    /// The hash that makes the key of a passphrase.
-    #[arg(long, value_name = "HASH", default_value = "sha256")]
-    passphrase_hash: String,
-    /// Sectors of 512 bytes before the encrypted data.
-    #[arg(long, value_name = "SECTORS", default_value_t = 0)]
-    crypt_offset: u64,
-    /// Sectors of 512 bytes that are added to a sector's number before its IV is made.
-    #[arg(long, value_name = "SECTORS", default_value_t = 0)]
-    skip: u64,
-    /// Bytes of an encryption sector: 512, 1024, 2048 or 4096.
-    #[arg(long, value_name = "BYTES", default_value_t = 512)]
-    sector_size: usize,
-    /// Count IVs in encryption sectors, not in 512 bytes.
-    #[arg(long)]
-    iv_large_sectors: bool,
-    /// Take an XTS key whose halves are equal.
-    #[arg(long)]
-    allow_equal_halves: bool,
-    /// Use this driver for the cipher or for the passphrase's hash, even if the policy would not choose it ("casemate
-    /// providers" lists them).
-    #[arg(long, value_name = "DRIVER")]
-    crypt_provider: Vec<String>,
-    /// Pass discards down. Whoever sees the image then sees which sectors are in use.
-    #[arg(long)]
-    allow_discards: bool,
-}
-
-#[derive(clap::Args, Debug)]
-#[command(next_help_heading = "Verity")]
-struct VerityArgs {
-    /// Check what is below against a dm-verity hash device and its root hash, in hex. If HASH is the image itself, the hash
-    /// area lies behind the data.
-    #[arg(long, num_args = 2, value_names = ["HASH", "ROOT"])]
-    verity: Option<Vec<String>>,
-    /// Where the hash area begins, in bytes.
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
-    hash_offset: u64,
-    /// There is no superblock; the parameters are those of the other options.
-    #[arg(long)]
-    no_superblock: bool,
-}
-
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 enum Tls {
     #[default]
@@ -176,39 +110,10 @@ enum Tls {
     Require,
 }
 
-/// Whether verity lies below crypt.
-#[derive(Debug)]
-struct Order {
-    verity_first: bool,
-}
-
 /// A socket, and the folder that was made for it.
 pub struct Place {
     pub listener: Listener,
     pub folder: Option<tempfile::TempDir>,
-}
-
-impl FromArgMatches for Order {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Order, clap::Error> {
-        let crypt = matches.index_of("crypt").or_else(|| matches.index_of("crypt_table"));
-        let verity = matches.index_of("verity");
-        Ok(Order { verity_first: verity.is_some() && verity < crypt })
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Order::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
-impl clap::Args for Order {
-    fn augment_args(command: clap::Command) -> clap::Command {
-        command
-    }
-
-    fn augment_args_for_update(command: clap::Command) -> clap::Command {
-        command
-    }
 }
 
 impl From<Tls> for TlsMode {
@@ -224,41 +129,18 @@ impl From<Tls> for TlsMode {
 impl Args {
     /// The image with everything on it.
     pub fn stack(&self, context: &Context) -> Result<Stack, Error> {
-        let protected = self.read_only || self.overlay.is_some() || self.verity.verity.is_some();
+        let protected = self.read_only || self.overlay.is_some() || self.layers.verify();
         let mut stack = Stack::open(&self.image, protected)?;
         if let Some(number) = self.partition {
             stack = stack.partition(number)?;
         } else if self.offset > 0 || self.size.is_some() {
             stack = stack.window(self.offset, self.size)?;
         }
-        let crypt = |stack: Stack| match self.crypt.mapping() {
-            Some(mapping) => stack.crypt(mapping.mapping(context)?, self.crypt.allow_discards),
-            None => Ok(stack),
-        };
-        stack = if self.order.verity_first {
-            crypt(self.with_verity(stack, context)?)?
-        } else {
-            self.with_verity(crypt(stack)?, context)?
-        };
+        stack = self.layers.over(stack, context, self.allow_discards)?;
         match &self.overlay {
             Some(path) => stack.overlay(path),
             None => Ok(stack),
         }
-    }
-
-    fn with_verity(&self, stack: Stack, context: &Context) -> Result<Stack, Error> {
-        let Some([hash, root]) = self.verity.verity.as_deref() else { return Ok(stack) };
-        let source = match self.verity.no_superblock {
-            false => Source::Superblock,
-            true => Source::Given {
-                parameters: self.hash.parameters(|| Ok(Salt::default()))?,
-                data_blocks: self.hash.data_blocks(),
-            },
-        };
-        let root = parse_root_hash(root)?;
-        stack.verity(hash.as_ref(), self.verity.hash_offset, &source, &root, context.cpu(), |algorithm| {
-            context.hash_by(algorithm, self.hash.provider.as_deref())
-        })
     }
 
     /// Begins to listen where the options say.
@@ -325,31 +207,5 @@ impl Args {
         let default = Limits::default();
         let threads = context.threads().map_or(default.threads, |threads| threads.get());
         Limits { clients: self.max_clients, threads, ..default }
-    }
-}
-
-impl CryptArgs {
-    fn mapping(&self) -> Option<MappingArgs> {
-        let of = MappingArgs::of_cipher;
-        let (cipher, table_file) = match (&self.crypt, &self.crypt_table) {
-            (Some(cipher), _) => (cipher.clone(), None),
-            (None, Some(path)) => (String::new(), Some(path.clone())),
-            (None, None) => return None,
-        };
-        Some(MappingArgs {
-            key_size: self.key_size,
-            key_file: self.key_file.clone(),
-            key_fd: self.key_fd,
-            keyfile_offset: self.keyfile_offset,
-            hash: self.passphrase_hash.clone(),
-            offset: self.crypt_offset,
-            skip: self.skip,
-            sector_size: self.sector_size,
-            iv_large_sectors: self.iv_large_sectors,
-            allow_equal_halves: self.allow_equal_halves,
-            provider: self.crypt_provider.clone(),
-            table_file,
-            ..of(cipher)
-        })
     }
 }

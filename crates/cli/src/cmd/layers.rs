@@ -1,0 +1,182 @@
+//! The layers between an image and what reads it: options of every command that takes them.
+
+use std::path::PathBuf;
+
+use clap::{ArgMatches, FromArgMatches};
+
+use casemate::Error;
+use casemate::stack::Stack;
+use casemate::verity::{Salt, Source};
+
+use super::crypt::mapping::MappingArgs;
+use super::verity::options::{HashArgs, parse_root_hash};
+use crate::context::Context;
+
+/// dm-crypt and dm-verity over an image, in the order in which they are given.
+#[derive(clap::Args, Debug)]
+pub struct LayerArgs {
+    // Looks at what was given before the other fields take it out.
+    #[command(flatten)]
+    order: Order,
+    #[command(flatten)]
+    crypt: CryptArgs,
+    #[command(flatten)]
+    verity: VerityArgs,
+    #[command(flatten, next_help_heading = "dm-verity")]
+    hash: HashArgs,
+}
+
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "dm-crypt")]
+struct CryptArgs {
+    /// Decrypt what is below with this dm-crypt specification, such as aes-xts-plain64.
+    #[arg(long, value_name = "SPEC")]
+    crypt: Option<String>,
+    /// Take everything about the mapping from a file with a device-mapper table line.
+    #[arg(long, value_name = "FILE", conflicts_with = "crypt")]
+    crypt_table: Option<PathBuf>,
+    /// Read the key from this file; "-" is standard input. Without it a passphrase is asked for.
+    #[arg(long, value_name = "FILE", requires = "crypt")]
+    key_file: Option<PathBuf>,
+    /// Read the key from this open file descriptor.
+    #[arg(long, value_name = "NUMBER", requires = "crypt", conflicts_with = "key_file")]
+    key_fd: Option<u32>,
+    /// Pass over this many bytes of the key file.
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    keyfile_offset: u64,
+    /// The key's size in bits.
+    #[arg(long, value_name = "BITS", default_value_t = 256)]
+    key_size: usize,
+    /// The hash that makes the key of a passphrase.
+    #[arg(long, value_name = "HASH", default_value = "sha256")]
+    passphrase_hash: String,
+    /// Sectors of 512 bytes before the encrypted data.
+    #[arg(long, value_name = "SECTORS", default_value_t = 0)]
+    crypt_offset: u64,
+    /// Sectors of 512 bytes that are added to a sector's number before its IV is made.
+    #[arg(long, value_name = "SECTORS", default_value_t = 0)]
+    skip: u64,
+    /// Bytes of an encryption sector: 512, 1024, 2048 or 4096.
+    #[arg(long, value_name = "BYTES", default_value_t = 512)]
+    sector_size: usize,
+    /// Count IVs in encryption sectors, not in 512 bytes.
+    #[arg(long)]
+    iv_large_sectors: bool,
+    /// Take an XTS key whose halves are equal.
+    #[arg(long)]
+    allow_equal_halves: bool,
+    /// Use this driver for the cipher or for the passphrase's hash, even if the policy would not choose it ("casemate
+    /// providers" lists them).
+    #[arg(long, value_name = "DRIVER")]
+    crypt_provider: Vec<String>,
+}
+
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "dm-verity")]
+struct VerityArgs {
+    /// Check what is below against a dm-verity hash device and its root hash, in hex. If HASH is the image itself, the hash
+    /// area lies behind the data.
+    #[arg(long, num_args = 2, value_names = ["HASH", "ROOT"])]
+    dm_verity: Option<Vec<String>>,
+    /// Where the hash area begins, in bytes.
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    hash_offset: u64,
+    /// There is no superblock; the parameters are those of the other options.
+    #[arg(long)]
+    no_superblock: bool,
+}
+
+/// Whether verity lies below crypt.
+#[derive(Debug)]
+struct Order {
+    verity_first: bool,
+}
+
+impl FromArgMatches for Order {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Order, clap::Error> {
+        let crypt = matches.index_of("crypt").or_else(|| matches.index_of("crypt_table"));
+        let verity = matches.index_of("dm_verity");
+        Ok(Order { verity_first: verity.is_some() && verity < crypt })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Order::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl clap::Args for Order {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        command
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        command
+    }
+}
+
+impl LayerArgs {
+    /// Whether something is decrypted, so that a wrong key may be what is wrong.
+    pub fn decrypt(&self) -> bool {
+        self.crypt.crypt.is_some() || self.crypt.crypt_table.is_some()
+    }
+
+    /// Whether something is verified, so that nothing can be written.
+    pub fn verify(&self) -> bool {
+        self.verity.dm_verity.is_some()
+    }
+
+    /// Lays them on a stack. Discards pass the decryption only with `allow_discards`.
+    pub fn over(&self, stack: Stack, context: &Context, allow_discards: bool) -> Result<Stack, Error> {
+        let crypt = |stack: Stack| match self.crypt.mapping() {
+            Some(mapping) => stack.crypt(mapping.mapping(context)?, allow_discards),
+            None => Ok(stack),
+        };
+        if self.order.verity_first {
+            crypt(self.with_verity(stack, context)?)
+        } else {
+            self.with_verity(crypt(stack)?, context)
+        }
+    }
+
+    fn with_verity(&self, stack: Stack, context: &Context) -> Result<Stack, Error> {
+        let Some([hash, root]) = self.verity.dm_verity.as_deref() else { return Ok(stack) };
+        let source = match self.verity.no_superblock {
+            false => Source::Superblock,
+            true => Source::Given {
+                parameters: self.hash.parameters(|| Ok(Salt::default()))?,
+                data_blocks: self.hash.data_blocks(),
+            },
+        };
+        let root = parse_root_hash(root)?;
+        stack.verity(hash.as_ref(), self.verity.hash_offset, &source, &root, context.cpu(), |algorithm| {
+            context.hash_by(algorithm, self.hash.provider.as_deref())
+        })
+    }
+}
+
+impl CryptArgs {
+    fn mapping(&self) -> Option<MappingArgs> {
+        let of = MappingArgs::of_cipher;
+        let (cipher, table_file) = match (&self.crypt, &self.crypt_table) {
+            (Some(cipher), _) => (cipher.clone(), None),
+            (None, Some(path)) => (String::new(), Some(path.clone())),
+            (None, None) => return None,
+        };
+        Some(MappingArgs {
+            key_size: self.key_size,
+            key_file: self.key_file.clone(),
+            key_fd: self.key_fd,
+            keyfile_offset: self.keyfile_offset,
+            hash: self.passphrase_hash.clone(),
+            offset: self.crypt_offset,
+            skip: self.skip,
+            sector_size: self.sector_size,
+            iv_large_sectors: self.iv_large_sectors,
+            allow_equal_halves: self.allow_equal_halves,
+            provider: self.crypt_provider.clone(),
+            table_file,
+            ..of(cipher)
+        })
+    }
+}

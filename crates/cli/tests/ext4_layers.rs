@@ -1,0 +1,162 @@
+//! The ext4 commands that read, through dm-crypt and dm-verity: what they find is what is in the plain image.
+
+use std::fs;
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use casemate_testkit::{Rng, TempDir, run, tempdir, tool};
+
+const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
+const CRYPT: &str = "--crypt aes-xts-plain64 --key-file key --key-size 512";
+/// Where the file `data`, which begins with this, can be found in the image.
+const MARK: &[u8] = b"the file that is damaged in a test";
+
+struct Place(TempDir);
+
+impl Place {
+    /// A folder with the file system `plain` and a key.
+    fn new() -> Option<Place> {
+        let mke2fs = tool("mke2fs")?;
+        let place = Place(tempdir().unwrap());
+        let mut rng = Rng::new(11);
+        let tree = place.path("tree");
+        fs::create_dir_all(tree.join("etc/many")).unwrap();
+        fs::write(tree.join("etc/passwd"), "root:x:0:0::/:/bin/sh\n").unwrap();
+        let data = [MARK, &rng.bytes(700_000)].concat();
+        fs::write(tree.join("data"), data).unwrap();
+        symlink("etc/passwd", tree.join("link")).unwrap();
+        for number in 0..50 {
+            fs::write(tree.join(format!("etc/many/{number}")), rng.bytes(number * 100)).unwrap();
+        }
+        fs::write(place.path("key"), rng.bytes(64)).unwrap();
+        fs::write(place.path("wrong"), rng.bytes(64)).unwrap();
+        let mut command = Command::new(mke2fs);
+        command.args(["-q", "-F", "-t", "ext4", "-b", "4096", "-d"]).arg(&tree);
+        run(command.arg(place.path("plain")).arg("8M"));
+        Some(place)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn casemate(&self, line: &str) -> Output {
+        let mut command = Command::new(CASEMATE);
+        command.args(line.split_whitespace()).arg("--no-progress").current_dir(self.0.path());
+        command.output().unwrap()
+    }
+
+    fn yes(&self, line: &str) -> Vec<u8> {
+        let output = self.casemate(line);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{line}: {errors}");
+        output.stdout
+    }
+
+    fn no(&self, line: &str, status: i32, what: &str) {
+        let output = self.casemate(line);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{line}: {errors}");
+        assert!(errors.contains(what), "{line}: {errors}");
+    }
+
+    /// Makes a hash tree; gives the root hash.
+    fn format(&self, image: &str, tree: &str) -> String {
+        let said = String::from_utf8(self.yes(&format!("verity format {image} {tree}"))).unwrap();
+        said.lines().find_map(|line| line.strip_prefix("Root hash:")).unwrap().trim().to_owned()
+    }
+
+    /// What every reading command says about the file system that `image`, a name with options, is.
+    fn everything(&self, image: &str) -> Vec<Vec<u8>> {
+        let folder = self.path("out");
+        self.yes(&format!("ext4 extract {image} out"));
+        let same = Command::new("diff").arg("-r").arg(&folder).arg(self.path("tree")).output().unwrap();
+        // lost+found is not in the tree.
+        let said = String::from_utf8_lossy(&same.stdout).into_owned();
+        assert_eq!(said, format!("Only in {}: lost+found\n", folder.display()), "{image}");
+        fs::remove_dir_all(folder).unwrap();
+        [
+            "info #",
+            "ls -l # / /etc/many",
+            "tree #",
+            "stat # /data",
+            "cat # /data /link",
+            "check #",
+            "extract # --tar=-",
+        ]
+        .iter()
+        .map(|line| self.yes(&format!("ext4 {}", line.replace('#', image))))
+        .collect()
+    }
+}
+
+#[test]
+fn every_layer_gives_what_is_in_the_plain_image() {
+    let Some(place) = Place::new() else { return };
+    let expected = place.everything("plain");
+    let data = fs::read(place.path("tree/data")).unwrap();
+    assert!(expected[4].starts_with(&data) && expected[4].ends_with(b"/bin/sh\n"));
+
+    for sector in ["", "--sector-size 4096"] {
+        place.yes(&format!("crypt encrypt plain enc --key-file key --key-size 512 {sector}"));
+        assert!(!fs::read(place.path("enc")).unwrap().windows(MARK.len()).any(|bytes| bytes == MARK));
+        let crypt = format!("{CRYPT} {sector}");
+        let over_cipher = place.format("enc", "enctree");
+        let over_plain = place.format("plain", "tree.hash");
+        // In a partition, after 1 MiB.
+        let mut disk = vec![0; 1 << 20];
+        disk[446..462].copy_from_slice(&[0, 0, 0, 0, 0x83, 0, 0, 0, 0, 8, 0, 0, 0, 0x40, 0, 0]);
+        disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+        disk.extend(fs::read(place.path("enc")).unwrap());
+        fs::write(place.path("disk"), disk).unwrap();
+        for image in [
+            format!("{crypt} enc"),
+            format!("--dm-verity tree.hash {over_plain} plain"),
+            format!("--dm-verity enctree {over_cipher} {crypt} enc"),
+            format!("{crypt} --dm-verity tree.hash {over_plain} enc"),
+            format!("--partition 1 --dm-verity enctree {over_cipher} {crypt} disk"),
+            format!("--offset 1048576 {crypt} --dm-verity tree.hash {over_plain} disk"),
+        ] {
+            assert!(place.everything(&image) == expected, "{image}");
+        }
+        // The order is the user's: the other one is no way to read it.
+        place.no(&format!("ext4 ls {crypt} --dm-verity enctree {over_cipher} enc"), 1, "");
+        fs::remove_file(place.path("enc")).unwrap();
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let Some(place) = Place::new() else { return };
+    let root = place.format("plain", "tree.hash");
+    let image = fs::File::options().read(true).write(true).open(place.path("plain")).unwrap();
+    let bytes = fs::read(place.path("plain")).unwrap();
+    let at = bytes.windows(MARK.len()).position(|found| found == MARK).unwrap();
+    place.yes("crypt encrypt plain enc --key-file key --key-size 512");
+    image.write_all_at(&[!MARK[3]], at as u64 + 3).unwrap();
+
+    let verity = format!("--dm-verity tree.hash {root} plain");
+    let block = format!("data block {} does not match its hash tree", at / 4096);
+    place.no(&format!("ext4 cat {verity} /data"), 1, &block);
+    assert_eq!(place.yes(&format!("ext4 cat {verity} /etc/passwd")), b"root:x:0:0::/:/bin/sh\n");
+    // Without the layer nobody notices.
+    assert!(place.yes("ext4 cat plain /data").starts_with(&MARK[..3]));
+    place.no(&format!("ext4 extract {verity} out"), 1, &block);
+    place.no(&format!("ext4 check --fix-checksums {verity}"), 2, "cannot be used with");
+    let other = root.replace(&root[..1], if root.starts_with('0') { "1" } else { "0" });
+    place.no(&format!("ext4 ls --dm-verity tree.hash {other} plain"), 1, "does not match");
+
+    let wrong = CRYPT.replace("key-file key", "key-file wrong");
+    for command in ["info", "ls", "check"] {
+        place.no(&format!("ext4 {command} {wrong} enc"), 1, "the key may be wrong");
+    }
+    place.no(&format!("ext4 ls {wrong} --dm-verity tree.hash {root} enc"), 1, "does not match its hash tree");
+    place.no("ext4 ls --key-file key enc", 2, "--crypt");
+    // fs-verity's option is still what it was.
+    assert_eq!(
+        place.yes(&format!("ext4 cat --verity check {CRYPT} enc /etc/passwd")),
+        b"root:x:0:0::/:/bin/sh\n"
+    );
+    place.no("ext4 cat --verity require plain /etc/passwd", 1, "no fs-verity");
+}
