@@ -1,6 +1,6 @@
 //! Backups of encrypted trees without their keys: ciphertext in a tar stream, to be read once the keys are there.
 //!
-//! [`write`] makes one, [`extract`] reads one. docs/fscrypt-backup.md has the format.
+//! [`write()`] makes one, [`extract`] reads one. docs/fscrypt-backup.md has the format.
 
 mod folder;
 mod nodes;
