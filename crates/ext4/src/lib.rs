@@ -75,5 +75,7 @@ pub use map::Mapping;
 pub use seen::SeenDirectories;
 pub use superblock::{HashDefaults, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 pub use verity::VerityMetadata;
-pub use write::{NewNode, Patching, PutOptions, PutReport, RecoveryFile, WriteOptions, Writer};
+pub use write::{
+    Body, NewNode, Patching, PutOptions, PutReport, RawAttributes, RecoveryFile, WriteOptions, Writer,
+};
 pub use xattr::{Xattr, XattrEntries, XattrEntry};

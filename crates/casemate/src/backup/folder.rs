@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use casemate_fscrypt::{ContentCipher, Context, InodeInfo, Keyring, MasterKey, NameCipher};
+use casemate_fscrypt::{ContentCipher, InodeInfo, Keyring, MasterKey, NameCipher};
 use casemate_primitives::Cpu;
 use casemate_primitives::base64::Base64;
 use rustix::fs::{
@@ -18,7 +18,8 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::nodes::{c_name, host, join, mode, open_folder, split, times};
+use super::member::{inode_info, number, split, trim};
+use super::nodes::{c_name, host, join, mode, open_folder, times};
 use super::tar::{Member, TarReader};
 use super::{CONTEXT, INODE, XATTR, codec};
 use crate::Error;
@@ -169,7 +170,7 @@ impl Extract<'_> {
                     .map_err(|e| host(&path, e))?;
             }
             b'2' => {
-                let target = match self.inode(member)? {
+                let target = match inode_info(member)? {
                     None => member.link.clone(),
                     Some(inode) => {
                         let stored = self.decode(&member.link)?;
@@ -215,7 +216,7 @@ impl Extract<'_> {
 
     fn make_directory(&mut self, stored: &[u8], member: &Member) -> Result<Option<Folder>, Error> {
         // Its own key first: a folder whose names can't be read is not made.
-        let inode = self.inode(member)?;
+        let inode = inode_info(member)?;
         let path = if stored.is_empty() {
             Vec::new()
         } else {
@@ -246,7 +247,7 @@ impl Extract<'_> {
         name: &[u8],
         path: &[u8],
     ) -> Result<(), Failed> {
-        let inode = self.inode(member)?;
+        let inode = inode_info(member)?;
         let (size, cipher) = match inode {
             None => (member.size, None),
             Some(inode) => {
@@ -291,23 +292,6 @@ impl Extract<'_> {
 
     fn decode(&self, text: &[u8]) -> Result<Vec<u8>, Error> {
         self.codec.decode_to_vec(text).map_err(|error| Error::Corrupt(error.to_string()))
-    }
-
-    /// What an encrypted member's keys and IVs depend on.
-    fn inode(&self, member: &Member) -> Result<Option<InodeInfo>, Error> {
-        let Some(context) = member.record(&[XATTR, CONTEXT.as_bytes()].concat()) else { return Ok(None) };
-        let small = |what| {
-            number(member, what)?
-                .try_into()
-                .map_err(|_| Error::Corrupt(format!("{INODE}: {what} passes 2^32")))
-        };
-        let uuid = value(member, "uuid").and_then(parse_uuid);
-        Ok(Some(InodeInfo {
-            context: Context::from_bytes(context)?,
-            number: small("number")?,
-            uuid: uuid.ok_or_else(|| Error::Corrupt(format!("{INODE}: no uuid")))?,
-            block_size: small("block_size")?,
-        }))
     }
 
     fn key(&self, inode: &InodeInfo) -> Result<&MasterKey, Error> {
@@ -408,35 +392,4 @@ fn fill(
     }
     file.set_len(size).map_err(local)?;
     Ok(bytes)
-}
-
-/// One of the numbers that keys and IVs depend on.
-fn number(member: &Member, what: &str) -> Result<u64, Error> {
-    let number = value(member, what).and_then(|text| text.parse().ok());
-    number.ok_or_else(|| Error::Corrupt(format!("{INODE}: no {what}")))
-}
-
-fn value<'a>(member: &'a Member, what: &str) -> Option<&'a str> {
-    let text = str::from_utf8(member.record(&[XATTR, INODE.as_bytes()].concat())?).ok()?;
-    text.split(' ').find_map(|pair| pair.strip_prefix(what)?.strip_prefix('='))
-}
-
-fn parse_uuid(text: &str) -> Option<[u8; 16]> {
-    let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b'-').collect();
-    let mut uuid = [0; 16];
-    let (pairs, []) = digits.as_chunks::<2>() else { return None };
-    if pairs.len() != 16 {
-        return None;
-    }
-    for (byte, pair) in uuid.iter_mut().zip(pairs) {
-        *byte = u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(uuid)
-}
-
-/// A member's path without "./" before it and slashes behind it.
-fn trim(path: &[u8]) -> &[u8] {
-    let path = path.strip_prefix(b"./").unwrap_or(path);
-    let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
-    if &path[..end] == b"." { b"" } else { &path[..end] }
 }

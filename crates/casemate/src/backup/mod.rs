@@ -1,8 +1,11 @@
 //! Backups of encrypted trees without their keys: ciphertext in a tar stream, to be read once the keys are there.
 //!
-//! [`write()`] makes one, [`extract`] reads one. docs/fscrypt-backup.md has the format.
+//! [`write()`] makes one, [`extract`] reads one into a folder, [`restore`] into an image. docs/fscrypt-backup.md has the
+//! format.
 
 mod folder;
+mod image;
+mod member;
 mod nodes;
 mod stored;
 mod tar;
@@ -11,6 +14,7 @@ use casemate_primitives::Cpu;
 use casemate_primitives::base64::{Alphabet, Base64, Padding};
 
 pub use folder::{Report, Restoring, extract};
+pub use image::restore;
 pub use stored::write;
 
 /// fscrypt's context of a member, as the file system stores it.

@@ -22,14 +22,6 @@ pub(super) fn open_folder(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, 
     Ok(folder)
 }
 
-/// A path as the folder's path and the last name.
-pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    match path.iter().rposition(|byte| *byte == b'/') {
-        Some(at) => (&path[..at], &path[at + 1..]),
-        None => (&[], path),
-    }
-}
-
 /// The path of a name in a folder.
 pub(super) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() }

@@ -97,11 +97,14 @@ impl Contents for WholeBlocks {
             let text = format!("{}.{:09}", accessed.seconds, accessed.nanoseconds);
             records.push((b"atime".to_vec(), text.into_bytes()));
         }
-        if let Some(EncryptedInode { number, context, uuid, block_size, .. }) = fs.encrypted(inode)? {
+        if let Some(EncryptedInode { number, context, uuid, block_size, casefolded, .. }) =
+            fs.encrypted(inode)?
+        {
             let text = format!(
-                "number={number} size={} block_size={block_size} uuid={}",
+                "number={number} size={} block_size={block_size} uuid={}{}",
                 inode.size(),
-                uuid_text(&uuid)
+                uuid_text(&uuid),
+                if casefolded { " casefold=1" } else { "" }
             );
             records.push(([XATTR, CONTEXT.as_bytes()].concat(), context));
             records.push(([XATTR, INODE.as_bytes()].concat(), text.into_bytes()));

@@ -195,7 +195,7 @@ impl Writer {
         Ok(())
     }
 
-    fn set_file_size(&mut self, inode: &mut InodeMut, size: u64) -> Result<()> {
+    pub(crate) fn set_file_size(&mut self, inode: &mut InodeMut, size: u64) -> Result<()> {
         inode.set_size(size);
         let large = RoCompat::LARGE_FILE;
         if size > i32::MAX as u64 && !self.fs.superblock().ro_compat.has(large) {
@@ -208,7 +208,7 @@ impl Writer {
         Ok(())
     }
 
-    fn check_size(&self, size: u64) -> Result<()> {
+    pub(crate) fn check_size(&self, size: u64) -> Result<()> {
         let largest = (self.block_size() as u64) << 32;
         if size > largest - self.block_size() as u64 {
             return Err(invalid(ErrorKind::FileTooLarge, format!("a file has at most {largest} bytes")));

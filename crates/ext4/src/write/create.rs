@@ -32,13 +32,24 @@ pub struct NewNode {
 
 /// What a new file is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Body<'a> {
+pub enum Body<'a> {
+    /// An empty directory.
     Directory,
     /// A regular file without contents.
     File,
+    /// A symbolic link, and its target.
     Symlink(&'a [u8]),
     /// A device, pipe or socket; numbers count for devices.
     Node(FileType, u32, u32),
+}
+
+/// How a new file is encrypted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Encrypted<'a> {
+    /// As its directory is, with a nonce of its own.
+    LikeParent,
+    /// With this context, or not at all. Its target, if it is a link, is stored as it is.
+    As(Option<&'a [u8]>),
 }
 
 impl Body<'_> {
@@ -121,7 +132,21 @@ impl Writer {
         node: &NewNode,
         body: Body<'_>,
     ) -> Result<InodeMut> {
-        let mut dir = self.parent_mut(parent, name)?;
+        let dir = self.parent_mut(parent, name)?;
+        let stored = self.stored_name(&dir, name, true)?;
+        self.create_stored(dir, &stored, node, body, Encrypted::LikeParent)
+    }
+
+    /// The same with a name as it is stored, which the directory does not have.
+    pub(crate) fn create_stored(
+        &mut self,
+        mut dir: InodeMut,
+        name: &[u8],
+        node: &NewNode,
+        body: Body<'_>,
+        encrypted: Encrypted<'_>,
+    ) -> Result<InodeMut> {
+        let parent = dir.number();
         let kind = body.kind();
         let is_dir = kind == FileType::Directory;
         let number = self.allocate_inode(parent, is_dir)?;
@@ -136,8 +161,16 @@ impl Writer {
             inode.set_project(dir.project());
         }
         inode.set_flags(flags);
-        self.encrypt_child(&dir, &mut inode)?;
+        match encrypted {
+            Encrypted::LikeParent => self.encrypt_child(&dir, &mut inode)?,
+            Encrypted::As(context) => self.encrypt_as(&dir, &mut inode, context)?,
+        }
         let target = match body {
+            Body::Symlink(target)
+                if inode.has(InodeFlags::ENCRYPT) && matches!(encrypted, Encrypted::As(_)) =>
+            {
+                target.to_vec()
+            }
             Body::Symlink(target) => {
                 if target.is_empty() || target.len() >= self.block_size().min(4096) || target.contains(&0) {
                     let text = "a link's target has 1 to 4095 bytes, and fewer than a block";
@@ -169,7 +202,7 @@ impl Writer {
             Body::Node(..) => {}
         }
         self.create_inode(&inode)?;
-        self.insert_name(&mut dir, &NewName { name, inode: number, kind })?;
+        self.insert_stored(&mut dir, &NewName { name, inode: number, kind })?;
         self.touch(&mut dir);
         self.store_inode(&dir)?;
         Ok(inode)
@@ -186,11 +219,17 @@ impl Writer {
 
     /// Gives an inode a further name. Part of an operation.
     pub(crate) fn link_in(&mut self, parent: u32, name: &[u8], number: u32) -> Result<()> {
+        let dir = self.parent_mut(parent, name)?;
+        let stored = self.stored_name(&dir, name, true)?;
+        self.link_stored(dir, &stored, number)
+    }
+
+    /// The same with a name as it is stored, which the directory does not have.
+    pub(crate) fn link_stored(&mut self, mut dir: InodeMut, name: &[u8], number: u32) -> Result<()> {
         let mut inode = self.inode_mut(number)?;
         if inode.is_dir() {
             return Err(invalid(ErrorKind::IsADirectory, "directories have one name"));
         }
-        let mut dir = self.parent_mut(parent, name)?;
         self.refuse_foreign(&dir, &inode)?;
         if inode.links() >= MOST_LINKS {
             return Err(invalid(ErrorKind::TooManyLinks, "a file has at most 65000 names"));
@@ -198,7 +237,7 @@ impl Writer {
         inode.set_links(inode.links() + 1);
         inode.set_time(Stamp::Changed, self.now());
         self.store_inode(&inode)?;
-        self.insert_name(&mut dir, &NewName { name, inode: number, kind: inode.kind() })?;
+        self.insert_stored(&mut dir, &NewName { name, inode: number, kind: inode.kind() })?;
         self.touch(&mut dir);
         self.store_inode(&dir)
     }
@@ -235,8 +274,11 @@ impl Writer {
         dir.set_time(Stamp::Changed, now);
     }
 
-    /// The directory that a path's last name is, or will be, in, and that name.
-    pub(crate) fn parent_of(&self, path: &[u8]) -> Result<(u32, Vec<u8>)> {
+    /// The inode of the directory that a path's last name is, or will be, in, and that name.
+    ///
+    /// # Errors
+    /// `NotFound`, and `InvalidInput` for a path that does not end in a name.
+    pub fn parent_of(&self, path: &[u8]) -> Result<(u32, Vec<u8>)> {
         let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
         let path = &path[..end];
         let at = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
@@ -249,7 +291,7 @@ impl Writer {
     }
 
     /// A directory that is to get a name which it does not have.
-    fn parent_mut(&mut self, parent: u32, name: &[u8]) -> Result<InodeMut> {
+    pub(crate) fn parent_mut(&mut self, parent: u32, name: &[u8]) -> Result<InodeMut> {
         if name.is_empty() || name.len() > 255 {
             return Err(name_too_long());
         }

@@ -65,7 +65,7 @@ impl Writer {
     }
 
     /// The same with a name as it is stored.
-    fn insert_stored(&mut self, dir: &mut InodeMut, new: &NewName<'_>) -> Result<()> {
+    pub(crate) fn insert_stored(&mut self, dir: &mut InodeMut, new: &NewName<'_>) -> Result<()> {
         self.refuse_directory(dir)?;
         if dir.has(InodeFlags::INLINE_DATA) {
             self.spread_inline_directory(dir)?;

@@ -25,11 +25,7 @@ impl Writer {
         path: &[u8],
         context: impl FnOnce([u8; 16]) -> Vec<u8>,
     ) -> Result<()> {
-        if !self.fs.superblock().incompat.has(Incompat::ENCRYPT) {
-            let text = "file systems without the feature encrypt have no encrypted directories; \
-                        tune2fs -O encrypt gives it to them";
-            return Err(Error::Unsupported(text.to_owned()));
-        }
+        self.require_feature()?;
         let number = self.fs.resolve(path, true)?.number();
         self.operation(|writer| {
             let mut dir = writer.inode_mut(number)?;
@@ -92,6 +88,33 @@ impl Writer {
         let context = self.keys(dir)?.child_context(&self.encrypted(dir)?, nonce)?;
         inode.set_flags(inode.flags().0 | InodeFlags::ENCRYPT.0);
         self.set_context(inode, context)
+    }
+
+    /// Gives a new inode this context, or none, where its directory allows that.
+    pub(crate) fn encrypt_as(
+        &mut self,
+        dir: &InodeMut,
+        inode: &mut InodeMut,
+        context: Option<&[u8]>,
+    ) -> Result<()> {
+        if let Some(context) = context {
+            self.require_feature()?;
+            if inode.has(InodeFlags::CASEFOLD) {
+                return Err(casefolded());
+            }
+            inode.set_flags(inode.flags().0 | InodeFlags::ENCRYPT.0);
+            self.set_context(inode, context.to_vec())?;
+        }
+        self.refuse_foreign(dir, inode)
+    }
+
+    fn require_feature(&self) -> Result<()> {
+        if self.fs.superblock().incompat.has(Incompat::ENCRYPT) {
+            return Ok(());
+        }
+        let text = "file systems without the feature encrypt have no encrypted directories; \
+                    tune2fs -O encrypt gives it to them";
+        Err(Error::Unsupported(text.to_owned()))
     }
 
     /// The bytes that a link's target is stored as.
@@ -157,6 +180,6 @@ impl Writer {
     }
 }
 
-fn casefolded() -> Error {
+pub(crate) fn casefolded() -> Error {
     Error::Unsupported("changing encrypted directories without regard to case".to_owned())
 }

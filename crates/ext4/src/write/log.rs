@@ -104,6 +104,13 @@ impl Log {
     }
 
     fn commit_to_journal(&mut self, device: &Arc<dyn BlockDevice>, blocks: &Blocks, now: Time) -> Result<()> {
+        if let Kind::Journal(log) = &self.kind
+            && blocks.len() > log.capacity()
+        {
+            let (have, need) = (log.capacity(), blocks.len());
+            let text = format!("a change of {need} blocks, and the journal has room for {have}");
+            return Err(Error::Unsupported(text));
+        }
         let mut blocks = blocks.clone();
         self.set_recover(&mut blocks);
         self.mark(&**device, |raw| raw[0x60] |= Incompat::RECOVER.0 as u8)?;
@@ -183,11 +190,6 @@ impl InJournal {
     }
 
     fn write_transaction(&self, device: &dyn BlockDevice, blocks: &Blocks, now: Time) -> Result<()> {
-        if blocks.len() > self.capacity() {
-            let (have, need) = (self.capacity(), blocks.len());
-            let text = format!("a change of {need} blocks, and the journal has room for {have}");
-            return Err(Error::Unsupported(text));
-        }
         let mut out = Writeout { device, size: self.raw.len() as u64, bytes: Vec::new(), at: 0 };
         let mut at = self.superblock.first;
         let all: Vec<(&u64, &Box<[u8]>)> = blocks.iter().collect();

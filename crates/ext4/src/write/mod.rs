@@ -23,6 +23,7 @@ mod htree;
 mod inode;
 mod log;
 mod put;
+mod raw;
 mod recovery_file;
 mod refuse;
 mod remove;
@@ -41,8 +42,9 @@ use crate::error::{Error, Result};
 use crate::fs::{Ext4, OpenOptions};
 use crate::inode::Time;
 
-pub use create::NewNode;
+pub use create::{Body, NewNode};
 pub use put::{PutOptions, PutReport};
+pub use raw::RawAttributes;
 pub use recovery_file::RecoveryFile;
 pub use sums::Patching;
 

@@ -243,7 +243,7 @@ impl Writer {
         self.remove_in(parent, name)
     }
 
-    fn put_xattrs(&mut self, inode: &mut InodeMut, list: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+    pub(crate) fn put_xattrs(&mut self, inode: &mut InodeMut, list: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
         if list.is_empty() {
             return Ok(());
         }

@@ -105,12 +105,7 @@ impl ExtractArgs {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let ring = self.keys.keyring(context)?;
         let ring = ring.unwrap_or_else(|| Keyring::new(Crypto::new(context.cpu())));
-        let mut input: Box<dyn Read> = if self.tar == Path::new("-") {
-            Box::new(std::io::stdin().lock())
-        } else {
-            let file = File::open(&self.tar).map_err(|error| Error::io(self.tar.display(), error))?;
-            Box::new(BufReader::with_capacity(1 << 20, file))
-        };
+        let mut input = open(&self.tar)?;
         let restoring = Restoring {
             owners: !self.no_owners && backup::may_give_files(),
             xattrs: !self.no_xattrs,
@@ -122,6 +117,15 @@ impl ExtractArgs {
         let counts = [report.files, report.directories, report.others, report.bytes];
         finish(context, counts, complained, true)
     }
+}
+
+/// A backup to read; "-" is standard input.
+pub fn open(tar: &Path) -> Result<Box<dyn Read>, Error> {
+    if tar == Path::new("-") {
+        return Ok(Box::new(std::io::stdin().lock()));
+    }
+    let file = File::open(tar).map_err(|error| Error::io(tar.display(), error))?;
+    Ok(Box::new(BufReader::with_capacity(1 << 20, file)))
 }
 
 /// Prints all errors. Whether there were any, whether one says that something is wrong, and their texts.

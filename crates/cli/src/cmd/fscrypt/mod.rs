@@ -5,6 +5,7 @@ mod contents;
 mod inode;
 mod key;
 mod names;
+mod restore;
 mod set_policy;
 
 use clap::Subcommand;
@@ -39,6 +40,7 @@ enum Command {
     Decrypt(contents::Args),
     Backup(backup::BackupArgs),
     Extract(backup::ExtractArgs),
+    Restore(restore::Args),
 }
 
 impl Args {
@@ -54,6 +56,7 @@ impl Args {
             Command::Decrypt(args) => args.run(Direction::Decrypt, context),
             Command::Backup(args) => args.run(context),
             Command::Extract(args) => args.run(context),
+            Command::Restore(args) => args.run(context),
         }
     }
 }

@@ -1,0 +1,59 @@
+//! `casemate fscrypt restore`.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use casemate::Error;
+use casemate::backup;
+
+use super::backup::open;
+use crate::Answer;
+use crate::cmd::ext4::change::ChangeArgs;
+use crate::context::Context;
+
+/// Put a backup back into an ext4 image, encrypted files as they are: without their key.
+///
+/// PATH becomes the backup's top directory, and must not be there yet; directories that are not encrypted may be, and
+/// are added to. Names, contents and targets stay ciphertext, contexts and nonces are kept: the same key opens them.
+/// All of it happens or nothing, so the changed metadata must fit the image's journal. Policies with IV_INO_LBLK_64 or
+/// IV_INO_LBLK_32, images with other blocks than the backup's, and casefolded encrypted directories are refused.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n  casemate fscrypt backup old.img /home home.tar\n  \
+    mke2fs -t ext4 -O encrypt new.img 8G\n  \
+    casemate fscrypt restore home.tar new.img /home")]
+pub struct Args {
+    /// The backup; "-" is standard input.
+    #[arg(value_name = "TAR")]
+    tar: PathBuf,
+    #[command(flatten)]
+    change: ChangeArgs,
+    /// The directory of the image.
+    #[arg(value_name = "PATH")]
+    path: OsString,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let mut input = open(&self.tar)?;
+        let name = self.tar.display().to_string();
+        let mut report = Default::default();
+        let answer = self.change.change(context, |writer| {
+            let progress = context.progress(&name, 0);
+            let path = self.path.as_bytes();
+            report = backup::restore(&mut input, &name, writer, path, context.cpu(), &progress)?;
+            Ok(())
+        })?;
+        if context.json() {
+            context.print_json(&json!({
+                "files": report.files,
+                "directories": report.directories,
+                "others": report.others,
+                "bytes": report.bytes,
+            }))?;
+        }
+        Ok(answer)
+    }
+}
