@@ -174,7 +174,7 @@ fn start(folder: &Path, mib: u64) -> Vec<Contestant> {
         ("units one by one", true, format!("{own} units-single {} {key} {}", at("units"), at("s7"))),
     ];
     let start = |(k, (name, writable, line)): (usize, (&'static str, bool, String))| {
-        let mut words = line.split(' ');
+        let mut words = line.split_whitespace();
         let process =
             Command::new(words.next().expect("a program")).args(words).stdout(Stdio::null()).spawn();
         let process = process.unwrap_or_else(|error| panic!("{line}: {error}"));
@@ -348,7 +348,7 @@ impl BlockDevice for OneByOne {
 /// Runs a command, again if qemu-img can't time its key derivation, and gives what it says.
 fn run(line: &str) -> String {
     loop {
-        let mut words = line.split(' ');
+        let mut words = line.split_whitespace();
         let output = Command::new(words.next().expect("a program")).args(words).output();
         let output = output.unwrap_or_else(|error| panic!("{line}: {error}"));
         if output.status.success() {
