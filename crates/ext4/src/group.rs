@@ -8,7 +8,7 @@ use crate::error::{Place, Result, Structure};
 /// A block group's descriptor, as the bytes on disk.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupDescriptor<'a> {
-    raw: &'a [u8],
+    pub(crate) raw: &'a [u8],
 }
 
 /// `EXT4_BG_INODE_UNINIT`: the inode bitmap and table were never written.
@@ -93,7 +93,7 @@ impl<'a> GroupDescriptor<'a> {
         join(le32(self.raw, low), if self.is_wide() { le32(self.raw, high) } else { 0 })
     }
 
-    fn halves(&self, low: usize, high: usize) -> u32 {
+    pub(crate) fn halves(&self, low: usize, high: usize) -> u32 {
         let high = if self.is_wide() { u32::from(le16(self.raw, high)) } else { 0 };
         u32::from(le16(self.raw, low)) | high << 16
     }

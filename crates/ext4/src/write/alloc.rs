@@ -90,7 +90,7 @@ impl Writer {
         for least in [want, 1] {
             for step in 0..layout.groups {
                 let group = ((u64::from(first_group) + u64::from(step)) % u64::from(layout.groups)) as u32;
-                let free = u64::from(self.descriptor(group)?.free_clusters());
+                let free = u64::from(self.descriptor(group)?.fields().free_clusters());
                 if free < least {
                     continue;
                 }
@@ -158,9 +158,9 @@ impl Writer {
         };
         let mut pins = self.pins.of(group).peekable();
         let found = match pins.peek() {
-            None => self.cache.with(descriptor.block_bitmap(), search)?,
+            None => self.cache.with(descriptor.fields().block_bitmap(), search)?,
             Some(_) => {
-                let mut bytes = self.cache.with(descriptor.block_bitmap(), <[u8]>::to_vec)?;
+                let mut bytes = self.cache.with(descriptor.fields().block_bitmap(), <[u8]>::to_vec)?;
                 pins.for_each(|(first, count)| bitmap::flip(&mut bytes, first, count));
                 search(&bytes)
             }
@@ -173,7 +173,7 @@ impl Writer {
         let mut descriptor = self.ensure_bitmap(Bitmap::Blocks, group)?;
         self.refuse_metadata(group, &descriptor, bit, count)?;
         self.flip(Bitmap::Blocks, group, &mut descriptor, bit, count, used)?;
-        let free = i64::from(descriptor.free_clusters());
+        let free = i64::from(descriptor.fields().free_clusters());
         let change = if used { -count.cast_signed() } else { count.cast_signed() };
         let place = Place::group(Structure::GroupDescriptor, group);
         let free = u32::try_from(free + change)
@@ -194,12 +194,12 @@ impl Writer {
         let end = start + count * self.ratio();
         let own = [
             (layout.group_start(group), self.base_blocks(group)),
-            (descriptor.block_bitmap(), 1),
-            (descriptor.inode_bitmap(), 1),
-            (descriptor.inode_table(), layout.inode_table_blocks()),
+            (descriptor.fields().block_bitmap(), 1),
+            (descriptor.fields().inode_bitmap(), 1),
+            (descriptor.fields().inode_table(), layout.inode_table_blocks()),
         ];
         if own.iter().any(|(first, len)| start < first + len && *first < end) {
-            let place = Place::group(Structure::BlockBitmap, group).at(descriptor.block_bitmap());
+            let place = Place::group(Structure::BlockBitmap, group).at(descriptor.fields().block_bitmap());
             return Err(place.malformed(format!("blocks {start} to {} hold metadata of the group", end - 1)));
         }
         Ok(())
@@ -242,14 +242,14 @@ impl Writer {
         let first = if is_dir { self.directory_group(parent, near)? } else { near };
         for step in 0..layout.groups {
             let group = ((u64::from(first) + u64::from(step)) % u64::from(layout.groups)) as u32;
-            if self.descriptor(group)?.free_inodes() == 0 {
+            if self.descriptor(group)?.fields().free_inodes() == 0 {
                 continue;
             }
             let descriptor = self.ensure_bitmap(Bitmap::Inodes, group)?;
             let reserved = if group == 0 { self.fs.superblock().first_inode.saturating_sub(1) } else { 0 };
             let from = self.hints.inodes.get(&group).copied().unwrap_or(0).max(reserved);
             let per_group = u64::from(layout.inodes_per_group);
-            let found = self.cache.with(descriptor.inode_bitmap(), |bytes| {
+            let found = self.cache.with(descriptor.fields().inode_bitmap(), |bytes| {
                 bitmap::next(bytes, from.into(), per_group, false)
             })?;
             // OK to truncate: below the number of inodes in a group.
@@ -278,24 +278,24 @@ impl Writer {
 
     fn mark_inode(&mut self, group: u32, index: u32, is_dir: bool, used: bool) -> Result<()> {
         let mut descriptor = self.ensure_bitmap(Bitmap::Inodes, group)?;
-        if used && self.has_group_flags() && descriptor.flags() & BLOCK_UNINIT != 0 {
+        if used && self.has_group_flags() && descriptor.fields().flags() & BLOCK_UNINIT != 0 {
             // As in the kernel: a group with inodes has a block bitmap.
             descriptor = self.ensure_bitmap(Bitmap::Blocks, group)?;
         }
         self.flip(Bitmap::Inodes, group, &mut descriptor, index.into(), 1, used)?;
         let place = Place::group(Structure::GroupDescriptor, group);
         let step = |count: u32, down: bool| if down { count.checked_sub(1) } else { count.checked_add(1) };
-        let free = step(descriptor.free_inodes(), used)
+        let free = step(descriptor.fields().free_inodes(), used)
             .ok_or_else(|| place.malformed("the count of free inodes is not that of the bitmap"))?;
         descriptor.set_free_inodes(free);
         if is_dir {
-            let directories = step(descriptor.used_directories(), !used)
+            let directories = step(descriptor.fields().used_directories(), !used)
                 .ok_or_else(|| place.malformed("the count of directories is too low"))?;
             descriptor.set_used_directories(directories);
         }
         if used && self.has_group_flags() {
             let per_group = self.fs.layout().inodes_per_group;
-            let used_before = per_group.saturating_sub(descriptor.unused_inodes());
+            let used_before = per_group.saturating_sub(descriptor.fields().unused_inodes());
             if index >= used_before {
                 self.zero_inodes(&descriptor, used_before, index)?;
                 descriptor.set_unused_inodes(per_group - index - 1);
@@ -311,7 +311,7 @@ impl Writer {
     fn zero_inodes(&mut self, descriptor: &Descriptor, from: u32, to: u32) -> Result<()> {
         let per_block = (self.block_size() / self.fs.layout().inode_size as usize) as u32;
         for index in (from.next_multiple_of(per_block)..=to).step_by(per_block as usize) {
-            let block = descriptor.inode_table() + u64::from(index / per_block);
+            let block = descriptor.fields().inode_table() + u64::from(index / per_block);
             self.cache.create(block, vec![0; self.block_size()].into());
         }
         Ok(())
@@ -332,9 +332,9 @@ impl Writer {
             let (mut inodes, mut clusters, mut directories) = (0u64, 0u64, 0u64);
             for group in set * flex..((set + 1) * flex).min(layout.groups) {
                 let descriptor = self.descriptor(group)?;
-                inodes += u64::from(descriptor.free_inodes());
-                clusters += u64::from(descriptor.free_clusters());
-                directories += u64::from(descriptor.used_directories());
+                inodes += u64::from(descriptor.fields().free_inodes());
+                clusters += u64::from(descriptor.fields().free_clusters());
+                directories += u64::from(descriptor.fields().used_directories());
             }
             Ok::<_, crate::Error>((inodes, clusters, directories))
         };

@@ -1,10 +1,10 @@
 //! Group descriptors and bitmaps, changed together.
 
-use crate::bytes::{join, le16, le32};
+use crate::bytes::le16;
 use crate::csum::{Kind, Subject};
 use crate::error::{Place, Result, Structure};
 use crate::features::Compat;
-use crate::group::{BLOCK_UNINIT, INODE_UNINIT};
+use crate::group::{BLOCK_UNINIT, GroupDescriptor, INODE_UNINIT};
 use crate::write::sums::{Part, Patching};
 use crate::write::{Writer, bitmap, group_context};
 
@@ -16,36 +16,9 @@ pub(crate) struct Descriptor {
 }
 
 impl Descriptor {
-    pub fn block_bitmap(&self) -> u64 {
-        self.wide(0x0, 0x20)
-    }
-
-    pub fn inode_bitmap(&self) -> u64 {
-        self.wide(0x4, 0x24)
-    }
-
-    pub fn inode_table(&self) -> u64 {
-        self.wide(0x8, 0x28)
-    }
-
-    pub fn free_clusters(&self) -> u32 {
-        self.halves(0xc, 0x2c)
-    }
-
-    pub fn free_inodes(&self) -> u32 {
-        self.halves(0xe, 0x2e)
-    }
-
-    pub fn used_directories(&self) -> u32 {
-        self.halves(0x10, 0x30)
-    }
-
-    pub fn flags(&self) -> u16 {
-        le16(&self.raw, 0x12)
-    }
-
-    pub fn unused_inodes(&self) -> u32 {
-        self.halves(0x1c, 0x32)
+    /// Its fields, as they are read.
+    pub fn fields(&self) -> GroupDescriptor<'_> {
+        GroupDescriptor { raw: self.as_bytes() }
     }
 
     pub fn set_free_clusters(&mut self, value: u32) {
@@ -65,14 +38,14 @@ impl Descriptor {
     }
 
     pub fn clear_flag(&mut self, flag: u16) {
-        let flags = self.flags() & !flag;
+        let flags = self.fields().flags() & !flag;
         self.raw[0x12..0x14].copy_from_slice(&flags.to_le_bytes());
     }
 
     /// The stored checksum of a bitmap: 32 bits, or its low 16 where descriptors are short.
     pub fn bitmap_sum(&self, which: Bitmap) -> u32 {
         let (low, high) = which.sum_at();
-        self.halves(low, high)
+        self.fields().halves(low, high)
     }
 
     pub fn set_bitmap_sum(&mut self, which: Bitmap, value: u32) {
@@ -82,15 +55,6 @@ impl Descriptor {
 
     pub fn as_bytes(&self) -> &[u8] {
         &self.raw[..self.len]
-    }
-
-    fn wide(&self, low: usize, high: usize) -> u64 {
-        join(le32(&self.raw, low), if self.len >= 64 { le32(&self.raw, high) } else { 0 })
-    }
-
-    fn halves(&self, low: usize, high: usize) -> u32 {
-        let high = if self.len >= 64 { u32::from(le16(&self.raw, high)) } else { 0 };
-        u32::from(le16(&self.raw, low)) | high << 16
     }
 
     fn set_halves(&mut self, low: usize, high: usize, value: u32) {
@@ -140,8 +104,8 @@ impl Bitmap {
 
     fn block(self, descriptor: &Descriptor) -> u64 {
         match self {
-            Bitmap::Blocks => descriptor.block_bitmap(),
-            Bitmap::Inodes => descriptor.inode_bitmap(),
+            Bitmap::Blocks => descriptor.fields().block_bitmap(),
+            Bitmap::Inodes => descriptor.fields().inode_bitmap(),
         }
     }
 }
@@ -228,7 +192,7 @@ impl Writer {
         let block = which.block(&descriptor);
         let has_flags = self.fs.checksums().kind() != Kind::None;
         let used_bytes = (self.bits(which) / 8) as usize;
-        if has_flags && descriptor.flags() & which.uninit() != 0 {
+        if has_flags && descriptor.fields().flags() & which.uninit() != 0 {
             self.fs.check_blocks(block, 1, Place::group(Structure::GroupDescriptor, group))?;
             let bytes = match which {
                 Bitmap::Blocks => self.fresh_block_bitmap(group, &descriptor),
@@ -309,9 +273,9 @@ impl Writer {
         };
         take(0, self.base_blocks(group));
         let own = [
-            (descriptor.block_bitmap(), 1),
-            (descriptor.inode_bitmap(), 1),
-            (descriptor.inode_table(), layout.inode_table_blocks()),
+            (descriptor.fields().block_bitmap(), 1),
+            (descriptor.fields().inode_bitmap(), 1),
+            (descriptor.fields().inode_table(), layout.inode_table_blocks()),
         ];
         for (block, len) in own {
             let end = start + self.group_blocks(group);

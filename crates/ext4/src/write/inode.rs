@@ -278,7 +278,7 @@ impl Writer {
         };
         let size = inode.raw.len();
         let at = index as usize * size;
-        let block = self.descriptor(group)?.inode_table() + (at / self.block_size()) as u64;
+        let block = self.descriptor(group)?.fields().inode_table() + (at / self.block_size()) as u64;
         self.fs.check_blocks(block, 1, Place::group(Structure::GroupDescriptor, group))?;
         let context =
             Context { inode: inode.number, generation: le32(&inode.raw, 0x64), ..Context::default() };
