@@ -70,13 +70,15 @@ pub struct NewPolicy {
     pub padding: usize,
 }
 
-/// Makes an empty directory of `writer` an encrypted one (policy version 2), with this master key.
+/// Makes an empty directory of `writer` an encrypted one (policy version 2), with this master key; `place` names the
+/// image in errors.
 ///
 /// # Errors
 /// `Argument` for a key or modes that do not fit each other; `Unsupported` without the feature encrypt; `Io` when
 /// the directory is not there, not empty, or encrypted already.
 pub fn set_policy(
     writer: &mut Writer,
+    place: impl std::fmt::Display,
     path: &[u8],
     key: SecretVec,
     new: &NewPolicy,
@@ -91,5 +93,5 @@ pub fn set_policy(
     let sample = InodeInfo { context: Context { policy, nonce: [0; 16] }, number: 11, uuid, block_size };
     master.names(&sample).and_then(|_| master.contents(&sample))?;
     let made = writer.encrypt_directory(path, |nonce| Context { policy, nonce }.to_bytes());
-    made.map_err(|error| Error::ext4(String::from_utf8_lossy(path), error))
+    made.map_err(|error| Error::ext4(place, error))
 }

@@ -45,7 +45,14 @@ impl Args {
         let key = read_raw_key(&self.key)?;
         let policy = NewPolicy { contents: self.contents, names: self.filenames, padding: self.padding };
         self.change.change(context, |writer| {
-            ext4::set_policy(writer, self.path.as_bytes(), key, &policy, context.cpu())
+            ext4::set_policy(
+                writer,
+                self.change.image.display(),
+                self.path.as_bytes(),
+                key,
+                &policy,
+                context.cpu(),
+            )
         })
     }
 }
