@@ -1,14 +1,11 @@
 //! `casemate base64 encode` and `casemate base64 decode`.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
-
 use clap::{Subcommand, ValueEnum};
 
+use casemate::Error;
 use casemate::base64::{Alphabet, Base64, Padding, Stream};
-use casemate::{Error, Output};
 
+use super::ends::Ends;
 use crate::Answer;
 use crate::context::Context;
 
@@ -51,17 +48,6 @@ enum Command {
     },
 }
 
-/// What is read and what is written.
-#[derive(clap::Args, Debug)]
-struct Ends {
-    /// The file to read; "-" is standard input.
-    #[arg(value_name = "FILE", default_value = "-")]
-    input: PathBuf,
-    /// The file to write [default: standard output].
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
-}
-
 /// What the text looks like.
 #[derive(clap::Args, Debug)]
 struct Form {
@@ -93,12 +79,16 @@ impl Args {
             Command::Encode { ends, form, wrap } => {
                 let alphabet = form.alphabet()?;
                 let codec = Base64::new(context.cpu(), &alphabet, form.padding());
-                ends.open(|stream| stream.encode(&codec, wrap))
+                ends.open(|(input, input_name), (output, output_name)| {
+                    Stream { input, input_name, output, output_name }.encode(&codec, wrap)
+                })
             }
             Command::Decode { ends, form, strict } => {
                 let alphabet = form.alphabet()?;
                 let codec = Base64::new(context.cpu(), &alphabet, form.padding());
-                ends.open(|stream| stream.decode(&codec, !strict))
+                ends.open(|(input, input_name), (output, output_name)| {
+                    Stream { input, input_name, output, output_name }.decode(&codec, !strict)
+                })
             }
         }
     }
@@ -123,28 +113,5 @@ impl Form {
             None => Ok(alphabet),
             Some(_) => Err(Error::Argument("--alphabet: a line feed separates lines".to_owned())),
         }
-    }
-}
-
-impl Ends {
-    fn open(&self, work: impl FnOnce(Stream<'_>) -> Result<(), Error>) -> Result<Answer, Error> {
-        let (mut input, input_name): (Box<dyn Read>, _) = if self.input == Path::new("-") {
-            (Box::new(io::stdin().lock()), "standard input".into())
-        } else {
-            let file = File::open(&self.input).map_err(|error| Error::io(self.input.display(), error))?;
-            (Box::new(file), self.input.to_string_lossy())
-        };
-        let run = |output: &mut dyn Write, output_name: &str| {
-            work(Stream { input: &mut input, input_name: &input_name, output, output_name })
-        };
-        match &self.output {
-            Some(path) => {
-                let mut output = Output::create(path)?;
-                run(&mut output, &path.to_string_lossy())?;
-                output.commit()?;
-            }
-            None => run(&mut io::stdout().lock(), "standard output")?,
-        }
-        Ok(Answer::Yes)
     }
 }

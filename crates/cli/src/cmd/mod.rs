@@ -3,6 +3,7 @@
 mod base64;
 mod completions;
 mod crypt;
+mod ends;
 pub mod ext4;
 mod fscrypt;
 pub mod fsverity;

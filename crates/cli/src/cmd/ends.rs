@@ -1,0 +1,45 @@
+//! The two ends of a command that turns one stream into another.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use casemate::{Error, Output};
+
+use crate::Answer;
+
+/// What is read and what is written.
+#[derive(clap::Args, Debug)]
+pub struct Ends {
+    /// The file to read; "-" is standard input.
+    #[arg(value_name = "FILE", default_value = "-")]
+    input: PathBuf,
+    /// The file to write [default: standard output].
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+impl Ends {
+    /// Calls `work` with the input and the output, each with its name for errors. A file is written whole or not at all.
+    pub fn open(
+        &self,
+        work: impl FnOnce((&mut dyn Read, &str), (&mut dyn Write, &str)) -> Result<(), Error>,
+    ) -> Result<Answer, Error> {
+        let (mut input, input_name): (Box<dyn Read>, _) = if self.input == Path::new("-") {
+            (Box::new(io::stdin().lock()), "standard input".into())
+        } else {
+            let file = File::open(&self.input).map_err(|error| Error::io(self.input.display(), error))?;
+            (Box::new(file), self.input.to_string_lossy())
+        };
+        let input: (&mut dyn Read, &str) = (&mut *input, &input_name);
+        match &self.output {
+            Some(path) => {
+                let mut output = Output::create(path)?;
+                work(input, (&mut output, &path.to_string_lossy()))?;
+                output.commit()?;
+            }
+            None => work(input, (&mut io::stdout().lock(), "standard output"))?,
+        }
+        Ok(Answer::Yes)
+    }
+}
