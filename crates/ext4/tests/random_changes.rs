@@ -16,13 +16,16 @@ use casemate_testkit::{Rng, TempDir, run, run_any, slow_tests, tempdir, tool};
 use common::kernel::on_mounted;
 
 /// What mke2fs is told, and the size of the image.
-const FEATURES: [(&str, &str); 16] = [
+const FEATURES: [(&str, &str); 24] = [
     ("-b 1024", "12M"),
     ("-b 4096", "24M"),
     ("-b 4096 -O bigalloc -C 32768", "32M"),
     ("-b 65536", "96M"),
     ("-b 1024 -O inline_data,^has_journal", "8M"),
     ("-b 4096 -O ^metadata_csum,^uninit_bg", "16M"),
+    ("-t ext2 -b 1024", "12M"),
+    ("-t ext3 -b 2048 -O ^dir_index,^resize_inode,^sparse_super", "16M"),
+    ("-t ext2 -b 1024 -r 0 -O none", "8M"),
     ("-b 2048", "16M"),
     ("-b 8192", "32M"),
     ("-b 16384", "64M"),
@@ -33,6 +36,11 @@ const FEATURES: [(&str, &str); 16] = [
     ("-b 1024 -O ^metadata_csum,uninit_bg,^filetype", "12M"),
     ("-b 4096 -O inline_data,ea_inode -I 512", "16M"),
     ("-b 1024 -O ^dir_index,meta_bg,^resize_inode", "12M"),
+    ("-t ext3 -b 1024", "16M"),
+    ("-t ext3 -b 4096 -I 128", "24M"),
+    ("-t ext2 -b 4096 -O ^filetype,^large_file", "24M"),
+    ("-t ext2 -b 65536", "96M"),
+    ("-b 1024 -O ^extent,^64bit", "12M"),
 ];
 
 /// What a path is in the model.
@@ -59,8 +67,10 @@ impl World {
         let folder = tempdir().unwrap();
         let image = folder.path().join("image");
         let features: Vec<_> = features.split(' ').collect();
+        let kind: &[&str] = if features.contains(&"-t") { &[] } else { &["-t", "ext4"] };
         run(Command::new(mke2fs)
-            .args(["-q", "-F", "-t", "ext4", "-N", "600"])
+            .args(["-q", "-F", "-N", "600"])
+            .args(kind)
             .args(&features)
             .arg(&image)
             .arg(size));
@@ -334,7 +344,7 @@ impl World {
 #[test]
 fn random_operations_leave_clean_images() {
     let steps = if slow_tests() { 3000 } else { 250 };
-    let features = if slow_tests() { &FEATURES[..] } else { &FEATURES[..6] };
+    let features = if slow_tests() { &FEATURES[..] } else { &FEATURES[..9] };
     for (number, (features, size)) in features.iter().enumerate() {
         let Some(mut world) = World::new(features, size, number as u64) else { return };
         let mut writer = world.writer();
@@ -373,6 +383,8 @@ fn a_full_file_system_gives_everything_back() {
         ("-b 1024", "2M"),
         ("-b 4096 -O ^has_journal", "4M"),
         ("-b 1024 -O bigalloc,^has_journal -C 4096", "4M"),
+        ("-t ext2 -b 1024", "4M"),
+        ("-t ext3 -b 4096", "8M"),
     ] {
         let Some(world) = World::new(features, size, 1) else { return };
         let mut writer = world.writer();

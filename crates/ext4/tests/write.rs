@@ -14,7 +14,7 @@ use casemate_testkit::{TempDir, run, run_any, tempdir, tool};
 use common::tree;
 
 /// What mke2fs is told, and the size of the image.
-const FEATURES: [(&str, &str); 27] = [
+const FEATURES: [(&str, &str); 33] = [
     ("-t ext4", "28M"),
     ("-t ext4 -b 1024", "28M"),
     ("-t ext4 -b 2048", "28M"),
@@ -42,6 +42,12 @@ const FEATURES: [(&str, &str); 27] = [
     ("-t ext4 -O ^metadata_csum,^uninit_bg", "28M"),
     ("-t ext4 -O ^metadata_csum,uninit_bg", "28M"),
     ("-t ext4 -O encrypt,verity,stable_inodes,project -b 1024 -O fast_commit", "28M"),
+    ("-t ext2", "28M"),
+    ("-t ext2 -b 1024 -O ^dir_index,^resize_inode,^sparse_super", "28M"),
+    ("-t ext2 -b 1024 -r 0 -O none", "28M"),
+    ("-t ext3", "28M"),
+    ("-t ext3 -b 2048 -O ^filetype", "28M"),
+    ("-t ext4 -O ^extent,^64bit,inline_data", "28M"),
 ];
 
 struct Place(TempDir);

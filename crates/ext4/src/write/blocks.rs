@@ -98,6 +98,21 @@ impl Writer {
         })
     }
 
+    /// Sets a feature in the word at `at` of the superblock.
+    pub(crate) fn add_feature(&mut self, at: usize, feature: u32) -> Result<()> {
+        self.edit_superblock(|raw| {
+            if le32(raw, 0x4c) == 0 {
+                // The first revision knows no features; what it takes for granted, the next one says.
+                for (at, value) in [(0x4c, 1u32), (0x54, 11), (0x58, 128), (0x5c, 0), (0x60, 0), (0x64, 0)] {
+                    raw[at..at + 4].copy_from_slice(&value.to_le_bytes());
+                }
+            }
+            let features = le32(raw, at) | feature;
+            raw[at..at + 4].copy_from_slice(&features.to_le_bytes());
+            Ok(())
+        })
+    }
+
     /// Changes fields of the superblock.
     pub(crate) fn edit_superblock(&mut self, f: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
         let size = self.block_size() as u64;

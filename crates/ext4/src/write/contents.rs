@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, MemoryDevice};
 
 use crate::encryption::EncryptedContents;
 use crate::error::{Error, Result};
@@ -17,7 +17,8 @@ const CHUNK: usize = 1 << 20;
 
 impl Writer {
     /// Allocates all of a file's first `size` bytes, which read as zeros where nothing was, and makes it that
-    /// long if it was shorter.
+    /// long if it was shorter. A file without extents can't say that blocks were never written: zeros are
+    /// written then.
     ///
     /// # Errors
     /// `NotFound`; `StorageFull`, and nothing is allocated then.
@@ -34,10 +35,10 @@ impl Writer {
         self.operation(|writer| {
             let mut inode = writer.changeable_file(number)?;
             let block = writer.block_size() as u64;
-            writer.check_size(to)?;
             writer.spread_inline_file(&mut inode)?;
+            writer.check_size(&inode, to)?;
             if to > from {
-                writer.fill(&mut inode, from / block, to.div_ceil(block), true, |_| ())?;
+                writer.fill_with_zeros(&mut inode, from / block, to.div_ceil(block))?;
             }
             if to > inode.size() {
                 writer.set_file_size(&mut inode, to)?;
@@ -45,6 +46,19 @@ impl Writer {
             writer.touch(&mut inode);
             writer.store_inode(&inode)
         })
+    }
+
+    /// Gives blocks that read as zeros to holes.
+    fn fill_with_zeros(&mut self, inode: &mut InodeMut, from: u64, to: u64) -> Result<()> {
+        let unwritten = inode.has(InodeFlags::EXTENTS);
+        let mut runs = Vec::new();
+        self.fill(inode, from, to, unwritten, |run| runs.push(run))?;
+        if unwritten {
+            return Ok(());
+        }
+        let (nothing, cipher) = (MemoryDevice::new(Vec::new()), self.cipher(inode)?);
+        let mut buffer = Vec::new();
+        runs.iter().try_for_each(|run| self.copy_run(run, &nothing, 0, cipher.as_deref(), &mut buffer))
     }
 
     /// Makes a file longer, with a hole, or shorter.
@@ -55,9 +69,9 @@ impl Writer {
         let number = self.fs.resolve(path, true)?.number();
         self.operation(|writer| {
             let mut inode = writer.changeable_file(number)?;
-            writer.check_size(size)?;
             if size != inode.size() {
                 writer.spread_inline_file(&mut inode)?;
+                writer.check_size(&inode, size)?;
                 let block = writer.block_size() as u64;
                 let old = inode.size();
                 writer.cut(&mut inode, size.div_ceil(block))?;
@@ -78,7 +92,7 @@ impl Writer {
     pub(crate) fn write_contents(&mut self, inode: &mut InodeMut, source: &dyn BlockDevice) -> Result<()> {
         let size = source.size();
         let block = self.block_size() as u64;
-        self.check_size(size)?;
+        self.check_size(inode, size)?;
         let cipher = self.cipher(inode)?;
         let mut buffer = Vec::new();
         let mut at = 0;
@@ -117,7 +131,9 @@ impl Writer {
             let len = (end - from).min(CHUNK as u64) as usize;
             buffer.resize(len, 0);
             let present = size.saturating_sub(from).min(len as u64) as usize;
-            source.read_at(&mut buffer[..present], from)?;
+            if present > 0 {
+                source.read_at(&mut buffer[..present], from)?;
+            }
             buffer[present..].fill(0);
             if let Some(cipher) = cipher {
                 cipher.encrypt(from / block, buffer)?;
@@ -132,7 +148,7 @@ impl Writer {
     /// Zeroes a file from byte `from` to the end of that block, if it has that block.
     fn zero_from(&mut self, inode: &InodeMut, from: u64) -> Result<()> {
         let block = self.block_size() as u64;
-        let run = self.extent_from(inode, from / block)?;
+        let run = self.run_from(inode, from / block)?;
         let Some(run) = run.filter(|run| run.logical <= from / block && !run.unwritten) else {
             return Ok(());
         };
@@ -197,21 +213,17 @@ impl Writer {
 
     pub(crate) fn set_file_size(&mut self, inode: &mut InodeMut, size: u64) -> Result<()> {
         inode.set_size(size);
-        let large = RoCompat::LARGE_FILE;
-        if size > i32::MAX as u64 && !self.fs.superblock().ro_compat.has(large) {
-            self.edit_superblock(|raw| {
-                let flags = crate::bytes::le32(raw, 0x64) | large.0;
-                raw[0x64..0x68].copy_from_slice(&flags.to_le_bytes());
-                Ok(())
-            })?;
+        if size > i32::MAX as u64 && !self.fs.superblock().ro_compat.has(RoCompat::LARGE_FILE) {
+            self.add_feature(0x64, RoCompat::LARGE_FILE.0)?;
         }
         Ok(())
     }
 
-    pub(crate) fn check_size(&self, size: u64) -> Result<()> {
-        let largest = (self.block_size() as u64) << 32;
+    pub(crate) fn check_size(&self, inode: &InodeMut, size: u64) -> Result<()> {
+        let largest = self.block_size() as u64 * self.most_blocks(inode);
         if size > largest - self.block_size() as u64 {
-            return Err(invalid(ErrorKind::FileTooLarge, format!("a file has at most {largest} bytes")));
+            let text = format!("the file can have at most {largest} bytes");
+            return Err(invalid(ErrorKind::FileTooLarge, text));
         }
         Ok(())
     }

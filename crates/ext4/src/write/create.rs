@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::features::RoCompat;
 use crate::inode::{FileType, InodeFlags, Time};
 use crate::write::dir::{NewName, name_too_long};
-use crate::write::inode::{InodeMut, Stamp, empty_extents};
+use crate::write::inode::{InodeMut, Stamp};
 use crate::write::{Writer, invalid};
 
 /// Names that one inode can have (`EXT4_LINK_MAX`).
@@ -186,8 +186,7 @@ impl Writer {
             Body::Node(..) => false,
         };
         if mapped {
-            inode.set_flags(inode.flags().0 | InodeFlags::EXTENTS.0);
-            inode.block_area_mut().copy_from_slice(&empty_extents());
+            self.start_map(&mut inode);
         }
         match body {
             Body::Directory => {

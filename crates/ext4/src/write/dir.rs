@@ -7,7 +7,7 @@ use crate::error::{Error, Place, Result, Structure};
 use crate::features::{Compat, Incompat};
 use crate::inode::{FileType, InodeFlags};
 use crate::write::Writer;
-use crate::write::inode::{InodeMut, empty_extents};
+use crate::write::inode::InodeMut;
 
 /// The tail with the checksum of a leaf: an empty record of a type that no file has.
 const TAIL: usize = 12;
@@ -83,7 +83,7 @@ impl Writer {
             }
         }
         self.hints.rooms.remove(&dir.number());
-        if blocks == 1 && self.can_index(dir) {
+        if blocks == 1 && self.can_index() {
             self.index_directory(dir)?;
             return self.insert_indexed(dir, new);
         }
@@ -318,12 +318,8 @@ impl Writer {
 
     /// Where a directory's block lies.
     pub(crate) fn block_of(&self, dir: &InodeMut, logical: u64) -> Result<u64> {
-        let mapping = if dir.has(InodeFlags::EXTENTS) {
-            self.extent_from(dir, logical)?.filter(|run| run.logical <= logical)
-        } else {
-            self.fs.mapping_at(&dir.reader()?, logical)?
-        };
-        match mapping.filter(|run| !run.unwritten) {
+        let run = self.run_from(dir, logical)?.filter(|run| run.logical <= logical);
+        match run.filter(|run| !run.unwritten) {
             Some(run) => Ok(run.physical + (logical - run.logical)),
             None => {
                 let place = Place::inode(Structure::Directory, dir.number());
@@ -380,12 +376,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Empties an inode with inline data, which has an extent tree from then on.
+    /// Empties an inode with inline data, which has a map from then on.
     pub(crate) fn drop_inline_data(&mut self, inode: &mut InodeMut) -> Result<()> {
         self.remove_inline_attribute(inode)?;
-        let flags = inode.flags().0 & !InodeFlags::INLINE_DATA.0 | InodeFlags::EXTENTS.0;
-        inode.set_flags(flags);
-        inode.block_area_mut().copy_from_slice(&empty_extents());
+        inode.set_flags(inode.flags().0 & !InodeFlags::INLINE_DATA.0);
+        self.start_map(inode);
         Ok(())
     }
 

@@ -2,19 +2,17 @@
 
 use crate::bytes::{join, le16, le32};
 use crate::csum::Subject;
-use crate::error::{Error, Place, Result, Structure};
+use crate::error::{Place, Result, Structure};
 use crate::extent::{Extent, ExtentNode};
-use crate::inode::InodeFlags;
 use crate::map::Mapping;
 use crate::write::Writer;
-use crate::write::alloc::Goal;
 use crate::write::inode::{InodeMut, empty_extents};
 
 /// Bytes of the header and of each entry.
 const ENTRY: usize = 12;
 
 /// Blocks of a written extent; an unwritten one has one less.
-const LONGEST: u64 = 32768;
+pub(crate) const LONGEST: u64 = 32768;
 
 /// Where a path through the tree goes through a node.
 #[derive(Clone, Copy, Debug)]
@@ -51,196 +49,8 @@ impl Writer {
         Ok(None)
     }
 
-    /// Where the file's blocks `from..to` that have no place yet are put: all of them are mapped afterwards.
-    /// Calls `found` for each new run.
-    pub(crate) fn fill(
-        &mut self,
-        inode: &mut InodeMut,
-        from: u64,
-        to: u64,
-        unwritten: bool,
-        mut found: impl FnMut(Mapping),
-    ) -> Result<()> {
-        if to > 1 << 32 {
-            return Err(super::invalid(std::io::ErrorKind::FileTooLarge, "more blocks than a file can have"));
-        }
-        let ratio = self.ratio();
-        let longest = if unwritten { LONGEST - 1 } else { LONGEST };
-        let mut goal = self.goal_behind(inode, from)?;
-        let mut at = from;
-        while at < to {
-            let next = self.extent_from(inode, at)?;
-            if let Some(next) = next.filter(|next| next.logical <= at) {
-                at = next.end();
-                goal = Goal::Behind(next.physical + next.len);
-                continue;
-            }
-            let hole_end = next.map_or(to, |next| next.logical.min(to));
-            let (physical, len) = match self.shared_cluster(inode, at)? {
-                Some(cluster) => {
-                    // Another block of the file lies in the same cluster.
-                    let within = at % ratio;
-                    (cluster + within, (ratio - within).min(hole_end - at))
-                }
-                None => {
-                    let within = at % ratio;
-                    let whole = (hole_end - at + within) / ratio;
-                    let is_shared =
-                        next.is_some_and(|next| ratio > 1 && next.logical / ratio == (hole_end - 1) / ratio);
-                    let want =
-                        if is_shared { whole.max(1) } else { (hole_end - at + within).div_ceil(ratio) };
-                    let want = want.min((longest / ratio).max(1));
-                    let (block, clusters) = self.allocate(goal, want)?;
-                    self.count_clusters(inode, clusters.cast_signed())?;
-                    (block + within, (clusters * ratio - within).min(hole_end - at))
-                }
-            };
-            let len = len.min(longest);
-            let mapping = Mapping { logical: at, physical, len, unwritten };
-            self.insert_extent(inode, mapping)?;
-            found(mapping);
-            goal = Goal::Behind(physical + len);
-            at += len;
-        }
-        Ok(())
-    }
-
-    /// Takes the blocks from `from` on away from a file.
-    pub(crate) fn cut(&mut self, inode: &mut InodeMut, from: u64) -> Result<()> {
-        if !inode.has(InodeFlags::EXTENTS) {
-            let text = format!("inode {} has an old block map, which can't be cut", inode.number());
-            return Err(Error::Unsupported(text));
-        }
-        let ratio = self.ratio();
-        // What still lies in the cluster of the first block that goes.
-        let kept = match from % ratio {
-            0 => None,
-            _ => self.extent_from(inode, from - from % ratio)?.filter(|extent| extent.logical < from),
-        };
-        let kept = kept.map(|extent| {
-            let last = extent.end().min(from) - 1;
-            (extent.physical + (last - extent.logical)) / ratio
-        });
-        let mut done = [kept, None];
-        loop {
-            let path = self.extent_path(inode, u64::from(u32::MAX))?;
-            let leaf = path[path.len() - 1];
-            if leaf.entries == 0 {
-                break;
-            }
-            let extent = self.extent_at(inode, leaf.block, leaf.entries - 1)?;
-            if extent.end() <= from {
-                break;
-            }
-            let keep = from.saturating_sub(extent.logical);
-            self.free_run(inode, extent.physical + keep, extent.len - keep, &done)?;
-            done[1] = Some((extent.physical + keep) / ratio);
-            if keep > 0 {
-                // OK to truncate: shorter than before.
-                let len = keep as u16 | if extent.unwritten { 0x8000 } else { 0 };
-                self.write_node(inode, leaf.block, ENTRY * leaf.entries + 4, &len.to_le_bytes())?;
-                break;
-            }
-            self.remove_last(inode, &path)?;
-        }
-        Ok(())
-    }
-
-    /// Frees all blocks that an inode's map leads to, and those of the map itself.
-    pub(crate) fn free_map(&mut self, inode: &mut InodeMut) -> Result<()> {
-        struct All {
-            runs: Vec<Mapping>,
-            nodes: Vec<u64>,
-        }
-        impl crate::map::MapVisitor for All {
-            fn mapping(&mut self, mapping: Mapping) -> Result<std::ops::ControlFlow<()>> {
-                self.runs.push(mapping);
-                Ok(std::ops::ControlFlow::Continue(()))
-            }
-            fn map_block(&mut self, block: u64) -> Result<()> {
-                self.nodes.push(block);
-                Ok(())
-            }
-        }
-        let mut all = All { runs: Vec::new(), nodes: Vec::new() };
-        let _ = self.fs.visit_map(&inode.reader()?, 0, &mut all)?;
-        let ratio = self.ratio();
-        let mut done = [None; 2];
-        for run in &all.runs {
-            self.free_run(inode, run.physical, run.len, &done)?;
-            done[1] = Some((run.physical + run.len - 1) / ratio);
-        }
-        for node in all.nodes {
-            self.free_metadata_block(inode, node)?;
-        }
-        if inode.has(InodeFlags::EXTENTS) {
-            inode.block_area_mut().copy_from_slice(&empty_extents());
-        }
-        Ok(())
-    }
-
-    /// A block for metadata of an inode, near it.
-    pub(crate) fn metadata_block(&mut self, inode: &mut InodeMut) -> Result<u64> {
-        let group = self.goal_group(inode.number(), crate::inode::FileType::Directory);
-        let (block, _) = self.allocate(Goal::Near(group), 1)?;
-        self.count_clusters(inode, 1)?;
-        Ok(block)
-    }
-
-    pub(crate) fn free_metadata_block(&mut self, inode: &mut InodeMut, block: u64) -> Result<()> {
-        self.free_blocks(block, 1)?;
-        self.count_clusters(inode, -1)
-    }
-
-    /// Frees the clusters of a run, except those at its ends that are `done` with: neighbours in a file share
-    /// clusters.
-    fn free_run(
-        &mut self,
-        inode: &mut InodeMut,
-        physical: u64,
-        len: u64,
-        done: &[Option<u64>; 2],
-    ) -> Result<()> {
-        let ratio = self.ratio();
-        let (mut first, mut end) = (physical / ratio, (physical + len - 1) / ratio + 1);
-        if done.contains(&Some(first)) {
-            first += 1;
-        }
-        if first < end && done.contains(&Some(end - 1)) {
-            end -= 1;
-        }
-        if first < end {
-            self.free_blocks(first * ratio, (end - first) * ratio)?;
-            self.count_clusters(inode, -(end - first).cast_signed())?;
-        }
-        Ok(())
-    }
-
-    /// The first block of the cluster that logical block `at` must lie in because a neighbour does.
-    fn shared_cluster(&self, inode: &InodeMut, at: u64) -> Result<Option<u64>> {
-        let ratio = self.ratio();
-        if ratio == 1 {
-            return Ok(None);
-        }
-        let first = at - at % ratio;
-        let near = self.extent_from(inode, first)?.filter(|extent| extent.logical < first + ratio);
-        Ok(near.map(|extent| {
-            let logical = extent.logical.max(first);
-            extent.physical + (logical - extent.logical) - logical % ratio
-        }))
-    }
-
-    fn goal_behind(&self, inode: &InodeMut, from: u64) -> Result<Goal> {
-        let near = Goal::Near(self.goal_group(inode.number(), inode.kind()));
-        if from == 0 {
-            return Ok(near);
-        }
-        let before = self.extent_from(inode, from - 1)?.filter(|extent| extent.logical < from);
-        Ok(before.map_or(near, |extent| Goal::Behind(extent.physical + extent.len)))
-    }
-
     /// Adds an extent where there is a hole, joined with its neighbours if it continues one.
-    fn insert_extent(&mut self, inode: &mut InodeMut, new: Mapping) -> Result<()> {
+    pub(crate) fn insert_extent(&mut self, inode: &mut InodeMut, new: Mapping) -> Result<()> {
         let longest = if new.unwritten { LONGEST - 1 } else { LONGEST };
         let flag = if new.unwritten { 0x8000u16 } else { 0 };
         loop {
@@ -339,6 +149,28 @@ impl Writer {
         self.set_entries(inode, step.block, step.entries + 1)
     }
 
+    /// Takes away the last run of blocks that lies behind `from`, and nodes that are empty then.
+    pub(crate) fn take_last_extent(&mut self, inode: &mut InodeMut, from: u64) -> Result<Option<Mapping>> {
+        let path = self.extent_path(inode, u64::from(u32::MAX))?;
+        let leaf = path[path.len() - 1];
+        if leaf.entries == 0 {
+            return Ok(None);
+        }
+        let extent = self.extent_at(inode, leaf.block, leaf.entries - 1)?;
+        if extent.end() <= from {
+            return Ok(None);
+        }
+        let kept = from.saturating_sub(extent.logical);
+        if kept > 0 {
+            let len = stored_length(kept, if extent.unwritten { 0x8000 } else { 0 });
+            self.write_node(inode, leaf.block, ENTRY * leaf.entries + 4, &len)?;
+        } else {
+            self.remove_last(inode, &path)?;
+        }
+        let (logical, physical) = (extent.logical + kept, extent.physical + kept);
+        Ok(Some(Mapping { logical, physical, len: extent.len - kept, unwritten: extent.unwritten }))
+    }
+
     /// Removes the last entry of the last leaf, and nodes that are empty then.
     fn remove_last(&mut self, inode: &mut InodeMut, path: &[Step]) -> Result<()> {
         for (level, step) in path.iter().enumerate().rev() {
@@ -358,10 +190,6 @@ impl Writer {
 
     /// The way from the root to the leaf for a logical block.
     fn extent_path(&self, inode: &InodeMut, logical: u64) -> Result<Vec<Step>> {
-        if !inode.has(InodeFlags::EXTENTS) || inode.has(InodeFlags::INLINE_DATA) {
-            let text = format!("inode {} has an old block map, which can't be changed", inode.number());
-            return Err(Error::Unsupported(text));
-        }
         let mut path = Vec::with_capacity(3);
         let mut block = None;
         let mut below: Option<u16> = None;

@@ -25,11 +25,10 @@ struct Frame {
 }
 
 impl Writer {
-    /// Whether a directory may get an index.
-    pub(crate) fn can_index(&self, dir: &InodeMut) -> bool {
+    /// Whether directories get an index.
+    pub(crate) fn can_index(&self) -> bool {
         let superblock = self.fs.superblock();
-        dir.has(InodeFlags::EXTENTS)
-            && superblock.compat.has(Compat::DIR_INDEX)
+        superblock.compat.has(Compat::DIR_INDEX)
             && NameHasher::new(superblock.hash.version, &superblock.hash).is_some()
     }
 

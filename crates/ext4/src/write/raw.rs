@@ -69,9 +69,9 @@ impl Writer {
         if !at.is_multiple_of(size as u64) || !bytes.len().is_multiple_of(size) {
             return Err(invalid(ErrorKind::InvalidInput, "contents that are no whole blocks"));
         }
-        self.check_size(at.saturating_add(bytes.len() as u64))?;
         self.operation(|writer| {
             let mut inode = writer.inode_mut(number)?;
+            writer.check_size(&inode, at.saturating_add(bytes.len() as u64))?;
             let first = at / size as u64;
             let mut runs = Vec::new();
             let end = first + (bytes.len() / size) as u64;
@@ -96,7 +96,7 @@ impl Writer {
             inode.set_mode(inode.mode() & 0xf000 | node.mode & 0o7777);
             inode.set_owner(Some(node.uid), Some(node.gid));
             if let Some(size) = size {
-                writer.check_size(size)?;
+                writer.check_size(&inode, size)?;
                 writer.set_file_size(&mut inode, size)?;
             }
             writer.put_xattrs(&mut inode, xattrs)?;

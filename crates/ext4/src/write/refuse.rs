@@ -20,8 +20,8 @@ pub(crate) fn unsupported(fs: &Ext4) -> Result<()> {
     if let Some(name) = compat.or(incompat).or(ro_compat) {
         return Err(Error::Unsupported(format!("file systems with the feature {name} can't be changed")));
     }
-    if !superblock.incompat.has(Incompat::EXTENTS) {
-        let text = "file systems without the feature extent can't be changed";
+    if superblock.ro_compat.has(RoCompat::BIGALLOC) && !superblock.incompat.has(Incompat::EXTENTS) {
+        let text = "file systems with clusters and without the feature extent can't be changed";
         return Err(Error::Unsupported(text.to_owned()));
     }
     let raw = &superblock.as_bytes()[..];

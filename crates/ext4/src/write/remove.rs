@@ -131,7 +131,7 @@ impl Writer {
             _ => false,
         };
         if is_mapped {
-            self.free_map(inode)?;
+            self.cut(inode, 0)?;
         }
         let is_dir = inode.is_dir();
         inode.set_links(0);

@@ -6,9 +6,9 @@ use std::io::ErrorKind;
 use crate::bytes::le32;
 use crate::csum::{Context, Subject};
 use crate::error::{Error, Place, Result, Structure};
-use crate::features::Incompat;
+use crate::features::{Compat, Incompat};
 use crate::inode::{InodeFlags, ROOT_INODE};
-use crate::write::inode::{InodeMut, empty_extents};
+use crate::write::inode::InodeMut;
 use crate::write::{Writer, invalid};
 use crate::xattr::{ENCRYPTION, LARGEST_VALUE, MAGIC, PREFIXES, SYSTEM, XattrEntries};
 
@@ -199,6 +199,9 @@ impl Writer {
 
     /// Writes a whole new list of attributes.
     fn place_attributes(&mut self, inode: &mut InodeMut, mut list: Vec<Attribute>) -> Result<()> {
+        if !list.is_empty() && !self.fs.superblock().compat.has(Compat::EXT_ATTR) {
+            self.add_feature(0x5c, Compat::EXT_ATTR.0)?;
+        }
         let block_size = self.block_size();
         // Magic number before, four zero bytes behind the entries.
         let room = if inode.as_bytes().len() > 128 { inode.xattr_area_len().saturating_sub(8) } else { 0 };
@@ -314,8 +317,8 @@ impl Writer {
         let number = self.allocate_inode(owner.number().max(ROOT_INODE), false)?;
         let mut inode = self.blank_inode(number, 0o100_600);
         inode.set_links(1);
-        inode.set_flags(InodeFlags::EA_INODE.0 | InodeFlags::EXTENTS.0);
-        inode.block_area_mut().copy_from_slice(&empty_extents());
+        inode.set_flags(InodeFlags::EA_INODE.0);
+        self.start_map(&mut inode);
         let hash = self.patcher.sums.update(None, value);
         inode.set_word(VALUE_HASH, hash);
         inode.set_word(USERS_LOW, 1);

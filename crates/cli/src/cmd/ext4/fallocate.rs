@@ -11,7 +11,8 @@ use crate::context::Context;
 
 /// Allocate the first bytes of a file in an image, in one piece if there is one.
 ///
-/// What was not there before reads as zeros. The file is made if it is not there.
+/// What was not there before reads as zeros. The file is made if it is not there. Without the feature extent (ext2,
+/// ext3) a file system can't say that blocks were never written: then zeros are written, which takes longer.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  casemate ext4 fallocate root.img /swapfile 512M")]
 pub struct Args {
