@@ -23,6 +23,8 @@ pub(crate) struct Cache {
 #[derive(Default)]
 struct State {
     blocks: HashMap<u64, Block>,
+    /// How many of them are dirty.
+    dirty: usize,
     undo: Undo,
     /// File contents on their way down, and the byte that they begin at.
     data: Vec<u8>,
@@ -56,6 +58,7 @@ pub(crate) struct Edit<'a> {
     block: u64,
     bytes: &'a mut Box<[u8]>,
     dirty: &'a mut bool,
+    dirty_count: &'a mut usize,
     undo: &'a mut Undo,
 }
 
@@ -71,14 +74,32 @@ impl Edit<'_> {
         self.undo.bytes.extend_from_slice(old);
         self.undo.steps.push(Step::Bytes { block: self.block, at, len: new.len(), dirty: *self.dirty });
         old.copy_from_slice(new);
-        *self.dirty = true;
+        self.set_dirty();
     }
 
     /// Inverts a run of bits.
     pub fn flip(&mut self, first: u64, count: u64) {
         self.undo.steps.push(Step::Bits { block: self.block, first, count, dirty: *self.dirty });
         super::bitmap::flip(self.bytes, first, count);
+        self.set_dirty();
+    }
+
+    fn set_dirty(&mut self) {
+        *self.dirty_count += usize::from(!*self.dirty);
         *self.dirty = true;
+    }
+}
+
+impl State {
+    /// Puts a whole block in place, or takes it away; the one that was there before.
+    fn replace(&mut self, block: u64, new: Option<Block>) -> Option<Block> {
+        self.dirty += usize::from(new.as_ref().is_some_and(|new| new.dirty));
+        let old = match new {
+            Some(new) => self.blocks.insert(block, new),
+            None => self.blocks.remove(&block),
+        };
+        self.dirty -= usize::from(old.as_ref().is_some_and(|old| old.dirty));
+        old
     }
 }
 
@@ -97,7 +118,13 @@ impl Cache {
                 place.insert(Block { bytes: read_block(&*self.below, self.block_size, block)?, dirty: false })
             }
         };
-        Ok(f(&mut Edit { block, bytes: &mut entry.bytes, dirty: &mut entry.dirty, undo: &mut state.undo }))
+        Ok(f(&mut Edit {
+            block,
+            bytes: &mut entry.bytes,
+            dirty: &mut entry.dirty,
+            dirty_count: &mut state.dirty,
+            undo: &mut state.undo,
+        }))
     }
 
     /// Calls `f` with a block's bytes; keeps the block.
@@ -116,7 +143,7 @@ impl Cache {
     /// Puts a whole new block in place of whatever was there.
     pub fn create(&self, block: u64, bytes: Box<[u8]>) {
         let mut state = self.state();
-        let old = state.blocks.insert(block, Block { bytes, dirty: true });
+        let old = state.replace(block, Some(Block { bytes, dirty: true }));
         state.undo.steps.push(Step::Block { block, old });
     }
 
@@ -131,7 +158,7 @@ impl Cache {
             all.filter(|block| state.blocks.contains_key(block)).collect()
         };
         for block in here {
-            let old = state.blocks.remove(&block);
+            let old = state.replace(block, None);
             state.undo.steps.push(Step::Block { block, old });
         }
     }
@@ -168,6 +195,7 @@ impl Cache {
                     let from = state.undo.bytes.len() - len;
                     if let Some(entry) = state.blocks.get_mut(&block) {
                         entry.bytes[at..at + len].copy_from_slice(&state.undo.bytes[from..]);
+                        state.dirty -= usize::from(entry.dirty && !dirty);
                         entry.dirty = dirty;
                     }
                     state.undo.bytes.truncate(from);
@@ -175,14 +203,12 @@ impl Cache {
                 Step::Bits { block, first, count, dirty } => {
                     if let Some(entry) = state.blocks.get_mut(&block) {
                         super::bitmap::flip(&mut entry.bytes, first, count);
+                        state.dirty -= usize::from(entry.dirty && !dirty);
                         entry.dirty = dirty;
                     }
                 }
                 Step::Block { block, old } => {
-                    match old {
-                        Some(old) => state.blocks.insert(block, old),
-                        None => state.blocks.remove(&block),
-                    };
+                    state.replace(block, old);
                 }
             }
         }
@@ -190,8 +216,7 @@ impl Cache {
 
     /// How many blocks are dirty.
     pub fn dirty_count(&self) -> usize {
-        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        state.blocks.values().filter(|block| block.dirty).count()
+        self.state.read().unwrap_or_else(PoisonError::into_inner).dirty
     }
 
     /// Copies of all dirty blocks by their numbers, with file contents written before.
@@ -208,6 +233,7 @@ impl Cache {
             state.blocks.clear();
         }
         state.blocks.values_mut().for_each(|block| block.dirty = false);
+        state.dirty = 0;
     }
 
     /// The device below.
@@ -315,6 +341,7 @@ mod tests {
         cache.roll_back();
         assert_eq!(read(), before);
         assert_eq!(cache.dirty().unwrap().keys().collect::<Vec<_>>(), [&1]);
+        assert_eq!(cache.dirty_count(), 1);
     }
 
     #[test]
