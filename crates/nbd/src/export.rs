@@ -1,19 +1,22 @@
 //! What is offered: a device, what may be done with it, and what was done.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use casemate_blockdev::BlockDevice;
 
+use crate::link::lock;
 use crate::protocol::{Description, flags};
 
 /// A device under a name.
 pub struct Export {
     device: Arc<dyn BlockDevice>,
     description: Description,
-    /// A flush has failed, so nobody can be told any more that everything is safe.
-    flush_failed: AtomicBool,
+    /// How many flushes of the device were begun.
+    flushes_begun: AtomicU64,
+    /// Held by whoever flushes. Once one has failed nobody can be told any more that everything is safe.
+    flush_failed: Mutex<bool>,
     counters: Counters,
 }
 
@@ -70,7 +73,8 @@ impl Export {
         };
         let description =
             Description { name: name.to_owned(), size: device.size(), flags: export, preferred_block };
-        Export { device, description, flush_failed: AtomicBool::new(false), counters: Counters::default() }
+        let (flushes_begun, flush_failed) = (AtomicU64::new(0), Mutex::new(false));
+        Export { device, description, flushes_begun, flush_failed, counters: Counters::default() }
     }
 
     /// What clients are told.
@@ -107,18 +111,23 @@ impl Export {
         }
     }
 
-    /// Puts everything that was written on stable storage.
+    /// Puts everything that was written on stable storage. Whoever asks while somebody flushes waits, and then one flush
+    /// is good for all who wait.
     ///
     /// # Errors
     /// What the device says. The system tells of lost writes once, to whoever asks first; so after one failure every
     /// later call fails too, whoever asks.
     pub fn flush(&self) -> io::Result<()> {
-        let result = self.device.flush();
-        if result.is_err() {
-            self.flush_failed.store(true, Ordering::SeqCst);
+        let asked = self.flushes_begun.load(Ordering::SeqCst);
+        let mut failed = lock(&self.flush_failed);
+        // One that began after this one was asked for did what it is for, and is over.
+        if self.flushes_begun.load(Ordering::SeqCst) == asked {
+            self.flushes_begun.store(asked + 1, Ordering::SeqCst);
+            let result = self.device.flush();
+            *failed |= result.is_err();
+            result?;
         }
-        result?;
-        match self.flush_failed.load(Ordering::SeqCst) {
+        match *failed {
             true => Err(io::Error::other("an earlier flush failed, and what it was for may be lost")),
             false => Ok(()),
         }
@@ -180,11 +189,15 @@ fn add(counter: &AtomicU64, count: u64) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
     use super::*;
 
-    struct Failing(AtomicU64);
+    /// Its flushes do what is asked of it, one after the other.
+    struct Flushing<F>(F, AtomicU64);
 
-    impl BlockDevice for Failing {
+    impl<F: Fn(u64) -> io::Result<()> + Send + Sync> BlockDevice for Flushing<F> {
         fn size(&self) -> u64 {
             0
         }
@@ -195,17 +208,64 @@ mod tests {
             Ok(())
         }
         fn flush(&self) -> io::Result<()> {
-            // As fsync: the second call tells of nothing.
-            if self.0.fetch_add(1, Ordering::SeqCst) == 1 { Err(io::ErrorKind::Other.into()) } else { Ok(()) }
+            (self.0)(self.1.fetch_add(1, Ordering::SeqCst))
         }
     }
 
+    fn export(flush: impl Fn(u64) -> io::Result<()> + Send + Sync + 'static) -> Export {
+        Export::new(Arc::new(Flushing(flush, AtomicU64::new(0))), "", false, 4096)
+    }
+
+    /// As fsync: the call after the one that failed tells of nothing.
     #[test]
     fn a_failed_flush_is_not_forgotten() {
-        let export = Export::new(Arc::new(Failing(AtomicU64::new(0))), "", false, 4096);
+        let export = export(|number| if number == 1 { Err(io::ErrorKind::Other.into()) } else { Ok(()) });
         assert!(export.flush().is_ok());
         assert!(export.flush().is_err());
         let text = export.flush().unwrap_err().to_string();
         assert!(text.starts_with("an earlier flush failed"), "{text}");
+    }
+
+    #[test]
+    fn who_flushes_meanwhile_hears_of_it_too() {
+        let (begun, has_begun) = mpsc::channel();
+        let export = export(move |number| {
+            begun.send(()).unwrap();
+            if number > 0 {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(200));
+            Err(io::ErrorKind::Other.into())
+        });
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| export.flush());
+            has_begun.recv().unwrap();
+            assert!(export.flush().is_err());
+            assert!(first.join().unwrap().is_err());
+        });
+    }
+
+    #[test]
+    fn one_flush_is_good_for_all_who_wait() {
+        let count = Arc::new(AtomicU64::new(0));
+        let (begun, has_begun) = mpsc::channel();
+        let export = {
+            let count = Arc::clone(&count);
+            export(move |_| {
+                count.fetch_add(1, Ordering::SeqCst);
+                begun.send(()).unwrap();
+                std::thread::sleep(Duration::from_millis(500));
+                Ok(())
+            })
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| export.flush().unwrap());
+            has_begun.recv().unwrap();
+            for _ in 0..20 {
+                scope.spawn(|| export.flush().unwrap());
+            }
+        });
+        let count = count.load(Ordering::SeqCst);
+        assert!((2..10).contains(&count), "{count} flushes");
     }
 }
