@@ -41,7 +41,7 @@ pub struct VerifiedStatistics {
     pub batched_blocks: u64,
     /// Data blocks that were hashed alone.
     pub single_blocks: u64,
-    /// Data blocks that did not match.
+    /// Data blocks that did not match, each time that they were read.
     pub bad_blocks: u64,
     /// Hash blocks that were read and checked.
     pub hash_blocks: u64,
@@ -98,8 +98,8 @@ impl<D: BlockDevice, T: BlockDevice> VerifiedDevice<D, T> {
         }
     }
 
-    /// Checks whole data blocks from block `first` on.
-    fn check_data(&self, first: u64, blocks: &[u8]) -> io::Result<()> {
+    /// Checks whole data blocks from block `first` on, and adds those that do not match to `bad`.
+    fn check_data(&self, first: u64, blocks: &[u8], bad: &mut Ranges) -> io::Result<()> {
         let shape = self.geometry.shape();
         let messages = Messages::contiguous(blocks, shape.data_block_size());
         let count = messages.count();
@@ -110,12 +110,11 @@ impl<D: BlockDevice, T: BlockDevice> VerifiedDevice<D, T> {
         add(&self.counters.nanoseconds, start.elapsed().as_nanos() as u64);
         let counter = if count > 1 { &self.counters.batched_blocks } else { &self.counters.single_blocks };
         add(counter, count as u64);
-        let bad = self.mismatches(0, first, &digests)?;
-        if bad.is_empty() {
-            return Ok(());
+        for range in self.mismatches(0, first, &digests)?.iter() {
+            add(&self.counters.bad_blocks, range.end - range.start);
+            bad.insert(range);
         }
-        add(&self.counters.bad_blocks, bad.count());
-        Err(io::Error::new(io::ErrorKind::InvalidData, format!("{} its hash tree", named(&bad))))
+        Ok(())
     }
 
     /// Compares the digests of data blocks, or of blocks of the level below, with what the blocks of `level` have for
@@ -182,11 +181,18 @@ fn named(bad: &Ranges) -> String {
         1 => range.start.to_string(),
         _ => format!("{} to {}", range.start, range.end - 1),
     };
-    let list: Vec<_> = bad.iter().map(name).collect();
+    let mut list: Vec<_> = bad.iter().map(name).take(MOST_NAMED).collect();
+    let left = bad.iter().skip(MOST_NAMED).map(|range| range.end - range.start).sum::<u64>();
+    if left > 0 {
+        list.push(format!("and {left} more"));
+    }
     let (blocks, match_) =
         if bad.count() == 1 { ("block", "does not match") } else { ("blocks", "do not match") };
     format!("data {blocks} {} {match_}", list.join(", "))
 }
+
+/// Ranges of bad blocks in one message, which may be a line of a log.
+const MOST_NAMED: usize = 200;
 
 fn add(counter: &AtomicU64, count: u64) {
     counter.fetch_add(count, Ordering::Relaxed);
@@ -206,6 +212,8 @@ impl<D: BlockDevice, T: BlockDevice> BlockDevice for VerifiedDevice<D, T> {
         let run = (RUN_BYTES / block_size).max(1);
         let mut blocks = Vec::new();
         let mut at = offset;
+        // All of them are named, so what follows a bad one is checked too.
+        let mut bad = Ranges::new();
         while !buf.is_empty() {
             let first = at / block_size as u64;
             let within = (at % block_size as u64) as usize;
@@ -213,21 +221,24 @@ impl<D: BlockDevice, T: BlockDevice> BlockDevice for VerifiedDevice<D, T> {
             let len = if within == 0 && whole > 0 {
                 let len = whole * block_size;
                 self.data.read_at(&mut buf[..len], at)?;
-                self.check_data(first, &buf[..len])?;
+                self.check_data(first, &buf[..len], &mut bad)?;
                 len
             } else {
                 // A part of a block, or the last one, which may be shorter.
                 let len = buf.len().min(block_size - within);
                 blocks.resize(block_size, 0);
                 self.geometry.read_data(&self.data, first, &mut blocks)?;
-                self.check_data(first, &blocks)?;
+                self.check_data(first, &blocks, &mut bad)?;
                 buf[..len].copy_from_slice(&blocks[within..within + len]);
                 len
             };
             at += len as u64;
             buf = &mut buf[len..];
         }
-        Ok(())
+        if bad.is_empty() {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::InvalidData, format!("{} its hash tree", named(&bad))))
     }
 
     fn write_at(&self, _buf: &[u8], _offset: u64) -> io::Result<()> {
