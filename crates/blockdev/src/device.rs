@@ -48,6 +48,14 @@ pub trait BlockDevice: Send + Sync {
         Ok(())
     }
 
+    /// As [`BlockDevice::write_zeroes`], if it is quicker than writing the zeros would be.
+    ///
+    /// # Errors
+    /// `Unsupported` if it is not: then nothing was changed.
+    fn zero_fast(&self, _offset: u64, _len: u64, _may_punch: bool) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Says that nobody needs these bytes any more; what they read as afterwards is not said.
     ///
     /// # Errors
@@ -93,6 +101,9 @@ macro_rules! forward {
             }
             fn write_zeroes(&self, offset: u64, len: u64, may_punch: bool) -> io::Result<()> {
                 (**self).write_zeroes(offset, len, may_punch)
+            }
+            fn zero_fast(&self, offset: u64, len: u64, may_punch: bool) -> io::Result<()> {
+                (**self).zero_fast(offset, len, may_punch)
             }
             fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
                 (**self).discard(offset, len)

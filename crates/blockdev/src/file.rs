@@ -88,9 +88,9 @@ impl BlockDevice for FileDevice {
     }
 
     fn write_zeroes(&self, offset: u64, len: u64, may_punch: bool) -> io::Result<()> {
-        let zero_range = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
-        if may_punch && self.punch(offset, len)? || self.fallocate(zero_range, offset, len)? {
-            return Ok(());
+        match self.zero_fast(offset, len, may_punch) {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {}
+            done => return done,
         }
         let zeroes = vec![0; len.min(1 << 20) as usize];
         let mut done = 0;
@@ -100,6 +100,12 @@ impl BlockDevice for FileDevice {
             done += now;
         }
         Ok(())
+    }
+
+    fn zero_fast(&self, offset: u64, len: u64, may_punch: bool) -> io::Result<()> {
+        let zero_range = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
+        let done = may_punch && self.punch(offset, len)? || self.fallocate(zero_range, offset, len)?;
+        if done { Ok(()) } else { Err(io::ErrorKind::Unsupported.into()) }
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {

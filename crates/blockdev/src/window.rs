@@ -60,6 +60,10 @@ impl<D: BlockDevice> BlockDevice for Window<D> {
         self.inner.write_zeroes(self.position_of(offset, len)?, len, may_punch)
     }
 
+    fn zero_fast(&self, offset: u64, len: u64, may_punch: bool) -> io::Result<()> {
+        self.inner.zero_fast(self.position_of(offset, len)?, len, may_punch)
+    }
+
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         self.inner.discard(self.position_of(offset, len)?, len)
     }

@@ -45,6 +45,22 @@ impl BlockDevice for Named<'_> {
         self.name(self.device.write_at(buf, offset))
     }
 
+    fn write_zeroes(&self, offset: u64, len: u64, may_punch: bool) -> io::Result<()> {
+        self.name(self.device.write_zeroes(offset, len, may_punch))
+    }
+
+    fn zero_fast(&self, offset: u64, len: u64, may_punch: bool) -> io::Result<()> {
+        self.name(self.device.zero_fast(offset, len, may_punch))
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.name(self.device.discard(offset, len))
+    }
+
+    fn can_discard(&self) -> bool {
+        self.device.can_discard()
+    }
+
     fn flush(&self) -> io::Result<()> {
         self.name(self.device.flush())
     }
