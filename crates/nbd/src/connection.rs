@@ -11,15 +11,16 @@
 use std::io;
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{Builder, Scope};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::link::{Link, lock};
 use crate::protocol::{
     Agreed, ClientHello, Command, GREETING, MAX_PAYLOAD, Negotiation, OptionHeader, Request, Step, errors,
 };
 use crate::reply::Buffer;
+use crate::room::Room;
 use crate::server::{STACK, Shared};
 
 pub(crate) struct Connection<'a> {
@@ -31,7 +32,8 @@ pub(crate) struct Connection<'a> {
     /// Threads that wait to lead.
     waiting: AtomicUsize,
     threads: AtomicUsize,
-    room: Room,
+    /// Bytes that may be held for this client.
+    room: Arc<Room>,
     /// How long the device takes for a request, in nanoseconds, as a moving average.
     service: AtomicU64,
     logged: AtomicUsize,
@@ -46,12 +48,6 @@ struct Reader {
     ended: bool,
 }
 
-/// Bytes that may be held for a client.
-struct Room {
-    free: Mutex<usize>,
-    freed: Condvar,
-}
-
 impl Connection<'_> {
     /// Serves a client until it leaves, misbehaves, or the server stops.
     pub(crate) fn run(shared: &Shared, number: u64, link: Link) {
@@ -64,14 +60,15 @@ impl Connection<'_> {
         };
         let link = Arc::new(link);
         // Before the client hears that it can send requests, because from then on they are answered.
-        if !shared.register(number, &link) {
+        let memory = shared.limits.memory.max(MAX_PAYLOAD as usize);
+        let room = Arc::new(Room::new(memory));
+        if !shared.register(number, &link, &room) {
             link.shut(Shutdown::Read);
         }
         if link.send(&answer).and_then(|()| link.no_timeout()).is_err() {
             return;
         }
         shared.export.counters().connected();
-        let memory = shared.limits.memory.max(MAX_PAYLOAD as usize);
         let connection = Connection {
             shared,
             number,
@@ -80,7 +77,7 @@ impl Connection<'_> {
             reader: Mutex::default(),
             waiting: AtomicUsize::new(0),
             threads: AtomicUsize::new(1),
-            room: Room { free: Mutex::new(memory), freed: Condvar::new() },
+            room,
             service: AtomicU64::new(0),
             logged: AtomicUsize::new(0),
         };
@@ -117,14 +114,14 @@ impl Connection<'_> {
                     break (Some(request), None);
                 }
                 self.execute(&request, &mut payload, &mut out);
-                self.room.give(held(&request));
+                self.give_room(&request);
                 // Answers wait for each other while whole requests are there that will not take long.
                 let more = reader.peek().is_some_and(|next| !self.is_slow(&next) && !self.is_large(&next));
                 if more && out.used().len() <= MOST_TOGETHER {
                     continue;
                 }
                 match self.link.begin(out.used()) {
-                    Ok(sent) if sent.bytes == out.used().len() => out.clear(),
+                    Ok(sent) if sent.bytes == out.used().len() => out.clear(self.shared.retained()),
                     // The client may want to send more before it takes the answer.
                     Ok(sent) => break (None, Some(sent)),
                     Err(_) => {
@@ -142,9 +139,10 @@ impl Connection<'_> {
                 Some(sent) => self.link.finish(out.used(), sent),
                 None => self.link.send(out.used()),
             };
-            out.clear();
+            out.clear(self.shared.retained());
             if let Some(request) = &request {
-                self.room.give(held(request));
+                payload.clear(self.shared.retained());
+                self.give_room(request);
             }
             if sent.is_err() {
                 lock(&self.reader).ended = true;
@@ -191,23 +189,42 @@ impl Connection<'_> {
         if request.command == Ok(Command::Disconnect) {
             return Ok(None);
         }
-        payload.clear();
+        payload.clear(self.shared.retained());
         if request.payload() > MAX_PAYLOAD {
             // It will be refused; what follows it must be found all the same.
             let mut left = request.payload();
             while left > 0 {
                 let now = left.min(LARGE);
-                payload.clear();
+                payload.clear(self.shared.retained());
                 reader.read_exact(&self.link, payload.extend(now as usize))?;
                 left -= now;
             }
             return Ok(Some(request));
         }
-        self.room.take(held(&request));
+        self.take_room(&request)?;
         if request.payload() > 0 {
             reader.read_exact(&self.link, payload.extend(request.len as usize))?;
         }
         Ok(Some(request))
+    }
+
+    /// Waits until there is memory for a request: of this client's, then of everybody's.
+    fn take_room(&self, request: &Request) -> io::Result<()> {
+        let bytes = held(request);
+        if bytes == 0 {
+            return Ok(());
+        }
+        // Its own requests are being worked on, or it does not take their answers, which is its own affair.
+        while !self.room.take(bytes, A_WHILE) {}
+        self.shared.take_room(bytes).inspect_err(|_| self.room.give(bytes))
+    }
+
+    fn give_room(&self, request: &Request) {
+        let bytes = held(request);
+        if bytes > 0 {
+            self.shared.room.give(bytes);
+            self.room.give(bytes);
+        }
     }
 
     /// Does a request and adds the answer to `out`.
@@ -223,16 +240,53 @@ impl Connection<'_> {
             // Threads that do this at the same time lose one of the values, which does no harm.
             let before = self.service.load(Ordering::Relaxed);
             self.service.store(before - before / 8 + taken / 8, Ordering::Relaxed);
-            done.map_err(|error| {
+            done.or_else(|error| {
                 let Request { offset, len, .. } = request;
-                self.log(&format!("{command:?} of {len} bytes at {offset}: {error}"));
-                number_of(&error)
+                let number = number_of(&error);
+                if number != errors::ENOTSUP {
+                    self.log(&format!("{command:?} of {len} bytes at {offset}: {error}"));
+                }
+                if command != Command::Read || !structured || request.flags & Request::DF != 0 {
+                    return Err(number);
+                }
+                self.shared.export.counters().failed();
+                self.read_around(request, number, out);
+                Ok(())
             })
         });
         if let Err(number) = done {
             self.shared.export.counters().failed();
             out.error(structured, request.cookie, number);
         }
+    }
+
+    /// Answers a read that has failed with those blocks that can be read, and says where the others are.
+    fn read_around(&self, request: &Request, number: u32, out: &mut Buffer) {
+        let (device, start) = (self.shared.export.device(), Instant::now());
+        let block = u64::from(self.shared.export.description().preferred_block.max(1));
+        let whole = request.offset..request.offset + u64::from(request.len);
+        let (mut ranges, mut bad) = (vec![whole.clone()], Vec::<std::ops::Range<u64>>::new());
+        // Halves of halves, down to a block. A device that takes long to fail is not asked for ever.
+        while let Some(range) = ranges.pop() {
+            let given_up = start.elapsed() > ENOUGH_TRIED;
+            // OK to cast: a part of a request.
+            let len = (range.end - range.start) as u32;
+            let read = |data: &mut [u8]| device.read_at(data, range.start);
+            if !given_up && range != whole && out.part(request.cookie, range.start, len, read).is_ok() {
+                continue;
+            }
+            let next_block = (range.start / block + 1) * block;
+            let middle = next_block.max((range.start + u64::from(len / 2)) / block * block);
+            match bad.last_mut() {
+                _ if middle < range.end && !given_up => {
+                    ranges.extend([middle..range.end, range.start..middle])
+                }
+                Some(before) if before.end == range.start => before.end = range.end,
+                _ => bad.push(range),
+            }
+        }
+        let bad: Vec<u64> = bad.iter().map(|range| range.start).collect();
+        out.end_of_parts(request.cookie, number, &bad);
     }
 
     fn on_device(
@@ -245,7 +299,7 @@ impl Connection<'_> {
         let export = &self.shared.export;
         let (device, counters) = (export.device(), export.counters());
         let Request { cookie, offset, len, .. } = *request;
-        let mut wrote = true;
+        let mut flush = request.flags & Request::FUA != 0;
         match command {
             Command::Read => {
                 out.data(self.agreed, cookie, offset, len, |data| device.read_at(data, offset))?;
@@ -263,16 +317,24 @@ impl Connection<'_> {
                 counters.written(len.into());
             }
             Command::WriteZeroes => {
-                device.write_zeroes(offset, len.into(), request.flags & Request::NO_HOLE == 0)?;
+                let may_punch = request.flags & Request::NO_HOLE == 0;
+                match request.flags & Request::FAST_ZERO {
+                    0 => device.write_zeroes(offset, len.into(), may_punch)?,
+                    _ => device.zero_fast(offset, len.into(), may_punch)?,
+                }
                 counters.zeroed();
+            }
+            Command::Cache => {
+                cache(device, offset, len)?;
+                counters.cached();
             }
             Command::Trim => {
                 device.discard(offset, len.into())?;
                 counters.trimmed();
             }
-            Command::Flush | Command::Disconnect => wrote = false,
+            Command::Flush | Command::Disconnect => flush = true,
         }
-        if !wrote || request.flags & Request::FUA != 0 {
+        if flush {
             counters.flushed();
             export.flush()?;
         }
@@ -326,6 +388,16 @@ fn negotiate(shared: &Shared, mut link: Link) -> io::Result<Option<(Link, Agreed
             }
         }
     }
+}
+
+/// Reads bytes for nobody, so that the system has them in memory.
+fn cache(device: &dyn casemate_blockdev::BlockDevice, offset: u64, len: u32) -> io::Result<()> {
+    let mut data = vec![0; len.min(READ_FOR_CACHE) as usize];
+    for done in (0..len).step_by(data.len().max(1)) {
+        let now = (len - done).min(READ_FOR_CACHE) as usize;
+        device.read_at(&mut data[..now], offset + u64::from(done))?;
+    }
+    Ok(())
 }
 
 /// Lengths and states of what lies in a range, from its beginning on.
@@ -420,21 +492,6 @@ impl Reader {
     }
 }
 
-impl Room {
-    fn take(&self, bytes: usize) {
-        let mut free = lock(&self.free);
-        while *free < bytes {
-            free = self.freed.wait(free).unwrap_or_else(PoisonError::into_inner);
-        }
-        *free -= bytes;
-    }
-
-    fn give(&self, bytes: usize) {
-        *lock(&self.free) += bytes;
-        self.freed.notify_one();
-    }
-}
-
 fn is_end(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof)
 }
@@ -454,6 +511,7 @@ fn number_of(error: &io::Error) -> u32 {
         io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => errors::EPERM,
         io::ErrorKind::OutOfMemory => errors::ENOMEM,
         io::ErrorKind::InvalidInput => errors::EINVAL,
+        io::ErrorKind::Unsupported => errors::ENOTSUP,
         _ => errors::EIO,
     }
 }
@@ -472,6 +530,15 @@ const MOST_TOGETHER: usize = 64 * 1024;
 
 /// A client asks again for what did not fit.
 const MOST_EXTENTS: usize = 2048;
+
+/// How much is read at a time where only the reading counts.
+const READ_FOR_CACHE: u32 = 256 * 1024;
+
+/// How long to look for what can be read around what can't.
+const ENOUGH_TRIED: Duration = Duration::from_secs(2);
+
+/// How long is waited before looking again.
+const A_WHILE: Duration = Duration::from_secs(60);
 
 /// Lines about one client.
 const MOST_LOGGED: usize = 200;

@@ -32,6 +32,7 @@ pub struct Counters {
     trims: AtomicU64,
     zeroes: AtomicU64,
     statuses: AtomicU64,
+    caches: AtomicU64,
     errors: AtomicU64,
 }
 
@@ -56,6 +57,8 @@ pub struct Statistics {
     pub zeroes: u64,
     /// Block status requests.
     pub statuses: u64,
+    /// Requests to read ahead.
+    pub caches: u64,
     /// Requests that were answered with an error.
     pub errors: u64,
 }
@@ -66,11 +69,14 @@ impl Export {
         // All connections share the device, and nothing is kept for one of them alone: what one wrote all others read,
         // and a flush is good for all. So many connections are safe.
         let mut export = flags::HAS_FLAGS | flags::SEND_FLUSH | flags::SEND_DF | flags::CAN_MULTI_CONN;
+        export |= flags::SEND_CACHE;
         export |= match read_only {
             true => flags::READ_ONLY,
-            false if device.can_discard() => flags::SEND_FUA | flags::SEND_WRITE_ZEROES | flags::SEND_TRIM,
-            false => flags::SEND_FUA | flags::SEND_WRITE_ZEROES,
+            false => flags::SEND_FUA | flags::SEND_WRITE_ZEROES | flags::SEND_FAST_ZERO,
         };
+        if !read_only && device.can_discard() {
+            export |= flags::SEND_TRIM;
+        }
         let description =
             Description { name: name.to_owned(), size: device.size(), flags: export, preferred_block };
         let (flushes_begun, flush_failed) = (AtomicU64::new(0), Mutex::new(false));
@@ -94,6 +100,7 @@ impl Export {
             trims,
             zeroes,
             statuses,
+            caches,
             errors,
         } = &self.counters;
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -107,6 +114,7 @@ impl Export {
             trims: get(trims),
             zeroes: get(zeroes),
             statuses: get(statuses),
+            caches: get(caches),
             errors: get(errors),
         }
     }
@@ -176,6 +184,10 @@ impl Counters {
 
     pub(crate) fn asked(&self) {
         add(&self.statuses, 1);
+    }
+
+    pub(crate) fn cached(&self) {
+        add(&self.caches, 1);
     }
 
     pub(crate) fn failed(&self) {

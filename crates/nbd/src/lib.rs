@@ -13,8 +13,10 @@ mod connection;
 mod export;
 mod link;
 mod listener;
+mod log;
 pub mod protocol;
 mod reply;
+mod room;
 mod server;
 pub mod tls;
 

@@ -40,7 +40,7 @@ impl Listener {
     /// The process's umask is changed for a moment, so this is for the time before there are threads.
     ///
     /// # Errors
-    /// `AddrInUse` if somebody listens there, or there is something that is no socket.
+    /// `AddrInUse` if somebody listens there, or something lies there that is no socket.
     pub fn unix(path: &Path) -> io::Result<Listener> {
         let is_socket = path.symlink_metadata().is_ok_and(|metadata| metadata.file_type().is_socket());
         if is_socket
@@ -51,7 +51,14 @@ impl Listener {
         let before = rustix::process::umask(Mode::from_raw_mode(0o177));
         let bound = UnixListener::bind(path);
         rustix::process::umask(before);
-        Ok(Listener { socket: Socket::Unix(bound?), address: Address::Unix(std::path::absolute(path)?) })
+        let bound = bound.map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse if is_socket => {
+                io::Error::new(error.kind(), "a server listens there already")
+            }
+            io::ErrorKind::AddrInUse => io::Error::new(error.kind(), "there is something else of this name"),
+            _ => error,
+        })?;
+        Ok(Listener { socket: Socket::Unix(bound), address: Address::Unix(std::path::absolute(path)?) })
     }
 
     /// Listens on a TCP port; port 0 is any free one.

@@ -20,10 +20,10 @@ impl Buffer {
         &mut self.bytes[start..self.used]
     }
 
-    /// Forgets everything; much memory is given back.
-    pub(crate) fn clear(&mut self) {
+    /// Forgets everything; memory of more than `retained` bytes is given back.
+    pub(crate) fn clear(&mut self, retained: usize) {
         self.used = 0;
-        if self.bytes.len() > RETAINED {
+        if self.bytes.len() > retained {
             self.bytes = Vec::new();
         }
     }
@@ -47,7 +47,7 @@ impl Buffer {
         let len: usize = parts.iter().map(|part| part.len()).sum();
         let to = self.extend(CHUNK + len);
         // OK to cast: replies of this kind are a few kilobytes.
-        chunk_header(to, kind, cookie, len as u32);
+        chunk_header(to, DONE, kind, cookie, len as u32);
         let mut at = CHUNK;
         for part in parts {
             to[at..at + part.len()].copy_from_slice(part);
@@ -79,12 +79,47 @@ impl Buffer {
             return Err(error);
         }
         if agreed.structured {
-            chunk_header(header, OFFSET_DATA, cookie, len + 8);
+            chunk_header(header, DONE, OFFSET_DATA, cookie, len + 8);
             header[CHUNK..].copy_from_slice(&offset.to_be_bytes());
         } else {
             simple_header(header, cookie, 0);
         }
         Ok(())
+    }
+
+    /// A part of the answer to a read, in a chunk after which others follow.
+    ///
+    /// # Errors
+    /// That of `fill`; nothing is added then.
+    pub(crate) fn part<E>(
+        &mut self,
+        cookie: u64,
+        offset: u64,
+        len: u32,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let before = self.used;
+        let (header, data) = self.extend(CHUNK + 8 + len as usize).split_at_mut(CHUNK + 8);
+        if let Err(error) = fill(data) {
+            self.used = before;
+            return Err(error);
+        }
+        chunk_header(header, MORE, OFFSET_DATA, cookie, len + 8);
+        header[CHUNK..].copy_from_slice(&offset.to_be_bytes());
+        Ok(())
+    }
+
+    /// The end of an answer that consists of parts: what is wrong from each of `bad` on.
+    pub(crate) fn end_of_parts(&mut self, cookie: u64, error: u32, bad: &[u64]) {
+        let Some((last, before)) = bad.split_last() else { return self.chunk(NONE, cookie, &[]) };
+        for (flags, offset) in before.iter().map(|offset| (MORE, offset)).chain([(DONE, last)]) {
+            let to = self.extend(CHUNK + 14);
+            chunk_header(to, flags, ERROR_OFFSET, cookie, 14);
+            to[CHUNK..CHUNK + 4].copy_from_slice(&error.to_be_bytes());
+            // No text.
+            to[CHUNK + 4..CHUNK + 6].fill(0);
+            to[CHUNK + 6..].copy_from_slice(&offset.to_be_bytes());
+        }
     }
 
     /// The answer to a request for the block status: lengths with their states.
@@ -112,24 +147,22 @@ fn simple_header(to: &mut [u8], cookie: u64, error: u32) {
     to[8..16].copy_from_slice(&cookie.to_be_bytes());
 }
 
-/// Every reply is one chunk, so each is the last.
-fn chunk_header(to: &mut [u8], kind: u16, cookie: u64, len: u32) {
+fn chunk_header(to: &mut [u8], flags: u16, kind: u16, cookie: u64, len: u32) {
     to[..4].copy_from_slice(&CHUNK_MAGIC.to_be_bytes());
-    to[4..6].copy_from_slice(&DONE.to_be_bytes());
+    to[4..6].copy_from_slice(&flags.to_be_bytes());
     to[6..8].copy_from_slice(&kind.to_be_bytes());
     to[8..16].copy_from_slice(&cookie.to_be_bytes());
     to[16..20].copy_from_slice(&len.to_be_bytes());
 }
-
-/// What one thread keeps for its next request.
-const RETAINED: usize = 5 << 18;
 
 const SIMPLE: usize = 16;
 const CHUNK: usize = 20;
 const SIMPLE_MAGIC: u32 = 0x6744_6698;
 const CHUNK_MAGIC: u32 = 0x668e_33ef;
 const DONE: u16 = 1;
+const MORE: u16 = 0;
 const NONE: u16 = 0;
 const OFFSET_DATA: u16 = 1;
 const BLOCK_STATUS: u16 = 5;
 const ERROR: u16 = 0x8001;
+const ERROR_OFFSET: u16 = 0x8002;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::Shutdown;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -14,7 +14,9 @@ use crate::connection::Connection;
 use crate::export::Export;
 use crate::link::{Link, lock};
 use crate::listener::Listener;
-use crate::protocol::TlsMode;
+use crate::log::Log;
+use crate::protocol::{MAX_PAYLOAD, TlsMode};
+use crate::room::Room;
 
 /// What one client, or all of them, may use.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +27,9 @@ pub struct Limits {
     pub threads: usize,
     /// Bytes of requests and replies that are held for one client, at least those of the largest request.
     pub memory: usize,
+    /// The same for all clients together. When it is used up, and nobody gives any of it back, clients that do not take
+    /// their answers, or do not send what they have announced, are cut off.
+    pub total_memory: usize,
     /// How long negotiating may take.
     pub negotiation: Duration,
 }
@@ -43,22 +48,32 @@ pub(crate) struct Shared {
     pub(crate) tls_config: Option<Arc<ServerConfig>>,
     pub(crate) limits: Limits,
     pub(crate) stopping: AtomicBool,
-    log: Box<dyn Fn(&str) + Send + Sync>,
+    /// Memory of all clients.
+    pub(crate) room: Room,
+    log: Log,
     clients: Mutex<Clients>,
+    /// How many there are.
+    count: AtomicUsize,
     one_left: Condvar,
 }
 
 #[derive(Default)]
 struct Clients {
     next: u64,
-    /// Sockets by client number; those still negotiating have none yet.
-    links: HashMap<u64, Option<Arc<Link>>>,
+    /// By client number; those still negotiating have nothing yet.
+    present: HashMap<u64, Option<Client>>,
+}
+
+/// A client that may send requests.
+struct Client {
+    link: Arc<Link>,
+    room: Arc<Room>,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
         let (clients, threads, memory) = (4096, 16, 64 << 20);
-        Limits { clients, threads, memory, negotiation: Duration::from_secs(30) }
+        Limits { clients, threads, memory, total_memory: 1 << 30, negotiation: Duration::from_secs(30) }
     }
 }
 
@@ -84,8 +99,10 @@ impl Server {
             tls_config,
             limits,
             stopping: AtomicBool::new(false),
-            log: Box::new(log),
+            room: Room::new(limits.total_memory.max(MAX_PAYLOAD as usize)),
+            log: Log::new(Box::new(log)),
             clients: Mutex::default(),
+            count: AtomicUsize::new(0),
             one_left: Condvar::new(),
         });
         let listener = Arc::new(listener);
@@ -116,46 +133,86 @@ impl Server {
 
     /// How many clients there are now.
     pub fn clients(&self) -> usize {
-        lock(&self.shared.clients).links.len()
+        lock(&self.shared.clients).present.len()
     }
 }
 
 impl Shared {
     pub(crate) fn log(&self, text: &str) {
-        (self.log)(text);
+        self.log.line(text);
     }
 
     /// Has `link` shut when the server stops. `false` if it stops already.
-    pub(crate) fn register(&self, client: u64, link: &Arc<Link>) -> bool {
-        lock(&self.clients).links.insert(client, Some(Arc::clone(link)));
+    pub(crate) fn register(&self, number: u64, link: &Arc<Link>, room: &Arc<Room>) -> bool {
+        let client = Client { link: Arc::clone(link), room: Arc::clone(room) };
+        lock(&self.clients).present.insert(number, Some(client));
         !self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// How many bytes a thread keeps for its next request: enough for most, but not for each thread of a crowd.
+    pub(crate) fn retained(&self) -> usize {
+        if self.count.load(Ordering::Relaxed) > CROWD { 0 } else { RETAINED }
+    }
+
+    /// Takes memory from what all clients have together, or waits for it.
+    ///
+    /// # Errors
+    /// When the server stops meanwhile.
+    pub(crate) fn take_room(&self, bytes: usize) -> io::Result<()> {
+        while !self.room.take(bytes, STALLED) {
+            if self.stopping.load(Ordering::SeqCst) {
+                return Err(io::Error::other("no memory for it, and the server stops"));
+            }
+            self.cut_off();
+        }
+        Ok(())
+    }
+
+    /// Lets the client go that holds the most memory.
+    fn cut_off(&self) {
+        let clients = lock(&self.clients);
+        let held = |(number, client): (&u64, &Option<Client>)| {
+            let client = client.as_ref()?;
+            Some((client.room.taken(), *number, Arc::clone(&client.link)))
+        };
+        let most = clients.present.iter().filter_map(held).max_by_key(|(bytes, ..)| *bytes);
+        drop(clients);
+        if let Some((bytes, number, link)) = most {
+            self.log(&format!(
+                "client {number} is cut off: it holds {bytes} bytes, and others wait for memory"
+            ));
+            link.shut(Shutdown::Both);
+        }
     }
 
     fn enter(&self) -> Option<u64> {
         let mut clients = lock(&self.clients);
-        if clients.links.len() >= self.limits.clients {
+        if clients.present.len() >= self.limits.clients {
             return None;
         }
+        self.count.fetch_add(1, Ordering::Relaxed);
         let number = clients.next + 1;
         clients.next = number;
-        clients.links.insert(number, None);
+        clients.present.insert(number, None);
         Some(number)
     }
 
     fn leave(&self, client: u64) {
-        lock(&self.clients).links.remove(&client);
+        if lock(&self.clients).present.remove(&client).is_some() {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
         self.one_left.notify_all();
     }
 
     fn shut(&self, how: Shutdown) {
-        lock(&self.clients).links.values().flatten().for_each(|link| link.shut(how));
+        lock(&self.clients).present.values().flatten().for_each(|client| client.link.shut(how));
     }
 
     /// Waits until all have left. Those who still negotiate are not waited for: nothing was promised to them.
     fn wait_for_clients(&self, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
         let mut clients = lock(&self.clients);
-        while clients.links.values().any(Option::is_some) {
+        while clients.present.values().any(Option::is_some) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
@@ -179,6 +236,7 @@ impl Drop for Present<'_> {
 }
 
 fn accept(listener: &Listener, shared: &Arc<Shared>) {
+    let mut turned_away = 0u64;
     loop {
         let accepted = listener.accept();
         if shared.stopping.load(Ordering::SeqCst) {
@@ -194,9 +252,17 @@ fn accept(listener: &Listener, shared: &Arc<Shared>) {
             }
         };
         let Some(number) = shared.enter() else {
-            shared.log("a client was turned away: there are too many");
+            turned_away += 1;
+            if turned_away == 1 {
+                let most = shared.limits.clients;
+                shared.log(&format!("clients are turned away from now on: {most} are served already"));
+            }
             continue;
         };
+        if turned_away > 0 {
+            shared.log(&format!("clients are let in again; {turned_away} were turned away"));
+            turned_away = 0;
+        }
         let client = {
             let shared = Arc::clone(shared);
             move || {
@@ -211,6 +277,15 @@ fn accept(listener: &Listener, shared: &Arc<Shared>) {
         }
     }
 }
+
+/// So many clients are a crowd.
+const CROWD: usize = 64;
+
+/// What one thread keeps for its next request.
+const RETAINED: usize = 5 << 18;
+
+/// Memory of all clients that nobody has given back for so long is held by clients that do not go on.
+const STALLED: Duration = Duration::from_secs(5);
 
 /// For each thread; it is memory only where it is used.
 pub(crate) const STACK: usize = 1 << 20;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use casemate_blockdev::{BlockDevice, MemoryDevice};
 use casemate_nbd::protocol::TlsMode;
 use casemate_nbd::{Export, Limits, Listener, Server};
-use casemate_testkit::nbd::{self, Client, FUA, READ, TRIM, WRITE, WRITE_ZEROES};
+use casemate_testkit::nbd::{self, CACHE, Client, DF, FAST_ZERO, FUA, READ, TRIM, WRITE, WRITE_ZEROES};
 use casemate_testkit::{Rng, TempDir, tempdir};
 
 const SIZE: usize = 8 << 20;
@@ -244,17 +244,61 @@ fn a_broken_device_fails_where_it_is_broken() {
     let running = Running::start(Device { bad: Some(bad), ..Device::new() }, Limits::default());
     let mut client = running.client();
     assert_eq!(client.read(900_000, 200_000), Err(EIO));
+    // What can be read around it came with the error, but not to clients that want it in one piece.
+    client.send(READ, 0, 900_000, 200_000, &[]).unwrap();
+    let reply = client.receive().unwrap();
+    let block = 1_000_000 / 4096 * 4096;
+    assert_eq!((reply.error, &reply.bad[..]), (EIO, &[block][..]));
+    let mut at = 900_000;
+    for (start, len) in reply.parts {
+        at = if at == block { at + 4096 } else { at };
+        assert_eq!(start, at);
+        at += len as u64;
+    }
+    assert_eq!((at, reply.data.len()), (1_100_000, 200_000 - 4096));
+    let expected = (900_000..block).chain(block + 4096..1_100_000).map(|at| (at / 512) as u8);
+    assert!(reply.data.into_iter().eq(expected));
+    client.send(READ, DF, 900_000, 200_000, &[]).unwrap();
+    let reply = client.receive().unwrap();
+    assert_eq!((reply.error, reply.parts.len(), reply.bad.len()), (EIO, 0, 0));
+    assert_eq!(client.ask(CACHE, 0, 900_000, 200_000, &[]), Err(EIO));
+    assert_eq!(client.ask(CACHE, 0, 0, 999_999, &[]), Ok(Vec::new()));
     assert_eq!(client.write(1_000_100, &[1], 0), Err(EIO));
     assert_eq!(client.read(1_000_512, 512).map(|data| data.len()), Ok(512));
     assert_eq!(client.read(0, 1_000_000).map(|data| data.len()), Ok(1_000_000));
     let log = running.log.lock().unwrap().clone();
-    assert_eq!(log.len(), 2);
+    assert_eq!(log.len(), 5);
     assert!(log[0].starts_with("client 1: Read of 200000 bytes at 900000: "), "{log:?}");
     for _ in 0..300 {
         assert_eq!(client.read(1_000_000, 1), Err(EIO));
     }
     assert!(running.log.lock().unwrap().len() < 250, "one client can't fill the log");
     running.still_works();
+    running.stop();
+}
+
+/// A device that needs a second to fail is not asked for each of a large read's blocks.
+#[test]
+fn a_device_that_fails_slowly_is_not_asked_for_ever() {
+    let delay = Duration::from_millis(500);
+    let running =
+        Running::start(Device { bad: Some(0..SIZE as u64), delay, ..Device::new() }, Limits::default());
+    let mut client = running.client();
+    let start = Instant::now();
+    client.send(READ, 0, 0, 4 << 20, &[]).unwrap();
+    let reply = client.receive().unwrap();
+    assert_eq!((reply.error, reply.bad, reply.parts), (EIO, vec![0], vec![]));
+    assert!(start.elapsed() < Duration::from_secs(10));
+    running.stop();
+}
+
+#[test]
+fn zeros_are_made_quickly_or_not_at_all() {
+    let running = Running::start(Device::new(), Limits::default());
+    let mut client = running.client();
+    assert_eq!(client.ask(WRITE_ZEROES, FAST_ZERO, 512, 512, &[]), Err(95));
+    assert_eq!(client.read(512, 1), Ok(vec![1]));
+    assert!(running.log.lock().unwrap().is_empty(), "that is no failure");
     running.stop();
 }
 
@@ -357,8 +401,32 @@ fn answers_that_nobody_takes() {
     assert!(running.stop() < Duration::from_secs(20));
 }
 
+/// Clients that hold all memory there is and do not go on, because they take no answers or do not send what they have
+/// announced, lose it to others.
 #[test]
-fn a_thousand_connections() {
+fn memory_that_is_held_for_nothing_is_taken_back() {
+    let running = Running::start(Device::new(), Limits { total_memory: 48 << 20, ..Limits::default() });
+    let mut lazy: Vec<Client> = (0..3).map(|_| running.client()).collect();
+    for client in &mut lazy[..2] {
+        for _ in 0..16 {
+            client.send(READ, 0, 0, 1 << 20, &[]).unwrap();
+        }
+    }
+    lazy[2].send(WRITE, 0, 0, 16 << 20, &[1; 1000]).unwrap();
+    let mut client = running.client();
+    // What was there first may still be on its way to be held.
+    std::thread::sleep(Duration::from_millis(500));
+    for round in 0..40u64 {
+        assert_eq!(client.read(round * 512, 4 << 20).unwrap()[..2], [round as u8; 2]);
+    }
+    let log = running.log.lock().unwrap().join("\n");
+    assert!(log.contains("is cut off: it holds"), "{log}");
+    running.still_works();
+    running.stop();
+}
+
+#[test]
+fn crowds_that_come_and_go() {
     let limits = Limits { clients: 1000, negotiation: Duration::from_secs(5), ..Limits::default() };
     let running = Running::start(Device::new(), limits);
     let mut client = running.client();
@@ -379,9 +447,14 @@ fn a_thousand_connections() {
     running.stop();
 
     let few = Running::start(Device::new(), Limits { clients: 2, ..Limits::default() });
-    let _one = few.client();
+    let one = few.client();
     let _two = few.client();
     assert!(Client::connect(&few.socket).is_err(), "there are too many");
+    drop(one);
+    drop(Client::connect_when_there(&few.socket));
+    let log = few.log.lock().unwrap().join("\n");
+    assert!(log.starts_with("clients are turned away from now on: 2 are served already\n"), "{log}");
+    assert!(log.contains("clients are let in again; "), "{log}");
     few.stop();
 }
 

@@ -26,6 +26,10 @@ pub struct Reply {
     pub error: u32,
     /// What was read, or the description of the block status.
     pub data: Vec<u8>,
+    /// Where the parts of an answer to a read lie: offsets and lengths.
+    pub parts: Vec<(u64, usize)>,
+    /// Where it could not be read.
+    pub bad: Vec<u64>,
 }
 
 /// Commands of requests.
@@ -38,12 +42,18 @@ pub const DISCONNECT: u16 = 2;
 pub const FLUSH: u16 = 3;
 /// Bytes that nobody needs.
 pub const TRIM: u16 = 4;
+/// Bytes that will be read soon.
+pub const CACHE: u16 = 5;
 /// Zeros that are not sent.
 pub const WRITE_ZEROES: u16 = 6;
 /// Holes and data.
 pub const BLOCK_STATUS: u16 = 7;
 /// The flag that makes a write safe before it is answered.
 pub const FUA: u16 = 1;
+/// The flag of a read that wants its answer in one piece.
+pub const DF: u16 = 4;
+/// The flag of zeros that are wanted only if it is quick.
+pub const FAST_ZERO: u16 = 16;
 
 impl Client {
     /// Connects to the default export of the server behind a Unix socket.
@@ -103,26 +113,44 @@ impl Client {
     /// # Panics
     /// If it is none.
     pub fn receive(&mut self) -> io::Result<Reply> {
-        let mut head = [0; 16];
-        self.stream.read_exact(&mut head)?;
         let be32 = |bytes: &[u8]| u32::from_be_bytes(bytes[..4].try_into().expect("four bytes"));
-        let cookie = u64::from_be_bytes(head[8..].try_into().expect("eight bytes"));
-        if be32(&head) == 0x6744_6698 {
-            return Ok(Reply { cookie, error: be32(&head[4..]), data: Vec::new() });
+        let be64 = |bytes: &[u8]| u64::from_be_bytes(bytes[..8].try_into().expect("eight bytes"));
+        let mut reply = Reply { cookie: 0, error: 0, data: Vec::new(), parts: Vec::new(), bad: Vec::new() };
+        for number in 0.. {
+            let mut head = [0; 16];
+            self.stream.read_exact(&mut head)?;
+            let cookie = be64(&head[8..]);
+            assert!(number == 0 || cookie == reply.cookie, "chunks of one reply are not mixed with others");
+            reply.cookie = cookie;
+            if be32(&head) == 0x6744_6698 {
+                assert_eq!(number, 0, "a simple reply is whole");
+                reply.error = be32(&head[4..]);
+                break;
+            }
+            assert_eq!((be32(&head), head[4]), (0x668e_33ef, 0));
+            let mut len = [0; 4];
+            self.stream.read_exact(&mut len)?;
+            let mut body = vec![0; be32(&len) as usize];
+            self.stream.read_exact(&mut body)?;
+            match u16::from_be_bytes([head[6], head[7]]) {
+                0 => assert!(body.is_empty() && head[5] == 1),
+                1 => {
+                    reply.parts.push((be64(&body), body.len() - 8));
+                    reply.data.extend_from_slice(&body[8..]);
+                }
+                5 => reply.data = body.split_off(4),
+                0x8001 => reply.error = be32(&body),
+                0x8002 => {
+                    reply.error = be32(&body);
+                    reply.bad.push(be64(&body[body.len() - 8..]));
+                }
+                other => panic!("chunk type {other}"),
+            }
+            if head[5] & 1 == 1 {
+                break;
+            }
         }
-        assert_eq!((be32(&head), &head[4..6]), (0x668e_33ef, &[0, 1][..]), "one chunk, the last");
-        let mut len = [0; 4];
-        self.stream.read_exact(&mut len)?;
-        let mut body = vec![0; be32(&len) as usize];
-        self.stream.read_exact(&mut body)?;
-        let (error, skip) = match u16::from_be_bytes([head[6], head[7]]) {
-            0 => (0, 0),
-            1 => (0, 8),
-            5 => (0, 4),
-            0x8001 => (be32(&body), body.len()),
-            other => panic!("chunk type {other}"),
-        };
-        Ok(Reply { cookie, error, data: body.split_off(skip) })
+        Ok(reply)
     }
 
     /// Sends a request and waits for its answer; the error is the protocol's number.

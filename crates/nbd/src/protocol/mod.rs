@@ -42,6 +42,10 @@ pub mod flags {
     pub const SEND_DF: u16 = 1 << 7;
     /// A flush on one connection is good for what was written on all.
     pub const CAN_MULTI_CONN: u16 = 1 << 8;
+    /// `CACHE` is known.
+    pub const SEND_CACHE: u16 = 1 << 10;
+    /// Zeros may be asked for on condition that it is quick.
+    pub const SEND_FAST_ZERO: u16 = 1 << 11;
 }
 
 /// Numbers of errors in replies; those of Linux, but the same everywhere.
@@ -56,7 +60,7 @@ pub mod errors {
     pub const EINVAL: u32 = 22;
     /// No room.
     pub const ENOSPC: u32 = 28;
-    /// An unknown command or flag.
+    /// An unknown command or flag, or zeros that would take long.
     pub const ENOTSUP: u32 = 95;
     /// The server is about to end.
     pub const ESHUTDOWN: u32 = 108;

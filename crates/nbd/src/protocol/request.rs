@@ -31,6 +31,8 @@ pub enum Command {
     Flush,
     /// To forget bytes.
     Trim,
+    /// To read bytes, so that they can be read quickly later.
+    Cache,
     /// To make bytes zero, without sending zeros.
     WriteZeroes,
     /// What is known about bytes without reading them.
@@ -46,6 +48,8 @@ impl Request {
     pub const NO_HOLE: u16 = 2;
     /// Answer a read in one piece.
     pub const DF: u16 = 4;
+    /// Fail if making zeros would take as long as writing them.
+    pub const FAST_ZERO: u16 = 16;
     /// Tell of one extent alone.
     pub const REQ_ONE: u16 = 8;
 
@@ -64,6 +68,7 @@ impl Request {
             2 => Ok(Command::Disconnect),
             3 => Ok(Command::Flush),
             4 => Ok(Command::Trim),
+            5 => Ok(Command::Cache),
             6 => Ok(Command::WriteZeroes),
             7 => Ok(Command::BlockStatus),
             other => Err(other),
@@ -80,6 +85,7 @@ impl Request {
             Ok(Command::Disconnect) => 2,
             Ok(Command::Flush) => 3,
             Ok(Command::Trim) => 4,
+            Ok(Command::Cache) => 5,
             Ok(Command::WriteZeroes) => 6,
             Ok(Command::BlockStatus) => 7,
             Err(other) => other,
@@ -113,8 +119,11 @@ impl Request {
             // FUA asks a flush for what it does anyway; some clients set it.
             Command::Flush => (Request::FUA, has(flags::SEND_FLUSH)),
             Command::Trim => (Request::FUA, has(flags::SEND_TRIM) || has(flags::READ_ONLY)),
+            Command::Cache => (0, has(flags::SEND_CACHE)),
             Command::WriteZeroes => {
-                (Request::FUA | Request::NO_HOLE, has(flags::SEND_WRITE_ZEROES) || has(flags::READ_ONLY))
+                let fast = if has(flags::SEND_FAST_ZERO) { Request::FAST_ZERO } else { 0 };
+                let offered = has(flags::SEND_WRITE_ZEROES) || has(flags::READ_ONLY);
+                (Request::FUA | Request::NO_HOLE | fast, offered)
             }
             Command::BlockStatus => (Request::REQ_ONE, allocation),
         };
@@ -148,7 +157,7 @@ mod tests {
 
     #[test]
     fn requests_survive_the_wire() {
-        for command in [Ok(Command::Read), Ok(Command::Write), Ok(Command::BlockStatus), Err(5), Err(0xffff)]
+        for command in [Ok(Command::Read), Ok(Command::Cache), Ok(Command::BlockStatus), Err(8), Err(0xffff)]
         {
             let request =
                 Request { command, flags: 0x8001, cookie: u64::MAX - 1, offset: 1 << 63, len: 0x0102_0304 };
@@ -174,6 +183,12 @@ mod tests {
         assert_eq!(ask(Write, 0, 0, 1, all | flags::READ_ONLY), Err(EPERM));
         assert_eq!(ask(Trim, 0, 0, 1, all), Err(ENOTSUP));
         assert_eq!(ask(Trim, 0, 0, 1, flags::READ_ONLY), Err(EPERM));
+        assert_eq!(ask(Cache, 0, 0, 1, all), Err(ENOTSUP));
+        assert_eq!(ask(Cache, 0, 999, 2, all | flags::SEND_CACHE), Err(EINVAL));
+        assert_eq!(ask(WriteZeroes, Request::FAST_ZERO, 0, 1, all), Err(EINVAL));
+        let fast = all | flags::SEND_FAST_ZERO;
+        assert_eq!(ask(WriteZeroes, Request::FAST_ZERO, 0, 1, fast), Ok(WriteZeroes));
+        assert_eq!(ask(Write, Request::FAST_ZERO, 0, 1, fast), Err(EINVAL));
         assert_eq!(ask(BlockStatus, 0, 0, 0, all), Err(EINVAL));
         assert_eq!(ask(Flush, 0, u64::MAX, 9, all), Ok(Flush));
         let huge = Request { command: Ok(Read), flags: 0, cookie: 0, offset: 0, len: MAX_PAYLOAD + 1 };

@@ -41,6 +41,7 @@ pub fn value(export: &Statistics, layers: &[LayerStatistics], clients: usize) ->
         "trims": export.trims,
         "zeroes": export.zeroes,
         "statuses": export.statuses,
+        "caches": export.caches,
         "errors": export.errors,
         "layers": layers.iter().map(layer).collect::<Vec<_>>(),
     })
@@ -58,12 +59,13 @@ pub fn text(export: &Statistics, layers: &[LayerStatistics], clients: usize) -> 
         trims,
         zeroes,
         statuses,
+        caches,
         errors,
     } = export;
     let mut text = format!(
         "{clients} clients now, {connections} in all: {reads} reads ({read_bytes} bytes), {writes} writes \
          ({written_bytes} bytes), {flushes} flushes, {trims} trims, {zeroes} zeroes, {statuses} block statuses, \
-         {errors} errors\n"
+         {caches} read ahead, {errors} errors\n"
     );
     for layer in layers {
         let written = match layer {
