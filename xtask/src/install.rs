@@ -13,6 +13,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("cryptsetup-bin", "comparison with cryptsetup and veritysetup"),
     ("dmsetup", "device-mapper in the real kernel"),
     ("e2fsprogs", "comparison with mke2fs, e2fsck and debugfs"),
+    ("fdisk", "partition tables: sfdisk"),
     ("fscrypt", "encrypted images that the real tool made"),
     ("fio", "a client of serve"),
     ("fsverity", "comparison with fsverity"),
@@ -26,7 +27,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("python3", "independent test vectors"),
     ("qemu-system-x86", "Debian's stock kernel: fs-verity, error correction"),
     ("qemu-user", "tests of the AArch64 back ends"),
-    ("qemu-utils", "clients of serve: qemu-img and qemu-io"),
+    ("qemu-utils", "clients of serve: qemu-img, qemu-io and qemu-nbd"),
     ("user-mode-linux", "a real kernel as a process"),
     ("valgrind", "the constant-time check"),
 ];

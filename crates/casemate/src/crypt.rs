@@ -263,7 +263,7 @@ pub fn read_key_file(path: &Path, skip: u64, len: usize) -> Result<SecretVec, Er
     let result = file.read_exact(key.expose_mut());
     if passed < skip || result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::UnexpectedEof) {
         return Err(Error::Argument(format!(
-            "{}: the key file has not the {len} bytes that are needed",
+            "{}: the key file has fewer than the {len} bytes that are needed",
             path.display()
         )));
     }

@@ -110,7 +110,11 @@ impl Stack {
     /// # Errors
     /// `Argument` if the device below is not whole sectors.
     pub fn crypt(mut self, mapping: Mapping, allow_discards: bool) -> Result<Stack, Error> {
-        let mut device = mapping.over(self.top)?;
+        let image = self.image.display();
+        let mut device = mapping.over(self.top).map_err(|error| match error {
+            Error::Argument(text) => Error::Argument(format!("{image}: {text}")),
+            other => other,
+        })?;
         if allow_discards {
             device = device.allowing_discards();
         }
@@ -135,8 +139,7 @@ impl Stack {
         cpu: Cpu,
         choose: impl FnOnce(&str) -> Result<Option<Hash>, Error>,
     ) -> Result<Stack, Error> {
-        let same = matches!((hash.canonicalize(), self.image.canonicalize()), (Ok(a), Ok(b)) if a == b);
-        let tree: Below = match same {
+        let tree: Below = match is_same_file(hash, &self.image) {
             true => Arc::clone(&self.top),
             false => {
                 let device = FileDevice::open(hash).map_err(|error| Error::io(hash.display(), error))?;
@@ -197,6 +200,10 @@ impl Stack {
             io::ErrorKind::InvalidInput => Error::Argument(format!("{}: {error}", path.display())),
             _ => Error::io(path.display(), error),
         };
+        if is_same_file(path, &self.image) {
+            let text = format!("{}: changes of an image can't be kept in the image itself", path.display());
+            return Err(Error::Argument(text));
+        }
         if !fs::exists(path).map_err(place)? {
             let new = OutputFile::create(path).map_err(place)?;
             File::format(new.device(), self.top.size(), &self.identity).map_err(place)?;
@@ -246,6 +253,10 @@ impl Stack {
         };
         self.layers.iter().map(of).collect()
     }
+}
+
+fn is_same_file(a: &Path, b: &Path) -> bool {
+    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }
 
 /// Locks a file until it is closed: together with other readers, or alone.

@@ -103,7 +103,7 @@ fn bad_input_is_one_line_and_no_file() {
     let key = ["--key-file", "key", "--key-size", "512"];
     let cases: &[(&[&str], &str)] = &[
         (&["plain", "out", key[0], key[1], key[2], key[3]], "no multiple of the sector size 512"),
-        (&["whole", "out", "--key-file", "key", "--key-size", "1024"], "has not the 128 bytes"),
+        (&["whole", "out", "--key-file", "key", "--key-size", "1024"], "has fewer than the 128 bytes"),
         (&["whole", "out", "--key-file", "none"], "none: No such file"),
         (&["whole", "out", "--key-file", "equal", "--key-size", "512"], "equal"),
         (

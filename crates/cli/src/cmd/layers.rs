@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgMatches, FromArgMatches};
+use clap::{ArgGroup, ArgMatches, FromArgMatches};
 
 use casemate::Error;
 use casemate::stack::Stack;
@@ -11,6 +11,9 @@ use casemate::verity::{Salt, Source};
 use super::crypt::mapping::MappingArgs;
 use super::verity::options::{HashArgs, parse_root_hash};
 use crate::context::Context;
+
+/// The group of options that say that something is decrypted.
+pub const DECRYPTION: &str = "decryption";
 
 /// dm-crypt and dm-verity over an image, in the order in which they are given.
 #[derive(clap::Args, Debug)]
@@ -27,13 +30,13 @@ pub struct LayerArgs {
 }
 
 #[derive(clap::Args, Debug)]
-#[command(next_help_heading = "dm-crypt")]
+#[command(next_help_heading = "dm-crypt", group = ArgGroup::new(DECRYPTION).args(["crypt", "crypt_table"]))]
 struct CryptArgs {
     /// Decrypt what is below with this dm-crypt specification, such as aes-xts-plain64.
     #[arg(long, value_name = "SPEC")]
     crypt: Option<String>,
     /// Take everything about the mapping from a file with a device-mapper table line.
-    #[arg(long, value_name = "FILE", conflicts_with = "crypt")]
+    #[arg(long, value_name = "FILE")]
     crypt_table: Option<PathBuf>,
     /// Read the key from this file; "-" is standard input. Without it a passphrase is asked for.
     #[arg(long, value_name = "FILE", requires = "crypt")]
@@ -42,32 +45,32 @@ struct CryptArgs {
     #[arg(long, value_name = "NUMBER", requires = "crypt", conflicts_with = "key_file")]
     key_fd: Option<u32>,
     /// Pass over this many bytes of the key file.
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    #[arg(long, value_name = "BYTES", default_value_t = 0, requires = "crypt")]
     keyfile_offset: u64,
     /// The key's size in bits.
-    #[arg(long, value_name = "BITS", default_value_t = 256)]
+    #[arg(long, value_name = "BITS", default_value_t = 256, requires = "crypt")]
     key_size: usize,
     /// The hash that makes the key of a passphrase.
-    #[arg(long, value_name = "HASH", default_value = "sha256")]
+    #[arg(long, value_name = "HASH", default_value = "sha256", requires = "crypt")]
     passphrase_hash: String,
     /// Sectors of 512 bytes before the encrypted data.
-    #[arg(long, value_name = "SECTORS", default_value_t = 0)]
+    #[arg(long, value_name = "SECTORS", default_value_t = 0, requires = "crypt")]
     crypt_offset: u64,
     /// Sectors of 512 bytes that are added to a sector's number before its IV is made.
-    #[arg(long, value_name = "SECTORS", default_value_t = 0)]
+    #[arg(long, value_name = "SECTORS", default_value_t = 0, requires = "crypt")]
     skip: u64,
     /// Bytes of an encryption sector: 512, 1024, 2048 or 4096.
-    #[arg(long, value_name = "BYTES", default_value_t = 512)]
+    #[arg(long, value_name = "BYTES", default_value_t = 512, requires = "crypt")]
     sector_size: usize,
     /// Count IVs in encryption sectors, not in 512 bytes.
-    #[arg(long)]
+    #[arg(long, requires = "crypt")]
     iv_large_sectors: bool,
     /// Take an XTS key whose halves are equal.
-    #[arg(long)]
+    #[arg(long, requires = DECRYPTION)]
     allow_equal_halves: bool,
     /// Use this driver for the cipher or for the passphrase's hash, even if the policy would not choose it ("casemate
     /// providers" lists them).
-    #[arg(long, value_name = "DRIVER")]
+    #[arg(long, value_name = "DRIVER", requires = DECRYPTION)]
     crypt_provider: Vec<String>,
 }
 
@@ -79,10 +82,10 @@ struct VerityArgs {
     #[arg(long, num_args = 2, value_names = ["HASH", "ROOT"])]
     dm_verity: Option<Vec<String>>,
     /// Where the hash area begins, in bytes.
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    #[arg(long, value_name = "BYTES", default_value_t = 0, requires = "dm_verity")]
     hash_offset: u64,
     /// There is no superblock; the parameters are those of the other options.
-    #[arg(long)]
+    #[arg(long, requires = "dm_verity")]
     no_superblock: bool,
 }
 

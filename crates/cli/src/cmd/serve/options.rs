@@ -1,17 +1,19 @@
 //! The options of `casemate serve`.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use clap::ValueEnum;
+use clap::{ArgGroup, ValueEnum};
 
 use casemate::Error;
-use casemate::nbd::protocol::TlsMode;
+use casemate::nbd::protocol::{MAX_NAME, TlsMode};
 use casemate::nbd::{Limits, Listener, tls};
 use casemate::stack::Stack;
 
-use crate::cmd::layers::LayerArgs;
+use crate::cmd::layers::{DECRYPTION, LayerArgs};
 use crate::context::Context;
 
 /// Offer an image, decrypted, encrypted or verified on the way, to any NBD client.
@@ -28,6 +30,7 @@ use crate::context::Context;
     casemate serve --verity tree ROOT --crypt aes-xts-plain64 --key-file k --socket s image   # crypt over verity\n\n\
     From the image upwards: partition or offset, then --crypt and --verity in the order in which they are given, then \
     --overlay. A stack with verity is read-only unless there is an overlay.",
+    group = ArgGroup::new("place").args(["socket", "tcp", "exec"]).required(true).multiple(true),
     // --verity of the commands that read files is about fs-verity; here there is only one.
     mut_arg("dm_verity", |arg| arg.long("verity").visible_alias("dm-verity")),
     mut_arg("key_file", |arg| arg.short('d')))]
@@ -35,7 +38,7 @@ pub struct Args {
     /// The image file or block device.
     pub image: PathBuf,
     /// Listen on this Unix socket, which nobody but this user can connect to.
-    #[arg(long, value_name = "PATH", required_unless_present_any = ["tcp", "exec"], conflicts_with = "tcp")]
+    #[arg(long, value_name = "PATH", conflicts_with = "tcp")]
     socket: Option<PathBuf>,
     /// Listen on TCP: a port of 127.0.0.1, which every user of this machine can connect to, or ADDRESS:PORT. Port 0 is any
     /// free one.
@@ -49,8 +52,15 @@ pub struct Args {
     /// Without --socket and --tcp the socket is in a private folder.
     #[arg(long, value_name = "COMMAND")]
     pub exec: Option<String>,
-    /// The export's name.
-    #[arg(short = 'e', long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    /// The export's name. Clients have to ask for it.
+    #[arg(
+        short = 'e',
+        long,
+        value_name = "NAME",
+        default_value = "",
+        hide_default_value = true,
+        value_parser = export_name
+    )]
     pub export_name: String,
     /// Take no writes.
     #[arg(short, long)]
@@ -67,9 +77,12 @@ pub struct Args {
     /// Keep what clients write in this file, made if it is not there, and change nothing below.
     #[arg(long, value_name = "FILE", conflicts_with = "read_only")]
     overlay: Option<PathBuf>,
-    /// Clients at a time.
-    #[arg(long, value_name = "N", default_value_t = Limits::default().clients)]
-    max_clients: usize,
+    /// Clients at a time; more are turned away. All together may have 1 GiB of requests and answers in memory.
+    #[arg(long, value_name = "N", default_value = "4096")]
+    max_clients: NonZero<usize>,
+    /// Seconds that a client has to say which export it wants, TLS's handshake included.
+    #[arg(long, value_name = "SECONDS", default_value = "30")]
+    handshake_timeout: NonZero<u64>,
     /// Seconds that clients have, when the server ends, to take their answers.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub patience: u64,
@@ -78,7 +91,7 @@ pub struct Args {
     #[command(flatten)]
     layers: LayerArgs,
     /// Pass discards down. Whoever sees the image then sees which sectors are in use.
-    #[arg(long, help_heading = "dm-crypt")]
+    #[arg(long, help_heading = "dm-crypt", requires = DECRYPTION)]
     allow_discards: bool,
 }
 
@@ -95,10 +108,10 @@ struct TlsArgs {
     )]
     tls: Tls,
     /// The folder with server-cert.pem, server-key.pem, and ca-cert.pem for --tls-verify-peer.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", requires = "tls")]
     tls_certificates: Option<PathBuf>,
     /// Let in only clients with a certificate signed by ca-cert.pem.
-    #[arg(long)]
+    #[arg(long, requires = "tls_certificates")]
     tls_verify_peer: bool,
 }
 
@@ -108,6 +121,14 @@ enum Tls {
     Off,
     On,
     Require,
+}
+
+/// Clients can't ask for longer names.
+fn export_name(name: &str) -> Result<String, String> {
+    match name.len() {
+        0..=MAX_NAME => Ok(name.to_owned()),
+        len => Err(format!("{len} bytes are too many for a name; {MAX_NAME} is the most")),
+    }
 }
 
 /// A socket, and the folder that was made for it.
@@ -206,6 +227,7 @@ impl Args {
     pub fn limits(&self, context: &Context) -> Limits {
         let default = Limits::default();
         let threads = context.threads().map_or(default.threads, |threads| threads.get());
-        Limits { clients: self.max_clients, threads, ..default }
+        let negotiation = Duration::from_secs(self.handshake_timeout.get());
+        Limits { clients: self.max_clients.get(), threads, negotiation, ..default }
     }
 }

@@ -1,0 +1,291 @@
+//! What the options do, and what is said about wrong ones.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::process::Command;
+
+use casemate_testkit::nbd::{TRIM, WRITE_ZEROES};
+use casemate_testkit::{Rng, run, run_any, tool};
+
+use crate::{CASEMATE, CRYPT, Folder, SIZE};
+
+#[test]
+fn an_overlay_keeps_changes_and_the_image_stays() {
+    let folder = Folder::new();
+    let before = folder.read("image");
+    let options = format!("--verity tree {} image --overlay changes", folder.root);
+    let running = folder.start(&options);
+    let mut client = running.client();
+    client.write(5000, &[7; 10_000], 0).unwrap();
+    client.ask(WRITE_ZEROES, 0, 100_000, 50_000, &[]).unwrap();
+    assert_eq!(running.end(), 0);
+    let mut model = before.clone();
+    model[5000..15_000].fill(7);
+    model[100_000..150_000].fill(0);
+    let running = folder.start(&options);
+    assert!(running.client().read(0, SIZE as u32).unwrap() == model);
+    // One server at a time, and only with the image that it was made over.
+    let (status, _, stderr) = folder.with(&options, "true");
+    assert_eq!((status, stderr.contains("another process is working on it")), (2, true), "{stderr}");
+    drop(running);
+    fs::remove_file(folder.path().join("sock")).unwrap();
+    let (status, _, stderr) = folder.with("enc --overlay changes", "true");
+    assert_eq!((status, stderr.contains("belongs to another device")), (1, true), "{stderr}");
+    assert!(folder.read("image") == before);
+}
+
+#[test]
+fn the_command_and_signals_end_it() {
+    let folder = Folder::new();
+    assert_eq!(folder.with("image", "exit 7").0, 7);
+    assert_eq!(folder.with("image", "kill -9 $$").0, 137);
+    let (status, stdout, _) = folder.with("image --json", "test -S \"$unixsocket\"");
+    assert_eq!((status, stdout.matches("\"connections\":0").count()), (0, 1), "{stdout}");
+
+    let mut running = folder.start(&format!("{CRYPT} enc --json"));
+    let mut client = running.client();
+    client.write(0, &[1; 64 << 10], 0).unwrap();
+    client.read(100, 10).unwrap();
+    let mode = fs::metadata(folder.path().join("sock")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let key = folder.read("key");
+    let arguments = fs::read(format!("/proc/{}/cmdline", running.child.id())).unwrap();
+    assert!(!arguments.windows(8).any(|window| window == &key[..8]));
+    running.signal("USR1");
+    let mut lines = BufReader::new(running.child.stdout.take().unwrap()).lines();
+    let first: serde_json::Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    assert_eq!((&first["size"], &first["read_only"]), (&SIZE.into(), &false.into()), "{first}");
+    let now: serde_json::Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    assert_eq!((&now["writes"], &now["clients"]), (&1.into(), &1.into()), "{now}");
+    let layer = &now["layers"][0];
+    assert_eq!((&layer["batched_units"], &layer["single_units"]), (&128.into(), &1.into()), "{now}");
+    assert_eq!(layer["calls"], 2, "one call a request");
+    running.signal("TERM");
+    assert!(running.child.wait().unwrap().success());
+    assert!(client.stream.read(&mut [0]).is_ok_and(|len| len == 0));
+    assert!(!folder.path().join("sock").exists());
+    assert_eq!(folder.log(), "");
+}
+
+#[test]
+fn other_machines_are_let_in_only_when_asked() {
+    let folder = Folder::new();
+    let (status, _, stderr) = folder.with("--tcp 0.0.0.0:0 image", "true");
+    assert_eq!((status, stderr.contains("--allow-remote")), (2, true), "{stderr}");
+    let (status, _, stderr) = folder.with("--tcp 0.0.0.0:0 --allow-remote image", "true");
+    assert_eq!((status, stderr.contains("nothing sent is protected")), (0, true), "{stderr}");
+    let (status, _, stderr) = folder.with("--tcp 127.0.0.1:0 image", "test -n \"$port\"");
+    assert_eq!((status, &*stderr), (0, ""));
+}
+
+#[test]
+fn a_part_of_an_image() {
+    let folder = Folder::new();
+    for name in ["sfdisk", "nbdcopy"] {
+        if tool(name).is_none() {
+            return;
+        }
+    }
+    let new = Rng::new(11).bytes(1 << 20);
+    fs::write(folder.path().join("new"), &new).unwrap();
+    let start = 8192 * 512;
+    for label in ["gpt", "dos"] {
+        let script = format!(
+            "for i in image enc; do\n\
+                 truncate -s 0 disk-$i; truncate -s 16M disk-$i\n\
+                 printf 'label: {label}\nstart=2048, size=2048\nstart=8192, size=8192\n' | sfdisk -q disk-$i\n\
+                 dd if=$i of=disk-$i bs=512 seek=8192 conv=notrunc status=none\n\
+             done"
+        );
+        run(Command::new("sh").arg("-ec").arg(script).current_dir(folder.path()));
+        for options in [
+            "disk-image --partition 2".to_owned(),
+            "disk-image -P2".to_owned(),
+            format!("disk-image --offset {start} --size {SIZE}"),
+            format!("{CRYPT} disk-enc --partition 2"),
+            format!("--verity tree {} disk-image -P 2", folder.root),
+        ] {
+            folder.expect(&options, "nbdcopy \"$uri\" copy; cmp image copy");
+        }
+        // What is written stays in the partition, and what would pass its end is refused.
+        let mut model = folder.read("disk-image");
+        let script = "nbdcopy new \"$uri\"; ! nbdcopy image \"$uri\" 2>/dev/null; nbdinfo --size \"$uri\"";
+        assert_eq!(folder.expect("disk-image -P 1", script), "1048576\n");
+        model[1 << 20..2 << 20].copy_from_slice(&new);
+        assert!(folder.read("disk-image") == model, "{label}");
+        let (status, _, stderr) = folder.with("disk-image --partition 3", "true");
+        assert_eq!((status, stderr.contains("there is no partition 3")), (2, true), "{stderr}");
+    }
+}
+
+/// Each option of the mapping against what the crypt command makes of the same.
+#[test]
+fn options_of_the_mapping() {
+    let folder = Folder::new();
+    if tool("nbdcopy").is_none() {
+        return;
+    }
+    let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).unwrap();
+    let key = folder.read("key");
+    write("padded", &[&[0; 100][..], &key].concat());
+    let hex: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+    let extra = "1 sector_size:4096";
+    write("table", format!("0 8192 crypt aes-xts-plain64 {hex} 8 /dev/sda 8 {extra}\n").as_bytes());
+    write("secret", b"open sesame");
+    let same = "--key-file key --key-size 512";
+    for (made_with, options) in [
+        (same, "--crypt aes-xts-plain64 --key-file padded --keyfile-offset 100 --key-size 512"),
+        (same, "--crypt aes-xts-plain64 --key-size 512 --key-fd 7"),
+        ("--key-file key", "--crypt aes-xts-plain64 --key-file key"),
+        (
+            "--key-file key --key-size 512 --skip 8 --sector-size 4096 --iv-large-sectors",
+            "--crypt aes-xts-plain64 --key-file key --key-size 512 --skip 8 --sector-size 4096 --iv-large-sectors",
+        ),
+        ("--key-file key --key-size 512 --skip 8 --sector-size 4096", "--crypt-table table"),
+        (
+            "--cipher aes-cbc-essiv:sha256 --hash ripemd160",
+            "--crypt aes-cbc-essiv:sha256 --passphrase-hash ripemd160",
+        ),
+        ("--cipher aes-cbc-essiv:sha256", "--crypt aes-cbc-essiv:sha256"),
+    ] {
+        // The passphrase is that of standard input where no key file is named.
+        let make = format!("rm -f made; {CASEMATE} crypt encrypt image made {made_with} <secret");
+        run(Command::new("sh").arg("-ec").arg(make).current_dir(folder.path()));
+        let mut bytes = folder.read("made");
+        let mut options = format!("{options} made");
+        if options.contains("table") {
+            bytes.splice(..0, [0; 8 * 512]);
+        } else {
+            options += " --crypt-offset 3";
+            bytes.splice(..0, [0; 3 * 512]);
+        }
+        write("made", &bytes);
+        let serve = format!(
+            "{CASEMATE} serve {options} --exec 'nbdcopy \"$uri\" copy && cmp image copy' <secret 7<key"
+        );
+        run(Command::new("sh").arg("-ec").arg(serve).current_dir(folder.path()));
+    }
+    let report = folder.expect(&format!("{CRYPT} --crypt-provider xts-aes-portable enc --json"), "true");
+    assert!(report.contains("\"driver\":\"xts-aes-portable\""), "{report}");
+}
+
+#[test]
+fn discards_reach_the_image_when_asked() {
+    let folder = Folder::new();
+    for (options, trimmed) in [("--allow-discards", Ok(Vec::new())), ("", Err(95))] {
+        let before = fs::metadata(folder.path().join("enc")).unwrap().blocks();
+        let running = folder.start(&format!("{CRYPT} {options} enc"));
+        assert_eq!(running.client().ask(TRIM, 0, 1 << 20, 2 << 20, &[]), trimmed);
+        assert_eq!(running.end(), 0);
+        let after = fs::metadata(folder.path().join("enc")).unwrap().blocks();
+        assert_eq!(before - after, if trimmed.is_ok() { 4096 } else { 0 });
+    }
+}
+
+/// Zeros that nobody has to read, and an export with a name.
+#[test]
+fn clients_are_told_what_there_is() {
+    let folder = Folder::new();
+    if tool("nbdinfo").is_none() {
+        return;
+    }
+    let sparse = fs::File::create(folder.path().join("sparse")).unwrap();
+    sparse.set_len(SIZE as u64).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&sparse, &[1; 1 << 20], 1 << 20).unwrap();
+    let map = "nbdinfo --map \"$uri\" | awk '{ print $1, $2, $3 }'";
+    let holes = "0 1048576 3\n1048576 1048576 0\n2097152 2097152 3\n";
+    assert_eq!(folder.expect("sparse", map), holes);
+    assert_eq!(folder.expect("sparse --overlay changes", map), holes);
+    assert_eq!(folder.expect("sparse --offset 1048576", map), "0 1048576 0\n1048576 2097152 3\n");
+    // A hole is no zeros to whoever decrypts it; and in what is verified even zeros have digests.
+    let all = format!("0 {SIZE} 0\n");
+    assert_eq!(folder.expect(&format!("{CRYPT} sparse"), map), all);
+    assert_eq!(folder.expect(&format!("--verity tree {} image", folder.root), map), all);
+    folder.expect(
+        "sparse",
+        "nbdinfo --can cache \"$uri\"; nbdinfo --can fast-zero \"$uri\"; nbdinfo --can fua \"$uri\"",
+    );
+    folder
+        .expect("sparse --read-only", "nbdinfo --is read-only \"$uri\"; ! nbdinfo --can fast-zero \"$uri\"");
+
+    let script = "nbdinfo --list \"nbd+unix:///?socket=$unixsocket\" | grep '^export='\n\
+        nbdinfo --size \"$uri\"\n\
+        ! nbdinfo --size \"nbd+unix:///?socket=$unixsocket\" 2>&1\n\
+        ! nbdinfo --size \"nbd+unix:///other?socket=$unixsocket\" 2>/dev/null";
+    let said = folder.expect("image --export-name my/disk", script);
+    assert!(said.starts_with(&format!("export=\"my/disk\":\n{SIZE}\n")), "{said}");
+    assert!(said.contains("has no export named ''"), "{said}");
+}
+
+/// What is wrong is said before anything is served, in words that tell what to do.
+#[test]
+fn wrong_options_are_refused() {
+    let folder = Folder::new();
+    fs::write(folder.path().join("odd"), vec![0; 1000]).unwrap();
+    let long = "x".repeat(4097);
+    for (options, text) in [
+        ("image", "--socket <PATH>|--tcp <[ADDRESS:]PORT>|--exec <COMMAND>"),
+        ("--exec true", "<IMAGE>"),
+        ("none --exec true", "none: No such file"),
+        (". --exec true", "Is a directory"),
+        ("image --socket image", "image: there is something else of this name"),
+        ("image --socket none/s", "none/s: No such file"),
+        ("image --socket s --tcp 0", "cannot be used with"),
+        ("image --tcp x", "give a port, or a numeric address and a port"),
+        ("image --tcp 127.0.0.1", "give a port, or a numeric address and a port"),
+        ("image --partition 1 --offset 512 --exec true", "cannot be used with"),
+        ("image --offset 4194305 --exec true", "pass the end"),
+        ("image --offset 512 --size 4194304 --exec true", "pass the end"),
+        ("image --overlay image --exec true", "can't be kept in the image itself"),
+        ("image --overlay o --read-only --exec true", "cannot be used with"),
+        ("image --max-clients 0 --exec true", "--max-clients"),
+        ("image --handshake-timeout 0 --exec true", "--handshake-timeout"),
+        (&format!("image --export-name {long} --exec true"), "4096 is the most"),
+        // What would protect nothing.
+        ("image --tls require --exec true", "--tls-certificates"),
+        ("image --tls-certificates . --exec true", "--tls "),
+        ("image --tls on --tls-verify-peer --exec true", "--tls-certificates"),
+        ("image --allow-discards --exec true", "--crypt <SPEC>|--crypt-table <FILE>"),
+        ("image --crypt-provider x --exec true", "--crypt <SPEC>|--crypt-table <FILE>"),
+        ("image --sector-size 4096 --exec true", "--crypt <SPEC>"),
+        ("image --key-file key --exec true", "--crypt <SPEC>"),
+        ("image --hash-offset 4096 --exec true", "--verity <HASH> <ROOT>"),
+        ("odd --crypt aes-xts-plain64 --key-file key --exec true", "odd: 1000 bytes are no multiple"),
+        ("image --crypt foo-bar --key-file key --exec true", "bar"),
+        ("image --crypt aes-xts-plain64 --key-file none --exec true", "none: No such file"),
+        ("image --crypt aes-xts-plain64 --exec true", "no passphrase was given"),
+        (
+            "image --crypt aes-xts-plain64 --key-file key --key-size 1024 --exec true",
+            "fewer than the 128 bytes",
+        ),
+        ("image --crypt aes-xts-plain64 --key-fd 77 --exec true", "77"),
+        ("image --crypt-table key --exec true", "key: "),
+        ("image --crypt-table none --crypt aes-xts-plain64 --exec true", "cannot be used with"),
+        (
+            "image --crypt aes-xts-plain64 --key-file key --crypt-offset 18446744073709551615 --exec true",
+            "passes 2^64 bytes",
+        ),
+        ("image --crypt aes-xts-plain64 --key-file key --crypt-provider none --exec true", "none"),
+        ("image --verity tree 00 --exec true", "the root hash has 1 bytes; digests have 32"),
+        ("image --verity tree zz --exec true", "must be hex"),
+        ("image --verity none 00 --exec true", "none: No such file"),
+        (
+            "odd --verity tree ROOT --exec true",
+            "odd: the hash tree is over 4194304 bytes, and there are 1000",
+        ),
+        ("image --verity image ROOT --exec true", "image"),
+    ] {
+        let output =
+            run_any(&mut folder.command(&format!("serve {}", options.replace("ROOT", &folder.root))));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains(text), "{options}: {stderr}");
+        let expected = if options.contains("--verity image") { 1 } else { 2 };
+        assert_eq!(
+            (output.status.code(), &*output.stdout),
+            (Some(expected), &b""[..]),
+            "{options}: {stderr}"
+        );
+    }
+    assert!(!folder.path().join("o").exists());
+}
