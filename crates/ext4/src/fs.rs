@@ -155,6 +155,15 @@ impl Ext4 {
     /// [`Corrupt`](crate::Error::Corrupt) when there is no such inode, it is not in use, or its checksum does
     /// not fit.
     pub fn inode(&self, number: u32) -> Result<Inode> {
+        let inode = self.any_inode(number)?;
+        if inode.links() == 0 && number != ROOT_INODE && number >= self.superblock().first_inode {
+            return Err(Place::inode(Structure::Inode, number).malformed("is not in use"));
+        }
+        Ok(inode)
+    }
+
+    /// The same for an inode without any names.
+    pub(crate) fn any_inode(&self, number: u32) -> Result<Inode> {
         let place = Place::inode(Structure::Inode, number);
         let Some((group, index)) = self.layout().inode_position(number) else {
             return Err(place.malformed("there is no inode with this number"));
@@ -171,11 +180,7 @@ impl Ext4 {
             ..csum::Context::default()
         };
         self.verify(Subject::Inode, &context, &raw, place)?;
-        let inode = Inode::from_bytes(number, &raw)?;
-        if inode.links() == 0 && number != ROOT_INODE && number >= self.superblock().first_inode {
-            return Err(place.malformed("is not in use"));
-        }
-        Ok(inode)
+        Inode::from_bytes(number, &raw)
     }
 
     /// Calls `f` with a group's descriptor.

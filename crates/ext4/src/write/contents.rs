@@ -9,7 +9,9 @@ use crate::error::{Error, Result};
 use crate::features::RoCompat;
 use crate::inode::{FileType, InodeFlags};
 use crate::map::Mapping;
-use crate::write::inode::{InodeMut, Stamp};
+use crate::write::file_map::Cut;
+use crate::write::inode::InodeMut;
+use crate::write::long::TooLarge;
 use crate::write::{Writer, invalid};
 
 /// Bytes that are copied at once.
@@ -32,33 +34,64 @@ impl Writer {
     /// # Errors
     /// `StorageFull`, and nothing is allocated then.
     pub fn allocate_range(&mut self, number: u32, from: u64, to: u64) -> Result<()> {
+        let block = self.block_size() as u64;
+        let (mut at, end) = (from / block, if to > from { to.div_ceil(block) } else { 0 });
+        let mut is_listed = false;
         self.operation(|writer| {
             let mut inode = writer.changeable_file(number)?;
-            let block = writer.block_size() as u64;
             writer.spread_inline_file(&mut inode)?;
             writer.check_size(&inode, to)?;
-            if to > from {
-                writer.fill_with_zeros(&mut inode, from / block, to.div_ceil(block))?;
+            at = writer.fill_with_zeros(&mut inode, at, end)?;
+            if at < end {
+                writer.require_free(&inode, at, end)?;
+                is_listed = !inode.has(InodeFlags::EXTENTS);
+                if is_listed {
+                    writer.list_orphan(&mut inode)?;
+                }
+                return writer.store_inode(&inode);
             }
-            if to > inode.size() {
-                writer.set_file_size(&mut inode, to)?;
+            writer.grow(&mut inode, to)
+        })?;
+        if at >= end {
+            return Ok(());
+        }
+        self.in_steps(number, is_listed, |writer| {
+            let mut inode = writer.inode_mut(number)?;
+            at = writer.fill_with_zeros(&mut inode, at, end)?;
+            if at < end {
+                writer.store_inode(&inode)?;
+                return Ok(false);
             }
-            writer.touch(&mut inode);
-            writer.store_inode(&inode)
+            if is_listed {
+                writer.unlist_orphan(&mut inode)?;
+            }
+            writer.grow(&mut inode, to)?;
+            Ok(true)
         })
     }
 
-    /// Gives blocks that read as zeros to holes.
-    fn fill_with_zeros(&mut self, inode: &mut InodeMut, from: u64, to: u64) -> Result<()> {
+    /// Ends what gave blocks to a file, which is to have this size if it was shorter.
+    fn grow(&mut self, inode: &mut InodeMut, size: u64) -> Result<()> {
+        if size > inode.size() {
+            self.set_file_size(inode, size)?;
+        }
+        self.touch(inode);
+        self.store_inode(inode)
+    }
+
+    /// Gives blocks that read as zeros to holes, as far as the transaction has room: the block that it came to.
+    fn fill_with_zeros(&mut self, inode: &mut InodeMut, from: u64, to: u64) -> Result<u64> {
         let unwritten = inode.has(InodeFlags::EXTENTS);
         let mut runs = Vec::new();
-        self.fill(inode, from, to, unwritten, |run| runs.push(run))?;
-        if unwritten {
-            return Ok(());
+        let reached = self.fill_some(inode, from, to, unwritten, |run| runs.push(run))?;
+        if !unwritten {
+            let (nothing, cipher) = (MemoryDevice::new(Vec::new()), self.cipher(inode)?);
+            let mut buffer = Vec::new();
+            for run in runs {
+                self.copy_run(&run, &nothing, 0, cipher.as_deref(), &mut buffer)?;
+            }
         }
-        let (nothing, cipher) = (MemoryDevice::new(Vec::new()), self.cipher(inode)?);
-        let mut buffer = Vec::new();
-        runs.iter().try_for_each(|run| self.copy_run(run, &nothing, 0, cipher.as_deref(), &mut buffer))
+        Ok(reached)
     }
 
     /// Makes a file longer, with a hole, or shorter.
@@ -67,6 +100,13 @@ impl Writer {
     /// `NotFound`.
     pub fn truncate(&mut self, path: &[u8], size: u64) -> Result<()> {
         let number = self.fs.resolve(path, true)?.number();
+        while !self.truncate_inode(number, size)? {}
+        Ok(())
+    }
+
+    /// The same for an inode; false if it must be done once more.
+    fn truncate_inode(&mut self, number: u32, mut size: u64) -> Result<bool> {
+        let wanted = size;
         self.operation(|writer| {
             let mut inode = writer.changeable_file(number)?;
             if size != inode.size() {
@@ -74,18 +114,27 @@ impl Writer {
                 writer.check_size(&inode, size)?;
                 let block = writer.block_size() as u64;
                 let old = inode.size();
-                writer.cut(&mut inode, size.div_ceil(block))?;
+                let cut = writer.cut(&mut inode, size.div_ceil(block))?;
                 // What lay behind the end must not come back when the file grows again.
                 let end = size.min(old);
                 if end % block != 0 {
                     writer.zero_from(&inode, end)?;
                 }
+                if cut == Cut::Begun && size == 0 && inode.has(InodeFlags::EXTENTS) {
+                    // Some e2fsck damages a waiting inode (1.47.0) when it cuts a tree of levels to nothing.
+                    size = block;
+                }
                 writer.set_file_size(&mut inode, size)?;
+                writer.touch(&mut inode);
+                if cut == Cut::Begun {
+                    return writer.finish_later(&mut inode);
+                }
+            } else {
+                writer.touch(&mut inode);
             }
-            writer.touch(&mut inode);
-            inode.set_time(Stamp::Changed, writer.now());
             writer.store_inode(&inode)
-        })
+        })?;
+        Ok(size == wanted)
     }
 
     /// Copies a source's contents to a new file, holes as holes. Part of an operation.
@@ -100,6 +149,9 @@ impl Writer {
             // Whole blocks; two ranges may share one.
             let first = (data.start / block).max(at / block);
             let end = data.end.min(size).div_ceil(block);
+            if self.is_full() {
+                return Err(TooLarge::error());
+            }
             if first < end {
                 let mut runs: Vec<Mapping> = Vec::new();
                 self.fill(inode, first, end, false, |run| runs.push(run))?;

@@ -7,6 +7,7 @@ use crate::map::Mapping;
 use crate::write::alloc::Goal;
 use crate::write::extents::LONGEST;
 use crate::write::inode::{InodeMut, empty_extents};
+use crate::write::long::TooLarge;
 use crate::write::{Writer, invalid, pointers};
 
 /// The two ways in which an inode says where its blocks lie.
@@ -15,6 +16,18 @@ enum Kind {
     Extents,
     Pointers,
 }
+
+/// How far a file was cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Cut {
+    Done,
+    /// There is more to cut. The inode must wait for that: [`finish_later`](Writer::finish_later).
+    Begun,
+}
+
+/// Runs that are cut before it is asked whether the transaction has room for more.
+const RUNS: u64 = 32;
 
 impl Writer {
     /// Gives an inode an empty map, of extents where the file system has them.
@@ -46,14 +59,29 @@ impl Writer {
 
     /// Where the file's blocks `from..to` that have no place yet are put: all of them are mapped afterwards.
     /// Calls `found` for each new run. Only extents can be `unwritten`.
+    ///
+    /// # Errors
+    /// [`TooLarge`](crate::write::long::TooLarge) when that is too much for one transaction.
     pub(crate) fn fill(
         &mut self,
         inode: &mut InodeMut,
         from: u64,
         to: u64,
         unwritten: bool,
-        mut found: impl FnMut(Mapping),
+        found: impl FnMut(Mapping),
     ) -> Result<()> {
+        if self.fill_some(inode, from, to, unwritten, found)? < to { Err(TooLarge::error()) } else { Ok(()) }
+    }
+
+    /// The same as far as the transaction has room: the first block that was not looked at.
+    pub(crate) fn fill_some(
+        &mut self,
+        inode: &mut InodeMut,
+        from: u64,
+        to: u64,
+        unwritten: bool,
+        mut found: impl FnMut(Mapping),
+    ) -> Result<u64> {
         let kind = kind(inode)?;
         if to > self.most_blocks(inode) {
             return Err(too_large());
@@ -105,12 +133,15 @@ impl Writer {
             found(mapping);
             goal = Goal::Behind(physical + len);
             at += len;
+            if self.is_full() {
+                break;
+            }
         }
-        Ok(())
+        Ok(at.max(from))
     }
 
-    /// Takes the blocks from `from` on away from a file.
-    pub(crate) fn cut(&mut self, inode: &mut InodeMut, from: u64) -> Result<()> {
+    /// Takes the blocks from `from` on away from a file, the last ones first, as far as the transaction has room.
+    pub(crate) fn cut(&mut self, inode: &mut InodeMut, from: u64) -> Result<Cut> {
         let kind = kind(inode)?;
         let ratio = self.ratio();
         // What still lies in the cluster of the first block that goes.
@@ -123,14 +154,20 @@ impl Writer {
             (run.physical + (last - run.logical)) / ratio
         });
         let mut done = [kept, None];
+        let mut runs = 0;
         loop {
             let run = match kind {
                 Kind::Extents => self.take_last_extent(inode, from)?,
                 Kind::Pointers => self.take_last_pointers(inode, from)?,
             };
-            let Some(run) = run else { return Ok(()) };
+            let Some(run) = run else { return Ok(Cut::Done) };
             self.free_run(inode, run.physical, run.len, &done)?;
             done[1] = Some(run.physical / ratio);
+            runs += 1;
+            // Whoever goes on does not know that this run's first cluster is free, if it has more blocks.
+            if runs >= RUNS && run.logical.is_multiple_of(ratio) && self.is_full() {
+                return Ok(Cut::Begun);
+            }
         }
     }
 

@@ -123,6 +123,11 @@ impl InodeMut {
         self.raw[0x76..0x78].copy_from_slice(&little[4..6]);
     }
 
+    /// `i_dtime`: in an orphan the next one of the list.
+    pub fn deleted(&self) -> u32 {
+        le32(&self.raw, 0x14)
+    }
+
     pub fn set_deleted(&mut self, seconds: u32) {
         self.raw[0x14..0x18].copy_from_slice(&seconds.to_le_bytes());
     }
@@ -203,6 +208,12 @@ impl Writer {
     /// The inode with this number, to change it.
     pub(crate) fn inode_mut(&self, number: u32) -> Result<InodeMut> {
         let inode = self.fs.inode(number)?;
+        Ok(InodeMut { number, raw: inode.as_bytes().to_vec() })
+    }
+
+    /// The same for one that may have no name left.
+    pub(crate) fn unlinked_inode_mut(&self, number: u32) -> Result<InodeMut> {
+        let inode = self.fs.any_inode(number)?;
         Ok(InodeMut { number, raw: inode.as_bytes().to_vec() })
     }
 

@@ -83,6 +83,14 @@ impl Log {
         }
     }
 
+    /// How many dirty blocks leave room for what is to be done at the end of an operation. A file has room for any.
+    pub fn most(&self) -> usize {
+        match &self.kind {
+            Kind::Journal(log) => log.capacity() / 4 * 3,
+            Kind::File(_) => usize::MAX,
+        }
+    }
+
     /// Makes a transaction the state of the file system.
     pub fn commit(&mut self, device: &Arc<dyn BlockDevice>, blocks: &Blocks, now: Time) -> Result<()> {
         match &self.kind {

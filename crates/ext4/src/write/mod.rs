@@ -23,6 +23,7 @@ mod file_map;
 mod htree;
 mod inode;
 mod log;
+mod long;
 mod pointers;
 mod put;
 mod raw;
@@ -84,6 +85,8 @@ pub struct Writer {
     base: Counts,
     pins: Pins,
     hints: Hints,
+    /// What the current operation began and could not finish in its transaction, in the order in which it waits.
+    unfinished: Vec<u32>,
     random: Random,
     time: Option<Time>,
     log: Log,
@@ -134,6 +137,7 @@ impl Writer {
             base: Counts::default(),
             pins: Pins::default(),
             hints: Hints::default(),
+            unfinished: Vec::new(),
             random: Random::new(options.seed),
             time: options.time,
             log,
@@ -145,7 +149,8 @@ impl Writer {
         &self.fs
     }
 
-    /// Makes all changes so far permanent, all at once.
+    /// Makes all changes so far permanent. Those of one operation are made at once, and so are those of many as
+    /// long as they fill half of the journal at most; more is committed in parts.
     ///
     /// # Errors
     /// What the device says. The state on the device is then the one before or the one after, once the
@@ -163,8 +168,17 @@ impl Writer {
         Ok(())
     }
 
-    /// Runs one operation: all of it happens, or nothing.
+    /// Runs one operation: all of it happens, or nothing. What it leaves unfinished follows.
     fn operation<T>(&mut self, f: impl FnOnce(&mut Writer) -> Result<T>) -> Result<T> {
+        self.commit_if_large()?;
+        let result = self.step(f)?;
+        self.finish_all()?;
+        Ok(result)
+    }
+
+    /// Does all of something in this transaction, or nothing.
+    fn step<T>(&mut self, f: impl FnOnce(&mut Writer) -> Result<T>) -> Result<T> {
+        let unfinished = self.unfinished.len();
         let (free, pins) = (self.free, self.pins.mark());
         self.cache.keep();
         let result = f(self);
@@ -174,6 +188,7 @@ impl Writer {
                 self.cache.roll_back();
                 self.free = free;
                 self.pins.roll_back(pins);
+                self.unfinished.truncate(unfinished);
                 self.hints = Hints::default();
             }
         }
@@ -183,6 +198,11 @@ impl Writer {
     /// Commits if the transaction fills a good part of the log. Only between operations.
     fn commit_if_large(&mut self) -> Result<()> {
         if self.cache.dirty_count() >= self.log.comfortable() { self.commit() } else { Ok(()) }
+    }
+
+    /// Whether only the end of an operation has room in this transaction.
+    fn is_full(&self) -> bool {
+        self.cache.dirty_count() >= self.log.most()
     }
 
     fn block_size(&self) -> usize {

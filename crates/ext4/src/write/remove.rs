@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use crate::error::{Place, Result, Structure};
 use crate::inode::{FileType, InodeFlags, ROOT_INODE};
 use crate::map::is_fast_symlink;
+use crate::write::file_map::Cut;
 use crate::write::inode::{InodeMut, Stamp};
 use crate::write::{Writer, invalid};
 
@@ -130,17 +131,23 @@ impl Writer {
             FileType::Symlink => !inode.has(InodeFlags::INLINE_DATA) && !is_fast_symlink(&inode.reader()?),
             _ => false,
         };
-        if is_mapped {
-            self.cut(inode, 0)?;
-        }
-        let is_dir = inode.is_dir();
+        let cut = if is_mapped { self.cut(inode, 0)? } else { Cut::Done };
         inode.set_links(0);
         inode.set_size(0);
+        self.hints.rooms.remove(&inode.number());
+        match cut {
+            Cut::Done => self.free_cut(inode),
+            Cut::Begun => self.finish_later(inode),
+        }
+    }
+
+    /// Frees an inode that has no blocks any more.
+    pub(crate) fn free_cut(&mut self, inode: &mut InodeMut) -> Result<()> {
+        let is_dir = inode.is_dir();
         // OK to truncate: s_last_orphan and deletion times have 32 bits.
         let seconds = self.now().seconds.max(1) as u32;
         inode.set_deleted(seconds);
         self.store_inode(inode)?;
-        self.hints.rooms.remove(&inode.number());
         self.free_inode(inode.number(), is_dir)
     }
 }

@@ -1,0 +1,191 @@
+//! Changes that are larger than the journal: done in steps, and a crash between them loses nothing.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use casemate_blockdev::{BlockDevice, FileDevice};
+use casemate_ext4::{Error, Ext4, NewNode, OpenOptions, WriteOptions, Writer};
+use casemate_testkit::{Rng, TempDir, run, run_any, slow_tests, tempdir, tool};
+
+/// Many groups, whose bitmaps are more blocks than the journal has.
+const OPTIONS: [&str; 2] = [
+    "-t ext4 -b 1024 -g 256 -N 1200 -O ^resize_inode,^flex_bg -J size=1",
+    "-t ext3 -b 1024 -g 256 -N 1200 -O ^resize_inode -J size=1",
+];
+/// Whether waiting inodes are dealt with by this crate, too.
+const OWN_RECOVERY: bool = false;
+const SIZE: &str = "300M";
+const LARGE: u64 = 220 << 20;
+
+struct Image {
+    folder: TempDir,
+    e2fsck: PathBuf,
+}
+
+impl Image {
+    fn new(options: &str, size: &str) -> Option<Image> {
+        let (mke2fs, e2fsck) = (tool("mke2fs")?, tool("e2fsck")?);
+        // Images of many pieces are slow to remove from a disk.
+        let folder = TempDir::new_in("/dev/shm").or_else(|_| tempdir()).unwrap();
+        let image = Image { folder, e2fsck };
+        run(Command::new(mke2fs).args(["-q", "-F"]).args(options.split(' ')).arg(image.path()).arg(size));
+        let mut writer = writer(image.device(&image.path(), i64::MAX));
+        let node = NewNode { mode: 0o644, ..NewNode::default() };
+        writer.make_file(b"/other", &node).unwrap();
+        writer.allocate_file(b"/other", 100_000).unwrap();
+        writer.make_file(b"/large", &node).unwrap();
+        writer.commit().unwrap();
+        Some(image)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("image")
+    }
+
+    /// The image at `path`, or a copy of it, until so many writes were made.
+    fn device(&self, path: &Path, writes: i64) -> Arc<Crashing> {
+        Arc::new(Crashing { below: FileDevice::open_writable(path).unwrap(), left: writes.into() })
+    }
+
+    fn fs(path: &Path) -> Ext4 {
+        Ext4::open(Arc::new(FileDevice::open(path).unwrap()), &OpenOptions::default()).unwrap()
+    }
+
+    fn free(&self) -> (u64, u32) {
+        let fs = Image::fs(&self.path());
+        (fs.superblock().blocks_free, fs.superblock().inodes_free)
+    }
+
+    fn assert_clean(&self, path: &Path, what: &str) {
+        let output = run_any(Command::new(&self.e2fsck).arg("-fn").arg(path));
+        assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+fn writer(device: Arc<dyn BlockDevice>) -> Writer {
+    Writer::open(device, WriteOptions { seed: Some(4), ..WriteOptions::default() }).unwrap()
+}
+
+fn size_of(fs: &Ext4, path: &[u8]) -> Option<u64> {
+    fs.resolve(path, true).ok().map(|inode| inode.size())
+}
+
+#[test]
+fn changes_larger_than_the_journal_are_done_in_steps() {
+    for options in OPTIONS {
+        in_steps(options);
+    }
+}
+
+fn in_steps(options: &str) {
+    let Some(image) = Image::new(options, SIZE) else { return };
+    let before = image.free();
+    let mut writer = writer(image.device(&image.path(), i64::MAX));
+    writer.allocate_file(b"/large", LARGE).unwrap();
+    writer.commit().unwrap();
+    image.assert_clean(&image.path(), "allocated");
+    assert_eq!(size_of(writer.fs(), b"/large"), Some(LARGE));
+    assert!(image.free().0 + (LARGE >> 10) <= before.0);
+    // What there is no room for changes nothing.
+    let full = writer.allocate_file(b"/large", 2 * LARGE);
+    assert!(matches!(full, Err(Error::Io(error)) if error.kind() == std::io::ErrorKind::StorageFull));
+    writer.commit().unwrap();
+    assert_eq!(size_of(writer.fs(), b"/large"), Some(LARGE));
+    writer.truncate(b"/large", 5000).unwrap();
+    writer.commit().unwrap();
+    image.assert_clean(&image.path(), "cut");
+    writer.allocate_file(b"/large", LARGE).unwrap();
+    writer.remove(b"/large").unwrap();
+    writer.commit().unwrap();
+    image.assert_clean(&image.path(), "removed");
+    assert_eq!(image.free(), (before.0, before.1 + 1));
+}
+
+/// Passes writes on until it is told to stop: then nothing is written any more, as after a crash.
+struct Crashing {
+    below: FileDevice,
+    left: AtomicI64,
+}
+
+impl BlockDevice for Crashing {
+    fn size(&self) -> u64 {
+        self.below.size()
+    }
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> std::io::Result<()> {
+        self.below.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> std::io::Result<()> {
+        // Zeros for blocks that were never used are there already, and cost only time.
+        if buf.len() > 1 << 16 && buf.iter().all(|byte| *byte == 0) {
+            return Ok(());
+        }
+        if self.left.fetch_sub(1, Ordering::Relaxed) <= 0 {
+            return Err(std::io::Error::other("crashed"));
+        }
+        self.below.write_at(buf, offset)
+    }
+    fn flush(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_crash_between_steps_loses_nothing() {
+    let points = if slow_tests() { 100 } else { 2 };
+    for options in OPTIONS {
+        crash(options, points);
+    }
+}
+
+fn crash(options: &str, points: usize) {
+    let Some(image) = Image::new(options, SIZE) else { return };
+    let copy = image.folder.path().join("copy");
+    let mut rng = Rng::new(5);
+    type Change = fn(&mut Writer) -> Result<(), Error>;
+    let changes: [(&str, Change, &[Option<u64>]); 4] = [
+        ("grow", |writer| writer.allocate_file(b"/large", LARGE), &[Some(0), Some(LARGE)]),
+        ("cut", |writer| writer.truncate(b"/large", LARGE / 9), &[Some(LARGE), Some(LARGE / 9)]),
+        ("empty", |writer| writer.truncate(b"/large", 0), &[Some(LARGE), Some(1024), Some(0)]),
+        ("remove", |writer| writer.remove(b"/large"), &[Some(LARGE), None]),
+    ];
+    for (what, change, outcomes) in changes {
+        let what = format!("{options}: {what}");
+        if outcomes[0] == Some(LARGE) {
+            let mut writer = writer(image.device(&image.path(), i64::MAX));
+            writer.allocate_file(b"/large", LARGE).unwrap();
+            writer.commit().unwrap();
+        }
+        let attempt = |left: i64, path: &Path| {
+            run(Command::new("cp").arg("--sparse=always").arg(image.path()).arg(path));
+            let device = image.device(path, left);
+            let mut writer = writer(device.clone());
+            let result = change(&mut writer).and_then(|()| writer.commit());
+            (result.is_ok(), left - device.left.load(Ordering::Relaxed))
+        };
+        let (whole, total) = attempt(i64::MAX / 2, &copy);
+        // Each transaction marks the file system and its journal, and unmarks them.
+        assert!(whole && total > 20, "{what}: {total} writes");
+        for point in 0..points {
+            let left = 1 + rng.below(total as u64 - 1) as i64;
+            assert!(!attempt(left, &copy).0);
+            let what = format!("{what} stopped at write {left} of {total}");
+            if point % 2 == 0 || !OWN_RECOVERY {
+                let output = run_any(Command::new(&image.e2fsck).arg("-fp").arg(&copy));
+                let text = String::from_utf8_lossy(&output.stdout);
+                assert!(matches!(output.status.code(), Some(0 | 1)), "{what}: {text}");
+                assert!(!text.contains("UNEXPECTED"), "{what}: {text}");
+            } else {
+                drop(writer(image.device(&copy, i64::MAX)));
+            }
+            image.assert_clean(&copy, &what);
+            let fs = Image::fs(&copy);
+            assert!(outcomes.contains(&size_of(&fs, b"/large")), "{what}: {:?}", size_of(&fs, b"/large"));
+            assert_eq!(size_of(&fs, b"/other"), Some(100_000), "{what}");
+        }
+        let mut writer = writer(image.device(&image.path(), i64::MAX));
+        change(&mut writer).unwrap();
+        writer.commit().unwrap();
+    }
+}
