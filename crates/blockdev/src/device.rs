@@ -72,6 +72,15 @@ pub trait BlockDevice: Send + Sync {
     /// Returns when everything written before is on stable storage.
     fn flush(&self) -> io::Result<()>;
 
+    /// Lets the next read of a range come from the medium: another machine may have written it meanwhile. Devices that
+    /// nothing caches do nothing.
+    ///
+    /// # Errors
+    /// What the layer below says.
+    fn forget_cached(&self, _offset: u64, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
+
     /// The next range at or after `offset` that may hold anything but zeros; `None` if only zeros follow.
     ///
     /// A device that knows nothing about holes calls everything data, which is always right.
@@ -113,6 +122,9 @@ macro_rules! forward {
             }
             fn flush(&self) -> io::Result<()> {
                 (**self).flush()
+            }
+            fn forget_cached(&self, offset: u64, len: u64) -> io::Result<()> {
+                (**self).forget_cached(offset, len)
             }
             fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
                 (**self).next_data(offset)

@@ -2,11 +2,12 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
-use rustix::fs::{FallocateFlags, SeekFrom as Seeking};
+use rustix::fs::{Advice, FallocateFlags, SeekFrom as Seeking};
 use rustix::io::Errno;
 
 use crate::device::{BlockDevice, past_end};
@@ -118,6 +119,10 @@ impl BlockDevice for FileDevice {
 
     fn flush(&self) -> io::Result<()> {
         self.file.sync_data()
+    }
+
+    fn forget_cached(&self, offset: u64, len: u64) -> io::Result<()> {
+        Ok(rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(len), Advice::DontNeed)?)
     }
 
     fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {

@@ -76,6 +76,10 @@ impl<D: BlockDevice> BlockDevice for Window<D> {
         self.inner.flush()
     }
 
+    fn forget_cached(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.inner.forget_cached(self.position_of(offset, len)?, len)
+    }
+
     fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
         if offset >= self.len {
             return Ok(None);

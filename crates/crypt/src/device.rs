@@ -230,6 +230,10 @@ impl<D: BlockDevice> BlockDevice for CryptDevice<D> {
     fn flush(&self) -> io::Result<()> {
         self.inner.flush()
     }
+
+    fn forget_cached(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.inner.forget_cached(offset, len)
+    }
 }
 
 #[cfg(test)]

@@ -93,6 +93,7 @@ structures! {
     Symlink "symbolic link" "A symbolic link's target.",
     MmpBlock "mmp block" "The block of multi-mount protection.",
     OrphanBlock "orphan file block" "A block of the orphan file.",
+    QuotaFile "quota file" "The hidden file that counts what users, groups or projects use.",
     JournalSuperblock "journal superblock" "The journal's own superblock.",
     JournalBlock "journal block" "A descriptor, revoke, commit or data block of the log.",
     EncryptionContext "encryption context" "The policy and nonce of an encrypted inode.",

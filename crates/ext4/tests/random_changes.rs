@@ -16,8 +16,9 @@ use casemate_testkit::{Rng, TempDir, run, run_any, slow_tests, tempdir, tool};
 use common::kernel::on_mounted;
 
 /// What mke2fs is told, and the size of the image.
-const FEATURES: [(&str, &str); 24] = [
+const FEATURES: [(&str, &str); 27] = [
     ("-b 1024", "12M"),
+    ("-b 1024 -O quota,project,mmp", "12M"),
     ("-b 4096", "24M"),
     ("-b 4096 -O bigalloc -C 32768", "32M"),
     ("-b 65536", "96M"),
@@ -41,6 +42,8 @@ const FEATURES: [(&str, &str); 24] = [
     ("-t ext2 -b 4096 -O ^filetype,^large_file", "24M"),
     ("-t ext2 -b 65536", "96M"),
     ("-b 1024 -O ^extent,^64bit", "12M"),
+    ("-b 4096 -O quota,ea_inode,bigalloc,orphan_file -C 16384 -I 512", "32M"),
+    ("-b 65536 -O quota,^has_journal", "64M"),
 ];
 
 /// What a path is in the model.
@@ -141,7 +144,7 @@ impl World {
     /// One random operation, in the image and in the model.
     fn step(&mut self, writer: &mut Writer) {
         let node = NewNode { mode: 0o644, ..NewNode::default() };
-        match self.below(12) {
+        match self.below(13) {
             0 | 1 => {
                 let path = self.fresh();
                 let dir = NewNode { mode: 0o755, ..node };
@@ -219,6 +222,11 @@ impl World {
                         contents.resize(size, 0);
                     });
                 }
+            }
+            10 => {
+                let Some(path) = self.existing(|_| true) else { return };
+                let (uid, gid) = ([0, 1, 1000, 70_000][self.below(4)], [0, 3, 1 << 30][self.below(3)]);
+                self.done(writer.set_owner(&path, Some(uid), Some(gid), false));
             }
             _ => {
                 let Some(path) = self.existing(|node| matches!(node, Node::File { .. })) else { return };
@@ -344,7 +352,7 @@ impl World {
 #[test]
 fn random_operations_leave_clean_images() {
     let steps = if slow_tests() { 3000 } else { 250 };
-    let features = if slow_tests() { &FEATURES[..] } else { &FEATURES[..9] };
+    let features = if slow_tests() { &FEATURES[..] } else { &FEATURES[..10] };
     for (number, (features, size)) in features.iter().enumerate() {
         let Some(mut world) = World::new(features, size, number as u64) else { return };
         let mut writer = world.writer();
@@ -385,6 +393,7 @@ fn a_full_file_system_gives_everything_back() {
         ("-b 1024 -O bigalloc,^has_journal -C 4096", "4M"),
         ("-t ext2 -b 1024", "4M"),
         ("-t ext3 -b 4096", "8M"),
+        ("-b 1024 -O quota,project,mmp", "2M"),
     ] {
         let Some(world) = World::new(features, size, 1) else { return };
         let mut writer = world.writer();
@@ -471,7 +480,7 @@ impl BlockDevice for Crashing {
 #[test]
 fn a_crash_at_any_write_loses_nothing_that_was_there() {
     let points = if slow_tests() { 400 } else { 40 };
-    for features in ["-b 1024", "-b 4096 -O ^has_journal", "-b 4096 -O ^metadata_csum"] {
+    for features in ["-b 1024", "-b 4096 -O ^has_journal", "-b 4096 -O ^metadata_csum", "-b 1024 -O quota"] {
         let Some(mut world) = World::new(features, "8M", 9) else { return };
         let mut writer = world.writer();
         for _ in 0..120 {

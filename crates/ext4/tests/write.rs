@@ -14,7 +14,7 @@ use casemate_testkit::{TempDir, run, run_any, tempdir, tool};
 use common::tree;
 
 /// What mke2fs is told, and the size of the image.
-const FEATURES: [(&str, &str); 33] = [
+const FEATURES: [(&str, &str); 35] = [
     ("-t ext4", "28M"),
     ("-t ext4 -b 1024", "28M"),
     ("-t ext4 -b 2048", "28M"),
@@ -39,6 +39,8 @@ const FEATURES: [(&str, &str); 33] = [
     ("-t ext4 -O ^filetype", "28M"),
     ("-t ext4 -O casefold", "28M"),
     ("-t ext4 -O metadata_csum_seed,orphan_file", "28M"),
+    ("-t ext4 -O quota,project", "28M"),
+    ("-t ext4 -O quota,ea_inode,mmp -b 1024", "28M"),
     ("-t ext4 -O ^metadata_csum,^uninit_bg", "28M"),
     ("-t ext4 -O ^metadata_csum,uninit_bg", "28M"),
     ("-t ext4 -O encrypt,verity,stable_inodes,project -b 1024 -O fast_commit", "28M"),

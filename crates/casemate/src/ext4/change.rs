@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use casemate_blockdev::{BlockDevice, FileDevice};
 use casemate_ext4::{RecoveryFile, WriteOptions};
@@ -26,6 +27,8 @@ pub struct Changing {
     pub time: Option<Time>,
     /// Where transactions of a file system without a journal are kept; beside the image if `None`.
     pub recovery_file: Option<PathBuf>,
+    /// Hears how long it will take to see whether another machine uses the file system, where that must be seen.
+    pub waiting: Option<fn(Duration)>,
 }
 
 /// Opens a file system for changes, alone, and recovers it first if an earlier change was interrupted.
@@ -54,6 +57,7 @@ pub fn open_for_change(source: &Source, changing: &Changing) -> Result<Writer, E
         seed: changing.seed,
         time: changing.time,
         recovery: path.map(RecoveryFile::new),
+        waiting: changing.waiting,
         ..WriteOptions::default()
     };
     Writer::open(device, options).map_err(|error| Error::ext4(&name, error))

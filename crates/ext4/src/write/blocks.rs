@@ -66,6 +66,23 @@ impl Writer {
         Context { inode: inode.number(), generation: inode.generation(), ..Context::default() }
     }
 
+    /// Counts what is free by the groups: the kernel writes the sums only when it closes a file system.
+    pub(crate) fn recount(&mut self) -> Result<()> {
+        let (mut clusters, mut inodes) = (0, 0);
+        for group in 0..self.fs.layout().groups {
+            let descriptor = self.descriptor(group)?;
+            clusters += i64::from(descriptor.fields().free_clusters());
+            inodes += i64::from(descriptor.fields().free_inodes());
+        }
+        let superblock = self.fs.superblock();
+        let said = (superblock.blocks_free / self.ratio()).cast_signed();
+        self.free = Counts {
+            clusters: clusters.saturating_sub(said),
+            inodes: inodes - i64::from(superblock.inodes_free),
+        };
+        Ok(())
+    }
+
     /// Writes the counts that changed since the last commit to the superblock.
     pub(crate) fn commit_counts(&mut self) -> Result<()> {
         let Counts { clusters, inodes } = std::mem::take(&mut self.free);

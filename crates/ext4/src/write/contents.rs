@@ -198,7 +198,7 @@ impl Writer {
     }
 
     /// Zeroes a file from byte `from` to the end of that block, if it has that block.
-    fn zero_from(&mut self, inode: &InodeMut, from: u64) -> Result<()> {
+    pub(crate) fn zero_from(&mut self, inode: &InodeMut, from: u64) -> Result<()> {
         let block = self.block_size() as u64;
         let run = self.run_from(inode, from / block)?;
         let Some(run) = run.filter(|run| run.logical <= from / block && !run.unwritten) else {

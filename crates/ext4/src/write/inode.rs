@@ -240,6 +240,17 @@ impl Writer {
 
     /// Stores an inode that was read before: what differs, and its checksum patched.
     pub(crate) fn store_inode(&mut self, inode: &InodeMut) -> Result<()> {
+        self.count_stored(inode, false)?;
+        self.rewrite_inode(inode)
+    }
+
+    /// The same for an inode that is freed now.
+    pub(crate) fn store_freed(&mut self, inode: &InodeMut) -> Result<()> {
+        self.count_stored(inode, true)?;
+        self.rewrite_inode(inode)
+    }
+
+    fn rewrite_inode(&mut self, inode: &InodeMut) -> Result<()> {
         let (block, part) = self.inode_part(inode)?;
         let mut raw = inode.raw.clone();
         self.cache.update(block, |edit| self.patcher.rewrite(edit, &part, &mut raw))?;
@@ -248,6 +259,7 @@ impl Writer {
 
     /// Stores an inode that was just taken: all of it is new, its checksum too.
     pub(crate) fn create_inode(&mut self, inode: &InodeMut) -> Result<()> {
+        self.count_created(inode);
         let (block, part) = self.inode_part(inode)?;
         let mut raw = inode.raw.clone();
         self.patcher.seal(&Part { base: 0, ..part }, &mut raw);

@@ -52,12 +52,21 @@ impl Writer {
         self.store_inode(inode)
     }
 
-    /// Puts an inode on the list. The caller stores it.
+    /// Puts an inode on the list. The caller stores it. One that never had a name is put there before it is stored
+    /// first: from then on its owners have it.
     pub(crate) fn list_orphan(&mut self, inode: &mut InodeMut) -> Result<()> {
-        let mut next = [0; 4];
-        self.cache.read_at(&mut next, SUPERBLOCK_OFFSET + LAST_ORPHAN as u64)?;
-        inode.set_deleted(u32::from_le_bytes(next));
+        if inode.links() == 0 {
+            self.count_unlinked(inode.number());
+        }
+        inode.set_deleted(self.last_orphan()?);
         self.set_last_orphan(inode.number())
+    }
+
+    /// The first inode of the list, or 0.
+    pub(crate) fn last_orphan(&self) -> Result<u32> {
+        let mut raw = [0; 4];
+        self.cache.read_at(&mut raw, SUPERBLOCK_OFFSET + LAST_ORPHAN as u64)?;
+        Ok(u32::from_le_bytes(raw))
     }
 
     /// Takes an inode from the list that was put there last. The caller stores it.
@@ -67,7 +76,7 @@ impl Writer {
         Ok(())
     }
 
-    fn set_last_orphan(&mut self, number: u32) -> Result<()> {
+    pub(crate) fn set_last_orphan(&mut self, number: u32) -> Result<()> {
         self.edit_superblock(|raw| {
             raw[LAST_ORPHAN..LAST_ORPHAN + 4].copy_from_slice(&number.to_le_bytes());
             Ok(())

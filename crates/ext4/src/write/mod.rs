@@ -24,8 +24,12 @@ mod htree;
 mod inode;
 mod log;
 mod long;
+mod mmp;
+mod orphans;
 mod pointers;
 mod put;
+mod quota;
+mod quota_file;
 mod raw;
 mod recovery_file;
 mod refuse;
@@ -37,13 +41,15 @@ mod xattr;
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use casemate_blockdev::BlockDevice;
 
 use crate::csum::Context;
 use crate::error::{Error, Result};
-use crate::fs::{Ext4, OpenOptions};
+use crate::fs::{Ext4, OpenOptions, read_superblock};
 use crate::inode::Time;
+use crate::superblock::SUPERBLOCK_OFFSET;
 
 pub use create::{Body, NewNode};
 pub use put::{PutOptions, PutReport};
@@ -54,6 +60,8 @@ pub use sums::Patching;
 use alloc::Pins;
 use cache::Cache;
 use log::Log;
+use mmp::Mmp;
+use quota::Quota;
 use sums::Patcher;
 
 /// How to change a file system.
@@ -71,6 +79,9 @@ pub struct WriteOptions {
     pub recovery: Option<RecoveryFile>,
     /// How checksums are brought up to date.
     pub patching: Patching,
+    /// Hears how long it will take to see whether somebody else uses a file system with multi-mount protection
+    /// that was not closed.
+    pub waiting: Option<fn(Duration)>,
 }
 
 /// A file system open for changes, by one writer. What was not committed when it is dropped never happened.
@@ -88,8 +99,11 @@ pub struct Writer {
     /// What the current operation began and could not finish in its transaction, in the order in which it waits.
     unfinished: Vec<u32>,
     random: Random,
+    quota: Quota,
     time: Option<Time>,
     log: Log,
+    /// Tells other machines that the file system is in use.
+    mmp: Option<Mmp>,
 }
 
 /// Free clusters and inodes.
@@ -111,17 +125,22 @@ struct Hints {
 }
 
 impl Writer {
-    /// Opens the file system on `device` for changes, after replaying its journal or its recovery file.
+    /// Opens the file system on `device` for changes, after replaying its journal or its recovery file, and after
+    /// deleting what waits for that.
     ///
-    /// The caller makes sure that nobody else changes the device.
+    /// The caller makes sure that nobody else changes the device. With multi-mount protection (feature mmp) other
+    /// machines are asked too, which can take half a minute after an interruption.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for features that this writer does not keep right, by name; [`Error::Corrupt`]
-    /// when the file system is damaged, or wants to be repaired by e2fsck first.
+    /// when the file system is damaged, or wants to be repaired by e2fsck first; `ResourceBusy` when another
+    /// machine uses it.
     pub fn open(device: Arc<dyn BlockDevice>, options: WriteOptions) -> Result<Writer> {
+        let mmp = Mmp::start(&device, &options)?;
         if let Some(file) = &options.recovery {
             file.replay(&*device)?;
         }
+        let interrupted = read_superblock(&*device, SUPERBLOCK_OFFSET)?.needs_recovery();
         let device = log::replay(device, &options.open)?;
         let plain = Ext4::open(device.clone(), &options.open)?;
         refuse::unsupported(&plain)?;
@@ -129,7 +148,8 @@ impl Writer {
         let fs = Ext4::open(cache.clone(), &options.open)?;
         let log = Log::open(&fs, options.recovery)?;
         let patcher = Patcher { sums: *fs.checksums(), patching: options.patching };
-        Ok(Writer {
+        let mut writer = Writer {
+            quota: Quota::of(&fs),
             fs,
             cache,
             patcher,
@@ -141,7 +161,13 @@ impl Writer {
             random: Random::new(options.seed),
             time: options.time,
             log,
-        })
+            mmp,
+        };
+        if interrupted {
+            writer.recount()?;
+        }
+        writer.release_orphans()?;
+        Ok(writer)
     }
 
     /// The file system as it is with all changes so far, for reading.
@@ -159,6 +185,9 @@ impl Writer {
         self.commit_counts()?;
         let dirty = self.cache.dirty()?;
         if !dirty.is_empty() {
+            if let Some(mmp) = &self.mmp {
+                mmp.check()?;
+            }
             let now = self.now();
             self.log.commit(self.cache.below(), &dirty, now)?;
         }
@@ -181,7 +210,7 @@ impl Writer {
         let unfinished = self.unfinished.len();
         let (free, pins) = (self.free, self.pins.mark());
         self.cache.keep();
-        let result = f(self);
+        let result = f(self).and_then(|value| self.settle_quota().map(|()| value));
         match &result {
             Ok(_) => self.cache.keep(),
             Err(_) => {
@@ -189,6 +218,7 @@ impl Writer {
                 self.free = free;
                 self.pins.roll_back(pins);
                 self.unfinished.truncate(unfinished);
+                self.quota.roll_back();
                 self.hints = Hints::default();
             }
         }

@@ -1,37 +1,30 @@
 //! What this writer does not keep right, refused by name before anything is changed.
 
-use crate::bytes::{be32, le32};
+use crate::bytes::be32;
 use crate::error::{Error, Place, Result, Structure};
 use crate::features::{Compat, Incompat, RoCompat};
 use crate::fs::Ext4;
 use crate::journal::Journal;
 
 const COMPAT: &[Compat] = &[Compat::IMAGIC_INODES, Compat::LAZY_BG, Compat::SNAPSHOT_BITMAP];
-const INCOMPAT: &[Incompat] = &[Incompat::MMP];
-const RO_COMPAT: &[RoCompat] = &[RoCompat::QUOTA, RoCompat::SHARED_BLOCKS, RoCompat::ORPHAN_PRESENT];
+const RO_COMPAT: &[RoCompat] = &[RoCompat::SHARED_BLOCKS];
 
 /// Refuses file systems that can't be changed.
 pub(crate) fn unsupported(fs: &Ext4) -> Result<()> {
     let superblock = fs.superblock();
     superblock.ro_compat.check_writable()?;
     let compat = COMPAT.iter().find(|flag| superblock.compat.has(**flag)).map(ToString::to_string);
-    let incompat = INCOMPAT.iter().find(|flag| superblock.incompat.has(**flag)).map(ToString::to_string);
     let ro_compat = RO_COMPAT.iter().find(|flag| superblock.ro_compat.has(**flag)).map(ToString::to_string);
-    if let Some(name) = compat.or(incompat).or(ro_compat) {
+    if let Some(name) = compat.or(ro_compat) {
         return Err(Error::Unsupported(format!("file systems with the feature {name} can't be changed")));
     }
     if superblock.ro_compat.has(RoCompat::BIGALLOC) && !superblock.incompat.has(Incompat::EXTENTS) {
         let text = "file systems with clusters and without the feature extent can't be changed";
         return Err(Error::Unsupported(text.to_owned()));
     }
-    let raw = &superblock.as_bytes()[..];
     let place = Place::of(Structure::Superblock);
     if superblock.state() & 2 != 0 || superblock.state() & 1 == 0 {
         return Err(place.malformed("the file system was not left clean; run e2fsck first"));
-    }
-    // s_last_orphan
-    if le32(raw, 0xe8) != 0 {
-        return Err(place.malformed("inodes wait to be deleted; run e2fsck -p or mount it first"));
     }
     if superblock.compat.has(Compat::HAS_JOURNAL) && superblock.journal_inode == 0 {
         return Err(Error::Unsupported(

@@ -147,7 +147,7 @@ impl Writer {
         // OK to truncate: s_last_orphan and deletion times have 32 bits.
         let seconds = self.now().seconds.max(1) as u32;
         inode.set_deleted(seconds);
-        self.store_inode(inode)?;
+        self.store_freed(inode)?;
         self.free_inode(inode.number(), is_dir)
     }
 }

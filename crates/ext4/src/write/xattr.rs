@@ -300,7 +300,7 @@ impl Writer {
         Ok(self.cache.with(block, |bytes| le32(bytes, 4))?)
     }
 
-    fn load_attributes(&self, inode: &InodeMut, block: u64) -> Result<Place> {
+    pub(crate) fn load_attributes(&self, inode: &InodeMut, block: u64) -> Result<Place> {
         let place = Place::inode(Structure::XattrBlock, inode.number()).at(block);
         self.load(block, place, |bytes| {
             let context = Context { block, ..Context::default() };
@@ -314,6 +314,7 @@ impl Writer {
     fn value_inode(&mut self, owner: &mut InodeMut, value: &[u8]) -> Result<Value> {
         // Whoever names it is said to have its clusters, as for quotas.
         self.count_clusters(owner, self.value_clusters(value.len() as u64))?;
+        self.count_values(owner, 1)?;
         let number = self.allocate_inode(owner.number().max(ROOT_INODE), false)?;
         let mut inode = self.blank_inode(number, 0o100_600);
         inode.set_links(1);
@@ -344,6 +345,7 @@ impl Writer {
             Value::Here(_) => Ok(()),
             Value::Inode(number, size, _) => {
                 self.count_clusters(owner, -self.value_clusters(u64::from(*size)))?;
+                self.count_values(owner, -1)?;
                 self.release_inode(*number)
             }
         }

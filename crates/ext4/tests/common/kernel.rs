@@ -12,14 +12,12 @@ use casemate_testkit::{find_program, run_any};
 /// # Panics
 /// If the script fails.
 pub fn on_mounted(image: &Path, mount_options: &str, script: &str) -> Option<String> {
-    let folder = casemate_testkit::tempdir().unwrap();
-    let at = folder.path().display();
-    let mount = |device: &str| format!("set -e; mount -t ext4 -o {mount_options} {device} {at}; cd {at}");
-    let end = format!("cd /; umount {at}");
     if loop_mounts_work() {
+        let folder = casemate_testkit::tempdir().unwrap();
+        let at = folder.path().display();
         let options = format!("loop,{mount_options}");
         let whole = format!(
-            "set -e; mount -t ext4 -o {options} '{}' {at}; cd {at}\n{script}\n{end}",
+            "set -e; mount -t ext4 -o {options} '{}' {at}; cd {at}\n{script}\ncd /; umount {at}",
             image.display()
         );
         let output = run_any(Command::new("unshare").args(["-m", "sh", "-c", &whole]));
@@ -27,7 +25,18 @@ pub fn on_mounted(image: &Path, mount_options: &str, script: &str) -> Option<Str
         assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
         return Some(text(&output.stdout));
     }
-    let whole = format!("{}\n{script}\n{end}", mount("/dev/ubda"));
+    in_uml(image, mount_options, script)
+}
+
+/// The same in User-Mode-Linux, for what this machine's kernel may lack.
+///
+/// # Panics
+/// If the script fails.
+pub fn in_uml(image: &Path, mount_options: &str, script: &str) -> Option<String> {
+    let folder = casemate_testkit::tempdir().unwrap();
+    let at = folder.path().display();
+    let mount = format!("mount -t ext4 -o {mount_options} /dev/ubda {at}");
+    let whole = format!("set -e; {mount}; cd {at}\n{script}\ncd /; umount {at}");
     let output = Uml::new(whole).disk(image, mount_options.starts_with("ro")).run()?;
     Some(output.expect_success().stdout)
 }

@@ -1,6 +1,7 @@
 //! What all commands that change an image share.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use casemate::Error;
 use casemate::ext4::{self, Changing, NewNode, Reading, Source, Time, Writer};
@@ -45,6 +46,7 @@ impl ChangeArgs {
             seed: self.seed,
             time: source_date_epoch()?,
             recovery_file: self.recovery_file.clone(),
+            waiting: Some(say_waiting),
         };
         ext4::open_for_change(&source, &changing)
     }
@@ -91,6 +93,14 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     };
     let number: u64 = digits.parse().map_err(|_| format!("{text}: not a number of bytes"))?;
     number.checked_mul(1 << shift).ok_or_else(|| format!("{text}: too large"))
+}
+
+fn say_waiting(time: Duration) {
+    let seconds = time.as_secs();
+    eprintln!(
+        "casemate: the file system was not closed (multi-mount protection); this takes {seconds} seconds, \
+         to see whether another machine is using it"
+    );
 }
 
 /// The time that builds which can be repeated give to everything.

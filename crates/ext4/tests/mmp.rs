@@ -1,0 +1,103 @@
+//! Multi-mount protection: who may change the file system, and what others see meanwhile.
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use casemate_blockdev::FileDevice;
+use casemate_ext4::{NewNode, Result, WriteOptions, Writer};
+use casemate_testkit::{run, run_any, tempdir, tool};
+
+static WAITED: AtomicU64 = AtomicU64::new(0);
+
+fn open(image: &Path, waiting: Option<fn(Duration)>) -> Result<Writer> {
+    let device = Arc::new(FileDevice::open_writable(image).unwrap());
+    Writer::open(device, WriteOptions { waiting, ..WriteOptions::default() })
+}
+
+fn note(time: Duration) {
+    WAITED.fetch_add(time.as_secs(), Ordering::Relaxed);
+}
+
+/// What debugfs says of the block.
+fn shown(image: &Path) -> String {
+    run(Command::new(tool("debugfs").unwrap()).args(["-R", "dump_mmp"]).arg(image))
+}
+
+#[test]
+fn one_machine_at_a_time() {
+    let (Some(mke2fs), Some(e2fsck), Some(debugfs)) = (tool("mke2fs"), tool("e2fsck"), tool("debugfs"))
+    else {
+        return;
+    };
+    let folder = tempdir().unwrap();
+    let image = folder.path().join("image");
+    for features in ["mmp", "mmp,^metadata_csum"] {
+        let mut command = Command::new(&mke2fs);
+        command.args(["-q", "-F", "-t", "ext4", "-b", "1024", "-O", features, "-E", "mmp_update_interval=1"]);
+        run(command.arg(&image).arg("8M"));
+        let node = NewNode { mode: 0o755, ..NewNode::default() };
+        let mut writer = open(&image, Some(note)).unwrap();
+        assert_eq!(WAITED.load(Ordering::Relaxed), 0);
+        writer.make_directory(b"/one", &node, false).unwrap();
+        writer.commit().unwrap();
+        let number = |text: &str| {
+            let line = text.lines().find(|line| line.starts_with("sequence:")).unwrap().to_owned();
+            line.split_once(':').unwrap().1.trim().to_owned()
+        };
+        let text = shown(&image);
+        let (used, host) = (number(&text), rustix::system::uname().nodename().to_string_lossy().into_owned());
+        assert!(used != "ff4d4d50" && text.contains(&host) && text.contains("casemate"), "{text}");
+        if features == "mmp" {
+            // A second one waits, sees that the number changes, and gives up.
+            let begun = Instant::now();
+            let error = open(&image, Some(note)).unwrap_err().to_string();
+            assert!(error.contains("uses the file system, as casemate"), "{error}");
+            assert!(begun.elapsed() >= Duration::from_secs(11) && WAITED.swap(0, Ordering::Relaxed) == 22);
+            assert!(number(&shown(&image)) != used);
+        }
+        writer.make_directory(b"/two", &node, false).unwrap();
+        writer.commit().unwrap();
+        drop(writer);
+        assert_eq!(number(&shown(&image)), "ff4d4d50");
+        let output = run_any(Command::new(&e2fsck).arg("-fn").arg(&image));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        let list = run(Command::new(&debugfs).args(["-R", "ls /"]).arg(&image));
+        assert!(list.contains("one") && list.contains("two"), "{list}");
+    }
+}
+
+#[test]
+fn numbers_that_stand_still_and_others() {
+    let Some(mke2fs) = tool("mke2fs") else { return };
+    let folder = tempdir().unwrap();
+    let image = folder.path().join("image");
+    let mut command = Command::new(&mke2fs);
+    command.args(["-q", "-F", "-t", "ext4", "-b", "1024", "-O", "mmp,^metadata_csum"]);
+    run(command.arg(&image).arg("8M"));
+    let mut bytes = std::fs::read(&image).unwrap();
+    // s_mmp_block, 1 KiB each.
+    let block = u64::from_le_bytes(bytes[1024 + 0x168..1024 + 0x170].try_into().unwrap()) as usize * 1024;
+    for (number, what) in [(0xe24d_4d50u32, "e2fsck is at work"), (0xe24d_4d51, "0xe24d4d51")] {
+        bytes[block + 4..block + 8].copy_from_slice(&number.to_le_bytes());
+        std::fs::write(&image, &bytes).unwrap();
+        let error = open(&image, None).unwrap_err().to_string();
+        assert!(error.contains(what), "{error}");
+        assert!(std::fs::read(&image).unwrap() == bytes);
+    }
+    bytes[block] = 0;
+    std::fs::write(&image, &bytes).unwrap();
+    assert!(open(&image, None).unwrap_err().to_string().contains("magic"));
+    // Whoever died there does not count any more; this takes the time that it takes.
+    bytes[block] = 0x50;
+    bytes[block + 4..block + 8].copy_from_slice(&77u32.to_le_bytes());
+    std::fs::write(&image, &bytes).unwrap();
+    let begun = Instant::now();
+    drop(open(&image, None).unwrap());
+    assert!(begun.elapsed() >= Duration::from_secs(22));
+    assert!(shown(&image).contains("ff4d4d50"));
+}
