@@ -101,7 +101,9 @@ fn list(place: &Place) -> Option<Vec<u32>> {
 
 #[test]
 fn the_list_is_worked_off() {
-    for features in ["", "-O quota", "-O ^metadata_csum,^uninit_bg", "-O bigalloc -C 8192"] {
+    for features in
+        ["", "-O quota", "-O ^metadata_csum,^uninit_bg", "-O bigalloc -C 8192", "-O ^extent,^64bit"]
+    {
         let Some(place) = Place::new(features) else { return };
         if list(&place).is_none() {
             return;

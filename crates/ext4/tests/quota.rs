@@ -85,6 +85,7 @@ fn usage_follows_every_change() {
         ("-b 1024 -O quota,project", "16M"),
         ("-b 4096 -O quota,ea_inode -E quotatype=usrquota", "24M"),
         ("-b 65536 -O quota", "96M"),
+        ("-b 1024 -O ^extent,^64bit,quota", "16M"),
         ("-b 4096 -O quota,bigalloc,^has_journal -C 16384", "32M"),
     ] {
         let Some(place) = Place::new(features, size) else { return };
