@@ -110,7 +110,13 @@ impl Writer {
         self.operation(|writer| {
             let mut inode = writer.changeable_file(number)?;
             if size != inode.size() {
-                writer.spread_inline_file(&mut inode)?;
+                if inode.has(InodeFlags::INLINE_DATA) {
+                    if writer.resize_inline(&mut inode, size)? {
+                        writer.touch(&mut inode);
+                        return writer.store_inode(&inode);
+                    }
+                    writer.spread_inline_file(&mut inode)?;
+                }
                 writer.check_size(&inode, size)?;
                 let block = writer.block_size() as u64;
                 let old = inode.size();
@@ -144,6 +150,12 @@ impl Writer {
         self.check_size(inode, size)?;
         let cipher = self.cipher(inode)?;
         let mut buffer = Vec::new();
+        if self.fits_inline(inode, size)? {
+            // OK to cast: less than an inode.
+            buffer.resize(size as usize, 0);
+            source.read_at(&mut buffer, 0)?;
+            return self.store_inline(inode, &buffer);
+        }
         let mut at = 0;
         while let Some(data) = source.next_data(at)? {
             // Whole blocks; two ranges may share one.
@@ -242,25 +254,6 @@ impl Writer {
                 Ok(inode)
             }
         }
-    }
-
-    /// Moves contents that lie in the inode to a block.
-    fn spread_inline_file(&mut self, inode: &mut InodeMut) -> Result<()> {
-        if !inode.has(InodeFlags::INLINE_DATA) {
-            return Ok(());
-        }
-        let data = self.fs.inline_data(&inode.reader()?)?;
-        self.drop_inline_data(inode)?;
-        if data.is_empty() {
-            return Ok(());
-        }
-        let mut place = 0;
-        let blocks = data.len().div_ceil(self.block_size()) as u64;
-        let mut bytes = data;
-        bytes.resize(blocks as usize * self.block_size(), 0);
-        self.fill(inode, 0, blocks, false, |run| place = run.physical)?;
-        self.cache.write_data(self.fs.layout().offset(place), &bytes)?;
-        Ok(())
     }
 
     pub(crate) fn set_file_size(&mut self, inode: &mut InodeMut, size: u64) -> Result<()> {

@@ -297,11 +297,7 @@ impl Writer {
         if name.contains(&b'/') || name.contains(&0) || matches!(name, b"." | b"..") {
             return Err(invalid(ErrorKind::InvalidInput, "not a name of a file"));
         }
-        let mut dir = self.inode_mut(parent)?;
-        if dir.has(InodeFlags::INLINE_DATA) && dir.is_dir() {
-            self.spread_inline_directory(&mut dir)?;
-            self.store_inode(&dir)?;
-        }
+        let dir = self.inode_mut(parent)?;
         if self.find_name(&dir, name)?.is_some() {
             let text = format!("{}: exists already", String::from_utf8_lossy(name));
             return Err(invalid(ErrorKind::AlreadyExists, text));
@@ -314,6 +310,9 @@ impl Writer {
         if target.len() < 60 {
             inode.block_area_mut()[..target.len()].copy_from_slice(target);
             return Ok(());
+        }
+        if self.fits_inline(inode, target.len() as u64)? {
+            return self.store_inline(inode, target);
         }
         let mut block = vec![0; self.block_size()];
         block[..target.len()].copy_from_slice(target);

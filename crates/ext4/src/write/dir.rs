@@ -36,6 +36,12 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    /// A name at this position in a directory whose names lie in its inode.
+    pub fn in_inode(inode: u32, position: usize) -> Found {
+        // No block of a directory has the number 0.
+        Found { inode, block: 0, at: position, len: 0, before: None }
+    }
+
     /// Whether both are one record of one directory.
     pub fn is_same_record(&self, other: &Found) -> bool {
         (self.block, self.at) == (other.block, other.at)
@@ -68,6 +74,9 @@ impl Writer {
     pub(crate) fn insert_stored(&mut self, dir: &mut InodeMut, new: &NewName<'_>) -> Result<()> {
         self.refuse_directory(dir)?;
         if dir.has(InodeFlags::INLINE_DATA) {
+            if self.insert_inline(dir, new)? {
+                return Ok(());
+            }
             self.spread_inline_directory(dir)?;
         }
         if self.is_indexed_mut(dir) {
@@ -101,8 +110,7 @@ impl Writer {
     pub(crate) fn find_stored(&mut self, dir: &InodeMut, name: &[u8]) -> Result<Option<Found>> {
         self.refuse_directory(dir)?;
         if dir.has(InodeFlags::INLINE_DATA) {
-            let text = format!("directory {} has inline data", dir.number());
-            return Err(Error::Unsupported(text));
+            return self.find_inline(dir, name);
         }
         if self.is_indexed_mut(dir) && !matches!(name, b"." | b"..") {
             return self.find_indexed(dir, name);
@@ -121,8 +129,11 @@ impl Writer {
         Ok(None)
     }
 
-    /// Removes a name that was found just before.
-    pub(crate) fn remove_name(&mut self, dir: &InodeMut, found: &Found) -> Result<()> {
+    /// Removes a name that was found just before. The caller stores the directory's inode.
+    pub(crate) fn remove_name(&mut self, dir: &mut InodeMut, found: &Found) -> Result<()> {
+        if dir.has(InodeFlags::INLINE_DATA) {
+            return self.remove_inline(dir, found.at);
+        }
         let context = self.context_of(dir);
         self.hints.rooms.remove(&dir.number());
         match found.before {
@@ -161,11 +172,26 @@ impl Writer {
         self.retarget_name(dir, &found, parent, FileType::Directory)
     }
 
-    /// The first block of a new directory.
+    /// The place for the first names of a new directory.
     pub(crate) fn first_leaf(&mut self, dir: &mut InodeMut, parent: u32) -> Result<()> {
+        if self.start_inline_directory(dir, parent)? {
+            return Ok(());
+        }
+        self.make_first_leaf(dir, parent, Vec::new())
+    }
+
+    /// The first block of a directory, with these records behind "." and "..".
+    pub(crate) fn make_first_leaf(
+        &mut self,
+        dir: &mut InodeMut,
+        parent: u32,
+        records: Vec<Vec<u8>>,
+    ) -> Result<()> {
         let own = NewName { name: b".", inode: dir.number(), kind: FileType::Directory };
         let up = NewName { name: b"..", inode: parent, kind: FileType::Directory };
-        let bytes = self.pack(&[self.record_bytes(&own), self.record_bytes(&up)]);
+        let mut all = vec![self.record_bytes(&own), self.record_bytes(&up)];
+        all.extend(records);
+        let bytes = self.pack(&all);
         let (block, _) = self.append_block(dir)?;
         self.create_block(Subject::DirectoryBlock, self.context_of(dir), block, bytes);
         Ok(())
@@ -351,37 +377,6 @@ impl Writer {
 
     pub(crate) fn tail_size(&self) -> usize {
         if self.patcher.sums.covers(Subject::DirectoryBlock) { TAIL } else { 0 }
-    }
-
-    /// Moves the names of a directory that lie in its inode to blocks.
-    pub(crate) fn spread_inline_directory(&mut self, dir: &mut InodeMut) -> Result<()> {
-        let mut names = Vec::new();
-        let mut parent = dir.number();
-        self.fs.for_each_raw_entry(&dir.reader()?, &mut |entry| {
-            match entry.name {
-                b"." => {}
-                b".." => parent = entry.inode,
-                name => names.push((name.to_vec(), entry.inode)),
-            }
-            Ok(std::ops::ControlFlow::Continue(()))
-        })?;
-        self.drop_inline_data(dir)?;
-        dir.set_size(0);
-        self.first_leaf(dir, parent)?;
-        // The block must be found under the inode as it is now.
-        for (name, inode) in names {
-            let kind = self.fs.inode(inode)?.kind();
-            self.insert_stored(dir, &NewName { name: &name, inode, kind })?;
-        }
-        Ok(())
-    }
-
-    /// Empties an inode with inline data, which has a map from then on.
-    pub(crate) fn drop_inline_data(&mut self, inode: &mut InodeMut) -> Result<()> {
-        self.remove_inline_attribute(inode)?;
-        inode.set_flags(inode.flags().0 & !InodeFlags::INLINE_DATA.0);
-        self.start_map(inode);
-        Ok(())
     }
 
     /// Refuses what is no directory.

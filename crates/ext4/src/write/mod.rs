@@ -21,6 +21,7 @@ mod encrypted;
 mod extents;
 mod file_map;
 mod htree;
+mod inline;
 mod inode;
 mod log;
 mod long;

@@ -87,9 +87,6 @@ impl Writer {
     /// The same with a name as it is stored.
     fn remove_stored(&mut self, parent: u32, name: &[u8]) -> Result<()> {
         let mut dir = self.inode_mut(parent)?;
-        if dir.has(InodeFlags::INLINE_DATA) && dir.is_dir() {
-            self.spread_inline_directory(&mut dir)?;
-        }
         let Some(found) = self.find_stored(&dir, name)? else {
             let text = format!("{}: no such file", String::from_utf8_lossy(name));
             return Err(invalid(ErrorKind::NotFound, text));
@@ -106,7 +103,7 @@ impl Writer {
             }
             self.drop_subdirectory(&mut dir);
         }
-        self.remove_name(&dir, &found)?;
+        self.remove_name(&mut dir, &found)?;
         self.touch(&mut dir);
         self.store_inode(&dir)?;
         self.drop_link(&mut inode)

@@ -31,13 +31,6 @@ impl Writer {
         to_parent: u32,
         to_name: &[u8],
     ) -> Result<()> {
-        for parent in [from_parent, to_parent] {
-            let mut dir = self.inode_mut(parent)?;
-            if dir.is_dir() && dir.has(crate::InodeFlags::INLINE_DATA) {
-                self.spread_inline_directory(&mut dir)?;
-                self.store_inode(&dir)?;
-            }
-        }
         let mut dir = self.inode_mut(from_parent)?;
         let Some(found) = self.find_name(&dir, from_name)? else {
             let text = format!("{}: no such file", String::from_utf8_lossy(from_name));
@@ -72,7 +65,7 @@ impl Writer {
         let Some(found) = self.find_name(&dir, from_name)? else {
             return Err(invalid(ErrorKind::NotFound, "the name is gone"));
         };
-        self.remove_name(&dir, &found)?;
+        self.remove_name(&mut dir, &found)?;
         if inode.is_dir() && from_parent != to_parent {
             self.drop_subdirectory(&mut dir);
         }

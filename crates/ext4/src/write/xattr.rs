@@ -56,6 +56,11 @@ impl Attribute {
         self.entry_size() + self.value_size()
     }
 
+    /// Whether contents of the file continue in it.
+    fn is_inline_data(&self) -> bool {
+        self.index == SYSTEM && self.name == b"data"
+    }
+
     /// `e_hash`: the name, then the value in words.
     fn hash(&self) -> u32 {
         let name = self.name.iter().fold(0u32, |hash, byte| hash.rotate_left(5) ^ u32::from(*byte));
@@ -135,10 +140,37 @@ impl Writer {
         self.place_attributes(inode, list)
     }
 
+    /// Bytes of contents that an inode has room for beside the attributes that it has: in the place of the map, and in
+    /// an attribute.
+    pub(crate) fn inline_room(&self, inode: &InodeMut) -> Result<usize> {
+        let place = Place::inode(Structure::Xattr, inode.number());
+        let mut room = self.room_inside(inode);
+        for entry in XattrEntries::from_inode(inode.reader()?.xattr_area(), place) {
+            let attribute = self.attribute(&entry?)?;
+            if !attribute.is_inline_data() {
+                room = room.saturating_sub(attribute.size());
+            }
+        }
+        let entry = Attribute { index: SYSTEM, name: b"data".to_vec(), value: Value::Here(Vec::new()) };
+        let value = room.checked_sub(entry.size());
+        Ok(value.map_or(0, |value| inode.block_area().len() + value / 4 * 4))
+    }
+
+    /// Sets the attribute that inline data continues in, for which the inode has room.
+    pub(crate) fn set_inline_attribute(&mut self, inode: &mut InodeMut, value: &[u8]) -> Result<()> {
+        let mut list = self.attributes(inode)?;
+        list.retain(|old| !old.is_inline_data());
+        list.insert(
+            0,
+            Attribute { index: SYSTEM, name: b"data".to_vec(), value: Value::Here(value.to_vec()) },
+        );
+        self.place_attributes(inode, list)
+    }
+
     /// Removes the attribute that inline data continues in.
     pub(crate) fn remove_inline_attribute(&mut self, inode: &mut InodeMut) -> Result<()> {
         let mut list = self.attributes(inode)?;
-        list.retain(|old| old.index != SYSTEM || old.name != b"data");
+        list.retain(|old| !old.is_inline_data());
         self.place_attributes(inode, list)
     }
 
@@ -197,27 +229,31 @@ impl Writer {
         Ok(Attribute { index: entry.index, name: entry.name.to_vec(), value })
     }
 
+    /// Bytes for attributes in an inode.
+    fn room_inside(&self, inode: &InodeMut) -> usize {
+        // Magic number before, four zero bytes behind the entries.
+        if inode.as_bytes().len() > 128 { inode.xattr_area_len().saturating_sub(8) } else { 0 }
+    }
+
     /// Writes a whole new list of attributes.
     fn place_attributes(&mut self, inode: &mut InodeMut, mut list: Vec<Attribute>) -> Result<()> {
         if !list.is_empty() && !self.fs.superblock().compat.has(Compat::EXT_ATTR) {
             self.add_feature(0x5c, Compat::EXT_ATTR.0)?;
         }
         let block_size = self.block_size();
-        // Magic number before, four zero bytes behind the entries.
-        let room = if inode.as_bytes().len() > 128 { inode.xattr_area_len().saturating_sub(8) } else { 0 };
+        let room = self.room_inside(inode);
         let block_room = block_size - HEADER - 4;
         // What inline data continues in has its place in the inode; then small ones, as they come.
         list.sort_by_key(|attribute| attribute.index != SYSTEM);
         let (mut inside, mut outside) = (Vec::new(), Vec::new());
         let (mut used, mut block_used) = (0, 0);
         for mut attribute in list {
-            let is_inline = attribute.index == SYSTEM && attribute.name == b"data";
             if used + attribute.size() <= room {
                 used += attribute.size();
                 inside.push(attribute);
                 continue;
             }
-            if is_inline {
+            if attribute.is_inline_data() {
                 return Err(super::no_space("room for attributes beside inline data"));
             }
             if block_used + attribute.size() > block_room {
