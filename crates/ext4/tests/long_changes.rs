@@ -11,7 +11,7 @@ use casemate_testkit::{Rng, TempDir, run, run_any, slow_tests, tempdir, tool};
 
 /// Many groups, whose bitmaps are more blocks than the journal has.
 const OPTIONS: [&str; 2] = [
-    "-t ext4 -b 1024 -g 256 -N 1200 -O ^resize_inode,^flex_bg -J size=1",
+    "-t ext4 -b 1024 -g 256 -N 1200 -O ^resize_inode,^flex_bg,quota -J size=1",
     "-t ext3 -b 1024 -g 256 -N 1200 -O ^resize_inode -J size=1",
 ];
 const SIZE: &str = "300M";
