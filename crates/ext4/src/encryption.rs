@@ -91,6 +91,11 @@ pub trait EncryptedNames: Send + Sync {
     fn encode(&self, _name: &[u8]) -> Option<Vec<u8>> {
         None
     }
+
+    /// The hash that is stored with a name in a directory without regard to case.
+    fn hash(&self, _name: &[u8]) -> Option<DirHash> {
+        None
+    }
 }
 
 /// The contents of one encrypted file.

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use casemate_ext4::{
     DirHash, EncryptedContents, EncryptedInode, EncryptedNames, Encryption, Error as ReadError, Ext4, Inode,
-    Place, Result, StoredName, Structure,
+    Place, Result, StoredName, Structure, casefold,
 };
 use casemate_fscrypt::{
-    ContentCipher, Context, Crypto, Error as FscryptError, InodeInfo, Keyring, LONGEST_NAME, MasterKey,
-    NameCipher, NoKeyName, symlink_ciphertext,
+    ContentCipher, Context, Crypto, DirHashKey, Error as FscryptError, InodeInfo, Keyring, LONGEST_NAME,
+    MasterKey, NameCipher, NoKeyName, symlink_ciphertext,
 };
 
 use crate::Error;
@@ -70,7 +70,12 @@ impl Encryption for Unlocked {
         let fail = |error| in_inode(directory, error);
         // As in the kernel, a context that makes no sense is as good as a key that is not there.
         match self.key(directory) {
-            Ok((inode, Some(key))) => Ok(Arc::new(Names(directory.number, key.names(&inode).map_err(fail)?))),
+            Ok((inode, Some(key))) => {
+                let hash =
+                    directory.casefolded.then(|| key.dir_hash_key(&inode)).transpose().map_err(fail)?;
+                let cipher = key.names(&inode).map_err(fail)?;
+                Ok(Arc::new(Names { directory: directory.number, cipher, hash }))
+            }
             _ => Ok(Arc::new(NoKeyNames(self.0.crypto().clone()))),
         }
     }
@@ -107,15 +112,26 @@ impl Encryption for Unlocked {
     }
 }
 
-struct Names(u32, NameCipher);
+struct Names {
+    directory: u32,
+    cipher: NameCipher,
+    /// Of a directory without regard to case.
+    hash: Option<DirHashKey>,
+}
 
 impl EncryptedNames for Names {
     fn decode(&self, name: StoredName<'_>) -> Result<Vec<u8>> {
-        self.1.decrypt(name.bytes).map_err(|error| at(Structure::Directory, self.0, error))
+        self.cipher.decrypt(name.bytes).map_err(|error| at(Structure::Directory, self.directory, error))
     }
 
     fn encode(&self, name: &[u8]) -> Option<Vec<u8>> {
-        self.1.encrypt(name, LONGEST_NAME).ok()
+        self.cipher.encrypt(name, LONGEST_NAME).ok()
+    }
+
+    fn hash(&self, name: &[u8]) -> Option<DirHash> {
+        // What is no UTF-8 can't be folded.
+        let folded = casefold(name).map_or_else(|| name.to_vec(), String::into_bytes);
+        self.hash.as_ref().map(|key| DirHash::from_keyed(key.hash(&folded)))
     }
 }
 
@@ -131,6 +147,11 @@ impl EncryptedNames for NoKeyNames {
         let name = NoKeyName::from_text(&self.0, name).ok()?;
         // Of a longer one the end is not known.
         name.rest_sha256.is_none().then_some(name.ciphertext)
+    }
+
+    fn hash(&self, name: &[u8]) -> Option<DirHash> {
+        let [major, minor] = NoKeyName::from_text(&self.0, name).ok()?.hash;
+        Some(DirHash { major, minor })
     }
 }
 

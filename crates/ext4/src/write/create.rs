@@ -7,6 +7,7 @@ use crate::features::RoCompat;
 use crate::inode::{FileType, InodeFlags, Time};
 use crate::write::dir::{NewName, name_too_long};
 use crate::write::inode::{InodeMut, Stamp};
+use crate::write::name::Name;
 use crate::write::{Writer, invalid};
 
 /// Names that one inode can have (`EXT4_LINK_MAX`).
@@ -141,7 +142,7 @@ impl Writer {
     pub(crate) fn create_stored(
         &mut self,
         mut dir: InodeMut,
-        name: &[u8],
+        name: &Name,
         node: &NewNode,
         body: Body<'_>,
         encrypted: Encrypted<'_>,
@@ -224,7 +225,7 @@ impl Writer {
     }
 
     /// The same with a name as it is stored, which the directory does not have.
-    pub(crate) fn link_stored(&mut self, mut dir: InodeMut, name: &[u8], number: u32) -> Result<()> {
+    pub(crate) fn link_stored(&mut self, mut dir: InodeMut, name: &Name, number: u32) -> Result<()> {
         let mut inode = self.inode_mut(number)?;
         if inode.is_dir() {
             return Err(invalid(ErrorKind::IsADirectory, "directories have one name"));

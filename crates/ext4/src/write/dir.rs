@@ -3,11 +3,13 @@
 use crate::bytes::{le16, le32};
 use crate::csum::Subject;
 use crate::dir::BlockRole;
+use crate::dirhash::DirHash;
 use crate::error::{Error, Place, Result, Structure};
 use crate::features::{Compat, Incompat};
 use crate::inode::{FileType, InodeFlags};
 use crate::write::Writer;
 use crate::write::inode::InodeMut;
+use crate::write::name::{HASH, Name};
 
 /// The tail with the checksum of a leaf: an empty record of a type that no file has.
 const TAIL: usize = 12;
@@ -20,6 +22,8 @@ pub(crate) struct Record<'a> {
     /// 0 if the record is free.
     pub inode: u32,
     pub name: &'a [u8],
+    /// What is stored behind the name in some directories.
+    pub hash: Option<DirHash>,
     /// What is needed of `len`.
     pub used: usize,
 }
@@ -51,23 +55,22 @@ impl Found {
 /// A name that is to be put into a directory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewName<'a> {
-    pub name: &'a [u8],
+    pub name: &'a Name,
     pub inode: u32,
     pub kind: FileType,
 }
 
-impl NewName<'_> {
-    /// Bytes of its record.
-    pub fn needed(&self) -> usize {
-        8 + self.name.len().next_multiple_of(4)
-    }
-}
-
 impl Writer {
     /// Puts a name into a directory that does not have it. The caller stores the directory's inode.
-    pub(crate) fn insert_name(&mut self, dir: &mut InodeMut, new: &NewName<'_>) -> Result<()> {
-        let name = self.stored_name(dir, new.name, true)?;
-        self.insert_stored(dir, &NewName { name: &name, ..*new })
+    pub(crate) fn insert_name(
+        &mut self,
+        dir: &mut InodeMut,
+        name: &[u8],
+        inode: u32,
+        kind: FileType,
+    ) -> Result<()> {
+        let name = self.stored_name(dir, name, true)?;
+        self.insert_stored(dir, &NewName { name: &name, inode, kind })
     }
 
     /// The same with a name as it is stored.
@@ -92,7 +95,7 @@ impl Writer {
             }
         }
         self.hints.rooms.remove(&dir.number());
-        if blocks == 1 && self.can_index() {
+        if blocks == 1 && self.can_index(dir) {
             self.index_directory(dir)?;
             return self.insert_indexed(dir, new);
         }
@@ -107,12 +110,12 @@ impl Writer {
     }
 
     /// Finds a name as it is stored.
-    pub(crate) fn find_stored(&mut self, dir: &InodeMut, name: &[u8]) -> Result<Option<Found>> {
+    pub(crate) fn find_stored(&mut self, dir: &InodeMut, name: &Name) -> Result<Option<Found>> {
         self.refuse_directory(dir)?;
         if dir.has(InodeFlags::INLINE_DATA) {
             return self.find_inline(dir, name);
         }
-        if self.is_indexed_mut(dir) && !matches!(name, b"." | b"..") {
+        if self.is_indexed_mut(dir) && !matches!(&name.bytes[..], b"." | b"..") {
             return self.find_indexed(dir, name);
         }
         for logical in 0..self.directory_length(dir)? {
@@ -187,8 +190,9 @@ impl Writer {
         parent: u32,
         records: Vec<Vec<u8>>,
     ) -> Result<()> {
-        let own = NewName { name: b".", inode: dir.number(), kind: FileType::Directory };
-        let up = NewName { name: b"..", inode: parent, kind: FileType::Directory };
+        let [dot, dots] = [&b"."[..], b".."].map(|name| Name::exact(name, None));
+        let own = NewName { name: &dot, inode: dir.number(), kind: FileType::Directory };
+        let up = NewName { name: &dots, inode: parent, kind: FileType::Directory };
         let mut all = vec![self.record_bytes(&own), self.record_bytes(&up)];
         all.extend(records);
         let bytes = self.pack(&all);
@@ -218,7 +222,7 @@ impl Writer {
 
     /// Puts a name into a leaf; false if it has no room.
     pub(crate) fn insert_into_leaf(&mut self, dir: &InodeMut, block: u64, new: &NewName<'_>) -> Result<bool> {
-        let needed = new.needed();
+        let needed = new.name.record_len();
         let room = self.records(dir, block, |records| {
             for record in records {
                 let Record { at, len, used, .. } = record?;
@@ -237,20 +241,18 @@ impl Writer {
             let shrunk = stored_record_length(used, self.block_size());
             self.patch(subject, context, block, at + 4, &shrunk)?;
         }
-        self.patch(subject, context, block, part_at, &record[..8 + new.name.len()])?;
+        let written = if new.name.hash.is_some() { record.len() } else { 8 + new.name.bytes.len() };
+        self.patch(subject, context, block, part_at, &record[..written])?;
         Ok(true)
     }
 
     /// Finds a name in a block that is in the cache.
-    pub(crate) fn find_in_block(&self, dir: &InodeMut, block: u64, name: &[u8]) -> Result<Option<Found>> {
-        let fold = if dir.has(InodeFlags::CASEFOLD) { crate::casefold::fold(name) } else { None };
+    pub(crate) fn find_in_block(&self, dir: &InodeMut, block: u64, name: &Name) -> Result<Option<Found>> {
         self.records(dir, block, |records| {
             let mut before = None;
             for record in records {
                 let record = record?;
-                let is_it = record.inode != 0
-                    && (record.name == name || fold.is_some() && crate::casefold::fold(record.name) == fold);
-                if is_it {
+                if record.inode != 0 && name.is(record.name, record.hash) {
                     let Record { at, len, inode, .. } = record;
                     return Ok(Some(Found { inode, block, at, len, before }));
                 }
@@ -270,6 +272,7 @@ impl Writer {
         let place = Place::inode(Structure::DirectoryBlock, dir.number()).at(block);
         let with_type = self.fs.superblock().incompat.has(Incompat::FILETYPE);
         let tail = self.tail_size();
+        let with_hash = dir.has_hashes();
         Ok(self.cache.with(block, |bytes| {
             let size = bytes.len();
             let mut at = 0;
@@ -284,14 +287,19 @@ impl Writer {
                     other => usize::from(other),
                 };
                 let name_len = usize::from(if with_type { rest[6].into() } else { le16(rest, 6) });
-                let used = if inode == 0 { 0 } else { 8 + name_len.next_multiple_of(4) };
+                let hash_at = 8 + name_len.next_multiple_of(4);
+                let has_hash =
+                    with_hash && inode != 0 && !matches!(rest.get(8..8 + name_len), Some(b"." | b".."));
+                let used = if inode == 0 { 0 } else { hash_at + if has_hash { HASH } else { 0 } };
                 if len < used.max(8) || len % 4 != 0 || len > rest.len() {
                     let text = format!("the entry at byte {at} has {len} bytes");
                     at = size;
                     return Some(Err(place.malformed(text)));
                 }
                 let name = if inode == 0 { &[][..] } else { &rest[8..8 + name_len] };
-                let record = Record { at, len, inode, name, used };
+                let hash =
+                    has_hash.then(|| DirHash { major: le32(rest, hash_at), minor: le32(rest, hash_at + 4) });
+                let record = Record { at, len, inode, name, hash, used };
                 at += len;
                 Some(Ok(record))
             }))
@@ -300,13 +308,19 @@ impl Writer {
 
     /// The bytes of a record, as long as its name needs.
     pub(crate) fn record_bytes(&self, new: &NewName<'_>) -> Vec<u8> {
-        let mut bytes = vec![0; new.needed()];
+        let name = &new.name.bytes;
+        let mut bytes = vec![0; new.name.record_len()];
         bytes[..4].copy_from_slice(&new.inode.to_le_bytes());
         // OK to truncate: names have at most 255 bytes.
-        bytes[4..6].copy_from_slice(&(new.needed() as u16).to_le_bytes());
-        bytes[6] = new.name.len() as u8;
+        bytes[4..6].copy_from_slice(&(new.name.record_len() as u16).to_le_bytes());
+        bytes[6] = name.len() as u8;
         bytes[7] = self.type_byte(new.kind);
-        bytes[8..8 + new.name.len()].copy_from_slice(new.name);
+        bytes[8..8 + name.len()].copy_from_slice(name);
+        if let Some(DirHash { major, minor }) = new.name.hash {
+            let at = bytes.len() - HASH;
+            bytes[at..at + 4].copy_from_slice(&major.to_le_bytes());
+            bytes[at + 4..].copy_from_slice(&minor.to_le_bytes());
+        }
         bytes
     }
 

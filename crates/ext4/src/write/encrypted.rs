@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::features::Incompat;
 use crate::inode::{FileType, InodeFlags};
 use crate::write::inode::{InodeMut, Stamp};
+use crate::write::name::Name;
 use crate::write::{Writer, invalid};
 
 /// Bytes of the number at a context's end that makes a file's encryption its own.
@@ -35,9 +36,6 @@ impl Writer {
             if dir.has(InodeFlags::ENCRYPT) {
                 return Err(invalid(ErrorKind::AlreadyExists, "the directory is encrypted already"));
             }
-            if dir.has(InodeFlags::CASEFOLD) {
-                return Err(casefolded());
-            }
             if !writer.is_empty_directory(&dir)? {
                 return Err(invalid(ErrorKind::DirectoryNotEmpty, "only empty directories can be encrypted"));
             }
@@ -45,6 +43,10 @@ impl Writer {
                 writer.spread_inline_directory(&mut dir)?;
             }
             let context = context(writer.nonce()?);
+            if dir.has(InodeFlags::CASEFOLD) && context.first() != Some(&2) {
+                let text = "a directory without regard to case takes policies of version 2 only";
+                return Err(Error::Unsupported(text.to_owned()));
+            }
             dir.set_flags(dir.flags().0 | InodeFlags::ENCRYPT.0);
             writer.set_context(&mut dir, context)?;
             dir.set_time(Stamp::Changed, writer.now());
@@ -53,25 +55,36 @@ impl Writer {
     }
 
     /// The bytes that a name is stored as in a directory. A name that is to be `new` needs the key.
-    pub(crate) fn stored_name(&self, dir: &InodeMut, name: &[u8], new: bool) -> Result<Vec<u8>> {
-        if !dir.has(InodeFlags::ENCRYPT) || matches!(name, b"." | b"..") {
-            return Ok(name.to_vec());
+    pub(crate) fn stored_name(&self, dir: &InodeMut, name: &[u8], new: bool) -> Result<Name> {
+        if matches!(name, b"." | b"..") {
+            return Ok(Name::exact(name, None));
         }
-        if dir.has(InodeFlags::CASEFOLD) {
-            return Err(casefolded());
+        let is_folded = dir.has(InodeFlags::CASEFOLD);
+        if !dir.has(InodeFlags::ENCRYPT) {
+            return Ok(if is_folded {
+                Name::folded(name.to_vec(), name, None)
+            } else {
+                Name::exact(name, None)
+            });
         }
         let encrypted = self.encrypted(dir)?;
         let encryption = match self.fs.encryption() {
             Some(encryption) => encryption,
             // Without any keys names are shown as they are stored.
-            None if !new => return Ok(name.to_vec()),
+            None if !new => return Ok(Name::exact(name, None)),
             None => return Err(no_keys(&dir.reader()?)),
         };
         if new {
             encryption.require_key(&encrypted)?;
         }
-        if let Some(stored) = encryption.names(&encrypted)?.encode(name) {
-            return Ok(stored);
+        let names = encryption.names(&encrypted)?;
+        if let Some(stored) = names.encode(name) {
+            let can_fold = is_folded && encryption.require_key(&encrypted).is_ok();
+            return Ok(match (can_fold, is_folded) {
+                (true, _) => Name::folded(stored, name, Some(names)),
+                (false, true) => Name::exact(&stored, names.hash(name)),
+                (false, false) => Name::exact(&stored, None),
+            });
         }
         // Without the key it is no name that the directory shows.
         encryption.require_key(&encrypted)?;

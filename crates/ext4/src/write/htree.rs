@@ -3,7 +3,8 @@
 use crate::bytes::{le16, le32};
 use crate::csum::{Subject, htree_count_offset, recipe};
 use crate::dir::BlockRole;
-use crate::dirhash::NameHasher;
+use crate::dirhash::{NameHasher, SIPHASH};
+use crate::encryption::no_keys;
 use crate::error::{Error, Place, Result, Structure};
 use crate::features::{Compat, Incompat};
 use crate::htree::{HtreeNode, HtreeRoot};
@@ -11,6 +12,7 @@ use crate::inode::InodeFlags;
 use crate::write::Writer;
 use crate::write::dir::{Found, NewName, name_too_long, stored_record_length};
 use crate::write::inode::InodeMut;
+use crate::write::name::Name;
 use crate::write::sums::Patching;
 
 /// A node on the way to a leaf.
@@ -25,11 +27,11 @@ struct Frame {
 }
 
 impl Writer {
-    /// Whether directories get an index.
-    pub(crate) fn can_index(&self) -> bool {
+    /// Whether a directory gets an index when it grows.
+    pub(crate) fn can_index(&self, dir: &InodeMut) -> bool {
         let superblock = self.fs.superblock();
         superblock.compat.has(Compat::DIR_INDEX)
-            && NameHasher::new(superblock.hash.version, &superblock.hash).is_some()
+            && (dir.has_hashes() || NameHasher::new(superblock.hash.version, &superblock.hash).is_some())
     }
 
     /// Gives a directory of one block an index: its names move to a leaf behind the tree's root.
@@ -49,7 +51,7 @@ impl Writer {
         root[4..6].copy_from_slice(&12u16.to_le_bytes());
         root[12..24].copy_from_slice(&up[..12]);
         root[16..18].copy_from_slice(&stored_record_length(size - 12, size));
-        root[0x1c] = self.fs.superblock().hash.version;
+        root[0x1c] = if dir.has_hashes() { SIPHASH } else { self.fs.superblock().hash.version };
         root[0x1d] = 8;
         root[32..34].copy_from_slice(&self.node_limit(32));
         root[34..36].copy_from_slice(&1u16.to_le_bytes());
@@ -68,7 +70,7 @@ impl Writer {
         // Each round splits something or ends; a path has three nodes and a leaf.
         for _ in 0..16 {
             let hasher = self.hasher(dir)?;
-            let hash = hash_of(&hasher, dir, new.name);
+            let hash = self.hash_of_name(hasher.as_ref(), dir, new.name)?;
             let (frames, leaf) = self.frames(dir, hash)?;
             let block = self.leaf(dir, leaf)?;
             if self.insert_into_leaf(dir, block, new)? {
@@ -78,16 +80,16 @@ impl Writer {
             if last.count == last.limit {
                 self.split_node(dir, &frames)?;
             } else {
-                self.split_leaf(dir, &hasher, block, &last, new.needed())?;
+                self.split_leaf(dir, hasher.as_ref(), block, &last, new.name.record_len())?;
             }
         }
         Err(name_too_long())
     }
 
     /// Finds a name in the leaves that its hash may lie in.
-    pub(crate) fn find_indexed(&mut self, dir: &InodeMut, name: &[u8]) -> Result<Option<Found>> {
+    pub(crate) fn find_indexed(&mut self, dir: &InodeMut, name: &Name) -> Result<Option<Found>> {
         let hasher = self.hasher(dir)?;
-        let hash = hash_of(&hasher, dir, name);
+        let hash = self.hash_of_name(hasher.as_ref(), dir, name)?;
         let (mut frames, mut leaf) = self.frames(dir, hash)?;
         loop {
             let block = self.leaf(dir, leaf)?;
@@ -117,12 +119,26 @@ impl Writer {
         Ok(block)
     }
 
-    fn hasher(&mut self, dir: &InodeMut) -> Result<NameHasher> {
+    /// What hashes the directory's names; `None` where they are stored with their hashes.
+    fn hasher(&mut self, dir: &InodeMut) -> Result<Option<NameHasher>> {
         let block = self.htree_node(dir, 0)?;
         let place = Place::inode(Structure::HtreeNode, dir.number()).at(block);
         let root = self.cache.with(block, |bytes| HtreeRoot::from_bytes(bytes, place))??;
-        let hasher = NameHasher::new(root.version, &self.fs.superblock().hash);
-        hasher.ok_or_else(|| Error::Unsupported(format!("directories with hash version {}", root.version)))
+        if dir.has_hashes() && root.version == SIPHASH {
+            return Ok(None);
+        }
+        let hasher = NameHasher::new(root.version, &self.fs.superblock().hash).filter(|_| !dir.has_hashes());
+        hasher
+            .map(Some)
+            .ok_or_else(|| Error::Unsupported(format!("directories with hash version {}", root.version)))
+    }
+
+    fn hash_of_name(&self, hasher: Option<&NameHasher>, dir: &InodeMut, name: &Name) -> Result<u32> {
+        match (hasher, name.hash) {
+            (Some(hasher), _) => Ok(hash_of(hasher, dir, &name.bytes)),
+            (None, Some(hash)) => Ok(hash.major),
+            (None, None) => Err(no_keys(&dir.reader()?)),
+        }
     }
 
     /// The way from the root to the leaf for a hash.
@@ -188,7 +204,7 @@ impl Writer {
     fn split_leaf(
         &mut self,
         dir: &mut InodeMut,
-        hasher: &NameHasher,
+        hasher: Option<&NameHasher>,
         block: u64,
         parent: &Frame,
         needed: usize,
@@ -196,7 +212,11 @@ impl Writer {
         let mut records: Vec<(u32, Vec<u8>)> = Vec::new();
         for record in self.live_records(dir, block)? {
             let name = &record[8..8 + usize::from(record[6])];
-            records.push((hash_of(hasher, dir, name), record));
+            let hash = match hasher {
+                Some(hasher) => hash_of(hasher, dir, name),
+                None => le32(&record, 8 + name.len().next_multiple_of(4)),
+            };
+            records.push((hash, record));
         }
         records.sort_by_key(|(hash, _)| *hash);
         let size = self.block_size();

@@ -5,13 +5,13 @@
 use std::ops::ControlFlow;
 
 use crate::bytes::le32;
-use crate::casefold;
 use crate::error::Result;
 use crate::features::Incompat;
 use crate::inode::InodeFlags;
 use crate::write::Writer;
 use crate::write::dir::{Found, NewName, stored_record_length};
 use crate::write::inode::InodeMut;
+use crate::write::name::Name;
 
 /// Bytes in the place of the map; in a directory the first four are its parent's number.
 const HEAD: usize = 60;
@@ -77,12 +77,10 @@ impl Writer {
     }
 
     /// Finds a name as it is stored in a directory whose names lie in its inode.
-    pub(crate) fn find_inline(&self, dir: &InodeMut, name: &[u8]) -> Result<Option<Found>> {
-        let fold = |name: &[u8]| if dir.has(InodeFlags::CASEFOLD) { casefold::fold(name) } else { None };
-        let wanted = fold(name);
+    pub(crate) fn find_inline(&self, dir: &InodeMut, name: &Name) -> Result<Option<Found>> {
         let (mut position, mut found) = (0, None);
         self.fs.for_each_raw_entry(&dir.reader()?, &mut |entry| {
-            if entry.name == name || wanted.is_some() && fold(entry.name) == wanted {
+            if name.is(entry.name, entry.hash) {
                 found = Some(Found::in_inode(entry.inode, position));
                 return Ok(ControlFlow::Break(()));
             }
@@ -124,7 +122,8 @@ impl Writer {
                     Some(kind) => kind,
                     None => self.fs.inode(entry.inode)?.kind(),
                 };
-                records.push(self.record_bytes(&NewName { name: entry.name, inode: entry.inode, kind }));
+                let name = Name::exact(entry.name, entry.hash);
+                records.push(self.record_bytes(&NewName { name: &name, inode: entry.inode, kind }));
             }
             Ok(ControlFlow::Continue(()))
         })?;

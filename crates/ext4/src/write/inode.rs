@@ -101,6 +101,11 @@ impl InodeMut {
         self.raw[0x20..0x24].copy_from_slice(&flags.to_le_bytes());
     }
 
+    /// Whether names of the directory are stored with hashes: it is encrypted, and without regard to case.
+    pub fn has_hashes(&self) -> bool {
+        self.has(InodeFlags::ENCRYPT) && self.has(InodeFlags::CASEFOLD)
+    }
+
     pub fn generation(&self) -> u32 {
         le32(&self.raw, 0x64)
     }

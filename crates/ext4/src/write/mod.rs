@@ -26,6 +26,7 @@ mod inode;
 mod log;
 mod long;
 mod mmp;
+mod name;
 mod orphans;
 mod pointers;
 mod put;

@@ -8,6 +8,7 @@ use crate::write::create::{Body, Encrypted, NewNode};
 use crate::write::dir::name_too_long;
 use crate::write::encrypted::casefolded;
 use crate::write::inode::{InodeMut, Stamp};
+use crate::write::name::Name;
 use crate::write::{Writer, invalid};
 
 /// The shortest name in an encrypted directory: a block of the cipher.
@@ -43,7 +44,8 @@ impl Writer {
         self.operation(|writer| {
             let dir = writer.raw_parent(parent, name)?;
             let encrypted = Encrypted::As(context);
-            let inode = writer.create_stored(dir, name, &NewNode::default(), body, encrypted)?;
+            let inode =
+                writer.create_stored(dir, &Name::exact(name, None), &NewNode::default(), body, encrypted)?;
             writer.store_inode(&inode)?;
             Ok(inode.number())
         })
@@ -56,7 +58,7 @@ impl Writer {
     pub fn link_raw(&mut self, parent: u32, name: &[u8], number: u32) -> Result<()> {
         self.operation(|writer| {
             let dir = writer.raw_parent(parent, name)?;
-            writer.link_stored(dir, name, number)
+            writer.link_stored(dir, &Name::exact(name, None), number)
         })
     }
 
@@ -127,7 +129,7 @@ impl Writer {
         if name.len() > 255 {
             return Err(name_too_long());
         }
-        if self.find_stored(&dir, name)?.is_some() {
+        if self.find_stored(&dir, &Name::exact(name, None))?.is_some() {
             return Err(invalid(ErrorKind::AlreadyExists, "the encrypted name exists already"));
         }
         Ok(dir)

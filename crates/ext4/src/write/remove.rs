@@ -8,6 +8,7 @@ use crate::inode::{FileType, InodeFlags, ROOT_INODE};
 use crate::map::is_fast_symlink;
 use crate::write::file_map::Cut;
 use crate::write::inode::{InodeMut, Stamp};
+use crate::write::name::Name;
 use crate::write::{Writer, invalid};
 
 /// Flags of files that may not be removed.
@@ -62,7 +63,7 @@ impl Writer {
     }
 
     /// The names in a directory as they are stored, and which of them are directories.
-    fn names_in(&self, number: u32) -> Result<Vec<(Vec<u8>, u32, bool)>> {
+    fn names_in(&self, number: u32) -> Result<Vec<(Name, u32, bool)>> {
         let dir = self.fs.inode(number)?;
         let mut names = Vec::new();
         self.fs.for_each_raw_entry(&dir, &mut |entry| {
@@ -71,7 +72,7 @@ impl Writer {
                     Some(kind) => kind == FileType::Directory,
                     None => self.fs.inode(entry.inode)?.is_dir(),
                 };
-                names.push((entry.name.to_vec(), entry.inode, is_dir));
+                names.push((Name::exact(entry.name, entry.hash), entry.inode, is_dir));
             }
             Ok(ControlFlow::Continue(()))
         })?;
@@ -85,20 +86,20 @@ impl Writer {
     }
 
     /// The same with a name as it is stored.
-    fn remove_stored(&mut self, parent: u32, name: &[u8]) -> Result<()> {
+    fn remove_stored(&mut self, parent: u32, name: &Name) -> Result<()> {
         let mut dir = self.inode_mut(parent)?;
         let Some(found) = self.find_stored(&dir, name)? else {
-            let text = format!("{}: no such file", String::from_utf8_lossy(name));
+            let text = format!("{}: no such file", String::from_utf8_lossy(&name.bytes));
             return Err(invalid(ErrorKind::NotFound, text));
         };
         let mut inode = self.inode_mut(found.inode)?;
         if inode.flags().0 & LOCKED != 0 {
-            let text = format!("{}: is immutable or append-only", String::from_utf8_lossy(name));
+            let text = format!("{}: is immutable or append-only", String::from_utf8_lossy(&name.bytes));
             return Err(invalid(ErrorKind::PermissionDenied, text));
         }
         if inode.is_dir() {
             if inode.number() == ROOT_INODE || !self.is_empty_directory(&inode)? {
-                let text = format!("{}: the directory is not empty", String::from_utf8_lossy(name));
+                let text = format!("{}: the directory is not empty", String::from_utf8_lossy(&name.bytes));
                 return Err(invalid(ErrorKind::DirectoryNotEmpty, text));
             }
             self.drop_subdirectory(&mut dir);

@@ -4,7 +4,6 @@ use std::io::ErrorKind;
 
 use crate::error::Result;
 use crate::inode::ROOT_INODE;
-use crate::write::dir::NewName;
 use crate::write::inode::Stamp;
 use crate::write::{Writer, invalid};
 
@@ -72,7 +71,7 @@ impl Writer {
         self.touch(&mut dir);
         self.store_inode(&dir)?;
         let mut dir = self.inode_mut(to_parent)?;
-        self.insert_name(&mut dir, &NewName { name: to_name, inode: inode.number(), kind: inode.kind() })?;
+        self.insert_name(&mut dir, to_name, inode.number(), inode.kind())?;
         if inode.is_dir() && from_parent != to_parent {
             self.add_subdirectory(&mut dir)?;
             self.set_parent(&mut inode, to_parent)?;
