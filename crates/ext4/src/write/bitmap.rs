@@ -55,12 +55,13 @@ pub(crate) fn next(bytes: &[u8], from: u64, to: u64, value: bool) -> Option<u64>
 }
 
 /// The first run of clear bits in `from..to` of at least `want` bits, or else the longest one: its first bit
-/// and its length, which may be above `want`.
+/// and its length, of which no more than `want` is counted.
 pub(crate) fn clear_run(bytes: &[u8], from: u64, to: u64, want: u64) -> Option<(u64, u64)> {
     let mut best: Option<(u64, u64)> = None;
     let mut at = from;
     while let Some(start) = next(bytes, at, to, false) {
-        let end = next(bytes, start, to, true).unwrap_or(to);
+        let stop = to.min(start.saturating_add(want));
+        let end = next(bytes, start, stop, true).unwrap_or(stop);
         let len = end - start;
         if best.is_none_or(|(_, longest)| len > longest) {
             best = Some((start, len));
@@ -111,7 +112,7 @@ mod tests {
             let longest = runs.iter().map(|(_, len)| *len).max();
             let found = clear_run(&bytes, first, first + count, want);
             match fits {
-                Some(_) => assert_eq!(found, fits),
+                Some((start, _)) => assert_eq!(found, Some((start, want))),
                 None => assert_eq!(found.map(|(_, len)| len), longest),
             }
         }

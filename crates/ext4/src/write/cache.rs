@@ -3,7 +3,9 @@
 //! The cache is a device: whoever reads through it sees the changes. Each change remembers what it replaced, so
 //! that an operation that fails half-way is taken back by [`Cache::roll_back`].
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
@@ -12,6 +14,9 @@ use casemate_blockdev::BlockDevice;
 
 /// Bytes of file contents that are collected before they are written.
 const DATA_BUFFER: usize = 4 << 20;
+
+/// Blocks by their numbers.
+pub(crate) type Blocks<'a> = BTreeMap<u64, Cow<'a, [u8]>>;
 
 /// A device below, changed metadata blocks over it.
 pub(crate) struct Cache {
@@ -22,7 +27,7 @@ pub(crate) struct Cache {
 
 #[derive(Default)]
 struct State {
-    blocks: HashMap<u64, Block>,
+    blocks: HashMap<u64, Block, Numbers>,
     /// How many of them are dirty.
     dirty: usize,
     undo: Undo,
@@ -129,10 +134,18 @@ impl Cache {
 
     /// Calls `f` with a block's bytes; keeps the block.
     pub fn with<T>(&self, block: u64, f: impl FnOnce(&[u8]) -> T) -> io::Result<T> {
-        if let Some(block) = self.state.read().unwrap_or_else(PoisonError::into_inner).blocks.get(&block) {
-            return Ok(f(&block.bytes));
+        let mut f = Some(f);
+        // OK to unwrap: it is called once, here or there.
+        match self.held(block, |bytes| f.take().unwrap()(bytes)) {
+            Some(result) => Ok(result),
+            None => self.update(block, |edit| f.take().unwrap()(edit.bytes())),
         }
-        self.update(block, |edit| f(edit.bytes()))
+    }
+
+    /// The same for a block that is here already.
+    pub fn held<T>(&self, block: u64, f: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        state.blocks.get(&block).map(|block| f(&block.bytes))
     }
 
     /// Whether the block is here.
@@ -219,11 +232,13 @@ impl Cache {
         self.state.read().unwrap_or_else(PoisonError::into_inner).dirty
     }
 
-    /// Copies of all dirty blocks by their numbers, with file contents written before.
-    pub fn dirty(&self) -> io::Result<BTreeMap<u64, Box<[u8]>>> {
+    /// Calls `f` with all dirty blocks by their numbers, with file contents written before. Nothing may be read
+    /// through the cache meanwhile.
+    pub fn with_dirty<T>(&self, f: impl FnOnce(Blocks<'_>) -> T) -> io::Result<T> {
         let mut state = self.state();
         self.flush_data(&mut state)?;
-        Ok(state.blocks.iter().filter(|(_, b)| b.dirty).map(|(n, b)| (*n, b.bytes.clone())).collect())
+        let dirty = state.blocks.iter().filter(|(_, block)| block.dirty);
+        Ok(f(dirty.map(|(number, block)| (*number, Cow::Borrowed(&block.bytes[..]))).collect()))
     }
 
     /// Calls all blocks clean, after they were written below; drops them if there are more than `most`.
@@ -307,6 +322,43 @@ impl BlockDevice for Cache {
     }
 }
 
+/// Hashes block numbers: one multiplication, with a key that whoever made the image can't know.
+#[derive(Clone)]
+struct Numbers(u64);
+
+impl Default for Numbers {
+    fn default() -> Numbers {
+        Numbers(std::collections::hash_map::RandomState::new().build_hasher().finish())
+    }
+}
+
+impl BuildHasher for Numbers {
+    type Hasher = Number;
+
+    fn build_hasher(&self) -> Number {
+        Number(self.0)
+    }
+}
+
+struct Number(u64);
+
+impl Hasher for Number {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // 2^64 divided by the golden ratio.
+        let product = u128::from(self.0 ^ number) * 0x9e37_79b9_7f4a_7c15;
+        // OK to truncate: both halves are in it.
+        self.0 = product as u64 ^ (product >> 64) as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 fn read_block(device: &dyn BlockDevice, size: usize, block: u64) -> io::Result<Box<[u8]>> {
     let mut bytes = vec![0; size].into_boxed_slice();
     device.read_at(&mut bytes, block * size as u64)?;
@@ -340,7 +392,7 @@ mod tests {
         assert_ne!(read(), before);
         cache.roll_back();
         assert_eq!(read(), before);
-        assert_eq!(cache.dirty().unwrap().keys().collect::<Vec<_>>(), [&1]);
+        assert_eq!(cache.with_dirty(|dirty| dirty.into_keys().collect::<Vec<_>>()).unwrap(), [1]);
         assert_eq!(cache.dirty_count(), 1);
     }
 

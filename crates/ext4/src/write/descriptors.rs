@@ -115,7 +115,10 @@ impl Writer {
     pub(crate) fn descriptor(&self, group: u32) -> Result<Descriptor> {
         let layout = self.fs.layout();
         let (block, base) = self.descriptor_place(group);
-        if !self.cache.holds(block) {
+        let len = (layout.descriptor_size as usize).min(64);
+        let mut raw = [0; 64];
+        let mut copy = |bytes: &[u8]| raw[..len].copy_from_slice(&bytes[base..base + len]);
+        if self.cache.held(block, &mut copy).is_none() {
             // The reader checks the checksum of the descriptor when it first sees it; so do we, of all in the
             // block.
             let size = layout.descriptor_size as usize;
@@ -126,12 +129,10 @@ impl Writer {
                     let subject = self.patcher.sums.descriptor_subject();
                     self.fs.verify(subject, &group_context(group), raw, place)?;
                 }
+                copy(bytes);
                 Ok::<_, crate::Error>(())
             })??;
         }
-        let len = (layout.descriptor_size as usize).min(64);
-        let mut raw = [0; 64];
-        self.cache.with(block, |bytes| raw[..len].copy_from_slice(&bytes[base..base + len]))?;
         Ok(Descriptor { raw, len })
     }
 

@@ -28,6 +28,49 @@ pub(crate) struct Record<'a> {
     pub used: usize,
 }
 
+/// The records of a leaf.
+pub(crate) struct Records<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    /// Where the tail begins, if there is one.
+    end: usize,
+    /// Whether records have a type, and those of files their names' hashes.
+    with_type: bool,
+    with_hash: bool,
+    place: Place,
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<Record<'a>>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.at + 8 > self.end {
+            return None;
+        }
+        let at = self.at;
+        let rest = &self.bytes[at..];
+        let inode = le32(rest, 0);
+        let len = match le16(rest, 4) {
+            0 | 0xffff if self.bytes.len() >= 1 << 16 => self.bytes.len(),
+            other => usize::from(other),
+        };
+        let name_len = usize::from(if self.with_type { rest[6].into() } else { le16(rest, 6) });
+        let hash_at = 8 + name_len.next_multiple_of(4);
+        let has_hash =
+            self.with_hash && inode != 0 && !matches!(rest.get(8..8 + name_len), Some(b"." | b".."));
+        let used = if inode == 0 { 0 } else { hash_at + if has_hash { HASH } else { 0 } };
+        if len < used.max(8) || len % 4 != 0 || len > rest.len() {
+            self.at = self.end;
+            return Some(Err(self.place.malformed(format!("the entry at byte {at} has {len} bytes"))));
+        }
+        let name = if inode == 0 { &[][..] } else { &rest[8..8 + name_len] };
+        let hash = has_hash.then(|| DirHash { major: le32(rest, hash_at), minor: le32(rest, hash_at + 4) });
+        self.at += len;
+        Some(Ok(Record { at, len, inode, name, hash, used }))
+    }
+}
+
 /// Where a name stands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
@@ -267,42 +310,15 @@ impl Writer {
         &self,
         dir: &InodeMut,
         block: u64,
-        f: impl FnOnce(&mut dyn Iterator<Item = Result<Record<'_>>>) -> T,
+        f: impl FnOnce(Records<'_>) -> T,
     ) -> Result<T> {
         let place = Place::inode(Structure::DirectoryBlock, dir.number()).at(block);
         let with_type = self.fs.superblock().incompat.has(Incompat::FILETYPE);
         let tail = self.tail_size();
         let with_hash = dir.has_hashes();
         Ok(self.cache.with(block, |bytes| {
-            let size = bytes.len();
-            let mut at = 0;
-            f(&mut std::iter::from_fn(|| {
-                if at + 8 > size - tail {
-                    return None;
-                }
-                let rest = &bytes[at..];
-                let inode = le32(rest, 0);
-                let len = match le16(rest, 4) {
-                    0 | 0xffff if size >= 1 << 16 => size,
-                    other => usize::from(other),
-                };
-                let name_len = usize::from(if with_type { rest[6].into() } else { le16(rest, 6) });
-                let hash_at = 8 + name_len.next_multiple_of(4);
-                let has_hash =
-                    with_hash && inode != 0 && !matches!(rest.get(8..8 + name_len), Some(b"." | b".."));
-                let used = if inode == 0 { 0 } else { hash_at + if has_hash { HASH } else { 0 } };
-                if len < used.max(8) || len % 4 != 0 || len > rest.len() {
-                    let text = format!("the entry at byte {at} has {len} bytes");
-                    at = size;
-                    return Some(Err(place.malformed(text)));
-                }
-                let name = if inode == 0 { &[][..] } else { &rest[8..8 + name_len] };
-                let hash =
-                    has_hash.then(|| DirHash { major: le32(rest, hash_at), minor: le32(rest, hash_at + 4) });
-                let record = Record { at, len, inode, name, hash, used };
-                at += len;
-                Some(Ok(record))
-            }))
+            let end = bytes.len() - tail;
+            f(Records { bytes, at: 0, end, with_type, with_hash, place })
         })?)
     }
 

@@ -4,7 +4,7 @@
 //! the journal's superblock, or one rename), writes the blocks to their places, and empties the log. So there
 //! is never more than one transaction, and nothing to revoke.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use casemate_blockdev::BlockDevice;
@@ -17,10 +17,8 @@ use crate::fs::{Ext4, OpenOptions, read_superblock};
 use crate::inode::Time;
 use crate::journal::{self, Journal, JournalSuperblock, MAGIC};
 use crate::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use crate::write::cache::Blocks;
 use crate::write::recovery_file::RecoveryFile;
-
-/// The blocks of a transaction.
-pub(crate) type Blocks = BTreeMap<u64, Box<[u8]>>;
 
 /// Bytes that are written at once.
 const CHUNK: usize = 4 << 20;
@@ -92,18 +90,18 @@ impl Log {
     }
 
     /// Makes a transaction the state of the file system.
-    pub fn commit(&mut self, device: &Arc<dyn BlockDevice>, blocks: &Blocks, now: Time) -> Result<()> {
+    pub fn commit(&mut self, device: &dyn BlockDevice, blocks: Blocks<'_>, now: Time) -> Result<()> {
         match &self.kind {
             Kind::File(file) => {
-                file.store(&self.uuid, self.block_size, blocks)?;
+                file.store(&self.uuid, self.block_size, &blocks)?;
                 // Other tools see that it is not clean; the transaction's own superblock says that it is.
-                self.mark(&**device, |raw| raw[0x3a] &= !1)?;
+                self.mark(device, |raw| raw[0x3a] &= !1)?;
                 device.flush()?;
                 let superblock = SUPERBLOCK_OFFSET / self.block_size as u64;
                 let rest = blocks.iter().filter(|(block, _)| **block != superblock);
-                write_blocks(&**device, self.block_size, rest)?;
+                write_blocks(device, self.block_size, rest)?;
                 device.flush()?;
-                write_blocks(&**device, self.block_size, blocks.get_key_value(&superblock).into_iter())?;
+                write_blocks(device, self.block_size, blocks.get_key_value(&superblock).into_iter())?;
                 device.flush()?;
                 file.remove()
             }
@@ -111,7 +109,12 @@ impl Log {
         }
     }
 
-    fn commit_to_journal(&mut self, device: &Arc<dyn BlockDevice>, blocks: &Blocks, now: Time) -> Result<()> {
+    fn commit_to_journal(
+        &mut self,
+        device: &dyn BlockDevice,
+        mut blocks: Blocks<'_>,
+        now: Time,
+    ) -> Result<()> {
         if let Kind::Journal(log) = &self.kind
             && blocks.len() > log.capacity()
         {
@@ -119,28 +122,27 @@ impl Log {
             let text = format!("a change of {need} blocks, and the journal has room for {have}");
             return Err(Error::Unsupported(text));
         }
-        let mut blocks = blocks.clone();
         self.set_recover(&mut blocks);
-        self.mark(&**device, |raw| raw[0x60] |= Incompat::RECOVER.0 as u8)?;
+        self.mark(device, |raw| raw[0x60] |= Incompat::RECOVER.0 as u8)?;
         let Kind::Journal(log) = &mut self.kind else { return Ok(()) };
-        log.write_transaction(&**device, &blocks, now)?;
+        log.write_transaction(device, &blocks, now)?;
         device.flush()?;
-        log.write_superblock(&**device, log.superblock.first)?;
+        log.write_superblock(device, log.superblock.first)?;
         device.flush()?;
-        write_blocks(&**device, self.block_size, blocks.iter())?;
+        write_blocks(device, self.block_size, blocks.iter())?;
         device.flush()?;
         log.sequence = log.sequence.wrapping_add(1);
-        log.write_superblock(&**device, 0)?;
-        self.mark(&**device, |raw| raw[0x60] &= !(Incompat::RECOVER.0 as u8))?;
+        log.write_superblock(device, 0)?;
+        self.mark(device, |raw| raw[0x60] &= !(Incompat::RECOVER.0 as u8))?;
         Ok(device.flush()?)
     }
 
     /// Lets the superblock in a transaction say that the journal must be replayed: it does while it is written.
-    fn set_recover(&self, blocks: &mut Blocks) {
+    fn set_recover(&self, blocks: &mut Blocks<'_>) {
         let size = self.block_size as u64;
         let base = (SUPERBLOCK_OFFSET % size) as usize;
         if let Some(block) = blocks.get_mut(&(SUPERBLOCK_OFFSET / size)) {
-            let raw = &mut block[base..base + SUPERBLOCK_SIZE];
+            let raw = &mut block.to_mut()[base..base + SUPERBLOCK_SIZE];
             raw[0x60] |= Incompat::RECOVER.0 as u8;
             self.seal_superblock(raw);
         }
@@ -197,16 +199,16 @@ impl InJournal {
         (self.raw.len() - 12 - 16 - tail) / self.superblock.tag_size()
     }
 
-    fn write_transaction(&self, device: &dyn BlockDevice, blocks: &Blocks, now: Time) -> Result<()> {
+    fn write_transaction(&self, device: &dyn BlockDevice, blocks: &Blocks<'_>, now: Time) -> Result<()> {
         let mut out = Writeout { device, size: self.raw.len() as u64, bytes: Vec::new(), at: 0 };
         let mut at = self.superblock.first;
-        let all: Vec<(&u64, &Box<[u8]>)> = blocks.iter().collect();
+        let all: Vec<(&u64, &Cow<'_, [u8]>)> = blocks.iter().collect();
         for part in all.chunks(self.tags_per_block()) {
-            let copies: Vec<_> = part.iter().map(|(number, block)| (**number, escape(block))).collect();
+            let copies: Vec<_> = part.iter().map(|(number, block)| LogCopy::new(**number, block)).collect();
             out.put(self.journal.physical(at)?, &self.descriptor(&copies))?;
             at += 1;
-            for (_, (copy, _)) in &copies {
-                out.put(self.journal.physical(at)?, copy)?;
+            for copy in &copies {
+                out.put(self.journal.physical(at)?, &copy.bytes)?;
                 at += 1;
             }
         }
@@ -214,22 +216,22 @@ impl InJournal {
         out.flush()
     }
 
-    fn descriptor(&self, copies: &[(u64, (Vec<u8>, bool))]) -> Vec<u8> {
+    fn descriptor(&self, copies: &[LogCopy<'_>]) -> Vec<u8> {
         let mut block = self.header(1);
         let sums = self.journal.checksums();
         let context = Context { sequence: self.sequence, ..Context::default() };
         let size = self.superblock.tag_size();
         let mut at = 12;
-        for (position, (number, (copy, escaped))) in copies.iter().enumerate() {
-            let mut flags = if *escaped { ESCAPED } else { 0 };
+        for (position, copy) in copies.iter().enumerate() {
+            let mut flags = if copy.escaped { ESCAPED } else { 0 };
             flags |= if position > 0 { SAME_UUID } else { 0 };
             flags |= if position + 1 == copies.len() { LAST } else { 0 };
             let sum = if self.superblock.has_checksums() {
-                sums.compute(recipe(Subject::JournalData), &context, copy).unwrap_or(0)
+                sums.compute(recipe(Subject::JournalData), &context, &copy.bytes).unwrap_or(0)
             } else {
                 0
             };
-            let big = number.to_be_bytes();
+            let big = copy.number.to_be_bytes();
             let tag = &mut block[at..at + size];
             tag[..4].copy_from_slice(&big[4..]);
             if self.superblock.is_v3() {
@@ -325,19 +327,27 @@ pub(crate) fn replay(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Res
 }
 
 /// A block as the log holds it: without the magic number that the log's own blocks begin with.
-fn escape(block: &[u8]) -> (Vec<u8>, bool) {
-    let mut copy = block.to_vec();
-    let escaped = be32(&copy, 0) == MAGIC;
-    if escaped {
-        copy[..4].fill(0);
+struct LogCopy<'a> {
+    number: u64,
+    bytes: Cow<'a, [u8]>,
+    escaped: bool,
+}
+
+impl<'a> LogCopy<'a> {
+    fn new(number: u64, block: &'a [u8]) -> LogCopy<'a> {
+        let mut bytes = Cow::Borrowed(block);
+        let escaped = be32(block, 0) == MAGIC;
+        if escaped {
+            bytes.to_mut()[..4].fill(0);
+        }
+        LogCopy { number, bytes, escaped }
     }
-    (copy, escaped)
 }
 
 fn write_blocks<'a>(
     device: &dyn BlockDevice,
     size: usize,
-    blocks: impl Iterator<Item = (&'a u64, &'a Box<[u8]>)>,
+    blocks: impl Iterator<Item = (&'a u64, &'a Cow<'a, [u8]>)>,
 ) -> Result<()> {
     let mut out = Writeout { device, size: size as u64, bytes: Vec::new(), at: 0 };
     for (number, block) in blocks {

@@ -185,14 +185,16 @@ impl Writer {
     /// journal was replayed; this writer should be dropped.
     pub fn commit(&mut self) -> Result<()> {
         self.commit_counts()?;
-        let dirty = self.cache.dirty()?;
-        if !dirty.is_empty() {
-            if let Some(mmp) = &self.mmp {
+        let (now, mmp, log, below) = (self.now(), &self.mmp, &mut self.log, self.cache.below());
+        self.cache.with_dirty(|dirty| {
+            if dirty.is_empty() {
+                return Ok(());
+            }
+            if let Some(mmp) = mmp {
                 mmp.check()?;
             }
-            let now = self.now();
-            self.log.commit(self.cache.below(), &dirty, now)?;
-        }
+            log.commit(&**below, dirty, now)
+        })??;
         self.cache.keep();
         self.cache.clean(CACHE_BYTES / self.block_size());
         self.pins.clear();

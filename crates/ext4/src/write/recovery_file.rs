@@ -16,7 +16,7 @@ use crate::bytes::{array, le32, le64};
 use crate::error::{Error, Result};
 use crate::fs::read_superblock;
 use crate::superblock::SUPERBLOCK_OFFSET;
-use crate::write::log::Blocks;
+use crate::write::cache::Blocks;
 
 /// Magic number, then UUID (16 bytes), block size, count (64 bits), CRC-32C of all that follows; then block
 /// numbers, then blocks.
@@ -83,7 +83,7 @@ impl RecoveryFile {
     }
 
     /// Keeps the blocks of a transaction.
-    pub(crate) fn store(&self, uuid: &[u8; 16], size: usize, blocks: &Blocks) -> Result<()> {
+    pub(crate) fn store(&self, uuid: &[u8; 16], size: usize, blocks: &Blocks<'_>) -> Result<()> {
         let mut body = Vec::with_capacity(blocks.len() * (size + 8));
         blocks.keys().for_each(|number| body.extend(number.to_le_bytes()));
         blocks.values().for_each(|block| body.extend_from_slice(block));

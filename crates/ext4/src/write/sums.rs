@@ -128,7 +128,13 @@ fn places(recipe: &Recipe, bytes: &[u8]) -> [Option<std::ops::Range<usize>>; 2] 
 fn differing(old: &[u8], new: &[u8], at: usize) -> Option<std::ops::Range<usize>> {
     /// A splice more costs about as much as so many bytes in one.
     const GAP: usize = 8;
-    let start = (at..new.len()).find(|i| old[*i] != new[*i])?;
+    /// Equal bytes are passed over in steps of so many.
+    const STEP: usize = 32;
+    let mut start = at;
+    while new.len() - start >= STEP && old[start..start + STEP] == new[start..start + STEP] {
+        start += STEP;
+    }
+    let start = (start..new.len()).find(|i| old[*i] != new[*i])?;
     let mut end = start + 1;
     let mut i = end;
     while i < new.len() && i < end + GAP {
