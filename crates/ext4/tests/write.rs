@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use casemate_blockdev::{FileDevice, NoProgress, Pool};
+use casemate_blockdev::{BlockDevice, FileDevice, NoProgress, Pool};
 use casemate_ext4::{
     Ext4, NewNode, OpenOptions, PutOptions, RecoveryFile, Time, WriteOptions, Writer, check,
 };
@@ -71,10 +71,14 @@ impl Place {
     }
 
     fn writer(&self) -> Writer {
+        self.writer_with(Pool::default())
+    }
+
+    fn writer_with(&self, pool: Pool) -> Writer {
         let device = Arc::new(FileDevice::open_writable(self.image()).unwrap());
         let recovery = Some(RecoveryFile::new(self.0.path().join("image.redo")));
         let time = Some(Time { seconds: 1_700_000_000, nanoseconds: 5 });
-        Writer::open(device, WriteOptions { recovery, time, seed: Some(7), ..WriteOptions::default() })
+        Writer::open(device, WriteOptions { recovery, time, seed: Some(7), pool, ..WriteOptions::default() })
             .unwrap()
     }
 
@@ -144,4 +148,105 @@ fn trees_are_written_as_they_are_read() {
 fn counts(fs: &Ext4) -> (u64, u32) {
     let root = fs.root().unwrap().sectors(fs.layout().block_size) * 512 / u64::from(fs.layout().block_size);
     (fs.superblock().blocks_free + root, fs.superblock().inodes_free)
+}
+
+/// A tree whose folders are read in several batches, with files that are read ahead and others that are not.
+fn many_files(root: &Path) {
+    for (folder, count) in [("a", 300), ("a/b", 70), ("c", 33), ("empty", 0)] {
+        std::fs::create_dir(root.join(folder)).unwrap();
+        for number in 0..count {
+            let len = number * number * 7 % 60_000;
+            let byte = u8::try_from(number % 251).unwrap();
+            std::fs::write(root.join(folder).join(format!("file{number}")), vec![byte; len]).unwrap();
+        }
+    }
+    let large: Vec<u8> = (0..3_000_000u32).map(|i| (i / 1000) as u8).collect();
+    std::fs::write(root.join("c/large"), large).unwrap();
+    std::fs::hard_link(root.join("a/file7"), root.join("a/b/linked")).unwrap();
+    std::os::unix::fs::symlink("a/file8", root.join("link")).unwrap();
+}
+
+#[test]
+fn the_image_does_not_depend_on_the_threads() {
+    let (Some(mke2fs), Some(e2fsck)) = (tool("mke2fs"), tool("e2fsck")) else { return };
+    let place = Place::new();
+    let source = place.0.path().join("source");
+    std::fs::create_dir(&source).unwrap();
+    many_files(&source);
+    // The journal of 1024 blocks is too small for one transaction.
+    for features in ["-t ext4 -b 1024 -J size=1", "-t ext4 -O ^has_journal"] {
+        place.make(&mke2fs, features, "64M");
+        let empty = std::fs::read(place.image()).unwrap();
+        let mut first: Option<Vec<u8>> = None;
+        for threads in [1, 2, 7] {
+            std::fs::write(place.image(), &empty).unwrap();
+            let mut writer = place.writer_with(Pool::new(std::num::NonZeroUsize::new(threads)));
+            let report = writer.put(&source, b"/", &PUT).unwrap();
+            assert_eq!((report.files, report.directories, report.others), (404, 5, 2));
+            writer.commit().unwrap();
+            drop(writer);
+            place.assert_clean(&e2fsck, features);
+            let image = std::fs::read(place.image()).unwrap();
+            match &first {
+                Some(first) => assert!(*first == image, "{features}: {threads} threads"),
+                None => first = Some(image),
+            }
+        }
+        let mut found = tree::describe_image(&place.reader());
+        found.retain(|path, _| path.starts_with(b"source/"));
+        let found = found.into_iter().map(|(path, node)| (path[b"source/".len()..].to_vec(), node)).collect();
+        tree::compare(&found, &tree::describe_host(&source), features);
+    }
+}
+
+/// Takes writes until contents come.
+struct Failing(FileDevice);
+
+impl BlockDevice for Failing {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> std::io::Result<()> {
+        self.0.read_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> std::io::Result<()> {
+        if buf.starts_with(b"lost") {
+            Err(std::io::ErrorKind::StorageFull.into())
+        } else {
+            self.0.write_at(buf, offset)
+        }
+    }
+
+    fn flush(&self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[test]
+fn nothing_is_committed_without_its_contents() {
+    let Some(mke2fs) = tool("mke2fs") else { return };
+    let place = Place::new();
+    place.make(&mke2fs, "-t ext4", "28M");
+    let empty = std::fs::read(place.image()).unwrap();
+    // One that is read ahead, and one that is not.
+    for len in [5000, 5_000_000] {
+        let source = place.0.path().join("source");
+        std::fs::write(&source, b"lost".repeat(len / 4)).unwrap();
+        for threads in [1, 3] {
+            let device = Arc::new(Failing(FileDevice::open_writable(place.image()).unwrap()));
+            let pool = Pool::new(std::num::NonZeroUsize::new(threads));
+            let mut writer = Writer::open(device, WriteOptions { pool, ..WriteOptions::default() }).unwrap();
+            let error = writer.put(&source, b"/", &PUT).unwrap_err();
+            assert!(
+                matches!(&error, casemate_ext4::Error::Io(error)
+                if error.kind() == std::io::ErrorKind::StorageFull),
+                "{error}"
+            );
+            assert!(writer.commit().is_err());
+            drop(writer);
+            assert!(std::fs::read(place.image()).unwrap() == empty, "{len} bytes, {threads} threads");
+        }
+    }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use casemate_blockdev::{BlockDevice, FileDevice};
+use casemate_blockdev::{BlockDevice, FileDevice, Pool};
 use casemate_ext4::{RecoveryFile, WriteOptions};
 use casemate_fscrypt::{Context, Crypto, InodeInfo, MasterKey, Mode, Policy};
 use casemate_primitives::secret::SecretVec;
@@ -29,6 +29,8 @@ pub struct Changing {
     pub recovery_file: Option<PathBuf>,
     /// Hears how long it will take to see whether another machine uses the file system, where that must be seen.
     pub waiting: Option<fn(Duration)>,
+    /// Who reads and writes contents that are copied.
+    pub pool: Pool,
 }
 
 /// Opens a file system for changes, alone, and recovers it first if an earlier change was interrupted.
@@ -58,6 +60,7 @@ pub fn open_for_change(source: &Source, changing: &Changing) -> Result<Writer, E
         time: changing.time,
         recovery: path.map(RecoveryFile::new),
         waiting: changing.waiting,
+        pool: changing.pool,
         ..WriteOptions::default()
     };
     Writer::open(device, options).map_err(|error| Error::ext4(&name, error))

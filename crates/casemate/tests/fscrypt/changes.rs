@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use casemate::blockdev::{BlockDevice, NoProgress};
+use casemate::blockdev::{BlockDevice, NoProgress, Pool};
 use casemate::ext4::{
     Changing, Ext4, FileType, NewNode, NewPolicy, PutOptions, ReadError, Reading, Source, Writer, check,
     device, open, open_for_change, set_policy,
@@ -69,7 +69,14 @@ impl World {
         let mut world = World {
             folder,
             what: format!("{options}, seed {seed}"),
-            changing: Changing { reading, seed: Some(seed), time: None, recovery_file: None, waiting: None },
+            changing: Changing {
+                reading,
+                seed: Some(seed),
+                time: None,
+                recovery_file: None,
+                waiting: None,
+                pool: Pool::default(),
+            },
             model: BTreeMap::new(),
             next_id: 0,
             rng: Rng::new(seed),

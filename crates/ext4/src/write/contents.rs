@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use casemate_blockdev::{BlockDevice, MemoryDevice};
+use casemate_blockdev::BlockDevice;
 
 use crate::encryption::EncryptedContents;
 use crate::error::{Error, Result};
@@ -11,10 +11,9 @@ use crate::inode::{FileType, InodeFlags};
 use crate::map::Mapping;
 use crate::write::file_map::Cut;
 use crate::write::inode::InodeMut;
-use crate::write::long::TooLarge;
 use crate::write::{Writer, invalid};
 
-/// Bytes that are copied at once.
+/// Bytes of zeros that are written at once.
 const CHUNK: usize = 1 << 20;
 
 impl Writer {
@@ -85,10 +84,9 @@ impl Writer {
         let mut runs = Vec::new();
         let reached = self.fill_some(inode, from, to, unwritten, |run| runs.push(run))?;
         if !unwritten {
-            let (nothing, cipher) = (MemoryDevice::new(Vec::new()), self.cipher(inode)?);
-            let mut buffer = Vec::new();
+            let cipher = self.cipher(inode)?;
             for run in runs {
-                self.copy_run(&run, &nothing, 0, cipher.as_deref(), &mut buffer)?;
+                self.zero_run(&run, cipher.as_deref())?;
             }
         }
         Ok(reached)
@@ -143,68 +141,22 @@ impl Writer {
         Ok(size == wanted)
     }
 
-    /// Copies a source's contents to a new file, holes as holes. Part of an operation.
-    pub(crate) fn write_contents(&mut self, inode: &mut InodeMut, source: &dyn BlockDevice) -> Result<()> {
-        let size = source.size();
+    /// Writes zeros to blocks of a file.
+    fn zero_run(&mut self, run: &Mapping, cipher: Option<&dyn EncryptedContents>) -> Result<()> {
         let block = self.block_size() as u64;
-        self.check_size(inode, size)?;
-        let cipher = self.cipher(inode)?;
         let mut buffer = Vec::new();
-        if self.fits_inline(inode, size)? {
-            // OK to cast: less than an inode.
-            buffer.resize(size as usize, 0);
-            source.read_at(&mut buffer, 0)?;
-            return self.store_inline(inode, &buffer);
-        }
-        let mut at = 0;
-        while let Some(data) = source.next_data(at)? {
-            // Whole blocks; two ranges may share one.
-            let first = (data.start / block).max(at / block);
-            let end = data.end.min(size).div_ceil(block);
-            if self.is_full() {
-                return Err(TooLarge::error());
-            }
-            if first < end {
-                let mut runs: Vec<Mapping> = Vec::new();
-                self.fill(inode, first, end, false, |run| runs.push(run))?;
-                for run in runs {
-                    self.copy_run(&run, source, size, cipher.as_deref(), &mut buffer)?;
-                }
-            }
-            at = end * block;
-            if at >= size {
-                break;
-            }
-        }
-        self.set_file_size(inode, size)
-    }
-
-    fn copy_run(
-        &mut self,
-        run: &Mapping,
-        source: &dyn BlockDevice,
-        size: u64,
-        cipher: Option<&dyn EncryptedContents>,
-        buffer: &mut Vec<u8>,
-    ) -> Result<()> {
-        let block = self.block_size() as u64;
         let (mut from, end) = (run.logical * block, run.end() * block);
         let mut to = self.fs.layout().offset(run.physical);
         while from < end {
             // OK to truncate: at most a chunk.
-            let len = (end - from).min(CHUNK as u64) as usize;
-            buffer.resize(len, 0);
-            let present = size.saturating_sub(from).min(len as u64) as usize;
-            if present > 0 {
-                source.read_at(&mut buffer[..present], from)?;
-            }
-            buffer[present..].fill(0);
+            buffer.resize((end - from).min(CHUNK as u64) as usize, 0);
             if let Some(cipher) = cipher {
-                cipher.encrypt(from / block, buffer)?;
+                buffer.fill(0);
+                cipher.encrypt(from / block, &mut buffer)?;
             }
-            self.cache.write_data(to, buffer)?;
-            from += len as u64;
-            to += len as u64;
+            self.cache.write_data(to, &buffer)?;
+            from += buffer.len() as u64;
+            to += buffer.len() as u64;
         }
         Ok(())
     }

@@ -134,6 +134,17 @@ impl Writer {
         body: Body<'_>,
     ) -> Result<InodeMut> {
         let dir = self.parent_mut(parent, name)?;
+        self.create_new(dir, name, node, body)
+    }
+
+    /// The same with a name that the directory is known not to have.
+    pub(crate) fn create_new(
+        &mut self,
+        dir: InodeMut,
+        name: &[u8],
+        node: &NewNode,
+        body: Body<'_>,
+    ) -> Result<InodeMut> {
         let stored = self.stored_name(&dir, name, true)?;
         self.create_stored(dir, &stored, node, body, Encrypted::LikeParent)
     }

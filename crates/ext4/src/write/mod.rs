@@ -45,7 +45,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, Pool};
 
 use crate::csum::Context;
 use crate::error::{Error, Result};
@@ -63,6 +63,7 @@ use alloc::Pins;
 use cache::Cache;
 use log::Log;
 use mmp::Mmp;
+use put::Placed;
 use quota::Quota;
 use sums::Patcher;
 
@@ -84,6 +85,8 @@ pub struct WriteOptions {
     /// Hears how long it will take to see whether somebody else uses a file system with multi-mount protection
     /// that was not closed.
     pub waiting: Option<fn(Duration)>,
+    /// Who reads and writes contents that are copied. What is made does not depend on how many they are.
+    pub pool: Pool,
 }
 
 /// A file system open for changes, by one writer. What was not committed when it is dropped never happened.
@@ -106,6 +109,11 @@ pub struct Writer {
     log: Log,
     /// Tells other machines that the file system is in use.
     mmp: Option<Mmp>,
+    pool: Pool,
+    /// What a copy still has to write.
+    placed: Option<Placed>,
+    /// Contents of a file that has got its place were not written.
+    lost_contents: bool,
 }
 
 /// Free clusters and inodes.
@@ -164,6 +172,9 @@ impl Writer {
             time: options.time,
             log,
             mmp,
+            pool: options.pool,
+            placed: None,
+            lost_contents: false,
         };
         if interrupted {
             writer.recount()?;
@@ -184,6 +195,11 @@ impl Writer {
     /// What the device says. The state on the device is then the one before or the one after, once the
     /// journal was replayed; this writer should be dropped.
     pub fn commit(&mut self) -> Result<()> {
+        if self.lost_contents {
+            return Err(invalid(io::ErrorKind::InvalidData, "contents of files were not copied"));
+        }
+        // Contents come before what leads to them.
+        self.placed.as_mut().map_or(Ok(()), Placed::settle)?;
         self.commit_counts()?;
         let (now, mmp, log, below) = (self.now(), &self.mmp, &mut self.log, self.cache.below());
         self.cache.with_dirty(|dirty| {
@@ -213,6 +229,7 @@ impl Writer {
     fn step<T>(&mut self, f: impl FnOnce(&mut Writer) -> Result<T>) -> Result<T> {
         let unfinished = self.unfinished.len();
         let (free, pins) = (self.free, self.pins.mark());
+        let placed = self.placed.as_ref().map_or(0, Placed::mark);
         self.cache.keep();
         let result = f(self).and_then(|value| self.settle_quota().map(|()| value));
         match &result {
@@ -221,6 +238,9 @@ impl Writer {
                 self.cache.roll_back();
                 self.free = free;
                 self.pins.roll_back(pins);
+                if let Some(contents) = &mut self.placed {
+                    contents.roll_back(placed);
+                }
                 self.unfinished.truncate(unfinished);
                 self.quota.roll_back();
                 self.hints = Hints::default();

@@ -47,6 +47,7 @@ impl ChangeArgs {
             time: source_date_epoch()?,
             recovery_file: self.recovery_file.clone(),
             waiting: Some(say_waiting),
+            pool: context.pool(),
         };
         ext4::open_for_change(&source, &changing)
     }
