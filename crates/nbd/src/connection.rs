@@ -2,8 +2,8 @@
 //!
 //! A connection has a few threads that take turns. One of them, the leader, reads a request. If requests are quick to
 //! do, it does them itself, and answers those that came together in one go: no thread is woken. If the device takes
-//! long, or a large request has others behind it, it first lets another thread lead, and then does its own. A thread is
-//! started when one is needed.
+//! long, or a large request has others behind it, it lets another thread lead, and then does its own. A thread is
+//! started when one is needed: as many as there are processors, more only when some wait for the device or the client.
 //!
 //! A client that does not take its answers blocks its own threads and nobody else's. What is held for it is bounded:
 //! before a request's bytes are read or made, room for them is waited for.
@@ -15,10 +15,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::{Builder, Scope};
 use std::time::{Duration, Instant};
 
-use crate::link::{Link, lock};
+use crate::crew::Crew;
+use crate::link::{Link, Sending, lock};
 use crate::protocol::{
     Agreed, ClientHello, Command, GREETING, MAX_PAYLOAD, Negotiation, OptionHeader, Request, Step, errors,
 };
+use crate::reader::Reader;
 use crate::reply::Buffer;
 use crate::room::Room;
 use crate::server::{STACK, Shared};
@@ -29,23 +31,12 @@ pub(crate) struct Connection<'a> {
     link: Arc<Link>,
     agreed: Agreed,
     reader: Mutex<Reader>,
-    /// Threads that wait to lead.
-    waiting: AtomicUsize,
-    threads: AtomicUsize,
+    crew: Crew,
     /// Bytes that may be held for this client.
     room: Arc<Room>,
-    /// How long the device takes for a request, in nanoseconds, as a moving average.
+    /// How long the device lets us wait for a request, in nanoseconds, as a moving average.
     service: AtomicU64,
     logged: AtomicUsize,
-}
-
-/// What has come and was not looked at.
-#[derive(Default)]
-struct Reader {
-    buf: Vec<u8>,
-    start: usize,
-    end: usize,
-    ended: bool,
 }
 
 impl Connection<'_> {
@@ -75,8 +66,7 @@ impl Connection<'_> {
             link,
             agreed,
             reader: Mutex::default(),
-            waiting: AtomicUsize::new(0),
-            threads: AtomicUsize::new(1),
+            crew: Crew::new(shared.processors, shared.limits.threads),
             room,
             service: AtomicU64::new(0),
             logged: AtomicUsize::new(0),
@@ -88,65 +78,66 @@ impl Connection<'_> {
     /// What each thread does.
     fn work<'s>(&'s self, scope: &'s Scope<'s, '_>) {
         let (mut payload, mut out) = (Buffer::default(), Buffer::default());
-        loop {
-            self.waiting.fetch_add(1, Ordering::SeqCst);
-            let mut reader = lock(&self.reader);
-            self.waiting.fetch_sub(1, Ordering::SeqCst);
-            // What is left to do without the reader: a request, or sending its answer.
-            let (request, sent) = loop {
-                if reader.ended {
-                    return;
-                }
-                let request = match self.next_request(&mut reader, &mut payload) {
-                    Ok(Some(request)) => request,
-                    Ok(None) => {
-                        reader.ended = true;
-                        return;
-                    }
-                    Err(error) => {
-                        reader.ended = true;
-                        return self.log(&format!("left in the middle of a request: {error}"));
-                    }
-                };
-                if self.is_slow(&request)
-                    || self.is_large(&request) && (reader.has_some() || self.link.has_more())
-                {
-                    break (Some(request), None);
-                }
-                self.execute(&request, &mut payload, &mut out);
-                self.give_room(&request);
-                // Answers wait for each other while whole requests are there that will not take long.
-                let more = reader.peek().is_some_and(|next| !self.is_slow(&next) && !self.is_large(&next));
-                if more && out.used().len() <= MOST_TOGETHER {
-                    continue;
-                }
-                match self.link.begin(out.used()) {
-                    Ok(sent) if sent.bytes == out.used().len() => out.clear(self.shared.retained()),
-                    // The client may want to send more before it takes the answer.
-                    Ok(sent) => break (None, Some(sent)),
-                    Err(_) => {
-                        reader.ended = true;
-                        return;
-                    }
-                }
-            };
-            drop(reader);
-            self.have_follower(scope);
+        while self.crew.line_up() {
+            let Some((request, mut unsent)) = self.lead(&mut payload, &mut out) else { break };
+            let mut sent = Ok(());
             if let Some(request) = &request {
+                let slow = self.is_slow(request);
+                self.have_follower(scope, slow);
                 self.execute(request, &mut payload, &mut out);
+                if slow {
+                    self.crew.free();
+                }
+                sent = self.link.send_soon(out.used(), PATIENCE).map(|rest| unsent = rest);
             }
-            let sent = match sent {
-                Some(sent) => self.link.finish(out.used(), sent),
-                None => self.link.send(out.used()),
-            };
+            if let Some(unsent) = unsent {
+                self.have_follower(scope, true);
+                sent = unsent.finish(out.used());
+                self.crew.free();
+            }
             out.clear(self.shared.retained());
             if let Some(request) = &request {
                 payload.clear(self.shared.retained());
                 self.give_room(request);
             }
             if sent.is_err() {
-                lock(&self.reader).ended = true;
-                return;
+                break;
+            }
+        }
+        self.crew.end();
+    }
+
+    /// Reads requests and does those that are quick. Gives back what can be done without the reader: a request, or
+    /// sending its answer. `None` at the end.
+    fn lead(&self, payload: &mut Buffer, out: &mut Buffer) -> Option<(Option<Request>, Option<Sending<'_>>)> {
+        let mut reader = lock(&self.reader);
+        if !self.crew.lead() {
+            return None;
+        }
+        loop {
+            let request = match self.next_request(&mut reader, payload) {
+                Ok(request) => request?,
+                Err(error) => {
+                    self.log(&format!("left in the middle of a request: {error}"));
+                    return None;
+                }
+            };
+            let large = self.is_large(&request);
+            if self.is_slow(&request) || large && (reader.has_some() || self.link.has_more()) {
+                return Some((Some(request), None));
+            }
+            self.execute(&request, payload, out);
+            self.give_room(&request);
+            // Answers wait for each other while whole requests are there that will not take long.
+            let more = reader.peek().is_some_and(|next| !self.is_slow(&next) && !self.is_large(&next));
+            if more && out.used().len() <= MOST_TOGETHER {
+                continue;
+            }
+            match self.link.send_soon(out.used(), PATIENCE) {
+                Ok(None) => out.clear(self.shared.retained()),
+                // The client may want to send more before it takes the answer.
+                Ok(unsent) => return Some((None, unsent)),
+                Err(_) => return None,
             }
         }
     }
@@ -161,19 +152,14 @@ impl Connection<'_> {
         request.len >= LARGE
     }
 
-    /// Sees to it that somebody reads the next request.
-    fn have_follower<'s>(&'s self, scope: &'s Scope<'s, '_>) {
-        if self.waiting.load(Ordering::SeqCst) > 0 {
-            return;
-        }
-        if self.threads.fetch_add(1, Ordering::SeqCst) >= self.shared.limits.threads {
-            self.threads.fetch_sub(1, Ordering::SeqCst);
-            return;
-        }
-        let builder = Builder::new().name(format!("client {}", self.number)).stack_size(STACK);
-        if builder.spawn_scoped(scope, move || self.work(scope)).is_err() {
-            // No thread to be had: this one goes on when it is done.
-            self.threads.fetch_sub(1, Ordering::SeqCst);
+    /// Sees to it that somebody reads the next request. This thread may be about to get `stuck`; whoever says so takes
+    /// it back.
+    fn have_follower<'s>(&'s self, scope: &'s Scope<'s, '_>, stuck: bool) {
+        if self.crew.must_grow(stuck) {
+            let builder = Builder::new().name(format!("client {}", self.number)).stack_size(STACK);
+            if builder.spawn_scoped(scope, move || self.work(scope)).is_err() {
+                self.crew.could_not_grow();
+            }
         }
     }
 
@@ -202,6 +188,7 @@ impl Connection<'_> {
             return Ok(Some(request));
         }
         self.take_room(&request)?;
+        reader.large_writes = request.payload() >= LARGE;
         if request.payload() > 0 {
             reader.read_exact(&self.link, payload.extend(request.len as usize))?;
         }
@@ -236,10 +223,13 @@ impl Connection<'_> {
         let done = checked.and_then(|command| {
             let start = Instant::now();
             let done = self.on_device(command, request, payload, out);
-            let taken = start.elapsed().as_nanos().min(1 << 40) as u64;
+            // What processors do takes time too, but is no waiting: at most a nanosecond for a byte. And a thread that
+            // had to let another run now and then does not make a slow device.
+            let waited = start.elapsed().saturating_sub(Duration::from_nanos(held(request) as u64));
+            let waited = waited.as_nanos().min(u128::from(4 * SLOW)) as u64;
             // Threads that do this at the same time lose one of the values, which does no harm.
             let before = self.service.load(Ordering::Relaxed);
-            self.service.store(before - before / 8 + taken / 8, Ordering::Relaxed);
+            self.service.store(before - before / 8 + waited / 8, Ordering::Relaxed);
             done.or_else(|error| {
                 let Request { offset, len, .. } = request;
                 let number = number_of(&error);
@@ -426,76 +416,6 @@ fn extents(
     Ok(list)
 }
 
-impl Reader {
-    /// Has at least `len` bytes; `false` if the client is gone before the first of them.
-    fn fill(&mut self, link: &Link, len: usize) -> io::Result<bool> {
-        if self.buf.is_empty() {
-            self.buf = vec![0; READ_AHEAD];
-        }
-        if self.buf.len() - self.start < len {
-            self.buf.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
-        }
-        while self.end - self.start < len {
-            match link.read(&mut self.buf[self.end..]) {
-                Ok(0) if self.start == self.end => return Ok(false),
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(more) => self.end += more,
-                // Between requests a client may go without a word, TLS's farewell included.
-                Err(error) if self.start == self.end && is_end(&error) => return Ok(false),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(true)
-    }
-
-    /// The next bytes, which are there.
-    fn take<const N: usize>(&mut self) -> &[u8; N] {
-        self.start += N;
-        self.buf[self.start - N..self.start].try_into().expect("that many")
-    }
-
-    fn read_exact(&mut self, link: &Link, data: &mut [u8]) -> io::Result<()> {
-        let have = data.len().min(self.end - self.start);
-        let (mut now, mut data) = data.split_at_mut(have);
-        now.copy_from_slice(&self.buf[self.start..self.start + have]);
-        self.start += have;
-        while !data.is_empty() {
-            // The rest of a large write goes where it belongs; after a small one more requests may follow.
-            if data.len() < self.buf.len() {
-                if !self.fill(link, data.len())? {
-                    return Err(io::ErrorKind::UnexpectedEof.into());
-                }
-                let len = data.len();
-                now = data;
-                now.copy_from_slice(&self.buf[self.start..self.start + len]);
-                self.start += len;
-                return Ok(());
-            }
-            match link.read(data)? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                more => data = &mut data[more..],
-            }
-        }
-        Ok(())
-    }
-
-    fn has_some(&self) -> bool {
-        self.end > self.start
-    }
-
-    /// The next request, if it is there whole.
-    fn peek(&self) -> Option<Request> {
-        let (request, rest) = self.buf[self.start..self.end].split_first_chunk()?;
-        let request = Request::from_bytes(request)?;
-        (rest.len() >= request.payload() as usize).then_some(request)
-    }
-}
-
-fn is_end(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof)
-}
-
 /// Bytes that are in memory while a request is worked on.
 fn held(request: &Request) -> usize {
     let moves = matches!(request.command, Ok(Command::Read | Command::Write)) && request.len <= MAX_PAYLOAD;
@@ -516,17 +436,17 @@ fn number_of(error: &io::Error) -> u32 {
     }
 }
 
-/// What is read from the socket at once. Large writes' data mostly does not go through this buffer.
-const READ_AHEAD: usize = 16 * 1024;
-
 /// A request of so many bytes is worth waking another thread, which takes some microseconds.
 const LARGE: u32 = 32 * 1024;
 
-/// A device that takes so many nanoseconds for a request is worth it for any.
+/// A device that lets us wait so many nanoseconds for a request is worth it for any.
 const SLOW: u64 = 100_000;
 
 /// Answers wait for each other until there are so many bytes of them.
 const MOST_TOGETHER: usize = 64 * 1024;
+
+/// How long a client may take to make room for an answer before it is seen as one that wants to send first.
+const PATIENCE: Duration = Duration::from_millis(2);
 
 /// A client asks again for what did not fit.
 const MOST_EXTENTS: usize = 2048;

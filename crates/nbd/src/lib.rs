@@ -10,11 +10,13 @@
 #![forbid(unsafe_code)]
 
 mod connection;
+mod crew;
 mod export;
 mod link;
 mod listener;
 mod log;
 pub mod protocol;
+mod reader;
 mod reply;
 mod room;
 mod server;

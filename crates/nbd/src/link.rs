@@ -2,13 +2,15 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustls::{ServerConfig, ServerConnection};
 
 /// A socket of either kind.
@@ -24,14 +26,25 @@ pub(crate) struct Link {
     tls: Option<Mutex<ServerConnection>>,
     /// What came and was not decrypted yet.
     came: Mutex<Vec<u8>>,
-    /// Held while something is sent, so that replies do not mix. Holds what TLS made of it.
-    sending: Mutex<Vec<u8>>,
+    turn: Mutex<Turn>,
+    returned: Condvar,
 }
 
-/// How much was sent; nobody else sends while this is there and not 0.
-pub(crate) struct Sent<'a> {
-    pub(crate) bytes: usize,
-    _sending: Option<MutexGuard<'a, Vec<u8>>>,
+/// Whose turn it is to send, so that replies do not mix: that of whoever has the buffer that TLS seals into.
+struct Turn {
+    sealed: Option<Vec<u8>>,
+    waiting: usize,
+}
+
+/// Something that is being sent.
+pub(crate) struct Sending<'a> {
+    link: &'a Link,
+    /// How much was sent, or sealed.
+    done: usize,
+    /// Not there until it is our turn.
+    sealed: Option<Vec<u8>>,
+    /// How much of that was sent.
+    sealed_done: usize,
 }
 
 impl Stream {
@@ -39,6 +52,13 @@ impl Stream {
         match self {
             Stream::Unix(stream) => unix(stream),
             Stream::Tcp(stream) => tcp(stream),
+        }
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Stream::Unix(stream) => stream.as_fd(),
+            Stream::Tcp(stream) => stream.as_fd(),
         }
     }
 }
@@ -71,7 +91,13 @@ impl Link {
             // Replies are sent whole; waiting for more to send helps nobody. Without it everything works too.
             let _ = stream.set_nodelay(true);
         }
-        Link { stream, tls: None, came: Mutex::default(), sending: Mutex::default() }
+        if let Stream::Unix(stream) = &stream {
+            // Room for some large replies, so that the server and the client rarely wait for each other. The system
+            // may allow less, which does no harm. TCP finds the right size itself.
+            let _ = set_socket_send_buffer_size(stream, SEND_BUFFER);
+        }
+        let turn = Mutex::new(Turn { sealed: Some(Vec::new()), waiting: 0 });
+        Link { stream, tls: None, came: Mutex::default(), turn, returned: Condvar::new() }
     }
 
     /// Does TLS's handshake, to be over at `deadline`.
@@ -153,65 +179,80 @@ impl Link {
         }
     }
 
-    /// Sends what can be sent without waiting for the client. What is left is for [`Link::finish`].
-    pub(crate) fn begin(&self, bytes: &[u8]) -> io::Result<Sent<'_>> {
-        let Ok(sending) = self.sending.try_lock() else { return Ok(Sent { bytes: 0, _sending: None }) };
-        if self.tls.is_some() {
-            return Ok(Sent { bytes: 0, _sending: None });
-        }
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        let sent = match &self.stream {
-            Stream::Unix(stream) => rustix::net::send(stream, bytes, flags),
-            Stream::Tcp(stream) => rustix::net::send(stream, bytes, flags),
-        };
-        match sent {
-            Ok(sent) => Ok(Sent { bytes: sent, _sending: Some(sending) }),
-            Err(Errno::AGAIN | Errno::INTR) => Ok(Sent { bytes: 0, _sending: None }),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Sends the rest of `bytes`.
-    pub(crate) fn finish(&self, bytes: &[u8], sent: Sent<'_>) -> io::Result<()> {
-        match sent.bytes {
-            0 => {
-                drop(sent);
-                self.send(bytes)
-            }
-            begun => (&self.stream).write_all(&bytes[begun..]),
-        }
-    }
-
     /// Sends all of `bytes`, not mixed with what other threads send.
     pub(crate) fn send(&self, bytes: &[u8]) -> io::Result<()> {
-        let mut sending = lock(&self.sending);
-        let Some(tls) = &self.tls else { return (&self.stream).write_all(bytes) };
-        let mut rest = bytes;
+        self.sending().finish(bytes)
+    }
+
+    /// Sends `bytes`, unless there is a wait longer than `patience` for the client or other threads. Then what is left
+    /// is for [`Sending::finish`].
+    pub(crate) fn send_soon(&self, bytes: &[u8], patience: Duration) -> io::Result<Option<Sending<'_>>> {
+        let mut sending = self.sending();
+        Ok(if sending.go_on(bytes, Some(patience))? { None } else { Some(sending) })
+    }
+
+    fn sending(&self) -> Sending<'_> {
+        Sending { link: self, done: 0, sealed: None, sealed_done: 0 }
+    }
+
+    /// Waits for the turn to send. `None` if that takes longer than `patience`.
+    fn take_turn(&self, patience: Option<Duration>) -> Option<Vec<u8>> {
+        let mut turn = lock(&self.turn);
+        let mut patient = true;
         loop {
-            let (now, later) = rest.split_at(rest.len().min(TLS_CHUNK));
-            {
-                let mut tls = lock(tls);
-                tls.writer().write_all(now)?;
-                while tls.wants_write() {
-                    tls.write_tls(&mut *sending)?;
-                }
+            if let Some(sealed) = turn.sealed.take() {
+                return Some(sealed);
             }
-            (&self.stream).write_all(&sending)?;
-            sending.clear();
-            rest = later;
-            if rest.is_empty() {
-                return Ok(());
+            if !patient {
+                return None;
+            }
+            turn.waiting += 1;
+            turn = match patience {
+                None => self.returned.wait(turn).unwrap_or_else(PoisonError::into_inner),
+                Some(patience) => {
+                    let (turn, timeout) =
+                        self.returned.wait_timeout(turn, patience).unwrap_or_else(PoisonError::into_inner);
+                    patient = !timeout.timed_out();
+                    turn
+                }
+            };
+            turn.waiting -= 1;
+        }
+    }
+
+    /// Sends at least a byte of what there is. `None` if the client makes no room within `patience`.
+    fn send_some(&self, bytes: &[u8], patience: Option<Duration>) -> io::Result<Option<usize>> {
+        let wait = if patience.is_some() { SendFlags::DONTWAIT } else { SendFlags::empty() };
+        let flags = wait | SendFlags::NOSIGNAL;
+        loop {
+            let sent = self.stream.each(
+                |stream| rustix::net::send(stream, bytes, flags),
+                |stream| rustix::net::send(stream, bytes, flags),
+            );
+            match (sent, patience) {
+                (Ok(sent), _) => return Ok(Some(sent)),
+                (Err(Errno::INTR), _) => {}
+                (Err(Errno::AGAIN), Some(patience)) => {
+                    let fd = self.stream.fd();
+                    // OK to unwrap: it is a few milliseconds.
+                    let patience = patience.try_into().expect("a short time");
+                    match rustix::event::poll(
+                        &mut [PollFd::from_borrowed_fd(fd, PollFlags::OUT)],
+                        Some(&patience),
+                    ) {
+                        Ok(0) => return Ok(None),
+                        Ok(_) | Err(Errno::INTR) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                (Err(error), _) => return Err(error.into()),
             }
         }
     }
 
     /// Whether more has come that was not read.
     pub(crate) fn has_more(&self) -> bool {
-        let fd = match &self.stream {
-            Stream::Unix(stream) => stream.as_fd(),
-            Stream::Tcp(stream) => stream.as_fd(),
-        };
-        rustix::io::ioctl_fionread(fd).is_ok_and(|bytes| bytes > 0)
+        rustix::io::ioctl_fionread(self.stream.fd()).is_ok_and(|bytes| bytes > 0)
     }
 
     /// Says farewell where TLS demands it.
@@ -228,6 +269,67 @@ impl Link {
     pub(crate) fn shut(&self, how: Shutdown) {
         // Fails if the client has closed it already.
         let _ = self.stream.each(|stream| stream.shutdown(how), |stream| stream.shutdown(how));
+    }
+}
+
+impl Sending<'_> {
+    /// Sends the rest of `bytes`, however long that takes.
+    pub(crate) fn finish(mut self, bytes: &[u8]) -> io::Result<()> {
+        self.go_on(bytes, None).map(drop)
+    }
+
+    /// Sends the rest of `bytes`; `false` if there was a wait longer than `patience`.
+    fn go_on(&mut self, bytes: &[u8], patience: Option<Duration>) -> io::Result<bool> {
+        let link = self.link;
+        if self.sealed.is_none() {
+            self.sealed = link.take_turn(patience);
+        }
+        let Some(sealed) = &mut self.sealed else { return Ok(false) };
+        let Some(tls) = &link.tls else {
+            while self.done < bytes.len() {
+                match link.send_some(&bytes[self.done..], patience)? {
+                    Some(sent) => self.done += sent,
+                    None => return Ok(false),
+                }
+            }
+            return Ok(true);
+        };
+        loop {
+            while self.sealed_done < sealed.len() {
+                match link.send_some(&sealed[self.sealed_done..], patience)? {
+                    Some(sent) => self.sealed_done += sent,
+                    None => return Ok(false),
+                }
+            }
+            sealed.clear();
+            self.sealed_done = 0;
+            // Also without any bytes: TLS may have something to say.
+            let now = &bytes[self.done..bytes.len().min(self.done + TLS_CHUNK)];
+            let mut tls = lock(tls);
+            tls.writer().write_all(now)?;
+            while tls.wants_write() {
+                tls.write_tls(&mut *sealed)?;
+            }
+            self.done += now.len();
+            if sealed.is_empty() {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+impl Drop for Sending<'_> {
+    fn drop(&mut self) {
+        if let Some(mut sealed) = self.sealed.take() {
+            // Something is left if the client is gone.
+            sealed.clear();
+            let mut turn = lock(&self.link.turn);
+            turn.sealed = Some(sealed);
+            // To wake nobody would cost a system call for each reply.
+            if turn.waiting > 0 {
+                self.link.returned.notify_one();
+            }
+        }
     }
 }
 
@@ -286,3 +388,6 @@ const TLS_INPUT: usize = 16 * 1024;
 
 /// How much is encrypted before it is sent: what a core's cache holds.
 const TLS_CHUNK: usize = 64 * 1024;
+
+/// What may be in a Unix socket, in bytes.
+const SEND_BUFFER: usize = 1 << 20;

@@ -27,12 +27,14 @@ impl Room {
     /// Takes bytes, or waits for them; `false` if nobody has given anything back for so long. There must be so many.
     pub(crate) fn take(&self, bytes: usize, patience: Duration) -> bool {
         let mut state = lock(&self.state);
-        let (mut given, mut deadline) = (state.given, Instant::now() + patience);
+        let (mut given, mut since) = (state.given, None);
         while state.free < bytes {
             let now = Instant::now();
             if state.given != given {
-                (given, deadline) = (state.given, now + patience);
-            } else if now >= deadline {
+                (given, since) = (state.given, Some(now));
+            }
+            let deadline = *since.get_or_insert(now) + patience;
+            if now >= deadline {
                 return false;
             }
             state.waiting += 1;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::Shutdown;
+use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
@@ -48,6 +49,7 @@ pub(crate) struct Shared {
     pub(crate) tls_config: Option<Arc<ServerConfig>>,
     pub(crate) limits: Limits,
     pub(crate) stopping: AtomicBool,
+    pub(crate) processors: usize,
     /// Memory of all clients.
     pub(crate) room: Room,
     log: Log,
@@ -99,6 +101,7 @@ impl Server {
             tls_config,
             limits,
             stopping: AtomicBool::new(false),
+            processors: thread::available_parallelism().map_or(1, NonZero::get),
             room: Room::new(limits.total_memory.max(MAX_PAYLOAD as usize)),
             log: Log::new(Box::new(log)),
             clients: Mutex::default(),
