@@ -50,6 +50,65 @@ pub(crate) fn to_stored(seen: &[u8]) -> Option<Vec<u8>> {
     Some(value)
 }
 
+/// The access ACL of a new file that its directory has a default ACL for, and its permission bits: what both the ACL
+/// and `mode` allow. Also whether the ACL says more than the bits. `None` for nonsense.
+///
+/// ACLs are as they are stored. Source: the kernel's fs/posix_acl.c, for facts; here `posix_acl_create_masq`.
+pub(crate) fn create(default: &[u8], mode: u16) -> Option<(Vec<u8>, u16, bool)> {
+    let (classes, is_more) = classes(default)?;
+    let mut acl = default.to_vec();
+    let mut bits = mode & !0o777;
+    for (at, shift) in classes {
+        let both = acl[at] & three_bits(mode, shift);
+        acl[at] = both;
+        bits |= u16::from(both) << shift;
+    }
+    Some((acl, bits, is_more))
+}
+
+/// The access ACL of a file that gets these permission bits (`posix_acl_chmod_masq`); `None` for nonsense.
+pub(crate) fn change_mode(access: &[u8], mode: u16) -> Option<Vec<u8>> {
+    let mut acl = access.to_vec();
+    for (at, shift) in classes(access)?.0 {
+        acl[at] = three_bits(mode, shift);
+    }
+    Some(acl)
+}
+
+/// Where an ACL has the permissions that the bits of owner, group and others are those of, and where those bits stand in
+/// a mode. Also whether it has more.
+fn classes(acl: &[u8]) -> Option<([(usize, u32); 3], bool)> {
+    const OWNER: u16 = 0x01;
+    const GROUP: u16 = 0x04;
+    const MASK: u16 = 0x10;
+    const OTHER: u16 = 0x20;
+    if acl.len() < 4 || le32(acl, 0) != 1 {
+        return None;
+    }
+    let [mut owner, mut group, mut mask, mut other] = [None; 4];
+    let (mut at, mut is_more) = (4, false);
+    while at < acl.len() {
+        let tag = u16::from_le_bytes(*acl.get(at..at + 4)?.first_chunk()?);
+        let is_named = NAMED.contains(&tag);
+        match tag {
+            OWNER => owner = Some(at + 2),
+            GROUP => group = Some(at + 2),
+            MASK => mask = Some(at + 2),
+            OTHER => other = Some(at + 2),
+            _ if is_named => {}
+            _ => return None,
+        }
+        is_more |= tag == MASK || is_named;
+        at += if is_named { 8 } else { 4 };
+    }
+    (at == acl.len()).then_some(([(owner?, 6), (mask.or(group)?, 3), (other?, 0)], is_more))
+}
+
+fn three_bits(mode: u16, shift: u32) -> u8 {
+    // OK to truncate: three bits.
+    (mode >> shift & 7) as u8
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,6 +122,7 @@ mod tests {
         assert_eq!(to_program(&stored, place).unwrap(), seen);
         assert_eq!(to_stored(&seen).unwrap(), stored);
         assert_eq!(to_stored(&seen[..11]), None);
+        assert_eq!(create(&stored, 0o777), None, "no entry for the group");
         for len in [0, 3, 5, 10, 15] {
             assert!(to_program(&stored[..len], place).is_err(), "{len}");
         }

@@ -58,10 +58,14 @@ pub(crate) const SYSTEM: u8 = 7;
 /// The prefix index of fscrypt's context, which programs don't see.
 pub(crate) const ENCRYPTION: u8 = 9;
 
+/// The prefix indexes of ACLs: whole names.
+pub(crate) const ACL_ACCESS: u8 = 2;
+pub(crate) const ACL_DEFAULT: u8 = 3;
+
 pub(crate) const PREFIXES: [(u8, &str); 7] = [
     (1, "user."),
-    (2, "system.posix_acl_access"),
-    (3, "system.posix_acl_default"),
+    (ACL_ACCESS, "system.posix_acl_access"),
+    (ACL_DEFAULT, "system.posix_acl_default"),
     (4, "trusted."),
     (6, "security."),
     (SYSTEM, "system."),

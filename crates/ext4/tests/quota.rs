@@ -71,7 +71,7 @@ impl Place {
 }
 
 fn node(uid: u32, gid: u32) -> NewNode {
-    NewNode { mode: 0o755, uid, gid, modified: None }
+    NewNode { mode: 0o755, uid, gid, ..NewNode::default() }
 }
 
 /// Ids that go different ways through the tree.

@@ -244,6 +244,7 @@ impl Restore<'_> {
             uid: member.uid,
             gid: member.gid,
             modified: Some(time(member.modified)),
+            ..NewNode::default()
         };
         let attributes = RawAttributes { node, accessed: member.accessed.map(time), size, xattrs: &xattrs };
         self.writer.finish_raw(inode, &attributes).map_err(inner)

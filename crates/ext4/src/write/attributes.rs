@@ -1,17 +1,31 @@
 //! Modes, owners and times.
 
-use crate::error::Result;
+use crate::acl;
+use crate::error::{Place, Result, Structure};
 use crate::inode::Time;
 use crate::write::Writer;
 use crate::write::inode::{InodeMut, Stamp};
+use crate::xattr::ACL_ACCESS;
 
 impl Writer {
-    /// Changes a file's permission bits.
+    /// Changes a file's permission bits, and its ACL as they say.
     ///
     /// # Errors
     /// `NotFound`.
     pub fn set_mode(&mut self, path: &[u8], mode: u16) -> Result<()> {
-        self.change(path, true, |inode| inode.set_mode(inode.mode() & 0xf000 | mode & 0o7777))
+        let number = self.fs.resolve(path, true)?.number();
+        self.operation(|writer| {
+            let mut inode = writer.inode_mut(number)?;
+            inode.set_mode(inode.mode() & 0xf000 | mode & 0o7777);
+            if let Some(access) = writer.fs.xattr(&inode.reader()?, ACL_ACCESS, b"")? {
+                let place = Place::inode(Structure::Xattr, number);
+                let access = acl::change_mode(&access, mode)
+                    .ok_or_else(|| place.malformed("an ACL that makes no sense"))?;
+                writer.set_stored(&mut inode, vec![(ACL_ACCESS, access)])?;
+            }
+            inode.set_time(Stamp::Changed, writer.now());
+            writer.store_inode(&inode)
+        })
     }
 
     /// Changes a file's owner, group or both; a symbolic link's own if not `follow`.

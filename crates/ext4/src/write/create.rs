@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::features::RoCompat;
 use crate::inode::{FileType, InodeFlags, Time};
 use crate::write::dir::{NewName, name_too_long};
+use crate::write::inherit::Inherited;
 use crate::write::inode::{InodeMut, Stamp};
 use crate::write::name::Name;
 use crate::write::{Writer, invalid};
@@ -13,16 +14,13 @@ use crate::write::{Writer, invalid};
 /// Names that one inode can have (`EXT4_LINK_MAX`).
 const MOST_LINKS: u16 = 65000;
 
-/// What a new directory gets from the one that it is made in: flags that go to everything, and to directories.
-const INHERITED: u32 = 0x8 | 0x40 | 0x80;
-const INHERITED_BY_DIRECTORIES: u32 = 0x1_0000 | PROJECT_INHERIT | InodeFlags::CASEFOLD.0;
-const PROJECT_INHERIT: u32 = 0x2000_0000;
-
 /// What a new file is like.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NewNode {
     /// Permission bits.
     pub mode: u16,
+    /// Permission bits that are taken away from those, unless the directory has a default ACL.
+    pub umask: u16,
     /// The owner.
     pub uid: u32,
     /// The group.
@@ -65,7 +63,8 @@ impl Body<'_> {
 }
 
 impl Writer {
-    /// Makes a directory; with `parents` also those that it lies in, and none if it is there already.
+    /// Makes a directory, with the group and the ACLs that the one above gives it; with `parents` also those that it
+    /// lies in, and none if it is there already.
     ///
     /// # Errors
     /// `AlreadyExists`, `NotFound`, `StorageFull`.
@@ -89,7 +88,7 @@ impl Writer {
         self.create_at(path, node, Body::Directory).map(|_| ())
     }
 
-    /// Makes an empty file.
+    /// Makes an empty file, with the group and the ACL that its directory gives it.
     ///
     /// # Errors
     /// `AlreadyExists`, `NotFound`, `StorageFull`.
@@ -118,8 +117,11 @@ impl Writer {
     pub(crate) fn create_at(&mut self, path: &[u8], node: &NewNode, body: Body<'_>) -> Result<u32> {
         let (parent, name) = self.parent_of(path)?;
         self.operation(|writer| {
-            let mut inode = writer.create_in(parent, &name, node, body)?;
-            writer.finish(&mut inode, node)?;
+            let dir = writer.inode_mut(parent)?;
+            let Inherited { node, acls } = writer.inherit(&dir, body.kind(), node)?;
+            let mut inode = writer.create_in(parent, &name, &node, body)?;
+            writer.set_stored(&mut inode, acls)?;
+            writer.finish(&mut inode, &node)?;
             Ok(inode.number())
         })
     }
@@ -165,14 +167,7 @@ impl Writer {
         let mut inode = self.blank_inode(number, mode_bits(kind) | node.mode & 0o7777);
         inode.set_owner(Some(node.uid), Some(node.gid));
         inode.set_links(if is_dir { 2 } else { 1 });
-        let mut flags = dir.flags().0 & INHERITED;
-        if is_dir {
-            flags |= dir.flags().0 & INHERITED_BY_DIRECTORIES;
-        }
-        if dir.flags().0 & PROJECT_INHERIT != 0 {
-            inode.set_project(dir.project());
-        }
-        inode.set_flags(flags);
+        self.inherit_flags(&dir, &mut inode);
         match encrypted {
             Encrypted::LikeParent => self.encrypt_child(&dir, &mut inode)?,
             Encrypted::As(context) => self.encrypt_as(&dir, &mut inode, context)?,

@@ -21,6 +21,7 @@ mod encrypted;
 mod extents;
 mod file_map;
 mod htree;
+mod inherit;
 mod inline;
 mod inode;
 mod log;
@@ -38,6 +39,7 @@ mod refuse;
 mod remove;
 mod rename;
 mod sums;
+mod value_inode;
 mod xattr;
 
 use std::collections::HashMap;

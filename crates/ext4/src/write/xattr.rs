@@ -7,21 +7,15 @@ use crate::bytes::le32;
 use crate::csum::{Context, Subject};
 use crate::error::{Error, Place, Result, Structure};
 use crate::features::{Compat, Incompat};
-use crate::inode::{InodeFlags, ROOT_INODE};
 use crate::write::inode::InodeMut;
 use crate::write::{Writer, invalid};
-use crate::xattr::{ENCRYPTION, LARGEST_VALUE, MAGIC, PREFIXES, SYSTEM, XattrEntries};
+use crate::xattr::{
+    ACL_ACCESS, ACL_DEFAULT, ENCRYPTION, LARGEST_VALUE, MAGIC, PREFIXES, SYSTEM, XattrEntries,
+};
 
 /// Bytes of a block's header, and of an entry without its name.
 const HEADER: usize = 32;
 const ENTRY: usize = 16;
-
-/// Where an inode that holds a value counts its users: the low half in `i_version`, the high one in `i_ctime`.
-const USERS_LOW: usize = 0x24;
-const USERS_HIGH: usize = 0xc;
-
-/// Where it keeps the value's hash: in `i_atime`.
-const VALUE_HASH: usize = 0x8;
 
 /// An attribute while it is moved about.
 #[derive(Clone, Debug)]
@@ -130,6 +124,23 @@ impl Writer {
         self.place_attributes(inode, list)
     }
 
+    /// Gives an inode attributes by their prefix index, without further names, as they are stored. Part of an
+    /// operation; the caller stores the inode.
+    pub(crate) fn set_stored(&mut self, inode: &mut InodeMut, new: Vec<(u8, Vec<u8>)>) -> Result<()> {
+        if new.is_empty() {
+            return Ok(());
+        }
+        let mut list = self.attributes(inode)?;
+        for (index, value) in new {
+            let attribute = Attribute { index, name: Vec::new(), value: Value::Here(value) };
+            match list.iter_mut().find(|old| old.index == index && old.name.is_empty()) {
+                Some(old) => *old = attribute,
+                None => list.push(attribute),
+            }
+        }
+        self.place_attributes(inode, list)
+    }
+
     /// Gives an inode its encryption context. Part of an operation; the caller stores the inode.
     pub(crate) fn set_context(&mut self, inode: &mut InodeMut, context: Vec<u8>) -> Result<()> {
         let mut list = self.attributes(inode)?;
@@ -224,7 +235,7 @@ impl Writer {
     fn attribute(&self, entry: &crate::xattr::XattrEntry<'_>) -> Result<Attribute> {
         let value = match entry.value_inode {
             0 => Value::Here(entry.value.to_vec()),
-            number => Value::Inode(number, entry.value_size, self.inode_mut(number)?.word(VALUE_HASH)),
+            number => Value::Inode(number, entry.value_size, self.value_hash(number)?),
         };
         Ok(Attribute { index: entry.index, name: entry.name.to_vec(), value })
     }
@@ -262,7 +273,9 @@ impl Writer {
                     Value::Here(value) if has_inodes => value.clone(),
                     _ => return Err(super::no_space("room for the file's attributes")),
                 };
-                attribute.value = self.value_inode(inode, &value)?;
+                let (number, hash) = self.make_value_inode(inode, &value)?;
+                // OK to truncate: at most 16 MiB.
+                attribute.value = Value::Inode(number, value.len() as u32, hash);
                 if used + attribute.size() <= room {
                     used += attribute.size();
                     inside.push(attribute);
@@ -346,70 +359,10 @@ impl Writer {
         Ok(place)
     }
 
-    /// Puts a value into an inode of its own.
-    fn value_inode(&mut self, owner: &mut InodeMut, value: &[u8]) -> Result<Value> {
-        // Whoever names it is said to have its clusters, as for quotas.
-        self.count_clusters(owner, self.value_clusters(value.len() as u64))?;
-        self.count_values(owner, 1)?;
-        let number = self.allocate_inode(owner.number().max(ROOT_INODE), false)?;
-        let mut inode = self.blank_inode(number, 0o100_600);
-        inode.set_links(1);
-        inode.set_flags(InodeFlags::EA_INODE.0);
-        self.start_map(&mut inode);
-        let hash = self.patcher.sums.update(None, value);
-        inode.set_word(VALUE_HASH, hash);
-        inode.set_word(USERS_LOW, 1);
-        inode.set_word(USERS_HIGH, 0);
-        let mut padded = value.to_vec();
-        padded.resize(value.len().next_multiple_of(self.block_size()), 0);
-        let blocks = (padded.len() / self.block_size()) as u64;
-        let mut runs = Vec::new();
-        self.fill(&mut inode, 0, blocks, false, |run| runs.push(run))?;
-        for run in runs {
-            let from = run.logical as usize * self.block_size();
-            let len = run.len as usize * self.block_size();
-            self.cache.write_data(self.fs.layout().offset(run.physical), &padded[from..from + len])?;
-        }
-        inode.set_size(value.len() as u64);
-        self.create_inode(&inode)?;
-        // OK to truncate: at most 16 MiB.
-        Ok(Value::Inode(number, value.len() as u32, hash))
-    }
-
     fn release_value(&mut self, owner: &mut InodeMut, value: &Value) -> Result<()> {
         match value {
             Value::Here(_) => Ok(()),
-            Value::Inode(number, size, _) => {
-                self.count_clusters(owner, -self.value_clusters(u64::from(*size)))?;
-                self.count_values(owner, -1)?;
-                self.release_inode(*number)
-            }
-        }
-    }
-
-    fn value_clusters(&self, size: u64) -> i64 {
-        size.div_ceil(self.ratio() * self.block_size() as u64).cast_signed()
-    }
-
-    /// Counts one user of a value's inode less, and frees it with the last one.
-    fn release_inode(&mut self, number: u32) -> Result<()> {
-        let place = Place::inode(Structure::XattrInode, number);
-        let mut inode = self.inode_mut(number)?;
-        if !inode.has(InodeFlags::EA_INODE) {
-            return Err(place.malformed("is not the value of an attribute"));
-        }
-        match inode.word(USERS_LOW) {
-            _ if inode.word(USERS_HIGH) != 0 => {
-                Err(Error::Unsupported("values of attributes with more than 2^32 users".to_owned()))
-            }
-            0 | 1 => {
-                inode.set_word(USERS_LOW, 0);
-                self.free_everything(&mut inode)
-            }
-            users => {
-                inode.set_word(USERS_LOW, users - 1);
-                self.store_inode(&inode)
-            }
+            Value::Inode(number, size, _) => self.release_value_inode(owner, *number, *size),
         }
     }
 }
@@ -461,7 +414,7 @@ pub(crate) fn is_storable(name: &[u8]) -> bool {
 /// A value as it is stored: ACLs have another form there.
 fn stored_value(index: u8, value: &[u8]) -> Result<Vec<u8>> {
     match index {
-        2 | 3 => crate::acl::to_stored(value)
+        ACL_ACCESS | ACL_DEFAULT => crate::acl::to_stored(value)
             .ok_or_else(|| invalid(ErrorKind::InvalidInput, "an ACL that makes no sense")),
         _ => Ok(value.to_vec()),
     }

@@ -70,9 +70,11 @@ impl ChangeArgs {
     }
 }
 
-/// A new file or directory of root's, as the commands make them.
-pub fn node(mode: u16) -> NewNode {
-    NewNode { mode, ..NewNode::default() }
+/// A new file or directory of root's, with these permission bits; with the usual ones if `None`, or those that a
+/// default ACL says.
+pub fn node(mode: Option<u16>, usual: u16) -> NewNode {
+    let (mode, umask) = mode.map_or((usual, 0o022), |mode| (mode, 0));
+    NewNode { mode, umask, ..NewNode::default() }
 }
 
 /// Whether a path in the image leads nowhere.

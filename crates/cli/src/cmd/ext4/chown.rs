@@ -50,7 +50,10 @@ impl Args {
 fn parse(text: &str) -> Result<Owner, String> {
     let number = |part: &str| match part {
         "" => Ok(None),
-        _ => part.parse().map(Some).map_err(|_| format!("{part}: not a number")),
+        _ => part
+            .parse()
+            .map(Some)
+            .map_err(|_| format!("{part}: not a number; names of users and groups are not looked up")),
     };
     let (uid, gid) = text.split_once(':').unwrap_or((text, ""));
     let owner = Owner { uid: number(uid)?, gid: number(gid)? };

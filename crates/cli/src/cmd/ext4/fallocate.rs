@@ -31,7 +31,7 @@ impl Args {
         self.change.change(context, |writer| {
             let path = self.path.as_bytes();
             if is_missing(writer, path) {
-                self.change.place(writer.make_file(path, &node(0o644)))?;
+                self.change.place(writer.make_file(path, &node(None, 0o666)))?;
             }
             self.change.place(writer.allocate_file(path, self.size))
         })

@@ -32,7 +32,7 @@ impl Args {
             let target = self.target.as_bytes();
             let link = super::mv::into(writer, target, self.link.as_bytes());
             let made = if self.symbolic {
-                writer.make_symlink(&link, target, &node(0o777))
+                writer.make_symlink(&link, target, &node(Some(0o777), 0))
             } else {
                 writer.link(target, &link)
             };

@@ -11,6 +11,8 @@ use crate::Answer;
 use crate::context::Context;
 
 /// Make directories in an image.
+///
+/// A directory gets the group of the one above if that has the set-group-ID bit, and the ACLs that its default ACL says.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  casemate ext4 mkdir -p root.img /var/lib/app")]
 pub struct Args {
@@ -22,16 +24,16 @@ pub struct Args {
     /// Make the directories above, too; one that is there already is no error.
     #[arg(short, long)]
     parents: bool,
-    /// Permission bits, octal.
-    #[arg(short, long, value_name = "MODE", default_value = "755", value_parser = parse_octal)]
-    mode: u16,
+    /// Permission bits, octal; a default ACL takes some away [default: 755, or what a default ACL says].
+    #[arg(short, long, value_name = "MODE", value_parser = parse_octal)]
+    mode: Option<u16>,
 }
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         self.change.change(context, |writer| {
             self.paths.iter().try_for_each(|path| {
-                let made = writer.make_directory(path.as_bytes(), &node(self.mode), self.parents);
+                let made = writer.make_directory(path.as_bytes(), &node(self.mode, 0o777), self.parents);
                 self.change.place(made)
             })
         })

@@ -45,7 +45,7 @@ impl Args {
                     if self.no_create {
                         continue;
                     }
-                    self.change.place(writer.make_file(path, &node(0o644)))?;
+                    self.change.place(writer.make_file(path, &node(None, 0o666)))?;
                 }
                 self.change.place(writer.set_times(path, accessed, modified))?;
             }

@@ -181,7 +181,7 @@ impl Writer {
         let modified = Time { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 };
         // OK to truncate: permission bits.
         let mode = (stat.st_mode & 0o7777) as u16;
-        let node = NewNode { mode, uid, gid, modified: Some(modified) };
+        let node = NewNode { mode, umask: 0, uid, gid, modified: Some(modified) };
         if let HostBody::Folder(number) = host_body {
             let dir = self.fs.inode(parent)?;
             if let Some(found) = self.fs.lookup(&dir, name)? {
