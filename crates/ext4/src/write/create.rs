@@ -160,6 +160,43 @@ impl Writer {
         body: Body<'_>,
         encrypted: Encrypted<'_>,
     ) -> Result<InodeMut> {
+        let inode = self.new_inode(&mut dir, node, body, encrypted)?;
+        self.create_inode(&inode)?;
+        self.insert_stored(&mut dir, &NewName { name, inode: inode.number(), kind: body.kind() })?;
+        self.touch(&mut dir);
+        self.store_inode(&dir)?;
+        Ok(inode)
+    }
+
+    /// Takes an inode for an empty file in a directory, and lets it wait in the list of orphans. Part of an operation.
+    pub(crate) fn create_unnamed(&mut self, parent: u32, node: &NewNode) -> Result<InodeMut> {
+        let mut dir = self.inode_mut(parent)?;
+        let mut inode = self.new_inode(&mut dir, node, Body::File, Encrypted::LikeParent)?;
+        inode.set_links(0);
+        self.count_unlinked(inode.number());
+        self.list_orphan(&mut inode)?;
+        self.create_inode(&inode)?;
+        Ok(inode)
+    }
+
+    /// Gives an inode its first name. Part of an operation; the caller stores the inode.
+    pub(crate) fn give_name(&mut self, parent: u32, name: &[u8], inode: &mut InodeMut) -> Result<()> {
+        inode.set_links(1);
+        let mut dir = self.parent_mut(parent, name)?;
+        let stored = self.stored_name(&dir, name, true)?;
+        self.insert_stored(&mut dir, &NewName { name: &stored, inode: inode.number(), kind: inode.kind() })?;
+        self.touch(&mut dir);
+        self.store_inode(&dir)
+    }
+
+    /// An inode of a directory, without a name in it, that nobody has stored yet.
+    fn new_inode(
+        &mut self,
+        dir: &mut InodeMut,
+        node: &NewNode,
+        body: Body<'_>,
+        encrypted: Encrypted<'_>,
+    ) -> Result<InodeMut> {
         let parent = dir.number();
         let kind = body.kind();
         let is_dir = kind == FileType::Directory;
@@ -167,10 +204,10 @@ impl Writer {
         let mut inode = self.blank_inode(number, mode_bits(kind) | node.mode & 0o7777);
         inode.set_owner(Some(node.uid), Some(node.gid));
         inode.set_links(if is_dir { 2 } else { 1 });
-        self.inherit_flags(&dir, &mut inode);
+        self.inherit_flags(dir, &mut inode);
         match encrypted {
-            Encrypted::LikeParent => self.encrypt_child(&dir, &mut inode)?,
-            Encrypted::As(context) => self.encrypt_as(&dir, &mut inode, context)?,
+            Encrypted::LikeParent => self.encrypt_child(dir, &mut inode)?,
+            Encrypted::As(context) => self.encrypt_as(dir, &mut inode, context)?,
         }
         let target = match body {
             Body::Symlink(target)
@@ -198,7 +235,7 @@ impl Writer {
         match body {
             Body::Directory => {
                 self.first_leaf(&mut inode, parent)?;
-                self.add_subdirectory(&mut dir)?;
+                self.add_subdirectory(dir)?;
             }
             Body::File => {}
             Body::Symlink(_) => self.write_target(&mut inode, &target)?,
@@ -207,10 +244,6 @@ impl Writer {
             }
             Body::Node(..) => {}
         }
-        self.create_inode(&inode)?;
-        self.insert_stored(&mut dir, &NewName { name, inode: number, kind })?;
-        self.touch(&mut dir);
-        self.store_inode(&dir)?;
         Ok(inode)
     }
 

@@ -33,6 +33,10 @@ impl TooLarge {
     pub fn error() -> Error {
         Error::Io(io::Error::other(TooLarge))
     }
+
+    pub fn is(error: &Error) -> bool {
+        matches!(error, Error::Io(error) if error.get_ref().is_some_and(|inner| inner.is::<TooLarge>()))
+    }
 }
 
 impl fmt::Display for TooLarge {
@@ -48,6 +52,9 @@ impl Writer {
     /// Part of an operation, after which nothing else uses the inode.
     pub(crate) fn finish_later(&mut self, inode: &mut InodeMut) -> Result<()> {
         self.list_orphan(inode)?;
+        if inode.links() == 0 {
+            self.count_unlinked(inode.number());
+        }
         self.unfinished.push(inode.number());
         self.store_inode(inode)
     }
@@ -127,7 +134,8 @@ impl Writer {
         loop {
             let is_last = self.commit().and_then(|()| self.step(&mut step));
             match is_last {
-                Ok(true) => return Ok(()),
+                // The last step may have removed what was in its way.
+                Ok(true) => return self.finish_all(),
                 Ok(false) => {}
                 Err(error) => {
                     self.step(|writer| writer.give_up(number, is_listed))?;

@@ -3,6 +3,7 @@
 mod host;
 mod pipeline;
 mod placed;
+mod steps;
 mod walk;
 
 use std::collections::HashMap;
@@ -244,7 +245,12 @@ impl Writer {
             writer.finish(&mut inode, &node)?;
             Ok(inode)
         };
-        let inode = self.operation(copy)?;
+        let inode = match (self.operation(copy), &host_body) {
+            (Err(error), HostBody::Open(source)) if TooLarge::is(&error) => {
+                self.put_in_steps(parent, name, &node, source, &xattrs)?
+            }
+            (result, _) => result?,
+        };
         if let Some(key) = shared {
             put.links.insert(key, inode.number());
         }
@@ -300,7 +306,6 @@ impl Writer {
         progress: &dyn Progress,
     ) -> Result<()> {
         let size = source.size();
-        let block = self.block_size() as u64;
         self.check_size(inode, size)?;
         if self.fits_inline(inode, size)? {
             // OK to truncate: less than an inode.
@@ -308,18 +313,35 @@ impl Writer {
             source.read_at(&mut bytes, 0)?;
             return self.store_inline(inode, &bytes);
         }
+        if self.copy_some(inode, source, progress, 0)? < size {
+            return Err(TooLarge::error());
+        }
+        self.set_file_size(inode, size)
+    }
+
+    /// The same from byte `at` on as far as the transaction has room: the byte that it came to. The file's size is left
+    /// as it is.
+    fn copy_some(
+        &mut self,
+        inode: &mut InodeMut,
+        source: &Arc<Source>,
+        progress: &dyn Progress,
+        mut at: u64,
+    ) -> Result<u64> {
+        let size = source.size();
+        let block = self.block_size() as u64;
         let cipher = self.cipher(inode)?;
-        let mut at = 0;
         while let Some(data) = source.next_data(at)? {
             // Whole blocks; two ranges may share one.
             let first = (data.start / block).max(at / block);
             let end = data.end.min(size).div_ceil(block);
             if self.is_full() {
-                return Err(TooLarge::error());
+                return Ok(first * block);
             }
             let mut runs = Vec::new();
+            let mut reached = end;
             if first < end {
-                self.fill(inode, first, end, false, |run| runs.push(run))?;
+                reached = self.fill_some(inode, first, end, false, |run| runs.push(run))?;
             }
             for run in runs {
                 let (mut from, end) = (run.logical * block, run.end() * block);
@@ -335,12 +357,15 @@ impl Writer {
                     to += len;
                 }
             }
+            if reached < end {
+                return Ok(reached * block);
+            }
             at = end * block;
             if at >= size {
                 break;
             }
         }
-        self.set_file_size(inode, size)
+        Ok(size)
     }
 
     fn placed(&mut self) -> Result<&mut Placed> {
