@@ -143,48 +143,66 @@ fn writer(mut client: Client, number: usize, seed: u64) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_file_that_shrinks_and_a_disk_that_fills() {
+fn a_file_that_shrinks() {
     let folder = Folder::new();
-    let running = folder.start("image");
-    let mut client = running.client();
-    let image = fs::OpenOptions::new().write(true).open(folder.path().join("image")).unwrap();
-    image.set_len(SIZE as u64 / 2).unwrap();
-    assert_eq!(client.read(SIZE as u64 - 512, 512), Err(5));
-    assert_eq!(client.read(0, 512).map(|data| data.len()), Ok(512));
-    assert!(folder.log().contains("passes the end of the device"), "{}", folder.log());
-    assert_eq!(running.end(), 0);
-
-    // A file system of one megabyte, in name spaces of its own.
-    let mount = folder.path().join("small");
-    fs::create_dir(&mount).unwrap();
-    let script = format!(
-        "mount -t tmpfs -o size=1m none small && truncate -s 4M small/disk && exec {CASEMATE} serve --socket sock small/disk"
-    );
-    let errors = fs::File::create(folder.path().join("log")).unwrap();
-    let mut unshare = Command::new("unshare");
-    unshare
-        .args(["-rm", "sh", "-c", &script])
-        .current_dir(folder.path())
-        .stderr(errors)
-        .stdout(Stdio::null());
-    let mut child = unshare.spawn().unwrap();
-    let start = Instant::now();
-    while !folder.path().join("sock").exists() {
-        if let Some(status) = child.try_wait().unwrap() {
-            return skip(&format!("no user namespace: {status}: {}", folder.log()));
-        }
-        assert!(start.elapsed() < Duration::from_secs(60));
-        std::thread::sleep(Duration::from_millis(10));
+    let verity = format!("--verity tree {}", folder.root);
+    for (image, options) in [("image", ""), ("enc", CRYPT), ("image", &verity)] {
+        fs::copy(folder.path().join(image), folder.path().join("work")).unwrap();
+        let running = folder.start(&format!("{options} work"));
+        let mut client = running.client();
+        let whole = client.read(0, SIZE as u32).unwrap();
+        let file = fs::OpenOptions::new().write(true).open(folder.path().join("work")).unwrap();
+        file.set_len(SIZE as u64 / 2).unwrap();
+        assert_eq!(client.read(SIZE as u64 - 512, 512), Err(5));
+        assert_eq!(client.read(SIZE as u64 / 4, 4096).unwrap(), whole[SIZE / 4..][..4096]);
+        // The half that is there comes with the error for the other.
+        client.send(READ, 0, 0, SIZE as u32, &[]).unwrap();
+        let reply = client.receive().unwrap();
+        assert_eq!((reply.error, &reply.bad[..]), (5, &[SIZE as u64 / 2][..]));
+        assert!(reply.data == whole[..SIZE / 2], "{options}");
+        assert!(folder.log().contains("passes the end of the device"), "{}", folder.log());
+        assert_eq!(running.end(), 0);
     }
-    let running = Running { child, folder: folder.path().to_owned() };
-    let mut client = running.client();
-    let results: Vec<_> = (0..32).map(|k| client.write(k << 17, &[9; 1 << 17], 0)).collect();
-    assert_eq!(results[0], Ok(()));
-    assert_eq!(results[31], Err(28), "{results:?}");
-    assert_eq!(client.read(0, 512), Ok(vec![9; 512]));
-    // Room that is given back can be used again.
-    client.ask(TRIM, 0, 0, 1 << 17, &[]).unwrap();
-    assert_eq!(client.write(31 << 17, &[9; 4096], 0), Ok(()));
+}
+
+/// A file system of one megabyte, in name spaces of its own, that holds an image or an image's changes.
+#[test]
+fn a_disk_that_fills() {
+    for options in ["small/disk", "image --overlay small/changes"] {
+        let folder = Folder::new();
+        fs::create_dir(folder.path().join("small")).unwrap();
+        let script = format!(
+            "mount -t tmpfs -o size=1m none small && truncate -s 4M small/disk && exec {CASEMATE} serve --socket sock {options}"
+        );
+        let errors = fs::File::create(folder.path().join("log")).unwrap();
+        let mut unshare = Command::new("unshare");
+        unshare.args(["-rm", "sh", "-c", &script]).current_dir(folder.path());
+        let mut child = unshare.stderr(errors).stdout(Stdio::null()).spawn().unwrap();
+        let start = Instant::now();
+        while !folder.path().join("sock").exists() {
+            if let Some(status) = child.try_wait().unwrap() {
+                return skip(&format!("no user namespace: {status}: {}", folder.log()));
+            }
+            assert!(start.elapsed() < Duration::from_secs(60));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let running = Running { child, folder: folder.path().to_owned() };
+        let mut client = running.client();
+        let results: Vec<_> = (0..32).map(|k| client.write(k << 17, &[9; 1 << 17], 0)).collect();
+        assert_eq!((&results[0], &results[31]), (&Ok(()), &Err(28)), "{options}: {results:?}");
+        for (k, result) in results.iter().enumerate() {
+            let found = client.read((k as u64) << 17, 1 << 17).unwrap();
+            assert!(result.is_err() || found == [9; 1 << 17], "{options}: {k}");
+        }
+        // What was written can be made safe.
+        assert_eq!(client.flush(), Ok(()));
+        if options == "small/disk" {
+            // Room that is given back can be used again.
+            client.ask(TRIM, 0, 0, 1 << 17, &[]).unwrap();
+            assert_eq!(client.write(31 << 17, &[9; 4096], 0), Ok(()));
+        }
+        assert_eq!(running.end(), 0);
+    }
 }
 
 /// A device that fails in its middle, under a real kernel: only what lies there fails; and a flush that lost something is
