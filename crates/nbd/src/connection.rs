@@ -92,7 +92,9 @@ impl Connection<'_> {
             }
             if let Some(unsent) = unsent {
                 self.have_follower(scope, true);
+                let waiting = self.link.waiting();
                 sent = unsent.finish(out.used());
+                drop(waiting);
                 self.crew.free();
             }
             out.clear(self.shared.retained());
@@ -190,6 +192,7 @@ impl Connection<'_> {
         self.take_room(&request)?;
         reader.large_writes = request.payload() >= LARGE;
         if request.payload() > 0 {
+            let _waiting = self.link.waiting();
             reader.read_exact(&self.link, payload.extend(request.len as usize))?;
         }
         Ok(Some(request))

@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,12 @@ pub(crate) struct Link {
     came: Mutex<Vec<u8>>,
     turn: Mutex<Turn>,
     returned: Condvar,
+    /// Threads that can't go on before the client does.
+    waiting: AtomicUsize,
 }
+
+/// That a thread waits for the client, while this is there.
+pub(crate) struct Waiting<'a>(&'a AtomicUsize);
 
 /// Whose turn it is to send, so that replies do not mix: that of whoever has the buffer that TLS seals into.
 struct Turn {
@@ -45,6 +51,12 @@ pub(crate) struct Sending<'a> {
     sealed: Option<Vec<u8>>,
     /// How much of that was sent.
     sealed_done: usize,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Stream {
@@ -97,7 +109,14 @@ impl Link {
             let _ = set_socket_send_buffer_size(stream, SEND_BUFFER);
         }
         let turn = Mutex::new(Turn { sealed: Some(Vec::new()), waiting: 0 });
-        Link { stream, tls: None, came: Mutex::default(), turn, returned: Condvar::new() }
+        Link {
+            stream,
+            tls: None,
+            came: Mutex::default(),
+            turn,
+            returned: Condvar::new(),
+            waiting: AtomicUsize::new(0),
+        }
     }
 
     /// Does TLS's handshake, to be over at `deadline`.
@@ -248,6 +267,17 @@ impl Link {
                 (Err(error), _) => return Err(error.into()),
             }
         }
+    }
+
+    /// Says that the caller waits until the client has taken or sent something.
+    pub(crate) fn waiting(&self) -> Waiting<'_> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        Waiting(&self.waiting)
+    }
+
+    /// Whether a thread waits for the client.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
     }
 
     /// Whether more has come that was not read.

@@ -171,11 +171,12 @@ impl Shared {
         Ok(())
     }
 
-    /// Lets the client go that holds the most memory.
+    /// Lets the client go that holds the most memory, of those that are waited for. A device that is slow costs nobody
+    /// the connection.
     fn cut_off(&self) {
         let clients = lock(&self.clients);
         let held = |(number, client): (&u64, &Option<Client>)| {
-            let client = client.as_ref()?;
+            let client = client.as_ref().filter(|client| client.link.is_waited_for())?;
             Some((client.room.taken(), *number, Arc::clone(&client.link)))
         };
         let most = clients.present.iter().filter_map(held).max_by_key(|(bytes, ..)| *bytes);

@@ -453,6 +453,24 @@ fn memory_that_is_held_for_nothing_is_taken_back() {
     running.stop();
 }
 
+/// Nobody is cut off because the device is slow.
+#[test]
+fn a_device_that_stalls_costs_no_client() {
+    let delay = Duration::from_secs(6);
+    let limits = Limits { total_memory: 33 << 20, ..Limits::default() };
+    let running = Running::start(Device { delay, ..Device::new() }, limits);
+    std::thread::scope(|scope| {
+        let mut client = running.client();
+        scope.spawn(move || assert_eq!(client.write(0, &vec![1; 8 << 20], 0), Ok(())));
+        for _ in 0..4 {
+            let mut client = running.client();
+            scope.spawn(move || assert_eq!(client.read(0, 8 << 20).map(|data| data.len()), Ok(8 << 20)));
+        }
+    });
+    assert!(running.log.lock().unwrap().is_empty());
+    running.stop();
+}
+
 #[test]
 fn crowds_that_come_and_go() {
     let limits = Limits { clients: 1000, negotiation: Duration::from_secs(5), ..Limits::default() };
