@@ -1,5 +1,8 @@
 #![no_main]
 //! A dm-verity hash device whose superblock, tree and parity come from somebody else: verified and repaired.
+//!
+//! Reaches little without a seed: the number of roots in a byte; then data, hash device and parity; then the lengths
+//! of the hash device and of the data, two bytes each, big-endian.
 
 use std::num::NonZeroUsize;
 

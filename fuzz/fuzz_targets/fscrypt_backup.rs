@@ -1,5 +1,7 @@
 #![no_main]
 //! A backup, restored without keys into a folder of its own: nothing appears beside it.
+//!
+//! Reaches little without a seed, which is what `casemate fscrypt backup` makes.
 
 use casemate::Cpu;
 use casemate::backup::{Restoring, extract};
