@@ -34,6 +34,8 @@ struct State {
     /// File contents on their way down, and the byte that they begin at.
     data: Vec<u8>,
     data_at: u64,
+    /// How many of them are of operations that have ended.
+    data_kept: usize,
 }
 
 struct Block {
@@ -196,12 +198,16 @@ impl Cache {
         let mut state = self.state();
         state.undo.steps.clear();
         state.undo.bytes.clear();
+        state.data_kept = state.data.len();
     }
 
     /// Takes back everything since the last [`keep`](Cache::keep).
     pub fn roll_back(&self) {
         let mut guard = self.state();
         let state = &mut *guard;
+        // The blocks that they were for are free again, and may get other contents before these are written.
+        let kept = state.data_kept;
+        state.data.truncate(kept);
         while let Some(step) = state.undo.steps.pop() {
             match step {
                 Step::Bytes { block, at, len, dirty } => {
@@ -261,6 +267,7 @@ impl Cache {
             self.below.write_at(&state.data, state.data_at)?;
             state.data_at += state.data.len() as u64;
             state.data.clear();
+            state.data_kept = 0;
         }
         Ok(())
     }
@@ -394,6 +401,22 @@ mod tests {
         assert_eq!(read(), before);
         assert_eq!(cache.with_dirty(|dirty| dirty.into_keys().collect::<Vec<_>>()).unwrap(), [1]);
         assert_eq!(cache.dirty_count(), 1);
+    }
+
+    #[test]
+    fn contents_that_are_rolled_back_are_not_written_later() {
+        let below = Arc::new(MemoryDevice::new(vec![0; 4096]));
+        let cache = Cache::new(below.clone(), 1024);
+        cache.write_data(0, b"kept").unwrap();
+        cache.keep();
+        cache.write_data(4, b"gone").unwrap();
+        cache.roll_back();
+        below.write_at(b"else", 4).unwrap();
+        cache.write_data(2048, b"elsewhere").unwrap();
+        cache.with_dirty(|_| ()).unwrap();
+        let mut eight = [0; 8];
+        below.read_at(&mut eight, 0).unwrap();
+        assert_eq!(&eight, b"keptelse");
     }
 
     #[test]
