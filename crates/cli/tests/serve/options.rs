@@ -267,6 +267,10 @@ fn wrong_options_are_refused() {
             "passes 2^64 bytes",
         ),
         ("image --crypt aes-xts-plain64 --key-file key --crypt-provider none --exec true", "none"),
+        (
+            "image --crypt aes-xts-plain64 --key-file key --crypt-provider sha256-crate --exec true",
+            "the driver sha256-crate was named, and aes-xts-plain64 has no use for it",
+        ),
         ("image --verity tree 00 --exec true", "the root hash has 1 bytes; digests have 32"),
         ("image --verity tree zz --exec true", "must be hex"),
         ("image --verity none 00 --exec true", "none: No such file"),

@@ -105,7 +105,8 @@ impl MappingArgs {
         match self.provider.iter().find(|named| !used.contains(named)) {
             None => Ok(mapping),
             Some(driver) => {
-                let text = format!("--provider {driver}: {} has no use for it", mapping.params.spec);
+                let text =
+                    format!("the driver {driver} was named, and {} has no use for it", mapping.params.spec);
                 Err(Error::Argument(text))
             }
         }
