@@ -1,5 +1,7 @@
 //! Changes that are larger than the journal: done in steps, and a crash between them loses nothing.
 
+mod common;
+
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,6 +11,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use casemate_blockdev::{BlockDevice, FileDevice, NoProgress};
 use casemate_ext4::{Error, Ext4, NewNode, OpenOptions, PutOptions, WriteOptions, Writer};
 use casemate_testkit::{Rng, TempDir, run, run_any, slow_tests, tempdir, tool};
+use common::kernel::on_mounted;
 
 /// Many groups, whose bitmaps are more blocks than the journal has.
 const OPTIONS: [&str; 2] = [
@@ -145,7 +148,7 @@ impl BlockDevice for Crashing {
 
 #[test]
 fn a_crash_between_steps_loses_nothing() {
-    let points = if slow_tests() { 100 } else { 2 };
+    let points = if slow_tests() { 60 } else { 3 };
     for options in OPTIONS {
         crash(options, points);
     }
@@ -200,7 +203,12 @@ fn crash(options: &str, points: usize) {
                 continue;
             }
             let what = format!("{what} stopped at write {left} of {total}");
-            if point % 2 == 0 {
+            // Quotas, as one of the images has them, are more than some kernels know.
+            if point % 3 == 2 && options.contains("ext3") {
+                if on_mounted(&copy, "rw", "ls").is_none() {
+                    return;
+                }
+            } else if point % 3 == 0 {
                 let output = run_any(Command::new(&image.e2fsck).arg("-fp").arg(&copy));
                 let text = String::from_utf8_lossy(&output.stdout);
                 assert!(matches!(output.status.code(), Some(0 | 1)), "{what}: {text}");

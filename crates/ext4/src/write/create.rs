@@ -173,7 +173,6 @@ impl Writer {
         let mut dir = self.inode_mut(parent)?;
         let mut inode = self.new_inode(&mut dir, node, Body::File, Encrypted::LikeParent)?;
         inode.set_links(0);
-        self.count_unlinked(inode.number());
         self.list_orphan(&mut inode)?;
         self.create_inode(&inode)?;
         Ok(inode)

@@ -3,8 +3,8 @@
 //! They are done in steps, each of them a transaction that leaves the file system whole. Meanwhile the inode waits in
 //! the list of orphans, which the kernel, e2fsck and [`Writer::open`] go through after a crash: an inode without names
 //! goes with all its blocks, of one with names what lies behind its end. So a file that is being removed or cut is gone
-//! or short, and one that was growing is as long as before. (Unwritten extents may lie behind a file's end for good, so
-//! growing by those needs no list.)
+//! or short, one that was growing is as long as before, and a new one, which gets its name last, was never there.
+//! (Unwritten extents may lie behind a file's end for good, so growing by those needs no list.)
 //!
 //! The list begins in the superblock (`s_last_orphan`) and goes on in what is otherwise the time of deletion. What is
 //! put on it last leaves it first.
@@ -52,9 +52,6 @@ impl Writer {
     /// Part of an operation, after which nothing else uses the inode.
     pub(crate) fn finish_later(&mut self, inode: &mut InodeMut) -> Result<()> {
         self.list_orphan(inode)?;
-        if inode.links() == 0 {
-            self.count_unlinked(inode.number());
-        }
         self.unfinished.push(inode.number());
         self.store_inode(inode)
     }
