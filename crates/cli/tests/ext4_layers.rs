@@ -160,3 +160,44 @@ fn what_is_wrong_is_said() {
     );
     place.no("ext4 cat --verity require plain /etc/passwd", 1, "no fs-verity");
 }
+
+#[test]
+fn changes_reach_the_image_encrypted() {
+    let (Some(place), Some(e2fsck)) = (Place::new(), tool("e2fsck")) else { return };
+    for (number, crypt) in [
+        CRYPT.to_owned(),
+        format!("{CRYPT} --sector-size 4096 --crypt-offset 8"),
+        "--crypt aes-cbc-essiv:sha256 --key-file key --key-size 256".to_owned(),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let options = crypt.replace("--crypt-offset", "--offset").replace("--crypt ", "--cipher ");
+        place.yes(&format!("crypt encrypt {options} plain image"));
+        fs::write(place.path("new"), MARK.repeat(500)).unwrap();
+        place.yes(&format!("ext4 mkdir image /a-directory-with-a-name {crypt}"));
+        place.yes(&format!("ext4 put image new /a-directory-with-a-name/{number} {crypt}"));
+        place.yes(&format!("ext4 rm -r image /etc/many {crypt}"));
+        place.no(
+            &format!("ext4 mkdir image /other {}", crypt.replace("file key", "file wrong")),
+            1,
+            "may be wrong",
+        );
+        let cat = place.yes(&format!("ext4 cat image /a-directory-with-a-name/{number} {crypt}"));
+        assert!(cat == MARK.repeat(500));
+        // Nothing of it can be seen without the key, and decrypted it is a clean file system.
+        let raw = fs::read(place.path("image")).unwrap();
+        for part in [MARK, b"a-directory-with-a-name"] {
+            assert!(!raw.windows(part.len()).any(|window| window == part), "{crypt}");
+        }
+        place.yes(&format!("crypt decrypt {options} image decrypted"));
+        run(Command::new(&e2fsck).arg("-fn").arg(place.path("decrypted")));
+        assert!(!place.path("image.casemate-redo").exists());
+    }
+    run(Command::new(tool("tune2fs").unwrap()).args(["-O", "^has_journal"]).arg(place.path("plain")));
+    place.yes(&format!("crypt encrypt {} plain image", CRYPT.replace("--crypt ", "--cipher ")));
+    let before = fs::read(place.path("image")).unwrap();
+    place.no(&format!("ext4 mkdir image /new {CRYPT}"), 2, "without a journal");
+    place.no(&format!("ext4 mkdir image /new --recovery-file redo {CRYPT}"), 2, "--recovery-file");
+    assert!(fs::read(place.path("image")).unwrap() == before);
+}

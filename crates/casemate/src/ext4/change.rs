@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use casemate_blockdev::{BlockDevice, FileDevice, Pool};
-use casemate_ext4::{RecoveryFile, WriteOptions};
+use casemate_ext4::{RecoveryFile, Superblock, WriteOptions};
 use casemate_fscrypt::{Context, Crypto, InodeInfo, MasterKey, Mode, Policy};
 use casemate_primitives::secret::SecretVec;
 
@@ -33,13 +33,21 @@ pub struct Changing {
     pub pool: Pool,
 }
 
-/// Opens a file system for changes, alone, and recovers it first if an earlier change was interrupted.
+/// An image that nobody else changes as long as this is there.
+pub struct Locked {
+    name: String,
+    device: Arc<dyn BlockDevice>,
+    /// Where transactions can be kept beside it.
+    beside: Option<PathBuf>,
+    is_decrypted: bool,
+}
+
+/// Opens and locks an image.
 ///
 /// # Errors
-/// `Io` with `ResourceBusy` if it is mounted or somebody else changes it; `Unsupported` for features that can't
-/// be kept right; `Corrupt` when e2fsck should repair it first.
-pub fn open_for_change(source: &Source, changing: &Changing) -> Result<Writer, Error> {
-    let name = source.path.display();
+/// `Io` with `ResourceBusy` if it is mounted or somebody else changes it; as [`device`](super::device).
+pub fn lock_for_change(source: &Source) -> Result<Locked, Error> {
+    let name = source.path.display().to_string();
     let file = FileDevice::open_exclusive(&source.path).map_err(|error| Error::io(&name, error))?;
     let is_block_device =
         file.file().metadata().map_err(|error| Error::io(&name, error))?.file_type().is_block_device();
@@ -53,17 +61,60 @@ pub fn open_for_change(source: &Source, changing: &Changing) -> Result<Writer, E
         PathBuf::from(path)
     };
     // Beside a block device is no place for files.
-    let path = changing.recovery_file.clone().or_else(|| (!is_block_device).then(beside));
-    let options = WriteOptions {
-        open: changing.reading.options(),
-        seed: changing.seed,
-        time: changing.time,
-        recovery: path.map(RecoveryFile::new),
-        waiting: changing.waiting,
-        pool: changing.pool,
-        ..WriteOptions::default()
-    };
-    Writer::open(device, options).map_err(|error| Error::ext4(&name, error))
+    let beside = (!is_block_device).then(beside);
+    Ok(Locked { name, device, beside, is_decrypted: false })
+}
+
+impl Locked {
+    /// What the file system lies on.
+    pub fn device(&self) -> Arc<dyn BlockDevice> {
+        Arc::clone(&self.device)
+    }
+
+    /// The same image through a device that decrypts it and encrypts what is written.
+    #[must_use]
+    pub fn decrypted(self, device: Arc<dyn BlockDevice>) -> Locked {
+        Locked { device, is_decrypted: true, ..self }
+    }
+
+    /// Opens the file system for changes, and recovers it first if an earlier change was interrupted.
+    ///
+    /// # Errors
+    /// `Unsupported` for features that can't be kept right; `Corrupt` when e2fsck should repair it first.
+    pub fn open(self, changing: &Changing) -> Result<Writer, Error> {
+        let fail = |error| Error::ext4(&self.name, error);
+        let mut recovery = changing.recovery_file.clone().or(self.beside);
+        if self.is_decrypted {
+            let mut raw = [0; 1024];
+            self.device.read_at(&mut raw, 1024).map_err(|error| Error::io(&self.name, error))?;
+            if Superblock::from_bytes(&raw).map_err(fail)?.journal_inode == 0 {
+                return Err(Error::Unsupported(format!(
+                    "{}: an encrypted file system without a journal can't be changed: what is kept until a change is \
+                     whole would lie beside it in plain text; tune2fs -j gives it a journal",
+                    self.name
+                )));
+            }
+            recovery = None;
+        }
+        let options = WriteOptions {
+            open: changing.reading.options(),
+            seed: changing.seed,
+            time: changing.time,
+            recovery: recovery.map(RecoveryFile::new),
+            waiting: changing.waiting,
+            pool: changing.pool,
+            ..WriteOptions::default()
+        };
+        Writer::open(self.device, options).map_err(fail)
+    }
+}
+
+/// Opens a file system for changes, alone, and recovers it first if an earlier change was interrupted.
+///
+/// # Errors
+/// As [`lock_for_change`] and [`Locked::open`].
+pub fn open_for_change(source: &Source, changing: &Changing) -> Result<Writer, Error> {
+    lock_for_change(source)?.open(changing)
 }
 
 /// How a new encrypted directory encrypts.

@@ -21,7 +21,10 @@ pub use casemate_ext4::{
 
 use crate::Error;
 
-pub use change::{Changing, NewNode, NewPolicy, PutOptions, PutReport, Writer, open_for_change, set_policy};
+pub use change::{
+    Changing, Locked, NewNode, NewPolicy, PutOptions, PutReport, Writer, lock_for_change, open_for_change,
+    set_policy,
+};
 pub use contents::{VerityInfo, VerityPolicy, open_file, verity_info};
 pub use encrypted::{EncryptionInfo, encryption_info};
 

@@ -29,9 +29,10 @@ pub struct LayerArgs {
     hash: HashArgs,
 }
 
+/// dm-crypt over an image.
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "dm-crypt", group = ArgGroup::new(DECRYPTION).args(["crypt", "crypt_table"]))]
-struct CryptArgs {
+pub struct CryptArgs {
     /// Decrypt what is below with this dm-crypt specification, such as aes-xts-plain64.
     #[arg(long, value_name = "SPEC")]
     crypt: Option<String>,
@@ -121,7 +122,7 @@ impl clap::Args for Order {
 impl LayerArgs {
     /// Whether something is decrypted, so that a wrong key may be what is wrong.
     pub fn decrypt(&self) -> bool {
-        self.crypt.crypt.is_some() || self.crypt.crypt_table.is_some()
+        self.crypt.decrypt()
     }
 
     /// Whether something is verified, so that nothing can be written.
@@ -131,10 +132,7 @@ impl LayerArgs {
 
     /// Lays them on a stack. Discards pass the decryption only with `allow_discards`.
     pub fn over(&self, stack: Stack, context: &Context, allow_discards: bool) -> Result<Stack, Error> {
-        let crypt = |stack: Stack| match self.crypt.mapping() {
-            Some(mapping) => stack.crypt(mapping.mapping(context)?, allow_discards),
-            None => Ok(stack),
-        };
+        let crypt = |stack: Stack| self.crypt.over(stack, context, allow_discards);
         if self.order.verity_first {
             crypt(self.with_verity(stack, context)?)
         } else {
@@ -159,6 +157,19 @@ impl LayerArgs {
 }
 
 impl CryptArgs {
+    /// Whether something is decrypted.
+    pub fn decrypt(&self) -> bool {
+        self.crypt.is_some() || self.crypt_table.is_some()
+    }
+
+    /// Lays the mapping on a stack, if there is one.
+    pub fn over(&self, stack: Stack, context: &Context, allow_discards: bool) -> Result<Stack, Error> {
+        match self.mapping() {
+            Some(mapping) => stack.crypt(mapping.mapping(context)?, allow_discards),
+            None => Ok(stack),
+        }
+    }
+
     fn mapping(&self) -> Option<MappingArgs> {
         let of = MappingArgs::of_cipher;
         let (cipher, table_file) = match (&self.crypt, &self.crypt_table) {

@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use casemate::Error;
 use casemate::ext4::{self, Changing, NewNode, Reading, Source, Time, Writer};
+use casemate::stack::Stack;
 
+use super::image::check_magic;
 use super::keys::KeyArgs;
+use crate::cmd::layers::{CryptArgs, DECRYPTION};
 use crate::context::Context;
 
 /// Which file system is changed, and how reproducibly.
@@ -28,10 +31,13 @@ pub struct ChangeArgs {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Where a change of a file system without a journal is kept until it is whole [default: IMAGE.casemate-redo].
-    #[arg(long, value_name = "FILE")]
+    /// Through dm-crypt such file systems are refused: that file would hold names and structures in plain text.
+    #[arg(long, value_name = "FILE", conflicts_with = DECRYPTION)]
     recovery_file: Option<PathBuf>,
     #[command(flatten)]
     keys: KeyArgs,
+    #[command(flatten)]
+    crypt: CryptArgs,
 }
 
 impl ChangeArgs {
@@ -40,7 +46,14 @@ impl ChangeArgs {
         let source = Source { path: self.image.clone(), offset: self.offset, partition: self.partition };
         let mut reading =
             Reading { cpu: context.cpu(), verify_checksums: true, replay_journal: true, keys: None };
-        self.keys.give(context, &self.image, || ext4::device(&source, false), &mut reading)?;
+        let mut locked = ext4::lock_for_change(&source)?;
+        if self.crypt.decrypt() {
+            let stack = Stack::over(&self.image, locked.device());
+            let device = self.crypt.over(stack, context, false)?.device();
+            check_magic(&device, &self.image)?;
+            locked = locked.decrypted(device);
+        }
+        self.keys.give(context, &self.image, || Ok(locked.device()), &mut reading)?;
         let changing = Changing {
             reading,
             seed: self.seed,
@@ -49,7 +62,7 @@ impl ChangeArgs {
             waiting: Some(say_waiting),
             pool: context.pool(),
         };
-        ext4::open_for_change(&source, &changing)
+        locked.open(&changing)
     }
 
     /// Opens the file system, changes it, and makes that permanent, all at once or not at all.

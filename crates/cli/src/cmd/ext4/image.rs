@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::ValueEnum;
@@ -65,6 +65,22 @@ impl From<Verity> for VerityPolicy {
     }
 }
 
+/// Says that the key may be wrong where what was decrypted is no file system: before anything is said about checksums of
+/// what is noise.
+pub fn check_magic(device: &Arc<dyn BlockDevice>, image: &Path) -> Result<(), Error> {
+    let (place, magic) = MAGIC;
+    let mut found = [0; 2];
+    device.read_at(&mut found, place).map_err(|error| Error::ext4(image.display(), error.into()))?;
+    if found == magic {
+        return Ok(());
+    }
+    Err(Error::Mismatch(format!(
+        "{}: decrypted, this is no ext2, ext3 or ext4 file system: the key may be wrong, or what --crypt and its options \
+         say, or where it begins",
+        image.display()
+    )))
+}
+
 impl ImageArgs {
     pub fn source(&self) -> Source {
         Source { path: self.image.clone(), offset: self.offset, partition: self.partition }
@@ -75,17 +91,7 @@ impl ImageArgs {
         let stack = Stack::over(&self.image, ext4::device(&self.source(), false)?);
         let device = self.layers.over(stack, context, false)?.device();
         if self.layers.decrypt() {
-            // Before anything is said about checksums of what is noise.
-            let (place, magic) = MAGIC;
-            let mut found = [0; 2];
-            device.read_at(&mut found, place).map_err(|error| self.error(error.into()))?;
-            if found != magic {
-                return Err(Error::Mismatch(format!(
-                    "{}: decrypted, this is no ext2, ext3 or ext4 file system: the key may be wrong, or what \
-                     --crypt and its options say, or where it begins",
-                    self.image.display()
-                )));
-            }
+            check_magic(&device, &self.image)?;
         }
         Ok(device)
     }
