@@ -6,7 +6,8 @@ use super::change::ChangeArgs;
 use crate::Answer;
 use crate::context::Context;
 
-/// Complete a change that was interrupted: replay the journal, or the file kept beside the image.
+/// Complete a change that was interrupted: replay the journal, or the file kept beside the image, and delete what waits
+/// for that.
 ///
 /// Every command that changes an image does this first. Where nothing was interrupted nothing happens.
 #[derive(clap::Args, Debug)]
