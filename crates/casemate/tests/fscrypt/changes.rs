@@ -13,10 +13,11 @@ use casemate::ext4::{
 };
 use casemate::fscrypt::{Crypto, Keyring, Mode};
 use casemate::{Cpu, SecretVec};
-use casemate_testkit::{Rng, TempDir, run, run_any, skip, slow_tests, tempdir, tool};
+use casemate_testkit::{Rng, TempDir, fixture, run, run_any, skip, slow_tests, tempdir, tool};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::manifest::hex;
+use crate::manifest::{bytes, hex};
 
 /// Options of mke2fs.
 const SYSTEMS: [&str; 5] = [
@@ -272,7 +273,7 @@ impl World {
         let Some(e2fsck) = tool("e2fsck") else { return };
         let output = run_any(Command::new(e2fsck).arg("-fn").arg(self.image()));
         assert!(output.status.success(), "{}: {}", self.what, String::from_utf8_lossy(&output.stdout));
-        let pool = casemate::blockdev::Pool::default();
+        let pool = Pool::default();
         let image = device(&self.source(), false).unwrap();
         let report = check(image, "image", &self.changing.reading, pool, &NoProgress).unwrap();
         assert!(report.is_clean(), "{}: {:?}", self.what, report.faults);
@@ -394,4 +395,56 @@ fn random_changes_in_encrypted_directories() {
         drop(writer);
         world.assert_clean();
     }
+}
+
+/// A directory with a tree that a kernel ordered by keyed hashes: names are found by ours, and new ones go between.
+#[test]
+fn a_tree_without_regard_to_case_goes_on() {
+    let Some(e2fsck) = tool("e2fsck") else { return };
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fscrypt/fixtures");
+    let name = "v2-casefold-hctr2-4k";
+    let manifest: Value = serde_json::from_slice(&fixture(fixtures.join(format!("{name}.json.xz")))).unwrap();
+    let folder = tempdir().unwrap();
+    let image = folder.path().join("image");
+    std::fs::write(&image, fixture(fixtures.join(format!("{name}.img.xz")))).unwrap();
+    let mut keys = Keyring::new(Crypto::new(Cpu::detect()));
+    keys.add(SecretVec::new(bytes(manifest["keys"][0]["key_hex"].as_str().unwrap()))).unwrap();
+    let reading = Reading {
+        cpu: Cpu::detect(),
+        verify_checksums: true,
+        replay_journal: true,
+        keys: Some(Arc::new(keys)),
+    };
+    let changing = Changing {
+        reading,
+        seed: None,
+        time: None,
+        recovery_file: None,
+        waiting: None,
+        pool: Pool::default(),
+    };
+    let source = Source { path: image.clone(), ..Source::default() };
+    let mut writer = open_for_change(&source, &changing).unwrap();
+    let dir = writer.fs().resolve(b"/cf/many", true).unwrap();
+    let names = writer.fs().read_dir(&dir).unwrap();
+    assert!(writer.fs().is_indexed(&dir) && names.len() > 100);
+    for (number, entry) in names.iter().enumerate() {
+        let upper = [b"/cf/MANY/", &entry.name.to_ascii_uppercase()[..]].concat();
+        let again = writer.make_file(&upper, &node(0o644)).unwrap_err();
+        assert!(again.to_string().contains("exists already"), "{again}");
+        match number % 3 {
+            0 => writer.remove(&upper).unwrap(),
+            1 => writer.rename(&[b"/cf/many/", &entry.name[..]].concat(), &upper).unwrap(),
+            _ => {}
+        }
+        let new = format!("/cf/many/new-{number}-{}", "n".repeat(number % 200));
+        writer.make_file(new.as_bytes(), &node(0o644)).unwrap();
+    }
+    writer.commit().unwrap();
+    drop(writer);
+    let output = run_any(Command::new(&e2fsck).arg("-fn").arg(&image));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    let writer = open_for_change(&source, &changing).unwrap();
+    let found = writer.fs().read_dir(&writer.fs().resolve(b"/cf/many", true).unwrap()).unwrap();
+    assert_eq!(found.len(), 2 * names.len() - names.len().div_ceil(3));
 }
