@@ -140,7 +140,7 @@ impl Folder {
 impl Reading {
     /// Bytes of a batch's buffer.
     pub fn buffer_size(&self) -> usize {
-        (1 << 20).max(32 * self.block)
+        (1 << 20).max(16 * self.block)
     }
 
     /// Reads a part of a folder. `buffer` is as long as all buffers.

@@ -20,7 +20,7 @@ use crate::write::put::walk::Walk;
 const MOST_THREADS: usize = 8;
 
 /// Batches that each thread may be ahead, and writes that may wait for it.
-const AHEAD: usize = 3;
+const AHEAD: usize = 2;
 
 /// Bytes that are copied at once.
 pub(super) const CHUNK: u64 = 1 << 20;

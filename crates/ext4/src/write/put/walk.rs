@@ -11,8 +11,8 @@ use rustix::fs::FileType as HostType;
 use crate::error::{Error, Result};
 use crate::write::put::host::{Folder, Name, NameKind};
 
-/// Names that are read together.
-const NAMES: usize = 32;
+/// Names that are read together: of 8 to 64 about the best, when copied from memory to memory.
+const NAMES: usize = 16;
 
 /// Goes through a tree: all that is in a folder, then what is in its folders, one after the other.
 #[derive(Debug)]
