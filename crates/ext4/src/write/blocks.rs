@@ -40,6 +40,7 @@ impl Writer {
         mut bytes: Vec<u8>,
     ) {
         self.patcher.seal(&self.whole(subject, context), &mut bytes);
+        self.hints.last_records.remove(&block);
         self.cache.create(block, bytes.into());
     }
 

@@ -29,6 +29,7 @@ pub(crate) struct Record<'a> {
 }
 
 /// The records of a leaf.
+#[derive(Clone)]
 pub(crate) struct Records<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -182,6 +183,7 @@ impl Writer {
         }
         let context = self.context_of(dir);
         self.hints.rooms.remove(&dir.number());
+        self.hints.last_records.remove(&found.block);
         match found.before {
             Some((at, len)) => {
                 let len = stored_record_length(len + found.len, self.block_size());
@@ -266,8 +268,11 @@ impl Writer {
     /// Puts a name into a leaf; false if it has no room.
     pub(crate) fn insert_into_leaf(&mut self, dir: &InodeMut, block: u64, new: &NewName<'_>) -> Result<bool> {
         let needed = new.name.record_len();
+        let last = self.hints.last_records.get(&block).copied();
         let room = self.records(dir, block, |records| {
-            for record in records {
+            // Most room is at the end.
+            let last = last.and_then(|at| Records { at, ..records.clone() }.next()).filter(Result::is_ok);
+            for record in last.into_iter().chain(records) {
                 let Record { at, len, used, .. } = record?;
                 if len - used >= needed {
                     return Ok(Some((at, len, used)));
@@ -276,6 +281,9 @@ impl Writer {
             Ok::<_, Error>(None)
         })??;
         let Some((at, len, used)) = room else { return Ok(false) };
+        if at + len == self.block_size() - self.tail_size() {
+            self.hints.last_records.insert(block, at + used);
+        }
         let context = self.context_of(dir);
         let mut record = self.record_bytes(new);
         record[4..6].copy_from_slice(&stored_record_length(len - used, self.block_size()));

@@ -134,6 +134,8 @@ struct Hints {
     inodes: HashMap<u32, u32>,
     /// For each directory without an index, the first block that may have room.
     rooms: HashMap<u32, u64>,
+    /// For each leaf that names were put into, the byte that its last record begins at.
+    last_records: HashMap<u64, usize>,
 }
 
 impl Writer {
@@ -216,6 +218,7 @@ impl Writer {
         self.cache.keep();
         self.cache.clean(CACHE_BYTES / self.block_size());
         self.pins.clear();
+        self.hints.last_records.clear();
         Ok(())
     }
 
