@@ -3,15 +3,21 @@
 //! The client is one thread with one connection and simple replies. It has a send buffer of 2 MiB, as qemu's and
 //! libnbd's have since 2025, and uses one system call for a request and, where it can, one for a reply: what is
 //! measured should be the servers.
+//!
+//! With one request at a time the client has a processor and the server another. Left alone, the scheduler puts them on
+//! one processor or on two by chance, and keeps them there: a factor of two.
 
 use std::fs;
 use std::io::{IoSlice, IoSliceMut, Read, Write};
+use std::num::NonZero;
+use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use casemate_primitives::testing::Rng;
+use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
@@ -26,6 +32,7 @@ pub struct Contestant {
     process: Child,
     stream: UnixStream,
     size: u64,
+    processors: usize,
     rng: Rng,
     chunk: Vec<u8>,
     buf: Vec<u8>,
@@ -86,8 +93,9 @@ impl Contestant {
         let process = process.unwrap_or_else(|error| panic!("{line}: {error}"));
         let (stream, size) = connect(socket);
         setsockopt(&stream, sockopt::SndBuf, &(2 << 20)).expect("a number that is cut to what is allowed");
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         let (rng, buf) = (Rng::new(1), vec![0; CHUNK]);
-        Contestant { name, process, stream, size, rng, chunk: chunk.to_vec(), buf }
+        Contestant { name, process, stream, size, processors, rng, chunk: chunk.to_vec(), buf }
     }
 
     /// Reads everything and compares it.
@@ -104,6 +112,7 @@ impl Contestant {
     pub fn measure(&mut self, load: Load, time: Duration) -> Speed {
         let Load { write, random, size, depth } = load;
         let blocks = self.size / size as u64;
+        self.place(depth == 1);
         let (mut next, mut sent, mut done) = (0, 0, 0);
         let (start, server, client) = (Instant::now(), self.server_time(), own_time());
         loop {
@@ -125,6 +134,25 @@ impl Contestant {
             throughput: bytes / start.elapsed().as_secs_f64() / 1e6,
             server: per_kib(self.server_time() - server),
             client: per_kib(own_time() - client),
+        }
+    }
+
+    /// Gives the client and the server processors of their own, or all to both.
+    fn place(&self, apart: bool) {
+        let all = self.processors;
+        let set = |range: Range<usize>| {
+            let mut set = CpuSet::new();
+            range.for_each(|processor| set.set(processor).expect("a processor that is there"));
+            set
+        };
+        let (client, server) =
+            if apart && all > 1 { (set(0..1), set(1..2)) } else { (set(0..all), set(0..all)) };
+        sched_setaffinity(Pid::from_raw(0), &client).expect("our own thread");
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.process.id())).expect("the server lives");
+        for task in tasks.flatten() {
+            let number = task.file_name().to_string_lossy().parse().expect("a thread's number");
+            // It may have ended meanwhile.
+            let _ = sched_setaffinity(Pid::from_raw(number), &server);
         }
     }
 

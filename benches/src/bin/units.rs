@@ -57,11 +57,13 @@ fn main() {
     );
     println!("| request | {} | beside one by one | beside openssl |", NAMES.join(" | "));
     println!("|---|{}", "---:|".repeat(NAMES.len() + 2));
-    let devices: [(&str, Box<dyn Fn() -> Box<dyn BlockDevice>>); 2] = [
-        ("memory", Box::new(|| Box::new(MemoryDevice::new(reference.clone())))),
-        ("file", Box::new(|| Box::new(FileDevice::open_writable(&image).expect("the image")))),
-    ];
-    for (kind, open) in &devices {
+    for kind in ["memory", "file"] {
+        let open = || -> Box<dyn BlockDevice> {
+            match kind {
+                "memory" => Box::new(MemoryDevice::new(reference.clone())),
+                _ => Box::new(FileDevice::open_writable(&image).expect("the image")),
+            }
+        };
         let contestants: Vec<_> = (0..NAMES.len()).map(|how| Units::new(open(), how)).collect();
         for device in &contestants {
             let mut all = vec![0; 1 << 20];
