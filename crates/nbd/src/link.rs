@@ -98,14 +98,14 @@ impl Write for &Stream {
 }
 
 impl Link {
-    pub(crate) fn new(stream: Stream) -> Link {
+    /// A `roomy` Unix socket takes some large replies, so that the server and the client rarely wait for each other.
+    pub(crate) fn new(stream: Stream, roomy: bool) -> Link {
         if let Stream::Tcp(stream) = &stream {
             // Replies are sent whole; waiting for more to send helps nobody. Without it everything works too.
             let _ = stream.set_nodelay(true);
         }
-        if let Stream::Unix(stream) = &stream {
-            // Room for some large replies, so that the server and the client rarely wait for each other. The system
-            // may allow less, which does no harm. TCP finds the right size itself.
+        if let (Stream::Unix(stream), true) = (&stream, roomy) {
+            // The system may allow less, which does no harm. TCP finds the right size itself.
             let _ = set_socket_send_buffer_size(stream, SEND_BUFFER);
         }
         let turn = Mutex::new(Turn { sealed: Some(Vec::new()), waiting: 0 });

@@ -154,7 +154,11 @@ impl Shared {
 
     /// How many bytes a thread keeps for its next request: enough for most, but not for each thread of a crowd.
     pub(crate) fn retained(&self) -> usize {
-        if self.count.load(Ordering::Relaxed) > CROWD { 0 } else { RETAINED }
+        if self.is_crowded() { 0 } else { RETAINED }
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > CROWD
     }
 
     /// Takes memory from what all clients have together, or waits for it.
@@ -271,7 +275,7 @@ fn accept(listener: &Listener, shared: &Arc<Shared>) {
             let shared = Arc::clone(shared);
             move || {
                 let present = Present(&shared, number);
-                Connection::run(present.0, number, Link::new(stream));
+                Connection::run(present.0, number, Link::new(stream, !shared.is_crowded()));
             }
         };
         let builder = thread::Builder::new().name(format!("client {number}")).stack_size(STACK);
