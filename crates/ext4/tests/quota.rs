@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use casemate_blockdev::{FileDevice, NoProgress};
+use casemate_blockdev::{FileDevice, MemoryDevice, NoProgress};
 use casemate_ext4::{NewNode, PutOptions, RecoveryFile, WriteOptions, Writer};
-use casemate_testkit::{TempDir, run, run_any, tempdir, tool};
+use casemate_testkit::{Rng, TempDir, run, run_any, tempdir, tool};
 use common::kernel::in_uml;
 
 struct Place {
@@ -221,4 +221,46 @@ fn the_kernel_goes_on_where_we_stop() {
         assert_eq!(found, format!("0 {limited} {space} 1 {over}\n"));
         place.assert_clean();
     }
+}
+
+#[test]
+fn damaged_quota_files_do_no_harm() {
+    let Some(place) = Place::new("-b 1024 -O quota", "4M") else { return };
+    let mut writer = place.writer();
+    for number in 0..40 {
+        writer.make_file(format!("/{number}").as_bytes(), &node(id(number), id(number))).unwrap();
+    }
+    writer.commit().unwrap();
+    let fs = writer.fs();
+    let mut blocks = Vec::new();
+    for file in [3, 4] {
+        let inode = fs.inode(file).unwrap();
+        for block in 0..inode.size() / 1024 {
+            let run = fs.mapping_at(&inode, block).unwrap().unwrap();
+            blocks.push((run.physical + block - run.logical) as usize);
+        }
+    }
+    drop(writer);
+    let image = std::fs::read(place.image()).unwrap();
+    let mut rng = Rng::new(7);
+    let mut refused = 0;
+    for _ in 0..300 {
+        let mut damaged = image.clone();
+        for _ in 0..1 + rng.below(4) {
+            // The first bytes of blocks hold what matters most.
+            let at = if rng.below(2) == 0 { rng.below(40) } else { rng.below(1024) };
+            let block = blocks[rng.below(blocks.len() as u64) as usize];
+            let value = [0, 1, 0xff, rng.below(256) as u8][rng.below(4) as usize];
+            damaged[block * 1024 + at as usize..][..1 + rng.below(4) as usize].fill(value);
+        }
+        let device = Arc::new(MemoryDevice::new(damaged));
+        let mut writer = Writer::open(device, WriteOptions::default()).unwrap();
+        for number in 0..10 {
+            let made = writer.make_file(format!("/new{number}").as_bytes(), &node(number * 999, id(number)));
+            let removed = writer.remove(format!("/{number}").as_bytes());
+            refused += usize::from(made.is_err()) + usize::from(removed.is_err());
+        }
+        let _ = writer.commit();
+    }
+    assert!(refused > 0);
 }

@@ -38,7 +38,10 @@ pub(crate) struct Usage {
 
 impl Usage {
     fn plus(self, other: Usage) -> Usage {
-        Usage { space: self.space + other.space, inodes: self.inodes + other.inodes }
+        Usage {
+            space: self.space.saturating_add(other.space),
+            inodes: self.inodes.saturating_add(other.inodes),
+        }
     }
 
     fn negative(self) -> Usage {

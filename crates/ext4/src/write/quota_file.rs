@@ -214,8 +214,10 @@ impl Writer {
         match self.quota_word(file, 0, FREE_BLOCK)? {
             0 => {
                 let block = self.quota_word(file, 0, BLOCKS)?;
+                let blocks = block.checked_add(1).filter(|_| block > ROOT);
+                let blocks = blocks.ok_or_else(|| damaged(file, format!("has {block} blocks")))?;
                 self.grow_quota_file(file, block)?;
-                self.write_quota(file, 0, BLOCKS, &(block + 1).to_le_bytes())?;
+                self.write_quota(file, 0, BLOCKS, &blocks.to_le_bytes())?;
                 Ok(block)
             }
             block => {
