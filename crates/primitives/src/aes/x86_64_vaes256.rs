@@ -28,23 +28,32 @@ impl Vaes256 {
     }
 }
 
+/// A round key in each lane. No closure in the macro: those that are not inlined lack the CPU's features.
+///
+/// # Safety
+/// The CPU has AVX2.
+#[inline(always)]
+unsafe fn load_key(key: &[u8; 16]) -> __m256i {
+    // SAFETY: 16 readable bytes, and the caller vouches for the instructions.
+    unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(key.as_ptr().cast())) }
+}
+
 /// Applies one AES round function with each key in turn.
 macro_rules! rounds {
     ($v:ident, $keys:expr, $count:expr, $round:ident, $last:ident) => {{
         // SAFETY: a round key is 16 readable bytes, and a `Vaes256` exists only on a CPU with these instructions.
         unsafe {
-            let key = |i: usize| _mm256_broadcastsi128_si256(_mm_loadu_si128($keys[i].as_ptr().cast()));
-            let first = key(0);
+            let first = load_key(&$keys[0]);
             for v in &mut $v {
                 *v = _mm256_xor_si256(*v, first);
             }
             for i in 1..$count {
-                let key = key(i);
+                let key = load_key(&$keys[i]);
                 for v in &mut $v {
                     *v = $round(*v, key);
                 }
             }
-            let last = key($count);
+            let last = load_key(&$keys[$count]);
             for v in &mut $v {
                 *v = $last(*v, last);
             }

@@ -31,23 +31,32 @@ impl Vaes512 {
     }
 }
 
+/// A round key in each lane. No closure in the macro: those that are not inlined lack the CPU's features.
+///
+/// # Safety
+/// The CPU has AVX-512.
+#[inline(always)]
+unsafe fn load_key(key: &[u8; 16]) -> __m512i {
+    // SAFETY: 16 readable bytes, and the caller vouches for the instructions.
+    unsafe { _mm512_broadcast_i32x4(_mm_loadu_si128(key.as_ptr().cast())) }
+}
+
 /// Applies one AES round function with each key in turn.
 macro_rules! rounds {
     ($v:ident, $keys:expr, $count:expr, $round:ident, $last:ident) => {{
         // SAFETY: a round key is 16 readable bytes, and a `Vaes512` exists only on a CPU with these instructions.
         unsafe {
-            let key = |i: usize| _mm512_broadcast_i32x4(_mm_loadu_si128($keys[i].as_ptr().cast()));
-            let first = key(0);
+            let first = load_key(&$keys[0]);
             for v in &mut $v {
                 *v = _mm512_xor_si512(*v, first);
             }
             for i in 1..$count {
-                let key = key(i);
+                let key = load_key(&$keys[i]);
                 for v in &mut $v {
                     *v = $round(*v, key);
                 }
             }
-            let last = key($count);
+            let last = load_key(&$keys[$count]);
             for v in &mut $v {
                 *v = $last(*v, last);
             }

@@ -105,13 +105,24 @@ pub(in crate::aes) fn unit<E: Engine, const DECRYPT: bool>(
 fn steal<E: Engine, const DECRYPT: bool>(e: E, keys: &Schedule, tweak: [u8; 16], mut io: InOut<'_>) {
     let after = double(u128::from_le_bytes(tweak)).to_le_bytes();
     let (first, second) = if DECRYPT { (after, tweak) } else { (tweak, after) };
-    let block = |data, tweak| xor_block(crypt_block::<E, DECRYPT>(e, keys, xor_block(data, tweak)), tweak);
-    let whole = block(io.block(0), first);
+    let whole = tweaked_block::<E, DECRYPT>(e, keys, io.block(0), first);
     let short = io.len() - 16;
     let mut filled = whole;
     io.read(16, &mut filled[..short]);
     io.write(16, &whole[..short]);
-    io.write(0, &block(filled, second));
+    io.write(0, &tweaked_block::<E, DECRYPT>(e, keys, filled, second));
+}
+
+/// A function and no closure: one that is called twice stands alone, without the engine's CPU features, and then calls
+/// each AES round.
+#[inline(always)]
+fn tweaked_block<E: Engine, const DECRYPT: bool>(
+    e: E,
+    keys: &Schedule,
+    data: [u8; 16],
+    tweak: [u8; 16],
+) -> [u8; 16] {
+    xor_block(crypt_block::<E, DECRYPT>(e, keys, xor_block(data, tweak)), tweak)
 }
 
 /// Multiplies by x modulo x^128 + x^7 + x^2 + x + 1, where bit i is the coefficient of x^i.
