@@ -65,7 +65,8 @@ impl ChangeArgs {
         locked.open(&changing)
     }
 
-    /// Opens the file system, changes it, and makes that permanent, all at once or not at all.
+    /// Opens the file system, changes it, and makes that permanent: all at once or not at all, but for what goes in
+    /// steps.
     pub fn change(
         &self,
         context: &Context,
