@@ -6,6 +6,7 @@
 //! bounded whatever the tree's size.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -25,8 +26,14 @@ const AHEAD: usize = 2;
 /// Bytes that are copied at once.
 pub(super) const CHUNK: u64 = 1 << 20;
 
+/// After so many bytes the device is flushed, while others go on: at the end there is less to wait for.
+const FLUSH_EVERY: u64 = 64 << 20;
+
 pub(super) struct Pipeline {
     device: Arc<dyn BlockDevice>,
+    /// Bytes since the last flush, and whom to tell when there are enough of them.
+    unflushed: AtomicU64,
+    flusher: Condvar,
     reading: Reading,
     threads: usize,
     walk: Mutex<Walk>,
@@ -46,6 +53,7 @@ struct State {
     writes: VecDeque<Write>,
     /// Writes that somebody is at.
     writing: usize,
+    flushing: bool,
     /// Buffers that nobody uses.
     spare: Vec<Vec<u8>>,
     /// What went wrong with a write.
@@ -81,6 +89,8 @@ impl Pipeline {
     pub fn new(device: Arc<dyn BlockDevice>, walk: Walk, reading: Reading, pool: Pool) -> Pipeline {
         Pipeline {
             device,
+            unflushed: AtomicU64::new(0),
+            flusher: Condvar::new(),
             reading,
             threads: pool.threads().min(MOST_THREADS),
             walk: Mutex::new(walk),
@@ -96,6 +106,7 @@ impl Pipeline {
     pub fn run<T>(&self, owner: impl FnOnce() -> Result<T>) -> std::result::Result<T, (Error, bool)> {
         thread::scope(|scope| {
             let _over = Over(self);
+            scope.spawn(|| self.flush_along());
             for _ in 1..self.threads {
                 scope.spawn(|| self.help());
             }
@@ -136,12 +147,15 @@ impl Pipeline {
         state.error.as_ref().map_or(Ok(()), |error| Err(again(error)))
     }
 
-    /// Returns when everything is written.
+    /// Returns when everything is written, and nothing is flushed until more is.
+    ///
+    /// Of two flushes at once only one is told what went wrong: the caller's shall not be the other.
     pub fn drain(&self) -> Result<()> {
         let mut state = self.state();
-        while (!state.writes.is_empty() || state.writing > 0) && !state.over {
+        while (!state.writes.is_empty() || state.writing > 0 || state.flushing) && !state.over {
             state = self.work_or_wait(state);
         }
+        self.unflushed.store(0, Ordering::Relaxed);
         state.error.as_ref().map_or(Ok(()), |error| Err(again(error)))
     }
 
@@ -171,6 +185,11 @@ impl Pipeline {
                 joined += 1;
             }
             self.device.write_from(&mut buffer[first.at..first.at + len], first.to)?;
+            let before = self.unflushed.fetch_add(len as u64, Ordering::Relaxed);
+            if before + len as u64 >= FLUSH_EVERY {
+                // If it just was about to wait, the next write tells it.
+                self.flusher.notify_one();
+            }
             rest = &rest[joined..];
         }
         Ok(())
@@ -181,6 +200,29 @@ impl Pipeline {
         let mut state = self.state();
         while !state.over {
             state = self.work_or_wait(state);
+        }
+    }
+
+    /// Flushes the device from time to time.
+    fn flush_along(&self) {
+        let _over = Over(self);
+        let mut state = self.state();
+        while !state.over {
+            if self.unflushed.load(Ordering::Relaxed) < FLUSH_EVERY {
+                state = self.flusher.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            self.unflushed.store(0, Ordering::Relaxed);
+            state.flushing = true;
+            drop(state);
+            let result = self.device.flush();
+            state = self.state();
+            state.flushing = false;
+            if let Err(error) = result {
+                // A system says so once: the flush before the commit may succeed, and something is lost all the same.
+                state.error.get_or_insert(error.into());
+            }
+            self.changed.notify_all();
         }
     }
 
@@ -275,6 +317,7 @@ impl Drop for Over<'_> {
     fn drop(&mut self) {
         self.0.state().over = true;
         self.0.changed.notify_all();
+        self.0.flusher.notify_one();
     }
 }
 
