@@ -257,6 +257,19 @@ fn images_get_back_any_policy() {
     }
 }
 
+/// A backup that is cut short in every fourth round, and has one wrong bit in the others.
+fn damaged(whole: &[u8], round: usize, rng: &mut Rng) -> Vec<u8> {
+    let mut bytes = whole.to_vec();
+    if round.is_multiple_of(4) {
+        bytes.truncate(rng.below(whole.len() as u64 - 2048) as usize);
+    } else {
+        // Near the beginning, where headers and contexts are dense.
+        let at = rng.below(20_000) as usize;
+        bytes[at] ^= 1 << rng.below(8);
+    }
+    bytes
+}
+
 #[test]
 fn what_no_image_can_have_changes_nothing() {
     let refuse = |place: &Place, image: &str, path: &str, status: i32, what: &str| {
@@ -298,14 +311,7 @@ fn what_no_image_can_have_changes_nothing() {
     let mut rng = Rng::new(9);
     let mut refused = 0;
     for round in 0..16 {
-        let mut bytes = whole.clone();
-        if round % 4 == 0 {
-            bytes.truncate(rng.below(whole.len() as u64 - 2048) as usize);
-        } else {
-            let at = rng.below(20_000) as usize;
-            bytes[at] ^= 1 << rng.below(8);
-        }
-        fs::write(place.path("damaged.tar"), bytes).unwrap();
+        fs::write(place.path("damaged.tar"), damaged(&whole, round, &mut rng)).unwrap();
         let names = place.yes(&["ext4", "ls", "right", "/"], &[]);
         let new = format!("/new{round}");
         let output = place.casemate(&["fscrypt", "restore", "damaged.tar", "right", &new], &[]);
@@ -360,15 +366,7 @@ fn missing_keys_and_damage_are_told() {
     let mut rng = Rng::new(8);
     let mut refused = 0;
     for round in 0..40 {
-        let mut bytes = whole.clone();
-        if round % 4 == 0 {
-            bytes.truncate(rng.below(whole.len() as u64 - 2048) as usize);
-        } else {
-            // Near the beginning, where headers and contexts are dense.
-            let at = rng.below(20_000) as usize;
-            bytes[at] ^= 1 << rng.below(8);
-        }
-        fs::write(place.path("damaged.tar"), bytes).unwrap();
+        fs::write(place.path("damaged.tar"), damaged(&whole, round, &mut rng)).unwrap();
         let folder = format!("damaged{round}");
         let output = place.casemate(&["fscrypt", "extract", "damaged.tar", &folder], &place.keys);
         let text = String::from_utf8_lossy(&output.stderr);

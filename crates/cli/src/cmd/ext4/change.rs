@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde_json::json;
+
 use casemate::Error;
-use casemate::ext4::{self, Changing, NewNode, Reading, Source, Time, Writer};
+use casemate::ext4::{self, Changing, NewNode, PutReport, Reading, Source, Time, Writer};
 use casemate::stack::Stack;
 
 use super::image::check_magic;
@@ -89,6 +91,19 @@ impl ChangeArgs {
 pub fn node(mode: Option<u16>, usual: u16) -> NewNode {
     let (mode, umask) = mode.map_or((usual, 0o022), |mode| (mode, 0));
     NewNode { mode, umask, ..NewNode::default() }
+}
+
+/// Prints what was put into an image, where JSON is wanted.
+pub fn print_report(context: &Context, report: &PutReport) -> Result<(), Error> {
+    if context.json() {
+        context.print_json(&json!({
+            "files": report.files,
+            "directories": report.directories,
+            "others": report.others,
+            "bytes": report.bytes,
+        }))?;
+    }
+    Ok(())
 }
 
 /// Whether a path in the image leads nowhere.

@@ -4,12 +4,10 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use serde_json::json;
-
 use casemate::Error;
 use casemate::ext4::PutOptions;
 
-use super::change::ChangeArgs;
+use super::change::{ChangeArgs, print_report};
 use crate::Answer;
 use crate::context::Context;
 
@@ -55,14 +53,7 @@ impl Args {
         drop(progress);
         let report = self.change.place(result)?;
         self.change.place(writer.commit())?;
-        if context.json() {
-            context.print_json(&json!({
-                "files": report.files,
-                "directories": report.directories,
-                "others": report.others,
-                "bytes": report.bytes,
-            }))?;
-        }
+        print_report(context, &report)?;
         Ok(Answer::Yes)
     }
 }

@@ -4,14 +4,12 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use serde_json::json;
-
 use casemate::Error;
 use casemate::backup;
 
 use super::backup::open;
 use crate::Answer;
-use crate::cmd::ext4::change::ChangeArgs;
+use crate::cmd::ext4::change::{ChangeArgs, print_report};
 use crate::context::Context;
 
 /// Put a backup back into an ext4 image, encrypted files as they are: without their key.
@@ -46,14 +44,7 @@ impl Args {
             report = backup::restore(&mut input, &name, writer, path, context.cpu(), &progress)?;
             Ok(())
         })?;
-        if context.json() {
-            context.print_json(&json!({
-                "files": report.files,
-                "directories": report.directories,
-                "others": report.others,
-                "bytes": report.bytes,
-            }))?;
-        }
+        print_report(context, &report)?;
         Ok(answer)
     }
 }
