@@ -83,6 +83,11 @@ impl Feature {
         NAMES.iter().find(|(feature, _)| *feature == self).map_or("?", |(_, name)| name)
     }
 
+    /// All features, of every architecture.
+    pub fn all() -> impl Iterator<Item = Feature> {
+        NAMES.into_iter().map(|(feature, _)| feature)
+    }
+
     fn bit(self) -> u32 {
         1 << self as u8
     }
@@ -102,6 +107,12 @@ impl Cpu {
     /// No features at all: only `portable` back ends run.
     pub const fn portable() -> Cpu {
         Cpu(0)
+    }
+
+    /// A CPU that need not exist, to ask what would be chosen there; nothing may be run for it.
+    #[cfg(test)]
+    pub(crate) fn of(features: &[Feature]) -> Cpu {
+        Cpu(features.iter().fold(0, |bits, feature| bits | feature.bit()))
     }
 
     /// The same CPU with one feature less.

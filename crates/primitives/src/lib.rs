@@ -8,6 +8,7 @@
 
 pub mod adiantum;
 pub mod aes;
+mod backend;
 pub mod base64;
 pub mod cpu;
 pub mod crc32c;

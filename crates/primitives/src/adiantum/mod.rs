@@ -90,9 +90,7 @@ impl Adiantum {
         }
         let aes = Aes::new(cpu, &cipher_key);
         cipher_key.zeroize();
-        // OK to unwrap: the portable back end needs nothing.
-        let nh = Nh::available(cpu).next().unwrap();
-        Ok(Adiantum { keys, aes: aes?, nh, rounds })
+        Ok(Adiantum { keys, aes: aes?, nh: Nh::new(cpu), rounds })
     }
 
     /// Encrypts `data`, of 16 bytes or more, in place.
@@ -129,7 +127,7 @@ impl Adiantum {
 
     /// The block cipher's back end and NH's.
     pub fn name(&self) -> String {
-        format!("{}, nh {}", self.aes.name(), self.nh.name)
+        format!("{}, nh {}", self.aes.name(), self.nh.name())
     }
 
     fn run(&self, direction: Direction, tweak: &[u8; 32], data: &mut [u8]) -> Result<(), UnitError> {

@@ -2,6 +2,7 @@
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
+use crate::backend;
 use crate::cpu::{Cpu, Feature};
 
 /// The most message bytes under one key.
@@ -17,40 +18,56 @@ pub(super) struct NhKey(pub [u8; KEY]);
 
 type Hash = unsafe fn(&NhKey, &[[u8; 16]]) -> [u8; 32];
 
-/// Every back end, fastest first as measured: name, needed features, function.
-const BACKENDS: &[(&str, &[Feature], Hash)] = &[
-    // Intel from Skylake-X on, AMD from Zen 4 on.
-    #[cfg(target_arch = "x86_64")]
-    ("avx512", &[Feature::Avx512], super::x86_64_avx512::nh),
-    // Intel from Haswell on, AMD from Zen on.
-    #[cfg(target_arch = "x86_64")]
-    ("avx2", &[Feature::Avx2], super::x86_64_avx2::nh),
-    // AArch64.
-    #[cfg(target_arch = "aarch64")]
-    ("neon", &[Feature::Neon], super::aarch64_neon::nh),
-    // Everything else.
-    ("portable", &[], portable),
-];
+/// One way to do NH: name, needed features, function.
+struct Backend(&'static str, &'static [Feature], Hash);
 
-/// NH's back end, by name and function.
-#[derive(Clone, Copy)]
-pub(super) struct Nh {
-    pub name: &'static str,
-    hash: Hash,
+impl backend::Backend for Backend {
+    fn needs(&self) -> &'static [Feature] {
+        self.1
+    }
 }
 
+/// Every back end, fastest first as measured.
+static BACKENDS: &[Backend] = &[
+    // Intel from Skylake-X on, AMD from Zen 4 on.
+    #[cfg(target_arch = "x86_64")]
+    Backend("avx512", &[Feature::Avx512], super::x86_64_avx512::nh),
+    // Intel from Haswell on, AMD from Zen on.
+    #[cfg(target_arch = "x86_64")]
+    Backend("avx2", &[Feature::Avx2], super::x86_64_avx2::nh),
+    // AArch64.
+    #[cfg(target_arch = "aarch64")]
+    Backend("neon", &[Feature::Neon], super::aarch64_neon::nh),
+    // Everything else.
+    Backend("portable", &[], portable),
+];
+
+/// NH by a back end that the CPU can run.
+#[derive(Clone, Copy)]
+pub(super) struct Nh(&'static Backend);
+
 impl Nh {
+    /// The fastest back end that `cpu` can run.
+    pub fn new(cpu: Cpu) -> Nh {
+        Nh(backend::best(BACKENDS, cpu))
+    }
+
     /// Those that `cpu` can run, fastest first.
+    #[cfg(test)]
     pub fn available(cpu: Cpu) -> impl Iterator<Item = Nh> {
-        let able = BACKENDS.iter().filter(move |(_, needs, _)| cpu.has_all(needs));
-        able.map(|(name, _, hash)| Nh { name, hash: *hash })
+        backend::available(BACKENDS, cpu).map(Nh)
+    }
+
+    /// The back end's name.
+    pub fn name(self) -> &'static str {
+        self.0.0
     }
 
     /// The four sums, as little-endian 64-bit words, of at most [`MESSAGE`] bytes.
     pub fn hash(self, key: &NhKey, message: &[[u8; 16]]) -> [u8; 32] {
         assert!(message.len() <= MESSAGE / 16, "{} blocks for NH", message.len());
-        // SAFETY: an `Nh` comes from `available` alone, so the CPU has what the function needs.
-        unsafe { (self.hash)(key, message) }
+        // SAFETY: an `Nh` comes from `crate::backend` alone, so the CPU has what the function needs.
+        unsafe { (self.0.2)(key, message) }
     }
 }
 
@@ -95,7 +112,7 @@ mod tests {
                     nh.hash(&key, message.as_chunks().0),
                     expected,
                     "{} with {blocks} blocks",
-                    nh.name
+                    nh.name()
                 );
             }
         }

@@ -50,6 +50,7 @@ pub use schedule::KeyError;
 pub use units::{Ivs, UnitError, Units};
 pub use xts::AesXts;
 
+use crate::backend;
 use crate::cpu::{Cpu, Feature};
 use crate::inout::InOut;
 
@@ -129,15 +130,20 @@ static BACKENDS: &[Backend] = &[
     row!("portable", [], portable, portable),
 ];
 
+impl backend::Backend for Backend {
+    fn needs(&self) -> &'static [Feature] {
+        self.needs
+    }
+}
+
 impl Backend {
     /// Those that `cpu` can run, fastest first.
     fn available(cpu: Cpu) -> impl Iterator<Item = &'static Backend> {
-        BACKENDS.iter().filter(move |backend| cpu.has_all(backend.needs))
+        backend::available(BACKENDS, cpu)
     }
 
     fn best(cpu: Cpu) -> &'static Backend {
-        // OK to unwrap: the portable back end needs nothing.
-        Backend::available(cpu).next().unwrap()
+        backend::best(BACKENDS, cpu)
     }
 
     /// Expands `key`, whose length was checked, where the schedule stands.

@@ -39,7 +39,7 @@ use std::fmt;
 use std::hint::cold_path;
 
 use self::alphabet::PAD;
-use crate::{Cpu, Feature};
+use crate::{Cpu, Feature, backend};
 
 /// Whether a text is filled up with `=` to a multiple of 4 characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -103,6 +103,12 @@ struct Backend {
     decode: Decode,
 }
 
+impl backend::Backend for Backend {
+    fn needs(&self) -> &'static [Feature] {
+        self.needs
+    }
+}
+
 /// Fastest first, as measured; the last one runs anywhere.
 static BACKENDS: &[Backend] = &[
     // Intel since Ice Lake, AMD since Zen 4.
@@ -146,14 +152,12 @@ pub struct Base64<'a> {
 impl<'a> Base64<'a> {
     /// The fastest codec that `cpu` can run.
     pub fn new(cpu: Cpu, alphabet: &'a Alphabet, padding: Padding) -> Base64<'a> {
-        let backend = BACKENDS.iter().find(|backend| cpu.has_all(backend.needs));
-        Base64 { backend: backend.expect("the portable back end needs nothing"), alphabet, padding }
+        Base64 { backend: backend::best(BACKENDS, cpu), alphabet, padding }
     }
 
     /// Every codec that `cpu` can run, fastest first.
     pub fn available(cpu: Cpu, alphabet: &'a Alphabet, padding: Padding) -> impl Iterator<Item = Base64<'a>> {
-        let able = BACKENDS.iter().filter(move |backend| cpu.has_all(backend.needs));
-        able.map(move |backend| Base64 { backend, alphabet, padding })
+        backend::available(BACKENDS, cpu).map(move |backend| Base64 { backend, alphabet, padding })
     }
 
     /// The same codec with padding or without.

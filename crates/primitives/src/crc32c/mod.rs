@@ -37,6 +37,7 @@
 
 use std::fmt;
 
+use crate::backend;
 use crate::cpu::{Cpu, Feature};
 
 #[cfg(target_arch = "aarch64")]
@@ -68,15 +69,12 @@ pub struct Crc32c {
 impl Crc32c {
     /// The fastest back end that `cpu` can run.
     pub fn new(cpu: Cpu) -> Crc32c {
-        // OK to index: the last row needs nothing.
-        let best = |backend: &Backend| cpu.has_all(backend.needs) && cpu.has_all(backend.pays_with);
-        let row = BACKENDS.iter().position(best).unwrap_or(BACKENDS.len() - 1);
-        Crc32c { backend: &BACKENDS[row] }
+        Crc32c { backend: backend::best(BACKENDS, cpu) }
     }
 
-    /// Every back end that `cpu` can run; the last one is `portable`.
+    /// Every back end that `cpu` can run, fastest first; the last one is `portable`.
     pub fn available(cpu: Cpu) -> impl Iterator<Item = Crc32c> {
-        BACKENDS.iter().filter(move |backend| cpu.has_all(backend.needs)).map(|backend| Crc32c { backend })
+        backend::available(BACKENDS, cpu).map(|backend| Crc32c { backend })
     }
 
     /// The back end's name, such as `portable`.
@@ -302,7 +300,7 @@ fn bytes_after(total: u64, first: u64, count: u64) -> Result<u64, RangeError> {
 struct Backend {
     name: &'static str,
     needs: &'static [Feature],
-    /// What else it must have for this row to be faster than those below it.
+    /// What else it must have for this row to be faster than the next.
     pays_with: &'static [Feature],
     /// Register, data: the register after the data.
     update: unsafe fn(u32, &[u8]) -> u32,
@@ -315,6 +313,16 @@ struct Backend {
     /// Old region, new region of the same length, bytes after it: the change of the checksum.
     splice: unsafe fn(&[u8], &[u8], u64) -> u32,
     splice_cost: Cost,
+}
+
+impl backend::Backend for Backend {
+    fn needs(&self) -> &'static [Feature] {
+        self.needs
+    }
+
+    fn pays_with(&self) -> &'static [Feature] {
+        self.pays_with
+    }
 }
 
 /// How a splice compares with `update`, counted in bytes of `update`: measured by `benches`, section `patch`.

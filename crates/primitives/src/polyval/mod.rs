@@ -22,6 +22,7 @@ use std::fmt;
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
+use crate::backend;
 use crate::cpu::{Cpu, Feature};
 
 /// How many blocks are reduced together.
@@ -43,6 +44,12 @@ struct Backend {
     needs: &'static [Feature],
     /// Takes blocks into a state. A single block needs the last power only.
     absorb: unsafe fn(&Powers, &mut [u8; 16], &[[u8; 16]]),
+}
+
+impl backend::Backend for Backend {
+    fn needs(&self) -> &'static [Feature] {
+        self.needs
+    }
 }
 
 /// Every back end, fastest first as measured.
@@ -73,17 +80,12 @@ pub struct Polyval {
 impl Polyval {
     /// The fastest back end that `cpu` can run.
     pub fn new(cpu: Cpu, key: &[u8; 16]) -> Polyval {
-        // OK to unwrap: the portable back end needs nothing.
-        Polyval::with(Polyval::backends(cpu).next().unwrap(), key)
+        Polyval::with(backend::best(BACKENDS, cpu), key)
     }
 
     /// Every back end that `cpu` can run, fastest first.
     pub fn available(cpu: Cpu, key: &[u8; 16]) -> Vec<Polyval> {
-        Polyval::backends(cpu).map(|backend| Polyval::with(backend, key)).collect()
-    }
-
-    fn backends(cpu: Cpu) -> impl Iterator<Item = &'static Backend> {
-        BACKENDS.iter().filter(move |backend| cpu.has_all(backend.needs))
+        backend::available(BACKENDS, cpu).map(|backend| Polyval::with(backend, key)).collect()
     }
 
     fn with(backend: &'static Backend, key: &[u8; 16]) -> Polyval {
@@ -99,7 +101,7 @@ impl Polyval {
 
     /// Takes whole blocks into `state`, which begins as zeros.
     pub fn absorb(&self, state: &mut [u8; 16], blocks: &[[u8; 16]]) {
-        // SAFETY: a back end comes from `backends` alone, so the CPU has what it needs.
+        // SAFETY: a back end comes from `crate::backend` alone, so the CPU has what it needs.
         unsafe { (self.backend.absorb)(&self.key.powers, state, blocks) }
     }
 

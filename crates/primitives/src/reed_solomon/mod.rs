@@ -33,6 +33,7 @@
 
 use std::fmt;
 
+use crate::backend;
 use crate::cpu::{Cpu, Feature};
 
 #[cfg(target_arch = "aarch64")]
@@ -69,8 +70,7 @@ impl ReedSolomon {
     /// # Errors
     /// [`RsError::Roots`] unless `roots` is 2 to 24.
     pub fn new(cpu: Cpu, roots: usize) -> Result<ReedSolomon, RsError> {
-        let backend = BACKENDS.iter().find(|backend| cpu.has_all(backend.features));
-        ReedSolomon::with_backend(backend.expect("the portable back end needs no feature"), roots)
+        ReedSolomon::with_backend(backend::best(BACKENDS, cpu), roots)
     }
 
     /// The code with `roots` parity symbols on every back end that `cpu` can run, fastest first.
@@ -78,8 +78,7 @@ impl ReedSolomon {
     /// # Errors
     /// [`RsError::Roots`] unless `roots` is 2 to 24.
     pub fn available(cpu: Cpu, roots: usize) -> Result<Vec<ReedSolomon>, RsError> {
-        let backends = BACKENDS.iter().filter(|backend| cpu.has_all(backend.features));
-        backends.map(|backend| ReedSolomon::with_backend(backend, roots)).collect()
+        backend::available(BACKENDS, cpu).map(|backend| ReedSolomon::with_backend(backend, roots)).collect()
     }
 
     fn with_backend(backend: &'static Backend, roots: usize) -> Result<ReedSolomon, RsError> {
@@ -228,10 +227,10 @@ impl std::error::Error for RsError {}
 #[repr(align(64))]
 struct Block([u8; 64]);
 
-/// One way to compute the code. The functions need the features, nothing else.
+/// One way to compute the code. The functions need the CPU to have `needs`, nothing else.
 struct Backend {
     name: &'static str,
-    features: &'static [Feature],
+    needs: &'static [Feature],
     /// Sends rows, of which the first is message row number `first`, through the registers of all strips.
     absorb: unsafe fn(code: &Code, state: &mut [Block], rows: &[&[u8]], first: usize),
     /// Writes the parity, codeword after codeword, after a whole message; leaves the state undefined.
@@ -240,13 +239,19 @@ struct Backend {
     multiply_add: unsafe fn(factor: u8, src: &[u8], dst: &mut [u8]),
 }
 
+impl backend::Backend for Backend {
+    fn needs(&self) -> &'static [Feature] {
+        self.needs
+    }
+}
+
 /// Fastest first, as measured.
 static BACKENDS: &[Backend] = &[
     // Intel from Ice Lake on, AMD from Zen 4 on.
     #[cfg(target_arch = "x86_64")]
     Backend {
         name: "x86_64-avx512-gfni",
-        features: &[Feature::Avx512, Feature::Gfni],
+        needs: &[Feature::Avx512, Feature::Gfni],
         absorb: x86_64_gfni::absorb,
         finish: x86_64_gfni::finish,
         multiply_add: x86_64_gfni::multiply_add,
@@ -255,7 +260,7 @@ static BACKENDS: &[Backend] = &[
     #[cfg(target_arch = "x86_64")]
     Backend {
         name: "x86_64-avx2",
-        features: &[Feature::Avx2],
+        needs: &[Feature::Avx2],
         absorb: x86_64_avx2::absorb,
         finish: x86_64_avx2::finish,
         multiply_add: x86_64_avx2::multiply_add,
@@ -264,14 +269,14 @@ static BACKENDS: &[Backend] = &[
     #[cfg(target_arch = "aarch64")]
     Backend {
         name: "aarch64-neon",
-        features: &[Feature::Neon],
+        needs: &[Feature::Neon],
         absorb: aarch64_neon::absorb,
         finish: aarch64_neon::finish,
         multiply_add: aarch64_neon::multiply_add,
     },
     Backend {
         name: "portable",
-        features: &[],
+        needs: &[],
         absorb: portable::absorb,
         finish: portable::finish,
         multiply_add: portable::multiply_add,

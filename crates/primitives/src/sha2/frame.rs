@@ -2,8 +2,8 @@
 
 /// Writes the public types of a hash of the family, and `Backend`, `Layout` and `digest` for its back ends.
 ///
-/// What must be in scope: `BLOCK_LEN`, `DIGEST_LEN`, `INITIAL`, the table `BACKENDS`, and `Cpu`, `Feature`, `Messages` and
-/// `sha2` of this crate.
+/// What must be in scope: `BLOCK_LEN`, `DIGEST_LEN`, `INITIAL`, the table `BACKENDS`, and `Cpu`, `Feature`, `Messages`,
+/// `backend` and `sha2` of this crate.
 macro_rules! frame {
     ($Sha:ident, $name:literal, $Word:ty) => {
         type Layout<'a> = sha2::Layout<'a, BLOCK_LEN>;
@@ -17,7 +17,7 @@ macro_rules! frame {
         struct Backend {
             name: &'static str,
             needs: &'static [Feature],
-            /// What else it must have for this row to be faster than those below it.
+            /// What else it must have for this row to be faster than the next.
             pays_with: &'static [Feature],
             /// Takes whole blocks into a chaining value.
             compress: unsafe fn(&mut [$Word; 8], &[u8]),
@@ -25,16 +25,25 @@ macro_rules! frame {
             hash_many: unsafe fn(&[$Word; 8], &Layout<'_>, Messages<'_>, &mut [u8]),
         }
 
+        impl backend::Backend for Backend {
+            fn needs(&self) -> &'static [Feature] {
+                self.needs
+            }
+
+            fn pays_with(&self) -> &'static [Feature] {
+                self.pays_with
+            }
+        }
+
         impl $Sha {
             /// The fastest back end for many messages.
             pub fn new(cpu: Cpu) -> $Sha {
-                // OK to unwrap: the portable back end needs nothing.
-                $Sha::available(cpu).find(|sha| cpu.has_all(sha.0.pays_with)).unwrap()
+                $Sha(backend::best(BACKENDS, cpu))
             }
 
-            /// Every back end that `cpu` can run.
+            /// Every back end that `cpu` can run, fastest first.
             pub fn available(cpu: Cpu) -> impl Iterator<Item = $Sha> {
-                BACKENDS.iter().filter(move |backend| cpu.has_all(backend.needs)).map($Sha)
+                backend::available(BACKENDS, cpu).map($Sha)
             }
 
             /// The back end's name, such as `portable`.

@@ -17,7 +17,7 @@
 //!
 //! No message or digest is treated as a secret: nothing is wiped.
 
-use crate::{Cpu, Feature, Messages, sha2};
+use crate::{Cpu, Feature, Messages, backend, sha2};
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64_sha512;
