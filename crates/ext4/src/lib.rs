@@ -9,6 +9,19 @@
 //! [`Writer::commit`] makes them permanent all at once, through the journal or through a file beside the image.
 //! Checksums are patched for what changed, not computed again.
 //!
+//! ```no_run
+//! use std::sync::Arc;
+//!
+//! use casemate_blockdev::{BlockDevice, FileDevice};
+//! use casemate_ext4::{Ext4, OpenOptions};
+//!
+//! let mut head = [0; 512];
+//! let fs = Ext4::open(Arc::new(FileDevice::open("root.img")?), &OpenOptions::default())?;
+//! let file = fs.open_file(&fs.resolve(b"/dictionary.md", true)?)?;
+//! file.read_at(&mut head, 0)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Each structure has a file of its own here, with a `from_bytes` that takes any bytes and never panics. All
 //! checksum recipes stand in one table, [`csum::RECIPES`]. Checksums are checked while reading, as the kernel
 //! does.
