@@ -354,7 +354,7 @@ fn negotiate(shared: &Shared, mut link: Link) -> io::Result<Option<(Link, Agreed
     let mut hello = [0; 4];
     link.read_exact_until(&mut hello, deadline)?;
     let hello = ClientHello::from_bytes(hello).ok_or_else(|| invalid("that is no client of ours"))?;
-    let mut talk = Negotiation::new(shared.export.description().clone(), shared.tls, hello);
+    let mut talk = Negotiation::new(shared.export.description().clone(), shared.tls.mode(), hello);
     let mut out = Vec::new();
     loop {
         let mut header = [0; OptionHeader::LEN];
@@ -371,7 +371,7 @@ fn negotiate(shared: &Shared, mut link: Link) -> io::Result<Option<(Link, Agreed
         match step {
             Step::Continue | Step::Transmission(_) => {}
             Step::StartTls => {
-                let config = shared.tls_config.as_ref().ok_or_else(|| invalid("no certificate"))?;
+                let config = shared.tls.config().ok_or_else(|| invalid("no certificate"))?;
                 link.secure(config, deadline)?;
                 talk.secured();
             }

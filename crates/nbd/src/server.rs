@@ -9,15 +9,14 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rustls::ServerConfig;
-
 use crate::connection::Connection;
 use crate::export::Export;
 use crate::link::{Link, lock};
 use crate::listener::Listener;
 use crate::log::Log;
-use crate::protocol::{MAX_PAYLOAD, TlsMode};
+use crate::protocol::MAX_PAYLOAD;
 use crate::room::Room;
+use crate::tls::Tls;
 
 /// What one client, or all of them, may use.
 #[derive(Clone, Copy, Debug)]
@@ -45,8 +44,7 @@ pub struct Server {
 /// What all connections share.
 pub(crate) struct Shared {
     pub(crate) export: Arc<Export>,
-    pub(crate) tls: TlsMode,
-    pub(crate) tls_config: Option<Arc<ServerConfig>>,
+    pub(crate) tls: Tls,
     pub(crate) limits: Limits,
     pub(crate) stopping: AtomicBool,
     pub(crate) processors: usize,
@@ -83,22 +81,17 @@ impl Server {
     /// Begins to let clients in. `log` hears, from any thread, a line about each thing that goes wrong.
     ///
     /// # Errors
-    /// `InvalidInput` if TLS is wanted and there is no configuration for it; what the system says.
+    /// What the system says.
     pub fn start(
         listener: Listener,
         export: Arc<Export>,
-        tls: TlsMode,
-        tls_config: Option<Arc<ServerConfig>>,
+        tls: Tls,
         limits: Limits,
         log: impl Fn(&str) + Send + Sync + 'static,
     ) -> io::Result<Server> {
-        if tls != TlsMode::Off && tls_config.is_none() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "TLS needs a certificate"));
-        }
         let shared = Arc::new(Shared {
             export,
             tls,
-            tls_config,
             limits,
             stopping: AtomicBool::new(false),
             processors: thread::available_parallelism().map_or(1, NonZero::get),

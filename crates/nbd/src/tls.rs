@@ -1,22 +1,68 @@
-//! Certificates for TLS, in the folders that other NBD tools use.
+//! TLS: which connections are encrypted, and the certificates, in the folders that other NBD tools use.
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
 
-pub use rustls::ServerConfig as Config;
+use crate::protocol::TlsMode;
 
-/// Reads `server-cert.pem` and `server-key.pem` from a folder. With `verify_client` only clients whose certificate is
-/// signed by one of `ca-cert.pem` are let in.
+/// Which connections of a server are encrypted, and which clients are let in.
 ///
-/// # Errors
-/// Which file is missing or not what it should be.
-pub fn config(folder: &Path, verify_client: bool) -> io::Result<Arc<Config>> {
+/// Certificates of clients can be demanded only where every connection is encrypted: in plain text nobody shows one.
+#[derive(Clone, Debug, Default)]
+pub struct Tls {
+    mode: TlsMode,
+    config: Option<Arc<ServerConfig>>,
+}
+
+/// Which clients are let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clients {
+    /// All of them.
+    Any,
+    /// Those with a certificate that is signed by one of `ca-cert.pem`.
+    Certified,
+}
+
+impl Tls {
+    /// No connection is encrypted.
+    pub fn off() -> Tls {
+        Tls::default()
+    }
+
+    /// Connections are encrypted when the client wants it, with `server-cert.pem` and `server-key.pem` of a folder.
+    ///
+    /// # Errors
+    /// Which file is missing or not what it should be.
+    pub fn optional(folder: &Path) -> io::Result<Tls> {
+        Ok(Tls { mode: TlsMode::On, config: Some(config(folder, Clients::Any)?) })
+    }
+
+    /// All connections are encrypted, with `server-cert.pem` and `server-key.pem` of a folder.
+    ///
+    /// # Errors
+    /// Which file is missing or not what it should be.
+    pub fn required(folder: &Path, clients: Clients) -> io::Result<Tls> {
+        Ok(Tls { mode: TlsMode::Require, config: Some(config(folder, clients)?) })
+    }
+
+    /// When connections are encrypted.
+    pub fn mode(&self) -> TlsMode {
+        self.mode
+    }
+
+    /// Certificate and key; `None` only where nothing is encrypted.
+    pub(crate) fn config(&self) -> Option<&Arc<ServerConfig>> {
+        self.config.as_ref()
+    }
+}
+
+fn config(folder: &Path, clients: Clients) -> io::Result<Arc<ServerConfig>> {
     let wrong = |name: &str, error: &dyn std::fmt::Display| {
         let text = format!("{}: {error}", folder.join(name).display());
         io::Error::new(io::ErrorKind::InvalidInput, text)
@@ -27,9 +73,9 @@ pub fn config(folder: &Path, verify_client: bool) -> io::Result<Arc<Config>> {
         if list.is_empty() { Err(wrong(name, &"no certificate in it")) } else { Ok(list) }
     };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = Config::builder_with_provider(Arc::clone(&provider));
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
     let builder = builder.with_safe_default_protocol_versions().map_err(io::Error::other)?;
-    let builder = if verify_client {
+    let builder = if clients == Clients::Certified {
         let mut roots = RootCertStore::empty();
         for certificate in certificates(CA)? {
             roots.add(certificate).map_err(|error| wrong(CA, &error))?;

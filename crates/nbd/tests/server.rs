@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use casemate_blockdev::{BlockDevice, MemoryDevice};
-use casemate_nbd::protocol::TlsMode;
+use casemate_nbd::tls::Tls;
 use casemate_nbd::{Export, Limits, Listener, Server};
 use casemate_testkit::nbd::{self, CACHE, Client, DF, FAST_ZERO, FUA, READ, TRIM, WRITE, WRITE_ZEROES};
 use casemate_testkit::{Rng, TempDir, tempdir};
@@ -91,8 +91,7 @@ impl Running {
         let server = Server::start(
             Listener::unix(&socket).unwrap(),
             Arc::clone(&export),
-            TlsMode::Off,
-            None,
+            Tls::off(),
             limits,
             move |line| lines.lock().unwrap().push(line.to_owned()),
         );

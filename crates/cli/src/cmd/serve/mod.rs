@@ -18,6 +18,7 @@ use signal_hook::iterator::Signals;
 
 use casemate::Error;
 use casemate::blockdev::BlockDevice;
+use casemate::nbd::protocol::TlsMode;
 use casemate::nbd::{Address, Export, Server};
 use casemate::stack::Stack;
 
@@ -35,11 +36,11 @@ enum Event {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let tls = self.tls()?;
         let stack = self.stack(context)?;
         let Place { listener, folder: _folder } = self.listener(stack.is_read_only())?;
-        let tls = self.tls_config()?;
         let address = listener.address().clone();
-        let uri = address.uri(tls.is_some(), &self.export_name);
+        let uri = address.uri(tls.mode() != TlsMode::Off, &self.export_name);
         let (device, read_only) = (stack.device(), stack.is_read_only());
         let export = Export::new(device, &self.export_name, read_only, stack.preferred_block());
         let export = Arc::new(export);
@@ -49,7 +50,7 @@ impl Args {
         // Before the first client, so that no signal finds the server without its handler.
         handle_signals(&events).map_err(|error| Error::io("signals", error))?;
         let log = |text: &str| eprintln!("casemate: {text}");
-        let server = Server::start(listener, Arc::clone(&export), self.tls(), tls, self.limits(context), log)
+        let server = Server::start(listener, Arc::clone(&export), tls, self.limits(context), log)
             .map_err(|error| Error::io(&address, error))?;
         let mut child = None;
         match &self.exec {

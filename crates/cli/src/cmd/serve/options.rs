@@ -3,14 +3,14 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZero;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{ArgGroup, ValueEnum};
 
 use casemate::Error;
-use casemate::nbd::protocol::{MAX_NAME, TlsMode};
-use casemate::nbd::{Limits, Listener, tls};
+use casemate::nbd::protocol::MAX_NAME;
+use casemate::nbd::tls::{Clients, Tls};
+use casemate::nbd::{Limits, Listener};
 use casemate::stack::Stack;
 
 use crate::cmd::layers::{DECRYPTION, LayerArgs};
@@ -91,7 +91,12 @@ pub struct Args {
     #[command(flatten)]
     layers: LayerArgs,
     /// Pass discards down. Whoever sees the image then sees which sectors are in use.
-    #[arg(long, help_heading = "dm-crypt", requires = DECRYPTION)]
+    #[arg(
+        long,
+        help_heading = "dm-crypt",
+        requires = DECRYPTION,
+        conflicts_with_all = ["read_only", "dm_verity", "overlay"]
+    )]
     allow_discards: bool,
 }
 
@@ -106,17 +111,18 @@ struct TlsArgs {
         requires_if("on", "tls_certificates"),
         requires_if("require", "tls_certificates")
     )]
-    tls: Tls,
+    tls: Mode,
     /// The folder with server-cert.pem, server-key.pem, and ca-cert.pem for --tls-verify-peer.
     #[arg(long, value_name = "FOLDER", requires = "tls")]
     tls_certificates: Option<PathBuf>,
-    /// Let in only clients with a certificate signed by ca-cert.pem.
+    /// Let in only clients with a certificate signed by ca-cert.pem: needs --tls=require, as in plain text nobody shows
+    /// one.
     #[arg(long, requires = "tls_certificates")]
     tls_verify_peer: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum Tls {
+enum Mode {
     #[default]
     Off,
     On,
@@ -135,16 +141,6 @@ fn export_name(name: &str) -> Result<String, String> {
 pub struct Place {
     pub listener: Listener,
     pub folder: Option<tempfile::TempDir>,
-}
-
-impl From<Tls> for TlsMode {
-    fn from(tls: Tls) -> TlsMode {
-        match tls {
-            Tls::Off => TlsMode::Off,
-            Tls::On => TlsMode::On,
-            Tls::Require => TlsMode::Require,
-        }
-    }
 }
 
 impl Args {
@@ -191,6 +187,11 @@ impl Args {
             return Err(Error::Argument(text));
         };
         if address.ip().is_loopback() {
+            if self.allow_remote {
+                let text =
+                    format!("--tcp {text}: no other machine reaches this address; leave --allow-remote out");
+                return Err(Error::Argument(text));
+            }
             return Ok(address);
         }
         let what = if read_only { "read" } else { "read and write" };
@@ -200,7 +201,7 @@ impl Args {
                  --allow-remote says that this is meant"
             )));
         }
-        if !matches!(self.tls_options.tls, Tls::Require) {
+        if !matches!(self.tls_options.tls, Mode::Require) {
             eprintln!(
                 "casemate: {address}: everybody who reaches it can {what} the image, and nothing sent is protected"
             );
@@ -210,18 +211,27 @@ impl Args {
         Ok(address)
     }
 
-    /// The certificates, if there is to be TLS.
-    pub fn tls_config(&self) -> Result<Option<Arc<tls::Config>>, Error> {
+    /// Which connections are encrypted, and who is let in.
+    pub fn tls(&self) -> Result<Tls, Error> {
         let TlsArgs { tls, tls_certificates, tls_verify_peer } = &self.tls_options;
-        let Some(folder) = tls_certificates.as_ref().filter(|_| !matches!(tls, Tls::Off)) else {
-            return Ok(None);
+        let wrong = |text: &str| Err(Error::Argument(text.to_owned()));
+        let made = match (tls, tls_certificates, tls_verify_peer) {
+            (Mode::Off, None, false) => return Ok(Tls::off()),
+            (Mode::Off, ..) => {
+                return wrong("--tls=off uses no certificates; leave them out, or say --tls=require");
+            }
+            (Mode::On | Mode::Require, None, _) => return wrong("TLS needs --tls-certificates"),
+            (Mode::On, _, true) => {
+                return wrong(
+                    "--tls-verify-peer needs --tls=require: with --tls=on a client without a certificate is let in \
+                     in plain text",
+                );
+            }
+            (Mode::On, Some(folder), false) => Tls::optional(folder),
+            (Mode::Require, Some(folder), true) => Tls::required(folder, Clients::Certified),
+            (Mode::Require, Some(folder), false) => Tls::required(folder, Clients::Any),
         };
-        let config = tls::config(folder, *tls_verify_peer);
-        Ok(Some(config.map_err(|error| Error::Argument(error.to_string()))?))
-    }
-
-    pub fn tls(&self) -> TlsMode {
-        self.tls_options.tls.into()
+        made.map_err(|error| Error::Argument(error.to_string()))
     }
 
     pub fn limits(&self, context: &Context) -> Limits {
