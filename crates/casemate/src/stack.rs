@@ -125,11 +125,11 @@ impl Stack {
     }
 
     /// A dm-verity device, which can't be written. If `hash` is the image itself, the hash area lies in the device
-    /// below, after the data; otherwise it is that file as it is. `choose` is asked who shall hash with the algorithm;
-    /// if it does not say, it is what `cpu` does best.
+    /// below, after the data; otherwise it is that file as it is. `choose` sees what
+    /// the superblock says, may refuse it, and is asked who shall hash; if it does not say, it is what `cpu` does best.
     ///
     /// # Errors
-    /// Those of reading the superblock; `Argument` for a root hash of a wrong length or data that is too short.
+    /// Those of reading the superblock and of `choose`; `Argument` for a root hash of a wrong length or data that is too short.
     pub fn verity(
         mut self,
         hash: &Path,
@@ -137,7 +137,7 @@ impl Stack {
         source: &Source,
         root_hash: &[u8],
         cpu: Cpu,
-        choose: impl FnOnce(&str) -> Result<Option<Hash>, Error>,
+        choose: impl FnOnce(&Layout) -> Result<Option<Hash>, Error>,
     ) -> Result<Stack, Error> {
         let tree: Below = match is_same_file(hash, &self.image) {
             true => Arc::clone(&self.top),
@@ -156,7 +156,7 @@ impl Stack {
                     .map_err(|error| Error::at(hash.display(), error))?
             }
         };
-        let layout = match choose(layout.parameters().algorithm())? {
+        let layout = match choose(&layout)? {
             Some(hash) => layout.with_hash(hash)?,
             None => layout,
         };

@@ -153,6 +153,19 @@ fn what_is_wrong_is_said() {
     }
     place.no(&format!("ext4 ls {wrong} --dm-verity tree.hash {root} enc"), 1, "does not match its hash tree");
     place.no("ext4 ls --key-file key enc", 2, "--crypt");
+    // What cryptsetup means by -s is not taken for a salt, and options of a layer that is not there are refused.
+    for (line, what) in [
+        ("ls -s 512", "unexpected argument '-s'"),
+        ("cat -s 512", "unexpected argument '-s'"),
+        ("extract --salt 00", "--dm-verity"),
+        ("tree --hash sha512", "--dm-verity"),
+        ("cat --verity-provider sha256-portable", "--dm-verity"),
+        ("stat --data-blocks 4", "--dm-verity"),
+        ("mkdir -s 512", "unexpected argument '-s'"),
+    ] {
+        place.no(&format!("ext4 {line} {CRYPT} enc /new"), 2, what);
+    }
+    place.no("fscrypt backup --salt 00 plain backup /etc", 2, "--dm-verity");
     // fs-verity's option is still what it was.
     assert_eq!(
         place.yes(&format!("ext4 cat --verity check {CRYPT} enc /etc/passwd")),

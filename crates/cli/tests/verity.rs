@@ -148,6 +148,8 @@ fn under_its_name_it_is_veritysetup() {
         "verify short h1 97356c550db0ff96971e1a44bd6d242eb58f20d613abe48e885f91528ea6914a",
         "-v verify data h1 97356c550db0ff96971e1a44bd6d242eb58f20d613abe48e885f91528ea6914a",
         "verify data h1 --root-hash-file=root",
+        // What the superblock says counts, whatever else is said.
+        "verify data h1 --root-hash-file=root --hash sha512 --data-block-size=512 --salt=00 --data-blocks=4 --format=0",
     ]
     .map(str::to_owned)
     .to_vec();
@@ -481,6 +483,23 @@ fn bad_input_gives_one_clear_line() {
         ("verify shorter hash ROOT", 1, "the data device is cut off: it has 77824 bytes and needs 81920"),
         ("verify data text ROOT", 1, "text: verity superblock: there is no signature"),
         ("verify data hash ROOT --fec-device=empty", 1, "the parity is cut off"),
+        (
+            "verify data hash ROOT --hash=sha512",
+            2,
+            "hash: the hash algorithm in the superblock is sha256, not sha512; leave that option out",
+        ),
+        ("verify data hash ROOT --format=0", 2, "hash: the format in the superblock is 1, not 0"),
+        ("repair data hash ROOT --data-block-size=512 --fec-device=data", 2, "the parity at 0"),
+        (
+            "update data hash --changed=0+1 --salt=-",
+            2,
+            "hash: the salt in the superblock is 00112233445566778899",
+        ),
+        (
+            "table data hash ROOT --data-blocks=4",
+            2,
+            "hash: the number of data blocks in the superblock is 20, not 4",
+        ),
         ("repair data hash ROOT", 2, "give the device with the parity: --fec-device"),
         ("sign xyz out --key=none", 2, "'xyz' is no root hash"),
     ] {

@@ -6,7 +6,6 @@ use clap::{ArgGroup, ArgMatches, FromArgMatches};
 
 use casemate::Error;
 use casemate::stack::Stack;
-use casemate::verity::{Salt, Source};
 
 use super::crypt::mapping::MappingArgs;
 use super::verity::options::{HashArgs, parse_root_hash};
@@ -15,8 +14,26 @@ use crate::context::Context;
 /// The group of options that say that something is decrypted.
 pub const DECRYPTION: &str = "decryption";
 
+/// The group of options that say where a key is read.
+const KEY_SOURCE: &str = "key_source";
+
 /// dm-crypt and dm-verity over an image, in the order in which they are given.
 #[derive(clap::Args, Debug)]
+// Without the layer they would do nothing, and other commands have options of the same names: -s, --hash, ...
+#[command(
+    mut_arg("algorithm", |arg| arg.long("verity-hash").alias("hash").requires("dm_verity")),
+    mut_arg("format", |arg| arg.long("verity-format").alias("format").requires("dm_verity")),
+    mut_arg("data_block_size", |arg| {
+        arg.long("verity-data-block-size").alias("data-block-size").requires("dm_verity")
+    }),
+    mut_arg("hash_block_size", |arg| {
+        arg.long("verity-hash-block-size").alias("hash-block-size").requires("dm_verity")
+    }),
+    mut_arg("data_blocks", |arg| arg.long("verity-data-blocks").alias("data-blocks").requires("dm_verity")),
+    mut_arg("salt", |arg| {
+        arg.short(None).long("verity-salt").alias("salt").requires("dm_verity").help("The salt in hex, or '-' for none")
+    }),
+    mut_arg("provider", |arg| arg.long("verity-provider").alias("provider").requires("dm_verity")))]
 pub struct LayerArgs {
     // Looks at what was given before the other fields take it out.
     #[command(flatten)]
@@ -31,7 +48,8 @@ pub struct LayerArgs {
 
 /// dm-crypt over an image.
 #[derive(clap::Args, Debug)]
-#[command(next_help_heading = "dm-crypt", group = ArgGroup::new(DECRYPTION).args(["crypt", "crypt_table"]))]
+#[command(next_help_heading = "dm-crypt", group = ArgGroup::new(DECRYPTION).args(["crypt", "crypt_table"]),
+    group = ArgGroup::new(KEY_SOURCE).args(["key_file", "key_fd"]))]
 pub struct CryptArgs {
     /// Decrypt what is below with this dm-crypt specification, such as aes-xts-plain64.
     #[arg(long, value_name = "SPEC")]
@@ -46,13 +64,19 @@ pub struct CryptArgs {
     #[arg(long, value_name = "NUMBER", requires = "crypt", conflicts_with = "key_file")]
     key_fd: Option<u32>,
     /// Pass over this many bytes of the key file.
-    #[arg(long, value_name = "BYTES", default_value_t = 0, requires = "crypt")]
+    #[arg(long, value_name = "BYTES", default_value_t = 0, requires = KEY_SOURCE)]
     keyfile_offset: u64,
     /// The key's size in bits.
     #[arg(long, value_name = "BITS", default_value_t = 256, requires = "crypt")]
     key_size: usize,
     /// The hash that makes the key of a passphrase.
-    #[arg(long, value_name = "HASH", default_value = "sha256", requires = "crypt")]
+    #[arg(
+        long,
+        value_name = "HASH",
+        default_value = "sha256",
+        requires = "crypt",
+        conflicts_with_all = ["key_file", "key_fd"]
+    )]
     passphrase_hash: String,
     /// Sectors of 512 bytes before the encrypted data.
     #[arg(long, value_name = "SECTORS", default_value_t = 0, requires = "crypt")]
@@ -83,10 +107,16 @@ struct VerityArgs {
     #[arg(long, num_args = 2, value_names = ["HASH", "ROOT"])]
     dm_verity: Option<Vec<String>>,
     /// Where the hash area begins, in bytes.
-    #[arg(long, value_name = "BYTES", default_value_t = 0, requires = "dm_verity")]
+    #[arg(
+        long = "verity-hash-offset",
+        alias = "hash-offset",
+        value_name = "BYTES",
+        default_value_t = 0,
+        requires = "dm_verity"
+    )]
     hash_offset: u64,
     /// There is no superblock; the parameters are those of the other options.
-    #[arg(long, requires = "dm_verity")]
+    #[arg(long = "verity-no-superblock", alias = "no-superblock", requires = "dm_verity")]
     no_superblock: bool,
 }
 
@@ -142,16 +172,11 @@ impl LayerArgs {
 
     fn with_verity(&self, stack: Stack, context: &Context) -> Result<Stack, Error> {
         let Some([hash, root]) = self.verity.dm_verity.as_deref() else { return Ok(stack) };
-        let source = match self.verity.no_superblock {
-            false => Source::Superblock,
-            true => Source::Given {
-                parameters: self.hash.parameters(|| Ok(Salt::default()))?,
-                data_blocks: self.hash.data_blocks(),
-            },
-        };
+        let source = self.hash.source(self.verity.no_superblock)?;
         let root = parse_root_hash(root)?;
-        stack.verity(hash.as_ref(), self.verity.hash_offset, &source, &root, context.cpu(), |algorithm| {
-            context.hash_by(algorithm, self.hash.provider.as_deref())
+        stack.verity(hash.as_ref(), self.verity.hash_offset, &source, &root, context.cpu(), |layout| {
+            self.hash.check(layout).map_err(|error| error.within(hash))?;
+            context.hash_by(layout.parameters().algorithm(), self.hash.provider.as_deref())
         })
     }
 }

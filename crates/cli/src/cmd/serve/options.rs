@@ -33,7 +33,9 @@ use crate::context::Context;
     group = ArgGroup::new("place").args(["socket", "tcp", "exec"]).required(true).multiple(true),
     // --verity of the commands that read files is about fs-verity; here there is only one.
     mut_arg("dm_verity", |arg| arg.long("verity").visible_alias("dm-verity")),
-    mut_arg("key_file", |arg| arg.short('d')))]
+    // As in cryptsetup and in casemate crypt.
+    mut_arg("key_file", |arg| arg.short('d')),
+    mut_arg("key_size", |arg| arg.short('s')))]
 pub struct Args {
     /// The image file or block device.
     pub image: PathBuf,

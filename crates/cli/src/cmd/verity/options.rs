@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use casemate::Error;
 use casemate::verity::{
-    Access, BlockSize, Fec, HashType, Parameters, Salt, Source, Stored, Volume, Worker, hex,
+    Access, BlockSize, Fec, HashType, Layout, Parameters, Salt, Source, Stored, Volume, Worker, hex,
 };
 
 use crate::context::{Context, read_small};
@@ -13,18 +13,18 @@ use crate::progress::Reporter;
 /// How blocks are hashed.
 #[derive(clap::Args, Clone, Debug)]
 pub struct HashArgs {
-    /// The hash algorithm.
-    #[arg(long = "hash", value_name = "NAME", default_value = "sha256")]
-    pub algorithm: String,
-    /// The format: 1 is the normal one, 0 that of Chrome OS.
-    #[arg(long, value_name = "NUMBER", default_value = "1")]
-    pub format: u64,
-    /// The size of data blocks in bytes, a power of two from 512 to 524288.
-    #[arg(long, value_name = "BYTES", default_value = "4096")]
-    pub data_block_size: u64,
-    /// The size of hash blocks in bytes, a power of two from 512 to 524288.
-    #[arg(long, value_name = "BYTES", default_value = "4096")]
-    pub hash_block_size: u64,
+    /// The hash algorithm [default: sha256].
+    #[arg(long = "hash", value_name = "NAME")]
+    pub algorithm: Option<String>,
+    /// The format: 1 is the normal one, 0 that of Chrome OS [default: 1].
+    #[arg(long, value_name = "NUMBER")]
+    pub format: Option<u64>,
+    /// The size of data blocks in bytes, a power of two from 512 to 524288 [default: 4096].
+    #[arg(long, value_name = "BYTES")]
+    pub data_block_size: Option<u64>,
+    /// The size of hash blocks in bytes, a power of two from 512 to 524288 [default: 4096].
+    #[arg(long, value_name = "BYTES")]
+    pub hash_block_size: Option<u64>,
     /// Protect only so many data blocks [default: all whole ones].
     #[arg(long, value_name = "BLOCKS")]
     pub data_blocks: Option<u64>,
@@ -85,15 +85,61 @@ pub struct RootHashArgs {
 impl HashArgs {
     /// The parameters, with `salt` if none was given.
     pub fn parameters(&self, salt: impl FnOnce() -> Result<Salt, Error>) -> Result<Parameters, Error> {
-        let mut parameters = Parameters::new(&self.algorithm)?;
-        parameters.hash_type = HashType::numbered(self.format)?;
-        parameters.data_block_size = BlockSize::new(self.data_block_size)?;
-        parameters.hash_block_size = BlockSize::new(self.hash_block_size)?;
+        let mut parameters = Parameters::new(self.algorithm.as_deref().unwrap_or("sha256"))?;
+        parameters.hash_type = HashType::numbered(self.format.unwrap_or(1))?;
+        parameters.data_block_size = BlockSize::new(self.data_block_size.unwrap_or(4096))?;
+        parameters.hash_block_size = BlockSize::new(self.hash_block_size.unwrap_or(4096))?;
         parameters.salt = match &self.salt {
             Some(text) => Salt::from_text(text)?,
             None => salt()?,
         };
         Ok(parameters)
+    }
+
+    /// Where the parameters of a hash area come from.
+    pub fn source(&self, no_superblock: bool) -> Result<Source, Error> {
+        Ok(match no_superblock {
+            false => Source::Superblock,
+            true => Source::Given {
+                parameters: self.parameters(|| Ok(Salt::default()))?,
+                data_blocks: self.data_blocks(),
+            },
+        })
+    }
+
+    /// Checks that a superblock says what was given.
+    pub fn check(&self, layout: &Layout) -> Result<(), Error> {
+        let found = layout.parameters();
+        let given_salt = self.salt.as_deref().map(Salt::from_text).transpose()?;
+        let salt = |salt: &Salt| match salt.bytes() {
+            [] => "-".to_owned(),
+            bytes => hex::encode(bytes),
+        };
+        let number = |number: Option<u64>| number.map(|number| number.to_string());
+        let found_algorithm = found.algorithm().to_owned();
+        // Names that mean the same are the same.
+        let algorithm = self.algorithm.as_deref().map(Parameters::new).transpose()?;
+        let algorithm = algorithm.map(|parameters| parameters.algorithm().to_owned());
+        for (what, given, found) in [
+            ("hash algorithm", algorithm, found_algorithm),
+            ("format", number(self.format), found.hash_type.number().to_string()),
+            ("data block size", number(self.data_block_size), found.data_block_size.bytes().to_string()),
+            ("hash block size", number(self.hash_block_size), found.hash_block_size.bytes().to_string()),
+            (
+                "number of data blocks",
+                number(self.data_blocks()),
+                layout.geometry().data_blocks().to_string(),
+            ),
+            ("salt", given_salt.as_ref().map(salt), salt(&found.salt)),
+        ] {
+            if let Some(given) = given.filter(|given| *given != found) {
+                return Err(Error::Argument(format!(
+                    "the {what} in the superblock is {found}, not {given}; leave that option out, or say that there is no \
+                     superblock"
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// The number of data blocks, if one was given; 0 says nothing, as in veritysetup.
@@ -105,16 +151,11 @@ impl HashArgs {
 impl StoredArgs {
     /// Opens everything.
     pub fn open(&self, access: Access, context: &Context) -> Result<Volume, Error> {
-        let source = match self.no_superblock {
-            false => Source::Superblock,
-            true => Source::Given {
-                parameters: self.options.parameters(|| Ok(Salt::default()))?,
-                data_blocks: self.options.data_blocks(),
-            },
-        };
+        let source = self.options.source(self.no_superblock)?;
         let (data, hash) = (self.data.clone(), self.hash.clone());
         let stored = Stored { data, hash, hash_offset: self.hash_offset, source, fec: self.fec.get() };
         let volume = Volume::open(stored, access)?;
+        self.options.check(volume.layout()).map_err(|error| error.within(self.hash.display()))?;
         let algorithm = volume.layout().parameters().algorithm();
         match context.hash_by(algorithm, self.options.provider.as_deref())? {
             Some(hash) => volume.with_hash(hash),
