@@ -5,6 +5,7 @@
 //! is never more than one transaction, and nothing to revoke.
 
 use std::borrow::Cow;
+use std::io;
 use std::sync::Arc;
 
 use casemate_blockdev::BlockDevice;
@@ -38,6 +39,8 @@ pub(crate) struct Log {
     block_size: usize,
     uuid: [u8; 16],
     kind: Kind,
+    /// A commit failed: whether it counts, only whoever opens the file system next can tell.
+    is_broken: bool,
 }
 
 #[derive(Debug)]
@@ -69,7 +72,13 @@ impl Log {
             },
         };
         let uuid = fs.superblock().uuid;
-        Ok(Log { checksums: *fs.checksums(), block_size: fs.layout().block_size as usize, uuid, kind })
+        Ok(Log {
+            checksums: *fs.checksums(),
+            block_size: fs.layout().block_size as usize,
+            uuid,
+            kind,
+            is_broken: false,
+        })
     }
 
     /// How many dirty blocks are a good time for a commit.
@@ -89,24 +98,69 @@ impl Log {
         }
     }
 
-    /// Makes a transaction the state of the file system.
-    pub fn commit(&mut self, device: &dyn BlockDevice, blocks: Blocks<'_>, now: Time) -> Result<()> {
-        match &self.kind {
-            Kind::File(file) => {
-                file.store(&self.uuid, self.block_size, &blocks)?;
-                // Other tools see that it is not clean; the transaction's own superblock says that it is.
-                self.mark(device, |raw| raw[0x3a] &= !1)?;
-                device.flush()?;
-                let superblock = SUPERBLOCK_OFFSET / self.block_size as u64;
-                let rest = blocks.iter().filter(|(block, _)| **block != superblock);
-                write_blocks(device, self.block_size, rest)?;
-                device.flush()?;
-                write_blocks(device, self.block_size, blocks.get_key_value(&superblock).into_iter())?;
-                device.flush()?;
-                file.remove()
-            }
-            Kind::Journal(_) => self.commit_to_journal(device, blocks, now),
+    /// Refuses to go on where a commit failed. What it has written may count, and more would be mixed with it.
+    pub fn check(&self) -> Result<()> {
+        if !self.is_broken {
+            return Ok(());
         }
+        let text = "an earlier change could not be made permanent; open the file system again to complete it or to drop it";
+        Err(io::Error::other(text).into())
+    }
+
+    /// Empties a log that the file system's superblock says need not be replayed, and that is not empty: what lies
+    /// there was written in place already. No transaction that it can hold has a number as high as those to come.
+    pub fn clear(&mut self, device: &dyn BlockDevice) -> Result<()> {
+        let Kind::Journal(log) = &mut self.kind else { return Ok(()) };
+        if log.superblock.start == 0 {
+            return Ok(());
+        }
+        let blocks = log.superblock.end() - log.superblock.first;
+        log.sequence = log.sequence.wrapping_add(blocks).wrapping_add(1);
+        log.write_superblock(device, 0)?;
+        Ok(device.flush()?)
+    }
+
+    /// Makes a transaction the state of the file system. After an error there is no other: see [`check`](Log::check).
+    pub fn commit(&mut self, device: &dyn BlockDevice, blocks: Blocks<'_>, now: Time) -> Result<()> {
+        self.check()?;
+        self.require_room(blocks.len())?;
+        self.is_broken = true;
+        match &self.kind {
+            Kind::File(file) => self.commit_to_file(file, device, &blocks)?,
+            Kind::Journal(_) => self.commit_to_journal(device, blocks, now)?,
+        }
+        self.is_broken = false;
+        Ok(())
+    }
+
+    fn require_room(&self, need: usize) -> Result<()> {
+        match &self.kind {
+            Kind::Journal(log) if need > log.capacity() => {
+                let have = log.capacity();
+                let text = format!("a change of {need} blocks, and the journal has room for {have}");
+                Err(Error::Unsupported(text))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn commit_to_file(
+        &self,
+        file: &RecoveryFile,
+        device: &dyn BlockDevice,
+        blocks: &Blocks<'_>,
+    ) -> Result<()> {
+        file.store(&self.uuid, self.block_size, blocks)?;
+        // Other tools see that it is not clean; the transaction's own superblock says that it is.
+        self.mark(device, |raw| raw[0x3a] &= !1)?;
+        device.flush()?;
+        let superblock = SUPERBLOCK_OFFSET / self.block_size as u64;
+        let rest = blocks.iter().filter(|(block, _)| **block != superblock);
+        write_blocks(device, self.block_size, rest)?;
+        device.flush()?;
+        write_blocks(device, self.block_size, blocks.get_key_value(&superblock).into_iter())?;
+        device.flush()?;
+        file.remove()
     }
 
     fn commit_to_journal(
@@ -115,13 +169,6 @@ impl Log {
         mut blocks: Blocks<'_>,
         now: Time,
     ) -> Result<()> {
-        if let Kind::Journal(log) = &self.kind
-            && blocks.len() > log.capacity()
-        {
-            let (have, need) = (log.capacity(), blocks.len());
-            let text = format!("a change of {need} blocks, and the journal has room for {have}");
-            return Err(Error::Unsupported(text));
-        }
         self.set_recover(&mut blocks);
         self.mark(device, |raw| raw[0x60] |= Incompat::RECOVER.0 as u8)?;
         let Kind::Journal(log) = &mut self.kind else { return Ok(()) };
@@ -133,6 +180,8 @@ impl Log {
         device.flush()?;
         log.sequence = log.sequence.wrapping_add(1);
         log.write_superblock(device, 0)?;
+        // A log with something in it, and nothing that says that it must be replayed, is what others complain of.
+        device.flush()?;
         self.mark(device, |raw| raw[0x60] &= !(Incompat::RECOVER.0 as u8))?;
         Ok(device.flush()?)
     }

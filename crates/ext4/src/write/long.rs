@@ -134,6 +134,8 @@ impl Writer {
                 // The last step may have removed what was in its way.
                 Ok(true) => return self.finish_all(),
                 Ok(false) => {}
+                // After a commit that failed, whoever opens the file system next does this.
+                Err(error) if self.log.check().is_err() => return Err(error),
                 Err(error) => {
                     self.step(|writer| writer.give_up(number, is_listed))?;
                     self.finish_all()?;

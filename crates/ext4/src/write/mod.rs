@@ -160,7 +160,8 @@ impl Writer {
         refuse::unsupported(&plain)?;
         let cache = Arc::new(Cache::new(device, plain.layout().block_size));
         let fs = Ext4::open(cache.clone(), &options.open)?;
-        let log = Log::open(&fs, options.recovery)?;
+        let mut log = Log::open(&fs, options.recovery)?;
+        log.clear(&**cache.below())?;
         let patcher = Patcher { sums: *fs.checksums(), patching: options.patching };
         let mut writer = Writer {
             quota: Quota::of(&fs),
@@ -196,9 +197,10 @@ impl Writer {
     /// long as they fill half of the journal at most; more is committed in parts.
     ///
     /// # Errors
-    /// What the device says. The state on the device is then the one before or the one after, once the
-    /// journal was replayed; this writer should be dropped.
+    /// What the device says. The state on the device is then the one before or the one after, once the file system
+    /// was opened again; this writer changes nothing any more.
     pub fn commit(&mut self) -> Result<()> {
+        self.log.check()?;
         if self.lost_contents {
             return Err(invalid(io::ErrorKind::InvalidData, "contents of files were not copied"));
         }
@@ -232,6 +234,7 @@ impl Writer {
 
     /// Does all of something in this transaction, or nothing.
     fn step<T>(&mut self, f: impl FnOnce(&mut Writer) -> Result<T>) -> Result<T> {
+        self.log.check()?;
         let unfinished = self.unfinished.len();
         let (free, pins) = (self.free, self.pins.mark());
         let placed = self.placed.as_ref().map_or(0, Placed::mark);
