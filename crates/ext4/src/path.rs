@@ -13,7 +13,7 @@ impl Ext4 {
     /// The inode that a path leads to, symbolic links on the way included, and one at its end if `follow`.
     ///
     /// The path starts at the root of the file system whether it begins with a slash or not; so do absolute
-    /// targets of links. ".." above the root stays there.
+    /// targets of links. ".." above the root stays there. What a slash is behind is a directory, or a link to one.
     ///
     /// # Errors
     /// [`Error::Io`] with `NotFound` or `NotADirectory`, or when links lead in a circle.
@@ -26,6 +26,9 @@ impl Ext4 {
         while let Some(part) = parts.pop() {
             if !inode.is_dir() {
                 return Err(Error::path(ErrorKind::NotADirectory, format!("{}: not a directory", shown())));
+            }
+            if part == b"." {
+                continue;
             }
             let Some(number) = self.lookup(&inode, &part)? else {
                 return Err(Error::path(ErrorKind::NotFound, format!("{}: no such file", shown())));
@@ -52,10 +55,11 @@ impl Ext4 {
     }
 }
 
-/// The parts of a path, last one first, without what means nothing.
+/// The parts of a path, last one first, without what means nothing. A slash at the end becomes a ".", which only a
+/// directory has.
 fn parts(path: &[u8]) -> Vec<Vec<u8>> {
-    let named = path.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b"."));
-    let mut parts: Vec<_> = named.map(<[u8]>::to_vec).collect();
-    parts.reverse();
-    parts
+    let mut parts = path.rsplit(|byte| *byte == b'/');
+    let last = parts.next().filter(|last| !last.is_empty()).unwrap_or(b".");
+    let above = parts.filter(|part| !matches!(*part, b"" | b"."));
+    std::iter::once(last).chain(above).map(<[u8]>::to_vec).collect()
 }

@@ -111,11 +111,15 @@ impl Writer {
     pub fn link(&mut self, existing: &[u8], path: &[u8]) -> Result<()> {
         let number = self.fs.resolve(existing, false)?.number();
         let (parent, name) = self.parent_of(path)?;
+        refuse_slash(path)?;
         self.operation(|writer| writer.link_in(parent, &name, number))
     }
 
     pub(crate) fn create_at(&mut self, path: &[u8], node: &NewNode, body: Body<'_>) -> Result<u32> {
         let (parent, name) = self.parent_of(path)?;
+        if body.kind() != FileType::Directory {
+            refuse_slash(path)?;
+        }
         self.operation(|writer| {
             let dir = writer.inode_mut(parent)?;
             let Inherited { node, acls } = writer.inherit(&dir, body.kind(), node)?;
@@ -360,6 +364,15 @@ impl Writer {
         self.cache.write_data(self.fs.layout().offset(place), &block)?;
         Ok(())
     }
+}
+
+/// Refuses a slash behind the name of what is no directory.
+pub(crate) fn refuse_slash(path: &[u8]) -> Result<()> {
+    if path.ends_with(b"/") {
+        let text = format!("{}: not a directory", String::from_utf8_lossy(path));
+        return Err(invalid(ErrorKind::NotADirectory, text));
+    }
+    Ok(())
 }
 
 /// The type bits of a mode.

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use crate::error::{Place, Result, Structure};
 use crate::inode::{FileType, InodeFlags, ROOT_INODE};
 use crate::map::is_fast_symlink;
+use crate::write::create::refuse_slash;
 use crate::write::file_map::Cut;
 use crate::write::inode::{InodeMut, Stamp};
 use crate::write::name::Name;
@@ -21,6 +22,9 @@ impl Writer {
     /// `NotFound`, `DirectoryNotEmpty`, `PermissionDenied` for immutable files.
     pub fn remove(&mut self, path: &[u8]) -> Result<()> {
         let (parent, name) = self.parent_of(path)?;
+        if self.names_file(parent, &name)? {
+            refuse_slash(path)?;
+        }
         self.operation(|writer| writer.remove_in(parent, &name))
     }
 
@@ -31,7 +35,8 @@ impl Writer {
     pub fn remove_tree(&mut self, path: &[u8]) -> Result<()> {
         let (parent, name) = self.parent_of(path)?;
         let inode = self.fs.resolve(path, false)?;
-        if !inode.is_dir() {
+        if self.names_file(parent, &name)? {
+            refuse_slash(path)?;
             return self.operation(|writer| writer.remove_in(parent, &name));
         }
         let name = self.stored_name(&self.inode_mut(parent)?, &name, false)?;

@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 
 use crate::error::Result;
 use crate::inode::ROOT_INODE;
+use crate::write::create::refuse_slash;
 use crate::write::inode::Stamp;
 use crate::write::{Writer, invalid};
 
@@ -20,7 +21,22 @@ impl Writer {
     pub fn rename(&mut self, from: &[u8], to: &[u8]) -> Result<()> {
         let (from_parent, from_name) = self.parent_of(from)?;
         let (to_parent, to_name) = self.parent_of(to)?;
-        self.operation(|writer| writer.rename_in(from_parent, &from_name, to_parent, &to_name))
+        self.operation(|writer| {
+            if writer.names_file(from_parent, &from_name)? {
+                refuse_slash(from)?;
+                refuse_slash(to)?;
+            }
+            writer.rename_in(from_parent, &from_name, to_parent, &to_name)
+        })
+    }
+
+    /// Whether a name is there, and not that of a directory: a link to one is a file, too.
+    pub(crate) fn names_file(&mut self, parent: u32, name: &[u8]) -> Result<bool> {
+        let dir = self.inode_mut(parent)?;
+        match self.find_name(&dir, name)? {
+            Some(found) => Ok(!self.inode_mut(found.inode)?.is_dir()),
+            None => Ok(false),
+        }
     }
 
     fn rename_in(
