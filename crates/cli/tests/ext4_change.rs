@@ -113,6 +113,90 @@ fn every_command_changes_what_it_says() {
     assert!(!place.yes("check image").is_empty());
 }
 
+/// As cp takes them: what a link or a pipe that is named leads to, and not the link or the pipe.
+#[test]
+fn contents_are_put_wherever_they_come_from() {
+    let Some(place) = Place::new("-O encrypt -b 4096") else { return };
+    place.tree();
+    symlink("tree/a/file", place.path("link")).unwrap();
+    symlink("tree", place.path("folder")).unwrap();
+    run(Command::new("mkfifo").arg(place.path("pipe")));
+    // Longer than what fits into one transaction of the small journal.
+    let long: Vec<u8> = (0u32..1_500_000).flat_map(|word| word.to_le_bytes()).take(5_000_001).collect();
+    fs::write(place.path("long"), &long).unwrap();
+    fs::write(place.path("key"), [7; 64]).unwrap();
+    place.yes("mkdir image /secret");
+    place.yes("fscrypt: set-policy image /secret --key key");
+    let sh = |script: &str| {
+        let script = format!("PUT='{CASEMATE} ext4 put --no-progress image'\n{script}");
+        let mut command = Command::new("sh");
+        run(command.args(["-ec", &script]).current_dir(place.folder.path()));
+    };
+    let kernel = fs::read("/proc/version").unwrap();
+    // What is run, and the contents, mode and owner that it gives.
+    let cases: [(&str, &[u8], &str); 9] = [
+        ("$PUT link /new", b"contents\n", "-rw-r--r--"),
+        ("echo a | $PUT - /new", b"a\n", "-rw-r--r--"),
+        ("$PUT - /new < tree/a/file", b"contents\n", "-rw-r--r--"),
+        ("echo b | $PUT /dev/stdin /new", b"b\n", "-rw-r--r--"),
+        ("$PUT /dev/stdin /new < /dev/null", b"", "-rw-r--r--"),
+        ("echo c > pipe & $PUT pipe /new", b"c\n", "-rw-r--r--"),
+        ("cat long | $PUT - /new", &long, "-rw-r--r--"),
+        ("cat long | $PUT - /secret/new --fscrypt-key key", &long, "-rw-r--r--"),
+        ("$PUT /proc/version /new", &kernel, "-r--r--r--"),
+    ];
+    for (script, contents, mode) in cases {
+        sh(script);
+        let path = if script.contains("secret") { "/secret/new --fscrypt-key key" } else { "/new" };
+        assert!(place.ext4(&format!("cat image {path}")).stdout == contents, "{script}");
+        let listed = place.yes(&format!("ls -l image {path}"));
+        assert!(listed.starts_with(mode), "{script}: {listed}");
+    }
+    place.yes("put -P image link /link");
+    place.yes("put --no-dereference image pipe /pipe");
+    place.yes("put -r image folder /copy");
+    place.yes("put -r image tree/. /copy/again");
+    let listed = place.yes("ls -l image /") + &place.yes("ls -l image /copy/a/b");
+    for what in [" link -> tree/a/file", " link -> ../file", "\nprw", "\ndrwxr-xr-x"] {
+        assert!(listed.contains(what), "{what}: {listed}");
+    }
+    place.no("put image - /", 2, "is a directory; name the new file");
+    place.assert_clean();
+}
+
+#[test]
+fn a_slash_is_behind_directories_only() {
+    let Some(place) = Place::new("") else { return };
+    place.tree();
+    place.yes("put -r image tree /");
+    place.yes("mkdir image /dir/");
+    place.yes("ln -s image tree /to");
+    let cases = [
+        "put image tree/a/file /tree/a/file/",
+        "put image tree/a/file /new/",
+        "rm image /tree/a/file/",
+        "rm -r image /tree/a/file/",
+        "rm -r image /to/",
+        "mv image /tree/a/file/ /new",
+        "mv image /tree/a/file /new/",
+        "mv image /to/ /new",
+        "ln image /tree/a/file/ /new",
+        "ln image /tree/a/file /new/",
+        "ln -s image x /new/",
+        "touch image /new/",
+        "truncate image /tree/a/file/ 1",
+        "chmod image 600 /tree/a/file/",
+        "cat image /tree/a/file/.",
+    ];
+    for line in cases {
+        place.no(line, 2, "not a directory");
+    }
+    place.yes("mv image /dir/ /moved/");
+    place.yes("rm -d image /moved/");
+    assert_eq!(place.yes("ls image /to/a/"), "b\nfile\n");
+    place.assert_clean();
+}
+
 #[test]
 fn the_same_change_gives_the_same_image() {
     let Some(place) = Place::new("") else { return };

@@ -79,8 +79,7 @@ fn marked(at: u64, block: u64) -> Vec<u8> {
     vec![(at % 251) as u8 + 1; block as usize]
 }
 
-const PUT: PutOptions<'_> =
-    PutOptions { recursive: false, owner: Some((0, 0)), xattrs: false, progress: &NoProgress };
+const PUT: PutOptions<'_> = PutOptions { owner: Some((0, 0)), xattrs: false, ..PutOptions::new() };
 
 /// A sparse file with contents where levels of the map begin and end; returns those blocks.
 fn make_sparse(path: &Path, block: u64) -> BTreeSet<u64> {

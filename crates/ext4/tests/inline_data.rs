@@ -4,13 +4,12 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, FileDevice, NoProgress};
+use casemate_blockdev::{BlockDevice, FileDevice};
 use casemate_ext4::{Ext4, InodeFlags, NewNode, OpenOptions, PutOptions, RecoveryFile, WriteOptions, Writer};
 use casemate_testkit::uml::Uml;
 use casemate_testkit::{TempDir, run, run_any, tempdir, tool};
 
-const PUT: PutOptions<'_> =
-    PutOptions { recursive: false, owner: Some((0, 0)), xattrs: false, progress: &NoProgress };
+const PUT: PutOptions<'_> = PutOptions { owner: Some((0, 0)), xattrs: false, ..PutOptions::new() };
 
 struct Image {
     folder: TempDir,

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use casemate_blockdev::{BlockDevice, FileDevice, NoProgress};
+use casemate_blockdev::{BlockDevice, FileDevice};
 use casemate_ext4::{Error, Ext4, NewNode, OpenOptions, PutOptions, WriteOptions, Writer};
 use casemate_testkit::{Rng, TempDir, run, run_any, slow_tests, tempdir, tool};
 use common::kernel::on_mounted;
@@ -166,8 +166,7 @@ fn crash(options: &str, points: usize) {
     }
     let sparse = Some(file.metadata().unwrap().len());
     let put = move |writer: &mut Writer| {
-        let options =
-            PutOptions { recursive: false, owner: Some((0, 0)), xattrs: false, progress: &NoProgress };
+        let options = PutOptions { owner: Some((0, 0)), xattrs: false, ..PutOptions::new() };
         writer.put(&source, b"/large", &options).map(|_| ())
     };
     type Change<'a> = (&'a str, &'a dyn Fn(&mut Writer) -> Result<(), Error>, &'a [Option<u64>]);

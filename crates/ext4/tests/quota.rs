@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use casemate_blockdev::{FileDevice, MemoryDevice, NoProgress};
+use casemate_blockdev::{FileDevice, MemoryDevice};
 use casemate_ext4::{NewNode, PutOptions, RecoveryFile, WriteOptions, Writer};
 use casemate_testkit::{Rng, TempDir, run, run_any, tempdir, tool};
 use common::kernel::in_uml;
@@ -113,7 +113,7 @@ fn usage_follows_every_change() {
         let source = place.folder.path().join("source");
         std::fs::write(&source, vec![1; 20_000]).unwrap();
         let (recursive, xattrs) = (false, false);
-        let put = PutOptions { recursive, owner: Some((6, 7)), xattrs, progress: &NoProgress };
+        let put = PutOptions { recursive, owner: Some((6, 7)), xattrs, ..PutOptions::new() };
         writer.put(&source, b"/dir/7", &put).unwrap();
         writer.truncate(b"/dir/9", 3).unwrap();
         writer.set_xattr(b"/dir/3", b"user.long", None, true).unwrap();

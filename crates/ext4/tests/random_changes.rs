@@ -161,12 +161,7 @@ impl World {
                     _ => None,
                 };
                 let path = path.unwrap_or_else(|| self.fresh());
-                let options = PutOptions {
-                    recursive: false,
-                    owner: Some((0, 0)),
-                    xattrs: false,
-                    progress: &NoProgress,
-                };
+                let options = PutOptions { owner: Some((0, 0)), xattrs: false, ..PutOptions::new() };
                 if self.done(writer.put(&source, &path, &options)) {
                     self.next_id += 1;
                     self.model.insert(path, Node::File { contents, id: self.next_id });

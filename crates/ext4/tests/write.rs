@@ -98,7 +98,7 @@ impl Place {
     }
 }
 
-const PUT: PutOptions<'_> = PutOptions { recursive: true, owner: None, xattrs: true, progress: &NoProgress };
+const PUT: PutOptions<'_> = PutOptions { recursive: true, ..PutOptions::new() };
 
 #[test]
 fn trees_are_written_as_they_are_read() {

@@ -202,7 +202,7 @@ impl World {
                 };
                 let path = old.unwrap_or_else(|| self.fresh());
                 let (recursive, xattrs) = (false, false);
-                let options = PutOptions { recursive, owner: Some((0, 0)), xattrs, progress: &NoProgress };
+                let options = PutOptions { recursive, owner: Some((0, 0)), xattrs, ..PutOptions::new() };
                 self.done(writer.put(&source, &path, &options));
                 self.next_id += 1;
                 self.model.insert(path, Node::File { contents, id: self.next_id });

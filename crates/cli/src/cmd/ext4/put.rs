@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use casemate::Error;
 use casemate::ext4::PutOptions;
@@ -15,14 +15,17 @@ use crate::context::Context;
 ///
 /// Modes, owners, times of modification, holes, links and extended attributes are kept. What goes into an
 /// existing directory keeps its name; SRC/. stands for what is in SRC. An existing file is replaced by a new one.
+/// A symbolic link that is named is followed, and what comes out of a pipe becomes a file of root's; links and pipes in
+/// a folder are copied as such.
 /// A large tree is committed in parts: if it is interrupted, whole files are there.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  casemate ext4 put root.img motd /etc/motd\n  \
-    casemate ext4 put -r root.img rootfs/. /")]
+    casemate ext4 put -r root.img rootfs/. /\n  \
+    date | casemate ext4 put root.img - /etc/built")]
 pub struct Args {
     #[command(flatten)]
     change: ChangeArgs,
-    /// The file or folder to copy.
+    /// The file or folder to copy; - is standard input.
     #[arg(value_name = "SRC")]
     source: PathBuf,
     /// Where to in the image.
@@ -31,6 +34,9 @@ pub struct Args {
     /// Copy folders with all that is in them.
     #[arg(short, long)]
     recursive: bool,
+    /// Copy a symbolic link or a pipe that is named as such.
+    #[arg(short = 'P', long)]
+    no_dereference: bool,
     /// Give everything to this owner and group, by their numbers.
     #[arg(long, value_name = "UID:GID", value_parser = super::chown::parse_both)]
     owner: Option<(u32, u32)>,
@@ -45,11 +51,17 @@ impl Args {
         let progress = context.progress(&self.source.display().to_string(), 0);
         let options = PutOptions {
             recursive: self.recursive,
+            no_dereference: self.no_dereference,
             owner: self.owner,
             xattrs: !self.no_xattrs,
             progress: &progress,
         };
-        let result = writer.put(&self.source, self.destination.as_bytes(), &options);
+        let to = self.destination.as_bytes();
+        let result = if self.source.as_os_str() == "-" {
+            writer.put_contents(&mut std::io::stdin().lock(), Path::new("standard input"), to, &options)
+        } else {
+            writer.put(&self.source, to, &options)
+        };
         drop(progress);
         let report = self.change.place(result)?;
         self.change.place(writer.commit())?;

@@ -29,6 +29,8 @@ pub(super) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 pub(super) struct Folder {
     fd: OwnedFd,
     path: PathBuf,
+    /// Whether a link to a file stands for the file.
+    follow: bool,
     /// Which of the folders of the tree it is.
     pub number: usize,
 }
@@ -78,6 +80,8 @@ pub(super) enum HostBody {
     Read(usize),
     /// Its contents are still to be read.
     Open(Arc<Source>),
+    /// Its contents are still to be read, and its size tells nothing.
+    Stream(std::fs::File),
     Symlink(Vec<u8>),
     Node,
 }
@@ -95,14 +99,14 @@ impl Folder {
     pub fn open(path: &Path, number: usize) -> Result<Folder> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| at(path, error))?;
-        Ok(Folder { fd, path: path.to_owned(), number })
+        Ok(Folder { fd, path: path.to_owned(), follow: false, number })
     }
 
     /// The one that paths are looked up from.
-    pub fn current() -> Result<Folder> {
+    pub fn current(follow: bool) -> Result<Folder> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(".", flags, Mode::empty()).map_err(|error| at(Path::new("."), error))?;
-        Ok(Folder { fd, path: PathBuf::new(), number: 0 })
+        Ok(Folder { fd, path: PathBuf::new(), follow, number: 0 })
     }
 
     /// The path of what has this name.
@@ -188,8 +192,10 @@ impl Reading {
         used: &mut usize,
     ) -> Result<(Stat, Xattrs, HostBody)> {
         let host = |error| at(&folder.join(name), error);
+        let failed = |error: io::Error| Error::path(error.kind(), told(&folder.join(name), &error));
         // What is no file any more must not keep us waiting.
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let mut flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        flags.set(OFlags::NOFOLLOW, !folder.follow);
         let fd = openat(&folder.fd, name, flags, Mode::empty()).map_err(host)?;
         let stat = fstat(&fd).map_err(host)?;
         if HostType::from_raw_mode(stat.st_mode) != HostType::RegularFile {
@@ -205,17 +211,37 @@ impl Reading {
         let ahead =
             !sparse && stat.st_nlink == 1 && size <= MOST_AHEAD && padded(size) <= buffer.len() - *used;
         let file = std::fs::File::from(fd);
+        if stat.st_blocks == 0 && self.has_other_size(&file, size).map_err(failed)? {
+            return Ok((stat, xattrs, HostBody::Stream(file)));
+        }
         if !ahead {
-            let failed = |error: io::Error| Error::path(error.kind(), told(&folder.join(name), &error));
             let file = FileDevice::from_file(file).map_err(failed)?;
-            return Ok((stat, xattrs, HostBody::Open(Arc::new(Source { file, size, sparse }))));
+            let source = Source { file, path: folder.join(name), size, sparse };
+            return Ok((stat, xattrs, HostBody::Open(Arc::new(source))));
         }
         let (from, end) = (*used, *used + size as usize);
         *used += padded(size);
-        let read = file.read_exact_at(&mut buffer[from..end], 0);
-        read.map_err(|error| Error::path(error.kind(), told(&folder.join(name), &error)))?;
+        match file.read_exact_at(&mut buffer[from..end], 0) {
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Err(shorter(&folder.join(name))),
+            result => result.map_err(failed),
+        }?;
         buffer[end..*used].fill(0);
         Ok((stat, xattrs, HostBody::Read(from)))
+    }
+}
+
+impl Reading {
+    /// Whether a file has contents of another size than it says, as those have that a kernel makes up.
+    fn has_other_size(&self, file: &std::fs::File, size: u64) -> io::Result<bool> {
+        let mut begin = vec![0; self.block];
+        let mut len = 0;
+        while len < begin.len() {
+            match file.read_at(&mut begin[len..], len as u64)? {
+                0 => break,
+                more => len += more,
+            }
+        }
+        Ok(if size == 0 { len > 0 } else { (len as u64) < size.min(begin.len() as u64) })
     }
 }
 
@@ -223,6 +249,7 @@ impl Reading {
 #[derive(Debug)]
 pub(super) struct Source {
     file: FileDevice,
+    path: PathBuf,
     size: u64,
     sparse: bool,
 }
@@ -233,7 +260,10 @@ impl BlockDevice for Source {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.read_at(buf, offset)
+        self.file.read_at(buf, offset).map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => shorter(&self.path).into(),
+            kind => io::Error::new(kind, told(&self.path, &error)),
+        })
     }
 
     fn write_at(&self, _buf: &[u8], _offset: u64) -> io::Result<()> {
@@ -318,6 +348,11 @@ fn at(path: &Path, error: Errno) -> Error {
 
 pub(super) fn told(path: &Path, error: &io::Error) -> String {
     format!("{}: {error}", path.display())
+}
+
+fn shorter(path: &Path) -> Error {
+    let text = format!("{}: became shorter while it was read", path.display());
+    Error::path(ErrorKind::UnexpectedEof, text)
 }
 
 fn changed(path: &Path) -> Error {

@@ -4,27 +4,29 @@ mod host;
 mod pipeline;
 mod placed;
 mod steps;
+mod stream;
 mod walk;
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, Progress};
+use casemate_blockdev::{BlockDevice, NoProgress, Progress};
 use rustix::fs::FileType as HostType;
 
 use crate::error::{Error, Result};
 use crate::inode::{FileType, InodeFlags, Time};
-use crate::write::create::{Body, NewNode, is_not_found};
+use crate::write::create::{Body, NewNode, is_not_found, refuse_slash};
 use crate::write::inode::{InodeMut, Stamp};
 use crate::write::long::TooLarge;
 use crate::write::{Writer, invalid};
 
 use host::{Batch, Entry, Folder, HostBody, Reading, Source};
 use pipeline::{CHUNK, Piece, Pipeline, Write};
+use stream::{NewFile, Stream};
 use walk::Walk;
 
 pub(crate) use placed::Placed;
@@ -34,12 +36,34 @@ pub(crate) use placed::Placed;
 pub struct PutOptions<'a> {
     /// Whether directories are copied with all that is in them.
     pub recursive: bool,
+    /// Whether what is named is copied as it is: a symbolic link as a link, a pipe as a pipe. Else a link is followed,
+    /// and what comes out of a pipe becomes a file. In a directory that is copied everything is copied as it is.
+    pub no_dereference: bool,
     /// The owner and group of everything instead of those on the host.
     pub owner: Option<(u32, u32)>,
     /// Whether extended attributes are copied.
     pub xattrs: bool,
     /// Hears of bytes of contents.
     pub progress: &'a dyn Progress,
+}
+
+impl PutOptions<'_> {
+    /// One file with all that it has.
+    pub const fn new() -> Self {
+        PutOptions {
+            recursive: false,
+            no_dereference: false,
+            owner: None,
+            xattrs: true,
+            progress: &NoProgress,
+        }
+    }
+}
+
+impl Default for PutOptions<'_> {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 /// What was copied.
@@ -91,7 +115,9 @@ impl Writer {
     /// nothing can be committed any more.
     pub fn put(&mut self, source: &Path, to: &[u8], options: &PutOptions<'_>) -> Result<PutReport> {
         let told = |error: std::io::Error| Error::path(error.kind(), host::told(source, &error));
-        let metadata = std::fs::symlink_metadata(source).map_err(told)?;
+        let link = std::fs::symlink_metadata(source).map_err(told)?;
+        let follow = !options.no_dereference;
+        let metadata = if follow { std::fs::metadata(source).map_err(told)? } else { link.clone() };
         let only_contents =
             source.as_os_str().as_bytes().split(|byte| *byte == b'/').next_back() == Some(b".");
         if metadata.is_dir() && !options.recursive {
@@ -104,6 +130,9 @@ impl Writer {
             Err(error) => return Err(error),
         };
         let into = existing.filter(crate::Inode::is_dir).map(|inode| inode.number());
+        if !metadata.is_dir() && into.is_none() {
+            refuse_slash(to)?;
+        }
         let (parent, name) = match into {
             Some(number) if only_contents => (number, None),
             Some(number) => {
@@ -121,8 +150,22 @@ impl Writer {
                 (parent, Some(name))
             }
         };
+        let kind = metadata.file_type();
+        let is_linked_device = link.is_symlink() && (kind.is_char_device() || kind.is_block_device());
+        if let Some(name) = name.as_ref().filter(|_| follow && (kind.is_fifo() || is_linked_device)) {
+            let mut from = std::fs::File::open(source).map_err(told)?;
+            let stream = Stream { from: &mut from, path: source, progress: options.progress };
+            return self.put_unowned(parent, name, stream, options);
+        }
         let walk = match name {
-            Some(_) => Walk::to(Folder::current()?, source, HostType::from_raw_mode(metadata.mode()))?,
+            Some(_) => {
+                let whole = if link.is_symlink() && metadata.is_dir() {
+                    source.canonicalize().map_err(told)?
+                } else {
+                    source.to_owned()
+                };
+                Walk::to(Folder::current(follow)?, &whole, HostType::from_raw_mode(metadata.mode()))?
+            }
             None => Walk::within(source.to_owned()),
         };
         let reading = Reading { block: self.block_size(), xattrs: options.xattrs };
@@ -207,7 +250,7 @@ impl Writer {
         }
         let body = match &host_body {
             HostBody::Folder(_) => Body::Directory,
-            HostBody::Read(_) | HostBody::Open(_) => Body::File,
+            HostBody::Read(_) | HostBody::Open(_) | HostBody::Stream(_) => Body::File,
             HostBody::Symlink(target) => Body::Symlink(target),
             HostBody::Node => {
                 let kind = match HostType::from_raw_mode(stat.st_mode) {
@@ -226,6 +269,18 @@ impl Writer {
             self.commit()?;
         }
         let progress = put.options.progress;
+        if let HostBody::Stream(file) = &host_body {
+            let path = folder.join(&host_name);
+            let stream = Stream { from: &mut &*file, path: &path, progress };
+            let new = NewFile { parent, name, node: &node, xattrs: &xattrs, acls: Vec::new() };
+            let (number, size) = self.put_stream(&new, stream)?;
+            if let Some(key) = shared {
+                put.links.insert(key, number);
+            }
+            put.report.files += 1;
+            put.report.bytes += size;
+            return Ok(());
+        }
         let copy = |writer: &mut Writer| {
             let mut inode = if fresh {
                 let dir = writer.inode_mut(parent)?;
