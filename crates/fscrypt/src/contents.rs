@@ -7,7 +7,7 @@ use casemate_providers::{Cipher, Direction, Ivs};
 use crate::context::Nonce;
 use crate::error::{Error, Result};
 
-/// Encrypts and decrypts the data units of one file.
+/// A file's cipher for its contents: encrypts and decrypts whole data units.
 pub struct ContentCipher {
     cipher: Cipher,
     unit: usize,
@@ -52,7 +52,7 @@ impl ContentCipher {
         self.run(Direction::Decrypt, first, data)
     }
 
-    /// The same in the direction given.
+    /// Encrypts or decrypts whole data units in place, as `direction` says.
     ///
     /// # Errors
     /// As [`ContentCipher::encrypt`].

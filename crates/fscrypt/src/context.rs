@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::key::KeyId;
 use crate::policy::Policy;
 
-/// The random number that makes an inode's keys or IVs its own.
+/// An inode's nonce: 16 random bytes that make its keys or IVs differ from those of all others.
 pub type Nonce = [u8; 16];
 
 /// An inode's policy and nonce: the value of ext4's attribute with name index 9 and name "c".
@@ -12,7 +12,7 @@ pub type Nonce = [u8; 16];
 pub struct Context {
     /// The policy, which children inherit.
     pub policy: Policy,
-    /// This inode's own number.
+    /// The inode's nonce.
     pub nonce: Nonce,
 }
 
@@ -20,7 +20,7 @@ const V1_LEN: usize = 28;
 const V2_LEN: usize = 40;
 
 impl Context {
-    /// Reads a context.
+    /// Reads a context from the 28 bytes of version 1 or the 40 of version 2.
     ///
     /// # Errors
     /// [`Error::Corrupt`] for a length, reserved bytes or combinations that can't be; [`Error::Unsupported`] for
@@ -59,7 +59,7 @@ impl Context {
         }
     }
 
-    /// The bytes that are stored.
+    /// The context as it is stored: 28 bytes in version 1, 40 in version 2.
     pub fn to_bytes(&self) -> Vec<u8> {
         let policy = &self.policy;
         let mut bytes =

@@ -10,7 +10,7 @@ use casemate_providers::{Cipher, Hash, Policy, Registry};
 use crate::error::Result;
 use crate::mode::Mode;
 
-/// The ciphers, hashes and the codec that everything here runs on. Cheap to clone.
+/// The ciphers, hashes and the base64 codec that this crate runs on. Cheap to clone.
 #[derive(Clone)]
 pub struct Crypto(Arc<Inner>);
 
@@ -23,12 +23,12 @@ struct Inner {
 }
 
 impl Crypto {
-    /// What runs on `cpu`, under the default policy.
+    /// Ciphers and hashes that run on `cpu`, chosen by the default policy.
     pub fn new(cpu: Cpu) -> Crypto {
         Crypto::with_registry(Registry::new(cpu), Policy::default(), cpu)
     }
 
-    /// Ciphers from `registry` under `policy`.
+    /// Ciphers and hashes from `registry`, chosen by `policy`.
     pub fn with_registry(registry: Registry, policy: Policy, cpu: Cpu) -> Crypto {
         // OK to unwrap: both hashes are in the table.
         let hash = |name| Hash::named(name, cpu).unwrap();

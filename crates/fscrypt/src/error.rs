@@ -4,7 +4,7 @@ use std::fmt;
 
 use casemate_providers::{ChoiceError, RequestError};
 
-/// The result of everything here that can fail.
+/// The result of this crate's operations that can fail.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Errors of this crate. None of them says anything about a key but its length.
@@ -13,13 +13,13 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// A context, a name or a target contradicts the format.
     Corrupt(String),
-    /// The format has it or may have it one day, this crate does not.
+    /// A feature, version or mode that this crate does not have, though the format has it or may have it one day.
     Unsupported(String),
     /// A secret does not open what it should.
     Mismatch(String),
-    /// What was given can't be: a key's length, a mode, a name.
+    /// An argument that is impossible: a key's length, a mode, a name.
     Argument(String),
-    /// A driver failed.
+    /// A driver of a cipher or hash failed.
     Driver(String),
 }
 

@@ -14,28 +14,29 @@ use crate::mode::Mode;
 use crate::names::{DirHashKey, NameCipher};
 use crate::policy::Ivs;
 
-/// What policies of version 1 call a key: any 8 bytes.
+/// The name that policies of version 1 have for a master key: any 8 bytes.
 pub type KeyDescriptor = [u8; 8];
 
-/// What policies of version 2 call a key: derived from it, so that a wrong key can't have it.
+/// The name that policies of version 2 have for a master key: 16 bytes derived from the key, so that no other key
+/// has the same.
 pub type KeyIdentifier = [u8; 16];
 
-/// What a policy calls its master key. Shown in hexadecimal.
+/// The name that a policy has for its master key. Shown in hexadecimal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum KeyId {
-    /// In version 1.
+    /// A key's name in policies of version 1.
     Descriptor(KeyDescriptor),
-    /// In version 2.
+    /// A key's name in policies of version 2.
     Identifier(KeyIdentifier),
 }
 
 impl KeyId {
-    /// From 16 or 32 hexadecimal digits.
+    /// Reads a key's name: 16 hexadecimal digits of a descriptor, or 32 of an identifier.
     pub fn from_hex(text: &str) -> Option<KeyId> {
         hex::parse(text).map(KeyId::Descriptor).or_else(|| hex::parse(text).map(KeyId::Identifier))
     }
 
-    /// "descriptor" or "identifier".
+    /// The kind of name in words: "descriptor" or "identifier".
     pub fn kind(&self) -> &'static str {
         match self {
             KeyId::Descriptor(_) => "descriptor",
@@ -65,7 +66,7 @@ impl fmt::Display for KeyId {
     }
 }
 
-/// What a key is derived for: the byte that HKDF's info has behind "fscrypt" and a NUL.
+/// The purpose that a key is derived for: the byte of HKDF's info behind "fscrypt" and a NUL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Purpose {
@@ -90,13 +91,13 @@ pub enum Purpose {
 /// An encrypted inode, as far as its keys and IVs depend on it.
 #[derive(Clone, Copy, Debug)]
 pub struct InodeInfo {
-    /// Its policy and nonce.
+    /// The inode's policy and nonce.
     pub context: Context,
-    /// Its number.
+    /// The inode's number.
     pub number: u32,
     /// The file system's UUID.
     pub uuid: [u8; 16],
-    /// The file system's block size.
+    /// The file system's block size in bytes.
     pub block_size: u32,
 }
 
@@ -117,7 +118,7 @@ const RAW_LENGTHS: std::ops::RangeInclusive<usize> = 16..=64;
 const SOFTWARE_SECRET_LEN: usize = 32;
 
 impl MasterKey {
-    /// A raw key.
+    /// Takes a raw master key of 16 to 64 bytes.
     ///
     /// # Errors
     /// [`Error::Argument`] for a length that no master key has.
@@ -129,7 +130,7 @@ impl MasterKey {
         Ok(MasterKey::make(crypto, secret, false))
     }
 
-    /// The software secret of a hardware-wrapped key. It reads names, not contents.
+    /// Takes the 32 bytes of a hardware-wrapped key's software secret, which opens names but not contents.
     ///
     /// # Errors
     /// [`Error::Argument`] for a length that software secrets do not have.
@@ -146,14 +147,14 @@ impl MasterKey {
         MasterKey { crypto: crypto.clone(), secret, hkdf, hardware }
     }
 
-    /// What policies of version 2 call this key.
+    /// The identifier by which policies of version 2 name this key.
     pub fn identifier(&self) -> KeyIdentifier {
         let purpose = if self.hardware { Purpose::HardwareKeyIdentifier } else { Purpose::KeyIdentifier };
         self.array(purpose, &[])
     }
 
-    /// What policies of version 1 call this key, by the custom of e4crypt and fscrypt: the beginning of
-    /// SHA-512 of SHA-512 of the key. The kernel takes any other descriptor, too.
+    /// The descriptor by which policies of version 1 name this key, by the custom of e4crypt and fscrypt: the first 8
+    /// bytes of SHA-512 of SHA-512 of the key. The kernel takes any other descriptor, too.
     pub fn descriptor(&self) -> KeyDescriptor {
         let sha512 = self.crypto.sha512();
         let once = SecretVec::new(sha512.digest(self.secret.expose()));
@@ -244,7 +245,7 @@ impl MasterKey {
         }
     }
 
-    /// What `IV_INO_LBLK_32` adds to the numbers of an inode's data units.
+    /// The hash of an inode's number, which `IV_INO_LBLK_32` adds to the numbers of the inode's data units.
     pub fn inode_hash(&self, number: u32) -> u32 {
         let hash = siphash24(&self.array(Purpose::InodeHashKey, &[]), &u64::from(number).to_le_bytes());
         // The low half, by definition.

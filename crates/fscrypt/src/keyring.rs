@@ -9,7 +9,7 @@ use crate::crypto::Crypto;
 use crate::error::Result;
 use crate::key::{KeyDescriptor, KeyId, MasterKey};
 
-/// The master keys that somebody has.
+/// Master keys, found by the names that policies have for them.
 #[derive(Clone, Debug)]
 pub struct Keyring {
     crypto: Crypto,
@@ -17,7 +17,7 @@ pub struct Keyring {
 }
 
 impl Keyring {
-    /// A ring without keys.
+    /// A key ring without keys.
     pub fn new(crypto: Crypto) -> Keyring {
         Keyring { crypto, keys: HashMap::new() }
     }
@@ -42,7 +42,7 @@ impl Keyring {
         Ok(ids)
     }
 
-    /// Adds a key under a descriptor that somebody chose.
+    /// Adds a master key of version 1 under a descriptor of the caller's choice.
     ///
     /// # Errors
     /// As [`Keyring::add`].
@@ -52,17 +52,17 @@ impl Keyring {
         Ok(())
     }
 
-    /// The key that a policy names, if it is here.
+    /// The master key that a policy names, if the ring has it.
     pub fn get(&self, id: &KeyId) -> Option<&Arc<MasterKey>> {
         self.keys.get(id)
     }
 
-    /// Whether there is no key at all.
+    /// Whether the ring has no keys.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// What does the work.
+    /// The ciphers and hashes that the ring's keys work with.
     pub fn crypto(&self) -> &Crypto {
         &self.crypto
     }

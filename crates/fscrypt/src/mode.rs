@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::error::Error;
 
-/// How contents or names are encrypted (`FSCRYPT_MODE_*`).
+/// An encryption mode of contents or names (`FSCRYPT_MODE_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "the names are the format's own")]
@@ -42,7 +42,7 @@ impl Mode {
         ROWS.iter().map(|row| row.0).find(|mode| mode.number() == number)
     }
 
-    /// All modes.
+    /// All encryption modes.
     pub fn all() -> impl Iterator<Item = Mode> {
         ROWS.iter().map(|row| row.0)
     }
@@ -62,7 +62,7 @@ impl Mode {
         self.row().2
     }
 
-    /// Bytes of a file's key.
+    /// Bytes of a file's key in this mode.
     pub fn key_len(self) -> usize {
         self.row().3
     }
@@ -72,7 +72,7 @@ impl Mode {
         self.row().4
     }
 
-    /// Bytes of an IV.
+    /// Bytes of an IV in this mode.
     pub fn iv_len(self) -> usize {
         self.row().5
     }

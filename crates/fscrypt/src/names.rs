@@ -7,13 +7,13 @@ use casemate_providers::{Cipher, Ivs, siphash24};
 
 use crate::error::{Error, Result};
 
-/// The longest name of any file system, encrypted or not.
+/// The most bytes of a name in any file system, encrypted or not.
 pub const LONGEST_NAME: usize = 255;
 
-/// The shortest ciphertext: a cipher block.
+/// The fewest bytes of an encrypted name: a cipher block.
 pub const SHORTEST_CIPHERTEXT: usize = 16;
 
-/// Encrypts and decrypts the names in one directory, or the target of one symbolic link.
+/// The cipher for the names in one directory, or for the target of one symbolic link.
 pub struct NameCipher {
     cipher: Cipher,
     iv: [u8; 32],
@@ -58,7 +58,7 @@ impl NameCipher {
         Ok(bytes)
     }
 
-    /// How long the ciphertext of a name with `len` bytes is where at most `limit` bytes fit.
+    /// Bytes of the ciphertext of a name with `len` bytes, where at most `limit` bytes fit.
     pub fn encrypted_len(&self, len: usize, limit: usize) -> usize {
         len.max(SHORTEST_CIPHERTEXT).next_multiple_of(self.padding).min(limit)
     }
@@ -74,7 +74,7 @@ impl fmt::Debug for NameCipher {
     }
 }
 
-/// Hashes the names of one casefolded directory.
+/// The hash key of one casefolded directory's names.
 pub struct DirHashKey(SecretVec);
 
 impl DirHashKey {
@@ -82,7 +82,7 @@ impl DirHashKey {
         DirHashKey(SecretVec::from(&key[..]))
     }
 
-    /// The hash of a casefolded name. The upper half orders a directory's tree.
+    /// The hash of a casefolded name in 64 bits, of which the upper half orders the directory's tree.
     pub fn hash(&self, folded: &[u8]) -> u64 {
         // OK to unwrap: it was made of 16 bytes.
         siphash24(self.0.expose().try_into().unwrap(), folded)

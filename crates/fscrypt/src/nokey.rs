@@ -10,7 +10,7 @@ use crate::crypto::Crypto;
 use crate::error::{Error, Result};
 use crate::names::LONGEST_NAME;
 
-/// A name that can be shown without the key.
+/// An encrypted name in the form that is shown without its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoKeyName {
     /// The name's hash in its directory's tree, and the minor one; zeros where there is none.
@@ -28,14 +28,14 @@ const HASHES: usize = 8;
 const DIGEST: usize = 32;
 
 impl NoKeyName {
-    /// Of a ciphertext, and its hash in the directory's tree.
+    /// The no-key name of a ciphertext that has `hash` in its directory's tree.
     pub fn new(crypto: &Crypto, hash: [u32; 2], ciphertext: &[u8]) -> NoKeyName {
         let (shown, rest) = ciphertext.split_at(ciphertext.len().min(SHOWN));
         let rest_sha256 = (!rest.is_empty()).then(|| digest(crypto, rest));
         NoKeyName { hash, ciphertext: shown.to_vec(), rest_sha256 }
     }
 
-    /// Reads what was shown.
+    /// Reads a no-key name from its text.
     ///
     /// # Errors
     /// [`Error::Argument`] for a text that is never shown.
@@ -60,7 +60,7 @@ impl NoKeyName {
         })
     }
 
-    /// What is shown.
+    /// The no-key name's text: unpadded URL-safe base64.
     pub fn text(&self, crypto: &Crypto) -> String {
         let mut bytes = Vec::with_capacity(HASHES + SHOWN + DIGEST);
         for word in self.hash {
@@ -71,7 +71,7 @@ impl NoKeyName {
         crypto.base64().encode_to_string(&bytes)
     }
 
-    /// Whether it stands for this ciphertext. The hashes are only a hint where to look.
+    /// Whether the no-key name stands for this ciphertext. The hashes are only a hint where to look.
     pub fn matches(&self, crypto: &Crypto, ciphertext: &[u8]) -> bool {
         let (shown, rest) = ciphertext.split_at(ciphertext.len().min(SHOWN));
         self.ciphertext == shown

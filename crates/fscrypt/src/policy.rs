@@ -4,16 +4,16 @@ use crate::error::{Error, Result};
 use crate::key::KeyId;
 use crate::mode::Mode;
 
-/// How the files below a directory are encrypted.
+/// An encryption policy: the key, modes and flags of the files below a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// The master key. A descriptor makes it a policy of version 1, an identifier one of version 2.
     pub key: KeyId,
-    /// How contents are encrypted.
+    /// The mode of contents.
     pub contents: Mode,
-    /// How names and link targets are encrypted.
+    /// The mode of names and link targets.
     pub names: Mode,
-    /// What names are padded to a multiple of: 4, 8, 16 or 32 bytes.
+    /// The bytes that names are padded to a multiple of: 4, 8, 16 or 32.
     pub padding: usize,
     /// How keys and IVs of single files are made.
     pub ivs: Ivs,
@@ -114,7 +114,7 @@ impl Policy {
         Ok(())
     }
 
-    /// The policy's version.
+    /// The policy's version, 1 or 2.
     pub fn version(&self) -> u8 {
         match self.key {
             KeyId::Descriptor(_) => 1,

@@ -19,7 +19,7 @@ impl NameCipher {
         Ok([&len.to_le_bytes()[..], &ciphertext].concat())
     }
 
-    /// A link's target from the bytes that are stored.
+    /// A link's target, from the bytes that are stored of it.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if they contradict themselves.

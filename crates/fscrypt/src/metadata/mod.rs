@@ -31,16 +31,16 @@ use crate::hex;
 pub use policy::PolicyFile;
 pub use protector::{Hashing, MAX_MEMORY, MAX_WORK, Protector, ProtectorKey, Source};
 
-/// The longest file that the tool reads.
+/// The most bytes of a policy's or protector's file, as the tool has it.
 pub const MAX_LEN: usize = 16384;
 
-/// What a protector is called: the beginning of SHA-512 of SHA-512 of its key, shown in hexadecimal. It is also the
+/// A protector's name: the first 8 bytes of SHA-512 of SHA-512 of its key, shown in hexadecimal. It is also the
 /// name of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProtectorId([u8; 8]);
 
 impl ProtectorId {
-    /// From 16 hexadecimal digits.
+    /// Reads a protector's name from 16 hexadecimal digits.
     pub fn from_hex(text: &str) -> Option<ProtectorId> {
         hex::parse(text).map(ProtectorId)
     }

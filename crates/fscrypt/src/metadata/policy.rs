@@ -12,7 +12,7 @@ use crate::key::{KeyId, MasterKey};
 /// Bytes of the master keys that the tool makes, whatever the mode.
 const MASTER_LEN: usize = 64;
 
-/// A policy's file.
+/// A policy's file: the name of a master key, and the key wrapped for each protector.
 #[derive(Clone, Debug)]
 pub struct PolicyFile {
     key: KeyId,
@@ -20,7 +20,7 @@ pub struct PolicyFile {
 }
 
 impl PolicyFile {
-    /// Reads a policy's file.
+    /// Reads a policy's file, one protobuf message.
     ///
     /// # Errors
     /// [`Error::Corrupt`] for what is no such message or has fields of wrong lengths; [`Error::Unsupported`] for an
@@ -47,7 +47,7 @@ impl PolicyFile {
         Ok(PolicyFile { key, slots: slots.collect::<Result<_>>()? })
     }
 
-    /// The master key.
+    /// Opens the policy with a protector's key, and gives the master key of 64 bytes.
     ///
     /// # Errors
     /// [`Error::Argument`] if it is not a protector of this policy; [`Error::Mismatch`] if its key does not open it;
@@ -72,12 +72,12 @@ impl PolicyFile {
         Ok(secret)
     }
 
-    /// What the policy calls its key.
+    /// The name that the policy has for its master key.
     pub fn key(&self) -> KeyId {
         self.key
     }
 
-    /// The protectors, each of which opens it.
+    /// The names of the protectors, each of which opens the policy.
     pub fn protectors(&self) -> impl Iterator<Item = ProtectorId> {
         self.slots.iter().map(|(id, _)| *id)
     }

@@ -18,7 +18,7 @@ pub const MAX_MEMORY: u32 = 1 << 20;
 /// The most KiB that a file may have filled, all passes together: 64 GiB, a minute or two of one core.
 pub const MAX_WORK: u64 = 1 << 26;
 
-/// A protector's file.
+/// A protector's file: a key, wrapped under what a passphrase or a key file gives.
 #[derive(Clone, Debug)]
 pub struct Protector {
     id: ProtectorId,
@@ -27,14 +27,14 @@ pub struct Protector {
     wrapped: WrappedKey,
 }
 
-/// What opens a protector.
+/// The kind of secret that opens a protector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The passphrase with which a user logs in.
     Login {
-        /// Whose.
+        /// The user's number.
         uid: u32,
-        /// How it becomes a key.
+        /// How the passphrase becomes a key.
         hashing: Hashing,
     },
     /// A passphrase of its own.
@@ -43,12 +43,12 @@ pub enum Source {
     RawKey,
 }
 
-/// How a passphrase becomes a key.
+/// The costs and salt with which Argon2id makes a key of a passphrase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hashing {
-    /// What it costs.
+    /// Memory in KiB, passes and lanes of Argon2id.
     pub costs: Argon2id,
-    /// Its salt.
+    /// The salt of 16 bytes.
     pub salt: [u8; 16],
 }
 
@@ -60,7 +60,7 @@ pub struct ProtectorKey {
 }
 
 impl Protector {
-    /// Reads a protector's file.
+    /// Reads a protector's file, one protobuf message.
     ///
     /// # Errors
     /// [`Error::Corrupt`] for what is no such message or has fields of wrong lengths; [`Error::Unsupported`] for a
@@ -109,17 +109,17 @@ impl Protector {
         Ok(ProtectorKey { id: self.id, key })
     }
 
-    /// What policies call it.
+    /// The name that policies have for the protector.
     pub fn id(&self) -> ProtectorId {
         self.id
     }
 
-    /// The name that its owner gave it, often empty.
+    /// The name that the protector's owner gave, often empty.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What opens it.
+    /// The kind of secret that opens the protector.
     pub fn source(&self) -> Source {
         self.source
     }
