@@ -10,11 +10,11 @@ pub enum Error {
     Io(io::Error),
     /// A structure contradicts its format; the text says which structure and where.
     Corrupt(String),
-    /// The format or the kernel allows it, this crate does not have it; the text says which feature.
+    /// A feature that the format or the kernel allows and this crate does not have; the text says which.
     Unsupported(String),
-    /// Everything could be read and does not match.
+    /// A hash, digest, signature or key that could be read and does not match.
     Mismatch(String),
-    /// The caller asked for what can't be: a value outside its range, a combination.
+    /// An argument that is impossible: a value outside its range, a combination.
     Argument(String),
 }
 

@@ -1,12 +1,12 @@
 //! Hexadecimal digits, as all of these tools print and take them.
 
-/// Lower-case digits, two for each byte.
+/// Lower-case hexadecimal digits, two for each byte.
 pub fn encode(bytes: &[u8]) -> String {
     let digit = |value: u8| char::from(b"0123456789abcdef"[usize::from(value)]);
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// The bytes of a string of digits in any case; `None` if their number is odd or something else is there.
+/// The bytes of hexadecimal digits in any case; `None` for an odd number of them, or for other characters.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     let value = |digit: u8| char::from(digit).to_digit(16);
     let pair = |pair: &[u8]| match *pair {

@@ -10,14 +10,14 @@ use super::{Layout, SUPERBLOCK_SIZE};
 use crate::Error;
 use crate::tree::{self, Finding, Job, Ranges, Stored, Summary, TreeDevice};
 
-/// Who does the work: CPU, threads, and who hears about it.
+/// The CPU and threads that do the work, and who hears of its progress.
 #[derive(Clone, Copy)]
 pub struct Worker<'a> {
-    /// What back ends may use.
+    /// The CPU features that back ends may use.
     pub cpu: Cpu,
-    /// The threads.
+    /// The threads that hash.
     pub pool: Pool,
-    /// Hears how many bytes of data have been worked on.
+    /// The listener for progress, in bytes of data.
     pub progress: &'a dyn Progress,
 }
 

@@ -6,7 +6,7 @@ use super::{Parameters, SUPERBLOCK_SIZE, Superblock, Uuid};
 use crate::Error;
 use crate::tree::Geometry;
 
-/// A dm-verity device: how its blocks are hashed, how many there are, and where the hash area begins.
+/// The layout of a dm-verity device: how blocks are hashed, how many there are, and where the hash area begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     parameters: Parameters,
@@ -17,7 +17,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Checks the places of everything.
+    /// Lays out data, superblock and tree, and checks that all of them have a place.
     ///
     /// The hash area begins at byte `hash_offset` of the hash device: with a superblock, which has `uuid`, and
     /// the tree at the next hash block; or, without one, with the tree in the hash block of which `hash_offset`
@@ -107,7 +107,7 @@ impl Layout {
         self.uuid.map(|uuid| Superblock { uuid, parameters, data_blocks: self.geometry.data_blocks() })
     }
 
-    /// The same layout, hashed by this implementation.
+    /// The same layout, with blocks hashed by the implementation `hash`.
     ///
     /// # Errors
     /// `Argument` if it is another algorithm's.
@@ -115,7 +115,7 @@ impl Layout {
         Ok(Layout { parameters: self.parameters.with_hash(hash)?, ..self })
     }
 
-    /// How blocks are hashed.
+    /// The hash parameters: type, block sizes, salt and algorithm.
     pub fn parameters(&self) -> &Parameters {
         &self.parameters
     }
@@ -146,7 +146,7 @@ impl Layout {
         self.hash_start_block * u64::from(self.parameters.hash_block_size.bytes())
     }
 
-    /// How long a device is that ends with the hash area.
+    /// Bytes of a hash device that ends with the hash area.
     pub fn hash_device_size(&self) -> u64 {
         self.tree_offset() + self.geometry.tree_size()
     }

@@ -8,7 +8,7 @@ use casemate_providers::{Hash, SaltedHash};
 use crate::tree::Shape;
 use crate::{Error, hex};
 
-/// The format's version: where the salt goes and how digests are spaced.
+/// The hash type, dm-verity's version: where the salt goes, and how digests are spaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HashType {
     /// Type 0, of Chrome OS: `H(block || salt)`, digests side by side.
@@ -22,20 +22,20 @@ pub enum HashType {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockSize(u32);
 
-/// 0 to 256 bytes that are hashed with every block. Not a secret.
+/// A salt: 0 to 256 bytes that are hashed with every block. Not a secret.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Salt(Vec<u8>);
 
-/// How blocks are hashed.
+/// The hash parameters of a dm-verity device: type, block sizes, salt and algorithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameters {
-    /// The format's version.
+    /// The hash type.
     pub hash_type: HashType,
-    /// The size of the blocks that are protected.
+    /// The size of data blocks in bytes.
     pub data_block_size: BlockSize,
-    /// The size of the blocks of digests.
+    /// The size of hash blocks in bytes.
     pub hash_block_size: BlockSize,
-    /// The salt.
+    /// The salt that is hashed with every block.
     pub salt: Salt,
     algorithm: String,
     /// Who hashes, if somebody chose; else it is what the CPU does best.
@@ -43,7 +43,7 @@ pub struct Parameters {
 }
 
 impl HashType {
-    /// The type with this number.
+    /// The hash type with this number, 0 or 1.
     ///
     /// # Errors
     /// `Unsupported` for numbers other than 0 and 1.
@@ -55,7 +55,7 @@ impl HashType {
         }
     }
 
-    /// The number in superblocks and table lines.
+    /// The hash type's number in superblocks and table lines.
     pub fn number(self) -> u32 {
         match self {
             HashType::ChromeOs => 0,
@@ -65,7 +65,7 @@ impl HashType {
 }
 
 impl BlockSize {
-    /// Checks a block size.
+    /// Takes a block size in bytes, after checking it.
     ///
     /// # Errors
     /// `Unsupported` unless it is a power of two from 512 to 524288.
@@ -78,7 +78,7 @@ impl BlockSize {
         }
     }
 
-    /// The size in bytes.
+    /// The block size in bytes.
     pub fn bytes(self) -> u32 {
         self.0
     }
@@ -94,7 +94,7 @@ impl Salt {
     /// The longest salt in bytes.
     pub const MAX: usize = 256;
 
-    /// Checks a salt.
+    /// Takes a salt of at most 256 bytes.
     ///
     /// # Errors
     /// `Unsupported` if it is longer than 256 bytes.
@@ -106,7 +106,7 @@ impl Salt {
         Ok(Salt(bytes))
     }
 
-    /// Reads hex digits, or `-` for no salt.
+    /// Reads a salt from hex digits, or `-` for none.
     ///
     /// # Errors
     /// `Argument` if it is no hex, `Unsupported` if it is too long.
@@ -159,7 +159,7 @@ impl Parameters {
         })
     }
 
-    /// The same parameters, hashed by this implementation.
+    /// The same parameters, with blocks hashed by the implementation `hash`.
     ///
     /// # Errors
     /// `Argument` if it is another algorithm's.

@@ -8,7 +8,7 @@ use casemate_primitives::sha256::Sha256;
 use super::{Salt, Uuid};
 use crate::Error;
 
-/// Something from which salt and UUID follow, so that an image can be made again bit by bit.
+/// A seed from which salt and UUID follow, so that an image can be made again bit by bit.
 ///
 /// Each is HMAC-SHA256 (RFC 2104) of a label under the seed. The labels and the form of the seed are those of
 /// systemd-repart, whose `--seed=` is a UUID: the same UUID gives the same salt here and there.
@@ -16,7 +16,7 @@ use crate::Error;
 pub struct Seed(Vec<u8>);
 
 impl Seed {
-    /// A UUID stands for its 16 bytes, any other text for itself.
+    /// Reads a seed: a UUID stands for its 16 bytes, any other text for itself.
     pub fn from_text(text: &str) -> Seed {
         match Uuid::from_text(text) {
             Ok(uuid) => Seed(uuid.bytes().to_vec()),
@@ -24,13 +24,13 @@ impl Seed {
         }
     }
 
-    /// A salt of 32 bytes.
+    /// The salt of 32 bytes that follows from the seed.
     pub fn salt(&self) -> Salt {
         // OK to unwrap: 32 bytes are allowed.
         Salt::new(hmac_sha256(&self.0, b"verity-salt").to_vec()).unwrap()
     }
 
-    /// A UUID of version 4: the first half of the code.
+    /// The UUID of version 4 that follows from the seed: the first half of the code.
     pub fn uuid(&self) -> Uuid {
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&hmac_sha256(&self.0, b"verity-uuid")[..16]);

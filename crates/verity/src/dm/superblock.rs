@@ -8,7 +8,7 @@ pub const SUPERBLOCK_SIZE: usize = 512;
 
 const SIGNATURE: &[u8; 8] = b"verity\0\0";
 
-/// Everything about a dm-verity device but its root hash.
+/// The superblock of a hash area: everything about a dm-verity device but its root hash.
 ///
 /// `struct verity_sb` of cryptsetup, in little-endian order:
 ///
@@ -28,16 +28,16 @@ const SIGNATURE: &[u8; 8] = b"verity\0\0";
 /// | 344 | 168 | zero |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// The hash area's own identifier.
+    /// The hash area's UUID.
     pub uuid: Uuid,
-    /// How blocks are hashed.
+    /// The hash parameters: type, block sizes, salt and algorithm.
     pub parameters: Parameters,
     /// The number of data blocks; at least 1.
     pub data_blocks: u64,
 }
 
 impl Superblock {
-    /// Reads a superblock; every byte of it is looked at.
+    /// Reads a superblock, and checks every byte.
     ///
     /// # Errors
     /// `Corrupt` if it contradicts the format, `Unsupported` if it has another version or an algorithm that
@@ -86,7 +86,7 @@ impl Superblock {
         Ok(Superblock { uuid: Uuid::from_bytes(uuid), parameters, data_blocks })
     }
 
-    /// The superblock as it is stored.
+    /// The superblock's 512 bytes as they are stored.
     pub fn to_bytes(&self) -> [u8; SUPERBLOCK_SIZE] {
         let parameters = &self.parameters;
         let (name, salt) = (parameters.algorithm().as_bytes(), parameters.salt.bytes());

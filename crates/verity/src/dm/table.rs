@@ -5,14 +5,14 @@ use std::fmt;
 use super::{Layout, Uuid};
 use crate::{Error, hex};
 
-/// What the kernel does with a block that is wrong or can't be read, other than to return an error.
+/// The kernel's answer to a block that is corrupted or can't be read, other than an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFault {
-    /// Write it to the log, and hand out the block as it is (corruption only).
+    /// Log the corruption, and return the block as it is (corruption only).
     Ignore,
     /// Restart the machine.
     Restart,
-    /// Panic.
+    /// Panic the kernel.
     Panic,
 }
 
@@ -21,17 +21,17 @@ pub enum OnFault {
 /// Source: Documentation/admin-guide/device-mapper/verity.rst.
 #[derive(Clone, Debug)]
 pub struct Table<'a> {
-    /// The device.
+    /// The layout of the dm-verity device.
     pub layout: &'a Layout,
-    /// Its root hash.
+    /// The root hash.
     pub root_hash: &'a [u8],
     /// The data device, as the kernel shall find it: a path, `MAJOR:MINOR`, `PARTUUID=`...
     pub data_device: String,
     /// The hash device.
     pub hash_device: String,
-    /// What to do about corrupted blocks.
+    /// The kernel's answer to corrupted blocks.
     pub on_corruption: Option<OnFault>,
-    /// What to do about blocks that can't be read; `Ignore` is not possible.
+    /// The kernel's answer to blocks that can't be read; `Ignore` is not possible.
     pub on_error: Option<OnFault>,
     /// Return zeros for blocks that should be zero, without looking at them.
     pub ignore_zero_blocks: bool,
@@ -41,25 +41,25 @@ pub struct Table<'a> {
     pub try_verify_in_tasklet: bool,
     /// The keyring description of a signature of the root hash.
     pub root_hash_sig_key_desc: Option<String>,
-    /// Forward error correction.
+    /// The parity for forward error correction.
     pub fec: Option<TableFec>,
 }
 
-/// Where the kernel finds parity.
+/// The place where the kernel finds parity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableFec {
     /// The device with the parity.
     pub device: String,
     /// Parity bytes of each codeword.
     pub roots: u32,
-    /// How many blocks are covered: data, then hash device from the tree on.
+    /// The number of blocks that the parity covers: data, then the hash device from the tree on.
     pub blocks: u64,
     /// Where the parity begins, in blocks.
     pub start: u64,
 }
 
 impl<'a> Table<'a> {
-    /// The line without options.
+    /// The table line without options.
     ///
     /// # Errors
     /// `Argument` if the root hash has a wrong length, or a device's name is empty or has spaces in it.
@@ -90,7 +90,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// Length of the device in sectors of 512 bytes.
+    /// The mapped device's length in sectors of 512 bytes.
     pub fn sectors(&self) -> u64 {
         self.layout.geometry().data_size() / 512
     }

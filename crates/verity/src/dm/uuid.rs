@@ -4,17 +4,17 @@ use std::fmt;
 
 use crate::{Error, hex};
 
-/// Sixteen bytes with their usual way of writing.
+/// A UUID: 16 bytes, and their usual form in text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Uuid([u8; 16]);
 
 impl Uuid {
-    /// These bytes as they are.
+    /// The UUID with these bytes.
     pub fn from_bytes(bytes: [u8; 16]) -> Uuid {
         Uuid(bytes)
     }
 
-    /// These bytes, marked as a random UUID (RFC 9562 version 4).
+    /// The UUID with these bytes, marked as a random one (RFC 9562 version 4).
     pub fn v4(mut bytes: [u8; 16]) -> Uuid {
         bytes[6] = bytes[6] & 0x0f | 0x40;
         bytes[8] = bytes[8] & 0x3f | 0x80;
@@ -31,7 +31,7 @@ impl Uuid {
         Ok(Uuid::v4(bytes))
     }
 
-    /// Reads the form 8-4-4-4-12, in any case.
+    /// Reads a UUID in the form 8-4-4-4-12, in any case.
     ///
     /// # Errors
     /// `Argument` if it is none.
@@ -45,7 +45,7 @@ impl Uuid {
         }
     }
 
-    /// The bytes, in the order of the text.
+    /// The UUID's 16 bytes, in the order of the text.
     pub fn bytes(&self) -> [u8; 16] {
         self.0
     }

@@ -12,7 +12,7 @@ use crate::tree::{
     Finding, Geometry, Job, Shape, Stored, Summary, TreeDevice, TreeSink, build, build_stream, check,
 };
 
-/// Describes files: builds their trees with given parameters, on given threads.
+/// A builder of files' trees and descriptors, with given parameters on given threads.
 ///
 /// ```
 /// use casemate_blockdev::MemoryDevice;
@@ -32,14 +32,14 @@ pub struct Describer<'a> {
 }
 
 impl Describer<'static> {
-    /// Works on all cores with the best code for this CPU, and reports to nobody.
+    /// A describer that uses all cores and this CPU's best code, and reports no progress.
     pub fn new(parameters: Parameters) -> Describer<'static> {
         Describer::with(parameters, Cpu::detect(), Pool::default(), &NoProgress)
     }
 }
 
 impl<'a> Describer<'a> {
-    /// Works with the best code for `cpu` on the threads of `pool`, and reports the bytes done to `progress`.
+    /// A describer that uses the best code for `cpu` and the threads of `pool`, and reports bytes to `progress`.
     pub fn with(parameters: Parameters, cpu: Cpu, pool: Pool, progress: &'a dyn Progress) -> Describer<'a> {
         let (hash, shape) = (parameters.block_hash(cpu), parameters.shape());
         Describer { parameters, hash, shape, pool, progress }
@@ -116,7 +116,7 @@ impl<'a> Describer<'a> {
         Ok(Some(root_hash))
     }
 
-    /// What files are described with.
+    /// The parameters of the trees: algorithm, block size and salt.
     pub fn parameters(&self) -> &Parameters {
         &self.parameters
     }

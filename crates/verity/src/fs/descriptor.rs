@@ -11,7 +11,7 @@ const ROOT_HASH: usize = 16;
 const SALT: usize = 80;
 const RESERVED: usize = 112;
 
-/// A file's tree in a nutshell.
+/// A file's fs-verity descriptor: the parameters, size and root hash of its tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Descriptor {
     parameters: Parameters,
@@ -20,12 +20,12 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// Length in bytes.
+    /// Bytes of a descriptor without a signature.
     pub const LEN: usize = 256;
-    /// The longest that a descriptor and its signature may be together (`FS_VERITY_MAX_DESCRIPTOR_SIZE`).
+    /// The most bytes of a descriptor and its signature together (`FS_VERITY_MAX_DESCRIPTOR_SIZE`).
     pub const MAX_LEN_ON_DISK: usize = 16384;
 
-    /// Describes a file of `data_size` bytes.
+    /// The descriptor of a file of `data_size` bytes.
     ///
     /// # Panics
     /// If `root_hash` does not have the length of a digest.
@@ -119,7 +119,7 @@ impl Descriptor {
         Ok(VerifiedDevice::new(geometry, hash, data, tree, tree_offset, &self.root_hash))
     }
 
-    /// The 256 bytes, without a signature: what is hashed, and what `--out-descriptor` writes.
+    /// The descriptor's 256 bytes without a signature: what is hashed, and what `--out-descriptor` writes.
     pub fn to_bytes(&self) -> [u8; Descriptor::LEN] {
         let mut bytes = [0; Descriptor::LEN];
         let salt = self.parameters.salt();
@@ -151,14 +151,14 @@ impl Descriptor {
         Ok(bytes)
     }
 
-    /// The digest of the file that this describes.
+    /// The file digest: the hash of the descriptor's 256 bytes.
     pub fn digest(&self) -> FileDigest {
         let algorithm = self.parameters.algorithm();
         let digest = algorithm.hash(Cpu::detect()).digest(&self.to_bytes());
         FileDigest::new(algorithm, digest)
     }
 
-    /// What the tree was made with.
+    /// The tree's parameters: algorithm, block size and salt.
     pub fn parameters(&self) -> &Parameters {
         &self.parameters
     }
@@ -168,7 +168,7 @@ impl Descriptor {
         self.data_size
     }
 
-    /// The hash at the top of the tree; all zero for an empty file.
+    /// The root hash of the tree; all zero for an empty file.
     pub fn root_hash(&self) -> &[u8] {
         &self.root_hash
     }

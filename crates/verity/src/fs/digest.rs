@@ -18,6 +18,8 @@ pub struct FileDigest {
 }
 
 impl FileDigest {
+    /// The file digest with these bytes.
+    ///
     /// # Panics
     /// If `bytes` does not have the length of a digest.
     pub fn new(algorithm: Algorithm, bytes: Vec<u8>) -> FileDigest {
@@ -41,7 +43,7 @@ impl FileDigest {
         self.algorithm
     }
 
-    /// The digest itself.
+    /// The digest's bytes: 32 or 64.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::fs::FileDigest;
 
-/// The lines of a list that could be read, and how many could not.
+/// A list of files and their digests, and the lines of it that could not be read.
 #[derive(Clone, Debug, Default)]
 pub struct Manifest {
     /// One entry for each well-formed line, in order.

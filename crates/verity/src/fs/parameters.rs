@@ -18,7 +18,7 @@ pub enum Algorithm {
     Sha512,
 }
 
-/// Hash algorithm, block size and salt of a tree, checked.
+/// The parameters of a file's tree: hash algorithm, block size and salt, checked.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Parameters {
     algorithm: Algorithm,
@@ -29,20 +29,20 @@ pub struct Parameters {
 }
 
 impl Algorithm {
-    /// All algorithms, by number.
+    /// All hash algorithms, by number.
     pub const ALL: [Algorithm; 2] = [Algorithm::Sha256, Algorithm::Sha512];
 
-    /// The algorithm called `name`.
+    /// The hash algorithm called `name`.
     pub fn named(name: &str) -> Option<Algorithm> {
         Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name)
     }
 
-    /// The algorithm with the number `number` (`FS_VERITY_HASH_ALG_*`).
+    /// The hash algorithm with the number `number` (`FS_VERITY_HASH_ALG_*`).
     pub fn numbered(number: u32) -> Option<Algorithm> {
         Algorithm::ALL.into_iter().find(|algorithm| u32::from(algorithm.number()) == number)
     }
 
-    /// The name, such as `sha256`.
+    /// The algorithm's name, such as `sha256`.
     pub fn name(self) -> &'static str {
         match self {
             Algorithm::Sha256 => "sha256",
@@ -50,7 +50,7 @@ impl Algorithm {
         }
     }
 
-    /// The number in descriptors.
+    /// The algorithm's number in descriptors.
     pub fn number(self) -> u8 {
         match self {
             Algorithm::Sha256 => 1,
@@ -73,12 +73,12 @@ impl Algorithm {
 }
 
 impl Parameters {
-    /// The largest block size. The kernel takes 1024 up to its page size; larger trees are for other readers.
+    /// The largest block size in bytes. The kernel takes 1024 up to its page size; larger trees are for other readers.
     pub const MAX_BLOCK_SIZE: u32 = 1 << 20;
-    /// The longest salt.
+    /// The most bytes of a salt.
     pub const MAX_SALT: usize = 32;
 
-    /// Checks the parameters of a tree.
+    /// Takes the parameters of a tree, after checking them. `block_size` is in bytes.
     ///
     /// # Errors
     /// `Argument` if `block_size` is no power of two, has no room for two digests or is larger than
@@ -106,7 +106,7 @@ impl Parameters {
         })
     }
 
-    /// The same parameters, with blocks hashed by this implementation.
+    /// The same parameters, with blocks hashed by the implementation `hash`.
     ///
     /// # Errors
     /// `Argument` if it is another algorithm's.
@@ -118,7 +118,7 @@ impl Parameters {
         Ok(Parameters { hash: Some(hash), ..self })
     }
 
-    /// The implementation that was chosen, if one was.
+    /// The hash implementation that was chosen, if one was.
     pub fn chosen_hash(&self) -> Option<&Hash> {
         self.hash.as_ref()
     }

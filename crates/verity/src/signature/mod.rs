@@ -30,7 +30,7 @@ use crate::Error;
 use certificate::{PublicKey, RSA};
 use pkcs7::{ContentInfo, EncapsulatedContent, SignedData, SignerId, SignerInfo};
 
-/// The hash between the bytes to sign and the key's arithmetic.
+/// The hash algorithm of a signature, between the bytes to sign and the key's arithmetic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DigestAlgorithm {
     /// SHA-256: what OpenSSL and fsverity take if nothing is said.
@@ -152,7 +152,7 @@ impl Signature {
         &self.der
     }
 
-    /// Who signed, in words: issuer and serial number of the first signer's certificate, or its key identifier.
+    /// The first signer in words: issuer and serial number of the certificate, or its key identifier.
     pub fn signer(&self) -> String {
         match &self.signers[0].signer {
             SignerId::IssuerAndSerial(id) => format!("issuer '{}', serial number {}", id.issuer, id.serial),
@@ -162,7 +162,7 @@ impl Signature {
 }
 
 impl DigestAlgorithm {
-    /// The algorithm called `name`, such as `sha256`.
+    /// The hash algorithm called `name`, such as `sha256`.
     ///
     /// # Errors
     /// `Unsupported` for any other name.
@@ -177,7 +177,7 @@ impl DigestAlgorithm {
         }
     }
 
-    /// The name, such as `sha256`.
+    /// The hash algorithm's name, such as `sha256`.
     pub fn name(self) -> &'static str {
         match self {
             DigestAlgorithm::Sha256 => "sha256",

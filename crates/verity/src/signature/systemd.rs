@@ -36,10 +36,10 @@ fn base64() -> Base64<'static> {
 }
 
 impl VeritySig {
-    /// The largest partition that is read.
+    /// The most bytes of a partition that is read.
     pub const MAX_SIZE: usize = 4 << 20;
 
-    /// Puts a root hash and its signature together.
+    /// The partition's contents for a root hash and its signature.
     ///
     /// # Errors
     /// Those of [`Signature::verify`]: nothing is attached that does not match.
@@ -56,7 +56,7 @@ impl VeritySig {
         })
     }
 
-    /// Reads a partition, or just the JSON object.
+    /// Reads a verity-sig partition, or just its JSON object.
     ///
     /// # Errors
     /// `Corrupt` if the text before the first NUL is no such object, or anything but NUL follows it.

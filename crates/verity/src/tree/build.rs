@@ -19,16 +19,16 @@ use super::plan::{Plan, SMALLEST_PIECE};
 use super::{Geometry, Shape, TreeSink};
 use crate::Error;
 
-/// How a tree is worked on: with which hash, which threads, and who hears about it.
+/// The shape, hash and threads that a tree is worked on with, and who hears of progress.
 #[derive(Clone, Copy)]
 pub struct Job<'a> {
-    /// The sizes of the tree.
+    /// The sizes of blocks and digests.
     pub shape: Shape,
-    /// The hash with its salt. Its digests have the length that `shape` says.
+    /// The hash with its salt. Digests have the length that `shape` says.
     pub hash: &'a SaltedHash,
-    /// The threads.
+    /// The threads that hash.
     pub pool: Pool,
-    /// Hears how many bytes of data have been worked on.
+    /// The listener for progress, in bytes of data.
     pub progress: &'a dyn Progress,
 }
 
@@ -42,7 +42,7 @@ pub struct Built {
     pub data_size: u64,
 }
 
-/// Builds the tree over the first bytes of `data`: all that `geometry` says.
+/// Builds the tree over the first bytes of `data`, as many as `geometry` says.
 ///
 /// A last data block that is not full is taken as filled up with zeros. Hash blocks go to `sink`.
 ///

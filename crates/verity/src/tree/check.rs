@@ -20,11 +20,11 @@ use crate::Error;
 /// Data with the tree that is stored for it.
 #[derive(Clone, Copy)]
 pub struct Stored<'a> {
-    /// Where the blocks lie.
+    /// The geometry: where data and hash blocks lie.
     pub geometry: &'a Geometry,
     /// The data; at least as long as `geometry` says.
     pub data: &'a dyn BlockDevice,
-    /// The hash blocks.
+    /// The tree on its device.
     pub tree: &'a TreeDevice<'a>,
 }
 
@@ -35,19 +35,19 @@ pub enum Block {
     Data(u64),
     /// A hash block.
     Hash {
-        /// Its level; 0 holds the digests of data blocks.
+        /// The block's level; 0 holds the digests of data blocks.
         level: usize,
-        /// Its number in this level.
+        /// The block's number in its level.
         index: u64,
     },
 }
 
-/// What is wrong with a block.
+/// A block that is wrong, and its fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The block.
+    /// The data or hash block.
     pub block: Block,
-    /// What is wrong.
+    /// The block's fault.
     pub fault: Fault,
 }
 
@@ -56,7 +56,7 @@ pub struct Finding {
 pub enum Fault {
     /// The block's digest is not the one that the block above (or the root hash) has for it.
     Digest {
-        /// The digest above.
+        /// The digest that the block above has for this one.
         expected: Vec<u8>,
         /// The digest of the block as it is.
         found: Vec<u8>,
@@ -66,26 +66,26 @@ pub enum Fault {
     /// A byte of a hash block that must be zero is not. If the digest is right all the same, the tree was made
     /// wrong; the kernel does not look.
     NotZero {
-        /// The byte's place in the block.
+        /// The byte's offset in the block.
         offset: usize,
     },
 }
 
-/// What was found in all.
+/// The blocks that a check found wrong, in all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Data blocks that differ from a trusted digest.
+    /// The numbers of data blocks that differ from a trusted digest.
     pub bad_data: Ranges,
-    /// How many hash blocks differ from a trusted digest.
+    /// The number of hash blocks that differ from a trusted digest.
     pub bad_hash_blocks: u64,
-    /// Data blocks of which nothing is known, because a hash block above them is bad.
+    /// The numbers of data blocks of which nothing is known, because a hash block above them is bad.
     pub unverified: Ranges,
-    /// How many hash blocks have a byte that must be zero and is not.
+    /// The number of hash blocks with a byte that must be zero and is not.
     pub not_zero: u64,
 }
 
 impl Summary {
-    /// Whether everything is as it should be.
+    /// Whether no block was found wrong.
     pub fn is_clean(&self) -> bool {
         self.bad_data.is_empty() && self.bad_hash_blocks == 0 && self.not_zero == 0
     }

@@ -10,7 +10,7 @@ use crate::Error;
 /// The most levels a tree may have (`DM_VERITY_MAX_LEVELS` of the kernel).
 pub const MAX_LEVELS: usize = 63;
 
-/// Sizes that say how a tree is made, whatever the size of its data.
+/// The shape of a tree: sizes of blocks and digests, whatever the size of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     data_block_size: u32,
@@ -20,7 +20,7 @@ pub struct Shape {
     digests_per_block: u32,
 }
 
-/// A tree over data of a known size.
+/// The geometry of a tree over data of a known size: where each level lies.
 ///
 /// Levels are stored without gaps, the root's level first and level 0 last, in both formats. Positions are
 /// counted in hash blocks from the beginning of the tree.
@@ -34,10 +34,10 @@ pub struct Geometry {
     tree_blocks: u64,
 }
 
-/// One level of a tree.
+/// One level of a tree, and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
-    /// The first block's position in the tree.
+    /// The first block's position in the tree, in hash blocks.
     pub first_block: u64,
     /// The number of hash blocks; at least 1.
     pub blocks: u64,
@@ -149,7 +149,7 @@ impl Shape {
 }
 
 impl Geometry {
-    /// The tree over `data_size` bytes; a last data block that is not full counts.
+    /// The geometry of the tree over `data_size` bytes; a last data block that is not full counts.
     ///
     /// # Errors
     /// `Argument` if the tree would be too large for 64-bit sizes or 63 levels.
@@ -209,7 +209,7 @@ impl Geometry {
         left.min(per_block) as usize
     }
 
-    /// The sizes that the tree was made with.
+    /// The tree's shape.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }

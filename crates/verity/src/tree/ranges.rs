@@ -12,12 +12,12 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// The empty set.
+    /// The empty set of block numbers.
     pub fn new() -> Ranges {
         Ranges::default()
     }
 
-    /// Adds all numbers of a range.
+    /// Adds all block numbers of a range.
     pub fn insert(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -35,22 +35,22 @@ impl Ranges {
         self.by_start.insert(start, end);
     }
 
-    /// Whether `number` is in the set.
+    /// Whether the block number is in the set.
     pub fn contains(&self, number: u64) -> bool {
         self.by_start.range(..=number).next_back().is_some_and(|(_, end)| number < *end)
     }
 
-    /// The ranges, in order.
+    /// The ranges of block numbers, in order.
     pub fn iter(&self) -> impl Iterator<Item = Range<u64>> {
         self.by_start.iter().map(|(start, end)| *start..*end)
     }
 
-    /// How many numbers there are.
+    /// The number of blocks in the set.
     pub fn count(&self) -> u64 {
         self.iter().map(|range| range.end - range.start).sum()
     }
 
-    /// Whether there are none.
+    /// Whether the set has no blocks.
     pub fn is_empty(&self) -> bool {
         self.by_start.is_empty()
     }

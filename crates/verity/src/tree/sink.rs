@@ -9,7 +9,7 @@ use casemate_blockdev::BlockDevice;
 
 use super::Geometry;
 
-/// Takes the hash blocks of a tree, in any order and from any thread.
+/// A taker of a tree's hash blocks, in any order and from any thread.
 ///
 /// `()` takes them and keeps nothing, for those who want the root hash alone.
 pub trait TreeSink: Sync {
@@ -98,7 +98,7 @@ pub struct SpilledLevels {
 }
 
 impl SpilledLevels {
-    /// Takes hash blocks of this size.
+    /// An empty set of levels, whose hash blocks have `hash_block_size` bytes.
     pub fn new(hash_block_size: usize) -> SpilledLevels {
         SpilledLevels { hash_block_size, levels: Mutex::default() }
     }

@@ -34,7 +34,7 @@ pub struct VerifiedDevice<D, T> {
     counters: Counters,
 }
 
-/// What a verified device has done so far.
+/// Counters of a verified device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VerifiedStatistics {
     /// Data blocks that were hashed together with others.
@@ -45,9 +45,9 @@ pub struct VerifiedStatistics {
     pub bad_blocks: u64,
     /// Hash blocks that were read and checked.
     pub hash_blocks: u64,
-    /// Hash blocks that were still there from before.
+    /// Hash blocks that were found in memory, checked before.
     pub kept_hash_blocks: u64,
-    /// Time in the hash of data, of all threads.
+    /// Time spent hashing data, all threads together.
     pub hash_time: Duration,
 }
 
@@ -85,7 +85,7 @@ impl<D: BlockDevice, T: BlockDevice> VerifiedDevice<D, T> {
         VerifiedDevice { geometry, hash, data, tree, tree_offset, root_hash, kept, counters }
     }
 
-    /// What was done so far.
+    /// The device's counters so far.
     pub fn statistics(&self) -> VerifiedStatistics {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         VerifiedStatistics {

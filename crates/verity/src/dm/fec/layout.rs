@@ -14,7 +14,7 @@ const CODEWORD: u64 = 255;
 /// How many parity bytes a codeword may have.
 const ROOTS: RangeInclusive<u32> = 2..=24;
 
-/// The error correction of a dm-verity device.
+/// The layout of a dm-verity device's error correction: what the parity covers, and how long it is.
 ///
 /// The *message* is all data blocks, then the hash device from the tree to its end (or to the parity, if that
 /// is on the same device), then zeros up to a multiple of `255 - roots` blocks: `rounds` times as many. Seen
@@ -32,7 +32,7 @@ pub struct FecLayout {
 }
 
 impl FecLayout {
-    /// `roots` parity bytes for every `255 - roots` bytes of the device that `layout` describes.
+    /// The layout with `roots` parity bytes for every `255 - roots` bytes of the device that `layout` describes.
     ///
     /// `metadata_end` is where the protected part of the hash device ends, in bytes: its size, or where the
     /// parity begins if it is on the same device. Only whole blocks are protected.
@@ -81,7 +81,7 @@ impl FecLayout {
         self.block_size
     }
 
-    /// How many blocks are covered, data and hash device together: `fec_blocks` of the table line.
+    /// The number of blocks that the parity covers, data and hash device together: `fec_blocks` of the table line.
     pub fn blocks(&self) -> u64 {
         self.data_blocks + self.metadata_blocks
     }
@@ -92,7 +92,7 @@ impl FecLayout {
         self.rounds
     }
 
-    /// How many blocks the parity has.
+    /// The number of blocks of parity.
     pub fn parity_blocks(&self) -> u64 {
         self.rounds * u64::from(self.roots)
     }

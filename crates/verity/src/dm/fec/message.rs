@@ -11,11 +11,11 @@ use crate::Error;
 /// The devices that error correction works on.
 #[derive(Clone, Copy)]
 pub struct FecDevices<'a> {
-    /// The data.
+    /// The data device.
     pub data: &'a dyn BlockDevice,
     /// The hash device.
     pub hash: &'a dyn BlockDevice,
-    /// The parity; may be the hash device.
+    /// The device with the parity; it may be the hash device.
     pub parity: &'a dyn BlockDevice,
     /// Where the parity begins on its device, in bytes.
     pub parity_offset: u64,

@@ -19,18 +19,18 @@ use crate::tree::{Block, Fault, Finding, Ranges, Summary};
 /// Bytes of all threads' codewords together, unless those of one thread are more.
 const ALL_CODEWORDS: u64 = 32 << 20;
 
-/// What [`repair`] did.
+/// The data and hash blocks that [`repair`] restored, and those it could not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repaired {
-    /// The data blocks that were restored.
+    /// The numbers of the data blocks that were restored.
     pub data: Ranges,
-    /// How many hash blocks were restored.
+    /// The number of hash blocks that were restored.
     pub hash_blocks: u64,
-    /// What is still wrong.
+    /// The blocks that are still wrong.
     pub left: Summary,
 }
 
-/// Restores what the hash tree finds damaged, on the devices themselves.
+/// Restores the data and hash blocks that the hash tree finds damaged, in place.
 ///
 /// Damaged blocks are erasures to the code: of the blocks that share a codeword as many as there are roots
 /// can be restored. More are restored where damage is in few bytes of them: in each codeword half as many
