@@ -10,7 +10,7 @@ use casemate_providers::Direction;
 
 use crate::{Error, SectorCipher};
 
-/// How much is encrypted at once on the way to the device below.
+/// Bytes that are encrypted at once on their way to the device below.
 const CHUNK: usize = 256 * 1024;
 
 /// A device whose contents are encrypted on the device below.
@@ -31,18 +31,18 @@ pub struct CryptDevice<D> {
     counters: Counters,
 }
 
-/// What a mapping has done so far.
+/// Counters of a mapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CryptStatistics {
     /// Calls of the cipher.
     pub calls: u64,
     /// Sectors that went through the cipher together with others.
     pub batched_units: u64,
-    /// Sectors that went through it alone.
+    /// Sectors that went through the cipher alone.
     pub single_units: u64,
-    /// Bytes that went through it.
+    /// Bytes that went through the cipher.
     pub bytes: u64,
-    /// Time in the cipher, of all threads.
+    /// Time spent in the cipher, all threads together.
     pub cipher_time: Duration,
 }
 
@@ -56,7 +56,7 @@ struct Counters {
 }
 
 impl<D: BlockDevice> CryptDevice<D> {
-    /// The whole of `inner`, decrypted by `cipher`. For an offset, give a window of the device below.
+    /// The device `inner` as `cipher` decrypts it, from its first sector on. For an offset, give a window of it.
     ///
     /// # Errors
     /// `Argument` if `inner` is no multiple of the sector size.
@@ -77,12 +77,12 @@ impl<D: BlockDevice> CryptDevice<D> {
         self
     }
 
-    /// The cipher, for its name and its state.
+    /// The mapping's cipher, for its name and its state.
     pub fn cipher(&self) -> &SectorCipher {
         &self.cipher
     }
 
-    /// What was done so far.
+    /// The mapping's counters so far.
     pub fn statistics(&self) -> CryptStatistics {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         CryptStatistics {

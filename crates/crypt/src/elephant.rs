@@ -8,7 +8,7 @@ use casemate_providers::{Cipher, Direction, Ivs};
 
 use crate::Error;
 
-/// The diffuser under its own key.
+/// The Elephant diffuser under its own key.
 pub(crate) struct Elephant {
     /// ECB under the second half of the key.
     cipher: Cipher,

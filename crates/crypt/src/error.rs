@@ -12,11 +12,11 @@ pub enum Error {
     Io(io::Error),
     /// A journal on disk contradicts its format.
     Corrupt(String),
-    /// dm-crypt has it, this crate does not.
+    /// A feature that dm-crypt has and this crate does not.
     Unsupported(String),
-    /// What was given can't be: a specification, an offset, a length.
+    /// An argument that is impossible: a specification, an offset, a length.
     Argument(String),
-    /// A key that does not fit what was begun with another.
+    /// A key or mapping other than the one that the work was begun with.
     Mismatch(String),
 }
 

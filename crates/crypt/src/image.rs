@@ -12,7 +12,7 @@ use crate::{Error, SectorCipher};
 /// to stay in a core's cache.
 const CHUNK: usize = 256 * 1024;
 
-/// What becomes of ranges that are holes in the source.
+/// The treatment of ranges that are holes in the source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Holes {
     /// A hole is zeros, and zeros are data to a cipher: every sector of the result is written. The safe way.

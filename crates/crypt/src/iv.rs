@@ -5,12 +5,12 @@ use casemate_providers::{Cipher, Direction, Ivs};
 use crate::Error;
 use crate::spec::IvMode;
 
-/// How the IVs of consecutive units follow from the first one's sector number.
+/// The IVs of a run of data units, as they follow from the first one's sector number.
 #[derive(Debug)]
 pub(crate) enum IvRun {
     /// A counter that wraps at `1 << bits`: `(S << shift) + add`. A run must not pass the wrap.
     Counter { big_endian: bool, bits: u32, shift: u32, add: u64 },
-    /// The same IV for all.
+    /// The same IV, zeros, for all units.
     Zero,
     /// The byte offset `S * scale`, encrypted by this cipher.
     Encrypted { cipher: Cipher, scale: u64 },

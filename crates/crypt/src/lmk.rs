@@ -24,7 +24,7 @@ pub(crate) fn seed_len(key_len: usize, key_count: usize) -> usize {
     if key_len.is_multiple_of(key_count) { 0 } else { key_len / (key_count + 1) }
 }
 
-/// IVs from sectors.
+/// loop-AES's generator of IVs from sectors.
 pub(crate) struct Lmk {
     seed: Option<SecretVec>,
 }

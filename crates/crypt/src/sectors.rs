@@ -13,24 +13,24 @@ use crate::spec::{IvMode, Spec};
 use crate::tcw::Tcw;
 use crate::{Error, lmk, tcw};
 
-/// Everything about a mapping but its key and its device.
+/// The parameters of a mapping: everything but its key and its device.
 #[derive(Clone, Debug)]
 pub struct Params {
-    /// The cipher and the IVs.
+    /// The specification of cipher and IVs.
     pub spec: Spec,
     /// Bytes of a data unit: 512, 1024, 2048 or 4096.
     pub sector_size: usize,
     /// Whether IVs count units of `sector_size`. Otherwise a unit's number is that of its first 512 bytes.
     pub iv_large_sectors: bool,
-    /// Added to the sector number before IVs are made, in units of 512 bytes; dm-crypt's `iv_offset`, cryptsetup's
+    /// Sectors of 512 bytes added to a sector's number before its IV is made; dm-crypt's `iv_offset`, cryptsetup's
     /// `--skip`.
     pub iv_offset: u64,
-    /// Takes XTS keys whose halves are equal, as the kernel does outside FIPS mode. They make XTS weaker.
+    /// Whether XTS keys with equal halves are taken, as by the kernel outside FIPS mode. They make XTS weaker.
     pub allow_equal_halves: bool,
 }
 
 impl Params {
-    /// Sectors of 512 bytes, counted from 0.
+    /// The usual parameters: sectors of 512 bytes, counted from 0.
     pub fn new(spec: Spec) -> Params {
         Params { spec, sector_size: 512, iv_large_sectors: false, iv_offset: 0, allow_equal_halves: false }
     }
@@ -165,7 +165,7 @@ impl SectorCipher {
         self.run(Direction::Decrypt, sector, data)
     }
 
-    /// The same in the direction given.
+    /// Encrypts or decrypts whole sectors in place, as `direction` says.
     ///
     /// # Errors
     /// As [`SectorCipher::encrypt`].
@@ -212,7 +212,7 @@ impl SectorCipher {
         matches!(self.kind, Kind::Batch(_)) && self.ciphers[0].batches()
     }
 
-    /// The name of the driver that does the work.
+    /// The name of the driver of the cipher.
     pub fn driver_name(&self) -> &str {
         self.ciphers[0].driver_name()
     }
@@ -222,7 +222,7 @@ impl SectorCipher {
         &self.drivers
     }
 
-    /// What went wrong with a driver and was mended, if anything.
+    /// A driver's failure that was mended, in words, if there was one.
     pub fn trouble(&self) -> Option<&str> {
         self.ciphers.iter().find_map(Cipher::trouble)
     }

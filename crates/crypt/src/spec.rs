@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::Error;
 
-/// Where a sector's IV comes from. `S` is the sector's number with the mapping's IV offset added.
+/// The IV mode: where a sector's IV comes from. `S` is the sector's number with the mapping's IV offset added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IvMode {
@@ -33,14 +33,14 @@ pub enum IvMode {
     Elephant,
 }
 
-/// What a mapping does to its sectors: a cipher, how many keys it takes in turn, and the IVs.
+/// A cipher specification: cipher, number of keys that take turns, and IV mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
     /// The algorithm by its kernel name, without ESSIV: `xts(aes)`.
     pub algorithm: String,
-    /// How many keys take turns, a power of two; 1 nearly always.
+    /// The number of keys that take turns, a power of two; 1 nearly always.
     pub key_count: usize,
-    /// The IVs.
+    /// The IV mode.
     pub iv: IvMode,
     text: String,
 }

@@ -10,20 +10,20 @@ use casemate_primitives::secret::SecretVec;
 use crate::spec::Spec;
 use crate::{Error, Params};
 
-/// What a table line says. Its `Debug` and [`Table::without_key`] show no key.
+/// A table line of the crypt target. Its `Debug` and [`Table::without_key`] show no key.
 #[derive(Debug)]
 pub struct Table {
     /// First sector of the mapped device, in 512 bytes; 0 nearly always.
     pub start: u64,
-    /// Sectors of the mapped device.
+    /// Length of the mapped device in sectors of 512 bytes.
     pub sectors: u64,
-    /// Cipher, sector size and IV offset.
+    /// The mapping's parameters: cipher, sector size and IV offset.
     pub params: Params,
     /// The key; empty for the null cipher.
     pub key: SecretVec,
     /// The device below, as the line names it.
     pub device: String,
-    /// Sectors of 512 bytes before the data on it.
+    /// Sectors of 512 bytes before the data on the device below.
     pub offset: u64,
     /// Options that say how the kernel works, not what is on the disk: `allow_discards`, ...
     pub other_options: Vec<String>,
@@ -40,7 +40,7 @@ const WITHOUT_EFFECT_HERE: &[&str] = &[
 ];
 
 impl Table {
-    /// The line with the key in hexadecimal, as `dmsetup` takes it.
+    /// The table line with the key in hexadecimal, as `dmsetup` takes it.
     pub fn with_key(&self) -> String {
         let mut hex: String = self.key.expose().iter().map(|byte| format!("{byte:02x}")).collect();
         if hex.is_empty() {
@@ -49,7 +49,7 @@ impl Table {
         self.line(&hex)
     }
 
-    /// The line with the key as zeros, as `dmsetup table` prints it without `--showkeys`.
+    /// The table line with the key as zeros, as `dmsetup table` prints it without `--showkeys`.
     pub fn without_key(&self) -> String {
         let zeros = "00".repeat(self.key.len());
         self.line(if zeros.is_empty() { "-" } else { &zeros })

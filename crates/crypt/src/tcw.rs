@@ -11,7 +11,7 @@ use crate::iv::one_iv;
 /// Key bytes beyond the cipher's own: the seed of the IVs and the seed of the whitening.
 pub(crate) const EXTRA_KEY: usize = 32;
 
-/// The two seeds.
+/// TrueCrypt's seeds of IVs and whitening, 16 bytes each.
 pub(crate) struct Tcw {
     iv_seed: SecretVec,
     whitening_seed: SecretVec,

@@ -9,7 +9,7 @@ use casemate_blockdev::BlockDevice;
 use crate::link::lock;
 use crate::protocol::{Description, flags};
 
-/// A device under a name.
+/// An export: a device under the name that clients ask for.
 pub struct Export {
     device: Arc<dyn BlockDevice>,
     description: Description,
@@ -20,7 +20,7 @@ pub struct Export {
     counters: Counters,
 }
 
-/// What clients have done so far.
+/// Counters of clients' requests.
 #[derive(Debug, Default)]
 pub struct Counters {
     connections: AtomicU64,
@@ -36,10 +36,10 @@ pub struct Counters {
     errors: AtomicU64,
 }
 
-/// What [`Counters`] said at one moment.
+/// The values of [`Counters`] at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Clients that came as far as sending requests.
+    /// Connections that came as far as sending requests.
     pub connections: u64,
     /// Read requests.
     pub reads: u64,
@@ -83,12 +83,12 @@ impl Export {
         Export { device, description, flushes_begun, flush_failed, counters: Counters::default() }
     }
 
-    /// What clients are told.
+    /// The export's description: name, size in bytes, flags and block size, as clients are told.
     pub fn description(&self) -> &Description {
         &self.description
     }
 
-    /// What was done so far.
+    /// The export's counters so far.
     pub fn statistics(&self) -> Statistics {
         let Counters {
             connections,
@@ -141,7 +141,7 @@ impl Export {
         }
     }
 
-    /// Whether it can't be written.
+    /// Whether the export can't be written.
     pub fn is_read_only(&self) -> bool {
         self.description.flags & flags::READ_ONLY != 0
     }

@@ -18,7 +18,7 @@ use crate::protocol::MAX_PAYLOAD;
 use crate::room::Room;
 use crate::tls::Tls;
 
-/// What one client, or all of them, may use.
+/// Limits of one client, and of all together.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Clients at a time; more are turned away.
@@ -27,14 +27,14 @@ pub struct Limits {
     pub threads: usize,
     /// Bytes of requests and replies that are held for one client, at least those of the largest request.
     pub memory: usize,
-    /// The same for all clients together. When it is used up, and nobody gives any of it back, clients that do not take
+    /// Bytes held for all clients together. When they are used up, and none are given back, clients that do not take
     /// their answers, or do not send what they have announced, are cut off.
     pub total_memory: usize,
-    /// How long negotiating may take.
+    /// The time that a client's negotiation may take.
     pub negotiation: Duration,
 }
 
-/// A server at work. It works until [`Server::stop`].
+/// A server of one export, at work until [`Server::stop`].
 pub struct Server {
     shared: Arc<Shared>,
     listener: Arc<Listener>,
@@ -127,7 +127,7 @@ impl Server {
         if self.shared.export.is_read_only() { Ok(()) } else { self.shared.export.flush() }
     }
 
-    /// How many clients there are now.
+    /// The number of clients at this moment.
     pub fn clients(&self) -> usize {
         lock(&self.shared.clients).present.len()
     }

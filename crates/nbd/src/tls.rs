@@ -11,7 +11,7 @@ use rustls::{RootCertStore, ServerConfig};
 
 use crate::protocol::TlsMode;
 
-/// Which connections of a server are encrypted, and which clients are let in.
+/// The TLS settings of a server: which connections are encrypted, and which clients are let in.
 ///
 /// Certificates of clients can be demanded only where every connection is encrypted: in plain text nobody shows one.
 #[derive(Clone, Debug, Default)]
@@ -20,17 +20,17 @@ pub struct Tls {
     config: Option<Arc<ServerConfig>>,
 }
 
-/// Which clients are let in.
+/// The clients that are let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clients {
-    /// All of them.
+    /// All clients.
     Any,
-    /// Those with a certificate that is signed by one of `ca-cert.pem`.
+    /// Clients with a certificate that is signed by one of `ca-cert.pem`.
     Certified,
 }
 
 impl Tls {
-    /// No connection is encrypted.
+    /// Settings without TLS: no connection is encrypted.
     pub fn off() -> Tls {
         Tls::default()
     }
@@ -51,7 +51,7 @@ impl Tls {
         Ok(Tls { mode: TlsMode::Require, config: Some(config(folder, clients)?) })
     }
 
-    /// When connections are encrypted.
+    /// The use of TLS.
     pub fn mode(&self) -> TlsMode {
         self.mode
     }

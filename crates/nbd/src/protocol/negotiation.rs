@@ -2,66 +2,66 @@
 
 use super::{ALLOCATION_ID, MAX_NAME, MAX_OPTION, MAX_PAYLOAD};
 
-/// What clients are told about the one export.
+/// The description of the export that clients are given.
 #[derive(Clone, Debug)]
 pub struct Description {
-    /// Its name; empty for the default one.
+    /// The export's name; empty for the default one.
     pub name: String,
-    /// Bytes.
+    /// The export's size in bytes.
     pub size: u64,
-    /// Transmission flags.
+    /// The export's transmission flags.
     pub flags: u16,
-    /// The size that requests should be multiples of, for speed.
+    /// The bytes that requests should be multiples of, for speed.
     pub preferred_block: u32,
 }
 
-/// Whether connections are encrypted.
+/// The use of TLS: whether connections are encrypted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TlsMode {
-    /// Never.
+    /// No connection is encrypted.
     #[default]
     Off,
-    /// When the client wants it.
+    /// Connections are encrypted if the client wants them to be.
     On,
-    /// Always; who does not begin it is told nothing.
+    /// All connections are encrypted; a client that does not begin TLS is told nothing.
     Require,
 }
 
 /// The flags that a client answers the greeting with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientHello {
-    /// It wants no zeros behind the answer to `NBD_OPT_EXPORT_NAME`.
+    /// Whether the client wants no zeros behind the answer to `NBD_OPT_EXPORT_NAME`.
     pub no_zeroes: bool,
 }
 
-/// What comes before an option's data.
+/// The header before an option's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptionHeader {
-    /// Which option.
+    /// The option's number.
     pub option: u32,
-    /// Bytes of its data, at most [`MAX_OPTION`].
+    /// Bytes of the option's data, at most [`MAX_OPTION`].
     pub len: u32,
 }
 
-/// What the two sides have agreed on for the transmission.
+/// The features of the transmission that client and server have agreed on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Agreed {
-    /// Reads are answered with structured replies.
+    /// Whether reads are answered with structured replies.
     pub structured: bool,
-    /// `BLOCK_STATUS` may be asked for `base:allocation`.
+    /// Whether `BLOCK_STATUS` may be asked for `base:allocation`.
     pub allocation: bool,
 }
 
-/// What comes after an option.
+/// The phase of a connection after an option was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Another option.
+    /// The client's next option.
     Continue,
     /// TLS's own handshake, on the same connection; then [`Negotiation::secured`].
     StartTls,
-    /// Requests.
+    /// The transmission: the client's requests.
     Transmission(Agreed),
-    /// Nothing: the connection is to be closed after the answer.
+    /// The end: the connection is to be closed after the answer.
     Close,
 }
 
@@ -76,7 +76,7 @@ pub struct Negotiation {
 }
 
 impl ClientHello {
-    /// Reads the flags; `None` if a flag is unknown, or the client does not speak the fixed newstyle.
+    /// Reads the client's flags; `None` if one is unknown, or the client does not speak the fixed newstyle.
     pub fn from_bytes(bytes: [u8; 4]) -> Option<ClientHello> {
         match u32::from_be_bytes(bytes) {
             1 => Some(ClientHello { no_zeroes: false }),
@@ -90,7 +90,7 @@ impl OptionHeader {
     /// Bytes of a header.
     pub const LEN: usize = 16;
 
-    /// Reads a header; `None` if it does not begin as one, or its data is too long to be taken.
+    /// Reads an option's header; `None` if its magic number is missing, or its data is too long to be taken.
     pub fn from_bytes(bytes: &[u8; OptionHeader::LEN]) -> Option<OptionHeader> {
         let be32 = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let header = OptionHeader { option: be32(8), len: be32(12) };
@@ -99,12 +99,12 @@ impl OptionHeader {
 }
 
 impl Negotiation {
-    /// Begins after the client's flags have come.
+    /// The negotiation with a client whose flags have come.
     pub fn new(export: Description, tls: TlsMode, hello: ClientHello) -> Negotiation {
         Negotiation { export, tls, secured: false, no_zeroes: hello.no_zeroes, agreed: Agreed::default() }
     }
 
-    /// TLS has begun. What was agreed on before it, somebody between the two may have said.
+    /// Forgets what was agreed on before TLS began: somebody between client and server may have said it.
     pub fn secured(&mut self) {
         self.secured = true;
         self.agreed = Agreed::default();

@@ -3,44 +3,44 @@
 use super::errors::{EINVAL, ENOSPC, ENOTSUP, EPERM};
 use super::{MAX_PAYLOAD, flags};
 
-/// A request, as it came. A write's data follows it.
+/// A client's request, as it came. A write's data follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What to do; `Err` holds the number of an unknown command.
+    /// The command; `Err` holds the number of an unknown one.
     pub command: Result<Command, u16>,
-    /// See the constants of this type.
+    /// The request's flags; see the constants of this type.
     pub flags: u16,
-    /// The client's name for it, which is in the reply.
+    /// The client's number for the request, which is in the reply.
     pub cookie: u64,
-    /// The first byte.
+    /// The first byte of the export that is meant.
     pub offset: u64,
-    /// How many bytes.
+    /// The number of bytes that are meant.
     pub len: u32,
 }
 
-/// What a request asks for.
+/// The command of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Bytes of the export.
+    /// Read bytes of the export.
     Read,
-    /// To change bytes of the export.
+    /// Write bytes of the export.
     Write,
-    /// To end, when all requests are answered. There is no reply.
+    /// Disconnect when all requests are answered. There is no reply.
     Disconnect,
-    /// That everything written be on stable storage.
+    /// Put everything that was written on stable storage.
     Flush,
-    /// To forget bytes.
+    /// Forget bytes of the export.
     Trim,
-    /// To read bytes, so that they can be read quickly later.
+    /// Read bytes ahead, so that they can be read quickly later.
     Cache,
-    /// To make bytes zero, without sending zeros.
+    /// Make bytes zero, without sending zeros.
     WriteZeroes,
-    /// What is known about bytes without reading them.
+    /// Tell which bytes are allocated, and which read as zeros.
     BlockStatus,
 }
 
 impl Request {
-    /// Bytes of a request.
+    /// Bytes of a request without a write's data.
     pub const LEN: usize = 28;
     /// Be on stable storage before the reply is sent.
     pub const FUA: u16 = 1;
@@ -53,9 +53,9 @@ impl Request {
     /// Tell of one extent alone.
     pub const REQ_ONE: u16 = 8;
 
-    /// Reads a request.
+    /// Reads a request of 28 bytes.
     ///
-    /// `None` if it does not begin as one: then nobody knows where the next one begins.
+    /// `None` if its magic number is missing: then nobody knows where the next request begins.
     pub fn from_bytes(bytes: &[u8; Request::LEN]) -> Option<Request> {
         let be32 = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let be64 = |at: usize| u64::from(be32(at)) << 32 | u64::from(be32(at + 4));
@@ -100,12 +100,12 @@ impl Request {
         bytes
     }
 
-    /// How many bytes of data follow the request.
+    /// Bytes of data that follow the request.
     pub fn payload(&self) -> u32 {
         if self.command == Ok(Command::Write) { self.len } else { 0 }
     }
 
-    /// Whether an export of `size` bytes with these transmission flags can be asked this.
+    /// Whether the request can be made of an export of `size` bytes with these transmission flags.
     ///
     /// # Errors
     /// The number for the reply.
