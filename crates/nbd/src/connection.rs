@@ -32,9 +32,9 @@ pub(crate) struct Connection<'a> {
     agreed: Agreed,
     reader: Mutex<Reader>,
     crew: Crew,
-    /// Bytes that may be held for this client.
+    /// The memory, in bytes, for this client's requests and replies.
     room: Arc<Room>,
-    /// How long the device lets us wait for a request, in nanoseconds, as a moving average.
+    /// The device's time for a request in nanoseconds, as a moving average.
     service: AtomicU64,
     logged: AtomicUsize,
 }
@@ -75,7 +75,7 @@ impl Connection<'_> {
         connection.link.close();
     }
 
-    /// What each thread does.
+    /// The work of one thread: lines up, reads requests as the leader, executes them, sends replies.
     fn work<'s>(&'s self, scope: &'s Scope<'s, '_>) {
         let (mut payload, mut out) = (Buffer::default(), Buffer::default());
         while self.crew.line_up() {
@@ -109,8 +109,8 @@ impl Connection<'_> {
         self.crew.end();
     }
 
-    /// Reads requests and does those that are quick. Gives back what can be done without the reader: a request, or
-    /// sending its answer. `None` at the end.
+    /// Reads requests and executes those that are quick. Returns what needs no reader: a slow or large request, or a
+    /// reply that the client does not take yet. `None` when the connection ends.
     fn lead(&self, payload: &mut Buffer, out: &mut Buffer) -> Option<(Option<Request>, Option<Sending<'_>>)> {
         let mut reader = lock(&self.reader);
         if !self.crew.lead() {
@@ -144,7 +144,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Whether a request is likely to take so long that others should not wait for it.
+    /// Whether a request is likely to take so long that other requests should not wait for it.
     fn is_slow(&self, request: &Request) -> bool {
         let waits = request.command == Ok(Command::Flush) || request.flags & Request::FUA != 0;
         waits || self.service.load(Ordering::Relaxed) > SLOW
@@ -154,8 +154,8 @@ impl Connection<'_> {
         request.len >= LARGE
     }
 
-    /// Sees to it that somebody reads the next request. This thread may be about to get `stuck`; whoever says so takes
-    /// it back.
+    /// Makes sure that another thread reads the next request. With `stuck` this thread is about to wait for the device
+    /// or the client; the caller must call `crew.free()` when the wait is over.
     fn have_follower<'s>(&'s self, scope: &'s Scope<'s, '_>, stuck: bool) {
         if self.crew.must_grow(stuck) {
             let builder = Builder::new().name(format!("client {}", self.number)).stack_size(STACK);
@@ -198,13 +198,14 @@ impl Connection<'_> {
         Ok(Some(request))
     }
 
-    /// Waits until there is memory for a request: of this client's, then of everybody's.
+    /// Takes memory for a request, and waits for it: first of this client's share, then of all clients' together.
     fn take_room(&self, request: &Request) -> io::Result<()> {
         let bytes = held(request);
         if bytes == 0 {
             return Ok(());
         }
-        // Its own requests are being worked on, or it does not take their answers, which is its own affair.
+        // While this client's own share is used up, its requests are worked on, or it takes no replies: nobody else
+        // suffers from that wait.
         while !self.room.take(bytes, A_WHILE) {}
         self.shared.take_room(bytes).inspect_err(|_| self.room.give(bytes))
     }
@@ -217,7 +218,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Does a request and adds the answer to `out`.
+    /// Executes a request and appends the reply to `out`.
     fn execute(&self, request: &Request, payload: &mut Buffer, out: &mut Buffer) {
         let description = self.shared.export.description();
         let structured =
@@ -335,7 +336,7 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// One client can't fill the disk that the log is on.
+    /// Logs a line about the client, up to a limit: one client can't fill the disk that the log is on.
     fn log(&self, text: &str) {
         let count = self.logged.fetch_add(1, Ordering::Relaxed);
         if count < MOST_LOGGED {
@@ -346,7 +347,8 @@ impl Connection<'_> {
     }
 }
 
-/// Talks until transmission begins, but for the last answer, which is given back. `None` if the client wants none.
+/// Negotiates until the transmission begins. Returns the last answer unsent; `None` if the client wants no
+/// transmission.
 fn negotiate(shared: &Shared, mut link: Link) -> io::Result<Option<(Link, Agreed, Vec<u8>)>> {
     let invalid = |text: &str| io::Error::new(io::ErrorKind::InvalidData, text.to_owned());
     let deadline = Instant::now() + shared.limits.negotiation;
@@ -393,7 +395,7 @@ fn cache(device: &dyn casemate_blockdev::BlockDevice, offset: u64, len: u32) -> 
     Ok(())
 }
 
-/// Lengths and states of what lies in a range, from its beginning on.
+/// The block status of a range: lengths in bytes with their states, from its beginning on.
 fn extents(
     device: &dyn casemate_blockdev::BlockDevice,
     offset: u64,
@@ -439,31 +441,31 @@ fn number_of(error: &io::Error) -> u32 {
     }
 }
 
-/// A request of so many bytes is worth waking another thread, which takes some microseconds.
+/// Bytes of a request that is worth waking another thread, which takes some microseconds.
 const LARGE: u32 = 32 * 1024;
 
-/// A device that lets us wait so many nanoseconds for a request is worth it for any.
+/// Nanoseconds that a device takes for a request before every request is worth waking another thread.
 const SLOW: u64 = 100_000;
 
-/// Answers wait for each other until there are so many bytes of them.
+/// Bytes of replies up to which they wait for each other, to be sent together.
 const MOST_TOGETHER: usize = 64 * 1024;
 
-/// How long a client may take to make room for an answer before it is seen as one that wants to send first.
+/// The time that a client has to make room for a reply before it is taken for one that wants to send first.
 const PATIENCE: Duration = Duration::from_millis(2);
 
-/// A client asks again for what did not fit.
+/// The most extents in one reply; a client asks again for the rest.
 const MOST_EXTENTS: usize = 2048;
 
-/// How much is read at a time where only the reading counts.
+/// Bytes that are read at a time for `CACHE`, where only the reading counts.
 const READ_FOR_CACHE: u32 = 256 * 1024;
 
-/// How long to look for what can be read around what can't.
+/// The time that is spent on finding the readable blocks around damaged ones.
 const ENOUGH_TRIED: Duration = Duration::from_secs(2);
 
-/// How long is waited before looking again.
+/// The time after which a thread that waits for memory looks again.
 const A_WHILE: Duration = Duration::from_secs(60);
 
-/// Lines about one client.
+/// The most lines that are logged about one client.
 const MOST_LOGGED: usize = 200;
 
 const HOLE: u32 = 1;

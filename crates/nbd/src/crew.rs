@@ -16,23 +16,23 @@ pub(crate) struct Crew {
 #[derive(Default)]
 struct State {
     threads: usize,
-    /// Those that wait to lead.
+    /// Threads that wait to lead.
     waiting: usize,
     stuck: usize,
-    /// Those that wait until they are called, because there are enough without them.
+    /// Threads that wait until they are called, because there are enough without them.
     spare: usize,
     called: usize,
     ended: bool,
 }
 
 impl Crew {
-    /// One thread.
+    /// The crew of a connection, with one thread at first and at most `most`.
     pub(crate) fn new(processors: usize, most: usize) -> Crew {
         let state = Mutex::new(State { threads: 1, ..State::default() });
         Crew { state, call: Condvar::new(), processors, most }
     }
 
-    /// Lines up to lead, if need be after a while as a spare; `false` at the end.
+    /// Lines this thread up to lead, if need be after a while as a spare. `false` when the connection ends.
     pub(crate) fn line_up(&self) -> bool {
         let mut state = lock(&self.state);
         if state.waiting > 0 && state.busy() > self.processors {
@@ -46,14 +46,15 @@ impl Crew {
         !state.ended
     }
 
-    /// The one that lined up has become the leader; `false` at the end.
+    /// Notes that a thread that lined up has become the leader. `false` when the connection ends.
     pub(crate) fn lead(&self) -> bool {
         let mut state = lock(&self.state);
         state.waiting -= 1;
         !state.ended
     }
 
-    /// The leader stops to lead, or a thread that has stopped gets `stuck`. Whether a thread is to be started.
+    /// Notes that the leader stops leading; with `stuck`, that this thread is about to wait for the device or the
+    /// client. Returns whether a thread is to be started.
     pub(crate) fn must_grow(&self, stuck: bool) -> bool {
         let mut state = lock(&self.state);
         state.stuck += usize::from(stuck);
@@ -71,17 +72,17 @@ impl Crew {
         grows
     }
 
-    /// There was no thread to be had: others go on when they are done.
+    /// Notes that no thread could be started; the others go on when they are done.
     pub(crate) fn could_not_grow(&self) {
         lock(&self.state).threads -= 1;
     }
 
-    /// A thread is stuck no more.
+    /// Notes that a thread's wait for the device or the client is over.
     pub(crate) fn free(&self) {
         lock(&self.state).stuck -= 1;
     }
 
-    /// Sends all home.
+    /// Ends the waits of all threads, because the connection ends.
     pub(crate) fn end(&self) {
         lock(&self.state).ended = true;
         self.call.notify_all();
@@ -89,7 +90,7 @@ impl Crew {
 }
 
 impl State {
-    /// How many have something to do, or will have.
+    /// The number of threads that have something to do, or will have.
     fn busy(&self) -> usize {
         self.threads - self.stuck - self.spare
     }

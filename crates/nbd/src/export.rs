@@ -13,9 +13,9 @@ use crate::protocol::{Description, flags};
 pub struct Export {
     device: Arc<dyn BlockDevice>,
     description: Description,
-    /// How many flushes of the device were begun.
+    /// The number of flushes of the device that were begun.
     flushes_begun: AtomicU64,
-    /// Held by whoever flushes. Once one has failed nobody can be told any more that everything is safe.
+    /// Whether a flush has failed: from then on no client can be told that its writes are safe. Locked while one runs.
     flush_failed: Mutex<bool>,
     counters: Counters,
 }
@@ -119,12 +119,12 @@ impl Export {
         }
     }
 
-    /// Puts everything that was written on stable storage. Whoever asks while somebody flushes waits, and then one flush
-    /// is good for all who wait.
+    /// Puts everything that was written on stable storage. Requests that come during a flush wait, and then one flush
+    /// serves all of them.
     ///
     /// # Errors
-    /// What the device says. The system tells of lost writes once, to whoever asks first; so after one failure every
-    /// later call fails too, whoever asks.
+    /// What the device says. The system reports lost writes once, to the first flush after them; so after one failure
+    /// every later call fails too, for every client.
     pub fn flush(&self) -> io::Result<()> {
         let asked = self.flushes_begun.load(Ordering::SeqCst);
         let mut failed = lock(&self.flush_failed);

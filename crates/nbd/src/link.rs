@@ -25,31 +25,31 @@ pub(crate) enum Stream {
 pub(crate) struct Link {
     stream: Stream,
     tls: Option<Mutex<ServerConnection>>,
-    /// What came and was not decrypted yet.
+    /// Bytes that came and were not decrypted yet.
     came: Mutex<Vec<u8>>,
     turn: Mutex<Turn>,
     returned: Condvar,
-    /// Threads that can't go on before the client does.
+    /// The number of threads that wait for the client to take or send bytes.
     waiting: AtomicUsize,
 }
 
-/// That a thread waits for the client, while this is there.
+/// A thread's wait for the client, which ends when this is dropped.
 pub(crate) struct Waiting<'a>(&'a AtomicUsize);
 
-/// Whose turn it is to send, so that replies do not mix: that of whoever has the buffer that TLS seals into.
+/// The turn to send, so that replies do not mix: the thread that holds the buffer that TLS seals into has it.
 struct Turn {
     sealed: Option<Vec<u8>>,
     waiting: usize,
 }
 
-/// Something that is being sent.
+/// A reply that is being sent.
 pub(crate) struct Sending<'a> {
     link: &'a Link,
-    /// How much was sent, or sealed.
+    /// Bytes of the reply that were sent, or sealed.
     done: usize,
-    /// Not there until it is our turn.
+    /// The buffer of sealed bytes; `None` until it is this thread's turn.
     sealed: Option<Vec<u8>>,
-    /// How much of that was sent.
+    /// Bytes of `sealed` that were sent.
     sealed_done: usize,
 }
 
@@ -160,7 +160,7 @@ impl Link {
         )
     }
 
-    /// Reads what is there, at least a byte; 0 at the end. One thread at a time may call this.
+    /// Reads the bytes that have come, at least one; 0 at the end. One thread at a time may call this.
     pub(crate) fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
         let Some(tls) = &self.tls else { return read_some(&self.stream, buf) };
         let mut came = lock(&self.came);
@@ -239,7 +239,7 @@ impl Link {
         }
     }
 
-    /// Sends at least a byte of what there is. `None` if the client makes no room within `patience`.
+    /// Sends at least one of `bytes`. `None` if the client makes no room within `patience`.
     fn send_some(&self, bytes: &[u8], patience: Option<Duration>) -> io::Result<Option<usize>> {
         let wait = if patience.is_some() { SendFlags::DONTWAIT } else { SendFlags::empty() };
         let flags = wait | SendFlags::NOSIGNAL;
@@ -269,23 +269,23 @@ impl Link {
         }
     }
 
-    /// Says that the caller waits until the client has taken or sent something.
+    /// Notes that this thread waits until the client has taken or sent something.
     pub(crate) fn waiting(&self) -> Waiting<'_> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         Waiting(&self.waiting)
     }
 
-    /// Whether a thread waits for the client.
+    /// Whether any thread waits for the client.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether more has come that was not read.
+    /// Whether bytes have come that were not read.
     pub(crate) fn has_more(&self) -> bool {
         rustix::io::ioctl_fionread(self.stream.fd()).is_ok_and(|bytes| bytes > 0)
     }
 
-    /// Says farewell where TLS demands it.
+    /// Sends TLS's closing alert, if the connection is encrypted.
     pub(crate) fn close(&self) {
         if let Some(tls) = &self.tls {
             lock(tls).send_close_notify();
@@ -413,11 +413,11 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How much is read before it is decrypted: about a record.
+/// Bytes that are read before they are decrypted: about a TLS record.
 const TLS_INPUT: usize = 16 * 1024;
 
-/// How much is encrypted before it is sent: what a core's cache holds.
+/// Bytes that are encrypted before they are sent: what a core's cache holds.
 const TLS_CHUNK: usize = 64 * 1024;
 
-/// What may be in a Unix socket, in bytes.
+/// Bytes that a Unix socket may hold.
 const SEND_BUFFER: usize = 1 << 20;

@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 
 use crate::link::lock;
 
-/// Passes lines on while there are not too many.
+/// A log that passes lines on while there are not too many.
 pub(crate) struct Log {
     write: Box<dyn Fn(&str) + Send + Sync>,
     state: Mutex<State>,
 }
 
 struct State {
-    /// Lines that may follow at once.
+    /// Lines that may come at once.
     allowed: u64,
-    /// Up to when time was counted as allowance.
+    /// The moment up to which time was counted towards `allowed`.
     counted: Instant,
     left_out: u64,
 }
@@ -43,10 +43,10 @@ impl Log {
     }
 }
 
-/// So many lines may come at once,
+/// Lines that may come at once,
 const BURST: u64 = 1000;
 
-/// and one more in each such time.
+/// and the time after which one more may.
 const INTERVAL: Duration = Duration::from_millis(200);
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::io;
 use crate::link::Link;
 use crate::protocol::Request;
 
-/// What has come and was not looked at.
+/// Bytes that have come from the client and were not looked at.
 #[derive(Default)]
 pub(crate) struct Reader {
     buf: Vec<u8>,
@@ -86,5 +86,5 @@ fn is_end(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof)
 }
 
-/// What is read from the socket at once. Large writes' data does not go through this buffer.
+/// Bytes that are read from the socket at once. Large writes' data does not go through this buffer.
 const READ_AHEAD: usize = 128 * 1024;

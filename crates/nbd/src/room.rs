@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::link::lock;
 
-/// So many bytes, which are taken and given back.
+/// A budget of memory in bytes, which requests take and give back.
 pub(crate) struct Room {
     size: usize,
     state: Mutex<State>,
@@ -14,7 +14,7 @@ pub(crate) struct Room {
 
 struct State {
     free: usize,
-    /// How often something was given back.
+    /// The number of times that bytes were given back.
     given: u64,
     waiting: usize,
 }
@@ -24,7 +24,8 @@ impl Room {
         Room { size, state: Mutex::new(State { free: size, given: 0, waiting: 0 }), freed: Condvar::new() }
     }
 
-    /// Takes bytes, or waits for them; `false` if nobody has given anything back for so long. There must be so many.
+    /// Takes bytes, or waits for them. `false` if none were given back for as long as `patience`. `bytes` must not be
+    /// above the budget.
     pub(crate) fn take(&self, bytes: usize, patience: Duration) -> bool {
         let mut state = lock(&self.state);
         let (mut given, mut since) = (state.given, None);
@@ -56,7 +57,7 @@ impl Room {
         }
     }
 
-    /// How much is taken now.
+    /// The bytes that are taken at this moment.
     pub(crate) fn taken(&self) -> usize {
         self.size - lock(&self.state).free
     }
