@@ -133,8 +133,13 @@ fn nothing_is_written_after_a_commit_that_failed() {
     for options in ["-t ext3 -b 1024 -J size=1", "-t ext4 -b 1024 -J size=1 -O ^extent,^64bit"] {
         let Some(before) = place.image(options, "16M") else { return };
         let put = |writer: &mut Writer| {
-            let options =
-                PutOptions { recursive: false, owner: Some((0, 0)), xattrs: false, progress: &NoProgress };
+            let options = PutOptions {
+                recursive: false,
+                no_dereference: false,
+                owner: Some((0, 0)),
+                xattrs: false,
+                progress: &NoProgress,
+            };
             writer.put(&sparse, b"/sparse", &options)
         };
         let whole = Recorder::new(&before, usize::MAX);
