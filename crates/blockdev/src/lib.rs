@@ -4,6 +4,18 @@
 //! a [`Window`] of a [`FileDevice`] is a device again, and so is everything that the format crates build on
 //! top. [`Pool`] spreads numbered pieces of work over threads; [`Progress`] hears how far they are and can
 //! stop them.
+//!
+//! ```
+//! use casemate_blockdev::{BlockDevice, MemoryDevice, Window};
+//!
+//! let disk = MemoryDevice::new(vec![0; 8192]);
+//! let partition = Window::new(&disk, 4096, 4096)?;
+//! partition.write_at(b"boot", 0)?;
+//! let mut bytes = [0; 4];
+//! disk.read_at(&mut bytes, 4096)?;
+//! assert_eq!(&bytes, b"boot");
+//! # Ok::<(), std::io::Error>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod device;

@@ -5,6 +5,23 @@
 //! [`Table`] reads and writes device-mapper's line for it. [`image`] transforms whole images, [`in_place`] does so
 //! where they lie and survives being killed.
 //!
+//! ```
+//! use casemate_blockdev::{BlockDevice, MemoryDevice};
+//! use casemate_crypt::{CryptDevice, Params, SectorCipher};
+//! use casemate_primitives::Cpu;
+//! use casemate_providers::{Policy, Registry};
+//!
+//! let key: Vec<u8> = (0..64).collect();
+//! let params = Params::new("aes-xts-plain64".parse()?);
+//! let cipher = SectorCipher::new(&params, &key, &Registry::new(Cpu::detect()), &Policy::default())?;
+//! let mapping = CryptDevice::new(MemoryDevice::new(vec![0; 4096]), cipher)?;
+//! mapping.write_at(b"secret", 512)?;
+//! let mut bytes = [0; 6];
+//! mapping.read_at(&mut bytes, 512)?;
+//! assert_eq!(&bytes, b"secret");
+//! # Ok::<(), casemate_crypt::Error>(())
+//! ```
+//!
 //! Sources: the kernel's Documentation/admin-guide/device-mapper/dm-crypt.rst, and cryptsetup's manual for plain
 //! mode.
 //!
