@@ -1,0 +1,66 @@
+//! The commands that README.md and docs/commands.md show, run as they are printed.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use casemate_testkit::{run, tempdir, tool};
+
+const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The lines of all shell blocks of a document, one after the other.
+fn shell_blocks(document: &str) -> Vec<String> {
+    let text = fs::read_to_string(root().join(document)).unwrap();
+    let mut inside = false;
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        match line {
+            "```sh" => inside = true,
+            "```" => inside = false,
+            _ if inside => lines.push(line.to_owned()),
+            _ => {}
+        }
+    }
+    lines
+}
+
+/// Runs lines as one script that stops at the first failure, in an empty folder in which `docs` is this project's.
+fn run_lines(lines: &[String]) {
+    let folder = tempdir().unwrap();
+    std::os::unix::fs::symlink(root().join("docs"), folder.path().join("docs")).unwrap();
+    let own = Path::new(CASEMATE).parent().unwrap().to_owned();
+    let path = env::var_os("PATH").unwrap_or_default();
+    let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    let places = std::iter::once(own).chain(env::split_paths(&path)).chain(system);
+    let path: OsString = env::join_paths(places).unwrap();
+    let script = format!("set -euo pipefail\n{}\n", lines.join("\n"));
+    run(Command::new("bash").args(["-c", &script]).env("PATH", path).current_dir(folder.path()));
+}
+
+#[test]
+fn commands_of_the_readme_run_as_printed() {
+    if tool("mke2fs").is_none() {
+        return;
+    }
+    // What builds the command, and what runs the project's tests, has been done here.
+    let lines: Vec<String> =
+        shell_blocks("README.md").into_iter().filter(|l| !l.starts_with("cargo ")).collect();
+    assert_eq!(lines.iter().filter(|line| line.starts_with("casemate ")).count(), 5);
+    run_lines(&lines);
+}
+
+#[test]
+fn all_commands_by_example_run_as_printed() {
+    if ["mke2fs", "openssl", "qemu-img"].into_iter().any(|name| tool(name).is_none()) {
+        return;
+    }
+    let lines = shell_blocks("docs/commands.md");
+    assert!(lines.len() > 40, "{} lines", lines.len());
+    run_lines(&lines);
+}
