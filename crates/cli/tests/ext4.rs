@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use casemate_testkit::{TempDir, fixture, run, tempdir, tool};
+use casemate_testkit::{TempDir, fixture, run, run_any, tempdir, tool};
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 
@@ -13,6 +13,9 @@ const VERITY_DATA: usize = 4_145_159;
 
 /// Where `4k-default` has the time of change of inode 27.
 const INODE_TIME: usize = 150_032;
+
+/// Where `1k-dirty-journal` has the checksum in the commit block of transaction 22, one of many.
+const COMMIT_CHECKSUM: usize = 302_096;
 
 struct Place(TempDir);
 
@@ -146,6 +149,41 @@ fn checking_and_rewriting() {
     if let Some(e2fsck) = tool("e2fsck") {
         run(Command::new(e2fsck).arg("-fn").arg(&image));
     }
+}
+
+#[test]
+fn a_damaged_transaction_is_said_and_never_dropped() {
+    let place = Place::new();
+    let image = place.image("1k-dirty-journal.img.xz", Some(COMMIT_CHECKSUM));
+    let damaged = fs::read(&image).unwrap();
+    let cut = "transaction 22 of the journal was committed and is damaged (journal block 165: wrong checksum";
+    for line in
+        ["info image", "ls image", "tree image", "stat image /", "extract image out", "info --json image"]
+    {
+        let output = place.ext4(line);
+        assert_eq!(output.status.code(), Some(0), "{line}: {}", stderr(&output));
+        assert!(stderr(&output).contains(cut), "{line}: {}", stderr(&output));
+    }
+    assert!(place.yes("info image").contains(cut));
+    let info = json(&place.yes("info --json image"));
+    assert!(info["journal_cut"].as_str().unwrap().starts_with(cut), "{info}");
+    assert_eq!(info["replayed_transactions"], 20);
+    assert_eq!(place.ext4("check image").status.code(), Some(1));
+    for line in ["recover image", "mkdir image /new"] {
+        let output = place.ext4(line);
+        assert_eq!(output.status.code(), Some(1), "{line}: {}", stderr(&output));
+        let text = stderr(&output);
+        assert!(
+            text.contains("transaction 22 was committed") && text.contains("e2fsck -f"),
+            "{line}: {text}"
+        );
+        assert!(fs::read(&image).unwrap() == damaged, "{line} changed the image");
+    }
+    let Some(e2fsck) = tool("e2fsck") else { return };
+    let output = run_any(Command::new(e2fsck).arg("-fy").arg(&image));
+    assert!(stdout(&output).contains("transaction 22 was corrupt"), "{}", stdout(&output));
+    assert_eq!(stderr(&place.ext4("ls image")), "");
+    place.yes("mkdir image /new");
 }
 
 #[test]

@@ -39,6 +39,7 @@ mod bytes;
 mod casefold;
 mod check;
 mod crc16;
+mod crc32;
 pub mod csum;
 mod dir;
 mod dirhash;

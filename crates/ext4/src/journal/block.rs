@@ -29,9 +29,23 @@ pub(crate) fn header(block: &[u8]) -> Option<(Kind, u32)> {
     Some((kind, be32(block, 8)))
 }
 
-/// When a transaction was committed: seconds and nanoseconds.
-pub(crate) fn commit_time(block: &[u8]) -> (u64, u32) {
-    (join(be32(block, 0x34), be32(block, 0x30)), be32(block, 0x38))
+/// Bytes of a commit block; what follows is zeros.
+pub(crate) const COMMIT: usize = 0x3c;
+
+/// When a transaction was committed, in seconds.
+pub(crate) fn commit_time(block: &[u8]) -> u64 {
+    join(be32(block, 0x34), be32(block, 0x30))
+}
+
+/// The checksum of version 1 in a commit block: the transaction's descriptors and copies. `None` if it has none.
+pub(crate) fn commit_checksum(block: &[u8], place: Place) -> Result<Option<u32>> {
+    match (block[12], block[13], be32(block, 16)) {
+        (0, 0, 0) => Ok(None),
+        (1, 4, checksum) => Ok(Some(checksum)),
+        (kind, size, _) => {
+            Err(place.malformed(format!("a checksum of type {kind} and {size} bytes, not CRC-32 of 4")))
+        }
+    }
 }
 
 /// A block of the file system whose copy stands in the log.

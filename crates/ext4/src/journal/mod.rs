@@ -28,10 +28,29 @@ pub struct Recovery {
     pub transactions: u32,
     /// Blocks of the file system that are read from the journal because of that.
     pub blocks: u64,
-    /// Why the log ends before its last transaction, as after a crash in the middle of a commit.
+    /// Why the log ends before its last transaction: one that was committed is damaged.
     pub cut: Option<Corrupt>,
     /// The number that the transaction behind the last one would have.
     pub(crate) next_sequence: u32,
+}
+
+impl Recovery {
+    /// What is missing where the log was cut, in words.
+    pub fn cut_text(&self) -> Option<String> {
+        let (cut, number) = (self.cut.as_ref()?, self.next_sequence);
+        Some(format!("transaction {number} of the journal was committed and is damaged ({cut})"))
+    }
+
+    /// Refuses a log that was cut: writing what is left of it would throw the rest away.
+    pub(crate) fn require_whole(&self) -> Result<()> {
+        let (Some(cut), number) = (&self.cut, self.next_sequence) else { return Ok(()) };
+        let text = format!(
+            "{}; transaction {number} was committed, and would be lost with all that follow it: \
+             copy from the image what you need, then run e2fsck -f, which drops them and repairs the rest",
+            cut.problem()
+        );
+        Err(cut.place().malformed(text))
+    }
 }
 
 /// A journal inside the file system.

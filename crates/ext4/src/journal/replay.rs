@@ -1,7 +1,8 @@
 //! Reading the log: which transactions are whole, what they revoke, and where each block's last copy lies.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
+use crate::crc32::crc32;
 use crate::csum::{Context, Subject};
 use crate::error::{Corrupt, Error, Place, Result, Structure};
 use crate::journal::Journal;
@@ -16,7 +17,7 @@ pub(crate) struct Replay {
     pub next_sequence: u32,
     /// The last copy of each block of the file system.
     pub blocks: HashMap<u64, LogCopy>,
-    /// Why the log ended before its last transaction.
+    /// Why the log ended before its last transaction, which was committed.
     pub cut: Option<Corrupt>,
 }
 
@@ -45,12 +46,15 @@ pub(crate) fn scan(journal: &Journal) -> Result<Replay> {
     let mut at = superblock.start;
     // What the ring has room for; more would be the same blocks again.
     let mut budget = superblock.end() - superblock.first;
-    let mut last_commit = (0, 0);
+    let mut last_commit = 0;
     let mut transaction = Transaction::default();
+    // A transaction that may only have been interrupted: its commit block need not have been the last to be written.
+    let mut doubtful: Option<Corrupt> = None;
+    let mut expected = superblock.sequence;
     while budget > 0 {
         let bytes = journal.read(at)?;
         let Some((kind, sequence)) = block::header(&bytes) else { break };
-        if sequence != replay.next_sequence {
+        if sequence != expected {
             break;
         }
         let place = Place::of(Structure::JournalBlock).at(u64::from(at));
@@ -67,28 +71,64 @@ pub(crate) fn scan(journal: &Journal) -> Result<Replay> {
                 }
             }
             Kind::Descriptor => {
+                // One that can't count any more needs no checksum.
+                let has_v1 = superblock.has_v1_checksums() && doubtful.is_none();
+                if has_v1 {
+                    transaction.checksum = crc32(transaction.checksum, &bytes);
+                }
                 for tag in block::tags(&bytes, superblock, place)? {
                     if budget == 0 {
                         break;
+                    }
+                    if has_v1 {
+                        transaction.checksum = crc32(transaction.checksum, &journal.read(at)?);
                     }
                     transaction.logged.push(Logged { tag, log: at, sequence });
                     skip(journal, &mut at, &mut budget, 1);
                 }
             }
-            Kind::Revoke => transaction.revoked.extend(block::revoked(&bytes, superblock, place)?),
+            Kind::Revoke => match block::revoked(&bytes, superblock, place) {
+                // What lies elsewhere has no copies either.
+                Ok(list) => {
+                    let blocks = journal.fs.layout().blocks;
+                    transaction.revoked.extend(list.into_iter().filter(|block| *block < blocks));
+                }
+                Err(error) => transaction.malformed = corrupt(Err(error))?,
+            },
             Kind::Commit => {
                 let whole = std::mem::take(&mut transaction);
+                if doubtful.is_some() {
+                    // Had it been interrupted, nothing would have been committed after it.
+                    replay.cut = doubtful;
+                    break;
+                }
                 let time = block::commit_time(&bytes);
-                let suspect = whole.suspect.or(corrupt(sound)?);
-                if let Some(corrupt) = suspect {
-                    if time >= last_commit {
-                        replay.cut = Some(corrupt);
+                let is_stale = time < last_commit;
+                if let Some(suspect) = whole.suspect {
+                    replay.cut = Some(suspect).filter(|_| !is_stale);
+                    break;
+                }
+                let sound = sound.and_then(|()| journal.check_v1(whole.checksum, &bytes, place));
+                if let Some(damage) = corrupt(sound)? {
+                    if is_stale {
+                        break;
                     }
+                    if superblock.has_async_commits() {
+                        doubtful = Some(damage);
+                        expected = expected.wrapping_add(1);
+                        continue;
+                    }
+                    replay.cut = Some(damage);
+                    break;
+                }
+                if whole.malformed.is_some() {
+                    replay.cut = whole.malformed;
                     break;
                 }
                 last_commit = time;
                 replay.transactions += 1;
-                replay.next_sequence = replay.next_sequence.wrapping_add(1);
+                expected = expected.wrapping_add(1);
+                replay.next_sequence = expected;
                 logged.extend(whole.logged);
                 for block in whole.revoked {
                     revoked.insert(block, sequence);
@@ -108,18 +148,42 @@ pub(crate) fn scan(journal: &Journal) -> Result<Replay> {
         if block >= journal.fs.layout().blocks {
             return Err(place.malformed(format!("is a copy of block {block}, outside the file system")));
         }
-        journal.check_copy(&copy, place)?;
+        if let Some(damage) = corrupt(journal.check_copy(&copy, place))? {
+            let text = format!(
+                "{}; transaction {}, of which it is, was committed: run e2fsck -f, \
+                 or open the image without its journal",
+                damage.problem(),
+                copy.sequence
+            );
+            return Err(place.malformed(text));
+        }
         replay.blocks.insert(block, LogCopy { log: copy.log, escaped: copy.tag.escaped });
     }
     Ok(replay)
 }
 
 /// What was read of the transaction that is not committed yet.
-#[derive(Default)]
 struct Transaction {
     logged: Vec<Logged>,
-    revoked: Vec<u64>,
+    revoked: HashSet<u64>,
+    /// A block with a wrong checksum.
     suspect: Option<Corrupt>,
+    /// A block that makes no sense.
+    malformed: Option<Corrupt>,
+    /// Version 1: over all descriptors and copies so far.
+    checksum: u32,
+}
+
+impl Default for Transaction {
+    fn default() -> Transaction {
+        Transaction {
+            logged: Vec::new(),
+            revoked: HashSet::new(),
+            suspect: None,
+            malformed: None,
+            checksum: !0,
+        }
+    }
 }
 
 impl Journal {
@@ -132,7 +196,25 @@ impl Journal {
             Kind::Descriptor | Kind::Revoke => Subject::JournalList,
             Kind::Commit => Subject::JournalCommit,
         };
-        self.checksums.verify(subject, &Context::default(), bytes, place)
+        let sound = self.checksums.verify(subject, &Context::default(), bytes, place);
+        if sound.is_err() && kind == Kind::Commit {
+            // A torn write may have left something else behind what counts.
+            let mut bytes = bytes.to_vec();
+            bytes[block::COMMIT..].fill(0);
+            return self.checksums.verify(subject, &Context::default(), &bytes, place).or(sound);
+        }
+        sound
+    }
+
+    /// Checks a commit block's checksum over its transaction, if it has one.
+    fn check_v1(&self, expected: u32, commit: &[u8], place: Place) -> Result<()> {
+        if !self.superblock.has_v1_checksums() {
+            return Ok(());
+        }
+        match block::commit_checksum(commit, place)? {
+            Some(found) => crate::csum::compare(expected, found, place),
+            None => Ok(()),
+        }
     }
 
     /// Checks the checksum in the tag of a copy.

@@ -6,6 +6,7 @@ use crate::error::{Error, Place, Result, Structure};
 /// The magic number that all of the journal's own blocks begin with.
 pub(crate) const MAGIC: u32 = 0xc03b_3998;
 
+/// A compatible feature, as which no reader needs to know it.
 const CHECKSUM_V1: u32 = 0x1;
 
 const BITS64: u32 = 0x2;
@@ -66,6 +67,9 @@ impl JournalSuperblock {
         if incompat & (CSUM_V2 | CSUM_V3) == CSUM_V2 | CSUM_V3 {
             return Err(place.malformed("two versions of checksums at once"));
         }
+        if compat & CHECKSUM_V1 != 0 && incompat & (CSUM_V2 | CSUM_V3) != 0 {
+            return Err(place.malformed("checksums of version 1 and of a later one at once"));
+        }
         let fast_commit_blocks = match (incompat & FAST_COMMIT, be32(bytes, 0x54)) {
             (0, _) => 0,
             (_, 0) => DEFAULT_FAST_COMMIT_BLOCKS,
@@ -110,6 +114,16 @@ impl JournalSuperblock {
     /// Whether all of its blocks carry CRC-32C checksums (version 2 or 3).
     pub fn has_checksums(&self) -> bool {
         self.incompat & (CSUM_V2 | CSUM_V3) != 0
+    }
+
+    /// Whether commit blocks may carry a CRC-32 of their transaction (version 1).
+    pub(crate) fn has_v1_checksums(&self) -> bool {
+        self.compat & CHECKSUM_V1 != 0
+    }
+
+    /// Whether commit blocks may reach the disk before what they commit.
+    pub(crate) fn has_async_commits(&self) -> bool {
+        self.incompat & ASYNC_COMMIT != 0
     }
 
     /// Whether it has room for fast commits.

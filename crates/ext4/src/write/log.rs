@@ -349,6 +349,7 @@ pub(crate) fn replay(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Res
     let fs = Ext4::with_superblock(device.clone(), superblock, options)?;
     let mut next = None;
     if let Some((overlay, recovery)) = journal::recover(&fs)? {
+        recovery.require_whole()?;
         let size = fs.layout().block_size as usize;
         let mut block = vec![0; size];
         for number in overlay.blocks() {

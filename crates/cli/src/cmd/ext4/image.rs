@@ -111,7 +111,19 @@ impl ImageArgs {
     pub fn open(&self, context: &Context) -> Result<Ext4, Error> {
         let device = self.device(context)?;
         let reading = self.reading(context, &device)?;
-        ext4::open_device(device, self.image.display(), &reading)
+        self.open_device(device, &reading)
+    }
+
+    /// Opens the file system on the image's device, and says on stderr what of its journal is missing.
+    pub fn open_device(&self, device: Arc<dyn BlockDevice>, reading: &Reading) -> Result<Ext4, Error> {
+        let fs = ext4::open_device(device, self.image.display(), reading)?;
+        if let Some(cut) = fs.recovery().cut_text() {
+            eprintln!(
+                "casemate: {}: {cut}: what is read is the state before it; e2fsck -f makes it the last one",
+                self.image.display()
+            );
+        }
+        Ok(fs)
     }
 
     /// An error that happened in the image.

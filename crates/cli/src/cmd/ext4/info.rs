@@ -43,6 +43,7 @@ impl Args {
                 "state": state,
                 "needs_recovery": superblock.needs_recovery(),
                 "replayed_transactions": fs.recovery().transactions,
+                "journal_cut": fs.recovery().cut_text(),
                 "block_size": layout.block_size,
                 "cluster_size": layout.block_size * layout.cluster_blocks,
                 "blocks": superblock.blocks,
@@ -74,6 +75,9 @@ impl Args {
             let recovery = fs.recovery();
             let (transactions, blocks) = (recovery.transactions, recovery.blocks);
             line("journal", format!("{transactions} transactions ({blocks} blocks) replayed in memory"));
+            if let Some(cut) = recovery.cut_text() {
+                line("journal cut", cut);
+            }
         }
         line("block size", layout.block_size.to_string());
         if layout.cluster_blocks > 1 {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use casemate::backup::{self, Restoring};
-use casemate::ext4::{self, ExtractReport};
+use casemate::ext4::ExtractReport;
 use casemate::fscrypt::{Crypto, Keyring};
 use casemate::{Error, Output};
 
@@ -65,7 +65,7 @@ impl BackupArgs {
         let device = self.image.device(context)?;
         let reading = self.image.reading(context, &device)?;
         let name = self.image.image.display();
-        let fs = ext4::open_device(Arc::clone(&device), &name, &reading)?;
+        let fs = self.image.open_device(Arc::clone(&device), &reading)?;
         let top = self.image.resolve(&fs, &self.path, true)?;
         if !top.is_dir() {
             return Err(Error::Argument(format!("{}: no directory", self.path.to_string_lossy())));
