@@ -1,5 +1,7 @@
 //! Journals that debugfs wrote, whole and damaged: what is replayed, and what is refused, as e2fsck and the kernel do.
 
+mod common;
+
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -7,9 +9,9 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, FileDevice};
+use casemate_blockdev::{BlockDevice, FileDevice, NoProgress, Pool};
 use casemate_ext4::csum::{Context, Subject, recipe};
-use casemate_ext4::{Ext4, OpenOptions, WriteOptions, Writer};
+use casemate_ext4::{Ext4, NewNode, OpenOptions, WriteOptions, Writer, check};
 use casemate_testkit::{TempDir, run, run_any, tempdir, tool};
 
 const BLOCK: usize = 1024;
@@ -155,6 +157,12 @@ impl Journal {
         self.file.read_exact_at(&mut value, at).unwrap();
         let value = u32::from_be_bytes(value) | flag;
         self.file.write_all_at(&value.to_be_bytes(), at).unwrap();
+    }
+
+    fn features(&self) -> (u32, u32) {
+        let raw = self.read(0);
+        let field = |at: u64| u32::from_be_bytes(raw[at as usize..at as usize + 4].try_into().unwrap());
+        (field(COMPAT), field(INCOMPAT))
     }
 
     fn read(&self, block: usize) -> Vec<u8> {
@@ -315,5 +323,32 @@ fn compare_with_e2fsck(tools: &Tools, journal: &Journal, damage: Damage, outcome
     if !(matches!(damage, Damage::Descriptor(_)) && journal.sums == Sums::V3) {
         let repaired = FileDevice::open(&copy).unwrap();
         assert_eq!(replayed(&**fs.device()), replayed(&repaired), "{what}");
+    }
+}
+
+#[test]
+fn old_checksums_make_room_for_new_ones() {
+    let Some(tools) = Tools::new() else { return };
+    let Some(tune2fs) = tool("tune2fs") else { return };
+    let journal = tools.make(Sums::V1Async);
+    run_any(Command::new(&tools.e2fsck).arg("-fy").arg(&journal.path));
+    run(Command::new(tune2fs).args(["-O", "metadata_csum"]).arg(&journal.path));
+    assert_eq!(
+        journal.features(),
+        (CHECKSUM_V1, 0x2 | ASYNC_COMMIT),
+        "the journal isn't what a kernel leaves"
+    );
+    let mut writer = journal.writer().unwrap();
+    writer.make_directory(b"/folder", &NewNode::default(), false).unwrap();
+    writer.commit().unwrap();
+    drop(writer);
+    assert_eq!(journal.features(), (0, 0x12));
+    let device = Arc::new(FileDevice::open(&journal.path).unwrap());
+    let report = check(device, &OpenOptions::default(), Pool::default(), &NoProgress).unwrap();
+    assert!(report.is_clean(), "{:?}", report.faults);
+    let output = run_any(Command::new(&tools.e2fsck).arg("-fn").arg(&journal.path));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    if let Some(shown) = common::kernel::on_mounted(&journal.path, "rw", "ls -d folder") {
+        assert_eq!(shown.trim(), "folder");
     }
 }

@@ -19,7 +19,7 @@ use crate::map::Mapping;
 
 pub(crate) use overlay::Overlay;
 pub use superblock::JournalSuperblock;
-pub(crate) use superblock::MAGIC;
+pub(crate) use superblock::{ASYNC_COMMIT, CHECKSUM_V1, MAGIC};
 
 /// What opening a file system did about its journal.
 #[derive(Clone, Debug, Default)]

@@ -7,10 +7,10 @@ use crate::error::{Error, Place, Result, Structure};
 pub(crate) const MAGIC: u32 = 0xc03b_3998;
 
 /// A compatible feature, as which no reader needs to know it.
-const CHECKSUM_V1: u32 = 0x1;
+pub(crate) const CHECKSUM_V1: u32 = 0x1;
 
 const BITS64: u32 = 0x2;
-const ASYNC_COMMIT: u32 = 0x4;
+pub(crate) const ASYNC_COMMIT: u32 = 0x4;
 const CSUM_V2: u32 = 0x8;
 const CSUM_V3: u32 = 0x10;
 const FAST_COMMIT: u32 = 0x20;

@@ -221,8 +221,11 @@ impl InJournal {
         if is_fresh {
             let mut features = be32(&raw, 0x28);
             if fs.superblock().has_metadata_csum() {
-                features |= 0x10;
+                features = features & !journal::ASYNC_COMMIT | 0x10;
                 raw[0x50] = 4;
+                // Checksums of version 1 and 3 at once make a journal that nobody accepts.
+                let compat = be32(&raw, 0x24) & !journal::CHECKSUM_V1;
+                raw[0x24..0x28].copy_from_slice(&compat.to_be_bytes());
             }
             if fs.superblock().incompat.has(Incompat::BITS64) {
                 features |= 0x2;
