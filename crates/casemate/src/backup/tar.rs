@@ -248,7 +248,7 @@ impl<'a> TarReader<'a> {
         Ok(())
     }
 
-    /// "LENGTH KEY=VALUE\n", where the length counts itself.
+    /// "LENGTH KEY=VALUE\n", where the length counts itself, and keys have "=" as "%3D" and "%" as "%25".
     fn parse_records(&self, mut body: &[u8]) -> Result<Vec<Record>, Error> {
         let mut records = Vec::new();
         while !body.is_empty() {
@@ -262,7 +262,7 @@ impl<'a> TarReader<'a> {
             })();
             let (key, value, rest) =
                 record.ok_or_else(|| self.corrupt("an extended header of another form"))?;
-            records.push((key, value));
+            records.push((decoded(&key), value));
             body = rest;
         }
         Ok(records)
@@ -308,6 +308,21 @@ impl<'a> TarReader<'a> {
     }
 }
 
+/// A key as it was before it was written.
+fn decoded(mut key: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::new();
+    while let [first, rest @ ..] = key {
+        let (byte, rest) = match key {
+            [b'%', b'3', b'D', rest @ ..] => (b'=', rest),
+            [b'%', b'2', b'5', rest @ ..] => (b'%', rest),
+            _ => (*first, rest),
+        };
+        plain.push(byte);
+        key = rest;
+    }
+    plain
+}
+
 impl Time {
     /// From decimal seconds; a fraction counts away from zero before 1970.
     fn parse(text: &str) -> Option<Time> {
@@ -331,6 +346,20 @@ impl Time {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_are_read_as_gnu_tar_writes_them() {
+        for (written, key) in [
+            ("SCHILY.xattr.user.a%3Db", "SCHILY.xattr.user.a=b"),
+            ("user.100%25", "user.100%"),
+            ("%253D%2525", "%3D%25"),
+            ("100%", "100%"),
+            ("%3", "%3"),
+            ("%41", "%41"),
+        ] {
+            assert_eq!(decoded(written.as_bytes()), key.as_bytes(), "{written}");
+        }
+    }
 
     #[test]
     fn times_are_read_as_they_are_written() {

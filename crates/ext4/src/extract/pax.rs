@@ -105,8 +105,17 @@ fn needs_record(name: &[u8]) -> bool {
     name.len() > 100 || !name.is_ascii()
 }
 
-/// "LENGTH KEY=VALUE\n", where the length counts itself.
+/// "LENGTH KEY=VALUE\n", where the length counts itself. A key has no "=": names of attributes may, which GNU tar
+/// writes as "%3D", and "%" as "%25".
 fn pax_record(key: &[u8], value: &[u8]) -> Vec<u8> {
+    let key = &key.iter().fold(Vec::new(), |mut key, byte| {
+        match byte {
+            b'=' => key.extend(b"%3D"),
+            b'%' => key.extend(b"%25"),
+            _ => key.push(*byte),
+        }
+        key
+    })[..];
     let rest = key.len() + value.len() + 3;
     let mut len = rest + 1;
     while len != rest + len.to_string().len() {
@@ -171,6 +180,7 @@ mod tests {
     #[test]
     fn a_record_counts_its_own_length() {
         assert_eq!(pax_record(b"a", b"b"), b"6 a=b\n");
+        assert_eq!(pax_record(b"a=b%", b"c="), b"14 a%3Db%25=c=\n");
         assert_eq!(pax_record(b"path", &[b'x'; 90]).len(), 99);
         for len in 80..120 {
             let record = pax_record(b"path", &vec![b'x'; len]);
