@@ -113,6 +113,75 @@ fn what_can_not_be_read_is_left_out_and_said() {
 }
 
 #[test]
+fn names_that_are_there_twice_are_left_out_and_said() {
+    let Some(mke2fs) = tool("mke2fs") else { return };
+    let folder = tempdir().unwrap();
+    let source = folder.path().join("source");
+    std::fs::create_dir_all(source.join("b")).unwrap();
+    std::fs::write(source.join("b/passwd"), "new").unwrap();
+    std::fs::write(source.join("other"), "new").unwrap();
+    std::os::unix::fs::symlink("../victim", source.join("a")).unwrap();
+    let image = folder.path().join("image");
+    let mut command = Command::new(mke2fs);
+    command.args(["-q", "-F", "-t", "ext4", "-O", "^metadata_csum,^dir_index", "-d"]).arg(&source);
+    run(command.arg(&image).arg("4M"));
+    // The folder gets the link's name: whoever unpacks both could be led out by one of them.
+    let mut bytes = std::fs::read(&image).unwrap();
+    let records: Vec<usize> =
+        bytes.windows(5).enumerate().filter(|(_, w)| *w == [1, 2, b'b', 0, 0]).map(|(at, _)| at).collect();
+    let [record] = records[..] else { panic!("{records:?}") };
+    bytes[record + 2] = b'a';
+    let fs = Ext4::open(Arc::new(MemoryDevice::new(bytes)), &OpenOptions::default()).unwrap();
+    let root = fs.root().unwrap();
+    let target = folder.path().join("target");
+    let copied = extract_to_folder(&fs, &root, &target, &options(&PlainContents)).unwrap();
+    let mut stream = Vec::new();
+    let streamed = extract_to_tar(&fs, &root, &mut stream, &options(&PlainContents)).unwrap();
+    for report in [copied, streamed] {
+        let failures: Vec<_> = report.failures.iter().map(ToString::to_string).collect();
+        assert_eq!(failures, ["/a: inode 2: directory: has this name 2 times"]);
+    }
+    let mut names: Vec<_> =
+        std::fs::read_dir(&target).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["lost+found", "other"]);
+    let Some(tar) = tool("tar") else { return };
+    std::fs::write(folder.path().join("tar"), &stream).unwrap();
+    let list = run(Command::new(tar).arg("-tf").arg(folder.path().join("tar")));
+    assert_eq!(list, "./\nlost+found/\nother\n");
+}
+
+#[test]
+fn names_of_attributes_are_what_tar_takes_them_for() {
+    let (Some(mke2fs), Some(tar)) = (tool("mke2fs"), tool("tar")) else { return };
+    let Some(debugfs) = tool("debugfs") else { return };
+    let folder = tempdir().unwrap();
+    let image = folder.path().join("image");
+    run(Command::new(mke2fs).args(["-q", "-F", "-t", "ext4"]).arg(&image).arg("4M"));
+    let commands = folder.path().join("commands");
+    let names = ["user.a=b", "user.100%", "user.%3D%25", "user.="];
+    let sets = names.map(|name| format!("ea_set /lost+found {name} v={name}\n"));
+    std::fs::write(&commands, sets.concat()).unwrap();
+    run(Command::new(debugfs).args(["-w", "-f"]).arg(&commands).arg(&image));
+    let fs = Ext4::open(Arc::new(FileDevice::open(&image).unwrap()), &OpenOptions::default()).unwrap();
+    let stream = folder.path().join("tar");
+    let mut out = std::fs::File::create(&stream).unwrap();
+    let report = extract_to_tar(&fs, &fs.root().unwrap(), &mut out, &options(&PlainContents)).unwrap();
+    assert!(report.failures.is_empty(), "{:?}", report.failures);
+    let at = folder.path().join("at");
+    std::fs::create_dir(&at).unwrap();
+    if rustix::fs::setxattr(&at, "user.a", b"", rustix::fs::XattrFlags::empty()).is_err() {
+        return casemate_testkit::skip("the host's file system has no attributes");
+    }
+    run(Command::new(tar).args(["--xattrs", "-xf"]).arg(&stream).arg("-C").arg(&at));
+    for name in names {
+        let mut value = [0; 64];
+        let len = rustix::fs::getxattr(at.join("lost+found"), name, &mut value[..]).unwrap();
+        assert_eq!(value[..len], *format!("v={name}").as_bytes());
+    }
+}
+
+#[test]
 fn nothing_is_written_through_links() {
     let Some(mke2fs) = tool("mke2fs") else { return };
     let folder = tempdir().unwrap();

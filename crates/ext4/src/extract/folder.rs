@@ -86,10 +86,10 @@ struct Large {
 /// A directory, and its path.
 type Folder = (Vec<u8>, Inode);
 
-/// What is in a directory: the inodes of directories, the entries of everything else.
+/// What is in a directory.
 #[derive(Default)]
 struct Names {
-    folders: Vec<(Vec<u8>, Inode)>,
+    folders: Vec<DirEntry>,
     files: Vec<DirEntry>,
 }
 
@@ -105,10 +105,14 @@ impl Extract<'_> {
             let mut files = Vec::new();
             for (folder, names) in found {
                 files.push((folder, names.files));
-                for (name, inode) in names.folders {
-                    let path = join(&level[folder].0, &name);
-                    match seen.enter(self.fs, &path, &inode) {
-                        Ok(()) => next.push((path, inode)),
+                for entry in names.folders {
+                    let path = join(&level[folder].0, &entry.name);
+                    let inode = self.fs.inode(entry.inode).and_then(|inode| {
+                        seen.enter(self.fs, &path, &inode)?;
+                        Ok(inode)
+                    });
+                    match inode {
+                        Ok(inode) => next.push((path, inode)),
                         Err(error) => self.fail(path, error, false),
                     }
                 }
@@ -151,14 +155,15 @@ impl Extract<'_> {
 
     fn names(&self, path: &[u8], dir: &Inode) -> Result<Names> {
         let mut names = Names::default();
-        for entry in children(self.fs, dir)? {
+        let fail = |name: &[u8], error| self.fail(join(path, name), error, false);
+        for entry in children(self.fs, dir, fail)? {
             // Where the entry tells the kind, files are left for later.
             if entry.kind.is_some_and(|kind| kind != FileType::Directory) {
                 names.files.push(entry);
                 continue;
             }
             match self.fs.inode(entry.inode) {
-                Ok(inode) if inode.is_dir() => names.folders.push((entry.name, inode)),
+                Ok(inode) if inode.is_dir() => names.folders.push(entry),
                 Ok(_) => names.files.push(entry),
                 Err(error) => self.fail(join(path, &entry.name), error, false),
             }

@@ -10,7 +10,7 @@ use std::fmt;
 use casemate_blockdev::{BlockDevice, Pool, Progress};
 
 use crate::dir::DirEntry;
-use crate::error::{Error, Result};
+use crate::error::{Error, Place, Result, Structure};
 use crate::fs::Ext4;
 use crate::inode::{FileType, Inode};
 
@@ -113,11 +113,24 @@ impl ExtractReport {
 
 /// A directory's names in the order of their bytes. Inodes are read when their turn comes: many names may stand
 /// for one large inode.
-fn children(fs: &Ext4, dir: &Inode) -> Result<Vec<DirEntry>> {
+///
+/// A name that is there several times is left out and told to `fail`: whoever unpacks a link, and then a folder of the
+/// same name, could be led anywhere.
+fn children(fs: &Ext4, dir: &Inode, mut fail: impl FnMut(&[u8], Error)) -> Result<Vec<DirEntry>> {
     // Names that stand for others are no copy of the directory.
     fs.require_key(dir)?;
     let mut entries = fs.read_dir(dir)?;
     entries.sort_by(|a, b| a.name.cmp(&b.name));
+    let place = Place::inode(Structure::Directory, dir.number());
+    let mut unique = Vec::new();
+    for same in entries.chunk_by(|a, b| a.name == b.name) {
+        unique.resize(unique.len() + same.len(), same.len() == 1);
+        if same.len() > 1 {
+            fail(&same[0].name, place.malformed(format!("has this name {} times", same.len())));
+        }
+    }
+    let mut unique = unique.into_iter();
+    entries.retain(|_| unique.next() == Some(true));
     Ok(entries)
 }
 

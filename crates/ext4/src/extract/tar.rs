@@ -95,7 +95,9 @@ impl Stream<'_> {
                 self.add(path, inode)?;
                 continue;
             }
-            let list = seen.enter(self.fs, &path, &inode).and_then(|()| children(self.fs, &inode));
+            let list = seen.enter(self.fs, &path, &inode).and_then(|()| {
+                children(self.fs, &inode, |name, error| self.report.fail(join(&path, name), error, false))
+            });
             let list = match list {
                 Ok(list) => list,
                 Err(error) => {
