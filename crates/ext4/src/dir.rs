@@ -13,6 +13,7 @@ use crate::error::{Place, Result, Structure};
 use crate::features::{Compat, Incompat};
 use crate::fs::Ext4;
 use crate::inode::{FileType, Inode, InodeFlags};
+use crate::runs::BlockRuns;
 
 /// A name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -200,6 +201,8 @@ impl Ext4 {
         }
         let blocks = self.directory_blocks(dir)?;
         let mut next = 0;
+        // Without this, a block could stand for any number of names.
+        let mut used = BlockRuns::default();
         self.mappings(dir, 0, |run| {
             if run.logical >= blocks {
                 return Ok(ControlFlow::Break(()));
@@ -208,6 +211,9 @@ impl Ext4 {
                 return Err(place.malformed(format!("a hole at block {next}")));
             }
             next = run.end().min(blocks);
+            if !used.insert(run.physical, next - run.logical) {
+                return Err(place.malformed(format!("has blocks twice, such as {}", run.physical)));
+            }
             for logical in run.logical..next {
                 let physical = run.physical + (logical - run.logical);
                 let (bytes, _) = self.directory_block(dir, logical, physical)?;

@@ -58,6 +58,7 @@ mod journal;
 mod layout;
 mod map;
 mod path;
+mod runs;
 mod seen;
 mod superblock;
 mod symlink;

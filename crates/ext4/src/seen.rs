@@ -1,28 +1,30 @@
 //! What keeps a walk over a tree of directories finite, whatever the image says.
 
 use std::collections::HashSet;
+use std::ops::ControlFlow;
 
 use crate::error::{Error, Place, Result, Structure};
 use crate::fs::Ext4;
 use crate::inode::{Inode, InodeFlags};
+use crate::runs::BlockRuns;
 
 /// The longest path that is walked: longer ones no program can name.
 const LONGEST_PATH: usize = 4096;
 
 /// The directories that a walk has seen.
 ///
-/// Each directory belongs to one parent, so a second sight is damage, and maybe a circle. So are more blocks of
-/// directories than the file system has: they would share blocks, and hold names without end.
-#[derive(Debug)]
+/// Each directory belongs to one parent, so a second sight is damage, and maybe a circle. So are blocks that several
+/// directories have: a few would hold names without end.
+#[derive(Debug, Default)]
 pub struct SeenDirectories {
     numbers: HashSet<u32>,
-    blocks_left: u64,
+    blocks: BlockRuns,
 }
 
 impl SeenDirectories {
     /// None yet.
-    pub fn new(fs: &Ext4) -> SeenDirectories {
-        SeenDirectories { numbers: HashSet::new(), blocks_left: fs.layout().blocks }
+    pub fn new() -> SeenDirectories {
+        SeenDirectories::default()
     }
 
     /// Notes that a walk is about to read `dir`, which lies at `path`.
@@ -38,11 +40,25 @@ impl SeenDirectories {
         if !self.numbers.insert(dir.number()) {
             return Err(place.malformed("is there under two names"));
         }
-        let blocks = if dir.has(InodeFlags::INLINE_DATA) { 0 } else { fs.directory_blocks(dir)? };
-        match self.blocks_left.checked_sub(blocks) {
-            Some(left) => self.blocks_left = left,
-            None => return Err(place.malformed("has blocks that other directories have, too")),
+        if dir.has(InodeFlags::INLINE_DATA) {
+            return Ok(());
         }
-        Ok(())
+        let blocks = fs.directory_blocks(dir)?;
+        let mut is_shared = false;
+        let walked = fs.mappings(dir, 0, |run| {
+            if run.logical >= blocks {
+                return Ok(ControlFlow::Break(()));
+            }
+            is_shared = !self.blocks.insert(run.physical, run.end().min(blocks) - run.logical);
+            Ok(if is_shared { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        });
+        match walked {
+            Ok(()) if is_shared => {
+                Err(place.malformed("has blocks that it or another directory has already"))
+            }
+            // Whoever reads the directory hears of a damaged map, after what can be read.
+            Ok(()) | Err(Error::Corrupt(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 }

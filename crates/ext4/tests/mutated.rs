@@ -9,20 +9,22 @@
 mod common;
 
 use std::collections::HashSet;
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use casemate_blockdev::{BlockDevice, MemoryDevice, NoProgress, Overlay, Pool};
+use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice, NoProgress, Overlay, Pool};
 use casemate_ext4::csum::{Checksums, Context, Subject, recipe};
 use casemate_ext4::{
     Contents, DirEntry, Error, Ext4, ExtentNode, ExtractOptions, FileType, GroupDescriptor, Inode,
     InodeFlags, JournalSuperblock, OpenOptions, Place, Result, SeenDirectories, Structure, check,
     extract_to_folder, extract_to_tar,
 };
-use casemate_testkit::{Rng, find_program, fixture, run, slow_tests, tempdir};
+use casemate_testkit::{Rng, find_program, fixture, run, slow_tests, tempdir, tool};
 
 /// The place of what is sound.
 const NOWHERE: Place = Place { structure: Structure::Inode, block: None, group: None, inode: None };
@@ -71,20 +73,164 @@ fn mutated_images_do_no_harm() {
 
 /// Runs some cases of an image in a process of their own.
 fn child(image: &Path, cases: u64) {
-    // KiB of address space; the largest image takes 16 MiB.
-    let limit =
-        "ulimit -v 800000; exec timeout 3600 \"$0\" --ignored --exact child_of_the_other_test --nocapture";
-    let output = Command::new("sh")
-        .args(["-c", limit])
-        .arg(std::env::current_exe().unwrap())
-        .env(VARIABLE, format!("{} 0 {cases}", image.display()))
-        .output()
-        .unwrap();
+    let output = limited("child_of_the_other_test", &format!("{} 0 {cases}", image.display()));
     let text = String::from_utf8_lossy(&output.stdout);
     let last = text.lines().rev().find(|line| line.starts_with("case ")).unwrap_or("no case at all");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}, {last}: {}\n{stderr}", image.display(), output.status);
     assert_eq!(text.lines().filter(|line| line.starts_with("case ")).count() as u64, cases);
+}
+
+/// Runs a test of this file in a process of its own, with a limit on its memory.
+fn limited(test: &str, work: &str) -> Output {
+    // KiB of address space; the largest image takes 16 MiB.
+    let limit = "ulimit -v 800000; exec timeout 3600 \"$0\" --ignored --exact \"$1\" --nocapture";
+    Command::new("sh")
+        .args(["-c", limit])
+        .arg(std::env::current_exe().unwrap())
+        .arg(test)
+        .env(VARIABLE, work)
+        .output()
+        .unwrap()
+}
+
+/// What stands for much more than there is of it: blocks that a directory, the journal or many directories have
+/// several times. Memory is taken for distinct blocks that are there, at most some ten times as much.
+#[test]
+fn a_block_counts_once() {
+    let (Some(mke2fs), Some(debugfs)) = (tool("mke2fs"), tool("debugfs")) else { return };
+    let folder = tempdir().unwrap();
+    let image = folder.path().join("image");
+    for (bomb, expected) in [
+        (Bomb::Directory, "directory: has blocks twice"),
+        (Bomb::Directories, "has blocks that it or another directory has already"),
+        (Bomb::Journal, "the journal has blocks twice"),
+    ] {
+        bomb.make(&mke2fs, &debugfs, &image);
+        let output = limited("child_with_a_bomb", &image.display().to_string());
+        let (text, stderr) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{bomb:?}: {}: {text}{stderr}", output.status);
+        assert!(text.contains(expected), "{bomb:?}: {text}");
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Bomb {
+    /// 60000 blocks of a directory are one.
+    Directory,
+    /// 60 directories have the same 1036 blocks.
+    Directories,
+    /// 200000 blocks of the journal are one full of revoke records.
+    Journal,
+}
+
+impl Bomb {
+    /// Makes an image of 256 MiB, nearly all of it holes. Old block maps need no more than a few blocks of numbers.
+    fn make(self, mke2fs: &Path, debugfs: &Path, image: &Path) {
+        const SIZE: u64 = 4096;
+        // Where nothing else lies.
+        const FREE: u32 = 40_000;
+        let _ = std::fs::remove_file(image);
+        let kind = if matches!(self, Bomb::Journal) { "ext3" } else { "ext2" };
+        let mut command = Command::new(mke2fs);
+        command.args(["-q", "-F", "-t", kind, "-b", "4096", "-N", "1024", "-O", "^resize_inode,^dir_index"]);
+        run(command.arg(image).arg("256M"));
+        let file = File::options().read(true).write(true).open(image).unwrap();
+        let write = |block: u32, bytes: &[u8]| file.write_all_at(bytes, u64::from(block) * SIZE).unwrap();
+        let contents = if let Bomb::Journal = self { revocations() } else { same_names() };
+        let distinct = if let Bomb::Directories = self { 11 + 1024 } else { 1 };
+        (0..distinct).for_each(|number| write(FREE + number, &contents));
+        // The blocks that are counted from 1: those in the inode, those of the first level, those of the second.
+        let at = |number: u32| FREE + (number - 1) % distinct;
+        let blocks = match self {
+            Bomb::Directory => 60_000,
+            Bomb::Directories => distinct + 1,
+            Bomb::Journal => 200_000,
+        };
+        let levels = FREE + distinct;
+        let full =
+            |first: u32| -> Vec<u8> { (first..first + 1024).flat_map(|n| at(n).to_le_bytes()).collect() };
+        write(levels, &full(12));
+        let more = (blocks - 1036).div_ceil(1024);
+        (0..more).for_each(|number| write(levels + 2 + number, &full(1036 + 1024 * number)));
+        let second: Vec<u8> = (0..more).flat_map(|number| (levels + 2 + number).to_le_bytes()).collect();
+        write(levels + 1, &second);
+        let mut script = String::new();
+        let names: Vec<String> = match self {
+            Bomb::Directory => vec!["d".to_owned()],
+            Bomb::Directories => (0..60).map(|number| format!("d{number}")).collect(),
+            Bomb::Journal => vec!["<8>".to_owned()],
+        };
+        for name in names {
+            if !matches!(self, Bomb::Journal) {
+                script += &format!("mkdir {name}\n");
+            }
+            for number in 1..12 {
+                script += &format!("sif {name} block[{number}] {}\n", at(number));
+            }
+            script += &format!("sif {name} block[IND] {levels}\nsif {name} block[DIND] {}\n", levels + 1);
+            script += &format!("sif {name} size {}\n", u64::from(blocks) * SIZE);
+        }
+        let commands = image.with_extension("commands");
+        std::fs::write(&commands, script).unwrap();
+        run(Command::new(debugfs).arg("-w").arg("-f").arg(&commands).arg(image));
+        if let Bomb::Journal = self {
+            let list = run(Command::new(debugfs).args(["-R", "bmap <8> 0"]).arg(image));
+            let start = list.trim().parse::<u64>().unwrap() * SIZE;
+            for (field, value) in [(0x10, blocks), (0x14, 1), (0x18, 1), (0x1c, 1), (0x28, 1)] {
+                file.write_all_at(&value.to_be_bytes(), start + field).unwrap();
+            }
+            // needs_recovery
+            file.write_all_at(&[6], 1024 + 0x60).unwrap();
+        }
+    }
+}
+
+/// A directory block of 341 names, all of them "a".
+fn same_names() -> Vec<u8> {
+    let record = [11, 0, 0, 0, 12, 0, 1, 1, b'a', 0, 0, 0];
+    let mut block = record.repeat(341);
+    let last = block.len() - record.len();
+    block[last + 4] = 16;
+    block.resize(4096, 0);
+    block
+}
+
+/// A block of the journal's transaction 1 that revokes 1020 blocks.
+fn revocations() -> Vec<u8> {
+    let words = [0xc03b_3998, 5, 1, 4096].into_iter().chain(1..=1020);
+    words.flat_map(u32::to_be_bytes).collect()
+}
+
+#[test]
+#[ignore = "the other test runs it, with a limit of memory"]
+fn child_with_a_bomb() {
+    let path = std::env::var(VARIABLE).expect(VARIABLE);
+    let device = Arc::new(FileDevice::open(path).unwrap());
+    let fs = match Ext4::open(device, &OpenOptions::default()) {
+        Ok(fs) => fs,
+        Err(error) => return println!("{error}"),
+    };
+    let root = fs.root().unwrap();
+    if let Ok(dir) = fs.resolve(b"d", false) {
+        println!("{}", fs.read_dir(&dir).unwrap_err());
+    }
+    walk(&fs, root.clone());
+    let contents = Limited { left: AtomicU64::new(64 << 20) };
+    let extract = ExtractOptions {
+        owners: false,
+        xattrs: true,
+        contents: &contents,
+        pool: Pool::default(),
+        progress: &NoProgress,
+    };
+    let folder = tempdir().unwrap();
+    let report = extract_to_folder(&fs, &root, &folder.path().join("out"), &extract).unwrap();
+    let tar = extract_to_tar(&fs, &root, &mut io::sink(), &extract).unwrap();
+    for failure in report.failures.iter().chain(&tar.failures) {
+        println!("{failure}");
+    }
 }
 
 #[test]
@@ -189,7 +335,7 @@ impl Contents for Limited {
 }
 
 fn walk(fs: &Ext4, root: Inode) {
-    let mut seen = SeenDirectories::new(fs);
+    let mut seen = SeenDirectories::new();
     let mut stack = vec![(Vec::new(), root)];
     while let Some((path, dir)) = stack.pop() {
         if seen.enter(fs, &path, &dir).is_err() {

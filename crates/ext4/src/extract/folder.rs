@@ -95,7 +95,7 @@ struct Names {
 
 impl Extract<'_> {
     fn run(&self, top: &Inode) -> Result<()> {
-        let mut seen = SeenDirectories::new(self.fs);
+        let mut seen = SeenDirectories::new();
         seen.enter(self.fs, b"", top)?;
         let mut folders: Vec<Folder> = Vec::new();
         let mut level: Vec<Folder> = vec![(Vec::new(), top.clone())];

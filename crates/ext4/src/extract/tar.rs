@@ -79,7 +79,7 @@ struct Loaded {
 
 impl Stream<'_> {
     fn tree(&mut self, top: &Inode) -> Result<()> {
-        let mut seen = SeenDirectories::new(self.fs);
+        let mut seen = SeenDirectories::new();
         // What is still to come, next one last: the folder's path, the name, the inode.
         let mut stack = vec![(Arc::from(&b""[..]), Vec::new(), top.number())];
         while let Some((folder, name, number)) = stack.pop() {

@@ -16,6 +16,7 @@ use crate::error::{Corrupt, Error, Place, Result, Structure};
 use crate::fs::Ext4;
 use crate::inode::FileType;
 use crate::map::Mapping;
+use crate::runs::BlockRuns;
 
 pub(crate) use overlay::Overlay;
 pub use superblock::JournalSuperblock;
@@ -96,6 +97,7 @@ impl Journal {
         }
         let blocks = inode.size() / u64::from(fs.layout().block_size);
         let mut runs: Vec<Mapping> = Vec::new();
+        let mut used = BlockRuns::default();
         let mut next = 0;
         fs.mappings(&inode, 0, |run| {
             if run.logical >= blocks {
@@ -103,6 +105,9 @@ impl Journal {
             }
             if run.logical != next || run.unwritten {
                 return Err(place.malformed(format!("the journal has a hole at block {next}")));
+            }
+            if !used.insert(run.physical, run.len) {
+                return Err(place.malformed("the journal has blocks twice"));
             }
             next = run.end();
             runs.push(run);

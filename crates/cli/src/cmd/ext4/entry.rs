@@ -139,13 +139,13 @@ pub struct Widths {
 }
 
 impl Widths {
-    pub fn of<'a>(inodes: impl IntoIterator<Item = &'a Inode>) -> Widths {
+    pub fn of(inodes: impl IntoIterator<Item = Inode>) -> Widths {
         let mut widths = Widths::default();
         for inode in inodes {
             widths.links = widths.links.max(inode.links().to_string().len());
             widths.owner = widths.owner.max(inode.uid().to_string().len());
             widths.group = widths.group.max(inode.gid().to_string().len());
-            widths.size = widths.size.max(size_column(inode).len());
+            widths.size = widths.size.max(size_column(&inode).len());
         }
         widths
     }

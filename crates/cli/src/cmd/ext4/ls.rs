@@ -1,6 +1,7 @@
 //! `casemate ext4 ls`.
 
 use std::ffi::OsString;
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 
 use casemate::Error;
@@ -40,8 +41,11 @@ pub struct Args {
     inode: bool,
 }
 
-/// A name and its inode.
-type Row = (Vec<u8>, Inode);
+/// A name and the number of its inode, which is read when it is printed: many names may stand for one large inode.
+type Row = (Vec<u8>, u32);
+
+/// Bytes that are printed at once.
+const PIECE: usize = 1 << 16;
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
@@ -56,7 +60,7 @@ impl Args {
                 Ok(inode) if inode.is_dir() && !self.directory => {
                     folders.push((path.as_bytes().to_vec(), inode));
                 }
-                Ok(inode) => files.push((path.as_bytes().to_vec(), inode)),
+                Ok(inode) => files.push((path.as_bytes().to_vec(), inode.number())),
                 Err(error) => failures.add(context, error),
             }
         }
@@ -67,33 +71,28 @@ impl Args {
                 let gap = if number > 0 || !files.is_empty() { "\n" } else { "" };
                 context.print([gap.as_bytes(), &shown(path), b":\n"].concat())?;
             }
-            let rows = self.rows(context, &fs, dir, &mut failures);
+            let rows = self.rows(context, &fs, dir).unwrap_or_else(|error| {
+                failures.add(context, error);
+                Vec::new()
+            });
             self.print(context, &fs, path, &rows, &mut failures)?;
         }
         failures.finish()
     }
 
     /// The names in a directory, in the order of their bytes.
-    fn rows(&self, context: &Context, fs: &Ext4, dir: &Inode, failures: &mut Failures) -> Vec<Row> {
-        let mut entries = match fs.read_dir(dir) {
-            Ok(entries) => entries,
-            Err(error) => {
-                failures.add(context, self.image.error(error));
-                return Vec::new();
-            }
-        };
-        entries.sort_by(|a, b| a.name.cmp(&b.name));
+    fn rows(&self, context: &Context, fs: &Ext4, dir: &Inode) -> Result<Vec<Row>, Error> {
         let mut rows = Vec::new();
-        for entry in entries {
-            if entry.name.starts_with(b".") && !self.all && !context.json() {
-                continue;
+        let read = fs.for_each_entry(dir, |entry| {
+            let is_hidden = entry.name.starts_with(b".") && !self.all && !context.json();
+            if !is_hidden && !matches!(&entry.name[..], b"." | b"..") {
+                rows.push((entry.name, entry.inode));
             }
-            match fs.inode(entry.inode) {
-                Ok(inode) => rows.push((entry.name, inode)),
-                Err(error) => failures.add(context, self.image.error(error)),
-            }
-        }
-        rows
+            Ok(ControlFlow::Continue(()))
+        });
+        read.map_err(|error| self.image.error(error))?;
+        rows.sort_by(|a, b| a.0.cmp(&b.0));
+        Ok(rows)
     }
 
     fn print(
@@ -104,27 +103,38 @@ impl Args {
         rows: &[Row],
         failures: &mut Failures,
     ) -> Result<(), Error> {
-        let widths = Widths::of(rows.iter().map(|(_, inode)| inode));
-        let number_width = rows.iter().map(|(_, inode)| inode.number().to_string().len()).max().unwrap_or(0);
+        let measured = if self.long { rows } else { &[] };
+        let widths = Widths::of(measured.iter().filter_map(|(_, number)| fs.inode(*number).ok()));
+        let number_width = rows.iter().map(|(_, number)| number.to_string().len()).max().unwrap_or(0);
         let mut out = Vec::new();
-        for (name, inode) in rows {
+        for (name, number) in rows {
+            if out.len() >= PIECE {
+                context.print(std::mem::take(&mut out))?;
+            }
+            let inode = match fs.inode(*number) {
+                Ok(inode) => inode,
+                Err(error) => {
+                    failures.add(context, self.image.error(error));
+                    continue;
+                }
+            };
             if context.json() {
                 let path = join(folder, name);
-                match entry::value(fs, &path, inode) {
+                match entry::value(fs, &path, &inode) {
                     Ok(value) => out.extend(context.json_line(&value)?),
                     Err(error) => failures.add(context, self.image.error(error)),
                 }
                 continue;
             }
             if self.inode {
-                out.extend(format!("{:>number_width$} ", inode.number()).bytes());
+                out.extend(format!("{number:>number_width$} ").bytes());
             }
             if !self.long {
                 out.extend(shown(name));
                 out.push(b'\n');
                 continue;
             }
-            match long_line(fs, name, inode, &widths) {
+            match long_line(fs, name, &inode, &widths) {
                 Ok(line) => out.extend(line),
                 Err(error) => failures.add(context, error),
             }

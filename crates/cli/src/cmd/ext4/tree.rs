@@ -54,7 +54,7 @@ impl Args {
             fs: &fs,
             out: BufWriter::new(std::io::stdout().lock()),
             failures: Failures::default(),
-            seen: SeenDirectories::new(&fs),
+            seen: SeenDirectories::new(),
             directories: 0,
             files: 0,
         };
