@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use casemate_blockdev::{BlockDevice, MemoryDevice, NoProgress};
+use casemate_blockdev::{BlockDevice, MemoryDevice};
 use casemate_ext4::{Error, Ext4, NewNode, OpenOptions, PutOptions, WriteOptions, Writer};
 use casemate_testkit::{TempDir, run, run_any, tempdir, tool};
 
@@ -133,13 +133,7 @@ fn nothing_is_written_after_a_commit_that_failed() {
     for options in ["-t ext3 -b 1024 -J size=1", "-t ext4 -b 1024 -J size=1 -O ^extent,^64bit"] {
         let Some(before) = place.image(options, "16M") else { return };
         let put = |writer: &mut Writer| {
-            let options = PutOptions {
-                recursive: false,
-                no_dereference: false,
-                owner: Some((0, 0)),
-                xattrs: false,
-                progress: &NoProgress,
-            };
+            let options = PutOptions { owner: Some((0, 0)), xattrs: false, ..PutOptions::new() };
             writer.put(&sparse, b"/sparse", &options)
         };
         let whole = Recorder::new(&before, usize::MAX);

@@ -13,6 +13,10 @@ impl NameCipher {
     /// [`Error::Argument`] for a target that is empty, has a NUL, or does not fit a block.
     pub fn encrypt_symlink(&self, target: &[u8], block_size: u32) -> Result<Vec<u8>> {
         let limit = (block_size as usize).saturating_sub(LENGTH + 1).min(usize::from(u16::MAX));
+        if target.len() > limit {
+            let text = format!("a link's target of {} bytes: it must have at most {limit}", target.len());
+            return Err(Error::Argument(text));
+        }
         let ciphertext = self.encrypt(target, limit)?;
         // OK to unwrap: the limit fits 16 bits.
         let len = u16::try_from(ciphertext.len()).unwrap();

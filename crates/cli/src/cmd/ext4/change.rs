@@ -1,12 +1,13 @@
 //! What all commands that change an image share.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::json;
 
 use casemate::Error;
-use casemate::ext4::{self, Changing, NewNode, PutReport, Reading, Source, Time, Writer};
+use casemate::ext4::{self, Changing, FileType, NewNode, PutReport, Reading, Source, Time, Writer};
 use casemate::stack::Stack;
 
 use super::image::check_magic;
@@ -78,6 +79,30 @@ impl ChangeArgs {
         f(&mut writer)?;
         self.place(writer.commit())?;
         Ok(crate::Answer::Yes)
+    }
+
+    /// The device and inode of the image, if it is a file.
+    pub fn image_file(&self) -> Option<(u64, u64)> {
+        let metadata = std::fs::metadata(&self.image).ok().filter(std::fs::Metadata::is_file)?;
+        Some((metadata.dev(), metadata.ino()))
+    }
+
+    /// Makes an empty file if a path leads to none: where a link leads that the path ends in.
+    pub fn make_missing(&self, writer: &mut Writer, path: &[u8]) -> Result<(), Error> {
+        if !is_missing(writer, path) {
+            return Ok(());
+        }
+        let mut path = path.to_vec();
+        // No link is followed for ever: of a circle nothing is said to be missing.
+        while let Ok(link) = writer.fs().resolve(&path, false)
+            && link.kind() == FileType::Symlink
+        {
+            let target = self.place(writer.fs().symlink_target(&link))?;
+            let above = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+            path.truncate(if target.starts_with(b"/") { 0 } else { above });
+            path.extend(target);
+        }
+        self.place(writer.make_file(&path, &node(None, 0o666)))
     }
 
     /// The result of something that happened in the image.

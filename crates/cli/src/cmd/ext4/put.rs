@@ -14,7 +14,8 @@ use crate::context::Context;
 /// Copy files or trees into an image.
 ///
 /// Modes, owners, times of modification, holes, links and extended attributes are kept. What goes into an
-/// existing directory keeps its name; SRC/. stands for what is in SRC. An existing file is replaced by a new one.
+/// existing directory keeps its name; SRC/. stands for what is in SRC. An existing file is replaced by a new one, and
+/// an existing directory is added to and stays as it is otherwise. The first file that can't be copied ends all.
 /// A symbolic link that is named is followed, and what comes out of a pipe becomes a file of root's; links and pipes in
 /// a folder are copied as such.
 /// A large tree is committed in parts: if it is interrupted, whole files are there.
@@ -52,6 +53,7 @@ impl Args {
         let options = PutOptions {
             recursive: self.recursive,
             no_dereference: self.no_dereference,
+            image: self.change.image_file(),
             owner: self.owner,
             xattrs: !self.no_xattrs,
             progress: &progress,

@@ -93,6 +93,8 @@ pub(super) struct Reading {
     pub block: usize,
     /// Whether extended attributes are read.
     pub xattrs: bool,
+    /// The device and inode of the image itself.
+    pub image: Option<(u64, u64)>,
 }
 
 impl Folder {
@@ -200,6 +202,10 @@ impl Reading {
         let stat = fstat(&fd).map_err(host)?;
         if HostType::from_raw_mode(stat.st_mode) != HostType::RegularFile {
             return Err(changed(&folder.join(name)));
+        }
+        if self.image == Some((stat.st_dev, stat.st_ino)) {
+            let text = format!("{}: is the image itself", folder.join(name).display());
+            return Err(Error::path(ErrorKind::InvalidInput, text));
         }
         let xattrs =
             if self.xattrs { xattrs(&Attributed::File(fd.as_fd())).map_err(host)? } else { Vec::new() };

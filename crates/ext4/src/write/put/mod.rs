@@ -43,6 +43,8 @@ pub struct PutOptions<'a> {
     pub owner: Option<(u32, u32)>,
     /// Whether extended attributes are copied.
     pub xattrs: bool,
+    /// The device and inode, on the host, of the image that is copied into, which itself is refused.
+    pub image: Option<(u64, u64)>,
     /// Hears of bytes of contents.
     pub progress: &'a dyn Progress,
 }
@@ -55,6 +57,7 @@ impl PutOptions<'_> {
             no_dereference: false,
             owner: None,
             xattrs: true,
+            image: None,
             progress: &NoProgress,
         }
     }
@@ -168,7 +171,7 @@ impl Writer {
             }
             None => Walk::within(source.to_owned()),
         };
-        let reading = Reading { block: self.block_size(), xattrs: options.xattrs };
+        let reading = Reading { block: self.block_size(), xattrs: options.xattrs, image: options.image };
         let pipeline = Arc::new(Pipeline::new(self.cache.below().clone(), walk, reading, self.pool));
         let top = Target { number: parent, time: None, fresh: false };
         let put = Put {
@@ -231,7 +234,7 @@ impl Writer {
             if let Some(found) = self.fs.lookup(&dir, name)? {
                 if !self.fs.inode(found)?.is_dir() {
                     let path = folder.join(&host_name);
-                    let text = format!("{}: a file has the name of a directory", path.display());
+                    let text = format!("{}: a file is in the way", path.display());
                     return Err(invalid(ErrorKind::NotADirectory, text));
                 }
                 put.folders.insert(number, Target { number: found, time: None, fresh: false });
@@ -304,7 +307,7 @@ impl Writer {
             (Err(error), HostBody::Open(source)) if TooLarge::is(&error) => {
                 self.put_in_steps(parent, name, &node, source, &xattrs)?
             }
-            (result, _) => result?,
+            (result, _) => result.map_err(|error| from_source(&folder.join(&host_name), error))?,
         };
         if let Some(key) = shared {
             put.links.insert(key, inode.number());
@@ -444,5 +447,23 @@ impl Writer {
         }
         let changes: Vec<_> = list.iter().map(|(name, value)| (&name[..], Some(&value[..]))).collect();
         self.change_attributes(inode, &changes)
+    }
+}
+
+/// What the file system says of a file of the host, with its path.
+fn from_source(path: &Path, error: Error) -> Error {
+    match error {
+        Error::Io(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::InvalidInput
+                    | ErrorKind::InvalidFilename
+                    | ErrorKind::StorageFull
+                    | ErrorKind::FileTooLarge
+            ) =>
+        {
+            Error::path(error.kind(), host::told(path, &error))
+        }
+        other => other,
     }
 }
