@@ -10,6 +10,9 @@ use crate::error::{Place, Result};
 /// The tags that are followed by an id: a named user, a named group.
 const NAMED: [u16; 2] = [0x02, 0x08];
 
+/// The tag of what named users, named groups and the group have at most.
+const MASK: u16 = 0x10;
+
 /// The id of entries that have none.
 const NO_ID: u32 = !0;
 
@@ -75,12 +78,40 @@ pub(crate) fn change_mode(access: &[u8], mode: u16) -> Option<Vec<u8>> {
     Some(acl)
 }
 
+/// The permission bits that an access ACL says, and whether it says more than them (`posix_acl_equiv_mode`); `None` if
+/// the kernel would not take it (`posix_acl_valid`). It is as it is stored.
+pub(crate) fn mode(access: &[u8]) -> Option<(u16, bool)> {
+    let (classes, is_more) = classes(access)?;
+    let (mut at, mut last, mut is_named, mut has_mask) = (4, 0, false, false);
+    while at < access.len() {
+        let tag = u16::from_le_bytes([access[at], access[at + 1]]);
+        let has_id = NAMED.contains(&tag);
+        // In the order of the tags, and each once but those that have a name.
+        if tag < last || tag == last && !has_id || access[at + 2] > 7 || access[at + 3] != 0 {
+            return None;
+        }
+        if has_id && le32(access, at + 4) == NO_ID {
+            return None;
+        }
+        is_named |= has_id;
+        has_mask |= tag == MASK;
+        last = tag;
+        at += if has_id { 8 } else { 4 };
+    }
+    let bits = classes.iter().fold(0, |bits, (at, shift)| bits | u16::from(access[*at]) << shift);
+    (has_mask || !is_named).then_some((bits, is_more))
+}
+
+/// Whether an ACL as it is stored has no entries: then it is none.
+pub(crate) fn is_empty(acl: &[u8]) -> bool {
+    acl.len() == 4
+}
+
 /// Where an ACL has the permissions that the bits of owner, group and others are those of, and where those bits stand in
 /// a mode. Also whether it has more.
 fn classes(acl: &[u8]) -> Option<([(usize, u32); 3], bool)> {
     const OWNER: u16 = 0x01;
     const GROUP: u16 = 0x04;
-    const MASK: u16 = 0x10;
     const OTHER: u16 = 0x20;
     if acl.len() < 4 || le32(acl, 0) != 1 {
         return None;

@@ -62,12 +62,18 @@ pub(crate) const ENCRYPTION: u8 = 9;
 pub(crate) const ACL_ACCESS: u8 = 2;
 pub(crate) const ACL_DEFAULT: u8 = 3;
 
+/// The prefix index of attributes that belong to whoever may write the file.
+pub(crate) const USER: u8 = 1;
+
+/// The prefix index of attributes that the kernel's security modules and capabilities have.
+pub(crate) const SECURITY: u8 = 6;
+
 pub(crate) const PREFIXES: [(u8, &str); 7] = [
-    (1, "user."),
+    (USER, "user."),
     (ACL_ACCESS, "system.posix_acl_access"),
     (ACL_DEFAULT, "system.posix_acl_default"),
     (4, "trusted."),
-    (6, "security."),
+    (SECURITY, "security."),
     (SYSTEM, "system."),
     (8, "system.richacl"),
 ];

@@ -24,7 +24,7 @@ impl Writer {
     /// # Errors
     /// `NotFound`; `StorageFull`, and nothing is allocated then.
     pub fn allocate_file(&mut self, path: &[u8], size: u64) -> Result<()> {
-        let number = self.fs.resolve(path, true)?.number();
+        let number = self.changeable(path, true)?;
         self.allocate_range(number, 0, size)
     }
 
@@ -38,6 +38,7 @@ impl Writer {
         let mut is_listed = false;
         self.operation(|writer| {
             let mut inode = writer.changeable_file(number)?;
+            writer.drop_capabilities(&mut inode)?;
             writer.spread_inline_file(&mut inode)?;
             writer.check_size(&inode, to)?;
             at = writer.fill_with_zeros(&mut inode, at, end)?;
@@ -95,9 +96,9 @@ impl Writer {
     /// Makes a file longer, with a hole, or shorter.
     ///
     /// # Errors
-    /// `NotFound`.
+    /// `NotFound`; `PermissionDenied` for immutable and append-only files.
     pub fn truncate(&mut self, path: &[u8], size: u64) -> Result<()> {
-        let number = self.fs.resolve(path, true)?.number();
+        let number = self.changeable(path, true)?;
         while !self.truncate_inode(number, size)? {}
         Ok(())
     }
@@ -107,6 +108,7 @@ impl Writer {
         let wanted = size;
         self.operation(|writer| {
             let mut inode = writer.changeable_file(number)?;
+            writer.drop_capabilities(&mut inode)?;
             if size != inode.size() {
                 if inode.has(InodeFlags::INLINE_DATA) {
                     if writer.resize_inline(&mut inode, size)? {
@@ -194,18 +196,11 @@ impl Writer {
         if inode.kind() != FileType::Regular {
             return Err(invalid(ErrorKind::InvalidInput, format!("inode {number} is no regular file")));
         }
-        let refused = [
-            (InodeFlags::VERITY, "fs-verity"),
-            (InodeFlags::IMMUTABLE, "immutable"),
-            (InodeFlags::APPEND, "append-only"),
-        ];
-        match refused.iter().find(|(flag, _)| inode.has(*flag)) {
-            Some((_, what)) => Err(Error::Unsupported(format!("changing the contents of {what} files"))),
-            None => {
-                self.cipher(&inode)?;
-                Ok(inode)
-            }
+        if inode.has(InodeFlags::VERITY) {
+            return Err(Error::Unsupported("changing the contents of fs-verity files".to_owned()));
         }
+        self.cipher(&inode)?;
+        Ok(inode)
     }
 
     pub(crate) fn set_file_size(&mut self, inode: &mut InodeMut, size: u64) -> Result<()> {
@@ -217,8 +212,9 @@ impl Writer {
     }
 
     pub(crate) fn check_size(&self, inode: &InodeMut, size: u64) -> Result<()> {
-        let largest = self.block_size() as u64 * self.most_blocks(inode);
-        if size > largest - self.block_size() as u64 {
+        let block = self.block_size() as u64;
+        let largest = block * self.most_blocks(inode) - block;
+        if size > largest {
             let text = format!("the file can have at most {largest} bytes");
             return Err(invalid(ErrorKind::FileTooLarge, text));
         }

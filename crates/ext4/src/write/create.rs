@@ -8,6 +8,7 @@ use crate::inode::{FileType, InodeFlags, Time};
 use crate::write::dir::{NewName, name_too_long};
 use crate::write::inherit::Inherited;
 use crate::write::inode::{InodeMut, Stamp};
+use crate::write::locked::{refuse_immutable, refuse_locked};
 use crate::write::name::Name;
 use crate::write::{Writer, invalid};
 
@@ -64,28 +65,53 @@ impl Body<'_> {
 
 impl Writer {
     /// Makes a directory, with the group and the ACLs that the one above gives it; with `parents` also those that it
-    /// lies in, and none if it is there already.
+    /// lies in, with the usual permission bits, and none if it is there already.
     ///
     /// # Errors
     /// `AlreadyExists`, `NotFound`, `StorageFull`.
     pub fn make_directory(&mut self, path: &[u8], node: &NewNode, parents: bool) -> Result<()> {
         if parents {
-            let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
-            for end in 1..names.len() {
-                let above = names[..end].join(&b'/');
-                match self.fs.resolve(&above, true) {
-                    Ok(_) => {}
-                    Err(error) if is_not_found(&error) => self.make_directory(&above, node, false)?,
-                    Err(error) => return Err(error),
-                }
-            }
-            if let Ok(inode) = self.fs.resolve(path, true)
-                && inode.is_dir()
-            {
-                return Ok(());
-            }
+            return self.make_directories(path, node);
         }
         self.create_at(path, node, Body::Directory).map(|_| ())
+    }
+
+    /// Makes the directories of a path that are not there, one in the other: the last one as `node` says, those above it
+    /// like those that nobody asks anything of.
+    fn make_directories(&mut self, path: &[u8], node: &NewNode) -> Result<()> {
+        let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+        let above = NewNode { mode: 0o777, umask: 0o022, ..*node };
+        let mut parent = self.fs.root()?;
+        let mut at = 0;
+        while at < end {
+            let next = path[at..end].iter().position(|byte| *byte == b'/').map_or(end, |slash| at + slash);
+            let name = &path[at..next];
+            at = next + 1;
+            if matches!(name, b"" | b".") {
+                continue;
+            }
+            let there = if parent.is_dir() { self.fs.lookup(&parent, name)? } else { None };
+            parent = match there {
+                Some(number) => {
+                    let inode = self.fs.inode(number)?;
+                    if inode.kind() == FileType::Symlink {
+                        self.fs.resolve(&path[..next], true)?
+                    } else {
+                        inode
+                    }
+                }
+                None => {
+                    let node = if next == end { node } else { &above };
+                    let made = self.create_under(parent.number(), name, node, Body::Directory)?;
+                    self.fs.inode(made)?
+                }
+            };
+        }
+        if !parent.is_dir() {
+            let text = format!("{}: exists, and is no directory", String::from_utf8_lossy(path));
+            return Err(invalid(ErrorKind::AlreadyExists, text));
+        }
+        Ok(())
     }
 
     /// Makes an empty file, with the group and the ACL that its directory gives it.
@@ -120,10 +146,15 @@ impl Writer {
         if body.kind() != FileType::Directory {
             refuse_slash(path)?;
         }
+        self.create_under(parent, &name, node, body)
+    }
+
+    /// The same for a name in a directory.
+    fn create_under(&mut self, parent: u32, name: &[u8], node: &NewNode, body: Body<'_>) -> Result<u32> {
         self.operation(|writer| {
             let dir = writer.inode_mut(parent)?;
             let Inherited { node, acls } = writer.inherit(&dir, body.kind(), node)?;
-            let mut inode = writer.create_in(parent, &name, &node, body)?;
+            let mut inode = writer.create_in(parent, name, &node, body)?;
             writer.set_stored(&mut inode, acls)?;
             writer.finish(&mut inode, &node)?;
             Ok(inode.number())
@@ -272,6 +303,8 @@ impl Writer {
         if inode.is_dir() {
             return Err(invalid(ErrorKind::IsADirectory, "directories have one name"));
         }
+        refuse_locked(&inode, &name.bytes)?;
+        self.refuse_project(&dir, &inode)?;
         self.refuse_foreign(&dir, &inode)?;
         if inode.links() >= MOST_LINKS {
             return Err(invalid(ErrorKind::TooManyLinks, "a file has at most 65000 names"));
@@ -341,6 +374,7 @@ impl Writer {
             return Err(invalid(ErrorKind::InvalidInput, "not a name of a file"));
         }
         let dir = self.inode_mut(parent)?;
+        refuse_immutable(&dir, name)?;
         if self.find_name(&dir, name)?.is_some() {
             let text = format!("{}: exists already", String::from_utf8_lossy(name));
             return Err(invalid(ErrorKind::AlreadyExists, text));

@@ -162,7 +162,10 @@ impl Writer {
         if self.is_indexed_mut(dir) && !matches!(&name.bytes[..], b"." | b"..") {
             return self.find_indexed(dir, name);
         }
-        for logical in 0..self.directory_length(dir)? {
+        // Who takes many names takes them in their order.
+        let blocks = self.directory_length(dir)?;
+        let hint = self.hints.finds.get(&dir.number()).copied().unwrap_or(0).min(blocks);
+        for logical in (hint..blocks).chain(0..hint) {
             let block = if logical == 0 && self.is_indexed_mut(dir) {
                 self.htree_node(dir, 0)?
             } else {
@@ -170,6 +173,7 @@ impl Writer {
             };
             let found = self.find_in_block(dir, block, name)?;
             if found.is_some() {
+                self.hints.finds.insert(dir.number(), logical);
                 return Ok(found);
             }
         }

@@ -11,6 +11,9 @@ use crate::write::inode::{InodeMut, Stamp};
 use crate::write::name::Name;
 use crate::write::{Writer, invalid};
 
+/// The bit of `s_encoding_flags` that lets directories without regard to case refuse what is no text.
+const STRICT_ENCODING: u16 = 1;
+
 /// Bytes of the number at a context's end that makes a file's encryption its own.
 const NONCE: usize = 16;
 
@@ -60,6 +63,11 @@ impl Writer {
             return Ok(Name::exact(name, None));
         }
         let is_folded = dir.has(InodeFlags::CASEFOLD);
+        let is_strict = self.fs.superblock().encoding.1 & STRICT_ENCODING != 0;
+        if new && is_folded && is_strict && std::str::from_utf8(name).is_err() {
+            let text = format!("{}: the directory takes names in UTF-8 only", String::from_utf8_lossy(name));
+            return Err(invalid(ErrorKind::InvalidInput, text));
+        }
         if !dir.has(InodeFlags::ENCRYPT) {
             return Ok(if is_folded {
                 Name::folded(name.to_vec(), name, None)

@@ -31,7 +31,7 @@ const FOR_OTHERS: u32 = NO_DUMP | NO_ATIME;
 const NO_DUMP: u32 = 0x40;
 const NO_ATIME: u32 = 0x80;
 const DIR_SYNC: u32 = 0x1_0000;
-const PROJECT_INHERIT: u32 = 0x2000_0000;
+pub(crate) const PROJECT_INHERIT: u32 = 0x2000_0000;
 
 /// What its directory makes of a new file.
 #[derive(Debug, Default)]

@@ -24,6 +24,7 @@ mod htree;
 mod inherit;
 mod inline;
 mod inode;
+mod locked;
 mod log;
 mod long;
 mod mmp;
@@ -134,6 +135,8 @@ struct Hints {
     inodes: HashMap<u32, u32>,
     /// For each directory without an index, the first block that may have room.
     rooms: HashMap<u32, u64>,
+    /// For each directory without an index, the block that a name was found in last.
+    finds: HashMap<u32, u64>,
     /// For each leaf that names were put into, the byte that its last record begins at.
     last_records: HashMap<u64, usize>,
 }

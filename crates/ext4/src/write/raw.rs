@@ -8,6 +8,7 @@ use crate::write::create::{Body, Encrypted, NewNode};
 use crate::write::dir::name_too_long;
 use crate::write::encrypted::casefolded;
 use crate::write::inode::{InodeMut, Stamp};
+use crate::write::locked::refuse_immutable;
 use crate::write::name::Name;
 use crate::write::{Writer, invalid};
 
@@ -120,6 +121,7 @@ impl Writer {
         if !dir.has(InodeFlags::ENCRYPT) {
             return self.parent_mut(parent, name);
         }
+        refuse_immutable(&dir, b"the encrypted name")?;
         if dir.has(InodeFlags::CASEFOLD) {
             return Err(casefolded());
         }

@@ -1,5 +1,6 @@
 //! Names that go, and what goes with the last one.
 
+use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::ops::ControlFlow;
 
@@ -9,17 +10,15 @@ use crate::map::is_fast_symlink;
 use crate::write::create::refuse_slash;
 use crate::write::file_map::Cut;
 use crate::write::inode::{InodeMut, Stamp};
+use crate::write::locked::refuse_locked;
 use crate::write::name::Name;
 use crate::write::{Writer, invalid};
-
-/// Flags of files that may not be removed.
-const LOCKED: u32 = InodeFlags::IMMUTABLE.0 | InodeFlags::APPEND.0;
 
 impl Writer {
     /// Removes a name; with the last one the file goes, and a directory if it is empty.
     ///
     /// # Errors
-    /// `NotFound`, `DirectoryNotEmpty`, `PermissionDenied` for immutable files.
+    /// `NotFound`, `DirectoryNotEmpty`, `PermissionDenied` for immutable and append-only files and directories.
     pub fn remove(&mut self, path: &[u8]) -> Result<()> {
         let (parent, name) = self.parent_of(path)?;
         if self.names_file(parent, &name)? {
@@ -40,21 +39,23 @@ impl Writer {
             return self.operation(|writer| writer.remove_in(parent, &name));
         }
         let name = self.stored_name(&self.inode_mut(parent)?, &name, false)?;
-        // Directories on the way down, each with the names that are still in it.
+        // Directories on the way down, each with the names that are still in it, the next one last.
         let mut open = vec![(inode.number(), self.names_in(inode.number())?)];
         let mut above = vec![(parent, name)];
+        let mut entered = HashSet::from([inode.number()]);
         while let Some((number, names)) = open.last_mut() {
             let number = *number;
             self.commit_if_large()?;
             let Some((name, child, is_dir)) = names.pop() else {
                 open.pop();
+                entered.remove(&number);
                 if let Some((parent, name)) = above.pop() {
                     self.operation(|writer| writer.remove_stored(parent, &name))?;
                 }
                 continue;
             };
             if is_dir {
-                if open.iter().any(|(number, _)| *number == child) {
+                if !entered.insert(child) {
                     let place = Place::inode(Structure::Directory, child);
                     return Err(place.malformed("lies in itself"));
                 }
@@ -67,7 +68,8 @@ impl Writer {
         Ok(())
     }
 
-    /// The names in a directory as they are stored, and which of them are directories.
+    /// The names in a directory as they are stored, and which of them are directories; the first one last, so that each
+    /// is found where the one before was.
     fn names_in(&self, number: u32) -> Result<Vec<(Name, u32, bool)>> {
         let dir = self.fs.inode(number)?;
         let mut names = Vec::new();
@@ -81,6 +83,7 @@ impl Writer {
             }
             Ok(ControlFlow::Continue(()))
         })?;
+        names.reverse();
         Ok(names)
     }
 
@@ -98,10 +101,8 @@ impl Writer {
             return Err(invalid(ErrorKind::NotFound, text));
         };
         let mut inode = self.inode_mut(found.inode)?;
-        if inode.flags().0 & LOCKED != 0 {
-            let text = format!("{}: is immutable or append-only", String::from_utf8_lossy(&name.bytes));
-            return Err(invalid(ErrorKind::PermissionDenied, text));
-        }
+        refuse_locked(&dir, &name.bytes)?;
+        refuse_locked(&inode, &name.bytes)?;
         if inode.is_dir() {
             if inode.number() == ROOT_INODE || !self.is_empty_directory(&inode)? {
                 let text = format!("{}: the directory is not empty", String::from_utf8_lossy(&name.bytes));
@@ -138,6 +139,7 @@ impl Writer {
         inode.set_links(0);
         inode.set_size(0);
         self.hints.rooms.remove(&inode.number());
+        self.hints.finds.remove(&inode.number());
         match cut {
             Cut::Done => self.free_cut(inode),
             Cut::Begun => self.finish_later(inode),

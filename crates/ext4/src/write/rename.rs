@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::inode::ROOT_INODE;
 use crate::write::create::refuse_slash;
 use crate::write::inode::Stamp;
+use crate::write::locked::{refuse_immutable, refuse_locked};
 use crate::write::{Writer, invalid};
 
 /// Directories above one another; more is a circle.
@@ -56,6 +57,7 @@ impl Writer {
         if inode.is_dir() {
             self.refuse_circle(inode.number(), to_parent)?;
         }
+        self.refuse_project(&target_dir, &inode)?;
         self.refuse_foreign(&target_dir, &inode)?;
         if let Some(target) = self.find_name(&target_dir, to_name)? {
             if target.inode == found.inode {
@@ -75,6 +77,9 @@ impl Writer {
                 }
             }
         }
+        refuse_locked(&inode, from_name)?;
+        refuse_locked(&dir, from_name)?;
+        refuse_immutable(&target_dir, to_name)?;
         // Removing may have changed both directories and what lies in their blocks.
         dir = self.inode_mut(from_parent)?;
         let Some(found) = self.find_name(&dir, from_name)? else {

@@ -3,19 +3,23 @@
 
 use std::io::ErrorKind;
 
+use crate::acl;
 use crate::bytes::le32;
 use crate::csum::{Context, Subject};
 use crate::error::{Error, Place, Result, Structure};
 use crate::features::{Compat, Incompat};
+use crate::inode::FileType;
 use crate::write::inode::InodeMut;
 use crate::write::{Writer, invalid};
-use crate::xattr::{
-    ACL_ACCESS, ACL_DEFAULT, ENCRYPTION, LARGEST_VALUE, MAGIC, PREFIXES, SYSTEM, XattrEntries,
-};
+use crate::xattr::{ACL_ACCESS, ACL_DEFAULT, ENCRYPTION, MAGIC, PREFIXES, SYSTEM, USER, XattrEntries};
 
 /// Bytes of a block's header, and of an entry without its name.
 const HEADER: usize = 32;
 const ENTRY: usize = 16;
+
+/// What the kernel reads at most: of a whole name (`XATTR_NAME_MAX`) and of a value (`XATTR_SIZE_MAX`).
+const MOST_NAME: usize = 255;
+const MOST_VALUE: usize = 1 << 16;
 
 /// An attribute while it is moved about.
 #[derive(Clone, Debug)]
@@ -71,24 +75,65 @@ impl Attribute {
 }
 
 impl Writer {
-    /// Sets an attribute of a file, or removes it if the value is `None`.
+    /// Sets an attribute of a file, or removes it if the value is `None`. With an access ACL, the permission bits become
+    /// what it says, and it is stored if it says more than they can.
     ///
     /// # Errors
-    /// `NotFound` for a path, or an attribute to be removed, that is not there; `StorageFull` when all
-    /// attributes together have no room; `InvalidInput` for names without a known prefix.
+    /// `NotFound` for a path, or an attribute to be removed, that is not there (which may be so for ACLs); `StorageFull`
+    /// when all attributes together have no room; `InvalidInput` for names without a known prefix, and for more than
+    /// the kernel takes; `PermissionDenied` for immutable and append-only files, and for attributes that files of this
+    /// kind can't have.
     pub fn set_xattr(&mut self, path: &[u8], name: &[u8], value: Option<&[u8]>, follow: bool) -> Result<()> {
-        let number = self.fs.resolve(path, follow)?.number();
+        let number = self.changeable(path, follow)?;
         self.operation(|writer| {
             let mut inode = writer.inode_mut(number)?;
             let (index, short) = split_name(name)?;
-            if value.is_none() && writer.fs.xattr(&inode.reader()?, index, short)?.is_none() {
+            let has_user = matches!(inode.kind(), FileType::Regular | FileType::Directory);
+            if index == USER && !has_user {
+                let text = "only regular files and directories have attributes of users (user.*)";
+                return Err(invalid(ErrorKind::PermissionDenied, text));
+            }
+            let value = match index {
+                ACL_ACCESS | ACL_DEFAULT => writer.apply_acl(&mut inode, index, value)?,
+                _ => value,
+            };
+            if value.is_some() || writer.fs.xattr(&inode.reader()?, index, short)?.is_some() {
+                writer.change_attributes(&mut inode, &[(name, value)])?;
+            } else if !matches!(index, ACL_ACCESS | ACL_DEFAULT) {
                 let text = format!("{}: no such attribute", String::from_utf8_lossy(name));
                 return Err(invalid(ErrorKind::NotFound, text));
             }
-            writer.change_attributes(&mut inode, &[(name, value)])?;
             inode.set_time(super::inode::Stamp::Changed, writer.now());
             writer.store_inode(&inode)
         })
+    }
+
+    /// Checks an ACL as programs see it, and gives the inode the permission bits that it says. Returns it if more is left
+    /// of it.
+    fn apply_acl<'a>(
+        &self,
+        inode: &mut InodeMut,
+        index: u8,
+        value: Option<&'a [u8]>,
+    ) -> Result<Option<&'a [u8]>> {
+        if inode.kind() == FileType::Symlink {
+            return Err(invalid(ErrorKind::PermissionDenied, "symbolic links have no ACLs"));
+        }
+        let Some(value) = value.filter(|value| !value.is_empty()) else { return Ok(None) };
+        let stored = stored_value(index, value)?;
+        if acl::is_empty(&stored) {
+            return Ok(None);
+        }
+        let malformed = || invalid(ErrorKind::InvalidInput, "an ACL that makes no sense");
+        let (bits, is_more) = acl::mode(&stored).ok_or_else(malformed)?;
+        if index == ACL_DEFAULT {
+            if !inode.is_dir() {
+                return Err(invalid(ErrorKind::PermissionDenied, "only directories have default ACLs"));
+            }
+            return Ok(Some(value));
+        }
+        inode.set_mode(inode.mode() & !0o777 | bits);
+        Ok(is_more.then_some(value))
     }
 
     /// Sets and removes attributes by their whole names. Part of an operation; the caller stores the inode.
@@ -110,8 +155,9 @@ impl Writer {
                 }
                 Some(value) => stored_value(index, value)?,
             };
-            if value.len() > LARGEST_VALUE as usize {
-                return Err(invalid(ErrorKind::InvalidInput, "an attribute has at most 16 MiB"));
+            if value.len() > MOST_VALUE {
+                let text = format!("an attribute's value has at most {MOST_VALUE} bytes");
+                return Err(invalid(ErrorKind::InvalidInput, text));
             }
             match at {
                 Some(at) => {
@@ -399,7 +445,11 @@ fn split_name(name: &[u8]) -> Result<(u8, &[u8])> {
         // A prefix that ends in a dot wants a name behind it, another one none.
         (prefix.ends_with('.') != rest.is_empty()).then_some((*index, rest))
     });
-    let found = found.filter(|(_, rest)| rest.len() <= 255);
+    if name.len() > MOST_NAME {
+        let text =
+            format!("{}: an attribute's name has at most {MOST_NAME} bytes", String::from_utf8_lossy(name));
+        return Err(invalid(ErrorKind::InvalidInput, text));
+    }
     found.ok_or_else(|| {
         let text = format!("{}: not a name of an attribute that ext4 stores", String::from_utf8_lossy(name));
         invalid(ErrorKind::InvalidInput, text)
@@ -414,7 +464,7 @@ pub(crate) fn is_storable(name: &[u8]) -> bool {
 /// A value as it is stored: ACLs have another form there.
 fn stored_value(index: u8, value: &[u8]) -> Result<Vec<u8>> {
     match index {
-        ACL_ACCESS | ACL_DEFAULT => crate::acl::to_stored(value)
+        ACL_ACCESS | ACL_DEFAULT => acl::to_stored(value)
             .ok_or_else(|| invalid(ErrorKind::InvalidInput, "an ACL that makes no sense")),
         _ => Ok(value.to_vec()),
     }

@@ -16,7 +16,8 @@ use crate::context::Context;
 pub struct Args {
     #[command(flatten)]
     change: ChangeArgs,
-    /// Octal bits, or changes such as u+x,go=r.
+    /// Octal bits, or changes such as u+x,go=r. A directory's set-user-ID and set-group-ID stay if octal bits have fewer
+    /// than five digits.
     #[arg(value_name = "MODE", allow_hyphen_values = true, value_parser = parse_mode)]
     mode: Mode,
     /// The files; symbolic links are followed.
@@ -40,7 +41,11 @@ impl Args {
 /// New permission bits, or what to do with the old ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Mode {
-    Octal(u16),
+    Octal {
+        bits: u16,
+        /// Whether five digits or more say what becomes of a directory's set-user-ID and set-group-ID.
+        is_whole: bool,
+    },
     /// Whose bits, what to do, and which of `rwxXst`.
     Changes(Vec<(u16, char, String)>),
 }
@@ -48,7 +53,10 @@ enum Mode {
 impl Mode {
     fn apply(&self, old: u16, is_dir: bool) -> u16 {
         let changes = match self {
-            Mode::Octal(mode) => return *mode,
+            // As GNU does: what is not said of a directory stays.
+            Mode::Octal { bits, is_whole } => {
+                return bits | if is_dir && !is_whole { old & 0o6000 } else { 0 };
+            }
             Mode::Changes(changes) => changes,
         };
         changes.iter().fold(old, |mode, (who, action, letters)| {
@@ -80,7 +88,8 @@ pub fn parse_octal(text: &str) -> Result<u16, String> {
 
 fn parse_mode(text: &str) -> Result<Mode, String> {
     if text.starts_with(|c: char| c.is_ascii_digit()) {
-        return parse_octal(text).map(Mode::Octal);
+        let is_whole = text.len() > 4;
+        return parse_octal(text).map(|bits| Mode::Octal { bits, is_whole });
     }
     let bad = || format!("{text}: neither an octal mode nor changes such as u+x,go=r");
     let mut changes = Vec::new();
@@ -119,6 +128,9 @@ mod tests {
     fn modes() {
         let cases = [
             ("4755", 0o644, false, 0o4755),
+            ("755", 0o6700, false, 0o755),
+            ("755", 0o7700, true, 0o6755),
+            ("00755", 0o6700, true, 0o755),
             ("u+x", 0o644, false, 0o744),
             ("go-rwx", 0o755, false, 0o700),
             ("a=r,u+w", 0o777, false, 0o644),

@@ -50,10 +50,12 @@ impl Args {
 fn parse(text: &str) -> Result<Owner, String> {
     let number = |part: &str| match part {
         "" => Ok(None),
-        _ => part
-            .parse()
-            .map(Some)
-            .map_err(|_| format!("{part}: not a number; names of users and groups are not looked up")),
+        // The kernel takes the last number for none.
+        _ => match part.parse() {
+            Ok(u32::MAX) => Err(format!("{part}: not the number of a user or group")),
+            Ok(number) => Ok(Some(number)),
+            Err(_) => Err(format!("{part}: not a number; names of users and groups are not looked up")),
+        },
     };
     let (uid, gid) = text.split_once(':').unwrap_or((text, ""));
     let owner = Owner { uid: number(uid)?, gid: number(gid)? };

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use casemate::Error;
 
-use super::change::{ChangeArgs, is_missing, node, parse_size};
+use super::change::{ChangeArgs, parse_size};
 use crate::Answer;
 use crate::context::Context;
 
@@ -28,11 +28,12 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        if self.size == 0 {
+            return Err(Error::Argument("0 bytes can't be allocated".to_owned()));
+        }
         self.change.change(context, |writer| {
             let path = self.path.as_bytes();
-            if is_missing(writer, path) {
-                self.change.place(writer.make_file(path, &node(None, 0o666)))?;
-            }
+            self.change.make_missing(writer, path)?;
             self.change.place(writer.allocate_file(path, self.size))
         })
     }

@@ -21,7 +21,7 @@ pub struct Args {
     /// The directories.
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
-    /// Make the directories above, too; one that is there already is no error.
+    /// Make the directories above, too, with the usual permission bits; one that is there already is no error.
     #[arg(short, long)]
     parents: bool,
     /// Permission bits, octal; a default ACL takes some away [default: 755, or what a default ACL says].

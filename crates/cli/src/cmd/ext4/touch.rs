@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use casemate::Error;
 use casemate::ext4::Time;
 
-use super::change::{ChangeArgs, is_missing, node};
+use super::change::{ChangeArgs, is_missing};
 use crate::Answer;
 use crate::context::Context;
 
@@ -41,13 +41,17 @@ impl Args {
             let modified = (self.modified || !self.accessed).then_some(time);
             for path in &self.paths {
                 let path = path.as_bytes();
-                if is_missing(writer, path) {
-                    if self.no_create {
-                        continue;
-                    }
-                    self.change.place(writer.make_file(path, &node(None, 0o666)))?;
+                if self.no_create && is_missing(writer, path) {
+                    continue;
                 }
-                self.change.place(writer.set_times(path, accessed, modified))?;
+                self.change.make_missing(writer, path)?;
+                let is_now = self.date.is_none() && accessed.is_some() && modified.is_some();
+                let touched = if is_now {
+                    writer.set_times_to_now(path)
+                } else {
+                    writer.set_times(path, accessed, modified)
+                };
+                self.change.place(touched)?;
             }
             Ok(())
         })

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use casemate::Error;
 
-use super::change::{ChangeArgs, is_missing, node, parse_size};
+use super::change::{ChangeArgs, parse_size};
 use crate::Answer;
 use crate::context::Context;
 
@@ -29,9 +29,7 @@ impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         self.change.change(context, |writer| {
             let path = self.path.as_bytes();
-            if is_missing(writer, path) {
-                self.change.place(writer.make_file(path, &node(None, 0o666)))?;
-            }
+            self.change.make_missing(writer, path)?;
             self.change.place(writer.truncate(path, self.size))
         })
     }
