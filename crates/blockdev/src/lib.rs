@@ -21,6 +21,7 @@
 mod device;
 mod exclusive;
 mod file;
+mod identity;
 mod memory;
 mod output;
 mod overlay;
@@ -32,6 +33,7 @@ mod window;
 
 pub use device::BlockDevice;
 pub use file::FileDevice;
+pub use identity::{FileId, is_same_file};
 pub use memory::MemoryDevice;
 pub use output::OutputFile;
 pub use overlay::Overlay;

@@ -8,15 +8,18 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use casemate_blockdev::FileId;
 use rustix::fs::Mode;
 
 use crate::link::Stream;
 
-/// A socket that waits for clients. A Unix socket's name is removed with it.
+/// A socket that waits for clients. A Unix socket's name is removed with it, unless it is another's by then.
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
     address: Address,
+    /// The socket in the file system.
+    bound: Option<FileId>,
 }
 
 /// Where a server can be reached.
@@ -58,7 +61,8 @@ impl Listener {
             io::ErrorKind::AddrInUse => io::Error::new(error.kind(), "there is something else of this name"),
             _ => error,
         })?;
-        Ok(Listener { socket: Socket::Unix(bound), address: Address::Unix(std::path::absolute(path)?) })
+        let address = Address::Unix(std::path::absolute(path)?);
+        Ok(Listener { socket: Socket::Unix(bound), address, bound: socket_at(path) })
     }
 
     /// Listens on a TCP port; port 0 is any free one.
@@ -68,7 +72,7 @@ impl Listener {
     pub fn tcp(address: SocketAddr) -> io::Result<Listener> {
         let listener = TcpListener::bind(address)?;
         let address = Address::Tcp(listener.local_addr()?);
-        Ok(Listener { socket: Socket::Tcp(listener), address })
+        Ok(Listener { socket: Socket::Tcp(listener), address, bound: None })
     }
 
     /// Where it listens.
@@ -96,11 +100,19 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Address::Unix(path) = &self.address {
-            // Somebody may have removed it already.
+        // Somebody may have removed it already, and another server may listen under its name. The number is no one
+        // else's as long as the socket is open.
+        if let Address::Unix(path) = &self.address
+            && self.bound.is_some()
+            && socket_at(path) == self.bound
+        {
             let _ = std::fs::remove_file(path);
         }
     }
+}
+
+fn socket_at(path: &Path) -> Option<FileId> {
+    path.symlink_metadata().ok().as_ref().map(FileId::of)
 }
 
 impl Address {
@@ -158,6 +170,14 @@ mod tests {
         assert_eq!(Listener::unix(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         assert!(listener.address().uri(false, "a b").ends_with("/a%20socket"));
         drop(listener);
+        assert!(!path.exists());
+        // One whose name was taken away leaves it to the next.
+        let first = Listener::unix(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let second = Listener::unix(&path).unwrap();
+        drop(first);
+        assert!(UnixStream::connect(&path).is_ok());
+        drop(second);
         assert!(!path.exists());
         // What a killed server leaves behind.
         drop(UnixListener::bind(&path).unwrap());

@@ -1,0 +1,83 @@
+//! Which file or device it is, whatever name leads to it.
+
+use std::ffi::OsStr;
+use std::fs::{self, Metadata};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+/// A file or a device of this system. Hard links are one file, and all nodes of a block device are one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileId {
+    /// A block device, by its number.
+    BlockDevice(u64),
+    /// Anything else, by the device that it lies on and its inode there.
+    Inode(u64, u64),
+}
+
+impl FileId {
+    /// Whose metadata this is.
+    pub fn of(metadata: &Metadata) -> FileId {
+        match metadata.file_type().is_block_device() {
+            true => FileId::BlockDevice(metadata.rdev()),
+            false => FileId::Inode(metadata.dev(), metadata.ino()),
+        }
+    }
+
+    fn at(path: &Path) -> Option<FileId> {
+        fs::metadata(path).ok().as_ref().map(FileId::of)
+    }
+}
+
+/// Whether two paths lead to one file or device. Two that are not there yet are the same if they will be.
+///
+/// What can't be looked at is nobody's double: opening it will say why.
+pub fn is_same_file(one: &Path, other: &Path) -> bool {
+    match (FileId::at(one), FileId::at(other)) {
+        (Some(one), Some(other)) => one == other,
+        (None, None) => new_name(one).is_some_and(|one| new_name(other) == Some(one)),
+        _ => false,
+    }
+}
+
+/// The folder that a new file will lie in, and its name there.
+fn new_name(path: &Path) -> Option<(FileId, &OsStr)> {
+    Some((FileId::at(folder_of(path))?, path.file_name()?))
+}
+
+/// The folder that a file lies in.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn names_of_one_file_are_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("a"), "").unwrap();
+        fs::write(at("b"), "").unwrap();
+        fs::create_dir(at("folder")).unwrap();
+        fs::hard_link(at("a"), at("folder/hard")).unwrap();
+        symlink(at("a"), at("soft")).unwrap();
+        symlink(at("folder"), at("other")).unwrap();
+        for (one, other, same) in [
+            ("a", "a", true),
+            ("a", "folder/hard", true),
+            ("soft", "other/hard", true),
+            ("a", "b", false),
+            ("a", "new", false),
+            ("new", "new", true),
+            ("new", "folder/../new", true),
+            ("folder/new", "other/new", true),
+            ("new", "folder/new", false),
+            ("none/new", "none/new", false),
+        ] {
+            assert_eq!(is_same_file(&at(one), &at(other)), same, "{one} {other}");
+        }
+    }
+}
