@@ -2,24 +2,34 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
 use crate::file::FileDevice;
+use crate::identity::FileId;
 
 impl FileDevice {
+    /// Opens for reading, and keeps others from changing it meanwhile; they may read it too.
+    ///
+    /// # Errors
+    /// `ResourceBusy` when another process has it open for changes.
+    pub fn open_shared(path: impl AsRef<Path>) -> io::Result<FileDevice> {
+        let file = File::open(path)?;
+        lock(&file, FlockOperation::NonBlockingLockShared)?;
+        FileDevice::from_file(file)
+    }
+
     /// Opens an existing file or block device for changes, and keeps others from doing the same while it is open:
     /// files are locked (flock), block devices are opened as the kernel's own users of them are (`O_EXCL`).
     ///
     /// # Errors
-    /// `ResourceBusy` when another program has the lock, the kernel uses the device (it is mounted, say), or a
+    /// `ResourceBusy` when another process has the lock, the kernel uses the device (it is mounted, say), or a
     /// loop device stands on the file.
     pub fn open_exclusive(path: impl AsRef<Path>) -> io::Result<FileDevice> {
         let path = path.as_ref();
-        let busy = |what: &str| Err(io::Error::new(ErrorKind::ResourceBusy, what.to_owned()));
         let mut options = OpenOptions::new();
         options.read(true).write(true);
         if fs::metadata(path)?.file_type().is_block_device() {
@@ -27,24 +37,68 @@ impl FileDevice {
         }
         let file = match options.open(path) {
             Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
-                return busy("the device is mounted or in use");
+                return Err(busy("the device is mounted or in use"));
             }
             result => result?,
         };
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => return busy("another program is changing it"),
-            result => result?,
+        let device = FileDevice::exclusive(file)?;
+        // What got another file's name before it was locked is nobody's any more.
+        if FileId::of(&fs::metadata(path)?) != FileId::of(&device.file().metadata()?) {
+            return Err(busy(LOCKED));
         }
-        if let Some(name) = loop_device(&file)? {
-            return busy(&format!("/dev/{name} stands on it; unmount and detach that first"));
-        }
+        Ok(device)
+    }
+
+    /// Takes a file that is open for writing already, with what [`FileDevice::open_exclusive`] sees to.
+    ///
+    /// # Errors
+    /// Those of [`FileDevice::open_exclusive`].
+    pub fn exclusive(file: File) -> io::Result<FileDevice> {
+        claim(&file)?;
         FileDevice::from_file(file)
     }
 }
 
+/// Keeps others from using a file as long as it is open.
+fn claim(file: &File) -> io::Result<()> {
+    lock(file, FlockOperation::NonBlockingLockExclusive)?;
+    match loop_device(file)? {
+        Some(name) => Err(busy(&format!("/dev/{name} stands on it; unmount and detach that first"))),
+        None => Ok(()),
+    }
+}
+
+/// Claims the regular file at a path, if there is one, before another takes its name.
+pub(crate) fn claim_name(path: &Path) -> io::Result<Option<File>> {
+    if !fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
+        return Ok(None);
+    }
+    match File::open(path) {
+        Ok(file) => claim(&file).map(|()| Some(file)),
+        // What this user may not read can be replaced all the same, and nothing of this project works on it.
+        Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::NotFound) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn lock(file: &File, operation: FlockOperation) -> io::Result<()> {
+    match rustix::fs::flock(file, operation) {
+        Err(Errno::WOULDBLOCK) => Err(busy(LOCKED)),
+        // Some file systems have no locks, or none for files that are open for reading only; they are a courtesy.
+        Err(Errno::NOSYS | Errno::NOTSUP | Errno::NOLCK | Errno::INVAL | Errno::BADF) => Ok(()),
+        result => Ok(result?),
+    }
+}
+
+fn busy(what: &str) -> io::Error {
+    io::Error::new(ErrorKind::ResourceBusy, what.to_owned())
+}
+
+const LOCKED: &str = "another process is working on it";
+
 /// The loop device that stands on a file, if there is one.
 fn loop_device(file: &File) -> io::Result<Option<String>> {
-    let metadata = file.metadata()?;
+    let wanted = FileId::of(&file.metadata()?);
     // Where there is no sysfs there is no loop device that we could see.
     let Ok(devices) = fs::read_dir("/sys/block") else { return Ok(None) };
     for device in devices.flatten() {
@@ -53,9 +107,8 @@ fn loop_device(file: &File) -> io::Result<Option<String>> {
             continue;
         }
         let Ok(backing) = fs::read_to_string(device.path().join("loop/backing_file")) else { continue };
-        let same = fs::metadata(backing.trim_end_matches('\n'))
-            .is_ok_and(|other| (other.dev(), other.ino()) == (metadata.dev(), metadata.ino()));
-        if same {
+        let found = fs::metadata(backing.trim_end_matches('\n'));
+        if found.is_ok_and(|found| FileId::of(&found) == wanted) {
             return Ok(Some(name));
         }
     }
@@ -70,10 +123,15 @@ mod tests {
     fn a_second_writer_is_refused() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let first = FileDevice::open_exclusive(file.path()).unwrap();
-        let error = FileDevice::open_exclusive(file.path()).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::ResourceBusy);
+        for error in [FileDevice::open_exclusive(file.path()), FileDevice::open_shared(file.path())] {
+            let error = error.unwrap_err();
+            assert_eq!((error.kind(), error.to_string()), (ErrorKind::ResourceBusy, LOCKED.to_owned()));
+        }
         assert!(FileDevice::open(file.path()).is_ok());
         drop(first);
+        let readers = [(); 2].map(|()| FileDevice::open_shared(file.path()).unwrap());
+        assert!(FileDevice::open_exclusive(file.path()).is_err());
+        drop(readers);
         FileDevice::open_exclusive(file.path()).unwrap();
     }
 }

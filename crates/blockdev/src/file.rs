@@ -21,12 +21,13 @@ pub struct FileDevice {
 }
 
 impl FileDevice {
-    /// Opens for reading.
+    /// Opens for reading, whatever others do with it.
     pub fn open(path: impl AsRef<Path>) -> io::Result<FileDevice> {
         FileDevice::from_file(File::open(path)?)
     }
 
-    /// Opens an existing file for reading and writing.
+    /// Opens an existing file for reading and writing that nobody else knows; what others may use is for
+    /// [`FileDevice::open_exclusive`].
     pub fn open_writable(path: impl AsRef<Path>) -> io::Result<FileDevice> {
         FileDevice::from_file(OpenOptions::new().read(true).write(true).open(path)?)
     }

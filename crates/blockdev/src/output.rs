@@ -1,14 +1,16 @@
 //! A file that is there whole or not at all.
 
-use std::fs::Permissions;
+use std::fs::{File, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use tempfile::NamedTempFile;
 
 use crate::device::BlockDevice;
+use crate::exclusive::claim_name;
 use crate::file::FileDevice;
+use crate::identity::folder_of;
 
 /// A new file, written beside its final name and renamed to it by [`OutputFile::commit`].
 ///
@@ -19,23 +21,25 @@ pub struct OutputFile {
     device: FileDevice,
     temporary: NamedTempFile,
     path: PathBuf,
+    /// The file that has the name so far: nobody shall begin to change what is going to be replaced.
+    replaced: Option<File>,
 }
 
 impl OutputFile {
     /// Begins a file that will be called `path`.
+    ///
+    /// # Errors
+    /// `ResourceBusy` when a file of this name is in use, as [`FileDevice::open_exclusive`] sees it.
     pub fn create(path: impl Into<PathBuf>) -> io::Result<OutputFile> {
         let path = path.into();
-        let folder = match path.parent() {
-            Some(folder) if folder != Path::new("") => folder,
-            _ => Path::new("."),
-        };
+        let replaced = claim_name(&path)?;
         let temporary = tempfile::Builder::new()
             .prefix(".casemate-")
             .suffix(".part")
             .permissions(Permissions::from_mode(0o666))
-            .tempfile_in(folder)?;
+            .tempfile_in(folder_of(&path))?;
         let device = FileDevice::from_file(temporary.reopen()?)?;
-        Ok(OutputFile { device, temporary, path })
+        Ok(OutputFile { device, temporary, path, replaced })
     }
 
     /// Gives the file its name. With `sync` its contents are on stable storage first.
@@ -43,6 +47,8 @@ impl OutputFile {
         if sync {
             self.device.flush()?;
         }
+        // One that came meanwhile may be in use as well.
+        let _replaced = self.replaced.map_or_else(|| claim_name(&self.path), |file| Ok(Some(file)))?;
         self.temporary.persist(&self.path).map_err(|error| error.error)?;
         Ok(())
     }
@@ -70,5 +76,24 @@ mod tests {
         output.device().write_at(b"whole", 0).unwrap();
         output.commit(true).unwrap();
         assert_eq!((names(), std::fs::read(&path).unwrap()), (1, b"whole".to_vec()));
+    }
+
+    #[test]
+    fn what_is_in_use_is_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        let late = OutputFile::create(&path).unwrap();
+        std::fs::write(&path, "image").unwrap();
+        let user = FileDevice::open_exclusive(&path).unwrap();
+        let is_busy = |error: io::Error| error.kind() == io::ErrorKind::ResourceBusy;
+        assert!(OutputFile::create(&path).is_err_and(is_busy));
+        assert!(late.commit(false).is_err_and(is_busy));
+        drop(user);
+        let output = OutputFile::create(&path).unwrap();
+        assert!(FileDevice::open_exclusive(&path).is_err_and(is_busy));
+        output.device().write_at(b"new", 0).unwrap();
+        output.commit(false).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        assert!(FileDevice::open_exclusive(&path).is_ok());
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use casemate_blockdev::{BlockDevice, FileDevice, Pool, Progress, Window};
+use casemate_blockdev::{BlockDevice, FileDevice, Pool, Progress, Window, is_same_file};
 use casemate_crypt::image::{transform, transform_stream};
 use casemate_crypt::in_place::{self, Work};
 use casemate_primitives::secret::SecretVec;
@@ -17,6 +17,7 @@ pub use casemate_crypt::{
 };
 pub use casemate_providers::{Direction, Policy, Registry};
 
+use crate::image::{self, Access};
 use crate::named::{Named, NamedStream};
 use crate::{Error, Output};
 
@@ -98,7 +99,7 @@ impl Mapping {
     /// renamed when whole; a block device, and an existing file where there is an offset to keep, is written in place.
     ///
     /// # Errors
-    /// `Argument` for sizes that do not fit; `Io`.
+    /// `Argument` for sizes that do not fit; `Io`, [`Error::is_busy`] if the target is in use.
     pub fn transform(
         &self,
         direction: Direction,
@@ -125,7 +126,7 @@ impl Mapping {
         let input = window(&input as &dyn BlockDevice, read_from)?;
         let metadata = fs::metadata(target).ok();
         let exists = metadata.as_ref().is_some_and(|metadata| !metadata.is_file() || write_to > 0);
-        if same_file(source, target) {
+        if is_same_file(source, target) {
             let text =
                 format!("{}: source and target are the same file; --in-place does that", target.display());
             return Err(Error::Argument(text));
@@ -143,9 +144,7 @@ impl Mapping {
             transform(&self.cipher, direction, &input, &output, holes, pool, progress).map_err(Error::crypt)
         };
         if exists {
-            let output =
-                FileDevice::open_writable(target).map_err(|error| Error::io(target.display(), error))?;
-            return run(&output);
+            return run(&image::open(target, Access::Change)?);
         }
         let output = Output::create(target)?;
         match output.device() {
@@ -180,8 +179,9 @@ impl Mapping {
     /// journal is removed.
     ///
     /// # Errors
-    /// `Argument` if the image is in use by another, or the journal is there or missing; `Mismatch` for another key;
-    /// `Io`. Unless the error came before the journal was made, the work can be resumed.
+    /// `Argument` for what can't be, another key or image than the journal tells of, or a journal that is there or
+    /// missing: nothing is changed then. `Io`, [`Error::is_busy`] if image or journal are in use; otherwise the work can
+    /// be resumed, if there is a journal.
     #[allow(clippy::too_many_arguments, reason = "each is one option of the command")]
     pub fn transform_in_place(
         &self,
@@ -195,15 +195,25 @@ impl Mapping {
     ) -> Result<(), Error> {
         let at_image = |error| Error::io(image.display(), error);
         let at_journal = |error| Error::io(journal.display(), error);
-        let device = FileDevice::open_writable(image).map_err(at_image)?;
-        if device.file().try_lock().is_err() {
-            return Err(Error::Argument(format!("{}: another process is working on it", image.display())));
+        if is_same_file(image, journal) {
+            let text = format!("{}: the journal can't be the image itself", image.display());
+            return Err(Error::Argument(text));
         }
+        let device = image::open(image, Access::Change)?;
         let named = Named { path: image, device: &device };
         let size = self.data_size(image, named.size())?;
         let data = Window::new(&named as &dyn BlockDevice, self.offset * 512, size).map_err(at_image)?;
-        // When decrypting the journal holds plaintext.
-        let log = OpenOptions::new().read(true).write(true).create_new(!resume).mode(0o600).open(journal);
+        let log = match resume {
+            true => FileDevice::open_exclusive(journal),
+            // When decrypting the journal holds plaintext.
+            false => OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(journal)
+                .and_then(FileDevice::exclusive),
+        };
         let log = log.map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => Error::Argument(format!(
                 "{}: there is a journal already: an earlier work was stopped; go on with --resume",
@@ -215,7 +225,6 @@ impl Mapping {
             )),
             _ => at_journal(error),
         })?;
-        let log = FileDevice::from_file(log).map_err(at_journal)?;
         let log = Named { path: journal, device: &log };
         // Key and image aside, this is all that decides what the bytes become.
         let Params { spec, sector_size, iv_large_sectors, iv_offset, .. } = &self.params;
@@ -276,10 +285,6 @@ pub fn journal_path(image: &Path) -> PathBuf {
     let mut name = image.as_os_str().to_owned();
     name.push(".casemate-journal");
     PathBuf::from(name)
-}
-
-fn same_file(a: &Path, b: &Path) -> bool {
-    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }
 
 fn sync_folder(path: &Path) -> io::Result<()> {

@@ -102,6 +102,11 @@ impl Error {
         self.is_io(io::ErrorKind::NotFound)
     }
 
+    /// Whether somebody else is using an image: another process, the kernel or another machine.
+    pub fn is_busy(&self) -> bool {
+        self.is_io(io::ErrorKind::ResourceBusy)
+    }
+
     /// Whether the user asked to stop.
     pub fn is_interrupt(&self) -> bool {
         self.is_io(io::ErrorKind::Interrupted)

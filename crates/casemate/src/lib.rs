@@ -11,6 +11,7 @@ mod error;
 pub mod ext4;
 pub mod fscrypt;
 pub mod fsverity;
+mod image;
 mod named;
 mod output;
 pub mod protectors;

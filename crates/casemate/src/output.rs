@@ -2,14 +2,15 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use casemate_blockdev::{BlockDevice, FileDevice, OutputFile};
 
 use crate::Error;
 
-/// A file to be written. A regular file is written aside and gets its name at the end; a pipe, a terminal or
-/// `/dev/null` is written to as it is.
+/// A file to be written. A regular file is written aside and gets its name at the end; a block device, a pipe, a
+/// terminal or `/dev/null` is written to as it is.
 #[derive(Debug)]
 pub struct Output {
     path: PathBuf,
@@ -20,18 +21,22 @@ pub struct Output {
 #[derive(Debug)]
 enum Kind {
     Aside(OutputFile),
-    Direct(File),
+    BlockDevice(FileDevice),
+    Stream(File),
 }
 
 impl Output {
     /// Begins to write `path`; a symbolic link is followed.
     ///
     /// # Errors
-    /// `Io` if it can't be made.
+    /// `Io` if it can't be made, [`Error::is_busy`] if what is there is in use.
     pub fn create(path: &Path) -> Result<Output, Error> {
         let create = || match fs::metadata(path) {
+            Ok(metadata) if metadata.file_type().is_block_device() => {
+                FileDevice::open_exclusive(path).map(Kind::BlockDevice)
+            }
             Ok(metadata) if !metadata.is_file() => {
-                OpenOptions::new().write(true).open(path).map(Kind::Direct)
+                OpenOptions::new().write(true).open(path).map(Kind::Stream)
             }
             Ok(_) => OutputFile::create(fs::canonicalize(path)?).map(Kind::Aside),
             Err(_) => OutputFile::create(path).map(Kind::Aside),
@@ -54,33 +59,36 @@ impl Output {
     pub fn device(&self) -> Option<&FileDevice> {
         match &self.kind {
             Kind::Aside(file) => Some(file.device()),
-            Kind::Direct(_) => None,
+            Kind::BlockDevice(device) => Some(device),
+            Kind::Stream(_) => None,
         }
     }
 
-    /// Gives the file its name.
+    /// Gives the file its name; what was written to a block device is on stable storage then.
     ///
     /// # Errors
     /// `Io`; nothing is left then.
     pub fn commit(self) -> Result<(), Error> {
-        match self.kind {
-            Kind::Aside(file) => file.commit(false).map_err(|error| Error::io(self.path.display(), error)),
-            Kind::Direct(_) => Ok(()),
-        }
+        let done = match self.kind {
+            Kind::Aside(file) => file.commit(false),
+            Kind::BlockDevice(device) => device.flush(),
+            Kind::Stream(_) => Ok(()),
+        };
+        done.map_err(|error| Error::io(self.path.display(), error))
     }
 }
 
 /// One after the other, for those who need no positions.
 impl Write for Output {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        match &mut self.kind {
-            Kind::Aside(file) => {
-                file.device().write_at(buf, self.written)?;
-                self.written += buf.len() as u64;
-                Ok(buf.len())
-            }
-            Kind::Direct(file) => file.write(buf),
+        if let Kind::Stream(file) = &mut self.kind {
+            return file.write(buf);
         }
+        if let Some(device) = self.device() {
+            device.write_at(buf, self.written)?;
+        }
+        self.written += buf.len() as u64;
+        Ok(buf.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -2,12 +2,12 @@
 //!
 //! Each step takes the stack so far and lays one device on it, as device-mapper does, but as plain values.
 
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, FileDevice, OutputFile, OverlayFile, Window, partitions};
+use casemate_blockdev::{BlockDevice, FileDevice, OutputFile, OverlayFile, Window, is_same_file, partitions};
 use casemate_crypt::CryptDevice;
 use casemate_primitives::Cpu;
 use casemate_providers::Hash;
@@ -19,6 +19,7 @@ pub use casemate_verity::tree::VerifiedStatistics;
 
 use crate::Error;
 use crate::crypt::Mapping;
+use crate::image::{self, Access};
 use crate::verity::{Source, layout_of};
 
 type Below = Arc<dyn BlockDevice>;
@@ -56,11 +57,9 @@ impl Stack {
     /// going to be written, use it at all).
     ///
     /// # Errors
-    /// `Argument` if it is in use; `Io`.
+    /// `Io`, [`Error::is_busy`] if it is in use.
     pub fn open(image: &Path, read_only: bool) -> Result<Stack, Error> {
-        let opened = if read_only { FileDevice::open(image) } else { FileDevice::open_writable(image) };
-        let device = opened.map_err(|error| Error::io(image.display(), error))?;
-        lock(device.file(), image, read_only)?;
+        let device = image::open(image, if read_only { Access::ReadLocked } else { Access::Change })?;
         Ok(Stack { read_only, ..Stack::over(image, Arc::new(device)) })
     }
 
@@ -141,11 +140,7 @@ impl Stack {
     ) -> Result<Stack, Error> {
         let tree: Below = match is_same_file(hash, &self.image) {
             true => Arc::clone(&self.top),
-            false => {
-                let device = FileDevice::open(hash).map_err(|error| Error::io(hash.display(), error))?;
-                lock(device.file(), hash, true)?;
-                Arc::new(device)
-            }
+            false => Arc::new(image::open(hash, Access::ReadLocked)?),
         };
         let layout = match source {
             Source::Superblock => layout_of(hash, &tree, hash_offset)?,
@@ -192,7 +187,8 @@ impl Stack {
     /// Takes writes, and keeps them in the file `path`, which is made if it is not there.
     ///
     /// # Errors
-    /// `Corrupt` if the file is no overlay or a damaged one, or belongs to another device; `Argument` if it is in use.
+    /// `Corrupt` if the file is no overlay or a damaged one, or belongs to another device; `Io`,
+    /// [`Error::is_busy`] if it is in use.
     pub fn overlay(mut self, path: &Path) -> Result<Stack, Error> {
         type File = OverlayFile<Below, FileDevice>;
         let place = |error: io::Error| match error.kind() {
@@ -212,8 +208,7 @@ impl Stack {
             let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
             fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(place)?;
         }
-        let store = FileDevice::open_writable(path).map_err(place)?;
-        lock(store.file(), path, false)?;
+        let store = image::open(path, Access::Change)?;
         let device = Arc::new(File::open(self.top, store, &self.identity).map_err(place)?);
         self.layers.push(Layer::Overlay(Arc::clone(&device)));
         self.top = device;
@@ -252,22 +247,5 @@ impl Stack {
             Layer::Overlay(device) => LayerStatistics::Overlay(device.changed_blocks()),
         };
         self.layers.iter().map(of).collect()
-    }
-}
-
-fn is_same_file(a: &Path, b: &Path) -> bool {
-    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
-}
-
-/// Locks a file until it is closed: together with other readers, or alone.
-fn lock(file: &File, path: &Path, shared: bool) -> Result<(), Error> {
-    let locked = if shared { file.try_lock_shared() } else { file.try_lock() };
-    match locked {
-        Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => {
-            Err(Error::Argument(format!("{}: another process is working on it", path.display())))
-        }
-        // Some file systems have no locks; they are a courtesy.
-        Err(TryLockError::Error(_)) => Ok(()),
     }
 }

@@ -3,10 +3,10 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, FileDevice, OutputFile, Overlay};
+use casemate_blockdev::{BlockDevice, FileDevice, OutputFile, Overlay, is_same_file};
 use casemate_providers::Hash;
 use casemate_verity::dm::{self, fec};
 use casemate_verity::tree::{Finding, Ranges, Summary};
@@ -19,6 +19,7 @@ pub use casemate_verity::dm::{
 pub use casemate_verity::hex;
 
 use crate::Error;
+use crate::image;
 use crate::named::Named;
 
 /// What [`format()`] is to make.
@@ -106,9 +107,9 @@ pub enum Access {
 #[derive(Debug)]
 pub struct Volume {
     stored: Stored,
-    data: FileDevice,
-    hash: FileDevice,
-    parity: Option<(FileDevice, FecLayout)>,
+    data: Arc<FileDevice>,
+    hash: Arc<FileDevice>,
+    parity: Option<(Arc<FileDevice>, FecLayout)>,
     layout: Layout,
 }
 
@@ -137,7 +138,7 @@ pub fn format(format: &Format, worker: &Worker<'_>) -> Result<Formatted, Error> 
     let data_blocks = format.data_blocks.unwrap_or(data.size() / block_size);
     let layout = Layout::new(format.parameters.clone(), data_blocks, format.hash_offset, format.uuid);
     let layout = layout.map_err(|error| Error::at(format.data.display(), error))?;
-    if is_same(&format.data, &format.hash)? {
+    if is_same_file(&format.data, &format.hash) {
         layout.check_one_device()?;
     }
     let on_hash_device = match &format.fec {
@@ -199,10 +200,14 @@ impl Volume {
     /// # Errors
     /// Those of [`read_superblock`]; `Argument` for given parameters that can't be.
     pub fn open(stored: Stored, access: Access) -> Result<Volume, Error> {
-        let data = open(&stored.data, access == Access::Repair)?;
-        let hash = open(&stored.hash, access != Access::Read)?;
+        // What is opened for changes is opened once, whatever it is for.
+        let data = Arc::new(open(&stored.data, access == Access::Repair)?);
+        let hash = match access == Access::Repair && is_same_file(&stored.data, &stored.hash) {
+            true => Arc::clone(&data),
+            false => Arc::new(open(&stored.hash, access != Access::Read)?),
+        };
         let layout = match &stored.source {
-            Source::Superblock => layout_of(&stored.hash, &hash, stored.hash_offset)?,
+            Source::Superblock => layout_of(&stored.hash, &*hash, stored.hash_offset)?,
             Source::Given { parameters, data_blocks } => {
                 let block_size = u64::from(parameters.data_block_size.bytes());
                 let data_blocks = data_blocks.unwrap_or(data.size() / block_size);
@@ -217,7 +222,11 @@ impl Volume {
                 let metadata_end = if on_hash_device { fec.offset } else { hash.size() };
                 let fec_layout = FecLayout::new(&layout, fec.roots, metadata_end)
                     .map_err(|error| Error::at(fec.device.display(), error))?;
-                Some((open(&fec.device, access == Access::Update)?, fec_layout))
+                let parity = match on_hash_device {
+                    true => Arc::clone(&hash),
+                    false => Arc::new(open(&fec.device, access == Access::Update)?),
+                };
+                Some((parity, fec_layout))
             }
         };
         Ok(Volume { stored, data, hash, parity, layout })
@@ -393,9 +402,8 @@ fn with_remains(error: Error, remains: impl FnOnce() -> String) -> Error {
     }
 }
 
-fn open(path: &Path, writable: bool) -> Result<FileDevice, Error> {
-    let opened = if writable { FileDevice::open_writable(path) } else { FileDevice::open(path) };
-    opened.map_err(|error| Error::io(path.display(), error))
+fn open(path: &Path, changes: bool) -> Result<FileDevice, Error> {
+    image::open(path, if changes { image::Access::Change } else { image::Access::Read })
 }
 
 pub(crate) fn layout_of(path: &Path, hash: &dyn BlockDevice, hash_offset: u64) -> Result<Layout, Error> {
@@ -424,9 +432,9 @@ fn check_parity_place(fec: &Fec, layout: &Layout, data: &Path, hash: &Path) -> R
         let text = format!("parity offset {} is no multiple of the block size {block_size}", fec.offset);
         return Err(Error::Argument(text));
     }
-    let on_hash_device = is_same(&fec.device, hash)?;
+    let on_hash_device = is_same_file(&fec.device, hash);
     let mut free = if on_hash_device { layout.hash_device_size() } else { 0 };
-    if is_same(&fec.device, data)? {
+    if is_same_file(&fec.device, data) {
         free = free.max(layout.geometry().data_size());
     }
     if fec.offset < free {
@@ -437,24 +445,4 @@ fn check_parity_place(fec: &Fec, layout: &Layout, data: &Path, hash: &Path) -> R
         )));
     }
     Ok(on_hash_device)
-}
-
-/// Whether two paths lead to the same file or block device. Two that do not exist yet are the same if they are
-/// written the same.
-fn is_same(one: &Path, other: &Path) -> Result<bool, Error> {
-    let identity = |path: &Path| match fs::metadata(path) {
-        Ok(metadata) if metadata.file_type().is_block_device() => Ok(Some((metadata.rdev(), 0))),
-        Ok(metadata) => Ok(Some((metadata.dev(), metadata.ino()))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::io(path.display(), error)),
-    };
-    match (identity(one)?, identity(other)?) {
-        (Some(one), Some(other)) => Ok(one == other),
-        (None, None) => {
-            let absolute =
-                |path: &Path| std::path::absolute(path).map_err(|error| Error::io(path.display(), error));
-            Ok(absolute(one)? == absolute(other)?)
-        }
-        _ => Ok(false),
-    }
 }

@@ -480,7 +480,7 @@ fn what_is_in_use_or_not_understood_is_left_alone() {
     place.no("mkdir image /x", 2, "shared_blocks");
     let Some(place) = Place::new("") else { return };
     let image = casemate::blockdev::FileDevice::open_exclusive(place.path("image")).unwrap();
-    place.no("mkdir image /x", 2, "another program");
+    place.no("mkdir image /x", 2, "another process is working on it");
     drop(image);
     place.yes("mkdir image /x");
 }
@@ -511,7 +511,7 @@ fn of_two_writers_one_changes_and_the_other_is_refused() {
                     place.yes(&format!("rm -r image {name}"));
                     changed += 1;
                 }
-                Some(2) if text.contains("image: another program is changing it") => {
+                Some(2) if text.contains("image: another process is working on it") => {
                     place.no(&format!("cat image {name}/a/299"), 2, "no such file");
                     refused += 1;
                 }
@@ -537,7 +537,7 @@ fn a_served_or_mounted_image_is_left_alone() {
     served.args(["serve", "image", "--exec", &format!("{CASEMATE} ext4 mkdir image /x")]);
     let output = served.current_dir(place.folder.path()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains("another program is changing it"), "{text}");
+    assert!(text.contains("another process is working on it"), "{text}");
     place.no("ls image /x", 2, "no such file");
     fs::create_dir(place.path("top")).unwrap();
     let said = script(

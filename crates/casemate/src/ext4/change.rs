@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use casemate_blockdev::{BlockDevice, FileDevice, Pool};
+use casemate_blockdev::{BlockDevice, Pool};
 use casemate_ext4::{RecoveryFile, Superblock, WriteOptions};
 use casemate_fscrypt::{Context, Crypto, InodeInfo, MasterKey, Mode, Policy};
 use casemate_primitives::secret::SecretVec;
@@ -15,6 +15,7 @@ pub use casemate_ext4::{NewNode, PutOptions, PutReport, Writer};
 
 use super::{Reading, Source, Time, within};
 use crate::Error;
+use crate::image::{self, Access};
 
 /// How to change a file system.
 #[derive(Clone, Debug)]
@@ -45,10 +46,10 @@ pub struct Locked {
 /// Opens and locks an image.
 ///
 /// # Errors
-/// `Io` with `ResourceBusy` if it is mounted or somebody else changes it; as [`device`](super::device).
+/// `Io`, [`Error::is_busy`] if it is mounted or somebody else uses it; as [`device`](super::device).
 pub fn lock_for_change(source: &Source) -> Result<Locked, Error> {
     let name = source.path.display().to_string();
-    let file = FileDevice::open_exclusive(&source.path).map_err(|error| Error::io(&name, error))?;
+    let file = image::open(&source.path, Access::Change)?;
     let is_block_device =
         file.file().metadata().map_err(|error| Error::io(&name, error))?.file_type().is_block_device();
     let (device, start): (Arc<dyn BlockDevice>, u64) = within(source, file)?;

@@ -20,6 +20,7 @@ pub use casemate_ext4::{
 };
 
 use crate::Error;
+use crate::image::{self, Access};
 
 pub use change::{
     Changing, Locked, NewNode, NewPolicy, PutOptions, PutReport, Writer, lock_for_change, open_for_change,
@@ -87,16 +88,12 @@ pub enum Target<'a> {
     Tar(&'a mut dyn std::io::Write),
 }
 
-/// The device that a file system lies on.
+/// The device that a file system lies on, for reading.
 ///
 /// # Errors
 /// `Io` if it can't be opened; `Argument` for a partition or an offset that does not exist.
-pub fn device(source: &Source, writable: bool) -> Result<Arc<dyn BlockDevice>, Error> {
-    let name = source.path.display();
-    let opened =
-        if writable { FileDevice::open_writable(&source.path) } else { FileDevice::open(&source.path) };
-    let file = opened.map_err(|error| Error::io(&name, error))?;
-    within(source, file).map(|(device, _)| device)
+pub fn device(source: &Source) -> Result<Arc<dyn BlockDevice>, Error> {
+    within(source, image::open(&source.path, Access::Read)?).map(|(device, _)| device)
 }
 
 /// The part of an opened image that a file system lies on, and the byte that it begins at.
@@ -128,7 +125,7 @@ fn within(source: &Source, file: FileDevice) -> Result<(Arc<dyn BlockDevice>, u6
 /// # Errors
 /// `Corrupt` if it is none or damaged, `Unsupported` for features that a reader must know.
 pub fn open(source: &Source, reading: &Reading) -> Result<Ext4, Error> {
-    open_device(device(source, false)?, source.path.display(), reading)
+    open_device(device(source)?, source.path.display(), reading)
 }
 
 /// Opens the file system on any device for reading; errors call it `name`.
@@ -191,14 +188,14 @@ pub fn check(
 /// still wrong.
 ///
 /// # Errors
-/// `Unsupported` if the journal must be replayed first, or for features that a writer must know.
+/// `Unsupported` if the journal must be replayed first, or for features that a writer must know; as [`lock_for_change`].
 pub fn fix_checksums(
     source: &Source,
     reading: &Reading,
     pool: Pool,
     progress: &dyn Progress,
 ) -> Result<(Vec<Corrupt>, CheckReport), Error> {
-    let device = device(source, true)?;
+    let device = lock_for_change(source)?.device();
     casemate_ext4::fix_checksums(device, &reading.options(), pool, progress)
         .map_err(|error| Error::ext4(source.path.display(), error))
 }

@@ -274,7 +274,7 @@ impl World {
         let output = run_any(Command::new(e2fsck).arg("-fn").arg(self.image()));
         assert!(output.status.success(), "{}: {}", self.what, String::from_utf8_lossy(&output.stdout));
         let pool = Pool::default();
-        let image = device(&self.source(), false).unwrap();
+        let image = device(&self.source()).unwrap();
         let report = check(image, "image", &self.changing.reading, pool, &NoProgress).unwrap();
         assert!(report.is_clean(), "{}: {:?}", self.what, report.faults);
     }

@@ -88,7 +88,7 @@ impl ImageArgs {
 
     /// The device that the file system lies on, decrypted and verified as the options say.
     pub fn device(&self, context: &Context) -> Result<Arc<dyn BlockDevice>, Error> {
-        let stack = Stack::over(&self.image, ext4::device(&self.source(), false)?);
+        let stack = Stack::over(&self.image, ext4::device(&self.source())?);
         let device = self.layers.over(stack, context, false)?.device();
         if self.layers.decrypt() {
             check_magic(&device, &self.image)?;
