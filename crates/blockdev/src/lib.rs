@@ -29,6 +29,7 @@ mod overlay_file;
 mod partition;
 mod pool;
 mod progress;
+mod sample;
 mod window;
 
 pub use device::BlockDevice;
@@ -41,4 +42,5 @@ pub use overlay_file::OverlayFile;
 pub use partition::{Partition, partitions};
 pub use pool::Pool;
 pub use progress::{NoProgress, Progress};
+pub use sample::samples;
 pub use window::Window;

@@ -231,21 +231,22 @@ impl Mapping {
         let mapping = format!("{spec} {sector_size} {iv_large_sectors} {iv_offset} {}", self.offset);
         let key = self.key.expose();
         let work = Work { cipher: &self.cipher, direction, key, mapping: &mapping, pool, progress };
-        let done = if resume {
-            in_place::resume(&work, &data, &log)
-        } else {
-            // The journal's name must be there after a power failure too.
-            sync_folder(journal).map_err(at_journal)?;
-            let mut salt = [0; 32];
-            getrandom::fill(&mut salt)
-                .map_err(|error| Error::Io("random numbers".to_owned(), error.into()))?;
-            in_place::begin(&work, &data, &log, hot_zone, salt)
-        };
-        if let Err(casemate_crypt::Error::Argument(_)) = &done {
-            // Refused before anything was touched.
-            fs::remove_file(journal).map_err(at_journal)?;
+        if !resume {
+            let begin = || {
+                let mut salt = [0; 32];
+                getrandom::fill(&mut salt)
+                    .map_err(|error| Error::Io("random numbers".to_owned(), error.into()))?;
+                in_place::begin(&work, &data, &log, hot_zone, salt).map_err(Error::crypt)?;
+                // The journal's name must be there after a power failure too.
+                sync_folder(journal).map_err(at_journal)
+            };
+            if let Err(error) = begin() {
+                // The image is untouched, and there is nothing to resume.
+                fs::remove_file(journal).map_err(at_journal)?;
+                return Err(error);
+            }
         }
-        done.map_err(Error::crypt)?;
+        in_place::resume(&work, &data, &log).map_err(Error::crypt)?;
         fs::remove_file(journal).and_then(|()| sync_folder(journal)).map_err(at_journal)
     }
 

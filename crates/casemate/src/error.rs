@@ -50,7 +50,6 @@ impl Error {
             casemate_crypt::Error::Io(error) => Error::io("input or output", error),
             casemate_crypt::Error::Corrupt(text) => Error::Corrupt(text),
             casemate_crypt::Error::Unsupported(text) => Error::Unsupported(text),
-            casemate_crypt::Error::Mismatch(text) => Error::Mismatch(text),
             casemate_crypt::Error::Argument(text) => Error::Argument(text),
             other => Error::Unsupported(other.to_string()),
         }

@@ -32,7 +32,7 @@ fn with_key(folder: &Path, args: &[&str]) -> Command {
     command
 }
 
-fn failure(mut command: Command, input: &[u8]) -> (i32, String) {
+fn failure(command: &mut Command, input: &[u8]) -> (i32, String) {
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // A command that fails before it reads closes the pipe.
@@ -75,7 +75,7 @@ fn files_streams_and_places_agree() {
 fn passphrases_make_cryptsetups_keys() {
     let folder = folder(1 << 16);
     let args = ["encrypt", "plain", "cipher", "--hash", "sha256", "--key-size", "512"];
-    let (status, stderr) = failure(crypt(folder.path(), &args), b"battery staple\n");
+    let (status, stderr) = failure(&mut crypt(folder.path(), &args), b"battery staple\n");
     assert_eq!((status, &*stderr), (0, ""));
     let key = "11e2b7895e7b3dca8df8d0cf965fde793b82cd39242774277ca90d72d09bfd591e5b7cf53405e37057ee1111bbbb8339aa528ea\
                bc30b672399586b31fd6b50b7";
@@ -126,7 +126,7 @@ fn bad_input_is_one_line_and_no_file() {
     for (args, why) in cases {
         let mut command = crypt(folder.path(), &["encrypt"]);
         command.args(*args);
-        let (status, stderr) = failure(command, b"");
+        let (status, stderr) = failure(&mut command, b"");
         assert_eq!((status, stderr.lines().count()), (2, 1), "{args:?}: {stderr}");
         assert!(stderr.contains(why), "{args:?}: {stderr}");
         assert!(!folder.path().join("out").exists(), "{args:?}");
@@ -134,8 +134,8 @@ fn bad_input_is_one_line_and_no_file() {
     let mut allowed =
         crypt(folder.path(), &["encrypt", "whole", "out", "--key-file", "equal", "--allow-equal-halves"]);
     run(allowed.args(["--key-size", "512"]));
-    let part = with_key(folder.path(), &["encrypt", "-", "out2"]);
-    let (status, stderr) = failure(part, &[1; 700]);
+    let mut part = with_key(folder.path(), &["encrypt", "-", "out2"]);
+    let (status, stderr) = failure(&mut part, &[1; 700]);
     assert!(status == 2 && stderr.contains("188 bytes are left over"), "{stderr}");
     assert!(!folder.path().join("out2").exists());
 }
@@ -234,12 +234,49 @@ fn an_interrupt_leaves_nothing_that_looks_whole() {
     let in_place = ["encrypt", "--in-place", "image", "--hotzone-size", "1048576"];
     let mut place = with_key(folder.path(), &in_place);
     let child = place.args(slow).stderr(Stdio::piped()).spawn().unwrap();
-    wait_until(|| fs::metadata(at("image.casemate-journal")).is_ok_and(|journal| journal.len() > 1 << 20));
+    // The second hot zone is under way.
+    wait_until(|| fs::metadata(at("image.casemate-journal")).is_ok_and(|journal| journal.len() > 2 << 20));
     let (status, stderr) = interrupt(child);
     assert_eq!(status, Some(130), "{stderr}");
     assert!(stderr.contains("the same command with --resume goes on"), "{stderr}");
-    run(with_key(folder.path(), &in_place).arg("--resume"));
-    assert!(fs::read(at("image")).unwrap() == fs::read(at("cipher")).unwrap());
+
+    // What was stopped goes on elsewhere, but not with the image as it was, another key or another way.
+    let (copy, journal) = (at("copy"), at("image.casemate-journal"));
+    fs::copy(at("image"), &copy).unwrap();
+    fs::copy(&journal, at("copy.casemate-journal")).unwrap();
+    fs::copy(at("plain"), at("image")).unwrap();
+    let before = fs::read(&journal).unwrap();
+    let refused = |mut command: Command, why: &str| {
+        let (status, stderr) = failure(command.arg("--resume"), b"");
+        assert_eq!((status, stderr.lines().count(), stderr.contains(why)), (2, 1, true), "{stderr}");
+        assert!(fs::read(&journal).unwrap() == before);
+        assert!(fs::read(at("image")).unwrap() == fs::read(at("plain")).unwrap());
+    };
+    refused(with_key(folder.path(), &in_place), "put back or changed since");
+    refused(with_key(folder.path(), &["decrypt", "--in-place", "image"]), "belongs to an encryption");
+    refused(crypt(folder.path(), &["encrypt", "--in-place", "image", "--key-file", "key"]), "not those");
+    run(&mut with_key(folder.path(), &["encrypt", "--in-place", "--resume", "copy"]));
+    assert!(fs::read(&copy).unwrap() == fs::read(at("cipher")).unwrap());
+}
+
+#[test]
+fn what_can_not_be_ended_is_not_begun() {
+    let folder = folder(1 << 16);
+    let at = |name: &str| folder.path().join(name);
+    let plain = fs::read(at("plain")).unwrap();
+    let past_the_end = ["--skip", "18446744073709551560", "--hotzone-size", "4096"];
+    for args in [&["--in-place", "plain"], &["plain", "old", "--offset", "1"][..]] {
+        fs::write(at("old"), &plain).unwrap();
+        let mut command = with_key(folder.path(), &["encrypt"]);
+        command.args(args).args(&past_the_end[..if args.len() == 2 { 4 } else { 2 }]);
+        let (status, stderr) = failure(&mut command, b"");
+        assert_eq!((status, stderr.contains("pass 2^64")), (2, true), "{stderr}");
+        assert!(fs::read(at("plain")).unwrap() == plain && fs::read(at("old")).unwrap()[..1 << 16] == plain);
+    }
+    assert!(!at("plain.casemate-journal").exists());
+    let (status, stderr) =
+        failure(&mut with_key(folder.path(), &["encrypt", "--in-place", "plain", "--journal", "plain"]), b"");
+    assert_eq!((status, stderr.contains("can't be the image itself")), (2, true), "{stderr}");
 }
 
 #[test]

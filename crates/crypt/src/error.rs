@@ -16,8 +16,6 @@ pub enum Error {
     Unsupported(String),
     /// An argument that is impossible: a specification, an offset, a length.
     Argument(String),
-    /// A key or mapping other than the one that the work was begun with.
-    Mismatch(String),
 }
 
 impl From<io::Error> for Error {
@@ -45,10 +43,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Io(error) => error.fmt(f),
-            Error::Corrupt(text)
-            | Error::Unsupported(text)
-            | Error::Argument(text)
-            | Error::Mismatch(text) => f.write_str(text),
+            Error::Corrupt(text) | Error::Unsupported(text) | Error::Argument(text) => f.write_str(text),
         }
     }
 }

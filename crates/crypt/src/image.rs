@@ -28,7 +28,8 @@ pub enum Holes {
 /// Memory is bounded: a chunk for each thread.
 ///
 /// # Errors
-/// `Argument` if the source is no multiple of the sector size; `Io` from either device or `progress`.
+/// `Argument` if the source is no multiple of the sector size, or has sectors whose IVs pass 2^64: nothing is written
+/// then. `Io` from either device or `progress`.
 pub fn transform(
     cipher: &SectorCipher,
     direction: Direction,
@@ -39,7 +40,7 @@ pub fn transform(
     progress: &dyn Progress,
 ) -> Result<(), Error> {
     let size = source.size();
-    whole_sectors(cipher, size)?;
+    check_size(cipher, size)?;
     pool.run(size.div_ceil(CHUNK as u64), Vec::new, |buf: &mut Vec<u8>, chunk| {
         let offset = chunk * CHUNK as u64;
         // OK to cast: at most a chunk.
@@ -125,16 +126,16 @@ pub fn transform_stream(
     Ok(source.into_inner().unwrap_or_else(PoisonError::into_inner).bytes)
 }
 
-/// Whether `size` bytes are whole sectors.
-pub(crate) fn whole_sectors(cipher: &SectorCipher, size: u64) -> Result<(), Error> {
+/// Refuses, before anything is written, an image that can't be transformed to its end.
+pub(crate) fn check_size(cipher: &SectorCipher, size: u64) -> Result<(), Error> {
     let sector = cipher.sector_size() as u64;
-    if size.is_multiple_of(sector) {
-        return Ok(());
+    if !size.is_multiple_of(sector) {
+        return Err(Error::Argument(format!(
+            "the image has {size} bytes, no multiple of the sector size {sector}; {} bytes are left over",
+            size % sector
+        )));
     }
-    Err(Error::Argument(format!(
-        "the image has {size} bytes, no multiple of the sector size {sector}; {} bytes are left over",
-        size % sector
-    )))
+    cipher.first_iv(0, size).map(drop)
 }
 
 fn part_sector(cipher: &SectorCipher, len: usize) -> Error {

@@ -11,37 +11,28 @@
 //! while it is written leaves the one before it, whose slot nobody has touched. [`resume`] goes on from the newer of the
 //! records that are whole.
 //!
-//! Journal file, little-endian: two records of 4096 bytes, then two slots of one hot zone each.
+//! A record is bound to the image by what it held at the beginning ([`samples`] of it): [`resume`] transforms back what
+//! is done so far and compares. So work goes on when image and journal were copied elsewhere, and is refused when
+//! somebody has put the image back as it was.
 //!
-//! | offset | size | field of a record |
-//! |---|---|---|
-//! | 0 | 16 | `casemate-inplace` |
-//! | 16 | 4 | version, 1 |
-//! | 20 | 4 | 0 encrypt, 1 decrypt |
-//! | 24 | 8 | zones whose record was written: 0 at the beginning, then 1, 2, ... |
-//! | 32 | 8 | bytes of the image |
-//! | 40 | 8 | bytes of a hot zone |
-//! | 48 | 32 | SHA-256 of the slot's bytes, zero at the beginning |
-//! | 80 | 32 | salt |
-//! | 112 | 32 | HMAC-SHA256 under the key, over the salt and the description of the mapping |
-//! | 144 | 32 | SHA-256 of the bytes before |
+//! The journal file, byte by byte: docs/formats/in-place.md.
 
 use std::sync::Mutex;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
-use casemate_blockdev::{BlockDevice, Pool, Progress};
+use casemate_blockdev::{BlockDevice, Pool, Progress, samples};
 use casemate_primitives::secret::constant_time_eq;
 use casemate_providers::Direction;
 
-use crate::image::whole_sectors;
+use crate::image::check_size;
 use crate::{Error, SectorCipher};
 
 const MAGIC: &[u8; 16] = b"casemate-inplace";
 const VERSION: u32 = 1;
 const RECORD: u64 = 4096;
-const RECORD_LEN: usize = 176;
+const RECORD_LEN: usize = 208;
 
 /// One piece of a hot zone, the work of one cipher call.
 const PIECE: usize = 256 * 1024;
@@ -69,11 +60,11 @@ pub struct Work<'a> {
     pub progress: &'a dyn Progress,
 }
 
-/// Begins the work with an empty `journal`, which grows to a little over two hot zones.
+/// Begins the work: writes the first record to an empty `journal`. The image is not touched; [`resume`] does that.
 ///
 /// # Errors
-/// `Argument` for a hot zone that is not whole sectors or too large, or an image that is not whole sectors; `Io`. After
-/// an error while zones are worked on the work can be resumed.
+/// `Argument` for a hot zone that is not whole sectors or too large, or an image that is not whole sectors or whose IVs
+/// pass 2^64; `Io`. After any error nothing is begun, and the journal is worth nothing.
 pub fn begin(
     work: &Work<'_>,
     image: &dyn BlockDevice,
@@ -81,7 +72,7 @@ pub fn begin(
     hot_zone: u64,
     salt: [u8; 32],
 ) -> Result<(), Error> {
-    whole_sectors(work.cipher, image.size())?;
+    check_size(work.cipher, image.size())?;
     if hot_zone == 0 || hot_zone > MAX_HOT_ZONE || !hot_zone.is_multiple_of(work.cipher.sector_size() as u64)
     {
         return Err(Error::Argument(format!(
@@ -89,6 +80,7 @@ pub fn begin(
             work.cipher.sector_size()
         )));
     }
+    let image_tag = image_tag(work, &salt, image.size(), |buf, offset| Ok(image.read_at(buf, offset)?))?;
     let record = Record {
         decrypt: work.direction == Direction::Decrypt,
         zones: 0,
@@ -97,51 +89,93 @@ pub fn begin(
         data_digest: [0; 32],
         salt,
         key_tag: key_tag(work, &salt),
+        image_tag,
     };
     // A journal of an earlier work would leave a record that looks newer.
     journal.write_at(&[0; RECORD as usize], RECORD)?;
-    record.write(journal)?;
-    go_on(work, image, journal, record)
+    record.write(journal)
 }
 
-/// Goes on with a work that was stopped.
+/// Does the work that was begun, or what is left of it. After an error, or no answer at all, it can be resumed again.
 ///
 /// # Errors
-/// `Corrupt` if the journal has no whole record or its slot does not have what the record says; `Mismatch` if the key,
-/// the mapping, the direction or the image's size is another one; `Io`.
+/// `Argument` if the key, the mapping, the direction or the image is another one than the journal tells of, and `Corrupt`
+/// if the journal has no whole record or its slot does not have what the record says: nothing is written then. `Io`.
 pub fn resume(work: &Work<'_>, image: &dyn BlockDevice, journal: &dyn BlockDevice) -> Result<(), Error> {
     let record = Record::newest(journal)?;
+    let refuse = |text: String| Err(Error::Argument(text));
     if record.decrypt != (work.direction == Direction::Decrypt) {
         let begun = if record.decrypt { "a decryption" } else { "an encryption" };
-        return Err(Error::Mismatch(format!("the journal belongs to {begun}; resume that")));
+        return refuse(format!("the journal belongs to {begun}; resume that"));
     }
     if record.image_size != image.size() {
-        return Err(Error::Mismatch(format!(
+        return refuse(format!(
             "the journal belongs to an image of {} bytes, this one has {}",
             record.image_size,
             image.size()
-        )));
+        ));
     }
     if !constant_time_eq(&record.key_tag, &key_tag(work, &record.salt)) {
         let text = "the key or the mapping's options are not those that the work was begun with";
-        return Err(Error::Mismatch(text.to_owned()));
+        return refuse(text.to_owned());
     }
+    check_size(work.cipher, record.image_size)?;
     if !record.hot_zone.is_multiple_of(work.cipher.sector_size() as u64) {
         return Err(Error::Corrupt("in-place journal: the hot zone is not whole sectors".to_owned()));
     }
-    if let Some(zone) = record.zones.checked_sub(1) {
-        let (offset, len) = record.zone(zone);
-        let mut data = vec![0; len];
-        journal.read_at(&mut data, record.slot(zone))?;
-        if Sha256::digest(&data)[..] != record.data_digest {
-            let text = format!("in-place journal: the data of hot zone {zone} is not what its record says");
-            return Err(Error::Corrupt(text));
-        }
-        image.write_at(&data, offset)?;
-        image.flush()?;
-        work.progress.advance(offset + len as u64)?;
+    let Some(zone) = record.zones.checked_sub(1) else {
+        check_image(work, &record, image, &[])?;
+        return go_on(work, image, journal, record);
+    };
+    let (offset, len) = record.zone(zone);
+    let mut data = vec![0; len];
+    journal.read_at(&mut data, record.slot(zone))?;
+    if Sha256::digest(&data)[..] != record.data_digest {
+        let text = format!("in-place journal: the data of hot zone {zone} is not what its record says");
+        return Err(Error::Corrupt(text));
     }
+    check_image(work, &record, image, &data)?;
+    image.write_at(&data, offset)?;
+    image.flush()?;
+    drop(data);
+    work.progress.advance(offset + len as u64)?;
     go_on(work, image, journal, record)
+}
+
+/// Whether the image is the one that the work was begun with, transformed as far as the record says. `hot` is what
+/// belongs to the zone that may be there in part.
+fn check_image(work: &Work<'_>, record: &Record, image: &dyn BlockDevice, hot: &[u8]) -> Result<(), Error> {
+    let back = match work.direction {
+        Direction::Encrypt => Direction::Decrypt,
+        Direction::Decrypt => Direction::Encrypt,
+    };
+    let tag = image_tag(work, &record.salt, record.image_size, |mut buf, mut offset| {
+        while !buf.is_empty() {
+            let zone = offset / record.hot_zone;
+            let (start, len) = record.zone(zone);
+            // OK to cast: at most a hot zone.
+            let within = (offset - start) as usize;
+            let (now, later) = buf.split_at_mut(buf.len().min(len - within));
+            match zone + 1 == record.zones {
+                true => now.copy_from_slice(&hot[within..within + now.len()]),
+                false => image.read_at(now, offset)?,
+            }
+            if zone < record.zones {
+                work.cipher.run(back, offset / 512, now)?;
+            }
+            offset += now.len() as u64;
+            buf = later;
+        }
+        Ok(())
+    })?;
+    if constant_time_eq(&record.image_tag, &tag) {
+        return Ok(());
+    }
+    Err(Error::Argument(
+        "this is not the image as the stopped work left it: it is another one, or was put back or changed since. Bring \
+         that image back to go on; if this one is whole, remove the journal and begin anew"
+            .to_owned(),
+    ))
 }
 
 /// The record's hot zones from its number on.
@@ -200,6 +234,28 @@ fn key_tag(work: &Work<'_>, salt: &[u8; 32]) -> [u8; 32] {
     mac.finalize().into_bytes().into()
 }
 
+/// What tells the image from others, under the key: who has the journal shall not learn whether he has guessed what the
+/// image holds.
+fn image_tag(
+    work: &Work<'_>,
+    salt: &[u8; 32],
+    size: u64,
+    mut read: impl FnMut(&mut [u8], u64) -> Result<(), Error>,
+) -> Result<[u8; 32], Error> {
+    // OK to unwrap: HMAC takes keys of any length.
+    let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(work.key).unwrap();
+    mac.update(b"image");
+    mac.update(salt);
+    let mut data = Vec::new();
+    for range in samples(size) {
+        // OK to cast: at most a MiB.
+        data.resize((range.end - range.start) as usize, 0);
+        read(&mut data, range.start)?;
+        mac.update(&data);
+    }
+    Ok(mac.finalize().into_bytes().into())
+}
+
 /// How far the work has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Record {
@@ -210,6 +266,7 @@ struct Record {
     data_digest: [u8; 32],
     salt: [u8; 32],
     key_tag: [u8; 32],
+    image_tag: [u8; 32],
 }
 
 impl Record {
@@ -246,6 +303,7 @@ impl Record {
             data_digest: array_at(48),
             salt: array_at(80),
             key_tag: array_at(112),
+            image_tag: array_at(144),
         };
         let sane = body.starts_with(MAGIC)
             && u32_at(16) == VERSION
@@ -263,7 +321,8 @@ impl Record {
         for (at, number) in [(24, self.zones), (32, self.image_size), (40, self.hot_zone)] {
             bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
         }
-        for (at, array) in [(48, &self.data_digest), (80, &self.salt), (112, &self.key_tag)] {
+        let arrays = [&self.data_digest, &self.salt, &self.key_tag, &self.image_tag];
+        for (at, array) in [48, 80, 112, 144].into_iter().zip(arrays) {
             bytes[at..at + 32].copy_from_slice(array);
         }
         let checksum = Sha256::digest(&bytes[..RECORD_LEN - 32]);
@@ -401,8 +460,8 @@ mod tests {
                 let power = std::sync::Arc::new(Mutex::new(rng.below(20 + attempt * 10) as i64));
                 let (disk, log) = (Disk::new(image, &power), Disk::new(journal, &power));
                 let work = work(&cipher, Direction::Encrypt, &key);
-                let result =
-                    if begun { resume(&work, &disk, &log) } else { begin(&work, &disk, &log, 4096, [3; 32]) };
+                let first = if begun { Ok(()) } else { begin(&work, &disk, &log, 4096, [3; 32]) };
+                let result = first.and_then(|()| resume(&work, &disk, &log));
                 image = disk.after_power_failure(&mut rng);
                 journal = log.after_power_failure(&mut rng);
                 match result {
@@ -424,7 +483,8 @@ mod tests {
         let power = std::sync::Arc::new(Mutex::new(9));
         let (image, journal) = (Disk::new(vec![1; 5 * 4096], &power), Disk::new(Vec::new(), &power));
         let encrypt = work(&cipher, Direction::Encrypt, &key);
-        begin(&encrypt, &image, &journal, 4096, [3; 32]).unwrap_err();
+        begin(&encrypt, &image, &journal, 4096, [3; 32]).unwrap();
+        resume(&encrypt, &image, &journal).unwrap_err();
         *power.lock().unwrap() = i64::MAX;
         let fails =
             |work: &Work<'_>, image: &dyn BlockDevice| resume(work, image, &journal).unwrap_err().to_string();
@@ -441,6 +501,70 @@ mod tests {
         resume(&encrypt, &image, &journal).unwrap();
     }
 
+    /// Work that is stopped after each number of operations goes on with what it left, a copy of it too; with the image
+    /// as it was, or another, only where that gives the right result.
+    #[test]
+    fn only_what_the_work_left_is_gone_on_with() {
+        const LEN: usize = 5 * 4096 + 512;
+        let key = KEY;
+        let cipher = cipher(&key);
+        let encrypt = work(&cipher, Direction::Encrypt, &key);
+        let plaintext = Rng::new(2).bytes(LEN);
+        let mut ciphertext = plaintext.clone();
+        cipher.encrypt(0, &mut ciphertext).unwrap();
+        let (mut refused, mut changed) = (0, plaintext.clone());
+        changed[LEN - 1] ^= 1;
+        for operations in 3.. {
+            let power = std::sync::Arc::new(Mutex::new(operations));
+            let (image, journal) = (Disk::new(plaintext.clone(), &power), Disk::new(Vec::new(), &power));
+            begin(&encrypt, &image, &journal, 4096, [3; 32]).unwrap();
+            let whole = resume(&encrypt, &image, &journal).is_ok();
+            *power.lock().unwrap() = i64::MAX;
+            let log = || {
+                let mut bytes = journal.state.lock().unwrap().cached.clone();
+                bytes.resize(4 * 4096, 0);
+                MemoryDevice::new(bytes)
+            };
+            let left = MemoryDevice::new(image.state.lock().unwrap().cached.clone());
+            resume(&encrypt, &left, &log()).unwrap();
+            assert!(left.into_bytes() == ciphertext, "{operations}");
+            let restored = MemoryDevice::new(plaintext.clone());
+            match resume(&encrypt, &restored, &log()) {
+                Ok(()) => assert!(restored.into_bytes() == ciphertext, "{operations}"),
+                Err(error) => {
+                    assert!(error.to_string().contains("put back or changed since"), "{error}");
+                    assert!(restored.into_bytes() == plaintext, "{operations}");
+                    refused += 1;
+                }
+            }
+            let other = MemoryDevice::new(changed.clone());
+            resume(&encrypt, &other, &log()).unwrap_err();
+            assert!(other.into_bytes() == changed);
+            if whole {
+                break;
+            }
+        }
+        // From the second zone's record on.
+        assert!(refused > 10, "{refused}");
+    }
+
+    #[test]
+    fn what_can_not_be_ended_is_not_begun() {
+        let mut params = Params::new("aes-xts-plain64".parse().unwrap());
+        params.iv_offset = u64::MAX - 47;
+        let cipher =
+            SectorCipher::new(&params, &KEY, &Registry::new(Cpu::detect()), &Policy::default()).unwrap();
+        let encrypt = work(&cipher, Direction::Encrypt, &KEY);
+        let (image, journal) = (MemoryDevice::new(vec![1; 48 * 512]), MemoryDevice::new(vec![0; 4 * 4096]));
+        let error = begin(&encrypt, &image, &journal, 4096, [3; 32]).unwrap_err();
+        assert!(matches!(&error, Error::Argument(text) if text.contains("pass 2^64")), "{error}");
+        assert!(journal.into_bytes() == vec![0; 4 * 4096]);
+        let smaller = MemoryDevice::new(vec![1; 47 * 512]);
+        let journal = MemoryDevice::new(vec![0; 4 * 4096]);
+        begin(&encrypt, &smaller, &journal, 4096, [3; 32]).unwrap();
+        resume(&encrypt, &smaller, &journal).unwrap();
+    }
+
     #[test]
     fn records_with_any_damage_are_no_records() {
         let record = Record {
@@ -451,6 +575,7 @@ mod tests {
             data_digest: [1; 32],
             salt: [2; 32],
             key_tag: [3; 32],
+            image_tag: [4; 32],
         };
         let bytes = record.to_bytes();
         assert_eq!(Record::from_bytes(&bytes), Some(record));

@@ -165,6 +165,20 @@ impl SectorCipher {
         self.run(Direction::Decrypt, sector, data)
     }
 
+    /// The number, in units of 512 bytes, that IVs of `len` bytes from `sector` on are counted from.
+    ///
+    /// # Errors
+    /// `Argument` if those of the last ones pass 2^64.
+    pub(crate) fn first_iv(&self, sector: u64, len: u64) -> Result<u64, Error> {
+        let first = sector.checked_add(self.iv_offset);
+        first.filter(|first| first.checked_add(len / 512).is_some()).ok_or_else(|| {
+            Error::Argument(format!(
+                "{len} bytes at sector {sector} with an IV offset of {} pass 2^64",
+                self.iv_offset
+            ))
+        })
+    }
+
     /// Encrypts or decrypts whole sectors in place, as `direction` says.
     ///
     /// # Errors
@@ -176,12 +190,7 @@ impl SectorCipher {
                 format!("{} bytes at sector {sector} are not whole sectors of {size} bytes", data.len());
             return Err(Error::Argument(text));
         }
-        let first = sector.checked_add(self.iv_offset);
-        let Some(first) = first.filter(|first| first.checked_add(data.len() as u64 / 512).is_some()) else {
-            let text = format!("sector {sector} with an IV offset of {} passes 2^64", self.iv_offset);
-            return Err(Error::Argument(text));
-        };
-        let number = first >> self.iv_shift;
+        let number = self.first_iv(sector, data.len() as u64)? >> self.iv_shift;
         let mut scratch = Vec::new();
         match &self.kind {
             Kind::Batch(ivs) => self.batches(ivs, direction, number, data, &mut scratch),

@@ -105,7 +105,7 @@ impl Args {
             &progress,
         );
         drop(progress);
-        if done.is_err() && journal.exists() {
+        if matches!(&done, Err(error @ Error::Io(..)) if !error.is_busy()) && journal.exists() {
             eprintln!("casemate: {}: stopped; the same command with --resume goes on", image.display());
         }
         done
