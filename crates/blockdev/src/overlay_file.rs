@@ -38,7 +38,7 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
     pub const BLOCK: u64 = 4096;
 
     /// Makes an empty store for changes of a device of `size` bytes. `base` says, in at most 64 bytes, which device it
-    /// is (a root hash, say), and may be empty.
+    /// is, such as a root hash or a digest of what it holds.
     ///
     /// # Errors
     /// `InvalidInput` for sizes that can't be; what the store says.
@@ -65,19 +65,19 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
     /// Opens a store that has changes of `below`.
     ///
     /// # Errors
-    /// `InvalidData` if it is none, damaged, or belongs to another device; what the store says.
+    /// `InvalidInput` if it is none, or belongs to another device; `InvalidData` if it is damaged; what the store says.
     pub fn open(below: D, store: S, base: &[u8]) -> io::Result<OverlayFile<D, S>> {
         let size = below.size();
         let data_start = data_start(size)?;
         let mut header = [0; HEADER];
         store.read_at(&mut header, 0).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => invalid("the file is too short for an overlay"),
+            io::ErrorKind::UnexpectedEof => refuse("the file is too short for an overlay"),
             _ => error,
         })?;
         let le64 = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes"));
         let le32 = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
         if header[..16] != *MAGIC {
-            return Err(invalid("the file is no overlay"));
+            return Err(refuse("the file is no overlay"));
         }
         if le32(CHECKED) != crc32(&header[..CHECKED]) {
             return Err(invalid("the overlay's header is damaged: its checksum is wrong"));
@@ -86,16 +86,18 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
             || u64::from(le32(20)) != Self::BLOCK
             || le64(32) != data_start && le64(24) == size
         {
-            return Err(invalid("the overlay is of another version"));
+            return Err(refuse("the overlay is of another version"));
         }
         if le64(24) != size {
-            return Err(invalid(&format!("the overlay is of a device of {} bytes, not {size}", le64(24))));
+            return Err(refuse(&format!("the overlay is of a device of {} bytes, not {size}", le64(24))));
         }
         if header[40..40 + BASE]
             .iter()
             .ne(base.iter().chain(std::iter::repeat_n(&0, BASE - base.len().min(BASE))))
         {
-            return Err(invalid("the overlay belongs to another device"));
+            return Err(refuse(
+                "the overlay belongs to another image, or this one was changed since it was made",
+            ));
         }
         let blocks = size.div_ceil(Self::BLOCK);
         // The size is that of a device which exists.
@@ -317,6 +319,10 @@ fn data_start(size: u64) -> io::Result<u64> {
     Ok(HEADER as u64 + size.div_ceil(4096).div_ceil(8).next_multiple_of(4096))
 }
 
+fn refuse(text: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, text)
+}
+
 fn invalid(text: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
@@ -515,7 +521,7 @@ mod tests {
         assert_eq!(message(&store, b""), "the file is too short for an overlay");
         OverlayFile::<&MemoryDevice, _>::format(&store, 10_000, b"one").unwrap();
         assert!(OverlayFile::open(&below, &store, b"one").is_ok());
-        assert_eq!(message(&store, b"two"), "the overlay belongs to another device");
+        assert!(message(&store, b"two").starts_with("the overlay belongs to another image"));
         store.write_at(&[0x10], 4096).unwrap();
         assert_eq!(message(&store, b"one"), "the overlay is damaged: it has blocks behind the device's end");
         store.write_at(&[9], 30).unwrap();

@@ -7,9 +7,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, FileDevice, OutputFile, OverlayFile, Window, is_same_file, partitions};
+use casemate_blockdev::{
+    BlockDevice, FileDevice, OutputFile, OverlayFile, Window, is_same_file, partitions, samples,
+};
 use casemate_crypt::CryptDevice;
 use casemate_primitives::Cpu;
+use casemate_primitives::sha256::Sha256;
 use casemate_providers::Hash;
 use casemate_verity::dm::Layout;
 use casemate_verity::tree::VerifiedDevice;
@@ -30,8 +33,8 @@ pub struct Stack {
     top: Below,
     read_only: bool,
     layers: Vec<Layer>,
-    /// What an overlay is tied to: the topmost root hash, or nothing.
-    identity: Vec<u8>,
+    /// What an overlay is tied to, if it is the topmost root hash.
+    root_hash: Option<Vec<u8>>,
     preferred_block: u32,
 }
 
@@ -70,7 +73,7 @@ impl Stack {
             top: device,
             read_only: true,
             layers: Vec::new(),
-            identity: Vec::new(),
+            root_hash: None,
             preferred_block: 4096,
         }
     }
@@ -180,14 +183,14 @@ impl Stack {
         self.layers.push(Layer::Verity(Arc::clone(&device)));
         self.top = device;
         self.read_only = true;
-        self.identity = root_hash.get(..64).unwrap_or(root_hash).to_vec();
+        self.root_hash = Some(root_hash.get(..64).unwrap_or(root_hash).to_vec());
         Ok(self)
     }
 
     /// Takes writes, and keeps them in the file `path`, which is made if it is not there.
     ///
     /// # Errors
-    /// `Corrupt` if the file is no overlay or a damaged one, or belongs to another device; `Io`,
+    /// `Argument` if the file is no overlay or belongs to another image, `Corrupt` if it is a damaged one; `Io`,
     /// [`Error::is_busy`] if it is in use.
     pub fn overlay(mut self, path: &Path) -> Result<Stack, Error> {
         type File = OverlayFile<Below, FileDevice>;
@@ -200,20 +203,37 @@ impl Stack {
             let text = format!("{}: changes of an image can't be kept in the image itself", path.display());
             return Err(Error::Argument(text));
         }
+        let identity = match &self.root_hash {
+            Some(root_hash) => root_hash.clone(),
+            None => self.sampled().map_err(|error| Error::io(self.image.display(), error))?,
+        };
         if !fs::exists(path).map_err(place)? {
             let new = OutputFile::create(path).map_err(place)?;
-            File::format(new.device(), self.top.size(), &self.identity).map_err(place)?;
+            File::format(new.device(), self.top.size(), &identity).map_err(place)?;
             new.commit(true).map_err(place)?;
             // The name must be there after a power failure too.
             let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
             fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(place)?;
         }
         let store = image::open(path, Access::Change)?;
-        let device = Arc::new(File::open(self.top, store, &self.identity).map_err(place)?);
+        let device = Arc::new(File::open(self.top, store, &identity).map_err(place)?);
         self.layers.push(Layer::Overlay(Arc::clone(&device)));
         self.top = device;
         self.read_only = false;
         Ok(self)
+    }
+
+    /// What tells the device on top from others: the SHA-256 of samples of it.
+    fn sampled(&self) -> io::Result<Vec<u8>> {
+        let mut hash = Sha256::new(Cpu::detect()).hasher();
+        let mut data = Vec::new();
+        for range in samples(self.top.size()) {
+            // OK to cast: at most a MiB.
+            data.resize((range.end - range.start) as usize, 0);
+            self.top.read_at(&mut data, range.start)?;
+            hash.update(&data);
+        }
+        Ok(hash.finalize().to_vec())
     }
 
     /// Takes no writes.

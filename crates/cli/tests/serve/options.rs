@@ -31,8 +31,30 @@ fn an_overlay_keeps_changes_and_the_image_stays() {
     drop(running);
     fs::remove_file(folder.path().join("sock")).unwrap();
     let (status, _, stderr) = folder.with("enc --overlay changes", "true");
-    assert_eq!((status, stderr.contains("belongs to another device")), (1, true), "{stderr}");
+    assert_eq!((status, stderr.contains("belongs to another image")), (2, true), "{stderr}");
     assert!(folder.read("image") == before);
+}
+
+#[test]
+fn an_overlay_stays_with_what_its_image_holds() {
+    let folder = Folder::new();
+    folder.expect("image --overlay changes", "true");
+    let made = folder.read("changes");
+    fs::copy(folder.path().join("image"), folder.path().join("copy")).unwrap();
+    folder.expect("copy --overlay changes", "true");
+    let verified = format!("--verity tree {} image --overlay changes", folder.root);
+    for options in ["enc --overlay changes", &format!("{CRYPT} image --overlay changes"), &verified] {
+        let (status, _, stderr) = folder.with(options, "true");
+        assert_eq!((status, stderr.contains("belongs to another image")), (2, true), "{options}: {stderr}");
+    }
+    let mut changed = folder.read("copy");
+    changed[SIZE - 1] ^= 1;
+    fs::write(folder.path().join("copy"), changed).unwrap();
+    let (status, _, stderr) = folder.with("copy --overlay changes", "true");
+    assert_eq!((status, stderr.contains("this one was changed since")), (2, true), "{stderr}");
+    let (status, _, stderr) = folder.with("image --overlay key", "true");
+    assert_eq!((status, stderr.contains("too short for an overlay")), (2, true), "{stderr}");
+    assert!(folder.read("changes") == made);
 }
 
 #[test]
