@@ -23,6 +23,14 @@ const CHAIN_BELOW: usize = 1536;
 /// The register after `data`, by `crc32` on parts that products join.
 #[target_feature(enable = "pclmulqdq,sse4.1,sse4.2,popcnt")]
 pub(super) fn update(crc: u32, data: &[u8]) -> u32 {
+    if data.len() < STREAMS_FROM { chain(crc, data) } else { blocks(crc, data) }
+}
+
+// The longer way stands apart, so that a chain need not save the registers that it uses: 1.2 ns of 7 at 20 bytes on
+// Zen 3, and more than 5 % up to 240.
+#[inline(never)]
+#[target_feature(enable = "pclmulqdq,sse4.1,sse4.2,popcnt")]
+fn blocks(crc: u32, data: &[u8]) -> u32 {
     // In blocks, so that no part is moved farther than two windows reach.
     data.chunks(SHORT_BITS as usize / 8).fold(crc, |crc, block| {
         if block.len() < STREAMS_FROM {

@@ -3,7 +3,7 @@
 //! The instruction takes 8 bytes with a latency of 3 cycles, so long data goes through several registers at
 //! once, one for each equal part, which are then joined by algebra.
 
-use core::arch::x86_64::_mm_crc32_u64;
+use core::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u16, _mm_crc32_u64};
 
 use super::portable::shift;
 
@@ -56,6 +56,19 @@ pub(super) fn splice(old: &[u8], new: &[u8], after: u64) -> u32 {
 #[inline]
 #[target_feature(enable = "sse4.2")]
 pub(super) fn chain(crc: u32, data: &[u8]) -> u32 {
+    // Up to a word, a table's entry for each byte would be as fast as all the tests below: on Zen 3, one byte takes 3.7 ns
+    // so and took 6.7 here. For 3 to 5 bytes the table still is, by 1 to 2 ns where calls overlap.
+    if data.len() <= 8 {
+        return match *data {
+            [] => crc,
+            [byte] => _mm_crc32_u8(crc, byte),
+            [first, last] => _mm_crc32_u16(crc, u16::from_le_bytes([first, last])),
+            _ => match data.first_chunk() {
+                Some(word) => _mm_crc32_u64(crc.into(), u64::from_le_bytes(*word)) as u32,
+                None => chain_bytes(crc, short_word(data), data.len()),
+            },
+        };
+    }
     // Four words a turn: the end of a loop of eight turns and more is often not foreseen, which costs as much as four
     // words.
     let (blocks, rest) = data.as_chunks::<32>();
@@ -72,12 +85,10 @@ pub(super) fn chain(crc: u32, data: &[u8]) -> u32 {
     if tail.is_empty() {
         return crc as u32;
     }
-    // The last bytes as the low end of a word: in one load where the data is long enough.
-    let word = match data.last_chunk::<8>() {
-        Some(last) => u64::from_le_bytes(*last) >> (64 - 8 * tail.len()),
-        None => short_word(tail),
-    };
-    chain_bytes(crc as u32, word, tail.len())
+    // The last bytes as the low end of a word.
+    // OK to unwrap: shorter data was dealt with above.
+    let last = u64::from_le_bytes(*data.last_chunk().unwrap());
+    chain_bytes(crc as u32, last >> (64 - 8 * tail.len()), tail.len())
 }
 
 /// The register after the lowest 1 to 7 bytes of `word`; what lies above them does not matter.
