@@ -22,6 +22,7 @@ pub mod verity;
 pub use casemate_blockdev as blockdev;
 pub use casemate_nbd as nbd;
 pub use casemate_primitives::cpu::{Cpu, CpuError, Feature};
+pub use casemate_primitives::hex;
 pub use casemate_primitives::secret::SecretVec;
 pub use casemate_verity::{signature, tree};
 pub use error::Error;

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use casemate_primitives::hex;
 use casemate_primitives::secret::SecretVec;
 
 use crate::spec::Spec;
@@ -42,7 +43,7 @@ const WITHOUT_EFFECT_HERE: &[&str] = &[
 impl Table {
     /// The table line with the key in hexadecimal, as `dmsetup` takes it.
     pub fn with_key(&self) -> String {
-        let mut hex: String = self.key.expose().iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut hex = hex::encode(self.key.expose());
         if hex.is_empty() {
             hex.push('-');
         }

@@ -2,6 +2,8 @@
 //!
 //! All of these index like slices do: the caller has checked the buffer's length before.
 
+use casemate_primitives::hex;
+
 pub(crate) fn le16(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
@@ -42,8 +44,6 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 
 /// Sixteen bytes as a UUID is written.
 pub fn uuid_text(uuid: &[u8; 16]) -> String {
-    let hex = |range: std::ops::Range<usize>| -> String {
-        uuid[range].iter().map(|byte| format!("{byte:02x}")).collect()
-    };
+    let hex = |range: std::ops::Range<usize>| hex::encode(&uuid[range]);
     [hex(0..4), hex(4..6), hex(6..8), hex(8..10), hex(10..16)].join("-")
 }

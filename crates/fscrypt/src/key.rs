@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use casemate_primitives::hex;
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Hkdf, Ivs as CipherIvs, siphash24};
 
@@ -9,7 +10,6 @@ use crate::contents::{ContentCipher, UnitIvs};
 use crate::context::Context;
 use crate::crypto::Crypto;
 use crate::error::{Error, Result};
-use crate::hex::{self, hex};
 use crate::mode::Mode;
 use crate::names::{DirHashKey, NameCipher};
 use crate::policy::Ivs;
@@ -33,7 +33,9 @@ pub enum KeyId {
 impl KeyId {
     /// Reads a key's name: 16 hexadecimal digits of a descriptor, or 32 of an identifier.
     pub fn from_hex(text: &str) -> Option<KeyId> {
-        hex::parse(text).map(KeyId::Descriptor).or_else(|| hex::parse(text).map(KeyId::Identifier))
+        hex::decode_array(text)
+            .map(KeyId::Descriptor)
+            .or_else(|| hex::decode_array(text).map(KeyId::Identifier))
     }
 
     /// The kind of name in words: "descriptor" or "identifier".
@@ -60,8 +62,8 @@ impl From<KeyIdentifier> for KeyId {
 impl fmt::Display for KeyId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&match self {
-            KeyId::Descriptor(descriptor) => hex(descriptor),
-            KeyId::Identifier(identifier) => hex(identifier),
+            KeyId::Descriptor(descriptor) => hex::encode(descriptor),
+            KeyId::Identifier(identifier) => hex::encode(identifier),
         })
     }
 }
@@ -109,6 +111,8 @@ pub struct MasterKey {
     hkdf: Hkdf,
     /// Whether the secret is what software may know of a hardware-wrapped key.
     hardware: bool,
+    /// Derived once: it is compared whenever a file is opened.
+    identifier: KeyIdentifier,
 }
 
 /// Lengths of raw keys that the kernel takes.
@@ -144,13 +148,15 @@ impl MasterKey {
 
     fn make(crypto: &Crypto, secret: SecretVec, hardware: bool) -> MasterKey {
         let hkdf = Hkdf::new(crypto.sha512(), &[], secret.expose());
-        MasterKey { crypto: crypto.clone(), secret, hkdf, hardware }
+        let purpose = if hardware { Purpose::HardwareKeyIdentifier } else { Purpose::KeyIdentifier };
+        let mut key = MasterKey { crypto: crypto.clone(), secret, hkdf, hardware, identifier: [0; 16] };
+        key.identifier = key.array(purpose, &[]);
+        key
     }
 
     /// The identifier by which policies of version 2 name this key.
     pub fn identifier(&self) -> KeyIdentifier {
-        let purpose = if self.hardware { Purpose::HardwareKeyIdentifier } else { Purpose::KeyIdentifier };
-        self.array(purpose, &[])
+        self.identifier
     }
 
     /// The descriptor by which policies of version 1 name this key, by the custom of e4crypt and fscrypt: the first 8
@@ -301,9 +307,7 @@ mod tests {
     ];
 
     fn secret(text: &str) -> SecretVec {
-        let bytes: Vec<u8> =
-            (0..text.len() / 2).map(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).unwrap()).collect();
-        SecretVec::new(bytes)
+        SecretVec::new(hex::decode(text).unwrap())
     }
 
     #[test]

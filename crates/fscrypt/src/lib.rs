@@ -30,7 +30,6 @@ mod contents;
 mod context;
 mod crypto;
 mod error;
-mod hex;
 mod key;
 mod keyring;
 pub mod metadata;

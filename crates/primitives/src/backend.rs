@@ -48,6 +48,7 @@ pub(crate) fn best<B: Backend>(table: &'static [B], cpu: Cpu) -> &'static B {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::aes::AesBackend;
     use crate::base64::{Alphabet, Base64, Padding};
     use crate::crc32c::Crc32c;
     use crate::reed_solomon::ReedSolomon;
@@ -105,6 +106,7 @@ mod tests {
             let url = &Alphabet::URL_SAFE;
             let pairs = [
                 (best(&TABLE, cpu).0, available(&TABLE, cpu).next().map(|row| row.0)),
+                (AesBackend::new(cpu).name(), AesBackend::available(cpu).next().map(AesBackend::name)),
                 (Sha256::new(cpu).name(), Sha256::available(cpu).next().map(|sha| sha.name())),
                 (Sha512::new(cpu).name(), Sha512::available(cpu).next().map(|sha| sha.name())),
                 (Crc32c::new(cpu).name(), Crc32c::available(cpu).next().map(|crc| crc.name())),

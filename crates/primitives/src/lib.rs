@@ -2,9 +2,10 @@
 //!
 //! Each algorithm is a folder: `mod.rs` holds the handle that callers use and the table of back ends,
 //! one file per back end holds the instructions. A handle is made for a [`Cpu`]; holding one is the proof
-//! that this CPU can run it. All `unsafe` of the workspace's own logic lives in this crate.
+//! that this CPU can run it. All `unsafe` of the workspace's own logic lives in this crate,
+//! but for the ioctls of `casemate-sys`.
 //!
-//! Nothing here reads files, allocates by a size from a disk, or knows a disk format.
+//! Nothing here reads files, calls the kernel, allocates by a size from a disk, or knows a disk format.
 
 pub mod adiantum;
 pub mod aes;
@@ -12,12 +13,13 @@ mod backend;
 pub mod base64;
 pub mod cpu;
 pub mod crc32c;
-pub mod fsverity;
 pub mod hctr2;
+pub mod hex;
 mod inout;
 mod messages;
 pub mod polyval;
 pub mod reed_solomon;
+pub mod rng;
 pub mod secret;
 mod sha2;
 pub mod sha256;

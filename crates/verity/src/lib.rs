@@ -8,8 +8,8 @@
 pub mod dm;
 mod error;
 pub mod fs;
-pub mod hex;
 pub mod signature;
 pub mod tree;
 
+pub use casemate_primitives::hex;
 pub use error::Error;

@@ -1,6 +1,7 @@
 //! What a backup says of an encrypted member beside what tar streams say, and members' paths.
 
 use casemate_fscrypt::{Context, InodeInfo};
+use casemate_primitives::hex;
 
 use super::tar::Member;
 use super::{CONTEXT, INODE, XATTR};
@@ -38,16 +39,7 @@ pub(super) fn value<'a>(member: &'a Member, what: &str) -> Option<&'a str> {
 }
 
 fn parse_uuid(text: &str) -> Option<[u8; 16]> {
-    let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b'-').collect();
-    let mut uuid = [0; 16];
-    let (pairs, []) = digits.as_chunks::<2>() else { return None };
-    if pairs.len() != 16 {
-        return None;
-    }
-    for (byte, pair) in uuid.iter_mut().zip(pairs) {
-        *byte = u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(uuid)
+    hex::decode_array(&text.replace('-', ""))
 }
 
 /// A member's path without "./" before it and slashes behind it.

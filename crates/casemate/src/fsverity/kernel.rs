@@ -6,9 +6,9 @@ use std::{fmt, io};
 
 use rustix::io::Errno;
 
-use casemate_primitives::fsverity as ioctl;
+use casemate_sys::fsverity as ioctl;
 
-pub use casemate_primitives::fsverity::Metadata;
+pub use casemate_sys::fsverity::Metadata;
 
 use crate::Error;
 use crate::fsverity::{Algorithm, FileDigest, Parameters};

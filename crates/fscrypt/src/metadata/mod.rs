@@ -26,10 +26,10 @@ mod wrapped;
 
 use std::fmt;
 
-use crate::hex;
+use casemate_primitives::hex;
 
 pub use policy::PolicyFile;
-pub use protector::{Hashing, MAX_MEMORY, MAX_WORK, Protector, ProtectorKey, Source};
+pub use protector::{Hashing, Protector, ProtectorKey, Source};
 
 /// The most bytes of a policy's or protector's file, as the tool has it.
 pub const MAX_LEN: usize = 16384;
@@ -42,12 +42,12 @@ pub struct ProtectorId([u8; 8]);
 impl ProtectorId {
     /// Reads a protector's name from 16 hexadecimal digits.
     pub fn from_hex(text: &str) -> Option<ProtectorId> {
-        hex::parse(text).map(ProtectorId)
+        hex::decode_array(text).map(ProtectorId)
     }
 }
 
 impl fmt::Display for ProtectorId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex::hex(&self.0))
+        f.write_str(&hex::encode(&self.0))
     }
 }

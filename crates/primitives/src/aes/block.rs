@@ -8,7 +8,7 @@ use crate::inout::InOut;
 use super::modes::Counter;
 use super::schedule::{KeyError, Schedule};
 use super::units::{UnitError, pair};
-use super::{Backend, Direction};
+use super::{AesBackend, Direction};
 
 /// AES under one key, block by block: FIPS 197.
 ///
@@ -17,7 +17,7 @@ use super::{Backend, Direction};
 /// a list for [`super::Units::listed`].
 pub struct Aes {
     keys: Box<Schedule>,
-    backend: &'static Backend,
+    backend: AesBackend,
 }
 
 impl Aes {
@@ -29,7 +29,7 @@ impl Aes {
     /// # Errors
     /// A key of another length than 16, 24 or 32 bytes.
     pub fn new(cpu: Cpu, key: &[u8]) -> Result<Aes, KeyError> {
-        Aes::with(Backend::best(cpu), key)
+        Aes::with_backend(AesBackend::new(cpu), key)
     }
 
     /// Every back end that `cpu` can run, fastest first.
@@ -37,10 +37,14 @@ impl Aes {
     /// # Errors
     /// A key of another length than 16, 24 or 32 bytes.
     pub fn available(cpu: Cpu, key: &[u8]) -> Result<Vec<Aes>, KeyError> {
-        Backend::available(cpu).map(|backend| Aes::with(backend, key)).collect()
+        AesBackend::available(cpu).map(|backend| Aes::with_backend(backend, key)).collect()
     }
 
-    fn with(backend: &'static Backend, key: &[u8]) -> Result<Aes, KeyError> {
+    /// The back end that was chosen.
+    ///
+    /// # Errors
+    /// A key of another length than 16, 24 or 32 bytes.
+    pub fn with_backend(backend: AesBackend, key: &[u8]) -> Result<Aes, KeyError> {
         KeyError::check("AES", Self::KEY_LENGTHS, key)?;
         let mut keys = Box::new(Schedule::empty());
         backend.expand_into(key, &mut keys);
@@ -82,17 +86,17 @@ impl Aes {
 
     /// The back end's name.
     pub fn name(&self) -> &'static str {
-        self.backend.name
+        self.backend.name()
     }
 
     fn blocks(&self, direction: Direction, blocks: &mut [[u8; 16]]) {
-        // SAFETY: a back end comes from `Backend::available` alone, so the CPU has what it needs.
-        unsafe { (self.backend.ecb)(&self.keys, direction, InOut::in_place(blocks.as_flattened_mut())) }
+        // SAFETY: an `AesBackend` comes from `crate::backend` alone, so the CPU has what it needs.
+        unsafe { (self.backend.run().ecb)(&self.keys, direction, InOut::in_place(blocks.as_flattened_mut())) }
     }
 
     fn counter(&self, start: Counter, io: InOut<'_>) {
-        // SAFETY: a back end comes from `Backend::available` alone, so the CPU has what it needs.
-        unsafe { (self.backend.counter)(&self.keys, start, io) }
+        // SAFETY: an `AesBackend` comes from `crate::backend` alone, so the CPU has what it needs.
+        unsafe { (self.backend.run().counter)(&self.keys, start, io) }
     }
 }
 

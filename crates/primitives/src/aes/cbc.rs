@@ -7,14 +7,14 @@ use crate::inout::InOut;
 
 use super::schedule::{KeyError, Schedule};
 use super::units::{UnitError, Units, pair};
-use super::{Backend, Direction};
+use super::{AesBackend, Direction};
 
 /// AES-CBC under one key: NIST SP 800-38A; `cbc(aes)` and `cts(cbc(aes))` of the kernel.
 ///
 /// Several units in one call are encrypted side by side, because encryption is a chain within a unit.
 pub struct AesCbc {
     keys: Box<Schedule>,
-    backend: &'static Backend,
+    backend: AesBackend,
 }
 
 impl AesCbc {
@@ -26,7 +26,7 @@ impl AesCbc {
     /// # Errors
     /// A key of another length than 16, 24 or 32 bytes.
     pub fn new(cpu: Cpu, key: &[u8]) -> Result<AesCbc, KeyError> {
-        AesCbc::with(Backend::best(cpu), key)
+        AesCbc::with_backend(AesBackend::new(cpu), key)
     }
 
     /// Every back end that `cpu` can run, fastest first.
@@ -34,10 +34,14 @@ impl AesCbc {
     /// # Errors
     /// A key of another length than 16, 24 or 32 bytes.
     pub fn available(cpu: Cpu, key: &[u8]) -> Result<Vec<AesCbc>, KeyError> {
-        Backend::available(cpu).map(|backend| AesCbc::with(backend, key)).collect()
+        AesBackend::available(cpu).map(|backend| AesCbc::with_backend(backend, key)).collect()
     }
 
-    fn with(backend: &'static Backend, key: &[u8]) -> Result<AesCbc, KeyError> {
+    /// The back end that was chosen.
+    ///
+    /// # Errors
+    /// A key of another length than 16, 24 or 32 bytes.
+    pub fn with_backend(backend: AesBackend, key: &[u8]) -> Result<AesCbc, KeyError> {
         KeyError::check("AES-CBC", Self::KEY_LENGTHS, key)?;
         let mut keys = Box::new(Schedule::empty());
         backend.expand_into(key, &mut keys);
@@ -99,20 +103,20 @@ impl AesCbc {
 
     /// The back end's name.
     pub fn name(&self) -> &'static str {
-        self.backend.name
+        self.backend.name()
     }
 
     fn run(&self, direction: Direction, units: &Units<'_>, io: InOut<'_>) -> Result<(), UnitError> {
         units.check_blocks(io.len())?;
-        // SAFETY: a back end comes from `Backend::available` alone, so the CPU has what it needs.
-        unsafe { (self.backend.cbc)(&self.keys, direction, units, io) }
+        // SAFETY: an `AesBackend` comes from `crate::backend` alone, so the CPU has what it needs.
+        unsafe { (self.backend.run().cbc)(&self.keys, direction, units, io) }
         Ok(())
     }
 
     fn run_cts(&self, direction: Direction, units: &Units<'_>, io: InOut<'_>) -> Result<(), UnitError> {
         units.check(io.len())?;
-        // SAFETY: a back end comes from `Backend::available` alone, so the CPU has what it needs.
-        unsafe { (self.backend.cts)(&self.keys, direction, units, io) }
+        // SAFETY: an `AesBackend` comes from `crate::backend` alone, so the CPU has what it needs.
+        unsafe { (self.backend.run().cts)(&self.keys, direction, units, io) }
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! AES and the modes in which Linux uses it on storage, for many data units in one call.
 //!
 //! [`AesXts`] (dm-crypt's and fscrypt's contents), [`AesCbc`] (older dm-crypt mappings, fscrypt's names) and
-//! [`Aes`] (single blocks, counter modes) hold a key and a back end. [`Units`] says how a buffer falls into data
+//! [`Aes`] (single blocks, counter modes) hold a key and a back end; [`AesBackend`] is one without a key. [`Units`] says how a buffer falls into data
 //! units and where their IVs come from.
 //!
 //! ```
@@ -24,6 +24,7 @@
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
+mod backend;
 mod bitslice;
 mod block;
 mod cbc;
@@ -44,14 +45,14 @@ mod x86_64_vaes512;
 mod x86_64_vaes512_xts;
 mod xts;
 
+pub use backend::AesBackend;
 pub use block::Aes;
 pub use cbc::AesCbc;
 pub use schedule::KeyError;
 pub use units::{Ivs, UnitError, Units};
 pub use xts::AesXts;
 
-use crate::backend;
-use crate::cpu::{Cpu, Feature};
+use crate::cpu::Feature;
 use crate::inout::InOut;
 
 use modes::Counter;
@@ -129,26 +130,3 @@ static BACKENDS: &[Backend] = &[
     // Everything else.
     row!("portable", [], portable, portable),
 ];
-
-impl backend::Backend for Backend {
-    fn needs(&self) -> &'static [Feature] {
-        self.needs
-    }
-}
-
-impl Backend {
-    /// Those that `cpu` can run, fastest first.
-    fn available(cpu: Cpu) -> impl Iterator<Item = &'static Backend> {
-        backend::available(BACKENDS, cpu)
-    }
-
-    fn best(cpu: Cpu) -> &'static Backend {
-        backend::best(BACKENDS, cpu)
-    }
-
-    /// Expands `key`, whose length was checked, where the schedule stands.
-    fn expand_into(&self, key: &[u8], keys: &mut Schedule) {
-        // SAFETY: a back end comes from `available` alone, so the CPU has what it needs.
-        unsafe { (self.expand)(key, keys) }
-    }
-}

@@ -8,7 +8,7 @@ use crate::secret::constant_time_eq;
 
 use super::schedule::{KeyError, Schedule, XtsKeys};
 use super::units::{UnitError, Units, pair};
-use super::{Backend, Direction};
+use super::{AesBackend, Direction};
 
 /// AES-XTS under one key: IEEE 1619, NIST SP 800-38E; `xts(aes)` of the kernel.
 ///
@@ -17,7 +17,7 @@ use super::{Backend, Direction};
 /// ciphertext stealing.
 pub struct AesXts {
     keys: Box<XtsKeys>,
-    backend: &'static Backend,
+    backend: AesBackend,
 }
 
 impl AesXts {
@@ -31,7 +31,7 @@ impl AesXts {
     /// # Errors
     /// A key of another length than 32, 48 or 64 bytes.
     pub fn new(cpu: Cpu, key: &[u8]) -> Result<AesXts, KeyError> {
-        AesXts::with(Backend::best(cpu), key)
+        AesXts::with_backend(AesBackend::new(cpu), key)
     }
 
     /// Every back end that `cpu` can run, fastest first.
@@ -39,10 +39,14 @@ impl AesXts {
     /// # Errors
     /// A key of another length than 32, 48 or 64 bytes.
     pub fn available(cpu: Cpu, key: &[u8]) -> Result<Vec<AesXts>, KeyError> {
-        Backend::available(cpu).map(|backend| AesXts::with(backend, key)).collect()
+        AesBackend::available(cpu).map(|backend| AesXts::with_backend(backend, key)).collect()
     }
 
-    fn with(backend: &'static Backend, key: &[u8]) -> Result<AesXts, KeyError> {
+    /// The back end that was chosen.
+    ///
+    /// # Errors
+    /// A key of another length than 32, 48 or 64 bytes.
+    pub fn with_backend(backend: AesBackend, key: &[u8]) -> Result<AesXts, KeyError> {
         KeyError::check("AES-XTS", Self::KEY_LENGTHS, key)?;
         let mut keys = Box::new(XtsKeys { data: Schedule::empty(), tweak: Schedule::empty() });
         let (data, tweak) = key.split_at(key.len() / 2);
@@ -95,13 +99,13 @@ impl AesXts {
 
     /// The back end's name.
     pub fn name(&self) -> &'static str {
-        self.backend.name
+        self.backend.name()
     }
 
     fn run(&self, direction: Direction, units: &Units<'_>, io: InOut<'_>) -> Result<(), UnitError> {
         units.check(io.len())?;
-        // SAFETY: a back end comes from `Backend::available` alone, so the CPU has what it needs.
-        unsafe { (self.backend.xts)(&self.keys, direction, units, io) }
+        // SAFETY: an `AesBackend` comes from `crate::backend` alone, so the CPU has what it needs.
+        unsafe { (self.backend.run().xts)(&self.keys, direction, units, io) }
         Ok(())
     }
 }

@@ -3,7 +3,8 @@
 use std::io;
 
 use casemate_primitives::Cpu;
-use casemate_primitives::sha256::Sha256;
+use casemate_primitives::secret::SecretVec;
+use casemate_providers::{Hash, Hmac};
 
 use super::{Salt, Uuid};
 use crate::Error;
@@ -27,14 +28,20 @@ impl Seed {
     /// The salt of 32 bytes that follows from the seed.
     pub fn salt(&self) -> Salt {
         // OK to unwrap: 32 bytes are allowed.
-        Salt::new(hmac_sha256(&self.0, b"verity-salt").to_vec()).unwrap()
+        Salt::new(self.tag(b"verity-salt").expose().to_vec()).unwrap()
     }
 
     /// The UUID of version 4 that follows from the seed: the first half of the code.
     pub fn uuid(&self) -> Uuid {
         let mut bytes = [0; 16];
-        bytes.copy_from_slice(&hmac_sha256(&self.0, b"verity-uuid")[..16]);
+        bytes.copy_from_slice(&self.tag(b"verity-uuid").expose()[..16]);
         Uuid::v4(bytes)
+    }
+
+    fn tag(&self, label: &[u8]) -> SecretVec {
+        // OK to unwrap: the hash is in the table.
+        let sha256 = Hash::named("sha256", Cpu::detect()).unwrap();
+        Hmac::new(sha256, &self.0).tag(label)
     }
 }
 
@@ -52,42 +59,9 @@ pub(super) fn fill_random(bytes: &mut [u8]) -> Result<(), Error> {
     getrandom::fill(bytes).map_err(|error| Error::Io(io::Error::other(format!("no random bytes: {error}"))))
 }
 
-fn hmac_sha256(key: &[u8], message: &[u8]) -> [u8; 32] {
-    let sha = Sha256::new(Cpu::detect());
-    let mut block = [0; 64];
-    match key.len() {
-        0..=64 => block[..key.len()].copy_from_slice(key),
-        _ => block[..32].copy_from_slice(&sha.hash(key)),
-    }
-    let pad = |with: u8| block.map(|byte| byte ^ with);
-    let inner = sha.hash(&[&pad(0x36), message].concat());
-    sha.hash(&[&pad(0x5c)[..], &inner].concat())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hex;
-
-    #[test]
-    fn hmac_is_that_of_rfc_4231() {
-        let cases: [(&[u8], &[u8], &str); 3] = [
-            (&[0x0b; 20], b"Hi There", "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"),
-            (
-                b"Jefe",
-                b"what do ya want for nothing?",
-                "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843",
-            ),
-            (
-                &[0xaa; 131],
-                b"Test Using Larger Than Block-Size Key - Hash Key First",
-                "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54",
-            ),
-        ];
-        for (key, message, expected) in cases {
-            assert_eq!(hex::encode(&hmac_sha256(key, message)), expected);
-        }
-    }
 
     #[test]
     fn a_seed_says_everything() {

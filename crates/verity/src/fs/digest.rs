@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use casemate_primitives::secret::constant_time_eq;
 
-use crate::Error;
 use crate::fs::Algorithm;
+use crate::{Error, hex};
 
 /// The fs-verity digest of a file: the hash of its descriptor.
 ///
@@ -50,9 +50,7 @@ impl FileDigest {
 
     /// The digest in hex, without the algorithm.
     pub fn hex(&self) -> String {
-        let digits = self.bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-        // OK to unwrap: a digit is below 16.
-        digits.map(|digit| char::from_digit(digit.into(), 16).unwrap()).collect()
+        hex::encode(&self.bytes)
     }
 }
 
@@ -61,13 +59,10 @@ impl FromStr for FileDigest {
 
     fn from_str(text: &str) -> Result<FileDigest, Error> {
         let wrong = || Error::Argument(format!("'{text}' is no digest such as sha256:... or sha512:..."));
-        let (name, hex) = text.split_once(':').ok_or_else(wrong)?;
+        let (name, digits) = text.split_once(':').ok_or_else(wrong)?;
         let algorithm = Algorithm::named(name).ok_or_else(wrong)?;
-        let digits: Option<Vec<u32>> = hex.chars().map(|digit| digit.to_digit(16)).collect();
-        let digits = digits.filter(|digits| digits.len() == 2 * algorithm.digest_len()).ok_or_else(wrong)?;
-        // OK to cut: two hex digits make a byte.
-        let bytes = digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect();
-        Ok(FileDigest { algorithm, bytes })
+        let bytes = hex::decode(digits).filter(|bytes| bytes.len() == algorithm.digest_len());
+        Ok(FileDigest { algorithm, bytes: bytes.ok_or_else(wrong)? })
     }
 }
 

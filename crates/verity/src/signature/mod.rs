@@ -26,7 +26,7 @@ pub use certificate::Certificate;
 pub use key::SigningKey;
 pub use systemd::VeritySig;
 
-use crate::Error;
+use crate::{Error, hex};
 use certificate::{PublicKey, RSA};
 use pkcs7::{ContentInfo, EncapsulatedContent, SignedData, SignerId, SignerInfo};
 
@@ -51,7 +51,7 @@ pub struct Signature {
 
 /// The bytes to sign for a dm-verity root hash: its lower-case hex digits, without a newline.
 pub fn root_hash_bytes(root_hash: &[u8]) -> Vec<u8> {
-    root_hash.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect()
+    hex::encode(root_hash).into_bytes()
 }
 
 /// Signs `message`: the whole PKCS#7 structure in DER.
@@ -156,7 +156,7 @@ impl Signature {
     pub fn signer(&self) -> String {
         match &self.signers[0].signer {
             SignerId::IssuerAndSerial(id) => format!("issuer '{}', serial number {}", id.issuer, id.serial),
-            SignerId::KeyId(id) => format!("key identifier {}", hex(id.as_bytes())),
+            SignerId::KeyId(id) => format!("key identifier {}", hex::encode(id.as_bytes())),
         }
     }
 }
@@ -277,8 +277,4 @@ fn null() -> Any {
 
 fn too_long(error: der::Error) -> Error {
     Error::Unsupported(format!("PKCS#7: can't be encoded: {error}"))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use casemate_primitives::Cpu;
 use casemate_primitives::base64::{Alphabet, Base64, Padding};
 
-use super::{Certificate, Signature, hex, root_hash_bytes};
-use crate::Error;
+use super::{Certificate, Signature, root_hash_bytes};
+use crate::{Error, hex};
 
 /// The contents of a verity-sig partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,10 +67,12 @@ impl VeritySig {
             return Err(corrupt("the padding is not zero"));
         }
         let json: Json = serde_json::from_slice(text).map_err(|error| corrupt(&error.to_string()))?;
-        let root_hash = unhex(&json.root_hash).ok_or_else(|| corrupt("rootHash is not hex"))?;
+        let root_hash = hex::decode(&json.root_hash).ok_or_else(|| corrupt("rootHash is not hex"))?;
         let fingerprint = match &json.certificate_fingerprint {
             None => None,
-            Some(text) => Some(unhex(text).ok_or_else(|| corrupt("certificateFingerprint is not hex"))?),
+            Some(text) => {
+                Some(hex::decode(text).ok_or_else(|| corrupt("certificateFingerprint is not hex"))?)
+            }
         };
         let signature = base64()
             .decode_to_vec(json.signature.as_bytes())
@@ -82,8 +84,8 @@ impl VeritySig {
     /// systemd-repart makes partitions of 16384.
     pub fn to_bytes(&self, size: usize) -> Vec<u8> {
         let json = Json {
-            root_hash: hex(&self.root_hash),
-            certificate_fingerprint: self.fingerprint.as_deref().map(hex),
+            root_hash: hex::encode(&self.root_hash),
+            certificate_fingerprint: self.fingerprint.as_deref().map(hex::encode),
             signature: base64().encode_to_string(&self.signature),
         };
         // OK to unwrap: three strings can always be written.
@@ -102,11 +104,4 @@ impl VeritySig {
         }
         Signature::from_bytes(&self.signature)?.verify(&root_hash_bytes(&self.root_hash), certificate)
     }
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits: Option<Vec<u8>> =
-        text.chars().map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect();
-    let digits = digits.filter(|digits| digits.len().is_multiple_of(2))?;
-    Some(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }

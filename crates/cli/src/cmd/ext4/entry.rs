@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use casemate::Error;
 use casemate::ext4::{Ext4, FileType, Inode, ReadError, Time};
+use casemate::hex;
 
 /// A name or path for people: as it is, but without what would steer a terminal.
 pub fn shown(name: &[u8]) -> Vec<u8> {
@@ -79,7 +80,7 @@ pub fn value(fs: &Ext4, path: &[u8], inode: &Inode) -> Result<Value, ReadError> 
         "flags": inode.flags().names(),
     });
     if std::str::from_utf8(path).is_err() {
-        value["path_hex"] = hex(path).into();
+        value["path_hex"] = hex::encode(path).into();
     }
     if inode.kind() == FileType::Symlink {
         let target = fs.symlink_target(inode)?;
@@ -157,11 +158,6 @@ fn size_column(inode: &Inode) -> String {
         Some((major, minor)) => format!("{major}, {minor}"),
         None => inode.size().to_string(),
     }
-}
-
-/// Bytes in hexadecimal.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

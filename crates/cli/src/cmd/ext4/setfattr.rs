@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use casemate::Error;
+use casemate::{Error, hex};
 
 use super::change::ChangeArgs;
 use crate::Answer;
@@ -61,12 +61,6 @@ impl Args {
 }
 
 fn parse_hex(digits: &[u8]) -> Result<Vec<u8>, Error> {
-    let bad = || Error::Argument("not a value in hexadecimal".to_owned());
-    let text =
-        std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_hexdigit()));
-    let text = text.filter(|text| text.len() % 2 == 0).ok_or_else(bad)?;
-    (0..text.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| bad()))
-        .collect()
+    let bytes = std::str::from_utf8(digits).ok().and_then(hex::decode);
+    bytes.ok_or_else(|| Error::Argument("not a value in hexadecimal".to_owned()))
 }

@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use casemate::Error;
 use casemate::ext4::{EncryptionInfo, Ext4, FileType, Inode, encryption_info, verity_info};
 use casemate::fscrypt::Context as EncryptionContext;
+use casemate::hex;
 
-use super::entry::{self, hex, long_time, mode, shown, time_value};
+use super::entry::{self, long_time, mode, shown, time_value};
 use super::image::ImageArgs;
 use crate::Answer;
 use crate::context::{Context, Failures};
@@ -67,7 +68,7 @@ impl Args {
         value["xattrs"] = xattrs
             .iter()
             .map(
-                |xattr| json!({"name": String::from_utf8_lossy(&xattr.name), "value_hex": hex(&xattr.value)}),
+                |xattr| json!({"name": String::from_utf8_lossy(&xattr.name), "value_hex": hex::encode(&xattr.value)}),
             )
             .collect();
         let encryption = encryption_info(fs, inode);
@@ -81,12 +82,12 @@ impl Args {
             value["verity"] = json!({
                 "digest": format!("{}:{}", digest.algorithm().name(), digest.hex()),
                 "block_size": verity.descriptor.parameters().block_size(),
-                "salt": hex(verity.descriptor.parameters().salt()),
+                "salt": hex::encode(verity.descriptor.parameters().salt()),
                 "signature_bytes": verity.signature.len(),
             });
         }
         if let Some(encrypted) = fs.encrypted(inode).map_err(fail)? {
-            value["encryption_context"] = hex(&encrypted.context).into();
+            value["encryption_context"] = hex::encode(&encrypted.context).into();
         }
         if let Err(error) = encryption {
             value["encryption_error"] = error.to_string().into();
@@ -105,7 +106,7 @@ fn encryption_value(info: &EncryptionInfo) -> Value {
         "flag": policy.ivs.flag_name(),
         "data_unit_size": (policy.log2_data_unit_size != 0).then(|| 1u64 << policy.log2_data_unit_size),
         format!("key_{}", policy.key.kind()): policy.key.to_string(),
-        "nonce": hex(nonce),
+        "nonce": hex::encode(nonce),
         "readable": info.readable,
     })
 }
@@ -177,7 +178,12 @@ fn text(fs: &Ext4, path: &[u8], inode: &Inode, value: &Value) -> Vec<u8> {
         }
         line(policy_text);
         let state = if info.readable { "given" } else { "missing" };
-        line(format!(" Crypt: key {} {} ({state}), nonce {}", policy.key.kind(), policy.key, hex(&nonce)));
+        line(format!(
+            " Crypt: key {} {} ({state}), nonce {}",
+            policy.key.kind(),
+            policy.key,
+            hex::encode(&nonce)
+        ));
     }
     out.extend(text.bytes());
     out

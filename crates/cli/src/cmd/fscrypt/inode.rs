@@ -6,7 +6,7 @@ use clap::ValueEnum;
 
 use casemate::Error;
 use casemate::fscrypt::{Context as EncryptionContext, InodeInfo, Ivs, KeyId, MasterKey, Mode, Policy};
-use casemate::verity::hex;
+use casemate::hex;
 
 use super::key::read_key;
 use crate::context::Context;

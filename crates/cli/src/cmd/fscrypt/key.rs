@@ -7,7 +7,7 @@ use serde_json::json;
 
 use casemate::Error;
 use casemate::fscrypt::{Crypto, KeyId, MasterKey, Purpose, read_raw_key};
-use casemate::verity::hex;
+use casemate::hex;
 
 use super::inode::InodeArgs;
 use crate::Answer;

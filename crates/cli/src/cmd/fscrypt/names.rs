@@ -8,7 +8,7 @@ use serde_json::json;
 
 use casemate::Error;
 use casemate::fscrypt::{Crypto, LONGEST_NAME, NoKeyName};
-use casemate::verity::hex;
+use casemate::hex;
 
 use super::inode::InodeArgs;
 use crate::Answer;

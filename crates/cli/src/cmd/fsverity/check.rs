@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use casemate::Error;
 use casemate::fsverity::{self, Algorithm, Descriptor, Entry, FileDigest, Manifest, escape_name};
+use casemate::hex;
 use casemate::tree::{Block, Fault, Finding, Summary};
 
-use super::digest::hex;
 use super::parameters::TreeArgs;
 use crate::Answer;
 use crate::context::{Context, Failures, read_small};
@@ -249,7 +249,7 @@ impl Args {
         };
         let fault = match &finding.fault {
             Fault::Digest { expected, found, .. } => {
-                format!("expected {}, found {}", hex(expected), hex(found))
+                format!("expected {}, found {}", hex::encode(expected), hex::encode(found))
             }
             Fault::NotZero { offset } => format!("byte {offset} is not zero"),
         };

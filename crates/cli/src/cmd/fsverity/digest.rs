@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use casemate::fsverity::{self, Descriptor, Entry, Input};
-use casemate::{Error, Output};
+use casemate::{Error, Output, hex};
 
 use super::parameters::TreeArgs;
 use crate::Answer;
@@ -115,11 +115,11 @@ impl Args {
                 digest: digest.to_string(),
                 size: descriptor.data_size(),
                 block_size: descriptor.parameters().block_size(),
-                salt: hex(descriptor.parameters().salt()),
-                root_hash: hex(descriptor.root_hash()),
+                salt: hex::encode(descriptor.parameters().salt()),
+                root_hash: hex::encode(descriptor.root_hash()),
             });
         }
-        let shown = if self.for_builtin_sig { hex(&digest.bytes_to_sign()) } else { digest.hex() };
+        let shown = if self.for_builtin_sig { hex::encode(&digest.bytes_to_sign()) } else { digest.hex() };
         let name = path.as_os_str().as_bytes();
         Ok(if self.compact {
             format!("{shown}\n").into_bytes()
@@ -145,9 +145,4 @@ pub fn open(path: &Path) -> Result<(PathBuf, Input), Error> {
 
 fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
-}
-
-/// Bytes as lower-case hex digits.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

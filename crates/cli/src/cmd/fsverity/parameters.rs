@@ -58,9 +58,5 @@ fn block_size(text: &str) -> Result<u32, String> {
 
 /// Reads hex digits.
 pub fn hex(text: &str) -> Result<Hex, String> {
-    let wrong = || "not a valid hex string".to_owned();
-    let digits: Option<Vec<u32>> = text.chars().map(|digit| digit.to_digit(16)).collect();
-    let digits = digits.filter(|digits| digits.len().is_multiple_of(2)).ok_or_else(wrong)?;
-    // OK to cut: two hex digits make a byte.
-    Ok(Hex(digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()))
+    casemate::hex::decode(text).map(Hex).ok_or_else(|| "not a valid hex string".to_owned())
 }
