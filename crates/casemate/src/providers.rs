@@ -56,7 +56,7 @@ pub fn standing(registry: &Registry, row: &Row, policy: &Policy) -> Standing {
     if let Err(refusal) = policy.allows(row) {
         return Standing::Refused(refusal.to_string());
     }
-    if let Err(why) = row.self_test() {
+    if let Err(why) = registry.self_test(row) {
         return Standing::Refused(format!("{} failed its self-test: {why}", row.driver));
     }
     match registry.choose(&row.algorithm, policy) {

@@ -19,9 +19,10 @@ use rustix::net::SendFlags;
 
 use casemate_primitives::secret::SecretVec;
 
-use crate::cipher::{Direction, Driver, DriverError};
-use crate::hash::{Hash, HashDriver, HashSpec};
-use crate::row::{BadKey, CipherSpec, Flags, MakeCipher, Origin, Row, Spec};
+use crate::driver::{Direction, Driver, DriverError, HashDriver};
+use crate::engine::Algorithm;
+use crate::flags::{Flags, Origin};
+use crate::row::{BadKey, CipherSpec, HashSpec, MakeCipher, Row, Spec};
 
 /// Algorithms that storage uses, to be loaded before the kernel's list is read.
 const ASKED_FOR: &[&str] = &[
@@ -147,7 +148,7 @@ impl Entry {
         match &*self.kind {
             _ if self.internal => None,
             "skcipher" if self.iv_len <= 32 && self.max_key <= 64 => Some(("skcipher", self.name.clone())),
-            "shash" | "ahash" => Some(("hash", Hash::canonical_name(&self.name)?.to_owned())),
+            "shash" | "ahash" => Some(("hash", Algorithm::named(&self.name)?.name().to_owned())),
             _ => None,
         }
     }

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use casemate_primitives::Messages;
 
-use crate::cipher::{Direction, DriverError, Ivs, RequestError};
-use crate::hash::HashSpec;
-use crate::registry::{ChoiceError, key_row};
-use crate::row::{CipherSpec, Flags, Row, Spec};
+use crate::cipher::{Cipher, RequestError};
+use crate::driver::{Direction, DriverError, Ivs};
+use crate::flags::Flags;
+use crate::row::{CipherSpec, HashSpec, Row, Spec};
 
 /// Bytes of a message.
 pub const MESSAGE: usize = 4096;
@@ -66,7 +66,7 @@ fn measure_hash(spec: &HashSpec, time: Duration) -> Result<Speed, RequestError> 
 fn measure_cipher(row: &Row, spec: &CipherSpec, time: Duration) -> Result<Speed, String> {
     let key: Vec<u8> = (0..spec.key_lens[0]).map(|i| (i * 7 + 1) as u8).collect();
     let cipher = || {
-        let cipher = key_row(row, spec, &key).map_err(|error: ChoiceError| error.to_string())?;
+        let cipher = Cipher::keyed(row, spec, &key).map_err(|error| error.0)?;
         cipher.with_data_unit_size(MESSAGE).map_err(|error| error.to_string())
     };
     let iv = vec![3; spec.iv_len];

@@ -12,8 +12,7 @@ use std::time::Duration;
 use casemate_primitives::Messages;
 use casemate_primitives::secret::SecretVec;
 
-use crate::cipher::{Direction, Driver, DriverError, Ivs, MAX_IV_LEN};
-use crate::hash::HashDriver;
+use crate::driver::{Direction, Driver, DriverError, HashDriver, Ivs, MAX_IV_LEN};
 
 /// How long an engine may take for one request.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -173,9 +172,9 @@ impl Driver for Guard {
 #[cfg(test)]
 mod tests {
     use casemate_primitives::Cpu;
+    use casemate_primitives::sha256::Sha256;
 
     use super::*;
-    use crate::hash::Hash;
 
     /// Adds the IV's first byte to everything.
     struct Good;
@@ -258,8 +257,7 @@ mod tests {
 
     impl HashDriver for BadHash {
         fn digest(&self, parts: &[&[u8]], out: &mut [u8]) -> Result<(), DriverError> {
-            let hash = Hash::named("sha256", Cpu::portable()).unwrap();
-            out.copy_from_slice(&hash.digest(&parts.concat()));
+            out.copy_from_slice(&Sha256::new(Cpu::portable()).hash(&parts.concat()));
             let calls = self.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             if calls < 2 { Ok(()) } else { (self.0)(out) }
         }
@@ -273,9 +271,9 @@ mod tests {
             guard.watch.patience = Duration::from_secs(if why == "no answer" { 2 } else { 60 });
             let data = [3; 4 * 64];
             let messages = Messages::contiguous(&data, 64);
-            let own = Hash::named("sha256", Cpu::detect()).unwrap().salted(b"a", b"b");
+            let own = Sha256::new(Cpu::detect());
             let mut digests = [0; 4 * 32];
-            own.hash_many(messages, &mut digests);
+            own.hash_many(&own.midstate(b"a"), messages, b"b", &mut digests);
             let right = digests;
             guard.compare(b"a", messages.split_at(2).0, b"b", &digests[..64]);
             assert_eq!(guard.trouble(), None, "{why}");

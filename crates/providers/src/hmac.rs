@@ -36,10 +36,21 @@ impl Hmac {
     /// The tag of a message. It is as secret as what it is used for.
     pub fn tag(&self, message: &[u8]) -> SecretVec {
         let mut digest = SecretVec::zeroed(self.inner.digest_len());
-        self.inner.hash(message, digest.expose_mut());
         let mut tag = SecretVec::zeroed(self.outer.digest_len());
-        self.outer.hash(digest.expose(), tag.expose_mut());
+        self.tag_into(message, &mut digest, tag.expose_mut());
         tag
+    }
+
+    /// As [`Hmac::tag`], with buffers that are used again: `digest` is the inner hash's, `tag` gets the tag.
+    pub(crate) fn tag_into(&self, message: &[u8], digest: &mut SecretVec, tag: &mut [u8]) {
+        self.inner.hash(message, digest.expose_mut());
+        self.outer.hash(digest.expose(), tag);
+    }
+
+    /// Replaces a tag by the tag of it.
+    pub(crate) fn again(&self, digest: &mut SecretVec, tag: &mut [u8]) {
+        self.inner.hash(tag, digest.expose_mut());
+        self.outer.hash(digest.expose(), tag);
     }
 
     /// Bytes of a tag.
@@ -91,12 +102,12 @@ impl Hkdf {
 
 #[cfg(test)]
 mod tests {
-    use casemate_primitives::Cpu;
+    use casemate_primitives::{Cpu, hex};
 
     use super::*;
 
-    fn bytes(hex: &str) -> Vec<u8> {
-        (0..hex.len() / 2).map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap()).collect()
+    fn bytes(digits: &str) -> Vec<u8> {
+        hex::decode(digits).unwrap()
     }
 
     fn hash(name: &str) -> Hash {

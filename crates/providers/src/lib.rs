@@ -2,39 +2,52 @@
 //!
 //! Formats name an algorithm; this crate says what runs it: the hot back ends of `casemate-primitives` where
 //! they exist, vetted crates where they don't, and an engine outside the CPU only where somebody names it.
-//! [`Registry`] is the entry point; [`Hash::named`] is a short way to the hash that its default policy chooses.
+//! [`Providers`] is the entry point: a CPU, the implementations that are known, and the policy that chooses among them,
+//! as one value.
 //!
 //! ```
-//! use casemate_providers::{Ivs, Policy, Registry};
-//! use casemate_primitives::Cpu;
+//! use casemate_providers::{Ivs, Providers};
 //!
-//! let registry = Registry::new(Cpu::detect());
-//! let cipher = registry.cipher("xts(aes)", &[7; 64], &Policy::default())?.with_data_unit_size(512)?;
+//! let providers = Providers::default();
+//! let cipher = providers.cipher("xts(aes)", &[7; 64])?.with_data_unit_size(512)?;
 //! let mut sectors = vec![0; 8 * 512];
 //! cipher.encrypt(&Ivs::Little { first: 40, step: 1 }, &mut sectors)?;
+//! assert_eq!(providers.hash("sha256")?.digest(b"abc")[..4], [0xba, 0x78, 0x16, 0xbf]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! The files in the order in which to read them, each using only those before it: `flags` and `driver` (what is known
+//! of an implementation, what it has to offer), `engine` (the hashes), `guard` (a watch on what is outside), `hash`,
+//! `row`, `cipher` (handles on one implementation), `drivers` (all rows of the CPU) and `afalg` (those of the kernel),
+//! `selftest`, `policy`, `registry`, `providers`. `hmac` and `kdf` stand on `hash`.
 #![forbid(unsafe_code)]
 
 pub mod afalg;
-pub mod argon2;
 pub mod bench;
 pub mod cipher;
+pub mod driver;
 mod drivers;
+mod engine;
+pub mod flags;
 mod guard;
 pub mod hash;
 pub mod hmac;
+pub mod kdf;
 pub mod policy;
+mod providers;
 pub mod registry;
 pub mod row;
 mod selftest;
 mod siphash;
 
-pub use argon2::{Argon2Error, Argon2id};
-pub use cipher::{Cipher, Direction, Driver, DriverError, Ivs, RequestError};
-pub use hash::{Hash, HashDriver, HashSpec, SaltedHash};
+pub use cipher::{Cipher, RequestError};
+pub use driver::{Direction, Driver, DriverError, HashDriver, Ivs};
+pub use flags::{Flags, Origin};
+pub use hash::{Hash, SaltedHash};
 pub use hmac::{Hkdf, Hmac};
+pub use kdf::{Argon2, Argon2Variant, KdfError, KdfLimits, pbkdf2};
 pub use policy::{Policy, Refusal};
+pub use providers::Providers;
 pub use registry::{ChoiceError, Registry};
-pub use row::{CipherSpec, Flags, Origin, Row, Spec};
+pub use row::{CipherSpec, HashSpec, Row, Spec};
 pub use siphash::siphash24;

@@ -6,7 +6,8 @@
 
 use std::fmt;
 
-use crate::row::{Flags, Row};
+use crate::flags::Flags;
+use crate::row::Row;
 
 /// What may be chosen for an algorithm.
 #[derive(Clone, Debug)]

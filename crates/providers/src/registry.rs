@@ -1,21 +1,25 @@
 //! All implementations, and the choice among them.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use casemate_primitives::Cpu;
 
 use crate::cipher::Cipher;
 use crate::drivers;
-use crate::guard::Guard;
+use crate::engine::{Algorithm, Engine};
+use crate::guard::{Guard, HashGuard};
 use crate::hash::Hash;
 use crate::policy::{Policy, Refusal};
-use crate::row::{BadKey, CipherSpec, Row};
+use crate::row::{BadKey, MakeHash, Row};
+use crate::selftest;
 
 /// The implementations that a program knows, tested before they are used.
 #[derive(Debug)]
 pub struct Registry {
     rows: Vec<Row>,
+    /// What the tests of each row said, once somebody asked.
+    verdicts: Vec<OnceLock<Result<(), String>>>,
 }
 
 impl Registry {
@@ -39,7 +43,7 @@ impl Registry {
     }
 
     fn of(rows: Vec<Row>) -> Registry {
-        let mut registry = Registry { rows: Vec::new() };
+        let mut registry = Registry { rows: Vec::new(), verdicts: Vec::new() };
         for row in rows {
             registry.register(row).expect("our own rows keep the rules");
         }
@@ -57,6 +61,7 @@ impl Registry {
             return Err(Refusal(format!("{} is there already for {}", row.driver, row.algorithm)));
         }
         self.rows.push(row);
+        self.verdicts.push(OnceLock::new());
         Ok(())
     }
 
@@ -68,6 +73,17 @@ impl Registry {
     /// The row of this algorithm and driver.
     pub fn find(&self, algorithm: &str, driver: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.algorithm == algorithm && row.driver == driver)
+    }
+
+    /// Whether the implementation does what its algorithm says; tested once, when first asked.
+    ///
+    /// # Errors
+    /// The sentence that says what was wrong, or that the row is not one of these.
+    pub fn self_test(&self, row: &Row) -> Result<(), &str> {
+        let same = |other: &Row| other.algorithm == row.algorithm && other.driver == row.driver;
+        let place = self.rows.iter().position(same).ok_or("it is not registered")?;
+        let verdict = self.verdicts[place].get_or_init(|| selftest::run(&self.rows[place]));
+        verdict.as_ref().copied().map_err(String::as_str)
     }
 
     /// The row that `policy` chooses for `algorithm`: a named one, else the highest priority that is allowed and
@@ -91,7 +107,8 @@ impl Registry {
         let mut refusals = Vec::new();
         for row in rows {
             let tested = || {
-                row.self_test().map_err(|why| Refusal(format!("{} failed its self-test: {why}", row.driver)))
+                self.self_test(row)
+                    .map_err(|why| Refusal(format!("{} failed its self-test: {why}", row.driver)))
             };
             match policy.allows(row).and_then(|()| tested()) {
                 Ok(()) => return Ok(row),
@@ -111,8 +128,8 @@ impl Registry {
     /// As [`Registry::choose`], and [`ChoiceError::Key`] for a key of a wrong length.
     pub fn cipher(&self, algorithm: &str, key: &[u8], policy: &Policy) -> Result<Cipher, ChoiceError> {
         let row = self.choose(algorithm, policy)?;
-        let spec = row.cipher().map_err(|why| ChoiceError::Refused(vec![Refusal(why)]))?;
-        let mut cipher = key_row(row, spec, key)?;
+        let spec = row.cipher().map_err(refused)?;
+        let mut cipher = Cipher::keyed(row, spec, key).map_err(ChoiceError::Key)?;
         if row.is_outside() {
             let own = self.cipher(algorithm, key, &Policy::cpu_only())?;
             cipher.driver = Box::new(Guard::new(cipher.driver, own.driver, row.driver.clone()));
@@ -127,31 +144,52 @@ impl Registry {
     /// # Errors
     /// [`ChoiceError::UnknownHash`], whose message lists the names that there are, and [`ChoiceError::Refused`].
     pub fn hash(&self, name: &str, policy: &Policy) -> Result<Hash, ChoiceError> {
-        let algorithm =
-            Hash::canonical_name(name).ok_or_else(|| ChoiceError::UnknownHash(name.to_owned()))?;
-        let row = self.choose(algorithm, policy)?;
-        let refused = |why| ChoiceError::Refused(vec![Refusal(why)]);
-        Hash::of_row(row, || self.hash(name, &Policy::cpu_only())?.own_engine().map_err(refused))
+        let algorithm = algorithm(name)?;
+        let row = self.choose(algorithm.name(), policy)?;
+        let (engine, outside) = match row.hash().map_err(refused)?.make {
+            MakeHash::Own(engine) => (engine, None),
+            MakeHash::Outside(ref driver) => {
+                let guard = HashGuard::new(Arc::clone(driver), row.driver.clone());
+                (self.engine(algorithm)?, Some(guard))
+            }
+        };
+        Ok(Hash::new(algorithm, &row.driver, row.origin, engine, outside))
+    }
+
+    /// What runs a hash on the CPU.
+    fn engine(&self, algorithm: &Algorithm) -> Result<Engine, ChoiceError> {
+        let row = self.choose(algorithm.name(), &Policy::cpu_only())?;
+        match row.hash().map_err(refused)?.make {
+            MakeHash::Own(engine) => Ok(engine),
+            MakeHash::Outside(_) => Err(refused(format!("{} does not run on the CPU", row.driver))),
+        }
     }
 }
 
-/// A handle of one row under a key.
-pub(crate) fn key_row(row: &Row, spec: &CipherSpec, key: &[u8]) -> Result<Cipher, ChoiceError> {
-    if !spec.key_lens.contains(&key.len()) {
-        let lens: Vec<_> = spec.key_lens.iter().map(usize::to_string).collect();
-        let text = format!("{} takes keys of {} bytes, not {}", row.algorithm, lens.join(" or "), key.len());
-        return Err(ChoiceError::Key(BadKey(text)));
+impl Hash {
+    /// The algorithm called `name`, in lower or upper case, run by what the default policy chooses of what `cpu` has.
+    ///
+    /// # Errors
+    /// As [`Registry::hash`].
+    pub fn named(name: &str, cpu: Cpu) -> Result<Hash, ChoiceError> {
+        Registry::hashes(cpu).hash(name, &Policy::default())
     }
-    Ok(Cipher {
-        driver: (spec.make)(key).map_err(ChoiceError::Key)?,
-        algorithm: row.algorithm.clone(),
-        driver_name: row.driver.clone(),
-        iv_len: spec.iv_len,
-        block_len: spec.block_len,
-        whole_blocks: spec.whole_blocks,
-        flags: row.flags,
-        data_unit_size: None,
-    })
+
+    /// The digest's length in bytes of the algorithm called `name`.
+    ///
+    /// # Errors
+    /// [`ChoiceError::UnknownHash`].
+    pub fn digest_len_of(name: &str) -> Result<usize, ChoiceError> {
+        Ok(algorithm(name)?.digest_len)
+    }
+}
+
+fn algorithm(name: &str) -> Result<&'static Algorithm, ChoiceError> {
+    Algorithm::named(name).ok_or_else(|| ChoiceError::UnknownHash(name.to_owned()))
+}
+
+fn refused(why: String) -> ChoiceError {
+    ChoiceError::Refused(vec![Refusal(why)])
 }
 
 /// Why there is no cipher or hash.
@@ -192,18 +230,41 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
+    use casemate_primitives::testing::key_schedules;
+
     use super::*;
-    use crate::cipher::{Direction, Driver, DriverError, Ivs, RequestError, walk};
-    use crate::hash::{HashDriver, HashSpec};
-    use crate::row::{Flags, Origin};
+    use crate::cipher::RequestError;
+    use crate::driver::{Direction, Driver, DriverError, HashDriver, Ivs, walk};
+    use crate::flags::{Flags, Origin};
+    use crate::row::{CipherSpec, HashSpec};
 
     #[test]
     fn every_row_of_every_cpu_passes() {
         for cpu in [Cpu::detect(), Cpu::portable()] {
-            for row in Registry::new(cpu).rows() {
-                assert_eq!(row.self_test(), Ok(()), "{row:?} on {cpu:?}");
+            let registry = Registry::new(cpu);
+            for row in registry.rows() {
+                assert_eq!(registry.self_test(row), Ok(()), "{row:?} on {cpu:?}");
             }
         }
+    }
+
+    /// A row that many rows' names stand beside expands what it was asked for: data key and tweak key.
+    #[test]
+    fn a_key_is_expanded_for_the_chosen_back_end_alone() {
+        let registry = Registry::new(Cpu::detect());
+        let schedules = |algorithm: &str, key: &[u8]| {
+            registry.choose(algorithm, &Policy::default()).unwrap();
+            let before = key_schedules();
+            registry.cipher(algorithm, key, &Policy::default()).unwrap();
+            key_schedules() - before
+        };
+        assert_eq!(schedules("xts(aes)", &[7; 64]), 2);
+        assert_eq!(schedules("cts(cbc(aes))", &[7; 32]), 1);
+        assert_eq!(schedules("ecb(aes)", &[7; 16]), 1);
+        assert_eq!(schedules("essiv(cbc(aes),sha256)", &[7; 32]), 2);
+        let before = key_schedules();
+        Registry::new(Cpu::detect());
+        assert_eq!(key_schedules() - before, 0, "names are had without a key");
     }
 
     #[test]

@@ -1,100 +1,12 @@
-//! One implementation of one algorithm, as the registry lists it.
+//! One implementation of one algorithm, as the registry lists it: data, no judgement.
 
 use std::fmt;
-use std::ops::BitOr;
-use std::sync::{Arc, OnceLock, mpsc};
-use std::thread;
-use std::time::Duration;
+use std::sync::Arc;
 
-use crate::cipher::{Driver, MAX_IV_LEN};
-use crate::hash::{HashSpec, is_known};
-use crate::selftest;
-
-/// How long an engine outside the CPU may take for its tests.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// What is to be known about an implementation before it is trusted; the kernel's flags of the same names.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub struct Flags(u8);
-
-impl Flags {
-    /// Nothing special.
-    pub const NONE: Flags = Flags(0);
-    /// Finishes later than the call (`CRYPTO_ALG_ASYNC`): an engine outside the CPU, or a queue before one.
-    pub const ASYNC: Flags = Flags(1);
-    /// Allocates memory for each request (`CRYPTO_ALG_ALLOCATES_MEMORY`), so it can fail when memory is short.
-    pub const ALLOCATES_MEMORY: Flags = Flags(2);
-    /// Can be reached through a kernel driver only (`CRYPTO_ALG_KERN_DRIVER_ONLY`): not the CPU's instructions.
-    pub const KERN_DRIVER_ONLY: Flags = Flags(4);
-    /// Takes many data units in one request, unit `k` with the IV plus `k`.
-    pub const MULTI_DATA_UNIT: Flags = Flags(8);
-
-    const NAMES: [(Flags, &'static str); 4] = [
-        (Flags::ASYNC, "asynchronous"),
-        (Flags::ALLOCATES_MEMORY, "allocates-memory"),
-        (Flags::KERN_DRIVER_ONLY, "kernel-driver-only"),
-        (Flags::MULTI_DATA_UNIT, "multi-data-unit"),
-    ];
-
-    /// Whether all flags of `other` are set.
-    pub fn contains(self, other: Flags) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// The flags that are set here and in `other`.
-    pub fn common(self, other: Flags) -> Flags {
-        Flags(self.0 & other.0)
-    }
-
-    /// Whether no flag is set.
-    pub fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    /// The names of the flags that are set.
-    pub fn names(self) -> impl Iterator<Item = &'static str> {
-        Flags::NAMES.into_iter().filter(move |(flag, _)| self.contains(*flag)).map(|(_, name)| name)
-    }
-}
-
-impl BitOr for Flags {
-    type Output = Flags;
-    fn bitor(self, other: Flags) -> Flags {
-        Flags(self.0 | other.0)
-    }
-}
-
-impl fmt::Debug for Flags {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<_> = self.names().collect();
-        write!(f, "Flags({})", names.join("|"))
-    }
-}
-
-/// Where an implementation comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// This project's primitives, run by the CPU.
-    Own,
-    /// A vetted crate, run by the CPU.
-    Crate,
-    /// The running kernel, through an AF_ALG socket.
-    AfAlg,
-    /// Given by the program that uses this library.
-    External,
-}
-
-impl Origin {
-    /// The name to print.
-    pub fn name(self) -> &'static str {
-        match self {
-            Origin::Own => "casemate",
-            Origin::Crate => "crate",
-            Origin::AfAlg => "af_alg",
-            Origin::External => "external",
-        }
-    }
-}
+use crate::driver::{Driver, DriverError, HashDriver, MAX_IV_LEN};
+use crate::engine::{Algorithm, Engine};
+use crate::flags::{Flags, Origin};
+use crate::hash::SaltedHash;
 
 /// Makes a driver for a key.
 pub type MakeCipher = dyn Fn(&[u8]) -> Result<Box<dyn Driver>, BadKey> + Send + Sync;
@@ -123,11 +35,26 @@ pub struct CipherSpec {
     pub make: Arc<MakeCipher>,
 }
 
+/// A hash's digest length and what runs it.
+#[derive(Clone)]
+pub struct HashSpec {
+    digest_len: usize,
+    pub(crate) make: MakeHash,
+}
+
+/// What makes the digests.
+#[derive(Clone)]
+pub(crate) enum MakeHash {
+    Own(Engine),
+    Outside(Arc<dyn HashDriver>),
+}
+
 /// The key's length is not one of the cipher's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadKey(pub String);
 
 /// One implementation.
+#[derive(Clone)]
 pub struct Row {
     /// The algorithm's standard name, the kernel's: `xts(aes)`.
     pub algorithm: String,
@@ -141,7 +68,6 @@ pub struct Row {
     pub origin: Origin,
     /// How to use it, or why it is not available.
     pub spec: Result<Spec, String>,
-    pub(crate) verdict: OnceLock<Result<(), String>>,
 }
 
 impl Row {
@@ -155,14 +81,14 @@ impl Row {
         spec: impl Into<Spec>,
     ) -> Row {
         let (algorithm, driver) = (algorithm.into(), driver.into());
-        Row { algorithm, driver, priority, flags, origin, spec: Ok(spec.into()), verdict: OnceLock::new() }
+        Row { algorithm, driver, priority, flags, origin, spec: Ok(spec.into()) }
     }
 
     /// A row that stands for what is not there, with the reason.
     pub fn unavailable(algorithm: &str, driver: &str, origin: Origin, why: impl Into<String>) -> Row {
         let (algorithm, driver, spec) = (algorithm.to_owned(), driver.to_owned(), Err(why.into()));
         let flags = Flags::NONE;
-        Row { algorithm, driver, priority: 0, flags, origin, spec, verdict: OnceLock::new() }
+        Row { algorithm, driver, priority: 0, flags, origin, spec }
     }
 
     /// Whether the row may be in a registry at all.
@@ -173,7 +99,7 @@ impl Row {
     pub(crate) fn check(&self) -> Result<(), String> {
         let spec = match &self.spec {
             Ok(Spec::Cipher(spec)) => spec,
-            Ok(Spec::Hash(_)) if is_known(&self.algorithm) => return Ok(()),
+            Ok(Spec::Hash(_)) if portable_is(&self.algorithm) => return Ok(()),
             Ok(Spec::Hash(_)) => {
                 return Err(format!(
                     "{}: there is no portable {} to compare with",
@@ -206,34 +132,66 @@ impl Row {
         }
     }
 
+    /// How to use it as a hash.
+    ///
+    /// # Errors
+    /// Why it is not available, or that it is a cipher.
+    pub fn hash(&self) -> Result<&HashSpec, String> {
+        match &self.spec {
+            Ok(Spec::Hash(spec)) => Ok(spec),
+            Ok(Spec::Cipher(_)) => Err(format!("{} is a cipher", self.algorithm)),
+            Err(why) => Err(why.clone()),
+        }
+    }
+
     /// Whether the work is done elsewhere than on the CPU, by something that may fail or never answer.
     pub(crate) fn is_outside(&self) -> bool {
         !self.flags.common(Flags::KERN_DRIVER_ONLY | Flags::ASYNC).is_empty()
     }
+}
 
-    /// Whether the implementation does what its algorithm says; tested once, when first asked.
-    ///
-    /// # Errors
-    /// The sentence that says what was wrong.
-    pub fn self_test(&self) -> Result<(), &str> {
-        let test = || if self.is_outside() { self.test_with_patience() } else { selftest::run(self) };
-        self.verdict.get_or_init(test).as_ref().copied().map_err(String::as_str)
+impl HashSpec {
+    /// A hash that something outside this program makes. What it makes is compared with the CPU's work each time.
+    pub fn outside(digest_len: usize, driver: Arc<dyn HashDriver>) -> HashSpec {
+        HashSpec { digest_len, make: MakeHash::Outside(driver) }
     }
 
-    /// The tests on a thread of their own: an engine may never answer.
-    fn test_with_patience(&self) -> Result<(), String> {
-        let row = Row {
-            algorithm: self.algorithm.clone(),
-            driver: self.driver.clone(),
-            spec: self.spec.clone(),
-            verdict: OnceLock::new(),
-            ..*self
-        };
-        let (sender, receiver) = mpsc::channel();
-        thread::spawn(move || {
-            let _ = sender.send(selftest::run(&row));
-        });
-        receiver.recv_timeout(PATIENCE).unwrap_or_else(|_| Err(format!("no answer within {PATIENCE:?}")))
+    /// The vetted crate's.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub(crate) fn cold(algorithm: &str) -> HashSpec {
+        let algorithm = Algorithm::named(algorithm).expect("a row's algorithm is in the table");
+        HashSpec { digest_len: algorithm.digest_len, make: MakeHash::Own(algorithm.cold()) }
+    }
+
+    /// One of our own.
+    pub(crate) fn own(algorithm: &str, engine: Engine) -> HashSpec {
+        HashSpec { make: MakeHash::Own(engine), ..HashSpec::cold(algorithm) }
+    }
+
+    /// The hash with a salt, if the CPU runs it.
+    pub(crate) fn salted(&self, prefix: &[u8], suffix: &[u8]) -> Option<SaltedHash> {
+        let MakeHash::Own(engine) = &self.make else { return None };
+        Some(SaltedHash::new(engine, self.digest_len, prefix, suffix))
+    }
+
+    /// Asks for one digest what is outside.
+    pub(crate) fn ask(&self, parts: &[&[u8]], out: &mut [u8]) -> Result<(), DriverError> {
+        match &self.make {
+            MakeHash::Outside(driver) => driver.digest(parts, out),
+            MakeHash::Own(_) => Err(DriverError("it is not outside".to_owned())),
+        }
+    }
+
+    /// Whether many messages in one request are faster than one by one.
+    pub(crate) fn batches(&self) -> bool {
+        matches!(self.make, MakeHash::Own(Engine::Sha256(_) | Engine::Sha512(_)))
+    }
+
+    /// Digest length in bytes.
+    pub fn digest_len(&self) -> usize {
+        self.digest_len
     }
 }
 
@@ -253,4 +211,9 @@ impl fmt::Debug for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Row({} by {}, {:?})", self.algorithm, self.driver, self.flags)
     }
+}
+
+/// Whether there is portable code for a hash under this very name.
+fn portable_is(algorithm: &str) -> bool {
+    Algorithm::named(algorithm).is_some_and(|known| known.name() == algorithm)
 }

@@ -5,11 +5,17 @@
 //! units against as many requests of one unit with derived IVs, in both directions, with counters that carry
 //! across 32 and 64 bits. Any difference rejects the row.
 
-use casemate_primitives::Cpu;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
-use crate::cipher::{Direction, Driver, DriverError, Ivs, walk};
+use casemate_primitives::Cpu;
+use casemate_primitives::rng::Rng;
+
+use crate::driver::{Direction, Driver, DriverError, Ivs, walk};
 use crate::drivers;
-use crate::row::{CipherSpec, Flags, Origin, Row, Spec};
+use crate::flags::{Flags, Origin};
+use crate::row::{CipherSpec, Row, Spec};
 
 mod answers;
 mod digests;
@@ -24,14 +30,31 @@ const UNIT_SIZES: [usize; 5] = [16, 48, 512, 520, 4096];
 /// About how many bytes a batch has: small units fill every back end's lanes more than once.
 const BATCH: usize = 8192;
 
+/// How long an engine outside the CPU may take for its tests.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Tests a row; what is outside the CPU on a thread of its own, as it may never answer.
+///
+/// # Errors
 /// The sentence that says what was wrong.
 pub(crate) fn run(row: &Row) -> Result<(), String> {
+    if !row.is_outside() {
+        return test(row);
+    }
+    let (row, (sender, receiver)) = (row.clone(), mpsc::channel());
+    thread::spawn(move || {
+        let _ = sender.send(test(&row));
+    });
+    receiver.recv_timeout(PATIENCE).unwrap_or_else(|_| Err(format!("no answer within {PATIENCE:?}")))
+}
+
+fn test(row: &Row) -> Result<(), String> {
     let spec = match row.spec.as_ref().map_err(Clone::clone)? {
         Spec::Cipher(spec) => spec,
         Spec::Hash(spec) => return hash::run(row, spec),
     };
     known_answers(row, spec)?;
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Rng::new(0x9e37_79b9_7f4a_7c15);
     for len in &spec.key_lens {
         let mut key = vec![0; *len];
         random.fill(&mut key);
@@ -81,7 +104,7 @@ fn singles(
     portable: Option<&dyn Driver>,
     spec: &CipherSpec,
     size: usize,
-    random: &mut Random,
+    random: &mut Rng,
 ) -> Result<(), String> {
     let mut iv = vec![0; spec.iv_len];
     random.fill(&mut iv);
@@ -103,7 +126,7 @@ fn singles(
     Ok(())
 }
 
-fn batches(own: &dyn Driver, size: usize, random: &mut Random) -> Result<(), String> {
+fn batches(own: &dyn Driver, size: usize, random: &mut Rng) -> Result<(), String> {
     let units = (BATCH / size).clamp(3, 37);
     let mut data = vec![0; units * size];
     random.fill(&mut data);
@@ -117,7 +140,7 @@ fn batches(own: &dyn Driver, size: usize, random: &mut Random) -> Result<(), Str
                 done(walk(own, direction, size, &ivs, 16, &mut single))?;
                 if batch != single {
                     return Err(format!(
-                        "{BATCH} units of {size} bytes in one request differ from single ones"
+                        "{units} units of {size} bytes in one request differ from single ones"
                     ));
                 }
             }
@@ -130,17 +153,42 @@ fn done(result: Result<(), DriverError>) -> Result<(), String> {
     result.map_err(|error| error.0)
 }
 
-/// Random enough for tests, the same at each run (SplitMix64).
-struct Random(u64);
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
 
-impl Random {
-    fn fill(&mut self, out: &mut [u8]) {
-        for chunk in out.chunks_mut(8) {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = self.0;
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            chunk.copy_from_slice(&(z ^ (z >> 31)).to_le_bytes()[..chunk.len()]);
+    use super::*;
+    use crate::row::BadKey;
+
+    /// Right for single units, and with every IV of a request the same.
+    struct Standstill;
+
+    impl Driver for Standstill {
+        fn one(&self, _direction: Direction, iv: &[u8], unit: &mut [u8]) -> Result<(), DriverError> {
+            unit.iter_mut().zip(iv.iter().cycle()).for_each(|(byte, iv)| *byte ^= iv);
+            Ok(())
         }
+
+        fn many(
+            &self,
+            direction: Direction,
+            size: usize,
+            ivs: &Ivs<'_>,
+            iv_len: usize,
+            data: &mut [u8],
+        ) -> Result<(), DriverError> {
+            let mut iv = vec![0; iv_len];
+            ivs.write(0, &mut iv);
+            data.chunks_mut(size).try_for_each(|unit| self.one(direction, &iv, unit))
+        }
+    }
+
+    #[test]
+    fn a_fault_of_batches_tells_how_many_units_there_were() {
+        let make = |_: &[u8]| -> Result<Box<dyn Driver>, BadKey> { Ok(Box::new(Standstill)) };
+        let make = Arc::new(make);
+        let spec = CipherSpec { iv_len: 16, block_len: 512, whole_blocks: true, key_lens: vec![16], make };
+        let row = Row::new("standstill", "standstill", 1, Flags::MULTI_DATA_UNIT, Origin::External, spec);
+        assert_eq!(run(&row).unwrap_err(), "16 units of 512 bytes in one request differ from single ones");
     }
 }

@@ -48,7 +48,7 @@ impl Args {
         let rows: Vec<&Row> = registry.rows().iter().filter(wanted).collect();
         match self.action {
             None => list(&registry, &rows, context),
-            Some(Action::Selftest) => selftest(&rows, context),
+            Some(Action::Selftest) => selftest(&registry, &rows, context),
             Some(Action::Bench { plot, time }) => {
                 bench(&rows, Duration::from_millis(time), plot.as_deref(), context)
             }
@@ -96,11 +96,11 @@ fn list(registry: &Registry, rows: &[&Row], context: &Context) -> Result<Answer,
     Ok(Answer::Yes)
 }
 
-fn selftest(rows: &[&Row], context: &Context) -> Result<Answer, Error> {
+fn selftest(registry: &Registry, rows: &[&Row], context: &Context) -> Result<Answer, Error> {
     let mut answer = Answer::Yes;
     let mut values = Vec::new();
     for row in rows {
-        let (state, why) = match (&row.spec, row.self_test()) {
+        let (state, why) = match (&row.spec, registry.self_test(row)) {
             (Err(why), _) => ("not available", Some(why.as_str())),
             (Ok(_), Ok(())) => ("passed", None),
             (Ok(_), Err(why)) => {

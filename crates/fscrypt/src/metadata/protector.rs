@@ -3,7 +3,7 @@
 use std::fmt;
 
 use casemate_primitives::secret::SecretVec;
-use casemate_providers::Argon2id;
+use casemate_providers::{Argon2, Argon2Variant, KdfError, KdfLimits};
 
 use super::message::{HashingCosts, ProtectorData, decode};
 use super::wrapped::{WRAPPING_LEN, WrappedKey};
@@ -12,11 +12,9 @@ use crate::crypto::Crypto;
 use crate::error::{Error, Result};
 use crate::key::MasterKey;
 
-/// The most memory that a file may demand, in KiB: 1 GiB. The tool itself takes at most 128 MiB.
-pub const MAX_MEMORY: u32 = 1 << 20;
-
-/// The most KiB that a file may have filled, all passes together: 64 GiB, a minute or two of one core.
-pub const MAX_WORK: u64 = 1 << 26;
+/// The most that a protector's file may demand: 1 GiB of memory, 64 GiB in all passes, a minute or two of one core. The
+/// tool itself takes at most 128 MiB.
+const LIMITS: KdfLimits = KdfLimits { memory: 1 << 20, work: 1 << 26, iterations: 0 };
 
 /// A protector's file: a key, wrapped under what a passphrase or a key file gives.
 #[derive(Clone, Debug)]
@@ -47,7 +45,7 @@ pub enum Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hashing {
     /// Memory in KiB, passes and lanes of Argon2id.
-    pub costs: Argon2id,
+    pub costs: Argon2,
     /// The salt of 16 bytes.
     pub salt: [u8; 16],
 }
@@ -90,7 +88,7 @@ impl Protector {
     ///
     /// # Errors
     /// [`Error::Mismatch`] for a wrong secret: it can't be told from a damaged file. [`Error::Unsupported`] for costs
-    /// above [`MAX_MEMORY`] or [`MAX_WORK`].
+    /// above those granted: 1 GiB of memory, 64 GiB in all passes.
     pub fn unlock(&self, crypto: &Crypto, secret: &[u8]) -> Result<ProtectorKey> {
         let wrapping = match &self.source {
             Source::Login { hashing, .. } | Source::Passphrase(hashing) => hashing.key(secret)?,
@@ -156,19 +154,19 @@ impl Hashing {
         let salt = salt
             .try_into()
             .map_err(|_| corrupt(format!("{} bytes of salt where there should be 16", salt.len())))?;
-        Ok(Hashing { costs: Argon2id { passes, memory, lanes: lanes.into() }, salt })
+        let costs = Argon2 { variant: Argon2Variant::Id, passes, memory, lanes: lanes.into() };
+        Ok(Hashing { costs, salt })
     }
 
     fn key(&self, passphrase: &[u8]) -> Result<SecretVec> {
-        let Argon2id { passes, memory, .. } = self.costs;
-        if memory > MAX_MEMORY || u64::from(passes) * u64::from(memory) > MAX_WORK {
-            return Err(Error::Unsupported(format!(
-                "protector: it demands {passes} passes over {memory} KiB; at most {MAX_MEMORY} KiB, and {MAX_WORK} KiB \
-                 in all passes, are granted"
-            )));
-        }
-        let key = self.costs.derive(passphrase, &self.salt, wrapped::WRAPPING_LEN);
-        key.map_err(|error| Error::Corrupt(format!("protector: {error}")))
+        let key = self.costs.derive(passphrase, &self.salt, wrapped::WRAPPING_LEN, &LIMITS);
+        key.map_err(|error| {
+            let text = format!("protector: {error}");
+            match error {
+                KdfError::TooExpensive(_) => Error::Unsupported(text),
+                _ => Error::Corrupt(text),
+            }
+        })
     }
 }
 

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use casemate_primitives::Cpu;
-use casemate_primitives::aes::{Aes, AesCbc, AesXts, Units};
+use casemate_primitives::aes::{Aes, AesBackend, AesCbc, AesXts, KeyError, Units};
 use casemate_primitives::aes::{Ivs as UnitIvs, UnitError};
 
-use crate::cipher::{Direction, Driver, DriverError, Ivs};
-use crate::row::{BadKey, CipherSpec, Flags, Origin, Row};
+use crate::driver::{Direction, Driver, DriverError, Ivs};
+use crate::flags::{Flags, Origin};
+use crate::row::{BadKey, CipherSpec, Row};
 
-/// The kernel's habit for AES-NI is 400 and for AVX-512 800; the order is what counts.
+/// The kernel's habit for AES-NI is 400 and for AVX-512 800; the order is what counts, and it is the primitives'.
 const HIGHEST_PRIORITY: u32 = 800;
 
 /// A mode of AES over many data units.
@@ -74,10 +75,9 @@ impl Driver for Ctr {
 }
 
 pub(super) fn rows(cpu: Cpu) -> Vec<Row> {
-    // OK to unwrap: 32 zero bytes are a key; only the names are wanted.
-    let names: Vec<&'static str> = Aes::available(cpu, &[0; 32]).unwrap().iter().map(Aes::name).collect();
     let mut rows = Vec::new();
-    for (place, name) in names.into_iter().enumerate() {
+    for (place, backend) in AesBackend::available(cpu).enumerate() {
+        let name = backend.name();
         let priority = HIGHEST_PRIORITY.saturating_sub(100 * place as u32);
         let mut add = |algorithm: &str, mode: &str, flags, spec| {
             rows.push(Row::new(algorithm, format!("{mode}-aes-{name}"), priority, flags, Origin::Own, spec));
@@ -87,7 +87,7 @@ pub(super) fn rows(cpu: Cpu) -> Vec<Row> {
             (Mode::Cbc, "cbc(aes)", "cbc"),
             (Mode::Cts, "cts(cbc(aes))", "cts-cbc"),
         ] {
-            add(algorithm, short, Flags::MULTI_DATA_UNIT, many_units(cpu, name, mode));
+            add(algorithm, short, Flags::MULTI_DATA_UNIT, many_units(backend, mode));
         }
         let single = |iv_len, block_len, make| CipherSpec {
             iv_len,
@@ -96,36 +96,29 @@ pub(super) fn rows(cpu: Cpu) -> Vec<Row> {
             key_lens: vec![32, 16, 24],
             make,
         };
-        let ecb = move |key: &[u8]| Ok(Box::new(Ecb(aes(cpu, name, key)?)) as Box<dyn Driver>);
+        let aes = move |key: &[u8]| Aes::with_backend(backend, key).map_err(bad);
+        let ecb = move |key: &[u8]| Ok(Box::new(Ecb(aes(key)?)) as Box<dyn Driver>);
         add("ecb(aes)", "ecb", Flags::NONE, single(0, 16, Arc::new(ecb)));
-        let ctr = move |key: &[u8]| Ok(Box::new(Ctr(aes(cpu, name, key)?)) as Box<dyn Driver>);
+        let ctr = move |key: &[u8]| Ok(Box::new(Ctr(aes(key)?)) as Box<dyn Driver>);
         add("ctr(aes)", "ctr", Flags::NONE, single(16, 1, Arc::new(ctr)));
     }
     rows
 }
 
-/// The back end called `name` under `key`.
-fn aes(cpu: Cpu, name: &str, key: &[u8]) -> Result<Aes, BadKey> {
-    let all = Aes::available(cpu, key).map_err(|error| BadKey(error.to_string()))?;
-    // OK to unwrap: the name came from the same list.
-    Ok(all.into_iter().find(|aes| aes.name() == name).unwrap())
+fn bad(error: KeyError) -> BadKey {
+    BadKey(error.to_string())
 }
 
-fn many_units(cpu: Cpu, name: &'static str, mode: Mode) -> CipherSpec {
-    let bad = |error: casemate_primitives::aes::KeyError| BadKey(error.to_string());
+fn many_units(backend: AesBackend, mode: Mode) -> CipherSpec {
+    let cbc = move |key: &[u8]| AesCbc::with_backend(backend, key).map_err(bad);
     let make = move |key: &[u8]| -> Result<Box<dyn Driver>, BadKey> {
-        // OK to unwrap, twice: the name came from the same lists.
         Ok(match mode {
             Mode::Xts => {
-                let all = AesXts::available(cpu, key).map_err(bad)?;
-                let cipher = all.into_iter().find(|xts| xts.name() == name).unwrap();
+                let cipher = AesXts::with_backend(backend, key).map_err(bad)?;
                 Box::new(Keyed { cipher, run: run_xts })
             }
-            Mode::Cbc | Mode::Cts => {
-                let all = AesCbc::available(cpu, key).map_err(bad)?;
-                let cipher = all.into_iter().find(|cbc| cbc.name() == name).unwrap();
-                Box::new(Keyed { cipher, run: if matches!(mode, Mode::Cbc) { run_cbc } else { run_cts } })
-            }
+            Mode::Cbc => Box::new(Keyed { cipher: cbc(key)?, run: run_cbc }),
+            Mode::Cts => Box::new(Keyed { cipher: cbc(key)?, run: run_cts }),
         })
     };
     CipherSpec {

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use ::cipher::{Block, BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
 
-use crate::cipher::Driver;
-use crate::row::{BadKey, CipherSpec, Flags, Origin, Row};
+use crate::driver::Driver;
+use crate::flags::{Flags, Origin};
+use crate::row::{BadKey, CipherSpec, Row};
 
 use super::modes::{BlockCipher, Cbc, Ctr, Cts, Ecb, Lrw, Xts};
 

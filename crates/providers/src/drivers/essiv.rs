@@ -5,9 +5,11 @@ use std::sync::Arc;
 use casemate_primitives::Cpu;
 use casemate_primitives::secret::SecretVec;
 
-use crate::cipher::{Direction, Driver, DriverError, Ivs, MAX_IV_LEN};
-use crate::hash::Hash;
-use crate::row::{BadKey, CipherSpec, Flags, Row};
+use crate::driver::{Direction, Driver, DriverError, Ivs, MAX_IV_LEN};
+use crate::engine::Algorithm;
+use crate::flags::Flags;
+use crate::hash::SaltedHash;
+use crate::row::{CipherSpec, Row};
 
 /// Hashes that dm-crypt mappings name in practice, with the digest's length, which must be a key's of the cipher.
 const HASHES: &[(&str, usize)] = &[("sha256", 32), ("md5", 16), ("sm3", 32), ("blake2s-256", 32)];
@@ -62,8 +64,10 @@ pub(super) fn rows(cpu: Cpu, inner_rows: &[Row]) -> Vec<Row> {
             }
             let (inner_make, salt_make) = (Arc::clone(&spec.make), Arc::clone(&ecb.make));
             let make = move |key: &[u8]| {
-                let hash = Hash::named(hash_name, cpu).map_err(|error| BadKey(error.to_string()))?;
-                let salt = SecretVec::new(hash.digest(key));
+                // OK to unwrap: the names above are in the table of hashes.
+                let engine = Algorithm::named(hash_name).unwrap().best(cpu);
+                let mut salt = SecretVec::zeroed(*digest_len);
+                SaltedHash::new(&engine, *digest_len, &[], &[]).hash(key, salt.expose_mut());
                 let driver = Essiv { inner: inner_make(key)?, salt: salt_make(salt.expose())? };
                 Ok(Box::new(driver) as Box<dyn Driver>)
             };

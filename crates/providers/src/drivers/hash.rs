@@ -4,10 +4,11 @@ use casemate_primitives::Cpu;
 use casemate_primitives::sha256::Sha256;
 use casemate_primitives::sha512::Sha512;
 
-use crate::hash::{Engine, Hash, HashSpec};
-use crate::row::{Flags, Origin, Row};
+use crate::engine::{ALGORITHMS, Algorithm, Engine};
+use crate::flags::{Flags, Origin};
+use crate::row::{HashSpec, Row};
 
-/// As for ciphers: above everything of other origins.
+/// As for ciphers: above everything of other origins, and falling in the primitives' order.
 const HIGHEST_PRIORITY: u32 = 800;
 
 /// Below every one of our own rows.
@@ -23,7 +24,7 @@ pub(crate) fn rows(cpu: Cpu) -> Vec<Row> {
     for (place, own) in sha512.enumerate() {
         rows.push(own_row(place, own));
     }
-    for name in Hash::names() {
+    for name in ALGORITHMS.iter().map(Algorithm::name) {
         let spec = HashSpec::cold(name);
         rows.push(Row::new(name, format!("{name}-crate"), CRATE_PRIORITY, Flags::NONE, Origin::Crate, spec));
     }

@@ -1,6 +1,6 @@
 //! Modes of operation over any block cipher, block by block: for the cold ciphers.
 
-use crate::cipher::{Direction, Driver, DriverError};
+use crate::driver::{Direction, Driver, DriverError};
 
 /// A block cipher under a key. Blocks have 8 or 16 bytes.
 pub trait BlockCipher: Send + Sync {

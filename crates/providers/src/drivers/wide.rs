@@ -6,8 +6,9 @@ use casemate_primitives::Cpu;
 use casemate_primitives::adiantum::{Adiantum, Rounds};
 use casemate_primitives::hctr2::Hctr2;
 
-use crate::cipher::{Direction, Driver, DriverError};
-use crate::row::{BadKey, CipherSpec, Flags, MakeCipher, Origin, Row};
+use crate::driver::{Direction, Driver, DriverError};
+use crate::flags::{Flags, Origin};
+use crate::row::{BadKey, CipherSpec, MakeCipher, Row};
 
 /// Below the rows of AES's own modes only in the list: nothing else has these names.
 const PRIORITY: u32 = 400;

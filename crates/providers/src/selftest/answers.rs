@@ -6,6 +6,8 @@
 
 use std::iter;
 
+use casemate_primitives::hex;
+
 /// One question with its answer.
 pub(super) struct Answer {
     pub key: Vec<u8>,
@@ -21,7 +23,8 @@ pub(super) fn of(algorithm: &str) -> impl Iterator<Item = Answer> {
         KERNEL.iter().zip(iter::repeat("Linux 6.1")).chain(OPENSSL.iter().zip(iter::repeat("OpenSSL 3.0")));
     known.filter(move |((name, ..), _)| *name == algorithm).map(
         |(&(_, key_len, iv_len, ciphertext), source)| {
-            let ciphertext = from_hex(ciphertext);
+            // OK to unwrap: the tables below hold pairs of hexadecimal digits.
+            let ciphertext = hex::decode(ciphertext).unwrap();
             let (key, iv) = (bytes(key_len, 7, 1), bytes(iv_len, 5, 3));
             Answer { key, iv, plaintext: bytes(ciphertext.len(), 1, 0), ciphertext, source }
         },
@@ -30,14 +33,6 @@ pub(super) fn of(algorithm: &str) -> impl Iterator<Item = Answer> {
 
 fn bytes(len: usize, factor: usize, first: usize) -> Vec<u8> {
     (0..len).map(|i| (i * factor + first) as u8).collect()
-}
-
-fn from_hex(text: &str) -> Vec<u8> {
-    // OK to unwrap: the tables below hold pairs of hexadecimal digits.
-    text.as_bytes()
-        .chunks(2)
-        .map(|pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap())
-        .collect()
 }
 
 /// Algorithm, key length, IV length, ciphertext.
