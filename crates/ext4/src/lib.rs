@@ -91,6 +91,7 @@ pub use seen::SeenDirectories;
 pub use superblock::{HashDefaults, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 pub use verity::VerityMetadata;
 pub use write::{
-    Body, NewNode, Patching, PutOptions, PutReport, RawAttributes, RecoveryFile, WriteOptions, Writer,
+    Body, Interrupted, NewNode, Patching, PutOptions, PutReport, RawAttributes, RecoveryFile, WriteOptions,
+    Writer,
 };
 pub use xattr::{Xattr, XattrEntries, XattrEntry};

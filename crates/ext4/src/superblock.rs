@@ -230,6 +230,11 @@ impl Superblock {
         le16(&self.raw[..], 0x3a)
     }
 
+    /// Whether nobody was changing it when it was left. One with a journal says so even then.
+    pub fn is_clean(&self) -> bool {
+        self.state() & 1 != 0
+    }
+
     /// `s_checksum_type`; 1 is CRC-32C, the only one there is.
     pub fn checksum_type(&self) -> u8 {
         self.raw[0x175]

@@ -1,13 +1,17 @@
 //! Changes that end in the middle: by an error, or by a loss of power that keeps some of what was not flushed.
 
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use casemate_blockdev::{BlockDevice, MemoryDevice};
-use casemate_ext4::{Error, Ext4, NewNode, OpenOptions, PutOptions, WriteOptions, Writer};
+use casemate_blockdev::{BlockDevice, MemoryDevice, NoProgress, Pool};
+use casemate_ext4::{
+    Error, Ext4, Interrupted, NewNode, OpenOptions, PutOptions, RecoveryFile, WriteOptions, Writer, check,
+};
+use casemate_primitives::Cpu;
+use casemate_primitives::crc32c::Crc32c;
 use casemate_testkit::{TempDir, run, run_any, tempdir, tool};
 
 /// Where the superblock keeps its features that a reader must know, and which of them says that the journal must be
@@ -41,6 +45,10 @@ impl Place {
         Some(bytes)
     }
 
+    fn recovery(&self) -> PathBuf {
+        self.folder.path().join("redo")
+    }
+
     fn assert_clean(&self, image: &[u8], what: &str) {
         let path = self.folder.path().join("checked");
         std::fs::write(&path, image).unwrap();
@@ -55,10 +63,14 @@ enum Event {
     Flush,
 }
 
+/// What the recovery file held when something reached the device.
+type Kept = Option<Vec<u8>>;
+
 /// Notes what reaches it, and lets one flush fail.
 struct Recorder {
     below: MemoryDevice,
-    events: Mutex<Vec<Event>>,
+    events: Mutex<Vec<(Event, Kept)>>,
+    recovery: PathBuf,
     /// Flushes until the one that fails.
     good_flushes: AtomicUsize,
 }
@@ -66,11 +78,19 @@ struct Recorder {
 impl Recorder {
     fn new(image: &[u8], good_flushes: usize) -> Arc<Recorder> {
         let below = MemoryDevice::new(image.to_vec());
-        Arc::new(Recorder { below, events: Mutex::default(), good_flushes: good_flushes.into() })
+        Recorder::beside(below, PathBuf::new(), good_flushes)
+    }
+
+    fn beside(below: MemoryDevice, recovery: PathBuf, good_flushes: usize) -> Arc<Recorder> {
+        Arc::new(Recorder { below, events: Mutex::default(), recovery, good_flushes: good_flushes.into() })
+    }
+
+    fn note(&self, event: Event) {
+        self.events.lock().unwrap().push((event, std::fs::read(&self.recovery).ok()));
     }
 
     fn events(&self) -> Vec<Event> {
-        self.events.lock().unwrap().clone()
+        self.events.lock().unwrap().iter().map(|(event, _)| event.clone()).collect()
     }
 
     fn image(&self) -> Vec<u8> {
@@ -88,11 +108,11 @@ impl BlockDevice for Recorder {
         self.below.read_at(buf, offset)
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> std::io::Result<()> {
-        self.events.lock().unwrap().push(Event::Write(offset, buf.to_vec()));
+        self.note(Event::Write(offset, buf.to_vec()));
         self.below.write_at(buf, offset)
     }
     fn flush(&self) -> std::io::Result<()> {
-        self.events.lock().unwrap().push(Event::Flush);
+        self.note(Event::Flush);
         match self.good_flushes.fetch_sub(1, Ordering::Relaxed) {
             0 => Err(std::io::Error::other("injected")),
             _ => Ok(()),
@@ -102,6 +122,69 @@ impl BlockDevice for Recorder {
 
 fn writer(device: Arc<dyn BlockDevice>) -> Result<Writer, Error> {
     Writer::open(device, WriteOptions { seed: Some(4), ..WriteOptions::default() })
+}
+
+fn writer_beside(device: Arc<dyn BlockDevice>, recovery: &Path) -> Result<Writer, Error> {
+    let recovery = Some(RecoveryFile::new(recovery));
+    Writer::open(device, WriteOptions { recovery, seed: Some(4), ..WriteOptions::default() })
+}
+
+/// The image as readers see it with this recovery file beside it.
+fn completed(image: &[u8], recovery: &Path) -> Result<Option<Arc<dyn BlockDevice>>, Error> {
+    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(image.to_vec()));
+    RecoveryFile::new(recovery).over(&device)
+}
+
+/// What the change did that the tests below interrupt: all of it, or nothing.
+fn is_changed(device: Arc<dyn BlockDevice>, what: &str) -> bool {
+    let report = check(device.clone(), &OpenOptions::default(), Pool::default(), &NoProgress).unwrap();
+    assert!(report.is_clean(), "{what}: {:?}", report.faults);
+    let fs = Ext4::open(device, &OpenOptions::default()).unwrap();
+    let is_new = fs.resolve(b"/new/99", false).is_ok();
+    assert_eq!(fs.resolve(b"/old", false).is_ok(), !is_new, "{what}");
+    is_new
+}
+
+/// A file system without a journal, with what the change takes away.
+fn before_the_change(place: &Place, options: &str) -> Option<Vec<u8>> {
+    let device = Arc::new(MemoryDevice::new(place.image(options, "8M")?));
+    let mut changing = writer_beside(device.clone(), &place.recovery()).unwrap();
+    changing.make_directory(b"/old", &NODE(), false).unwrap();
+    changing.commit().unwrap();
+    drop(changing);
+    Some(Arc::into_inner(device).unwrap().into_bytes())
+}
+
+/// Makes the change and notes every write of it, with the recovery file as it was then.
+fn record(before: &[u8], recovery: &Path) -> Vec<(Event, Kept)> {
+    let below = MemoryDevice::new(before.to_vec());
+    let device = Recorder::beside(below, recovery.to_owned(), usize::MAX);
+    let mut changing = writer_beside(device.clone(), recovery).unwrap();
+    changing.make_directory(b"/new", &NODE(), false).unwrap();
+    for number in 0..100 {
+        changing.make_directory(format!("/new/{number}").as_bytes(), &NODE(), false).unwrap();
+    }
+    changing.remove(b"/old").unwrap();
+    changing.commit().unwrap();
+    drop(changing);
+    std::mem::take(&mut *device.events.lock().unwrap())
+}
+
+/// Where the change was interrupted with half of the blocks written, and the recovery file.
+fn in_the_middle(before: &[u8], recovery: &Path) -> (Vec<u8>, Vec<u8>) {
+    let events = record(before, recovery);
+    let mut image = before.to_vec();
+    let mut writes = 0;
+    for (event, kept) in events {
+        let (Event::Write(offset, bytes), Some(kept)) = (event, kept) else { continue };
+        write(&mut image, offset, &bytes);
+        writes += 1;
+        // The first one is the mark.
+        if writes == 3 {
+            return (image, kept);
+        }
+    }
+    panic!("three writes");
 }
 
 fn write(image: &mut [u8], offset: u64, bytes: &[u8]) {
@@ -250,4 +333,162 @@ fn a_log_that_need_not_be_replayed_is_emptied_before_it_is_used() {
     changing.commit().unwrap();
     drop(changing);
     place.assert_clean(&device.image(), "used");
+}
+
+/// `s_state`, whose lowest bit says that the file system is clean.
+const STATE: usize = 1024 + 0x3a;
+
+#[test]
+fn a_change_beside_the_image_is_there_or_not_after_any_loss_of_power() {
+    let Some(place) = Place::new() else { return };
+    let recovery = place.recovery();
+    for options in ["-t ext4 -b 1024 -O ^has_journal", "-t ext4 -b 4096 -O ^has_journal"] {
+        let Some(before) = before_the_change(&place, options) else { return };
+        let events = record(&before, &recovery);
+        let (mut durable, mut pending) = (before, Vec::<(u64, Vec<u8>)>::new());
+        let mut seen = [0; 3];
+        let mut look = |image: &[u8], kept: &Kept, number: usize| {
+            let what = format!("{options}: at {number}");
+            match kept {
+                Some(kept) => std::fs::write(&recovery, kept).unwrap(),
+                None => drop(std::fs::remove_file(&recovery)),
+            }
+            let shown = completed(image, &recovery).unwrap();
+            // What is not clean must not be read as it is.
+            assert_eq!(shown.is_some(), image[STATE] & 1 == 0, "{what}");
+            let expected = if shown.is_some() {
+                Interrupted::Completed
+            } else if kept.is_some() {
+                Interrupted::Dropped
+            } else {
+                Interrupted::Nothing
+            };
+            let shown = shown.unwrap_or_else(|| Arc::new(MemoryDevice::new(image.to_vec())));
+            let is_new = is_changed(shown, &what);
+            let device = Arc::new(MemoryDevice::new(image.to_vec()));
+            let opened =
+                writer_beside(device.clone(), &recovery).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(opened.interrupted(), expected, "{what}");
+            drop(opened);
+            assert!(!recovery.exists(), "{what}");
+            assert_eq!(is_changed(device.clone(), &what), is_new, "{what}");
+            if number.is_multiple_of(16) {
+                place.assert_clean(&Arc::into_inner(device).unwrap().into_bytes(), &what);
+            }
+            seen[expected as usize] += 1;
+        };
+        for (number, (event, kept)) in events.iter().enumerate() {
+            look(&durable, kept, number);
+            match event {
+                Event::Flush => {
+                    for (offset, bytes) in pending.drain(..) {
+                        write(&mut durable, offset, &bytes);
+                    }
+                }
+                Event::Write(offset, bytes) => {
+                    // Of what was not flushed only this one got there, and only its beginning; superblocks are written
+                    // whole.
+                    let cut = if bytes.len() > 4096 { bytes.len() / 2 + 512 } else { bytes.len() };
+                    let mut image = durable.clone();
+                    write(&mut image, *offset, &bytes[..cut]);
+                    look(&image, kept, number);
+                    pending.push((*offset, bytes.clone()));
+                }
+            }
+        }
+        assert!(seen.iter().all(|count| *count > 0), "{options}: {seen:?}");
+    }
+}
+
+#[test]
+fn a_change_is_not_completed_on_an_image_that_others_changed() {
+    let Some(place) = Place::new() else { return };
+    let recovery = place.recovery();
+    let Some(before) = before_the_change(&place, "-t ext2 -b 1024") else { return };
+    let other = |image: Vec<u8>| {
+        let device = Arc::new(MemoryDevice::new(image));
+        let mut changing = writer_beside(device.clone(), &place.folder.path().join("elsewhere")).unwrap();
+        changing.make_directory(b"/other", &NODE(), false).unwrap();
+        changing.commit().unwrap();
+        drop(changing);
+        Arc::into_inner(device).unwrap().into_bytes()
+    };
+    // The file has its name and the image is not marked yet, or was repaired by e2fsck.
+    let (middle, kept) = in_the_middle(&before, &recovery);
+    let path = place.folder.path().join("repaired");
+    std::fs::write(&path, &middle).unwrap();
+    run_any(Command::new(&place.e2fsck).arg("-fy").arg(&path));
+    let repaired = std::fs::read(&path).unwrap();
+    for image in [other(before.clone()), other(repaired.clone())] {
+        place.assert_clean(&image, "changed by others");
+        std::fs::write(&recovery, &kept).unwrap();
+        assert!(completed(&image, &recovery).unwrap().is_none());
+        let device = Arc::new(MemoryDevice::new(image));
+        let opened = writer_beside(device.clone(), &recovery).unwrap();
+        assert_eq!(opened.interrupted(), Interrupted::Dropped);
+        assert!(opened.fs().resolve(b"/other", false).is_ok());
+        drop(opened);
+        assert!(!recovery.exists());
+        place.assert_clean(&Arc::into_inner(device).unwrap().into_bytes(), "the file dropped");
+    }
+    // Somebody else was interrupted too, so the image is not clean.
+    for image in [other(before), other(repaired)] {
+        let mut image = image;
+        image[STATE] &= !1;
+        std::fs::write(&recovery, &kept).unwrap();
+        let device = Recorder::new(&image, usize::MAX);
+        for error in [completed(&image, &recovery).err(), writer_beside(device.clone(), &recovery).err()] {
+            let text = error.unwrap().to_string();
+            assert!(text.contains("was changed since; run e2fsck"), "{text}");
+        }
+        assert!(device.events().is_empty() && recovery.exists());
+    }
+}
+
+#[test]
+fn a_recovery_file_that_makes_no_sense_is_refused_before_anything_is_written() {
+    let Some(place) = Place::new() else { return };
+    let recovery = place.recovery();
+    let Some(before) = before_the_change(&place, "-t ext2 -b 1024") else { return };
+    let (image, kept) = in_the_middle(&before, &recovery);
+    let record = 8 + 4 * (1024 / 512) + 1024;
+    let blocks = (image.len() / 1024) as u64;
+    let last = kept.len() - record;
+    let put = |at: usize, bytes: &[u8]| {
+        let mut kept = kept.clone();
+        kept[at..at + bytes.len()].copy_from_slice(bytes);
+        let crc = Crc32c::new(Cpu::detect());
+        let sum = crc.update(crc.update(!0, &kept[..44]), &kept[48..]);
+        kept[44..48].copy_from_slice(&sum.to_le_bytes());
+        kept
+    };
+    let mut flipped = kept.clone();
+    flipped[last + 500] ^= 1;
+    let nothing = [&kept[..32], &[0; 12], &kept[44..48]].concat();
+    let cases: [(&str, Vec<u8>, &str); 13] = [
+        ("empty", Vec::new(), "no file of an interrupted change"),
+        ("a header cut short", kept[..40].to_vec(), "no file of an interrupted change"),
+        ("another version", put(14, b"1"), "another version"),
+        ("another image", put(16, b"another"), "another image"),
+        ("no block size and no blocks", nothing, "damaged"),
+        ("no block size", put(32, &[0; 4]), "damaged"),
+        ("another block size", put(32, &4096u32.to_le_bytes()), "damaged"),
+        ("too many blocks", put(36, &u64::MAX.to_le_bytes()), "damaged"),
+        ("cut short", kept[..kept.len() - 1].to_vec(), "damaged"),
+        ("a block behind the image", put(last, &(1u64 << 30).to_le_bytes()), "damaged"),
+        ("the block behind the last", put(last, &blocks.to_le_bytes()), "damaged"),
+        ("a block twice", put(48 + record, &kept[48..56]), "damaged"),
+        ("a bit", flipped, "damaged"),
+    ];
+    for (what, bytes, text) in cases {
+        std::fs::write(&recovery, bytes).unwrap();
+        let device = Recorder::new(&image, usize::MAX);
+        for error in [completed(&image, &recovery).err(), writer_beside(device.clone(), &recovery).err()] {
+            let error = error.unwrap_or_else(|| panic!("{what}")).to_string();
+            assert!(error.contains(text), "{what}: {error}");
+        }
+        assert!(device.events().is_empty(), "{what}");
+    }
+    std::fs::write(&recovery, put(48, &kept[48..56])).unwrap();
+    assert!(completed(&image, &recovery).unwrap().is_some());
 }

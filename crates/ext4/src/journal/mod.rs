@@ -18,7 +18,7 @@ use crate::inode::FileType;
 use crate::map::Mapping;
 use crate::runs::BlockRuns;
 
-pub(crate) use overlay::Overlay;
+pub(crate) use overlay::{Copy, Overlay};
 pub use superblock::JournalSuperblock;
 pub(crate) use superblock::{ASYNC_COMMIT, CHECKSUM_V1, MAGIC};
 
@@ -165,7 +165,8 @@ pub(crate) fn recover(fs: &Ext4) -> Result<Option<(Overlay, Recovery)>> {
     }
     let mut blocks = BTreeMap::new();
     for (block, copy) in &replay.blocks {
-        blocks.insert(*block, overlay::Copy { physical: journal.physical(copy.log)?, escaped: copy.escaped });
+        let offset = fs.layout().offset(journal.physical(copy.log)?);
+        blocks.insert(*block, Copy { offset, escaped: copy.escaped });
     }
     let recovery = Recovery {
         transactions: replay.transactions,
@@ -173,5 +174,6 @@ pub(crate) fn recover(fs: &Ext4) -> Result<Option<(Overlay, Recovery)>> {
         cut: replay.cut,
         next_sequence: replay.next_sequence,
     };
-    Ok(Some((Overlay::new(fs.device().clone(), fs.layout().block_size, blocks), recovery)))
+    let device = fs.device();
+    Ok(Some((Overlay::new(device.clone(), device.clone(), fs.layout().block_size, blocks), recovery)))
 }

@@ -1,4 +1,4 @@
-//! A device with the journal's copies laid over it.
+//! A device with newer copies of blocks laid over it: those of the journal, or of a recovery file.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,27 +12,34 @@ use crate::journal::superblock::MAGIC;
 /// Where the newer copy of a block lies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Copy {
-    /// The block of the device with the copy.
-    pub physical: u64,
+    /// The byte that the copy begins at.
+    pub offset: u64,
     /// Its first four bytes are the magic number, which the log has zeroed.
     pub escaped: bool,
 }
 
-/// Reads as if the journal had been replayed; can't be written. Only positions are kept in memory.
+/// Reads as if the copies had been written to their places; can't be written. Only positions are kept in memory.
 pub(crate) struct Overlay {
     inner: Arc<dyn BlockDevice>,
+    /// What the copies lie on.
+    copies: Arc<dyn BlockDevice>,
     block_size: u64,
     blocks: BTreeMap<u64, Copy>,
 }
 
 impl Overlay {
-    pub fn new(inner: Arc<dyn BlockDevice>, block_size: u32, blocks: BTreeMap<u64, Copy>) -> Overlay {
-        Overlay { inner, block_size: u64::from(block_size), blocks }
+    pub fn new(
+        inner: Arc<dyn BlockDevice>,
+        copies: Arc<dyn BlockDevice>,
+        block_size: u32,
+        blocks: BTreeMap<u64, Copy>,
+    ) -> Overlay {
+        Overlay { inner, copies, block_size: u64::from(block_size), blocks }
     }
 }
 
 impl Overlay {
-    /// The blocks that the journal has newer copies of.
+    /// The blocks that there are newer copies of.
     pub fn blocks(&self) -> impl Iterator<Item = u64> {
         self.blocks.keys().copied()
     }
@@ -53,7 +60,7 @@ impl BlockDevice for Overlay {
             let start = block * self.block_size;
             let (from, to) = (start.max(offset), (start + self.block_size).min(end));
             let part = &mut buf[(from - offset) as usize..(to - offset) as usize];
-            self.inner.read_at(part, copy.physical * self.block_size + (from - start))?;
+            self.copies.read_at(part, copy.offset + (from - start))?;
             if copy.escaped {
                 let magic = MAGIC.to_be_bytes();
                 for (byte, at) in part.iter_mut().zip(from - start..4) {

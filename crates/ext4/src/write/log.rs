@@ -150,11 +150,24 @@ impl Log {
         device: &dyn BlockDevice,
         blocks: &Blocks<'_>,
     ) -> Result<()> {
-        file.store(&self.uuid, self.block_size, blocks)?;
-        // Other tools see that it is not clean; the transaction's own superblock says that it is.
-        self.mark(device, |raw| raw[0x3a] &= !1)?;
+        let size = self.block_size as u64;
+        let superblock = SUPERBLOCK_OFFSET / size;
+        // What the blocks are as they lie there now, so will they be found after a loss of power.
         device.flush()?;
-        let superblock = SUPERBLOCK_OFFSET / self.block_size as u64;
+        file.store(&self.uuid, self.block_size, blocks, |block| {
+            let mut bytes = vec![0; self.block_size];
+            device.read_at(&mut bytes, block * size)?;
+            if block == superblock {
+                let base = (SUPERBLOCK_OFFSET % size) as usize;
+                let raw = &mut bytes[base..base + SUPERBLOCK_SIZE];
+                set_unclean(raw);
+                self.seal_superblock(raw);
+            }
+            Ok(bytes)
+        })?;
+        // From here on the file counts, until the transaction's own superblock says that it is clean.
+        self.mark(device, set_unclean)?;
+        device.flush()?;
         let rest = blocks.iter().filter(|(block, _)| **block != superblock);
         write_blocks(device, self.block_size, rest)?;
         device.flush()?;
@@ -377,6 +390,11 @@ pub(crate) fn replay(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Res
     })?;
     device.flush()?;
     Ok(device)
+}
+
+/// Clears the bit of `s_state` that says so.
+fn set_unclean(raw: &mut [u8]) {
+    raw[0x3a] &= !1;
 }
 
 /// A block as the log holds it: without the magic number that the log's own blocks begin with.

@@ -6,7 +6,8 @@
 //!
 //! Where the file system has a journal, a commit is a transaction in it: whoever opens the image next, be it
 //! the kernel, e2fsck or this crate, completes it. Where there is none, the transaction is written to a file
-//! beside the image first ([`RecoveryFile`]), which only this crate can complete it from.
+//! beside the image first ([`RecoveryFile`]), which only this crate can complete it from. Readers see it as complete
+//! through [`RecoveryFile::over`].
 
 mod alloc;
 mod attributes;
@@ -59,7 +60,7 @@ use crate::superblock::SUPERBLOCK_OFFSET;
 pub use create::{Body, NewNode};
 pub use put::{PutOptions, PutReport};
 pub use raw::RawAttributes;
-pub use recovery_file::RecoveryFile;
+pub use recovery_file::{Interrupted, RecoveryFile};
 pub use sums::Patching;
 
 use alloc::Pins;
@@ -117,6 +118,7 @@ pub struct Writer {
     placed: Option<Placed>,
     /// Contents of a file that has got its place were not written.
     lost_contents: bool,
+    interrupted: Interrupted,
 }
 
 /// Free clusters and inodes.
@@ -154,10 +156,14 @@ impl Writer {
     /// machine uses it.
     pub fn open(device: Arc<dyn BlockDevice>, options: WriteOptions) -> Result<Writer> {
         let mmp = Mmp::start(&device, &options)?;
+        let mut interrupted = Interrupted::Nothing;
         if let Some(file) = &options.recovery {
-            file.replay(&*device)?;
+            interrupted = file.replay(&*device)?;
         }
-        let interrupted = read_superblock(&*device, SUPERBLOCK_OFFSET)?.needs_recovery();
+        let needs_recovery = read_superblock(&*device, SUPERBLOCK_OFFSET)?.needs_recovery();
+        if needs_recovery {
+            interrupted = Interrupted::Completed;
+        }
         let device = log::replay(device, &options.open)?;
         let plain = Ext4::open(device.clone(), &options.open)?;
         refuse::unsupported(&plain)?;
@@ -183,8 +189,9 @@ impl Writer {
             pool: options.pool,
             placed: None,
             lost_contents: false,
+            interrupted,
         };
-        if interrupted {
+        if needs_recovery {
             writer.recount()?;
         }
         writer.release_orphans()?;
@@ -194,6 +201,11 @@ impl Writer {
     /// The file system as it is with all changes so far, for reading.
     pub fn fs(&self) -> &Ext4 {
         &self.fs
+    }
+
+    /// What opening it did about a change that was interrupted.
+    pub fn interrupted(&self) -> Interrupted {
+        self.interrupted
     }
 
     /// Makes all changes so far permanent. Those of one operation are made at once, and so are those of many as

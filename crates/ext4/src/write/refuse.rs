@@ -23,7 +23,7 @@ pub(crate) fn unsupported(fs: &Ext4) -> Result<()> {
         return Err(Error::Unsupported(text.to_owned()));
     }
     let place = Place::of(Structure::Superblock);
-    if superblock.state() & 2 != 0 || superblock.state() & 1 == 0 {
+    if superblock.state() & 2 != 0 || !superblock.is_clean() {
         return Err(place.malformed("the file system was not left clean; run e2fsck first"));
     }
     if superblock.compat.has(Compat::HAS_JOURNAL) && superblock.journal_inode == 0 {
