@@ -623,3 +623,83 @@ fn killed_commands_lose_nothing_that_was_there() {
         }
     }
 }
+
+/// The CRC-32C that recovery files carry, bit by bit and not inverted.
+fn crc32c(bytes: &[u8]) -> [u8; 4] {
+    let crc = bytes.iter().fold(!0u32, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| crc >> 1 ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 })
+    });
+    crc.to_le_bytes()
+}
+
+#[test]
+fn an_interrupted_change_is_read_as_complete_or_not_at_all() {
+    const BLOCK: usize = 1024;
+    const STATE: usize = 1024 + 0x3a;
+    let Some(place) = Place::new("-b 1024 -O ^has_journal,^metadata_csum") else { return };
+    place.tree();
+    place.yes("mkdir image /old");
+    let before = fs::read(place.path("image")).unwrap();
+    place.yes("put -r image tree /new");
+    place.yes("rm -r image /old");
+    let after = fs::read(place.path("image")).unwrap();
+    // Half of the blocks are written, and the file beside the image has all of them.
+    let mut image = before;
+    image[STATE] &= !1;
+    let (mut records, mut count) = (Vec::new(), 0u64);
+    for (block, new) in after.chunks_exact(BLOCK).enumerate() {
+        let old = &mut image[block * BLOCK..][..BLOCK];
+        if old == new {
+            continue;
+        }
+        records.extend((block as u64).to_le_bytes());
+        old.chunks_exact(512).for_each(|sector| records.extend(crc32c(sector)));
+        records.extend_from_slice(new);
+        count += 1;
+        if count % 2 == 0 && block > 1 {
+            old.copy_from_slice(new);
+        }
+    }
+    let mut kept = [b"casemate redo 2\n", &image[1024 + 0x68..1024 + 0x78]].concat();
+    kept.extend((BLOCK as u32).to_le_bytes());
+    kept.extend(count.to_le_bytes());
+    let sum = crc32c(&[&kept[..], &records].concat());
+    kept.extend(sum);
+    kept.extend(records);
+    fs::write(place.path("image"), &image).unwrap();
+    fs::write(place.path("image.casemate-redo"), &kept).unwrap();
+
+    assert_eq!(place.yes("cat image /new/a/file"), "contents\n");
+    let output = place.ext4("ls image /");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is shown as complete"));
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("old"));
+    place.yes("check image");
+    place.yes("extract image out");
+    assert_eq!(fs::read(place.path("out/new/sparse")).unwrap(), fs::read(place.path("tree/sparse")).unwrap());
+    let output = place.ext4("info image --no-replay");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("was not left clean"));
+    assert_eq!(fs::read(place.path("image")).unwrap(), image);
+
+    // One block is as nobody left it.
+    let mut changed = image.clone();
+    let bitmap =
+        (2 * BLOCK..image.len()).step_by(BLOCK).find(|at| image[*at..][..BLOCK] != after[*at..][..BLOCK]);
+    changed[bitmap.unwrap()] ^= 0x80;
+    fs::write(place.path("image"), &changed).unwrap();
+    for line in ["cat image /new/a/file", "extract image other", "check image", "check --fix-checksums image"]
+    {
+        place.no(line, 2, "was changed since; run e2fsck");
+    }
+    place.no("mkdir image /x", 2, "was changed since; run e2fsck");
+    assert_eq!(fs::read(place.path("image")).unwrap(), changed);
+
+    fs::write(place.path("image"), &image).unwrap();
+    fs::rename(place.path("image.casemate-redo"), place.path("redo")).unwrap();
+    assert_eq!(place.yes("cat image /new/a/file --recovery-file redo"), "contents\n");
+    let output = place.ext4("recover image --recovery-file redo");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("completed a change that was interrupted"));
+    assert_eq!(fs::read(place.path("image")).unwrap(), after);
+    assert!(!place.path("redo").exists());
+    place.assert_clean();
+    assert_eq!(place.ext4("recover image").stderr, b"");
+}

@@ -1,7 +1,5 @@
 //! Changing file systems by path.
 
-use std::ffi::OsString;
-use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,9 +9,9 @@ use casemate_ext4::{RecoveryFile, Superblock, WriteOptions};
 use casemate_fscrypt::{Context, Crypto, InodeInfo, MasterKey, Mode, Policy};
 use casemate_primitives::secret::SecretVec;
 
-pub use casemate_ext4::{NewNode, PutOptions, PutReport, Writer};
+pub use casemate_ext4::{Interrupted, NewNode, PutOptions, PutReport, Writer};
 
-use super::{Reading, Source, Time, within};
+use super::{Reading, Source, Time, beside, is_image, within};
 use crate::Error;
 use crate::image::{self, Access};
 
@@ -50,19 +48,9 @@ pub struct Locked {
 pub fn lock_for_change(source: &Source) -> Result<Locked, Error> {
     let name = source.path.display().to_string();
     let file = image::open(&source.path, Access::Change)?;
-    let is_block_device =
-        file.file().metadata().map_err(|error| Error::io(&name, error))?.file_type().is_block_device();
+    let is_image = is_image(&file).map_err(|error| Error::io(&name, error))?;
     let (device, start): (Arc<dyn BlockDevice>, u64) = within(source, file)?;
-    let beside = || {
-        let mut path = OsString::from(&source.path);
-        path.push(".casemate-redo");
-        if start > 0 {
-            path.push(format!(".{start}"));
-        }
-        PathBuf::from(path)
-    };
-    // Beside a block device is no place for files.
-    let beside = (!is_block_device).then(beside);
+    let beside = is_image.then(|| beside(&source.path, start));
     Ok(Locked { name, device, beside, is_decrypted: false })
 }
 

@@ -4,11 +4,14 @@ mod change;
 mod contents;
 mod encrypted;
 
+use std::ffi::OsString;
 use std::fmt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, FileDevice, Pool, Progress, Window, partitions};
+use casemate_ext4::{Compat, RecoveryFile, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use casemate_fscrypt::{Crypto, Keyring};
 use casemate_primitives::Cpu;
 
@@ -23,8 +26,8 @@ use crate::Error;
 use crate::image::{self, Access};
 
 pub use change::{
-    Changing, Locked, NewNode, NewPolicy, PutOptions, PutReport, Writer, lock_for_change, open_for_change,
-    set_policy,
+    Changing, Interrupted, Locked, NewNode, NewPolicy, PutOptions, PutReport, Writer, lock_for_change,
+    open_for_change, set_policy,
 };
 pub use contents::{VerityInfo, VerityPolicy, open_file, verity_info};
 pub use encrypted::{EncryptionInfo, encryption_info};
@@ -47,7 +50,7 @@ pub struct Reading {
     pub cpu: Cpu,
     /// Whether damaged metadata is refused.
     pub verify_checksums: bool,
-    /// Whether a journal that must be replayed is, in memory.
+    /// Whether a journal that must be replayed is, in memory, and a change that was kept beside the image.
     pub replay_journal: bool,
     /// The keys of encrypted files, if there are any. Without a file's key its name is shown as the kernel shows
     /// it then.
@@ -96,6 +99,41 @@ pub fn device(source: &Source) -> Result<Arc<dyn BlockDevice>, Error> {
     within(source, image::open(&source.path, Access::Read)?).map(|(device, _)| device)
 }
 
+/// The device that a file system lies on, for reading, as it will be once a change that was interrupted is complete,
+/// and whether there was one. It is kept in `recovery_file`, beside the image if `None`.
+///
+/// # Errors
+/// As [`device`]; `Unsupported` if the file system is not clean, and the file does not fit it.
+pub fn completed(
+    source: &Source,
+    recovery_file: Option<&Path>,
+) -> Result<(Arc<dyn BlockDevice>, bool), Error> {
+    let name = source.path.display();
+    let file = image::open(&source.path, Access::Read)?;
+    let is_image = is_image(&file).map_err(|error| Error::io(&name, error))?;
+    let (device, start) = within(source, file)?;
+    let beside = || is_image.then(|| beside(&source.path, start));
+    let Some(path) = recovery_file.map(Path::to_owned).or_else(beside) else { return Ok((device, false)) };
+    let over = RecoveryFile::new(path).over(&device).map_err(|error| Error::ext4(&name, error))?;
+    let is_interrupted = over.is_some();
+    Ok((over.unwrap_or(device), is_interrupted))
+}
+
+/// Where changes of a file system that begins at byte `start` of an image are kept until they are complete.
+fn beside(image: &Path, start: u64) -> PathBuf {
+    let mut path = OsString::from(image);
+    path.push(".casemate-redo");
+    if start > 0 {
+        path.push(format!(".{start}"));
+    }
+    path.into()
+}
+
+/// Whether it is a file: beside a block device is no place for others.
+fn is_image(file: &FileDevice) -> std::io::Result<bool> {
+    Ok(!file.file().metadata()?.file_type().is_block_device())
+}
+
 /// The part of an opened image that a file system lies on, and the byte that it begins at.
 fn within(source: &Source, file: FileDevice) -> Result<(Arc<dyn BlockDevice>, u64), Error> {
     let name = source.path.display();
@@ -125,7 +163,16 @@ fn within(source: &Source, file: FileDevice) -> Result<(Arc<dyn BlockDevice>, u6
 /// # Errors
 /// `Corrupt` if it is none or damaged, `Unsupported` for features that a reader must know.
 pub fn open(source: &Source, reading: &Reading) -> Result<Ext4, Error> {
-    open_device(device(source)?, source.path.display(), reading)
+    let device = if reading.replay_journal { completed(source, None)?.0 } else { device(source)? };
+    open_device(device, source.path.display(), reading)
+}
+
+/// Whether a file system without a journal was left in the middle of changes. Damaged ones are for others to tell.
+pub fn is_half_changed(device: &Arc<dyn BlockDevice>) -> bool {
+    let mut raw = [0; SUPERBLOCK_SIZE];
+    let superblock =
+        device.read_at(&mut raw, SUPERBLOCK_OFFSET).ok().and_then(|()| Superblock::from_bytes(&raw).ok());
+    superblock.is_some_and(|superblock| !superblock.compat.has(Compat::HAS_JOURNAL) && !superblock.is_clean())
 }
 
 /// Opens the file system on any device for reading; errors call it `name`.
@@ -188,13 +235,20 @@ pub fn check(
 /// still wrong.
 ///
 /// # Errors
-/// `Unsupported` if the journal must be replayed first, or for features that a writer must know; as [`lock_for_change`].
+/// `Unsupported` if the journal must be replayed first, or a change completed that is kept beside the image, or for
+/// features that a writer must know; as [`lock_for_change`].
 pub fn fix_checksums(
     source: &Source,
     reading: &Reading,
     pool: Pool,
     progress: &dyn Progress,
 ) -> Result<(Vec<Corrupt>, CheckReport), Error> {
+    if completed(source, None)?.1 {
+        return Err(Error::Unsupported(format!(
+            "{}: a change was interrupted, and must be completed before checksums are rewritten: casemate ext4 recover",
+            source.path.display()
+        )));
+    }
     let device = lock_for_change(source)?.device();
     casemate_ext4::fix_checksums(device, &reading.options(), pool, progress)
         .map_err(|error| Error::ext4(source.path.display(), error))

@@ -7,7 +7,9 @@ use std::time::Duration;
 use serde_json::json;
 
 use casemate::Error;
-use casemate::ext4::{self, Changing, FileType, NewNode, PutReport, Reading, Source, Time, Writer};
+use casemate::ext4::{
+    self, Changing, FileType, Interrupted, NewNode, PutReport, Reading, Source, Time, Writer,
+};
 use casemate::stack::Stack;
 
 use super::image::check_magic;
@@ -65,7 +67,16 @@ impl ChangeArgs {
             waiting: Some(say_waiting),
             pool: context.pool(),
         };
-        locked.open(&changing)
+        let writer = locked.open(&changing)?;
+        let text = match writer.interrupted() {
+            Interrupted::Nothing => return Ok(writer),
+            Interrupted::Completed => "completed a change that was interrupted",
+            Interrupted::Dropped => {
+                "removed what was kept of a change that was interrupted: the file system is clean without it"
+            }
+        };
+        eprintln!("casemate: {}: {text}", self.image.display());
+        Ok(writer)
     }
 
     /// Opens the file system, changes it, and makes that permanent: all at once or not at all, but for what goes in

@@ -34,9 +34,13 @@ pub struct ImageArgs {
     /// Read structures whose checksum does not fit, too.
     #[arg(long)]
     ignore_checksums: bool,
-    /// Do not replay the journal in memory: read the image as it lies there.
+    /// Do not replay the journal in memory, nor complete a change that is kept beside the image: read the image as it
+    /// lies there.
     #[arg(long)]
     no_replay: bool,
+    /// Where a change of a file system without a journal was kept [default: IMAGE.casemate-redo].
+    #[arg(long, value_name = "FILE", conflicts_with = "no_replay")]
+    recovery_file: Option<PathBuf>,
     #[command(flatten)]
     keys: KeyArgs,
     #[command(flatten)]
@@ -88,10 +92,27 @@ impl ImageArgs {
 
     /// The device that the file system lies on, decrypted and verified as the options say.
     pub fn device(&self, context: &Context) -> Result<Arc<dyn BlockDevice>, Error> {
-        let stack = Stack::over(&self.image, ext4::device(&self.source())?);
+        let (source, name) = (self.source(), self.image.display());
+        let (device, is_interrupted) = if self.no_replay {
+            (ext4::device(&source)?, false)
+        } else {
+            ext4::completed(&source, self.recovery_file.as_deref())?
+        };
+        if is_interrupted {
+            eprintln!(
+                "casemate: {name}: a change was interrupted, and is shown as complete; casemate ext4 recover completes it"
+            );
+        }
+        let stack = Stack::over(&self.image, device);
         let device = self.layers.over(stack, context, false)?.device();
         if self.layers.decrypt() {
             check_magic(&device, &self.image)?;
+        }
+        if ext4::is_half_changed(&device) {
+            eprintln!(
+                "casemate: {name}: the file system was not left clean and has no journal: what is read may be half of a \
+                 change; run e2fsck on it"
+            );
         }
         Ok(device)
     }
