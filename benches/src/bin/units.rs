@@ -232,19 +232,19 @@ impl<D: BlockDevice> BlockDevice for Units<D> {
     fn size(&self) -> u64 {
         self.device.size()
     }
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> casemate_blockdev::Result<()> {
         self.device.read_at(buf, offset)?;
         self.run(false, offset, buf);
         Ok(())
     }
-    fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+    fn write_at(&self, _: &[u8], _: u64) -> casemate_blockdev::Result<()> {
         unreachable!("the server writes with write_from");
     }
-    fn write_from(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+    fn write_from(&self, buf: &mut [u8], offset: u64) -> casemate_blockdev::Result<()> {
         self.run(true, offset, buf);
         self.device.write_at(buf, offset)
     }
-    fn flush(&self) -> io::Result<()> {
+    fn flush(&self) -> casemate_blockdev::Result<()> {
         self.device.flush()
     }
 }

@@ -4,6 +4,8 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::error::{Error, Result};
+
 /// Bytes at positions, read and written through `&self` by any number of threads.
 ///
 /// Reads and writes are exact: they move the whole buffer or fail. Two threads that write overlapping ranges
@@ -15,18 +17,18 @@ pub trait BlockDevice: Send + Sync {
     /// Fills `buf` with the bytes from `offset` on.
     ///
     /// # Errors
-    /// `UnexpectedEof` when the device ends before the buffer is full; otherwise what the layer below says.
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
+    /// `Io` (`UnexpectedEof`) when the device ends before the buffer is full; otherwise what the layer below says.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
 
     /// Writes all of `buf` from `offset` on.
     ///
     /// # Errors
-    /// `ReadOnlyFilesystem` for devices that can't be written; otherwise what the layer below says.
-    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
+    /// `Io` (`ReadOnlyFilesystem`) for devices that can't be written; otherwise what the layer below says.
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()>;
 
     /// As [`BlockDevice::write_at`], from a buffer whose contents are not needed any more: a layer that changes bytes
     /// on their way down may do it in there.
-    fn write_from(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+    fn write_from(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.write_at(buf, offset)
     }
 
@@ -34,12 +36,12 @@ pub trait BlockDevice: Send + Sync {
     ///
     /// # Errors
     /// As [`BlockDevice::write_at`].
-    fn write_zeroes(&self, offset: u64, len: u64, _may_punch: bool) -> io::Result<()> {
+    fn write_zeroes(&self, offset: u64, len: u64, _may_punch: bool) -> Result<()> {
         let mut zeroes = vec![0; len.min(ZEROES) as usize];
         let mut done = 0;
         while done < len {
             let now = (len - done).min(ZEROES) as usize;
-            let place = offset.checked_add(done).ok_or(io::ErrorKind::InvalidInput)?;
+            let place = offset.checked_add(done).ok_or_else(|| past_end(offset, len, self.size()))?;
             self.write_from(&mut zeroes[..now], place)?;
             // The layer below may have left something else in it.
             zeroes.fill(0);
@@ -52,15 +54,15 @@ pub trait BlockDevice: Send + Sync {
     ///
     /// # Errors
     /// `Unsupported` if it is not: then nothing was changed.
-    fn zero_fast(&self, _offset: u64, _len: u64, _may_punch: bool) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
+    fn zero_fast(&self, _offset: u64, _len: u64, _may_punch: bool) -> Result<()> {
+        Err(Error::unsupported("zeros are not quicker than other bytes"))
     }
 
     /// Says that nobody needs these bytes any more; what they read as afterwards is not said.
     ///
     /// # Errors
     /// What the layer below says. A device that can't do it does nothing.
-    fn discard(&self, _offset: u64, _len: u64) -> io::Result<()> {
+    fn discard(&self, _offset: u64, _len: u64) -> Result<()> {
         Ok(())
     }
 
@@ -70,21 +72,21 @@ pub trait BlockDevice: Send + Sync {
     }
 
     /// Returns when everything written before is on stable storage.
-    fn flush(&self) -> io::Result<()>;
+    fn flush(&self) -> Result<()>;
 
     /// Lets the next read of a range come from the medium: another machine may have written it meanwhile. Devices that
     /// nothing caches do nothing.
     ///
     /// # Errors
     /// What the layer below says.
-    fn forget_cached(&self, _offset: u64, _len: u64) -> io::Result<()> {
+    fn forget_cached(&self, _offset: u64, _len: u64) -> Result<()> {
         Ok(())
     }
 
     /// The next range at or after `offset` that may hold anything but zeros; `None` if only zeros follow.
     ///
     /// A device that knows nothing about holes calls everything data, which is always right.
-    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>> {
         let size = self.size();
         Ok((offset < size).then_some(offset..size))
     }
@@ -99,34 +101,34 @@ macro_rules! forward {
             fn size(&self) -> u64 {
                 (**self).size()
             }
-            fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+            fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
                 (**self).read_at(buf, offset)
             }
-            fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+            fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
                 (**self).write_at(buf, offset)
             }
-            fn write_from(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+            fn write_from(&self, buf: &mut [u8], offset: u64) -> Result<()> {
                 (**self).write_from(buf, offset)
             }
-            fn write_zeroes(&self, offset: u64, len: u64, may_punch: bool) -> io::Result<()> {
+            fn write_zeroes(&self, offset: u64, len: u64, may_punch: bool) -> Result<()> {
                 (**self).write_zeroes(offset, len, may_punch)
             }
-            fn zero_fast(&self, offset: u64, len: u64, may_punch: bool) -> io::Result<()> {
+            fn zero_fast(&self, offset: u64, len: u64, may_punch: bool) -> Result<()> {
                 (**self).zero_fast(offset, len, may_punch)
             }
-            fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+            fn discard(&self, offset: u64, len: u64) -> Result<()> {
                 (**self).discard(offset, len)
             }
             fn can_discard(&self) -> bool {
                 (**self).can_discard()
             }
-            fn flush(&self) -> io::Result<()> {
+            fn flush(&self) -> Result<()> {
                 (**self).flush()
             }
-            fn forget_cached(&self, offset: u64, len: u64) -> io::Result<()> {
+            fn forget_cached(&self, offset: u64, len: u64) -> Result<()> {
                 (**self).forget_cached(offset, len)
             }
-            fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+            fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>> {
                 (**self).next_data(offset)
             }
         }
@@ -136,7 +138,7 @@ macro_rules! forward {
 forward!(&D, Box<D>, Arc<D>);
 
 /// The error for a read past the end.
-pub(crate) fn past_end(offset: u64, len: impl std::fmt::Display, size: u64) -> io::Error {
+pub(crate) fn past_end(offset: u64, len: impl std::fmt::Display, size: u64) -> Error {
     let text = format!("read of {len} bytes at {offset} passes the end of the device at {size}");
-    io::Error::new(io::ErrorKind::UnexpectedEof, text)
+    Error::path(io::ErrorKind::UnexpectedEof, text)
 }

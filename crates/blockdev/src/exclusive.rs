@@ -1,13 +1,14 @@
 //! Files and block devices that one program changes at a time.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
+use crate::error::{Error, Result};
 use crate::file::FileDevice;
 use crate::identity::FileId;
 
@@ -15,8 +16,8 @@ impl FileDevice {
     /// Opens for reading, and keeps others from changing it meanwhile; they may read it too.
     ///
     /// # Errors
-    /// `ResourceBusy` when another process has it open for changes.
-    pub fn open_shared(path: impl AsRef<Path>) -> io::Result<FileDevice> {
+    /// `Busy` when another process has it open for changes.
+    pub fn open_shared(path: impl AsRef<Path>) -> Result<FileDevice> {
         let file = File::open(path)?;
         lock(&file, FlockOperation::NonBlockingLockShared)?;
         FileDevice::from_file(file)
@@ -26,9 +27,9 @@ impl FileDevice {
     /// files are locked (flock), block devices are opened as the kernel's own users of them are (`O_EXCL`).
     ///
     /// # Errors
-    /// `ResourceBusy` when another process has the lock, the kernel uses the device (it is mounted, say), or a
+    /// `Busy` when another process has the lock, the kernel uses the device (it is mounted, say), or a
     /// loop device stands on the file.
-    pub fn open_exclusive(path: impl AsRef<Path>) -> io::Result<FileDevice> {
+    pub fn open_exclusive(path: impl AsRef<Path>) -> Result<FileDevice> {
         let path = path.as_ref();
         let mut options = OpenOptions::new();
         options.read(true).write(true);
@@ -53,14 +54,14 @@ impl FileDevice {
     ///
     /// # Errors
     /// Those of [`FileDevice::open_exclusive`].
-    pub fn exclusive(file: File) -> io::Result<FileDevice> {
+    pub fn exclusive(file: File) -> Result<FileDevice> {
         claim(&file)?;
         FileDevice::from_file(file)
     }
 }
 
 /// Keeps others from using a file as long as it is open.
-fn claim(file: &File) -> io::Result<()> {
+fn claim(file: &File) -> Result<()> {
     lock(file, FlockOperation::NonBlockingLockExclusive)?;
     match loop_device(file)? {
         Some(name) => Err(busy(&format!("/dev/{name} stands on it; unmount and detach that first"))),
@@ -69,7 +70,7 @@ fn claim(file: &File) -> io::Result<()> {
 }
 
 /// Claims the regular file at a path, if there is one, before another takes its name.
-pub(crate) fn claim_name(path: &Path) -> io::Result<Option<File>> {
+pub(crate) fn claim_name(path: &Path) -> Result<Option<File>> {
     if !fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
         return Ok(None);
     }
@@ -77,11 +78,11 @@ pub(crate) fn claim_name(path: &Path) -> io::Result<Option<File>> {
         Ok(file) => claim(&file).map(|()| Some(file)),
         // What this user may not read can be replaced all the same, and nothing of this project works on it.
         Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::NotFound) => Ok(None),
-        Err(error) => Err(error),
+        Err(error) => Err(error.into()),
     }
 }
 
-fn lock(file: &File, operation: FlockOperation) -> io::Result<()> {
+fn lock(file: &File, operation: FlockOperation) -> Result<()> {
     match rustix::fs::flock(file, operation) {
         Err(Errno::WOULDBLOCK) => Err(busy(LOCKED)),
         // Some file systems have no locks, or none for files that are open for reading only; they are a courtesy.
@@ -90,14 +91,14 @@ fn lock(file: &File, operation: FlockOperation) -> io::Result<()> {
     }
 }
 
-fn busy(what: &str) -> io::Error {
-    io::Error::new(ErrorKind::ResourceBusy, what.to_owned())
+fn busy(what: &str) -> Error {
+    Error::busy(what.to_owned())
 }
 
 const LOCKED: &str = "another process is working on it";
 
 /// The loop device that stands on a file, if there is one.
-fn loop_device(file: &File) -> io::Result<Option<String>> {
+fn loop_device(file: &File) -> Result<Option<String>> {
     let wanted = FileId::of(&file.metadata()?);
     // Where there is no sysfs there is no loop device that we could see.
     let Ok(devices) = fs::read_dir("/sys/block") else { return Ok(None) };
@@ -125,7 +126,7 @@ mod tests {
         let first = FileDevice::open_exclusive(file.path()).unwrap();
         for error in [FileDevice::open_exclusive(file.path()), FileDevice::open_shared(file.path())] {
             let error = error.unwrap_err();
-            assert_eq!((error.kind(), error.to_string()), (ErrorKind::ResourceBusy, LOCKED.to_owned()));
+            assert!(error.is_busy() && error.text() == LOCKED, "{error}");
         }
         assert!(FileDevice::open(file.path()).is_ok());
         drop(first);

@@ -11,6 +11,7 @@ use rustix::fs::{Advice, FallocateFlags, SeekFrom as Seeking};
 use rustix::io::Errno;
 
 use crate::device::{BlockDevice, past_end};
+use crate::error::{Error, ErrorKind, Result};
 
 /// A file or block device, opened for reading or for both.
 #[derive(Debug)]
@@ -22,13 +23,13 @@ pub struct FileDevice {
 
 impl FileDevice {
     /// Opens for reading, whatever others do with it.
-    pub fn open(path: impl AsRef<Path>) -> io::Result<FileDevice> {
+    pub fn open(path: impl AsRef<Path>) -> Result<FileDevice> {
         FileDevice::from_file(File::open(path)?)
     }
 
     /// Opens an existing file for reading and writing that nobody else knows; what others may use is for
     /// [`FileDevice::open_exclusive`].
-    pub fn open_writable(path: impl AsRef<Path>) -> io::Result<FileDevice> {
+    pub fn open_writable(path: impl AsRef<Path>) -> Result<FileDevice> {
         FileDevice::from_file(OpenOptions::new().read(true).write(true).open(path)?)
     }
 
@@ -36,7 +37,7 @@ impl FileDevice {
     ///
     /// # Errors
     /// Directories, pipes and terminals are refused: they have no positions.
-    pub fn from_file(mut file: File) -> io::Result<FileDevice> {
+    pub fn from_file(mut file: File) -> Result<FileDevice> {
         let metadata = file.metadata()?;
         let kind = metadata.file_type();
         let fixed_size = if kind.is_file() {
@@ -45,17 +46,17 @@ impl FileDevice {
             Some(file.seek(SeekFrom::End(0))?)
         } else {
             let text = "neither a regular file nor a block device";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            return Err(Error::argument(text));
         };
         Ok(FileDevice { file, fixed_size })
     }
 
     /// Gives back the space of a range, which then reads as zeros; `false` where the file system can't.
-    fn punch(&self, offset: u64, len: u64) -> io::Result<bool> {
+    fn punch(&self, offset: u64, len: u64) -> Result<bool> {
         self.fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len)
     }
 
-    fn fallocate(&self, flags: FallocateFlags, offset: u64, len: u64) -> io::Result<bool> {
+    fn fallocate(&self, flags: FallocateFlags, offset: u64, len: u64) -> Result<bool> {
         if len == 0 {
             return Ok(true);
         }
@@ -78,20 +79,20 @@ impl BlockDevice for FileDevice {
         self.fixed_size.unwrap_or_else(|| self.file.metadata().map_or(0, |metadata| metadata.len()))
     }
 
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.file.read_exact_at(buf, offset).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => past_end(offset, buf.len(), self.size()),
-            _ => error,
+            _ => error.into(),
         })
     }
 
-    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        self.file.write_all_at(buf, offset)
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        Ok(self.file.write_all_at(buf, offset)?)
     }
 
-    fn write_zeroes(&self, offset: u64, len: u64, may_punch: bool) -> io::Result<()> {
+    fn write_zeroes(&self, offset: u64, len: u64, may_punch: bool) -> Result<()> {
         match self.zero_fast(offset, len, may_punch) {
-            Err(error) if error.kind() == io::ErrorKind::Unsupported => {}
+            Err(error) if error.kind() == ErrorKind::Unsupported => {}
             done => return done,
         }
         let zeroes = vec![0; len.min(1 << 20) as usize];
@@ -104,13 +105,13 @@ impl BlockDevice for FileDevice {
         Ok(())
     }
 
-    fn zero_fast(&self, offset: u64, len: u64, may_punch: bool) -> io::Result<()> {
+    fn zero_fast(&self, offset: u64, len: u64, may_punch: bool) -> Result<()> {
         let zero_range = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
         let done = may_punch && self.punch(offset, len)? || self.fallocate(zero_range, offset, len)?;
         if done { Ok(()) } else { Err(io::ErrorKind::Unsupported.into()) }
     }
 
-    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
         self.punch(offset, len).map(drop)
     }
 
@@ -118,15 +119,15 @@ impl BlockDevice for FileDevice {
         true
     }
 
-    fn flush(&self) -> io::Result<()> {
-        self.file.sync_data()
+    fn flush(&self) -> Result<()> {
+        Ok(self.file.sync_data()?)
     }
 
-    fn forget_cached(&self, offset: u64, len: u64) -> io::Result<()> {
+    fn forget_cached(&self, offset: u64, len: u64) -> Result<()> {
         Ok(rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(len), Advice::DontNeed)?)
     }
 
-    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>> {
         let size = self.size();
         if offset >= size {
             return Ok(None);
@@ -157,7 +158,7 @@ mod tests {
         device.read_at(&mut buf, 1).unwrap();
         assert_eq!(&buf, b"2345");
         let error = device.read_at(&mut buf, 2).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(error.io_kind(), Some(io::ErrorKind::UnexpectedEof));
         assert_eq!(error.to_string(), "read of 4 bytes at 2 passes the end of the device at 5");
     }
 
@@ -191,6 +192,6 @@ mod tests {
     #[test]
     fn a_directory_is_refused() {
         let error = FileDevice::open(std::env::temp_dir()).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(error.kind(), ErrorKind::Argument);
     }
 }

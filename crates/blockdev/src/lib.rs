@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod device;
+mod error;
 mod exclusive;
 mod file;
 mod identity;
@@ -33,6 +34,7 @@ mod sample;
 mod window;
 
 pub use device::BlockDevice;
+pub use error::{AtFile, Error, ErrorKind, Place, Result};
 pub use file::FileDevice;
 pub use identity::{FileId, is_same_file};
 pub use memory::MemoryDevice;

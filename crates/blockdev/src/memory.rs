@@ -1,9 +1,9 @@
 //! A device in memory.
 
-use std::io;
 use std::sync::{PoisonError, RwLock};
 
 use crate::device::{BlockDevice, past_end};
+use crate::error::Result;
 
 /// A device of fixed size whose bytes lie in memory; for tests and small structures.
 #[derive(Debug, Default)]
@@ -26,26 +26,26 @@ impl BlockDevice for MemoryDevice {
         self.0.read().unwrap_or_else(PoisonError::into_inner).len() as u64
     }
 
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         let bytes = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let from = range(offset, buf.len(), bytes.len())?;
         buf.copy_from_slice(&bytes[from]);
         Ok(())
     }
 
-    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         let mut bytes = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let to = range(offset, buf.len(), bytes.len())?;
         bytes[to].copy_from_slice(buf);
         Ok(())
     }
 
-    fn flush(&self) -> io::Result<()> {
+    fn flush(&self) -> Result<()> {
         Ok(())
     }
 }
 
-fn range(offset: u64, len: usize, size: usize) -> io::Result<std::ops::Range<usize>> {
+fn range(offset: u64, len: usize, size: usize) -> Result<std::ops::Range<usize>> {
     let start = usize::try_from(offset).ok();
     let end = start.and_then(|start| start.checked_add(len)).filter(|end| *end <= size);
     match (start, end) {

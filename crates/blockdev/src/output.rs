@@ -1,13 +1,13 @@
 //! A file that is there whole or not at all.
 
 use std::fs::{File, Permissions};
-use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use tempfile::NamedTempFile;
 
 use crate::device::BlockDevice;
+use crate::error::Result;
 use crate::exclusive::claim_name;
 use crate::file::FileDevice;
 use crate::identity::folder_of;
@@ -29,8 +29,8 @@ impl OutputFile {
     /// Begins a file that will be called `path`.
     ///
     /// # Errors
-    /// `ResourceBusy` when a file of this name is in use, as [`FileDevice::open_exclusive`] sees it.
-    pub fn create(path: impl Into<PathBuf>) -> io::Result<OutputFile> {
+    /// `Busy` when a file of this name is in use, as [`FileDevice::open_exclusive`] sees it.
+    pub fn create(path: impl Into<PathBuf>) -> Result<OutputFile> {
         let path = path.into();
         let replaced = claim_name(&path)?;
         let temporary = tempfile::Builder::new()
@@ -43,7 +43,7 @@ impl OutputFile {
     }
 
     /// Gives the file its name. With `sync` its contents are on stable storage first.
-    pub fn commit(self, sync: bool) -> io::Result<()> {
+    pub fn commit(self, sync: bool) -> Result<()> {
         if sync {
             self.device.flush()?;
         }
@@ -85,7 +85,7 @@ mod tests {
         let late = OutputFile::create(&path).unwrap();
         std::fs::write(&path, "image").unwrap();
         let user = FileDevice::open_exclusive(&path).unwrap();
-        let is_busy = |error: io::Error| error.kind() == io::ErrorKind::ResourceBusy;
+        let is_busy = |error: crate::Error| error.is_busy();
         assert!(OutputFile::create(&path).is_err_and(is_busy));
         assert!(late.commit(false).is_err_and(is_busy));
         drop(user);

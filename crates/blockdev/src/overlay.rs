@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::io;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::device::{BlockDevice, past_end};
+use crate::error::Result;
 
 /// Bytes that are kept together.
 const PAGE: u64 = 4096;
@@ -30,7 +30,7 @@ impl<D: BlockDevice> Overlay<D> {
     ///
     /// # Errors
     /// What reading the device below says.
-    pub fn changed_bytes(&self) -> io::Result<u64> {
+    pub fn changed_bytes(&self) -> Result<u64> {
         let mut count = 0;
         for (number, page) in &*self.pages() {
             let mut below = vec![0; page.len()];
@@ -48,7 +48,7 @@ impl<D: BlockDevice> Overlay<D> {
         self.pages.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn check_range(&self, offset: u64, len: usize) -> io::Result<()> {
+    fn check_range(&self, offset: u64, len: usize) -> Result<()> {
         let size = self.below.size();
         match offset.checked_add(len as u64) {
             Some(end) if end <= size => Ok(()),
@@ -62,7 +62,7 @@ impl<D: BlockDevice> BlockDevice for Overlay<D> {
         self.below.size()
     }
 
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.check_range(offset, buf.len())?;
         // Held while the device below is read: a change is seen whole in each page or not at all.
         let pages = self.pages();
@@ -79,7 +79,7 @@ impl<D: BlockDevice> BlockDevice for Overlay<D> {
         Ok(())
     }
 
-    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.check_range(offset, buf.len())?;
         let end = offset + buf.len() as u64;
         let size = self.below.size();
@@ -101,7 +101,7 @@ impl<D: BlockDevice> BlockDevice for Overlay<D> {
         Ok(())
     }
 
-    fn flush(&self) -> io::Result<()> {
+    fn flush(&self) -> Result<()> {
         Ok(())
     }
 }

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 
 use crate::device::{BlockDevice, past_end};
+use crate::error::{Error, Result};
 use crate::partition::crc32;
 
 /// A device with changes that are kept in `store`, usually a file; what is below is never written.
@@ -41,11 +42,13 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
     /// is, such as a root hash or a digest of what it holds.
     ///
     /// # Errors
-    /// `InvalidInput` for sizes that can't be; what the store says.
-    pub fn format(store: &S, size: u64, base: &[u8]) -> io::Result<()> {
+    /// `Argument` for sizes that can't be; what the store says.
+    pub fn format(store: &S, size: u64, base: &[u8]) -> Result<()> {
         let data_start = data_start(size)?;
         let mut header = [0; HEADER];
-        let base = (base.len() <= BASE).then_some(base).ok_or(io::ErrorKind::InvalidInput)?;
+        let base = (base.len() <= BASE)
+            .then_some(base)
+            .ok_or_else(|| Error::argument("the name of the device below is too long"))?;
         header[..16].copy_from_slice(MAGIC);
         header[16..20].copy_from_slice(&VERSION.to_le_bytes());
         header[20..24].copy_from_slice(&(Self::BLOCK as u32).to_le_bytes());
@@ -65,13 +68,13 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
     /// Opens a store that has changes of `below`.
     ///
     /// # Errors
-    /// `InvalidInput` if it is none, or belongs to another device; `InvalidData` if it is damaged; what the store says.
-    pub fn open(below: D, store: S, base: &[u8]) -> io::Result<OverlayFile<D, S>> {
+    /// `Argument` if it is none, or belongs to another device; `Corrupt` if it is damaged; what the store says.
+    pub fn open(below: D, store: S, base: &[u8]) -> Result<OverlayFile<D, S>> {
         let size = below.size();
         let data_start = data_start(size)?;
         let mut header = [0; HEADER];
-        store.read_at(&mut header, 0).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => refuse("the file is too short for an overlay"),
+        store.read_at(&mut header, 0).map_err(|error| match error.io_kind() {
+            Some(io::ErrorKind::UnexpectedEof) => refuse("the file is too short for an overlay"),
             _ => error,
         })?;
         let le64 = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes"));
@@ -158,7 +161,7 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
         (stored, at..end.min(block * Self::BLOCK))
     }
 
-    fn check_range(&self, offset: u64, len: u64) -> io::Result<u64> {
+    fn check_range(&self, offset: u64, len: u64) -> Result<u64> {
         match offset.checked_add(len) {
             Some(end) if end <= self.size => Ok(end),
             _ => Err(past_end(offset, len, self.size)),
@@ -166,7 +169,7 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
     }
 
     /// Writes into one block that is not covered whole.
-    fn write_part(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+    fn write_part(&self, buf: &[u8], offset: u64) -> Result<()> {
         let block = offset / Self::BLOCK;
         {
             let _shared = self.filling.read().unwrap_or_else(PoisonError::into_inner);
@@ -215,7 +218,7 @@ impl<D: BlockDevice, S: BlockDevice> BlockDevice for OverlayFile<D, S> {
         self.size
     }
 
-    fn read_at(&self, mut buf: &mut [u8], offset: u64) -> io::Result<()> {
+    fn read_at(&self, mut buf: &mut [u8], offset: u64) -> Result<()> {
         let end = self.check_range(offset, buf.len() as u64)?;
         let mut at = offset;
         while at < end {
@@ -230,7 +233,7 @@ impl<D: BlockDevice, S: BlockDevice> BlockDevice for OverlayFile<D, S> {
         Ok(())
     }
 
-    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         let end = self.check_range(offset, buf.len() as u64)?;
         for (whole, range) in self.pieces(offset, end) {
             let part = &buf[(range.start - offset) as usize..(range.end - offset) as usize];
@@ -245,7 +248,7 @@ impl<D: BlockDevice, S: BlockDevice> BlockDevice for OverlayFile<D, S> {
         Ok(())
     }
 
-    fn write_zeroes(&self, offset: u64, len: u64, may_punch: bool) -> io::Result<()> {
+    fn write_zeroes(&self, offset: u64, len: u64, may_punch: bool) -> Result<()> {
         let end = self.check_range(offset, len)?;
         for (whole, range) in self.pieces(offset, end) {
             let len = range.end - range.start;
@@ -265,7 +268,7 @@ impl<D: BlockDevice, S: BlockDevice> BlockDevice for OverlayFile<D, S> {
         Ok(())
     }
 
-    fn flush(&self) -> io::Result<()> {
+    fn flush(&self) -> Result<()> {
         let _one = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut parts = Vec::new();
         for (number, dirty) in self.dirty.iter().enumerate() {
@@ -287,7 +290,7 @@ impl<D: BlockDevice, S: BlockDevice> BlockDevice for OverlayFile<D, S> {
         written
     }
 
-    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>> {
         let mut at = offset;
         while at < self.size {
             let (stored, run) = self.run(at, self.size);
@@ -310,21 +313,21 @@ impl<D: BlockDevice, S: BlockDevice> BlockDevice for OverlayFile<D, S> {
 }
 
 /// Where the blocks begin: behind header and bitmap, at a whole block.
-fn data_start(size: u64) -> io::Result<u64> {
+fn data_start(size: u64) -> Result<u64> {
     // Positions in files end at 2^63.
     if size == 0 || size > 1 << 62 {
         let text = format!("there is no overlay for a device of {size} bytes");
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        return Err(Error::argument(text));
     }
     Ok(HEADER as u64 + size.div_ceil(4096).div_ceil(8).next_multiple_of(4096))
 }
 
-fn refuse(text: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, text)
+fn refuse(text: &str) -> Error {
+    Error::argument(text.to_owned())
 }
 
-fn invalid(text: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, text)
+fn invalid(text: &str) -> Error {
+    Error::corrupt(text.to_owned())
 }
 
 const MAGIC: &[u8; 16] = b"casemate overlay";
@@ -381,7 +384,7 @@ mod tests {
         fn size(&self) -> u64 {
             self.cached.lock().unwrap().0.len() as u64
         }
-        fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
             let cached = self.cached.lock().unwrap();
             let start = cached.0.len().min(offset as usize);
             let there = &cached.0[start..cached.0.len().min(start + buf.len())];
@@ -389,13 +392,13 @@ mod tests {
             buf[there.len()..].fill(0);
             Ok(())
         }
-        fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
             let mut cached = self.cached.lock().unwrap();
             put(&mut cached.0, buf, offset);
             cached.1.push((offset, buf.to_vec()));
             Ok(())
         }
-        fn flush(&self) -> io::Result<()> {
+        fn flush(&self) -> Result<()> {
             let mut cached = self.cached.lock().unwrap();
             cached.1.clear();
             *self.stable.lock().unwrap() = cached.0.clone();

@@ -2,9 +2,8 @@
 //!
 //! Sources: UEFI specification 2.10, chapter 5 (GPT and the protective MBR); the MBR as everybody has it.
 
-use std::io;
-
 use crate::device::BlockDevice;
+use crate::error::{Error, Result};
 
 /// A partition: where it lies, and what the table says of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +24,7 @@ pub struct Partition {
 ///
 /// # Errors
 /// `InvalidData` when there is no table, or a GPT whose both copies are damaged.
-pub fn partitions(device: &dyn BlockDevice) -> io::Result<Vec<Partition>> {
+pub fn partitions(device: &dyn BlockDevice) -> Result<Vec<Partition>> {
     let mut sector = [0; 512];
     if device.size() < 512 {
         return Err(invalid("the device is too short for a partition table"));
@@ -84,7 +83,7 @@ fn entries(sector: &[u8; 512]) -> impl Iterator<Item = MbrEntry> + use<'_> {
     })
 }
 
-fn mbr(device: &dyn BlockDevice, sector: &[u8; 512]) -> io::Result<Vec<Partition>> {
+fn mbr(device: &dyn BlockDevice, sector: &[u8; 512]) -> Result<Vec<Partition>> {
     let mut list = Vec::new();
     let mut extended = None;
     for (number, entry) in (1..).zip(entries(sector)) {
@@ -117,7 +116,7 @@ fn mbr(device: &dyn BlockDevice, sector: &[u8; 512]) -> io::Result<Vec<Partition
     Ok(list)
 }
 
-fn gpt(device: &dyn BlockDevice) -> io::Result<Vec<Partition>> {
+fn gpt(device: &dyn BlockDevice) -> Result<Vec<Partition>> {
     let size = device.size();
     for sector in [512, 4096] {
         for place in [Some(sector), size.checked_sub(sector)].into_iter().flatten() {
@@ -130,7 +129,7 @@ fn gpt(device: &dyn BlockDevice) -> io::Result<Vec<Partition>> {
 }
 
 /// The table whose header lies at byte `place`; `None` if there is none, or not a sound one.
-fn gpt_at(device: &dyn BlockDevice, place: u64, sector: u64) -> io::Result<Option<Vec<Partition>>> {
+fn gpt_at(device: &dyn BlockDevice, place: u64, sector: u64) -> Result<Option<Vec<Partition>>> {
     let mut header = [0; 512];
     if place.checked_add(512).is_none_or(|end| end > device.size()) {
         return Ok(None);
@@ -197,8 +196,8 @@ pub(crate) fn crc32(bytes: &[u8]) -> u32 {
     })
 }
 
-fn invalid(text: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, text)
+fn invalid(text: &str) -> Error {
+    Error::corrupt(text.to_owned())
 }
 
 fn le32(bytes: &[u8], at: usize) -> u32 {

@@ -1,6 +1,6 @@
 //! How far long work has come, and whether it should stop.
 
-use std::io;
+use crate::error::Result;
 
 /// Hears about work done, from any thread.
 pub trait Progress: Sync {
@@ -8,7 +8,7 @@ pub trait Progress: Sync {
     ///
     /// # Errors
     /// `Interrupted` asks the work to stop: whoever works returns this error and cleans up.
-    fn advance(&self, bytes: u64) -> io::Result<()>;
+    fn advance(&self, bytes: u64) -> Result<()>;
 }
 
 /// Tells nobody and never stops.
@@ -16,7 +16,7 @@ pub trait Progress: Sync {
 pub struct NoProgress;
 
 impl Progress for NoProgress {
-    fn advance(&self, _bytes: u64) -> io::Result<()> {
+    fn advance(&self, _bytes: u64) -> Result<()> {
         Ok(())
     }
 }

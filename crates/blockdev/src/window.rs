@@ -1,9 +1,9 @@
 //! A part of another device.
 
-use std::io;
 use std::ops::Range;
 
 use crate::device::{BlockDevice, past_end};
+use crate::error::{Error, Result};
 
 /// A range of a device as a device of its own: a partition, the data before a hash tree, a header.
 #[derive(Debug)]
@@ -18,20 +18,20 @@ impl<D: BlockDevice> Window<D> {
     ///
     /// # Errors
     /// `InvalidInput` when the range passes the end of `inner`.
-    pub fn new(inner: D, start: u64, len: u64) -> io::Result<Window<D>> {
+    pub fn new(inner: D, start: u64, len: u64) -> Result<Window<D>> {
         let size = inner.size();
         if start.checked_add(len).is_none_or(|end| end > size) {
             let text = format!("{len} bytes at {start} pass the end of the device at {size}");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            return Err(Error::argument(text));
         }
         Ok(Window { inner, start, len })
     }
 
-    fn position(&self, offset: u64, len: usize) -> io::Result<u64> {
+    fn position(&self, offset: u64, len: usize) -> Result<u64> {
         self.position_of(offset, len as u64)
     }
 
-    fn position_of(&self, offset: u64, len: u64) -> io::Result<u64> {
+    fn position_of(&self, offset: u64, len: u64) -> Result<u64> {
         match offset.checked_add(len) {
             Some(end) if end <= self.len => Ok(self.start + offset),
             _ => Err(past_end(offset, len, self.len)),
@@ -44,27 +44,27 @@ impl<D: BlockDevice> BlockDevice for Window<D> {
         self.len
     }
 
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.inner.read_at(buf, self.position(offset, buf.len())?)
     }
 
-    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.inner.write_at(buf, self.position(offset, buf.len())?)
     }
 
-    fn write_from(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+    fn write_from(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.inner.write_from(buf, self.position(offset, buf.len())?)
     }
 
-    fn write_zeroes(&self, offset: u64, len: u64, may_punch: bool) -> io::Result<()> {
+    fn write_zeroes(&self, offset: u64, len: u64, may_punch: bool) -> Result<()> {
         self.inner.write_zeroes(self.position_of(offset, len)?, len, may_punch)
     }
 
-    fn zero_fast(&self, offset: u64, len: u64, may_punch: bool) -> io::Result<()> {
+    fn zero_fast(&self, offset: u64, len: u64, may_punch: bool) -> Result<()> {
         self.inner.zero_fast(self.position_of(offset, len)?, len, may_punch)
     }
 
-    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
         self.inner.discard(self.position_of(offset, len)?, len)
     }
 
@@ -72,15 +72,15 @@ impl<D: BlockDevice> BlockDevice for Window<D> {
         self.inner.can_discard()
     }
 
-    fn flush(&self) -> io::Result<()> {
+    fn flush(&self) -> Result<()> {
         self.inner.flush()
     }
 
-    fn forget_cached(&self, offset: u64, len: u64) -> io::Result<()> {
+    fn forget_cached(&self, offset: u64, len: u64) -> Result<()> {
         self.inner.forget_cached(self.position_of(offset, len)?, len)
     }
 
-    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>> {
         if offset >= self.len {
             return Ok(None);
         }

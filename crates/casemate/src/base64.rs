@@ -100,7 +100,7 @@ impl Stream<'_> {
             };
             let len = decoded.map_err(|error| {
                 let error = DecodeError { position: place(error.position), ..error };
-                Error::Corrupt(format!("{}: {error}", self.input_name))
+                Error::corrupt(format!("{}: {error}", self.input_name))
             })?;
             self.write(&data[..len])?;
             if last {

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use casemate_blockdev::{BlockDevice, FileDevice, Pool, Progress, Window, is_same_file};
+use casemate_blockdev::{AtFile, BlockDevice, FileDevice, Pool, Progress, Window, is_same_file};
 use casemate_crypt::image::{transform, transform_stream};
 use casemate_crypt::in_place::{self, Work};
 use casemate_primitives::secret::SecretVec;
@@ -45,9 +45,9 @@ impl Mapping {
         registry: &Registry,
         policy: &Policy,
     ) -> Result<Mapping, Error> {
-        let cipher = SectorCipher::new(&params, key.expose(), registry, policy).map_err(Error::crypt)?;
+        let cipher = SectorCipher::new(&params, key.expose(), registry, policy)?;
         if offset.checked_mul(512).is_none() {
-            return Err(Error::Argument(format!("an offset of {offset} sectors passes 2^64 bytes")));
+            return Err(Error::argument(format!("an offset of {offset} sectors passes 2^64 bytes")));
         }
         Ok(Mapping { params, key, offset, cipher })
     }
@@ -64,10 +64,10 @@ impl Mapping {
     pub fn over<D: BlockDevice>(self, below: D) -> Result<CryptDevice<Window<D>>, Error> {
         let (offset, size) = (self.offset * 512, below.size());
         let len = size.checked_sub(offset).ok_or_else(|| {
-            Error::Argument(format!("{size} bytes end before the offset of {} sectors", self.offset))
+            Error::argument(format!("{size} bytes end before the offset of {} sectors", self.offset))
         })?;
         let window = Window::new(below, offset, len).map_err(|error| Error::io("the mapping", error))?;
-        CryptDevice::new(window, self.cipher).map_err(Error::crypt)
+        CryptDevice::new(window, self.cipher)
     }
 
     /// device-mapper's line for `size` bytes of data on `device`.
@@ -80,7 +80,7 @@ impl Mapping {
                 "{device}: {size} bytes are no multiple of the sector size {}",
                 self.params.sector_size
             );
-            return Err(Error::Argument(text));
+            return Err(Error::argument(text));
         }
         Ok(Table {
             start: 0,
@@ -129,19 +129,18 @@ impl Mapping {
         if is_same_file(source, target) {
             let text =
                 format!("{}: source and target are the same file; --in-place does that", target.display());
-            return Err(Error::Argument(text));
+            return Err(Error::argument(text));
         }
         let run = |output: &FileDevice| {
-            let place = |error| Error::io(target.display(), error);
             let end =
-                write_to.checked_add(data_size).ok_or_else(|| place(io::ErrorKind::FileTooLarge.into()))?;
+                write_to.checked_add(data_size).ok_or(io::ErrorKind::FileTooLarge).at(target.display())?;
             if output.file().metadata().is_ok_and(|metadata| metadata.is_file()) {
                 // So that a hole at the end is there, and a window can be had.
-                output.file().set_len(end.max(output.size())).map_err(place)?;
+                output.file().set_len(end.max(output.size())).at(target.display())?;
             }
             let named = Named { path: target, device: output };
-            let output = Window::new(&named as &dyn BlockDevice, write_to, data_size).map_err(place)?;
-            transform(&self.cipher, direction, &input, &output, holes, pool, progress).map_err(Error::crypt)
+            let output = Window::new(&named as &dyn BlockDevice, write_to, data_size).at(target.display())?;
+            transform(&self.cipher, direction, &input, &output, holes, pool, progress)
         };
         if exists {
             return run(&image::open(target, Access::Change)?);
@@ -149,7 +148,7 @@ impl Mapping {
         let output = Output::create(target)?;
         match output.device() {
             Some(device) => run(device)?,
-            None => return Err(Error::Argument(format!("{}: not a file with positions", target.display()))),
+            None => return Err(Error::argument(format!("{}: not a file with positions", target.display()))),
         }
         output.commit()
     }
@@ -170,7 +169,6 @@ impl Mapping {
         let mut input = NamedStream { name: input_name, stream: input };
         let mut output = NamedStream { name: output_name, stream: output };
         transform_stream(&self.cipher, direction, &mut input, &mut output, pool, progress)
-            .map_err(Error::crypt)
     }
 
     /// Transforms `image` where it lies, with a journal beside it; see [`casemate_crypt::in_place`].
@@ -193,16 +191,14 @@ impl Mapping {
         pool: Pool,
         progress: &dyn Progress,
     ) -> Result<(), Error> {
-        let at_image = |error| Error::io(image.display(), error);
-        let at_journal = |error| Error::io(journal.display(), error);
         if is_same_file(image, journal) {
             let text = format!("{}: the journal can't be the image itself", image.display());
-            return Err(Error::Argument(text));
+            return Err(Error::argument(text));
         }
         let device = image::open(image, Access::Change)?;
         let named = Named { path: image, device: &device };
         let size = self.data_size(image, named.size())?;
-        let data = Window::new(&named as &dyn BlockDevice, self.offset * 512, size).map_err(at_image)?;
+        let data = Window::new(&named as &dyn BlockDevice, self.offset * 512, size).at(image.display())?;
         let log = match resume {
             true => FileDevice::open_exclusive(journal),
             // When decrypting the journal holds plaintext.
@@ -212,18 +208,19 @@ impl Mapping {
                 .create_new(true)
                 .mode(0o600)
                 .open(journal)
+                .map_err(Error::from)
                 .and_then(FileDevice::exclusive),
         };
-        let log = log.map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => Error::Argument(format!(
+        let log = log.map_err(|error| match error.io_kind() {
+            Some(io::ErrorKind::AlreadyExists) => Error::argument(format!(
                 "{}: there is a journal already: an earlier work was stopped; go on with --resume",
                 journal.display()
             )),
-            io::ErrorKind::NotFound if resume => Error::Argument(format!(
+            Some(io::ErrorKind::NotFound) if resume => Error::argument(format!(
                 "{}: no journal, so there is nothing to resume: the work was never begun, or it is done",
                 journal.display()
             )),
-            _ => at_journal(error),
+            _ => error.at(journal.display()),
         })?;
         let log = Named { path: journal, device: &log };
         // Key and image aside, this is all that decides what the bytes become.
@@ -235,19 +232,19 @@ impl Mapping {
             let begin = || {
                 let mut salt = [0; 32];
                 getrandom::fill(&mut salt)
-                    .map_err(|error| Error::Io("random numbers".to_owned(), error.into()))?;
-                in_place::begin(&work, &data, &log, hot_zone, salt).map_err(Error::crypt)?;
+                    .map_err(|error| Error::io("random numbers", io::Error::from(error)))?;
+                in_place::begin(&work, &data, &log, hot_zone, salt)?;
                 // The journal's name must be there after a power failure too.
-                sync_folder(journal).map_err(at_journal)
+                sync_folder(journal).at(journal.display())
             };
             if let Err(error) = begin() {
                 // The image is untouched, and there is nothing to resume.
-                fs::remove_file(journal).map_err(at_journal)?;
+                fs::remove_file(journal).at(journal.display())?;
                 return Err(error);
             }
         }
-        in_place::resume(&work, &data, &log).map_err(Error::crypt)?;
-        fs::remove_file(journal).and_then(|()| sync_folder(journal)).map_err(at_journal)
+        in_place::resume(&work, &data, &log)?;
+        fs::remove_file(journal).and_then(|()| sync_folder(journal)).at(journal.display())
     }
 
     /// Bytes of data on the encrypted side.
@@ -255,7 +252,7 @@ impl Mapping {
         size.checked_sub(self.offset * 512).ok_or_else(|| {
             let text =
                 format!("{}: {size} bytes end before the offset of {} sectors", path.display(), self.offset);
-            Error::Argument(text)
+            Error::argument(text)
         })
     }
 }
@@ -272,7 +269,7 @@ pub fn read_key_file(path: &Path, skip: u64, len: usize) -> Result<SecretVec, Er
     let mut key = SecretVec::zeroed(len);
     let result = file.read_exact(key.expose_mut());
     if passed < skip || result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::UnexpectedEof) {
-        return Err(Error::Argument(format!(
+        return Err(Error::argument(format!(
             "{}: the key file has fewer than the {len} bytes that are needed",
             path.display()
         )));

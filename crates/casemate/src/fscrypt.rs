@@ -28,7 +28,7 @@ const PIECE: usize = 1 << 20;
 pub fn read_raw_key(path: &Path) -> Result<SecretVec, Error> {
     read_secret(path, LONGEST_KEY)?.ok_or_else(|| {
         let text = format!("{}: no raw key: it has more than {LONGEST_KEY} bytes", path.display());
-        Error::Argument(text)
+        Error::argument(text)
     })
 }
 
@@ -63,7 +63,7 @@ pub fn transform(
         let whole = len.next_multiple_of(unit);
         if direction == Direction::Decrypt && whole != len {
             let text = format!("{input_name}: its last data unit has {} bytes of {unit}", len % unit);
-            return Err(Error::Argument(text));
+            return Err(Error::argument(text));
         }
         buffer[len..whole].fill(0);
         cipher.run(direction, first, &mut buffer[..whole])?;
@@ -90,17 +90,4 @@ fn fill(input: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
         }
     }
     Ok(len)
-}
-
-impl From<FscryptError> for Error {
-    fn from(error: FscryptError) -> Error {
-        match error {
-            FscryptError::Corrupt(text) => Error::Corrupt(text),
-            FscryptError::Unsupported(text) => Error::Unsupported(text),
-            FscryptError::Mismatch(text) => Error::Mismatch(text),
-            FscryptError::Argument(text) => Error::Argument(text),
-            FscryptError::Driver(text) => Error::io("cipher", io::Error::other(text)),
-            other => Error::Unsupported(other.to_string()),
-        }
-    }
 }

@@ -7,23 +7,23 @@
 pub mod backup;
 pub mod base64;
 pub mod crypt;
-mod error;
 pub mod ext4;
 pub mod fscrypt;
 pub mod fsverity;
 mod image;
 mod named;
 mod output;
+pub mod probe;
 pub mod protectors;
 pub mod providers;
 pub mod stack;
 pub mod verity;
 
 pub use casemate_blockdev as blockdev;
+pub use casemate_blockdev::{Error, ErrorKind, Place, Result};
 pub use casemate_nbd as nbd;
 pub use casemate_primitives::cpu::{Cpu, CpuError, Feature};
 pub use casemate_primitives::hex;
 pub use casemate_primitives::secret::SecretVec;
 pub use casemate_verity::{signature, tree};
-pub use error::Error;
 pub use output::Output;

@@ -36,7 +36,7 @@ impl Output {
                 FileDevice::open_exclusive(path).map(Kind::BlockDevice)
             }
             Ok(metadata) if !metadata.is_file() => {
-                OpenOptions::new().write(true).open(path).map(Kind::Stream)
+                Ok(Kind::Stream(OpenOptions::new().write(true).open(path)?))
             }
             Ok(_) => OutputFile::create(fs::canonicalize(path)?).map(Kind::Aside),
             Err(_) => OutputFile::create(path).map(Kind::Aside),

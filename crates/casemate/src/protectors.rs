@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use casemate_blockdev::BlockDevice;
@@ -11,8 +11,8 @@ use casemate_fscrypt::metadata::{MAX_LEN, PolicyFile, Protector, ProtectorId, Pr
 use casemate_fscrypt::{Error as FscryptError, KeyId, Keyring};
 use casemate_primitives::secret::SecretVec;
 
-use crate::Error;
 use crate::fscrypt::read_secret;
+use crate::{Error, ErrorKind};
 
 /// What opens protectors: a passphrase, or the 32 bytes of a raw key.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Secret {
     /// # Errors
     /// `Io`; `Argument` for a file that is longer than any secret.
     pub fn read(path: &Path) -> Result<Secret, Error> {
-        let too_long = || Error::Argument(format!("{}: longer than any passphrase", path.display()));
+        let too_long = || Error::argument(format!("{}: longer than any passphrase", path.display()));
         let bytes = read_secret(path, LONGEST)?.ok_or_else(too_long)?;
         Ok(Secret { name: path.display().to_string(), bytes })
     }
@@ -81,12 +81,12 @@ pub fn unlock(
                     fits = true;
                     opened.insert(protector.id(), key);
                 }
-                Err(FscryptError::Mismatch(_)) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) if error.kind() == ErrorKind::Mismatch => {}
+                Err(error) => return Err(error),
             }
         }
         if !fits {
-            return Err(Error::Mismatch(format!("{}: {}", secret.name, found.tried())));
+            return Err(Error::mismatch(format!("{}: {}", secret.name, found.tried())));
         }
     }
     let mut keys = Vec::new();
@@ -110,7 +110,7 @@ impl Protectors {
     fn find(fs: &Ext4, policies: &[PolicyFile], files: &[PathBuf]) -> Result<Protectors, Error> {
         let mut found = Protectors::default();
         for path in files {
-            let at = |error: FscryptError| Error::from(error).within(path.display());
+            let at = |error: FscryptError| error.within(path.display());
             let mut bytes = Vec::new();
             let file = File::open(path).map_err(|error| Error::io(path.display(), error))?;
             let read = file.take(MAX_LEN as u64 + 1).read_to_end(&mut bytes);
@@ -125,7 +125,7 @@ impl Protectors {
         wanted.dedup();
         if wanted.len() > MOST_PROTECTORS {
             let text = format!("/{PROTECTORS}: {} protectors; name those to try", wanted.len());
-            return Err(Error::Unsupported(text));
+            return Err(Error::unsupported(text));
         }
         for id in wanted {
             let path = format!("{PROTECTORS}/{id}");
@@ -133,7 +133,7 @@ impl Protectors {
                 let protector = Protector::from_bytes(&bytes);
                 found
                     .protectors
-                    .push(protector.map_err(|error| Error::from(error).within(format!("/{path}")))?);
+                    .push(protector.map_err(|error| error.within(format!("/{path}")))?);
             } else if let Some(link) = read(fs, &format!("{path}.link"))? {
                 let place = String::from_utf8_lossy(&link).trim().replace('\n', ", ");
                 let place: String = place.chars().filter(|c| !c.is_control()).take(256).collect();
@@ -161,10 +161,10 @@ impl Protectors {
 
 /// All policies of the file system; none if it was never set up for the tool.
 fn policies(fs: &Ext4) -> Result<Vec<PolicyFile>, Error> {
-    let at = |error| Error::ext4(format!("/{POLICIES}"), error);
+    let at = |error: Error| error.at(format!("/{POLICIES}"));
     let folder = match fs.resolve(POLICIES.as_bytes(), true) {
         Ok(folder) => folder,
-        Err(casemate_ext4::Error::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
+        Err(error) if error.is_not_found() => {
             return Ok(Vec::new());
         }
         Err(error) => return Err(at(error)),
@@ -176,7 +176,7 @@ fn policies(fs: &Ext4) -> Result<Vec<PolicyFile>, Error> {
         let path = format!("{POLICIES}/{id}");
         let Some(bytes) = read(fs, &path)? else { continue };
         policies.push(
-            PolicyFile::from_bytes(&bytes).map_err(|error| Error::from(error).within(format!("/{path}")))?,
+            PolicyFile::from_bytes(&bytes).map_err(|error| error.within(format!("/{path}")))?,
         );
     }
     Ok(policies)
@@ -185,17 +185,17 @@ fn policies(fs: &Ext4) -> Result<Vec<PolicyFile>, Error> {
 /// A file of the tool's; `None` if there is none. Like the tool, this follows no link here, and reads no more than such
 /// files have.
 fn read(fs: &Ext4, path: &str) -> Result<Option<Vec<u8>>, Error> {
-    let at = |error| Error::ext4(format!("/{path}"), error);
+    let at = |error: Error| error.at(format!("/{path}"));
     let inode = match fs.resolve(path.as_bytes(), false) {
         Ok(inode) => inode,
-        Err(casemate_ext4::Error::Io(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.is_not_found() => return Ok(None),
         Err(error) => return Err(at(error)),
     };
     if inode.kind() != FileType::Regular || inode.size() > MAX_LEN as u64 {
-        return Err(Error::Corrupt(format!("/{path}: no regular file of at most {MAX_LEN} bytes")));
+        return Err(Error::corrupt(format!("/{path}: no regular file of at most {MAX_LEN} bytes")));
     }
     let file = fs.open_file(&inode).map_err(at)?;
     let mut bytes = vec![0; inode.size() as usize];
-    file.read_at(&mut bytes, 0).map_err(|error| at(error.into()))?;
+    file.read_at(&mut bytes, 0).map_err(at)?;
     Ok(Some(bytes))
 }

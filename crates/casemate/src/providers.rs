@@ -35,7 +35,7 @@ pub fn hash_by(name: &str, driver: &str, cpu: Cpu) -> Result<Hash, Error> {
     let (registry, policy) = naming(&[driver.to_owned()], cpu);
     let hash = registry.hash(name, &policy).map_err(casemate_crypt::Error::from)?;
     if hash.driver() != driver {
-        return Err(Error::Argument(format!("{driver} does not make {name}")));
+        return Err(Error::argument(format!("{driver} does not make {name}")));
     }
     Ok(hash)
 }

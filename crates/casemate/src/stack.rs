@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casemate_blockdev::{
-    BlockDevice, FileDevice, OutputFile, OverlayFile, Window, is_same_file, partitions, samples,
+    AtFile, BlockDevice, FileDevice, OutputFile, OverlayFile, Window, is_same_file, partitions, samples,
 };
 use casemate_crypt::CryptDevice;
 use casemate_primitives::Cpu;
@@ -85,7 +85,7 @@ impl Stack {
     pub fn window(mut self, offset: u64, len: Option<u64>) -> Result<Stack, Error> {
         let len = len.unwrap_or(self.top.size().saturating_sub(offset));
         let window = Window::new(self.top, offset, len);
-        let window = window.map_err(|error| Error::Argument(format!("{}: {error}", self.image.display())))?;
+        let window = window.map_err(|error| error.at(self.image.display()))?;
         self.top = Arc::new(window);
         Ok(self)
     }
@@ -96,13 +96,10 @@ impl Stack {
     /// `Argument` if there is none of this number; `Corrupt` for a damaged table.
     pub fn partition(self, number: u32) -> Result<Stack, Error> {
         let image = self.image.display();
-        let list = partitions(&*self.top).map_err(|error| match error.kind() {
-            io::ErrorKind::InvalidData => Error::Corrupt(format!("{image}: {error}")),
-            _ => Error::io(&image, error),
-        })?;
+        let list = partitions(&*self.top).map_err(|error| error.at(&image))?;
         let found = list.iter().find(|partition| partition.number == number);
         let Some(found) = found else {
-            return Err(Error::Argument(format!("{image}: there is no partition {number}")));
+            return Err(Error::argument(format!("{image}: there is no partition {number}")));
         };
         self.window(found.start, Some(found.len))
     }
@@ -113,10 +110,7 @@ impl Stack {
     /// `Argument` if the device below is not whole sectors.
     pub fn crypt(mut self, mapping: Mapping, allow_discards: bool) -> Result<Stack, Error> {
         let image = self.image.display();
-        let mut device = mapping.over(self.top).map_err(|error| match error {
-            Error::Argument(text) => Error::Argument(format!("{image}: {text}")),
-            other => other,
-        })?;
+        let mut device = mapping.over(self.top).map_err(|error| error.at(image))?;
         if allow_discards {
             device = device.allowing_discards();
         }
@@ -151,7 +145,7 @@ impl Stack {
                 let block_size = u64::from(parameters.data_block_size.bytes());
                 let data_blocks = data_blocks.unwrap_or(self.top.size() / block_size);
                 Layout::new(parameters.clone(), data_blocks, hash_offset, None)
-                    .map_err(|error| Error::at(hash.display(), error))?
+                    .map_err(|error| error.at(hash.display()))?
             }
         };
         let layout = match choose(&layout)? {
@@ -162,12 +156,12 @@ impl Stack {
         if root_hash.len() != geometry.shape().digest_len() {
             let (found, right) = (root_hash.len(), geometry.shape().digest_len());
             let text = format!("the root hash has {found} bytes; digests have {right}");
-            return Err(Error::Argument(text));
+            return Err(Error::argument(text));
         }
         if geometry.data_size() > self.top.size() {
             let (needed, size) = (geometry.data_size(), self.top.size());
             let image = self.image.display();
-            return Err(Error::Argument(format!(
+            return Err(Error::argument(format!(
                 "{image}: the hash tree is over {needed} bytes, and there are {size}"
             )));
         }
@@ -194,29 +188,24 @@ impl Stack {
     /// [`Error::is_busy`] if it is in use.
     pub fn overlay(mut self, path: &Path) -> Result<Stack, Error> {
         type File = OverlayFile<Below, FileDevice>;
-        let place = |error: io::Error| match error.kind() {
-            io::ErrorKind::InvalidData => Error::Corrupt(format!("{}: {error}", path.display())),
-            io::ErrorKind::InvalidInput => Error::Argument(format!("{}: {error}", path.display())),
-            _ => Error::io(path.display(), error),
-        };
         if is_same_file(path, &self.image) {
             let text = format!("{}: changes of an image can't be kept in the image itself", path.display());
-            return Err(Error::Argument(text));
+            return Err(Error::argument(text));
         }
         let identity = match &self.root_hash {
             Some(root_hash) => root_hash.clone(),
-            None => self.sampled().map_err(|error| Error::io(self.image.display(), error))?,
+            None => self.sampled().at(self.image.display())?,
         };
-        if !fs::exists(path).map_err(place)? {
-            let new = OutputFile::create(path).map_err(place)?;
-            File::format(new.device(), self.top.size(), &identity).map_err(place)?;
-            new.commit(true).map_err(place)?;
+        if !fs::exists(path).at(path.display())? {
+            let new = OutputFile::create(path).at(path.display())?;
+            File::format(new.device(), self.top.size(), &identity).at(path.display())?;
+            new.commit(true).at(path.display())?;
             // The name must be there after a power failure too.
             let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-            fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(place)?;
+            fs::File::open(folder).and_then(|folder| folder.sync_all()).at(path.display())?;
         }
         let store = image::open(path, Access::Change)?;
-        let device = Arc::new(File::open(self.top, store, &identity).map_err(place)?);
+        let device = Arc::new(File::open(self.top, store, &identity).at(path.display())?);
         self.layers.push(Layer::Overlay(Arc::clone(&device)));
         self.top = device;
         self.read_only = false;
@@ -240,6 +229,11 @@ impl Stack {
     pub fn make_read_only(mut self) -> Stack {
         self.read_only = true;
         self
+    }
+
+    /// The image that everything lies on.
+    pub fn image(&self) -> &Path {
+        &self.image
     }
 
     /// The device on top.

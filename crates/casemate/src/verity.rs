@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, FileDevice, OutputFile, Overlay, is_same_file};
+use casemate_blockdev::{AtFile, BlockDevice, FileDevice, OutputFile, Overlay, is_same_file};
 use casemate_providers::Hash;
 use casemate_verity::dm::{self, fec};
 use casemate_verity::tree::{Finding, Ranges, Summary};
@@ -48,8 +48,8 @@ pub struct Fec {
     pub device: PathBuf,
     /// Where the parity begins there, in bytes: a multiple of the block size.
     pub offset: u64,
-    /// Parity bytes for each codeword of 255: 2 to 24.
-    pub roots: u32,
+    /// Parity bytes for each codeword of 255: 2 to 24. If not said, it is what the size of parity that exists says, or 2.
+    pub roots: Option<u32>,
 }
 
 /// What [`format()`] has made.
@@ -109,8 +109,17 @@ pub struct Volume {
     stored: Stored,
     data: Arc<FileDevice>,
     hash: Arc<FileDevice>,
-    parity: Option<(Arc<FileDevice>, FecLayout)>,
+    parity: Option<Parity>,
     layout: Layout,
+}
+
+/// Parity that exists.
+#[derive(Debug)]
+struct Parity {
+    device: Arc<FileDevice>,
+    layout: FecLayout,
+    /// The number of roots whose parity has just the size of this one.
+    fitting: Option<u32>,
 }
 
 /// How many bytes [`format()`] will work on.
@@ -137,7 +146,7 @@ pub fn format(format: &Format, worker: &Worker<'_>) -> Result<Formatted, Error> 
     let block_size = u64::from(format.parameters.data_block_size.bytes());
     let data_blocks = format.data_blocks.unwrap_or(data.size() / block_size);
     let layout = Layout::new(format.parameters.clone(), data_blocks, format.hash_offset, format.uuid);
-    let layout = layout.map_err(|error| Error::at(format.data.display(), error))?;
+    let layout = layout.map_err(|error| error.at(format.data.display()))?;
     if is_same_file(&format.data, &format.hash) {
         layout.check_one_device()?;
     }
@@ -147,7 +156,7 @@ pub fn format(format: &Format, worker: &Worker<'_>) -> Result<Formatted, Error> 
     };
     // With a parity that can't be, nothing should be written at all.
     if let Some(fec) = &format.fec {
-        FecLayout::new(&layout, fec.roots, layout.hash_device_size())?;
+        FecLayout::new(&layout, fec.roots.unwrap_or(ROOTS), layout.hash_device_size())?;
     }
     let hash = Target::open(&format.hash)?;
     let parity = match &format.fec {
@@ -157,7 +166,7 @@ pub fn format(format: &Format, worker: &Worker<'_>) -> Result<Formatted, Error> 
     let named = |path, device| Named { path, device };
     let (named_data, named_hash) = (named(&format.data, &data), named(&format.hash, hash.device()));
     let root_hash = dm::format(&layout, &named_data, &named_hash, worker);
-    let root_hash = root_hash.map_err(|error| hash.left_behind(error.into(), &format.hash))?;
+    let root_hash = root_hash.map_err(|error| hash.left_behind(error, &format.hash))?;
     let mut fec_layout = None;
     if let Some(fec) = &format.fec {
         let metadata_end = if on_hash_device { fec.offset } else { hash.device().size() };
@@ -168,15 +177,15 @@ pub fn format(format: &Format, worker: &Worker<'_>) -> Result<Formatted, Error> 
             let filled = named_hash.write_at(&[0], fec.offset - 1);
             filled.map_err(|error| hash.left_behind(Error::io("", error), &format.hash))?;
         }
-        let made = FecLayout::new(&layout, fec.roots, metadata_end)?;
+        let made = FecLayout::new(&layout, fec.roots.unwrap_or(ROOTS), metadata_end)?;
         let devices = FecDevices {
             data: &named_data,
             hash: &named_hash,
             parity: &named_parity,
             parity_offset: fec.offset,
         };
-        let encoded = fec::encode(&made, &devices, worker).and_then(|()| Ok(named_parity.flush()?));
-        encoded.map_err(|error| target.left_behind(error.into(), &fec.device))?;
+        let encoded = fec::encode(&made, &devices, worker).and_then(|()| named_parity.flush());
+        encoded.map_err(|error| target.left_behind(error, &fec.device))?;
         fec_layout = Some(made);
     }
     if let (Some(parity), Some(fec)) = (parity, &format.fec) {
@@ -212,7 +221,7 @@ impl Volume {
                 let block_size = u64::from(parameters.data_block_size.bytes());
                 let data_blocks = data_blocks.unwrap_or(data.size() / block_size);
                 Layout::new(parameters.clone(), data_blocks, stored.hash_offset, None)
-                    .map_err(|error| Error::at(stored.data.display(), error))?
+                    .map_err(|error| error.at(stored.data.display()))?
             }
         };
         let parity = match &stored.fec {
@@ -220,13 +229,15 @@ impl Volume {
             Some(fec) => {
                 let on_hash_device = check_parity_place(fec, &layout, &stored.data, &stored.hash)?;
                 let metadata_end = if on_hash_device { fec.offset } else { hash.size() };
-                let fec_layout = FecLayout::new(&layout, fec.roots, metadata_end)
-                    .map_err(|error| Error::at(fec.device.display(), error))?;
-                let parity = match on_hash_device {
+                let device = match on_hash_device {
                     true => Arc::clone(&hash),
                     false => Arc::new(open(&fec.device, access == Access::Update)?),
                 };
-                Some((parity, fec_layout))
+                let fitting = roots_of(&layout, metadata_end, device.size().saturating_sub(fec.offset));
+                let roots = fec.roots.or(fitting).unwrap_or(ROOTS);
+                let fec_layout = FecLayout::new(&layout, roots, metadata_end)
+                    .map_err(|error| error.at(fec.device.display()))?;
+                Some(Parity { device, layout: fec_layout, fitting })
             }
         };
         Ok(Volume { stored, data, hash, parity, layout })
@@ -248,9 +259,9 @@ impl Volume {
         &self,
         root_hash: &[u8],
         worker: &Worker<'_>,
-        report: &mut (dyn FnMut(Finding) -> io::Result<()> + Send),
+        report: &mut (dyn FnMut(Finding) -> Result<(), Error> + Send),
     ) -> Result<Summary, Error> {
-        Ok(dm::verify(&self.layout, &self.named_data(), &self.named_hash(), root_hash, worker, report)?)
+        dm::verify(&self.layout, &self.named_data(), &self.named_hash(), root_hash, worker, report)
     }
 
     /// Compares the parity with data and hash device; returns the numbers of the rounds that differ.
@@ -259,7 +270,7 @@ impl Volume {
     /// `Argument` if the volume was opened without parity, `Corrupt` if it is cut off, `Io`.
     pub fn check_parity(&self, worker: &Worker<'_>) -> Result<Ranges, Error> {
         let (data, hash) = (self.named_data(), self.named_hash());
-        self.with_parity(&data, &hash, |layout, devices| Ok(fec::check(layout, devices, worker)?))
+        self.with_parity(&data, &hash, |layout, devices| fec::check(layout, devices, worker))
     }
 
     /// Restores damaged data and hash blocks in place.
@@ -270,7 +281,7 @@ impl Volume {
     pub fn repair(&self, root_hash: &[u8], worker: &Worker<'_>) -> Result<Repaired, Error> {
         let (data, hash) = (self.named_data(), self.named_hash());
         self.with_parity(&data, &hash, |layout, devices| {
-            Ok(fec::repair(&self.layout, layout, devices, root_hash, worker)?)
+            fec::repair(&self.layout, layout, devices, root_hash, worker)
         })
     }
 
@@ -281,7 +292,7 @@ impl Volume {
     pub fn try_repair(&self, root_hash: &[u8], worker: &Worker<'_>) -> Result<(Repaired, u64), Error> {
         let (data, hash) = (Overlay::new(self.named_data()), Overlay::new(self.named_hash()));
         let repaired = self.with_parity(&data, &hash, |layout, devices| {
-            Ok(fec::repair(&self.layout, layout, devices, root_hash, worker)?)
+            fec::repair(&self.layout, layout, devices, root_hash, worker)
         })?;
         let changed = data.changed_bytes().and_then(|bytes| Ok(bytes + hash.changed_bytes()?));
         Ok((repaired, changed.map_err(|error| Error::io("input", error))?))
@@ -303,7 +314,7 @@ impl Volume {
         let path = self.stored.hash.display();
         let remains =
             || format!("{path} may be changed in part, do the update again without the old root hash");
-        let root_hash = root_hash.map_err(|error| with_remains(error.into(), remains))?;
+        let root_hash = root_hash.map_err(|error| with_remains(error, remains))?;
         if self.parity.is_some() {
             self.with_parity(&data, &hash, |layout, devices| {
                 fec::encode(layout, devices, worker)?;
@@ -326,7 +337,13 @@ impl Volume {
 
     /// What the parity covers, if the volume was opened with one.
     pub fn fec_layout(&self) -> Option<&FecLayout> {
-        self.parity.as_ref().map(|(_, layout)| layout)
+        self.parity.as_ref().map(|parity| &parity.layout)
+    }
+
+    /// The number of roots that the parity seems to have been made with, if the volume was opened with another one.
+    pub fn other_fec_roots(&self) -> Option<u32> {
+        let parity = self.parity.as_ref()?;
+        parity.fitting.filter(|roots| *roots != parity.layout.roots())
     }
 
     fn named_data(&self) -> Named<'_> {
@@ -343,8 +360,8 @@ impl Volume {
         hash: &dyn BlockDevice,
         work: impl FnOnce(&FecLayout, &FecDevices<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let (Some((device, layout)), Some(fec)) = (&self.parity, &self.stored.fec) else {
-            return Err(Error::Argument("there is no device with parity".to_owned()));
+        let (Some(Parity { device, layout, .. }), Some(fec)) = (&self.parity, &self.stored.fec) else {
+            return Err(Error::argument("there is no device with parity"));
         };
         let parity = Named { path: &fec.device, device };
         work(layout, &FecDevices { data, hash, parity: &parity, parity_offset: fec.offset })
@@ -359,10 +376,9 @@ enum Target {
 
 impl Target {
     fn open(path: &Path) -> Result<Target, Error> {
-        let on_path = |error| Error::io(path.display(), error);
-        match fs::exists(path).map_err(on_path)? {
+        match fs::exists(path).at(path.display())? {
             true => Ok(Target::Existing(open(path, true)?)),
-            false => Ok(Target::New(OutputFile::create(path).map_err(on_path)?)),
+            false => Ok(Target::New(OutputFile::create(path).at(path.display())?)),
         }
     }
 
@@ -393,12 +409,9 @@ impl Target {
 
 /// Adds to an I/O error, or an interruption, what it has left on disk.
 fn with_remains(error: Error, remains: impl FnOnce() -> String) -> Error {
-    match error {
-        Error::Io(place, error) => {
-            let text = format!("{error}; {}", remains());
-            Error::Io(place, io::Error::new(error.kind(), text))
-        }
-        error => error,
+    match error.io_kind() {
+        Some(_) => error.map_text(|text| format!("{text}; {}", remains())),
+        None => error,
     }
 }
 
@@ -408,13 +421,13 @@ fn open(path: &Path, changes: bool) -> Result<FileDevice, Error> {
 
 pub(crate) fn layout_of(path: &Path, hash: &dyn BlockDevice, hash_offset: u64) -> Result<Layout, Error> {
     if !hash_offset.is_multiple_of(512) {
-        return Err(Error::Argument(format!("hash offset {hash_offset} is no multiple of 512")));
+        return Err(Error::argument(format!("hash offset {hash_offset} is no multiple of 512")));
     }
     let mut bytes = [0; SUPERBLOCK_SIZE];
-    hash.read_at(&mut bytes, hash_offset).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => {
+    hash.read_at(&mut bytes, hash_offset).map_err(|error| match error.io_kind() {
+        Some(io::ErrorKind::UnexpectedEof) => {
             let size = hash.size();
-            Error::Corrupt(format!(
+            Error::corrupt(format!(
                 "{}: no verity superblock at {hash_offset}: the file has {size} bytes",
                 path.display()
             ))
@@ -422,15 +435,25 @@ pub(crate) fn layout_of(path: &Path, hash: &dyn BlockDevice, hash_offset: u64) -
         _ => Error::io(path.display(), error),
     })?;
     let layout = Superblock::from_bytes(&bytes).and_then(|found| Layout::from_superblock(found, hash_offset));
-    layout.map_err(|error| Error::at(path.display(), error))
+    layout.map_err(|error| error.at(path.display()))
 }
+
+/// The number of roots whose parity has so many bytes; more roots always need more.
+fn roots_of(layout: &Layout, metadata_end: u64, size: u64) -> Option<u32> {
+    (2..=24).find(|roots| {
+        FecLayout::new(layout, *roots, metadata_end).is_ok_and(|layout| layout.parity_size() == size)
+    })
+}
+
+/// As many as veritysetup takes where nothing is said.
+const ROOTS: u32 = 2;
 
 /// Checks that the parity overlaps nothing, and says whether it is on the hash device.
 fn check_parity_place(fec: &Fec, layout: &Layout, data: &Path, hash: &Path) -> Result<bool, Error> {
     let block_size = u64::from(layout.parameters().data_block_size.bytes());
     if !fec.offset.is_multiple_of(block_size) {
         let text = format!("parity offset {} is no multiple of the block size {block_size}", fec.offset);
-        return Err(Error::Argument(text));
+        return Err(Error::argument(text));
     }
     let on_hash_device = is_same_file(&fec.device, hash);
     let mut free = if on_hash_device { layout.hash_device_size() } else { 0 };
@@ -438,7 +461,7 @@ fn check_parity_place(fec: &Fec, layout: &Layout, data: &Path, hash: &Path) -> R
         free = free.max(layout.geometry().data_size());
     }
     if fec.offset < free {
-        return Err(Error::Argument(format!(
+        return Err(Error::argument(format!(
             "the parity at {} overlaps the data or the hash area in {}; it can begin at {free}",
             fec.offset,
             fec.device.display()

@@ -60,7 +60,7 @@ const SMALL_FILE: u64 = 1 << 20;
 impl Context {
     pub fn new(common: Common) -> Result<Context, Error> {
         let cpu = match &common.cpu {
-            Some(list) => Cpu::detect().restrict(list).map_err(|error| Error::Argument(error.to_string()))?,
+            Some(list) => Cpu::detect().restrict(list).map_err(|error| Error::argument(error.to_string()))?,
             None => Cpu::detect(),
         };
         Ok(Context { common, cpu, prefix: OWN_PREFIX, chosen: Mutex::default() })
@@ -178,7 +178,7 @@ impl Failures {
 
 /// A key, certificate or signature, which is refused if it is too large to be one.
 pub fn read_small(path: &Path) -> Result<Vec<u8>, Error> {
-    let read = || {
+    let read = || -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         File::open(path)?.take(SMALL_FILE + 1).read_to_end(&mut bytes)?;
         Ok(bytes)
@@ -186,7 +186,7 @@ pub fn read_small(path: &Path) -> Result<Vec<u8>, Error> {
     let bytes = read().map_err(|error| Error::io(path.display(), error))?;
     if bytes.len() as u64 > SMALL_FILE {
         let text = format!("{}: larger than any key, certificate or signature", path.display());
-        return Err(Error::Corrupt(text));
+        return Err(Error::corrupt(text));
     }
     Ok(bytes)
 }

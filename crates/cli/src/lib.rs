@@ -5,14 +5,14 @@
 
 mod cmd;
 mod context;
+mod passphrase;
 mod progress;
 mod tools;
 
 use std::ffi::OsString;
-use std::io::ErrorKind;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use casemate::Error;
 
@@ -64,8 +64,8 @@ pub fn main() -> ExitCode {
         // Whoever read our output has seen enough.
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         // Where in the data it was is of no use; what it has left is.
-        Err(Error::Io(_, error)) if error.kind() == ErrorKind::Interrupted => {
-            eprintln!("casemate: {error}");
+        Err(error) if error.is_interrupt() => {
+            eprintln!("casemate: {}", error.text());
             ExitCode::from(130)
         }
         Err(error) => {
@@ -82,23 +82,76 @@ pub fn understands(args: &[OsString]) -> bool {
 }
 
 fn run(args: Vec<OsString>) -> Result<Answer, Error> {
-    let cli = Cli::try_parse_from(args).unwrap_or_else(|error| error.exit());
+    let cli = Cli::try_parse_from(&args).unwrap_or_else(|error| refuse(&args, &error));
     let context = Context::new(cli.common)?;
     let answer = cli.command.run(&context);
     context.mention_hash_trouble();
     answer
 }
 
+/// Ends the process as clap does; but where -h stands beside other arguments, with an error. To tools that people know it
+/// means something else, and a script that is shown the help goes on as if its work were done.
+fn refuse(args: &[OsString], error: &clap::Error) -> ! {
+    if error.kind() == clap::error::ErrorKind::DisplayHelp
+        && let Some(hint) = what_h_may_mean(args)
+    {
+        eprintln!(
+            "casemate: -h stands beside other arguments, so nothing was done: --help shows the help{hint}"
+        );
+        std::process::exit(2);
+    }
+    error.exit()
+}
+
+/// What to say of -h in a command line that has more than the names of commands; `None` where help was asked for.
+fn what_h_may_mean(args: &[OsString]) -> Option<&'static str> {
+    if args.iter().any(|word| word == "--help") {
+        return None;
+    }
+    let mut command = &Cli::command();
+    let (mut hint, mut others) = ("", false);
+    for word in args.iter().skip(1) {
+        let name = word.to_str().unwrap_or_default();
+        let mut fitting = command.get_subcommands().filter(|inner| inner.get_name().starts_with(name));
+        let inferred = fitting.next().filter(|_| fitting.next().is_none() && !name.is_empty());
+        match command.find_subcommand(name).or(inferred) {
+            Some(inner) => command = inner,
+            None if name == "help" && command.has_subcommands() => return None,
+            None => others |= name != "-h",
+        }
+        if command.get_name() == "verity" {
+            hint = "; the hash algorithm, veritysetup's -h, is --hash";
+        }
+    }
+    others.then_some(hint)
+}
+
 #[cfg(test)]
 mod tests {
     use casemate_testkit::Rng;
-    use clap::CommandFactory;
 
     use super::*;
 
     #[test]
     fn the_description_of_the_options_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn help_is_told_from_what_means_something_else() {
+        let asks = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            what_h_may_mean(&words)
+        };
+        for line in
+            ["casemate -h", "casemate verity -h", "casemate ver format -h", "casemate help verity format"]
+        {
+            assert_eq!(asks(line), None, "{line}");
+        }
+        assert_eq!(asks("casemate verity format a b -h sha512 --help"), None);
+        assert!(asks("casemate verity format a b -h sha512").unwrap().contains("--hash"));
+        assert_eq!(asks("casemate ext4 cat image -h"), Some(""));
+        assert_eq!(asks("casemate crypt encrypt -vh"), Some(""));
     }
 
     /// Command lines of every shape are taken or refused, and never panic.

@@ -1,6 +1,7 @@
 //! Progress on a terminal or for programs, and the way that SIGINT stops long work.
 
-use std::io;
+use casemate::Error;
+use casemate::ErrorKind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Once, OnceLock};
 use std::time::{Duration, Instant};
@@ -69,9 +70,9 @@ impl Reporter {
 }
 
 impl Progress for Reporter {
-    fn advance(&self, bytes: u64) -> io::Result<()> {
+    fn advance(&self, bytes: u64) -> Result<(), Error> {
         if self.stop.load(Ordering::Relaxed) {
-            return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted"));
+            return Err(Error::new(ErrorKind::Interrupted, "interrupted"));
         }
         let done = self.done.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let elapsed = self.start.elapsed();

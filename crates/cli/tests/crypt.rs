@@ -1,7 +1,7 @@
 //! The crypt commands as a user runs them.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
@@ -84,6 +84,102 @@ fn passphrases_make_cryptsetups_keys() {
     assert_eq!(fs::read(folder.path().join("back")).unwrap(), fs::read(folder.path().join("plain")).unwrap());
 }
 
+/// Runs a shell command on a terminal, where each prompt that is expected gets its answer; gives all that was shown.
+fn on_a_terminal(folder: &Path, line: &str, answers: &[(&str, &str)]) -> Option<String> {
+    let mut command = Command::new(tool("script")?);
+    command.args(["-qec", line, "/dev/null"]).current_dir(folder).env("SHELL", "/bin/sh");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut keyboard, mut screen) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let (mut shown, mut seen) = (Vec::new(), 0);
+    for (prompt, answer) in answers {
+        let is_there = |shown: &[u8]| shown.windows(prompt.len()).rposition(|part| part == prompt.as_bytes());
+        seen = loop {
+            if let Some(at) = is_there(&shown[seen..]) {
+                break seen + at + prompt.len();
+            }
+            let mut piece = [0; 256];
+            let len = screen.read(&mut piece).unwrap();
+            assert!(len > 0, "{prompt} is not in {}", String::from_utf8_lossy(&shown));
+            shown.extend(&piece[..len]);
+        };
+        keyboard.write_all(answer.as_bytes()).unwrap();
+    }
+    screen.read_to_end(&mut shown).unwrap();
+    child.wait().unwrap();
+    Some(String::from_utf8(shown).unwrap())
+}
+
+#[test]
+fn a_passphrase_that_encrypts_is_asked_for_twice() {
+    let folder = folder(4096);
+    let casemate = env!("CARGO_BIN_EXE_casemate");
+    let at = |name: &str| folder.path().join(name);
+    fs::copy(at("plain"), at("place")).unwrap();
+    let first = ("Enter passphrase for plain: ", "secret\n");
+    let encrypt = format!("{casemate} crypt encrypt plain cipher; echo status $?");
+    let slip = [first, ("Verify passphrase: ", "sceret\n")];
+    let Some(shown) = on_a_terminal(folder.path(), &encrypt, &slip) else { return };
+    assert!(shown.contains("are not the same") && shown.contains("status 2"), "{shown}");
+    assert!(!at("cipher").exists());
+    let shown =
+        on_a_terminal(folder.path(), &encrypt, &[first, ("Verify passphrase: ", "secret\n")]).unwrap();
+    assert!(shown.contains("status 0") && !shown.contains("secret"), "{shown}");
+    let place = encrypt.replace("plain cipher", "--in-place place");
+    let twice = [("Enter passphrase for place: ", "secret\n"), ("Verify passphrase: ", "secret\n")];
+    let shown = on_a_terminal(folder.path(), &place, &twice).unwrap();
+    assert!(shown.contains("status 0"), "{shown}");
+    assert!(fs::read(at("place")).unwrap() == fs::read(at("cipher")).unwrap());
+    // What can be read shows whether it was right.
+    let decrypt = format!("{casemate} crypt decrypt cipher back; echo status $?");
+    let shown =
+        on_a_terminal(folder.path(), &decrypt, &[("Enter passphrase for cipher: ", "secret\n")]).unwrap();
+    assert!(shown.contains("status 0") && !shown.contains("Verify"), "{shown}");
+    assert!(fs::read(at("back")).unwrap() == fs::read(at("plain")).unwrap());
+}
+
+#[test]
+fn an_interrupt_at_the_prompt_brings_the_echo_back() {
+    let folder = folder(4096);
+    let line = format!(
+        "trap : INT; {} crypt encrypt plain cipher; echo status $?; stty -a",
+        env!("CARGO_BIN_EXE_casemate")
+    );
+    let interrupt = [("Enter passphrase for plain: ", "\u{3}")];
+    let Some(shown) = on_a_terminal(folder.path(), &line, &interrupt) else { return };
+    assert!(shown.contains("status 130"), "{shown}");
+    assert!(shown.contains(" echo ") && !shown.contains("-echo "), "{shown}");
+    assert!(!folder.path().join("cipher").exists());
+}
+
+/// Nothing else tells that the key was cut or is another one.
+#[test]
+fn what_may_be_wrong_with_a_key_is_mentioned() {
+    let folder = folder(4096);
+    let plain = [b"\x1f\x8b\x08".to_vec(), Rng::new(2).bytes(4093)].concat();
+    fs::write(folder.path().join("plain"), plain).unwrap();
+    fs::write(folder.path().join("long"), Rng::new(3).bytes(4096)).unwrap();
+    let rest = "casemate: note: key has 64 bytes, 32 are used; --key-size 512 takes all\n";
+    let noise = "nothing known begins the decrypted data: the key or its options may be wrong\n";
+    for (line, said) in [
+        ("encrypt plain cipher --key-file key", rest.to_owned()),
+        ("decrypt cipher back --key-file key --key-size 256", String::new()),
+        ("decrypt cipher back --key-file key", rest.to_owned()),
+        ("decrypt cipher back --key-file key --keyfile-offset 32", format!("casemate: note: back: {noise}")),
+        ("decrypt cipher back --key-file key --key-size 512", format!("casemate: note: back: {noise}")),
+        (
+            "decrypt cipher back --key-file long",
+            format!("casemate: note: long has 4096 bytes, 32 are used\ncasemate: note: back: {noise}"),
+        ),
+        (
+            "decrypt --in-place cipher --key-file key --key-size 512",
+            format!("casemate: note: cipher: {noise}"),
+        ),
+    ] {
+        let args: Vec<&str> = line.split(' ').collect();
+        assert_eq!(failure(&mut crypt(folder.path(), &args), b""), (0, said), "{line}");
+    }
+}
+
 #[test]
 fn holes_are_data_unless_said_otherwise() {
     let folder = folder(4096);
@@ -100,6 +196,7 @@ fn bad_input_is_one_line_and_no_file() {
     let folder = folder(1000);
     fs::write(folder.path().join("equal"), [7; 64]).unwrap();
     fs::write(folder.path().join("whole"), [7; 1024]).unwrap();
+    fs::write(folder.path().join("hex"), format!("0 {} crypt aes-xts-plain64 0 0", "2a".repeat(32))).unwrap();
     let key = ["--key-file", "key", "--key-size", "512"];
     let cases: &[(&[&str], &str)] = &[
         (&["plain", "out", key[0], key[1], key[2], key[3]], "no multiple of the sector size 512"),
@@ -114,13 +211,14 @@ fn bad_input_is_one_line_and_no_file() {
         (&["whole", "out", "--key-file", "key", "--key-size", "200"], "keys of 64 or 32 or 48 bytes"),
         (&["whole", "out", "--key-file", "key", "--sector-size", "1000"], "sector size 1000"),
         (&["whole", "out", "--key-file", "key", "--offset", "36028797018963968"], "passes 2^64"),
-        (&["none", "out", "--key-file", "key"], "none: No such file"),
-        (&["whole", "none/out", "--key-file", "key"], "none/out: No such file"),
-        (&["whole", "whole", "--key-file", "key"], "--in-place does that"),
+        (&["none", "out", key[0], key[1], key[2], key[3]], "none: No such file"),
+        (&["whole", "none/out", key[0], key[1], key[2], key[3]], "none/out: No such file"),
+        (&["whole", "whole", key[0], key[1], key[2], key[3]], "--in-place does that"),
         (&["whole", "out", "--key-file", "key", "--provider", "sha256-crate"], "has no use for it"),
         (&["whole", "out", "--table-file", "key"], "not a table line"),
+        (&["whole", "out", "--table-file", "hex"], "hex: table line: word 2, of 64 bytes, is not the size"),
         (&["whole", "out", "--key-file", "key", "--provider", "xts-aes-rocket"], "xts-aes-rocket"),
-        (&["--in-place", "--resume", "whole", "--key-file", "key"], "nothing to resume"),
+        (&["--in-place", "--resume", "whole", key[0], key[1], key[2], key[3]], "nothing to resume"),
         (&["-", "out", "--key-file", "-"], "standard input can't be both"),
     ];
     for (args, why) in cases {

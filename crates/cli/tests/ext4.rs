@@ -71,6 +71,18 @@ fn listing_and_describing() {
                  sym60\nsym600\nxattr-block\nxattr-inode\nxattr-shared\n";
     assert_eq!(place.yes("ls image"), names);
     assert_eq!(place.yes("ls -l image /chr"), "crw------- 1 0 0 5, 1 2026-11-20 23:46 /chr\n");
+    // The sizes that ls -lh gives, and the same lines otherwise.
+    let (exact, human) = (place.yes("ls -ld image /sparse /dir"), place.yes("ls -dlh image /sparse /dir"));
+    let column = |text: &str| -> Vec<String> {
+        text.lines().map(|line| line.split_whitespace().nth(4).unwrap().to_owned()).collect()
+    };
+    let sizes = column(&exact).join(" ");
+    let iec =
+        casemate_testkit::run(Command::new("numfmt").args(["--to=iec", "--round=up"]).args(sizes.split(' ')));
+    assert_eq!(column(&human).join("\n") + "\n", iec);
+    assert_eq!(place.ext4("ls -h").status.code(), Some(2));
+    assert_eq!(place.ext4("cat image -h").status.code(), Some(2));
+    assert!(place.yes("ls --help").contains("--human-readable"));
     let lines = place.yes("ls --json image /");
     let found: Vec<_> = lines.lines().map(|line| json(line)["path"].as_str().unwrap().to_owned()).collect();
     assert_eq!(found.len(), 16);

@@ -364,6 +364,20 @@ fn damage_is_repaired() {
     assert_eq!(place.own_ok(&format!("repair data hash {root} {fec}")), "Nothing is damaged.\n");
     assert_eq!(place.own_ok(&format!("verify data hash {root} {fec}")), "");
 
+    // The size of the parity tells how it was made; whoever says something else is told.
+    place.flip("data", 9 * 4096, 1);
+    let dry = place.own_ok(&format!("repair data hash {root} --fec-device=fec --dry-run"));
+    assert_eq!(dry, "1 data blocks and 0 hash blocks can be restored.\n");
+    let wrong = place.own(&format!("repair data hash {root} --fec-device=fec --fec-roots=2"));
+    let note = "casemate: note: fec has the size of parity with 8 roots; --fec-roots 8?\n";
+    assert_eq!((status(&wrong), &*stderr(&wrong)), (1, note));
+    let table = place.own_ok(&format!("table data hash {root} --fec-device=fec --print=table"));
+    assert!(table.trim_end().ends_with(" fec_roots 8"), "{table}");
+    let done = place.own_ok(&format!("repair data hash {root} --fec-device=fec"));
+    assert_eq!(done, "Restored 1 data blocks and 0 hash blocks.\n");
+    assert!(place.read("data") == data && place.read("hash") == hash);
+    assert_eq!(status(&place.own(&format!("verify data hash {root} --fec-roots=8"))), 2);
+
     place.flip("fec", 100, 1);
     let parity = place.own(&format!("verify data hash {root} {fec}"));
     assert_eq!(status(&parity), 1);
@@ -501,6 +515,12 @@ fn bad_input_gives_one_clear_line() {
             "hash: the number of data blocks in the superblock is 20, not 4",
         ),
         ("repair data hash ROOT", 2, "give the device with the parity: --fec-device"),
+        (
+            "format data new -h sha512",
+            2,
+            "-h stands beside other arguments, so nothing was done: --help shows the help; the hash algorithm, veritysetup's -h, is --hash",
+        ),
+        ("verify data hash -h", 2, "-h stands beside other arguments"),
         ("sign xyz out --key=none", 2, "'xyz' is no root hash"),
     ] {
         let line = line.replace("ROOT", &root);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use casemate_blockdev::BlockDevice;
 use casemate_providers::Direction;
 
-use crate::{Error, SectorCipher};
+use crate::{Error, Result, SectorCipher};
 
 /// Bytes that are encrypted at once on their way to the device below.
 const CHUNK: usize = 256 * 1024;
@@ -64,7 +64,7 @@ impl<D: BlockDevice> CryptDevice<D> {
         let size = inner.size();
         if !size.is_multiple_of(cipher.sector_size() as u64) {
             let text = format!("{size} bytes are no multiple of the sector size {}", cipher.sector_size());
-            return Err(Error::Argument(text));
+            return Err(Error::argument(text));
         }
         let (changing, counters) = (RwLock::default(), Counters::default());
         Ok(CryptDevice { inner, cipher, size, allow_discards: false, changing, counters })
@@ -98,9 +98,9 @@ impl<D: BlockDevice> CryptDevice<D> {
         self.cipher.sector_size() as u64
     }
 
-    fn run(&self, direction: Direction, offset: u64, data: &mut [u8]) -> io::Result<()> {
+    fn run(&self, direction: Direction, offset: u64, data: &mut [u8]) -> Result<()> {
         let start = Instant::now();
-        self.cipher.run(direction, offset / 512, data).map_err(io::Error::other)?;
+        self.cipher.run(direction, offset / 512, data)?;
         let add = |counter: &AtomicU64, count| counter.fetch_add(count, Ordering::Relaxed);
         let units = data.len() as u64 / self.sector_size();
         if units > 1 && self.cipher.batches_sectors() {
@@ -117,7 +117,7 @@ impl<D: BlockDevice> CryptDevice<D> {
     }
 
     /// The whole sector around `offset`, decrypted.
-    fn sector_at(&self, offset: u64) -> io::Result<(u64, Vec<u8>)> {
+    fn sector_at(&self, offset: u64) -> Result<(u64, Vec<u8>)> {
         let start = offset - offset % self.sector_size();
         let mut sector = vec![0; self.cipher.sector_size()];
         self.inner.read_at(&mut sector, start)?;
@@ -126,14 +126,14 @@ impl<D: BlockDevice> CryptDevice<D> {
     }
 
     /// Encrypts and writes whole sectors.
-    fn write_whole(&self, data: &mut [u8], offset: u64) -> io::Result<()> {
+    fn write_whole(&self, data: &mut [u8], offset: u64) -> Result<()> {
         self.run(Direction::Encrypt, offset, data)?;
         let _together = self.changing.read().unwrap_or_else(PoisonError::into_inner);
         self.inner.write_from(data, offset)
     }
 
     /// Writes a part of one sector.
-    fn write_part(&self, part: &[u8], offset: u64) -> io::Result<()> {
+    fn write_part(&self, part: &[u8], offset: u64) -> Result<()> {
         let _alone = self.changing.write().unwrap_or_else(PoisonError::into_inner);
         let (start, mut sector) = self.sector_at(offset)?;
         sector[(offset - start) as usize..][..part.len()].copy_from_slice(part);
@@ -141,10 +141,10 @@ impl<D: BlockDevice> CryptDevice<D> {
         self.inner.write_from(&mut sector, start)
     }
 
-    fn check(&self, len: u64, offset: u64) -> io::Result<()> {
+    fn check(&self, len: u64, offset: u64) -> Result<()> {
         if offset.checked_add(len).is_none_or(|end| end > self.size) {
             let text = format!("{len} bytes at {offset} pass the end of the device at {}", self.size);
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+            return Err(Error::path(io::ErrorKind::UnexpectedEof, text));
         }
         Ok(())
     }
@@ -166,7 +166,7 @@ impl<D: BlockDevice> BlockDevice for CryptDevice<D> {
         self.size
     }
 
-    fn read_at(&self, mut buf: &mut [u8], mut offset: u64) -> io::Result<()> {
+    fn read_at(&self, mut buf: &mut [u8], mut offset: u64) -> Result<()> {
         self.check(buf.len() as u64, offset)?;
         while !buf.is_empty() {
             let (len, whole) = self.piece(buf.len(), offset);
@@ -186,7 +186,7 @@ impl<D: BlockDevice> BlockDevice for CryptDevice<D> {
         Ok(())
     }
 
-    fn write_at(&self, mut buf: &[u8], mut offset: u64) -> io::Result<()> {
+    fn write_at(&self, mut buf: &[u8], mut offset: u64) -> Result<()> {
         self.check(buf.len() as u64, offset)?;
         while !buf.is_empty() {
             let (len, whole) = self.piece(buf.len(), offset);
@@ -201,7 +201,7 @@ impl<D: BlockDevice> BlockDevice for CryptDevice<D> {
         Ok(())
     }
 
-    fn write_from(&self, mut buf: &mut [u8], mut offset: u64) -> io::Result<()> {
+    fn write_from(&self, mut buf: &mut [u8], mut offset: u64) -> Result<()> {
         self.check(buf.len() as u64, offset)?;
         while !buf.is_empty() {
             let (len, whole) = self.piece(buf.len(), offset);
@@ -216,7 +216,7 @@ impl<D: BlockDevice> BlockDevice for CryptDevice<D> {
         Ok(())
     }
 
-    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
         self.check(len, offset)?;
         let start = offset.next_multiple_of(self.sector_size());
         let end = (offset + len) / self.sector_size() * self.sector_size();
@@ -227,11 +227,11 @@ impl<D: BlockDevice> BlockDevice for CryptDevice<D> {
         self.allow_discards && self.inner.can_discard()
     }
 
-    fn flush(&self) -> io::Result<()> {
+    fn flush(&self) -> Result<()> {
         self.inner.flush()
     }
 
-    fn forget_cached(&self, offset: u64, len: u64) -> io::Result<()> {
+    fn forget_cached(&self, offset: u64, len: u64) -> Result<()> {
         self.inner.forget_cached(offset, len)
     }
 }
@@ -331,20 +331,20 @@ mod tests {
             fn size(&self) -> u64 {
                 1 << 16
             }
-            fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<()> {
+            fn read_at(&self, _: &mut [u8], _: u64) -> Result<()> {
                 Ok(())
             }
-            fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+            fn write_at(&self, _: &[u8], _: u64) -> Result<()> {
                 Ok(())
             }
-            fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+            fn discard(&self, offset: u64, len: u64) -> Result<()> {
                 self.0.lock().unwrap().push((offset, len));
                 Ok(())
             }
             fn can_discard(&self) -> bool {
                 true
             }
-            fn flush(&self) -> io::Result<()> {
+            fn flush(&self) -> Result<()> {
                 Ok(())
             }
         }

@@ -55,7 +55,7 @@ pub fn transform(
             cipher.run(direction, offset / 512, buf)?;
             target.write_at(buf, offset)?;
         }
-        Ok::<_, Error>(progress.advance(len as u64)?)
+        progress.advance(len as u64)
     })
 }
 
@@ -109,7 +109,7 @@ pub fn transform_stream(
                 }
                 let written = result.and_then(|()| {
                     sink.output.write_all(&buf[..whole])?;
-                    Ok(progress.advance(whole as u64)?)
+                    progress.advance(whole as u64)
                 });
                 let part = if whole == len { Ok(()) } else { Err(part_sector(cipher, len)) };
                 sink.next += 1;
@@ -130,7 +130,7 @@ pub fn transform_stream(
 pub(crate) fn check_size(cipher: &SectorCipher, size: u64) -> Result<(), Error> {
     let sector = cipher.sector_size() as u64;
     if !size.is_multiple_of(sector) {
-        return Err(Error::Argument(format!(
+        return Err(Error::argument(format!(
             "the image has {size} bytes, no multiple of the sector size {sector}; {} bytes are left over",
             size % sector
         )));
@@ -140,7 +140,7 @@ pub(crate) fn check_size(cipher: &SectorCipher, size: u64) -> Result<(), Error> 
 
 fn part_sector(cipher: &SectorCipher, len: usize) -> Error {
     let sector = cipher.sector_size();
-    Error::Argument(format!(
+    Error::argument(format!(
         "the input ended within a sector: {} bytes are left over, and sectors have {sector}; nothing of them was written",
         len % sector
     ))

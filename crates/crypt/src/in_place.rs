@@ -75,12 +75,12 @@ pub fn begin(
     check_size(work.cipher, image.size())?;
     if hot_zone == 0 || hot_zone > MAX_HOT_ZONE || !hot_zone.is_multiple_of(work.cipher.sector_size() as u64)
     {
-        return Err(Error::Argument(format!(
+        return Err(Error::argument(format!(
             "a hot zone of {hot_zone} bytes: it must be whole sectors of {}, at most {MAX_HOT_ZONE}",
             work.cipher.sector_size()
         )));
     }
-    let image_tag = image_tag(work, &salt, image.size(), |buf, offset| Ok(image.read_at(buf, offset)?))?;
+    let image_tag = image_tag(work, &salt, image.size(), |buf, offset| image.read_at(buf, offset))?;
     let record = Record {
         decrypt: work.direction == Direction::Decrypt,
         zones: 0,
@@ -103,7 +103,7 @@ pub fn begin(
 /// if the journal has no whole record or its slot does not have what the record says: nothing is written then. `Io`.
 pub fn resume(work: &Work<'_>, image: &dyn BlockDevice, journal: &dyn BlockDevice) -> Result<(), Error> {
     let record = Record::newest(journal)?;
-    let refuse = |text: String| Err(Error::Argument(text));
+    let refuse = |text: String| Err(Error::argument(text));
     if record.decrypt != (work.direction == Direction::Decrypt) {
         let begun = if record.decrypt { "a decryption" } else { "an encryption" };
         return refuse(format!("the journal belongs to {begun}; resume that"));
@@ -121,7 +121,7 @@ pub fn resume(work: &Work<'_>, image: &dyn BlockDevice, journal: &dyn BlockDevic
     }
     check_size(work.cipher, record.image_size)?;
     if !record.hot_zone.is_multiple_of(work.cipher.sector_size() as u64) {
-        return Err(Error::Corrupt("in-place journal: the hot zone is not whole sectors".to_owned()));
+        return Err(Error::corrupt("in-place journal: the hot zone is not whole sectors"));
     }
     let Some(zone) = record.zones.checked_sub(1) else {
         check_image(work, &record, image, &[])?;
@@ -132,7 +132,7 @@ pub fn resume(work: &Work<'_>, image: &dyn BlockDevice, journal: &dyn BlockDevic
     journal.read_at(&mut data, record.slot(zone))?;
     if Sha256::digest(&data)[..] != record.data_digest {
         let text = format!("in-place journal: the data of hot zone {zone} is not what its record says");
-        return Err(Error::Corrupt(text));
+        return Err(Error::corrupt(text));
     }
     check_image(work, &record, image, &data)?;
     image.write_at(&data, offset)?;
@@ -171,7 +171,7 @@ fn check_image(work: &Work<'_>, record: &Record, image: &dyn BlockDevice, hot: &
     if constant_time_eq(&record.image_tag, &tag) {
         return Ok(());
     }
-    Err(Error::Argument(
+    Err(Error::argument(
         "this is not the image as the stopped work left it: it is another one, or was put back or changed since. Bring \
          that image back to go on; if this one is whole, remove the journal and begin anew"
             .to_owned(),
@@ -279,14 +279,14 @@ impl Record {
         };
         let newest = [read(0), read(1)].into_iter().flatten().max_by_key(|record| record.zones);
         newest.ok_or_else(|| {
-            Error::Corrupt("in-place journal: no whole record; it is no journal, or a damaged one".into())
+            Error::corrupt("in-place journal: no whole record; it is no journal, or a damaged one")
         })
     }
 
     /// Writes and flushes the record at its place; the one before stays.
     fn write(&self, journal: &dyn BlockDevice) -> Result<(), Error> {
         journal.write_at(&self.to_bytes(), (self.zones % 2) * RECORD)?;
-        Ok(journal.flush()?)
+        journal.flush()
     }
 
     /// `None` unless the bytes are a record whose checksum holds and whose numbers make sense.
@@ -349,7 +349,8 @@ mod tests {
     use std::num::NonZeroUsize;
     use std::sync::Mutex;
 
-    use casemate_blockdev::{MemoryDevice, NoProgress};
+    use crate::ErrorKind;
+    use casemate_blockdev::{MemoryDevice, NoProgress, Result};
     use casemate_primitives::Cpu;
     use casemate_providers::{Policy, Registry};
     use casemate_testkit::Rng;
@@ -382,10 +383,10 @@ mod tests {
         }
 
         /// One more operation, if there is still power.
-        fn spend(&self) -> io::Result<()> {
+        fn spend(&self) -> Result<()> {
             let mut power = self.power.lock().unwrap();
             *power -= 1;
-            if *power < 0 { Err(io::Error::other("the power failed")) } else { Ok(()) }
+            if *power < 0 { Err(io::Error::other("the power failed").into()) } else { Ok(()) }
         }
 
         /// What is there when the power comes back: each block old or new.
@@ -406,14 +407,14 @@ mod tests {
             self.state.lock().unwrap().cached.len() as u64
         }
 
-        fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
             let state = self.state.lock().unwrap();
             let bytes = state.cached.get(offset as usize..offset as usize + buf.len());
             buf.copy_from_slice(bytes.ok_or_else(|| io::Error::other("past the end"))?);
             Ok(())
         }
 
-        fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
             // A write that the power failure interrupts has done part of its work.
             let whole = self.spend();
             let part = if whole.is_ok() { buf.len() } else { buf.len() / 2 / BLOCK * BLOCK };
@@ -426,7 +427,7 @@ mod tests {
             whole
         }
 
-        fn flush(&self) -> io::Result<()> {
+        fn flush(&self) -> Result<()> {
             self.spend()?;
             let mut state = self.state.lock().unwrap();
             state.stable = state.cached.clone();
@@ -467,8 +468,8 @@ mod tests {
                 match result {
                     Ok(()) => break,
                     // A journal that never became whole means that the image was never touched.
-                    Err(Error::Corrupt(_)) if image == plaintext => begun = false,
-                    Err(Error::Io(_)) => begun = true,
+                    Err(error) if error.kind() == ErrorKind::Corrupt && image == plaintext => begun = false,
+                    Err(error) if error.kind() == ErrorKind::Io => begun = true,
                     Err(error) => panic!("seed {seed}, attempt {attempt}: {error}"),
                 }
             }
@@ -557,7 +558,7 @@ mod tests {
         let encrypt = work(&cipher, Direction::Encrypt, &KEY);
         let (image, journal) = (MemoryDevice::new(vec![1; 48 * 512]), MemoryDevice::new(vec![0; 4 * 4096]));
         let error = begin(&encrypt, &image, &journal, 4096, [3; 32]).unwrap_err();
-        assert!(matches!(&error, Error::Argument(text) if text.contains("pass 2^64")), "{error}");
+        assert!(error.kind() == ErrorKind::Argument && error.text().contains("pass 2^64"), "{error}");
         assert!(journal.into_bytes() == vec![0; 4 * 4096]);
         let smaller = MemoryDevice::new(vec![1; 47 * 512]);
         let journal = MemoryDevice::new(vec![0; 4 * 4096]);

@@ -36,13 +36,12 @@ impl IvRun {
                     let text = format!(
                         "benbi IVs need a cipher block that divides a sector, not {cipher_block} bytes"
                     );
-                    return Err(Error::Argument(text));
+                    return Err(Error::argument(text));
                 }
                 IvRun::Counter { big_endian: true, bits: 64, shift: 9 - log, add: 1 }
             }
             IvMode::Eboiv | IvMode::Elephant => {
-                let cipher =
-                    eboiv.ok_or_else(|| Error::Argument("eboiv IVs need a block cipher".to_owned()))?;
+                let cipher = eboiv.ok_or_else(|| Error::argument("eboiv IVs need a block cipher"))?;
                 IvRun::Encrypted { cipher, scale: sector_size as u64 }
             }
             IvMode::Lmk | IvMode::Tcw => unreachable!("these modes make their IVs from more than a number"),

@@ -31,7 +31,6 @@
 
 mod device;
 mod elephant;
-mod error;
 pub mod image;
 pub mod in_place;
 mod iv;
@@ -42,8 +41,8 @@ mod spec;
 mod table;
 mod tcw;
 
+pub use casemate_blockdev::{Error, ErrorKind, Result};
 pub use device::{CryptDevice, CryptStatistics};
-pub use error::Error;
 pub use passphrase::plain_key;
 pub use sectors::{Params, SectorCipher};
 pub use spec::{IvMode, Spec};

@@ -25,7 +25,7 @@ pub fn plain_key(
         Some((name, len)) => {
             let len = len.parse::<usize>().ok().filter(|len| (1..=key_len).contains(len));
             let wrong = || {
-                Error::Argument(format!("hash '{hash}': the length must be within the key's {key_len} bytes"))
+                Error::argument(format!("hash '{hash}': the length must be within the key's {key_len} bytes"))
             };
             (name, len.ok_or_else(wrong)?)
         }

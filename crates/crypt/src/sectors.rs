@@ -78,7 +78,7 @@ impl SectorCipher {
         let Params { spec, sector_size, iv_large_sectors, iv_offset, allow_equal_halves } = params;
         let (sector_size, iv_offset) = (*sector_size, *iv_offset);
         if !sector_size.is_power_of_two() || !(512..=4096).contains(&sector_size) {
-            return Err(Error::Argument(format!(
+            return Err(Error::argument(format!(
                 "sector size {sector_size}: it must be 512, 1024, 2048 or 4096"
             )));
         }
@@ -87,10 +87,10 @@ impl SectorCipher {
             let text = format!(
                 "an IV offset of {iv_offset} sectors is no multiple of the sector size {sector_size}"
             );
-            return Err(Error::Argument(text));
+            return Err(Error::argument(text));
         }
         if matches!(spec.iv, IvMode::Lmk | IvMode::Tcw) && sector_size != 512 {
-            return Err(Error::Argument(format!("{spec} has sectors of 512 bytes only")));
+            return Err(Error::argument(format!("{spec} has sectors of 512 bytes only")));
         }
         let extra = match spec.iv {
             IvMode::Lmk => lmk::seed_len(key.len(), spec.key_count),
@@ -105,7 +105,7 @@ impl SectorCipher {
                 key.len(),
                 spec.key_count
             );
-            return Err(Error::Argument(text));
+            return Err(Error::argument(text));
         };
         let (cipher_keys, extra_key) = key.split_at(shared);
         let algorithm = match &spec.iv {
@@ -116,7 +116,7 @@ impl SectorCipher {
         let equal = cipher_keys.chunks(one_len.max(1)).any(AesXts::halves_equal);
         if equal && spec.algorithm.starts_with("xts(") && !allow_equal_halves {
             let text = "the key's two halves are equal, which makes XTS weaker; such a key is taken only with allow-equal-halves";
-            return Err(Error::Argument(format!("{spec}: {text}")));
+            return Err(Error::argument(format!("{spec}: {text}")));
         }
         let drivers = RefCell::new(Vec::new());
         let choose = |algorithm: &str, key: &[u8]| {
@@ -172,7 +172,7 @@ impl SectorCipher {
     pub(crate) fn first_iv(&self, sector: u64, len: u64) -> Result<u64, Error> {
         let first = sector.checked_add(self.iv_offset);
         first.filter(|first| first.checked_add(len / 512).is_some()).ok_or_else(|| {
-            Error::Argument(format!(
+            Error::argument(format!(
                 "{len} bytes at sector {sector} with an IV offset of {} pass 2^64",
                 self.iv_offset
             ))
@@ -188,7 +188,7 @@ impl SectorCipher {
         if !data.len().is_multiple_of(size) || !sector.is_multiple_of(size as u64 / 512) {
             let text =
                 format!("{} bytes at sector {sector} are not whole sectors of {size} bytes", data.len());
-            return Err(Error::Argument(text));
+            return Err(Error::argument(text));
         }
         let number = self.first_iv(sector, data.len() as u64)? >> self.iv_shift;
         let mut scratch = Vec::new();

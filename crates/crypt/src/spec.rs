@@ -49,7 +49,7 @@ impl FromStr for Spec {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Spec, Error> {
-        let bad = |why: &str| Error::Argument(format!("cipher specification '{text}': {why}"));
+        let bad = |why: &str| Error::argument(format!("cipher specification '{text}': {why}"));
         if text.is_empty() || text.len() > 256 || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(bad("not a specification such as aes-xts-plain64"));
         }
@@ -61,7 +61,7 @@ impl FromStr for Spec {
             || algorithm.starts_with("gcm(")
             || algorithm.contains("poly1305")
         {
-            return Err(Error::Unsupported(format!("'{text}': authenticated encryption needs dm-integrity")));
+            return Err(Error::unsupported(format!("'{text}': authenticated encryption needs dm-integrity")));
         }
         // The kernel's spelling of ESSIV in the api form, and ours, mean the same mapping.
         let inner = algorithm
@@ -128,7 +128,7 @@ fn iv_mode(iv: Option<&str>, text: &str) -> Result<IvMode, Error> {
         ("plain64be", None) => IvMode::Plain64Be,
         ("essiv", Some(hash)) if !hash.is_empty() => IvMode::Essiv(hash.to_owned()),
         ("essiv", _) => {
-            return Err(Error::Argument(format!("'{text}': essiv needs a hash, as in essiv:sha256")));
+            return Err(Error::argument(format!("'{text}': essiv needs a hash, as in essiv:sha256")));
         }
         ("benbi", None) => IvMode::Benbi,
         ("null", None) => IvMode::Null,
@@ -137,9 +137,9 @@ fn iv_mode(iv: Option<&str>, text: &str) -> Result<IvMode, Error> {
         ("tcw", None) => IvMode::Tcw,
         ("elephant", None) => IvMode::Elephant,
         ("random", None) => {
-            return Err(Error::Unsupported(format!("'{text}': random IVs are stored by dm-integrity")));
+            return Err(Error::unsupported(format!("'{text}': random IVs are stored by dm-integrity")));
         }
-        _ => return Err(Error::Argument(format!("'{text}': unknown IV mode '{iv}'"))),
+        _ => return Err(Error::argument(format!("'{text}': unknown IV mode '{iv}'"))),
     };
     Ok(mode)
 }

@@ -5,11 +5,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use casemate_primitives::hex;
 use casemate_primitives::secret::SecretVec;
 
 use crate::spec::Spec;
-use crate::{Error, Params};
+use crate::{Error, ErrorKind, Params};
 
 /// A table line of the crypt target. Its `Debug` and [`Table::without_key`] show no key.
 #[derive(Debug)]
@@ -42,21 +41,32 @@ const WITHOUT_EFFECT_HERE: &[&str] = &[
 
 impl Table {
     /// The table line with the key in hexadecimal, as `dmsetup` takes it.
-    pub fn with_key(&self) -> String {
-        let mut hex = hex::encode(self.key.expose());
-        if hex.is_empty() {
-            hex.push('-');
+    pub fn with_key(&self) -> SecretVec {
+        let (before, after) = self.around();
+        let key = self.key.expose();
+        let digits = if key.is_empty() { 1 } else { 2 * key.len() };
+        // All room at once: what grows leaves copies behind.
+        let mut line = SecretVec::zeroed(before.len() + digits + after.len());
+        let (first, rest) = line.expose_mut().split_at_mut(before.len());
+        let (hex, last) = rest.split_at_mut(digits);
+        first.copy_from_slice(before.as_bytes());
+        last.copy_from_slice(after.as_bytes());
+        hex[0] = b'-';
+        for (digits, byte) in hex.chunks_exact_mut(2).zip(key) {
+            digits.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
         }
-        self.line(&hex)
+        line
     }
 
     /// The table line with the key as zeros, as `dmsetup table` prints it without `--showkeys`.
     pub fn without_key(&self) -> String {
-        let zeros = "00".repeat(self.key.len());
-        self.line(if zeros.is_empty() { "-" } else { &zeros })
+        let (before, after) = self.around();
+        let key = if self.key.is_empty() { "-".to_owned() } else { "00".repeat(self.key.len()) };
+        before + &key + &after
     }
 
-    fn line(&self, key: &str) -> String {
+    /// The line before the key and after it.
+    fn around(&self) -> (String, String) {
         let Params { spec, sector_size, iv_large_sectors, iv_offset, .. } = &self.params;
         let mut options = self.other_options.clone();
         if *sector_size != 512 {
@@ -66,11 +76,11 @@ impl Table {
             options.push("iv_large_sectors".to_owned());
         }
         let (start, sectors, device, offset) = (self.start, self.sectors, &self.device, self.offset);
-        let mut line = format!("{start} {sectors} crypt {spec} {key} {iv_offset} {device} {offset}");
+        let mut after = format!(" {iv_offset} {device} {offset}");
         if !options.is_empty() {
-            line += &format!(" {} {}", options.len(), options.join(" "));
+            after += &format!(" {} {}", options.len(), options.join(" "));
         }
-        line
+        (format!("{start} {sectors} crypt {spec} "), after)
     }
 }
 
@@ -78,50 +88,98 @@ impl FromStr for Table {
     type Err = Error;
 
     fn from_str(line: &str) -> Result<Table, Error> {
-        let mut words = line.split_ascii_whitespace().peekable();
-        // "name: 0 8 crypt ..." is what `dmsetup table` prints.
-        words.next_if(|word| word.ends_with(':'));
-        let mut word = |what: &str| words.next().ok_or_else(|| bad(format!("{what} is missing")));
-        let (start, sectors) = (number(word("the start")?, "start")?, number(word("the size")?, "size")?);
-        let target = word("the target")?;
-        if target != "crypt" {
-            return Err(bad(format!("the target is '{target}', not crypt")));
-        }
-        let spec: Spec = word("the cipher")?.parse()?;
-        let key = key(word("the key")?)?;
-        let iv_offset = number(word("the IV offset")?, "IV offset")?;
-        let device = word("the device")?.to_owned();
-        let offset = number(word("the offset")?, "offset")?;
+        let mut words = Words::of(line);
+        let start = words.number("the start")?;
+        let sectors = words.number("the size")?;
+        words.parse("the target", "crypt, for a dm-crypt mapping", |word| (word == "crypt").then_some(()))?;
+        // A key in the cipher's place would be taken for a cipher's name, and shown as such later.
+        let is_key = |word: &str| word.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let cipher = words.parse("the cipher", "such as aes-xts-plain64", |word| {
+            Some(word.parse::<Spec>()).filter(|_| !is_key(word)).filter(|parsed| !is_argument(parsed))
+        });
+        let spec = cipher?
+            .map_err(|_| Error::unsupported("table line: the cipher's specification needs dm-integrity"))?;
+        let key = key(words.next("the key")?)?;
+        let iv_offset = words.number("the IV offset")?;
+        let device = words.next("the device")?.to_owned();
+        let offset = words.number("the offset")?;
         let mut params = Params { iv_offset, ..Params::new(spec) };
         let mut other_options = Vec::new();
-        let options: Vec<&str> = words.collect();
-        if let Some((count, options)) = options.split_first() {
-            if number(count, "number of options")? != options.len() as u64 {
-                return Err(bad(format!("{count} options are announced, {} follow", options.len())));
+        if words.left() > 0 {
+            let count = words.number("the number of options")?;
+            if count != words.left() as u64 {
+                return Err(bad(format!("{count} options are announced, {} follow", words.left())));
             }
-            for option in options {
-                match option.split_once(':') {
-                    None if *option == "iv_large_sectors" => params.iv_large_sectors = true,
-                    None if WITHOUT_EFFECT_HERE.contains(option) => other_options.push((*option).to_owned()),
-                    Some(("sector_size", size)) => {
-                        let size = number(size, "sector size")?;
-                        params.sector_size =
-                            usize::try_from(size).map_err(|_| bad(format!("sector size {size}")))?;
+        }
+        while words.left() > 0 {
+            let set = words.parse(
+                "an option",
+                "one that this program knows, with a number where it takes one",
+                |word| {
+                    match word.split_once(':') {
+                        None if word == "iv_large_sectors" => params.iv_large_sectors = true,
+                        None if WITHOUT_EFFECT_HERE.contains(&word) => other_options.push(word.to_owned()),
+                        Some(("sector_size", size)) => params.sector_size = size.parse().ok()?,
+                        Some(("integrity" | "integrity_key_size", _)) => return Some(Err(())),
+                        _ => return None,
                     }
-                    Some(("integrity" | "integrity_key_size", _)) => {
-                        return Err(Error::Unsupported(format!(
-                            "table line: option '{option}' needs dm-integrity"
-                        )));
-                    }
-                    _ => return Err(bad(format!("unknown option '{option}'"))),
-                }
-            }
+                    Some(Ok(()))
+                },
+            );
+            let needs_more = || Error::unsupported("table line: the option 'integrity' needs dm-integrity");
+            set?.map_err(|()| needs_more())?;
         }
         if start.checked_add(sectors).is_none_or(|end| end > u64::MAX / 512) || offset > u64::MAX / 512 {
             return Err(bad("sector numbers beyond 2^64 bytes".to_owned()));
         }
         Ok(Table { start, sectors, params, key, device, offset, other_options })
     }
+}
+
+/// The words of a line. No error shows one of them: in a line that is not as it should be, any may be the key.
+struct Words<'a> {
+    words: Vec<&'a str>,
+    taken: usize,
+}
+
+impl<'a> Words<'a> {
+    fn of(line: &'a str) -> Words<'a> {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        // "name: 0 8 crypt ..." is what `dmsetup table` prints.
+        let taken = words.first().is_some_and(|word| word.ends_with(':')).into();
+        Words { words, taken }
+    }
+
+    fn left(&self) -> usize {
+        self.words.len() - self.taken
+    }
+
+    fn next(&mut self, what: &str) -> Result<&'a str, Error> {
+        let word = self.words.get(self.taken).ok_or_else(|| bad(format!("{what} is missing")))?;
+        self.taken += 1;
+        Ok(word)
+    }
+
+    /// The next word, made into something; `right` says what it has to be.
+    fn parse<T>(
+        &mut self,
+        what: &str,
+        right: &str,
+        parse: impl FnOnce(&'a str) -> Option<T>,
+    ) -> Result<T, Error> {
+        let word = self.next(what)?;
+        parse(word).ok_or_else(|| {
+            bad(format!("word {}, of {} bytes, is not {what}, {right}", self.taken, word.len()))
+        })
+    }
+
+    fn number(&mut self, what: &str) -> Result<u64, Error> {
+        self.parse(what, "a number", |word| word.parse().ok())
+    }
+}
+
+fn is_argument(parsed: &Result<Spec, Error>) -> bool {
+    parsed.as_ref().is_err_and(|error| error.kind() == ErrorKind::Argument)
 }
 
 impl fmt::Display for Table {
@@ -131,12 +189,7 @@ impl fmt::Display for Table {
 }
 
 fn bad(why: String) -> Error {
-    Error::Argument(format!("table line: {why}"))
-}
-
-fn number(word: &str, what: &str) -> Result<u64, Error> {
-    // The key is the only word that must not be repeated in a message, and it never comes here.
-    word.parse().map_err(|_| bad(format!("the {what} '{word}' is no number")))
+    Error::argument(format!("table line: {why}"))
 }
 
 fn key(word: &str) -> Result<SecretVec, Error> {
@@ -145,7 +198,7 @@ fn key(word: &str) -> Result<SecretVec, Error> {
     }
     if word.starts_with(':') {
         let text = "table line: the key is in the kernel's keyring, where this program can't read it; give it as a file";
-        return Err(Error::Unsupported(text.to_owned()));
+        return Err(Error::unsupported(text.to_owned()));
     }
     let digits = word.as_bytes();
     if !digits.len().is_multiple_of(2) {
@@ -162,6 +215,8 @@ fn key(word: &str) -> Result<SecretVec, Error> {
     Ok(key)
 }
 
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,7 +230,7 @@ mod tests {
         ];
         for line in lines {
             let table: Table = line.parse().unwrap_or_else(|error| panic!("{line}: {error}"));
-            assert_eq!(table.with_key(), line);
+            assert_eq!(table.with_key().expose(), line.as_bytes());
             assert!(!format!("{table} {table:?}").contains("11aaff"));
         }
         let table: Table = "disk: 0 64 crypt aes-xts-plain64 0011aaff 7 /dev/ubda 24\n".parse().unwrap();
@@ -185,15 +240,33 @@ mod tests {
     #[test]
     fn nonsense_is_refused_without_showing_the_key() {
         let cases = [
-            ("0 64 linear /dev/a 0", "not crypt"),
+            ("0 64 linear /dev/a 0", "word 3, of 6 bytes, is not the target, crypt"),
+            ("abcdef0123", "word 1, of 10 bytes, is not the start, a number"),
+            ("0 abcdef0123 crypt aes-xts-plain64 0 /dev/a 0", "word 2, of 10 bytes, is not the size"),
+            ("0 64 abcdef0123 0 /dev/a 0", "word 3, of 10 bytes"),
+            ("disk: 0 64 abcdef0123 0 /dev/a 0", "word 4, of 10 bytes"),
+            ("0 64 crypt abcdef0123 0 /dev/a 0", "word 4, of 10 bytes, is not the cipher"),
+            ("0 64 crypt abcdef-01-23 0 /dev/a 0", "word 4, of 12 bytes, is not the cipher"),
+            ("0 64 crypt abcdef-xts-random 00 0 /dev/a 0", "needs dm-integrity"),
+            (
+                "0 64 crypt aes-xts-plain64 00 abcdef0123 /dev/a 0",
+                "word 6, of 10 bytes, is not the IV offset",
+            ),
+            ("0 64 crypt aes-xts-plain64 00 0 /dev/a abcdef", "word 8, of 6 bytes, is not the offset"),
+            (
+                "0 64 crypt aes-xts-plain64 00 0 /dev/a 0 abcdef",
+                "word 9, of 6 bytes, is not the number of options",
+            ),
+            ("0 64 crypt aes-xts-plain64 00 0 /dev/a 0 1 abcdef", "word 10, of 6 bytes, is not an option"),
+            ("0 64 crypt aes-xts-plain64 00 0 /dev/a 0 1 abc:def", "word 10, of 7 bytes, is not an option"),
             ("0 64 crypt aes-xts-plain64 abcx 0 /dev/a 0", "not hexadecimal"),
             ("0 64 crypt aes-xts-plain64 abc 0 /dev/a 0", "odd number"),
             ("0 64 crypt aes-xts-plain64 :64:logon:k 0 /dev/a 0", "keyring"),
             ("0 64 crypt aes-xts-plain64 abcd 0 /dev/a", "offset is missing"),
             ("0 64 crypt aes-xts-plain64 abcd 0 /dev/a 0 2 allow_discards", "2 options are announced"),
-            ("0 64 crypt aes-xts-plain64 abcd 0 /dev/a 0 1 sector_size:x", "no number"),
+            ("0 64 crypt aes-xts-plain64 abcd 0 /dev/a 0 1 sector_size:x", "word 10, of 13 bytes"),
             ("0 64 crypt aes-xts-plain64 abcd 0 /dev/a 0 1 integrity:16:aead", "dm-integrity"),
-            ("0 99999999999999999999 crypt aes-xts-plain64 abcd 0 /dev/a 0", "no number"),
+            ("0 99999999999999999999 crypt aes-xts-plain64 abcd 0 /dev/a 0", "is not the size, a number"),
             ("18446744073709551615 64 crypt aes-xts-plain64 abcd 0 /dev/a 0", "beyond"),
         ];
         for (line, why) in cases {

@@ -23,7 +23,7 @@ impl Tcw {
         let (iv, whitening) = extra
             .split_at_checked(16)
             .filter(|(_, whitening)| whitening.len() == 16)
-            .ok_or_else(|| Error::Argument(format!("tcw needs {EXTRA_KEY} key bytes beyond the cipher's")))?;
+            .ok_or_else(|| Error::argument(format!("tcw needs {EXTRA_KEY} key bytes beyond the cipher's")))?;
         Ok(Tcw { iv_seed: iv.into(), whitening_seed: whitening.into() })
     }
 

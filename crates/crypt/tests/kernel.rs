@@ -86,16 +86,17 @@ fn the_kernel_reads_what_we_write_and_the_reverse() {
     std::fs::write(&disk, &image).unwrap();
     std::fs::write(&plain, &plaintext).unwrap();
     let mut script = format!("plain={}\n", plain.display());
+    let line = |table: &Table| String::from_utf8(table.with_key().expose().to_vec()).unwrap();
     for table in &tables {
-        let mut reading: Table = table.with_key().parse().unwrap();
+        let mut reading: Table = line(table).parse().unwrap();
         reading.offset += SECTORS as u64;
         let spec = &table.params.spec;
         write!(
             script,
             "dmsetup create c --table '{}'\ncat $plain >/dev/mapper/c\nsync\ndmsetup remove c\n\
              dmsetup create c --table '{}'\ncmp $plain /dev/mapper/c || echo 'differs: {spec}'\ndmsetup remove c\n",
-            table.with_key(),
-            reading.with_key(),
+            line(table),
+            line(&reading),
         )
         .unwrap();
     }

@@ -216,12 +216,12 @@ impl Checksums {
     /// The checksums of the file system with this superblock.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] when the superblock names an algorithm other than CRC-32C.
+    /// `Unsupported` when the superblock names an algorithm other than CRC-32C.
     pub fn new(crc32c: Crc32c, superblock: &Superblock) -> Result<Checksums> {
         let kind = if superblock.has_metadata_csum() {
             let number = superblock.checksum_type();
             if number != 1 {
-                return Err(Error::Unsupported(format!("metadata checksums of type {number}, not CRC-32C")));
+                return Err(Error::unsupported(format!("metadata checksums of type {number}, not CRC-32C")));
             }
             Kind::Metadata
         } else if superblock.has_gdt_csum() {
@@ -331,7 +331,7 @@ impl Checksums {
     /// Checks the checksum that `bytes` carry, if the file system has such checksums.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] with both values, or when the structure has no room for a checksum.
+    /// `Corrupt` with both values, or when the structure has no room for a checksum.
     pub fn verify(&self, subject: Subject, context: &Context, bytes: &[u8], place: Place) -> Result<()> {
         if !self.covers(subject) {
             return Ok(());
@@ -347,7 +347,7 @@ impl Checksums {
     /// Checks a bitmap against the checksum in its group's descriptor. `bitmap` is its part in use.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] with both values.
+    /// `Corrupt` with both values.
     pub fn verify_bitmap(
         &self,
         subject: Subject,
@@ -367,7 +367,7 @@ impl Checksums {
     /// Checks a value against a checksum that is stored elsewhere.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] with both values.
+    /// `Corrupt` with both values.
     pub fn verify_value(
         &self,
         subject: Subject,
@@ -481,7 +481,7 @@ pub(crate) fn compare(expected: u32, found: u32, place: Place) -> Result<()> {
     if expected == found {
         return Ok(());
     }
-    Err(Error::Corrupt(Corrupt::new(place, Problem::Checksum { expected, found })))
+    Err(Corrupt::new(place, Problem::Checksum { expected, found }).into())
 }
 
 struct Register<'a> {

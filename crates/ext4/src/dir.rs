@@ -140,7 +140,7 @@ impl Ext4 {
     /// The names in a directory without "." and "..", in the order of the disk.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::Error::Corrupt) when a block is damaged.
+    /// `Corrupt` when a block is damaged.
     pub fn read_dir(&self, dir: &Inode) -> Result<Vec<DirEntry>> {
         let mut list = Vec::new();
         self.for_each_entry(dir, |entry| {
@@ -155,7 +155,7 @@ impl Ext4 {
     /// Calls `visit` for each name in a directory, "." and ".." among them, until it breaks.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::Error::Corrupt) when a block is damaged, and what `visit` returns.
+    /// `Corrupt` when a block is damaged, and what `visit` returns.
     pub fn for_each_entry(
         &self,
         dir: &Inode,

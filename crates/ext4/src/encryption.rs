@@ -119,8 +119,8 @@ impl Ext4 {
     /// Whether everything about an inode can be read: it is not encrypted, or its key is there.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::Error::Unsupported) when the key is missing;
-    /// [`Corrupt`](crate::Error::Corrupt) when the context makes no sense.
+    /// `Unsupported` when the key is missing;
+    /// `Corrupt` when the context makes no sense.
     pub fn require_key(&self, inode: &Inode) -> Result<()> {
         match (self.encrypted(inode)?, self.encryption()) {
             (None, _) => Ok(()),
@@ -132,7 +132,7 @@ impl Ext4 {
     /// What decryption needs to know of an inode; `None` if it is not encrypted.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::Error::Corrupt) when an encrypted inode has no context.
+    /// `Corrupt` when an encrypted inode has no context.
     pub fn encrypted(&self, inode: &Inode) -> Result<Option<EncryptedInode>> {
         let encrypts = matches!(inode.kind(), FileType::Regular | FileType::Directory | FileType::Symlink);
         if !encrypts || !inode.has(InodeFlags::ENCRYPT) {
@@ -151,10 +151,10 @@ impl Ext4 {
 
 /// The error for writing where encrypted inodes are only read.
 fn reads_only() -> Error {
-    Error::Unsupported("encrypted files can only be read here".to_owned())
+    Error::unsupported("encrypted files can only be read here")
 }
 
 /// The error for an encrypted inode where nobody reads such inodes.
 pub(crate) fn no_keys(inode: &Inode) -> Error {
-    Error::Unsupported(format!("inode {} is encrypted, and no keys were given", inode.number()))
+    Error::unsupported(format!("inode {} is encrypted, and no keys were given", inode.number()))
 }

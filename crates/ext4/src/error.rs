@@ -1,22 +1,9 @@
 //! What can go wrong, and where on the disk.
 
 use std::borrow::Cow;
-use std::{fmt, io};
+use std::fmt;
 
-/// The result of everything here that can fail.
-pub type Result<T> = std::result::Result<T, Error>;
-
-/// Why an image could not be read as asked.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Error {
-    /// The device failed, or a path leads nowhere (`NotFound`, `NotADirectory`, `IsADirectory`).
-    Io(io::Error),
-    /// A structure contradicts the format, or its checksum does not fit.
-    Corrupt(Corrupt),
-    /// The image uses something that is not supported; the text names it.
-    Unsupported(String),
-}
+pub use casemate_blockdev::{Error, Result};
 
 /// A structure that is not as it should be: which one, where it lies, and what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -100,16 +87,14 @@ structures! {
     VerityMetadata "verity metadata" "The fs-verity descriptor behind a file's contents.",
 }
 
-impl Error {
-    /// The error for a path that leads nowhere or to the wrong kind of file.
-    pub(crate) fn path(kind: io::ErrorKind, text: String) -> Error {
-        Error::Io(io::Error::new(kind, text))
-    }
-}
-
 impl Corrupt {
     pub(crate) fn new(place: Place, problem: Problem) -> Corrupt {
         Corrupt { place, problem }
+    }
+
+    /// What an error says about a structure, if it is about one.
+    pub fn of(error: &Error) -> Option<&Corrupt> {
+        error.cause()
     }
 
     /// The structure, and where it lies.
@@ -143,7 +128,7 @@ impl Place {
 
     /// The error that something about this place contradicts the format.
     pub fn malformed(self, what: impl Into<Cow<'static, str>>) -> Error {
-        Error::Corrupt(Corrupt::new(self, Problem::Malformed(what.into())))
+        Corrupt::new(self, Problem::Malformed(what.into())).into()
     }
 }
 
@@ -187,37 +172,14 @@ impl fmt::Display for Corrupt {
     }
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Io(error) => error.fmt(f),
-            Error::Corrupt(corrupt) => corrupt.fmt(f),
-            Error::Unsupported(text) => f.write_str(text),
-        }
-    }
-}
+impl std::error::Error for Corrupt {}
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Error::Io(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl From<io::Error> for Error {
-    fn from(error: io::Error) -> Error {
-        Error::Io(error)
-    }
-}
-
-impl From<Error> for io::Error {
-    fn from(error: Error) -> io::Error {
-        match error {
-            Error::Io(error) => error,
-            Error::Corrupt(_) => io::Error::new(io::ErrorKind::InvalidData, error),
-            Error::Unsupported(_) => io::Error::new(io::ErrorKind::Unsupported, error),
-        }
+impl From<Corrupt> for Error {
+    fn from(corrupt: Corrupt) -> Error {
+        let Place { structure, block, group, inode } = corrupt.place;
+        let mut place = casemate_blockdev::Place::default();
+        (place.structure, place.block, place.group, place.inode) =
+            (Some(structure.name()), block, group, inode);
+        Error::corrupt(corrupt.to_string()).with_place(place).with_cause(corrupt)
     }
 }

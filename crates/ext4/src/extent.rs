@@ -6,10 +6,10 @@ use std::ops::ControlFlow;
 
 use crate::bytes::{join, le16, le32};
 use crate::csum::Subject;
-use crate::error::{Place, Result, Structure};
 use crate::fs::Ext4;
 use crate::inode::Inode;
 use crate::map::{MapVisitor, Mapping, map_place};
+use crate::{ErrorKind, Place, Result, Structure};
 
 /// The deepest tree that can be needed: 2^32 blocks in 1 KiB nodes.
 const MOST_LEVELS: u16 = 5;
@@ -53,7 +53,7 @@ impl<'a> ExtentNode<'a> {
     /// A node from its bytes: the inode's block area, or a block.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::Error::Corrupt) at `place` when the header makes no sense.
+    /// `Corrupt` at `place` when the header makes no sense.
     pub fn from_bytes(bytes: &'a [u8], place: Place) -> Result<ExtentNode<'a>> {
         if bytes.len() < ENTRY || le16(bytes, 0) != 0xf30a {
             return Err(place.malformed("no magic number 0xf30a of an extent node"));
@@ -146,7 +146,7 @@ impl Walk<'_> {
             match below {
                 Ok(ControlFlow::Continue(())) => {}
                 Ok(ControlFlow::Break(())) => return Ok(ControlFlow::Break(())),
-                Err(error @ crate::Error::Corrupt(_)) => self.visitor.broken(error)?,
+                Err(error) if error.kind() == ErrorKind::Corrupt => self.visitor.broken(error)?,
                 Err(error) => return Err(error),
             }
         }

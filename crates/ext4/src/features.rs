@@ -116,7 +116,7 @@ impl Incompat {
     pub(crate) fn check_readable(self) -> Result<()> {
         if self.has(Incompat::JOURNAL_DEV) {
             let text = "this is an external journal, not a file system";
-            return Err(Error::Unsupported(text.to_owned()));
+            return Err(Error::unsupported(text.to_owned()));
         }
         refuse(self.0 & !READABLE, Incompat::NAMES, "can't be read")
     }
@@ -134,7 +134,7 @@ fn refuse(unknown: u32, all: &[(u32, &str)], what: &str) -> Result<()> {
         return Ok(());
     }
     let list = names(unknown, all).join(", ");
-    Err(Error::Unsupported(format!("file systems with the feature {list} {what}")))
+    Err(Error::unsupported(format!("file systems with the feature {list} {what}")))
 }
 
 fn names(flags: u32, all: &[(u32, &str)]) -> Vec<String> {

@@ -41,7 +41,7 @@ impl Ext4 {
     /// Opens a regular file.
     ///
     /// # Errors
-    /// [`Error::Io`] when it is something else; [`Error::Corrupt`] when its map or its inline data is damaged;
+    /// `Io` when it is something else; `Corrupt` when its map or its inline data is damaged;
     /// for encrypted files whatever the key is missing for.
     pub fn open_file(&self, inode: &Inode) -> Result<FileReader> {
         if inode.kind() != FileType::Regular {
@@ -208,23 +208,23 @@ impl BlockDevice for FileReader {
         self.size
     }
 
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         if offset.checked_add(buf.len() as u64).is_none_or(|end| end > self.size) {
             let text = format!("read of {} bytes at {offset} passes the end of the file", buf.len());
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+            return Err(Error::path(io::ErrorKind::UnexpectedEof, text));
         }
-        Ok(self.read(buf, offset)?)
+        self.read(buf, offset)
     }
 
-    fn write_at(&self, _buf: &[u8], _offset: u64) -> io::Result<()> {
+    fn write_at(&self, _buf: &[u8], _offset: u64) -> Result<()> {
         Err(io::ErrorKind::ReadOnlyFilesystem.into())
     }
 
-    fn flush(&self) -> io::Result<()> {
+    fn flush(&self) -> Result<()> {
         Ok(())
     }
 
-    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>> {
         if offset >= self.size {
             return Ok(None);
         }

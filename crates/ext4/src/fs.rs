@@ -56,8 +56,8 @@ impl Ext4 {
     /// Opens the file system on `device`.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::Error::Corrupt) when the superblock is none or damaged, the device is shorter than
-    /// the file system, or the journal is damaged; [`Unsupported`](crate::Error::Unsupported) for features
+    /// `Corrupt` when the superblock is none or damaged, the device is shorter than
+    /// the file system, or the journal is damaged; `Unsupported` for features
     /// that a reader must know and this one does not.
     pub fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Ext4> {
         let superblock = read_superblock(&*device, SUPERBLOCK_OFFSET)?;
@@ -152,7 +152,7 @@ impl Ext4 {
     /// The inode with this number.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::Error::Corrupt) when there is no such inode, it is not in use, or its checksum does
+    /// `Corrupt` when there is no such inode, it is not in use, or its checksum does
     /// not fit.
     pub fn inode(&self, number: u32) -> Result<Inode> {
         let inode = self.any_inode(number)?;
@@ -186,7 +186,7 @@ impl Ext4 {
     /// Calls `f` with a group's descriptor.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::Error::Corrupt) when the descriptor's checksum does not fit.
+    /// `Corrupt` when the descriptor's checksum does not fit.
     pub(crate) fn with_descriptor<T>(
         &self,
         group: u32,

@@ -22,7 +22,7 @@ impl<'a> GroupDescriptor<'a> {
     /// A descriptor from its bytes: 32, or 64 and more with the feature `64bit`.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::Error::Corrupt) when there are fewer bytes.
+    /// `Corrupt` when there are fewer bytes.
     pub fn from_bytes(raw: &'a [u8]) -> Result<GroupDescriptor<'a>> {
         match raw.len() {
             32 | 64.. => Ok(GroupDescriptor { raw }),

@@ -8,10 +8,10 @@ use crate::bytes::{le16, le32};
 use crate::csum::htree_count_offset;
 use crate::dir::{BlockRole, Entries};
 use crate::dirhash::NameHasher;
-use crate::error::{Error, Place, Result, Structure};
 use crate::features::Compat;
 use crate::fs::Ext4;
 use crate::inode::{Inode, InodeFlags};
+use crate::{ErrorKind, Place, Result, Structure};
 
 /// Levels of nodes that the kernel allows, the root among them, with `large_dir`.
 const MOST_LEVELS: u8 = 3;
@@ -45,7 +45,7 @@ impl HtreeRoot {
     /// The root's header from a directory's first block.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::Error::Corrupt) at `place` when it is none.
+    /// `Corrupt` at `place` when it is none.
     pub fn from_bytes(block: &[u8], place: Place) -> Result<HtreeRoot> {
         if htree_count_offset(block) != Some(32) {
             return Err(place.malformed("is no root of a hash tree"));
@@ -62,7 +62,7 @@ impl<'a> HtreeNode<'a> {
     /// A node's entries from its block.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::Error::Corrupt) at `place` when counts make no sense.
+    /// `Corrupt` at `place` when counts make no sense.
     pub fn from_bytes(block: &'a [u8], place: Place) -> Result<HtreeNode<'a>> {
         let at = htree_count_offset(block).ok_or_else(|| place.malformed("is no node of a hash tree"))?;
         let (limit, count) = (usize::from(le16(block, at)), usize::from(le16(block, at + 2)));
@@ -100,7 +100,7 @@ impl Ext4 {
     /// Finds a name, as it is stored, in an indexed directory by its hash. `None` if the tree does not have it.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when the tree is damaged on the way, or its hash needs a key.
+    /// `Corrupt` when the tree is damaged on the way, or its hash needs a key.
     pub fn lookup_indexed(&self, dir: &Inode, name: &[u8]) -> Result<Option<u32>> {
         let (block, place) = self.htree_block(dir, 0)?;
         let root = HtreeRoot::from_bytes(&block, place)?;
@@ -204,13 +204,13 @@ impl Ext4 {
     /// In a casefolded directory a name that differs in case alone is found when no other one fits.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when the directory is damaged where it had to be read.
+    /// `Corrupt` when the directory is damaged where it had to be read.
     pub fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Option<u32>> {
         let stored = self.stored_name(dir, name)?;
         if let Some(stored) = stored.filter(|_| self.is_indexed(dir)) {
             match self.lookup_indexed(dir, &stored) {
                 // A damaged tree is no reason not to find what the leaves have, as for the kernel.
-                Err(Error::Corrupt(_)) => {}
+                Err(error) if error.kind() == ErrorKind::Corrupt => {}
                 result => return result,
             }
         }

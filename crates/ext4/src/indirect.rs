@@ -6,10 +6,10 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use crate::bytes::le32;
-use crate::error::{Place, Result, Structure};
 use crate::fs::Ext4;
 use crate::inode::Inode;
 use crate::map::{MapVisitor, Mapping, map_place};
+use crate::{ErrorKind, Place, Result, Structure};
 
 /// Visits an inode's blocks from logical block `from` on.
 pub(crate) fn walk(
@@ -58,7 +58,7 @@ impl Walk<'_> {
         }
         let end = self.logical + covered;
         match self.numbers(block, level) {
-            Err(error @ crate::Error::Corrupt(_)) => {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
                 self.logical = end;
                 self.visitor.broken(error)?;
                 Ok(ControlFlow::Continue(()))

@@ -167,7 +167,7 @@ impl Inode {
     /// An inode in use from its bytes, 128 up to the block size.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::Error::Corrupt) when its type is none, or its extra fields pass its end.
+    /// `Corrupt` when its type is none, or its extra fields pass its end.
     pub fn from_bytes(number: u32, bytes: &[u8]) -> Result<Inode> {
         let place = Place::inode(Structure::Inode, number);
         if bytes.len() < OLD_INODE_SIZE {

@@ -53,13 +53,13 @@ impl Layout {
     /// The layout of the file system with this superblock.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when counts contradict each other.
+    /// `Corrupt` when counts contradict each other.
     pub fn new(superblock: &Superblock) -> Result<Layout> {
         let place = Place::of(Structure::Superblock);
         let data_blocks = superblock.blocks - u64::from(superblock.first_data_block);
         let groups = data_blocks.div_ceil(u64::from(superblock.blocks_per_group));
         if groups > MOST_GROUPS {
-            return Err(Error::Unsupported(format!("{groups} block groups, more than {MOST_GROUPS}")));
+            return Err(Error::unsupported(format!("{groups} block groups, more than {MOST_GROUPS}")));
         }
         if groups * u64::from(superblock.inodes_per_group) != u64::from(superblock.inodes) {
             return Err(place.malformed("the number of inodes is not that of all groups"));

@@ -27,7 +27,7 @@
 //! does.
 //!
 //! # Errors
-//! [`Error::Corrupt`] says which structure is damaged and where; [`Error::Unsupported`] names the feature.
+//! `Corrupt` says which structure is damaged and where; `Unsupported` names the feature.
 //!
 //! # Limits
 //! Fast commits and journals on other devices are refused when they would have to be replayed. Encrypted
@@ -68,6 +68,7 @@ mod xattr;
 
 pub use bytes::uuid_text;
 pub use casefold::fold as casefold;
+pub use casemate_blockdev::ErrorKind;
 pub use check::{CheckReport, check, check_size, fix_checksums};
 pub use dir::{DirEntry, Entries, EntryFormat, RawEntry};
 pub use dirhash::{DirHash, NameHasher, SIPHASH};

@@ -55,7 +55,7 @@ impl Ext4 {
     /// it breaks. Holes are what is not mentioned.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when the map contradicts itself, and what `visit` returns.
+    /// `Corrupt` when the map contradicts itself, and what `visit` returns.
     pub fn mappings(
         &self,
         inode: &Inode,

@@ -16,7 +16,7 @@ impl Ext4 {
     /// targets of links. ".." above the root stays there. What a slash is behind is a directory, or a link to one.
     ///
     /// # Errors
-    /// [`Error::Io`] with `NotFound` or `NotADirectory`, or when links lead in a circle.
+    /// `Io` with `NotFound` or `NotADirectory`, or when links lead in a circle.
     pub fn resolve(&self, path: &[u8], follow: bool) -> Result<Inode> {
         let shown = || String::from_utf8_lossy(path).into_owned();
         let mut links = MOST_LINKS;

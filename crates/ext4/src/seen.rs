@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use crate::error::{Error, Place, Result, Structure};
+use crate::ErrorKind;
 use crate::fs::Ext4;
 use crate::inode::{Inode, InodeFlags};
 use crate::runs::BlockRuns;
+use crate::{Error, Place, Result, Structure};
 
 /// The longest path that is walked: longer ones no program can name.
 const LONGEST_PATH: usize = 4096;
@@ -30,12 +31,12 @@ impl SeenDirectories {
     /// Notes that a walk is about to read `dir`, which lies at `path`.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when no sound image could have led here, [`Error::Unsupported`] for paths of more than
+    /// `Corrupt` when no sound image could have led here, `Unsupported` for paths of more than
     /// 4096 bytes.
     pub fn enter(&mut self, fs: &Ext4, path: &[u8], dir: &Inode) -> Result<()> {
         let place = Place::inode(Structure::Directory, dir.number());
         if path.len() > LONGEST_PATH {
-            return Err(Error::Unsupported(format!("paths of more than {LONGEST_PATH} bytes")));
+            return Err(Error::unsupported(format!("paths of more than {LONGEST_PATH} bytes")));
         }
         if !self.numbers.insert(dir.number()) {
             return Err(place.malformed("is there under two names"));
@@ -57,8 +58,8 @@ impl SeenDirectories {
                 Err(place.malformed("has blocks that it or another directory has already"))
             }
             // Whoever reads the directory hears of a damaged map, after what can be read.
-            Ok(()) | Err(Error::Corrupt(_)) => Ok(()),
-            Err(error) => Err(error),
+            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(()),
+            other => other,
         }
     }
 }

@@ -91,7 +91,7 @@ impl Superblock {
     /// The checksum is not looked at, neither are features: both are for the caller to decide.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when the magic number is missing or sizes make no sense.
+    /// `Corrupt` when the magic number is missing or sizes make no sense.
     pub fn from_bytes(bytes: &[u8]) -> Result<Superblock> {
         let bad = |what: &'static str| Err(place().malformed(what));
         if bytes.len() < SUPERBLOCK_SIZE {
@@ -104,7 +104,7 @@ impl Superblock {
         }
         let s_rev_level = le32(raw_ref, 0x4c);
         if s_rev_level > 1 {
-            return Err(Error::Unsupported(format!("ext4 revision {s_rev_level}")));
+            return Err(Error::unsupported(format!("ext4 revision {s_rev_level}")));
         }
         let dynamic = s_rev_level == 1;
         let field = |at, old| if dynamic { le32(raw_ref, at) } else { old };

@@ -11,7 +11,7 @@ impl Ext4 {
     /// The target of a symbolic link, decrypted if it is encrypted and somebody can.
     ///
     /// # Errors
-    /// [`Error::Io`] when the inode is something else; [`Error::Corrupt`] when its target is damaged.
+    /// `Io` when the inode is something else; `Corrupt` when its target is damaged.
     pub fn symlink_target(&self, inode: &Inode) -> Result<Vec<u8>> {
         if inode.kind() != FileType::Symlink {
             let text = format!("inode {} is no symbolic link", inode.number());

@@ -35,7 +35,7 @@ impl Ext4 {
     /// What fs-verity keeps for a file; `None` for files without.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::Error::Corrupt) when it is not where it belongs; and all errors of
+    /// `Corrupt` when it is not where it belongs; and all errors of
     /// [`open_file`](Ext4::open_file), for contents and metadata are encrypted together.
     pub fn verity(&self, inode: &Inode) -> Result<Option<VerityMetadata>> {
         if inode.kind() != FileType::Regular || !inode.has(InodeFlags::VERITY) {

@@ -91,7 +91,7 @@ impl<'a> XattrEntries<'a> {
     /// The attributes in a block.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::Error::Corrupt) at `place` when it is no such block.
+    /// `Corrupt` at `place` when it is no such block.
     pub fn from_block(block: &'a [u8], place: Place) -> Result<XattrEntries<'a>> {
         if block.len() < 32 || le32(block, 0) != MAGIC {
             return Err(place.malformed("no magic number 0xea020000"));
@@ -155,7 +155,7 @@ impl Ext4 {
     /// The attributes of an inode that programs see, in the order of the disk, ACLs as the kernel shows them.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::Error::Corrupt) when they are damaged.
+    /// `Corrupt` when they are damaged.
     pub fn xattrs(&self, inode: &Inode) -> Result<Vec<Xattr>> {
         let mut list = Vec::new();
         let mut sum = 0u64;
@@ -194,7 +194,7 @@ impl Ext4 {
     /// fscrypt's context of an encrypted inode.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::Error::Corrupt) when it has none.
+    /// `Corrupt` when it has none.
     pub fn encryption_context(&self, inode: &Inode) -> Result<Vec<u8>> {
         let place = Place::inode(Structure::EncryptionContext, inode.number());
         self.xattr(inode, ENCRYPTION, b"c")?.ok_or_else(|| place.malformed("is missing"))

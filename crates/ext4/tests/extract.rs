@@ -82,7 +82,7 @@ fn what_can_not_be_read_is_left_out_and_said() {
     impl Contents for Picky {
         fn open(&self, fs: &Ext4, inode: &Inode) -> casemate_ext4::Result<Box<dyn BlockDevice>> {
             if inode.size() == 4096 {
-                return Err(Error::Unsupported("not this one".to_owned()));
+                return Err(Error::unsupported("not this one"));
             }
             PlainContents.open(fs, inode)
         }

@@ -104,17 +104,17 @@ impl BlockDevice for Recorder {
     fn size(&self) -> u64 {
         self.below.size()
     }
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> std::io::Result<()> {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> casemate_blockdev::Result<()> {
         self.below.read_at(buf, offset)
     }
-    fn write_at(&self, buf: &[u8], offset: u64) -> std::io::Result<()> {
+    fn write_at(&self, buf: &[u8], offset: u64) -> casemate_blockdev::Result<()> {
         self.note(Event::Write(offset, buf.to_vec()));
         self.below.write_at(buf, offset)
     }
-    fn flush(&self) -> std::io::Result<()> {
+    fn flush(&self) -> casemate_blockdev::Result<()> {
         self.note(Event::Flush);
         match self.good_flushes.fetch_sub(1, Ordering::Relaxed) {
-            0 => Err(std::io::Error::other("injected")),
+            0 => Err(std::io::Error::other("injected").into()),
             _ => Ok(()),
         }
     }

@@ -95,7 +95,7 @@ fn in_steps(options: &str) {
     assert!(image.free().0 + (LARGE >> 10) <= before.0);
     // What there is no room for changes nothing.
     let full = writer.allocate_file(b"/large", 2 * LARGE);
-    assert!(matches!(full, Err(Error::Io(error)) if error.kind() == std::io::ErrorKind::StorageFull));
+    assert!(full.as_ref().is_err_and(|error| error.io_kind() == Some(std::io::ErrorKind::StorageFull)));
     writer.commit().unwrap();
     assert_eq!(size_of(writer.fs(), b"/large"), Some(LARGE));
     writer.truncate(b"/large", 5000).unwrap();
@@ -128,20 +128,20 @@ impl BlockDevice for Crashing {
     fn size(&self) -> u64 {
         self.below.size()
     }
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> std::io::Result<()> {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> casemate_blockdev::Result<()> {
         self.below.read_at(buf, offset)
     }
-    fn write_at(&self, buf: &[u8], offset: u64) -> std::io::Result<()> {
+    fn write_at(&self, buf: &[u8], offset: u64) -> casemate_blockdev::Result<()> {
         // Zeros for blocks that were never used are there already, and cost only time.
         if buf.len() > 1 << 16 && buf.iter().all(|byte| *byte == 0) {
             return Ok(());
         }
         if self.left.fetch_sub(1, Ordering::Relaxed) <= 0 {
-            return Err(std::io::Error::other("crashed"));
+            return Err(std::io::Error::other("crashed").into());
         }
         self.below.write_at(buf, offset)
     }
-    fn flush(&self) -> std::io::Result<()> {
+    fn flush(&self) -> casemate_blockdev::Result<()> {
         Ok(())
     }
 }

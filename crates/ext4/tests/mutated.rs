@@ -264,16 +264,16 @@ impl BlockDevice for Counting {
         self.inner.size()
     }
 
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> casemate_blockdev::Result<()> {
         self.read.fetch_add(buf.len() as u64, Ordering::Relaxed);
         self.inner.read_at(buf, offset)
     }
 
-    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+    fn write_at(&self, buf: &[u8], offset: u64) -> casemate_blockdev::Result<()> {
         self.inner.write_at(buf, offset)
     }
 
-    fn flush(&self) -> io::Result<()> {
+    fn flush(&self) -> casemate_blockdev::Result<()> {
         Ok(())
     }
 }
@@ -329,7 +329,7 @@ impl Contents for Limited {
         let left = |left: u64| left.checked_sub(data + 4096);
         match self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left) {
             Ok(_) => Ok(Box::new(file)),
-            Err(_) => Err(Error::Unsupported("too much".to_owned())),
+            Err(_) => Err(Error::unsupported("too much")),
         }
     }
 }

@@ -257,7 +257,7 @@ impl World {
     fn done<T>(&self, result: Result<T, Error>) -> bool {
         match result {
             Ok(_) => true,
-            Err(Error::Io(error)) if error.kind() == std::io::ErrorKind::StorageFull => false,
+            Err(error) if error.io_kind() == Some(std::io::ErrorKind::StorageFull) => false,
             Err(error) => panic!("{}: {error}", self.what),
         }
     }
@@ -403,7 +403,7 @@ fn a_full_file_system_gives_everything_back() {
         writer.make_directory(b"/full", &node, false).unwrap();
         let full = |result: Result<(), Error>| match result {
             Ok(()) => false,
-            Err(Error::Io(error)) if error.kind() == std::io::ErrorKind::StorageFull => true,
+            Err(error) if error.io_kind() == Some(std::io::ErrorKind::StorageFull) => true,
             Err(error) => panic!("{features}: {error}"),
         };
         // One large file takes nearly all blocks, small ones the rest, empty ones all inodes.
@@ -454,20 +454,20 @@ impl BlockDevice for Crashing {
     fn size(&self) -> u64 {
         self.below.size()
     }
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> std::io::Result<()> {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> casemate_blockdev::Result<()> {
         self.below.read_at(buf, offset)
     }
-    fn write_at(&self, buf: &[u8], offset: u64) -> std::io::Result<()> {
+    fn write_at(&self, buf: &[u8], offset: u64) -> casemate_blockdev::Result<()> {
         // A write may be cut anywhere, but a superblock of 1024 bytes is there or not: file systems rely on that.
         for (number, part) in buf.chunks(1024).enumerate() {
             if self.left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) <= 0 {
-                return Err(std::io::Error::other("crashed"));
+                return Err(std::io::Error::other("crashed").into());
             }
             self.below.write_at(part, offset + 1024 * number as u64)?;
         }
         Ok(())
     }
-    fn flush(&self) -> std::io::Result<()> {
+    fn flush(&self) -> casemate_blockdev::Result<()> {
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use casemate_providers::{Cipher, Direction, Ivs};
 
 use crate::context::Nonce;
-use crate::error::{Error, Result};
+use crate::{Error, Result};
 
 /// A file's cipher for its contents: encrypts and decrypts whole data units.
 pub struct ContentCipher {
@@ -39,7 +39,7 @@ impl ContentCipher {
     /// behind its end, up to the end of the unit, must be zeros.
     ///
     /// # Errors
-    /// [`Error::Argument`] if `data` is not whole units, or if numbers pass what the policy's IVs can count.
+    /// `Argument` if `data` is not whole units, or if numbers pass what the policy's IVs can count.
     pub fn encrypt(&self, first: u64, data: &mut [u8]) -> Result<()> {
         self.run(Direction::Encrypt, first, data)
     }
@@ -59,7 +59,7 @@ impl ContentCipher {
     pub fn run(&self, direction: Direction, first: u64, data: &mut [u8]) -> Result<()> {
         if !data.len().is_multiple_of(self.unit) {
             let text = format!("{} bytes are not whole data units of {}", data.len(), self.unit);
-            return Err(Error::Argument(text));
+            return Err(Error::argument(text));
         }
         let units = (data.len() / self.unit) as u64;
         let last = match self.ivs {
@@ -68,7 +68,7 @@ impl ContentCipher {
         };
         if first.checked_add(units).is_none_or(|end| end > last) {
             let text = format!("data unit {first} and {units} more pass what the policy's IVs can count");
-            return Err(Error::Argument(text));
+            return Err(Error::argument(text));
         }
         if data.is_empty() {
             return Ok(());

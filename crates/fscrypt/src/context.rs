@@ -1,8 +1,8 @@
 //! Contexts: what every encrypted inode carries.
 
-use crate::error::{Error, Result};
 use crate::key::KeyId;
 use crate::policy::Policy;
+use crate::{Error, ErrorKind, Result};
 
 /// An inode's nonce: 16 random bytes that make its keys or IVs differ from those of all others.
 pub type Nonce = [u8; 16];
@@ -23,19 +23,19 @@ impl Context {
     /// Reads a context from the 28 bytes of version 1 or the 40 of version 2.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for a length, reserved bytes or combinations that can't be; [`Error::Unsupported`] for
+    /// `Corrupt` for a length, reserved bytes or combinations that can't be; `Unsupported` for
     /// versions and modes that are unknown.
     pub fn from_bytes(bytes: &[u8]) -> Result<Context> {
         let len = |expected: usize| match bytes.len() == expected {
             true => Ok(()),
-            false => Err(Error::Corrupt(format!(
+            false => Err(Error::corrupt(format!(
                 "encryption context: {} bytes where there should be {expected}",
                 bytes.len()
             ))),
         };
         let array = |at: usize| bytes[at..at + 16].try_into().expect("16 bytes are 16 bytes");
         match bytes.first() {
-            None => Err(Error::Corrupt("encryption context: empty".to_owned())),
+            None => Err(Error::corrupt("encryption context: empty")),
             Some(1) => {
                 len(V1_LEN)?;
                 let key = KeyId::Descriptor(bytes[4..12].try_into().expect("8 bytes are 8 bytes"));
@@ -46,7 +46,7 @@ impl Context {
             Some(2) => {
                 len(V2_LEN)?;
                 if bytes[5..8] != [0; 3] {
-                    return Err(Error::Corrupt("encryption context: reserved bytes are set".to_owned()));
+                    return Err(Error::corrupt("encryption context: reserved bytes are set"));
                 }
                 let key = KeyId::Identifier(array(8));
                 let policy =
@@ -54,7 +54,7 @@ impl Context {
                 Ok(Context { policy, nonce: array(24) })
             }
             Some(version) => {
-                Err(Error::Unsupported(format!("encryption context: version {version} is unknown")))
+                Err(Error::unsupported(format!("encryption context: version {version} is unknown")))
             }
         }
     }
@@ -77,10 +77,11 @@ impl Context {
 }
 
 fn in_context(error: Error) -> Error {
-    match error {
-        Error::Corrupt(text) => Error::Corrupt(format!("encryption context: {text}")),
-        Error::Unsupported(text) => Error::Unsupported(format!("encryption context: {text}")),
-        other => other,
+    match error.kind() {
+        ErrorKind::Corrupt | ErrorKind::Unsupported => {
+            error.map_text(|text| format!("encryption context: {text}"))
+        }
+        _ => error,
     }
 }
 
@@ -152,11 +153,11 @@ mod tests {
         let mut bytes = V2;
         (bytes[3], bytes[4]) = (0, 10);
         let policy = Context::from_bytes(&bytes).unwrap().policy;
-        assert_eq!(policy.data_unit_size(4096), Ok(1024));
+        assert_eq!(policy.data_unit_size(4096).unwrap(), 1024);
         assert!(policy.data_unit_size(512).is_err());
         bytes[3] = 8;
         let policy = Context::from_bytes(&bytes).unwrap().policy;
-        assert_eq!(policy.data_unit_size(1024), Ok(1024));
+        assert_eq!(policy.data_unit_size(1024).unwrap(), 1024);
         assert!(policy.data_unit_size(4096).is_err());
     }
 }

@@ -7,7 +7,7 @@ use casemate_primitives::Cpu;
 use casemate_primitives::base64::{Alphabet, Base64, Padding};
 use casemate_providers::{Cipher, Hash, Policy, Registry};
 
-use crate::error::Result;
+use crate::Result;
 use crate::mode::Mode;
 
 /// The ciphers, hashes and the base64 codec that this crate runs on. Cheap to clone.

@@ -9,10 +9,10 @@ use casemate_providers::{Hkdf, Ivs as CipherIvs, siphash24};
 use crate::contents::{ContentCipher, UnitIvs};
 use crate::context::Context;
 use crate::crypto::Crypto;
-use crate::error::{Error, Result};
 use crate::mode::Mode;
 use crate::names::{DirHashKey, NameCipher};
 use crate::policy::Ivs;
+use crate::{Error, Result};
 
 /// The name that policies of version 1 have for a master key: any 8 bytes.
 pub type KeyDescriptor = [u8; 8];
@@ -125,11 +125,11 @@ impl MasterKey {
     /// Takes a raw master key of 16 to 64 bytes.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a length that no master key has.
+    /// `Argument` for a length that no master key has.
     pub fn new(crypto: &Crypto, secret: SecretVec) -> Result<MasterKey> {
         if !RAW_LENGTHS.contains(&secret.len()) {
             let text = format!("a master key has 16 to 64 bytes, not {}", secret.len());
-            return Err(Error::Argument(text));
+            return Err(Error::argument(text));
         }
         Ok(MasterKey::make(crypto, secret, false))
     }
@@ -137,11 +137,11 @@ impl MasterKey {
     /// Takes the 32 bytes of a hardware-wrapped key's software secret, which opens names but not contents.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a length that software secrets do not have.
+    /// `Argument` for a length that software secrets do not have.
     pub fn from_software_secret(crypto: &Crypto, secret: SecretVec) -> Result<MasterKey> {
         if secret.len() != SOFTWARE_SECRET_LEN {
             let text = format!("a software secret has {SOFTWARE_SECRET_LEN} bytes, not {}", secret.len());
-            return Err(Error::Argument(text));
+            return Err(Error::argument(text));
         }
         Ok(MasterKey::make(crypto, secret, true))
     }
@@ -180,7 +180,7 @@ impl MasterKey {
     /// The cipher for the names in a directory, or for the target of a symbolic link.
     ///
     /// # Errors
-    /// [`Error::Argument`] if this is not the policy's key, or too short for its mode.
+    /// `Argument` if this is not the policy's key, or too short for its mode.
     pub fn names(&self, inode: &InodeInfo) -> Result<NameCipher> {
         let policy = &inode.context.policy;
         let cipher = self.crypto.cipher(policy.names, self.file_key(policy.names, inode)?.expose())?;
@@ -192,12 +192,12 @@ impl MasterKey {
     /// The cipher for the contents of a regular file.
     ///
     /// # Errors
-    /// As [`MasterKey::names`]; [`Error::Unsupported`] for the software secret of a hardware-wrapped key;
-    /// [`Error::Corrupt`] for data units that do not fit the file system's blocks.
+    /// As [`MasterKey::names`]; `Unsupported` for the software secret of a hardware-wrapped key;
+    /// `Corrupt` for data units that do not fit the file system's blocks.
     pub fn contents(&self, inode: &InodeInfo) -> Result<ContentCipher> {
         if self.hardware {
             let text = "contents under a hardware-wrapped key are encrypted by the hardware alone";
-            return Err(Error::Unsupported(text.to_owned()));
+            return Err(Error::unsupported(text.to_owned()));
         }
         let policy = &inode.context.policy;
         let unit = policy.data_unit_size(inode.block_size)?;
@@ -209,12 +209,12 @@ impl MasterKey {
     /// The key of the hashes of a casefolded directory's names.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for a policy of version 1, which such directories can't have; as
+    /// `Corrupt` for a policy of version 1, which such directories can't have; as
     /// [`MasterKey::names`].
     pub fn dir_hash_key(&self, directory: &InodeInfo) -> Result<DirHashKey> {
         if directory.context.policy.version() == 1 {
             let text = "a casefolded directory with an encryption policy of version 1";
-            return Err(Error::Corrupt(text.to_owned()));
+            return Err(Error::corrupt(text.to_owned()));
         }
         self.check_id(directory)?;
         Ok(DirHashKey::new(self.array(Purpose::DirHashKey, &directory.context.nonce)))
@@ -231,7 +231,7 @@ impl MasterKey {
         if self.secret.len() < needed {
             let text =
                 format!("{mode} needs a master key of at least {needed} bytes, not {}", self.secret.len());
-            return Err(Error::Argument(text));
+            return Err(Error::argument(text));
         }
         let number = [mode.number()];
         let on_this_system = [&number[..], &inode.uuid].concat();
@@ -273,7 +273,7 @@ impl MasterKey {
             KeyId::Identifier(wanted) if wanted != self.identifier() => {
                 let own = KeyId::from(self.identifier());
                 let text = format!("the key's identifier is {own}, not the policy's {}", KeyId::from(wanted));
-                Err(Error::Argument(text))
+                Err(Error::argument(text))
             }
             _ => Ok(()),
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use casemate_primitives::secret::SecretVec;
 
+use crate::Result;
 use crate::crypto::Crypto;
-use crate::error::Result;
 use crate::key::{KeyDescriptor, KeyId, MasterKey};
 
 /// Master keys, found by the names that policies have for them.
@@ -26,7 +26,7 @@ impl Keyring {
     /// the identifier that a hardware-wrapped key with this software secret has. Returns these, in that order.
     ///
     /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) for a length that no master key has.
+    /// `Argument` for a length that no master key has.
     pub fn add(&mut self, secret: SecretVec) -> Result<Vec<KeyId>> {
         let key = MasterKey::new(&self.crypto, secret.clone())?;
         let mut ids = vec![key.identifier().into(), key.descriptor().into()];

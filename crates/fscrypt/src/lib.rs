@@ -29,7 +29,6 @@
 mod contents;
 mod context;
 mod crypto;
-mod error;
 mod key;
 mod keyring;
 pub mod metadata;
@@ -39,10 +38,10 @@ mod nokey;
 mod policy;
 mod symlink;
 
+pub use casemate_blockdev::{Error, ErrorKind, Result};
 pub use contents::ContentCipher;
 pub use context::{Context, Nonce};
 pub use crypto::Crypto;
-pub use error::{Error, Result};
 pub use key::{InodeInfo, KeyDescriptor, KeyId, KeyIdentifier, MasterKey, Purpose};
 pub use keyring::Keyring;
 pub use mode::Mode;

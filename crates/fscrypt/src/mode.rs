@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::Error;
+use crate::Error;
 
 /// An encryption mode of contents or names (`FSCRYPT_MODE_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -96,7 +96,7 @@ impl FromStr for Mode {
         let name = text.to_ascii_lowercase().replace('_', "-");
         Mode::all().find(|mode| mode.name() == name).ok_or_else(|| {
             let known: Vec<_> = Mode::all().map(Mode::name).collect();
-            Error::Argument(format!("unknown encryption mode '{text}'; known are {}", known.join(", ")))
+            Error::argument(format!("unknown encryption mode '{text}'; known are {}", known.join(", ")))
         })
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Cipher, Ivs, siphash24};
 
-use crate::error::{Error, Result};
+use crate::{Error, Result};
 
 /// The most bytes of a name in any file system, encrypted or not.
 pub const LONGEST_NAME: usize = 255;
@@ -30,11 +30,11 @@ impl NameCipher {
     /// "." and ".." are stored as they are: they must not come here.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a name that is empty, longer than `limit`, or has a NUL.
+    /// `Argument` for a name that is empty, longer than `limit`, or has a NUL.
     pub fn encrypt(&self, name: &[u8], limit: usize) -> Result<Vec<u8>> {
         if name.is_empty() || name.len() > limit || name.contains(&0) {
             let text = format!("a name of {} bytes: it must have 1 to {limit} and no NUL", name.len());
-            return Err(Error::Argument(text));
+            return Err(Error::argument(text));
         }
         let mut bytes = name.to_vec();
         bytes.resize(self.encrypted_len(name.len(), limit), 0);
@@ -45,11 +45,11 @@ impl NameCipher {
     /// The name of a ciphertext: what is before the first NUL.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for ciphertext that is shorter than a cipher block.
+    /// `Corrupt` for ciphertext that is shorter than a cipher block.
     pub fn decrypt(&self, ciphertext: &[u8]) -> Result<Vec<u8>> {
         if ciphertext.len() < SHORTEST_CIPHERTEXT {
             let text = format!("an encrypted name of {} bytes, less than a block", ciphertext.len());
-            return Err(Error::Corrupt(text));
+            return Err(Error::corrupt(text));
         }
         let mut bytes = ciphertext.to_vec();
         self.cipher.decrypt(&self.ivs(), &mut bytes)?;

@@ -7,8 +7,8 @@
 //! The kernel may change this form at any time: it is good for showing and for looking up, not for storing.
 
 use crate::crypto::Crypto;
-use crate::error::{Error, Result};
 use crate::names::LONGEST_NAME;
+use crate::{Error, Result};
 
 /// An encrypted name in the form that is shown without its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,9 +38,9 @@ impl NoKeyName {
     /// Reads a no-key name from its text.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a text that is never shown.
+    /// `Argument` for a text that is never shown.
     pub fn from_text(crypto: &Crypto, text: &[u8]) -> Result<NoKeyName> {
-        let bad = |what: String| Error::Argument(format!("no name that is shown without the key: {what}"));
+        let bad = |what: String| Error::argument(format!("no name that is shown without the key: {what}"));
         if text.len() > LONGEST_NAME {
             return Err(bad(format!("{} bytes", text.len())));
         }

@@ -1,8 +1,8 @@
 //! Policies: which key, which modes, which padding and which IVs.
 
-use crate::error::{Error, Result};
 use crate::key::KeyId;
 use crate::mode::Mode;
+use crate::{Error, Result};
 
 /// An encryption policy: the key, modes and flags of the files below a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,14 +56,14 @@ impl Policy {
     pub(crate) fn from_numbers(key: KeyId, contents: u8, names: u8, flags: u8, log2: u8) -> Result<Policy> {
         let mode = |number, what| {
             Mode::from_number(number)
-                .ok_or_else(|| Error::Unsupported(format!("{what} encryption mode {number} is unknown")))
+                .ok_or_else(|| Error::unsupported(format!("{what} encryption mode {number} is unknown")))
         };
         let ivs = match flags & !PADDING_MASK {
             0 => Ivs::PerFileKey,
             DIRECT_KEY => Ivs::DirectKey,
             IV_INO_LBLK_64 => Ivs::InodeBlock64,
             IV_INO_LBLK_32 => Ivs::InodeBlock32,
-            _ => return Err(Error::Corrupt(format!("policy flags {flags:#04x} make no sense"))),
+            _ => return Err(Error::corrupt(format!("policy flags {flags:#04x} make no sense"))),
         };
         let policy = Policy {
             key,
@@ -81,9 +81,9 @@ impl Policy {
     /// checked when a file is keyed.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for combinations that the kernel refuses.
+    /// `Corrupt` for combinations that the kernel refuses.
     pub fn check(&self) -> Result<()> {
-        let refuse = |text: String| Err(Error::Corrupt(text));
+        let refuse = |text: String| Err(Error::corrupt(text));
         let version = self.version();
         if !allowed_pair(version, self.contents, self.names) {
             let (contents, names) = (self.contents, self.names);
@@ -138,7 +138,7 @@ impl Policy {
     /// Bytes of a data unit where blocks have `block_size` bytes.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for units above a block, and for smaller ones where IVs have 32 bits for their number.
+    /// `Corrupt` for units above a block, and for smaller ones where IVs have 32 bits for their number.
     pub fn data_unit_size(&self, block_size: u32) -> Result<usize> {
         let block = block_size as usize;
         let unit = match self.log2_data_unit_size {
@@ -147,7 +147,7 @@ impl Policy {
         };
         let counted_in_32_bits = matches!(self.ivs, Ivs::InodeBlock64 | Ivs::InodeBlock32);
         if unit > block || counted_in_32_bits && unit < block {
-            return Err(Error::Corrupt(format!("data units of {unit} bytes in blocks of {block} bytes")));
+            return Err(Error::corrupt(format!("data units of {unit} bytes in blocks of {block} bytes")));
         }
         Ok(unit)
     }

@@ -116,7 +116,7 @@ fn contents_in_any_pieces() {
             let beyond = cipher.decrypt((1 << 32) - 1, &mut plain[..2 * unit]);
             assert_eq!(beyond.is_ok(), wide, "{policy:?}");
             assert!(cipher.decrypt(u64::MAX, &mut plain[..2 * unit]).is_err(), "past all numbers");
-            assert_eq!(cipher.decrypt(5, &mut []), Ok(()));
+            cipher.decrypt(5, &mut []).unwrap();
         }
     }
 }

@@ -213,14 +213,14 @@ mod tests {
         fn size(&self) -> u64 {
             0
         }
-        fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<()> {
+        fn read_at(&self, _: &mut [u8], _: u64) -> casemate_blockdev::Result<()> {
             Ok(())
         }
-        fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+        fn write_at(&self, _: &[u8], _: u64) -> casemate_blockdev::Result<()> {
             Ok(())
         }
-        fn flush(&self) -> io::Result<()> {
-            (self.0)(self.1.fetch_add(1, Ordering::SeqCst))
+        fn flush(&self) -> casemate_blockdev::Result<()> {
+            Ok((self.0)(self.1.fetch_add(1, Ordering::SeqCst))?)
         }
     }
 

@@ -49,21 +49,21 @@ impl BlockDevice for Device {
     fn size(&self) -> u64 {
         self.memory.size()
     }
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> casemate_blockdev::Result<()> {
         self.check(offset, buf.len())?;
         self.memory.read_at(buf, offset)
     }
-    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+    fn write_at(&self, buf: &[u8], offset: u64) -> casemate_blockdev::Result<()> {
         self.check(offset, buf.len())?;
         self.unflushed.store(true, Ordering::SeqCst);
         self.memory.write_at(buf, offset)
     }
-    fn flush(&self) -> io::Result<()> {
+    fn flush(&self) -> casemate_blockdev::Result<()> {
         self.unflushed.store(false, Ordering::SeqCst);
         self.flushes.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
-    fn next_data(&self, offset: u64) -> io::Result<Option<std::ops::Range<u64>>> {
+    fn next_data(&self, offset: u64) -> casemate_blockdev::Result<Option<std::ops::Range<u64>>> {
         // Every second megabyte is a hole, as far as anybody is told.
         let mib = offset >> 20;
         let start = if mib.is_multiple_of(2) { (mib + 1) << 20 } else { offset };

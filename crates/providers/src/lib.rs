@@ -28,6 +28,7 @@ pub mod cipher;
 pub mod driver;
 mod drivers;
 mod engine;
+mod error;
 pub mod flags;
 mod guard;
 pub mod hash;

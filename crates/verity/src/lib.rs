@@ -6,10 +6,9 @@
 #![forbid(unsafe_code)]
 
 pub mod dm;
-mod error;
 pub mod fs;
 pub mod signature;
 pub mod tree;
 
+pub use casemate_blockdev::{Error, ErrorKind};
 pub use casemate_primitives::hex;
-pub use error::Error;

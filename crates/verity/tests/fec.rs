@@ -376,13 +376,13 @@ impl BlockDevice for Forgetful {
     fn size(&self) -> u64 {
         self.0.size()
     }
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> std::io::Result<()> {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> casemate_blockdev::Result<()> {
         self.0.read_at(buf, offset)
     }
-    fn write_at(&self, _buf: &[u8], _offset: u64) -> std::io::Result<()> {
+    fn write_at(&self, _buf: &[u8], _offset: u64) -> casemate_blockdev::Result<()> {
         Ok(())
     }
-    fn flush(&self) -> std::io::Result<()> {
+    fn flush(&self) -> casemate_blockdev::Result<()> {
         Ok(())
     }
 }

@@ -67,7 +67,7 @@ pub fn extract(
     keyring: &Keyring,
     restoring: &Restoring,
 ) -> Result<Report, Error> {
-    let at_folder = |error: Errno| Error::io(folder.display(), error.into());
+    let at_folder = |error: Errno| Error::io(folder.display(), error);
     match std::fs::create_dir(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
             return Err(Error::io(folder.display(), error));
@@ -174,8 +174,8 @@ impl Extract<'_> {
                     None => member.link.clone(),
                     Some(inode) => {
                         let stored = self.decode(&member.link)?;
-                        let names = self.key(&inode)?.names(&inode).map_err(Error::from)?;
-                        names.decrypt_symlink(&stored).map_err(Error::from)?
+                        let names = self.key(&inode)?.names(&inode)?;
+                        names.decrypt_symlink(&stored)?
                     }
                 };
                 symlinkat(c_name(&target)?, folder, c_name(&name)?).map_err(|e| host(&path, e))?;
@@ -194,7 +194,7 @@ impl Extract<'_> {
             }
             other => {
                 let text = format!("a member of type {:?}", char::from(other));
-                return Err(Error::Unsupported(text).into());
+                return Err(Error::unsupported(text).into());
             }
         }
         Ok(())
@@ -253,9 +253,9 @@ impl Extract<'_> {
             Some(inode) => {
                 let size = number(member, "size")?;
                 if size > member.size {
-                    return Err(Error::Corrupt(format!("{size} bytes of {}", member.size)).into());
+                    return Err(Error::corrupt(format!("{size} bytes of {}", member.size)).into());
                 }
-                (size, Some(self.key(&inode)?.contents(&inode).map_err(Error::from)?))
+                (size, Some(self.key(&inode)?.contents(&inode)?))
             }
         };
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -277,7 +277,7 @@ impl Extract<'_> {
     fn plain(&self, stored: &[u8]) -> Result<Option<Location>, Error> {
         let (parent, name) = split(stored);
         let Some(folder) = self.folders.get(parent) else {
-            return Err(Error::Corrupt("its directory did not come before it".to_owned()));
+            return Err(Error::corrupt("its directory did not come before it"));
         };
         let name = match &folder.names {
             Names::Missing => return Ok(None),
@@ -285,19 +285,19 @@ impl Extract<'_> {
             Names::Encrypted(names) => names.decrypt(&self.decode(name)?)?,
         };
         if matches!(&name[..], b"" | b"." | b"..") || name.iter().any(|byte| matches!(byte, b'/' | 0)) {
-            return Err(Error::Corrupt(format!("'{}' is no name", name.escape_ascii())));
+            return Err(Error::corrupt(format!("'{}' is no name", name.escape_ascii())));
         }
         Ok(Some((folder.path.clone(), name)))
     }
 
     fn decode(&self, text: &[u8]) -> Result<Vec<u8>, Error> {
-        self.codec.decode_to_vec(text).map_err(|error| Error::Corrupt(error.to_string()))
+        self.codec.decode_to_vec(text).map_err(|error| Error::corrupt(error.to_string()))
     }
 
     fn key(&self, inode: &InodeInfo) -> Result<&MasterKey, Error> {
         let id = &inode.context.policy.key;
         self.keyring.get(id).map(Arc::as_ref).ok_or_else(|| {
-            Error::Unsupported(format!("it needs the key with {} {id}, which was not given", id.kind()))
+            Error::unsupported(format!("it needs the key with {} {id}, which was not given", id.kind()))
         })
     }
 
@@ -373,7 +373,7 @@ fn fill(
     for range in tar.ranges(member).map_err(Failed::Stream)? {
         if range.start % unit != 0 || range.end % unit != 0 {
             return Err(
-                Error::Corrupt(format!("a range that is not made of data units of {unit} bytes")).into()
+                Error::corrupt(format!("a range that is not made of data units of {unit} bytes")).into()
             );
         }
         let mut at = range.start;
@@ -382,7 +382,7 @@ fn fill(
             buffer.resize((range.end - at).min(PIECE) as usize, 0);
             tar.read(&mut buffer).map_err(Failed::Stream)?;
             if let Some(cipher) = cipher {
-                cipher.decrypt(at / unit, &mut buffer).map_err(Error::from)?;
+                cipher.decrypt(at / unit, &mut buffer)?;
             }
             let len = size.saturating_sub(at).min(buffer.len() as u64);
             file.write_all_at(&buffer[..len as usize], at).map_err(local)?;

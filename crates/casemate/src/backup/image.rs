@@ -93,7 +93,7 @@ impl Restore<'_> {
             b'0' | b'7' => Body::File,
             b'1' => {
                 let Some(inode) = self.files.get(trim(&member.link)).copied() else {
-                    return Err(Error::Corrupt("a link to a file that did not come before it".to_owned()));
+                    return Err(Error::corrupt("a link to a file that did not come before it"));
                 };
                 self.writer.link_raw(folder.inode, &name, inode).map_err(inner)?;
                 self.files.insert(stored.to_vec(), inode);
@@ -105,7 +105,7 @@ impl Restore<'_> {
                 symlink_ciphertext(&target)?;
                 // A NUL follows it in the block.
                 if target.len() >= self.block_size() as usize {
-                    return Err(Error::Corrupt("a link's target of more than a block".to_owned()));
+                    return Err(Error::corrupt("a link's target of more than a block"));
                 }
                 Body::Symlink(&target)
             }
@@ -114,11 +114,11 @@ impl Restore<'_> {
             b'4' => Body::Node(FileType::BlockDevice, member.device.0, member.device.1),
             b'6' => Body::Node(FileType::Fifo, 0, 0),
             other => {
-                return Err(Error::Unsupported(format!("a member of type {:?}", char::from(other))));
+                return Err(Error::unsupported(format!("a member of type {:?}", char::from(other))));
             }
         };
         if context.is_some() && matches!(body, Body::Node(..)) {
-            return Err(Error::Corrupt("an encryption context of a file that has none".to_owned()));
+            return Err(Error::corrupt("an encryption context of a file that has none"));
         }
         let inode = self.writer.create_raw(folder.inode, &name, body, context).map_err(inner)?;
         self.files.insert(stored.to_vec(), inode);
@@ -131,7 +131,7 @@ impl Restore<'_> {
             Some(_) => {
                 let size = number(member, "size")?;
                 if size.checked_next_multiple_of(self.block_size()) != Some(member.size) {
-                    return Err(Error::Corrupt(format!("{size} bytes in {}", member.size)));
+                    return Err(Error::corrupt(format!("{size} bytes in {}", member.size)));
                 }
                 size
             }
@@ -145,11 +145,11 @@ impl Restore<'_> {
         let (parent, name, existing) = if stored.is_empty() {
             match self.writer.fs().resolve(self.path, true) {
                 Ok(inode) => (0, Vec::new(), Some(inode.number())),
-                Err(ReadError::Io(error)) if error.kind() == std::io::ErrorKind::NotFound => {
+                Err(error) if error.is_not_found() => {
                     let (parent, name) = self.writer.parent_of(self.path).map_err(inner)?;
                     if self.writer.fs().inode(parent).map_err(inner)?.flags().has(InodeFlags::ENCRYPT) {
                         let text = "restoring into a directory that is encrypted itself";
-                        return Err(Error::Unsupported(text.to_owned()));
+                        return Err(Error::unsupported(text.to_owned()));
                     }
                     (parent, name, None)
                 }
@@ -171,7 +171,7 @@ impl Restore<'_> {
                 let inode = self.writer.fs().inode(number).map_err(inner)?;
                 if !inode.is_dir() || inode.flags().has(InodeFlags::ENCRYPT) || context.is_some() {
                     let shown = if stored.is_empty() { self.path } else { &name[..] };
-                    let error = std::io::ErrorKind::AlreadyExists.into();
+                    let error = std::io::ErrorKind::AlreadyExists;
                     return Err(Error::io(String::from_utf8_lossy(shown), error));
                 }
                 number
@@ -199,7 +199,7 @@ impl Restore<'_> {
         let (mut start, mut piece) = (0, Vec::new());
         for range in tar.ranges(member)? {
             if encrypted && (range.start % block != 0 || range.end % block != 0) {
-                return Err(Error::Corrupt(format!("a range that is not made of blocks of {block} bytes")));
+                return Err(Error::corrupt(format!("a range that is not made of blocks of {block} bytes")));
             }
             let mut at = range.start;
             while at < range.end {
@@ -254,19 +254,18 @@ impl Restore<'_> {
     fn place(&self, stored: &[u8]) -> Result<(Folder, Vec<u8>), Error> {
         let (parent, name) = split(stored);
         let folder = self.folders.get(parent).copied();
-        let folder =
-            folder.ok_or_else(|| Error::Corrupt("its directory did not come before it".to_owned()))?;
+        let folder = folder.ok_or_else(|| Error::corrupt("its directory did not come before it"))?;
         if folder.encrypted {
             return Ok((folder, self.decode(name)?));
         }
         if matches!(name, b"" | b"." | b"..") {
-            return Err(Error::Corrupt(format!("'{}' is no name", name.escape_ascii())));
+            return Err(Error::corrupt(format!("'{}' is no name", name.escape_ascii())));
         }
         Ok((folder, name.to_vec()))
     }
 
     fn decode(&self, text: &[u8]) -> Result<Vec<u8>, Error> {
-        self.codec.decode_to_vec(text).map_err(|error| Error::Corrupt(error.to_string()))
+        self.codec.decode_to_vec(text).map_err(|error| Error::corrupt(error.to_string()))
     }
 
     /// A member's context, if it is encrypted and can be so in another inode of this image.
@@ -275,20 +274,20 @@ impl Restore<'_> {
         let policy = inode.context.policy;
         if matches!(policy.ivs, casemate_fscrypt::Ivs::InodeBlock64 | casemate_fscrypt::Ivs::InodeBlock32) {
             let name = policy.ivs.flag_name().unwrap_or_default();
-            return Err(Error::Unsupported(format!(
+            return Err(Error::unsupported(format!(
                 "its policy has {name}: what is encrypted with its inode's number can't be read from another inode"
             )));
         }
         let (block, have) = (u64::from(inode.block_size), self.block_size());
         if block != have {
-            return Err(Error::Unsupported(format!(
+            return Err(Error::unsupported(format!(
                 "encrypted in blocks of {block} bytes, and the image has blocks of {have} bytes"
             )));
         }
         policy.data_unit_size(inode.block_size)?;
         if value(member, "casefold").is_some() {
             let text = "restoring encrypted directories without regard to case";
-            return Err(Error::Unsupported(text.to_owned()));
+            return Err(Error::unsupported(text.to_owned()));
         }
         Ok(context(member))
     }
@@ -300,5 +299,5 @@ impl Restore<'_> {
 
 /// An error of the image. Whose, the caller says.
 fn inner(error: ReadError) -> Error {
-    Error::ext4("image", error)
+    error.at("image")
 }

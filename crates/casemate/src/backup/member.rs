@@ -11,13 +11,13 @@ use crate::Error;
 pub(super) fn inode_info(member: &Member) -> Result<Option<InodeInfo>, Error> {
     let Some(context) = context(member) else { return Ok(None) };
     let small = |what| {
-        number(member, what)?.try_into().map_err(|_| Error::Corrupt(format!("{INODE}: {what} passes 2^32")))
+        number(member, what)?.try_into().map_err(|_| Error::corrupt(format!("{INODE}: {what} passes 2^32")))
     };
     let uuid = value(member, "uuid").and_then(parse_uuid);
     Ok(Some(InodeInfo {
         context: Context::from_bytes(context)?,
         number: small("number")?,
-        uuid: uuid.ok_or_else(|| Error::Corrupt(format!("{INODE}: no uuid")))?,
+        uuid: uuid.ok_or_else(|| Error::corrupt(format!("{INODE}: no uuid")))?,
         block_size: small("block_size")?,
     }))
 }
@@ -30,7 +30,7 @@ pub(super) fn context(member: &Member) -> Option<&[u8]> {
 /// One of the numbers that keys and IVs depend on.
 pub(super) fn number(member: &Member, what: &str) -> Result<u64, Error> {
     let number = value(member, what).and_then(|text| text.parse().ok());
-    number.ok_or_else(|| Error::Corrupt(format!("{INODE}: no {what}")))
+    number.ok_or_else(|| Error::corrupt(format!("{INODE}: no {what}")))
 }
 
 pub(super) fn value<'a>(member: &'a Member, what: &str) -> Option<&'a str> {

@@ -29,12 +29,12 @@ pub(super) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
 
 /// A name as system calls take it.
 pub(super) fn c_name(name: &[u8]) -> Result<CString, Error> {
-    CString::new(name).map_err(|_| Error::Corrupt("a name with a NUL".to_owned()))
+    CString::new(name).map_err(|_| Error::corrupt("a name with a NUL"))
 }
 
 /// An error of the host at a path.
 pub(super) fn host(path: &[u8], error: Errno) -> Error {
-    Error::io(String::from_utf8_lossy(path), error.into())
+    Error::io(String::from_utf8_lossy(path), error)
 }
 
 /// Bits of the mode that files keep.

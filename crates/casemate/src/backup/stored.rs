@@ -29,7 +29,7 @@ pub fn write(
     pool: Pool,
     progress: &dyn Progress,
 ) -> std::result::Result<ExtractReport, Error> {
-    let fail = |error| Error::ext4(&name, error);
+    let fail = |error: Error| error.at(&name);
     let options = OpenOptions {
         cpu: reading.cpu,
         verify_checksums: reading.verify_checksums,

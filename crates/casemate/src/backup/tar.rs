@@ -118,7 +118,7 @@ impl<'a> TarReader<'a> {
                         "{}: a tar stream in GNU's old format; write it with --format=pax",
                         self.name
                     );
-                    return Err(Error::Unsupported(text));
+                    return Err(Error::unsupported(text));
                 }
                 kind => {
                     member.kind = if kind == 0 { b'0' } else { kind };
@@ -300,7 +300,7 @@ impl<'a> TarReader<'a> {
     }
 
     pub fn corrupt(&self, what: &str) -> Error {
-        Error::Corrupt(format!("{}: backup: {what}", self.name))
+        Error::corrupt(format!("{}: backup: {what}", self.name))
     }
 
     fn io(&self, error: io::Error) -> Error {

@@ -71,13 +71,13 @@ impl Locked {
     /// # Errors
     /// `Unsupported` for features that can't be kept right; `Corrupt` when e2fsck should repair it first.
     pub fn open(self, changing: &Changing) -> Result<Writer, Error> {
-        let fail = |error| Error::ext4(&self.name, error);
+        let fail = |error: Error| error.at(&self.name);
         let mut recovery = changing.recovery_file.clone().or(self.beside);
         if self.is_decrypted {
             let mut raw = [0; 1024];
             self.device.read_at(&mut raw, 1024).map_err(|error| Error::io(&self.name, error))?;
             if Superblock::from_bytes(&raw).map_err(fail)?.journal_inode == 0 {
-                return Err(Error::Unsupported(format!(
+                return Err(Error::unsupported(format!(
                     "{}: an encrypted file system without a journal can't be changed: what is kept until a change is \
                      whole would lie beside it in plain text; tune2fs -j gives it a journal",
                     self.name
@@ -134,11 +134,11 @@ pub fn set_policy(
     let master = MasterKey::new(&Crypto::new(cpu), key)?;
     let policy =
         Policy { padding: new.padding, ..Policy::new(master.identifier().into(), new.contents, new.names) };
-    policy.check().map_err(|error| Error::Argument(error.to_string()))?;
+    policy.check().map_err(|error| Error::argument(error.to_string()))?;
     let (uuid, block_size) = (writer.fs().superblock().uuid, writer.fs().layout().block_size);
     // Whether the key is long enough shows when something is keyed.
     let sample = InodeInfo { context: Context { policy, nonce: [0; 16] }, number: 11, uuid, block_size };
     master.names(&sample).and_then(|_| master.contents(&sample))?;
     let made = writer.encrypt_directory(path, |nonce| Context { policy, nonce }.to_bytes());
-    made.map_err(|error| Error::ext4(place, error))
+    made.map_err(|error| error.at(place))
 }

@@ -1,7 +1,5 @@
 //! Contents of files in images, checked against their fs-verity trees while they are read.
 
-use std::io;
-
 use casemate_blockdev::{BlockDevice, Window};
 use casemate_ext4::{Contents, Ext4, Inode, InodeFlags};
 use casemate_primitives::Cpu;
@@ -50,22 +48,21 @@ pub fn open_file(
     cpu: Cpu,
 ) -> Result<Box<dyn BlockDevice>, Error> {
     let place = || format!("inode {}", inode.number());
-    let plain = || fs.open_file(inode).map_err(|error| Error::ext4(place(), error));
+    let plain = || fs.open_file(inode).map_err(|error| error.at(place()));
     if policy == VerityPolicy::Ignore {
         return Ok(Box::new(plain()?));
     }
-    let metadata = fs.verity(inode).map_err(|error| Error::ext4(place(), error))?;
+    let metadata = fs.verity(inode).map_err(|error| error.at(place()))?;
     let Some(metadata) = metadata else {
         if policy == VerityPolicy::Require {
-            return Err(Error::Mismatch(format!("{}: no fs-verity, which is required", place())));
+            return Err(Error::mismatch(format!("{}: no fs-verity, which is required", place())));
         }
         return Ok(Box::new(plain()?));
     };
-    let (descriptor, _) =
-        Descriptor::from_disk(&metadata.descriptor).map_err(|error| Error::at(place(), error))?;
+    let (descriptor, _) = Descriptor::from_disk(&metadata.descriptor).map_err(|error| error.at(place()))?;
     let tree = Window::new(metadata.whole, metadata.tree_offset, metadata.tree_room)
         .map_err(|error| Error::io(place(), error))?;
-    let verified = descriptor.verified(cpu, plain()?, tree, 0).map_err(|error| Error::at(place(), error))?;
+    let verified = descriptor.verified(cpu, plain()?, tree, 0).map_err(|error| error.at(place()))?;
     Ok(Box::new(verified))
 }
 
@@ -78,10 +75,10 @@ pub fn verity_info(fs: &Ext4, inode: &Inode) -> Result<Option<VerityInfo>, Error
         return Ok(None);
     }
     let place = || format!("inode {}", inode.number());
-    let metadata = fs.verity(inode).map_err(|error| Error::ext4(place(), error))?;
+    let metadata = fs.verity(inode).map_err(|error| error.at(place()))?;
     let Some(metadata) = metadata else { return Ok(None) };
     let (descriptor, signature) =
-        Descriptor::from_disk(&metadata.descriptor).map_err(|error| Error::at(place(), error))?;
+        Descriptor::from_disk(&metadata.descriptor).map_err(|error| error.at(place()))?;
     Ok(Some(VerityInfo { signature: signature.to_vec(), descriptor }))
 }
 
@@ -94,10 +91,6 @@ pub(crate) struct Checked {
 
 impl Contents for Checked {
     fn open(&self, fs: &Ext4, inode: &Inode) -> casemate_ext4::Result<Box<dyn BlockDevice>> {
-        open_file(fs, inode, self.policy, self.cpu).map_err(|error| match error {
-            Error::Io(_, error) => error.into(),
-            Error::Unsupported(text) => casemate_ext4::Error::Unsupported(text),
-            other => io::Error::new(io::ErrorKind::InvalidData, other).into(),
-        })
+        open_file(fs, inode, self.policy, self.cpu)
     }
 }

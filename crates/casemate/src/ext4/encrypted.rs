@@ -11,7 +11,7 @@ use casemate_fscrypt::{
     MasterKey, NameCipher, NoKeyName, symlink_ciphertext,
 };
 
-use crate::Error;
+use crate::{Error, ErrorKind};
 
 /// How an inode is encrypted.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ pub fn encryption_info(fs: &Ext4, inode: &Inode) -> std::result::Result<Option<E
         let InodeInfo { context, .. } = info(&encrypted)?;
         Ok(Some(EncryptionInfo { context, readable: fs.require_key(inode).is_ok() }))
     };
-    read().map_err(|error| Error::ext4(format!("inode {}", inode.number()), error))
+    read().map_err(|error| error.at(format!("inode {}", inode.number())))
 }
 
 /// Reads encrypted inodes with the keys of a ring.
@@ -51,7 +51,7 @@ impl Unlocked {
             let id = &inode.context.policy.key;
             let text =
                 format!("inode {} needs the key with {} {id}, which was not given", inode.number, id.kind());
-            ReadError::Unsupported(text)
+            Error::locked(text)
         })?;
         Ok((inode, key))
     }
@@ -190,9 +190,8 @@ fn in_inode(encrypted: &EncryptedInode, error: FscryptError) -> ReadError {
 }
 
 fn at(structure: Structure, number: u32, error: FscryptError) -> ReadError {
-    match error {
-        FscryptError::Corrupt(text) => Place::inode(structure, number).malformed(text),
-        FscryptError::Driver(text) => std::io::Error::other(format!("inode {number}: {text}")).into(),
-        other => ReadError::Unsupported(format!("inode {number}: {other}")),
+    match error.kind() {
+        ErrorKind::Corrupt => Place::inode(structure, number).malformed(error.text().into_owned()),
+        _ => error.map_text(|text| format!("inode {number}: {text}")),
     }
 }

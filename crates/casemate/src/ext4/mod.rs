@@ -114,7 +114,7 @@ pub fn completed(
     let (device, start) = within(source, file)?;
     let beside = || is_image.then(|| beside(&source.path, start));
     let Some(path) = recovery_file.map(Path::to_owned).or_else(beside) else { return Ok((device, false)) };
-    let over = RecoveryFile::new(path).over(&device).map_err(|error| Error::ext4(&name, error))?;
+    let over = RecoveryFile::new(path).over(&device).map_err(|error| error.at(&name))?;
     let is_interrupted = over.is_some();
     Ok((over.unwrap_or(device), is_interrupted))
 }
@@ -140,12 +140,12 @@ fn within(source: &Source, file: FileDevice) -> Result<(Arc<dyn BlockDevice>, u6
     let (start, len) = match source.partition {
         None => (source.offset, file.size().saturating_sub(source.offset)),
         Some(number) => {
-            let list = partitions(&file).map_err(|error| Error::Argument(format!("{name}: {error}")))?;
+            let list = partitions(&file).map_err(|error| Error::argument(format!("{name}: {error}")))?;
             let found = list.iter().find(|partition| partition.number == number);
             let Some(found) = found else {
                 let all: Vec<_> = list.iter().map(|partition| partition.number.to_string()).collect();
                 let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
-                return Err(Error::Argument(format!("{name}: no partition {number}; there are: {all}")));
+                return Err(Error::argument(format!("{name}: no partition {number}; there are: {all}")));
             };
             (found.start, found.len)
         }
@@ -154,7 +154,7 @@ fn within(source: &Source, file: FileDevice) -> Result<(Arc<dyn BlockDevice>, u6
         return Ok((Arc::new(file), 0));
     }
     let window =
-        Window::new(file, start, len).map_err(|error| Error::Argument(format!("{name}: {error}")))?;
+        Window::new(file, start, len).map_err(|error| Error::argument(format!("{name}: {error}")))?;
     Ok((Arc::new(window), start))
 }
 
@@ -184,7 +184,7 @@ pub fn open_device(
     name: impl fmt::Display,
     reading: &Reading,
 ) -> Result<Ext4, Error> {
-    Ext4::open(device, &reading.options()).map_err(|error| Error::ext4(name, error))
+    Ext4::open(device, &reading.options()).map_err(|error| error.at(name))
 }
 
 /// Copies what is below `top` out of a file system.
@@ -211,9 +211,10 @@ pub fn extract(
     };
     match target {
         Target::Folder(folder) => casemate_ext4::extract_to_folder(fs, top, folder, &options)
-            .map_err(|error| Error::ext4(folder.display(), error)),
-        Target::Tar(out) => casemate_ext4::extract_to_tar(fs, top, out, &options)
-            .map_err(|error| Error::ext4("tar stream", error)),
+            .map_err(|error| error.at(folder.display())),
+        Target::Tar(out) => {
+            casemate_ext4::extract_to_tar(fs, top, out, &options).map_err(|error| error.at("tar stream"))
+        }
     }
 }
 
@@ -228,7 +229,7 @@ pub fn check(
     pool: Pool,
     progress: &dyn Progress,
 ) -> Result<CheckReport, Error> {
-    casemate_ext4::check(device, &reading.options(), pool, progress).map_err(|error| Error::ext4(name, error))
+    casemate_ext4::check(device, &reading.options(), pool, progress).map_err(|error| error.at(name))
 }
 
 /// Rewrites all metadata checksums that do not fit, and nothing else. Returns what was rewritten and what is
@@ -244,12 +245,12 @@ pub fn fix_checksums(
     progress: &dyn Progress,
 ) -> Result<(Vec<Corrupt>, CheckReport), Error> {
     if completed(source, None)?.1 {
-        return Err(Error::Unsupported(format!(
+        return Err(Error::unsupported(format!(
             "{}: a change was interrupted, and must be completed before checksums are rewritten: casemate ext4 recover",
             source.path.display()
         )));
     }
     let device = lock_for_change(source)?.device();
     casemate_ext4::fix_checksums(device, &reading.options(), pool, progress)
-        .map_err(|error| Error::ext4(source.path.display(), error))
+        .map_err(|error| error.at(source.path.display()))
 }

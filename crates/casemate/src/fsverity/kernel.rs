@@ -74,7 +74,7 @@ impl KernelError {
 impl From<KernelError> for Error {
     fn from(error: KernelError) -> Error {
         let KernelError { file, error, .. } = error;
-        let unsupported = |what: &str| Error::Unsupported(format!("{file}: {what} ({error})"));
+        let unsupported = |what: &str| Error::unsupported(format!("{file}: {what} ({error})"));
         match error.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::NOTTY) => unsupported("this kernel or file system has no fs-verity"),
             Some(Errno::OPNOTSUPP) => unsupported(
@@ -84,9 +84,9 @@ impl From<KernelError> for Error {
             Some(Errno::EXIST) => unsupported("the file has fs-verity already"),
             Some(Errno::TXTBSY) => unsupported("somebody has the file open for writing"),
             Some(Errno::KEYREJECTED | Errno::BADMSG) => {
-                Error::Mismatch(format!("{file}: the kernel refuses the signature ({error})"))
+                Error::mismatch(format!("{file}: the kernel refuses the signature ({error})"))
             }
-            Some(Errno::NOKEY) => Error::Mismatch(format!(
+            Some(Errno::NOKEY) => Error::mismatch(format!(
                 "{file}: the signer's certificate is not in the kernel's .fs-verity keyring ({error})"
             )),
             _ => Error::io(file, error),

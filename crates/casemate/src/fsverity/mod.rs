@@ -98,7 +98,7 @@ pub fn describe(
         Input::Device(device) => describer.describe(&device, sink),
         Input::Stream(mut stream) => describer.describe_stream(&mut stream, sink),
     };
-    let on_input = |error| Error::at(name.display(), error);
+    let on_input = |error: Error| error.at(name.display());
     let Some(path) = tree else { return run(input, &()).map_err(on_input) };
     let on_tree = |error| Error::io(path.display(), error);
     let mut output = Output::create(path)?;
@@ -108,17 +108,18 @@ pub fn describe(
             let geometry = work.parameters.geometry(device.size()).map_err(on_input)?;
             let sink = Watched::new(TreeDevice::new(&geometry, target, 0));
             let described = describer.describe_as(&geometry, device, &sink);
-            described.map_err(|error| {
-                if sink.failed() { Error::at(path.display(), error) } else { on_input(error) }
-            })?
+            described.map_err(
+                |error| {
+                    if sink.failed() { error.at(path.display()) } else { on_input(error) }
+                },
+            )?
         }
         _ => {
             let levels = SpilledLevels::new(work.parameters.block_size());
             let sink = Watched::new(levels);
             let described = run(input, &sink);
-            let descriptor = described.map_err(|error| {
-                if sink.failed() { Error::at("temporary file", error) } else { on_input(error) }
-            })?;
+            let descriptor = described
+                .map_err(|error| if sink.failed() { error.at("temporary file") } else { on_input(error) })?;
             sink.into_inner().copy_to(&mut output).map_err(on_tree)?;
             descriptor
         }
@@ -143,7 +144,7 @@ pub fn describe_many(
     let describe_small = |path: &Path, device: &FileDevice, size: u64| {
         let described = work.parameters.geometry(size);
         let described = described.and_then(|geometry| describer.describe_as(&geometry, device, &()));
-        described.map_err(|error| Error::at(path.display(), error))
+        described.map_err(|error| error.at(path.display()))
     };
     let describe_one = |path: &Path| match Input::open(path).map(|input| (input.size(), input)) {
         Ok((Some(size), Input::Device(device))) if size <= SMALL => {
@@ -198,15 +199,15 @@ pub fn check_tree(
     expected: Option<&Descriptor>,
     work: &Work,
     progress: &dyn Progress,
-    report: &mut (dyn FnMut(Finding) -> io::Result<()> + Send),
+    report: &mut (dyn FnMut(Finding) -> Result<(), Error> + Send),
 ) -> Result<(Summary, Descriptor), Error> {
     let data = FileDevice::open(file).map_err(|error| Error::io(file.display(), error))?;
     let tree_device = FileDevice::open(tree).map_err(|error| Error::io(tree.display(), error))?;
-    let on_file = |error| Error::at(file.display(), error);
+    let on_file = |error: Error| error.at(file.display());
     let size = data.size();
     if let Some(expected) = expected.filter(|expected| expected.data_size() != size) {
         let (name, right) = (file.display(), expected.data_size());
-        return Err(Error::Mismatch(format!("{name}: {size} bytes; the descriptor is of a file of {right}")));
+        return Err(Error::mismatch(format!("{name}: {size} bytes; the descriptor is of a file of {right}")));
     }
     let parameters = match (expected.map(Descriptor::parameters), work.parameters.chosen_hash()) {
         (None, _) => work.parameters.clone(),
@@ -217,7 +218,7 @@ pub fn check_tree(
     if tree_device.size() != tree_size {
         let (name, found) = (tree.display(), tree_device.size());
         let text = format!("{name}: {found} bytes; the tree of {} has {tree_size}", file.display());
-        return Err(Error::Corrupt(text));
+        return Err(Error::corrupt(text));
     }
     let describer = Describer::with(parameters.clone(), work.cpu, work.pool, progress);
     let descriptor = match expected {
@@ -225,12 +226,12 @@ pub fn check_tree(
         None => match describer.stored_root_hash(size, &tree_device) {
             Ok(Some(root_hash)) => Descriptor::new(parameters.clone(), size, &root_hash),
             Ok(None) => describer.describe(&data, &()).map_err(on_file)?,
-            Err(error) => return Err(Error::at(tree.display(), error)),
+            Err(error) => return Err(error.at(tree.display())),
         },
     };
     if size == 0 && descriptor.root_hash().iter().any(|byte| *byte != 0) {
         let text = format!("{}: the root hash of an empty file must be zero", file.display());
-        return Err(Error::Mismatch(text));
+        return Err(Error::mismatch(text));
     }
     let checked = describer.check(&data, &tree_device, descriptor.root_hash(), report);
     Ok((checked.map_err(on_file)?, descriptor))
@@ -264,7 +265,7 @@ impl<S> Watched<S> {
 }
 
 impl<S: TreeSink> TreeSink for Watched<S> {
-    fn write(&self, level: usize, first: u64, blocks: &[u8]) -> io::Result<()> {
+    fn write(&self, level: usize, first: u64, blocks: &[u8]) -> Result<(), Error> {
         let written = self.inner.write(level, first, blocks);
         if written.is_err() {
             self.failed.store(true, Ordering::Relaxed);

@@ -1,7 +1,6 @@
 //! Random changes inside encrypted directories, compared with a model in memory, by e2fsck and by this machine's kernel.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -119,7 +118,7 @@ impl World {
         let mut writer = open_for_change(&self.source(), &self.changing);
         for _ in 0..500 {
             match &writer {
-                Err(casemate::Error::Io(_, error)) if error.kind() == ErrorKind::ResourceBusy => {}
+                Err(error) if error.io_kind() == Some(std::io::ErrorKind::ResourceBusy) => {}
                 _ => break,
             }
             std::thread::sleep(std::time::Duration::from_millis(10));
@@ -165,7 +164,8 @@ impl World {
         let number = |path| writer.fs().resolve(path, false).unwrap().number();
         assert_eq!(number(&path), number(&other), "{}", self.what);
         let again = writer.make_directory(&other, &node(0o755), false);
-        let refused = matches!(&again, Err(ReadError::Io(error)) if error.kind() == ErrorKind::AlreadyExists);
+        let refused =
+            again.as_ref().is_err_and(|error| error.io_kind() == Some(std::io::ErrorKind::AlreadyExists));
         assert!(refused, "{}: {again:?}", self.what);
         self.done(writer.rename(&path, &other));
         self.moved(&path, &other);
@@ -264,7 +264,7 @@ impl World {
             return true;
         }
         let refused =
-            matches!(&result, Err(ReadError::Io(error)) if error.kind() == ErrorKind::CrossesDevices);
+            result.as_ref().is_err_and(|error| error.io_kind() == Some(std::io::ErrorKind::CrossesDevices));
         assert!(refused, "{}: {result:?}", self.what);
         false
     }

@@ -108,10 +108,10 @@ impl Form {
             });
         };
         let alphabet = Alphabet::new(characters.as_bytes())
-            .map_err(|error| Error::Argument(format!("--alphabet: {error}")))?;
+            .map_err(|error| Error::argument(format!("--alphabet: {error}")))?;
         match alphabet.value(b'\n') {
             None => Ok(alphabet),
-            Some(_) => Err(Error::Argument("--alphabet: a line feed separates lines".to_owned())),
+            Some(_) => Err(Error::argument("--alphabet: a line feed separates lines")),
         }
     }
 }

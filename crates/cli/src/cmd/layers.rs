@@ -10,6 +10,7 @@ use casemate::stack::Stack;
 use super::crypt::mapping::MappingArgs;
 use super::verity::options::{HashArgs, parse_root_hash};
 use crate::context::Context;
+use crate::passphrase::Asked;
 
 /// The group of options that say that something is decrypted.
 pub const DECRYPTION: &str = "decryption";
@@ -66,9 +67,9 @@ pub struct CryptArgs {
     /// Pass over this many bytes of the key file.
     #[arg(long, value_name = "BYTES", default_value_t = 0, requires = KEY_SOURCE)]
     keyfile_offset: u64,
-    /// The key's size in bits.
-    #[arg(long, value_name = "BITS", default_value_t = 256, requires = "crypt")]
-    key_size: usize,
+    /// The key's size in bits [default: 256].
+    #[arg(long, value_name = "BITS", requires = "crypt")]
+    key_size: Option<usize>,
     /// The hash that makes the key of a passphrase.
     #[arg(
         long,
@@ -190,7 +191,10 @@ impl CryptArgs {
     /// Lays the mapping on a stack, if there is one.
     pub fn over(&self, stack: Stack, context: &Context, allow_discards: bool) -> Result<Stack, Error> {
         match self.mapping() {
-            Some(mapping) => stack.crypt(mapping.mapping(context)?, allow_discards),
+            Some(mapping) => {
+                let mapping = mapping.mapping(stack.image(), Asked::Once, context)?;
+                stack.crypt(mapping, allow_discards)
+            }
             None => Ok(stack),
         }
     }

@@ -44,24 +44,24 @@ impl SignerArgs {
         digest: DigestAlgorithm,
     ) -> Result<(Signature, Certificate), Error> {
         let Some(cert) = self.cert.as_ref().or(self.key.as_ref()) else {
-            return Err(Error::Argument("no certificate specified; use --cert".to_owned()));
+            return Err(Error::argument("no certificate specified; use --cert"));
         };
         let certificate = read_certificate(cert)?;
         let der = if let Some(path) = &self.signature {
             let signature = read_signature(path)?;
-            signature.verify(message, &certificate).map_err(|error| Error::at(path.display(), error))?;
+            signature.verify(message, &certificate).map_err(|error| error.at(path.display()))?;
             return Ok((signature, certificate));
         } else if let Some(path) = &self.bare_signature {
             assemble(message, &read_small(path)?, &certificate, digest)
-                .map_err(|error| Error::at(path.display(), error))?
+                .map_err(|error| error.at(path.display()))?
         } else if let Some(path) = &self.key {
-            let on_key = |error| Error::at(path.display(), error);
+            let on_key = |error: Error| error.at(path.display());
             let key = SigningKey::from_pem(&zeroize::Zeroizing::new(read_small(path)?)).map_err(on_key)?;
             sign(message, &key, &certificate, digest).map_err(on_key)?
         } else {
             let text = "no private key specified; use --key, or --signature or --bare-signature for a signature \
                         made elsewhere";
-            return Err(Error::Argument(text.to_owned()));
+            return Err(Error::argument(text.to_owned()));
         };
         Ok((Signature::from_bytes(&der)?, certificate))
     }
@@ -69,10 +69,10 @@ impl SignerArgs {
 
 /// Reads a certificate's file.
 pub fn read_certificate(path: &Path) -> Result<Certificate, Error> {
-    Certificate::from_bytes(&read_small(path)?).map_err(|error| Error::at(path.display(), error))
+    Certificate::from_bytes(&read_small(path)?).map_err(|error| error.at(path.display()))
 }
 
 /// Reads the file of a PKCS#7 signature.
 pub fn read_signature(path: &Path) -> Result<Signature, Error> {
-    Signature::from_bytes(&read_small(path)?).map_err(|error| Error::at(path.display(), error))
+    Signature::from_bytes(&read_small(path)?).map_err(|error| error.at(path.display()))
 }

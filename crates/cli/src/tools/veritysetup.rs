@@ -1,6 +1,7 @@
 //! The command line of `veritysetup` 2.6.1: exit status 0, 1 for wrong parameters, 2 for failed verification, 4
 //! for a wrong device.
 
+use casemate::ErrorKind;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -179,14 +180,14 @@ impl Tool {
         self.check_data_size(data)?;
         let progress = context.progress("", 0);
         let worker = Worker { cpu: context.cpu(), pool: context.pool(), progress: &progress };
-        let formatted = verity::format(&format, &worker).map_err(|error| match error {
-            Error::Io(_, error) if error.kind() == std::io::ErrorKind::NotFound => {
+        let formatted = verity::format(&format, &worker).map_err(|error| match error.kind() {
+            ErrorKind::Io if error.is_not_found() => {
                 Failure::parameters(&format!("Cannot create hash image {} for writing.", hash.display()))
             }
-            Error::Argument(text) if text.starts_with("data area overlaps") => {
+            ErrorKind::Argument if error.text().starts_with("data area overlaps") => {
                 Failure::parameters("Data area overlaps with hash area.")
             }
-            error => Failure::other(&error),
+            _ => Failure::other(&error),
         })?;
         if let Some(path) = &self.root_hash_file {
             Output::write_whole(path, hex::encode(&formatted.root_hash).as_bytes())
@@ -239,9 +240,9 @@ impl Tool {
             source,
             fec: self.fec()?,
         };
-        let volume = Volume::open(stored, Access::Read).map_err(|error| match error {
-            Error::Corrupt(_) | Error::Unsupported(_) => not_verity(hash),
-            error => Failure::device(error),
+        let volume = Volume::open(stored, Access::Read).map_err(|error| match error.kind() {
+            ErrorKind::Corrupt | ErrorKind::Unsupported => not_verity(hash),
+            _ => Failure::device(error),
         })?;
         self.check_data_size(data)?;
         let invalid = || Failure::parameters("Invalid root hash string specified.");
@@ -256,10 +257,11 @@ impl Tool {
             stop = stop.take().into_iter().chain([found]).min_by_key(|stop| stop.order);
             Ok(())
         };
-        let summary = volume.verify(&root_hash, &worker, &mut report).map_err(|error| match error {
-            Error::Corrupt(_) => Failure::parameters("Verification of data area failed."),
-            error => Failure::other(&error),
-        })?;
+        let summary =
+            volume.verify(&root_hash, &worker, &mut report).map_err(|error| match error.kind() {
+                ErrorKind::Corrupt => Failure::parameters("Verification of data area failed."),
+                _ => Failure::other(&error),
+            })?;
         let Some(stop) = stop else { return Ok(()) };
         debug_assert!(!summary.is_clean());
         if volume.fec_layout().is_none() {
@@ -278,9 +280,9 @@ impl Tool {
 
     fn dump(&self, context: &Context, hash: &Path) -> Result<(), Failure> {
         self.check_hash_offset()?;
-        let layout = verity::read_superblock(hash, self.hash_offset).map_err(|error| match error {
-            Error::Corrupt(_) | Error::Unsupported(_) => not_verity(hash),
-            error => Failure::device(error),
+        let layout = verity::read_superblock(hash, self.hash_offset).map_err(|error| match error.kind() {
+            ErrorKind::Corrupt | ErrorKind::Unsupported => not_verity(hash),
+            _ => Failure::device(error),
         })?;
         context.print(info::lines(hash, &layout)).map_err(|error| Failure::other(&error))
     }
@@ -321,7 +323,7 @@ impl Tool {
         }
         let roots = u32::try_from(self.fec_roots).ok().filter(|roots| (2..=24).contains(roots));
         let roots = roots.ok_or_else(|| Failure::parameters("Invalid number of parity bytes."))?;
-        Ok(Some(Fec { device, offset: self.fec_offset, roots }))
+        Ok(Some(Fec { device, offset: self.fec_offset, roots: Some(roots) }))
     }
 
     fn exit(&self, context: &Context, result: Result<(), Failure>) -> ExitCode {
@@ -400,12 +402,12 @@ impl Failure {
     }
 
     fn device(error: Error) -> Failure {
-        match error {
-            Error::Io(place, _) => {
-                let text = format!("Device {place} does not exist or access denied.");
+        match (error.io_kind(), &error.place().file) {
+            (Some(_), Some(file)) => {
+                let text = format!("Device {file} does not exist or access denied.");
                 Failure { status: 4, text }
             }
-            error => Failure::other(&error),
+            _ => Failure::other(&error),
         }
     }
 }

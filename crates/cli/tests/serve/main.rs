@@ -35,7 +35,10 @@ impl Folder {
         let mut rng = Rng::new(8);
         let at = |name: &str| folder.path().join(name);
         fs::write(at("key"), rng.bytes(64)).unwrap();
-        fs::write(at("image"), rng.bytes(SIZE)).unwrap();
+        let mut image = rng.bytes(SIZE);
+        // As gzip's, so that it is something when it is decrypted.
+        image[..3].copy_from_slice(b"\x1f\x8b\x08");
+        fs::write(at("image"), image).unwrap();
         let new = Folder { folder, root: String::new() };
         new.casemate("crypt encrypt image enc --key-file key --key-size 512");
         let made = new.casemate("verity format image tree");

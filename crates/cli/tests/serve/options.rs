@@ -81,8 +81,10 @@ fn the_command_and_signals_end_it() {
     let now: serde_json::Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
     assert_eq!((&now["writes"], &now["clients"]), (&1.into(), &1.into()), "{now}");
     let layer = &now["layers"][0];
-    assert_eq!((&layer["batched_units"], &layer["single_units"]), (&128.into(), &1.into()), "{now}");
-    assert_eq!(layer["calls"], 2, "one call a request");
+    // The server itself has looked at the beginning, 129 sectors, in one call.
+    let units = (&layer["batched_units"], &layer["single_units"]);
+    assert_eq!(units, (&(129 + 128).into(), &1.into()), "{now}");
+    assert_eq!(layer["calls"], 1 + 2, "one call a request");
     running.signal("TERM");
     assert!(running.child.wait().unwrap().success());
     assert!(client.stream.read(&mut [0]).is_ok_and(|len| len == 0));
@@ -238,6 +240,28 @@ fn clients_are_told_what_there_is() {
     let said = folder.expect("image --export-name my/disk", script);
     assert!(said.starts_with(&format!("export=\"my/disk\":\n{SIZE}\n")), "{said}");
     assert!(said.contains("has no export named ''"), "{said}");
+}
+
+/// Noise is served, but not without a word.
+#[test]
+fn a_wrong_key_is_mentioned() {
+    let folder = Folder::new();
+    let note =
+        "casemate: note: enc: nothing known begins the decrypted data: the key or its options may be wrong\n";
+    let crypt = "--crypt aes-xts-plain64 --key-file key";
+    for (options, said) in [
+        (format!("{crypt} -s 512 enc"), String::new()),
+        (format!("{crypt} -s 256 enc"), note.to_owned()),
+        (
+            format!("{crypt} enc"),
+            format!("casemate: note: key has 64 bytes, 32 are used; --key-size 512 takes all\n{note}"),
+        ),
+        (format!("{crypt} -s 512 --skip 1 enc"), note.to_owned()),
+        ("enc".to_owned(), String::new()),
+    ] {
+        let (status, _, stderr) = folder.with(&options, "true");
+        assert_eq!((status, stderr), (0, said), "{options}");
+    }
 }
 
 /// What is wrong is said before anything is served, in words that tell what to do.

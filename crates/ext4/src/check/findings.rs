@@ -76,13 +76,9 @@ impl Findings {
 
     /// Notes damage and lets other errors pass.
     pub fn damage(&self, error: Error) -> Result<()> {
-        match error {
-            Error::Corrupt(corrupt) => {
-                self.fault(corrupt, None);
-                Ok(())
-            }
-            other => Err(other),
-        }
+        let Some(corrupt) = Corrupt::of(&error) else { return Err(error) };
+        self.fault(corrupt.clone(), None);
+        Ok(())
     }
 
     /// Checks a checksum, counts that, and notes a fault. Whether it fits.
@@ -101,16 +97,13 @@ impl Findings {
 
     /// Notes what a verification said. Whether it was satisfied.
     pub fn note(&self, result: Result<()>, fix: Option<Fix>) -> bool {
-        match result {
-            Ok(()) => true,
-            Err(Error::Corrupt(corrupt)) => {
-                let is_checksum = matches!(corrupt.problem(), crate::Problem::Checksum { .. });
-                self.fault(corrupt, fix.filter(|_| is_checksum));
-                false
-            }
-            // Verifications do no I/O.
-            Err(_) => false,
+        let Err(error) = result else { return true };
+        // Verifications do no I/O.
+        if let Some(corrupt) = Corrupt::of(&error) {
+            let is_checksum = matches!(corrupt.problem(), crate::Problem::Checksum { .. });
+            self.fault(corrupt.clone(), fix.filter(|_| is_checksum));
         }
+        false
     }
 
     /// Counts one structure as checked.

@@ -20,7 +20,7 @@ const MOST_ROUNDS: usize = 8;
 /// Nothing but checksums is written, and whatever damaged a structure is still in it.
 ///
 /// # Errors
-/// [`Error::Unsupported`] when the journal must be replayed first, or the file system has features that a
+/// `Unsupported` when the journal must be replayed first, or the file system has features that a
 /// writer must know; and all errors of [`check`].
 pub fn fix_checksums(
     device: Arc<dyn BlockDevice>,
@@ -40,7 +40,7 @@ pub fn fix_checksums(
         if fs.superblock().needs_recovery() {
             let text = "the journal must be replayed before checksums are rewritten; \
                         mount the image once or run e2fsck";
-            return Err(Error::Unsupported(text.to_owned()));
+            return Err(Error::unsupported(text.to_owned()));
         }
         for (corrupt, fix) in &report.fixes {
             if let Some(fix) = fix {

@@ -62,7 +62,7 @@ pub(crate) fn check_tables(
         let (group, first) = pieces[piece as usize];
         checker.piece(group, first)?;
         findings.add(std::mem::take(&mut checker.counts));
-        Ok(progress.advance(checker.table.len() as u64)?)
+        progress.advance(checker.table.len() as u64)
     })
 }
 
@@ -169,7 +169,7 @@ impl Checker<'_> {
     }
 
     fn broken_map(&self, inode: &Inode, error: Error) -> Result<()> {
-        let Error::Corrupt(corrupt) = error else { return Err(error) };
+        let Some(corrupt) = Corrupt::of(&error) else { return Err(error) };
         let place = corrupt.place();
         let fix = match (corrupt.problem(), place.block) {
             (Problem::Checksum { .. }, Some(block)) if place.structure == Structure::ExtentBlock => {
@@ -177,7 +177,7 @@ impl Checker<'_> {
             }
             _ => None,
         };
-        self.findings.fault(corrupt, fix);
+        self.findings.fault(corrupt.clone(), fix);
         Ok(())
     }
 

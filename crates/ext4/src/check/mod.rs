@@ -16,7 +16,7 @@ use std::sync::Arc;
 use casemate_blockdev::{BlockDevice, Pool, Progress};
 
 use crate::csum::{Context, Kind, Subject};
-use crate::error::{Corrupt, Error, Place, Result, Structure};
+use crate::error::{Corrupt, Place, Result, Structure};
 use crate::fs::{Ext4, OpenOptions};
 use crate::journal::{self, Journal};
 use crate::superblock::SUPERBLOCK_OFFSET;
@@ -98,7 +98,7 @@ fn with_journal(fs: Ext4, options: &OpenOptions, findings: &Findings) -> Result<
             check_journal_superblock(&fs, &first[..1024], offset, findings)?
         }
         // The inode will be found damaged again when its table is checked.
-        Err(Error::Corrupt(corrupt)) if corrupt.place().structure == Structure::Inode => false,
+        Err(error) if Corrupt::of(&error).is_some_and(|it| it.place().structure == Structure::Inode) => false,
         Err(error) => findings.damage(error).map(|()| false)?,
     };
     if !sound || !options.replay_journal {

@@ -8,10 +8,10 @@ use casemate_primitives::crc32c::Crc32c;
 use crate::check::PRIMARY;
 use crate::check::findings::{Findings, Fix};
 use crate::csum::{Checksums, Context, Subject};
-use crate::error::{Error, Place, Result, Structure};
 use crate::fs::{Ext4, OpenOptions, read_superblock};
 use crate::layout::Layout;
 use crate::superblock::{SUPERBLOCK_SIZE, Superblock};
+use crate::{Corrupt, Place, Result, Structure};
 
 /// Opens the file system for a check: by its primary superblock, or where that is damaged by a sound copy.
 pub(crate) fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions, findings: &Findings) -> Result<Ext4> {
@@ -22,8 +22,7 @@ pub(crate) fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions, findings
             findings.count(Structure::Superblock);
             verify(superblock, options, Place::of(Structure::Superblock))
         }
-        Err(Error::Corrupt(corrupt)) => Err(Error::Corrupt(corrupt.clone())),
-        Err(_) => Ok(()),
+        Err(error) => Corrupt::of(error).map_or(Ok(()), |corrupt| Err(corrupt.clone().into())),
     };
     let primary = match (primary, sound) {
         (Ok(superblock), Ok(())) => return Ext4::with_superblock(device, superblock, options),
@@ -63,10 +62,10 @@ pub(crate) fn check_copies(fs: &Ext4, findings: &Findings) -> Result<()> {
                 findings.verify(fs, Subject::Superblock, &context, raw, place, Some(fix));
             }
             Ok(_) => {}
-            Err(Error::Corrupt(corrupt)) => {
-                findings.damage(place.malformed(corrupt.problem().to_string()))?;
-            }
-            Err(error) => return Err(error),
+            Err(error) => match Corrupt::of(&error) {
+                Some(corrupt) => findings.damage(place.malformed(corrupt.problem().to_string()))?,
+                None => return Err(error),
+            },
         }
     }
     Ok(())

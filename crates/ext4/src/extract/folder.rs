@@ -206,9 +206,7 @@ impl Extract<'_> {
                     .inode(entry.inode)
                     .and_then(|inode| self.make(parent.as_fd(), &entry.name, &path, &inode, buffer));
                 match made {
-                    Err(Error::Io(error)) if error.kind() == std::io::ErrorKind::Interrupted => {
-                        return Err(error);
-                    }
+                    Err(error) if error.is_interrupt() => return Err(error),
                     Err(error) => self.fail(path, error, false),
                     Ok(()) => {}
                 }
@@ -309,7 +307,7 @@ impl Extract<'_> {
             let file = std::fs::File::from(file);
             let size = contents.size();
             let buffer = || vec![0; CHUNK as usize];
-            let copied = file.set_len(size).map_err(Error::Io).and_then(|()| {
+            let copied = file.set_len(size).map_err(Error::from).and_then(|()| {
                 self.options.pool.run(size.div_ceil(LARGE_PIECE), buffer, |buffer, piece| {
                     let start = piece * LARGE_PIECE;
                     self.copy(&*contents, &file, start..(start + LARGE_PIECE).min(size), buffer).map(|_| ())
@@ -320,7 +318,7 @@ impl Extract<'_> {
                 Err(error) => {
                     let (folder, name) = split(&path);
                     let _ = open_folder(self.root, folder).and_then(|at| nodes::remove(at.as_fd(), name));
-                    if matches!(&error, Error::Io(io) if io.kind() == std::io::ErrorKind::Interrupted) {
+                    if error.is_interrupt() {
                         return Err(error);
                     }
                     self.fail(path, error, false);

@@ -17,7 +17,7 @@ use crate::xattr::Xattr;
 
 /// A name as system calls take it; names from directories hold no NUL.
 pub(crate) fn c_name(name: &[u8]) -> Result<CString> {
-    CString::new(name).map_err(|error| Error::Io(error.into()))
+    CString::new(name).map_err(|error| std::io::Error::from(error).into())
 }
 
 /// Opens the folder at a path below `root`, following no link.
@@ -134,12 +134,11 @@ pub(crate) fn restore_at(
 
 /// An error of the host, as the rest of this crate has them.
 pub(crate) fn host(error: Errno) -> Error {
-    Error::Io(error.into())
+    error.into()
 }
 
 fn with_context(what: &str, error: Errno) -> Error {
-    let error = std::io::Error::from(error);
-    Error::Io(std::io::Error::new(error.kind(), format!("{what} not restored: {error}")))
+    Error::from(error).map_text(|text| format!("{what} not restored: {text}"))
 }
 
 fn mode(inode: &Inode) -> Mode {

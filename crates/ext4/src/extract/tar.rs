@@ -123,11 +123,7 @@ impl Stream<'_> {
         }
         let link = match inode.kind() {
             FileType::Socket => {
-                self.fail(
-                    path,
-                    Error::Unsupported("sockets have no place in a tar stream".to_owned()),
-                    false,
-                );
+                self.fail(path, Error::unsupported("sockets have no place in a tar stream"), false);
                 return Ok(());
             }
             FileType::Symlink => match link_target(self.fs, &inode) {
@@ -178,7 +174,7 @@ impl Stream<'_> {
         let is_file = item.inode.kind() == FileType::Regular && item.link.is_none();
         if matches!(item.link, Some(Link::Hard(_))) && self.lost.contains(&item.inode.number()) {
             let text = "another name of a file that could not be read".to_owned();
-            self.fail(item.path, Error::Unsupported(text), false);
+            self.fail(item.path, Error::unsupported(text), false);
             return Ok(());
         }
         let mut member = Member {

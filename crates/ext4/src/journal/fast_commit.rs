@@ -51,5 +51,5 @@ pub(crate) fn refuse(journal: &Journal, sequence: u32) -> Result<()> {
         "the journal ends in {commits} fast commits, which are not replayed here; \
          mount the image once or run e2fsck, or open it without its journal"
     );
-    Err(Error::Unsupported(text))
+    Err(Error::unsupported(text))
 }

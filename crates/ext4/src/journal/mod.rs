@@ -67,7 +67,7 @@ impl Journal {
     /// The journal of `fs`; `None` if it has none, or has it on another device.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when its inode or superblock is damaged, [`Error::Unsupported`] for features that
+    /// `Corrupt` when its inode or superblock is damaged, `Unsupported` for features that
     /// nobody here knows.
     pub(crate) fn open(fs: &Ext4) -> Result<Option<Journal>> {
         let Some((runs, raw)) = Journal::locate(fs)? else { return Ok(None) };
@@ -154,7 +154,7 @@ pub(crate) fn recover(fs: &Ext4) -> Result<Option<(Overlay, Recovery)>> {
     let Some(journal) = Journal::open(fs)? else {
         let text = "the journal must be replayed and lies on another device; \
                     open the image without it to see what is there";
-        return Err(Error::Unsupported(text.to_owned()));
+        return Err(Error::unsupported(text.to_owned()));
     };
     if journal.superblock.start == 0 {
         return Ok(None);

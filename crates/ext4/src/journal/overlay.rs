@@ -1,5 +1,6 @@
 //! A device with newer copies of blocks laid over it: those of the journal, or of a recovery file.
 
+use crate::Result;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
@@ -50,7 +51,7 @@ impl BlockDevice for Overlay {
         self.inner.size()
     }
 
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.inner.read_at(buf, offset)?;
         if buf.is_empty() {
             return Ok(());
@@ -71,15 +72,15 @@ impl BlockDevice for Overlay {
         Ok(())
     }
 
-    fn write_at(&self, _buf: &[u8], _offset: u64) -> io::Result<()> {
+    fn write_at(&self, _buf: &[u8], _offset: u64) -> Result<()> {
         Err(io::ErrorKind::ReadOnlyFilesystem.into())
     }
 
-    fn flush(&self) -> io::Result<()> {
+    fn flush(&self) -> Result<()> {
         Ok(())
     }
 
-    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>> {
         let copied = self.blocks.range(offset / self.block_size..).next();
         let copied = copied.map(|(block, _)| {
             let start = block * self.block_size;

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::crc32::crc32;
 use crate::csum::{Context, Subject};
-use crate::error::{Corrupt, Error, Place, Result, Structure};
+use crate::error::{Corrupt, Place, Result, Structure};
 use crate::journal::Journal;
 use crate::journal::block::{self, Kind, Tag};
 
@@ -243,9 +243,6 @@ fn skip(journal: &Journal, at: &mut u32, budget: &mut u32, count: u32) {
 
 /// A damaged block as a finding; other errors stay errors.
 fn corrupt(result: Result<()>) -> Result<Option<Corrupt>> {
-    match result {
-        Ok(()) => Ok(None),
-        Err(Error::Corrupt(corrupt)) => Ok(Some(corrupt)),
-        Err(error) => Err(error),
-    }
+    let Err(error) = result else { return Ok(None) };
+    Corrupt::of(&error).cloned().map(Some).ok_or(error)
 }

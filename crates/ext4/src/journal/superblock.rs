@@ -48,7 +48,7 @@ impl JournalSuperblock {
     /// Reads the fields of a journal's first block.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when it is none or its numbers make no sense, [`Error::Unsupported`] for features
+    /// `Corrupt` when it is none or its numbers make no sense, `Unsupported` for features
     /// that a reader must know.
     pub fn from_bytes(bytes: &[u8]) -> Result<JournalSuperblock> {
         let place = Place::of(Structure::JournalSuperblock);
@@ -62,7 +62,7 @@ impl JournalSuperblock {
         };
         if incompat & !KNOWN != 0 {
             let text = format!("journals with the features {:#x}", incompat & !KNOWN);
-            return Err(Error::Unsupported(text));
+            return Err(Error::unsupported(text));
         }
         if incompat & (CSUM_V2 | CSUM_V3) == CSUM_V2 | CSUM_V3 {
             return Err(place.malformed("two versions of checksums at once"));
@@ -88,7 +88,7 @@ impl JournalSuperblock {
             incompat,
         };
         if superblock.has_checksums() && bytes[0x50] != 4 {
-            return Err(Error::Unsupported(format!("journal checksums of type {}", bytes[0x50])));
+            return Err(Error::unsupported(format!("journal checksums of type {}", bytes[0x50])));
         }
         let log = superblock.first..superblock.end();
         if superblock.first == 0 || log.is_empty() {

@@ -3,6 +3,7 @@
 //! The cache is a device: whoever reads through it sees the changes. Each change remembers what it replaced, so
 //! that an operation that fails half-way is taken back by [`Cache::roll_back`].
 
+use crate::Result;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, Hasher};
@@ -116,7 +117,7 @@ impl Cache {
     }
 
     /// Changes a block, which is read first if it is not here yet.
-    pub fn update<T>(&self, block: u64, f: impl FnOnce(&mut Edit<'_>) -> T) -> io::Result<T> {
+    pub fn update<T>(&self, block: u64, f: impl FnOnce(&mut Edit<'_>) -> T) -> Result<T> {
         let mut guard = self.state();
         let state = &mut *guard;
         let entry = match state.blocks.entry(block) {
@@ -135,7 +136,7 @@ impl Cache {
     }
 
     /// Calls `f` with a block's bytes; keeps the block.
-    pub fn with<T>(&self, block: u64, f: impl FnOnce(&[u8]) -> T) -> io::Result<T> {
+    pub fn with<T>(&self, block: u64, f: impl FnOnce(&[u8]) -> T) -> Result<T> {
         let mut f = Some(f);
         // OK to unwrap: it is called once, here or there.
         match self.held(block, |bytes| f.take().unwrap()(bytes)) {
@@ -179,7 +180,7 @@ impl Cache {
     }
 
     /// Writes file contents, past the blocks that are kept here.
-    pub fn write_data(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    pub fn write_data(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let mut state = self.state();
         if state.data_at + state.data.len() as u64 != offset || state.data.len() + bytes.len() > DATA_BUFFER {
             self.flush_data(&mut state)?;
@@ -240,7 +241,7 @@ impl Cache {
 
     /// Calls `f` with all dirty blocks by their numbers, with file contents written before. Nothing may be read
     /// through the cache meanwhile.
-    pub fn with_dirty<T>(&self, f: impl FnOnce(Blocks<'_>) -> T) -> io::Result<T> {
+    pub fn with_dirty<T>(&self, f: impl FnOnce(Blocks<'_>) -> T) -> Result<T> {
         let mut state = self.state();
         self.flush_data(&mut state)?;
         let dirty = state.blocks.iter().filter(|(_, block)| block.dirty);
@@ -262,7 +263,7 @@ impl Cache {
         &self.below
     }
 
-    fn flush_data(&self, state: &mut State) -> io::Result<()> {
+    fn flush_data(&self, state: &mut State) -> Result<()> {
         if !state.data.is_empty() {
             self.below.write_at(&state.data, state.data_at)?;
             state.data_at += state.data.len() as u64;
@@ -282,7 +283,7 @@ impl BlockDevice for Cache {
         self.below.size()
     }
 
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         let size = self.block_size as u64;
         let end = offset + buf.len() as u64;
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
@@ -315,15 +316,15 @@ impl BlockDevice for Cache {
         Ok(())
     }
 
-    fn write_at(&self, _buf: &[u8], _offset: u64) -> io::Result<()> {
+    fn write_at(&self, _buf: &[u8], _offset: u64) -> Result<()> {
         Err(io::ErrorKind::ReadOnlyFilesystem.into())
     }
 
-    fn flush(&self) -> io::Result<()> {
+    fn flush(&self) -> Result<()> {
         Ok(())
     }
 
-    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>> {
         let size = self.size();
         Ok((offset < size).then_some(offset..size))
     }
@@ -366,7 +367,7 @@ impl Hasher for Number {
     }
 }
 
-fn read_block(device: &dyn BlockDevice, size: usize, block: u64) -> io::Result<Box<[u8]>> {
+fn read_block(device: &dyn BlockDevice, size: usize, block: u64) -> Result<Box<[u8]>> {
     let mut bytes = vec![0; size].into_boxed_slice();
     device.read_at(&mut bytes, block * size as u64)?;
     Ok(bytes)

@@ -197,7 +197,7 @@ impl Writer {
             return Err(invalid(ErrorKind::InvalidInput, format!("inode {number} is no regular file")));
         }
         if inode.has(InodeFlags::VERITY) {
-            return Err(Error::Unsupported("changing the contents of fs-verity files".to_owned()));
+            return Err(Error::unsupported("changing the contents of fs-verity files"));
         }
         self.cipher(&inode)?;
         Ok(inode)

@@ -423,5 +423,5 @@ pub(crate) fn mode_bits(kind: FileType) -> u16 {
 }
 
 pub(crate) fn is_not_found(error: &crate::Error) -> bool {
-    matches!(error, crate::Error::Io(error) if error.kind() == ErrorKind::NotFound)
+    error.is_not_found()
 }

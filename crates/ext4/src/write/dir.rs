@@ -328,10 +328,10 @@ impl Writer {
         let with_type = self.fs.superblock().incompat.has(Incompat::FILETYPE);
         let tail = self.tail_size();
         let with_hash = dir.has_hashes();
-        Ok(self.cache.with(block, |bytes| {
+        self.cache.with(block, |bytes| {
             let end = bytes.len() - tail;
             f(Records { bytes, at: 0, end, with_type, with_hash, place })
-        })?)
+        })
     }
 
     /// The bytes of a record, as long as its name needs.

@@ -22,7 +22,7 @@ impl Writer {
     /// `context` makes that from a nonce.
     ///
     /// # Errors
-    /// `DirectoryNotEmpty`, `NotADirectory`, `AlreadyExists` for one that is encrypted; [`Error::Unsupported`]
+    /// `DirectoryNotEmpty`, `NotADirectory`, `AlreadyExists` for one that is encrypted; `Unsupported`
     /// when the file system has not the feature encrypt.
     pub fn encrypt_directory(
         &mut self,
@@ -48,7 +48,7 @@ impl Writer {
             let context = context(writer.nonce()?);
             if dir.has(InodeFlags::CASEFOLD) && context.first() != Some(&2) {
                 let text = "a directory without regard to case takes policies of version 2 only";
-                return Err(Error::Unsupported(text.to_owned()));
+                return Err(Error::unsupported(text.to_owned()));
             }
             dir.set_flags(dir.flags().0 | InodeFlags::ENCRYPT.0);
             writer.set_context(&mut dir, context)?;
@@ -135,7 +135,7 @@ impl Writer {
         }
         let text = "file systems without the feature encrypt have no encrypted directories; \
                     tune2fs -O encrypt gives it to them";
-        Err(Error::Unsupported(text.to_owned()))
+        Err(Error::unsupported(text.to_owned()))
     }
 
     /// The bytes that a link's target is stored as.
@@ -202,5 +202,5 @@ impl Writer {
 }
 
 pub(crate) fn casefolded() -> Error {
-    Error::Unsupported("changing encrypted directories without regard to case".to_owned())
+    Error::unsupported("changing encrypted directories without regard to case")
 }

@@ -266,7 +266,7 @@ impl Writer {
             self.fs.verify(Subject::ExtentBlock, &self.context_of(inode), bytes, place)?;
             ExtentNode::from_bytes(bytes, place).map(|_| ())
         })?;
-        Ok(self.cache.with(block, f)?)
+        self.cache.with(block, f)
     }
 
     fn write_node(&mut self, inode: &mut InodeMut, block: Option<u64>, at: usize, new: &[u8]) -> Result<()> {

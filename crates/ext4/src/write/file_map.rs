@@ -89,7 +89,7 @@ impl Writer {
         let ratio = self.ratio();
         if kind == Kind::Pointers && ratio > 1 {
             let text = format!("inode {} has block numbers in a file system with clusters", inode.number());
-            return Err(Error::Unsupported(text));
+            return Err(Error::unsupported(text));
         }
         let mut goal = self.goal_behind(inode, from)?;
         let mut at = from;

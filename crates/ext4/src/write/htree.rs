@@ -130,7 +130,7 @@ impl Writer {
         let hasher = NameHasher::new(root.version, &self.fs.superblock().hash).filter(|_| !dir.has_hashes());
         hasher
             .map(Some)
-            .ok_or_else(|| Error::Unsupported(format!("directories with hash version {}", root.version)))
+            .ok_or_else(|| Error::unsupported(format!("directories with hash version {}", root.version)))
     }
 
     fn hash_of_name(&self, hasher: Option<&NameHasher>, dir: &InodeMut, name: &Name) -> Result<u32> {
@@ -329,7 +329,7 @@ impl Writer {
             let live = records.filter(|record| record.as_ref().map_or(true, |record| record.inode != 0));
             live.map(|record| record.map(|record| (record.at, record.used))).collect::<Result<Vec<_>>>()
         })??;
-        Ok(self.cache.with(block, |bytes| {
+        self.cache.with(block, |bytes| {
             let record = |(at, used): &(usize, usize)| {
                 let mut record = bytes[*at..at + used].to_vec();
                 // OK to truncate: at most 264 bytes.
@@ -337,7 +337,7 @@ impl Writer {
                 record
             };
             places.iter().map(record).collect()
-        })?)
+        })
     }
 
     /// How many entries a node has room for whose entries begin at `at`.

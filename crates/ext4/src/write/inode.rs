@@ -288,7 +288,7 @@ impl Writer {
             inode.set_flags(flags | HUGE_FILE);
             sectors / (block_size as u64 / 512)
         } else {
-            return Err(crate::Error::Unsupported("files of 2 TiB without the feature huge_file".to_owned()));
+            return Err(crate::Error::unsupported("files of 2 TiB without the feature huge_file"));
         };
         let little = count.to_le_bytes();
         inode.raw[0x1c..0x20].copy_from_slice(&little[..4]);

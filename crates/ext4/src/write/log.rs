@@ -67,7 +67,7 @@ impl Log {
                 Some(file) => Kind::File(file),
                 None => {
                     let text = "file systems without a journal can't be changed without a recovery file";
-                    return Err(Error::Unsupported(text.to_owned()));
+                    return Err(Error::unsupported(text.to_owned()));
                 }
             },
         };
@@ -117,7 +117,7 @@ impl Log {
         let blocks = log.superblock.end() - log.superblock.first;
         log.sequence = log.sequence.wrapping_add(blocks).wrapping_add(1);
         log.write_superblock(device, 0)?;
-        Ok(device.flush()?)
+        device.flush()
     }
 
     /// Makes a transaction the state of the file system. After an error there is no other: see [`check`](Log::check).
@@ -138,7 +138,7 @@ impl Log {
             Kind::Journal(log) if need > log.capacity() => {
                 let have = log.capacity();
                 let text = format!("a change of {need} blocks, and the journal has room for {have}");
-                Err(Error::Unsupported(text))
+                Err(Error::unsupported(text))
             }
             _ => Ok(()),
         }
@@ -196,7 +196,7 @@ impl Log {
         // A log with something in it, and nothing that says that it must be replayed, is what others complain of.
         device.flush()?;
         self.mark(device, |raw| raw[0x60] &= !(Incompat::RECOVER.0 as u8))?;
-        Ok(device.flush()?)
+        device.flush()
     }
 
     /// Lets the superblock in a transaction say that the journal must be replayed: it does while it is written.
@@ -216,7 +216,7 @@ impl Log {
         device.read_at(&mut raw, SUPERBLOCK_OFFSET)?;
         f(&mut raw);
         self.seal_superblock(&mut raw);
-        Ok(device.write_at(&raw, SUPERBLOCK_OFFSET)?)
+        device.write_at(&raw, SUPERBLOCK_OFFSET)
     }
 
     fn seal_superblock(&self, raw: &mut [u8]) {
@@ -228,7 +228,7 @@ impl Log {
 
 impl InJournal {
     fn new(fs: &Ext4, journal: Journal) -> Result<InJournal> {
-        let (_, mut raw) = Journal::locate(fs)?.ok_or_else(|| Error::Unsupported("no journal".to_owned()))?;
+        let (_, mut raw) = Journal::locate(fs)?.ok_or_else(|| Error::unsupported("no journal"))?;
         // A journal that no kernel has used yet gets the features that a kernel would give it.
         let is_fresh = be32(&raw, 4) == 4 && !journal.superblock().has_checksums();
         if is_fresh {
@@ -247,7 +247,7 @@ impl InJournal {
         }
         let superblock = JournalSuperblock::from_bytes(&raw)?;
         if fs.layout().blocks >> 32 != 0 && !superblock.is_64bit() {
-            return Err(Error::Unsupported("a journal of 32 bits in a file system of 64".to_owned()));
+            return Err(Error::unsupported("a journal of 32 bits in a file system of 64"));
         }
         Ok(InJournal { journal, sequence: superblock.sequence, raw, superblock })
     }
@@ -351,7 +351,7 @@ impl InJournal {
             self.journal.checksums().store(recipe(subject), &context, &mut self.raw[..1024]);
         }
         let offset = self.journal.physical(0)? * self.raw.len() as u64;
-        Ok(device.write_at(&self.raw[..1024], offset)?)
+        device.write_at(&self.raw[..1024], offset)
     }
 }
 

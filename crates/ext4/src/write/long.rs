@@ -12,7 +12,6 @@
 //! Source: Documentation/filesystems/ext4/orphan.rst.
 
 use std::fmt;
-use std::io;
 
 use casemate_blockdev::BlockDevice;
 
@@ -31,11 +30,11 @@ pub(crate) struct TooLarge;
 
 impl TooLarge {
     pub fn error() -> Error {
-        Error::Io(io::Error::other(TooLarge))
+        Error::unsupported(TooLarge.to_string()).with_cause(TooLarge)
     }
 
     pub fn is(error: &Error) -> bool {
-        matches!(error, Error::Io(error) if error.get_ref().is_some_and(|inner| inner.is::<TooLarge>()))
+        error.cause::<TooLarge>().is_some()
     }
 }
 

@@ -206,7 +206,7 @@ impl Shared {
             self.checksums.store(recipe(Subject::MmpBlock), &Context::default(), raw);
         }
         self.device.write_at(raw, self.offset)?;
-        Ok(self.device.flush()?)
+        self.device.flush()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

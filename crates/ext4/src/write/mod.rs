@@ -151,7 +151,7 @@ impl Writer {
     /// machines are asked too, which can take half a minute after an interruption.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for features that this writer does not keep right, by name; [`Error::Corrupt`]
+    /// `Unsupported` for features that this writer does not keep right, by name; `Corrupt`
     /// when the file system is damaged, or wants to be repaired by e2fsck first; `ResourceBusy` when another
     /// machine uses it.
     pub fn open(device: Arc<dyn BlockDevice>, options: WriteOptions) -> Result<Writer> {

@@ -221,7 +221,7 @@ impl Writer {
 
     /// The last number of a block that is not zero.
     fn last_number(&self, block: u64) -> Result<Option<usize>> {
-        Ok(self.cache.with(block, |bytes| bytes.chunks_exact(4).rposition(|number| number != [0; 4]))?)
+        self.cache.with(block, |bytes| bytes.chunks_exact(4).rposition(|number| number != [0; 4]))
     }
 
     fn load_numbers(&self, inode: &InodeMut, block: u64) -> Result<()> {
@@ -232,5 +232,5 @@ impl Writer {
 /// A block's number as it is stored: 32 bits.
 fn stored(block: u64) -> Result<u32> {
     u32::try_from(block)
-        .map_err(|_| Error::Unsupported("files without extents in blocks beyond the first 2^32".to_owned()))
+        .map_err(|_| Error::unsupported("files without extents in blocks beyond the first 2^32"))
 }

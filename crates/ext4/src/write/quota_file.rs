@@ -262,7 +262,7 @@ impl Writer {
         }
         match le32(&header, 4) {
             1 => Ok(()),
-            version => Err(Error::Unsupported(format!("quota files of version {version}"))),
+            version => Err(Error::unsupported(format!("quota files of version {version}"))),
         }
     }
 
@@ -276,12 +276,12 @@ impl Writer {
 
     fn quota_word(&self, file: u32, block: u32, at: usize) -> Result<u32> {
         let (physical, base) = self.quota_place(file, block)?;
-        Ok(self.cache.with(physical, |bytes| le32(bytes, base + at))?)
+        self.cache.with(physical, |bytes| le32(bytes, base + at))
     }
 
     fn quota_bytes(&self, file: u32, block: u32) -> Result<Vec<u8>> {
         let (physical, base) = self.quota_place(file, block)?;
-        Ok(self.cache.with(physical, |bytes| bytes[base..base + BLOCK].to_vec())?)
+        self.cache.with(physical, |bytes| bytes[base..base + BLOCK].to_vec())
     }
 
     fn write_quota(&mut self, file: u32, block: u32, at: usize, new: &[u8]) -> Result<()> {

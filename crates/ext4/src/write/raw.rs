@@ -34,7 +34,7 @@ impl Writer {
     ///
     /// # Errors
     /// `AlreadyExists`, `StorageFull`, `InvalidFilename`; `CrossesDevices` in a directory that encrypts in another
-    /// way; [`Unsupported`](crate::Error::Unsupported) without the feature encrypt.
+    /// way; `Unsupported` without the feature encrypt.
     pub fn create_raw(
         &mut self,
         parent: u32,

@@ -11,7 +11,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -88,7 +87,7 @@ impl RecoveryFile {
     /// written.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] when the file system is not clean and the file is damaged, belongs to another image, or
+    /// `Unsupported` when the file system is not clean and the file is damaged, belongs to another image, or
     /// to another state of this one.
     pub fn over(&self, device: &Arc<dyn BlockDevice>) -> Result<Option<Arc<dyn BlockDevice>>> {
         // What is no file system, or damaged, is for whoever opens it to say.
@@ -136,12 +135,12 @@ impl RecoveryFile {
     fn find(&self, device: &dyn BlockDevice) -> Result<Found> {
         let file = match FileDevice::open(&self.path) {
             Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
+            Err(error) if error.is_not_found() => return Ok(Found::Nothing),
             Err(error) => {
-                return Err(io::Error::new(error.kind(), format!("{}: {error}", self.path.display())).into());
+                return Err(error.at(self.path.display()));
             }
         };
-        let refuse = |what: &str| Err(Error::Unsupported(format!("{}: {what}", self.path.display())));
+        let refuse = |what: &str| Err(Error::unsupported(format!("{}: {what}", self.path.display())));
         let damaged = "is damaged; run e2fsck on the image, then nothing of this file is needed";
         let mut header = [0; HEADER];
         if file.size() >= HEADER as u64 {
@@ -231,17 +230,17 @@ impl RecoveryFile {
         output.device().write_at(&header, 0)?;
         output.device().write_at(&body, header.len() as u64)?;
         output.commit(true)?;
-        Ok(self.sync_folder()?)
+        self.sync_folder()
     }
 
     /// Forgets the transaction, which the image has now.
     pub(crate) fn remove(&self) -> Result<()> {
         std::fs::remove_file(&self.path)?;
-        Ok(self.sync_folder()?)
+        self.sync_folder()
     }
 
-    fn sync_folder(&self) -> io::Result<()> {
+    fn sync_folder(&self) -> Result<()> {
         let folder = self.path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-        File::open(folder)?.sync_all()
+        Ok(File::open(folder)?.sync_all()?)
     }
 }

@@ -16,20 +16,18 @@ pub(crate) fn unsupported(fs: &Ext4) -> Result<()> {
     let compat = COMPAT.iter().find(|flag| superblock.compat.has(**flag)).map(ToString::to_string);
     let ro_compat = RO_COMPAT.iter().find(|flag| superblock.ro_compat.has(**flag)).map(ToString::to_string);
     if let Some(name) = compat.or(ro_compat) {
-        return Err(Error::Unsupported(format!("file systems with the feature {name} can't be changed")));
+        return Err(Error::unsupported(format!("file systems with the feature {name} can't be changed")));
     }
     if superblock.ro_compat.has(RoCompat::BIGALLOC) && !superblock.incompat.has(Incompat::EXTENTS) {
         let text = "file systems with clusters and without the feature extent can't be changed";
-        return Err(Error::Unsupported(text.to_owned()));
+        return Err(Error::unsupported(text.to_owned()));
     }
     let place = Place::of(Structure::Superblock);
     if superblock.state() & 2 != 0 || !superblock.is_clean() {
         return Err(place.malformed("the file system was not left clean; run e2fsck first"));
     }
     if superblock.compat.has(Compat::HAS_JOURNAL) && superblock.journal_inode == 0 {
-        return Err(Error::Unsupported(
-            "file systems with a journal on another device can't be changed".to_owned(),
-        ));
+        return Err(Error::unsupported("file systems with a journal on another device can't be changed"));
     }
     if let Some((_, raw)) = Journal::locate(fs)?
         && be32(&raw, 0x20) != 0

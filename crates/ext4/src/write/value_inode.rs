@@ -58,7 +58,7 @@ impl Writer {
         }
         match inode.word(USERS_LOW) {
             _ if inode.word(USERS_HIGH) != 0 => {
-                Err(Error::Unsupported("values of attributes with more than 2^32 users".to_owned()))
+                Err(Error::unsupported("values of attributes with more than 2^32 users"))
             }
             0 | 1 => {
                 inode.set_word(USERS_LOW, 0);

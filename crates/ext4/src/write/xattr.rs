@@ -265,7 +265,7 @@ impl Writer {
             let has_inodes = more.iter().any(|attribute| matches!(attribute.value, Value::Inode(..)));
             if has_inodes && self.users_of(inode, block)? > 1 {
                 let text = "changing attributes whose block is shared and has values in inodes";
-                return Err(Error::Unsupported(text.to_owned()));
+                return Err(Error::unsupported(text.to_owned()));
             }
             list.extend(more);
         }
@@ -392,7 +392,7 @@ impl Writer {
     /// How many inodes use a block of attributes.
     fn users_of(&self, inode: &InodeMut, block: u64) -> Result<u32> {
         self.load_attributes(inode, block)?;
-        Ok(self.cache.with(block, |bytes| le32(bytes, 4))?)
+        self.cache.with(block, |bytes| le32(bytes, 4))
     }
 
     pub(crate) fn load_attributes(&self, inode: &InodeMut, block: u64) -> Result<Place> {

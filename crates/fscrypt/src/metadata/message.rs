@@ -2,7 +2,7 @@
 
 use prost::Message;
 
-use crate::error::{Error, Result};
+use crate::{Error, Result};
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct HashingCosts {
@@ -72,7 +72,7 @@ pub(super) struct PolicyData {
 pub(super) fn decode<M: Message + Default>(what: &str, bytes: &[u8]) -> Result<M> {
     if bytes.len() > super::MAX_LEN {
         let text = format!("{what}: {} bytes; such files have at most {}", bytes.len(), super::MAX_LEN);
-        return Err(Error::Corrupt(text));
+        return Err(Error::corrupt(text));
     }
-    M::decode(bytes).map_err(|error| Error::Corrupt(format!("{what}: no such protobuf message: {error}")))
+    M::decode(bytes).map_err(|error| Error::corrupt(format!("{what}: no such protobuf message: {error}")))
 }

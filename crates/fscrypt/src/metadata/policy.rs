@@ -6,8 +6,8 @@ use super::message::{PolicyData, decode};
 use super::wrapped::WrappedKey;
 use super::{ProtectorId, ProtectorKey};
 use crate::crypto::Crypto;
-use crate::error::{Error, Result};
 use crate::key::{KeyId, MasterKey};
+use crate::{Error, Result};
 
 /// Bytes of the master keys that the tool makes, whatever the mode.
 const MASTER_LEN: usize = 64;
@@ -23,7 +23,7 @@ impl PolicyFile {
     /// Reads a policy's file, one protobuf message.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for what is no such message or has fields of wrong lengths; [`Error::Unsupported`] for an
+    /// `Corrupt` for what is no such message or has fields of wrong lengths; `Unsupported` for an
     /// unknown version.
     pub fn from_bytes(bytes: &[u8]) -> Result<PolicyFile> {
         let data: PolicyData = decode("policy", bytes)?;
@@ -34,14 +34,14 @@ impl PolicyFile {
             (0 | 1, Some(key @ KeyId::Descriptor(_))) | (2, Some(key @ KeyId::Identifier(_))) => key,
             (0..=2, _) => {
                 let text = format!("policy: {:?} is no key of version {version}", data.key_descriptor);
-                return Err(Error::Corrupt(text));
+                return Err(Error::corrupt(text));
             }
-            _ => return Err(Error::Unsupported(format!("policy: version {version} is unknown"))),
+            _ => return Err(Error::unsupported(format!("policy: version {version} is unknown"))),
         };
         let slots = data.wrapped_policy_keys.into_iter().map(|slot| {
             let descriptor = &slot.protector_descriptor;
             let id = ProtectorId::from_hex(descriptor);
-            let id = id.ok_or_else(|| Error::Corrupt(format!("policy: {descriptor:?} is no protector")))?;
+            let id = id.ok_or_else(|| Error::corrupt(format!("policy: {descriptor:?} is no protector")))?;
             Ok((id, WrappedKey::new("policy", slot.wrapped_key, MASTER_LEN)?))
         });
         Ok(PolicyFile { key, slots: slots.collect::<Result<_>>()? })
@@ -50,15 +50,15 @@ impl PolicyFile {
     /// Opens the policy with a protector's key, and gives the master key of 64 bytes.
     ///
     /// # Errors
-    /// [`Error::Argument`] if it is not a protector of this policy; [`Error::Mismatch`] if its key does not open it;
-    /// [`Error::Corrupt`] if what is inside is not the key that the policy names.
+    /// `Argument` if it is not a protector of this policy; `Mismatch` if its key does not open it;
+    /// `Corrupt` if what is inside is not the key that the policy names.
     pub fn unlock(&self, crypto: &Crypto, protector: &ProtectorKey) -> Result<SecretVec> {
         let place = || format!("policy {}, protector {}", self.key, protector.id);
         let Some((_, wrapped)) = self.slots.iter().find(|(id, _)| *id == protector.id) else {
-            return Err(Error::Argument(format!("{}: it does not protect this policy", place())));
+            return Err(Error::argument(format!("{}: it does not protect this policy", place())));
         };
         let Some(secret) = wrapped.unwrap(crypto, &protector.key)? else {
-            return Err(Error::Mismatch(format!("{}: the wrapped key is damaged", place())));
+            return Err(Error::mismatch(format!("{}: the wrapped key is damaged", place())));
         };
         let key = MasterKey::new(crypto, secret.clone())?;
         let id = match self.key {
@@ -67,7 +67,7 @@ impl PolicyFile {
         };
         if id != self.key {
             let text = format!("{}: the key inside has the {} {id}", place(), id.kind());
-            return Err(Error::Corrupt(text));
+            return Err(Error::corrupt(text));
         }
         Ok(secret)
     }

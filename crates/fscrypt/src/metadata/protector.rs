@@ -9,8 +9,8 @@ use super::message::{HashingCosts, ProtectorData, decode};
 use super::wrapped::{WRAPPING_LEN, WrappedKey};
 use super::{ProtectorId, wrapped};
 use crate::crypto::Crypto;
-use crate::error::{Error, Result};
 use crate::key::MasterKey;
+use crate::{Error, Result};
 
 /// The most that a protector's file may demand: 1 GiB of memory, 64 GiB in all passes, a minute or two of one core. The
 /// tool itself takes at most 128 MiB.
@@ -61,24 +61,24 @@ impl Protector {
     /// Reads a protector's file, one protobuf message.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for what is no such message or has fields of wrong lengths; [`Error::Unsupported`] for a
+    /// `Corrupt` for what is no such message or has fields of wrong lengths; `Unsupported` for a
     /// source that is unknown.
     pub fn from_bytes(bytes: &[u8]) -> Result<Protector> {
         let data: ProtectorData = decode("protector", bytes)?;
         let descriptor = &data.protector_descriptor;
         let id = ProtectorId::from_hex(descriptor).ok_or_else(|| {
-            Error::Corrupt(format!("protector: {descriptor:?} is no descriptor of 16 hexadecimal digits"))
+            Error::corrupt(format!("protector: {descriptor:?} is no descriptor of 16 hexadecimal digits"))
         })?;
         let hashing = || Hashing::new(data.costs.as_ref(), &data.salt);
         let source = match data.source {
             1 => {
                 let uid = data.uid.try_into();
-                let uid = uid.map_err(|_| Error::Corrupt(format!("protector: user {}", data.uid)))?;
+                let uid = uid.map_err(|_| Error::corrupt(format!("protector: user {}", data.uid)))?;
                 Source::Login { uid, hashing: hashing()? }
             }
             2 => Source::Passphrase(hashing()?),
             3 => Source::RawKey,
-            other => return Err(Error::Unsupported(format!("protector: source {other} is unknown"))),
+            other => return Err(Error::unsupported(format!("protector: source {other} is unknown"))),
         };
         let wrapped = WrappedKey::new("protector", data.wrapped_key, WRAPPING_LEN)?;
         Ok(Protector { id, name: data.name, source, wrapped })
@@ -87,7 +87,7 @@ impl Protector {
     /// Opens the protector with a passphrase, or with the 32 bytes of its raw key.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] for a wrong secret: it can't be told from a damaged file. [`Error::Unsupported`] for costs
+    /// `Mismatch` for a wrong secret: it can't be told from a damaged file. `Unsupported` for costs
     /// above those granted: 1 GiB of memory, 64 GiB in all passes.
     pub fn unlock(&self, crypto: &Crypto, secret: &[u8]) -> Result<ProtectorKey> {
         let wrapping = match &self.source {
@@ -95,14 +95,14 @@ impl Protector {
             Source::RawKey if secret.len() == WRAPPING_LEN => secret.into(),
             Source::RawKey => {
                 let text = format!("{self}: its key has {WRAPPING_LEN} bytes, not {}", secret.len());
-                return Err(Error::Mismatch(text));
+                return Err(Error::mismatch(text));
             }
         };
         let Some(key) = self.wrapped.unwrap(crypto, &wrapping)? else {
-            return Err(Error::Mismatch(format!("{self}: wrong secret, or a damaged file")));
+            return Err(Error::mismatch(format!("{self}: wrong secret, or a damaged file")));
         };
         if MasterKey::new(crypto, key.clone())?.descriptor() != self.id.0 {
-            return Err(Error::Corrupt(format!("{self}: the key inside has another descriptor")));
+            return Err(Error::corrupt(format!("{self}: the key inside has another descriptor")));
         }
         Ok(ProtectorKey { id: self.id, key })
     }
@@ -136,7 +136,7 @@ impl fmt::Display for Protector {
 
 impl Hashing {
     fn new(costs: Option<&HashingCosts>, salt: &[u8]) -> Result<Hashing> {
-        let corrupt = |text: String| Error::Corrupt(format!("protector: {text}"));
+        let corrupt = |text: String| Error::corrupt(format!("protector: {text}"));
         let costs = costs.ok_or_else(|| corrupt("no costs of hashing".to_owned()))?;
         let lanes = match u8::try_from(costs.parallelism) {
             Ok(lanes) => lanes,
@@ -163,8 +163,8 @@ impl Hashing {
         key.map_err(|error| {
             let text = format!("protector: {error}");
             match error {
-                KdfError::TooExpensive(_) => Error::Unsupported(text),
-                _ => Error::Corrupt(text),
+                KdfError::TooExpensive(_) => Error::unsupported(text),
+                _ => Error::corrupt(text),
             }
         })
     }

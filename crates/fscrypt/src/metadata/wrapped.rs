@@ -5,7 +5,7 @@ use casemate_providers::{Hkdf, Hmac, Ivs};
 
 use super::message::WrappedKeyData;
 use crate::crypto::Crypto;
-use crate::error::{Error, Result};
+use crate::{Error, Result};
 
 /// Bytes of every key that wraps another.
 pub(super) const WRAPPING_LEN: usize = 32;
@@ -22,9 +22,9 @@ impl WrappedKey {
     /// Checks the lengths; the key inside must have `len` bytes.
     pub(super) fn new(what: &str, data: Option<WrappedKeyData>, len: usize) -> Result<WrappedKey> {
         let WrappedKeyData { iv, encrypted_key, hmac } =
-            data.ok_or_else(|| Error::Corrupt(format!("{what}: no wrapped key")))?;
+            data.ok_or_else(|| Error::corrupt(format!("{what}: no wrapped key")))?;
         let wrong = |part: &str, found: usize, len: usize| {
-            Error::Corrupt(format!("{what}: {found} bytes of {part} where there should be {len}"))
+            Error::corrupt(format!("{what}: {found} bytes of {part} where there should be {len}"))
         };
         if encrypted_key.len() != len {
             return Err(wrong("encrypted key", encrypted_key.len(), len));

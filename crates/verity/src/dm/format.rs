@@ -1,7 +1,5 @@
 //! Making a hash area, checking data against it, and bringing it up to date.
 
-use std::io;
-
 use casemate_blockdev::{BlockDevice, Pool, Progress};
 use casemate_primitives::Cpu;
 use casemate_providers::SaltedHash;
@@ -37,7 +35,7 @@ pub fn format(
     let (needed, size) = (layout.geometry().data_size(), data.size());
     if size < needed {
         let blocks = layout.geometry().data_blocks();
-        return Err(Error::Argument(format!(
+        return Err(Error::argument(format!(
             "the data device has {size} bytes, too few for {blocks} data blocks ({needed} bytes)"
         )));
     }
@@ -60,7 +58,7 @@ pub fn format(
 }
 
 /// Writes the superblock after everything else is on stable storage.
-fn write_superblock(layout: &Layout, hash_device: &dyn BlockDevice) -> io::Result<()> {
+fn write_superblock(layout: &Layout, hash_device: &dyn BlockDevice) -> Result<(), Error> {
     hash_device.flush()?;
     if let Some(superblock) = layout.superblock() {
         hash_device.write_at(&superblock.to_bytes(), layout.hash_offset())?;
@@ -80,7 +78,7 @@ pub fn verify(
     hash_device: &dyn BlockDevice,
     root_hash: &[u8],
     worker: &Worker<'_>,
-    report: &mut (dyn FnMut(Finding) -> io::Result<()> + Send),
+    report: &mut (dyn FnMut(Finding) -> Result<(), Error> + Send),
 ) -> Result<Summary, Error> {
     layout.check_root_hash(root_hash)?;
     check_sizes(layout, data, hash_device)?;
@@ -127,7 +125,7 @@ fn check_sizes(layout: &Layout, data: &dyn BlockDevice, hash_device: &dyn BlockD
         [("data", data.size(), layout.geometry().data_size()), ("hash", hash_device.size(), hash_size)];
     for (name, size, needed) in parts {
         if size < needed {
-            return Err(Error::Corrupt(format!(
+            return Err(Error::corrupt(format!(
                 "the {name} device is cut off: it has {size} bytes and needs {needed}"
             )));
         }

@@ -3,8 +3,8 @@
 use casemate_providers::Hash;
 
 use super::{Parameters, SUPERBLOCK_SIZE, Superblock, Uuid};
-use crate::Error;
 use crate::tree::Geometry;
+use crate::{Error, ErrorKind};
 
 /// The layout of a dm-verity device: how blocks are hashed, how many there are, and where the hash area begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,11 +61,11 @@ impl Layout {
     pub fn from_superblock(superblock: Superblock, hash_offset: u64) -> Result<Layout, Error> {
         let Superblock { uuid, parameters, data_blocks } = superblock;
         let layout = Layout::new(parameters, data_blocks, hash_offset, Some(uuid));
-        layout.map_err(|error| match error {
-            Error::Argument(text) if hash_offset.is_multiple_of(512) => {
-                Error::Corrupt(format!("verity superblock: {text}"))
+        layout.map_err(|error| match error.kind() {
+            ErrorKind::Argument if hash_offset.is_multiple_of(512) => {
+                Error::corrupt(format!("verity superblock: {}", error.text()))
             }
-            other => other,
+            _ => error,
         })
     }
 
@@ -153,7 +153,7 @@ impl Layout {
 }
 
 fn argument(text: String) -> Error {
-    Error::Argument(text)
+    Error::argument(text)
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ impl HashType {
         match number {
             0 => Ok(HashType::ChromeOs),
             1 => Ok(HashType::Normal),
-            _ => Err(Error::Unsupported(format!("verity hash type {number}; there are 0 and 1"))),
+            _ => Err(Error::unsupported(format!("verity hash type {number}; there are 0 and 1"))),
         }
     }
 
@@ -72,7 +72,7 @@ impl BlockSize {
     pub fn new(bytes: u64) -> Result<BlockSize, Error> {
         match u32::try_from(bytes) {
             Ok(size @ 512..=524_288) if size.is_power_of_two() => Ok(BlockSize(size)),
-            _ => Err(Error::Unsupported(format!(
+            _ => Err(Error::unsupported(format!(
                 "verity block size {bytes}; it must be a power of two from 512 to 524288"
             ))),
         }
@@ -101,7 +101,7 @@ impl Salt {
     pub fn new(bytes: Vec<u8>) -> Result<Salt, Error> {
         if bytes.len() > Salt::MAX {
             let text = format!("a verity salt of {} bytes; there may be {}", bytes.len(), Salt::MAX);
-            return Err(Error::Unsupported(text));
+            return Err(Error::unsupported(text));
         }
         Ok(Salt(bytes))
     }
@@ -115,7 +115,7 @@ impl Salt {
             return Ok(Salt::default());
         }
         let bytes = hex::decode(text).ok_or_else(|| {
-            Error::Argument("the salt is not an even number of hex digits, nor '-' for none".to_owned())
+            Error::argument("the salt is not an even number of hex digits, nor '-' for none")
         })?;
         Salt::new(bytes)
     }
@@ -148,7 +148,7 @@ impl Parameters {
     /// # Errors
     /// `Unsupported` if there is no such algorithm; the text lists those that there are.
     pub fn new(name: &str) -> Result<Parameters, Error> {
-        Hash::digest_len_of(name).map_err(|error| Error::Unsupported(error.to_string()))?;
+        Hash::digest_len_of(name).map_err(|error| Error::unsupported(error.to_string()))?;
         Ok(Parameters {
             hash_type: HashType::default(),
             data_block_size: BlockSize::default(),
@@ -166,7 +166,7 @@ impl Parameters {
     pub fn with_hash(self, hash: Hash) -> Result<Parameters, Error> {
         if Hash::canonical_name(&self.algorithm) != Some(hash.name()) {
             let text = format!("{} makes {}, not {}", hash.driver(), hash.name(), self.algorithm);
-            return Err(Error::Argument(text));
+            return Err(Error::argument(text));
         }
         Ok(Parameters { hash: Some(hash), ..self })
     }

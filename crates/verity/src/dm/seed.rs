@@ -56,7 +56,7 @@ pub fn random_salt() -> Result<Salt, Error> {
 }
 
 pub(super) fn fill_random(bytes: &mut [u8]) -> Result<(), Error> {
-    getrandom::fill(bytes).map_err(|error| Error::Io(io::Error::other(format!("no random bytes: {error}"))))
+    getrandom::fill(bytes).map_err(|error| Error::from(io::Error::other(format!("no random bytes: {error}"))))
 }
 
 #[cfg(test)]

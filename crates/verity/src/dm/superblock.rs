@@ -1,7 +1,7 @@
 //! The header of a hash area.
 
 use super::{BlockSize, HashType, Parameters, Salt, Uuid};
-use crate::Error;
+use crate::{Error, ErrorKind};
 
 /// Bytes of a superblock.
 pub const SUPERBLOCK_SIZE: usize = 512;
@@ -49,11 +49,11 @@ impl Superblock {
             return Err(corrupt("there is no signature: this is no hash area of dm-verity"));
         }
         if u32_at(8) != 1 {
-            return Err(Error::Unsupported(format!("verity superblock: version {}", u32_at(8))));
+            return Err(Error::unsupported(format!("verity superblock: version {}", u32_at(8))));
         }
-        let in_superblock = |error| match error {
-            Error::Unsupported(text) => Error::Unsupported(format!("verity superblock: {text}")),
-            other => other,
+        let in_superblock = |error: Error| match error.kind() {
+            ErrorKind::Unsupported => error.map_text(|text| format!("verity superblock: {text}")),
+            _ => error,
         };
         let name = &bytes[32..64];
         let len = name.iter().position(|byte| *byte == 0);
@@ -117,7 +117,7 @@ fn zeros(bytes: &[u8], otherwise: &str) -> Result<(), Error> {
 }
 
 fn corrupt(text: &str) -> Error {
-    Error::Corrupt(format!("verity superblock: {text}"))
+    Error::corrupt(format!("verity superblock: {text}"))
 }
 
 #[cfg(test)]

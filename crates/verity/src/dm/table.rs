@@ -72,7 +72,7 @@ impl<'a> Table<'a> {
         layout.check_root_hash(root_hash)?;
         for name in [&data_device, &hash_device] {
             if name.is_empty() || name.contains(char::is_whitespace) {
-                return Err(Error::Argument(format!("'{name}' can't be part of a table line")));
+                return Err(Error::argument(format!("'{name}' can't be part of a table line")));
             }
         }
         Ok(Table {
@@ -107,7 +107,7 @@ impl<'a> Table<'a> {
         if name.is_empty() || name.contains(reserved) || name.contains(' ') || line.contains(reserved) {
             let text =
                 format!("'{name}' or '{line}' can't be part of dm-mod.create=: it has {reserved:?} in it");
-            return Err(Error::Argument(text));
+            return Err(Error::argument(text));
         }
         let minor = minor.map_or(String::new(), |minor| minor.to_string());
         Ok(format!("dm-mod.create=\"{name},,{minor},ro,{line}\""))
@@ -176,7 +176,7 @@ pub fn partition_uuids(root_hash: &[u8]) -> Result<(Uuid, Uuid), Error> {
         }
         _ => {
             let text = "partition UUIDs need a root hash of 32 bytes or more";
-            Err(Error::Argument(text.to_owned()))
+            Err(Error::argument(text.to_owned()))
         }
     }
 }

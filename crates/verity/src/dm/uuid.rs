@@ -41,7 +41,7 @@ impl Uuid {
         let bytes = hex::decode(&parts.concat()).and_then(|bytes| bytes.try_into().ok());
         match bytes.filter(|_| right) {
             Some(bytes) => Ok(Uuid(bytes)),
-            None => Err(Error::Argument(format!("'{text}' is no UUID"))),
+            None => Err(Error::argument(format!("'{text}' is no UUID"))),
         }
     }
 

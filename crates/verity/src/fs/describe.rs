@@ -1,6 +1,6 @@
 //! From a file's bytes to its descriptor.
 
-use std::io::{self, Read};
+use std::io::Read;
 
 use casemate_blockdev::{BlockDevice, NoProgress, Pool, Progress};
 use casemate_primitives::Cpu;
@@ -93,7 +93,7 @@ impl<'a> Describer<'a> {
         data: &dyn BlockDevice,
         tree: &dyn BlockDevice,
         root_hash: &[u8],
-        report: &mut (dyn FnMut(Finding) -> io::Result<()> + Send),
+        report: &mut (dyn FnMut(Finding) -> Result<(), Error> + Send),
     ) -> Result<Summary, Error> {
         let geometry = &self.parameters.geometry(data.size())?;
         let tree = &TreeDevice::new(geometry, tree, 0);

@@ -65,11 +65,11 @@ impl Descriptor {
         let sig_size = u32::from_le_bytes(bytes[4..8].try_into().unwrap());
         let data_size = u64::from_le_bytes(bytes[8..16].try_into().unwrap());
         if version != 1 {
-            return Err(Error::Unsupported(format!("fs-verity descriptor: version {version}")));
+            return Err(Error::unsupported(format!("fs-verity descriptor: version {version}")));
         }
         let Some(algorithm) = Algorithm::numbered(hash_algorithm.into()) else {
             let text = format!("fs-verity descriptor: hash algorithm number {hash_algorithm}");
-            return Err(Error::Unsupported(text));
+            return Err(Error::unsupported(text));
         };
         if sig_size as usize != signature.len() {
             let rest = signature.len();
@@ -89,7 +89,7 @@ impl Descriptor {
         }
         let block_size = 1u32.checked_shl(log_blocksize.into()).unwrap_or(0);
         let parameters = Parameters::new(algorithm, block_size, salt).map_err(|_| {
-            Error::Unsupported(format!("fs-verity descriptor: blocks of 2^{log_blocksize} bytes"))
+            Error::unsupported(format!("fs-verity descriptor: blocks of 2^{log_blocksize} bytes"))
         })?;
         Ok((Descriptor::new(parameters, data_size, root_hash), signature))
     }
@@ -109,10 +109,10 @@ impl Descriptor {
     ) -> Result<VerifiedDevice<D, T>, Error> {
         if data.size() != self.data_size {
             let (found, right) = (data.size(), self.data_size);
-            return Err(Error::Mismatch(format!("{found} bytes; the descriptor is of a file of {right}")));
+            return Err(Error::mismatch(format!("{found} bytes; the descriptor is of a file of {right}")));
         }
         if self.data_size == 0 && self.root_hash.iter().any(|byte| *byte != 0) {
-            return Err(Error::Mismatch("the root hash of an empty file must be zero".to_owned()));
+            return Err(Error::mismatch("the root hash of an empty file must be zero"));
         }
         let geometry = self.parameters.geometry(self.data_size)?;
         let hash = self.parameters.block_hash(cpu);
@@ -144,7 +144,7 @@ impl Descriptor {
         if bytes.len() > Descriptor::MAX_LEN_ON_DISK {
             let most = Descriptor::MAX_LEN_ON_DISK - Descriptor::LEN;
             let text = format!("a signature of {} bytes; the kernel takes {most}", signature.len());
-            return Err(Error::Unsupported(text));
+            return Err(Error::unsupported(text));
         }
         // OK to cut: it is below 16384.
         bytes[4..8].copy_from_slice(&(signature.len() as u32).to_le_bytes());
@@ -175,7 +175,7 @@ impl Descriptor {
 }
 
 fn corrupt(what: String) -> Error {
-    Error::Corrupt(format!("fs-verity descriptor: {what}"))
+    Error::corrupt(format!("fs-verity descriptor: {what}"))
 }
 
 #[cfg(test)]

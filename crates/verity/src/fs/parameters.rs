@@ -87,7 +87,7 @@ impl Parameters {
         let smallest = 2 * algorithm.digest_len();
         let fits = block_size as usize >= smallest && block_size <= Parameters::MAX_BLOCK_SIZE;
         if !block_size.is_power_of_two() || !fits {
-            return Err(Error::Argument(format!(
+            return Err(Error::argument(format!(
                 "block size {block_size}: with {} it must be a power of two from {smallest} to {}",
                 algorithm.name(),
                 Parameters::MAX_BLOCK_SIZE
@@ -95,7 +95,7 @@ impl Parameters {
         }
         if salt.len() > Parameters::MAX_SALT {
             let text = format!("salt of {} bytes; at most {} are allowed", salt.len(), Parameters::MAX_SALT);
-            return Err(Error::Argument(text));
+            return Err(Error::argument(text));
         }
         // OK to cut: the logarithm of a u32 is below 32.
         Ok(Parameters {
@@ -113,7 +113,7 @@ impl Parameters {
     pub fn with_hash(self, hash: Hash) -> Result<Parameters, Error> {
         if hash.name() != self.algorithm.name() {
             let text = format!("{} makes {}, not {}", hash.driver(), hash.name(), self.algorithm.name());
-            return Err(Error::Argument(text));
+            return Err(Error::argument(text));
         }
         Ok(Parameters { hash: Some(hash), ..self })
     }

@@ -53,16 +53,16 @@ impl Certificate {
         let der = match found {
             Some(block) if block.label == "TRUSTED CERTIFICATE" => {
                 let text = "OpenSSL's 'TRUSTED CERTIFICATE' is not supported; convert it with 'openssl x509'";
-                return Err(Error::Unsupported(text.to_owned()));
+                return Err(Error::unsupported(text.to_owned()));
             }
             Some(block) => block.der.to_vec(),
             None if pem::looks_like_pem(file) => {
-                return Err(Error::Corrupt("no certificate in the PEM file".to_owned()));
+                return Err(Error::corrupt("no certificate in the PEM file"));
             }
             None => file.to_vec(),
         };
         let x509 = X509::from_der(&der)
-            .map_err(|error| Error::Corrupt(format!("not an X.509 certificate: {error}")))?;
+            .map_err(|error| Error::corrupt(format!("not an X.509 certificate: {error}")))?;
         let tbs = x509.tbs_certificate();
         let id = IssuerAndSerial { issuer: tbs.issuer().clone(), serial: tbs.serial_number().clone() };
         let key_id = tbs.get_extension::<SubjectKeyIdentifier>().ok().flatten();
@@ -107,7 +107,7 @@ impl fmt::Debug for Certificate {
 impl PublicKey {
     fn from_spki(spki: &SubjectPublicKeyInfoOwned) -> Result<PublicKey, Error> {
         let Some(key) = spki.subject_public_key.as_bytes() else {
-            return Err(Error::Corrupt("certificate: its public key is no string of bytes".to_owned()));
+            return Err(Error::corrupt("certificate: its public key is no string of bytes"));
         };
         match spki.algorithm.oid {
             RSA => Ok(PublicKey::Rsa(key.to_vec())),
@@ -120,12 +120,12 @@ impl PublicKey {
                     Some(Ok(P384)) => {
                         Ok(PublicKey::P384(point(p384::ecdsa::VerifyingKey::from_sec1_bytes(key))?))
                     }
-                    _ => Err(Error::Unsupported(
-                        "certificate: its elliptic curve is neither P-256 nor P-384".to_owned(),
-                    )),
+                    _ => {
+                        Err(Error::unsupported("certificate: its elliptic curve is neither P-256 nor P-384"))
+                    }
                 }
             }
-            other => Err(Error::Unsupported(format!(
+            other => Err(Error::unsupported(format!(
                 "certificate: its key's algorithm {other} is neither RSA nor ECDSA"
             ))),
         }
@@ -158,7 +158,7 @@ impl PublicKey {
         };
         match right {
             true => Ok(()),
-            false => Err(Error::Mismatch("the signature does not match these bytes".to_owned())),
+            false => Err(Error::mismatch("the signature does not match these bytes")),
         }
     }
 
@@ -166,12 +166,12 @@ impl PublicKey {
     fn check_size(&self) -> Result<(), Error> {
         let PublicKey::Rsa(key) = self else { return Ok(()) };
         let modulus = RsaPublicKey::from_der(key)
-            .map_err(|error| Error::Corrupt(format!("certificate: damaged RSA key: {error}")))?
+            .map_err(|error| Error::corrupt(format!("certificate: damaged RSA key: {error}")))?
             .modulus;
         let bits = modulus.as_bytes().len() * 8;
         match bits {
             2048..=8192 => Ok(()),
-            _ => Err(Error::Unsupported(format!("RSA keys of {bits} bits; use 2048 to 8192"))),
+            _ => Err(Error::unsupported(format!("RSA keys of {bits} bits; use 2048 to 8192"))),
         }
     }
 
@@ -192,5 +192,5 @@ struct RsaPublicKey {
 }
 
 fn point<K, E>(key: Result<K, E>) -> Result<K, Error> {
-    key.map_err(|_| Error::Corrupt("certificate: its public key is no point of its curve".to_owned()))
+    key.map_err(|_| Error::corrupt("certificate: its public key is no point of its curve"))
 }

@@ -31,7 +31,7 @@ impl SigningKey {
     pub fn from_pem(file: &[u8]) -> Result<SigningKey, Error> {
         let labels = ["PRIVATE KEY", "RSA PRIVATE KEY", "EC PRIVATE KEY", "ENCRYPTED PRIVATE KEY"];
         let Some(pem::Block { label, der }) = pem::find(file, &labels)? else {
-            return Err(Error::Corrupt("no private key in the PEM file".to_owned()));
+            return Err(Error::corrupt("no private key in the PEM file"));
         };
         match label {
             "PRIVATE KEY" => SigningKey::from_pkcs8(&der),
@@ -54,7 +54,7 @@ impl SigningKey {
                     Err(_) => Err(other_curve()),
                 }
             }
-            other => Err(Error::Unsupported(format!(
+            other => Err(Error::unsupported(format!(
                 "private key: its algorithm {other} is neither RSA nor ECDSA"
             ))),
         }
@@ -74,7 +74,7 @@ impl SigningKey {
     /// for ECDSA.
     pub(super) fn sign(&self, message: &[u8], digest: DigestAlgorithm) -> Result<Vec<u8>, Error> {
         let hash = || digest.digest(message);
-        let failed = || Error::Unsupported("the key can't sign with this message digest".to_owned());
+        let failed = || Error::unsupported("the key can't sign with this message digest");
         match &self.0 {
             Kind::Rsa(key) => {
                 let encoding = match digest {
@@ -121,16 +121,16 @@ impl fmt::Debug for SigningKey {
 fn rsa(key: Result<RsaKeyPair, ring::error::KeyRejected>) -> Result<SigningKey, Error> {
     match key {
         Ok(key) => Ok(SigningKey(Kind::Rsa(Box::new(key)))),
-        Err(why) => Err(Error::Unsupported(format!(
+        Err(why) => Err(Error::unsupported(format!(
             "private key: this RSA key can't be used ({why}); it must have 2048 to 4096 bits"
         ))),
     }
 }
 
 fn damaged(error: impl fmt::Display) -> Error {
-    Error::Corrupt(format!("private key: damaged: {error}"))
+    Error::corrupt(format!("private key: damaged: {error}"))
 }
 
 fn other_curve() -> Error {
-    Error::Unsupported("private key: damaged, or its elliptic curve is neither P-256 nor P-384".to_owned())
+    Error::unsupported("private key: damaged, or its elliptic curve is neither P-256 nor P-384")
 }

@@ -65,7 +65,7 @@ pub fn sign(
     digest: DigestAlgorithm,
 ) -> Result<Vec<u8>, Error> {
     if key.public_bytes() != certificate.key().to_bytes() {
-        return Err(Error::Mismatch("the private key does not belong to the certificate".to_owned()));
+        return Err(Error::mismatch("the private key does not belong to the certificate"));
     }
     structure(&key.sign(message, digest)?, certificate, digest)
 }
@@ -95,28 +95,28 @@ impl Signature {
         let der = match pem::find(file, &["PKCS7", "CMS"])? {
             Some(block) => block.der.to_vec(),
             None if pem::looks_like_pem(file) => {
-                return Err(Error::Corrupt("no PKCS#7 signature in the PEM file".to_owned()));
+                return Err(Error::corrupt("no PKCS#7 signature in the PEM file"));
             }
             None => file.to_vec(),
         };
         let info = ContentInfo::from_der(&der)
-            .map_err(|error| Error::Corrupt(format!("not a PKCS#7 signature: {error}")))?;
+            .map_err(|error| Error::corrupt(format!("not a PKCS#7 signature: {error}")))?;
         if info.content_type != pkcs7::SIGNED_DATA {
-            return Err(Error::Corrupt(format!("PKCS#7: type {} is not signed data", info.content_type)));
+            return Err(Error::corrupt(format!("PKCS#7: type {} is not signed data", info.content_type)));
         }
         let encapsulated = info.content.encapsulated;
         if encapsulated.content_type != pkcs7::DATA {
             let text =
                 format!("PKCS#7: signs type {}; the kernel takes data only", encapsulated.content_type);
-            return Err(Error::Unsupported(text));
+            return Err(Error::unsupported(text));
         }
         if encapsulated.content.is_some() {
             let text = "PKCS#7: carries its data inside; the kernel takes detached signatures only";
-            return Err(Error::Unsupported(text.to_owned()));
+            return Err(Error::unsupported(text.to_owned()));
         }
         let signers = info.content.signers.into_vec();
         if signers.is_empty() {
-            return Err(Error::Corrupt("PKCS#7: nobody has signed".to_owned()));
+            return Err(Error::corrupt("PKCS#7: nobody has signed"));
         }
         Ok(Signature { der, signers })
     }
@@ -128,7 +128,7 @@ impl Signature {
     /// crate or the kernel does not have.
     pub fn verify(&self, message: &[u8], certificate: &Certificate) -> Result<(), Error> {
         let Some(signer) = self.signers.iter().find(|signer| certificate.is(&signer.signer)) else {
-            return Err(Error::Mismatch(format!(
+            return Err(Error::mismatch(format!(
                 "the signature is by {}, not by this certificate",
                 self.signer()
             )));
@@ -137,7 +137,7 @@ impl Signature {
         let algorithm = signer.signature_algorithm.oid;
         let expected = digest.signature_oid(certificate.key());
         if algorithm != expected {
-            return Err(Error::Unsupported(format!(
+            return Err(Error::unsupported(format!(
                 "PKCS#7: signature algorithm {algorithm}; the kernel takes {expected} for this key"
             )));
         }
@@ -172,7 +172,7 @@ impl DigestAlgorithm {
             "sha384" => Ok(DigestAlgorithm::Sha384),
             "sha512" => Ok(DigestAlgorithm::Sha512),
             other => {
-                Err(Error::Unsupported(format!("message digest '{other}'; known are sha256, sha384, sha512")))
+                Err(Error::unsupported(format!("message digest '{other}'; known are sha256, sha384, sha512")))
             }
         }
     }
@@ -203,7 +203,7 @@ impl DigestAlgorithm {
     fn from_oid(oid: ObjectIdentifier) -> Result<DigestAlgorithm, Error> {
         let all = [DigestAlgorithm::Sha256, DigestAlgorithm::Sha384, DigestAlgorithm::Sha512];
         let found = all.into_iter().find(|digest| digest.oid() == oid);
-        found.ok_or_else(|| Error::Unsupported(format!("PKCS#7: message digest {oid}")))
+        found.ok_or_else(|| Error::unsupported(format!("PKCS#7: message digest {oid}")))
     }
 
     /// How PKCS#7 names a signature with this digest by such a key.
@@ -261,12 +261,12 @@ fn signed_attributes(
     let message_digest = value(pkcs7::MESSAGE_DIGEST).map(|value| value.decode_as::<OctetString>());
     let (Some(Ok(content_type)), Some(Ok(message_digest))) = (content_type, message_digest) else {
         let text = "PKCS#7: the signed attributes lack the content type or the message digest";
-        return Err(Error::Corrupt(text.to_owned()));
+        return Err(Error::corrupt(text.to_owned()));
     };
     let right =
         content_type == pkcs7::DATA && constant_time_eq(message_digest.as_bytes(), &digest.digest(message));
     if !right {
-        return Err(Error::Mismatch("the signature does not match these bytes".to_owned()));
+        return Err(Error::mismatch("the signature does not match these bytes"));
     }
     attributes.to_der().map(Some).map_err(too_long)
 }
@@ -276,5 +276,5 @@ fn null() -> Any {
 }
 
 fn too_long(error: der::Error) -> Error {
-    Error::Unsupported(format!("PKCS#7: can't be encoded: {error}"))
+    Error::unsupported(format!("PKCS#7: can't be encoded: {error}"))
 }

@@ -26,7 +26,7 @@ pub(super) fn find<'a>(file: &[u8], labels: &[&'a str]) -> Result<Option<Block<'
         let end_line = [b"-----END ", label, b"-----"].concat();
         let Some(end) = position(block, &end_line) else {
             let label = String::from_utf8_lossy(label);
-            return Err(Error::Corrupt(format!("PEM: the block '{label}' has no end")));
+            return Err(Error::corrupt(format!("PEM: the block '{label}' has no end")));
         };
         let block = &block[..end + end_line.len()];
         if let Some(label) = labels.iter().find(|known| known.as_bytes() == label) {
@@ -48,7 +48,7 @@ fn decode(block: &[u8], label: &str) -> Result<Zeroizing<Vec<u8>>, Error> {
     }
     match pem::decode_vec(block) {
         Ok((_, bytes)) => Ok(Zeroizing::new(bytes)),
-        Err(error) => Err(Error::Corrupt(format!("PEM: the block '{label}' can't be decoded: {error}"))),
+        Err(error) => Err(Error::corrupt(format!("PEM: the block '{label}' can't be decoded: {error}"))),
     }
 }
 
@@ -56,7 +56,7 @@ fn decode(block: &[u8], label: &str) -> Result<Zeroizing<Vec<u8>>, Error> {
 pub(super) fn encrypted() -> Error {
     let text = "the private key is encrypted; decrypt it first, for example with \
                 'openssl pkey -in KEY -out PLAIN'";
-    Error::Unsupported(text.to_owned())
+    Error::unsupported(text.to_owned())
 }
 
 fn position(haystack: &[u8], needle: &[u8]) -> Option<usize> {

@@ -61,7 +61,7 @@ impl VeritySig {
     /// # Errors
     /// `Corrupt` if the text before the first NUL is no such object, or anything but NUL follows it.
     pub fn from_bytes(partition: &[u8]) -> Result<VeritySig, Error> {
-        let corrupt = |what: &str| Error::Corrupt(format!("verity-sig partition: {what}"));
+        let corrupt = |what: &str| Error::corrupt(format!("verity-sig partition: {what}"));
         let text = partition.split(|byte| *byte == 0).next().unwrap_or_default();
         if partition[text.len()..].iter().any(|byte| *byte != 0) {
             return Err(corrupt("the padding is not zero"));
@@ -100,7 +100,7 @@ impl VeritySig {
     /// `Mismatch` if the fingerprint or the signature is not the certificate's.
     pub fn verify(&self, certificate: &Certificate) -> Result<(), Error> {
         if self.fingerprint.as_ref().is_some_and(|fingerprint| fingerprint[..] != certificate.fingerprint()) {
-            return Err(Error::Mismatch("the fingerprint is not this certificate's".to_owned()));
+            return Err(Error::mismatch("the fingerprint is not this certificate's"));
         }
         Signature::from_bytes(&self.signature)?.verify(&root_hash_bytes(&self.root_hash), certificate)
     }

@@ -108,7 +108,7 @@ pub fn build_stream(
         loop {
             worker.data.resize(piece_size);
             let claimed = stream.lock().unwrap_or_else(PoisonError::into_inner).claim(&mut worker.data)?;
-            let Some(Claimed { piece, len, last }) = claimed else { return Ok::<_, io::Error>(()) };
+            let Some(Claimed { piece, len, last }) = claimed else { return Ok::<_, Error>(()) };
             worker.digests.clear();
             let blocks = len.div_ceil(job.shape.data_block_size());
             worker.data.resize(blocks * job.shape.data_block_size());
@@ -155,7 +155,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Makes the levels that `piece` fills, and leaves the digests of the highest of them.
-    fn climb(&mut self, piece: u64, only_piece: bool) -> io::Result<()> {
+    fn climb(&mut self, piece: u64, only_piece: bool) -> Result<(), Error> {
         let shape = &self.job.shape;
         let fan_out = shape.digests_per_block();
         let mut first = piece * self.plan.leaves;
@@ -197,7 +197,7 @@ struct Claimed {
 
 impl Stream<'_> {
     /// Fills `buf` with the next piece. `None` at the end.
-    fn claim(&mut self, buf: &mut [u8]) -> io::Result<Option<Claimed>> {
+    fn claim(&mut self, buf: &mut [u8]) -> Result<Option<Claimed>, Error> {
         let mut len = 0;
         while len < buf.len() && !self.ended {
             match self.input.read(&mut buf[len..]) {
@@ -206,7 +206,7 @@ impl Stream<'_> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     self.ended = true;
-                    return Err(error);
+                    return Err(error.into());
                 }
             }
         }
@@ -312,6 +312,6 @@ mod tests {
         let job = Job { shape, hash: &hash, pool: Pool::default(), progress: &NoProgress };
         let geometry = Geometry::new(shape, 1 << 20).unwrap();
         let error = build(&job, &geometry, &MemoryDevice::new(vec![0; 1 << 19]), &()).unwrap_err();
-        assert!(matches!(error, Error::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof));
+        assert!(error.io_kind() == Some(std::io::ErrorKind::UnexpectedEof));
     }
 }

@@ -5,7 +5,6 @@
 //! nothing can be trusted, whatever its digest: these data blocks are [`Summary::unverified`], and the kernel
 //! refuses to read them as it refuses the bad ones.
 
-use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use casemate_blockdev::BlockDevice;
@@ -105,7 +104,7 @@ pub fn check(
     job: &Job<'_>,
     stored: &Stored<'_>,
     root_hash: &[u8],
-    report: &mut (dyn FnMut(Finding) -> io::Result<()> + Send),
+    report: &mut (dyn FnMut(Finding) -> Result<(), Error> + Send),
 ) -> Result<Summary, Error> {
     assert_eq!((job.shape, root_hash.len()), (*stored.geometry.shape(), job.shape.digest_len()));
     let geometry = stored.geometry;
@@ -150,7 +149,7 @@ struct Buffers {
 }
 
 impl Pass<'_> {
-    fn run(&self, report: &mut (dyn FnMut(Finding) -> io::Result<()> + Send)) -> Result<Found, Error> {
+    fn run(&self, report: &mut (dyn FnMut(Finding) -> Result<(), Error> + Send)) -> Result<Found, Error> {
         let geometry = self.stored.geometry;
         let (count, block_size) = match self.level {
             Some(level) => (geometry.levels()[level].blocks, self.job.shape.hash_block_size()),
@@ -173,7 +172,7 @@ impl Pass<'_> {
         Ok(results.into_inner().unwrap_or_else(PoisonError::into_inner).1)
     }
 
-    fn check_run(&self, buffers: &mut Buffers, first: u64, count: usize) -> io::Result<Vec<Finding>> {
+    fn check_run(&self, buffers: &mut Buffers, first: u64, count: usize) -> Result<Vec<Finding>, Error> {
         let shape = &self.job.shape;
         let (block_size, bytes_of_data) = match self.level {
             Some(level) => {

@@ -1,11 +1,10 @@
 //! The upper levels of a tree, made one digest after the other.
 
-use std::io;
-
 use casemate_providers::SaltedHash;
 
 use super::in_order::InOrder;
 use super::{Shape, TreeSink};
+use crate::Error;
 
 /// Takes the digests of one level and makes every level above.
 ///
@@ -39,12 +38,12 @@ impl<'a> OrderedClimber<'a> {
     }
 
     /// Takes the digests of a piece.
-    pub(super) fn deliver(&mut self, piece: u64, digests: &[u8]) -> io::Result<()> {
+    pub(super) fn deliver(&mut self, piece: u64, digests: &[u8]) -> Result<(), Error> {
         self.order.deliver(piece, digests.to_vec(), |digests| self.climber.push_all(&digests))
     }
 
     /// Closes all levels and returns the root hash; `None` if there was no digest at all.
-    pub(super) fn finish(self) -> io::Result<Option<Vec<u8>>> {
+    pub(super) fn finish(self) -> Result<Option<Vec<u8>>, Error> {
         self.climber.finish()
     }
 }
@@ -60,7 +59,7 @@ impl<'a> Climber<'a> {
     }
 
     /// Closes all levels and returns the root hash; `None` if there was no digest at all.
-    fn finish(mut self) -> io::Result<Option<Vec<u8>>> {
+    fn finish(mut self) -> Result<Option<Vec<u8>>, Error> {
         let mut index = 0;
         while let Some(level) = self.levels.get(index) {
             if level.blocks_done == 0 && level.filled == 1 {
@@ -75,11 +74,11 @@ impl<'a> Climber<'a> {
         Ok(None)
     }
 
-    fn push_all(&mut self, digests: &[u8]) -> io::Result<()> {
+    fn push_all(&mut self, digests: &[u8]) -> Result<(), Error> {
         digests.chunks_exact(self.shape.digest_len()).try_for_each(|digest| self.push(0, digest.to_vec()))
     }
 
-    fn push(&mut self, mut index: usize, mut digest: Vec<u8>) -> io::Result<()> {
+    fn push(&mut self, mut index: usize, mut digest: Vec<u8>) -> Result<(), Error> {
         loop {
             if index == self.levels.len() {
                 let block = vec![0; self.shape.hash_block_size()];
@@ -97,7 +96,7 @@ impl<'a> Climber<'a> {
     }
 
     /// Writes the open block of a level and returns its digest.
-    fn close_block(&mut self, index: usize) -> io::Result<Vec<u8>> {
+    fn close_block(&mut self, index: usize) -> Result<Vec<u8>, Error> {
         let level = &mut self.levels[index];
         self.sink.write(self.bottom + index, level.blocks_done, &level.block)?;
         let mut digest = vec![0; self.shape.digest_len()];

@@ -1,6 +1,5 @@
 //! Where the blocks of a hash tree lie.
 
-use std::io;
 use std::ops::Range;
 
 use casemate_blockdev::BlockDevice;
@@ -81,14 +80,14 @@ impl Shape {
         digests_per_block: u32,
     ) -> Result<Shape, Error> {
         if data_block_size == 0 {
-            return Err(Error::Argument("a data block size of 0".to_owned()));
+            return Err(Error::argument("a data block size of 0"));
         }
         let used = digest_stride.checked_mul(digests_per_block);
         // A tree of which each block holds one digest would never end.
         if digests_per_block < 2 || used.is_none_or(|used| used > hash_block_size) {
             let text =
                 format!("a hash block of {hash_block_size} bytes is too small for digests of {digest_len}");
-            return Err(Error::Argument(text));
+            return Err(Error::argument(text));
         }
         Ok(Shape { data_block_size, hash_block_size, digest_len, digest_stride, digests_per_block })
     }
@@ -178,7 +177,12 @@ impl Geometry {
 
     /// Fills `buf` with data blocks from block `first` on, which exist, a last part block filled up with zeros.
     /// Returns how many bytes were read.
-    pub(super) fn read_data(&self, data: &dyn BlockDevice, first: u64, buf: &mut [u8]) -> io::Result<usize> {
+    pub(super) fn read_data(
+        &self,
+        data: &dyn BlockDevice,
+        first: u64,
+        buf: &mut [u8],
+    ) -> Result<usize, Error> {
         let offset = first * self.shape.data_block_size() as u64;
         let len = (self.data_size - offset).min(buf.len() as u64) as usize;
         buf[len..].fill(0);
@@ -248,12 +252,12 @@ impl Geometry {
 fn digest_length(digest_len: usize) -> Result<u32, Error> {
     match u32::try_from(digest_len) {
         Ok(len @ 1..=1024) => Ok(len),
-        _ => Err(Error::Argument(format!("a digest of {digest_len} bytes"))),
+        _ => Err(Error::argument(format!("a digest of {digest_len} bytes"))),
     }
 }
 
 fn too_large(data_size: u64) -> Error {
-    Error::Argument(format!("the hash tree over {data_size} bytes is too large"))
+    Error::argument(format!("the hash tree over {data_size} bytes is too large"))
 }
 
 #[cfg(test)]

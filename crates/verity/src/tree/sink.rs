@@ -1,13 +1,14 @@
 //! Where the hash blocks of a tree go while it is built.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, PoisonError};
 
 use casemate_blockdev::BlockDevice;
 
 use super::Geometry;
+use crate::Error;
 
 /// A taker of a tree's hash blocks, in any order and from any thread.
 ///
@@ -17,11 +18,11 @@ pub trait TreeSink: Sync {
     ///
     /// # Errors
     /// Whatever keeps them from being kept.
-    fn write(&self, level: usize, first: u64, blocks: &[u8]) -> io::Result<()>;
+    fn write(&self, level: usize, first: u64, blocks: &[u8]) -> Result<(), Error>;
 }
 
 impl TreeSink for () {
-    fn write(&self, _level: usize, _first: u64, _blocks: &[u8]) -> io::Result<()> {
+    fn write(&self, _level: usize, _first: u64, _blocks: &[u8]) -> Result<(), Error> {
         Ok(())
     }
 }
@@ -43,7 +44,7 @@ impl<'a> TreeDevice<'a> {
     ///
     /// # Errors
     /// What the device says; `UnexpectedEof` if it ends before the tree does.
-    pub fn read(&self, level: usize, first: u64, blocks: &mut [u8]) -> io::Result<()> {
+    pub fn read(&self, level: usize, first: u64, blocks: &mut [u8]) -> Result<(), Error> {
         self.device.read_at(blocks, self.position(level, first)?)
     }
 
@@ -55,7 +56,7 @@ impl<'a> TreeDevice<'a> {
         first: u64,
         count: usize,
         buf: &mut Vec<u8>,
-    ) -> io::Result<()> {
+    ) -> Result<(), Error> {
         let start = self.geometry.slot_offset(level, first);
         let last = self.geometry.slot_offset(level, first + count as u64 - 1);
         buf.resize((last - start) as usize + self.geometry.shape().digest_len(), 0);
@@ -64,7 +65,7 @@ impl<'a> TreeDevice<'a> {
 
     /// Writes the digests of children from child `first` on, which all belong into one hash block, and zeros
     /// between them. What follows the last digest stays as it is.
-    pub(super) fn write_slots(&self, level: usize, first: u64, digests: &[u8]) -> io::Result<()> {
+    pub(super) fn write_slots(&self, level: usize, first: u64, digests: &[u8]) -> Result<(), Error> {
         let (stride, len) = (self.geometry.shape().digest_stride(), self.geometry.shape().digest_len());
         let mut slots = vec![0; digests.len() / len * stride - (stride - len)];
         for (digest, slot) in digests.chunks_exact(len).zip(slots.chunks_mut(stride)) {
@@ -73,18 +74,18 @@ impl<'a> TreeDevice<'a> {
         self.device.write_at(&slots, self.absolute(self.geometry.slot_offset(level, first))?)
     }
 
-    fn position(&self, level: usize, first: u64) -> io::Result<u64> {
+    fn position(&self, level: usize, first: u64) -> Result<u64, Error> {
         self.absolute(self.geometry.offset(level, first))
     }
 
-    fn absolute(&self, offset: u64) -> io::Result<u64> {
+    fn absolute(&self, offset: u64) -> Result<u64, Error> {
         let position = self.offset.checked_add(offset);
-        position.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the hash tree is too far away"))
+        position.ok_or_else(|| Error::argument("the hash tree is too far away"))
     }
 }
 
 impl TreeSink for TreeDevice<'_> {
-    fn write(&self, level: usize, first: u64, blocks: &[u8]) -> io::Result<()> {
+    fn write(&self, level: usize, first: u64, blocks: &[u8]) -> Result<(), Error> {
         self.device.write_at(blocks, self.position(level, first)?)
     }
 }
@@ -107,7 +108,7 @@ impl SpilledLevels {
     ///
     /// # Errors
     /// What reading the levels back or writing to `out` says.
-    pub fn copy_to(self, out: &mut dyn Write) -> io::Result<()> {
+    pub fn copy_to(self, out: &mut dyn Write) -> Result<(), Error> {
         let levels = self.levels.into_inner().unwrap_or_else(PoisonError::into_inner);
         for mut file in levels.into_iter().rev() {
             file.seek(SeekFrom::Start(0))?;
@@ -125,11 +126,11 @@ impl SpilledLevels {
 }
 
 impl TreeSink for SpilledLevels {
-    fn write(&self, level: usize, first: u64, blocks: &[u8]) -> io::Result<()> {
+    fn write(&self, level: usize, first: u64, blocks: &[u8]) -> Result<(), Error> {
         let mut levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
         while levels.len() <= level {
             levels.push(tempfile::tempfile()?);
         }
-        levels[level].write_all_at(blocks, first * self.hash_block_size as u64)
+        Ok(levels[level].write_all_at(blocks, first * self.hash_block_size as u64)?)
     }
 }

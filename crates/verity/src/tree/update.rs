@@ -1,6 +1,5 @@
 //! Bringing a stored tree up to date after some of its data has changed.
 
-use std::io;
 use std::ops::Range;
 
 use casemate_primitives::Messages;
@@ -34,7 +33,7 @@ pub fn update(
         && last.end > geometry.data_blocks()
     {
         let (end, count) = (last.end, geometry.data_blocks());
-        return Err(Error::Argument(format!("block {} was changed, but there are only {count}", end - 1)));
+        return Err(Error::argument(format!("block {} was changed, but there are only {count}", end - 1)));
     }
     // For each level the blocks that will change; those of level 0 first.
     let fan_out = job.shape.digests_per_block() as u64;
@@ -59,7 +58,7 @@ pub fn update(
 fn check_paths(job: &Job<'_>, stored: &Stored<'_>, dirty: &[Ranges], root_hash: &[u8]) -> Result<(), Error> {
     if digest_of_top(job, stored)? != root_hash && !dirty.is_empty() {
         let text = "the hash tree does not belong to the given root hash; nothing was changed";
-        return Err(Error::Mismatch(text.to_owned()));
+        return Err(Error::mismatch(text.to_owned()));
     }
     for level in (0..dirty.len().saturating_sub(1)).rev() {
         let runs = Runs::new(&dirty[level], job.shape.hash_block_size(), job.pool.threads());
@@ -71,7 +70,7 @@ fn check_paths(job: &Job<'_>, stored: &Stored<'_>, dirty: &[Ranges], root_hash: 
             let mut pairs = digests.zip(job.shape.slots(first, &buffers.blocks));
             match pairs.position(|(found, expected)| found != expected) {
                 None => Ok(()),
-                Some(bad) => Err(Error::Mismatch(format!(
+                Some(bad) => Err(Error::mismatch(format!(
                     "hash block {} of level {level} does not belong to the given root hash; nothing was changed",
                     first + bad as u64
                 ))),
@@ -128,7 +127,7 @@ impl Buffers {
         level: Option<usize>,
         first: u64,
         count: usize,
-    ) -> io::Result<u64> {
+    ) -> Result<u64, Error> {
         let (read, block_size) = match level {
             None => {
                 self.blocks.resize(count * job.shape.data_block_size(), 0);
@@ -185,6 +184,7 @@ mod tests {
     use casemate_testkit::Rng;
 
     use super::*;
+    use crate::ErrorKind;
     use crate::tree::{Geometry, Shape, TreeDevice, build};
 
     #[test]
@@ -237,7 +237,7 @@ mod tests {
         let stored = Stored { geometry: &geometry, data: &data, tree: &tree };
         let changed: Ranges = std::iter::once(50..51).collect();
         let message = |root: &[u8]| match update(&job, &stored, &changed, Some(root)) {
-            Err(Error::Mismatch(text)) => text,
+            Err(error) if error.kind() == ErrorKind::Mismatch => error.text().into_owned(),
             other => panic!("{other:?}"),
         };
         assert!(message(&[0; 32]).contains("does not belong to the given root hash"));
@@ -246,6 +246,6 @@ mod tests {
         assert!(message(&root).starts_with("hash block 6 of level 0"), "{}", message(&root));
         device.write_at(&[9], geometry.offset(0, 5)).unwrap();
         let beyond: Ranges = std::iter::once(0..101).collect();
-        assert!(matches!(update(&job, &stored, &beyond, None), Err(Error::Argument(_))));
+        assert!(update(&job, &stored, &beyond, None).is_err_and(|error| error.kind() == ErrorKind::Argument));
     }
 }

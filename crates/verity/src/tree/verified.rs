@@ -10,6 +10,7 @@ use casemate_primitives::Messages;
 use casemate_providers::SaltedHash;
 
 use super::{Geometry, Ranges, TreeDevice};
+use crate::Error;
 
 /// Blocks that are read and hashed together.
 const RUN_BYTES: usize = 1 << 20;
@@ -99,7 +100,7 @@ impl<D: BlockDevice, T: BlockDevice> VerifiedDevice<D, T> {
     }
 
     /// Checks whole data blocks from block `first` on, and adds those that do not match to `bad`.
-    fn check_data(&self, first: u64, blocks: &[u8], bad: &mut Ranges) -> io::Result<()> {
+    fn check_data(&self, first: u64, blocks: &[u8], bad: &mut Ranges) -> Result<(), Error> {
         let shape = self.geometry.shape();
         let messages = Messages::contiguous(blocks, shape.data_block_size());
         let count = messages.count();
@@ -119,7 +120,7 @@ impl<D: BlockDevice, T: BlockDevice> VerifiedDevice<D, T> {
 
     /// Compares the digests of data blocks, or of blocks of the level below, with what the blocks of `level` have for
     /// them. Gives those that differ.
-    fn mismatches(&self, level: usize, first: u64, digests: &[u8]) -> io::Result<Ranges> {
+    fn mismatches(&self, level: usize, first: u64, digests: &[u8]) -> Result<Ranges, Error> {
         let shape = self.geometry.shape();
         let fan_out = shape.digests_per_block() as u64;
         let mut bad = Ranges::new();
@@ -144,7 +145,7 @@ impl<D: BlockDevice, T: BlockDevice> VerifiedDevice<D, T> {
     }
 
     /// A hash block that is checked, and those above it.
-    fn hash_block(&self, level: usize, index: u64) -> io::Result<Arc<[u8]>> {
+    fn hash_block(&self, level: usize, index: u64) -> Result<Arc<[u8]>, Error> {
         let shape = self.geometry.shape();
         let number = self.geometry.offset(level, index) / shape.hash_block_size() as u64;
         // OK to cast: a number of places.
@@ -167,7 +168,7 @@ impl<D: BlockDevice, T: BlockDevice> VerifiedDevice<D, T> {
                 data.start,
                 data.end.saturating_sub(1)
             );
-            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+            return Err(Error::mismatch(text));
         }
         let block: Arc<[u8]> = block.into();
         *place.lock().unwrap_or_else(PoisonError::into_inner) = Some((number, Arc::clone(&block)));
@@ -203,10 +204,10 @@ impl<D: BlockDevice, T: BlockDevice> BlockDevice for VerifiedDevice<D, T> {
         self.geometry.data_size()
     }
 
-    fn read_at(&self, mut buf: &mut [u8], offset: u64) -> io::Result<()> {
+    fn read_at(&self, mut buf: &mut [u8], offset: u64) -> Result<(), Error> {
         if offset.checked_add(buf.len() as u64).is_none_or(|end| end > self.size()) {
             let text = format!("read of {} bytes at {offset} passes the end of the data", buf.len());
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+            return Err(Error::path(io::ErrorKind::UnexpectedEof, text));
         }
         let block_size = self.geometry.shape().data_block_size();
         let run = (RUN_BYTES / block_size).max(1);
@@ -238,14 +239,14 @@ impl<D: BlockDevice, T: BlockDevice> BlockDevice for VerifiedDevice<D, T> {
         if bad.is_empty() {
             return Ok(());
         }
-        Err(io::Error::new(io::ErrorKind::InvalidData, format!("{} its hash tree", named(&bad))))
+        Err(Error::mismatch(format!("{} its hash tree", named(&bad))))
     }
 
-    fn write_at(&self, _buf: &[u8], _offset: u64) -> io::Result<()> {
+    fn write_at(&self, _buf: &[u8], _offset: u64) -> Result<(), Error> {
         Err(io::ErrorKind::ReadOnlyFilesystem.into())
     }
 
-    fn flush(&self) -> io::Result<()> {
+    fn flush(&self) -> Result<(), Error> {
         Ok(())
     }
 }
@@ -290,7 +291,7 @@ mod tests {
             let mut bad = data.clone();
             bad[5000] ^= 1;
             let device = open(&bad, &tree);
-            assert_eq!(device.read_at(&mut read, 0).unwrap_err().kind(), io::ErrorKind::InvalidData);
+            assert_eq!(device.read_at(&mut read, 0).unwrap_err().kind(), crate::ErrorKind::Mismatch);
             assert!(device.read_at(&mut read[..1], 5000 / 128 * 128).is_err());
             device.read_at(&mut read[..4992], 0).unwrap();
             // All that are bad are named, wherever the others lie.

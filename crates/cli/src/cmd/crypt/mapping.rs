@@ -1,13 +1,14 @@
 //! The options that say what a mapping is, under cryptsetup's names, and where its key comes from.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use casemate::crypt::{Mapping, Params, Policy, Registry, Table, plain_key, read_key_file};
 use casemate::providers::naming;
 use casemate::{Error, SecretVec};
 
 use crate::context::Context;
+use crate::passphrase::{self, Asked};
 
 /// What a mapping is.
 #[derive(clap::Args, Debug)]
@@ -16,9 +17,9 @@ pub struct MappingArgs {
     /// The cipher specification, as cryptsetup and dm-crypt take it.
     #[arg(short, long, value_name = "SPEC", default_value = "aes-xts-plain64")]
     pub cipher: String,
-    /// The key's size in bits.
-    #[arg(short = 's', long, value_name = "BITS", default_value_t = 256)]
-    pub key_size: usize,
+    /// The key's size in bits [default: 256].
+    #[arg(short = 's', long, value_name = "BITS")]
+    pub key_size: Option<usize>,
     /// Read the key from this file; "-" is standard input. It is used as it is, cut to the key's size.
     #[arg(short = 'd', long, value_name = "FILE", conflicts_with = "table_file")]
     pub key_file: Option<PathBuf>,
@@ -62,7 +63,7 @@ impl MappingArgs {
     pub fn of_cipher(cipher: String) -> MappingArgs {
         MappingArgs {
             cipher,
-            key_size: 256,
+            key_size: None,
             key_file: None,
             key_fd: None,
             keyfile_offset: 0,
@@ -77,8 +78,8 @@ impl MappingArgs {
         }
     }
 
-    /// The mapping, keyed.
-    pub fn mapping(&self, context: &Context) -> Result<Mapping, Error> {
+    /// The mapping of an image, keyed. Where there is a passphrase, it is asked for so often.
+    pub fn mapping(&self, image: &Path, asked: Asked, context: &Context) -> Result<Mapping, Error> {
         let (registry, policy) = naming(&self.provider, context.cpu());
         let mut hash_driver = None;
         let (mut params, key, offset) = match &self.table_file {
@@ -87,29 +88,34 @@ impl MappingArgs {
                 let line = SecretVec::new(line);
                 let text = str::from_utf8(line.expose());
                 let text =
-                    text.map_err(|_| Error::Argument(format!("{}: not a table line", path.display())))?;
+                    text.map_err(|_| Error::argument(format!("{}: not a table line", path.display())))?;
                 let parsed = text.trim().parse::<Table>();
                 let table =
-                    parsed.map_err(|error| Error::Argument(format!("{}: {error}", path.display())))?;
+                    parsed.map_err(|error| Error::argument(format!("{}: {error}", path.display())))?;
                 (table.params, table.key, table.offset)
             }
             None => {
-                let spec = self.cipher.parse().map_err(Error::from)?;
-                (self.params(spec), self.key(&registry, &policy, &mut hash_driver)?, self.offset)
+                let spec = self.cipher.parse()?;
+                (
+                    self.params(spec),
+                    self.key(image, asked, &registry, &policy, &mut hash_driver)?,
+                    self.offset,
+                )
             }
         };
         params.allow_equal_halves = self.allow_equal_halves;
         let mapping = Mapping::new(params, key, offset, &registry, &policy)?;
         let used = mapping.cipher().driver_names().iter().chain(&hash_driver);
         let used: Vec<&String> = used.collect();
-        match self.provider.iter().find(|named| !used.contains(named)) {
-            None => Ok(mapping),
-            Some(driver) => {
-                let text =
-                    format!("the driver {driver} was named, and {} has no use for it", mapping.params.spec);
-                Err(Error::Argument(text))
-            }
+        if let Some(driver) = self.provider.iter().find(|named| !used.contains(named)) {
+            let text =
+                format!("the driver {driver} was named, and {} has no use for it", mapping.params.spec);
+            return Err(Error::argument(text));
         }
+        if let (Some(path), None) = (&self.key_file, self.key_size) {
+            mention_rest(path, self.keyfile_offset, mapping.key.len());
+        }
+        Ok(mapping)
     }
 
     /// Whether the key comes from standard input, which then has no data.
@@ -130,17 +136,17 @@ impl MappingArgs {
     /// The key. Where a hash makes it, its driver's name goes to `driver`.
     fn key(
         &self,
+        image: &Path,
+        asked: Asked,
         registry: &Registry,
         policy: &Policy,
         driver: &mut Option<String>,
     ) -> Result<SecretVec, Error> {
-        if !self.key_size.is_multiple_of(8) || self.key_size > 1 << 20 {
-            return Err(Error::Argument(format!(
-                "--key-size {}: it must be a multiple of 8 bits",
-                self.key_size
-            )));
+        let bits = self.key_size.unwrap_or(256);
+        if !bits.is_multiple_of(8) || bits > 1 << 20 {
+            return Err(Error::argument(format!("--key-size {bits}: it must be a multiple of 8 bits")));
         }
-        let len = self.key_size / 8;
+        let len = bits / 8;
         let file = match (&self.key_file, self.key_fd) {
             (Some(path), _) => Some(path.clone()),
             (None, Some(number)) => Some(PathBuf::from(format!("/dev/fd/{number}"))),
@@ -149,7 +155,7 @@ impl MappingArgs {
         match file {
             Some(path) => read_key_file(&path, self.keyfile_offset, len),
             None => {
-                let passphrase = passphrase()?;
+                let passphrase = passphrase::read(image.display(), asked)?;
                 let name = self.hash.split(':').next().unwrap_or_default();
                 *driver = registry.hash(name, policy).ok().map(|hash| hash.driver().to_owned());
                 Ok(plain_key(passphrase.expose(), &self.hash, len, registry, policy)?)
@@ -158,22 +164,20 @@ impl MappingArgs {
     }
 }
 
-/// Asks on the terminal; without one, the first line of standard input, its end not counted.
-fn passphrase() -> Result<SecretVec, Error> {
-    let asked = if std::io::IsTerminal::is_terminal(&std::io::stdin()) {
-        rpassword::prompt_password("Enter passphrase: ")
-    } else {
-        let mut line = String::new();
-        std::io::stdin().read_line(&mut line).map(|_| {
-            if line.ends_with('\n') {
-                line.pop();
-            }
-            line
-        })
-    };
-    let passphrase = asked.map_err(|error| Error::io("the passphrase", error))?;
-    if passphrase.is_empty() {
-        return Err(Error::Argument("no passphrase was given".to_owned()));
+/// Says that only the beginning of a key file is used, where nobody has said how much of it.
+fn mention_rest(path: &Path, skipped: u64, used: usize) {
+    let size = fs::metadata(path).ok().filter(fs::Metadata::is_file).map_or(0, |data| data.len());
+    let available = size.saturating_sub(skipped);
+    if available <= used as u64 {
+        return;
     }
-    Ok(SecretVec::new(passphrase.into_bytes()))
+    let most = if available <= LONGEST_KEY {
+        format!("; --key-size {} takes all", available * 8)
+    } else {
+        String::new()
+    };
+    eprintln!("casemate: note: {} has {available} bytes, {used} are used{most}", path.display());
 }
+
+/// Bytes of what may be a key as a whole; a longer file is random data that some of is meant.
+const LONGEST_KEY: u64 = 128;

@@ -4,10 +4,13 @@ pub mod mapping;
 mod table;
 mod transform;
 
+use std::path::Path;
+
 use clap::Subcommand;
 
-use casemate::Error;
+use casemate::blockdev::BlockDevice;
 use casemate::crypt::Direction;
+use casemate::{Error, probe};
 
 use crate::Answer;
 use crate::context::Context;
@@ -35,5 +38,17 @@ impl Args {
             Action::Decrypt(args) => args.run(Direction::Decrypt, context),
             Action::Table(args) => args.run(context),
         }
+    }
+}
+
+/// Says that a key may be wrong where what was decrypted with it begins as nothing that is known. Nothing else tells a
+/// wrong key from a right one.
+pub fn mention_noise(decrypted: &dyn BlockDevice, place: &Path) {
+    // Who can't read it will hear so elsewhere.
+    if let Ok(None) = probe::device(decrypted) {
+        let place = place.display();
+        eprintln!(
+            "casemate: note: {place}: nothing known begins the decrypted data: the key or its options may be wrong"
+        );
     }
 }

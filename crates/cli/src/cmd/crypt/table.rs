@@ -2,14 +2,15 @@
 
 use std::path::PathBuf;
 
-use serde_json::json;
+use serde::Serialize;
 
-use casemate::Error;
 use casemate::blockdev::{BlockDevice, FileDevice};
+use casemate::{Error, SecretVec};
 
 use super::mapping::MappingArgs;
 use crate::Answer;
 use crate::context::Context;
+use crate::passphrase::Asked;
 
 /// Print device-mapper's table line for a mapping, for `dmsetup create`.
 #[derive(clap::Args, Debug)]
@@ -26,26 +27,37 @@ pub struct Args {
     mapping: MappingArgs,
 }
 
+#[derive(Serialize)]
+struct Printed<'a> {
+    table: &'a str,
+    driver: &'a str,
+    batches_sectors: bool,
+}
+
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let mapping = self.mapping.mapping(context)?;
+        let mapping = self.mapping.mapping(&self.device, Asked::Once, context)?;
         let name = self.device.display().to_string();
         let device = FileDevice::open(&self.device).map_err(|error| Error::io(&name, error))?;
         let before = mapping.offset * 512;
         let size = device.size().checked_sub(before).ok_or_else(|| {
-            Error::Argument(format!("{name}: {} bytes end before the offset of {before}", device.size()))
+            Error::argument(format!("{name}: {} bytes end before the offset of {before}", device.size()))
         })?;
         let table = mapping.table(&name, size)?;
-        let line = if self.show_key { table.with_key() } else { table.without_key() };
+        let line =
+            if self.show_key { table.with_key() } else { SecretVec::new(table.without_key().into_bytes()) };
         if context.json() {
             let cipher = mapping.cipher();
-            context.print_json(&json!({
-                "table": line,
-                "driver": cipher.driver_name(),
-                "batches_sectors": cipher.batches_sectors(),
-            }))?;
+            let value = Printed {
+                // OK to unwrap: made of texts.
+                table: str::from_utf8(line.expose()).unwrap(),
+                driver: cipher.driver_name(),
+                batches_sectors: cipher.batches_sectors(),
+            };
+            context.print(SecretVec::new(context.json_line(&value)?).expose())?;
         } else {
-            context.print(format!("{line}\n"))?;
+            context.print(line.expose())?;
+            context.print("\n")?;
         }
         Ok(Answer::Yes)
     }

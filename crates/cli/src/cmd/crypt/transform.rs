@@ -7,12 +7,14 @@ use std::{fs, io};
 use serde_json::json;
 
 use casemate::Error;
-use casemate::blockdev::{BlockDevice, FileDevice};
+use casemate::blockdev::{BlockDevice, FileDevice, Window};
 use casemate::crypt::{DEFAULT_HOT_ZONE, Direction, Holes, Mapping, journal_path};
 
 use super::mapping::MappingArgs;
+use super::mention_noise;
 use crate::Answer;
 use crate::context::Context;
+use crate::passphrase::Asked;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
@@ -56,9 +58,14 @@ impl Args {
         if is_standard(&self.source) && self.mapping.reads_standard_input() {
             let text =
                 "standard input can't be both the key and the image; give the key as a file or a descriptor";
-            return Err(Error::Argument(text.to_owned()));
+            return Err(Error::argument(text.to_owned()));
         }
-        let mapping = self.mapping.mapping(context)?;
+        // A resumed work knows its key, and decrypting shows a wrong one.
+        let asked = match direction {
+            Direction::Encrypt if !self.resume => Asked::Twice,
+            _ => Asked::Once,
+        };
+        let mapping = self.mapping.mapping(&self.source, asked, context)?;
         match target {
             None => self.in_place(direction, &mapping, context)?,
             Some(target) if is_standard(&self.source) || is_standard(target) => {
@@ -71,6 +78,16 @@ impl Args {
             }
         }
         context.mention_trouble(mapping.cipher().trouble());
+        if direction == Direction::Decrypt {
+            let plain = target.unwrap_or(&self.source);
+            let offset = if target.is_none() { mapping.offset * 512 } else { 0 };
+            if !is_standard(plain)
+                && let Ok(device) = FileDevice::open(plain)
+                && let Ok(data) = Window::new(&device, offset, device.size().saturating_sub(offset))
+            {
+                mention_noise(&data, plain);
+            }
+        }
         if context.json() && !target.is_some_and(is_standard) {
             let cipher = mapping.cipher();
             context.print_json(&json!({
@@ -89,7 +106,7 @@ impl Args {
             Some(journal) => journal.clone(),
             None if is_device() => {
                 let text = "a journal in /dev would be gone after a power failure; name one on a disk with --journal";
-                return Err(Error::Argument(format!("{}: {text}", self.source.display())));
+                return Err(Error::argument(format!("{}: {text}", self.source.display())));
             }
             None => journal_path(&self.source),
         };
@@ -105,7 +122,8 @@ impl Args {
             &progress,
         );
         drop(progress);
-        if matches!(&done, Err(error @ Error::Io(..)) if !error.is_busy()) && journal.exists() {
+        if done.as_ref().is_err_and(|error| error.io_kind().is_some() && !error.is_busy()) && journal.exists()
+        {
             eprintln!("casemate: {}: stopped; the same command with --resume goes on", image.display());
         }
         done
@@ -121,7 +139,7 @@ fn stream(
 ) -> Result<(), Error> {
     if mapping.offset != 0 {
         let text = "--offset is for files: a stream has no sectors before its data";
-        return Err(Error::Argument(text.to_owned()));
+        return Err(Error::argument(text.to_owned()));
     }
     let standard = |path: &Path| path.as_os_str() == "-";
     let mut input: Box<dyn io::Read + Send> = if standard(source) {

@@ -40,7 +40,7 @@ impl Args {
             let place = || format!("{}: {}", self.image.image.display(), path.to_string_lossy());
             let copied = self.image.resolve(&fs, path, true).and_then(|inode| {
                 if inode.is_dir() {
-                    return Err(Error::io(place(), std::io::ErrorKind::IsADirectory.into()));
+                    return Err(Error::io(place(), std::io::ErrorKind::IsADirectory));
                 }
                 let file = ext4::open_file(&fs, &inode, self.verity.into(), context.cpu())?;
                 copy(&*file, place)
@@ -64,7 +64,7 @@ fn copy(file: &dyn BlockDevice, place: impl Fn() -> String) -> Result<(), Error>
     let mut at = 0;
     while at < file.size() {
         let len = (file.size() - at).min(CHUNK) as usize;
-        file.read_at(&mut buffer[..len], at).map_err(|error| Error::ext4(place(), error.into()))?;
+        file.read_at(&mut buffer[..len], at).map_err(|error| error.at(place()))?;
         out.write_all(&buffer[..len]).map_err(|error| Error::io("standard output", error))?;
         at += len as u64;
     }

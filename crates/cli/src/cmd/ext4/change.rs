@@ -118,7 +118,7 @@ impl ChangeArgs {
 
     /// The result of something that happened in the image.
     pub fn place<T>(&self, result: Result<T, ext4::ReadError>) -> Result<T, Error> {
-        result.map_err(|error| Error::ext4(self.image.display(), error))
+        result.map_err(|error| error.at(self.image.display()))
     }
 }
 
@@ -144,8 +144,7 @@ pub fn print_report(context: &Context, report: &PutReport) -> Result<(), Error> 
 
 /// Whether a path in the image leads nowhere.
 pub fn is_missing(writer: &Writer, path: &[u8]) -> bool {
-    matches!(writer.fs().resolve(path, true),
-        Err(ext4::ReadError::Io(error)) if error.kind() == std::io::ErrorKind::NotFound)
+    writer.fs().resolve(path, true).is_err_and(|error| error.is_not_found())
 }
 
 /// A number of bytes, with K, M, G or T for powers of 1024.
@@ -175,7 +174,6 @@ fn say_waiting(time: Duration) {
 fn source_date_epoch() -> Result<Option<Time>, Error> {
     let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") else { return Ok(None) };
     let seconds = text.to_str().and_then(|text| text.parse().ok());
-    let seconds =
-        seconds.ok_or_else(|| Error::Argument("SOURCE_DATE_EPOCH is not a number of seconds".to_owned()))?;
+    let seconds = seconds.ok_or_else(|| Error::argument("SOURCE_DATE_EPOCH is not a number of seconds"))?;
     Ok(Some(Time { seconds, nanoseconds: 0 }))
 }

@@ -102,12 +102,12 @@ pub fn time_value(time: Time) -> Value {
 /// A line as `ls -l` prints it, for a name that may be a path.
 pub fn long_line(fs: &Ext4, name: &[u8], inode: &Inode, widths: &Widths) -> Result<Vec<u8>, Error> {
     let target = match inode.kind() {
-        FileType::Symlink => {
-            Some(fs.symlink_target(inode).map_err(|error| Error::ext4("symbolic link", error))?)
-        }
+        FileType::Symlink => Some(fs.symlink_target(inode).map_err(|error| error.at("symbolic link"))?),
         _ => None,
     };
-    let size = target.as_ref().map_or_else(|| size_column(inode), |target| target.len().to_string());
+    let human = widths.human;
+    let size =
+        target.as_ref().map_or_else(|| size_column(inode, human), |target| bytes(target.len() as u64, human));
     let mut line = format!(
         "{} {:>links$} {:>owner$} {:>group$} {size:>room$} {} ",
         mode(inode),
@@ -137,32 +137,69 @@ pub struct Widths {
     owner: usize,
     group: usize,
     size: usize,
+    /// Sizes have units.
+    human: bool,
 }
 
 impl Widths {
-    pub fn of(inodes: impl IntoIterator<Item = Inode>) -> Widths {
-        let mut widths = Widths::default();
+    pub fn of(inodes: impl IntoIterator<Item = Inode>, human: bool) -> Widths {
+        let mut widths = Widths { human, ..Widths::default() };
         for inode in inodes {
             widths.links = widths.links.max(inode.links().to_string().len());
             widths.owner = widths.owner.max(inode.uid().to_string().len());
             widths.group = widths.group.max(inode.gid().to_string().len());
-            widths.size = widths.size.max(size_column(&inode).len());
+            widths.size = widths.size.max(size_column(&inode, human).len());
         }
         widths
     }
 }
 
 /// The size, or a device's numbers.
-fn size_column(inode: &Inode) -> String {
+fn size_column(inode: &Inode, human: bool) -> String {
     match inode.device() {
         Some((major, minor)) => format!("{major}, {minor}"),
-        None => inode.size().to_string(),
+        None => bytes(inode.size(), human),
     }
+}
+
+/// A size as it is, or for people as ls does it: rounded up, with one decimal below ten.
+fn bytes(size: u64, human: bool) -> String {
+    if !human || size < 1024 {
+        return size.to_string();
+    }
+    let in_unit = |(number, letter): (u32, char)| {
+        let (unit, size) = (1u128 << (10 * number), u128::from(size));
+        let (tenths, whole) = ((size * 10).div_ceil(unit), size.div_ceil(unit));
+        match tenths < 100 {
+            true => Some(format!("{}.{}{letter}", tenths / 10, tenths % 10)),
+            false => (whole < 1024).then(|| format!("{whole}{letter}")),
+        }
+    };
+    // OK to unwrap: 2^64 bytes are 16 of the last unit.
+    (1..).zip("KMGTPE".chars()).find_map(in_unit).unwrap()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As `numfmt --to=iec --round=up` says it.
+    #[test]
+    fn sizes_for_people() {
+        for (size, text) in [
+            (1023, "1023"),
+            (1024, "1.0K"),
+            (1025, "1.1K"),
+            (10_137, "9.9K"),
+            (10_138, "10K"),
+            (1_047_552, "1023K"),
+            (1_047_553, "1.0M"),
+            (64 << 20, "64M"),
+            (u64::MAX, "16E"),
+        ] {
+            assert_eq!((bytes(size, true), bytes(size, false)), (text.to_owned(), size.to_string()));
+        }
+    }
 
     #[test]
     fn dates() {

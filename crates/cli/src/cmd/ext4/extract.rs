@@ -51,7 +51,7 @@ impl Args {
         let top = self.image.resolve(&fs, &self.path, true)?;
         if !top.is_dir() {
             let text = format!("{}: no directory; use cat for single files", self.path.to_string_lossy());
-            return Err(Error::Argument(text));
+            return Err(Error::argument(text));
         }
         let superblock = fs.superblock();
         let used = superblock.blocks.saturating_sub(superblock.blocks_free);
@@ -71,7 +71,8 @@ impl Args {
                 let mut out = BufWriter::with_capacity(1 << 20, Output::create(file)?);
                 let report = copy(Target::Tar(&mut out))?;
                 out.flush().map_err(|error| Error::io(file.display(), error))?;
-                let output = out.into_inner().map_err(|error| Error::io(file.display(), error.into()))?;
+                let output =
+                    out.into_inner().map_err(|error| Error::io(file.display(), error.into_error()))?;
                 output.commit()?;
                 report
             }
@@ -84,13 +85,13 @@ impl Args {
         let mut failures = Vec::new();
         for failure in report.failures {
             let path = String::from_utf8_lossy(&failure.path).into_owned();
-            let error = Error::ext4(format!("/{path}"), failure.error);
+            let error = failure.error.at(format!("/{path}"));
             negative |= error.is_negative_answer();
             context.complain(&error);
             failures.push(json!({"path": path, "error": error.to_string(), "partial": failure.partial}));
         }
         if report.failures_left_out > 0 {
-            context.complain(&Error::Corrupt(format!("{} more failures", report.failures_left_out)));
+            context.complain(&Error::corrupt(format!("{} more failures", report.failures_left_out)));
         }
         if context.json() && self.tar.as_deref() != Some(Path::new("-")) {
             context.print_json(&json!({

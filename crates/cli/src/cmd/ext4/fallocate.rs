@@ -29,7 +29,7 @@ pub struct Args {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         if self.size == 0 {
-            return Err(Error::Argument("0 bytes can't be allocated".to_owned()));
+            return Err(Error::argument("0 bytes can't be allocated"));
         }
         self.change.change(context, |writer| {
             let path = self.path.as_bytes();

@@ -74,11 +74,11 @@ impl From<Verity> for VerityPolicy {
 pub fn check_magic(device: &Arc<dyn BlockDevice>, image: &Path) -> Result<(), Error> {
     let (place, magic) = MAGIC;
     let mut found = [0; 2];
-    device.read_at(&mut found, place).map_err(|error| Error::ext4(image.display(), error.into()))?;
+    device.read_at(&mut found, place).map_err(|error| error.at(image.display()))?;
     if found == magic {
         return Ok(());
     }
-    Err(Error::Mismatch(format!(
+    Err(Error::mismatch(format!(
         "{}: decrypted, this is no ext2, ext3 or ext4 file system: the key may be wrong, or what --crypt and its options \
          say, or where it begins",
         image.display()
@@ -149,7 +149,7 @@ impl ImageArgs {
 
     /// An error that happened in the image.
     pub fn error(&self, error: casemate::ext4::ReadError) -> Error {
-        Error::ext4(self.image.display(), error)
+        error.at(self.image.display())
     }
 
     /// The inode of a path in the image; a link at its end is followed if `follow`.

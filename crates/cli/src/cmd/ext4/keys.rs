@@ -102,7 +102,7 @@ impl RawKeyArgs {
                 Some(descriptor) => ring.add_with_descriptor(descriptor, key),
                 None => ring.add(key).map(|_| ()),
             };
-            added.map_err(|error| Error::Argument(format!("{}: {error}", file.path.display())))?;
+            added.map_err(|error| Error::argument(format!("{}: {error}", file.path.display())))?;
         }
         Ok(Some(ring))
     }

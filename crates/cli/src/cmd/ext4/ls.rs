@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 
+use clap::ArgAction;
+
 use casemate::Error;
 use casemate::ext4::{Ext4, Inode};
 
@@ -17,6 +19,8 @@ use crate::context::{Context, Failures};
 /// With --json, one object a line.
 #[derive(clap::Args, Debug)]
 #[command(
+    // -h is that of ls.
+    disable_help_flag = true,
     after_help = "Examples:\n  casemate ext4 ls root.img\n  casemate ext4 ls -l root.img /etc /usr\n  \
     casemate ext4 ls --json root.img /etc\n  \
     casemate ext4 ls --crypt aes-xts-plain64 --key-file disk.key --key-size 512 disk.enc /home"
@@ -30,6 +34,12 @@ pub struct Args {
     /// Show mode, links, owner, size and time.
     #[arg(short = 'l', long)]
     long: bool,
+    /// With -l, show sizes as 1.5K, 23M, 4G: in powers of 1024, rounded up.
+    #[arg(short = 'h', long)]
+    human_readable: bool,
+    /// Print help.
+    #[arg(long, action = ArgAction::Help)]
+    help: Option<bool>,
     /// Show names that begin with a dot, too.
     #[arg(short = 'a', long)]
     all: bool,
@@ -104,7 +114,8 @@ impl Args {
         failures: &mut Failures,
     ) -> Result<(), Error> {
         let measured = if self.long { rows } else { &[] };
-        let widths = Widths::of(measured.iter().filter_map(|(_, number)| fs.inode(*number).ok()));
+        let measured = measured.iter().filter_map(|(_, number)| fs.inode(*number).ok());
+        let widths = Widths::of(measured, self.human_readable);
         let number_width = rows.iter().map(|(_, number)| number.to_string().len()).max().unwrap_or(0);
         let mut out = Vec::new();
         for (name, number) in rows {

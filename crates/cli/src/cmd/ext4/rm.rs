@@ -40,7 +40,7 @@ impl Args {
                 };
                 if inode.is_dir() && !self.recursive && !self.dir {
                     let text = format!("{}: is a directory; give -r or -d", path.to_string_lossy());
-                    return Err(Error::Argument(text));
+                    return Err(Error::argument(text));
                 }
                 let removed = if self.recursive { writer.remove_tree(bytes) } else { writer.remove(bytes) };
                 self.change.place(removed)?;

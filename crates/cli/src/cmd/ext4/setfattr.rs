@@ -42,14 +42,14 @@ impl Args {
             Some(digits) => parse_hex(digits)?,
             None if value.starts_with(b"0s") => {
                 let text = "values in base64 (0s...) are not taken; give them in hexadecimal (0x...)";
-                return Err(Error::Argument(text.to_owned()));
+                return Err(Error::argument(text.to_owned()));
             }
             None => value,
         };
         let (name, value) = match (&self.name, &self.remove) {
             (Some(name), _) => (name, Some(&value[..])),
             (None, Some(name)) => (name, None),
-            (None, None) => return Err(Error::Argument("no attribute was named".to_owned())),
+            (None, None) => return Err(Error::argument("no attribute was named")),
         };
         self.change.change(context, |writer| {
             self.paths.iter().try_for_each(|path| {
@@ -62,5 +62,5 @@ impl Args {
 
 fn parse_hex(digits: &[u8]) -> Result<Vec<u8>, Error> {
     let bytes = std::str::from_utf8(digits).ok().and_then(hex::decode);
-    bytes.ok_or_else(|| Error::Argument("not a value in hexadecimal".to_owned()))
+    bytes.ok_or_else(|| Error::argument("not a value in hexadecimal"))
 }

@@ -68,7 +68,7 @@ impl BackupArgs {
         let fs = self.image.open_device(Arc::clone(&device), &reading)?;
         let top = self.image.resolve(&fs, &self.path, true)?;
         if !top.is_dir() {
-            return Err(Error::Argument(format!("{}: no directory", self.path.to_string_lossy())));
+            return Err(Error::argument(format!("{}: no directory", self.path.to_string_lossy())));
         }
         let superblock = fs.superblock();
         let used = superblock.blocks.saturating_sub(superblock.blocks_free);
@@ -83,7 +83,8 @@ impl BackupArgs {
         } else {
             let mut out = BufWriter::with_capacity(1 << 20, Output::create(&self.tar)?);
             let report = write(&mut out)?;
-            let output = out.into_inner().map_err(|error| Error::io(self.tar.display(), error.into()))?;
+            let output =
+                out.into_inner().map_err(|error| Error::io(self.tar.display(), error.into_error()))?;
             output.commit()?;
             report
         };
@@ -91,7 +92,7 @@ impl BackupArgs {
         let ExtractReport { files, directories, others, bytes, failures, failures_left_out } = report;
         let errors = failures.into_iter().map(|failure| {
             let path = String::from_utf8_lossy(&failure.path).into_owned();
-            Error::ext4(format!("/{path}"), failure.error)
+            failure.error.at(format!("/{path}"))
         });
         let complained = complain(context, errors);
         if failures_left_out > 0 {

@@ -69,16 +69,16 @@ impl InodeArgs {
         let key = read_key(&self.key, self.software_secret, context)?;
         let encryption = match &self.context {
             Some(text) => {
-                let bytes = hex::decode(text)
-                    .ok_or_else(|| Error::Argument("--context: no hexadecimal digits".to_owned()))?;
+                let bytes =
+                    hex::decode(text).ok_or_else(|| Error::argument("--context: no hexadecimal digits"))?;
                 EncryptionContext::from_bytes(&bytes)?
             }
             None => self.described(&key)?,
         };
         let uuid = hex::decode(&self.uuid.replace('-', "")).and_then(|bytes| bytes.try_into().ok());
-        let uuid = uuid.ok_or_else(|| Error::Argument("--uuid: no UUID".to_owned()))?;
+        let uuid = uuid.ok_or_else(|| Error::argument("--uuid: no UUID"))?;
         if !self.block_size.is_power_of_two() || !(512..=1 << 16).contains(&self.block_size) {
-            return Err(Error::Argument(format!(
+            return Err(Error::argument(format!(
                 "--block-size {}: a power of two from 512 to 65536",
                 self.block_size
             )));
@@ -93,7 +93,7 @@ impl InodeArgs {
         };
         let size = self.data_unit_size.unwrap_or(0);
         if size != 0 && !size.is_power_of_two() {
-            return Err(Error::Argument(format!("--data-unit-size {size}: it must be a power of two")));
+            return Err(Error::argument(format!("--data-unit-size {size}: it must be a power of two")));
         }
         let policy = Policy {
             padding: self.padding,
@@ -108,10 +108,10 @@ impl InodeArgs {
             ..Policy::new(id, self.contents, self.filenames)
         };
         // What was asked for is wrong, not something on a disk.
-        policy.check().map_err(|error| Error::Argument(error.to_string()))?;
+        policy.check().map_err(|error| Error::argument(error.to_string()))?;
         let nonce = self.nonce.as_deref().unwrap_or_default();
         let nonce = hex::decode(nonce).and_then(|bytes| bytes.try_into().ok());
-        let nonce = nonce.ok_or_else(|| Error::Argument("--nonce: 32 hexadecimal digits".to_owned()))?;
+        let nonce = nonce.ok_or_else(|| Error::argument("--nonce: 32 hexadecimal digits"))?;
         Ok(EncryptionContext { policy, nonce })
     }
 }

@@ -77,7 +77,7 @@ impl DeriveArgs {
         let (key, inode) = self.inode.keyed(context)?;
         let policy = &inode.context.policy;
         let hkdf = |purpose, extra: &[u8]| match policy.version() {
-            1 => Err(Error::Argument("policies of version 1 have no such key".to_owned())),
+            1 => Err(Error::argument("policies of version 1 have no such key")),
             _ => Ok(key.derive(purpose, extra, 16)),
         };
         let derived = match self.purpose {
@@ -105,5 +105,5 @@ pub fn read_key(
         true => MasterKey::from_software_secret(&crypto, secret),
         false => MasterKey::new(&crypto, secret),
     };
-    key.map_err(|error| Error::Argument(format!("{}: {error}", path.display())))
+    key.map_err(|error| Error::argument(format!("{}: {error}", path.display())))
 }

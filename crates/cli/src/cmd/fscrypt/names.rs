@@ -137,7 +137,7 @@ fn each(
 
 fn digits_of(text: &[u8]) -> Result<Vec<u8>, Error> {
     let bytes = str::from_utf8(text).ok().and_then(hex::decode);
-    bytes.ok_or_else(|| Error::Argument("a name that should be hexadecimal digits is not".to_owned()))
+    bytes.ok_or_else(|| Error::argument("a name that should be hexadecimal digits is not"))
 }
 
 fn number(text: &str) -> Result<u32, String> {

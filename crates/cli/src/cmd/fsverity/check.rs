@@ -81,7 +81,7 @@ impl Args {
         match &self.stored.merkle_tree {
             Some(tree) => match &self.files[..] {
                 [file] => self.check_tree(context, file, tree),
-                _ => Err(Error::Argument("--merkle-tree takes one file to check".to_owned())),
+                _ => Err(Error::argument("--merkle-tree takes one file to check")),
             },
             None => self.check_lists(context),
         }
@@ -115,13 +115,13 @@ impl Args {
         if self.list.warn && show {
             for line in &manifest.malformed {
                 let name = list.display();
-                context.complain(&Error::Corrupt(format!("{name}: {line}: improperly formatted line")));
+                context.complain(&Error::corrupt(format!("{name}: {line}: improperly formatted line")));
             }
         }
         let entries = &manifest.entries;
         if entries.is_empty() {
             let text = format!("{}: no properly formatted digest lines found", list.display());
-            return Err(Error::Corrupt(text));
+            return Err(Error::corrupt(text));
         }
         for group in entries.chunk_by(|a, b| a.digest.algorithm() == b.digest.algorithm()) {
             self.check_group(context, group, &mut tally, failures)?;
@@ -131,7 +131,7 @@ impl Args {
         }
         let nothing = self.list.ignore_missing && tally.right + tally.wrong == 0;
         if nothing {
-            return Err(Error::Mismatch(format!("{}: no file was verified", list.display())));
+            return Err(Error::mismatch(format!("{}: no file was verified", list.display())));
         }
         let wrong = tally.wrong > 0 || (self.list.strict && tally.malformed > 0);
         Ok(if wrong { Answer::No } else { Answer::Yes })
@@ -198,14 +198,14 @@ impl Args {
             None => None,
             Some(path) => {
                 let read = Descriptor::from_bytes(&read_small(path)?);
-                Some(read.map_err(|error| Error::at(path.display(), error))?)
+                Some(read.map_err(|error| error.at(path.display()))?)
             }
         };
         if let (Some(descriptor), Some(digest)) = (&descriptor, &self.stored.digest)
             && descriptor.digest() != *digest
         {
             let text = format!("the descriptor's digest is {}, not {digest}", descriptor.digest());
-            return Err(Error::Mismatch(text));
+            return Err(Error::mismatch(text));
         }
         let algorithm: Option<Algorithm> = self.stored.digest.as_ref().map(FileDigest::algorithm);
         let work = self.tree.work(context, algorithm)?;
@@ -213,7 +213,7 @@ impl Args {
         let progress = context.progress(&file.display().to_string(), total);
         let mut report = |finding: Finding| {
             let Some(line) = self.finding(context, file, &finding) else { return Ok(()) };
-            context.print(line).map_err(into_io)
+            context.print(line)
         };
         let checked = fsverity::check_tree(file, tree, descriptor.as_ref(), &work, &progress, &mut report);
         let (summary, descriptor) = checked?;
@@ -268,7 +268,7 @@ impl Tally {
             if count > 0 {
                 let what = if count == 1 { one } else { many };
                 let text = format!("{}: WARNING: {count} {what}", list.display());
-                context.complain(&Error::Mismatch(text));
+                context.complain(&Error::mismatch(text));
             }
         };
         say(self.malformed, "line is improperly formatted", "lines are improperly formatted");
@@ -299,12 +299,4 @@ fn json_summary(file: &Path, summary: &Summary, digest: &FileDigest, clean: bool
         "unverified_data_blocks": ranges(&summary.unverified),
         "bad_tree_blocks": summary.bad_hash_blocks,
     })
-}
-
-/// A printing error on its way through the check.
-fn into_io(error: Error) -> io::Error {
-    match error {
-        Error::Io(_, error) => error,
-        other => io::Error::other(other.to_string()),
-    }
 }

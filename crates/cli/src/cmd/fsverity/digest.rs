@@ -70,7 +70,7 @@ impl Args {
         }
         if self.out_merkle_tree.is_some() || self.out_descriptor.is_some() {
             let text = "--out-merkle-tree and --out-descriptor take one input file";
-            return Err(Error::Argument(text.to_owned()));
+            return Err(Error::argument(text.to_owned()));
         }
         let mut failures = Failures::default();
         let paths: Vec<&Path> = self.files.iter().map(PathBuf::as_path).collect();

@@ -65,7 +65,7 @@ impl EnableArgs {
             None => Vec::new(),
             Some(path) => match read_small(path)? {
                 empty if empty.is_empty() => {
-                    return Err(Error::Corrupt(format!("{}: the signature file is empty", path.display())));
+                    return Err(Error::corrupt(format!("{}: the signature file is empty", path.display())));
                 }
                 bytes => bytes,
             },

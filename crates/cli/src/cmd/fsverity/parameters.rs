@@ -30,7 +30,7 @@ impl TreeArgs {
     /// The parameters, with another hash algorithm if one is known from elsewhere.
     pub fn parameters(&self, algorithm: Option<Algorithm>) -> Result<Parameters, Error> {
         let salt = self.salt.as_ref().map_or(&[][..], |salt| &salt.0);
-        Ok(Parameters::new(algorithm.unwrap_or(self.hash_alg), self.block_size, salt)?)
+        Parameters::new(algorithm.unwrap_or(self.hash_alg), self.block_size, salt)
     }
 
     /// How to work with these parameters.

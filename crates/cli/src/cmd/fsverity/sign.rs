@@ -51,7 +51,7 @@ impl Args {
         if self.pkcs11_engine.is_some() || self.pkcs11_module.is_some() || self.pkcs11_keyid.is_some() {
             let text = "PKCS#11 tokens are not supported; let the token sign what --print-tbs prints, and attach \
                         the result with --bare-signature";
-            return Err(Error::Unsupported(text.to_owned()));
+            return Err(Error::unsupported(text.to_owned()));
         }
         let work = self.tree.work(context, None)?;
         let (name, input) = open(&self.file)?;
@@ -68,7 +68,7 @@ impl Args {
             return Ok(Answer::Yes);
         }
         let (signature, _) = self.signer.signature(&message, message_digest(&digest))?;
-        let out = self.out.ok_or_else(|| Error::Argument("no file for the signature".to_owned()))?;
+        let out = self.out.ok_or_else(|| Error::argument("no file for the signature"))?;
         Output::write_whole(&out, signature.der())?;
         if context.json() {
             context.print_json(&serde_json::json!({

@@ -42,15 +42,13 @@ impl Args {
                 (fsverity::describe(&name, input, &work, &progress, None)?.digest(), signature)
             }
             _ => {
-                return Err(Error::Argument(
-                    "give a file and its signature, or --digest and the signature".to_owned(),
-                ));
+                return Err(Error::argument("give a file and its signature, or --digest and the signature"));
             }
         };
         let certificate = read_certificate(&self.cert)?;
         let read = read_signature(signature)?;
         let verified = read.verify(&digest.bytes_to_sign(), &certificate);
-        verified.map_err(|error| Error::at(signature.display(), error))?;
+        verified.map_err(|error| error.at(signature.display()))?;
         if context.json() {
             context.print_json(&serde_json::json!({
                 "digest": digest.to_string(),

@@ -13,6 +13,7 @@ use casemate::nbd::tls::{Clients, Tls};
 use casemate::nbd::{Limits, Listener};
 use casemate::stack::Stack;
 
+use crate::cmd::crypt::mention_noise;
 use crate::cmd::layers::{DECRYPTION, LayerArgs};
 use crate::context::Context;
 
@@ -156,6 +157,9 @@ impl Args {
             stack = stack.window(self.offset, self.size)?;
         }
         stack = self.layers.over(stack, context, self.allow_discards)?;
+        if self.layers.decrypt() {
+            mention_noise(&*stack.device(), &self.image);
+        }
         match &self.overlay {
             Some(path) => stack.overlay(path),
             None => Ok(stack),
@@ -186,19 +190,19 @@ impl Args {
         let Ok(address) = port.or_else(|_| text.parse::<SocketAddr>()) else {
             let text =
                 format!("--tcp {text}: give a port, or a numeric address and a port such as [::1]:10809");
-            return Err(Error::Argument(text));
+            return Err(Error::argument(text));
         };
         if address.ip().is_loopback() {
             if self.allow_remote {
                 let text =
                     format!("--tcp {text}: no other machine reaches this address; leave --allow-remote out");
-                return Err(Error::Argument(text));
+                return Err(Error::argument(text));
             }
             return Ok(address);
         }
         let what = if read_only { "read" } else { "read and write" };
         if !self.allow_remote {
-            return Err(Error::Argument(format!(
+            return Err(Error::argument(format!(
                 "--tcp {text}: other machines reach this address, and every one of them could {what} the image; \
                  --allow-remote says that this is meant"
             )));
@@ -216,7 +220,7 @@ impl Args {
     /// Which connections are encrypted, and who is let in.
     pub fn tls(&self) -> Result<Tls, Error> {
         let TlsArgs { tls, tls_certificates, tls_verify_peer } = &self.tls_options;
-        let wrong = |text: &str| Err(Error::Argument(text.to_owned()));
+        let wrong = |text: &str| Err(Error::argument(text.to_owned()));
         let made = match (tls, tls_certificates, tls_verify_peer) {
             (Mode::Off, None, false) => return Ok(Tls::off()),
             (Mode::Off, ..) => {
@@ -233,7 +237,7 @@ impl Args {
             (Mode::Require, Some(folder), true) => Tls::required(folder, Clients::Certified),
             (Mode::Require, Some(folder), false) => Tls::required(folder, Clients::Any),
         };
-        made.map_err(|error| Error::Argument(error.to_string()))
+        made.map_err(|error| Error::argument(error.to_string()))
     }
 
     pub fn limits(&self, context: &Context) -> Limits {

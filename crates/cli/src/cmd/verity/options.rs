@@ -64,11 +64,11 @@ pub struct FecArgs {
     #[arg(long, value_name = "PATH")]
     pub fec_device: Option<PathBuf>,
     /// Where the parity begins, in bytes.
-    #[arg(long, value_name = "BYTES", default_value = "0")]
+    #[arg(long, value_name = "BYTES", default_value = "0", requires = "fec_device")]
     pub fec_offset: u64,
-    /// Parity bytes for each codeword of 255, from 2 to 24.
-    #[arg(long, value_name = "COUNT", default_value = "2")]
-    pub fec_roots: u32,
+    /// Parity bytes for each codeword of 255, from 2 to 24 [default: what the size of the parity says; 2 for a new one].
+    #[arg(long, value_name = "COUNT", requires = "fec_device")]
+    pub fec_roots: Option<u32>,
 }
 
 /// A root hash that exists.
@@ -133,7 +133,7 @@ impl HashArgs {
             ("salt", given_salt.as_ref().map(salt), salt(&found.salt)),
         ] {
             if let Some(given) = given.filter(|given| *given != found) {
-                return Err(Error::Argument(format!(
+                return Err(Error::argument(format!(
                     "the {what} in the superblock is {found}, not {given}; leave that option out, or say that there is no \
                      superblock"
                 )));
@@ -156,6 +156,12 @@ impl StoredArgs {
         let stored = Stored { data, hash, hash_offset: self.hash_offset, source, fec: self.fec.get() };
         let volume = Volume::open(stored, access)?;
         self.options.check(volume.layout()).map_err(|error| error.within(self.hash.display()))?;
+        if let (Some(device), Some(roots)) = (&self.fec.fec_device, volume.other_fec_roots()) {
+            eprintln!(
+                "casemate: note: {} has the size of parity with {roots} roots; --fec-roots {roots}?",
+                device.display()
+            );
+        }
         let algorithm = volume.layout().parameters().algorithm();
         match context.hash_by(algorithm, self.options.provider.as_deref())? {
             Some(hash) => volume.with_hash(hash),
@@ -176,7 +182,7 @@ impl RootHashArgs {
     /// The root hash's bytes.
     pub fn get(&self) -> Result<Vec<u8>, Error> {
         self.find()?.ok_or_else(|| {
-            Error::Argument("no root hash: give it after the devices or with --root-hash-file".to_owned())
+            Error::argument("no root hash: give it after the devices or with --root-hash-file")
         })
     }
 
@@ -191,7 +197,7 @@ impl RootHashArgs {
             (None, None) => return Ok(None),
             (Some(_), Some(_)) => {
                 let text = "give the root hash or --root-hash-file, not both";
-                return Err(Error::Argument(text.to_owned()));
+                return Err(Error::argument(text.to_owned()));
             }
         };
         parse_root_hash(&text).map(Some)
@@ -200,7 +206,7 @@ impl RootHashArgs {
 
 /// Reads a root hash in hex.
 pub fn parse_root_hash(text: &str) -> Result<Vec<u8>, Error> {
-    let wrong = || Error::Argument(format!("'{text}' is no root hash: it must be hex digits"));
+    let wrong = || Error::argument(format!("'{text}' is no root hash: it must be hex digits"));
     hex::decode(text).filter(|bytes| !bytes.is_empty()).ok_or_else(wrong)
 }
 

@@ -32,7 +32,7 @@ pub struct Args {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         if self.stored.fec.fec_device.is_none() {
-            return Err(Error::Argument("give the device with the parity: --fec-device".to_owned()));
+            return Err(Error::argument("give the device with the parity: --fec-device"));
         }
         let root_hash = self.root_hash.get()?;
         let volume = self.stored.open(if self.dry_run { Access::Read } else { Access::Repair }, context)?;

@@ -63,7 +63,7 @@ impl Args {
             return Ok(Answer::Yes);
         }
         let (signature, certificate) = self.signer.signature(&message, DigestAlgorithm::Sha256)?;
-        let out = self.out.ok_or_else(|| Error::Argument("no file for the signature".to_owned()))?;
+        let out = self.out.ok_or_else(|| Error::argument("no file for the signature"))?;
         let bytes = match self.systemd {
             true => VeritySig::new(&root_hash, &signature, &certificate)?.to_bytes(self.padding.get()),
             false => signature.der().to_vec(),
@@ -86,7 +86,7 @@ impl VerifyArgs {
         let certificate = read_certificate(&self.cert)?;
         let signature = self.read(&root_hash, &certificate)?;
         let verified = signature.verify(&root_hash_bytes(&root_hash), &certificate);
-        verified.map_err(|error| Error::at(self.signature.display(), error))?;
+        verified.map_err(|error| error.at(self.signature.display()))?;
         if context.json() {
             context.print_json(&json!({
                 "root_hash": hex::encode(&root_hash),
@@ -106,11 +106,11 @@ impl VerifyArgs {
         if bytes.first() != Some(&b'{') {
             return read_signature(&self.signature);
         }
-        let on_file = |error| Error::at(self.signature.display(), error);
+        let on_file = |error: Error| error.at(self.signature.display());
         let partition = VeritySig::from_bytes(&bytes).map_err(on_file)?;
         if partition.root_hash != root_hash {
             let (name, other) = (self.signature.display(), hex::encode(&partition.root_hash));
-            return Err(Error::Mismatch(format!("{name}: signs the root hash {other}")));
+            return Err(Error::mismatch(format!("{name}: signs the root hash {other}")));
         }
         partition.verify(certificate).map_err(on_file)?;
         Signature::from_bytes(&partition.signature).map_err(on_file)

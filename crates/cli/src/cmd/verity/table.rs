@@ -100,7 +100,7 @@ impl Args {
         if let (Some(fec), Some(layout)) = (self.stored.fec.get(), volume.fec_layout()) {
             let device = name(&self.fec_name, &fec.device);
             let start = fec.offset / layout.block_size();
-            table.fec = Some(TableFec { device, roots: fec.roots, blocks: layout.blocks(), start });
+            table.fec = Some(TableFec { device, roots: layout.roots(), blocks: layout.blocks(), start });
         }
         let argument = table.kernel_argument(&self.name, self.minor);
         let uuids = partition_uuids(&root_hash);

@@ -38,7 +38,7 @@ impl Args {
         let mut separator = "{\"findings\":[";
         let mut report = |finding: Finding| {
             if !context.json() {
-                return out.write_all(line(layout, &finding).as_bytes());
+                return Ok(out.write_all(line(layout, &finding).as_bytes())?);
             }
             write!(out, "{separator}{}", value(layout, &finding))?;
             separator = ",";

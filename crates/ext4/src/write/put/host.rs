@@ -221,7 +221,7 @@ impl Reading {
             return Ok((stat, xattrs, HostBody::Stream(file)));
         }
         if !ahead {
-            let file = FileDevice::from_file(file).map_err(failed)?;
+            let file = FileDevice::from_file(file).map_err(|error| error.at(folder.join(name).display()))?;
             let source = Source { file, path: folder.join(name), size, sparse };
             return Ok((stat, xattrs, HostBody::Open(Arc::new(source))));
         }
@@ -265,22 +265,22 @@ impl BlockDevice for Source {
         self.size
     }
 
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.read_at(buf, offset).map_err(|error| match error.kind() {
-            ErrorKind::UnexpectedEof => shorter(&self.path).into(),
-            kind => io::Error::new(kind, told(&self.path, &error)),
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.file.read_at(buf, offset).map_err(|error| match error.io_kind() {
+            Some(ErrorKind::UnexpectedEof) => shorter(&self.path),
+            _ => error.at(self.path.display()),
         })
     }
 
-    fn write_at(&self, _buf: &[u8], _offset: u64) -> io::Result<()> {
+    fn write_at(&self, _buf: &[u8], _offset: u64) -> Result<()> {
         Err(ErrorKind::ReadOnlyFilesystem.into())
     }
 
-    fn flush(&self) -> io::Result<()> {
+    fn flush(&self) -> Result<()> {
         Ok(())
     }
 
-    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>> {
         if self.sparse {
             return self.file.next_data(offset);
         }

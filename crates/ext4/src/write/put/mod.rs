@@ -452,18 +452,13 @@ impl Writer {
 
 /// What the file system says of a file of the host, with its path.
 fn from_source(path: &Path, error: Error) -> Error {
-    match error {
-        Error::Io(error)
-            if matches!(
-                error.kind(),
-                ErrorKind::InvalidInput
-                    | ErrorKind::InvalidFilename
-                    | ErrorKind::StorageFull
-                    | ErrorKind::FileTooLarge
-            ) =>
-        {
-            Error::path(error.kind(), host::told(path, &error))
-        }
-        other => other,
+    match error.io_kind() {
+        Some(
+            ErrorKind::InvalidInput
+            | ErrorKind::InvalidFilename
+            | ErrorKind::StorageFull
+            | ErrorKind::FileTooLarge,
+        ) => error.within(path.display()),
+        _ => error,
     }
 }

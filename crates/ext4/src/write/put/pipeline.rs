@@ -220,7 +220,7 @@ impl Pipeline {
             state.flushing = false;
             if let Err(error) = result {
                 // A system says so once: the flush before the commit may succeed, and something is lost all the same.
-                state.error.get_or_insert(error.into());
+                state.error.get_or_insert(error);
             }
             self.changed.notify_all();
         }
@@ -297,7 +297,7 @@ impl Pipeline {
                 spare.resize(self.reading.buffer_size(), 0);
                 // OK to truncate: at most the piece, which is no longer than the buffer.
                 let present = source.size().saturating_sub(from).min(piece.len as u64) as usize;
-                let read = source.read_at(&mut spare[..present], from).map_err(Error::Io);
+                let read = source.read_at(&mut spare[..present], from);
                 spare[present..piece.len].fill(0);
                 let result = read.and_then(|()| self.write(&mut spare, &[piece]));
                 (spare, result)
@@ -323,8 +323,8 @@ impl Drop for Over<'_> {
 
 /// The same error once more: everybody who asks shall know.
 fn again(error: &Error) -> Error {
-    match error {
-        Error::Io(error) => Error::path(error.kind(), error.to_string()),
-        other => Error::Unsupported(other.to_string()),
+    match error.io_kind() {
+        Some(kind) => Error::path(kind, error.to_string()),
+        None => Error::new(error.kind(), error.to_string()),
     }
 }

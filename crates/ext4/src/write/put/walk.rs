@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustix::fs::FileType as HostType;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::write::put::host::{Folder, Name, NameKind};
 
 /// Names that are read together: of 8 to 64 about the best, when copied from memory to memory.
@@ -43,7 +43,7 @@ impl Walk {
 
     /// To what has this name in a folder, which has the number 0, and through it.
     pub fn to(folder: Folder, name: &Path, kind: HostType) -> Result<Walk> {
-        let name = CString::new(name.as_os_str().as_bytes()).map_err(|error| Error::Io(error.into()))?;
+        let name = CString::new(name.as_os_str().as_bytes()).map_err(std::io::Error::from)?;
         let mut walk = Walk { open: Vec::new(), now: None, folders: 1, parts: 0 };
         let path = folder.join(&name);
         let name = walk.name(name, kind);

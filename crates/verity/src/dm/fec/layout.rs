@@ -45,15 +45,15 @@ impl FecLayout {
         let block_size = parameters.data_block_size.bytes();
         if !ROOTS.contains(&roots) {
             let text = format!("{roots} parity bytes are not supported; choose 2 to 24");
-            return Err(Error::Argument(text));
+            return Err(Error::argument(text));
         }
         if block_size != parameters.hash_block_size.bytes() {
             let text = "error correction needs data and hash blocks of the same size";
-            return Err(Error::Argument(text.to_owned()));
+            return Err(Error::argument(text.to_owned()));
         }
         let (block_size, hash_end) = (u64::from(block_size), layout.hash_device_size());
         if metadata_end < hash_end {
-            return Err(Error::Argument(format!(
+            return Err(Error::argument(format!(
                 "the parity would cover the hash device up to byte {metadata_end} only, within the hash area, \
                  which ends at {hash_end}"
             )));
@@ -61,7 +61,7 @@ impl FecLayout {
         let metadata_offset = layout.tree_offset();
         let metadata_blocks = (metadata_end - metadata_offset) / block_size;
         let data_blocks = layout.geometry().data_blocks();
-        let too_many = || Error::Argument("the devices are too large for error correction".to_owned());
+        let too_many = || Error::argument("the devices are too large for error correction");
         // Below 2^62 bytes no sum or product here passes 64 bits.
         let blocks = data_blocks.checked_add(metadata_blocks).ok_or_else(too_many)?;
         if blocks > (1 << 62) / block_size {

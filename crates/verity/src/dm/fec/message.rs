@@ -1,6 +1,5 @@
 //! The protected devices as one run of bytes.
 
-use std::io;
 use std::ops::Range;
 
 use casemate_blockdev::BlockDevice;
@@ -38,7 +37,7 @@ impl<'a> Message<'a> {
             if size < needed {
                 let text =
                     format!("error correction covers {needed} bytes of the {name} device, it has {size}");
-                return Err(Error::Argument(text));
+                return Err(Error::argument(text));
             }
         }
         Ok(Message { layout, devices })
@@ -51,13 +50,13 @@ impl<'a> Message<'a> {
         if size.saturating_sub(offset) < needed {
             let text =
                 format!("the parity is cut off: {needed} bytes from {offset} on, the device has {size}");
-            return Err(Error::Corrupt(text));
+            return Err(Error::corrupt(text));
         }
         Ok(())
     }
 
     /// Fills `buf` with the message from byte `offset` on. Returns how many bytes lie before its end.
-    pub(super) fn read(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    pub(super) fn read(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         let mut done = 0;
         for (device, range, position) in self.parts(offset, buf.len()) {
             device.read_at(&mut buf[range.clone()], position)?;
@@ -68,25 +67,25 @@ impl<'a> Message<'a> {
     }
 
     /// Writes the message from byte `offset` on; what belongs to the zeros at its end goes nowhere.
-    pub(super) fn write(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+    pub(super) fn write(&self, buf: &[u8], offset: u64) -> Result<(), Error> {
         let mut parts = self.parts(offset, buf.len());
         parts.try_for_each(|(device, range, position)| device.write_at(&buf[range], position))
     }
 
     /// Reads the parity of all columns from `column` on.
-    pub(super) fn read_parity(&self, buf: &mut [u8], column: u64) -> io::Result<()> {
+    pub(super) fn read_parity(&self, buf: &mut [u8], column: u64) -> Result<(), Error> {
         self.devices.parity.read_at(buf, self.parity_position(column)?)
     }
 
     /// Writes the parity of all columns from `column` on.
-    pub(super) fn write_parity(&self, buf: &[u8], column: u64) -> io::Result<()> {
+    pub(super) fn write_parity(&self, buf: &[u8], column: u64) -> Result<(), Error> {
         self.devices.parity.write_at(buf, self.parity_position(column)?)
     }
 
-    fn parity_position(&self, column: u64) -> io::Result<u64> {
+    fn parity_position(&self, column: u64) -> Result<u64, Error> {
         // The layout keeps the product small; the offset is the caller's.
         let position = self.devices.parity_offset.checked_add(column * u64::from(self.layout.roots()));
-        position.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the parity is too far away"))
+        position.ok_or_else(|| Error::argument("the parity is too far away"))
     }
 
     /// The devices that hold `len` bytes of the message from `offset` on, with the range of these bytes that

@@ -1,7 +1,5 @@
 //! Runs of neighbouring columns, through the encoder on all threads.
 
-use std::io;
-
 use casemate_primitives::reed_solomon::{Encoder, ReedSolomon};
 
 use super::super::Worker;
@@ -49,7 +47,7 @@ impl Plan {
 pub(super) fn each_panel(
     message: Message<'_>,
     worker: &Worker<'_>,
-    take: impl Fn(u64, &mut Vec<u8>, &[u8]) -> io::Result<()> + Sync,
+    take: impl Fn(u64, &mut Vec<u8>, &[u8]) -> Result<(), Error> + Sync,
 ) -> Result<(), Error> {
     let layout = message.layout;
     let code = layout.code(worker.cpu);
@@ -84,7 +82,7 @@ impl<'a> Panel<'a> {
     }
 
     /// Makes the parity of `width` columns from `first` on. Returns how many bytes of the message they hold.
-    fn encode(&mut self, message: Message<'_>, first: u64, width: usize) -> io::Result<u64> {
+    fn encode(&mut self, message: Message<'_>, first: u64, width: usize) -> Result<u64, Error> {
         if self.encoder.width() != width {
             self.encoder = self.code.encoder(width);
         }

@@ -3,7 +3,6 @@
 //! The hash tree says which blocks are wrong, the parity what they were, and the tree again whether that is
 //! true: nothing is written whose digest is not the expected one.
 
-use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use casemate_blockdev::Pool;
@@ -53,7 +52,7 @@ pub fn repair(
 ) -> Result<Repaired, Error> {
     let same = FecLayout::new(layout, fec.roots(), fec.metadata_offset() + fec.metadata_size())?;
     if same != *fec {
-        return Err(Error::Argument("the error correction belongs to another layout".to_owned()));
+        return Err(Error::argument("the error correction belongs to another layout"));
     }
     let message = Message::new(fec, devices)?;
     message.check_parity_size()?;
@@ -183,7 +182,7 @@ impl Target<'_> {
     }
 
     /// Whether these bytes have the digest that the tree expects of a message block.
-    fn is_right(&self, block: u64, bytes: &[u8]) -> io::Result<bool> {
+    fn is_right(&self, block: u64, bytes: &[u8]) -> Result<bool, Error> {
         let geometry = self.layout.geometry();
         let (child, parent_level) = match self.place(block) {
             Block::Data(index) => (index, 0),

@@ -1,0 +1,320 @@
+//! The one error of all crates.
+
+use std::borrow::Cow;
+use std::{fmt, io};
+
+/// The result of whatever can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why something could not be done, or what was found to be wrong: a kind, a place, and a text.
+///
+/// The text is complete without context, but for the name of the file or device, which [`fmt::Display`] puts before
+/// it. What is known more exactly stays as data: the [`Place`], and a cause ([`Error::cause`]).
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    place: Place,
+    text: Cow<'static, str>,
+    cause: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// Results that can be told the file or device that they are about.
+pub trait AtFile<T> {
+    /// The same result; an error gets the file's name, unless one that is nearer is known ([`Error::at`]).
+    ///
+    /// # Errors
+    /// The error that there was.
+    fn at(self, file: impl fmt::Display) -> Result<T>;
+}
+
+impl<T, E: Into<Error>> AtFile<T> for Result<T, E> {
+    fn at(self, file: impl fmt::Display) -> Result<T> {
+        self.map_err(|error| error.into().at(file))
+    }
+}
+
+/// The family of an error. The numbers stay as they are for ever: other languages get them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Reading or writing failed, or a path leads nowhere; [`Error::io_kind`] tells more.
+    Io = 1,
+    /// A structure contradicts its format, or its checksum does not fit.
+    Corrupt = 2,
+    /// The format allows it, this project does not have it (yet).
+    Unsupported = 3,
+    /// Everything could be read and does not match: a root hash, a tag, a signature, a secret.
+    Mismatch = 4,
+    /// A key is missing.
+    Locked = 5,
+    /// Somebody else uses it: another program, a mount, a device.
+    Busy = 6,
+    /// The caller asked for what can't be: a value outside its range, a combination.
+    Argument = 7,
+    /// Somebody asked the work to stop.
+    Interrupted = 8,
+}
+
+/// Where an error happened: what is known of file, structure, block, group and inode.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Place {
+    /// The name of the file or device.
+    pub file: Option<String>,
+    /// The name of the structure.
+    pub structure: Option<&'static str>,
+    /// The number of a block, in the units of the format that the structure belongs to.
+    pub block: Option<u64>,
+    /// The number of a block group.
+    pub group: Option<u32>,
+    /// The number of an inode.
+    pub inode: Option<u32>,
+}
+
+impl Error {
+    /// An error of a kind, with a text that is complete but for the file's name.
+    pub fn new(kind: ErrorKind, text: impl Into<Cow<'static, str>>) -> Error {
+        Error(Box::new(Inner { kind, place: Place::default(), text: text.into(), cause: None }))
+    }
+
+    /// A structure that contradicts its format; the text says which structure and where.
+    pub fn corrupt(text: impl Into<Cow<'static, str>>) -> Error {
+        Error::new(ErrorKind::Corrupt, text)
+    }
+
+    /// A feature that this project does not have; the text names it.
+    pub fn unsupported(text: impl Into<Cow<'static, str>>) -> Error {
+        Error::new(ErrorKind::Unsupported, text)
+    }
+
+    /// A check that failed: a root hash, a tag, a signature, a secret.
+    pub fn mismatch(text: impl Into<Cow<'static, str>>) -> Error {
+        Error::new(ErrorKind::Mismatch, text)
+    }
+
+    /// A key that is missing; the text says which.
+    pub fn locked(text: impl Into<Cow<'static, str>>) -> Error {
+        Error::new(ErrorKind::Locked, text)
+    }
+
+    /// A file or device that somebody else uses; the text says who, as far as is known.
+    pub fn busy(text: impl Into<Cow<'static, str>>) -> Error {
+        Error::new(ErrorKind::Busy, text)
+    }
+
+    /// A demand that can't be met: a value outside its range, a combination.
+    pub fn argument(text: impl Into<Cow<'static, str>>) -> Error {
+        Error::new(ErrorKind::Argument, text)
+    }
+
+    /// An I/O error with the name of the file or device that it happened on.
+    pub fn io(file: impl fmt::Display, error: impl Into<Error>) -> Error {
+        error.into().at(file)
+    }
+
+    /// A path that leads nowhere, or to the wrong kind of file.
+    pub fn path(kind: io::ErrorKind, text: impl Into<Cow<'static, str>>) -> Error {
+        Error::from(io::Error::new(kind, text.into().into_owned()))
+    }
+
+    /// The same error with what is known of its place. The file's name stays as it was.
+    pub fn with_place(mut self, place: Place) -> Error {
+        let file = self.0.place.file.take().or(place.file);
+        self.0.place = Place { file, ..place };
+        self
+    }
+
+    /// The same error with what caused it.
+    pub fn with_cause(mut self, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+        self.0.cause = Some(cause.into());
+        self
+    }
+
+    /// The same error with the name of the file or device, unless one that is nearer is known already.
+    pub fn at(mut self, file: impl fmt::Display) -> Error {
+        self.0.place.file.get_or_insert_with(|| file.to_string());
+        self
+    }
+
+    /// The same error with a name before those that are known: an image's before that of a file in it.
+    pub fn within(mut self, outer: impl fmt::Display) -> Error {
+        let file = match self.0.place.file.take() {
+            Some(inner) => format!("{outer}: {inner}"),
+            None => outer.to_string(),
+        };
+        self.0.place.file = Some(file);
+        self
+    }
+
+    /// The same error with a text that says more.
+    pub fn map_text(mut self, f: impl FnOnce(&str) -> String) -> Error {
+        self.0.text = f(&self.text()).into();
+        self
+    }
+
+    /// The family.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// Where it happened.
+    pub fn place(&self) -> &Place {
+        &self.0.place
+    }
+
+    /// What happened, without the file's name.
+    pub fn text(&self) -> Cow<'_, str> {
+        match &self.0.cause {
+            Some(cause) if self.0.text.is_empty() => cause.to_string().into(),
+            _ => self.0.text.as_ref().into(),
+        }
+    }
+
+    /// The cause, if it is of this type.
+    pub fn cause<E: std::error::Error + 'static>(&self) -> Option<&E> {
+        self.0.cause.as_ref()?.downcast_ref()
+    }
+
+    /// The kind of an I/O error; none for other families.
+    pub fn io_kind(&self) -> Option<io::ErrorKind> {
+        match self.0.kind {
+            ErrorKind::Io => Some(self.cause::<io::Error>().map_or(io::ErrorKind::Other, io::Error::kind)),
+            ErrorKind::Interrupted => Some(io::ErrorKind::Interrupted),
+            ErrorKind::Busy => Some(io::ErrorKind::ResourceBusy),
+            _ => None,
+        }
+    }
+
+    /// The system's number of an I/O error, if it has one.
+    pub fn raw_os_error(&self) -> Option<i32> {
+        self.cause::<io::Error>()?.raw_os_error()
+    }
+
+    /// Whether the answer is "no" (something was checked and found wrong) and not "could not".
+    pub fn is_negative_answer(&self) -> bool {
+        matches!(self.0.kind, ErrorKind::Corrupt | ErrorKind::Mismatch)
+    }
+
+    /// Whether the reader of our output has closed it.
+    pub fn is_broken_pipe(&self) -> bool {
+        self.io_kind() == Some(io::ErrorKind::BrokenPipe)
+    }
+
+    /// Whether a file is missing.
+    pub fn is_not_found(&self) -> bool {
+        self.io_kind() == Some(io::ErrorKind::NotFound)
+    }
+
+    /// Whether somebody else is using a file or device: another process, the kernel or another machine.
+    pub fn is_busy(&self) -> bool {
+        self.0.kind == ErrorKind::Busy
+    }
+
+    /// Whether the user asked to stop.
+    pub fn is_interrupt(&self) -> bool {
+        self.0.kind == ErrorKind::Interrupted
+    }
+}
+
+impl From<io::Error> for Error {
+    /// An error that went up as an [`io::Error`] comes out again as what it was.
+    fn from(error: io::Error) -> Error {
+        let error = match error.downcast::<Error>() {
+            Ok(error) => return error,
+            Err(error) => error,
+        };
+        let kind = match error.kind() {
+            io::ErrorKind::Interrupted => ErrorKind::Interrupted,
+            io::ErrorKind::ResourceBusy => ErrorKind::Busy,
+            io::ErrorKind::Unsupported => ErrorKind::Unsupported,
+            _ => ErrorKind::Io,
+        };
+        Error::new(kind, "").with_cause(error)
+    }
+}
+
+impl From<io::ErrorKind> for Error {
+    fn from(kind: io::ErrorKind) -> Error {
+        Error::from(io::Error::from(kind))
+    }
+}
+
+impl From<rustix::io::Errno> for Error {
+    fn from(error: rustix::io::Errno) -> Error {
+        Error::from(io::Error::from(error))
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        let kind = match error.0.kind {
+            ErrorKind::Corrupt | ErrorKind::Mismatch => io::ErrorKind::InvalidData,
+            ErrorKind::Unsupported => io::ErrorKind::Unsupported,
+            ErrorKind::Locked => io::ErrorKind::PermissionDenied,
+            ErrorKind::Argument => io::ErrorKind::InvalidInput,
+            ErrorKind::Io | ErrorKind::Busy | ErrorKind::Interrupted => {
+                error.io_kind().unwrap_or(io::ErrorKind::Other)
+            }
+        };
+        io::Error::new(kind, error)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(file) = &self.0.place.file {
+            write!(f, "{file}: ")?;
+        }
+        f.write_str(&self.text())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} ({self})", self.0.kind)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        // A cause that is the text would be told twice.
+        let cause: &(dyn std::error::Error + 'static) = &**self.0.cause.as_ref()?;
+        if self.0.text.is_empty() { cause.source() } else { Some(cause) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_up_as_an_io_error_comes_out_as_it_was() {
+        let place = Place { block: Some(7), ..Place::default() };
+        let error = Error::mismatch("block 7: no").with_place(place.clone()).at("disk");
+        let through = Error::from(io::Error::from(error)).at("other");
+        assert_eq!(through.kind(), ErrorKind::Mismatch);
+        assert_eq!(through.place(), &Place { file: Some("disk".to_owned()), ..place });
+        assert_eq!(through.to_string(), "disk: block 7: no");
+        assert_eq!(through.within("image").to_string(), "image: disk: block 7: no");
+    }
+
+    #[test]
+    fn the_system_s_errors_keep_kind_number_and_text() {
+        let system = || io::Error::from_raw_os_error(28);
+        let error = Error::io("disk", system());
+        assert_eq!(error.io_kind(), Some(io::ErrorKind::StorageFull));
+        assert_eq!(error.raw_os_error(), Some(28));
+        assert_eq!(error.to_string(), format!("disk: {}", system()));
+        let again = Error::from(io::Error::from(error));
+        assert_eq!(again.raw_os_error(), Some(28));
+        for (kind, expected) in [
+            (io::ErrorKind::Interrupted, ErrorKind::Interrupted),
+            (io::ErrorKind::ResourceBusy, ErrorKind::Busy),
+            (io::ErrorKind::NotFound, ErrorKind::Io),
+        ] {
+            assert_eq!(Error::from(kind).kind(), expected);
+            assert_eq!(Error::from(kind).io_kind(), Some(kind));
+        }
+    }
+}
