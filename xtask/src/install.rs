@@ -9,10 +9,13 @@ use crate::step::{Outcome, root, step};
 const PACKAGES: &[(&str, &str)] = &[
     ("acl", "access control lists in extracted trees"),
     ("attr", "extended attributes in extracted trees"),
+    ("btrfs-progs", "a file system that is recognised"),
     ("busybox-static", "the real kernel's first program"),
     ("cryptsetup-bin", "comparison with cryptsetup and veritysetup"),
     ("dmsetup", "device-mapper in the real kernel"),
+    ("dosfstools", "a file system that is recognised"),
     ("e2fsprogs", "comparison with mke2fs, e2fsck and debugfs"),
+    ("erofs-utils", "a file system that is recognised"),
     ("fdisk", "partition tables: sfdisk"),
     ("fscrypt", "encrypted images that the real tool made"),
     ("fio", "a client of serve"),
@@ -28,8 +31,10 @@ const PACKAGES: &[(&str, &str)] = &[
     ("qemu-system-x86", "Debian's stock kernel: fs-verity, error correction"),
     ("qemu-user", "tests of the AArch64 back ends"),
     ("qemu-utils", "clients of serve: qemu-img, qemu-io and qemu-nbd"),
+    ("squashfs-tools", "a file system that is recognised"),
     ("user-mode-linux", "a real kernel as a process"),
     ("valgrind", "the constant-time check"),
+    ("xfsprogs", "a file system that is recognised"),
 ];
 
 /// Installs what is missing where that is allowed, else says what will be skipped.

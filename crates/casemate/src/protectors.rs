@@ -131,9 +131,7 @@ impl Protectors {
             let path = format!("{PROTECTORS}/{id}");
             if let Some(bytes) = read(fs, &path)? {
                 let protector = Protector::from_bytes(&bytes);
-                found
-                    .protectors
-                    .push(protector.map_err(|error| error.within(format!("/{path}")))?);
+                found.protectors.push(protector.map_err(|error| error.within(format!("/{path}")))?);
             } else if let Some(link) = read(fs, &format!("{path}.link"))? {
                 let place = String::from_utf8_lossy(&link).trim().replace('\n', ", ");
                 let place: String = place.chars().filter(|c| !c.is_control()).take(256).collect();
@@ -175,9 +173,7 @@ fn policies(fs: &Ext4) -> Result<Vec<PolicyFile>, Error> {
         let Some(id) = str::from_utf8(&entry.name).ok().and_then(KeyId::from_hex) else { continue };
         let path = format!("{POLICIES}/{id}");
         let Some(bytes) = read(fs, &path)? else { continue };
-        policies.push(
-            PolicyFile::from_bytes(&bytes).map_err(|error| error.within(format!("/{path}")))?,
-        );
+        policies.push(PolicyFile::from_bytes(&bytes).map_err(|error| error.within(format!("/{path}")))?);
     }
     Ok(policies)
 }

@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn a_record_counts_its_own_length() {
         assert_eq!(pax_record(b"a", b"b"), b"6 a=b\n");
-        assert_eq!(pax_record(b"a=b%", b"c="), b"14 a%3Db%25=c=\n");
+        assert_eq!(pax_record(b"a=b%", b"c="), b"15 a%3Db%25=c=\n");
         assert_eq!(pax_record(b"path", &[b'x'; 90]).len(), 99);
         for len in 80..120 {
             let record = pax_record(b"path", &vec![b'x'; len]);
