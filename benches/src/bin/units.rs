@@ -229,6 +229,9 @@ impl<D> Units<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for Units<D> {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.device)
+    }
     fn size(&self) -> u64 {
         self.device.size()
     }

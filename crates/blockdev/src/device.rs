@@ -10,7 +10,13 @@ use crate::error::{Error, Result};
 ///
 /// Reads and writes are exact: they move the whole buffer or fail. Two threads that write overlapping ranges
 /// leave either one's bytes in the overlap.
+///
+/// A device over another one states what it changes, and nothing else: a method that it leaves out is done by those that it
+/// has, or asked of what lies [`below`](BlockDevice::below), never skipped where that would be wrong.
 pub trait BlockDevice: Send + Sync {
+    /// The device whose bytes this one shows or is made from; `None` for a medium.
+    fn below(&self) -> Option<&dyn BlockDevice>;
+
     /// The device's size in bytes at this moment.
     fn size(&self) -> u64;
 
@@ -74,13 +80,13 @@ pub trait BlockDevice: Send + Sync {
     /// Returns when everything written before is on stable storage.
     fn flush(&self) -> Result<()>;
 
-    /// Lets the next read of a range come from the medium: another machine may have written it meanwhile. Devices that
-    /// nothing caches do nothing.
+    /// Lets the next read of a range come from the medium: another machine may have written it meanwhile. Media that
+    /// nothing caches do nothing. A device that does not say where the range lies below lets all of it be forgotten.
     ///
     /// # Errors
     /// What the layer below says.
     fn forget_cached(&self, _offset: u64, _len: u64) -> Result<()> {
-        Ok(())
+        self.below().map_or(Ok(()), |below| below.forget_cached(0, below.size()))
     }
 
     /// The next range at or after `offset` that may hold anything but zeros; `None` if only zeros follow.
@@ -98,6 +104,9 @@ const ZEROES: u64 = 256 * 1024;
 macro_rules! forward {
     ($($pointer:ty),*) => {$(
         impl<D: BlockDevice + ?Sized> BlockDevice for $pointer {
+            fn below(&self) -> Option<&dyn BlockDevice> {
+                (**self).below()
+            }
             fn size(&self) -> u64 {
                 (**self).size()
             }

@@ -75,6 +75,10 @@ impl FileDevice {
 }
 
 impl BlockDevice for FileDevice {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        None
+    }
+
     fn size(&self) -> u64 {
         self.fixed_size.unwrap_or_else(|| self.file.metadata().map_or(0, |metadata| metadata.len()))
     }

@@ -22,6 +22,10 @@ impl MemoryDevice {
 }
 
 impl BlockDevice for MemoryDevice {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        None
+    }
+
     fn size(&self) -> u64 {
         self.0.read().unwrap_or_else(PoisonError::into_inner).len() as u64
     }

@@ -58,6 +58,10 @@ impl<D: BlockDevice> Overlay<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for Overlay<D> {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.below)
+    }
+
     fn size(&self) -> u64 {
         self.below.size()
     }

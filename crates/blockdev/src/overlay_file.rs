@@ -214,6 +214,10 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
 }
 
 impl<D: BlockDevice, S: BlockDevice> BlockDevice for OverlayFile<D, S> {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.below)
+    }
+
     fn size(&self) -> u64 {
         self.size
     }
@@ -381,6 +385,9 @@ mod tests {
     }
 
     impl BlockDevice for Lossy {
+        fn below(&self) -> Option<&dyn BlockDevice> {
+            None
+        }
         fn size(&self) -> u64 {
             self.cached.lock().unwrap().0.len() as u64
         }

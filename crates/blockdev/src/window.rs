@@ -40,6 +40,10 @@ impl<D: BlockDevice> Window<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for Window<D> {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.inner)
+    }
+
     fn size(&self) -> u64 {
         self.len
     }

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use casemate_blockdev::{AtFile, BlockDevice, FileDevice, Pool, Progress, Window, is_same_file};
+use casemate_blockdev::{AtFile, BlockDevice, FileDevice, Named, Pool, Progress, Window, is_same_file};
 use casemate_crypt::image::{transform, transform_stream};
 use casemate_crypt::in_place::{self, Work};
 use casemate_primitives::secret::SecretVec;
@@ -18,7 +18,7 @@ pub use casemate_crypt::{
 pub use casemate_providers::{Direction, Policy, Registry};
 
 use crate::image::{self, Access};
-use crate::named::{Named, NamedStream};
+use crate::named::NamedStream;
 use crate::{Error, Output};
 
 /// A mapping with its key, ready to transform images.
@@ -110,7 +110,7 @@ impl Mapping {
         progress: &dyn Progress,
     ) -> Result<(), Error> {
         let input = FileDevice::open(source).map_err(|error| Error::io(source.display(), error))?;
-        let input = Named { path: source, device: &input };
+        let input = Named::new(source.display(), &input);
         let skipped = self.offset * 512;
         let data_size = match direction {
             Direction::Encrypt => input.size(),
@@ -138,7 +138,7 @@ impl Mapping {
                 // So that a hole at the end is there, and a window can be had.
                 output.file().set_len(end.max(output.size())).at(target.display())?;
             }
-            let named = Named { path: target, device: output };
+            let named = Named::new(target.display(), output);
             let output = Window::new(&named as &dyn BlockDevice, write_to, data_size).at(target.display())?;
             transform(&self.cipher, direction, &input, &output, holes, pool, progress)
         };
@@ -196,7 +196,7 @@ impl Mapping {
             return Err(Error::argument(text));
         }
         let device = image::open(image, Access::Change)?;
-        let named = Named { path: image, device: &device };
+        let named = Named::new(image.display(), &device);
         let size = self.data_size(image, named.size())?;
         let data = Window::new(&named as &dyn BlockDevice, self.offset * 512, size).at(image.display())?;
         let log = match resume {
@@ -222,7 +222,7 @@ impl Mapping {
             )),
             _ => error.at(journal.display()),
         })?;
-        let log = Named { path: journal, device: &log };
+        let log = Named::new(journal.display(), &log);
         // Key and image aside, this is all that decides what the bytes become.
         let Params { spec, sector_size, iv_large_sectors, iv_offset, .. } = &self.params;
         let mapping = format!("{spec} {sector_size} {iv_large_sectors} {iv_offset} {}", self.offset);

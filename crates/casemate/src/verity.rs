@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use casemate_blockdev::{AtFile, BlockDevice, FileDevice, OutputFile, Overlay, is_same_file};
+use casemate_blockdev::{AtFile, BlockDevice, FileDevice, Named, OutputFile, Overlay, is_same_file};
 use casemate_providers::Hash;
 use casemate_verity::dm::{self, fec};
 use casemate_verity::tree::{Finding, Ranges, Summary};
@@ -20,7 +20,6 @@ pub use casemate_verity::hex;
 
 use crate::Error;
 use crate::image;
-use crate::named::Named;
 
 /// What [`format()`] is to make.
 #[derive(Clone, Debug)]
@@ -163,15 +162,15 @@ pub fn format(format: &Format, worker: &Worker<'_>) -> Result<Formatted, Error> 
         Some(fec) if !on_hash_device => Some(Target::open(&fec.device)?),
         _ => None,
     };
-    let named = |path, device| Named { path, device };
-    let (named_data, named_hash) = (named(&format.data, &data), named(&format.hash, hash.device()));
+    let named_data = Named::new(format.data.display(), &data);
+    let named_hash = Named::new(format.hash.display(), hash.device());
     let root_hash = dm::format(&layout, &named_data, &named_hash, worker);
     let root_hash = root_hash.map_err(|error| hash.left_behind(error, &format.hash))?;
     let mut fec_layout = None;
     if let Some(fec) = &format.fec {
         let metadata_end = if on_hash_device { fec.offset } else { hash.device().size() };
         let target = parity.as_ref().unwrap_or(&hash);
-        let named_parity = named(&fec.device, target.device());
+        let named_parity = Named::new(fec.device.display(), target.device());
         if on_hash_device && hash.device().size() < fec.offset {
             // What lies between hash area and parity is covered, so it must be there.
             let filled = named_hash.write_at(&[0], fec.offset - 1);
@@ -346,12 +345,12 @@ impl Volume {
         parity.fitting.filter(|roots| *roots != parity.layout.roots())
     }
 
-    fn named_data(&self) -> Named<'_> {
-        Named { path: &self.stored.data, device: &self.data }
+    fn named_data(&self) -> Named<&FileDevice> {
+        Named::new(self.stored.data.display(), &self.data)
     }
 
-    fn named_hash(&self) -> Named<'_> {
-        Named { path: &self.stored.hash, device: &self.hash }
+    fn named_hash(&self) -> Named<&FileDevice> {
+        Named::new(self.stored.hash.display(), &self.hash)
     }
 
     fn with_parity<T>(
@@ -363,7 +362,7 @@ impl Volume {
         let (Some(Parity { device, layout, .. }), Some(fec)) = (&self.parity, &self.stored.fec) else {
             return Err(Error::argument("there is no device with parity"));
         };
-        let parity = Named { path: &fec.device, device };
+        let parity = Named::new(fec.device.display(), device);
         work(layout, &FecDevices { data, hash, parity: &parity, parity_offset: fec.offset })
     }
 }

@@ -162,6 +162,10 @@ impl<D: BlockDevice> CryptDevice<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for CryptDevice<D> {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.inner)
+    }
+
     fn size(&self) -> u64 {
         self.size
     }
@@ -328,6 +332,9 @@ mod tests {
         #[derive(Default)]
         struct Below(std::sync::Mutex<Vec<(u64, u64)>>);
         impl BlockDevice for Below {
+            fn below(&self) -> Option<&dyn BlockDevice> {
+                None
+            }
             fn size(&self) -> u64 {
                 1 << 16
             }

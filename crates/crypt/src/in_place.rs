@@ -403,6 +403,10 @@ mod tests {
     }
 
     impl BlockDevice for Disk {
+        fn below(&self) -> Option<&dyn BlockDevice> {
+            None
+        }
+
         fn size(&self) -> u64 {
             self.state.lock().unwrap().cached.len() as u64
         }

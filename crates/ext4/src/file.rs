@@ -204,6 +204,10 @@ impl FileReader {
 }
 
 impl BlockDevice for FileReader {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(self.fs.device())
+    }
+
     fn size(&self) -> u64 {
         self.size
     }

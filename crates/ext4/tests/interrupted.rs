@@ -101,6 +101,9 @@ impl Recorder {
 }
 
 impl BlockDevice for Recorder {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.below)
+    }
     fn size(&self) -> u64 {
         self.below.size()
     }

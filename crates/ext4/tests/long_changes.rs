@@ -125,6 +125,9 @@ struct Crashing {
 }
 
 impl BlockDevice for Crashing {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.below)
+    }
     fn size(&self) -> u64 {
         self.below.size()
     }

@@ -260,6 +260,10 @@ struct Counting {
 }
 
 impl BlockDevice for Counting {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.inner)
+    }
+
     fn size(&self) -> u64 {
         self.inner.size()
     }

@@ -203,6 +203,10 @@ fn the_image_does_not_depend_on_the_threads() {
 struct Failing(FileDevice);
 
 impl BlockDevice for Failing {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.0)
+    }
+
     fn size(&self) -> u64 {
         self.0.size()
     }

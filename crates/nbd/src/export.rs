@@ -210,6 +210,9 @@ mod tests {
     struct Flushing<F>(F, AtomicU64);
 
     impl<F: Fn(u64) -> io::Result<()> + Send + Sync> BlockDevice for Flushing<F> {
+        fn below(&self) -> Option<&dyn BlockDevice> {
+            None
+        }
         fn size(&self) -> u64 {
             0
         }

@@ -46,6 +46,9 @@ impl Device {
 }
 
 impl BlockDevice for Device {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.memory)
+    }
     fn size(&self) -> u64 {
         self.memory.size()
     }

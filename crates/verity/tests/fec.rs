@@ -373,6 +373,9 @@ fn veritysetup_agrees_on_one_file_for_everything() {
 struct Forgetful(MemoryDevice);
 
 impl BlockDevice for Forgetful {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.0)
+    }
     fn size(&self) -> u64 {
         self.0.size()
     }

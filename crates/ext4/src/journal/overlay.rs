@@ -47,6 +47,10 @@ impl Overlay {
 }
 
 impl BlockDevice for Overlay {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.inner)
+    }
+
     fn size(&self) -> u64 {
         self.inner.size()
     }

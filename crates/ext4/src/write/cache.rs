@@ -259,7 +259,7 @@ impl Cache {
     }
 
     /// The device below.
-    pub fn below(&self) -> &Arc<dyn BlockDevice> {
+    pub fn device(&self) -> &Arc<dyn BlockDevice> {
         &self.below
     }
 
@@ -279,6 +279,10 @@ impl Cache {
 }
 
 impl BlockDevice for Cache {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.below)
+    }
+
     fn size(&self) -> u64 {
         self.below.size()
     }

@@ -170,7 +170,7 @@ impl Writer {
         let cache = Arc::new(Cache::new(device, plain.layout().block_size));
         let fs = Ext4::open(cache.clone(), &options.open)?;
         let mut log = Log::open(&fs, options.recovery)?;
-        log.clear(&**cache.below())?;
+        log.clear(&**cache.device())?;
         let patcher = Patcher { sums: *fs.checksums(), patching: options.patching };
         let mut writer = Writer {
             quota: Quota::of(&fs),
@@ -222,7 +222,7 @@ impl Writer {
         // Contents come before what leads to them.
         self.placed.as_mut().map_or(Ok(()), Placed::settle)?;
         self.commit_counts()?;
-        let (now, mmp, log, below) = (self.now(), &self.mmp, &mut self.log, self.cache.below());
+        let (now, mmp, log, below) = (self.now(), &self.mmp, &mut self.log, self.cache.device());
         self.cache.with_dirty(|dirty| {
             if dirty.is_empty() {
                 return Ok(());

@@ -200,6 +200,10 @@ fn add(counter: &AtomicU64, count: u64) {
 }
 
 impl<D: BlockDevice, T: BlockDevice> BlockDevice for VerifiedDevice<D, T> {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.data)
+    }
+
     fn size(&self) -> u64 {
         self.geometry.data_size()
     }

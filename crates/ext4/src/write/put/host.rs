@@ -261,6 +261,10 @@ pub(super) struct Source {
 }
 
 impl BlockDevice for Source {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.file)
+    }
+
     fn size(&self) -> u64 {
         self.size
     }

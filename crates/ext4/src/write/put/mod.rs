@@ -172,7 +172,7 @@ impl Writer {
             None => Walk::within(source.to_owned()),
         };
         let reading = Reading { block: self.block_size(), xattrs: options.xattrs, image: options.image };
-        let pipeline = Arc::new(Pipeline::new(self.cache.below().clone(), walk, reading, self.pool));
+        let pipeline = Arc::new(Pipeline::new(self.cache.device().clone(), walk, reading, self.pool));
         let top = Target { number: parent, time: None, fresh: false };
         let put = Put {
             options,
