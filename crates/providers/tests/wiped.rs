@@ -13,6 +13,7 @@ fn round_keys_are_wiped() {
     wiped::<blowfish::Blowfish>();
     wiped::<camellia::Camellia256>();
     wiped::<cast5::Cast5>();
+    wiped::<cast6::Cast6>();
     wiped::<des::TdesEde3>();
     wiped::<serpent::Serpent>();
     wiped::<sm4::Sm4>();

@@ -28,6 +28,7 @@ const ALGORITHMS: &[Algorithm] = &[
     }),
     ("aria", 16, &[32, 16, 24], |key| by_length(key, make::<aria::Aria256>, make::<aria::Aria192>, make::<aria::Aria128>)),
     ("sm4", 16, &[16], make::<sm4::Sm4>),
+    ("cast6", 16, &[32, 16, 24], make::<cast6::Cast6>),
     ("cast5", 8, &[16], make::<cast5::Cast5>),
     ("des3_ede", 8, &[24], make::<des::TdesEde3>),
     ("blowfish", 8, &[32, 16, 24, 56], make::<blowfish::Blowfish>),

@@ -1,4 +1,4 @@
-//! The template `essiv(cbc(CIPHER),HASH)`: the IV is the unit's number, encrypted under the hash of the key.
+//! The template `essiv(MODE(CIPHER),HASH)`: the IV is the unit's number, encrypted under the hash of the key.
 
 use std::sync::Arc;
 
@@ -47,13 +47,19 @@ impl Driver for Essiv {
     }
 }
 
-/// A row for each `cbc` row and each hash whose digest can be its cipher's key. The template hands on what the
+/// The modes that mappings name with it: CBC, and now and then XTS, whose IVs it was not made for.
+const MODES: &[&str] = &["cbc", "xts"];
+
+/// A row for each row of these modes and each hash whose digest can be its cipher's key. The template hands on what the
 /// inner row's flags say.
 pub(super) fn rows(cpu: Cpu, inner_rows: &[Row]) -> Vec<Row> {
     let mut rows = Vec::new();
     for inner in inner_rows {
-        let name = inner.algorithm.strip_prefix("cbc(").and_then(|rest| rest.strip_suffix(')'));
-        let (Some(name), Ok(spec)) = (name, inner.cipher()) else { continue };
+        let name = inner.algorithm.strip_suffix(')').and_then(|name| name.split_once('('));
+        let (Some((mode, name)), Ok(spec)) = (name, inner.cipher()) else { continue };
+        if !MODES.contains(&mode) {
+            continue;
+        }
         let ecb = format!("ecb({name})");
         let same =
             |row: &&Row| row.algorithm == ecb && (row.origin, row.priority) == (inner.origin, inner.priority);
