@@ -30,6 +30,8 @@ pub struct Mapping {
     pub key: SecretVec,
     /// Sectors of 512 bytes before the data, on the encrypted side.
     pub offset: u64,
+    /// Bytes of the mapped device; `None` if it is everything behind the offset.
+    size: Option<u64>,
     cipher: SectorCipher,
 }
 
@@ -49,7 +51,33 @@ impl Mapping {
         if offset.checked_mul(512).is_none() {
             return Err(Error::argument(format!("an offset of {offset} sectors passes 2^64 bytes")));
         }
-        Ok(Mapping { params, key, offset, cipher })
+        Ok(Mapping { params, key, offset, size: None, cipher })
+    }
+
+    /// Keys the mapping of a table line, which has the line's number of sectors and no more.
+    ///
+    /// # Errors
+    /// As [`Mapping::new`], and `Argument` for a line that is no device of its own: one that begins behind sector 0, or
+    /// has none.
+    pub fn of_table(table: Table, registry: &Registry, policy: &Policy) -> Result<Mapping, Error> {
+        let Table { start, sectors, params, key, offset, .. } = table;
+        if start != 0 {
+            let text = format!(
+                "table line: it begins at sector {start} of its device, and nothing lies before it; for this part alone \
+                 write 0 there, which changes no IV"
+            );
+            return Err(Error::argument(text));
+        }
+        // OK to multiply: a line's sectors are below 2^64 bytes.
+        let size = sectors * 512;
+        if size == 0 || !size.is_multiple_of(params.sector_size.max(1) as u64) {
+            let text = format!(
+                "table line: a size of {sectors} sectors of 512 bytes: it must be whole sectors of {} bytes, at least one",
+                params.sector_size
+            );
+            return Err(Error::argument(text));
+        }
+        Ok(Mapping { size: Some(size), ..Mapping::new(params, key, offset, registry, policy)? })
     }
 
     /// The cipher, for its name and its state.
@@ -62,19 +90,18 @@ impl Mapping {
     /// # Errors
     /// `Argument` for sizes that do not fit.
     pub fn over<D: BlockDevice>(self, below: D) -> Result<CryptDevice<Window<D>>, Error> {
-        let (offset, size) = (self.offset * 512, below.size());
-        let len = size.checked_sub(offset).ok_or_else(|| {
-            Error::argument(format!("{size} bytes end before the offset of {} sectors", self.offset))
-        })?;
-        let window = Window::new(below, offset, len).map_err(|error| Error::io("the mapping", error))?;
+        let len = self.data_size(below.size())?;
+        let window =
+            Window::new(below, self.offset * 512, len).map_err(|error| error.within("the mapping"))?;
         CryptDevice::new(window, self.cipher)
     }
 
-    /// device-mapper's line for `size` bytes of data on `device`.
+    /// device-mapper's line for the mapping over `size` bytes of `device`.
     ///
     /// # Errors
-    /// `Argument` if `size` is no multiple of the sector size.
+    /// `Argument` if the mapping does not fit there, or is no multiple of the sector size.
     pub fn table(&self, device: &str, size: u64) -> Result<Table, Error> {
+        let size = self.data_size(size).map_err(|error| error.at(device))?;
         if !size.is_multiple_of(self.params.sector_size as u64) {
             let text = format!(
                 "{device}: {size} bytes are no multiple of the sector size {}",
@@ -113,9 +140,10 @@ impl Mapping {
         let input = Named::new(source.display(), &input);
         let skipped = self.offset * 512;
         let data_size = match direction {
-            Direction::Encrypt => input.size(),
-            Direction::Decrypt => self.data_size(source, input.size())?,
+            Direction::Encrypt => self.check_fits(input.size()).map(|()| input.size()),
+            Direction::Decrypt => self.data_size(input.size()),
         };
+        let data_size = data_size.at(source.display())?;
         let (read_from, write_to) = match direction {
             Direction::Encrypt => (0, skipped),
             Direction::Decrypt => (skipped, 0),
@@ -166,9 +194,22 @@ impl Mapping {
         pool: Pool,
         progress: &dyn Progress,
     ) -> Result<u64, Error> {
-        let mut input = NamedStream { name: input_name, stream: input };
+        let limit = self.size.unwrap_or(u64::MAX);
+        let mut part = input.take(limit);
+        let mut input = NamedStream { name: input_name, stream: &mut part };
         let mut output = NamedStream { name: output_name, stream: output };
-        transform_stream(&self.cipher, direction, &mut input, &mut output, pool, progress)
+        let size = transform_stream(&self.cipher, direction, &mut input, &mut output, pool, progress)?;
+        match direction {
+            // Behind the encrypted side of a mapping there may be anything.
+            Direction::Decrypt if self.size.is_some() => self.data_size(size).map(drop),
+            Direction::Encrypt if size == limit => {
+                let more = NamedStream { name: input_name, stream: part.into_inner() }.read(&mut [0])?;
+                self.check_fits(size + more as u64)
+            }
+            _ => Ok(()),
+        }
+        .at(input_name)?;
+        Ok(size)
     }
 
     /// Transforms `image` where it lies, with a journal beside it; see [`casemate_crypt::in_place`].
@@ -197,7 +238,7 @@ impl Mapping {
         }
         let device = image::open(image, Access::Change)?;
         let named = Named::new(image.display(), &device);
-        let size = self.data_size(image, named.size())?;
+        let size = self.data_size(named.size()).at(image.display())?;
         let data = Window::new(&named as &dyn BlockDevice, self.offset * 512, size).at(image.display())?;
         let log = match resume {
             true => FileDevice::open_exclusive(journal),
@@ -247,13 +288,30 @@ impl Mapping {
         fs::remove_file(journal).and_then(|()| sync_folder(journal)).at(journal.display())
     }
 
-    /// Bytes of data on the encrypted side.
-    fn data_size(&self, path: &Path, size: u64) -> Result<u64, Error> {
-        size.checked_sub(self.offset * 512).ok_or_else(|| {
-            let text =
-                format!("{}: {size} bytes end before the offset of {} sectors", path.display(), self.offset);
-            Error::argument(text)
-        })
+    /// Bytes of data on an encrypted side of `size` bytes.
+    fn data_size(&self, size: u64) -> Result<u64, Error> {
+        let rest = size.checked_sub(self.offset * 512).ok_or_else(|| {
+            Error::argument(format!("{size} bytes end before the offset of {} sectors", self.offset))
+        })?;
+        match self.size {
+            Some(mapped) if mapped > rest => Err(Error::argument(format!(
+                "the mapping has {} sectors of 512 bytes from sector {} on, and {size} bytes end before that",
+                mapped / 512,
+                self.offset
+            ))),
+            mapped => Ok(mapped.unwrap_or(rest)),
+        }
+    }
+
+    /// Refuses data that the mapping has no room for.
+    fn check_fits(&self, size: u64) -> Result<(), Error> {
+        match self.size {
+            Some(mapped) if mapped < size => Err(Error::argument(format!(
+                "it has more data than the mapping's {} sectors of 512 bytes, {mapped} bytes",
+                mapped / 512
+            ))),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -72,6 +72,57 @@ fn files_streams_and_places_agree() {
 }
 
 #[test]
+fn a_table_line_is_as_long_as_it_says() {
+    let folder = folder(64 * 512);
+    let at = |name: &str| fs::read(folder.path().join(name)).unwrap();
+    let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).unwrap();
+    run(&mut with_key(folder.path(), &["encrypt", "plain", "cipher"]));
+    let (plain, cipher) = (at("plain"), at("cipher"));
+    let key: String = at("key").iter().map(|byte| format!("{byte:02x}")).collect();
+    let table = |start: u64, sectors: u64, offset: u64, options: &str| {
+        // An IV offset like the offset: each sector keeps its IV.
+        format!("{start} {sectors} crypt aes-xts-plain64 {key} {offset} /dev/sda {offset} {options}\n")
+    };
+    // The 16 sectors from 8 on, whatever lies behind them.
+    write("table", table(0, 16, 8, "").as_bytes());
+    let mapped = 8 * 512..24 * 512;
+    run(&mut crypt(folder.path(), &["decrypt", "cipher", "back", "--table-file", "table"]));
+    assert!(at("back") == plain[mapped.clone()]);
+    run(&mut crypt(folder.path(), &["decrypt", "--in-place", "cipher", "--table-file", "table"]));
+    let mut expected = cipher.clone();
+    expected[mapped.clone()].copy_from_slice(&plain[mapped]);
+    assert!(at("cipher") == expected);
+    write("table", table(0, 16, 0, "").as_bytes());
+    let mut stream = crypt(folder.path(), &["decrypt", "-", "-", "--table-file", "table"]);
+    write("cipher", &cipher);
+    let output = stream.stdin(fs::File::open(folder.path().join("cipher")).unwrap()).output().unwrap();
+    assert!(output.stdout == plain[..16 * 512], "{}", String::from_utf8_lossy(&output.stderr));
+    write("half", &plain[..8 * 512]);
+    run(&mut crypt(folder.path(), &["encrypt", "half", "back", "--table-file", "table"]));
+    assert!(at("back") == cipher[..8 * 512]);
+
+    let cases = [
+        (table(8, 16, 0, ""), "decrypt", "cipher", "begins at sector 8"),
+        (table(0, 0, 0, ""), "decrypt", "cipher", "a size of 0 sectors"),
+        (table(0, 15, 0, "1 sector_size:4096"), "decrypt", "cipher", "whole sectors of 4096"),
+        (table(0, 57, 8, ""), "decrypt", "cipher", "cipher: the mapping has 57 sectors"),
+        (table(0, 57, 8, ""), "table", "cipher", "cipher: the mapping has 57 sectors"),
+        (table(0, 16, 0, "") + &table(16, 16, 16, ""), "decrypt", "cipher", "several"),
+        (table(0, 16, 0, ""), "encrypt", "plain", "plain: it has more data than the mapping's 16 sectors"),
+        (table(0, 16, 0, ""), "encrypt", "-", "standard input: it has more data than the mapping's 16"),
+        (table(0, 65, 0, ""), "decrypt", "-", "standard input: the mapping has 65 sectors"),
+    ];
+    for (table, action, source, why) in cases {
+        write("table", table.as_bytes());
+        let mut command = crypt(folder.path(), &[action, source]);
+        command.args((action != "table").then_some("out")).args(["--table-file", "table"]);
+        let (status, stderr) = failure(&mut command, &cipher);
+        assert!(status == 2 && stderr.contains(why), "{why}: {status} {stderr}");
+        assert!(!stderr.contains(&key) && !folder.path().join("out").exists(), "{why}: {stderr}");
+    }
+}
+
+#[test]
 fn passphrases_make_cryptsetups_keys() {
     let folder = folder(1 << 16);
     let args = ["encrypt", "plain", "cipher", "--hash", "sha256", "--key-size", "512"];

@@ -88,6 +88,10 @@ impl FromStr for Table {
     type Err = Error;
 
     fn from_str(line: &str) -> Result<Table, Error> {
+        if line.trim().lines().nth(1).is_some() {
+            let text = "table line: there are several; give the line of one mapping";
+            return Err(Error::unsupported(text));
+        }
         let mut words = Words::of(line);
         let start = words.number("the start")?;
         let sectors = words.number("the size")?;
@@ -267,6 +271,10 @@ mod tests {
             ("0 64 crypt aes-xts-plain64 abcd 0 /dev/a 0 1 sector_size:x", "word 10, of 13 bytes"),
             ("0 64 crypt aes-xts-plain64 abcd 0 /dev/a 0 1 integrity:16:aead", "dm-integrity"),
             ("0 99999999999999999999 crypt aes-xts-plain64 abcd 0 /dev/a 0", "is not the size, a number"),
+            (
+                "0 64 crypt aes-xts-plain64 abcd 0 /dev/a 0\n64 64 crypt aes-xts-plain64 abcd 0 /dev/b 0",
+                "several",
+            ),
             ("18446744073709551615 64 crypt aes-xts-plain64 abcd 0 /dev/a 0", "beyond"),
         ];
         for (line, why) in cases {

@@ -46,7 +46,7 @@ pub struct MappingArgs {
     #[arg(long)]
     pub iv_large_sectors: bool,
     /// Take everything about the mapping, the key too, from a file with a device-mapper table line, so that no key is on
-    /// a command line.
+    /// a command line. The mapping is as long as the line says.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cipher", "key_size", "offset", "skip", "sector_size", "iv_large_sectors", "hash", "keyfile_offset"])]
     pub table_file: Option<PathBuf>,
     /// Take an XTS key whose halves are equal. FIPS forbids it, the kernel outside FIPS mode takes it.
@@ -82,29 +82,25 @@ impl MappingArgs {
     pub fn mapping(&self, image: &Path, asked: Asked, context: &Context) -> Result<Mapping, Error> {
         let (registry, policy) = naming(&self.provider, context.cpu());
         let mut hash_driver = None;
-        let (mut params, key, offset) = match &self.table_file {
+        let mapping = match &self.table_file {
             Some(path) => {
                 let line = fs::read(path).map_err(|error| Error::io(path.display(), error))?;
                 let line = SecretVec::new(line);
                 let text = str::from_utf8(line.expose());
                 let text =
                     text.map_err(|_| Error::argument(format!("{}: not a table line", path.display())))?;
-                let parsed = text.trim().parse::<Table>();
-                let table =
-                    parsed.map_err(|error| Error::argument(format!("{}: {error}", path.display())))?;
-                (table.params, table.key, table.offset)
+                let parsed = text.trim().parse::<Table>().and_then(|mut table| {
+                    table.params.allow_equal_halves = self.allow_equal_halves;
+                    Mapping::of_table(table, &registry, &policy)
+                });
+                parsed.map_err(|error| error.at(path.display()))?
             }
             None => {
-                let spec = self.cipher.parse()?;
-                (
-                    self.params(spec),
-                    self.key(image, asked, &registry, &policy, &mut hash_driver)?,
-                    self.offset,
-                )
+                let params = self.params(self.cipher.parse()?);
+                let key = self.key(image, asked, &registry, &policy, &mut hash_driver)?;
+                Mapping::new(params, key, self.offset, &registry, &policy)?
             }
         };
-        params.allow_equal_halves = self.allow_equal_halves;
-        let mapping = Mapping::new(params, key, offset, &registry, &policy)?;
         let used = mapping.cipher().driver_names().iter().chain(&hash_driver);
         let used: Vec<&String> = used.collect();
         if let Some(driver) = self.provider.iter().find(|named| !used.contains(named)) {
@@ -129,6 +125,7 @@ impl MappingArgs {
             sector_size: self.sector_size,
             iv_large_sectors: self.iv_large_sectors,
             iv_offset: self.skip,
+            allow_equal_halves: self.allow_equal_halves,
             ..Params::new(spec)
         }
     }

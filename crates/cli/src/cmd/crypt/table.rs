@@ -39,11 +39,7 @@ impl Args {
         let mapping = self.mapping.mapping(&self.device, Asked::Once, context)?;
         let name = self.device.display().to_string();
         let device = FileDevice::open(&self.device).map_err(|error| Error::io(&name, error))?;
-        let before = mapping.offset * 512;
-        let size = device.size().checked_sub(before).ok_or_else(|| {
-            Error::argument(format!("{name}: {} bytes end before the offset of {before}", device.size()))
-        })?;
-        let table = mapping.table(&name, size)?;
+        let table = mapping.table(&name, device.size())?;
         let line =
             if self.show_key { table.with_key() } else { SecretVec::new(table.without_key().into_bytes()) };
         if context.json() {
