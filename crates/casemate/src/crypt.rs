@@ -15,6 +15,7 @@ pub use casemate_crypt::in_place::{DEFAULT_HOT_ZONE, MAX_HOT_ZONE};
 pub use casemate_crypt::{
     CryptDevice, CryptStatistics, IvMode, Params, SectorCipher, Spec, Table, plain_key,
 };
+use casemate_providers::Hash;
 pub use casemate_providers::{Direction, Policy, Registry};
 
 use crate::image::{self, Access};
@@ -33,6 +34,8 @@ pub struct Mapping {
     /// Bytes of the mapped device; `None` if it is everything behind the offset.
     size: Option<u64>,
     cipher: SectorCipher,
+    /// For the journal of work in place.
+    sha256: Hash,
 }
 
 impl Mapping {
@@ -48,10 +51,11 @@ impl Mapping {
         policy: &Policy,
     ) -> Result<Mapping, Error> {
         let cipher = SectorCipher::new(&params, key.expose(), registry, policy)?;
+        let sha256 = registry.hash("sha256", policy)?;
         if offset.checked_mul(512).is_none() {
             return Err(Error::argument(format!("an offset of {offset} sectors passes 2^64 bytes")));
         }
-        Ok(Mapping { params, key, offset, size: None, cipher })
+        Ok(Mapping { params, key, offset, size: None, cipher, sha256 })
     }
 
     /// Keys the mapping of a table line, which has the line's number of sectors and no more.
@@ -268,7 +272,15 @@ impl Mapping {
         let Params { spec, sector_size, iv_large_sectors, iv_offset, .. } = &self.params;
         let mapping = format!("{spec} {sector_size} {iv_large_sectors} {iv_offset} {}", self.offset);
         let key = self.key.expose();
-        let work = Work { cipher: &self.cipher, direction, key, mapping: &mapping, pool, progress };
+        let work = Work {
+            cipher: &self.cipher,
+            sha256: &self.sha256,
+            direction,
+            key,
+            mapping: &mapping,
+            pool,
+            progress,
+        };
         if !resume {
             let begin = || {
                 let mut salt = [0; 32];

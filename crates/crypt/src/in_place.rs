@@ -19,12 +19,9 @@
 
 use std::sync::Mutex;
 
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::{Digest, Sha256};
-
 use casemate_blockdev::{BlockDevice, Pool, Progress, samples};
-use casemate_primitives::secret::constant_time_eq;
-use casemate_providers::Direction;
+use casemate_primitives::secret::{SecretVec, constant_time_eq};
+use casemate_providers::{Direction, Hash, Hmac};
 
 use crate::image::check_size;
 use crate::{Error, SectorCipher};
@@ -48,6 +45,8 @@ pub const MAX_HOT_ZONE: u64 = 1 << 30;
 pub struct Work<'a> {
     /// The mapping under its key.
     pub cipher: &'a SectorCipher,
+    /// SHA-256, for the journal.
+    pub sha256: &'a Hash,
     /// Which way.
     pub direction: Direction,
     /// The key again, to tell whether a resumed work has the same one.
@@ -93,7 +92,7 @@ pub fn begin(
     };
     // A journal of an earlier work would leave a record that looks newer.
     journal.write_at(&[0; RECORD as usize], RECORD)?;
-    record.write(journal)
+    record.write(work.sha256, journal)
 }
 
 /// Does the work that was begun, or what is left of it. After an error, or no answer at all, it can be resumed again.
@@ -102,7 +101,7 @@ pub fn begin(
 /// `Argument` if the key, the mapping, the direction or the image is another one than the journal tells of, and `Corrupt`
 /// if the journal has no whole record or its slot does not have what the record says: nothing is written then. `Io`.
 pub fn resume(work: &Work<'_>, image: &dyn BlockDevice, journal: &dyn BlockDevice) -> Result<(), Error> {
-    let record = Record::newest(journal)?;
+    let record = Record::newest(work.sha256, journal)?;
     let refuse = |text: String| Err(Error::argument(text));
     if record.decrypt != (work.direction == Direction::Decrypt) {
         let begun = if record.decrypt { "a decryption" } else { "an encryption" };
@@ -130,7 +129,7 @@ pub fn resume(work: &Work<'_>, image: &dyn BlockDevice, journal: &dyn BlockDevic
     let (offset, len) = record.zone(zone);
     let mut data = vec![0; len];
     journal.read_at(&mut data, record.slot(zone))?;
-    if Sha256::digest(&data)[..] != record.data_digest {
+    if digest(work.sha256, &data) != record.data_digest {
         let text = format!("in-place journal: the data of hot zone {zone} is not what its record says");
         return Err(Error::corrupt(text));
     }
@@ -195,9 +194,9 @@ fn go_on(
         transform_zone(work, image, offset, data)?;
         journal.write_at(data, record.slot(zone))?;
         journal.flush()?;
-        record.data_digest = Sha256::digest(&*data).into();
+        record.data_digest = digest(work.sha256, data);
         record.zones = zone + 1;
-        record.write(journal)?;
+        record.write(work.sha256, journal)?;
         image.write_at(data, offset)?;
         image.flush()?;
         work.progress.advance(len as u64)?;
@@ -227,11 +226,7 @@ fn transform_zone(
 }
 
 fn key_tag(work: &Work<'_>, salt: &[u8; 32]) -> [u8; 32] {
-    // OK to unwrap: HMAC takes keys of any length.
-    let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(work.key).unwrap();
-    mac.update(salt);
-    mac.update(work.mapping.as_bytes());
-    mac.finalize().into_bytes().into()
+    tag(work, &[salt, work.mapping.as_bytes()].concat())
 }
 
 /// What tells the image from others, under the key: who has the journal shall not learn whether he has guessed what the
@@ -242,18 +237,29 @@ fn image_tag(
     size: u64,
     mut read: impl FnMut(&mut [u8], u64) -> Result<(), Error>,
 ) -> Result<[u8; 32], Error> {
-    // OK to unwrap: HMAC takes keys of any length.
-    let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(work.key).unwrap();
-    mac.update(b"image");
-    mac.update(salt);
-    let mut data = Vec::new();
+    let start = [&b"image"[..], salt].concat();
+    // A MiB and a little; OK to cast.
+    let sampled: u64 = samples(size).map(|range| range.end - range.start).sum();
+    let mut message = SecretVec::zeroed(start.len() + sampled as usize);
+    let (first, mut rest) = message.expose_mut().split_at_mut(start.len());
+    first.copy_from_slice(&start);
     for range in samples(size) {
-        // OK to cast: at most a MiB.
-        data.resize((range.end - range.start) as usize, 0);
-        read(&mut data, range.start)?;
-        mac.update(&data);
+        let (now, later) = rest.split_at_mut((range.end - range.start) as usize);
+        read(now, range.start)?;
+        rest = later;
     }
-    Ok(mac.finalize().into_bytes().into())
+    Ok(tag(work, message.expose()))
+}
+
+/// HMAC-SHA256 under the key.
+fn tag(work: &Work<'_>, message: &[u8]) -> [u8; 32] {
+    // OK to unwrap: SHA-256's length.
+    Hmac::new(work.sha256.clone(), work.key).tag(message).expose().try_into().unwrap()
+}
+
+fn digest(sha256: &Hash, message: &[u8]) -> [u8; 32] {
+    // OK to unwrap: SHA-256's length.
+    sha256.digest(message).try_into().unwrap()
 }
 
 /// How far the work has come.
@@ -271,11 +277,11 @@ struct Record {
 
 impl Record {
     /// The newer one of the records that are whole.
-    fn newest(journal: &dyn BlockDevice) -> Result<Record, Error> {
+    fn newest(sha256: &Hash, journal: &dyn BlockDevice) -> Result<Record, Error> {
         let read = |place: u64| {
             let mut bytes = [0; RECORD_LEN];
             journal.read_at(&mut bytes, place * RECORD).ok()?;
-            Record::from_bytes(&bytes)
+            Record::from_bytes(sha256, &bytes)
         };
         let newest = [read(0), read(1)].into_iter().flatten().max_by_key(|record| record.zones);
         newest.ok_or_else(|| {
@@ -284,13 +290,13 @@ impl Record {
     }
 
     /// Writes and flushes the record at its place; the one before stays.
-    fn write(&self, journal: &dyn BlockDevice) -> Result<(), Error> {
-        journal.write_at(&self.to_bytes(), (self.zones % 2) * RECORD)?;
+    fn write(&self, sha256: &Hash, journal: &dyn BlockDevice) -> Result<(), Error> {
+        journal.write_at(&self.to_bytes(sha256), (self.zones % 2) * RECORD)?;
         journal.flush()
     }
 
     /// `None` unless the bytes are a record whose checksum holds and whose numbers make sense.
-    fn from_bytes(bytes: &[u8; RECORD_LEN]) -> Option<Record> {
+    fn from_bytes(sha256: &Hash, bytes: &[u8; RECORD_LEN]) -> Option<Record> {
         let (body, checksum) = bytes.split_at(RECORD_LEN - 32);
         let u32_at = |at: usize| u32::from_le_bytes(body[at..at + 4].try_into().unwrap());
         let u64_at = |at: usize| u64::from_le_bytes(body[at..at + 8].try_into().unwrap());
@@ -310,10 +316,10 @@ impl Record {
             && u32_at(20) <= 1
             && (1..=MAX_HOT_ZONE).contains(&record.hot_zone)
             && record.zones <= record.image_size.div_ceil(record.hot_zone);
-        (sane && Sha256::digest(body)[..] == *checksum).then_some(record)
+        (sane && digest(sha256, body) == *checksum).then_some(record)
     }
 
-    fn to_bytes(&self) -> [u8; RECORD_LEN] {
+    fn to_bytes(&self, sha256: &Hash) -> [u8; RECORD_LEN] {
         let mut bytes = [0; RECORD_LEN];
         bytes[..16].copy_from_slice(MAGIC);
         bytes[16..20].copy_from_slice(&VERSION.to_le_bytes());
@@ -325,7 +331,7 @@ impl Record {
         for (at, array) in [48, 80, 112, 144].into_iter().zip(arrays) {
             bytes[at..at + 32].copy_from_slice(array);
         }
-        let checksum = Sha256::digest(&bytes[..RECORD_LEN - 32]);
+        let checksum = digest(sha256, &bytes[..RECORD_LEN - 32]);
         bytes[RECORD_LEN - 32..].copy_from_slice(&checksum);
         bytes
     }
@@ -347,7 +353,7 @@ impl Record {
 mod tests {
     use std::io;
     use std::num::NonZeroUsize;
-    use std::sync::Mutex;
+    use std::sync::{LazyLock, Mutex};
 
     use crate::ErrorKind;
     use casemate_blockdev::{MemoryDevice, NoProgress, Result};
@@ -440,8 +446,13 @@ mod tests {
     }
 
     fn work<'a>(cipher: &'a SectorCipher, direction: Direction, key: &'a [u8]) -> Work<'a> {
-        let pool = Pool::new(NonZeroUsize::new(1));
-        Work { cipher, direction, key, mapping: "aes-xts-plain64 512", pool, progress: &NoProgress }
+        let (pool, sha256) = (Pool::new(NonZeroUsize::new(1)), sha256());
+        Work { cipher, sha256, direction, key, mapping: "aes-xts-plain64 512", pool, progress: &NoProgress }
+    }
+
+    fn sha256() -> &'static Hash {
+        static SHA256: LazyLock<Hash> = LazyLock::new(|| Hash::named("sha256", Cpu::detect()).unwrap());
+        &SHA256
     }
 
     fn cipher(key: &[u8]) -> SectorCipher {
@@ -582,12 +593,12 @@ mod tests {
             key_tag: [3; 32],
             image_tag: [4; 32],
         };
-        let bytes = record.to_bytes();
-        assert_eq!(Record::from_bytes(&bytes), Some(record));
+        let bytes = record.to_bytes(sha256());
+        assert_eq!(Record::from_bytes(sha256(), &bytes), Some(record));
         for i in 0..RECORD_LEN {
             let mut damaged = bytes;
             damaged[i] ^= 0x10;
-            assert_eq!(Record::from_bytes(&damaged), None, "byte {i}");
+            assert_eq!(Record::from_bytes(sha256(), &damaged), None, "byte {i}");
         }
     }
 }
