@@ -11,9 +11,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
-use casemate::ext4::{Ext4, Reading, Source};
+use casemate::ext4::{Ext4, Reading};
 use casemate::fscrypt::{Crypto, Keyring};
-use casemate::{Cpu, SecretVec};
+use casemate::{Access, Cpu, Image, SecretVec};
 use casemate_benches::{Probe, Race, median};
 
 const CASEMATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/release/casemate");
@@ -108,9 +108,9 @@ fn list(image: &Path) {
 }
 
 fn open(image: &Path, keys: Option<Arc<Keyring>>) -> Ext4 {
-    let source = Source { path: image.to_owned(), ..Source::default() };
+    let image = Image::open(image, Access::Read).expect("the image");
     let reading = Reading { cpu: Cpu::detect(), verify_checksums: true, replay_journal: true, keys };
-    casemate::ext4::open(&source, &reading).expect("the image")
+    casemate::ext4::open(&image, &reading).expect("the image")
 }
 
 fn extract(image: &Path, folder: &Path, mib: usize) {

@@ -31,7 +31,7 @@ pub fn partitions(device: &dyn BlockDevice) -> Result<Vec<Partition>> {
     }
     device.read_at(&mut sector, 0)?;
     if sector[510..] != [0x55, 0xaa] {
-        return Err(invalid("there is no partition table"));
+        return Err(Error::argument("there is no partition table"));
     }
     let is_gpt = entries(&sector).any(|entry| entry.kind == 0xee);
     let list = if is_gpt { gpt(device)? } else { mbr(device, &sector)? };

@@ -175,7 +175,7 @@ impl Mapping {
             transform(&self.cipher, direction, &input, &output, holes, pool, progress)
         };
         if exists {
-            return run(&image::open(target, Access::Change)?);
+            return run(&image::open_file(target, Access::Change)?);
         }
         let output = Output::create(target)?;
         match output.device() {
@@ -240,7 +240,7 @@ impl Mapping {
             let text = format!("{}: the journal can't be the image itself", image.display());
             return Err(Error::argument(text));
         }
-        let device = image::open(image, Access::Change)?;
+        let device = image::open_file(image, Access::Change)?;
         let named = Named::new(image.display(), &device);
         let size = self.data_size(named.size()).at(image.display())?;
         let data = Window::new(&named as &dyn BlockDevice, self.offset * 512, size).at(image.display())?;

@@ -1,14 +1,39 @@
-//! Images of the caller: the one way in which those that exist are opened.
+//! Images: the one way in which files and devices that exist are opened, and what is read through mappings on them.
+//!
+//! Each step takes the image so far and lays one device on it, as device-mapper does, but as plain values.
 
-use std::path::Path;
+use std::ffi::OsString;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use casemate_blockdev::FileDevice;
+use casemate_blockdev::{
+    AtFile, BlockDevice, FileDevice, Named, OutputFile, OverlayFile, Window, is_same_file, partitions,
+    samples,
+};
+use casemate_crypt::CryptDevice;
+use casemate_ext4::RecoveryFile;
+use casemate_primitives::Cpu;
+use casemate_primitives::sha256::Sha256;
+use casemate_providers::Hash;
+use casemate_verity::dm::Layout;
+use casemate_verity::tree::VerifiedDevice;
+
+pub use casemate_crypt::CryptStatistics;
+pub use casemate_verity::tree::VerifiedStatistics;
 
 use crate::Error;
+use crate::crypt::Mapping;
+use crate::verity::{Source, layout_of};
+
+type Below = Arc<dyn BlockDevice>;
 
 /// What an image, or a file of any other kind that exists, is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
+pub enum Access {
     /// Reading, whatever others do with it meanwhile.
     Read,
     /// Reading, while no other process changes it.
@@ -17,15 +42,331 @@ pub(crate) enum Access {
     Change,
 }
 
+/// An image with what lies on it: opened once, and locked, if it is, as long as a clone of it is there.
+#[derive(Clone)]
+pub struct Image {
+    name: String,
+    file: Option<File>,
+    top: Below,
+    read_only: bool,
+    layers: Vec<Layer>,
+    /// What an overlay is tied to, if it is the topmost root hash.
+    root_hash: Option<Vec<u8>>,
+    preferred_block: u32,
+}
+
+/// The file that an image is.
+#[derive(Clone)]
+struct File {
+    path: PathBuf,
+    /// The byte of the file that the device on top begins at.
+    start: u64,
+    is_block_device: bool,
+}
+
+#[derive(Clone)]
+enum Layer {
+    Crypt(Arc<CryptDevice<Window<Below>>>),
+    Verity(Arc<VerifiedDevice<Below, Below>>),
+    Overlay(Arc<OverlayFile<Below, FileDevice>>),
+}
+
+/// What one layer of an image has done.
+#[derive(Clone, Debug)]
+pub enum LayerStatistics {
+    /// A dm-crypt mapping, and the driver that does its work.
+    Crypt(CryptStatistics, String),
+    /// A dm-verity device.
+    Verity(VerifiedStatistics),
+    /// How many blocks of 4096 bytes an overlay holds.
+    Overlay(u64),
+}
+
 /// Opens a file or block device.
 ///
 /// # Errors
 /// `Io`; [`Error::is_busy`] if somebody has it locked, it is mounted, or a loop device stands on it.
-pub(crate) fn open(path: &Path, access: Access) -> Result<FileDevice, Error> {
+pub(crate) fn open_file(path: &Path, access: Access) -> Result<FileDevice, Error> {
     let opened = match access {
         Access::Read => FileDevice::open(path),
         Access::ReadLocked => FileDevice::open_shared(path),
         Access::Change => FileDevice::open_exclusive(path),
     };
     opened.map_err(|error| Error::io(path.display(), error))
+}
+
+impl Image {
+    /// Opens an image file or a block device.
+    ///
+    /// # Errors
+    /// `Io`; [`Error::is_busy`] if somebody has it locked, it is mounted, or a loop device stands on it.
+    pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Image, Error> {
+        let path = path.as_ref();
+        let device = open_file(path, access)?;
+        let is_block_device = device.file().metadata().at(path.display())?.file_type().is_block_device();
+        let mut image = Image::over(path.display(), Arc::new(Named::new(path.display(), device)));
+        image.file = Some(File { path: path.to_owned(), start: 0, is_block_device });
+        image.read_only = access != Access::Change;
+        Ok(image)
+    }
+
+    /// A device that is open already; errors call it `name`.
+    pub fn over(name: impl fmt::Display, device: Arc<dyn BlockDevice>) -> Image {
+        Image {
+            name: name.to_string(),
+            file: None,
+            top: device,
+            read_only: false,
+            layers: Vec::new(),
+            root_hash: None,
+            preferred_block: 4096,
+        }
+    }
+
+    /// The bytes from `offset` on: `len` of them, or all.
+    ///
+    /// # Errors
+    /// `Argument` if they pass the end.
+    pub fn window(mut self, offset: u64, len: Option<u64>) -> Result<Image, Error> {
+        let size = self.top.size();
+        let len = len.unwrap_or(size.saturating_sub(offset));
+        if (offset, len) == (0, size) {
+            return Ok(self);
+        }
+        self.top = Arc::new(Window::new(self.top, offset, len).at(&self.name)?);
+        if let Some(file) = &mut self.file {
+            // Both lie within the file.
+            file.start = file.start.saturating_add(offset);
+        }
+        Ok(self)
+    }
+
+    /// A partition of GPT or MBR, counted from 1.
+    ///
+    /// # Errors
+    /// `Argument` if there is none of this number; `Corrupt` for a damaged table.
+    pub fn partition(self, number: u32) -> Result<Image, Error> {
+        let list = partitions(&*self.top).at(&self.name)?;
+        let Some(found) = list.iter().find(|partition| partition.number == number) else {
+            let all: Vec<_> = list.iter().map(|partition| partition.number.to_string()).collect();
+            let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
+            return Err(
+                Error::argument(format!("there is no partition {number}; there are: {all}")).at(self.name)
+            );
+        };
+        self.window(found.start, Some(found.len))
+    }
+
+    /// A dm-crypt mapping. Discards reach the image only with `allow_discards`.
+    ///
+    /// # Errors
+    /// `Argument` if the device below is not whole sectors.
+    pub fn crypt(mut self, mapping: Mapping, allow_discards: bool) -> Result<Image, Error> {
+        let mut device = mapping.over(self.top).at(&self.name)?;
+        if allow_discards {
+            device = device.allowing_discards();
+        }
+        let device = Arc::new(device);
+        self.layers.push(Layer::Crypt(Arc::clone(&device)));
+        self.top = device;
+        Ok(self)
+    }
+
+    /// A dm-verity device, which can't be written. If `hash` is the image itself, the hash area lies in the device
+    /// below, after the data; otherwise it is that file as it is. `choose` sees what
+    /// the superblock says, may refuse it, and is asked who shall hash; if it does not say, it is what `cpu` does best.
+    ///
+    /// # Errors
+    /// Those of reading the superblock and of `choose`; `Argument` for a root hash of a wrong length or data that is too short.
+    pub fn verity(
+        mut self,
+        hash: &Path,
+        hash_offset: u64,
+        source: &Source,
+        root_hash: &[u8],
+        cpu: Cpu,
+        choose: impl FnOnce(&Layout) -> Result<Option<Hash>, Error>,
+    ) -> Result<Image, Error> {
+        let tree: Below = match self.is_file(hash) {
+            true => Arc::clone(&self.top),
+            false => Image::open(hash, Access::ReadLocked)?.top,
+        };
+        let layout = match source {
+            Source::Superblock => layout_of(hash, &tree, hash_offset)?,
+            Source::Given { parameters, data_blocks } => {
+                let block_size = u64::from(parameters.data_block_size.bytes());
+                let data_blocks = data_blocks.unwrap_or(self.top.size() / block_size);
+                Layout::new(parameters.clone(), data_blocks, hash_offset, None)
+                    .map_err(|error| error.at(hash.display()))?
+            }
+        };
+        let layout = match choose(&layout)? {
+            Some(hash) => layout.with_hash(hash)?,
+            None => layout,
+        };
+        let geometry = layout.geometry();
+        if root_hash.len() != geometry.shape().digest_len() {
+            let (found, right) = (root_hash.len(), geometry.shape().digest_len());
+            let text = format!("the root hash has {found} bytes; digests have {right}");
+            return Err(Error::argument(text));
+        }
+        if geometry.data_size() > self.top.size() {
+            let (needed, size) = (geometry.data_size(), self.top.size());
+            let text = format!("the hash tree is over {needed} bytes, and there are {size}");
+            return Err(Error::argument(text).at(self.name));
+        }
+        self.preferred_block = self.preferred_block.max(layout.parameters().data_block_size.bytes());
+        let device = Arc::new(VerifiedDevice::new(
+            geometry.clone(),
+            layout.parameters().salted_hash(cpu),
+            self.top,
+            tree,
+            layout.tree_offset(),
+            root_hash,
+        ));
+        self.layers.push(Layer::Verity(Arc::clone(&device)));
+        self.top = device;
+        self.read_only = true;
+        self.root_hash = Some(root_hash.get(..64).unwrap_or(root_hash).to_vec());
+        Ok(self)
+    }
+
+    /// Takes writes, and keeps them in the file `path`, which is made if it is not there.
+    ///
+    /// # Errors
+    /// `Argument` if the file is no overlay or belongs to another image, `Corrupt` if it is a damaged one; `Io`,
+    /// [`Error::is_busy`] if it is in use.
+    pub fn overlay(mut self, path: &Path) -> Result<Image, Error> {
+        type Store = OverlayFile<Below, FileDevice>;
+        if self.is_file(path) {
+            let text = format!("{}: changes of an image can't be kept in the image itself", path.display());
+            return Err(Error::argument(text));
+        }
+        let identity = match &self.root_hash {
+            Some(root_hash) => root_hash.clone(),
+            None => self.sampled().at(&self.name)?,
+        };
+        if !fs::exists(path).at(path.display())? {
+            let new = OutputFile::create(path).at(path.display())?;
+            Store::format(new.device(), self.top.size(), &identity).at(path.display())?;
+            new.commit(true).at(path.display())?;
+            // The name must be there after a power failure too.
+            let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+            fs::File::open(folder).and_then(|folder| folder.sync_all()).at(path.display())?;
+        }
+        let store = open_file(path, Access::Change)?;
+        let device = Arc::new(Store::open(self.top, store, &identity).at(path.display())?);
+        self.layers.push(Layer::Overlay(Arc::clone(&device)));
+        self.top = device;
+        self.read_only = false;
+        Ok(self)
+    }
+
+    /// What tells the device on top from others: the SHA-256 of samples of it.
+    fn sampled(&self) -> io::Result<Vec<u8>> {
+        let mut hash = Sha256::new(Cpu::detect()).hasher();
+        let mut data = Vec::new();
+        for range in samples(self.top.size()) {
+            // OK to cast: at most a MiB.
+            data.resize((range.end - range.start) as usize, 0);
+            self.top.read_at(&mut data, range.start)?;
+            hash.update(&data);
+        }
+        Ok(hash.finalize().to_vec())
+    }
+
+    /// The image as it will be once a change of its file system that was interrupted is complete, and whether there
+    /// was one; nothing is written. The change is kept in `recovery_file`, beside the image if `None`.
+    ///
+    /// # Errors
+    /// `Unsupported` if the file system is not clean, and the file does not fit it.
+    pub fn completed(mut self, recovery_file: Option<&Path>) -> Result<(Image, bool), Error> {
+        let Some(path) = recovery_file.map(Path::to_owned).or_else(|| self.recovery_file()) else {
+            return Ok((self, false));
+        };
+        let over = RecoveryFile::new(path).over(&self.top).at(&self.name)?;
+        let is_interrupted = over.is_some();
+        if let Some(over) = over {
+            self.top = over;
+            self.read_only = true;
+        }
+        Ok((self, is_interrupted))
+    }
+
+    /// Where changes of a file system without a journal are kept until they are complete: beside the image, unless it
+    /// is a block device, or something lies on it; what is encrypted must not lie there in plain text.
+    pub(crate) fn recovery_file(&self) -> Option<PathBuf> {
+        let file = self.file.as_ref().filter(|file| !file.is_block_device && self.layers.is_empty())?;
+        let mut path = OsString::from(&file.path);
+        path.push(".casemate-redo");
+        if file.start > 0 {
+            path.push(format!(".{}", file.start));
+        }
+        Some(path.into())
+    }
+
+    /// Takes no writes.
+    #[must_use]
+    pub fn make_read_only(mut self) -> Image {
+        self.read_only = true;
+        self
+    }
+
+    /// What errors call the image: its path, if it has one.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether a path leads to the file that the image is.
+    pub fn is_file(&self, path: &Path) -> bool {
+        self.file.as_ref().is_some_and(|file| is_same_file(&file.path, path))
+    }
+
+    /// The device on top.
+    pub fn device(&self) -> Arc<dyn BlockDevice> {
+        Arc::clone(&self.top)
+    }
+
+    /// Whether nothing can be written.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// Whether something is decrypted, so that a wrong key may be what is wrong.
+    pub fn is_decrypted(&self) -> bool {
+        self.layers.iter().any(|layer| matches!(layer, Layer::Crypt(_)))
+    }
+
+    /// What requests should be multiples of, for speed: a number of bytes.
+    pub fn preferred_block(&self) -> u32 {
+        self.preferred_block
+    }
+
+    /// What each layer has done so far, from the image upwards.
+    pub fn statistics(&self) -> Vec<LayerStatistics> {
+        let of = |layer: &Layer| match layer {
+            Layer::Crypt(device) => {
+                LayerStatistics::Crypt(device.statistics(), device.cipher().driver_name().to_owned())
+            }
+            Layer::Verity(device) => LayerStatistics::Verity(device.statistics()),
+            Layer::Overlay(device) => LayerStatistics::Overlay(device.changed_blocks()),
+        };
+        self.layers.iter().map(of).collect()
+    }
+
+    /// An error for what is going to be written and was opened for reading.
+    pub(crate) fn check_writable(&self) -> Result<(), Error> {
+        match self.read_only {
+            true => Err(Error::argument("the image was opened for reading only").at(&self.name)),
+            false => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = f.debug_struct("Image");
+        text.field("name", &self.name).field("size", &self.top.size()).field("read_only", &self.read_only);
+        text.finish_non_exhaustive()
+    }
 }

@@ -415,7 +415,7 @@ fn with_remains(error: Error, remains: impl FnOnce() -> String) -> Error {
 }
 
 fn open(path: &Path, changes: bool) -> Result<FileDevice, Error> {
-    image::open(path, if changes { image::Access::Change } else { image::Access::Read })
+    image::open_file(path, if changes { image::Access::Change } else { image::Access::Read })
 }
 
 pub(crate) fn layout_of(path: &Path, hash: &dyn BlockDevice, hash_offset: u64) -> Result<Layout, Error> {

@@ -676,6 +676,33 @@ fn an_interrupted_change_is_read_as_complete_or_not_at_all() {
     place.yes("check image");
     place.yes("extract image out");
     assert_eq!(fs::read(place.path("out/new/sparse")).unwrap(), fs::read(place.path("tree/sparse")).unwrap());
+    // Served, it is whole for readers; whoever could write has to complete it first.
+    let serve = |options: &[&str]| {
+        let mut command = Command::new(CASEMATE);
+        let script = "nbdcopy \"$uri\" served";
+        run_any(
+            command
+                .arg("serve")
+                .arg("image")
+                .args(options)
+                .args(["--exec", script])
+                .current_dir(place.folder.path()),
+        )
+    };
+    if tool("nbdcopy").is_some() {
+        let output = serve(&["--read-only"]);
+        assert!(
+            output.status.success()
+                && String::from_utf8_lossy(&output.stderr).contains("is shown as complete")
+        );
+        assert!(fs::read(place.path("served")).unwrap() == after);
+    }
+    let output = serve(&[]);
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("must be completed before others write"),
+        "{output:?}"
+    );
+    assert_eq!(output.status.code(), Some(2));
     let output = place.ext4("info image --no-replay");
     assert!(String::from_utf8_lossy(&output.stderr).contains("was not left clean"));
     assert_eq!(fs::read(place.path("image")).unwrap(), image);

@@ -207,6 +207,21 @@ fn changes_reach_the_image_encrypted() {
         run(Command::new(&e2fsck).arg("-fn").arg(place.path("decrypted")));
         assert!(!place.path("image.casemate-redo").exists());
     }
+    // Checksums alone can be rewritten through it too: the superblock's is the last of its bytes.
+    let mut plain = fs::read(place.path("plain")).unwrap();
+    plain[1024 + 1020] ^= 1;
+    fs::write(place.path("damaged"), &plain).unwrap();
+    place.yes(&format!("crypt encrypt {} damaged image", CRYPT.replace("--crypt ", "--cipher ")));
+    let before = fs::read(place.path("image")).unwrap();
+    let fix = format!("ext4 check --fix-checksums image {CRYPT}");
+    place.no(&fix.replace("file key", "file wrong"), 1, "may be wrong");
+    assert_eq!(place.casemate(&format!("{fix} --dry-run")).status.code(), Some(1));
+    assert!(fs::read(place.path("image")).unwrap() == before);
+    place.yes(&fix);
+    place.yes(&format!("crypt decrypt {} image decrypted", CRYPT.replace("--crypt ", "--cipher ")));
+    plain[1024 + 1020] ^= 1;
+    assert!(fs::read(place.path("decrypted")).unwrap() == plain);
+
     run(Command::new(tool("tune2fs").unwrap()).args(["-O", "^has_journal"]).arg(place.path("plain")));
     place.yes(&format!("crypt encrypt {} plain image", CRYPT.replace("--crypt ", "--cipher ")));
     let before = fs::read(place.path("image")).unwrap();

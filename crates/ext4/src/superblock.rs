@@ -86,6 +86,11 @@ pub struct Superblock {
 }
 
 impl Superblock {
+    /// Whether bytes at [`SUPERBLOCK_OFFSET`] begin a file system at all, damaged or not.
+    pub fn has_magic(raw: &[u8; SUPERBLOCK_SIZE]) -> bool {
+        le16(raw, 0x38) == 0xef53
+    }
+
     /// Reads the fields and refuses what no file system has.
     ///
     /// The checksum is not looked at, neither are features: both are for the caller to decide.
@@ -99,7 +104,7 @@ impl Superblock {
         }
         let raw: Box<[u8; SUPERBLOCK_SIZE]> = Box::new(array(bytes, 0));
         let raw_ref = &raw[..];
-        if le16(raw_ref, 0x38) != 0xef53 {
+        if !Superblock::has_magic(&raw) {
             return bad("no magic number 0xef53: this is no ext2, ext3 or ext4 file system");
         }
         let s_rev_level = le32(raw_ref, 0x4c);

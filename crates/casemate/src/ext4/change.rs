@@ -1,19 +1,17 @@
-//! Changing file systems by path.
+//! Changing the file systems of images.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use casemate_blockdev::{BlockDevice, Pool};
-use casemate_ext4::{RecoveryFile, Superblock, WriteOptions};
+use casemate_blockdev::{AtFile, BlockDevice, Pool};
+use casemate_ext4::{RecoveryFile, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, WriteOptions};
 use casemate_fscrypt::{Context, Crypto, InodeInfo, MasterKey, Mode, Policy};
 use casemate_primitives::secret::SecretVec;
 
 pub use casemate_ext4::{Interrupted, NewNode, PutOptions, PutReport, Writer};
 
-use super::{Reading, Source, Time, beside, is_image, within};
-use crate::Error;
-use crate::image::{self, Access};
+use super::{Reading, Time, check_key};
+use crate::{Error, Image};
 
 /// How to change a file system.
 #[derive(Clone, Debug)]
@@ -32,78 +30,35 @@ pub struct Changing {
     pub pool: Pool,
 }
 
-/// An image that nobody else changes as long as this is there.
-pub struct Locked {
-    name: String,
-    device: Arc<dyn BlockDevice>,
-    /// Where transactions can be kept beside it.
-    beside: Option<PathBuf>,
-    is_decrypted: bool,
-}
-
-/// Opens and locks an image.
+/// Opens the file system on an image for changes, and recovers it first if an earlier change was interrupted.
 ///
 /// # Errors
-/// `Io`, [`Error::is_busy`] if it is mounted or somebody else uses it; as [`device`](super::device).
-pub fn lock_for_change(source: &Source) -> Result<Locked, Error> {
-    let name = source.path.display().to_string();
-    let file = image::open(&source.path, Access::Change)?;
-    let is_image = is_image(&file).map_err(|error| Error::io(&name, error))?;
-    let (device, start): (Arc<dyn BlockDevice>, u64) = within(source, file)?;
-    let beside = is_image.then(|| beside(&source.path, start));
-    Ok(Locked { name, device, beside, is_decrypted: false })
-}
-
-impl Locked {
-    /// What the file system lies on.
-    pub fn device(&self) -> Arc<dyn BlockDevice> {
-        Arc::clone(&self.device)
-    }
-
-    /// The same image through a device that decrypts it and encrypts what is written.
-    #[must_use]
-    pub fn decrypted(self, device: Arc<dyn BlockDevice>) -> Locked {
-        Locked { device, is_decrypted: true, ..self }
-    }
-
-    /// Opens the file system for changes, and recovers it first if an earlier change was interrupted.
-    ///
-    /// # Errors
-    /// `Unsupported` for features that can't be kept right; `Corrupt` when e2fsck should repair it first.
-    pub fn open(self, changing: &Changing) -> Result<Writer, Error> {
-        let fail = |error: Error| error.at(&self.name);
-        let mut recovery = changing.recovery_file.clone().or(self.beside);
-        if self.is_decrypted {
-            let mut raw = [0; 1024];
-            self.device.read_at(&mut raw, 1024).map_err(|error| Error::io(&self.name, error))?;
-            if Superblock::from_bytes(&raw).map_err(fail)?.journal_inode == 0 {
-                return Err(Error::unsupported(format!(
-                    "{}: an encrypted file system without a journal can't be changed: what is kept until a change is \
-                     whole would lie beside it in plain text; tune2fs -j gives it a journal",
-                    self.name
-                )));
-            }
-            recovery = None;
+/// `Argument` if the image was opened for reading; `Unsupported` for features that can't be kept right, and without a
+/// journal for what is decrypted; `Corrupt` when e2fsck should repair it first; `Mismatch` if what was decrypted is none.
+pub fn open_for_change(image: &Image, changing: &Changing) -> Result<Writer, Error> {
+    image.check_writable()?;
+    check_key(image)?;
+    let mut recovery = changing.recovery_file.clone().or_else(|| image.recovery_file());
+    if image.is_decrypted() {
+        let mut raw = [0; SUPERBLOCK_SIZE];
+        image.device().read_at(&mut raw, SUPERBLOCK_OFFSET).at(image.name())?;
+        if Superblock::from_bytes(&raw).at(image.name())?.journal_inode == 0 {
+            let text = "an encrypted file system without a journal can't be changed: what is kept until a change is whole \
+                        would lie beside it in plain text; tune2fs -j gives it a journal";
+            return Err(Error::unsupported(text).at(image.name()));
         }
-        let options = WriteOptions {
-            open: changing.reading.options(),
-            seed: changing.seed,
-            time: changing.time,
-            recovery: recovery.map(RecoveryFile::new),
-            waiting: changing.waiting,
-            pool: changing.pool,
-            ..WriteOptions::default()
-        };
-        Writer::open(self.device, options).map_err(fail)
+        recovery = None;
     }
-}
-
-/// Opens a file system for changes, alone, and recovers it first if an earlier change was interrupted.
-///
-/// # Errors
-/// As [`lock_for_change`] and [`Locked::open`].
-pub fn open_for_change(source: &Source, changing: &Changing) -> Result<Writer, Error> {
-    lock_for_change(source)?.open(changing)
+    let options = WriteOptions {
+        open: changing.reading.options(),
+        seed: changing.seed,
+        time: changing.time,
+        recovery: recovery.map(RecoveryFile::new),
+        waiting: changing.waiting,
+        pool: changing.pool,
+        ..WriteOptions::default()
+    };
+    Writer::open(image.device(), options).at(image.name())
 }
 
 /// How a new encrypted directory encrypts.

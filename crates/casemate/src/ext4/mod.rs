@@ -1,17 +1,14 @@
-//! ext4 images by path: opening, reading, copying out, checking and changing.
+//! ext4 file systems on images: opening, reading, copying out, checking and changing.
 
 mod change;
 mod contents;
 mod encrypted;
 
-use std::ffi::OsString;
-use std::fmt;
-use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, FileDevice, Pool, Progress, Window, partitions};
-use casemate_ext4::{Compat, RecoveryFile, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use casemate_blockdev::{AtFile, BlockDevice, Pool, Progress};
+use casemate_ext4::{Compat, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use casemate_fscrypt::{Crypto, Keyring};
 use casemate_primitives::Cpu;
 
@@ -22,26 +19,13 @@ pub use casemate_ext4::{
     Place, Problem, SeenDirectories, Structure, Superblock, Time, Xattr, check_size, uuid_text,
 };
 
-use crate::Error;
-use crate::image::{self, Access};
+use crate::{Error, Image};
 
 pub use change::{
-    Changing, Interrupted, Locked, NewNode, NewPolicy, PutOptions, PutReport, Writer, lock_for_change,
-    open_for_change, set_policy,
+    Changing, Interrupted, NewNode, NewPolicy, PutOptions, PutReport, Writer, open_for_change, set_policy,
 };
 pub use contents::{VerityInfo, VerityPolicy, open_file, verity_info};
 pub use encrypted::{EncryptionInfo, encryption_info};
-
-/// Where a file system lies.
-#[derive(Clone, Debug, Default)]
-pub struct Source {
-    /// The image file or block device.
-    pub path: PathBuf,
-    /// The byte that it begins at.
-    pub offset: u64,
-    /// The partition that it lies in, counted from 1, instead of an offset.
-    pub partition: Option<u32>,
-}
 
 /// How to read a file system.
 #[derive(Clone, Debug)]
@@ -91,100 +75,48 @@ pub enum Target<'a> {
     Tar(&'a mut dyn std::io::Write),
 }
 
-/// The device that a file system lies on, for reading.
+/// Opens the file system on an image for reading: as it will be once a change that was interrupted is complete, unless the
+/// journal is not to be replayed either.
 ///
 /// # Errors
-/// `Io` if it can't be opened; `Argument` for a partition or an offset that does not exist.
-pub fn device(source: &Source) -> Result<Arc<dyn BlockDevice>, Error> {
-    within(source, image::open(&source.path, Access::Read)?).map(|(device, _)| device)
+/// `Corrupt` if it is none or damaged, `Unsupported` for features that a reader must know, `Mismatch` if what was decrypted
+/// is none.
+pub fn open(image: &Image, reading: &Reading) -> Result<Ext4, Error> {
+    let device = readable(image, reading)?;
+    Ext4::open(device, &reading.options()).at(image.name())
 }
 
-/// The device that a file system lies on, for reading, as it will be once a change that was interrupted is complete,
-/// and whether there was one. It is kept in `recovery_file`, beside the image if `None`.
-///
-/// # Errors
-/// As [`device`]; `Unsupported` if the file system is not clean, and the file does not fit it.
-pub fn completed(
-    source: &Source,
-    recovery_file: Option<&Path>,
-) -> Result<(Arc<dyn BlockDevice>, bool), Error> {
-    let name = source.path.display();
-    let file = image::open(&source.path, Access::Read)?;
-    let is_image = is_image(&file).map_err(|error| Error::io(&name, error))?;
-    let (device, start) = within(source, file)?;
-    let beside = || is_image.then(|| beside(&source.path, start));
-    let Some(path) = recovery_file.map(Path::to_owned).or_else(beside) else { return Ok((device, false)) };
-    let over = RecoveryFile::new(path).over(&device).map_err(|error| error.at(&name))?;
-    let is_interrupted = over.is_some();
-    Ok((over.unwrap_or(device), is_interrupted))
-}
-
-/// Where changes of a file system that begins at byte `start` of an image are kept until they are complete.
-fn beside(image: &Path, start: u64) -> PathBuf {
-    let mut path = OsString::from(image);
-    path.push(".casemate-redo");
-    if start > 0 {
-        path.push(format!(".{start}"));
+/// What is read of an image.
+fn readable(image: &Image, reading: &Reading) -> Result<Arc<dyn BlockDevice>, Error> {
+    check_key(image)?;
+    if !reading.replay_journal {
+        return Ok(image.device());
     }
-    path.into()
+    Ok(image.clone().completed(None)?.0.device())
 }
 
-/// Whether it is a file: beside a block device is no place for others.
-fn is_image(file: &FileDevice) -> std::io::Result<bool> {
-    Ok(!file.file().metadata()?.file_type().is_block_device())
-}
-
-/// The part of an opened image that a file system lies on, and the byte that it begins at.
-fn within(source: &Source, file: FileDevice) -> Result<(Arc<dyn BlockDevice>, u64), Error> {
-    let name = source.path.display();
-    let (start, len) = match source.partition {
-        None => (source.offset, file.size().saturating_sub(source.offset)),
-        Some(number) => {
-            let list = partitions(&file).map_err(|error| Error::argument(format!("{name}: {error}")))?;
-            let found = list.iter().find(|partition| partition.number == number);
-            let Some(found) = found else {
-                let all: Vec<_> = list.iter().map(|partition| partition.number.to_string()).collect();
-                let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
-                return Err(Error::argument(format!("{name}: no partition {number}; there are: {all}")));
-            };
-            (found.start, found.len)
-        }
-    };
-    if start == 0 && len == file.size() {
-        return Ok((Arc::new(file), 0));
+/// Says that the key may be wrong where what was decrypted is no file system: before anything is said about checksums of
+/// what is noise.
+fn check_key(image: &Image) -> Result<(), Error> {
+    if !image.is_decrypted() {
+        return Ok(());
     }
-    let window =
-        Window::new(file, start, len).map_err(|error| Error::argument(format!("{name}: {error}")))?;
-    Ok((Arc::new(window), start))
-}
-
-/// Opens a file system for reading.
-///
-/// # Errors
-/// `Corrupt` if it is none or damaged, `Unsupported` for features that a reader must know.
-pub fn open(source: &Source, reading: &Reading) -> Result<Ext4, Error> {
-    let device = if reading.replay_journal { completed(source, None)?.0 } else { device(source)? };
-    open_device(device, source.path.display(), reading)
+    let mut raw = [0; SUPERBLOCK_SIZE];
+    image.device().read_at(&mut raw, SUPERBLOCK_OFFSET).at(image.name())?;
+    if Superblock::has_magic(&raw) {
+        return Ok(());
+    }
+    let text = "decrypted, this is no ext2, ext3 or ext4 file system: the key may be wrong, or what --crypt and its options \
+                say, or where it begins";
+    Err(Error::mismatch(text).at(image.name()))
 }
 
 /// Whether a file system without a journal was left in the middle of changes. Damaged ones are for others to tell.
-pub fn is_half_changed(device: &Arc<dyn BlockDevice>) -> bool {
+pub fn is_half_changed(image: &Image) -> bool {
     let mut raw = [0; SUPERBLOCK_SIZE];
-    let superblock =
-        device.read_at(&mut raw, SUPERBLOCK_OFFSET).ok().and_then(|()| Superblock::from_bytes(&raw).ok());
+    let read = image.device().read_at(&mut raw, SUPERBLOCK_OFFSET);
+    let superblock = read.ok().and_then(|()| Superblock::from_bytes(&raw).ok());
     superblock.is_some_and(|superblock| !superblock.compat.has(Compat::HAS_JOURNAL) && !superblock.is_clean())
-}
-
-/// Opens the file system on any device for reading; errors call it `name`.
-///
-/// # Errors
-/// As [`open`].
-pub fn open_device(
-    device: Arc<dyn BlockDevice>,
-    name: impl fmt::Display,
-    reading: &Reading,
-) -> Result<Ext4, Error> {
-    Ext4::open(device, &reading.options()).map_err(|error| error.at(name))
 }
 
 /// Copies what is below `top` out of a file system.
@@ -218,39 +150,37 @@ pub fn extract(
     }
 }
 
-/// Checks every metadata checksum of the file system on a device, which errors call `name`.
+/// Checks every metadata checksum of the file system on an image.
 ///
 /// # Errors
 /// Whatever keeps the check from being done; damage is in the report.
 pub fn check(
-    device: Arc<dyn BlockDevice>,
-    name: impl fmt::Display,
+    image: &Image,
     reading: &Reading,
     pool: Pool,
     progress: &dyn Progress,
 ) -> Result<CheckReport, Error> {
-    casemate_ext4::check(device, &reading.options(), pool, progress).map_err(|error| error.at(name))
+    let device = readable(image, reading)?;
+    casemate_ext4::check(device, &reading.options(), pool, progress).at(image.name())
 }
 
 /// Rewrites all metadata checksums that do not fit, and nothing else. Returns what was rewritten and what is
 /// still wrong.
 ///
 /// # Errors
-/// `Unsupported` if the journal must be replayed first, or a change completed that is kept beside the image, or for
-/// features that a writer must know; as [`lock_for_change`].
+/// `Argument` if the image was opened for reading; `Unsupported` if the journal must be replayed first, or a change
+/// completed that is kept beside the image, or for features that a writer must know.
 pub fn fix_checksums(
-    source: &Source,
+    image: &Image,
     reading: &Reading,
     pool: Pool,
     progress: &dyn Progress,
 ) -> Result<(Vec<Corrupt>, CheckReport), Error> {
-    if completed(source, None)?.1 {
-        return Err(Error::unsupported(format!(
-            "{}: a change was interrupted, and must be completed before checksums are rewritten: casemate ext4 recover",
-            source.path.display()
-        )));
+    image.check_writable()?;
+    check_key(image)?;
+    if image.clone().completed(None)?.1 {
+        let text = "a change was interrupted, and must be completed before checksums are rewritten: casemate ext4 recover";
+        return Err(Error::unsupported(text).at(image.name()));
     }
-    let device = lock_for_change(source)?.device();
-    casemate_ext4::fix_checksums(device, &reading.options(), pool, progress)
-        .map_err(|error| error.at(source.path.display()))
+    casemate_ext4::fix_checksums(image.device(), &reading.options(), pool, progress).at(image.name())
 }

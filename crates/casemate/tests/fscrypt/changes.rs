@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use casemate::blockdev::{BlockDevice, NoProgress, Pool};
 use casemate::ext4::{
-    Changing, Ext4, FileType, NewNode, NewPolicy, PutOptions, ReadError, Reading, Source, Writer, check,
-    device, open, open_for_change, set_policy,
+    Changing, Ext4, FileType, NewNode, NewPolicy, PutOptions, ReadError, Reading, Writer, check, open,
+    open_for_change, set_policy,
 };
 use casemate::fscrypt::{Crypto, Keyring, Mode};
-use casemate::{Cpu, SecretVec};
+use casemate::{Access, Cpu, Image, SecretVec};
 use casemate_testkit::{Rng, TempDir, fixture, run, run_any, skip, slow_tests, tempdir, tool};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -109,20 +109,20 @@ impl World {
         self.folder.path().join("image")
     }
 
-    fn source(&self) -> Source {
-        Source { path: self.image(), ..Source::default() }
-    }
-
     fn writer(&self) -> Writer {
         // Tools that other tests start hold our locks for a moment, between fork and exec.
-        let mut writer = open_for_change(&self.source(), &self.changing);
+        let open = || {
+            Image::open(self.image(), Access::Change)
+                .and_then(|image| open_for_change(&image, &self.changing))
+        };
+        let mut writer = open();
         for _ in 0..500 {
             match &writer {
                 Err(error) if error.io_kind() == Some(std::io::ErrorKind::ResourceBusy) => {}
                 _ => break,
             }
             std::thread::sleep(std::time::Duration::from_millis(10));
-            writer = open_for_change(&self.source(), &self.changing);
+            writer = open();
         }
         writer.unwrap()
     }
@@ -274,8 +274,8 @@ impl World {
         let output = run_any(Command::new(e2fsck).arg("-fn").arg(self.image()));
         assert!(output.status.success(), "{}: {}", self.what, String::from_utf8_lossy(&output.stdout));
         let pool = Pool::default();
-        let image = device(&self.source()).unwrap();
-        let report = check(image, "image", &self.changing.reading, pool, &NoProgress).unwrap();
+        let image = Image::open(self.image(), Access::Read).unwrap();
+        let report = check(&image, &self.changing.reading, pool, &NoProgress).unwrap();
         assert!(report.is_clean(), "{}: {:?}", self.what, report.faults);
     }
 
@@ -291,7 +291,7 @@ impl World {
 
     /// The image holds what the model says, and nothing else.
     fn assert_same(&self) {
-        let fs = open(&self.source(), &self.changing.reading).unwrap();
+        let fs = open(&Image::open(self.image(), Access::Read).unwrap(), &self.changing.reading).unwrap();
         let mut found = BTreeMap::new();
         let mut dirs = vec![Vec::new()];
         while let Some(dir) = dirs.pop() {
@@ -423,8 +423,8 @@ fn a_tree_without_regard_to_case_goes_on() {
         waiting: None,
         pool: Pool::default(),
     };
-    let source = Source { path: image.clone(), ..Source::default() };
-    let mut writer = open_for_change(&source, &changing).unwrap();
+    let open = || open_for_change(&Image::open(&image, Access::Change).unwrap(), &changing).unwrap();
+    let mut writer = open();
     let dir = writer.fs().resolve(b"/cf/many", true).unwrap();
     let names = writer.fs().read_dir(&dir).unwrap();
     assert!(writer.fs().is_indexed(&dir) && names.len() > 100);
@@ -444,7 +444,7 @@ fn a_tree_without_regard_to_case_goes_on() {
     drop(writer);
     let output = run_any(Command::new(&e2fsck).arg("-fn").arg(&image));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    let writer = open_for_change(&source, &changing).unwrap();
+    let writer = open();
     let found = writer.fs().read_dir(&writer.fs().resolve(b"/cf/many", true).unwrap()).unwrap();
     assert_eq!(found.len(), 2 * names.len() - names.len().div_ceil(3));
 }

@@ -5,11 +5,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use casemate::blockdev::{BlockDevice, MemoryDevice};
-use casemate::ext4::{Ext4, FileType, Inode, InodeFlags, Reading, encryption_info, open_device};
+use casemate::ext4::{Ext4, FileType, Inode, InodeFlags, Reading, encryption_info, open};
 use casemate::fscrypt::{
     Context, Crypto, InodeInfo, KeyId, Keyring, LONGEST_NAME, MasterKey, NoKeyName, Purpose,
 };
-use casemate::{Cpu, SecretVec};
+use casemate::{Cpu, Image, SecretVec};
 use casemate_ext4::{DirHash, OpenOptions, casefold};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -47,7 +47,7 @@ impl Manifest {
 
     pub fn open(&self, keys: Option<Arc<Keyring>>) -> Ext4 {
         let reading = Reading { cpu: Cpu::detect(), verify_checksums: true, replay_journal: true, keys };
-        open_device(Arc::clone(&self.image), "image", &reading)
+        open(&Image::over("image", Arc::clone(&self.image)), &reading)
             .unwrap_or_else(|error| panic!("{}: {error}", self.name))
     }
 

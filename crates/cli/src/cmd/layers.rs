@@ -1,11 +1,10 @@
 //! The layers between an image and what reads it: options of every command that takes them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, ArgMatches, FromArgMatches};
 
-use casemate::Error;
-use casemate::stack::Stack;
+use casemate::{Error, Image};
 
 use super::crypt::mapping::MappingArgs;
 use super::verity::options::{HashArgs, parse_root_hash};
@@ -161,21 +160,21 @@ impl LayerArgs {
         self.verity.dm_verity.is_some()
     }
 
-    /// Lays them on a stack. Discards pass the decryption only with `allow_discards`.
-    pub fn over(&self, stack: Stack, context: &Context, allow_discards: bool) -> Result<Stack, Error> {
-        let crypt = |stack: Stack| self.crypt.over(stack, context, allow_discards);
+    /// Lays them on an image. Discards pass the decryption only with `allow_discards`.
+    pub fn over(&self, image: Image, context: &Context, allow_discards: bool) -> Result<Image, Error> {
+        let crypt = |image: Image| self.crypt.over(image, context, allow_discards);
         if self.order.verity_first {
-            crypt(self.with_verity(stack, context)?)
+            crypt(self.with_verity(image, context)?)
         } else {
-            self.with_verity(crypt(stack)?, context)
+            self.with_verity(crypt(image)?, context)
         }
     }
 
-    fn with_verity(&self, stack: Stack, context: &Context) -> Result<Stack, Error> {
-        let Some([hash, root]) = self.verity.dm_verity.as_deref() else { return Ok(stack) };
+    fn with_verity(&self, image: Image, context: &Context) -> Result<Image, Error> {
+        let Some([hash, root]) = self.verity.dm_verity.as_deref() else { return Ok(image) };
         let source = self.hash.source(self.verity.no_superblock)?;
         let root = parse_root_hash(root)?;
-        stack.verity(hash.as_ref(), self.verity.hash_offset, &source, &root, context.cpu(), |layout| {
+        image.verity(hash.as_ref(), self.verity.hash_offset, &source, &root, context.cpu(), |layout| {
             self.hash.check(layout).map_err(|error| error.within(hash))?;
             context.hash_by(layout.parameters().algorithm(), self.hash.provider.as_deref())
         })
@@ -188,14 +187,14 @@ impl CryptArgs {
         self.crypt.is_some() || self.crypt_table.is_some()
     }
 
-    /// Lays the mapping on a stack, if there is one.
-    pub fn over(&self, stack: Stack, context: &Context, allow_discards: bool) -> Result<Stack, Error> {
+    /// Lays the mapping on an image, if there is one.
+    pub fn over(&self, image: Image, context: &Context, allow_discards: bool) -> Result<Image, Error> {
         match self.mapping() {
             Some(mapping) => {
-                let mapping = mapping.mapping(stack.image(), Asked::Once, context)?;
-                stack.crypt(mapping, allow_discards)
+                let mapping = mapping.mapping(Path::new(image.name()), Asked::Once, context)?;
+                image.crypt(mapping, allow_discards)
             }
-            None => Ok(stack),
+            None => Ok(image),
         }
     }
 

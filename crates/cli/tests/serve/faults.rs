@@ -246,7 +246,10 @@ fn a_real_device_that_fails() {
         read -P 6 5M 64k: done\nwrite -f -P 8 8M 4k: failed\nended with 2\n\
         read -P 5 0 4M: done\nread -P 6 5M 64k: done\nflush: done\n";
     assert_eq!(output.stdout, expected.repeat(2), "{output:?}");
-    assert!(output.stderr.contains("Read of 32768 bytes at 4194304: Input/output error"), "{output:?}");
+    assert!(
+        output.stderr.contains("Read of 32768 bytes at 4194304: /dev/mapper/bad: Input/output error"),
+        "{output:?}"
+    );
     assert!(output.stderr.contains("an earlier flush failed"), "{output:?}");
 }
 

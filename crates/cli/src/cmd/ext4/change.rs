@@ -6,13 +6,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use casemate::Error;
-use casemate::ext4::{
-    self, Changing, FileType, Interrupted, NewNode, PutReport, Reading, Source, Time, Writer,
-};
-use casemate::stack::Stack;
+use casemate::ext4::{self, Changing, FileType, Interrupted, NewNode, PutReport, Reading, Time, Writer};
+use casemate::{Access, Error, Image};
 
-use super::image::check_magic;
 use super::keys::KeyArgs;
 use crate::cmd::layers::{CryptArgs, DECRYPTION};
 use crate::context::Context;
@@ -48,17 +44,15 @@ pub struct ChangeArgs {
 impl ChangeArgs {
     /// Opens the file system for changes; an interrupted change is completed first.
     pub fn open(&self, context: &Context) -> Result<Writer, Error> {
-        let source = Source { path: self.image.clone(), offset: self.offset, partition: self.partition };
         let mut reading =
             Reading { cpu: context.cpu(), verify_checksums: true, replay_journal: true, keys: None };
-        let mut locked = ext4::lock_for_change(&source)?;
-        if self.crypt.decrypt() {
-            let stack = Stack::over(&self.image, locked.device());
-            let device = self.crypt.over(stack, context, false)?.device();
-            check_magic(&device, &self.image)?;
-            locked = locked.decrypted(device);
-        }
-        self.keys.give(context, &self.image, || Ok(locked.device()), &mut reading)?;
+        let mut image = Image::open(&self.image, Access::Change)?;
+        image = match self.partition {
+            Some(number) => image.partition(number)?,
+            None => image.window(self.offset, None)?,
+        };
+        image = self.crypt.over(image, context, false)?;
+        self.keys.give(context, &image, &mut reading)?;
         let changing = Changing {
             reading,
             seed: self.seed,
@@ -67,7 +61,7 @@ impl ChangeArgs {
             waiting: Some(say_waiting),
             pool: context.pool(),
         };
-        let writer = locked.open(&changing)?;
+        let writer = ext4::open_for_change(&image, &changing)?;
         let text = match writer.interrupted() {
             Interrupted::Nothing => return Ok(writer),
             Interrupted::Completed => "completed a change that was interrupted",

@@ -1,12 +1,11 @@
 //! `casemate ext4 check`.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use casemate::Error;
 use casemate::ext4::{self, CheckReport, ChecksumKind, Corrupt, Problem};
+use casemate::{Access, Error};
 
 use super::image::ImageArgs;
 use crate::Answer;
@@ -23,8 +22,8 @@ pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
     /// Rewrite every checksum that does not fit, and nothing else. Damaged structures are taken as they are:
-    /// what damaged them is still in them. Not through --crypt or --dm-verity.
-    #[arg(long, conflicts_with_all = ["crypt", "crypt_table", "dm_verity"])]
+    /// what damaged them is still in them. Not through --dm-verity.
+    #[arg(long, conflicts_with = "dm_verity")]
     fix_checksums: bool,
     /// Only say what --fix-checksums would rewrite.
     #[arg(long, requires = "fix_checksums")]
@@ -33,14 +32,15 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let device = self.image.device(context)?;
-        let reading = self.image.reading(context, &device)?;
-        let name = self.image.image.display().to_string();
+        let access = if self.fix_checksums && !self.dry_run { Access::Change } else { Access::Read };
+        let image = self.image.image(access, context)?;
+        let reading = self.image.reading(context, &image)?;
+        let name = image.name().to_owned();
         // A damaged superblock is for the check to say; only the bar's length is unknown then.
-        let total = ext4::open_device(Arc::clone(&device), &name, &reading);
+        let total = ext4::open(&image, &reading);
         let total = total.map_or(0, |fs| ext4::check_size(&fs));
         let progress = context.progress(&name, total);
-        let report = ext4::check(device, &name, &reading, context.pool(), &progress)?;
+        let report = ext4::check(&image, &reading, context.pool(), &progress)?;
         drop(progress);
         if !self.fix_checksums {
             print(context, &report, &[])?;
@@ -67,8 +67,7 @@ impl Args {
             return Ok(if report.is_clean() { Answer::Yes } else { Answer::No });
         }
         let progress = context.progress(&name, total);
-        let source = self.image.source();
-        let (rewritten, report) = ext4::fix_checksums(&source, &reading, context.pool(), &progress)?;
+        let (rewritten, report) = ext4::fix_checksums(&image, &reading, context.pool(), &progress)?;
         drop(progress);
         if !context.json() {
             context.print(format!("{} checksums rewritten\n", rewritten.len()))?;

@@ -1,14 +1,13 @@
 //! The keys of encrypted files: options that all commands take.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use casemate::Error;
-use casemate::blockdev::BlockDevice;
 use casemate::ext4::{self, Reading};
 use casemate::fscrypt::{Crypto, KeyDescriptor, KeyId, Keyring, read_raw_key};
 use casemate::protectors::{self, Secret};
+use casemate::{Error, Image};
 
 use crate::context::Context;
 
@@ -64,26 +63,20 @@ impl FromStr for KeyFile {
 
 impl KeyArgs {
     /// Gives `reading` the keys: raw ones, and those that passphrases open in the file system of `image` itself.
-    pub fn give(
-        &self,
-        context: &Context,
-        image: &Path,
-        device: impl FnOnce() -> Result<Arc<dyn BlockDevice>, Error>,
-        reading: &mut Reading,
-    ) -> Result<(), Error> {
+    pub fn give(&self, context: &Context, image: &Image, reading: &mut Reading) -> Result<(), Error> {
         reading.keys = self.raw.keyring(context)?.map(Arc::new);
         if self.passphrases.is_empty() {
             return Ok(());
         }
         let secrets: Vec<Secret> =
             self.passphrases.iter().map(|path| Secret::read(path)).collect::<Result<_, _>>()?;
-        let fs = ext4::open_device(device()?, image.display(), reading)?;
+        let fs = ext4::open(image, reading)?;
         let mut ring = match reading.keys.take() {
             Some(ring) => Arc::unwrap_or_clone(ring),
             None => Keyring::new(Crypto::new(context.cpu())),
         };
         protectors::unlock(&fs, &mut ring, &secrets, &self.protectors)
-            .map_err(|error| error.within(image.display()))?;
+            .map_err(|error| error.within(image.name()))?;
         reading.keys = Some(Arc::new(ring));
         Ok(())
     }

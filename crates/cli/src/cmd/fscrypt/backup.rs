@@ -4,17 +4,16 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use serde_json::json;
 
 use casemate::backup::{self, Restoring};
 use casemate::ext4::ExtractReport;
 use casemate::fscrypt::{Crypto, Keyring};
-use casemate::{Error, Output};
+use casemate::{Access, Error, Output};
 
 use crate::Answer;
-use crate::cmd::ext4::image::ImageArgs;
+use crate::cmd::ext4::image::{self, ImageArgs};
 use crate::cmd::ext4::keys::RawKeyArgs;
 use crate::context::Context;
 
@@ -62,10 +61,10 @@ pub struct ExtractArgs {
 
 impl BackupArgs {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let device = self.image.device(context)?;
-        let reading = self.image.reading(context, &device)?;
-        let name = self.image.image.display();
-        let fs = self.image.open_device(Arc::clone(&device), &reading)?;
+        let image = self.image.image(Access::Read, context)?;
+        let reading = self.image.reading(context, &image)?;
+        let name = image.name();
+        let fs = image::open(&image, &reading)?;
         let top = self.image.resolve(&fs, &self.path, true)?;
         if !top.is_dir() {
             return Err(Error::argument(format!("{}: no directory", self.path.to_string_lossy())));
@@ -73,9 +72,9 @@ impl BackupArgs {
         let superblock = fs.superblock();
         let used = superblock.blocks.saturating_sub(superblock.blocks_free);
         let total = used.saturating_mul(superblock.block_size.into());
-        let progress = context.progress(&name.to_string(), total);
+        let progress = context.progress(name, total);
         let write = |out: &mut dyn Write| {
-            backup::write(device, &name, &reading, top.number(), out, context.pool(), &progress)
+            backup::write(image.device(), name, &reading, top.number(), out, context.pool(), &progress)
         };
         let is_standard = self.tar == Path::new("-");
         let report = if is_standard {

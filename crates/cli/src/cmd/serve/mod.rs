@@ -16,11 +16,10 @@ use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
-use casemate::Error;
 use casemate::blockdev::BlockDevice;
 use casemate::nbd::protocol::TlsMode;
 use casemate::nbd::{Address, Export, Server};
-use casemate::stack::Stack;
+use casemate::{Error, Image};
 
 pub use self::options::Args;
 use self::options::Place;
@@ -37,12 +36,12 @@ enum Event {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let tls = self.tls()?;
-        let stack = self.stack(context)?;
-        let Place { listener, folder: _folder } = self.listener(stack.is_read_only())?;
+        let image = self.image(context)?;
+        let Place { listener, folder: _folder } = self.listener(image.is_read_only())?;
         let address = listener.address().clone();
         let uri = address.uri(tls.mode() != TlsMode::Off, &self.export_name);
-        let (device, read_only) = (stack.device(), stack.is_read_only());
-        let export = Export::new(device, &self.export_name, read_only, stack.preferred_block());
+        let (device, read_only) = (image.device(), image.is_read_only());
+        let export = Export::new(device, &self.export_name, read_only, image.preferred_block());
         let export = Arc::new(export);
         raise_file_limit();
 
@@ -59,7 +58,7 @@ impl Args {
                 "uri": uri,
                 "address": address.to_string(),
                 "export_name": self.export_name,
-                "size": stack.device().size(),
+                "size": image.device().size(),
                 "read_only": read_only,
                 "pid": std::process::id(),
             }))?,
@@ -69,7 +68,7 @@ impl Args {
         let mut answer = Answer::Yes;
         for event in incoming {
             match event {
-                Event::Signal(SIGUSR1) => report(context, &export, &stack, server.clients())?,
+                Event::Signal(SIGUSR1) => report(context, &export, &image, server.clients())?,
                 Event::Signal(_) => {
                     // A command that has ended meanwhile can't be told, and need not be.
                     let _ = child.map(|child| rustix::process::kill_process(child, Signal::TERM));
@@ -85,7 +84,7 @@ impl Args {
         let clients = server.clients();
         let stopped = server.stop(Duration::from_secs(self.patience));
         if context.json() {
-            report(context, &export, &stack, clients)?;
+            report(context, &export, &image, clients)?;
         }
         stopped.map_err(|error| Error::io(self.image.display(), error))?;
         Ok(answer)
@@ -93,8 +92,8 @@ impl Args {
 }
 
 /// Prints what was done so far.
-fn report(context: &Context, export: &Export, stack: &Stack, clients: usize) -> Result<(), Error> {
-    let (export, layers) = (export.statistics(), stack.statistics());
+fn report(context: &Context, export: &Export, image: &Image, clients: usize) -> Result<(), Error> {
+    let (export, layers) = (export.statistics(), image.statistics());
     if context.json() {
         return context.print_json(&statistics::value(&export, &layers, clients));
     }

@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use clap::{ArgGroup, ValueEnum};
 
-use casemate::Error;
 use casemate::nbd::protocol::MAX_NAME;
 use casemate::nbd::tls::{Clients, Tls};
 use casemate::nbd::{Limits, Listener};
-use casemate::stack::Stack;
+use casemate::{Access, Error, Image};
 
 use crate::cmd::crypt::mention_noise;
 use crate::cmd::layers::{DECRYPTION, LayerArgs};
@@ -148,21 +147,36 @@ pub struct Place {
 
 impl Args {
     /// The image with everything on it.
-    pub fn stack(&self, context: &Context) -> Result<Stack, Error> {
+    pub fn image(&self, context: &Context) -> Result<Image, Error> {
         let protected = self.read_only || self.overlay.is_some() || self.layers.verify();
-        let mut stack = Stack::open(&self.image, protected)?;
+        let mut image =
+            Image::open(&self.image, if protected { Access::ReadLocked } else { Access::Change })?;
         if let Some(number) = self.partition {
-            stack = stack.partition(number)?;
+            image = image.partition(number)?;
         } else if self.offset > 0 || self.size.is_some() {
-            stack = stack.window(self.offset, self.size)?;
+            image = image.window(self.offset, self.size)?;
         }
-        stack = self.layers.over(stack, context, self.allow_discards)?;
+        let (completed, was_interrupted) = image.clone().completed(None)?;
+        if was_interrupted {
+            let what = "a change of the file system in it was interrupted";
+            if !protected {
+                let text =
+                    format!("{what}, and must be completed before others write to it: casemate ext4 recover");
+                return Err(Error::unsupported(text).within(image.name()));
+            }
+            eprintln!(
+                "casemate: {}: {what}, and is shown as complete; casemate ext4 recover completes it",
+                image.name()
+            );
+            image = completed;
+        }
+        image = self.layers.over(image, context, self.allow_discards)?;
         if self.layers.decrypt() {
-            mention_noise(&*stack.device(), &self.image);
+            mention_noise(&*image.device(), &self.image);
         }
         match &self.overlay {
-            Some(path) => stack.overlay(path),
-            None => Ok(stack),
+            Some(path) => image.overlay(path),
+            None => Ok(image),
         }
     }
 

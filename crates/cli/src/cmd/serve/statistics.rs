@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
+use casemate::image::LayerStatistics;
 use casemate::nbd::Statistics;
-use casemate::stack::LayerStatistics;
 
 /// One JSON object.
 pub fn value(export: &Statistics, layers: &[LayerStatistics], clients: usize) -> Value {
@@ -47,7 +47,7 @@ pub fn value(export: &Statistics, layers: &[LayerStatistics], clients: usize) ->
     })
 }
 
-/// A line for the export and one for each device of the stack.
+/// A line for the export and one for each device of the image.
 pub fn text(export: &Statistics, layers: &[LayerStatistics], clients: usize) -> String {
     let Statistics {
         connections,
