@@ -5,7 +5,11 @@ use casemate_crypt::Table;
 
 libfuzzer_sys::fuzz_target!(|line: &str| {
     if let Ok(table) = line.parse::<Table>() {
-        let again = table.with_key().parse::<Table>().expect("what was written can be read");
-        assert_eq!(again.with_key(), table.with_key());
+        let again = text(&table).parse::<Table>().expect("what was written can be read");
+        assert_eq!(text(&again), text(&table));
     }
 });
+
+fn text(table: &Table) -> String {
+    String::from_utf8(table.with_key().expose().to_vec()).expect("lines are text")
+}

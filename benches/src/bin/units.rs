@@ -10,7 +10,6 @@
 //! that select rows, such as "device" or "random" [all].
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,7 +18,7 @@ use casemate_benches::nbd::{Contestant, Load, own_time, write_image};
 use casemate_benches::{Probe, median};
 use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice};
 use casemate_crypt::{Params, SectorCipher};
-use casemate_nbd::protocol::TlsMode;
+use casemate_nbd::tls::Tls;
 use casemate_nbd::{Export, Limits, Listener, Server};
 use casemate_primitives::Cpu;
 use casemate_primitives::testing::Rng;
@@ -255,8 +254,7 @@ impl<D: BlockDevice> BlockDevice for Units<D> {
 fn run_server(device: impl BlockDevice + 'static, socket: &Path) -> ! {
     let export = Arc::new(Export::new(Arc::new(device), "", false, 4096));
     let listener = Listener::unix(socket).expect("a socket");
-    let _server =
-        Server::start(listener, export, TlsMode::Off, None, Limits::default(), |text| eprintln!("{text}"));
+    let _server = Server::start(listener, export, Tls::off(), Limits::default(), |text| eprintln!("{text}"));
     loop {
         std::thread::park();
     }
