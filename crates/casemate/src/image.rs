@@ -59,6 +59,8 @@ pub struct Image {
 #[derive(Clone)]
 struct File {
     path: PathBuf,
+    /// Bytes of the whole file when it was opened.
+    size: u64,
     /// The byte of the file that the device on top begins at.
     start: u64,
     is_block_device: bool,
@@ -103,9 +105,10 @@ impl Image {
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Image, Error> {
         let path = path.as_ref();
         let device = open_file(path, access)?;
+        let size = device.size();
         let is_block_device = device.file().metadata().at(path.display())?.file_type().is_block_device();
         let mut image = Image::over(path.display(), Arc::new(Named::new(path.display(), device)));
-        image.file = Some(File { path: path.to_owned(), start: 0, is_block_device });
+        image.file = Some(File { path: path.to_owned(), size, start: 0, is_block_device });
         image.read_only = access != Access::Change;
         Ok(image)
     }
@@ -192,7 +195,7 @@ impl Image {
             false => Image::open(hash, Access::ReadLocked)?.top,
         };
         let layout = match source {
-            Source::Superblock => layout_of(hash, &tree, hash_offset)?,
+            Source::Superblock => layout_of(hash.display(), &tree, hash_offset)?,
             Source::Given { parameters, data_blocks } => {
                 let block_size = u64::from(parameters.data_block_size.bytes());
                 let data_blocks = data_blocks.unwrap_or(self.top.size() / block_size);
@@ -322,7 +325,23 @@ impl Image {
         self.file.as_ref().is_some_and(|file| is_same_file(&file.path, path))
     }
 
+    /// Whether this is the whole of the file that a path leads to, as it is.
+    pub(crate) fn is_whole_file(&self, path: &Path) -> bool {
+        let is_whole = self.file.as_ref().is_some_and(|file| file.size == self.top.size());
+        is_whole && self.layers.is_empty() && self.is_file(path)
+    }
+
+    /// Whether both are the same bytes: clones of one image.
+    pub(crate) fn is_same(&self, other: &Image) -> bool {
+        Arc::ptr_eq(&self.top, &other.top)
+    }
+
     /// The device on top.
+    pub(crate) fn top(&self) -> &dyn BlockDevice {
+        &*self.top
+    }
+
+    /// The device on top, for whoever keeps it.
     pub fn device(&self) -> Arc<dyn BlockDevice> {
         Arc::clone(&self.top)
     }

@@ -1,12 +1,12 @@
-//! dm-verity by path: making hash areas and parity, checking data against them, repairing, and bringing them up
+//! dm-verity over images: making hash areas and parity, checking data against them, repairing, and bringing them up
 //! to date.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use casemate_blockdev::{AtFile, BlockDevice, FileDevice, Named, OutputFile, Overlay, is_same_file};
+use casemate_blockdev::{AtFile, BlockDevice, Named, OutputFile, Overlay, is_same_file};
 use casemate_providers::Hash;
 use casemate_verity::dm::{self, fec};
 use casemate_verity::tree::{Finding, Ranges, Summary};
@@ -18,18 +18,81 @@ pub use casemate_verity::dm::{
 };
 pub use casemate_verity::hex;
 
-use crate::Error;
 use crate::image;
+use crate::{Error, Image};
+
+/// Where data, a hash area or parity lies.
+#[derive(Clone, Debug)]
+pub enum Location {
+    /// A file or a block device, which is opened for what is done with it, and closed then.
+    Path(PathBuf),
+    /// An image that is open: a partition, for instance, or what dm-crypt decrypts. Clones of one image are the same
+    /// place.
+    Image(Image),
+}
+
+impl From<PathBuf> for Location {
+    fn from(path: PathBuf) -> Location {
+        Location::Path(path)
+    }
+}
+
+impl From<&Path> for Location {
+    fn from(path: &Path) -> Location {
+        Location::Path(path.to_owned())
+    }
+}
+
+impl From<Image> for Location {
+    fn from(image: Image) -> Location {
+        Location::Image(image)
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Location::Path(path) => path.display().fmt(f),
+            Location::Image(image) => f.write_str(image.name()),
+        }
+    }
+}
+
+impl Location {
+    fn open(&self, changes: bool) -> Result<Image, Error> {
+        match self {
+            Location::Path(path) => {
+                Image::open(path, if changes { image::Access::Change } else { image::Access::Read })
+            }
+            Location::Image(image) => {
+                if changes {
+                    image.check_writable()?;
+                }
+                Ok(image.clone())
+            }
+        }
+    }
+
+    /// Whether both are the same bytes.
+    pub fn is_same(&self, other: &Location) -> bool {
+        match (self, other) {
+            (Location::Path(one), Location::Path(other)) => is_same_file(one, other),
+            (Location::Image(one), Location::Image(other)) => one.is_same(other),
+            (Location::Path(path), Location::Image(image))
+            | (Location::Image(image), Location::Path(path)) => image.is_whole_file(path),
+        }
+    }
+}
 
 /// What [`format()`] is to make.
 #[derive(Clone, Debug)]
 pub struct Format {
     /// How blocks are hashed.
     pub parameters: Parameters,
-    /// The data: a file or a block device.
-    pub data: PathBuf,
-    /// Where the hash area goes; it may be the same as `data`.
-    pub hash: PathBuf,
+    /// The data.
+    pub data: Location,
+    /// Where the hash area goes; it may be the same as `data`. A file is made if it is not there.
+    pub hash: Location,
     /// How many data blocks are protected; all if not said. A last part block is not.
     pub data_blocks: Option<u64>,
     /// Where the hash area begins in `hash`, in bytes.
@@ -43,8 +106,8 @@ pub struct Format {
 /// Parity for error correction.
 #[derive(Clone, Debug)]
 pub struct Fec {
-    /// Where the parity is; it may be the hash device.
-    pub device: PathBuf,
+    /// Where the parity is; it may be the hash device. A file is made if it is not there.
+    pub device: Location,
     /// Where the parity begins there, in bytes: a multiple of the block size.
     pub offset: u64,
     /// Parity bytes for each codeword of 255: 2 to 24. If not said, it is what the size of parity that exists says, or 2.
@@ -66,9 +129,9 @@ pub struct Formatted {
 #[derive(Clone, Debug)]
 pub struct Stored {
     /// The data.
-    pub data: PathBuf,
+    pub data: Location,
     /// The hash device; it may be the data device.
-    pub hash: PathBuf,
+    pub hash: Location,
     /// Where the hash area begins, in bytes.
     pub hash_offset: u64,
     /// How to learn about it.
@@ -106,8 +169,8 @@ pub enum Access {
 #[derive(Debug)]
 pub struct Volume {
     stored: Stored,
-    data: Arc<FileDevice>,
-    hash: Arc<FileDevice>,
+    data: Image,
+    hash: Image,
     parity: Option<Parity>,
     layout: Layout,
 }
@@ -115,7 +178,7 @@ pub struct Volume {
 /// Parity that exists.
 #[derive(Debug)]
 struct Parity {
-    device: Arc<FileDevice>,
+    image: Image,
     layout: FecLayout,
     /// The number of roots whose parity has just the size of this one.
     fitting: Option<u32>,
@@ -126,7 +189,7 @@ struct Parity {
 /// # Errors
 /// `Io` if the data can't be opened.
 pub fn work_size(format: &Format) -> Result<u64, Error> {
-    let size = open(&format.data, false)?.size();
+    let size = format.data.open(false)?.top().size();
     let block_size = u64::from(format.parameters.data_block_size.bytes());
     let size = format.data_blocks.map_or(size, |blocks| blocks.saturating_mul(block_size));
     Ok(if format.fec.is_some() { size.saturating_mul(2) } else { size })
@@ -141,12 +204,12 @@ pub fn work_size(format: &Format) -> Result<u64, Error> {
 /// `Argument` for what can't be, `Io` says which file; if an existing file was left with half a hash area, it
 /// says this too.
 pub fn format(format: &Format, worker: &Worker<'_>) -> Result<Formatted, Error> {
-    let data = open(&format.data, false)?;
+    let data = format.data.open(false)?;
     let block_size = u64::from(format.parameters.data_block_size.bytes());
-    let data_blocks = format.data_blocks.unwrap_or(data.size() / block_size);
+    let data_blocks = format.data_blocks.unwrap_or(data.top().size() / block_size);
     let layout = Layout::new(format.parameters.clone(), data_blocks, format.hash_offset, format.uuid);
-    let layout = layout.map_err(|error| error.at(format.data.display()))?;
-    if is_same_file(&format.data, &format.hash) {
+    let layout = layout.map_err(|error| error.at(data.name()))?;
+    if format.data.is_same(&format.hash) {
         layout.check_one_device()?;
     }
     let on_hash_device = match &format.fec {
@@ -162,15 +225,15 @@ pub fn format(format: &Format, worker: &Worker<'_>) -> Result<Formatted, Error> 
         Some(fec) if !on_hash_device => Some(Target::open(&fec.device)?),
         _ => None,
     };
-    let named_data = Named::new(format.data.display(), &data);
-    let named_hash = Named::new(format.hash.display(), hash.device());
+    let named_data = named(&data);
+    let named_hash = Named::new(&format.hash, hash.device());
     let root_hash = dm::format(&layout, &named_data, &named_hash, worker);
     let root_hash = root_hash.map_err(|error| hash.left_behind(error, &format.hash))?;
     let mut fec_layout = None;
     if let Some(fec) = &format.fec {
         let metadata_end = if on_hash_device { fec.offset } else { hash.device().size() };
         let target = parity.as_ref().unwrap_or(&hash);
-        let named_parity = Named::new(fec.device.display(), target.device());
+        let named_parity = Named::new(&fec.device, target.device());
         if on_hash_device && hash.device().size() < fec.offset {
             // What lies between hash area and parity is covered, so it must be there.
             let filled = named_hash.write_at(&[0], fec.offset - 1);
@@ -194,12 +257,12 @@ pub fn format(format: &Format, worker: &Worker<'_>) -> Result<Formatted, Error> 
     Ok(Formatted { layout, root_hash, fec: fec_layout })
 }
 
-/// Reads the superblock at byte `hash_offset` of a file.
+/// Reads the superblock at byte `hash_offset` of a hash device.
 ///
 /// # Errors
 /// `Corrupt` or `Unsupported` if there is none that makes sense, `Io`.
-pub fn read_superblock(hash: &Path, hash_offset: u64) -> Result<Layout, Error> {
-    layout_of(hash, &open(hash, false)?, hash_offset)
+pub fn read_superblock(hash: &Image, hash_offset: u64) -> Result<Layout, Error> {
+    layout_of(hash.name(), hash.top(), hash_offset)
 }
 
 impl Volume {
@@ -209,34 +272,34 @@ impl Volume {
     /// Those of [`read_superblock`]; `Argument` for given parameters that can't be.
     pub fn open(stored: Stored, access: Access) -> Result<Volume, Error> {
         // What is opened for changes is opened once, whatever it is for.
-        let data = Arc::new(open(&stored.data, access == Access::Repair)?);
-        let hash = match access == Access::Repair && is_same_file(&stored.data, &stored.hash) {
-            true => Arc::clone(&data),
-            false => Arc::new(open(&stored.hash, access != Access::Read)?),
+        let data = stored.data.open(access == Access::Repair)?;
+        let hash = match access == Access::Repair && stored.data.is_same(&stored.hash) {
+            true => data.clone(),
+            false => stored.hash.open(access != Access::Read)?,
         };
         let layout = match &stored.source {
-            Source::Superblock => layout_of(&stored.hash, &*hash, stored.hash_offset)?,
+            Source::Superblock => read_superblock(&hash, stored.hash_offset)?,
             Source::Given { parameters, data_blocks } => {
                 let block_size = u64::from(parameters.data_block_size.bytes());
-                let data_blocks = data_blocks.unwrap_or(data.size() / block_size);
+                let data_blocks = data_blocks.unwrap_or(data.top().size() / block_size);
                 Layout::new(parameters.clone(), data_blocks, stored.hash_offset, None)
-                    .map_err(|error| error.at(stored.data.display()))?
+                    .map_err(|error| error.at(data.name()))?
             }
         };
         let parity = match &stored.fec {
             None => None,
             Some(fec) => {
                 let on_hash_device = check_parity_place(fec, &layout, &stored.data, &stored.hash)?;
-                let metadata_end = if on_hash_device { fec.offset } else { hash.size() };
-                let device = match on_hash_device {
-                    true => Arc::clone(&hash),
-                    false => Arc::new(open(&fec.device, access == Access::Update)?),
+                let metadata_end = if on_hash_device { fec.offset } else { hash.top().size() };
+                let image = match on_hash_device {
+                    true => hash.clone(),
+                    false => fec.device.open(access == Access::Update)?,
                 };
-                let fitting = roots_of(&layout, metadata_end, device.size().saturating_sub(fec.offset));
+                let fitting = roots_of(&layout, metadata_end, image.top().size().saturating_sub(fec.offset));
                 let roots = fec.roots.or(fitting).unwrap_or(ROOTS);
-                let fec_layout = FecLayout::new(&layout, roots, metadata_end)
-                    .map_err(|error| error.at(fec.device.display()))?;
-                Some(Parity { device, layout: fec_layout, fitting })
+                let fec_layout =
+                    FecLayout::new(&layout, roots, metadata_end).map_err(|error| error.at(image.name()))?;
+                Some(Parity { image, layout: fec_layout, fitting })
             }
         };
         Ok(Volume { stored, data, hash, parity, layout })
@@ -310,7 +373,7 @@ impl Volume {
     ) -> Result<Vec<u8>, Error> {
         let (data, hash) = (self.named_data(), self.named_hash());
         let root_hash = dm::update(&self.layout, &data, &hash, changed, old_root, worker);
-        let path = self.stored.hash.display();
+        let path = self.hash.name();
         let remains =
             || format!("{path} may be changed in part, do the update again without the old root hash");
         let root_hash = root_hash.map_err(|error| with_remains(error, remains))?;
@@ -345,12 +408,12 @@ impl Volume {
         parity.fitting.filter(|roots| *roots != parity.layout.roots())
     }
 
-    fn named_data(&self) -> Named<&FileDevice> {
-        Named::new(self.stored.data.display(), &self.data)
+    fn named_data(&self) -> Named<&dyn BlockDevice> {
+        named(&self.data)
     }
 
-    fn named_hash(&self) -> Named<&FileDevice> {
-        Named::new(self.stored.hash.display(), &self.hash)
+    fn named_hash(&self) -> Named<&dyn BlockDevice> {
+        named(&self.hash)
     }
 
     fn with_parity<T>(
@@ -359,48 +422,50 @@ impl Volume {
         hash: &dyn BlockDevice,
         work: impl FnOnce(&FecLayout, &FecDevices<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let (Some(Parity { device, layout, .. }), Some(fec)) = (&self.parity, &self.stored.fec) else {
+        let (Some(Parity { image, layout, .. }), Some(fec)) = (&self.parity, &self.stored.fec) else {
             return Err(Error::argument("there is no device with parity"));
         };
-        let parity = Named::new(fec.device.display(), device);
+        let parity = named(image);
         work(layout, &FecDevices { data, hash, parity: &parity, parity_offset: fec.offset })
     }
 }
 
 /// A file that is written: in place if it was there before, else aside.
 enum Target {
-    Existing(FileDevice),
+    Existing(Image),
     New(OutputFile),
 }
 
 impl Target {
-    fn open(path: &Path) -> Result<Target, Error> {
-        match fs::exists(path).at(path.display())? {
-            true => Ok(Target::Existing(open(path, true)?)),
-            false => Ok(Target::New(OutputFile::create(path).at(path.display())?)),
+    fn open(location: &Location) -> Result<Target, Error> {
+        match location {
+            Location::Path(path) if !fs::exists(path).at(path.display())? => {
+                Ok(Target::New(OutputFile::create(path).at(path.display())?))
+            }
+            _ => Ok(Target::Existing(location.open(true)?)),
         }
     }
 
-    fn device(&self) -> &FileDevice {
+    fn device(&self) -> &dyn BlockDevice {
         match self {
-            Target::Existing(device) => device,
+            Target::Existing(image) => image.top(),
             Target::New(output) => output.device(),
         }
     }
 
-    fn commit(self, path: &Path) -> Result<(), Error> {
+    fn commit(self, location: &Location) -> Result<(), Error> {
         match self {
             Target::Existing(_) => Ok(()),
-            Target::New(output) => output.commit(true).map_err(|error| Error::io(path.display(), error)),
+            Target::New(output) => output.commit(true).at(location),
         }
     }
 
     /// Adds to an error what it has left of a file that was there before.
-    fn left_behind(&self, error: Error, path: &Path) -> Error {
+    fn left_behind(&self, error: Error, location: &Location) -> Error {
         match self {
-            Target::Existing(_) => with_remains(error, || {
-                format!("{} was begun and is not whole, format it again", path.display())
-            }),
+            Target::Existing(_) => {
+                with_remains(error, || format!("{location} was begun and is not whole, format it again"))
+            }
             Target::New(_) => error,
         }
     }
@@ -414,11 +479,15 @@ fn with_remains(error: Error, remains: impl FnOnce() -> String) -> Error {
     }
 }
 
-fn open(path: &Path, changes: bool) -> Result<FileDevice, Error> {
-    image::open_file(path, if changes { image::Access::Change } else { image::Access::Read })
+fn named(image: &Image) -> Named<&dyn BlockDevice> {
+    Named::new(image.name(), image.top())
 }
 
-pub(crate) fn layout_of(path: &Path, hash: &dyn BlockDevice, hash_offset: u64) -> Result<Layout, Error> {
+pub(crate) fn layout_of(
+    name: impl fmt::Display,
+    hash: &dyn BlockDevice,
+    hash_offset: u64,
+) -> Result<Layout, Error> {
     if !hash_offset.is_multiple_of(512) {
         return Err(Error::argument(format!("hash offset {hash_offset} is no multiple of 512")));
     }
@@ -427,14 +496,13 @@ pub(crate) fn layout_of(path: &Path, hash: &dyn BlockDevice, hash_offset: u64) -
         Some(io::ErrorKind::UnexpectedEof) => {
             let size = hash.size();
             Error::corrupt(format!(
-                "{}: no verity superblock at {hash_offset}: the file has {size} bytes",
-                path.display()
+                "{name}: no verity superblock at {hash_offset}: the file has {size} bytes"
             ))
         }
-        _ => Error::io(path.display(), error),
+        _ => error.at(&name),
     })?;
     let layout = Superblock::from_bytes(&bytes).and_then(|found| Layout::from_superblock(found, hash_offset));
-    layout.map_err(|error| error.at(path.display()))
+    layout.map_err(|error| error.at(&name))
 }
 
 /// The number of roots whose parity has so many bytes; more roots always need more.
@@ -448,22 +516,21 @@ fn roots_of(layout: &Layout, metadata_end: u64, size: u64) -> Option<u32> {
 const ROOTS: u32 = 2;
 
 /// Checks that the parity overlaps nothing, and says whether it is on the hash device.
-fn check_parity_place(fec: &Fec, layout: &Layout, data: &Path, hash: &Path) -> Result<bool, Error> {
+fn check_parity_place(fec: &Fec, layout: &Layout, data: &Location, hash: &Location) -> Result<bool, Error> {
     let block_size = u64::from(layout.parameters().data_block_size.bytes());
     if !fec.offset.is_multiple_of(block_size) {
         let text = format!("parity offset {} is no multiple of the block size {block_size}", fec.offset);
         return Err(Error::argument(text));
     }
-    let on_hash_device = is_same_file(&fec.device, hash);
+    let on_hash_device = fec.device.is_same(hash);
     let mut free = if on_hash_device { layout.hash_device_size() } else { 0 };
-    if is_same_file(&fec.device, data) {
+    if fec.device.is_same(data) {
         free = free.max(layout.geometry().data_size());
     }
     if fec.offset < free {
         return Err(Error::argument(format!(
             "the parity at {} overlaps the data or the hash area in {}; it can begin at {free}",
-            fec.offset,
-            fec.device.display()
+            fec.offset, fec.device
         )));
     }
     Ok(on_hash_device)

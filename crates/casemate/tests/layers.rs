@@ -3,9 +3,13 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use casemate::Cpu;
-use casemate::blockdev::{BlockDevice, MemoryDevice, Named, Overlay, OverlayFile, Result, Window};
-use casemate::crypt::{CryptDevice, Params, Policy, Registry, SectorCipher};
+use casemate::blockdev::{
+    BlockDevice, MemoryDevice, Named, NoProgress, Overlay, OverlayFile, Pool, Result, Window,
+};
+use casemate::crypt::{CryptDevice, Mapping, Params, Policy, Registry, SectorCipher};
+use casemate::verity::{self, Fec, Format, Parameters, Source, Stored, Uuid, Volume, Worker};
+use casemate::{Access, Cpu, Image, SecretVec};
+use casemate_testkit::{Rng, tempdir};
 
 const SIZE: u64 = 1 << 20;
 
@@ -170,4 +174,64 @@ fn layers_that_change_bytes_skip_nothing_that_counts() {
     assert!(!overlay.can_discard() && medium.asked().is_empty(), "nothing below is changed");
     overlay.forget_cached(0, 4096).unwrap();
     assert_eq!(medium.asked(), [("forget", 0..SIZE / 2)]);
+}
+
+/// Data, hash tree and parity in one encrypted partition: formatted, verified, updated and repaired there, and nothing
+/// around it is touched.
+#[test]
+fn hash_trees_lie_in_images_of_any_nesting() {
+    const DATA: u64 = 256 << 10;
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("image");
+    let around = Rng::new(7).bytes(2 << 20);
+    std::fs::write(&path, &around).unwrap();
+    let open = |access| {
+        let registry = Registry::new(Cpu::detect());
+        let params = Params::new("aes-xts-plain64".parse().unwrap());
+        let key = SecretVec::new((0..64).collect());
+        let mapping = Mapping::new(params, key, 0, &registry, &Policy::default()).unwrap();
+        Image::open(&path, access)
+            .unwrap()
+            .window(64 << 10, Some(1 << 20))
+            .unwrap()
+            .crypt(mapping, false)
+            .unwrap()
+    };
+    let worker = Worker { cpu: Cpu::detect(), pool: Pool::default(), progress: &NoProgress };
+    let fec = |image: &Image| Some(Fec { device: image.clone().into(), offset: 512 << 10, roots: Some(2) });
+    let format = |image: &Image| Format {
+        parameters: Parameters::new("sha256").unwrap(),
+        data: image.clone().into(),
+        hash: image.clone().into(),
+        data_blocks: Some(DATA / 4096),
+        hash_offset: DATA,
+        uuid: Some(Uuid::random().unwrap()),
+        fec: fec(image),
+    };
+    let error = verity::format(&format(&open(Access::Read)), &worker).unwrap_err();
+    assert!(error.to_string().contains("opened for reading only"), "{error}");
+    assert!(std::fs::read(&path).unwrap() == around, "nothing was written");
+
+    let image = open(Access::Change);
+    let root = verity::format(&format(&image), &worker).unwrap().root_hash;
+    let volume = |image: &Image, access| {
+        let (data, hash) = (image.clone().into(), image.clone().into());
+        let stored = Stored { data, hash, hash_offset: DATA, source: Source::Superblock, fec: fec(image) };
+        Volume::open(stored, access).unwrap()
+    };
+    let is_whole = |root: &[u8]| {
+        let volume = volume(&image, verity::Access::Read);
+        volume.verify(root, &worker, &mut |_| Ok(())).unwrap().is_clean()
+    };
+    assert!(is_whole(&root));
+    image.device().write_at(&[1; 5000], 10_000).unwrap();
+    assert!(!is_whole(&root));
+    volume(&image, verity::Access::Repair).repair(&root, &worker).unwrap();
+    assert!(is_whole(&root));
+    image.device().write_at(&[1; 5000], 10_000).unwrap();
+    let changed = std::iter::once(2..4).collect();
+    let new = volume(&image, verity::Access::Update).update(&changed, Some(&root), &worker).unwrap();
+    assert!(is_whole(&new) && !is_whole(&root));
+    let found = std::fs::read(&path).unwrap();
+    assert!(found[..64 << 10] == around[..64 << 10] && found[1088 << 10..] == around[1088 << 10..]);
 }

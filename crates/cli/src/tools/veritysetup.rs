@@ -13,7 +13,7 @@ use casemate::verity::{
     self, Access, BlockSize, Fec, Format, HashType, Layout, Parameters, Salt, Source, Stored, Uuid, Volume,
     Worker, hex, random_salt,
 };
-use casemate::{Error, Output};
+use casemate::{Error, Image, Output};
 
 use crate::cmd::verity::info;
 use crate::context::{Context, read_small};
@@ -169,8 +169,8 @@ impl Tool {
         self.check_hash_offset()?;
         let format = Format {
             parameters,
-            data: data.to_owned(),
-            hash: hash.to_owned(),
+            data: data.into(),
+            hash: hash.into(),
             data_blocks: self.data_blocks(),
             hash_offset: self.hash_offset,
             uuid,
@@ -234,8 +234,8 @@ impl Tool {
             },
         };
         let stored = Stored {
-            data: data.to_owned(),
-            hash: hash.to_owned(),
+            data: data.into(),
+            hash: hash.into(),
             hash_offset: self.hash_offset,
             source,
             fec: self.fec()?,
@@ -280,11 +280,13 @@ impl Tool {
 
     fn dump(&self, context: &Context, hash: &Path) -> Result<(), Failure> {
         self.check_hash_offset()?;
-        let layout = verity::read_superblock(hash, self.hash_offset).map_err(|error| match error.kind() {
+        let layout = Image::open(hash, casemate::Access::Read)
+            .and_then(|hash| verity::read_superblock(&hash, self.hash_offset));
+        let layout = layout.map_err(|error| match error.kind() {
             ErrorKind::Corrupt | ErrorKind::Unsupported => not_verity(hash),
             _ => Failure::device(error),
         })?;
-        context.print(info::lines(hash, &layout)).map_err(|error| Failure::other(&error))
+        context.print(info::lines(&hash.display(), &layout)).map_err(|error| Failure::other(&error))
     }
 
     fn parameters(&self, salt: impl FnOnce() -> Result<Salt, Failure>) -> Result<Parameters, Failure> {
@@ -323,7 +325,7 @@ impl Tool {
         }
         let roots = u32::try_from(self.fec_roots).ok().filter(|roots| (2..=24).contains(roots));
         let roots = roots.ok_or_else(|| Failure::parameters("Invalid number of parity bytes."))?;
-        Ok(Some(Fec { device, offset: self.fec_offset, roots: Some(roots) }))
+        Ok(Some(Fec { device: device.into(), offset: self.fec_offset, roots: Some(roots) }))
     }
 
     fn exit(&self, context: &Context, result: Result<(), Failure>) -> ExitCode {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use casemate::{Error, verity};
+use casemate::{Access, Error, Image, verity};
 
 use super::info;
 use crate::Answer;
@@ -21,11 +21,11 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let layout = verity::read_superblock(&self.hash, self.hash_offset)?;
+        let layout = verity::read_superblock(&Image::open(&self.hash, Access::Read)?, self.hash_offset)?;
         if context.json() {
             context.print_json(&info::json(&layout, None))?;
         } else {
-            context.print(info::lines(&self.hash, &layout))?;
+            context.print(info::lines(&self.hash.display(), &layout))?;
         }
         Ok(Answer::Yes)
     }

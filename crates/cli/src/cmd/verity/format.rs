@@ -58,11 +58,11 @@ impl Args {
             data_blocks: self.stored.options.data_blocks(),
             hash_offset: self.stored.hash_offset,
             fec: self.stored.fec.get(),
-            data: self.stored.data,
-            hash: self.stored.hash,
+            data: self.stored.data.into(),
+            hash: self.stored.hash.into(),
             uuid,
         };
-        let progress = context.progress(&format.data.display().to_string(), verity::work_size(&format)?);
+        let progress = context.progress(&format.data.to_string(), verity::work_size(&format)?);
         let formatted = verity::format(&format, &worker(context, &progress))?;
         drop(progress);
         if let Some(path) = &self.root_hash_file {

@@ -1,7 +1,6 @@
 //! What is printed about a hash area: veritysetup's lines, or JSON.
 
 use std::fmt::{Display, Write};
-use std::path::Path;
 
 use serde::Serialize;
 
@@ -72,7 +71,7 @@ pub fn json(layout: &Layout, root_hash: Option<&[u8]>) -> Json {
 /// The lines of `veritysetup format`.
 pub fn formatted_lines(format: &Format, formatted: &Formatted) -> String {
     let fec = format.fec.as_ref().zip(formatted.fec.as_ref());
-    let on_hash_device = fec.is_some_and(|(fec, _)| fec.device == format.hash);
+    let on_hash_device = fec.is_some_and(|(fec, _)| fec.device.is_same(&format.hash));
     let mut text = head(&format.hash, &formatted.layout, formatted.fec.as_ref());
     // One space fewer than the others have.
     push(&mut text, "Root hash:      ", &hex::encode(&formatted.root_hash));
@@ -89,17 +88,17 @@ pub fn formatted_lines(format: &Format, formatted: &Formatted) -> String {
 }
 
 /// The lines of `veritysetup dump`.
-pub fn lines(hash_path: &Path, layout: &Layout) -> String {
-    let mut text = head(hash_path, layout, None);
+pub fn lines(hash: &dyn Display, layout: &Layout) -> String {
+    let mut text = head(hash, layout, None);
     if layout.hash_offset() == 0 {
         push(&mut text, "Hash device size: ", &format_args!("{} [bytes]", layout.hash_device_size()));
     }
     text
 }
 
-fn head(hash_path: &Path, layout: &Layout, fec: Option<&FecLayout>) -> String {
+fn head(hash: &dyn Display, layout: &Layout, fec: Option<&FecLayout>) -> String {
     let (parameters, geometry) = (layout.parameters(), layout.geometry());
-    let mut text = format!("VERITY header information for {}\n", hash_path.display());
+    let mut text = format!("VERITY header information for {}\n", hash);
     let mut line = |name: &str, value: &dyn Display| push(&mut text, &format!("{name:<17}"), value);
     line("UUID:", &layout.uuid().map_or(String::new(), |uuid| uuid.to_string()));
     line("Hash type:", &parameters.hash_type.number());

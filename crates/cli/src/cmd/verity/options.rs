@@ -152,7 +152,7 @@ impl StoredArgs {
     /// Opens everything.
     pub fn open(&self, access: Access, context: &Context) -> Result<Volume, Error> {
         let source = self.options.source(self.no_superblock)?;
-        let (data, hash) = (self.data.clone(), self.hash.clone());
+        let (data, hash) = (self.data.clone().into(), self.hash.clone().into());
         let stored = Stored { data, hash, hash_offset: self.hash_offset, source, fec: self.fec.get() };
         let volume = Volume::open(stored, access)?;
         self.options.check(volume.layout()).map_err(|error| error.within(self.hash.display()))?;
@@ -174,7 +174,7 @@ impl FecArgs {
     /// The parity, if a device was given.
     pub fn get(&self) -> Option<Fec> {
         let device = self.fec_device.clone()?;
-        Some(Fec { device, offset: self.fec_offset, roots: self.fec_roots })
+        Some(Fec { device: device.into(), offset: self.fec_offset, roots: self.fec_roots })
     }
 }
 

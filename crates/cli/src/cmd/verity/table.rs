@@ -1,6 +1,6 @@
 //! `casemate verity table`.
 
-use std::path::PathBuf;
+use std::fmt::Display;
 
 use clap::ValueEnum;
 use serde_json::json;
@@ -84,11 +84,13 @@ impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let root_hash = self.root_hash.get()?;
         let volume = self.stored.open(Access::Read, context)?;
-        let name = |given: &Option<String>, path: &PathBuf| {
-            given.clone().unwrap_or_else(|| path.display().to_string())
+        let name = |given: &Option<String>, location: &dyn Display| {
+            given.clone().unwrap_or_else(|| location.to_string())
         };
-        let (data, hash) =
-            (name(&self.data_name, &self.stored.data), name(&self.hash_name, &self.stored.hash));
+        let (data, hash) = (
+            name(&self.data_name, &self.stored.data.display()),
+            name(&self.hash_name, &self.stored.hash.display()),
+        );
         let mut table = Table::new(volume.layout(), &root_hash, data, hash)?;
         table.on_corruption =
             choice(self.ignore_corruption, self.restart_on_corruption, self.panic_on_corruption);
