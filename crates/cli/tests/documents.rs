@@ -1,5 +1,6 @@
 //! The commands that README.md and docs/commands.md show, run as they are printed.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsString;
 use std::fs;
@@ -63,4 +64,34 @@ fn all_commands_by_example_run_as_printed() {
     let lines = shell_blocks("docs/commands.md");
     assert!(lines.len() > 40, "{} lines", lines.len());
     run_lines(&lines);
+}
+
+/// The commands that `--help` lists, but for `help` itself.
+fn listed_commands() -> BTreeSet<String> {
+    let help = run(Command::new(CASEMATE).arg("--help"));
+    let list = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let names = list.take_while(|line| !line.is_empty()).filter_map(|line| line.split_whitespace().next());
+    let names = names.filter(|name| *name != "help");
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn documents_and_help_know_the_same_commands() {
+    let listed = listed_commands();
+    assert!(listed.len() >= 7, "{listed:?}");
+    let mut shown = BTreeSet::new();
+    for document in ["README.md", "docs/commands.md", "CHANGELOG.md"] {
+        let text = fs::read_to_string(root().join(document)).unwrap();
+        let inline = text.split('`').skip(1).step_by(2).filter_map(|code| code.strip_prefix("casemate "));
+        let scripts = shell_blocks(document);
+        let scripts = scripts.iter().flat_map(|line| line.split("casemate ").skip(1));
+        for arguments in inline.chain(scripts) {
+            let name = arguments.split_whitespace().next().unwrap();
+            let is_word = name.starts_with(|first: char| first.is_ascii_lowercase());
+            assert!(!is_word || listed.contains(name), "{document}: casemate {arguments}");
+            shown.insert(name.to_owned());
+        }
+    }
+    let unknown: Vec<_> = listed.difference(&shown).collect();
+    assert!(unknown.is_empty(), "no document shows {unknown:?}");
 }
