@@ -250,34 +250,3 @@ fn nothing_is_committed_without_its_contents() {
         }
     }
 }
-
-/// Time that grows with the square of the number of names would be many times that of making them.
-#[test]
-fn many_names_are_removed_as_fast_as_they_are_made() {
-    let (Some(mke2fs), Some(e2fsck)) = (tool("mke2fs"), tool("e2fsck")) else { return };
-    let place = Place::new();
-    let source = place.0.path().join("many");
-    std::fs::create_dir(&source).unwrap();
-    for number in 0..20_000 {
-        std::fs::write(source.join(format!("{number}-{}", "n".repeat(60))), "").unwrap();
-    }
-    place.make(&mke2fs, "-t ext4 -b 1024 -O ^dir_index -N 30000", "64M");
-    let mut writer = place.writer();
-    let timed = |f: &mut dyn FnMut()| {
-        let begin = std::time::Instant::now();
-        f();
-        begin.elapsed()
-    };
-    let made = timed(&mut || assert_eq!(writer.put(&source, b"/many", &PUT).unwrap().files, 20_000));
-    let removed = timed(&mut || writer.remove_tree(b"/many").unwrap());
-    assert!(removed < 3 * made, "made in {made:?}, removed in {removed:?}");
-    let deep = |levels| "/d".repeat(levels).into_bytes();
-    let node = NewNode { mode: 0o755, ..NewNode::default() };
-    let few = timed(&mut || writer.make_directory(&deep(700), &node, true).unwrap());
-    writer.remove_tree(b"/d").unwrap();
-    let many = timed(&mut || writer.make_directory(&deep(5600), &node, true).unwrap());
-    assert!(many < 24 * few, "700 levels in {few:?}, 5600 in {many:?}");
-    writer.remove_tree(b"/d").unwrap();
-    writer.commit().unwrap();
-    place.assert_clean(&e2fsck, "many names");
-}

@@ -24,6 +24,9 @@ pub(crate) struct Cache {
     below: Arc<dyn BlockDevice>,
     block_size: usize,
     state: RwLock<State>,
+    /// How many blocks were looked at, again and again: it tells how work grows.
+    #[cfg(test)]
+    pub looks: std::sync::atomic::AtomicU64,
 }
 
 #[derive(Default)]
@@ -113,11 +116,25 @@ impl State {
 
 impl Cache {
     pub fn new(below: Arc<dyn BlockDevice>, block_size: u32) -> Cache {
-        Cache { below, block_size: block_size as usize, state: RwLock::default() }
+        Cache {
+            below,
+            block_size: block_size as usize,
+            state: RwLock::default(),
+            #[cfg(test)]
+            looks: Default::default(),
+        }
+    }
+
+    /// Counts what is looked at, in tests.
+    fn count_looks(&self, blocks: u64) {
+        let _ = blocks;
+        #[cfg(test)]
+        self.looks.fetch_add(blocks, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// Changes a block, which is read first if it is not here yet.
     pub fn update<T>(&self, block: u64, f: impl FnOnce(&mut Edit<'_>) -> T) -> Result<T> {
+        self.count_looks(1);
         let mut guard = self.state();
         let state = &mut *guard;
         let entry = match state.blocks.entry(block) {
@@ -147,6 +164,7 @@ impl Cache {
 
     /// The same for a block that is here already.
     pub fn held<T>(&self, block: u64, f: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        self.count_looks(1);
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         state.blocks.get(&block).map(|block| f(&block.bytes))
     }
@@ -298,6 +316,7 @@ impl BlockDevice for Cache {
             state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         }
         let blocks = offset / size..end.div_ceil(size);
+        self.count_looks(blocks.end - blocks.start);
         // What lies in one block, as nearly all metadata does, need not be read below.
         if blocks.end - blocks.start == 1 {
             match state.blocks.get(&blocks.start) {

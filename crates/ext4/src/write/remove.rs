@@ -156,3 +156,61 @@ impl Writer {
         self.free_inode(inode.number(), is_dir)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use casemate_blockdev::FileDevice;
+    use casemate_testkit::{run, tempdir, tool};
+
+    use crate::{NewNode, PutOptions, RecoveryFile, WriteOptions, Writer};
+
+    /// Whoever looks through all names for each of them looks sixteen times as often for four times as many.
+    #[test]
+    fn work_grows_with_the_names_not_with_their_square() {
+        let Some(mke2fs) = tool("mke2fs") else { return };
+        let folder = tempdir().unwrap();
+        let image = folder.path().join("image");
+        let mut command = Command::new(mke2fs);
+        command.args(["-q", "-F", "-t", "ext4", "-b", "1024", "-O", "^dir_index", "-N", "8000"]);
+        run(command.arg(&image).arg("32M"));
+        let device = Arc::new(FileDevice::open_writable(&image).unwrap());
+        let recovery = Some(RecoveryFile::new(folder.path().join("image.redo")));
+        let mut writer = Writer::open(device, WriteOptions { recovery, ..WriteOptions::default() }).unwrap();
+        let mut looks = |work: &mut dyn FnMut(&mut Writer)| {
+            let before = writer.cache.looks.load(Ordering::Relaxed);
+            work(&mut writer);
+            writer.cache.looks.load(Ordering::Relaxed) - before
+        };
+        let mut names = |count: usize| {
+            let source = folder.path().join(count.to_string());
+            std::fs::create_dir(&source).unwrap();
+            for number in 0..count {
+                std::fs::write(source.join(format!("{number}-{}", "n".repeat(60))), "").unwrap();
+            }
+            let put = PutOptions { recursive: true, ..PutOptions::new() };
+            let made = looks(&mut |writer| {
+                assert_eq!(writer.put(&source, b"/many", &put).unwrap().files, count as u64)
+            });
+            let removed = looks(&mut |writer| writer.remove_tree(b"/many").unwrap());
+            (made, removed)
+        };
+        let (few, many) = (names(1500), names(6000));
+        assert!(
+            many.0 < 8 * few.0 && many.1 < 8 * few.1,
+            "made and removed: 1500 in {few:?}, 6000 in {many:?}"
+        );
+        let mut levels = |count: usize| {
+            let path = "/d".repeat(count).into_bytes();
+            let node = NewNode { mode: 0o755, ..NewNode::default() };
+            let made = looks(&mut |writer| writer.make_directory(&path, &node, true).unwrap());
+            let removed = looks(&mut |writer| writer.remove_tree(b"/d").unwrap());
+            (made, removed)
+        };
+        let (few, many) = (levels(400), levels(1600));
+        assert!(many.0 < 8 * few.0 && many.1 < 8 * few.1, "levels: 400 in {few:?}, 1600 in {many:?}");
+    }
+}
