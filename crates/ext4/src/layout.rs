@@ -115,6 +115,14 @@ impl Layout {
         u64::from(self.first_data_block) + u64::from(group) * u64::from(self.blocks_per_group)
     }
 
+    /// Clusters in a group; the last one may have fewer, of which the last may be cut.
+    pub fn clusters_in(&self, group: u32) -> u32 {
+        let blocks =
+            self.blocks.saturating_sub(self.group_start(group)).min(u64::from(self.blocks_per_group));
+        // OK to truncate: at most blocks_per_group.
+        (blocks as u32).div_ceil(self.cluster_blocks)
+    }
+
     /// Whether the group begins with a copy of the superblock (group 0: with the superblock).
     pub fn has_superblock(&self, group: u32) -> bool {
         match self.copies {

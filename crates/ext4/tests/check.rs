@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, MemoryDevice, NoProgress, Pool};
 use casemate_ext4::csum::Kind;
-use casemate_ext4::{CheckReport, OpenOptions, Problem, Structure, check, fix_checksums};
+use casemate_ext4::{CheckReport, Ext4, OpenOptions, Problem, Structure, check, fix_checksums};
 use casemate_testkit::{tempdir, tool};
 use common::{Fixture, fixtures};
 
@@ -79,6 +79,11 @@ fn every_recorded_damage_is_found_and_nothing_else() {
             let report = run(image);
             let place = format!("{}: {what}: {:?}", fixture.name, report.faults);
             match expected(&what, kind) {
+                None if what.contains("behind the last inode") => {
+                    let [fault] = &report.faults[..] else { panic!("{place}") };
+                    assert_eq!(fault.place().structure, Structure::InodeBitmap, "{place}");
+                    assert!(matches!(fault.problem(), Problem::Malformed(_)), "{place}");
+                }
                 None => assert!(report.is_clean(), "{place}"),
                 Some(structure) => {
                     found += 1;
@@ -139,6 +144,53 @@ fn a_damaged_uuid_does_not_spread() {
     assert!(report.checked.contains_key(&Structure::BackupSuperblock));
     assert_eq!(report.faults.len(), 1, "{:?}", report.faults);
     assert_eq!(report.fixable().count(), 0, "a foreign UUID would be signed");
+}
+
+/// Bits that stand for no inode or block must be set. The last group is shorter than the others, and ends within a byte.
+#[test]
+fn bits_behind_the_end_of_a_bitmap_are_set() {
+    let Some(mke2fs) = tool("mke2fs") else { return };
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("image");
+    for checksums in ["metadata_csum", "^metadata_csum,uninit_bg", "^metadata_csum,^uninit_bg"] {
+        let _ = std::fs::remove_file(&path);
+        let mut make = Command::new(&mke2fs);
+        make.args(["-q", "-F", "-t", "ext4", "-b", "1024", "-N", "64", "-O", checksums]);
+        casemate_testkit::run(make.arg(&path).arg("12349"));
+        let image = std::fs::read(&path).unwrap();
+        assert_eq!(run(image.clone()).faults, [], "{checksums}");
+        let fs = Ext4::open(Arc::new(MemoryDevice::new(image.clone())), &OpenOptions::default()).unwrap();
+        let layout = *fs.layout();
+        assert!(layout.groups == 2 && layout.clusters_in(1) == 12348 - 8192, "{layout:?}");
+        // Descriptors are in block 2; the two bitmaps are their first fields.
+        let field = |at: usize| u64::from(u32::from_le_bytes(image[at..at + 4].try_into().unwrap()));
+        let inode_bitmap = field(2048 + 4);
+        let block_bitmap = field(2048 + layout.descriptor_size as usize);
+        let cases = [
+            // Behind the inodes that the checksum covers, at once and at the block's end.
+            (Structure::InodeBitmap, inode_bitmap, u64::from(layout.inodes_per_group)),
+            (Structure::InodeBitmap, inode_bitmap, 8 * 1024 - 1),
+            // Behind the last block, which the checksum covers too.
+            (Structure::BlockBitmap, block_bitmap, u64::from(layout.clusters_in(1))),
+            (Structure::BlockBitmap, block_bitmap, 8 * 1024 - 1),
+        ];
+        for (structure, block, bit) in cases {
+            let mut image = image.clone();
+            image[(block * 1024 + bit / 8) as usize] ^= 1 << (bit % 8);
+            let report = run(image);
+            let [fault] = &report.faults[..] else {
+                panic!("{checksums}: {structure:?}: {:?}", report.faults)
+            };
+            assert_eq!(fault.place().structure, structure, "{checksums}");
+            let summed = checksums == "metadata_csum" && structure == Structure::BlockBitmap;
+            assert_eq!(matches!(fault.problem(), Problem::Checksum { .. }), summed, "{checksums}: {fault}");
+        }
+        // A bit that is right in front of them is anybody's.
+        let last = u64::from(layout.clusters_in(1)) - 1;
+        let mut image = image.clone();
+        image[(block_bitmap * 1024 + last / 8) as usize] ^= 1 << (last % 8);
+        assert_eq!(run(image).is_clean(), checksums != "metadata_csum", "{checksums}");
+    }
 }
 
 #[test]

@@ -92,7 +92,16 @@ const GROUPS_AT_ONCE: usize = 1024;
 
 fn check_group(fs: &Ext4, group: u32, findings: &Findings) -> Result<Option<GroupInodes>> {
     let mut counts = Counts::default();
-    counts.add(Structure::GroupDescriptor, 1);
+    // What is counted are checksums.
+    let kind = fs.checksums().kind();
+    if kind != Kind::None {
+        counts.add(Structure::GroupDescriptor, 1);
+    }
+    let mut count = |bitmap| {
+        if kind == Kind::Metadata {
+            counts.add(bitmap, 1);
+        }
+    };
     let raw = fs.with_raw_descriptor(group, <[u8]>::to_vec)?;
     let place = Place::group(Structure::GroupDescriptor, group);
     let context = Context { group, ..Context::default() };
@@ -103,15 +112,15 @@ fn check_group(fs: &Ext4, group: u32, findings: &Findings) -> Result<Option<Grou
     let layout = fs.layout();
     let flags = descriptor.flags();
     let mut bitmap = None;
-    if sound && fs.checksums().kind() == Kind::Metadata {
+    if sound {
         if flags & BLOCK_UNINIT == 0 {
-            let bits = layout.clusters_per_group;
-            counts.add(Structure::BlockBitmap, 1);
+            let bits = (layout.clusters_per_group, layout.clusters_in(group));
+            count(Structure::BlockBitmap);
             check_bitmap(fs, group, Subject::BlockBitmap, descriptor.block_bitmap(), bits, &raw, findings)?;
         }
         if flags & INODE_UNINIT == 0 {
-            let bits = layout.inodes_per_group;
-            counts.add(Structure::InodeBitmap, 1);
+            let bits = (layout.inodes_per_group, layout.inodes_per_group);
+            count(Structure::InodeBitmap);
             let block = descriptor.inode_bitmap();
             bitmap = check_bitmap(fs, group, Subject::InodeBitmap, block, bits, &raw, findings)?;
         }
@@ -130,13 +139,15 @@ fn check_group(fs: &Ext4, group: u32, findings: &Findings) -> Result<Option<Grou
     Ok(Some(GroupInodes { group, table, used, bitmap }))
 }
 
-/// Checks a bitmap and returns its bytes if they can be believed.
+/// Checks a bitmap and returns its bytes if they can be believed: they have a checksum. The numbers are those of bits in
+/// any group, which the checksum covers, and in this one; all behind these must be set, so that nobody takes what is not
+/// there.
 fn check_bitmap(
     fs: &Ext4,
     group: u32,
     subject: Subject,
     block: u64,
-    bits: u32,
+    (covered, used): (u32, u32),
     descriptor: &[u8],
     findings: &Findings,
 ) -> Result<Option<Vec<u8>>> {
@@ -146,12 +157,24 @@ fn check_bitmap(
     let structure =
         if subject == Subject::BlockBitmap { Structure::BlockBitmap } else { Structure::InodeBitmap };
     let mut bytes = fs.read_block(block)?;
-    bytes.truncate(bits as usize / 8);
     let place = Place::group(structure, group).at(block);
-    let result = fs.checksums().verify_bitmap(subject, &bytes, descriptor, place);
-    let value = fs.checksums().update(None, &bytes);
-    let sound = findings.note(result, Some(Fix::Bitmap { subject, group, value }));
-    Ok(sound.then_some(bytes))
+    let summed = &bytes[..covered as usize / 8];
+    let result = fs.checksums().verify_bitmap(subject, summed, descriptor, place);
+    let value = fs.checksums().update(None, summed);
+    if !findings.note(result, Some(Fix::Bitmap { subject, group, value })) {
+        return Ok(None);
+    }
+    let padding = used as usize;
+    // Within the byte where it begins, then byte by byte.
+    let is_set = match bytes[padding / 8..].split_first() {
+        Some((first, rest)) => !first >> (padding % 8) == 0 && rest.iter().all(|byte| *byte == 0xff),
+        None => true,
+    };
+    if !is_set {
+        findings.damage(place.malformed(format!("not all bits behind the group's {used} are set")))?;
+    }
+    bytes.truncate(covered as usize / 8);
+    Ok((fs.checksums().kind() == Kind::Metadata).then_some(bytes))
 }
 
 /// Where the inode table of a group with a damaged descriptor lies, if a sound copy of the descriptor says

@@ -1,4 +1,4 @@
-//! Checking every metadata checksum of an image.
+//! Checking every metadata checksum of an image, and what stands behind the bits in use of bitmaps.
 //!
 //! Structures are found the way the file system finds them: groups from the superblock, inodes from their
 //! tables, blocks from inodes. What lies below a damaged structure is not looked at, so that one damage is one
@@ -54,7 +54,7 @@ impl CheckReport {
     }
 }
 
-/// Checks every metadata checksum of the file system on `device`, on all workers of `pool`.
+/// Checks every metadata checksum of the file system on `device`, and the ends of its bitmaps, on all workers of `pool`.
 ///
 /// A journal that must be replayed is laid over the image in memory first. `progress` hears of bytes of inode
 /// tables; see [`check_size`].
@@ -74,8 +74,8 @@ pub fn check(
     if fs.checksums().kind() != Kind::None {
         superblocks::check_copies(&fs, &findings)?;
         groups::check_descriptor_copies(&fs, pool, &findings)?;
-        groups::check_groups(&fs, pool, progress, &findings)?;
     }
+    groups::check_groups(&fs, pool, progress, &findings)?;
     if fs.checksums().kind() == Kind::Metadata {
         check_mmp(&fs, &findings)?;
     }

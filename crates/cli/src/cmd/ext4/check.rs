@@ -11,7 +11,7 @@ use super::image::ImageArgs;
 use crate::Answer;
 use crate::context::Context;
 
-/// Check every metadata checksum of an image.
+/// Check every metadata checksum of an image, and the ends of its bitmaps.
 ///
 /// Names, counts and contents are not checked: this is no replacement for e2fsck. Exit status 1 says that
 /// something is wrong.
