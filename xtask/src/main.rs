@@ -6,6 +6,7 @@
 
 mod cross;
 mod install;
+mod nightly;
 mod report;
 mod step;
 
@@ -30,6 +31,12 @@ const CONFIGURATIONS: &[Configuration] = &[
     ("aarch64", "the primitives' tests, cross-compiled and run under qemu-user", cross::aarch64),
     ("docs", "documentation builds without warnings", docs),
     ("benches", "benchmarks compile", benches),
+    ("miri", "parsers under Miri; not part of `test`", nightly::miri),
+    (
+        "fuzz-minute",
+        "each fuzz target for CASEMATE_FUZZ_SECONDS (60); not part of `test`",
+        nightly::fuzz_minute,
+    ),
     ("slow", "all tests with the long sweeps; not part of `test`", slow),
 ];
 
@@ -61,7 +68,7 @@ fn help() -> ExitCode {
     println!("cargo xtask test                everything that must hold: {}", TEST.join(", "));
     println!("cargo xtask NAME...             single configurations:");
     for (name, purpose, _) in CONFIGURATIONS {
-        println!("    {name:<10}  {purpose}");
+        println!("    {name:<11}  {purpose}");
     }
     ExitCode::SUCCESS
 }

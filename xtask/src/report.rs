@@ -74,7 +74,7 @@ impl Report {
         for (name, outcome, time) in &self.steps {
             let verdict =
                 outcome.as_ref().map_or_else(|reason| format!("FAILED: {reason}"), |()| "ok".to_owned());
-            println!("{name:<10} {:>6.1} s  {verdict}", time.as_secs_f64());
+            println!("{name:<11} {:>6.1} s  {verdict}", time.as_secs_f64());
         }
         for skip in skips.lines() {
             println!("skipped: {skip}");
