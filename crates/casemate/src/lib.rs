@@ -2,6 +2,37 @@
 //!
 //! This is the crate that programs link. The format crates below it do the work and do not know each other;
 //! here they are joined, and their errors become the one [`Error`].
+//!
+//! An [`Image`] is opened and locked once; what lies on it is nested, and everything runs on the device on top:
+//!
+//! ```
+//! use casemate::blockdev::{NoProgress, Pool};
+//! use casemate::verity::{self, Format, Parameters, Source, Stored, Uuid, Volume, Worker};
+//! use casemate::{Access, Cpu, Image};
+//!
+//! # let folder = tempfile::tempdir()?;
+//! # let (disk, hash) = (folder.path().join("disk.img"), folder.path().join("root.hash"));
+//! # std::fs::write(&disk, vec![7; 1 << 20])?;
+//! let root = Image::open(&disk, Access::Read)?.window(4096, Some(512 << 10))?;
+//! let worker = Worker { cpu: Cpu::detect(), pool: Pool::default(), progress: &NoProgress };
+//! let made = verity::format(
+//!     &Format {
+//!         parameters: Parameters::new("sha256")?,
+//!         data: root.clone().into(),
+//!         hash: hash.clone().into(),
+//!         data_blocks: None,
+//!         hash_offset: 0,
+//!         uuid: Some(Uuid::random()?),
+//!         fec: None,
+//!     },
+//!     &worker,
+//! )?;
+//! let (data, hash) = (root.into(), hash.into());
+//! let stored = Stored { data, hash, hash_offset: 0, source: Source::Superblock, fec: None };
+//! let found = Volume::open(stored, verity::Access::Read)?.verify(&made.root_hash, &worker, &mut |_| Ok(()))?;
+//! assert!(found.is_clean());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod backup;
