@@ -99,7 +99,7 @@ impl<'a> Entries<'a> {
             let hash_at = 8 + name_len.next_multiple_of(4);
             let hash =
                 with_hash.then(|| DirHash { major: le32(rest, hash_at), minor: le32(rest, hash_at + 4) });
-            let kind = if self.format.with_type { FileType::from_entry(rest[7]) } else { None };
+            let kind = if self.format.with_type { kind_of(rest[7]) } else { None };
             return Ok(Some(RawEntry { inode, kind, name: &rest[8..8 + name_len], hash, offset }));
         }
         Ok(None)
@@ -346,6 +346,20 @@ impl Ext4 {
     fn is_fake_record(&self, bytes: &[u8]) -> bool {
         bytes[6] == 0 && bytes[7] == 0
     }
+}
+
+/// What kind of file an entry's byte stands for.
+fn kind_of(byte: u8) -> Option<FileType> {
+    Some(match byte {
+        1 => FileType::Regular,
+        2 => FileType::Directory,
+        3 => FileType::CharacterDevice,
+        4 => FileType::BlockDevice,
+        5 => FileType::Fifo,
+        6 => FileType::Socket,
+        7 => FileType::Symlink,
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

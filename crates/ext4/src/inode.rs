@@ -4,6 +4,9 @@
 
 use std::fmt;
 
+use casemate_trees::Node;
+pub use casemate_trees::{FileType, Time};
+
 use crate::bytes::{join, le16, le32};
 use crate::error::{Place, Result, Structure};
 
@@ -75,84 +78,6 @@ impl fmt::Display for InodeFlags {
             .filter(|(bit, ..)| self.0 & bit != 0)
             .try_for_each(|(_, letter, _)| write!(f, "{letter}"))
     }
-}
-
-/// What kind of file an inode is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "the names say it")]
-pub enum FileType {
-    Regular,
-    Directory,
-    Symlink,
-    CharacterDevice,
-    BlockDevice,
-    Fifo,
-    Socket,
-}
-
-impl FileType {
-    /// From the type bits of a mode.
-    pub fn from_mode(mode: u16) -> Option<FileType> {
-        Some(match mode >> 12 {
-            0x1 => FileType::Fifo,
-            0x2 => FileType::CharacterDevice,
-            0x4 => FileType::Directory,
-            0x6 => FileType::BlockDevice,
-            0x8 => FileType::Regular,
-            0xa => FileType::Symlink,
-            0xc => FileType::Socket,
-            _ => return None,
-        })
-    }
-
-    /// From the byte in a directory entry.
-    pub fn from_entry(byte: u8) -> Option<FileType> {
-        Some(match byte {
-            1 => FileType::Regular,
-            2 => FileType::Directory,
-            3 => FileType::CharacterDevice,
-            4 => FileType::BlockDevice,
-            5 => FileType::Fifo,
-            6 => FileType::Socket,
-            7 => FileType::Symlink,
-            _ => return None,
-        })
-    }
-
-    /// The letter that `ls -l` prints.
-    pub fn letter(self) -> char {
-        match self {
-            FileType::Regular => '-',
-            FileType::Directory => 'd',
-            FileType::Symlink => 'l',
-            FileType::CharacterDevice => 'c',
-            FileType::BlockDevice => 'b',
-            FileType::Fifo => 'p',
-            FileType::Socket => 's',
-        }
-    }
-
-    /// The word that results in JSON have.
-    pub fn name(self) -> &'static str {
-        match self {
-            FileType::Regular => "file",
-            FileType::Directory => "directory",
-            FileType::Symlink => "symlink",
-            FileType::CharacterDevice => "character device",
-            FileType::BlockDevice => "block device",
-            FileType::Fifo => "fifo",
-            FileType::Socket => "socket",
-        }
-    }
-}
-
-/// A point in time: seconds since 1970, and nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Time {
-    /// Seconds since 1970.
-    pub seconds: i64,
-    /// Nanoseconds after that, below 10^9.
-    pub nanoseconds: u32,
 }
 
 /// An inode, as the bytes on disk.
@@ -292,6 +217,19 @@ impl Inode {
     /// Last change of the contents.
     pub fn modified(&self) -> Time {
         self.time(0x10, 0x88)
+    }
+
+    /// What it is beside its contents, as trees of any file system have it.
+    pub(crate) fn node(&self) -> Node {
+        Node {
+            kind: self.kind,
+            mode: self.mode() & 0o7777,
+            uid: self.uid(),
+            gid: self.gid(),
+            modified: self.modified(),
+            accessed: Some(self.accessed()),
+            device: self.device().unwrap_or((0, 0)),
+        }
     }
 
     /// When it was made, where there is room to say so.

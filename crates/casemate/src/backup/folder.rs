@@ -1,10 +1,9 @@
 //! Reading backups into a folder, decrypted.
 
 use std::collections::HashMap;
-use std::ffi::CString;
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,16 +11,12 @@ use std::sync::Arc;
 use casemate_fscrypt::{ContentCipher, InodeInfo, Keyring, MasterKey, NameCipher};
 use casemate_primitives::Cpu;
 use casemate_primitives::base64::Base64;
-use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, Uid, XattrFlags, chmodat, chownat, fchmod, fchown, fsetxattr,
-    futimens, linkat, mkdirat, mknodat, openat, symlinkat, unlinkat, utimensat,
-};
-use rustix::io::Errno;
+use casemate_trees::folder::{self, open_folder};
+use casemate_trees::tar::{Member, TarReader};
+use casemate_trees::{FileType, Link, join, split, trim};
 
-use super::member::{inode_info, number, split, trim};
-use super::nodes::{c_name, host, join, mode, open_folder, times};
-use super::tar::{Member, TarReader};
-use super::{CONTEXT, INODE, XATTR, codec};
+use super::codec;
+use super::member::{inode_info, number, xattrs};
 use crate::Error;
 
 /// What is restored.
@@ -67,16 +62,7 @@ pub fn extract(
     keyring: &Keyring,
     restoring: &Restoring,
 ) -> Result<Report, Error> {
-    let at_folder = |error: Errno| Error::io(folder.display(), error);
-    match std::fs::create_dir(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-            return Err(Error::io(folder.display(), error));
-        }
-        _ => {}
-    }
-    // The folder itself is named by the user, who may name a link.
-    let root =
-        rustix::fs::open(folder, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(at_folder)?;
+    let root = folder::make_top(folder).map_err(|error| error.at(folder.display()))?;
     let mut extract = Extract {
         root: root.as_fd(),
         keyring,
@@ -91,20 +77,19 @@ pub fn extract(
         match extract.member(&mut tar, &member) {
             Ok(()) => {}
             Err(Failed::Member(error)) => {
-                let shown = String::from_utf8_lossy(&member.path).into_owned();
-                extract.report.failures.push(error.within(shown));
+                extract.report.failures.push(error.within(member.shown()));
             }
             Err(Failed::Stream(error)) => return Err(error),
         }
     }
     if extract.folders.is_empty() {
-        return Err(tar.corrupt("no directory in it"));
+        return Err(tar.corrupt("no directory in it, which a backup has"));
     }
     // From the last one back, so that nothing changes a folder's times, or needs to enter it, afterwards.
     for (path, member) in std::mem::take(&mut extract.finish).into_iter().rev() {
         match open_folder(extract.root, &path) {
             Ok(file) => extract.restore(&path, file.as_fd(), &member),
-            Err(error) => extract.report.failures.push(error),
+            Err(error) => extract.report.failures.push(error.at(shown(&path))),
         }
     }
     Ok(extract.report)
@@ -154,50 +139,45 @@ impl From<Error> for Failed {
 impl Extract<'_> {
     fn member(&mut self, tar: &mut TarReader<'_>, member: &Member) -> Result<(), Failed> {
         let stored = trim(&member.path);
-        if member.kind == b'5' {
+        if member.link.is_none() && member.node.kind == FileType::Directory {
             return Ok(self.directory(stored, member)?);
         }
         let Some((parent, name)) = self.plain(stored)? else { return Ok(()) };
-        let folder = open_folder(self.root, &parent)?;
+        let folder = self.open(&parent)?;
         let folder = folder.as_fd();
         let path = join(&parent, &name);
-        match member.kind {
-            b'0' | b'7' => self.file(tar, member, folder, &name, &path)?,
-            b'1' => {
-                let Some((from, old)) = self.plain(trim(&member.link))? else { return Ok(()) };
-                let from = open_folder(self.root, &from)?;
-                linkat(from, c_name(&old)?, folder, c_name(&name)?, AtFlags::empty())
-                    .map_err(|e| host(&path, e))?;
+        let at = |error: Error| error.at(shown(&path));
+        match &member.link {
+            Some(Link::Hard(first)) => {
+                let Some((from, old)) = self.plain(trim(first))? else { return Ok(()) };
+                let from = self.open(&from)?;
+                folder::make_link(from.as_fd(), &old, folder, &name).map_err(at)?;
             }
-            b'2' => {
+            Some(Link::Symbolic(target)) => {
+                let plain;
                 let target = match inode_info(member)? {
-                    None => member.link.clone(),
+                    None => target,
                     Some(inode) => {
-                        let stored = self.decode(&member.link)?;
+                        let stored = self.decode(target)?;
                         let names = self.key(&inode)?.names(&inode)?;
-                        names.decrypt_symlink(&stored)?
+                        plain = names.decrypt_symlink(&stored)?;
+                        &plain
                     }
                 };
-                symlinkat(c_name(&target)?, folder, c_name(&name)?).map_err(|e| host(&path, e))?;
+                folder::make_symlink(target, folder, &name).map_err(at)?;
                 self.restore_at(&path, folder, &name, member)?;
             }
-            b'3' | b'4' | b'6' => {
-                let kind = match member.kind {
-                    b'3' => FileType::CharacterDevice,
-                    b'4' => FileType::BlockDevice,
-                    _ => FileType::Fifo,
-                };
-                let device = rustix::fs::makedev(member.device.0, member.device.1);
-                mknodat(folder, c_name(&name)?, kind, Mode::RUSR | Mode::WUSR, device)
-                    .map_err(|e| host(&path, e))?;
+            None if member.node.kind == FileType::Regular => self.file(tar, member, folder, &name, &path)?,
+            None => {
+                folder::make_special(&member.node, folder, &name).map_err(at)?;
                 self.restore_at(&path, folder, &name, member)?;
-            }
-            other => {
-                let text = format!("a member of type {:?}", char::from(other));
-                return Err(Error::unsupported(text).into());
             }
         }
         Ok(())
+    }
+
+    fn open(&self, path: &[u8]) -> Result<OwnedFd, Error> {
+        open_folder(self.root, path).map_err(|error| error.at(shown(path)))
     }
 
     fn directory(&mut self, stored: &[u8], member: &Member) -> Result<(), Error> {
@@ -208,7 +188,7 @@ impl Extract<'_> {
             Err(error) => (Folder { path: Vec::new(), names: Names::Missing }, Err(error)),
         };
         if !matches!(folder.names, Names::Missing) {
-            self.finish.push((folder.path.clone(), member.attributes()));
+            self.finish.push((folder.path.clone(), member.clone()));
         }
         self.folders.insert(stored.to_vec(), folder);
         result
@@ -229,12 +209,8 @@ impl Extract<'_> {
         };
         if !path.is_empty() {
             let (parent, name) = split(&path);
-            let parent = open_folder(self.root, parent)?;
-            match mkdirat(parent.as_fd(), c_name(name)?, Mode::RWXU) {
-                // One that is there already is used, as tar does; a link to one is not.
-                Err(Errno::EXIST) => drop(open_folder(parent.as_fd(), name)?),
-                result => result.map_err(|error| host(&path, error))?,
-            }
+            let parent = self.open(parent)?;
+            folder::make_folder(parent.as_fd(), name).map_err(|error| error.at(shown(&path)))?;
         }
         Ok(Some(Folder { path, names }))
     }
@@ -258,14 +234,12 @@ impl Extract<'_> {
                 (size, Some(self.key(&inode)?.contents(&inode)?))
             }
         };
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file =
-            openat(folder, c_name(name)?, flags, Mode::RUSR | Mode::WUSR).map_err(|e| host(path, e))?;
+        let file = folder::make_file(folder, name).map_err(|error| error.at(shown(path)))?;
         let file = File::from(file);
         match fill(tar, member, &file, cipher.as_ref(), size) {
             Ok(bytes) => self.report.bytes += bytes,
             Err(failed) => {
-                let _ = unlinkat(folder, c_name(name)?, AtFlags::empty());
+                let _ = folder::remove(folder, name);
                 return Err(failed);
             }
         }
@@ -301,31 +275,13 @@ impl Extract<'_> {
         })
     }
 
-    /// Restores owner, attributes, mode and times of an open file or folder, in this order: a new owner clears bits of
-    /// the mode, and everything changes the times.
+    /// Restores what an open file or folder has beside its contents.
     fn restore(&mut self, path: &[u8], file: BorrowedFd<'_>, member: &Member) {
-        let mut note = |what: &str, result: rustix::io::Result<()>| {
-            if let Err(error) = result {
-                self.report.failures.push(host(path, error).within(format!("{what} not restored")));
-            }
-        };
-        if self.restoring.owners {
-            note("owner", fchown(file, Some(Uid::from_raw(member.uid)), Some(Gid::from_raw(member.gid))));
-        }
-        if self.restoring.xattrs {
-            for (name, value) in
-                member.records(XATTR).filter(|(name, _)| ![CONTEXT, INODE].map(str::as_bytes).contains(name))
-            {
-                if let Ok(c_name) = CString::new(name) {
-                    note(&String::from_utf8_lossy(name), fsetxattr(file, c_name, value, XattrFlags::empty()));
-                }
-            }
-        }
-        note("mode", fchmod(file, mode(member)));
-        note("times", futimens(file, &times(member)));
-        // Only directories are restored from what was kept of their member.
-        match member.kind {
-            0 => self.report.directories += 1,
+        let xattrs = xattrs(member).filter(|_| self.restoring.xattrs);
+        let missing = folder::restore(file, &member.node, xattrs, self.restoring.owners);
+        self.report.failures.extend(missing.into_iter().map(|error| error.at(shown(path))));
+        match member.node.kind {
+            FileType::Directory => self.report.directories += 1,
             _ => self.report.files += 1,
         }
     }
@@ -338,24 +294,15 @@ impl Extract<'_> {
         name: &[u8],
         member: &Member,
     ) -> Result<(), Error> {
-        let name = c_name(name)?;
-        let mut note = |what: &str, result: rustix::io::Result<()>| {
-            if let Err(error) = result {
-                self.report.failures.push(host(path, error).within(format!("{what} not restored")));
-            }
-        };
-        if self.restoring.owners {
-            let (uid, gid) = (Uid::from_raw(member.uid), Gid::from_raw(member.gid));
-            note("owner", chownat(folder, &name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW));
-        }
-        if member.kind != b'2' {
-            // We made this node a moment ago in a folder of ours: it is no link.
-            note("mode", chmodat(folder, &name, mode(member), AtFlags::empty()));
-        }
-        note("times", utimensat(folder, &name, &times(member), AtFlags::SYMLINK_NOFOLLOW));
+        let missing = folder::restore_at(folder, name, &member.node, self.restoring.owners)?;
+        self.report.failures.extend(missing.into_iter().map(|error| error.at(shown(path))));
         self.report.others += 1;
         Ok(())
     }
+}
+
+fn shown(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).into_owned()
 }
 
 /// Writes a file's contents, decrypted. Returns the bytes of data.

@@ -7,15 +7,16 @@ use casemate_ext4::{Body, FileType, InodeFlags, RawAttributes};
 use casemate_fscrypt::symlink_ciphertext;
 use casemate_primitives::Cpu;
 use casemate_primitives::base64::Base64;
+use casemate_trees::tar::{Member, Pieces, TarReader};
+use casemate_trees::{Link, split, trim};
 
-use super::member::{context, inode_info, number, split, trim, value};
-use super::tar::{Member, TarReader, Time};
-use super::{CONTEXT, INODE, XATTR, codec};
+use super::codec;
+use super::member::{context, inode_info, number, value, xattrs};
 use crate::Error;
 use crate::ext4::{NewNode, PutReport, ReadError, Writer};
 
 /// Bytes that are written at once: a multiple of every block.
-const PIECE: u64 = 1 << 20;
+const PIECE: usize = 1 << 20;
 
 /// Restores a backup as directory `path` of an image, without any key. The directory is made, unless it is there and
 /// neither it nor the backup's is encrypted; the same holds for the directories below. No other file may be there.
@@ -47,10 +48,10 @@ pub fn restore(
     let mut tar = TarReader::new(input, name);
     while let Some(member) = tar.next()? {
         let result = restore.member(&mut tar, &member);
-        result.map_err(|error| error.within(String::from_utf8_lossy(&member.path)))?;
+        result.map_err(|error| error.within(member.shown()))?;
     }
     if restore.folders.is_empty() {
-        return Err(tar.corrupt("no directory in it"));
+        return Err(tar.corrupt("no directory in it, which a backup has"));
     }
     // By now all names are in them, which changed their times.
     for (number, member) in std::mem::take(&mut restore.finish) {
@@ -84,15 +85,14 @@ impl Restore<'_> {
     fn member(&mut self, tar: &mut TarReader<'_>, member: &Member) -> Result<(), Error> {
         let stored = trim(&member.path);
         let context = self.context(member)?;
-        if member.kind == b'5' {
+        if member.link.is_none() && member.node.kind == FileType::Directory {
             return self.directory(stored, member, context);
         }
         let (folder, name) = self.place(stored)?;
         let target;
-        let body = match member.kind {
-            b'0' | b'7' => Body::File,
-            b'1' => {
-                let Some(inode) = self.files.get(trim(&member.link)).copied() else {
+        let body = match &member.link {
+            Some(Link::Hard(first)) => {
+                let Some(inode) = self.files.get(trim(first)).copied() else {
                     return Err(Error::corrupt("a link to a file that did not come before it"));
                 };
                 self.writer.link_raw(folder.inode, &name, inode).map_err(inner)?;
@@ -100,8 +100,8 @@ impl Restore<'_> {
                 self.report.others += 1;
                 return Ok(());
             }
-            b'2' if context.is_some() => {
-                target = self.decode(&member.link)?;
+            Some(Link::Symbolic(link)) if context.is_some() => {
+                target = self.decode(link)?;
                 symlink_ciphertext(&target)?;
                 // A NUL follows it in the block.
                 if target.len() >= self.block_size() as usize {
@@ -109,13 +109,9 @@ impl Restore<'_> {
                 }
                 Body::Symlink(&target)
             }
-            b'2' => Body::Symlink(&member.link),
-            b'3' => Body::Node(FileType::CharacterDevice, member.device.0, member.device.1),
-            b'4' => Body::Node(FileType::BlockDevice, member.device.0, member.device.1),
-            b'6' => Body::Node(FileType::Fifo, 0, 0),
-            other => {
-                return Err(Error::unsupported(format!("a member of type {:?}", char::from(other))));
-            }
+            Some(Link::Symbolic(link)) => Body::Symlink(link),
+            None if member.node.kind == FileType::Regular => Body::File,
+            None => Body::Node(member.node.kind, member.node.device.0, member.node.device.1),
         };
         if context.is_some() && matches!(body, Body::Node(..)) {
             return Err(Error::corrupt("an encryption context of a file that has none"));
@@ -182,7 +178,7 @@ impl Restore<'_> {
             }
         };
         self.folders.insert(stored.to_vec(), Folder { inode, encrypted: context.is_some() });
-        self.finish.push((inode, member.attributes()));
+        self.finish.push((inode, member.clone()));
         Ok(())
     }
 
@@ -195,58 +191,33 @@ impl Restore<'_> {
         encrypted: bool,
     ) -> Result<(), Error> {
         let block = self.block_size();
-        // What was read and not written yet, from the block at `start` on.
-        let (mut start, mut piece) = (0, Vec::new());
-        for range in tar.ranges(member)? {
-            if encrypted && (range.start % block != 0 || range.end % block != 0) {
-                return Err(Error::corrupt(format!("a range that is not made of blocks of {block} bytes")));
-            }
-            let mut at = range.start;
-            while at < range.end {
-                let end: u64 = start + piece.len() as u64;
-                if at / block > end.div_ceil(block) || at - start >= PIECE {
-                    self.write(inode, start, &mut piece)?;
-                    start = at - at % block;
-                }
-                // OK to cast: at most PIECE bytes.
-                let len = (range.end - at).min(start.saturating_add(PIECE) - at) as usize;
-                let from = (at - start) as usize;
-                piece.resize(from + len, 0);
-                tar.read(&mut piece[from..])?;
-                at += len as u64;
-                self.report.bytes += len as u64;
-                self.progress.advance(len as u64).map_err(|error| Error::io("contents", error))?;
-            }
+        let ranges = tar.ranges(member)?;
+        if encrypted && ranges.iter().any(|range| range.start % block != 0 || range.end % block != 0) {
+            return Err(Error::corrupt(format!("a range that is not made of blocks of {block} bytes")));
         }
-        self.write(inode, start, &mut piece)
-    }
-
-    fn write(&mut self, inode: u32, start: u64, piece: &mut Vec<u8>) -> Result<(), Error> {
-        // OK to cast: a block is at most 64 KiB.
-        piece.resize(piece.len().next_multiple_of(self.block_size() as usize), 0);
-        if !piece.is_empty() {
-            self.writer.write_raw(inode, start, piece).map_err(inner)?;
+        let mut pieces = Pieces::new(ranges, block);
+        let mut buffer = vec![0; PIECE];
+        while let Some((start, len)) = pieces.next(tar, &mut buffer)? {
+            // OK to cast: a block is at most 64 KiB.
+            let whole = len.next_multiple_of(block as usize);
+            buffer[len..whole].fill(0);
+            self.writer.write_raw(inode, start, &buffer[..whole]).map_err(inner)?;
+            self.report.bytes += len as u64;
+            self.progress.advance(len as u64).map_err(|error| Error::io("contents", error))?;
         }
-        piece.clear();
         Ok(())
     }
 
     fn attributes(&mut self, inode: u32, member: &Member, size: Option<u64>) -> Result<(), Error> {
-        let xattrs: Vec<_> = member
-            .records(XATTR)
-            .filter(|(name, _)| ![CONTEXT, INODE].map(str::as_bytes).contains(name))
-            .map(|(name, value)| (name.to_vec(), value.to_vec()))
-            .collect();
-        let time = |time: Time| crate::ext4::Time { seconds: time.seconds, nanoseconds: time.nanoseconds };
+        let xattrs: Vec<_> = xattrs(member).map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
         let node = NewNode {
-            // OK to truncate: permission bits.
-            mode: (member.mode & 0o7777) as u16,
-            uid: member.uid,
-            gid: member.gid,
-            modified: Some(time(member.modified)),
+            mode: member.node.mode,
+            uid: member.node.uid,
+            gid: member.node.gid,
+            modified: Some(member.node.modified),
             ..NewNode::default()
         };
-        let attributes = RawAttributes { node, accessed: member.accessed.map(time), size, xattrs: &xattrs };
+        let attributes = RawAttributes { node, accessed: member.node.accessed, size, xattrs: &xattrs };
         self.writer.finish_raw(inode, &attributes).map_err(inner)
     }
 

@@ -1,10 +1,10 @@
-//! What a backup says of an encrypted member beside what tar streams say, and members' paths.
+//! What a backup says of an encrypted member beside what tar streams say.
 
 use casemate_fscrypt::{Context, InodeInfo};
 use casemate_primitives::hex;
+use casemate_trees::tar::{Member, XATTR};
 
-use super::tar::Member;
-use super::{CONTEXT, INODE, XATTR};
+use super::{CONTEXT, INODE};
 use crate::Error;
 
 /// What an encrypted member's keys and IVs depend on; `None` if it is not encrypted.
@@ -42,17 +42,7 @@ fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     hex::decode_array(&text.replace('-', ""))
 }
 
-/// A member's path without "./" before it and slashes behind it.
-pub(super) fn trim(path: &[u8]) -> &[u8] {
-    let path = path.strip_prefix(b"./").unwrap_or(path);
-    let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
-    if &path[..end] == b"." { b"" } else { &path[..end] }
-}
-
-/// A path as the folder's path and the last name.
-pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    match path.iter().rposition(|byte| *byte == b'/') {
-        Some(at) => (&path[..at], &path[at + 1..]),
-        None => (&[], path),
-    }
+/// A member's attributes but for those that are the backup's own.
+pub(super) fn xattrs(member: &Member) -> impl Iterator<Item = (&[u8], &[u8])> {
+    member.xattrs().filter(|(name, _)| ![CONTEXT, INODE].map(str::as_bytes).contains(name))
 }

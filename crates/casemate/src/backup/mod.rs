@@ -6,9 +6,7 @@
 mod folder;
 mod image;
 mod member;
-mod nodes;
 mod stored;
-mod tar;
 
 use casemate_primitives::Cpu;
 use casemate_primitives::base64::{Alphabet, Base64, Padding};
@@ -22,9 +20,6 @@ const CONTEXT: &str = "user.casemate.fscrypt.context";
 
 /// What else keys and IVs depend on: numbers with names.
 const INODE: &str = "user.casemate.fscrypt.inode";
-
-/// Where in a tar stream attributes are.
-const XATTR: &[u8] = b"SCHILY.xattr.";
 
 /// Stored names and targets, which may have any bytes, as text.
 fn codec(cpu: Cpu) -> Base64<'static> {

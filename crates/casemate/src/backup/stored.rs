@@ -10,8 +10,9 @@ use casemate_ext4::{
     ExtractReport, Inode, OpenOptions, Record, Result, StoredName, extract_to_tar, uuid_text,
 };
 use casemate_primitives::base64::Base64;
+use casemate_trees::tar::XATTR;
 
-use super::{CONTEXT, INODE, XATTR, codec};
+use super::{CONTEXT, INODE, codec};
 use crate::Error;
 use crate::ext4::Reading;
 
@@ -94,8 +95,7 @@ impl Contents for WholeBlocks {
         let accessed = inode.accessed();
         let mut records = Vec::new();
         if accessed.seconds >= 0 {
-            let text = format!("{}.{:09}", accessed.seconds, accessed.nanoseconds);
-            records.push((b"atime".to_vec(), text.into_bytes()));
+            records.push((b"atime".to_vec(), accessed.to_decimal().into_bytes()));
         }
         if let Some(EncryptedInode { number, context, uuid, block_size, casefolded, .. }) =
             fs.encrypted(inode)?

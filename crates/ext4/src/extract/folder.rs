@@ -11,12 +11,12 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use casemate_blockdev::BlockDevice;
-use rustix::fs::{Mode, OFlags};
+use casemate_trees::folder::{self as host, open_folder};
+use casemate_trees::{join, split};
 
 use crate::dir::DirEntry;
 use crate::error::{Error, Place, Result, Structure};
-use crate::extract::nodes::{self, host, open_folder};
-use crate::extract::{CHUNK, ExtractOptions, ExtractReport, children, join, link_target, may_have_links};
+use crate::extract::{CHUNK, ExtractOptions, ExtractReport, children, link_target, may_have_links};
 use crate::fs::Ext4;
 use crate::inode::{FileType, Inode};
 use crate::seen::SeenDirectories;
@@ -46,13 +46,7 @@ pub fn extract_to_folder(
     folder: &Path,
     options: &ExtractOptions<'_>,
 ) -> Result<ExtractReport> {
-    match std::fs::create_dir(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error.into()),
-        _ => {}
-    }
-    // The folder itself is named by the user, who may name a link.
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::open(folder, flags, Mode::empty()).map_err(host)?;
+    let root = host::make_top(folder)?;
     let extract = Extract {
         fs,
         options,
@@ -175,7 +169,7 @@ impl Extract<'_> {
         for (path, _) in folders {
             let (parent, name) = split(path);
             let made =
-                open_folder(self.root, parent).and_then(|parent| nodes::make_folder(parent.as_fd(), name));
+                open_folder(self.root, parent).and_then(|parent| host::make_folder(parent.as_fd(), name));
             if let Err(error) = made {
                 self.fail(path.clone(), error, false);
             }
@@ -229,7 +223,7 @@ impl Extract<'_> {
             if let Some(first) = links.get(&inode.number()) {
                 let (folder, old) = split(first);
                 let from = open_folder(self.root, folder)?;
-                return nodes::make_link(from.as_fd(), old, parent, name);
+                return host::make_link(from.as_fd(), old, parent, name);
             }
             // Still under the lock: whoever comes next must find the file that this one makes.
             let made = self.make_first(parent, name, path, inode)?;
@@ -252,16 +246,16 @@ impl Extract<'_> {
         match inode.kind() {
             FileType::Regular => {
                 let contents = self.options.contents.open(self.fs, inode)?;
-                return Ok(Some((nodes::make_file(parent, name)?, contents)));
+                return Ok(Some((host::make_file(parent, name)?, contents)));
             }
             FileType::Directory => {
                 let place = Place::inode(Structure::Directory, inode.number());
                 return Err(place.malformed("has a name that says it is no directory"));
             }
-            FileType::Symlink => nodes::make_symlink(&link_target(self.fs, inode)?, parent, name)?,
-            _ => nodes::make_special(inode, parent, name)?,
+            FileType::Symlink => host::make_symlink(&link_target(self.fs, inode)?, parent, name)?,
+            _ => host::make_special(&inode.node(), parent, name)?,
         }
-        for error in nodes::restore_at(parent, name, inode, self.options)? {
+        for error in host::restore_at(parent, name, &inode.node(), self.options.owners)? {
             self.fail(path.to_vec(), error, true);
         }
         self.count(|report| report.others += 1);
@@ -293,7 +287,7 @@ impl Extract<'_> {
             _ => Ok(()),
         });
         if let Err(error) = copied {
-            let _ = nodes::remove(parent, name);
+            let _ = host::remove(parent, name);
             return Err(error);
         }
         self.finish_file(file.as_fd(), path, inode);
@@ -317,7 +311,7 @@ impl Extract<'_> {
                 Ok(()) => self.finish_file(file.as_fd(), &path, &inode),
                 Err(error) => {
                     let (folder, name) = split(&path);
-                    let _ = open_folder(self.root, folder).and_then(|at| nodes::remove(at.as_fd(), name));
+                    let _ = open_folder(self.root, folder).and_then(|at| host::remove(at.as_fd(), name));
                     if error.is_interrupt() {
                         return Err(error);
                     }
@@ -375,7 +369,8 @@ impl Extract<'_> {
             self.fail(path.to_vec(), error, true);
             Vec::new()
         });
-        for error in nodes::restore(file, inode, &xattrs, self.options) {
+        let xattrs = xattrs.iter().map(|xattr| (&xattr.name[..], &xattr.value[..]));
+        for error in host::restore(file, &inode.node(), xattrs, self.options.owners) {
             self.fail(path.to_vec(), error, true);
         }
     }
@@ -386,13 +381,5 @@ impl Extract<'_> {
 
     fn count(&self, f: impl FnOnce(&mut ExtractReport)) {
         f(&mut self.report.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-}
-
-/// A path as the folder's path and the last name.
-fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    match path.iter().rposition(|byte| *byte == b'/') {
-        Some(at) => (&path[..at], &path[at + 1..]),
-        None => (&[], path),
     }
 }

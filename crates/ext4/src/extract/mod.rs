@@ -1,8 +1,6 @@
 //! Copying trees out of an image: into a folder, or into a tar stream.
 
 mod folder;
-mod nodes;
-mod pax;
 mod tar;
 
 use std::fmt;
@@ -14,6 +12,7 @@ use crate::error::{Error, Place, Result, Structure};
 use crate::fs::Ext4;
 use crate::inode::{FileType, Inode};
 
+pub use casemate_trees::tar::Record;
 pub use folder::extract_to_folder;
 pub use tar::extract_to_tar;
 
@@ -30,9 +29,6 @@ pub struct ExtractOptions<'a> {
     /// Hears of bytes of contents that were copied.
     pub progress: &'a dyn Progress,
 }
-
-/// A record of the pax format: its key and its value.
-pub type Record = (Vec<u8>, Vec<u8>);
 
 /// Opens the contents of regular files; where to put checks between an image and what is taken out of it.
 pub trait Contents: Sync {
@@ -138,10 +134,6 @@ fn children(fs: &Ext4, dir: &Inode, mut fail: impl FnMut(&[u8], Error)) -> Resul
 fn link_target(fs: &Ext4, inode: &Inode) -> Result<Vec<u8>> {
     fs.require_key(inode)?;
     fs.symlink_target(inode)
-}
-
-fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
-    if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() }
 }
 
 /// Whether a file can have names elsewhere in the tree.

@@ -6,10 +6,11 @@ use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use casemate_blockdev::BlockDevice;
+use casemate_trees::tar::{Member, TarWriter, XATTR};
+use casemate_trees::{Link, Node, join};
 
 use crate::error::{Error, Result};
-use crate::extract::pax::{Link, Member, RECORD};
-use crate::extract::{CHUNK, ExtractOptions, ExtractReport, children, join, link_target, may_have_links};
+use crate::extract::{CHUNK, ExtractOptions, ExtractReport, children, link_target, may_have_links};
 use crate::fs::Ext4;
 use crate::inode::{FileType, Inode};
 use crate::seen::SeenDirectories;
@@ -37,7 +38,7 @@ pub fn extract_to_tar(
     let mut stream = Stream {
         fs,
         options,
-        out,
+        out: TarWriter::new(out),
         report: ExtractReport::default(),
         links: HashMap::new(),
         lost: HashSet::new(),
@@ -46,16 +47,14 @@ pub fn extract_to_tar(
     };
     stream.tree(top)?;
     stream.flush()?;
-    // Two empty records end the stream, filled to GNU tar's 20.
-    stream.out.write_all(&[0; 2 * RECORD])?;
-    stream.out.flush()?;
+    stream.out.finish()?;
     Ok(stream.report)
 }
 
 struct Stream<'a> {
     fs: &'a Ext4,
     options: &'a ExtractOptions<'a>,
-    out: &'a mut dyn Write,
+    out: TarWriter<'a>,
     report: ExtractReport,
     /// The first path of each inode that may have several.
     links: HashMap<u32, Vec<u8>>,
@@ -177,20 +176,14 @@ impl Stream<'_> {
             self.fail(item.path, Error::unsupported(text), false);
             return Ok(());
         }
-        let mut member = Member {
-            path: item.path,
-            inode: &item.inode,
-            link: item.link,
-            stored: 0,
-            sparse: None,
-            records: Vec::new(),
-            owners: self.options.owners,
-        };
+        let node = item.inode.node();
+        let node = if self.options.owners { node } else { Node { uid: 0, gid: 0, ..node } };
+        let mut member = Member::new(item.path, node, item.link);
         if self.options.xattrs && !matches!(member.link, Some(Link::Hard(_))) {
             match self.fs.xattrs(&item.inode) {
-                Ok(list) => member.records.extend(
-                    list.into_iter().map(|xattr| ([b"SCHILY.xattr.", &xattr.name[..]].concat(), xattr.value)),
-                ),
+                Ok(list) => member
+                    .records
+                    .extend(list.into_iter().map(|xattr| ([XATTR, &xattr.name[..]].concat(), xattr.value))),
                 Err(error) => self.fail(member.path.clone(), error, true),
             }
         }
@@ -201,7 +194,7 @@ impl Stream<'_> {
             }
         }
         if !is_file {
-            self.out.write_all(&member.header())?;
+            self.out.add(&member)?;
             if item.inode.is_dir() {
                 self.report.directories += 1
             } else {
@@ -222,26 +215,24 @@ impl Stream<'_> {
         written
     }
 
-    fn small(&mut self, mut member: Member<'_>, loaded: Loaded) -> Result<()> {
+    fn small(&mut self, mut member: Member, loaded: Loaded) -> Result<()> {
         let ranges: Vec<_> =
             loaded.pieces.iter().map(|(start, bytes)| *start..start + bytes.len() as u64).collect();
-        let map = begin(&mut member, loaded.size, &ranges);
-        self.out.write_all(&member.header())?;
-        self.out.write_all(&map)?;
+        member.size = loaded.size;
+        self.out.add_file(&member, &ranges)?;
         for (_, bytes) in &loaded.pieces {
-            self.out.write_all(bytes)?;
+            self.out.write(bytes)?;
             self.report.bytes += bytes.len() as u64;
             self.options.progress.advance(bytes.len() as u64)?;
         }
-        self.pad(member.stored)
+        Ok(())
     }
 
     /// Copies a file in chunks that all workers read together.
-    fn large(&mut self, mut member: Member<'_>, contents: &dyn BlockDevice) -> Result<()> {
+    fn large(&mut self, mut member: Member, contents: &dyn BlockDevice) -> Result<()> {
         let ranges = data_ranges(contents)?;
-        let map = begin(&mut member, contents.size(), &ranges);
-        self.out.write_all(&member.header())?;
-        self.out.write_all(&map)?;
+        member.size = contents.size();
+        self.out.add_file(&member, &ranges)?;
         let chunks = ranges.iter().flat_map(|range| {
             let starts = (range.start..range.end).step_by(CHUNK as usize);
             starts.map(|start| start..(start + CHUNK).min(range.end))
@@ -263,18 +254,10 @@ impl Stream<'_> {
             )?;
             for (_, slot) in round.iter().zip(&slots) {
                 let buffer = slot.lock().unwrap_or_else(PoisonError::into_inner);
-                self.out.write_all(&buffer)?;
+                self.out.write(&buffer)?;
                 self.report.bytes += buffer.len() as u64;
                 self.options.progress.advance(buffer.len() as u64)?;
             }
-        }
-        self.pad(member.stored)
-    }
-
-    fn pad(&mut self, stored: u64) -> Result<()> {
-        let over = (stored % RECORD as u64) as usize;
-        if over > 0 {
-            self.out.write_all(&[0; RECORD][over..])?;
         }
         Ok(())
     }
@@ -303,27 +286,6 @@ fn load(fs: &Ext4, options: &ExtractOptions<'_>, inode: &Inode) -> Result<Loaded
         })
         .collect::<Result<_>>()?;
     Ok(Loaded { size, pieces })
-}
-
-/// Sets the member's sizes, and returns the map that comes before its contents if it has holes.
-fn begin(member: &mut Member<'_>, size: u64, ranges: &[std::ops::Range<u64>]) -> Vec<u8> {
-    let data: u64 = ranges.iter().map(|range| range.end - range.start).sum();
-    if data == size {
-        member.stored = size;
-        return Vec::new();
-    }
-    // The map is decimal lines: how many ranges, then start and length of each. A range of no bytes at the
-    // end says how long the file is.
-    let mut map = format!("{}\n", ranges.len() + 1);
-    for range in ranges {
-        map.push_str(&format!("{}\n{}\n", range.start, range.end - range.start));
-    }
-    map.push_str(&format!("{size}\n0\n"));
-    let mut map = map.into_bytes();
-    map.resize(map.len().next_multiple_of(RECORD), 0);
-    member.sparse = Some(size);
-    member.stored = map.len() as u64 + data;
-    map
 }
 
 fn data_ranges(contents: &dyn BlockDevice) -> Result<Vec<std::ops::Range<u64>>> {

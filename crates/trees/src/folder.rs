@@ -1,0 +1,180 @@
+//! Files in folders of the host, made by the descriptor of a folder and never by a path: what others put there meanwhile,
+//! links above all, leads nowhere.
+
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, FileType as HostType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, chmodat,
+    chownat, fchmod, fchown, fsetxattr, futimens, linkat, mkdirat, mknodat, openat, symlinkat, unlinkat,
+    utimensat,
+};
+use rustix::io::Errno;
+
+use crate::{Error, FileType, Node, Result, Time};
+
+/// Opens the folder that a tree is copied to, and makes it if it is not there. It is named by the user, who may name a
+/// link.
+///
+/// # Errors
+/// What the host says.
+pub fn make_top(folder: &Path) -> Result<OwnedFd> {
+    match std::fs::create_dir(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error.into()),
+        _ => {}
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(folder, flags, Mode::empty())?)
+}
+
+/// Opens the folder at a path below `root`, following no link.
+///
+/// # Errors
+/// What the host says.
+pub fn open_folder(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd> {
+    let mut folder = open(root, c".")?;
+    for part in path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+        folder = open(folder.as_fd(), &c_name(part)?)?;
+    }
+    Ok(folder)
+}
+
+fn open(folder: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat(folder, name, flags, Mode::empty())?)
+}
+
+/// Makes a folder that only we can enter until its attributes are set.
+///
+/// # Errors
+/// What the host says.
+pub fn make_folder(parent: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
+    match mkdirat(parent, c_name(name)?, Mode::RWXU) {
+        // One that is there already is used, as tar does; a link to one is not.
+        Err(Errno::EXIST) => open_folder(parent, name).map(|_| ()),
+        result => Ok(result?),
+    }
+}
+
+/// Makes a regular file that was not there before.
+///
+/// # Errors
+/// What the host says.
+pub fn make_file(parent: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat(parent, c_name(name)?, flags, Mode::RUSR | Mode::WUSR)?)
+}
+
+/// Removes a file whose contents were not to be had.
+///
+/// # Errors
+/// What the host says.
+pub fn remove(parent: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
+    Ok(unlinkat(parent, c_name(name)?, AtFlags::empty())?)
+}
+
+/// Makes another name for a file.
+///
+/// # Errors
+/// What the host says.
+pub fn make_link(from: BorrowedFd<'_>, old: &[u8], parent: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
+    Ok(linkat(from, c_name(old)?, parent, c_name(name)?, AtFlags::empty())?)
+}
+
+/// Makes a symbolic link.
+///
+/// # Errors
+/// What the host says.
+pub fn make_symlink(target: &[u8], parent: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
+    Ok(symlinkat(c_name(target)?, parent, c_name(name)?)?)
+}
+
+/// Makes a device node, fifo or socket.
+///
+/// # Errors
+/// What the host says.
+pub fn make_special(node: &Node, parent: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
+    let kind = match node.kind {
+        FileType::CharacterDevice => HostType::CharacterDevice,
+        FileType::BlockDevice => HostType::BlockDevice,
+        FileType::Fifo => HostType::Fifo,
+        _ => HostType::Socket,
+    };
+    let device = rustix::fs::makedev(node.device.0, node.device.1);
+    Ok(mknodat(parent, c_name(name)?, kind, Mode::RUSR | Mode::WUSR, device)?)
+}
+
+/// Restores owner (if `owners`), attributes, mode and times of an open file or folder, in this order: a new owner clears
+/// bits of the mode, and everything changes the times.
+///
+/// What could not be restored is returned, and the rest is.
+pub fn restore<'a>(
+    file: BorrowedFd<'_>,
+    node: &Node,
+    xattrs: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+    owners: bool,
+) -> Vec<Error> {
+    let mut missing = Missing::default();
+    if owners {
+        missing.note("owner", fchown(file, Some(Uid::from_raw(node.uid)), Some(Gid::from_raw(node.gid))));
+    }
+    for (name, value) in xattrs {
+        if let Ok(c_name) = CString::new(name) {
+            let set = fsetxattr(file, c_name, value, XattrFlags::empty());
+            missing.note(&String::from_utf8_lossy(name), set);
+        }
+    }
+    missing.note("mode", fchmod(file, mode(node)));
+    missing.note("times", futimens(file, &times(node)));
+    missing.0
+}
+
+/// The same for what can't be opened: links (whose mode and attributes nobody has) and special files.
+///
+/// # Errors
+/// For a name that no file can have.
+pub fn restore_at(parent: BorrowedFd<'_>, name: &[u8], node: &Node, owners: bool) -> Result<Vec<Error>> {
+    let name = c_name(name)?;
+    let mut missing = Missing::default();
+    if owners {
+        let (uid, gid) = (Uid::from_raw(node.uid), Gid::from_raw(node.gid));
+        missing.note("owner", chownat(parent, &name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW));
+    }
+    if node.kind != FileType::Symlink {
+        // We made this node a moment ago in a folder of ours: it is no link.
+        missing.note("mode", chmodat(parent, &name, mode(node), AtFlags::empty()));
+    }
+    missing.note("times", utimensat(parent, &name, &times(node), AtFlags::SYMLINK_NOFOLLOW));
+    Ok(missing.0)
+}
+
+/// What could not be restored.
+#[derive(Default)]
+struct Missing(Vec<Error>);
+
+impl Missing {
+    fn note(&mut self, what: &str, result: rustix::io::Result<()>) {
+        if let Err(error) = result {
+            self.0.push(Error::from(error).map_text(|text| format!("{what} not restored: {text}")));
+        }
+    }
+}
+
+/// A name as system calls take it; names from directories hold no NUL.
+fn c_name(name: &[u8]) -> Result<CString> {
+    CString::new(name).map_err(|_| Error::corrupt("a name with a NUL"))
+}
+
+fn mode(node: &Node) -> Mode {
+    Mode::from_raw_mode(u32::from(node.mode & 0o7777))
+}
+
+/// Access and modification; the second stands for the first where that is not told.
+fn times(node: &Node) -> Timestamps {
+    let time = |time: Time| Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() };
+    Timestamps {
+        last_access: time(node.accessed.unwrap_or(node.modified)),
+        last_modification: time(node.modified),
+    }
+}

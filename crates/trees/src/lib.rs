@@ -1,0 +1,32 @@
+//! Trees of files on their way in and out of file systems: what a file is beside its contents, tar streams in both
+//! directions, and files in folders of the host.
+//!
+//! ```
+//! use casemate_trees::{FileType, Link, Node};
+//! use casemate_trees::tar::{Member, TarReader, TarWriter};
+//!
+//! let mut stream = Vec::new();
+//! let mut tar = TarWriter::new(&mut stream);
+//! let node = Node { mode: 0o777, ..Node::new(FileType::Symlink) };
+//! tar.add(&Member::new("bin", node, Some(Link::Symbolic(b"usr/bin".to_vec()))))?;
+//! tar.finish()?;
+//!
+//! let mut from = &stream[..];
+//! let mut tar = TarReader::new(&mut from, "stream");
+//! let member = tar.next()?.expect("one member");
+//! assert_eq!((&member.path[..], member.node.mode), (&b"bin"[..], 0o777));
+//! assert!(tar.next()?.is_none());
+//! # Ok::<(), casemate_blockdev::Error>(())
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod folder;
+mod node;
+mod path;
+pub mod tar;
+mod time;
+
+pub use casemate_blockdev::{Error, Result};
+pub use node::{FileType, Link, Node};
+pub use path::{join, split, trim};
+pub use time::Time;

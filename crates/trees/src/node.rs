@@ -1,0 +1,94 @@
+//! Files without their contents.
+
+use crate::Time;
+
+/// What kind of file something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum FileType {
+    Regular,
+    Directory,
+    Symlink,
+    CharacterDevice,
+    BlockDevice,
+    Fifo,
+    Socket,
+}
+
+impl FileType {
+    /// From the type bits of a mode.
+    pub fn from_mode(mode: u16) -> Option<FileType> {
+        Some(match mode >> 12 {
+            0x1 => FileType::Fifo,
+            0x2 => FileType::CharacterDevice,
+            0x4 => FileType::Directory,
+            0x6 => FileType::BlockDevice,
+            0x8 => FileType::Regular,
+            0xa => FileType::Symlink,
+            0xc => FileType::Socket,
+            _ => return None,
+        })
+    }
+
+    /// The letter that `ls -l` prints.
+    pub fn letter(self) -> char {
+        match self {
+            FileType::Regular => '-',
+            FileType::Directory => 'd',
+            FileType::Symlink => 'l',
+            FileType::CharacterDevice => 'c',
+            FileType::BlockDevice => 'b',
+            FileType::Fifo => 'p',
+            FileType::Socket => 's',
+        }
+    }
+
+    /// The word that results in JSON have.
+    pub fn name(self) -> &'static str {
+        match self {
+            FileType::Regular => "file",
+            FileType::Directory => "directory",
+            FileType::Symlink => "symlink",
+            FileType::CharacterDevice => "character device",
+            FileType::BlockDevice => "block device",
+            FileType::Fifo => "fifo",
+            FileType::Socket => "socket",
+        }
+    }
+}
+
+/// What a file is beside its names, contents and attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// The kind.
+    pub kind: FileType,
+    /// Permission bits.
+    pub mode: u16,
+    /// The owner.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// Last change of the contents.
+    pub modified: Time,
+    /// Last access, where that is told.
+    pub accessed: Option<Time>,
+    /// Major and minor number of a device.
+    pub device: (u32, u32),
+}
+
+impl Node {
+    /// A file of root's that nobody may use, from 1970.
+    pub const fn new(kind: FileType) -> Node {
+        let modified = Time { seconds: 0, nanoseconds: 0 };
+        Node { kind, mode: 0, uid: 0, gid: 0, modified, accessed: None, device: (0, 0) }
+    }
+}
+
+/// What a link leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// The path in the tree of the file that has another name here.
+    Hard(Vec<u8>),
+    /// The target of a symbolic link.
+    Symbolic(Vec<u8>),
+}

@@ -1,0 +1,69 @@
+//! Writing tar streams.
+
+use std::io::Write;
+use std::ops::Range;
+
+use super::{Member, RECORD, header, map};
+use crate::Result;
+
+/// Writes members one after the other.
+pub struct TarWriter<'a> {
+    out: &'a mut dyn Write,
+    /// What fills the last record of the contents before.
+    fill: usize,
+}
+
+impl<'a> TarWriter<'a> {
+    /// A stream without members yet.
+    pub fn new(out: &'a mut dyn Write) -> TarWriter<'a> {
+        TarWriter { out, fill: 0 }
+    }
+
+    /// Adds a member without contents.
+    ///
+    /// # Errors
+    /// When writing fails.
+    pub fn add(&mut self, member: &Member) -> Result<()> {
+        self.begin(&header::header(member, 0, false), 0)
+    }
+
+    /// Begins a file whose contents lie in these ranges, one after the other: what [`write`](TarWriter::write) gets
+    /// next.
+    ///
+    /// # Errors
+    /// When writing fails.
+    pub fn add_file(&mut self, member: &Member, ranges: &[Range<u64>]) -> Result<()> {
+        let data: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+        if data == member.size {
+            return self.begin(&header::header(member, data, false), data);
+        }
+        let map = map::to_bytes(ranges, member.size);
+        let stored = map.len() as u64 + data;
+        self.begin(&header::header(member, stored, true), stored)?;
+        Ok(self.out.write_all(&map)?)
+    }
+
+    /// Writes contents.
+    ///
+    /// # Errors
+    /// When writing fails.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        Ok(self.out.write_all(bytes)?)
+    }
+
+    /// Ends the stream with two empty records.
+    ///
+    /// # Errors
+    /// When writing fails.
+    pub fn finish(mut self) -> Result<()> {
+        self.begin(&[0; 2 * RECORD], 0)?;
+        Ok(self.out.flush()?)
+    }
+
+    fn begin(&mut self, header: &[u8], stored: u64) -> Result<()> {
+        self.out.write_all(&[0; RECORD][..self.fill])?;
+        // OK to truncate: less than a record.
+        self.fill = (stored.wrapping_neg() % RECORD as u64) as usize;
+        Ok(self.out.write_all(header)?)
+    }
+}
