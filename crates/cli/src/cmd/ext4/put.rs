@@ -1,6 +1,7 @@
 //! `casemate ext4 put`.
 
 use std::ffi::OsString;
+use std::io::BufReader;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +12,9 @@ use super::change::{ChangeArgs, print_report};
 use crate::Answer;
 use crate::context::Context;
 
+/// What messages call it.
+const STANDARD_INPUT: &str = "standard input";
+
 /// Copy files or trees into an image.
 ///
 /// Modes, owners, times of modification, holes, links and extended attributes are kept. What goes into an
@@ -19,19 +23,28 @@ use crate::context::Context;
 /// A symbolic link that is named is followed, and what comes out of a pipe becomes a file of root's; links and pipes in
 /// a folder are copied as such.
 /// A large tree is committed in parts: if it is interrupted, whole files are there.
+/// What a tar stream has stays below DST: paths from the root begin there, `..` is refused, links are not followed.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  casemate ext4 put root.img motd /etc/motd\n  \
+#[command(
+    allow_missing_positional = true,
+    after_help = "Examples:\n  casemate ext4 put root.img motd /etc/motd\n  \
     casemate ext4 put -r root.img rootfs/. /\n  \
-    date | casemate ext4 put root.img - /etc/built")]
+    date | casemate ext4 put root.img - /etc/built\n  \
+    zstdcat rootfs.tar.zst | casemate ext4 put --tar=- root.img /"
+)]
 pub struct Args {
     #[command(flatten)]
     change: ChangeArgs,
     /// The file or folder to copy; - is standard input.
-    #[arg(value_name = "SRC")]
-    source: PathBuf,
+    #[arg(value_name = "SRC", required_unless_present = "tar")]
+    source: Option<PathBuf>,
     /// Where to in the image.
     #[arg(value_name = "DST")]
     destination: OsString,
+    /// Copy what is in this tar stream into the directory DST, which is made if it is not there; "-" is standard
+    /// input.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["source", "recursive", "no_dereference"])]
+    tar: Option<PathBuf>,
     /// Copy folders with all that is in them.
     #[arg(short, long)]
     recursive: bool,
@@ -48,8 +61,10 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let is_tar = self.tar.is_some();
+        let source = self.tar.or(self.source).unwrap_or_default();
         let mut writer = self.change.open(context)?;
-        let progress = context.progress(&self.source.display().to_string(), 0);
+        let progress = context.progress(&source.display().to_string(), 0);
         let options = PutOptions {
             recursive: self.recursive,
             no_dereference: self.no_dereference,
@@ -59,10 +74,19 @@ impl Args {
             progress: &progress,
         };
         let to = self.destination.as_bytes();
-        let result = if self.source.as_os_str() == "-" {
-            writer.put_contents(&mut std::io::stdin().lock(), Path::new("standard input"), to, &options)
-        } else {
-            writer.put(&self.source, to, &options)
+        let is_input = source.as_os_str() == "-";
+        let result = match (is_tar, is_input) {
+            (true, true) => writer.put_tar(&mut std::io::stdin().lock(), STANDARD_INPUT, to, &options),
+            (true, false) => {
+                let file =
+                    std::fs::File::open(&source).map_err(|error| Error::io(source.display(), error))?;
+                let mut file = BufReader::with_capacity(1 << 16, file);
+                writer.put_tar(&mut file, &source.display().to_string(), to, &options)
+            }
+            (false, true) => {
+                writer.put_contents(&mut std::io::stdin().lock(), Path::new(STANDARD_INPUT), to, &options)
+            }
+            (false, false) => writer.put(&source, to, &options),
         };
         drop(progress);
         let report = self.change.place(result)?;

@@ -5,6 +5,7 @@ mod pipeline;
 mod placed;
 mod steps;
 mod stream;
+mod tar;
 mod walk;
 
 use std::collections::HashMap;
@@ -26,7 +27,7 @@ use crate::write::{Writer, invalid};
 
 use host::{Batch, Entry, Folder, HostBody, Reading, Source};
 use pipeline::{CHUNK, Piece, Pipeline, Write};
-use stream::{NewFile, Stream};
+use stream::{Ahead, NewFile, Stream};
 use walk::Walk;
 
 pub(crate) use placed::Placed;
@@ -157,7 +158,8 @@ impl Writer {
         let is_linked_device = link.is_symlink() && (kind.is_char_device() || kind.is_block_device());
         if let Some(name) = name.as_ref().filter(|_| follow && (kind.is_fifo() || is_linked_device)) {
             let mut from = std::fs::File::open(source).map_err(told)?;
-            let stream = Stream { from: &mut from, path: source, progress: options.progress };
+            let mut from = Ahead::new(&mut from, source);
+            let stream = Stream { from: &mut from, progress: options.progress };
             return self.put_unowned(parent, name, stream, options);
         }
         let walk = match name {
@@ -266,15 +268,13 @@ impl Writer {
             }
         };
         let size = if matches!(body, Body::File) { stat.st_size.cast_unsigned() } else { 0 };
-        // What was freed since the last commit can be used after one.
-        let needed = size / self.block_size() as u64;
-        if self.pins.clusters() > 0 && self.free_clusters() < needed / self.ratio() + 64 {
-            self.commit()?;
-        }
+        self.recycle(size)?;
         let progress = put.options.progress;
         if let HostBody::Stream(file) = &host_body {
             let path = folder.join(&host_name);
-            let stream = Stream { from: &mut &*file, path: &path, progress };
+            let mut file = file;
+            let mut from = Ahead::new(&mut file, &path);
+            let stream = Stream { from: &mut from, progress };
             let new = NewFile { parent, name, node: &node, xattrs: &xattrs, acls: Vec::new() };
             let (number, size) = self.put_stream(&new, stream)?;
             if let Some(key) = shared {
@@ -424,6 +424,15 @@ impl Writer {
             }
         }
         Ok(size)
+    }
+
+    /// Commits if what was freed since the last time, which can be used then, may be needed for contents of `size` bytes.
+    fn recycle(&mut self, size: u64) -> Result<()> {
+        let needed = size / self.block_size() as u64;
+        if self.pins.clusters() > 0 && self.free_clusters() < needed / self.ratio() + 64 {
+            self.commit()?;
+        }
+        Ok(())
     }
 
     fn placed(&mut self) -> Result<&mut Placed> {

@@ -1,4 +1,4 @@
-//! Contents whose size nobody knows before they end.
+//! Contents that come one after the other, of which nobody may know how many there are.
 
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -15,11 +15,48 @@ use crate::write::put::pipeline::CHUNK;
 use crate::write::put::{PutOptions, PutReport};
 use crate::write::{Writer, invalid};
 
-/// What is read, and what errors call it.
+/// What is read, and who hears of it.
 pub(super) struct Stream<'a> {
-    pub from: &'a mut dyn Read,
-    pub path: &'a Path,
+    pub from: &'a mut dyn Chunks,
     pub progress: &'a dyn Progress,
+}
+
+/// Contents in the order in which they lie in a file.
+pub(super) trait Chunks {
+    /// Fills a buffer with what comes next: where in the file it begins, which is at a block, and how many bytes it has;
+    /// fewer than there is room only before a hole or the end. None at the end.
+    fn next(&mut self, buffer: &mut [u8]) -> Result<Option<(u64, usize)>>;
+
+    /// The file's size, where it is known.
+    fn size(&self) -> Option<u64>;
+}
+
+/// All that comes out of a reader.
+pub(super) struct Ahead<'a> {
+    from: &'a mut dyn Read,
+    /// What errors call it.
+    path: &'a Path,
+    at: u64,
+}
+
+impl<'a> Ahead<'a> {
+    pub fn new(from: &'a mut dyn Read, path: &'a Path) -> Ahead<'a> {
+        Ahead { from, path, at: 0 }
+    }
+}
+
+impl Chunks for Ahead<'_> {
+    fn next(&mut self, buffer: &mut [u8]) -> Result<Option<(u64, usize)>> {
+        let len = read_all(self.from, buffer)
+            .map_err(|error| Error::path(error.kind(), told(self.path, &error)))?;
+        let start = self.at;
+        self.at += len as u64;
+        Ok((len > 0).then_some((start, len)))
+    }
+
+    fn size(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// A new file beside its contents.
@@ -55,7 +92,8 @@ impl Writer {
             _ => refuse_slash(to)?,
         }
         let (parent, name) = self.parent_of(to)?;
-        self.put_unowned(parent, &name, Stream { from, path, progress: options.progress }, options)
+        let mut from = Ahead::new(from, path);
+        self.put_unowned(parent, &name, Stream { from: &mut from, progress: options.progress }, options)
     }
 
     /// The same for a name in a directory.
@@ -74,20 +112,22 @@ impl Writer {
         Ok(PutReport { files: 1, bytes, ..PutReport::default() })
     }
 
-    /// Makes a file of what comes out of a stream: its inode's number, and its size. In one transaction if that is
-    /// little, else as [`put_in_steps`](Writer::put_in_steps).
+    /// Makes a file of what comes out of a stream: its inode's number, and how many bytes came. In one transaction if that
+    /// is little, else as [`put_in_steps`](Writer::put_in_steps).
     pub(super) fn put_stream(&mut self, file: &NewFile<'_>, stream: Stream<'_>) -> Result<(u32, u64)> {
-        let Stream { from, path, progress } = stream;
-        let mut read = |buffer: &mut [u8]| {
-            let len =
-                read_all(from, buffer).map_err(|error| Error::path(error.kind(), told(path, &error)))?;
+        let Stream { from, progress } = stream;
+        let known = from.size();
+        let mut bytes = 0;
+        let mut read = |buffer: &mut [u8], end: u64| {
+            let (start, len) = from.next(buffer)?.unwrap_or((end, 0));
+            bytes += len as u64;
             progress.advance(len as u64)?;
-            Ok::<_, Error>(len)
+            Ok::<_, Error>((start, len))
         };
         // OK to truncate: 1 MiB.
         let mut buffer = vec![0; CHUNK as usize];
-        let mut len = read(&mut buffer)?;
-        if len < buffer.len() {
+        let (mut start, mut len) = read(&mut buffer, 0)?;
+        if start == 0 && len < buffer.len() && known.is_none_or(|size| size == len as u64) {
             let number = self.operation(|writer| {
                 writer.make_way(file.parent, file.name)?;
                 let mut inode = writer.create_in(file.parent, file.name, file.node, Body::File)?;
@@ -105,33 +145,33 @@ impl Writer {
             return Ok((number, len as u64));
         }
         let number = self.operation(|writer| Ok(writer.create_unnamed(file.parent, file.node)?.number()))?;
-        let mut size = 0;
         self.in_steps(number, true, |writer| {
             let mut inode = writer.unlinked_inode_mut(number)?;
+            writer.check_size(&inode, known.unwrap_or(0))?;
             while len > 0 {
                 if writer.is_full() {
                     writer.store_inode(&inode)?;
                     return Ok(false);
                 }
                 let block = writer.block_size() as u64;
-                let reached = writer.append_bytes(&mut inode, size / block, &mut buffer, len)? * block;
+                let reached = writer.append_bytes(&mut inode, start / block, &mut buffer, len)? * block;
                 // OK to truncate: within the buffer.
-                let done = (reached - size).min(len as u64) as usize;
-                size += done as u64;
+                let done = (reached - start).min(len as u64) as usize;
+                start += done as u64;
                 buffer.copy_within(done..len, 0);
                 len -= done;
                 if len == 0 {
-                    len = read(&mut buffer)?;
+                    (start, len) = read(&mut buffer, start)?;
                 }
             }
-            writer.set_file_size(&mut inode, size)?;
+            writer.set_file_size(&mut inode, known.unwrap_or(start))?;
             writer.unlist_orphan(&mut inode)?;
             writer.make_way(file.parent, file.name)?;
             writer.give_name(file.parent, file.name, &mut inode)?;
             writer.finish_streamed(&mut inode, file)?;
             Ok(true)
         })?;
-        Ok((number, size))
+        Ok((number, bytes))
     }
 
     /// Gives the first `len` bytes of a buffer of whole blocks their place behind a file's end, as far as the transaction
