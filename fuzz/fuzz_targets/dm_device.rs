@@ -6,10 +6,10 @@
 
 use std::num::NonZeroUsize;
 
-use casemate_blockdev::{MemoryDevice, NoProgress, Pool};
-use casemate_primitives::Cpu;
+use casemate_blockdev::{MemoryDevice, Pool};
+use casemate::Work;
 use casemate_verity::dm::fec::{FecDevices, FecLayout, check, repair};
-use casemate_verity::dm::{Layout, Superblock, Worker, verify};
+use casemate_verity::dm::{Layout, Superblock, verify};
 
 libfuzzer_sys::fuzz_target!(|input: (u8, &[u8], &[u8], &[u8])| {
     let (roots, data, hash, parity) = input;
@@ -18,11 +18,11 @@ libfuzzer_sys::fuzz_target!(|input: (u8, &[u8], &[u8], &[u8])| {
     };
     let Ok(layout) = Layout::from_superblock(superblock, 0) else { return };
     let [data, hash, parity] = [data, hash, parity].map(|bytes| MemoryDevice::new(bytes.to_vec()));
-    let worker = Worker { cpu: Cpu::detect(), pool: Pool::new(NonZeroUsize::new(1)), progress: &NoProgress };
+    let work = Work { pool: Pool::new(NonZeroUsize::new(1)), ..Work::default() };
     let root_hash = vec![0; layout.geometry().shape().digest_len()];
-    let _ = verify(&layout, &data, &hash, &root_hash, &worker, &mut |_| Ok(()));
+    let _ = verify(&layout, &data, &hash, &root_hash, &work, &mut |_| Ok(()));
     let Ok(fec) = FecLayout::new(&layout, roots.into(), layout.hash_device_size()) else { return };
     let devices = FecDevices { data: &data, hash: &hash, parity: &parity, parity_offset: 0 };
-    let _ = check(&fec, &devices, &worker);
-    let _ = repair(&layout, &fec, &devices, &root_hash, &worker);
+    let _ = check(&fec, &devices, &work);
+    let _ = repair(&layout, &fec, &devices, &root_hash, &work);
 });

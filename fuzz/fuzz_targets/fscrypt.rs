@@ -3,19 +3,19 @@
 
 use std::sync::OnceLock;
 
-use casemate_fscrypt::{Context, Crypto, InodeInfo, KeyId, MasterKey, NoKeyName};
-use casemate_primitives::{Cpu, secret::SecretVec};
+use casemate_fscrypt::{Context, InodeInfo, KeyId, MasterKey, NoKeyName};
+use casemate::{Providers, SecretVec};
 
-static KEY: OnceLock<(Crypto, MasterKey)> = OnceLock::new();
+static KEY: OnceLock<(Providers, MasterKey)> = OnceLock::new();
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let (crypto, key) = KEY.get_or_init(|| {
-        let crypto = Crypto::new(Cpu::detect());
-        let key = MasterKey::new(&crypto, SecretVec::new(vec![7; 64])).expect("a key");
-        (crypto, key)
+    let (providers, key) = KEY.get_or_init(|| {
+        let providers = Providers::default();
+        let key = MasterKey::new(&providers, SecretVec::new(vec![7; 64])).expect("a key");
+        (providers, key)
     });
-    if let Ok(name) = NoKeyName::from_text(crypto, bytes) {
-        assert_eq!(name.text(crypto).as_bytes(), bytes);
+    if let Ok(name) = NoKeyName::from_text(providers, bytes) {
+        assert_eq!(name.text(providers).as_bytes(), bytes);
     }
     let len = if bytes.first() == Some(&1) { 28 } else { 40 };
     let (context, ciphertext) = bytes.split_at(len.min(bytes.len()));

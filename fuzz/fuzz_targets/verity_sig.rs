@@ -4,5 +4,5 @@
 use casemate_verity::signature::VeritySig;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let _ = VeritySig::from_bytes(bytes);
+    let _ = VeritySig::from_bytes(bytes, &casemate::Providers::default());
 });

@@ -7,12 +7,13 @@
 use std::hint::black_box;
 
 use casemate_benches::Race;
-use casemate_blockdev::{BlockDevice, FileDevice, NoProgress, Pool};
+use casemate_blockdev::{BlockDevice, FileDevice, Pool};
 use casemate_primitives::Cpu;
 use casemate_primitives::reed_solomon::ReedSolomon;
 use casemate_primitives::testing::Rng;
+use casemate_providers::Work;
 use casemate_verity::dm::fec::{FecDevices, FecLayout, check, encode as encode_image};
-use casemate_verity::dm::{Layout, Parameters, Uuid, Worker, format};
+use casemate_verity::dm::{Layout, Parameters, Uuid, format};
 
 const WIDTH: usize = 4096;
 
@@ -253,21 +254,20 @@ fn layout_of(path: &str) -> Layout {
     Layout::new(Parameters::new("sha256").unwrap(), size / 4096, 0, uuid).unwrap()
 }
 
-fn worker(threads: usize) -> Worker<'static> {
-    let pool = Pool::new(std::num::NonZeroUsize::new(threads));
-    Worker { cpu: Cpu::detect(), pool, progress: &NoProgress }
+fn work(threads: usize) -> Work<'static> {
+    Work { pool: Pool::new(std::num::NonZeroUsize::new(threads)), ..Work::default() }
 }
 
 /// Formats once, with parity if `roots` is not 0: to be timed from outside, as veritysetup is.
 fn once(path: &str, roots: u32) {
     let (data, hash, parity) =
         (FileDevice::open(path).unwrap(), new_file(path, "hash"), new_file(path, "fec"));
-    let (layout, worker) = (layout_of(path), worker(2));
-    format(&layout, &data, &hash, &worker).unwrap();
+    let (layout, work) = (layout_of(path), work(2));
+    format(&layout, &data, &hash, &work).unwrap();
     if roots != 0 {
         let fec = FecLayout::new(&layout, roots, layout.hash_device_size()).unwrap();
         let devices = FecDevices { data: &data, hash: &hash, parity: &parity, parity_offset: 0 };
-        encode_image(&fec, &devices, &worker).unwrap();
+        encode_image(&fec, &devices, &work).unwrap();
     }
 }
 
@@ -277,17 +277,17 @@ fn image(path: &str) {
     let (hash, parity) = (new_file(path, "hash"), new_file(path, "fec"));
     let size = data.size();
     let layout = &layout_of(path);
-    format(layout, &data, &hash, &worker(2)).unwrap();
+    format(layout, &data, &hash, &work(2)).unwrap();
     let devices = &FecDevices { data: &data, hash: &hash, parity: &parity, parity_offset: 0 };
     for threads in [1, 2] {
-        let worker = worker(threads);
+        let work = work(threads);
         let mut race = Race::new(format!("{} MiB, {threads} threads", size >> 20), size as usize).rounds(5);
-        race.add("hash tree", || drop(black_box(format(layout, &data, &hash, &worker).unwrap())));
+        race.add("hash tree", || drop(black_box(format(layout, &data, &hash, &work).unwrap())));
         for roots in [2, 24] {
             let fec = FecLayout::new(layout, roots, layout.hash_device_size()).unwrap();
-            race.add(format!("parity, {roots} roots"), move || encode_image(&fec, devices, &worker).unwrap());
+            race.add(format!("parity, {roots} roots"), move || encode_image(&fec, devices, &work).unwrap());
             race.add(format!("check of parity, {roots} roots"), move || {
-                assert!(check(&fec, devices, &worker).unwrap().is_empty());
+                assert!(check(&fec, devices, &work).unwrap().is_empty());
             });
         }
         race.run();

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use casemate::ext4::{Ext4, Reading};
-use casemate::fscrypt::{Crypto, Keyring};
-use casemate::{Access, Cpu, Image, SecretVec};
+use casemate::fscrypt::Keyring;
+use casemate::{Access, Image, Providers, SecretVec};
 use casemate_benches::{Probe, Race, median};
 
 const CASEMATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/release/casemate");
@@ -81,7 +81,7 @@ fn make(folder: &Path, mib: usize) -> PathBuf {
 
 /// The names of a directory of each kind; the inodes behind them are not read.
 fn list(image: &Path) {
-    let mut ring = Keyring::new(Crypto::new(Cpu::detect()));
+    let mut ring = Keyring::new(Providers::default());
     ring.add(SecretVec::new(key())).expect("a key");
     let (locked, unlocked) = (open(image, None), open(image, Some(Arc::new(ring))));
     let names = |fs: &Ext4, folder: &str| {
@@ -109,7 +109,7 @@ fn list(image: &Path) {
 
 fn open(image: &Path, keys: Option<Arc<Keyring>>) -> Ext4 {
     let image = Image::open(image, Access::Read).expect("the image");
-    let reading = Reading { cpu: Cpu::detect(), verify_checksums: true, replay_journal: true, keys };
+    let reading = Reading { keys, ..Reading::default() };
     casemate::ext4::open(&image, &reading).expect("the image")
 }
 

@@ -20,9 +20,8 @@ use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice};
 use casemate_crypt::{Params, SectorCipher};
 use casemate_nbd::tls::Tls;
 use casemate_nbd::{Export, Limits, Listener, Server};
-use casemate_primitives::Cpu;
 use casemate_primitives::testing::Rng;
-use casemate_providers::{Policy, Registry};
+use casemate_providers::Providers;
 use openssl::cipher::Cipher;
 use openssl::cipher_ctx::CipherCtx;
 
@@ -151,8 +150,7 @@ fn key() -> [u8; 64] {
 
 fn own_cipher() -> SectorCipher {
     let params = Params::new("aes-xts-plain64".parse().expect("a specification"));
-    let registry = Registry::new(Cpu::detect());
-    SectorCipher::new(&params, &key(), &registry, &Policy::default()).expect("a cipher")
+    SectorCipher::new(&params, &key(), &Providers::default()).expect("a cipher")
 }
 
 fn encrypt(image: &Path, mib: u64) {

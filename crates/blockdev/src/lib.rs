@@ -1,8 +1,8 @@
-//! Block devices as values, the worker pool, and progress.
+//! Block devices as values, the worker pool, and who hears of long work.
 //!
 //! A [`BlockDevice`] is read and written at positions through `&self`, by many threads at once. Devices nest:
 //! a [`Window`] of a [`FileDevice`] is a device again, and so is everything that the format crates build on
-//! top. [`Pool`] spreads numbered pieces of work over threads; [`Progress`] hears how far they are and can
+//! top. [`Pool`] spreads numbered pieces of work over threads; [`Events`] hears how far they are and can
 //! stop them.
 //!
 //! ```
@@ -20,6 +20,7 @@
 
 mod device;
 mod error;
+mod events;
 mod exclusive;
 mod file;
 mod identity;
@@ -30,12 +31,12 @@ mod overlay;
 mod overlay_file;
 mod partition;
 mod pool;
-mod progress;
 mod sample;
 mod window;
 
 pub use device::BlockDevice;
 pub use error::{AtFile, Error, ErrorKind, Place, Result};
+pub use events::{Events, NoEvents};
 pub use file::FileDevice;
 pub use identity::{FileId, is_same_file};
 pub use memory::MemoryDevice;
@@ -45,6 +46,5 @@ pub use overlay::Overlay;
 pub use overlay_file::OverlayFile;
 pub use partition::{Partition, partitions};
 pub use pool::Pool;
-pub use progress::{NoProgress, Progress};
 pub use sample::samples;
 pub use window::Window;

@@ -5,18 +5,18 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use casemate_blockdev::{AtFile, BlockDevice, FileDevice, Named, Pool, Progress, Window, is_same_file};
+use casemate_blockdev::{AtFile, BlockDevice, FileDevice, Named, Window, is_same_file};
 use casemate_crypt::image::{transform, transform_stream};
-use casemate_crypt::in_place::{self, Work};
+use casemate_crypt::in_place::{self, Job};
 use casemate_primitives::secret::SecretVec;
+use casemate_providers::{Hash, Providers, Work};
 
 pub use casemate_crypt::image::Holes;
 pub use casemate_crypt::in_place::{DEFAULT_HOT_ZONE, MAX_HOT_ZONE};
 pub use casemate_crypt::{
     CryptDevice, CryptStatistics, IvMode, Params, SectorCipher, Spec, Table, plain_key,
 };
-use casemate_providers::Hash;
-pub use casemate_providers::{Direction, Policy, Registry};
+pub use casemate_providers::Direction;
 
 use crate::image::{self, Access};
 use crate::named::NamedStream;
@@ -43,15 +43,9 @@ impl Mapping {
     ///
     /// # Errors
     /// `Argument` for what dm-crypt would refuse; `Unsupported` where no implementation may be used.
-    pub fn new(
-        params: Params,
-        key: SecretVec,
-        offset: u64,
-        registry: &Registry,
-        policy: &Policy,
-    ) -> Result<Mapping, Error> {
-        let cipher = SectorCipher::new(&params, key.expose(), registry, policy)?;
-        let sha256 = registry.hash("sha256", policy)?;
+    pub fn new(params: Params, key: SecretVec, offset: u64, providers: &Providers) -> Result<Mapping, Error> {
+        let cipher = SectorCipher::new(&params, key.expose(), providers)?;
+        let sha256 = providers.hash("sha256")?;
         if offset.checked_mul(512).is_none() {
             return Err(Error::argument(format!("an offset of {offset} sectors passes 2^64 bytes")));
         }
@@ -63,7 +57,7 @@ impl Mapping {
     /// # Errors
     /// As [`Mapping::new`], and `Argument` for a line that is no device of its own: one that begins behind sector 0, or
     /// has none.
-    pub fn of_table(table: Table, registry: &Registry, policy: &Policy) -> Result<Mapping, Error> {
+    pub fn of_table(table: Table, providers: &Providers) -> Result<Mapping, Error> {
         let Table { start, sectors, params, key, offset, .. } = table;
         if start != 0 {
             let text = format!(
@@ -81,7 +75,7 @@ impl Mapping {
             );
             return Err(Error::argument(text));
         }
-        Ok(Mapping { size: Some(size), ..Mapping::new(params, key, offset, registry, policy)? })
+        Ok(Mapping { size: Some(size), ..Mapping::new(params, key, offset, providers)? })
     }
 
     /// The cipher, for its name and its state.
@@ -137,8 +131,7 @@ impl Mapping {
         source: &Path,
         target: &Path,
         holes: Holes,
-        pool: Pool,
-        progress: &dyn Progress,
+        work: &Work<'_>,
     ) -> Result<(), Error> {
         let input = FileDevice::open(source).map_err(|error| Error::io(source.display(), error))?;
         let input = Named::new(source.display(), &input);
@@ -172,7 +165,7 @@ impl Mapping {
             }
             let named = Named::new(target.display(), output);
             let output = Window::new(&named as &dyn BlockDevice, write_to, data_size).at(target.display())?;
-            transform(&self.cipher, direction, &input, &output, holes, pool, progress)
+            transform(&self.cipher, direction, &input, &output, holes, work)
         };
         if exists {
             return run(&image::open_file(target, Access::Change)?);
@@ -195,14 +188,13 @@ impl Mapping {
         direction: Direction,
         (input_name, input): (&str, &mut (dyn Read + Send)),
         (output_name, output): (&str, &mut (dyn Write + Send)),
-        pool: Pool,
-        progress: &dyn Progress,
+        work: &Work<'_>,
     ) -> Result<u64, Error> {
         let limit = self.size.unwrap_or(u64::MAX);
         let mut part = input.take(limit);
         let mut input = NamedStream { name: input_name, stream: &mut part };
         let mut output = NamedStream { name: output_name, stream: output };
-        let size = transform_stream(&self.cipher, direction, &mut input, &mut output, pool, progress)?;
+        let size = transform_stream(&self.cipher, direction, &mut input, &mut output, work)?;
         match direction {
             // Behind the encrypted side of a mapping there may be anything.
             Direction::Decrypt if self.size.is_some() => self.data_size(size).map(drop),
@@ -233,8 +225,7 @@ impl Mapping {
         journal: &Path,
         resume: bool,
         hot_zone: u64,
-        pool: Pool,
-        progress: &dyn Progress,
+        work: &Work<'_>,
     ) -> Result<(), Error> {
         if is_same_file(image, journal) {
             let text = format!("{}: the journal can't be the image itself", image.display());
@@ -272,21 +263,13 @@ impl Mapping {
         let Params { spec, sector_size, iv_large_sectors, iv_offset, .. } = &self.params;
         let mapping = format!("{spec} {sector_size} {iv_large_sectors} {iv_offset} {}", self.offset);
         let key = self.key.expose();
-        let work = Work {
-            cipher: &self.cipher,
-            sha256: &self.sha256,
-            direction,
-            key,
-            mapping: &mapping,
-            pool,
-            progress,
-        };
+        let job = Job { cipher: &self.cipher, sha256: &self.sha256, direction, key, mapping: &mapping, work };
         if !resume {
             let begin = || {
                 let mut salt = [0; 32];
                 getrandom::fill(&mut salt)
                     .map_err(|error| Error::io("random numbers", io::Error::from(error)))?;
-                in_place::begin(&work, &data, &log, hot_zone, salt)?;
+                in_place::begin(&job, &data, &log, hot_zone, salt)?;
                 // The journal's name must be there after a power failure too.
                 sync_folder(journal).at(journal.display())
             };
@@ -296,7 +279,7 @@ impl Mapping {
                 return Err(error);
             }
         }
-        in_place::resume(&work, &data, &log)?;
+        in_place::resume(&job, &data, &log)?;
         fs::remove_file(journal).and_then(|()| sync_folder(journal)).at(journal.display())
     }
 

@@ -8,7 +8,7 @@ use casemate_primitives::secret::SecretVec;
 use casemate_providers::Direction;
 
 pub use casemate_fscrypt::{
-    ContentCipher, Context, Crypto, DirHashKey, Error as FscryptError, InodeInfo, Ivs, KeyDescriptor, KeyId,
+    ContentCipher, Context, DirHashKey, Error as FscryptError, InodeInfo, Ivs, KeyDescriptor, KeyId,
     KeyIdentifier, Keyring, LONGEST_NAME, MasterKey, Mode, NameCipher, NoKeyName, Nonce, Policy, Purpose,
     symlink_ciphertext,
 };

@@ -18,7 +18,7 @@ use casemate_crypt::CryptDevice;
 use casemate_ext4::RecoveryFile;
 use casemate_primitives::Cpu;
 use casemate_primitives::sha256::Sha256;
-use casemate_providers::Hash;
+use casemate_providers::Providers;
 use casemate_verity::dm::Layout;
 use casemate_verity::tree::VerifiedDevice;
 
@@ -176,19 +176,19 @@ impl Image {
     }
 
     /// A dm-verity device, which can't be written. If `hash` is the image itself, the hash area lies in the device
-    /// below, after the data; otherwise it is that file as it is. `choose` sees what
-    /// the superblock says, may refuse it, and is asked who shall hash; if it does not say, it is what `cpu` does best.
+    /// below, after the data; otherwise it is that file as it is. `check` sees what
+    /// the superblock says, and may refuse it.
     ///
     /// # Errors
-    /// Those of reading the superblock and of `choose`; `Argument` for a root hash of a wrong length or data that is too short.
+    /// Those of reading the superblock and of `check`; `Argument` for a root hash of a wrong length or data that is too short.
     pub fn verity(
         mut self,
         hash: &Path,
         hash_offset: u64,
         source: &Source,
         root_hash: &[u8],
-        cpu: Cpu,
-        choose: impl FnOnce(&Layout) -> Result<Option<Hash>, Error>,
+        providers: &Providers,
+        check: impl FnOnce(&Layout) -> Result<(), Error>,
     ) -> Result<Image, Error> {
         let tree: Below = match self.is_file(hash) {
             true => Arc::clone(&self.top),
@@ -203,10 +203,7 @@ impl Image {
                     .map_err(|error| error.at(hash.display()))?
             }
         };
-        let layout = match choose(&layout)? {
-            Some(hash) => layout.with_hash(hash)?,
-            None => layout,
-        };
+        check(&layout)?;
         let geometry = layout.geometry();
         if root_hash.len() != geometry.shape().digest_len() {
             let (found, right) = (root_hash.len(), geometry.shape().digest_len());
@@ -221,7 +218,7 @@ impl Image {
         self.preferred_block = self.preferred_block.max(layout.parameters().data_block_size.bytes());
         let device = Arc::new(VerifiedDevice::new(
             geometry.clone(),
-            layout.parameters().salted_hash(cpu),
+            layout.parameters().salted_hash(providers)?,
             self.top,
             tree,
             layout.tree_offset(),

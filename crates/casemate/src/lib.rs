@@ -6,15 +6,14 @@
 //! An [`Image`] is opened and locked once; what lies on it is nested, and everything runs on the device on top:
 //!
 //! ```
-//! use casemate::blockdev::{NoProgress, Pool};
-//! use casemate::verity::{self, Format, Parameters, Source, Stored, Uuid, Volume, Worker};
-//! use casemate::{Access, Cpu, Image};
+//! use casemate::verity::{self, Format, Parameters, Source, Stored, Uuid, Volume};
+//! use casemate::{Access, Image, Work};
 //!
 //! # let folder = tempfile::tempdir()?;
 //! # let (disk, hash) = (folder.path().join("disk.img"), folder.path().join("root.hash"));
 //! # std::fs::write(&disk, vec![7; 1 << 20])?;
 //! let root = Image::open(&disk, Access::Read)?.window(4096, Some(512 << 10))?;
-//! let worker = Worker { cpu: Cpu::detect(), pool: Pool::default(), progress: &NoProgress };
+//! let work = Work::default();
 //! let made = verity::format(
 //!     &Format {
 //!         parameters: Parameters::new("sha256")?,
@@ -25,11 +24,11 @@
 //!         uuid: Some(Uuid::random()?),
 //!         fec: None,
 //!     },
-//!     &worker,
+//!     &work,
 //! )?;
 //! let (data, hash) = (root.into(), hash.into());
 //! let stored = Stored { data, hash, hash_offset: 0, source: Source::Superblock, fec: None };
-//! let found = Volume::open(stored, verity::Access::Read)?.verify(&made.root_hash, &worker, &mut |_| Ok(()))?;
+//! let found = Volume::open(stored, verity::Access::Read)?.verify(&made.root_hash, &work, &mut |_| Ok(()))?;
 //! assert!(found.is_clean());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -55,6 +54,7 @@ pub use casemate_nbd as nbd;
 pub use casemate_primitives::cpu::{Cpu, CpuError, Feature};
 pub use casemate_primitives::hex;
 pub use casemate_primitives::secret::SecretVec;
+pub use casemate_providers::{Providers, Work};
 pub use casemate_verity::{signature, tree};
 pub use image::{Access, Image};
 pub use output::Output;

@@ -68,7 +68,7 @@ pub fn unlock(
 ) -> Result<Vec<KeyId>, Error> {
     let policies = policies(fs)?;
     let found = Protectors::find(fs, &policies, files)?;
-    let crypto = keyring.crypto().clone();
+    let providers = keyring.providers().clone();
     let mut opened: BTreeMap<ProtectorId, ProtectorKey> = BTreeMap::new();
     for secret in secrets {
         let mut fits = false;
@@ -76,7 +76,7 @@ pub fn unlock(
             if opened.contains_key(&protector.id()) {
                 continue;
             }
-            match protector.unlock(&crypto, secret.for_source(protector.source())) {
+            match protector.unlock(&providers, secret.for_source(protector.source())) {
                 Ok(key) => {
                     fits = true;
                     opened.insert(protector.id(), key);
@@ -92,7 +92,7 @@ pub fn unlock(
     let mut keys = Vec::new();
     for policy in &policies {
         if let Some(key) = policy.protectors().find_map(|id| opened.get(&id)) {
-            keyring.add(policy.unlock(&crypto, key)?)?;
+            keyring.add(policy.unlock(&providers, key)?)?;
             keys.push(policy.key());
         }
     }

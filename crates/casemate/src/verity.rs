@@ -7,14 +7,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use casemate_blockdev::{AtFile, BlockDevice, Named, OutputFile, Overlay, is_same_file};
-use casemate_providers::Hash;
+use casemate_providers::Work;
 use casemate_verity::dm::{self, fec};
 use casemate_verity::tree::{Finding, Ranges, Summary};
 
 pub use casemate_verity::dm::fec::{FecDevices, FecLayout, Repaired};
 pub use casemate_verity::dm::{
     BlockSize, HashType, Layout, OnFault, Parameters, SUPERBLOCK_SIZE, Salt, Seed, Superblock, Table,
-    TableFec, Uuid, Worker, partition_uuids, random_salt,
+    TableFec, Uuid, partition_uuids, random_salt,
 };
 pub use casemate_verity::hex;
 
@@ -203,7 +203,7 @@ pub fn work_size(format: &Format) -> Result<u64, Error> {
 /// # Errors
 /// `Argument` for what can't be, `Io` says which file; if an existing file was left with half a hash area, it
 /// says this too.
-pub fn format(format: &Format, worker: &Worker<'_>) -> Result<Formatted, Error> {
+pub fn format(format: &Format, work: &Work<'_>) -> Result<Formatted, Error> {
     let data = format.data.open(false)?;
     let block_size = u64::from(format.parameters.data_block_size.bytes());
     let data_blocks = format.data_blocks.unwrap_or(data.top().size() / block_size);
@@ -227,7 +227,7 @@ pub fn format(format: &Format, worker: &Worker<'_>) -> Result<Formatted, Error> 
     };
     let named_data = named(&data);
     let named_hash = Named::new(&format.hash, hash.device());
-    let root_hash = dm::format(&layout, &named_data, &named_hash, worker);
+    let root_hash = dm::format(&layout, &named_data, &named_hash, work);
     let root_hash = root_hash.map_err(|error| hash.left_behind(error, &format.hash))?;
     let mut fec_layout = None;
     if let Some(fec) = &format.fec {
@@ -246,7 +246,7 @@ pub fn format(format: &Format, worker: &Worker<'_>) -> Result<Formatted, Error> 
             parity: &named_parity,
             parity_offset: fec.offset,
         };
-        let encoded = fec::encode(&made, &devices, worker).and_then(|()| named_parity.flush());
+        let encoded = fec::encode(&made, &devices, work).and_then(|()| named_parity.flush());
         encoded.map_err(|error| target.left_behind(error, &fec.device))?;
         fec_layout = Some(made);
     }
@@ -305,14 +305,6 @@ impl Volume {
         Ok(Volume { stored, data, hash, parity, layout })
     }
 
-    /// The same volume, hashed by this implementation.
-    ///
-    /// # Errors
-    /// `Argument` if it is another algorithm's.
-    pub fn with_hash(self, hash: Hash) -> Result<Volume, Error> {
-        Ok(Volume { layout: self.layout.with_hash(hash)?, ..self })
-    }
-
     /// Checks everything below `root_hash`; `report` hears of each wrong block.
     ///
     /// # Errors
@@ -320,19 +312,19 @@ impl Volume {
     pub fn verify(
         &self,
         root_hash: &[u8],
-        worker: &Worker<'_>,
+        work: &Work<'_>,
         report: &mut (dyn FnMut(Finding) -> Result<(), Error> + Send),
     ) -> Result<Summary, Error> {
-        dm::verify(&self.layout, &self.named_data(), &self.named_hash(), root_hash, worker, report)
+        dm::verify(&self.layout, &self.named_data(), &self.named_hash(), root_hash, work, report)
     }
 
     /// Compares the parity with data and hash device; returns the numbers of the rounds that differ.
     ///
     /// # Errors
     /// `Argument` if the volume was opened without parity, `Corrupt` if it is cut off, `Io`.
-    pub fn check_parity(&self, worker: &Worker<'_>) -> Result<Ranges, Error> {
+    pub fn check_parity(&self, work: &Work<'_>) -> Result<Ranges, Error> {
         let (data, hash) = (self.named_data(), self.named_hash());
-        self.with_parity(&data, &hash, |layout, devices| fec::check(layout, devices, worker))
+        self.with_parity(&data, &hash, |layout, devices| fec::check(layout, devices, work))
     }
 
     /// Restores damaged data and hash blocks in place.
@@ -340,10 +332,10 @@ impl Volume {
     /// # Errors
     /// `Argument` if the volume was opened without parity or the root hash has a wrong length, `Corrupt` if
     /// something is cut off, `Io`.
-    pub fn repair(&self, root_hash: &[u8], worker: &Worker<'_>) -> Result<Repaired, Error> {
+    pub fn repair(&self, root_hash: &[u8], work: &Work<'_>) -> Result<Repaired, Error> {
         let (data, hash) = (self.named_data(), self.named_hash());
         self.with_parity(&data, &hash, |layout, devices| {
-            fec::repair(&self.layout, layout, devices, root_hash, worker)
+            fec::repair(&self.layout, layout, devices, root_hash, work)
         })
     }
 
@@ -351,10 +343,10 @@ impl Volume {
     ///
     /// # Errors
     /// Those of [`Volume::repair`].
-    pub fn try_repair(&self, root_hash: &[u8], worker: &Worker<'_>) -> Result<(Repaired, u64), Error> {
+    pub fn try_repair(&self, root_hash: &[u8], work: &Work<'_>) -> Result<(Repaired, u64), Error> {
         let (data, hash) = (Overlay::new(self.named_data()), Overlay::new(self.named_hash()));
         let repaired = self.with_parity(&data, &hash, |layout, devices| {
-            fec::repair(&self.layout, layout, devices, root_hash, worker)
+            fec::repair(&self.layout, layout, devices, root_hash, work)
         })?;
         let changed = data.changed_bytes().and_then(|bytes| Ok(bytes + hash.changed_bytes()?));
         Ok((repaired, changed.map_err(|error| Error::io("input", error))?))
@@ -369,17 +361,17 @@ impl Volume {
         &self,
         changed: &Ranges,
         old_root: Option<&[u8]>,
-        worker: &Worker<'_>,
+        work: &Work<'_>,
     ) -> Result<Vec<u8>, Error> {
         let (data, hash) = (self.named_data(), self.named_hash());
-        let root_hash = dm::update(&self.layout, &data, &hash, changed, old_root, worker);
+        let root_hash = dm::update(&self.layout, &data, &hash, changed, old_root, work);
         let path = self.hash.name();
         let remains =
             || format!("{path} may be changed in part, do the update again without the old root hash");
         let root_hash = root_hash.map_err(|error| with_remains(error, remains))?;
         if self.parity.is_some() {
             self.with_parity(&data, &hash, |layout, devices| {
-                fec::encode(layout, devices, worker)?;
+                fec::encode(layout, devices, work)?;
                 devices.parity.flush().map_err(|error| Error::io("parity", error))
             })?;
         }

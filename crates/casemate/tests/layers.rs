@@ -3,12 +3,10 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use casemate::blockdev::{
-    BlockDevice, MemoryDevice, Named, NoProgress, Overlay, OverlayFile, Pool, Result, Window,
-};
-use casemate::crypt::{CryptDevice, Mapping, Params, Policy, Registry, SectorCipher};
-use casemate::verity::{self, Fec, Format, Parameters, Source, Stored, Uuid, Volume, Worker};
-use casemate::{Access, Cpu, Image, SecretVec};
+use casemate::blockdev::{BlockDevice, MemoryDevice, Named, Overlay, OverlayFile, Result, Window};
+use casemate::crypt::{CryptDevice, Mapping, Params, SectorCipher};
+use casemate::verity::{self, Fec, Format, Parameters, Source, Stored, Uuid, Volume};
+use casemate::{Access, Image, Providers, SecretVec, Work};
 use casemate_testkit::{Rng, tempdir};
 
 const SIZE: u64 = 1 << 20;
@@ -130,10 +128,9 @@ fn layers_that_change_no_bytes_pass_everything_down() {
 #[test]
 fn layers_that_change_bytes_skip_nothing_that_counts() {
     let medium = Medium::new();
-    let registry = Registry::new(Cpu::detect());
     let params = Params::new("aes-xts-plain64".parse().unwrap());
     let key: [u8; 64] = std::array::from_fn(|at| at as u8);
-    let cipher = || SectorCipher::new(&params, &key, &registry, &Policy::default()).unwrap();
+    let cipher = || SectorCipher::new(&params, &key, &Providers::default()).unwrap();
     let crypt = CryptDevice::new(&*medium, cipher()).unwrap();
     crypt.write_from(&mut [1; 512], 1024).unwrap();
     assert_eq!(medium.asked(), [("write from", 1024..1536)]);
@@ -186,10 +183,9 @@ fn hash_trees_lie_in_images_of_any_nesting() {
     let around = Rng::new(7).bytes(2 << 20);
     std::fs::write(&path, &around).unwrap();
     let open = |access| {
-        let registry = Registry::new(Cpu::detect());
         let params = Params::new("aes-xts-plain64".parse().unwrap());
         let key = SecretVec::new((0..64).collect());
-        let mapping = Mapping::new(params, key, 0, &registry, &Policy::default()).unwrap();
+        let mapping = Mapping::new(params, key, 0, &Providers::default()).unwrap();
         Image::open(&path, access)
             .unwrap()
             .window(64 << 10, Some(1 << 20))
@@ -197,7 +193,7 @@ fn hash_trees_lie_in_images_of_any_nesting() {
             .crypt(mapping, false)
             .unwrap()
     };
-    let worker = Worker { cpu: Cpu::detect(), pool: Pool::default(), progress: &NoProgress };
+    let work = Work::default();
     let fec = |image: &Image| Some(Fec { device: image.clone().into(), offset: 512 << 10, roots: Some(2) });
     let format = |image: &Image| Format {
         parameters: Parameters::new("sha256").unwrap(),
@@ -208,12 +204,12 @@ fn hash_trees_lie_in_images_of_any_nesting() {
         uuid: Some(Uuid::random().unwrap()),
         fec: fec(image),
     };
-    let error = verity::format(&format(&open(Access::Read)), &worker).unwrap_err();
+    let error = verity::format(&format(&open(Access::Read)), &work).unwrap_err();
     assert!(error.to_string().contains("opened for reading only"), "{error}");
     assert!(std::fs::read(&path).unwrap() == around, "nothing was written");
 
     let image = open(Access::Change);
-    let root = verity::format(&format(&image), &worker).unwrap().root_hash;
+    let root = verity::format(&format(&image), &work).unwrap().root_hash;
     let volume = |image: &Image, access| {
         let (data, hash) = (image.clone().into(), image.clone().into());
         let stored = Stored { data, hash, hash_offset: DATA, source: Source::Superblock, fec: fec(image) };
@@ -221,16 +217,16 @@ fn hash_trees_lie_in_images_of_any_nesting() {
     };
     let is_whole = |root: &[u8]| {
         let volume = volume(&image, verity::Access::Read);
-        volume.verify(root, &worker, &mut |_| Ok(())).unwrap().is_clean()
+        volume.verify(root, &work, &mut |_| Ok(())).unwrap().is_clean()
     };
     assert!(is_whole(&root));
     image.device().write_at(&[1; 5000], 10_000).unwrap();
     assert!(!is_whole(&root));
-    volume(&image, verity::Access::Repair).repair(&root, &worker).unwrap();
+    volume(&image, verity::Access::Repair).repair(&root, &work).unwrap();
     assert!(is_whole(&root));
     image.device().write_at(&[1; 5000], 10_000).unwrap();
     let changed = std::iter::once(2..4).collect();
-    let new = volume(&image, verity::Access::Update).update(&changed, Some(&root), &worker).unwrap();
+    let new = volume(&image, verity::Access::Update).update(&changed, Some(&root), &work).unwrap();
     assert!(is_whole(&new) && !is_whole(&root));
     let found = std::fs::read(&path).unwrap();
     assert!(found[..64 << 10] == around[..64 << 10] && found[1088 << 10..] == around[1088 << 10..]);

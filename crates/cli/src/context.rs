@@ -4,14 +4,13 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
 use std::num::NonZeroUsize;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::OnceLock;
 
 use clap::Args;
 use serde::Serialize;
 
-use casemate::blockdev::Pool;
-use casemate::providers::{Hash, hash_by};
-use casemate::{Cpu, Error};
+use casemate::blockdev::{Events, Pool};
+use casemate::{Cpu, Error, Providers, Work};
 
 use crate::Answer;
 use crate::progress::Reporter;
@@ -41,11 +40,11 @@ pub struct Common {
 #[derive(Debug)]
 pub struct Context {
     common: Common,
-    cpu: Cpu,
+    providers: Providers,
+    /// The same with the kernel's engines, which are looked for only when somebody names a driver.
+    with_engines: OnceLock<Providers>,
     /// What messages begin with.
     prefix: &'static str,
-    /// Hashes whose driver the user named.
-    chosen: Mutex<Vec<Hash>>,
 }
 
 /// Notes the errors of work on many things, of which one does not stop the others.
@@ -59,17 +58,17 @@ const SMALL_FILE: u64 = 1 << 20;
 
 impl Context {
     pub fn new(common: Common) -> Result<Context, Error> {
-        let cpu = match &common.cpu {
-            Some(list) => Cpu::detect().restrict(list).map_err(|error| Error::argument(error.to_string()))?,
-            None => Cpu::detect(),
-        };
-        Ok(Context { common, cpu, prefix: OWN_PREFIX, chosen: Mutex::default() })
+        let cpu = |list: &String| Cpu::detect().restrict(list);
+        let cpu = common.cpu.as_ref().map(cpu).transpose();
+        let cpu = cpu.map_err(|error| Error::argument(error.to_string()))?;
+        let providers = cpu.map_or_else(Providers::default, Providers::new);
+        Ok(Context { common, providers, with_engines: OnceLock::new(), prefix: OWN_PREFIX })
     }
 
     /// For another tool's command line: its way to begin error messages, and neither JSON nor progress.
     pub fn for_tool(prefix: &'static str) -> Context {
         let common = Common { no_progress: true, ..Common::default() };
-        Context { common, cpu: Cpu::detect(), prefix, chosen: Mutex::default() }
+        Context { common, providers: Providers::default(), with_engines: OnceLock::new(), prefix }
     }
 
     /// Prints one JSON value and a line end to standard output.
@@ -119,25 +118,35 @@ impl Context {
         self.prefix != OWN_PREFIX
     }
 
-    /// The hash `name` by the driver that the user named, if he did.
-    pub fn hash_by(&self, name: &str, driver: Option<&str>) -> Result<Option<Hash>, Error> {
-        let hash = driver.map(|driver| hash_by(name, driver, self.cpu)).transpose()?;
-        let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
-        chosen.extend(hash.clone());
-        Ok(hash)
-    }
-
-    /// Says what went wrong with the hashes that the user chose, and was mended.
-    pub fn mention_hash_trouble(&self) {
-        let chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
-        chosen.iter().for_each(|hash| self.mention_trouble(hash.trouble()));
-    }
-
-    /// Says what went wrong with an engine and was mended.
-    pub fn mention_trouble(&self, trouble: Option<&str>) {
-        if let Some(trouble) = trouble {
-            eprintln!("{}{trouble}; the CPU did its work", self.prefix);
+    /// What does the work where the user named these drivers, if any.
+    pub fn naming(&self, drivers: &[impl AsRef<str>]) -> Providers {
+        match drivers {
+            [] => self.providers.clone(),
+            _ => self.with_engines.get_or_init(|| Providers::with_engines(self.cpu())).naming(drivers),
         }
+    }
+
+    /// What does the work where a driver was named, if one was, for the hash `name` and nothing else.
+    pub fn hashing(&self, name: &str, driver: Option<&str>) -> Result<Providers, Error> {
+        let providers = self.naming(driver.as_slice());
+        check_driver(&providers, name, driver)?;
+        Ok(providers)
+    }
+
+    /// What does the work where nobody has named a driver.
+    pub fn providers(&self) -> &Providers {
+        &self.providers
+    }
+
+    /// These implementations on all threads that are wanted, and who hears.
+    pub fn work<'a>(&self, providers: Providers, events: &'a dyn Events) -> Work<'a> {
+        Work { providers, pool: self.pool(), events }
+    }
+
+    /// Says what went wrong with the engines that the user named, and was mended.
+    pub fn mention_trouble(&self) {
+        let troubles = self.with_engines.get().into_iter().flat_map(|all| all.registry().troubles());
+        troubles.for_each(|trouble| eprintln!("{}{trouble}; the CPU did its work", self.prefix));
     }
 
     pub fn json(&self) -> bool {
@@ -145,7 +154,7 @@ impl Context {
     }
 
     pub fn cpu(&self) -> Cpu {
-        self.cpu
+        self.providers.cpu()
     }
 
     /// The number of threads, if one was given.
@@ -173,6 +182,16 @@ impl Failures {
     /// Yes if there were none.
     pub fn finish(self) -> Result<Answer, Error> {
         Ok(if self.any { Answer::Failed } else { Answer::Yes })
+    }
+}
+
+/// Refuses a driver that was named for the hash `name`, and does not make it.
+pub fn check_driver(providers: &Providers, name: &str, driver: Option<&str>) -> Result<(), Error> {
+    match driver {
+        Some(driver) if providers.hash(name)?.driver() != driver => {
+            Err(Error::argument(format!("{driver} does not make {name}")))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -85,7 +85,7 @@ fn run(args: Vec<OsString>) -> Result<Answer, Error> {
     let cli = Cli::try_parse_from(&args).unwrap_or_else(|error| refuse(&args, &error));
     let context = Context::new(cli.common)?;
     let answer = cli.command.run(&context);
-    context.mention_hash_trouble();
+    context.mention_trouble();
     answer
 }
 

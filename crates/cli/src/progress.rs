@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use casemate::blockdev::Progress;
+use casemate::blockdev::Events;
 
 /// Time between two reports.
 const INTERVAL: Duration = Duration::from_millis(200);
@@ -69,7 +69,7 @@ impl Reporter {
     }
 }
 
-impl Progress for Reporter {
+impl Events for Reporter {
     fn advance(&self, bytes: u64) -> Result<(), Error> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(Error::new(ErrorKind::Interrupted, "interrupted"));

@@ -243,8 +243,7 @@ impl<D: BlockDevice> BlockDevice for CryptDevice<D> {
 #[cfg(test)]
 mod tests {
     use casemate_blockdev::MemoryDevice;
-    use casemate_primitives::Cpu;
-    use casemate_providers::{Policy, Registry};
+    use casemate_providers::Providers;
     use casemate_testkit::Rng;
 
     use super::*;
@@ -256,10 +255,10 @@ mod tests {
 
     #[test]
     fn reads_and_writes_anywhere_agree_with_plain_memory() {
-        let registry = Registry::new(Cpu::detect());
+        let providers = Providers::default();
         for sector_size in [512, 4096] {
             let params = Params { sector_size, ..Params::new("aes-xts-plain64".parse().unwrap()) };
-            let cipher = || SectorCipher::new(&params, &key(), &registry, &Policy::default()).unwrap();
+            let cipher = || SectorCipher::new(&params, &key(), &providers).unwrap();
             let size = 1 << 20;
             let mut model = vec![0; size];
             cipher().decrypt(0, &mut model).unwrap();
@@ -296,8 +295,8 @@ mod tests {
     fn parts_of_a_sector_can_be_written_at_once() {
         let params =
             Params { sector_size: 4096, ..Params::new("xchacha12,aes-adiantum-plain64".parse().unwrap()) };
-        let registry = Registry::new(Cpu::detect());
-        let cipher = SectorCipher::new(&params, &key()[..32], &registry, &Policy::default()).unwrap();
+        let providers = Providers::default();
+        let cipher = SectorCipher::new(&params, &key()[..32], &providers).unwrap();
         let device = CryptDevice::new(MemoryDevice::new(vec![0; 1 << 16]), cipher).unwrap();
         device.write_at(&[9; 1 << 16], 0).unwrap();
         std::thread::scope(|scope| {
@@ -357,8 +356,8 @@ mod tests {
         }
         let below = Below::default();
         let params = Params { sector_size: 4096, ..Params::new("aes-xts-plain64".parse().unwrap()) };
-        let registry = Registry::new(Cpu::detect());
-        let cipher = || SectorCipher::new(&params, &key(), &registry, &Policy::default()).unwrap();
+        let providers = Providers::default();
+        let cipher = || SectorCipher::new(&params, &key(), &providers).unwrap();
         let device = CryptDevice::new(&below, cipher()).unwrap();
         device.discard(0, 8192).unwrap();
         assert!(!device.can_discard());
@@ -372,8 +371,8 @@ mod tests {
     #[test]
     fn part_sectors_are_refused() {
         let params = Params { sector_size: 4096, ..Params::new("aes-xts-plain64".parse().unwrap()) };
-        let registry = Registry::new(Cpu::detect());
-        let cipher = SectorCipher::new(&params, &key(), &registry, &Policy::default()).unwrap();
+        let providers = Providers::default();
+        let cipher = SectorCipher::new(&params, &key(), &providers).unwrap();
         let error = CryptDevice::new(MemoryDevice::new(vec![0; 4097]), cipher).unwrap_err();
         assert_eq!(error.to_string(), "4097 bytes are no multiple of the sector size 4096");
     }

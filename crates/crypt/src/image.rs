@@ -3,8 +3,8 @@
 use std::io::{self, Read, Write};
 use std::sync::{Mutex, PoisonError};
 
-use casemate_blockdev::{BlockDevice, Pool, Progress};
-use casemate_providers::Direction;
+use casemate_blockdev::BlockDevice;
+use casemate_providers::{Direction, Work};
 
 use crate::{Error, SectorCipher};
 
@@ -29,19 +29,18 @@ pub enum Holes {
 ///
 /// # Errors
 /// `Argument` if the source is no multiple of the sector size, or has sectors whose IVs pass 2^64: nothing is written
-/// then. `Io` from either device or `progress`.
+/// then. `Io` from either device or the listener.
 pub fn transform(
     cipher: &SectorCipher,
     direction: Direction,
     source: &dyn BlockDevice,
     target: &dyn BlockDevice,
     holes: Holes,
-    pool: Pool,
-    progress: &dyn Progress,
+    work: &Work<'_>,
 ) -> Result<(), Error> {
     let size = source.size();
     check_size(cipher, size)?;
-    pool.run(size.div_ceil(CHUNK as u64), Vec::new, |buf: &mut Vec<u8>, chunk| {
+    work.pool.run(size.div_ceil(CHUNK as u64), Vec::new, |buf: &mut Vec<u8>, chunk| {
         let offset = chunk * CHUNK as u64;
         // OK to cast: at most a chunk.
         let len = (size - offset).min(CHUNK as u64) as usize;
@@ -55,7 +54,7 @@ pub fn transform(
             cipher.run(direction, offset / 512, buf)?;
             target.write_at(buf, offset)?;
         }
-        progress.advance(len as u64)
+        work.events.advance(len as u64)
     })
 }
 
@@ -70,15 +69,14 @@ pub fn transform_stream(
     direction: Direction,
     input: &mut (dyn Read + Send),
     output: &mut (dyn Write + Send),
-    pool: Pool,
-    progress: &dyn Progress,
+    work: &Work<'_>,
 ) -> Result<u64, Error> {
     let source = Mutex::new(Source { input, next: 0, bytes: 0, ended: false });
     let sink = Mutex::new(Sink { output, next: 0, failed: false });
     let turn = std::sync::Condvar::new();
     // Workers keep the order by waiting for their turn to write; each holds one piece.
-    pool.run(
-        pool.threads() as u64,
+    work.pool.run(
+        work.pool.threads() as u64,
         || (),
         |(), _| {
             loop {
@@ -109,7 +107,7 @@ pub fn transform_stream(
                 }
                 let written = result.and_then(|()| {
                     sink.output.write_all(&buf[..whole])?;
-                    progress.advance(whole as u64)
+                    work.events.advance(whole as u64)
                 });
                 let part = if whole == len { Ok(()) } else { Err(part_sector(cipher, len)) };
                 sink.next += 1;
@@ -120,7 +118,7 @@ pub fn transform_stream(
         },
     )?;
     // Whoever interrupts a pipeline ends the input too, and that must not pass for its true end.
-    progress.advance(0)?;
+    work.events.advance(0)?;
     let sink = sink.into_inner().unwrap_or_else(PoisonError::into_inner);
     sink.output.flush()?;
     Ok(source.into_inner().unwrap_or_else(PoisonError::into_inner).bytes)

@@ -19,9 +19,9 @@
 
 use std::sync::Mutex;
 
-use casemate_blockdev::{BlockDevice, Pool, Progress, samples};
+use casemate_blockdev::{BlockDevice, samples};
 use casemate_primitives::secret::{SecretVec, constant_time_eq};
-use casemate_providers::{Direction, Hash, Hmac};
+use casemate_providers::{Direction, Hash, Hmac, Work};
 
 use crate::image::check_size;
 use crate::{Error, SectorCipher};
@@ -42,7 +42,7 @@ pub const MAX_HOT_ZONE: u64 = 1 << 30;
 
 /// What is to be done to an image.
 #[derive(Clone, Copy)]
-pub struct Work<'a> {
+pub struct Job<'a> {
     /// The mapping under its key.
     pub cipher: &'a SectorCipher,
     /// SHA-256, for the journal.
@@ -53,10 +53,8 @@ pub struct Work<'a> {
     pub key: &'a [u8],
     /// What the mapping is, in words that do not change: a resumed work must have the same.
     pub mapping: &'a str,
-    /// The threads.
-    pub pool: Pool,
-    /// Hears how many bytes are done.
-    pub progress: &'a dyn Progress,
+    /// The threads, and the listener, which hears of bytes that are done.
+    pub work: &'a Work<'a>,
 }
 
 /// Begins the work: writes the first record to an empty `journal`. The image is not touched; [`resume`] does that.
@@ -65,34 +63,33 @@ pub struct Work<'a> {
 /// `Argument` for a hot zone that is not whole sectors or too large, or an image that is not whole sectors or whose IVs
 /// pass 2^64; `Io`. After any error nothing is begun, and the journal is worth nothing.
 pub fn begin(
-    work: &Work<'_>,
+    job: &Job<'_>,
     image: &dyn BlockDevice,
     journal: &dyn BlockDevice,
     hot_zone: u64,
     salt: [u8; 32],
 ) -> Result<(), Error> {
-    check_size(work.cipher, image.size())?;
-    if hot_zone == 0 || hot_zone > MAX_HOT_ZONE || !hot_zone.is_multiple_of(work.cipher.sector_size() as u64)
-    {
+    check_size(job.cipher, image.size())?;
+    if hot_zone == 0 || hot_zone > MAX_HOT_ZONE || !hot_zone.is_multiple_of(job.cipher.sector_size() as u64) {
         return Err(Error::argument(format!(
             "a hot zone of {hot_zone} bytes: it must be whole sectors of {}, at most {MAX_HOT_ZONE}",
-            work.cipher.sector_size()
+            job.cipher.sector_size()
         )));
     }
-    let image_tag = image_tag(work, &salt, image.size(), |buf, offset| image.read_at(buf, offset))?;
+    let image_tag = image_tag(job, &salt, image.size(), |buf, offset| image.read_at(buf, offset))?;
     let record = Record {
-        decrypt: work.direction == Direction::Decrypt,
+        decrypt: job.direction == Direction::Decrypt,
         zones: 0,
         image_size: image.size(),
         hot_zone,
         data_digest: [0; 32],
         salt,
-        key_tag: key_tag(work, &salt),
+        key_tag: key_tag(job, &salt),
         image_tag,
     };
     // A journal of an earlier work would leave a record that looks newer.
     journal.write_at(&[0; RECORD as usize], RECORD)?;
-    record.write(work.sha256, journal)
+    record.write(job.sha256, journal)
 }
 
 /// Does the work that was begun, or what is left of it. After an error, or no answer at all, it can be resumed again.
@@ -100,10 +97,10 @@ pub fn begin(
 /// # Errors
 /// `Argument` if the key, the mapping, the direction or the image is another one than the journal tells of, and `Corrupt`
 /// if the journal has no whole record or its slot does not have what the record says: nothing is written then. `Io`.
-pub fn resume(work: &Work<'_>, image: &dyn BlockDevice, journal: &dyn BlockDevice) -> Result<(), Error> {
-    let record = Record::newest(work.sha256, journal)?;
+pub fn resume(job: &Job<'_>, image: &dyn BlockDevice, journal: &dyn BlockDevice) -> Result<(), Error> {
+    let record = Record::newest(job.sha256, journal)?;
     let refuse = |text: String| Err(Error::argument(text));
-    if record.decrypt != (work.direction == Direction::Decrypt) {
+    if record.decrypt != (job.direction == Direction::Decrypt) {
         let begun = if record.decrypt { "a decryption" } else { "an encryption" };
         return refuse(format!("the journal belongs to {begun}; resume that"));
     }
@@ -114,41 +111,41 @@ pub fn resume(work: &Work<'_>, image: &dyn BlockDevice, journal: &dyn BlockDevic
             image.size()
         ));
     }
-    if !constant_time_eq(&record.key_tag, &key_tag(work, &record.salt)) {
+    if !constant_time_eq(&record.key_tag, &key_tag(job, &record.salt)) {
         let text = "the key or the mapping's options are not those that the work was begun with";
         return refuse(text.to_owned());
     }
-    check_size(work.cipher, record.image_size)?;
-    if !record.hot_zone.is_multiple_of(work.cipher.sector_size() as u64) {
+    check_size(job.cipher, record.image_size)?;
+    if !record.hot_zone.is_multiple_of(job.cipher.sector_size() as u64) {
         return Err(Error::corrupt("in-place journal: the hot zone is not whole sectors"));
     }
     let Some(zone) = record.zones.checked_sub(1) else {
-        check_image(work, &record, image, &[])?;
-        return go_on(work, image, journal, record);
+        check_image(job, &record, image, &[])?;
+        return go_on(job, image, journal, record);
     };
     let (offset, len) = record.zone(zone);
     let mut data = vec![0; len];
     journal.read_at(&mut data, record.slot(zone))?;
-    if digest(work.sha256, &data) != record.data_digest {
+    if digest(job.sha256, &data) != record.data_digest {
         let text = format!("in-place journal: the data of hot zone {zone} is not what its record says");
         return Err(Error::corrupt(text));
     }
-    check_image(work, &record, image, &data)?;
+    check_image(job, &record, image, &data)?;
     image.write_at(&data, offset)?;
     image.flush()?;
     drop(data);
-    work.progress.advance(offset + len as u64)?;
-    go_on(work, image, journal, record)
+    job.work.events.advance(offset + len as u64)?;
+    go_on(job, image, journal, record)
 }
 
 /// Whether the image is the one that the work was begun with, transformed as far as the record says. `hot` is what
 /// belongs to the zone that may be there in part.
-fn check_image(work: &Work<'_>, record: &Record, image: &dyn BlockDevice, hot: &[u8]) -> Result<(), Error> {
-    let back = match work.direction {
+fn check_image(job: &Job<'_>, record: &Record, image: &dyn BlockDevice, hot: &[u8]) -> Result<(), Error> {
+    let back = match job.direction {
         Direction::Encrypt => Direction::Decrypt,
         Direction::Decrypt => Direction::Encrypt,
     };
-    let tag = image_tag(work, &record.salt, record.image_size, |mut buf, mut offset| {
+    let tag = image_tag(job, &record.salt, record.image_size, |mut buf, mut offset| {
         while !buf.is_empty() {
             let zone = offset / record.hot_zone;
             let (start, len) = record.zone(zone);
@@ -160,7 +157,7 @@ fn check_image(work: &Work<'_>, record: &Record, image: &dyn BlockDevice, hot: &
                 false => image.read_at(now, offset)?,
             }
             if zone < record.zones {
-                work.cipher.run(back, offset / 512, now)?;
+                job.cipher.run(back, offset / 512, now)?;
             }
             offset += now.len() as u64;
             buf = later;
@@ -179,7 +176,7 @@ fn check_image(work: &Work<'_>, record: &Record, image: &dyn BlockDevice, hot: &
 
 /// The record's hot zones from its number on.
 fn go_on(
-    work: &Work<'_>,
+    job: &Job<'_>,
     image: &dyn BlockDevice,
     journal: &dyn BlockDevice,
     mut record: Record,
@@ -191,28 +188,23 @@ fn go_on(
         let zone = record.zones;
         let (offset, len) = record.zone(zone);
         let data = &mut data[..len];
-        transform_zone(work, image, offset, data)?;
+        transform_zone(job, image, offset, data)?;
         journal.write_at(data, record.slot(zone))?;
         journal.flush()?;
-        record.data_digest = digest(work.sha256, data);
+        record.data_digest = digest(job.sha256, data);
         record.zones = zone + 1;
-        record.write(work.sha256, journal)?;
+        record.write(job.sha256, journal)?;
         image.write_at(data, offset)?;
         image.flush()?;
-        work.progress.advance(len as u64)?;
+        job.work.events.advance(len as u64)?;
     }
     Ok(())
 }
 
 /// Reads a zone and transforms it, on all threads.
-fn transform_zone(
-    work: &Work<'_>,
-    image: &dyn BlockDevice,
-    offset: u64,
-    data: &mut [u8],
-) -> Result<(), Error> {
+fn transform_zone(job: &Job<'_>, image: &dyn BlockDevice, offset: u64, data: &mut [u8]) -> Result<(), Error> {
     let pieces: Vec<Mutex<&mut [u8]>> = data.chunks_mut(PIECE).map(Mutex::new).collect();
-    work.pool.run(
+    job.work.pool.run(
         pieces.len() as u64,
         || (),
         |(), k| {
@@ -220,19 +212,19 @@ fn transform_zone(
             let mut piece = pieces[k as usize].lock().unwrap();
             let offset = offset + k * PIECE as u64;
             image.read_at(&mut piece, offset)?;
-            work.cipher.run(work.direction, offset / 512, &mut piece)
+            job.cipher.run(job.direction, offset / 512, &mut piece)
         },
     )
 }
 
-fn key_tag(work: &Work<'_>, salt: &[u8; 32]) -> [u8; 32] {
-    tag(work, &[salt, work.mapping.as_bytes()].concat())
+fn key_tag(job: &Job<'_>, salt: &[u8; 32]) -> [u8; 32] {
+    tag(job, &[salt, job.mapping.as_bytes()].concat())
 }
 
 /// What tells the image from others, under the key: who has the journal shall not learn whether he has guessed what the
 /// image holds.
 fn image_tag(
-    work: &Work<'_>,
+    job: &Job<'_>,
     salt: &[u8; 32],
     size: u64,
     mut read: impl FnMut(&mut [u8], u64) -> Result<(), Error>,
@@ -248,13 +240,13 @@ fn image_tag(
         read(now, range.start)?;
         rest = later;
     }
-    Ok(tag(work, message.expose()))
+    Ok(tag(job, message.expose()))
 }
 
 /// HMAC-SHA256 under the key.
-fn tag(work: &Work<'_>, message: &[u8]) -> [u8; 32] {
+fn tag(job: &Job<'_>, message: &[u8]) -> [u8; 32] {
     // OK to unwrap: SHA-256's length.
-    Hmac::new(work.sha256.clone(), work.key).tag(message).expose().try_into().unwrap()
+    Hmac::new(job.sha256.clone(), job.key).tag(message).expose().try_into().unwrap()
 }
 
 fn digest(sha256: &Hash, message: &[u8]) -> [u8; 32] {
@@ -356,9 +348,8 @@ mod tests {
     use std::sync::{LazyLock, Mutex};
 
     use crate::ErrorKind;
-    use casemate_blockdev::{MemoryDevice, NoProgress, Result};
-    use casemate_primitives::Cpu;
-    use casemate_providers::{Policy, Registry};
+    use casemate_blockdev::{MemoryDevice, Pool, Result};
+    use casemate_providers::Providers;
     use casemate_testkit::Rng;
 
     use super::*;
@@ -445,19 +436,21 @@ mod tests {
         }
     }
 
-    fn work<'a>(cipher: &'a SectorCipher, direction: Direction, key: &'a [u8]) -> Work<'a> {
-        let (pool, sha256) = (Pool::new(NonZeroUsize::new(1)), sha256());
-        Work { cipher, sha256, direction, key, mapping: "aes-xts-plain64 512", pool, progress: &NoProgress }
+    fn job<'a>(cipher: &'a SectorCipher, direction: Direction, key: &'a [u8]) -> Job<'a> {
+        static WORK: LazyLock<Work<'static>> =
+            LazyLock::new(|| Work { pool: Pool::new(NonZeroUsize::new(1)), ..Work::default() });
+        let sha256 = sha256();
+        Job { cipher, sha256, direction, key, mapping: "aes-xts-plain64 512", work: &WORK }
     }
 
     fn sha256() -> &'static Hash {
-        static SHA256: LazyLock<Hash> = LazyLock::new(|| Hash::named("sha256", Cpu::detect()).unwrap());
+        static SHA256: LazyLock<Hash> = LazyLock::new(|| Providers::default().hash("sha256").unwrap());
         &SHA256
     }
 
     fn cipher(key: &[u8]) -> SectorCipher {
         let params = Params::new("aes-xts-plain64".parse().unwrap());
-        SectorCipher::new(&params, key, &Registry::new(Cpu::detect()), &Policy::default()).unwrap()
+        SectorCipher::new(&params, key, &Providers::default()).unwrap()
     }
 
     #[test]
@@ -475,9 +468,9 @@ mod tests {
                 // The first attempts are short, so that several failures hit one run.
                 let power = std::sync::Arc::new(Mutex::new(rng.below(20 + attempt * 10) as i64));
                 let (disk, log) = (Disk::new(image, &power), Disk::new(journal, &power));
-                let work = work(&cipher, Direction::Encrypt, &key);
-                let first = if begun { Ok(()) } else { begin(&work, &disk, &log, 4096, [3; 32]) };
-                let result = first.and_then(|()| resume(&work, &disk, &log));
+                let job = job(&cipher, Direction::Encrypt, &key);
+                let first = if begun { Ok(()) } else { begin(&job, &disk, &log, 4096, [3; 32]) };
+                let result = first.and_then(|()| resume(&job, &disk, &log));
                 image = disk.after_power_failure(&mut rng);
                 journal = log.after_power_failure(&mut rng);
                 match result {
@@ -498,20 +491,19 @@ mod tests {
         let cipher = cipher(&key);
         let power = std::sync::Arc::new(Mutex::new(9));
         let (image, journal) = (Disk::new(vec![1; 5 * 4096], &power), Disk::new(Vec::new(), &power));
-        let encrypt = work(&cipher, Direction::Encrypt, &key);
+        let encrypt = job(&cipher, Direction::Encrypt, &key);
         begin(&encrypt, &image, &journal, 4096, [3; 32]).unwrap();
         resume(&encrypt, &image, &journal).unwrap_err();
         *power.lock().unwrap() = i64::MAX;
         let fails =
-            |work: &Work<'_>, image: &dyn BlockDevice| resume(work, image, &journal).unwrap_err().to_string();
-        assert!(fails(&work(&cipher, Direction::Decrypt, &key), &image).contains("belongs to an encryption"));
+            |job: &Job<'_>, image: &dyn BlockDevice| resume(job, image, &journal).unwrap_err().to_string();
+        assert!(fails(&job(&cipher, Direction::Decrypt, &key), &image).contains("belongs to an encryption"));
         assert!(
-            fails(&work(&cipher, Direction::Encrypt, &KEY[1..]), &image)
+            fails(&job(&cipher, Direction::Encrypt, &KEY[1..]), &image)
                 .contains("not those that the work was begun")
         );
         assert!(
-            fails(&Work { mapping: "other", ..encrypt }, &image)
-                .contains("not those that the work was begun")
+            fails(&Job { mapping: "other", ..encrypt }, &image).contains("not those that the work was begun")
         );
         assert!(fails(&encrypt, &MemoryDevice::new(vec![0; 512])).contains("an image of 20480 bytes"));
         resume(&encrypt, &image, &journal).unwrap();
@@ -524,7 +516,7 @@ mod tests {
         const LEN: usize = 5 * 4096 + 512;
         let key = KEY;
         let cipher = cipher(&key);
-        let encrypt = work(&cipher, Direction::Encrypt, &key);
+        let encrypt = job(&cipher, Direction::Encrypt, &key);
         let plaintext = Rng::new(2).bytes(LEN);
         let mut ciphertext = plaintext.clone();
         cipher.encrypt(0, &mut ciphertext).unwrap();
@@ -568,9 +560,8 @@ mod tests {
     fn what_can_not_be_ended_is_not_begun() {
         let mut params = Params::new("aes-xts-plain64".parse().unwrap());
         params.iv_offset = u64::MAX - 47;
-        let cipher =
-            SectorCipher::new(&params, &KEY, &Registry::new(Cpu::detect()), &Policy::default()).unwrap();
-        let encrypt = work(&cipher, Direction::Encrypt, &KEY);
+        let cipher = SectorCipher::new(&params, &KEY, &Providers::default()).unwrap();
+        let encrypt = job(&cipher, Direction::Encrypt, &KEY);
         let (image, journal) = (MemoryDevice::new(vec![1; 48 * 512]), MemoryDevice::new(vec![0; 4 * 4096]));
         let error = begin(&encrypt, &image, &journal, 4096, [3; 32]).unwrap_err();
         assert!(error.kind() == ErrorKind::Argument && error.text().contains("pass 2^64"), "{error}");

@@ -8,12 +8,11 @@
 //! ```
 //! use casemate_blockdev::{BlockDevice, MemoryDevice};
 //! use casemate_crypt::{CryptDevice, Params, SectorCipher};
-//! use casemate_primitives::Cpu;
-//! use casemate_providers::{Policy, Registry};
+//! use casemate_providers::Providers;
 //!
 //! let key: Vec<u8> = (0..64).collect();
 //! let params = Params::new("aes-xts-plain64".parse()?);
-//! let cipher = SectorCipher::new(&params, &key, &Registry::new(Cpu::detect()), &Policy::default())?;
+//! let cipher = SectorCipher::new(&params, &key, &Providers::default())?;
 //! let mapping = CryptDevice::new(MemoryDevice::new(vec![0; 4096]), cipher)?;
 //! mapping.write_at(b"secret", 512)?;
 //! let mut bytes = [0; 6];

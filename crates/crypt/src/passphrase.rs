@@ -1,7 +1,7 @@
 //! cryptsetup's plain mode: a key from a passphrase, without salt or iterations.
 
 use casemate_primitives::secret::SecretVec;
-use casemate_providers::{Policy, Registry};
+use casemate_providers::Providers;
 
 use crate::Error;
 
@@ -18,8 +18,7 @@ pub fn plain_key(
     passphrase: &[u8],
     hash: &str,
     key_len: usize,
-    registry: &Registry,
-    policy: &Policy,
+    providers: &Providers,
 ) -> Result<SecretVec, Error> {
     let (name, len) = match hash.split_once(':') {
         Some((name, len)) => {
@@ -38,7 +37,7 @@ pub fn plain_key(
         out[..len].copy_from_slice(&passphrase[..len]);
         return Ok(key);
     }
-    let hash = registry.hash(name, policy)?;
+    let hash = providers.hash(name)?;
     for (round, out) in out.chunks_mut(hash.digest_len()).enumerate() {
         let mut digest = SecretVec::zeroed(hash.digest_len());
         hash.salted(&vec![b'A'; round], b"").hash(passphrase, digest.expose_mut());
@@ -49,15 +48,12 @@ pub fn plain_key(
 
 #[cfg(test)]
 mod tests {
-    use casemate_primitives::Cpu;
-
     use super::*;
 
     #[test]
     fn odd_hashes_are_refused() {
-        let registry = Registry::new(Cpu::detect());
-        let plain_key =
-            |passphrase, hash, len| plain_key(passphrase, hash, len, &registry, &Policy::default());
+        let providers = Providers::default();
+        let plain_key = |passphrase, hash, len| plain_key(passphrase, hash, len, &providers);
         for hash in ["sha257", "sha256:0", "sha256:65", "sha256:x"] {
             assert!(plain_key(b"secret", hash, 64).is_err(), "{hash}");
         }

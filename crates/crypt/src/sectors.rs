@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::fmt;
 
 use casemate_primitives::aes::AesXts;
-use casemate_providers::{Cipher, Direction, Policy, Registry};
+use casemate_providers::{Cipher, Direction, Providers};
 
 use crate::elephant::Elephant;
 use crate::iv::IvRun;
@@ -64,17 +64,12 @@ enum Kind {
 }
 
 impl SectorCipher {
-    /// Keys a mapping, taking every cipher from `registry` under `policy`.
+    /// Keys a mapping, taking every cipher from `providers`.
     ///
     /// # Errors
     /// `Argument` for a key of a wrong length, sector sizes that dm-crypt does not have, or combinations that it
     /// refuses; `Unsupported` if no implementation may be used.
-    pub fn new(
-        params: &Params,
-        key: &[u8],
-        registry: &Registry,
-        policy: &Policy,
-    ) -> Result<SectorCipher, Error> {
+    pub fn new(params: &Params, key: &[u8], providers: &Providers) -> Result<SectorCipher, Error> {
         let Params { spec, sector_size, iv_large_sectors, iv_offset, allow_equal_halves } = params;
         let (sector_size, iv_offset) = (*sector_size, *iv_offset);
         if !sector_size.is_power_of_two() || !(512..=4096).contains(&sector_size) {
@@ -120,7 +115,7 @@ impl SectorCipher {
         }
         let drivers = RefCell::new(Vec::new());
         let choose = |algorithm: &str, key: &[u8]| {
-            let cipher = registry.cipher(algorithm, key, policy)?;
+            let cipher = providers.cipher(algorithm, key)?;
             drivers.borrow_mut().push(cipher.driver_name().to_owned());
             Ok::<_, Error>(cipher)
         };

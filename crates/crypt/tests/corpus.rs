@@ -4,12 +4,12 @@ use std::path::Path;
 
 use casemate_crypt::{Params, SectorCipher, Table, plain_key};
 use casemate_primitives::Cpu;
-use casemate_providers::{Hash, Policy, Registry};
+use casemate_providers::Providers;
 use casemate_testkit::fixture;
 
 /// SHA-256 of `SEED:0`, of `SEED:1`, ... joined.
 fn stream(seed: &str, len: usize) -> Vec<u8> {
-    let hash = Hash::named("sha256", Cpu::detect()).unwrap();
+    let hash = Providers::default().hash("sha256").unwrap();
     (0..len.div_ceil(32)).flat_map(|i| hash.digest(format!("{seed}:{i}").as_bytes())).take(len).collect()
 }
 
@@ -20,26 +20,23 @@ fn kernels_images_are_read_and_written() {
     let images = manifest["images"].as_array().unwrap();
     assert!(images.len() > 20);
     for cpu in [Cpu::detect(), Cpu::portable()] {
-        let registry = Registry::new(cpu);
+        let providers = Providers::new(cpu);
         for entry in images {
             let name = entry["name"].as_str().unwrap();
             let table: Table = entry["table"].as_str().unwrap().parse().unwrap();
             if let Some(passphrase) = entry["passphrase"].as_str() {
                 let hash = entry["hash"].as_str().unwrap();
-                let key =
-                    plain_key(passphrase.as_bytes(), hash, table.key.len(), &registry, &Policy::default())
-                        .unwrap();
+                let key = plain_key(passphrase.as_bytes(), hash, table.key.len(), &providers).unwrap();
                 assert_eq!(key, table.key, "{name}: the passphrase's key");
             }
             let image = fixture(folder.join(entry["image"].as_str().unwrap()));
             let offset = table.offset as usize * 512;
             let ciphertext = &image[offset..][..table.sectors as usize * 512];
             let plaintext = stream(entry["plaintext_seed"].as_str().unwrap(), ciphertext.len());
-            let cipher =
-                match SectorCipher::new(&table.params, table.key.expose(), &registry, &Policy::default()) {
-                    Ok(cipher) => cipher,
-                    Err(error) => panic!("{name}: {error}"),
-                };
+            let cipher = match SectorCipher::new(&table.params, table.key.expose(), &providers) {
+                Ok(cipher) => cipher,
+                Err(error) => panic!("{name}: {error}"),
+            };
             let mut data = ciphertext.to_vec();
             cipher.decrypt(0, &mut data).unwrap();
             assert!(data == plaintext, "{name} on {cpu:?}: decrypted");
@@ -51,7 +48,7 @@ fn kernels_images_are_read_and_written() {
 
 #[test]
 fn a_run_is_the_same_as_its_sectors() {
-    let registry = Registry::new(Cpu::detect());
+    let providers = Providers::default();
     let specs = [
         "aes-xts-plain64",
         "aes-xts-plain",
@@ -83,7 +80,7 @@ fn a_run_is_the_same_as_its_sectors() {
                     _ => 32,
                 };
                 let key: Vec<u8> = (0..key_len).map(|i: usize| (i * 11 + 1) as u8).collect();
-                let cipher = SectorCipher::new(&params, &key, &registry, &Policy::default()).unwrap();
+                let cipher = SectorCipher::new(&params, &key, &providers).unwrap();
                 let mut run = stream(spec, 10 * sector_size);
                 let plaintext = run.clone();
                 let mut sectors = run.clone();
@@ -103,18 +100,13 @@ fn a_run_is_the_same_as_its_sectors() {
 
 #[test]
 fn impossible_mappings_are_refused() {
-    let registry = Registry::new(Cpu::detect());
+    let providers = Providers::default();
     let new = |spec: &str, sector_size, iv_offset, key: usize| {
         let params = Params { sector_size, iv_offset, ..Params::new(spec.parse().unwrap()) };
-        SectorCipher::new(
-            &params,
-            &(0..key).map(|i| i as u8).collect::<Vec<_>>(),
-            &registry,
-            &Policy::default(),
-        )
-        .map(|_| ())
-        .unwrap_err()
-        .to_string()
+        SectorCipher::new(&params, &(0..key).map(|i| i as u8).collect::<Vec<_>>(), &providers)
+            .map(|_| ())
+            .unwrap_err()
+            .to_string()
     };
     assert!(new("aes-xts-plain64", 513, 0, 64).contains("sector size 513"));
     assert!(new("aes-xts-plain64", 8192, 0, 64).contains("sector size 8192"));
@@ -125,12 +117,7 @@ fn impossible_mappings_are_refused() {
     assert!(new("aes:64-cbc-lmk", 512, 0, 100).contains("can't be split"));
     assert!(new("rot13-xts-plain64", 512, 0, 64).contains("no implementation of 'xts(rot13)'"));
     let params = Params::new("aes-xts-plain64".parse().unwrap());
-    let cipher = SectorCipher::new(
-        &params,
-        &std::array::from_fn::<u8, 64, _>(|i| i as u8),
-        &registry,
-        &Policy::default(),
-    )
-    .unwrap();
+    let cipher =
+        SectorCipher::new(&params, &std::array::from_fn::<u8, 64, _>(|i| i as u8), &providers).unwrap();
     assert!(cipher.encrypt(0, &mut [0; 513]).unwrap_err().to_string().contains("not whole sectors"));
 }

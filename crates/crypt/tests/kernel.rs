@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use casemate_crypt::{SectorCipher, Table};
 use casemate_primitives::Cpu;
-use casemate_providers::{Hash, Policy, Registry};
+use casemate_providers::Providers;
 use casemate_testkit::uml::Uml;
 use casemate_testkit::{Rng, slow_tests, tempdir};
 
@@ -61,7 +61,7 @@ const SMALL: &[&str] = &[""];
 fn the_kernel_reads_what_we_write_and_the_reverse() {
     let mut rng = Rng::new(42);
     let plaintext = rng.bytes(SECTORS * 512);
-    let registry = Registry::new(Cpu::detect());
+    let providers = Providers::default();
     let mut tables = Vec::new();
     for (number, (spec, key_len, options)) in CASES.iter().enumerate() {
         for (choice, options) in options.iter().enumerate() {
@@ -85,7 +85,7 @@ fn the_kernel_reads_what_we_write_and_the_reverse() {
     for (table, areas) in tables.iter().zip(image.chunks_mut(2 * SECTORS * 512)) {
         let area = &mut areas[SECTORS * 512..];
         area.copy_from_slice(&plaintext);
-        cipher(table, &registry).encrypt(0, area).unwrap();
+        cipher(table, &providers).encrypt(0, area).unwrap();
     }
     std::fs::write(&disk, &image).unwrap();
     std::fs::write(&plain, &plaintext).unwrap();
@@ -111,28 +111,24 @@ fn the_kernel_reads_what_we_write_and_the_reverse() {
     for (table, areas) in tables.iter().zip(image.chunks(2 * SECTORS * 512)) {
         let mut area = areas[..SECTORS * 512].to_vec();
         assert!(area != plaintext || table.key.is_empty(), "{table}: the kernel wrote ciphertext");
-        cipher(table, &registry).decrypt(0, &mut area).unwrap();
+        cipher(table, &providers).decrypt(0, &mut area).unwrap();
         assert!(area == plaintext, "what the kernel wrote, read by casemate: {table}");
     }
 }
 
-fn cipher(table: &Table, registry: &Registry) -> SectorCipher {
-    SectorCipher::new(&table.params, table.key.expose(), registry, &Policy::default())
+fn cipher(table: &Table, providers: &Providers) -> SectorCipher {
+    SectorCipher::new(&table.params, table.key.expose(), providers)
         .unwrap_or_else(|error| panic!("{table}: {error}"))
 }
 
 #[test]
 fn a_quarter_gigabyte_is_the_same_batched_and_sector_by_sector() {
     let params = casemate_crypt::Params::new("aes-xts-plain64".parse().unwrap());
-    let cipher = SectorCipher::new(
-        &params,
-        &std::array::from_fn::<u8, 64, _>(|i| i as u8),
-        &Registry::new(Cpu::detect()),
-        &Policy::default(),
-    )
-    .unwrap();
+    let cipher =
+        SectorCipher::new(&params, &std::array::from_fn::<u8, 64, _>(|i| i as u8), &Providers::default())
+            .unwrap();
     assert!(cipher.batches_sectors() || Cpu::detect() == Cpu::portable());
-    let hash = Hash::named("sha256", Cpu::detect()).unwrap();
+    let hash = Providers::default().hash("sha256").unwrap();
     let mut batched = vec![0x17; 256 << 20];
     let mut digest_of = |work: &dyn Fn(&mut [u8])| {
         batched.fill(0x17);

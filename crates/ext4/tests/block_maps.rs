@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, FileDevice, NoProgress, Pool};
+use casemate_blockdev::{BlockDevice, FileDevice, NoEvents, Pool};
 use casemate_ext4::{
     Ext4, InodeFlags, NewNode, OpenOptions, PutOptions, RecoveryFile, WriteOptions, Writer, check,
 };
@@ -54,7 +54,7 @@ impl Image {
 
     fn assert_clean(&self) {
         let device = Arc::new(FileDevice::open(self.path()).unwrap());
-        let report = check(device, &OpenOptions::default(), Pool::default(), &NoProgress).unwrap();
+        let report = check(device, &OpenOptions::default(), Pool::default(), &NoEvents).unwrap();
         assert!(report.is_clean(), "{}: {:?}", self.what, report.faults);
         let output = run_any(Command::new(&self.e2fsck).arg("-fn").arg(self.path()));
         assert!(output.status.success(), "{}: {}", self.what, String::from_utf8_lossy(&output.stdout));

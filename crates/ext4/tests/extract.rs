@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice, NoProgress, Pool};
+use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice, NoEvents, Pool};
 use casemate_ext4::{
     Contents, Error, Ext4, ExtractOptions, Inode, OpenOptions, PlainContents, extract_to_folder,
     extract_to_tar,
@@ -16,7 +16,7 @@ use common::{fixtures, tree};
 
 fn options(contents: &dyn Contents) -> ExtractOptions<'_> {
     let owners = rustix::process::geteuid().is_root();
-    ExtractOptions { owners, xattrs: true, contents, pool: Pool::default(), progress: &NoProgress }
+    ExtractOptions { owners, xattrs: true, contents, pool: Pool::default(), progress: &NoEvents }
 }
 
 /// An image made of a tree, and the tree.

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use casemate_blockdev::{BlockDevice, MemoryDevice, NoProgress, Pool};
+use casemate_blockdev::{BlockDevice, MemoryDevice, NoEvents, Pool};
 use casemate_ext4::{
     Error, Ext4, Interrupted, NewNode, OpenOptions, PutOptions, RecoveryFile, WriteOptions, Writer, check,
 };
@@ -140,7 +140,7 @@ fn completed(image: &[u8], recovery: &Path) -> Result<Option<Arc<dyn BlockDevice
 
 /// What the change did that the tests below interrupt: all of it, or nothing.
 fn is_changed(device: Arc<dyn BlockDevice>, what: &str) -> bool {
-    let report = check(device.clone(), &OpenOptions::default(), Pool::default(), &NoProgress).unwrap();
+    let report = check(device.clone(), &OpenOptions::default(), Pool::default(), &NoEvents).unwrap();
     assert!(report.is_clean(), "{what}: {:?}", report.faults);
     let fs = Ext4::open(device, &OpenOptions::default()).unwrap();
     let is_new = fs.resolve(b"/new/99", false).is_ok();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, FileDevice, NoProgress, Pool};
+use casemate_blockdev::{BlockDevice, FileDevice, NoEvents, Pool};
 use casemate_ext4::{Ext4, FileType, Inode, OpenOptions, check};
 use casemate_testkit::{TempDir, run, run_any, tempdir, tool};
 use common::hex;
@@ -215,7 +215,7 @@ fn open(image: &Path) -> Ext4 {
 
 fn assert_clean(image: &Path, what: &str) {
     let device = Arc::new(FileDevice::open(image).unwrap());
-    let report = check(device, &OpenOptions::default(), Pool::default(), &NoProgress).unwrap();
+    let report = check(device, &OpenOptions::default(), Pool::default(), &NoEvents).unwrap();
     assert!(report.is_clean(), "{what}: {:?}", report.faults);
 }
 

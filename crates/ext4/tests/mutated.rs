@@ -17,7 +17,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice, NoProgress, Overlay, Pool};
+use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice, NoEvents, Overlay, Pool};
 use casemate_ext4::csum::{Checksums, Context, Subject, recipe};
 use casemate_ext4::{
     Contents, DirEntry, Error, Ext4, ExtentNode, ExtractOptions, FileType, GroupDescriptor, Inode,
@@ -223,7 +223,7 @@ fn child_with_a_bomb() {
         xattrs: true,
         contents: &contents,
         pool: Pool::default(),
-        progress: &NoProgress,
+        progress: &NoEvents,
     };
     let folder = tempdir().unwrap();
     let report = extract_to_folder(&fs, &root, &folder.path().join("out"), &extract).unwrap();
@@ -289,7 +289,7 @@ fn exercise(device: &Arc<Counting>, rng: &mut Rng, folder: &Path) {
         replay_journal: rng.below(8) > 0,
         ..OpenOptions::default()
     };
-    let _ = check(device.clone(), &options, Pool::default(), &NoProgress);
+    let _ = check(device.clone(), &options, Pool::default(), &NoEvents);
     let Ok(fs) = Ext4::open(device.clone(), &options) else { return };
     if let Ok(root) = fs.root() {
         walk(&fs, root);
@@ -305,7 +305,7 @@ fn exercise(device: &Arc<Counting>, rng: &mut Rng, folder: &Path) {
         xattrs: true,
         contents: &contents,
         pool: Pool::default(),
-        progress: &NoProgress,
+        progress: &NoEvents,
     };
     let Ok(root) = fs.root() else { return };
     let _ = extract_to_tar(&fs, &root, &mut io::sink(), &extract);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice, NoProgress, Pool};
+use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice, NoEvents, Pool};
 use casemate_ext4::{
     Error, Ext4, FileType, NewNode, OpenOptions, PutOptions, RecoveryFile, Time, WriteOptions, Writer, check,
 };
@@ -264,7 +264,7 @@ impl World {
 
     fn assert_clean(&self) {
         let device = Arc::new(FileDevice::open(self.image()).unwrap());
-        let report = check(device, &OpenOptions::default(), Pool::default(), &NoProgress).unwrap();
+        let report = check(device, &OpenOptions::default(), Pool::default(), &NoEvents).unwrap();
         assert!(report.is_clean(), "{}: {:?}", self.what, report.faults);
         let output = run_any(Command::new(&self.e2fsck).arg("-fn").arg(self.image()));
         assert!(output.status.success(), "{}: {}", self.what, String::from_utf8_lossy(&output.stdout));

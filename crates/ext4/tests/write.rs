@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, FileDevice, NoProgress, Pool};
+use casemate_blockdev::{BlockDevice, FileDevice, NoEvents, Pool};
 use casemate_ext4::{
     Ext4, NewNode, OpenOptions, PutOptions, RecoveryFile, Time, WriteOptions, Writer, check,
 };
@@ -90,7 +90,7 @@ impl Place {
     /// Every checksum equals the one over all of its structure, and e2fsck has nothing to say.
     fn assert_clean(&self, e2fsck: &Path, what: &str) {
         let device = Arc::new(FileDevice::open(self.image()).unwrap());
-        let report = check(device, &OpenOptions::default(), Pool::default(), &NoProgress).unwrap();
+        let report = check(device, &OpenOptions::default(), Pool::default(), &NoEvents).unwrap();
         assert!(report.is_clean(), "{what}: {:?}", report.faults);
         let output = run_any(Command::new(e2fsck).args(["-fn"]).arg(self.image()));
         let text = String::from_utf8_lossy(&output.stdout);

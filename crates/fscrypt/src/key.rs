@@ -4,11 +4,10 @@ use std::fmt;
 
 use casemate_primitives::hex;
 use casemate_primitives::secret::SecretVec;
-use casemate_providers::{Hkdf, Ivs as CipherIvs, siphash24};
+use casemate_providers::{Hash, Hkdf, Ivs as CipherIvs, Providers, siphash24};
 
 use crate::contents::{ContentCipher, UnitIvs};
 use crate::context::Context;
-use crate::crypto::Crypto;
 use crate::mode::Mode;
 use crate::names::{DirHashKey, NameCipher};
 use crate::policy::Ivs;
@@ -106,7 +105,8 @@ pub struct InodeInfo {
 /// A master key, from which those of all its files are derived.
 #[derive(Clone)]
 pub struct MasterKey {
-    crypto: Crypto,
+    providers: Providers,
+    sha512: Hash,
     secret: SecretVec,
     hkdf: Hkdf,
     /// Whether the secret is what software may know of a hardware-wrapped key.
@@ -125,33 +125,35 @@ impl MasterKey {
     /// Takes a raw master key of 16 to 64 bytes.
     ///
     /// # Errors
-    /// `Argument` for a length that no master key has.
-    pub fn new(crypto: &Crypto, secret: SecretVec) -> Result<MasterKey> {
+    /// `Argument` for a length that no master key has; `Unsupported` if no implementation of SHA-512 may be used.
+    pub fn new(providers: &Providers, secret: SecretVec) -> Result<MasterKey> {
         if !RAW_LENGTHS.contains(&secret.len()) {
             let text = format!("a master key has 16 to 64 bytes, not {}", secret.len());
             return Err(Error::argument(text));
         }
-        Ok(MasterKey::make(crypto, secret, false))
+        MasterKey::make(providers, secret, false)
     }
 
     /// Takes the 32 bytes of a hardware-wrapped key's software secret, which opens names but not contents.
     ///
     /// # Errors
-    /// `Argument` for a length that software secrets do not have.
-    pub fn from_software_secret(crypto: &Crypto, secret: SecretVec) -> Result<MasterKey> {
+    /// `Argument` for a length that software secrets do not have; as [`MasterKey::new`].
+    pub fn from_software_secret(providers: &Providers, secret: SecretVec) -> Result<MasterKey> {
         if secret.len() != SOFTWARE_SECRET_LEN {
             let text = format!("a software secret has {SOFTWARE_SECRET_LEN} bytes, not {}", secret.len());
             return Err(Error::argument(text));
         }
-        Ok(MasterKey::make(crypto, secret, true))
+        MasterKey::make(providers, secret, true)
     }
 
-    fn make(crypto: &Crypto, secret: SecretVec, hardware: bool) -> MasterKey {
-        let hkdf = Hkdf::new(crypto.sha512(), &[], secret.expose());
+    fn make(providers: &Providers, secret: SecretVec, hardware: bool) -> Result<MasterKey> {
+        let sha512 = providers.hash("sha512")?;
+        let hkdf = Hkdf::new(sha512.clone(), &[], secret.expose());
         let purpose = if hardware { Purpose::HardwareKeyIdentifier } else { Purpose::KeyIdentifier };
-        let mut key = MasterKey { crypto: crypto.clone(), secret, hkdf, hardware, identifier: [0; 16] };
+        let providers = providers.clone();
+        let mut key = MasterKey { providers, sha512, secret, hkdf, hardware, identifier: [0; 16] };
         key.identifier = key.array(purpose, &[]);
-        key
+        Ok(key)
     }
 
     /// The identifier by which policies of version 2 name this key.
@@ -162,10 +164,9 @@ impl MasterKey {
     /// The descriptor by which policies of version 1 name this key, by the custom of e4crypt and fscrypt: the first 8
     /// bytes of SHA-512 of SHA-512 of the key. The kernel takes any other descriptor, too.
     pub fn descriptor(&self) -> KeyDescriptor {
-        let sha512 = self.crypto.sha512();
-        let once = SecretVec::new(sha512.digest(self.secret.expose()));
+        let once = SecretVec::new(self.sha512.digest(self.secret.expose()));
         // OK to unwrap: a digest has 64 bytes.
-        *sha512.digest(once.expose()).first_chunk().unwrap()
+        *self.sha512.digest(once.expose()).first_chunk().unwrap()
     }
 
     /// Derives `len` bytes for a purpose, as policies of version 2 do: HKDF-SHA512 without a salt.
@@ -183,7 +184,8 @@ impl MasterKey {
     /// `Argument` if this is not the policy's key, or too short for its mode.
     pub fn names(&self, inode: &InodeInfo) -> Result<NameCipher> {
         let policy = &inode.context.policy;
-        let cipher = self.crypto.cipher(policy.names, self.file_key(policy.names, inode)?.expose())?;
+        let cipher =
+            self.providers.cipher(policy.names.algorithm(), self.file_key(policy.names, inode)?.expose())?;
         let mut iv = [0; 32];
         self.unit_ivs(inode).write_first(&mut iv);
         Ok(NameCipher::new(cipher, iv, policy.padding))
@@ -202,7 +204,8 @@ impl MasterKey {
         let policy = &inode.context.policy;
         let unit = policy.data_unit_size(inode.block_size)?;
         let key = self.file_key(policy.contents, inode)?;
-        let cipher = self.crypto.cipher(policy.contents, key.expose())?.with_data_unit_size(unit)?;
+        let cipher =
+            self.providers.cipher(policy.contents.algorithm(), key.expose())?.with_data_unit_size(unit)?;
         Ok(ContentCipher::new(cipher, unit, self.unit_ivs(inode)))
     }
 
@@ -241,7 +244,7 @@ impl MasterKey {
             (1, _) => {
                 // The nonce is the key here, and the master key what is encrypted.
                 let mut key = SecretVec::from(&self.secret.expose()[..mode.key_len()]);
-                self.crypto.algorithm("ecb(aes)", nonce)?.encrypt(&CipherIvs::List(&[]), key.expose_mut())?;
+                self.providers.cipher("ecb(aes)", nonce)?.encrypt(&CipherIvs::List(&[]), key.expose_mut())?;
                 Ok(key)
             }
             (_, Ivs::PerFileKey) => derive(Purpose::PerFileKey, nonce),
@@ -293,8 +296,6 @@ impl fmt::Debug for MasterKey {
 
 #[cfg(test)]
 mod tests {
-    use casemate_primitives::Cpu;
-
     use super::*;
 
     /// Keys that kernels were given, and what they called them.
@@ -312,9 +313,9 @@ mod tests {
 
     #[test]
     fn keys_are_called_what_the_kernel_calls_them() {
-        let crypto = Crypto::new(Cpu::detect());
+        let providers = Providers::default();
         for (key, id) in RAW {
-            let key = MasterKey::new(&crypto, secret(key)).unwrap();
+            let key = MasterKey::new(&providers, secret(key)).unwrap();
             let id = KeyId::from_hex(id).unwrap();
             let own = match id {
                 KeyId::Descriptor(_) => key.descriptor().into(),
@@ -323,14 +324,14 @@ mod tests {
             assert_eq!(id, own);
         }
         for len in [0, 15, 65] {
-            assert!(MasterKey::new(&crypto, SecretVec::zeroed(len)).is_err(), "{len} bytes");
+            assert!(MasterKey::new(&providers, SecretVec::zeroed(len)).is_err(), "{len} bytes");
         }
     }
 
     #[test]
     fn identifiers_are_checked_and_lengths_too() {
-        let crypto = Crypto::new(Cpu::detect());
-        let key = MasterKey::new(&crypto, SecretVec::zeroed(16)).unwrap();
+        let providers = Providers::default();
+        let key = MasterKey::new(&providers, SecretVec::zeroed(16)).unwrap();
         let inode = |id: KeyId, contents, names| InodeInfo {
             context: Context { policy: crate::Policy::new(id, contents, names), nonce: [0; 16] },
             number: 1,

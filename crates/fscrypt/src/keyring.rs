@@ -4,37 +4,37 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use casemate_primitives::secret::SecretVec;
+use casemate_providers::Providers;
 
 use crate::Result;
-use crate::crypto::Crypto;
 use crate::key::{KeyDescriptor, KeyId, MasterKey};
 
 /// Master keys, found by the names that policies have for them.
 #[derive(Clone, Debug)]
 pub struct Keyring {
-    crypto: Crypto,
+    providers: Providers,
     keys: HashMap<KeyId, Arc<MasterKey>>,
 }
 
 impl Keyring {
     /// A key ring without keys.
-    pub fn new(crypto: Crypto) -> Keyring {
-        Keyring { crypto, keys: HashMap::new() }
+    pub fn new(providers: Providers) -> Keyring {
+        Keyring { providers, keys: HashMap::new() }
     }
 
     /// Adds a key under everything that it may be called: its identifier, its usual descriptor, and for 32 bytes
     /// the identifier that a hardware-wrapped key with this software secret has. Returns these, in that order.
     ///
     /// # Errors
-    /// `Argument` for a length that no master key has.
+    /// `Argument` for a length that no master key has; `Unsupported` if no implementation of SHA-512 may be used.
     pub fn add(&mut self, secret: SecretVec) -> Result<Vec<KeyId>> {
-        let key = MasterKey::new(&self.crypto, secret.clone())?;
+        let key = MasterKey::new(&self.providers, secret.clone())?;
         let mut ids = vec![key.identifier().into(), key.descriptor().into()];
         let key = Arc::new(key);
         for id in &ids {
             self.keys.insert(*id, Arc::clone(&key));
         }
-        if let Ok(key) = MasterKey::from_software_secret(&self.crypto, secret) {
+        if let Ok(key) = MasterKey::from_software_secret(&self.providers, secret) {
             let id = key.identifier().into();
             self.keys.insert(id, Arc::new(key));
             ids.push(id);
@@ -47,7 +47,7 @@ impl Keyring {
     /// # Errors
     /// As [`Keyring::add`].
     pub fn add_with_descriptor(&mut self, descriptor: KeyDescriptor, secret: SecretVec) -> Result<()> {
-        let key = MasterKey::new(&self.crypto, secret)?;
+        let key = MasterKey::new(&self.providers, secret)?;
         self.keys.insert(descriptor.into(), Arc::new(key));
         Ok(())
     }
@@ -63,7 +63,7 @@ impl Keyring {
     }
 
     /// The ciphers and hashes that the ring's keys work with.
-    pub fn crypto(&self) -> &Crypto {
-        &self.crypto
+    pub fn providers(&self) -> &Providers {
+        &self.providers
     }
 }

@@ -6,10 +6,11 @@
 //! of a name without the key is a [`NoKeyName`]. Nothing here knows where a file system keeps any of this.
 //!
 //! ```
-//! use casemate_fscrypt::{Context, Crypto, InodeInfo, MasterKey, Mode, Policy};
-//! use casemate_primitives::{Cpu, secret::SecretVec};
+//! use casemate_fscrypt::{Context, InodeInfo, MasterKey, Mode, Policy};
+//! use casemate_primitives::secret::SecretVec;
+//! use casemate_providers::Providers;
 //!
-//! let key = MasterKey::new(&Crypto::new(Cpu::detect()), SecretVec::new(vec![7; 64]))?;
+//! let key = MasterKey::new(&Providers::default(), SecretVec::new(vec![7; 64]))?;
 //! let policy = Policy::new(key.identifier().into(), Mode::Aes256Xts, Mode::Aes256Cts);
 //! let context = Context { policy, nonce: [1; 16] };
 //! let inode = InodeInfo { context, number: 12, uuid: [0; 16], block_size: 4096 };
@@ -28,7 +29,6 @@
 
 mod contents;
 mod context;
-mod crypto;
 mod key;
 mod keyring;
 pub mod metadata;
@@ -41,7 +41,6 @@ mod symlink;
 pub use casemate_blockdev::{Error, ErrorKind, Result};
 pub use contents::ContentCipher;
 pub use context::{Context, Nonce};
-pub use crypto::Crypto;
 pub use key::{InodeInfo, KeyDescriptor, KeyId, KeyIdentifier, MasterKey, Purpose};
 pub use keyring::Keyring;
 pub use mode::Mode;

@@ -6,7 +6,9 @@
 //!
 //! The kernel may change this form at any time: it is good for showing and for looking up, not for storing.
 
-use crate::crypto::Crypto;
+use casemate_primitives::base64::{Alphabet, Base64, Padding};
+use casemate_providers::Providers;
+
 use crate::names::LONGEST_NAME;
 use crate::{Error, Result};
 
@@ -29,22 +31,28 @@ const DIGEST: usize = 32;
 
 impl NoKeyName {
     /// The no-key name of a ciphertext that has `hash` in its directory's tree.
-    pub fn new(crypto: &Crypto, hash: [u32; 2], ciphertext: &[u8]) -> NoKeyName {
+    ///
+    /// # Errors
+    /// `Unsupported` if no implementation of SHA-256 may be used.
+    pub fn new(providers: &Providers, hash: [u32; 2], ciphertext: &[u8]) -> Result<NoKeyName> {
         let (shown, rest) = ciphertext.split_at(ciphertext.len().min(SHOWN));
-        let rest_sha256 = (!rest.is_empty()).then(|| digest(crypto, rest));
-        NoKeyName { hash, ciphertext: shown.to_vec(), rest_sha256 }
+        let rest_sha256 = match rest {
+            [] => None,
+            _ => Some(digest(providers, rest)?),
+        };
+        Ok(NoKeyName { hash, ciphertext: shown.to_vec(), rest_sha256 })
     }
 
     /// Reads a no-key name from its text.
     ///
     /// # Errors
     /// `Argument` for a text that is never shown.
-    pub fn from_text(crypto: &Crypto, text: &[u8]) -> Result<NoKeyName> {
+    pub fn from_text(providers: &Providers, text: &[u8]) -> Result<NoKeyName> {
         let bad = |what: String| Error::argument(format!("no name that is shown without the key: {what}"));
         if text.len() > LONGEST_NAME {
             return Err(bad(format!("{} bytes", text.len())));
         }
-        let bytes = crypto.base64().decode_to_vec(text).map_err(|error| bad(error.to_string()))?;
+        let bytes = base64(providers).decode_to_vec(text).map_err(|error| bad(error.to_string()))?;
         let len = bytes.len();
         if len <= HASHES || len > HASHES + SHOWN && len != HASHES + SHOWN + DIGEST {
             return Err(bad(format!("it stands for {len} bytes")));
@@ -61,28 +69,36 @@ impl NoKeyName {
     }
 
     /// The no-key name's text: unpadded URL-safe base64.
-    pub fn text(&self, crypto: &Crypto) -> String {
+    pub fn text(&self, providers: &Providers) -> String {
         let mut bytes = Vec::with_capacity(HASHES + SHOWN + DIGEST);
         for word in self.hash {
             bytes.extend(word.to_le_bytes());
         }
         bytes.extend(&self.ciphertext);
         bytes.extend(self.rest_sha256.iter().flatten());
-        crypto.base64().encode_to_string(&bytes)
+        base64(providers).encode_to_string(&bytes)
     }
 
     /// Whether the no-key name stands for this ciphertext. The hashes are only a hint where to look.
-    pub fn matches(&self, crypto: &Crypto, ciphertext: &[u8]) -> bool {
+    ///
+    /// # Errors
+    /// As [`NoKeyName::new`].
+    pub fn matches(&self, providers: &Providers, ciphertext: &[u8]) -> Result<bool> {
         let (shown, rest) = ciphertext.split_at(ciphertext.len().min(SHOWN));
-        self.ciphertext == shown
+        Ok(self.ciphertext == shown
             && match self.rest_sha256 {
                 None => rest.is_empty(),
-                Some(sha256) => !rest.is_empty() && sha256 == digest(crypto, rest),
-            }
+                Some(sha256) => !rest.is_empty() && sha256 == digest(providers, rest)?,
+            })
     }
 }
 
-fn digest(crypto: &Crypto, bytes: &[u8]) -> [u8; DIGEST] {
+fn digest(providers: &Providers, bytes: &[u8]) -> Result<[u8; DIGEST]> {
     // OK to unwrap: a digest of SHA-256 has 32 bytes.
-    crypto.sha256().digest(bytes).try_into().unwrap()
+    Ok(providers.hash("sha256")?.digest(bytes).try_into().unwrap())
+}
+
+/// The codec of names without a key.
+fn base64(providers: &Providers) -> Base64<'static> {
+    Base64::new(providers.cpu(), &Alphabet::URL_SAFE, Padding::Unpadded)
 }

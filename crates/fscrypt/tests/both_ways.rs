@@ -1,18 +1,18 @@
 //! What is encrypted comes back: every mode, padding, kind of IV and length; and what is no ciphertext is refused.
 
 use casemate_fscrypt::{
-    Context, Crypto, InodeInfo, Ivs, KeyId, LONGEST_NAME, MasterKey, Mode, NoKeyName, Policy,
-    symlink_ciphertext,
+    Context, InodeInfo, Ivs, KeyId, LONGEST_NAME, MasterKey, Mode, NoKeyName, Policy, symlink_ciphertext,
 };
 use casemate_primitives::Cpu;
 use casemate_primitives::base64::{Alphabet, Base64, Padding};
 use casemate_primitives::secret::SecretVec;
+use casemate_providers::Providers;
 use casemate_testkit::Rng;
 
 fn key(rng: &mut Rng) -> MasterKey {
     let mut bytes = vec![0; 64];
     rng.fill(&mut bytes);
-    MasterKey::new(&Crypto::new(Cpu::detect()), SecretVec::new(bytes)).unwrap()
+    MasterKey::new(&Providers::default(), SecretVec::new(bytes)).unwrap()
 }
 
 /// Every policy that the kernel allows, but for data units.
@@ -123,37 +123,40 @@ fn contents_in_any_pieces() {
 
 #[test]
 fn names_without_the_key() {
-    let crypto = Crypto::new(Cpu::detect());
+    let providers = Providers::default();
     let mut rng = Rng::new(4);
     for len in 16..=LONGEST_NAME {
         let mut ciphertext = vec![0; len];
         rng.fill(&mut ciphertext);
-        let name = NoKeyName::new(&crypto, [len as u32, 0xdead_beef], &ciphertext);
-        let text = name.text(&crypto);
+        let name = NoKeyName::new(&providers, [len as u32, 0xdead_beef], &ciphertext).unwrap();
+        let text = name.text(&providers);
         let shown = 8 + len.min(149) + if len > 149 { 32 } else { 0 };
         assert_eq!(text.len(), Padding::Unpadded.encoded_len(shown), "{len} bytes");
-        assert_eq!(NoKeyName::from_text(&crypto, text.as_bytes()).unwrap(), name);
-        assert!(name.matches(&crypto, &ciphertext));
+        assert_eq!(NoKeyName::from_text(&providers, text.as_bytes()).unwrap(), name);
+        assert!(name.matches(&providers, &ciphertext).unwrap());
         ciphertext[len - 1] ^= 1;
-        assert!(!name.matches(&crypto, &ciphertext), "{len} bytes, the last one changed");
-        assert!(!name.matches(&crypto, &ciphertext[..len - 1]), "{len} bytes, the last one cut off");
+        assert!(!name.matches(&providers, &ciphertext).unwrap(), "{len} bytes, the last one changed");
+        assert!(
+            !name.matches(&providers, &ciphertext[..len - 1]).unwrap(),
+            "{len} bytes, the last one cut off"
+        );
     }
     let codec = Base64::new(Cpu::detect(), &Alphabet::URL_SAFE, Padding::Unpadded);
     for bytes in [0, 8, 158, 188, 190] {
         let text = codec.encode_to_string(&vec![1; bytes]);
-        assert!(NoKeyName::from_text(&crypto, text.as_bytes()).is_err(), "{bytes} bytes");
+        assert!(NoKeyName::from_text(&providers, text.as_bytes()).is_err(), "{bytes} bytes");
     }
     for text in [&b"no base64!"[..], &[b'A'; 256]] {
-        assert!(NoKeyName::from_text(&crypto, text).is_err());
+        assert!(NoKeyName::from_text(&providers, text).is_err());
     }
 }
 
 #[test]
 fn software_secrets_read_names_alone() {
-    let crypto = Crypto::new(Cpu::detect());
+    let providers = Providers::default();
     let secret = || SecretVec::new(vec![9; 32]);
-    let hardware = MasterKey::from_software_secret(&crypto, secret()).unwrap();
-    let raw = MasterKey::new(&crypto, secret()).unwrap();
+    let hardware = MasterKey::from_software_secret(&providers, secret()).unwrap();
+    let raw = MasterKey::new(&providers, secret()).unwrap();
     assert_ne!(hardware.identifier(), raw.identifier());
     let policy = Policy {
         ivs: Ivs::InodeBlock32,
@@ -164,14 +167,14 @@ fn software_secrets_read_names_alone() {
     assert_eq!(hardware.names(&inode).unwrap().decrypt(&stored).unwrap(), b"name");
     assert!(hardware.contents(&inode).unwrap_err().to_string().contains("hardware"));
     assert!(raw.names(&inode).is_err());
-    assert!(MasterKey::from_software_secret(&crypto, SecretVec::zeroed(64)).is_err());
+    assert!(MasterKey::from_software_secret(&providers, SecretVec::zeroed(64)).is_err());
 }
 
 /// Random and nearly right contexts, names, targets and texts: taken or refused, never a panic.
 #[test]
 fn anything_at_all() {
     let mut rng = Rng::new(5);
-    let crypto = Crypto::new(Cpu::detect());
+    let providers = Providers::default();
     let key = key(&mut rng);
     let sound: Vec<Vec<u8>> =
         policies(&key).into_iter().map(|policy| Context { policy, nonce: [7; 16] }.to_bytes()).collect();
@@ -194,7 +197,7 @@ fn anything_at_all() {
             let _ = names.decrypt_symlink(&ciphertext);
         }
         let _ = key.contents(&inode).map(|cipher| cipher.decrypt(rng.next_u64(), &mut ciphertext));
-        let _ = NoKeyName::from_text(&crypto, &ciphertext);
+        let _ = NoKeyName::from_text(&providers, &ciphertext);
     }
     assert!(taken > 5_000, "{taken} contexts make sense");
 }

@@ -4,17 +4,13 @@ use casemate_blockdev::ErrorKind;
 use std::path::Path;
 
 use casemate_fscrypt::metadata::{PolicyFile, Protector, ProtectorKey, Source};
-use casemate_fscrypt::{Crypto, KeyId, MasterKey};
-use casemate_primitives::Cpu;
+use casemate_fscrypt::{KeyId, MasterKey};
+use casemate_providers::Providers;
 use casemate_testkit::Rng;
 
 fn file(name: &str) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tool").join(name);
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
-fn crypto() -> Crypto {
-    Crypto::new(Cpu::detect())
 }
 
 /// A protector's file, its policy's, and what opens it.
@@ -31,20 +27,20 @@ fn secret(text: &[u8]) -> Vec<u8> {
 }
 
 fn unlocked(protector: &str, text: &[u8]) -> ProtectorKey {
-    Protector::from_bytes(&file(protector)).unwrap().unlock(&crypto(), &secret(text)).unwrap()
+    Protector::from_bytes(&file(protector)).unwrap().unlock(&Providers::default(), &secret(text)).unwrap()
 }
 
 #[test]
 fn every_kind_of_protector_opens_its_policy() {
-    let crypto = crypto();
+    let providers = Providers::default();
     for (protector, policy, text) in PAIRS {
         let read = Protector::from_bytes(&file(protector)).unwrap();
         assert_eq!(read.id().to_string(), protector);
         let policy_file = PolicyFile::from_bytes(&file(policy)).unwrap();
         assert_eq!(policy_file.key().to_string(), policy);
         assert_eq!(policy_file.protectors().collect::<Vec<_>>(), [read.id()]);
-        let key = policy_file.unlock(&crypto, &unlocked(protector, text)).unwrap();
-        let key = MasterKey::new(&crypto, key).unwrap();
+        let key = policy_file.unlock(&providers, &unlocked(protector, text)).unwrap();
+        let key = MasterKey::new(&providers, key).unwrap();
         match policy_file.key() {
             KeyId::Identifier(id) => assert_eq!(key.identifier(), id),
             KeyId::Descriptor(id) => assert_eq!(key.descriptor(), id),
@@ -59,32 +55,32 @@ fn every_kind_of_protector_opens_its_policy() {
 
 #[test]
 fn wrong_secrets_and_wrong_protectors_are_told() {
-    let crypto = crypto();
+    let providers = Providers::default();
     for (protector, _, text) in PAIRS {
         let read = Protector::from_bytes(&file(protector)).unwrap();
         let mut wrong = secret(text);
         wrong[0] ^= 1;
-        let error = read.unlock(&crypto, &wrong).unwrap_err();
+        let error = read.unlock(&providers, &wrong).unwrap_err();
         assert!(error.kind() == ErrorKind::Mismatch && error.text().contains(protector), "{error}");
     }
     let raw = Protector::from_bytes(&file("a08de91ab9e20c0a")).unwrap();
-    let error = raw.unlock(&crypto, &[0; 31]).unwrap_err().to_string();
+    let error = raw.unlock(&providers, &[0; 31]).unwrap_err().to_string();
     assert_eq!(error, "protector a08de91ab9e20c0a (raw key \"file\"): its key has 32 bytes, not 31");
     let other = PolicyFile::from_bytes(&file(PAIRS[0].1)).unwrap();
-    let error = other.unlock(&crypto, &unlocked(PAIRS[4].0, PAIRS[4].2)).unwrap_err();
+    let error = other.unlock(&providers, &unlocked(PAIRS[4].0, PAIRS[4].2)).unwrap_err();
     assert!(error.kind() == ErrorKind::Argument, "{error}");
 }
 
 /// A changed bit anywhere is an error, or changes nothing but what is only shown.
 #[test]
 fn damage_never_gives_another_key() {
-    let crypto = crypto();
+    let providers = Providers::default();
     let (protector, policy, text) = PAIRS[1];
     let (protector, policy) = (file(protector), file(policy));
     let secret = secret(text);
     let key = |protector: &[u8], policy: &[u8]| {
-        let key = Protector::from_bytes(protector)?.unlock(&crypto, &secret)?;
-        PolicyFile::from_bytes(policy)?.unlock(&crypto, &key)
+        let key = Protector::from_bytes(protector)?.unlock(&providers, &secret)?;
+        PolicyFile::from_bytes(policy)?.unlock(&providers, &key)
     };
     let right = key(&protector, &policy).unwrap();
     let mut refused = 0;
@@ -145,10 +141,15 @@ fn absurd_costs_are_refused() {
     };
     let error = |bytes: Vec<u8>| {
         Protector::from_bytes(&bytes)
-            .and_then(|read| read.unlock(&crypto(), b"hunter2").map(|_| ()))
+            .and_then(|read| read.unlock(&Providers::default(), b"hunter2").map(|_| ()))
             .unwrap_err()
     };
-    assert!(Protector::from_bytes(&with(2, 4096, 1, true)).unwrap().unlock(&crypto(), b"hunter2").is_ok());
+    assert!(
+        Protector::from_bytes(&with(2, 4096, 1, true))
+            .unwrap()
+            .unlock(&Providers::default(), b"hunter2")
+            .is_ok()
+    );
     for (time, memory) in [(1, 1 << 21), (1, u64::from(u32::MAX)), (1 << 20, 4096), ((1 << 32) - 1, 4096)] {
         let error = error(with(time, memory, 1, true));
         assert!(error.kind() == ErrorKind::Unsupported && error.text().contains("are granted"), "{error}");
@@ -160,6 +161,11 @@ fn absurd_costs_are_refused() {
         assert!(error.kind() == ErrorKind::Corrupt, "{time} {memory} {lanes}: {error}");
     }
     // Before "truncation_fixed" the tool took the low 8 bits of the lanes.
-    assert!(Protector::from_bytes(&with(2, 4096, 257, false)).unwrap().unlock(&crypto(), b"hunter2").is_ok());
+    assert!(
+        Protector::from_bytes(&with(2, 4096, 257, false))
+            .unwrap()
+            .unlock(&Providers::default(), b"hunter2")
+            .is_ok()
+    );
     assert!(Protector::from_bytes(&with(2, 4096, 257, true)).is_err());
 }

@@ -21,17 +21,18 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct Guard {
     engine: Arc<dyn Driver>,
     own: Box<dyn Driver>,
-    watch: Watch,
+    watch: Arc<Watch>,
 }
 
 /// A hash's driver outside this program.
 pub(crate) struct HashGuard {
     engine: Arc<dyn HashDriver>,
-    watch: Watch,
+    watch: Arc<Watch>,
 }
 
-/// What is known of an engine, and the patience with it.
-struct Watch {
+/// What is known of an engine, and the patience with it; all that is keyed or made from one row shares it.
+#[derive(Debug)]
+pub(crate) struct Watch {
     name: String,
     patience: Duration,
     /// Why the engine is not asked any more.
@@ -41,7 +42,7 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(name: String) -> Watch {
+    pub fn new(name: String) -> Watch {
         Watch { name, patience: PATIENCE, retired: OnceLock::new(), turn: Mutex::new(()) }
     }
 
@@ -80,14 +81,14 @@ impl Watch {
         }
     }
 
-    fn trouble(&self) -> Option<&str> {
+    pub fn trouble(&self) -> Option<&str> {
         self.retired.get().map(String::as_str)
     }
 }
 
 impl Guard {
-    pub fn new(engine: Box<dyn Driver>, own: Box<dyn Driver>, name: String) -> Guard {
-        Guard { engine: Arc::from(engine), own, watch: Watch::new(name) }
+    pub fn new(engine: Box<dyn Driver>, own: Box<dyn Driver>, watch: Arc<Watch>) -> Guard {
+        Guard { engine: Arc::from(engine), own, watch }
     }
 
     /// Lets `ask` have a copy of `data`; gives back what it made of it, or retires the engine.
@@ -105,8 +106,8 @@ impl Guard {
 }
 
 impl HashGuard {
-    pub fn new(engine: Arc<dyn HashDriver>, name: String) -> HashGuard {
-        HashGuard { engine, watch: Watch::new(name) }
+    pub fn new(engine: Arc<dyn HashDriver>, watch: Arc<Watch>) -> HashGuard {
+        HashGuard { engine, watch }
     }
 
     /// Lets the engine hash every message, and compares with the `right` digests.
@@ -218,6 +219,12 @@ mod tests {
         (|_| panic!("engine on fire"), "panicked"),
     ];
 
+    fn watch(why: &str) -> Arc<Watch> {
+        // Long enough for a thread to start on a busy machine, except where nothing will come.
+        let patience = Duration::from_secs(if why == "no answer" { 2 } else { 60 });
+        Arc::new(Watch { patience, ..Watch::new("bad-engine".into()) })
+    }
+
     /// Behaves until the third request.
     struct Bad(Misbehave, std::sync::atomic::AtomicU32);
 
@@ -236,9 +243,7 @@ mod tests {
     fn whatever_the_engine_does_the_result_is_right() {
         for (misbehave, why) in MISBEHAVIOURS {
             let engine = Box::new(Bad(misbehave, Default::default()));
-            let mut guard = Guard::new(engine, Box::new(Good), "bad-engine".into());
-            // Long enough for a thread to start on a busy machine, except where nothing will come.
-            guard.watch.patience = Duration::from_secs(if why == "no answer" { 2 } else { 60 });
+            let guard = Guard::new(engine, Box::new(Good), watch(why));
             for round in 0..6u8 {
                 let mut data = [round; 64];
                 guard.one(Direction::Encrypt, &[7], &mut data).unwrap();
@@ -267,8 +272,7 @@ mod tests {
     fn whatever_a_hash_engine_does_the_digests_are_right() {
         for (misbehave, why) in MISBEHAVIOURS {
             let engine = Arc::new(BadHash(misbehave, Default::default()));
-            let mut guard = HashGuard::new(engine, "bad-engine".into());
-            guard.watch.patience = Duration::from_secs(if why == "no answer" { 2 } else { 60 });
+            let guard = HashGuard::new(engine, watch(why));
             let data = [3; 4 * 64];
             let messages = Messages::contiguous(&data, 64);
             let own = Sha256::new(Cpu::detect());

@@ -3,7 +3,7 @@
 //! Formats name an algorithm; this crate says what runs it: the hot back ends of `casemate-primitives` where
 //! they exist, vetted crates where they don't, and an engine outside the CPU only where somebody names it.
 //! [`Providers`] is the entry point: a CPU, the implementations that are known, and the policy that chooses among them,
-//! as one value.
+//! as one value. [`Work`] adds the threads and a listener, for what takes long.
 //!
 //! ```
 //! use casemate_providers::{Ivs, Providers};
@@ -19,7 +19,7 @@
 //! The files in the order in which to read them, each using only those before it: `flags` and `driver` (what is known
 //! of an implementation, what it has to offer), `engine` (the hashes), `guard` (a watch on what is outside), `hash`,
 //! `row`, `cipher` (handles on one implementation), `drivers` (all rows of the CPU) and `afalg` (those of the kernel),
-//! `selftest`, `policy`, `registry`, `providers`. `hmac` and `kdf` stand on `hash`.
+//! `selftest`, `policy`, `registry`, `providers`, `work`. `hmac` and `kdf` stand on `hash`.
 #![forbid(unsafe_code)]
 
 pub mod afalg;
@@ -40,6 +40,7 @@ pub mod registry;
 pub mod row;
 mod selftest;
 mod siphash;
+mod work;
 
 pub use cipher::{Cipher, RequestError};
 pub use driver::{Direction, Driver, DriverError, HashDriver, Ivs};
@@ -52,3 +53,4 @@ pub use providers::Providers;
 pub use registry::{ChoiceError, Registry};
 pub use row::{CipherSpec, HashSpec, Row, Spec};
 pub use siphash::siphash24;
+pub use work::Work;

@@ -1,10 +1,11 @@
 //! Who does the work: one value for everything below the formats.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use casemate_primitives::Cpu;
 
+use crate::afalg;
 use crate::cipher::Cipher;
 use crate::hash::Hash;
 use crate::policy::Policy;
@@ -18,7 +19,7 @@ pub struct Providers(Arc<Inner>);
 
 struct Inner {
     cpu: Cpu,
-    registry: Registry,
+    registry: Arc<Registry>,
     policy: Policy,
 }
 
@@ -30,7 +31,25 @@ impl Providers {
 
     /// What `registry` has, chosen by `policy`; what has no row there, such as CRC-32C, runs on `cpu`.
     pub fn with(cpu: Cpu, registry: Registry, policy: Policy) -> Providers {
-        Providers(Arc::new(Inner { cpu, registry, policy }))
+        Providers(Arc::new(Inner { cpu, registry: Arc::new(registry), policy }))
+    }
+
+    /// What runs on `cpu` and what the kernel offers through AF_ALG, under the default policy: engines outside the CPU
+    /// are there to be named.
+    pub fn with_engines(cpu: Cpu) -> Providers {
+        let mut registry = Registry::new(cpu);
+        for row in afalg::rows() {
+            // A row that can't be registered is one that the kernel listed twice.
+            let _ = registry.register(row);
+        }
+        Providers::with(cpu, registry, Policy::default())
+    }
+
+    /// The same implementations, of which these drivers are preferred and allowed whatever the policy says.
+    pub fn naming(&self, drivers: &[impl AsRef<str>]) -> Providers {
+        let name = |policy: Policy, driver: &_| policy.naming(AsRef::<str>::as_ref(driver));
+        let policy = drivers.iter().fold(self.0.policy.clone(), name);
+        Providers(Arc::new(Inner { cpu: self.0.cpu, registry: Arc::clone(&self.0.registry), policy }))
     }
 
     /// The chosen implementation of the hash called `name`, in lower or upper case.
@@ -66,9 +85,10 @@ impl Providers {
 }
 
 impl Default for Providers {
-    /// Everything that this CPU has.
+    /// Everything that this CPU has: one value for the whole process.
     fn default() -> Providers {
-        Providers::new(Cpu::detect())
+        static ALL: OnceLock<Providers> = OnceLock::new();
+        ALL.get_or_init(|| Providers::new(Cpu::detect())).clone()
     }
 }
 
@@ -90,8 +110,8 @@ mod tests {
         assert_eq!(clone.hash("SHA256").unwrap().driver(), "sha256-portable");
         assert_eq!(clone.cipher("xts(aes)", &[1; 64]).unwrap().driver_name(), "xts-aes-portable");
         assert_eq!(clone.cpu(), Cpu::portable());
-        let named = Policy::default().naming("sha256-crate");
-        let named = Providers::with(Cpu::detect(), Registry::new(Cpu::detect()), named);
+        let named = providers.naming(&["sha256-crate"]);
+        assert!(std::ptr::eq(providers.registry(), named.registry()));
         assert_eq!(named.hash("sha256").unwrap().driver(), "sha256-crate");
         assert_eq!(
             named.hash("sha257").unwrap_err().to_string().split(';').next().unwrap(),

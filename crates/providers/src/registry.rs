@@ -8,7 +8,7 @@ use casemate_primitives::Cpu;
 use crate::cipher::Cipher;
 use crate::drivers;
 use crate::engine::{Algorithm, Engine};
-use crate::guard::{Guard, HashGuard};
+use crate::guard::{Guard, HashGuard, Watch};
 use crate::hash::Hash;
 use crate::policy::{Policy, Refusal};
 use crate::row::{BadKey, MakeHash, Row};
@@ -18,8 +18,17 @@ use crate::selftest;
 #[derive(Debug)]
 pub struct Registry {
     rows: Vec<Row>,
-    /// What the tests of each row said, once somebody asked.
-    verdicts: Vec<OnceLock<Result<(), String>>>,
+    /// What has been found out about each row.
+    known: Vec<Known>,
+}
+
+/// What has been found out about a row.
+#[derive(Debug)]
+struct Known {
+    /// What its tests said, once somebody asked.
+    verdict: OnceLock<Result<(), String>>,
+    /// How it has done since, if it is outside the CPU.
+    watch: Arc<Watch>,
 }
 
 impl Registry {
@@ -43,7 +52,7 @@ impl Registry {
     }
 
     fn of(rows: Vec<Row>) -> Registry {
-        let mut registry = Registry { rows: Vec::new(), verdicts: Vec::new() };
+        let mut registry = Registry { rows: Vec::new(), known: Vec::new() };
         for row in rows {
             registry.register(row).expect("our own rows keep the rules");
         }
@@ -60,8 +69,9 @@ impl Registry {
         if self.find(&row.algorithm, &row.driver).is_some() {
             return Err(Refusal(format!("{} is there already for {}", row.driver, row.algorithm)));
         }
+        let watch = Arc::new(Watch::new(row.driver.clone()));
         self.rows.push(row);
-        self.verdicts.push(OnceLock::new());
+        self.known.push(Known { verdict: OnceLock::new(), watch });
         Ok(())
     }
 
@@ -80,10 +90,24 @@ impl Registry {
     /// # Errors
     /// The sentence that says what was wrong, or that the row is not one of these.
     pub fn self_test(&self, row: &Row) -> Result<(), &str> {
-        let same = |other: &Row| other.algorithm == row.algorithm && other.driver == row.driver;
-        let place = self.rows.iter().position(same).ok_or("it is not registered")?;
-        let verdict = self.verdicts[place].get_or_init(|| selftest::run(&self.rows[place]));
+        let place = self.place(row).ok_or("it is not registered")?;
+        let verdict = self.known[place].verdict.get_or_init(|| selftest::run(&self.rows[place]));
         verdict.as_ref().copied().map_err(String::as_str)
+    }
+
+    /// What went wrong with engines outside the CPU and was mended, a sentence for each that is no longer asked.
+    pub fn troubles(&self) -> impl Iterator<Item = &str> {
+        self.known.iter().filter_map(|known| known.watch.trouble())
+    }
+
+    fn place(&self, row: &Row) -> Option<usize> {
+        self.rows.iter().position(|other| other.algorithm == row.algorithm && other.driver == row.driver)
+    }
+
+    /// The watch on a row of these.
+    fn watch(&self, row: &Row) -> Result<Arc<Watch>, ChoiceError> {
+        let place = self.place(row).ok_or_else(|| refused("it is not registered".to_owned()))?;
+        Ok(Arc::clone(&self.known[place].watch))
     }
 
     /// The row that `policy` chooses for `algorithm`: a named one, else the highest priority that is allowed and
@@ -132,7 +156,7 @@ impl Registry {
         let mut cipher = Cipher::keyed(row, spec, key).map_err(ChoiceError::Key)?;
         if row.is_outside() {
             let own = self.cipher(algorithm, key, &Policy::cpu_only())?;
-            cipher.driver = Box::new(Guard::new(cipher.driver, own.driver, row.driver.clone()));
+            cipher.driver = Box::new(Guard::new(cipher.driver, own.driver, self.watch(row)?));
         }
         Ok(cipher)
     }
@@ -149,7 +173,7 @@ impl Registry {
         let (engine, outside) = match row.hash().map_err(refused)?.make {
             MakeHash::Own(engine) => (engine, None),
             MakeHash::Outside(ref driver) => {
-                let guard = HashGuard::new(Arc::clone(driver), row.driver.clone());
+                let guard = HashGuard::new(Arc::clone(driver), self.watch(row)?);
                 (self.engine(algorithm)?, Some(guard))
             }
         };
@@ -293,13 +317,16 @@ mod tests {
         Single,
         /// Its counter has 64 bits.
         Carry,
+        /// It ruins units of this byte alone, which no test knows.
+        Byte(u8),
     }
 
     impl Driver for Faulty {
         fn one(&self, direction: Direction, iv: &[u8], unit: &mut [u8]) -> Result<(), DriverError> {
             self.calls.fetch_add(1, Ordering::Relaxed);
+            let marked = matches!(self.fault, Fault::Byte(byte) if unit.iter().all(|b| *b == byte));
             self.inner.one(direction, iv, unit)?;
-            if self.fault == Fault::Single {
+            if self.fault == Fault::Single || marked {
                 unit[0] ^= 1;
             }
             Ok(())
@@ -434,7 +461,28 @@ mod tests {
         own.encrypt(&Ivs::Little { first: 9, step: 1 }, &mut b).unwrap();
         assert_eq!(a, b);
         assert!(calls.load(Ordering::Relaxed) > before, "the engine was asked");
-        assert_eq!(engine.trouble(), None);
+        assert_eq!((engine.trouble(), registry.troubles().next()), (None, None));
+    }
+
+    #[test]
+    fn an_engine_that_failed_under_one_key_is_asked_under_no_other() {
+        let (registry, calls) = registry_with(Fault::Byte(9), Flags::ASYNC);
+        let named = Policy::default().naming("xts-aes-engine");
+        let cipher = |key| registry.cipher("xts(aes)", &[key; 64], &named).unwrap();
+        let (first, other) = (cipher(1), cipher(2));
+        let encrypt = |cipher: &Cipher| {
+            let mut data = [9; 64];
+            cipher.encrypt(&Ivs::Little { first: 0, step: 1 }, &mut data).unwrap();
+            data
+        };
+        let right = registry.cipher("xts(aes)", &[1; 64], &Policy::default()).unwrap();
+        assert_eq!(encrypt(&first), encrypt(&right));
+        let before = calls.load(Ordering::Relaxed);
+        encrypt(&other);
+        encrypt(&cipher(3));
+        assert_eq!(calls.load(Ordering::Relaxed), before);
+        let trouble = "xts-aes-engine is not asked any more: it returned wrong data";
+        assert_eq!(registry.troubles().collect::<Vec<_>>(), [trouble]);
     }
 
     /// Hashes rightly, or with one bit wrong in messages longer than a page.

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use casemate_blockdev::{MemoryDevice, NoProgress, Pool};
-use casemate_primitives::Cpu;
+use casemate_blockdev::MemoryDevice;
+use casemate_providers::Work;
 use casemate_testkit::fixture;
 use casemate_verity::dm::{
-    self, BlockSize, HashType, Layout, Parameters, SUPERBLOCK_SIZE, Salt, Superblock, Uuid, Worker,
+    self, BlockSize, HashType, Layout, Parameters, SUPERBLOCK_SIZE, Salt, Superblock, Uuid,
 };
 use casemate_verity::tree::{Finding, Summary};
 use casemate_verity::{Error, hex};
@@ -85,13 +85,9 @@ impl Case {
             Ok(())
         };
         let (data, hash) = (MemoryDevice::new(data.to_vec()), MemoryDevice::new(hash.to_vec()));
-        let summary = dm::verify(&layout, &data, &hash, &self.root_hash(), &worker(), &mut report)?;
+        let summary = dm::verify(&layout, &data, &hash, &self.root_hash(), &Work::default(), &mut report)?;
         Ok((summary, findings))
     }
-}
-
-fn worker() -> Worker<'static> {
-    Worker { cpu: Cpu::detect(), pool: Pool::default(), progress: &NoProgress }
 }
 
 #[test]
@@ -109,12 +105,12 @@ fn hash_areas_are_the_same_byte_for_byte() {
             wiped[gap.clone()].copy_from_slice(&case.data[gap]);
             let device = MemoryDevice::new(wiped);
             layout.check_one_device().unwrap();
-            assert_eq!(dm::format(&layout, &device, &device, &worker()).unwrap(), case.root_hash());
+            assert_eq!(dm::format(&layout, &device, &device, &Work::default()).unwrap(), case.root_hash());
             assert!(device.into_bytes() == case.data, "{}", case.name);
             continue;
         }
         let device = MemoryDevice::new(vec![0; case.hash.len()]);
-        let root_hash = dm::format(&layout, &data, &device, &worker()).unwrap();
+        let root_hash = dm::format(&layout, &data, &device, &Work::default()).unwrap();
         assert_eq!(hex::encode(&root_hash), hex::encode(&case.root_hash()), "{}", case.name);
         assert!(device.into_bytes() == case.hash, "{}: the hash area differs", case.name);
         assert_eq!(layout.hash_device_size(), case.hash.len() as u64, "{}", case.name);

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use casemate_blockdev::{FileDevice, MemoryDevice, NoProgress, Pool};
-use casemate_primitives::Cpu;
+use casemate_blockdev::{FileDevice, MemoryDevice};
+use casemate_providers::Work;
 use casemate_testkit::{Rng, tempdir, tool, uml::Uml};
-use casemate_verity::dm::{self, HashType, Layout, Parameters, Salt, Table, Uuid, Worker};
+use casemate_verity::dm::{self, HashType, Layout, Parameters, Salt, Table, Uuid};
 
 const BLOCK: usize = 4096;
 
@@ -37,7 +37,7 @@ fn a_kernel_reads_our_trees_and_refuses_the_same_blocks() {
     let mut script = String::from(SCRIPT);
     let mut expected = Vec::new();
     let mut rng = Rng::new(7);
-    let worker = Worker { cpu: Cpu::detect(), pool: Pool::default(), progress: &NoProgress };
+    let work = Work::default();
     for (name, algorithm, hash_type, blocks, superblock) in [
         ("one", "sha256", 1, 1u64, true),
         ("level", "sha256", 1, 128, true),
@@ -56,7 +56,7 @@ fn a_kernel_reads_our_trees_and_refuses_the_same_blocks() {
         fs::File::create(&hash_path).unwrap();
         let hash_device = FileDevice::open_writable(&hash_path).unwrap();
         let root_hash =
-            dm::format(&layout, &FileDevice::open(&data_path).unwrap(), &hash_device, &worker).unwrap();
+            dm::format(&layout, &FileDevice::open(&data_path).unwrap(), &hash_device, &work).unwrap();
         let table =
             Table::new(&layout, &root_hash, "/dev/loop0".to_owned(), "/dev/loop1".to_owned()).unwrap();
         let mut call = |copy: &str, data: &Path, hash: &Path| {
@@ -83,7 +83,7 @@ fn a_kernel_reads_our_trees_and_refuses_the_same_blocks() {
         let copy = call(&format!("{name}-bad"), &bad_paths[0], &bad_paths[1]);
         let (data_device, hash_device) = (MemoryDevice::new(data.clone()), MemoryDevice::new(hash));
         let summary =
-            dm::verify(&layout, &data_device, &hash_device, &root_hash, &worker, &mut |_| Ok(())).unwrap();
+            dm::verify(&layout, &data_device, &hash_device, &root_hash, &work, &mut |_| Ok(())).unwrap();
         let bad: BTreeSet<u64> = summary.bad_data.iter().chain(summary.unverified.iter()).flatten().collect();
         assert!(!bad.is_empty());
         expected.push((copy, bad, data));

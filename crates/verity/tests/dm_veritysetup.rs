@@ -3,10 +3,10 @@
 use std::fs;
 use std::process::Command;
 
-use casemate_blockdev::{FileDevice, NoProgress, Pool};
-use casemate_primitives::Cpu;
+use casemate_blockdev::FileDevice;
+use casemate_providers::Work;
 use casemate_testkit::{Rng, run, run_any, slow_tests, tempdir, tool};
-use casemate_verity::dm::{self, BlockSize, HashType, Layout, Parameters, Salt, Uuid, Worker};
+use casemate_verity::dm::{self, BlockSize, HashType, Layout, Parameters, Salt, Uuid};
 use casemate_verity::hex;
 
 /// Algorithms that veritysetup has where its OpenSSL has them.
@@ -25,10 +25,6 @@ const ALGORITHMS: &[&str] = &[
     "whirlpool",
     "sm3",
 ];
-
-fn worker() -> Worker<'static> {
-    Worker { cpu: Cpu::detect(), pool: Pool::default(), progress: &NoProgress }
-}
 
 #[test]
 fn random_parameters_give_the_same_bytes() {
@@ -96,7 +92,7 @@ fn random_parameters_give_the_same_bytes() {
         fs::File::create(&own_path).unwrap();
         let device = FileDevice::open_writable(&own_path).unwrap();
         let data_device = FileDevice::open(&data_path).unwrap();
-        let root_hash = dm::format(&layout, &data_device, &device, &worker()).unwrap();
+        let root_hash = dm::format(&layout, &data_device, &device, &Work::default()).unwrap();
         assert_eq!(hex::encode(&root_hash), expected_root, "{what}");
         let (found, expected) = (fs::read(&own_path).unwrap(), fs::read(&hash_path).unwrap());
         assert_eq!(found.len(), expected.len(), "{what}: another size");
@@ -105,7 +101,8 @@ fn random_parameters_give_the_same_bytes() {
         let hash_device = FileDevice::open(&hash_path).unwrap();
         let mut report = |finding| panic!("{what}: {finding:?}");
         let summary =
-            dm::verify(&layout, &data_device, &hash_device, &root_hash, &worker(), &mut report).unwrap();
+            dm::verify(&layout, &data_device, &hash_device, &root_hash, &Work::default(), &mut report)
+                .unwrap();
         assert!(summary.is_clean(), "{what}");
         compared += 1;
     }
@@ -126,6 +123,6 @@ fn veritysetup_verifies_what_was_written() {
     let layout = Layout::new(parameters, 1000, 0, Some(Uuid::random().unwrap())).unwrap();
     let data = FileDevice::open(&data_path).unwrap();
     let hash = FileDevice::open_writable(&hash_path).unwrap();
-    let root_hash = dm::format(&layout, &data, &hash, &worker()).unwrap();
+    let root_hash = dm::format(&layout, &data, &hash, &Work::default()).unwrap();
     run(Command::new(veritysetup).arg("verify").args([&data_path, &hash_path]).arg(hex::encode(&root_hash)));
 }

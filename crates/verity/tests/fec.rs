@@ -6,14 +6,15 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice, NoProgress, Pool};
+use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice, Pool};
 use casemate_primitives::Cpu;
+use casemate_providers::{Providers, Work};
 use casemate_testkit::{Rng, fixture, run, tempdir, tool};
 use casemate_verity::dm::fec::{FecDevices, FecLayout, check, encode, repair};
-use casemate_verity::dm::{BlockSize, Layout, Parameters, Salt, Superblock, Uuid, Worker, format};
+use casemate_verity::dm::{BlockSize, Layout, Parameters, Salt, Superblock, Uuid, format};
 
-fn worker(threads: usize) -> Worker<'static> {
-    Worker { cpu: Cpu::detect(), pool: Pool::new(NonZeroUsize::new(threads)), progress: &NoProgress }
+fn work(threads: usize) -> Work<'static> {
+    Work { pool: Pool::new(NonZeroUsize::new(threads)), ..Work::default() }
 }
 
 fn unhex(text: &str) -> Vec<u8> {
@@ -59,9 +60,9 @@ fn the_parity_is_veritysetups() {
             for threads in [1, 2, 5] {
                 let parity = MemoryDevice::new(vec![0xee; 777 + example.parity.len()]);
                 let devices = FecDevices { data: &data, hash: &hash, parity: &parity, parity_offset: 777 };
-                let worker = Worker { cpu, ..worker(threads) };
-                encode(&example.fec, &devices, &worker).unwrap();
-                assert!(check(&example.fec, &devices, &worker).unwrap().is_empty(), "{}", example.name);
+                let work = Work { providers: Providers::new(cpu), ..work(threads) };
+                encode(&example.fec, &devices, &work).unwrap();
+                assert!(check(&example.fec, &devices, &work).unwrap().is_empty(), "{}", example.name);
                 assert!(parity.into_bytes()[777..] == example.parity, "{}, {threads} threads", example.name);
             }
         }
@@ -78,7 +79,7 @@ fn check_names_the_round() {
     let parity = MemoryDevice::new(example.parity);
     let devices = FecDevices { data: &data, hash: &hash, parity: &parity, parity_offset: 0 };
     let rounds = |devices| {
-        let wrong = check(&example.fec, devices, &worker(2)).unwrap();
+        let wrong = check(&example.fec, devices, &work(2)).unwrap();
         wrong.iter().flatten().collect::<Vec<_>>()
     };
     assert_eq!(rounds(&devices), [1]); // block 33 of 2 rounds
@@ -105,7 +106,7 @@ fn what_the_kernel_repaired_is_repaired() {
             let parity = MemoryDevice::new(example.parity.clone());
             let devices = FecDevices { data: &data, hash: &hash, parity: &parity, parity_offset: 0 };
             let repaired =
-                repair(&example.layout, &example.fec, &devices, &example.root_hash, &worker(2)).unwrap();
+                repair(&example.layout, &example.fec, &devices, &example.root_hash, &work(2)).unwrap();
             let unreadable = case["kernel_unreadable_blocks"].as_array().unwrap();
             // Whatever the kernel could read is right; it reads pages, so next to a lost block others are lost.
             for block in repaired.left.bad_data.iter().flatten() {
@@ -146,7 +147,7 @@ impl Made {
         let mut hash = vec![0; layout.hash_device_size() as usize];
         hash.extend(rng.bytes(spare));
         let hash = MemoryDevice::new(hash);
-        let root_hash = format(&layout, &MemoryDevice::new(data.clone()), &hash, &worker(2)).unwrap();
+        let root_hash = format(&layout, &MemoryDevice::new(data.clone()), &hash, &work(2)).unwrap();
         Made { layout, root_hash, data, hash: hash.into_bytes() }
     }
 
@@ -158,7 +159,7 @@ impl Made {
         let (data, hash) = (MemoryDevice::new(self.data.clone()), MemoryDevice::new(self.hash.clone()));
         let parity = MemoryDevice::new(vec![0; fec.parity_size() as usize]);
         let devices = FecDevices { data: &data, hash: &hash, parity: &parity, parity_offset: 0 };
-        encode(fec, &devices, &worker(2)).unwrap();
+        encode(fec, &devices, &work(2)).unwrap();
         parity.into_bytes()
     }
 }
@@ -205,7 +206,7 @@ fn as_many_blocks_as_roots_come_back_in_every_round() {
         let (data, hash) = (MemoryDevice::new(data), MemoryDevice::new(hash));
         let parity = MemoryDevice::new(parity);
         let devices = FecDevices { data: &data, hash: &hash, parity: &parity, parity_offset: 0 };
-        let repaired = repair(&made.layout, &fec, &devices, &made.root_hash, &worker(3)).unwrap();
+        let repaired = repair(&made.layout, &fec, &devices, &made.root_hash, &work(3)).unwrap();
         assert!(repaired.left.is_clean() && repaired.left.unverified.is_empty(), "{what}: {repaired:?}");
         assert_eq!(repaired.hash_blocks, lost_hash_blocks, "{what}");
         assert!(data.into_bytes() == made.data && hash.into_bytes() == made.hash, "{what}");
@@ -225,7 +226,7 @@ fn small_damage_in_many_blocks_needs_no_erasures() {
     let (data, hash) = (MemoryDevice::new(data), MemoryDevice::new(made.hash.clone()));
     let parity = MemoryDevice::new(parity);
     let devices = FecDevices { data: &data, hash: &hash, parity: &parity, parity_offset: 0 };
-    let repaired = repair(&made.layout, &fec, &devices, &made.root_hash, &worker(1)).unwrap();
+    let repaired = repair(&made.layout, &fec, &devices, &made.root_hash, &work(1)).unwrap();
     assert!(repaired.left.is_clean() && data.into_bytes() == made.data);
     assert_eq!(repaired.data.count(), 200);
 }
@@ -250,7 +251,7 @@ fn nothing_wrong_is_ever_written() {
         let (data, hash) = (MemoryDevice::new(damaged.clone()), MemoryDevice::new(made.hash.clone()));
         let parity = MemoryDevice::new(parity.clone());
         let devices = FecDevices { data: &data, hash: &hash, parity: &parity, parity_offset: 0 };
-        let repaired = repair(&made.layout, &fec, &devices, root_hash, &worker(2)).unwrap();
+        let repaired = repair(&made.layout, &fec, &devices, root_hash, &work(2)).unwrap();
         assert!(!repaired.left.is_clean() && repaired.data.is_empty() && repaired.hash_blocks == 0);
         assert!(data.into_bytes() == *damaged && hash.into_bytes() == made.hash);
     }
@@ -269,8 +270,8 @@ fn devices_that_are_too_short_are_refused() {
         (whole(&made.data), whole(&made.hash), cut(&parity)),
     ] {
         let devices = FecDevices { data: &data, hash: &hash, parity: &parity, parity_offset: 0 };
-        check(&fec, &devices, &worker(1)).unwrap_err();
-        repair(&made.layout, &fec, &devices, &made.root_hash, &worker(1)).unwrap_err();
+        check(&fec, &devices, &work(1)).unwrap_err();
+        repair(&made.layout, &fec, &devices, &made.root_hash, &work(1)).unwrap_err();
     }
 }
 
@@ -328,7 +329,7 @@ fn veritysetup_agrees_on_parity_of_any_shape() {
             parity: &parity,
             parity_offset: 0,
         };
-        encode(&fec, &devices, &worker(2)).unwrap();
+        encode(&fec, &devices, &work(2)).unwrap();
         assert!(parity.into_bytes() == std::fs::read(path("fec")).unwrap(), "{what}: the parity");
     }
 }
@@ -361,10 +362,10 @@ fn veritysetup_agrees_on_one_file_for_everything() {
         let fec = FecLayout::new(&layout, roots, fec_offset as u64).unwrap();
         image.resize(fec_offset + fec.parity_size() as usize, 0);
         let device = MemoryDevice::new(image);
-        assert_eq!(format(&layout, &device, &device, &worker(2)).unwrap(), root_hash, "{roots} roots");
+        assert_eq!(format(&layout, &device, &device, &work(2)).unwrap(), root_hash, "{roots} roots");
         let devices =
             FecDevices { data: &device, hash: &device, parity: &device, parity_offset: fec_offset as u64 };
-        encode(&fec, &devices, &worker(2)).unwrap();
+        encode(&fec, &devices, &work(2)).unwrap();
         assert!(device.into_bytes() == expected, "{roots} roots");
     }
 }
@@ -399,6 +400,6 @@ fn repair_ends_on_a_device_that_forgets() {
     damaged[0] ^= 1;
     let (data, hash) = (Forgetful(MemoryDevice::new(damaged)), MemoryDevice::new(made.hash.clone()));
     let devices = FecDevices { data: &data, hash: &hash, parity: &parity, parity_offset: 0 };
-    let repaired = repair(&made.layout, &fec, &devices, &made.root_hash, &worker(1)).unwrap();
+    let repaired = repair(&made.layout, &fec, &devices, &made.root_hash, &work(1)).unwrap();
     assert_eq!((repaired.data.count(), repaired.left.bad_data.count()), (1, 1));
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use casemate_blockdev::MemoryDevice;
+use casemate_providers::{Providers, Work};
 use casemate_testkit::fixture;
 use casemate_verity::fs::{Algorithm, Describer, Descriptor, FileDigest, Parameters};
 use casemate_verity::signature::{Certificate, DigestAlgorithm, Signature, SigningKey, sign};
@@ -36,19 +37,28 @@ fn digests_trees_and_descriptors_are_those_of_fsverity() {
     let mut trees = 0;
     for vector in vectors {
         let data = MemoryDevice::new(fixture(corpus(vector["content"].as_str().unwrap())));
-        let describer = Describer::new(parameters(vector));
+        let work = Work::default();
+        let describer = Describer::new(parameters(vector), &work).unwrap();
         let size = vector["size"].as_u64().unwrap();
         let geometry = describer.parameters().geometry(size).unwrap();
         assert_eq!(geometry.tree_size(), vector["tree_size"].as_u64().unwrap(), "{vector}");
         let tree = MemoryDevice::new(vec![0; geometry.tree_size() as usize]);
         let descriptor =
             describer.describe_as(&geometry, &data, &TreeDevice::new(&geometry, &tree, 0)).unwrap();
-        assert_eq!(descriptor.digest().to_string(), vector["digest"].as_str().unwrap(), "{vector}");
+        assert_eq!(
+            descriptor.digest(&Providers::default()).unwrap().to_string(),
+            vector["digest"].as_str().unwrap(),
+            "{vector}"
+        );
         let bytes = unhex(vector["descriptor_hex"].as_str().unwrap());
         assert_eq!(descriptor.to_bytes()[..], bytes, "{vector}");
         assert_eq!(Descriptor::from_bytes(&bytes).unwrap(), descriptor, "{vector}");
         let tree = tree.into_bytes();
-        let sha256 = FileDigest::new(Algorithm::Sha256, DigestAlgorithm::Sha256.digest(&tree)).hex();
+        let sha256 = FileDigest::new(
+            Algorithm::Sha256,
+            DigestAlgorithm::Sha256.digest(&tree, &Providers::default()).unwrap(),
+        )
+        .hex();
         assert_eq!(sha256, vector["tree_sha256"].as_str().unwrap(), "{vector}");
         let name = format!(
             "trees/{}-{}-{}-{}.tree",
@@ -81,8 +91,14 @@ fn signatures_are_those_of_fsverity() {
         assert_eq!(message, unhex(recorded["signed_message_hex"].as_str().unwrap()), "{recorded}");
         let theirs = fixture(corpus(recorded["sig_file"].as_str().unwrap()));
         let algorithm = DigestAlgorithm::named(recorded["hash_alg"].as_str().unwrap()).unwrap();
-        assert!(sign(&message, &key, &certificate, algorithm).unwrap() == theirs, "{recorded}");
-        Signature::from_bytes(&theirs).unwrap().verify(&message, &certificate).unwrap();
+        assert!(
+            sign(&message, &key, &certificate, algorithm, &Providers::default()).unwrap() == theirs,
+            "{recorded}"
+        );
+        Signature::from_bytes(&theirs)
+            .unwrap()
+            .verify(&message, &certificate, &Providers::default())
+            .unwrap();
     }
 }
 
@@ -107,17 +123,21 @@ fn signatures_accepted_by_kernels_verify() {
             let digest: FileDigest = file["measure"].as_str().unwrap().parse().unwrap();
             let message = digest.bytes_to_sign();
             for (name, certificate) in keys.iter().zip(&certificates) {
-                let right = signature.verify(&message, certificate);
+                let right = signature.verify(&message, certificate, &Providers::default());
                 assert_eq!(right.is_ok(), *name == key, "{image} {file} {name}: {right:?}");
             }
             let certificate = &certificates[keys.iter().position(|name| *name == key).unwrap()];
             for bit in 0..8 * message.len() {
                 let mut other = message.clone();
                 other[bit / 8] ^= 1 << (bit % 8);
-                assert!(signature.verify(&other, certificate).is_err(), "bit {bit}");
+                assert!(signature.verify(&other, certificate, &Providers::default()).is_err(), "bit {bit}");
             }
             let descriptor = unhex(file["dump_descriptor_hex"].as_str().unwrap());
-            assert_eq!(Descriptor::from_bytes(&descriptor).unwrap().digest(), digest, "{file}");
+            assert_eq!(
+                Descriptor::from_bytes(&descriptor).unwrap().digest(&Providers::default()).unwrap(),
+                digest,
+                "{file}"
+            );
             seen += 1;
         }
     }
@@ -135,13 +155,18 @@ fn damage_is_found_where_kernels_found_it() {
         let manifest = json(&format!("{image}.json.xz"));
         let files = manifest["files"].as_array().unwrap();
         let file = files.iter().find(|file| file["path"] == "size528384").unwrap();
-        let describer = Describer::new(parameters(file));
+        let work = Work::default();
+        let describer = Describer::new(parameters(file), &work).unwrap();
         let geometry = describer.parameters().geometry(data.len() as u64).unwrap();
         let good = MemoryDevice::new(vec![0; geometry.tree_size() as usize]);
         let device = MemoryDevice::new(data.clone());
         let sink = TreeDevice::new(&geometry, &good, 0);
         let descriptor = describer.describe_as(&geometry, &device, &sink).unwrap();
-        assert_eq!(descriptor.digest().to_string(), file["measure"].as_str().unwrap(), "{image}");
+        assert_eq!(
+            descriptor.digest(&Providers::default()).unwrap().to_string(),
+            file["measure"].as_str().unwrap(),
+            "{image}"
+        );
         let good = good.into_bytes();
         let block_size = describer.parameters().block_size();
         let descriptor_at = (tree_at + good.len()).next_multiple_of(block_size);
@@ -160,7 +185,8 @@ fn damage_is_found_where_kernels_found_it() {
                 continue;
             };
             // Another salt than the tree was made with: nothing below the root hash is right.
-            let describer = Describer::new(damaged.parameters().clone());
+            let work = Work::default();
+            let describer = Describer::new(damaged.parameters().clone(), &work).unwrap();
             let blocks = data.len().div_ceil(block_size) as u64;
             let (data, tree) = (MemoryDevice::new(data), MemoryDevice::new(tree));
             let summary = describer.check(&data, &tree, damaged.root_hash(), &mut |_| Ok(())).unwrap();

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use casemate_providers::Providers;
 use casemate_testkit::{Rng, TempDir, fixture, run, run_any, tempdir, tool};
 use casemate_verity::signature::{
     Certificate, DigestAlgorithm, Signature, SigningKey, VeritySig, assemble, root_hash_bytes, sign,
@@ -81,7 +82,7 @@ fn openssl_accepts_our_signatures() {
     for name in NAMES {
         let (key, certificate) = (lab.key(name), lab.certificate(name));
         for digest in DIGESTS {
-            let der = sign(&message, &key, &certificate, digest).unwrap();
+            let der = sign(&message, &key, &certificate, digest, &Providers::default()).unwrap();
             lab.write("sig", &der);
             let line = |program: &str, content: &str| {
                 format!(
@@ -96,9 +97,10 @@ fn openssl_accepts_our_signatures() {
                 assert!(!wrong.status.success(), "{program} {name} {digest:?}");
             }
             let signature = Signature::from_bytes(&der).unwrap();
-            signature.verify(&message, &certificate).unwrap();
+            signature.verify(&message, &certificate, &Providers::default()).unwrap();
             for other in NAMES.into_iter().filter(|other| *other != name) {
-                let error = signature.verify(&message, &lab.certificate(other)).unwrap_err();
+                let error =
+                    signature.verify(&message, &lab.certificate(other), &Providers::default()).unwrap_err();
                 assert!(error.kind() == ErrorKind::Mismatch, "{error}");
             }
         }
@@ -127,8 +129,11 @@ fn openssls_signatures_verify() {
                 "{line} -binary -in message -signer {name}.cert -inkey {name}.key -outform {format} -out sig"
             ));
             let signature = Signature::from_bytes(&lab.read("sig")).unwrap_or_else(|e| panic!("{what}: {e}"));
-            signature.verify(message, &certificate).unwrap_or_else(|error| panic!("{what}: {error}"));
-            let wrong = signature.verify(b"another message", &certificate).unwrap_err();
+            signature
+                .verify(message, &certificate, &Providers::default())
+                .unwrap_or_else(|error| panic!("{what}: {error}"));
+            let wrong =
+                signature.verify(b"another message", &certificate, &Providers::default()).unwrap_err();
             assert!(wrong.kind() == ErrorKind::Mismatch, "{what}: {wrong}");
             assert!(!signature.signer().is_empty());
         }
@@ -148,15 +153,38 @@ fn bare_signatures_get_their_structure() {
     for name in NAMES {
         let certificate = lab.certificate(name);
         lab.openssl(&format!("dgst -sha512 -sign {name}.key -out bare message"));
-        let der = assemble(b"FSVerity...", &lab.read("bare"), &certificate, DigestAlgorithm::Sha512).unwrap();
-        Signature::from_bytes(&der).unwrap().verify(b"FSVerity...", &certificate).unwrap();
+        let der = assemble(
+            b"FSVerity...",
+            &lab.read("bare"),
+            &certificate,
+            DigestAlgorithm::Sha512,
+            &Providers::default(),
+        )
+        .unwrap();
+        Signature::from_bytes(&der)
+            .unwrap()
+            .verify(b"FSVerity...", &certificate, &Providers::default())
+            .unwrap();
         if name.starts_with("rsa") {
             // RSA leaves no choice: the same bytes as when the key is at hand.
             assert!(
-                der == sign(b"FSVerity...", &lab.key(name), &certificate, DigestAlgorithm::Sha512).unwrap()
+                der == sign(
+                    b"FSVerity...",
+                    &lab.key(name),
+                    &certificate,
+                    DigestAlgorithm::Sha512,
+                    &Providers::default()
+                )
+                .unwrap()
             );
         }
-        let wrong = assemble(b"FSVerity...", &lab.read("bare"), &certificate, DigestAlgorithm::Sha256);
+        let wrong = assemble(
+            b"FSVerity...",
+            &lab.read("bare"),
+            &certificate,
+            DigestAlgorithm::Sha256,
+            &Providers::default(),
+        );
         assert!(wrong.is_err_and(|error| error.kind() == ErrorKind::Mismatch));
     }
 }
@@ -169,12 +197,21 @@ fn keys_are_read_in_every_form() {
         ("ecp256", &["pkey -traditional", "pkcs8 -topk8 -nocrypt", "ec"]),
         ("ecp384", &["pkey -traditional", "pkcs8 -topk8 -nocrypt", "ec"]),
     ] {
-        let expected = sign(b"m", &lab.key(name), &lab.certificate(name), DigestAlgorithm::Sha256).unwrap();
+        let expected = sign(
+            b"m",
+            &lab.key(name),
+            &lab.certificate(name),
+            DigestAlgorithm::Sha256,
+            &Providers::default(),
+        )
+        .unwrap();
         for form in forms {
             lab.openssl(&format!("{form} -in {name}.key -out form"));
             let key =
                 SigningKey::from_pem(&lab.read("form")).unwrap_or_else(|e| panic!("{form} {name}: {e}"));
-            let made = sign(b"m", &key, &lab.certificate(name), DigestAlgorithm::Sha256).unwrap();
+            let made =
+                sign(b"m", &key, &lab.certificate(name), DigestAlgorithm::Sha256, &Providers::default())
+                    .unwrap();
             assert!(made == expected, "{form} {name}: the nonce of ECDSA is deterministic here");
             // The certificate may stand in the same file, with its text.
             let both = [lab.read(&format!("{name}.cert")), b"text\n".to_vec(), lab.read("form")].concat();
@@ -193,8 +230,14 @@ fn keys_are_read_in_every_form() {
         let error = SigningKey::from_pem(&lab.read("form")).unwrap_err();
         assert!(error.kind() == ErrorKind::Unsupported, "{line}: {error}");
     }
-    let error =
-        sign(b"m", &lab.key("rsa2048"), &lab.certificate("rsa4096"), DigestAlgorithm::Sha256).unwrap_err();
+    let error = sign(
+        b"m",
+        &lab.key("rsa2048"),
+        &lab.certificate("rsa4096"),
+        DigestAlgorithm::Sha256,
+        &Providers::default(),
+    )
+    .unwrap_err();
     assert!(error.to_string().contains("does not belong"), "{error}");
     assert!(SigningKey::from_pem(b"no key").is_err() && Certificate::from_bytes(b"no certificate").is_err());
     assert_eq!(format!("{:?}", lab.key("ecp256")), "SigningKey(P-256)");
@@ -206,24 +249,40 @@ fn a_verity_sig_partition_round_trips() {
     let other = Certificate::from_bytes(&fixture(corpus("keys/rsa4096.cert.pem"))).unwrap();
     let key = SigningKey::from_pem(&fixture(corpus("keys/rsa2048.key.pem"))).unwrap();
     let root_hash = Rng::new(9).bytes(32);
-    let der = sign(&root_hash_bytes(&root_hash), &key, &certificate, DigestAlgorithm::Sha256).unwrap();
+    let der = sign(
+        &root_hash_bytes(&root_hash),
+        &key,
+        &certificate,
+        DigestAlgorithm::Sha256,
+        &Providers::default(),
+    )
+    .unwrap();
     let signature = Signature::from_bytes(&der).unwrap();
-    let partition = VeritySig::new(&root_hash, &signature, &certificate).unwrap();
-    assert!(VeritySig::new(&root_hash[1..], &signature, &certificate).is_err());
-    let bytes = partition.to_bytes(16384);
+    let partition = VeritySig::new(&root_hash, &signature, &certificate, &Providers::default()).unwrap();
+    assert!(VeritySig::new(&root_hash[1..], &signature, &certificate, &Providers::default()).is_err());
+    let bytes = partition.to_bytes(16384, &Providers::default());
     assert_eq!(bytes.len(), 16384);
     let text = String::from_utf8(bytes.clone()).unwrap();
     assert!(text.starts_with(r#"{"rootHash":""#) && text.ends_with('\0'), "{text}");
-    let read = VeritySig::from_bytes(&bytes).unwrap();
+    let read = VeritySig::from_bytes(&bytes, &Providers::default()).unwrap();
     assert_eq!(read, partition);
-    read.verify(&certificate).unwrap();
-    assert!(read.verify(&other).is_err_and(|error| error.kind() == ErrorKind::Mismatch));
+    read.verify(&certificate, &Providers::default()).unwrap();
+    assert!(
+        read.verify(&other, &Providers::default()).is_err_and(|error| error.kind() == ErrorKind::Mismatch)
+    );
     let anonymous = VeritySig { fingerprint: None, ..read.clone() };
-    assert_eq!(VeritySig::from_bytes(&anonymous.to_bytes(0)).unwrap(), anonymous);
-    assert!(anonymous.verify(&other).is_err_and(|error| error.kind() == ErrorKind::Mismatch));
+    assert_eq!(
+        VeritySig::from_bytes(&anonymous.to_bytes(0, &Providers::default()), &Providers::default()).unwrap(),
+        anonymous
+    );
+    assert!(
+        anonymous
+            .verify(&other, &Providers::default())
+            .is_err_and(|error| error.kind() == ErrorKind::Mismatch)
+    );
     let mut dirty = bytes;
     *dirty.last_mut().unwrap() = 1;
-    assert!(VeritySig::from_bytes(&dirty).is_err());
+    assert!(VeritySig::from_bytes(&dirty, &Providers::default()).is_err());
 }
 
 /// No bytes whatever make a reader panic, and no change of a signature's bytes makes it say more than before.
@@ -234,7 +293,7 @@ fn hostile_bytes_are_refused() {
     let read = |name: &str| fixture(corpus(name));
     let certificate = Certificate::from_bytes(&read("keys/ecp256.cert.der")).unwrap();
     let key = SigningKey::from_pem(&read("keys/ecp256.key.pem")).unwrap();
-    let der = sign(&message, &key, &certificate, DigestAlgorithm::Sha256).unwrap();
+    let der = sign(&message, &key, &certificate, DigestAlgorithm::Sha256, &Providers::default()).unwrap();
     let partition = br#"{"rootHash":"00","certificateFingerprint":"00","signature":"AAAA"}"#.to_vec();
     let seeds = [
         der.clone(),
@@ -254,17 +313,23 @@ fn hostile_bytes_are_refused() {
                 _ => bytes.insert(at, rng.next_u64() as u8),
             }
         }
-        let _ =
-            (SigningKey::from_pem(&bytes), Certificate::from_bytes(&bytes), VeritySig::from_bytes(&bytes));
+        let _ = (
+            SigningKey::from_pem(&bytes),
+            Certificate::from_bytes(&bytes),
+            VeritySig::from_bytes(&bytes, &Providers::default()),
+        );
         if let Ok(signature) = Signature::from_bytes(&bytes) {
-            assert!(signature.verify(&[8; 44], &certificate).is_err(), "round {round}");
+            assert!(
+                signature.verify(&[8; 44], &certificate, &Providers::default()).is_err(),
+                "round {round}"
+            );
         }
     }
     for at in 0..der.len() {
         let mut bytes = der.clone();
         bytes[at] ^= 0x10;
         if let Ok(signature) = Signature::from_bytes(&bytes) {
-            assert!(signature.verify(&[8; 44], &certificate).is_err(), "byte {at}");
+            assert!(signature.verify(&[8; 44], &certificate, &Providers::default()).is_err(), "byte {at}");
         }
     }
 }

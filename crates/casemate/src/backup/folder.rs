@@ -9,7 +9,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use casemate_fscrypt::{ContentCipher, InodeInfo, Keyring, MasterKey, NameCipher};
-use casemate_primitives::Cpu;
 use casemate_primitives::base64::Base64;
 use casemate_trees::folder::{self, open_folder};
 use casemate_trees::tar::{Member, TarReader};
@@ -26,8 +25,6 @@ pub struct Restoring {
     pub owners: bool,
     /// Whether extended attributes are.
     pub xattrs: bool,
-    /// Whose instructions to use.
-    pub cpu: Cpu,
 }
 
 /// What was restored, and what was not.
@@ -67,7 +64,7 @@ pub fn extract(
         root: root.as_fd(),
         keyring,
         restoring,
-        codec: codec(restoring.cpu),
+        codec: codec(keyring.providers().cpu()),
         folders: HashMap::new(),
         finish: Vec::new(),
         report: Report::default(),

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use casemate_blockdev::Progress;
+use casemate_blockdev::Events;
 use casemate_ext4::{Body, FileType, InodeFlags, RawAttributes};
 use casemate_fscrypt::symlink_ciphertext;
-use casemate_primitives::Cpu;
 use casemate_primitives::base64::Base64;
+use casemate_providers::Work;
 use casemate_trees::tar::{Member, Pieces, TarReader};
 use casemate_trees::{Link, split, trim};
 
@@ -32,14 +32,13 @@ pub fn restore(
     name: &str,
     writer: &mut Writer,
     path: &[u8],
-    cpu: Cpu,
-    progress: &dyn Progress,
+    work: &Work<'_>,
 ) -> Result<PutReport, Error> {
     let mut restore = Restore {
         writer,
         path,
-        progress,
-        codec: codec(cpu),
+        progress: work.events,
+        codec: codec(work.providers.cpu()),
         folders: HashMap::new(),
         files: HashMap::new(),
         finish: Vec::new(),
@@ -64,7 +63,7 @@ struct Restore<'a> {
     writer: &'a mut Writer,
     /// Where the backup's top goes.
     path: &'a [u8],
-    progress: &'a dyn Progress,
+    progress: &'a dyn Events,
     codec: Base64<'static>,
     /// Directories by their path in the backup.
     folders: HashMap<Vec<u8>, Folder>,

@@ -4,12 +4,13 @@ use std::fmt;
 use std::io::Write;
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, Pool, Progress};
+use casemate_blockdev::BlockDevice;
 use casemate_ext4::{
     Contents, EncryptedContents, EncryptedInode, EncryptedNames, Encryption, Ext4, ExtractOptions,
     ExtractReport, Inode, OpenOptions, Record, Result, StoredName, extract_to_tar, uuid_text,
 };
 use casemate_primitives::base64::Base64;
+use casemate_providers::Work;
 use casemate_trees::tar::XATTR;
 
 use super::{CONTEXT, INODE, codec};
@@ -27,19 +28,24 @@ pub fn write(
     reading: &Reading,
     top: u32,
     out: &mut dyn Write,
-    pool: Pool,
-    progress: &dyn Progress,
+    work: &Work<'_>,
 ) -> std::result::Result<ExtractReport, Error> {
     let fail = |error: Error| error.at(&name);
     let options = OpenOptions {
-        cpu: reading.cpu,
+        cpu: reading.providers.cpu(),
         verify_checksums: reading.verify_checksums,
         replay_journal: reading.replay_journal,
-        encryption: Some(Arc::new(AsStored(codec(reading.cpu)))),
+        encryption: Some(Arc::new(AsStored(codec(reading.providers.cpu())))),
     };
     let fs = Ext4::open(device, &options).map_err(fail)?;
     let top = fs.inode(top).map_err(fail)?;
-    let options = ExtractOptions { owners: true, xattrs: true, contents: &WholeBlocks, pool, progress };
+    let options = ExtractOptions {
+        owners: true,
+        xattrs: true,
+        contents: &WholeBlocks,
+        pool: work.pool,
+        progress: work.events,
+    };
     extract_to_tar(&fs, &top, out, &options).map_err(fail)
 }
 

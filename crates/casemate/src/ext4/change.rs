@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use casemate_blockdev::{AtFile, BlockDevice, Pool};
 use casemate_ext4::{RecoveryFile, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, WriteOptions};
-use casemate_fscrypt::{Context, Crypto, InodeInfo, MasterKey, Mode, Policy};
+use casemate_fscrypt::{Context, InodeInfo, MasterKey, Mode, Policy};
 use casemate_primitives::secret::SecretVec;
+use casemate_providers::Providers;
 
 pub use casemate_ext4::{Interrupted, NewNode, PutOptions, PutReport, Writer};
 
@@ -84,9 +85,9 @@ pub fn set_policy(
     path: &[u8],
     key: SecretVec,
     new: &NewPolicy,
-    cpu: casemate_primitives::Cpu,
+    providers: &Providers,
 ) -> Result<(), Error> {
-    let master = MasterKey::new(&Crypto::new(cpu), key)?;
+    let master = MasterKey::new(providers, key)?;
     let policy =
         Policy { padding: new.padding, ..Policy::new(master.identifier().into(), new.contents, new.names) };
     policy.check().map_err(|error| Error::argument(error.to_string()))?;

@@ -2,7 +2,7 @@
 
 use casemate_blockdev::{BlockDevice, Window};
 use casemate_ext4::{Contents, Ext4, Inode, InodeFlags};
-use casemate_primitives::Cpu;
+use casemate_providers::Providers;
 use casemate_verity::fs::{Descriptor, FileDigest};
 
 use crate::Error;
@@ -30,8 +30,11 @@ pub struct VerityInfo {
 
 impl VerityInfo {
     /// The file's digest.
-    pub fn digest(&self) -> FileDigest {
-        self.descriptor.digest()
+    ///
+    /// # Errors
+    /// Those of [`Descriptor::digest`].
+    pub fn digest(&self, providers: &Providers) -> Result<FileDigest, Error> {
+        self.descriptor.digest(providers)
     }
 }
 
@@ -45,7 +48,7 @@ pub fn open_file(
     fs: &Ext4,
     inode: &Inode,
     policy: VerityPolicy,
-    cpu: Cpu,
+    providers: &Providers,
 ) -> Result<Box<dyn BlockDevice>, Error> {
     let place = || format!("inode {}", inode.number());
     let plain = || fs.open_file(inode).map_err(|error| error.at(place()));
@@ -62,7 +65,7 @@ pub fn open_file(
     let (descriptor, _) = Descriptor::from_disk(&metadata.descriptor).map_err(|error| error.at(place()))?;
     let tree = Window::new(metadata.whole, metadata.tree_offset, metadata.tree_room)
         .map_err(|error| Error::io(place(), error))?;
-    let verified = descriptor.verified(cpu, plain()?, tree, 0).map_err(|error| error.at(place()))?;
+    let verified = descriptor.verified(providers, plain()?, tree, 0).map_err(|error| error.at(place()))?;
     Ok(Box::new(verified))
 }
 
@@ -84,13 +87,13 @@ pub fn verity_info(fs: &Ext4, inode: &Inode) -> Result<Option<VerityInfo>, Error
 
 /// [`open_file`], for copies of whole trees.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Checked {
+pub(crate) struct Checked<'a> {
     pub policy: VerityPolicy,
-    pub cpu: Cpu,
+    pub providers: &'a Providers,
 }
 
-impl Contents for Checked {
+impl Contents for Checked<'_> {
     fn open(&self, fs: &Ext4, inode: &Inode) -> casemate_ext4::Result<Box<dyn BlockDevice>> {
-        open_file(fs, inode, self.policy, self.cpu)
+        open_file(fs, inode, self.policy, self.providers)
     }
 }

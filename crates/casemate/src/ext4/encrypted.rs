@@ -7,9 +7,10 @@ use casemate_ext4::{
     Place, Result, StoredName, Structure, casefold,
 };
 use casemate_fscrypt::{
-    ContentCipher, Context, Crypto, DirHashKey, Error as FscryptError, InodeInfo, Keyring, LONGEST_NAME,
-    MasterKey, NameCipher, NoKeyName, symlink_ciphertext,
+    ContentCipher, Context, DirHashKey, Error as FscryptError, InodeInfo, Keyring, LONGEST_NAME, MasterKey,
+    NameCipher, NoKeyName, symlink_ciphertext,
 };
+use casemate_providers::Providers;
 
 use crate::{Error, ErrorKind};
 
@@ -76,7 +77,7 @@ impl Encryption for Unlocked {
                 let cipher = key.names(&inode).map_err(fail)?;
                 Ok(Arc::new(Names { directory: directory.number, cipher, hash }))
             }
-            _ => Ok(Arc::new(NoKeyNames(self.0.crypto().clone()))),
+            _ => Ok(Arc::new(NoKeyNames(self.0.providers().clone()))),
         }
     }
 
@@ -93,9 +94,9 @@ impl Encryption for Unlocked {
         match key {
             Some(key) => key.names(&inode).and_then(|names| names.decrypt_symlink(stored)).map_err(fail),
             None => {
-                let crypto = self.0.crypto();
+                let providers = self.0.providers();
                 let ciphertext = symlink_ciphertext(stored).map_err(fail)?;
-                Ok(NoKeyName::new(crypto, [0; 2], ciphertext).text(crypto).into_bytes())
+                Ok(NoKeyName::new(providers, [0; 2], ciphertext)?.text(providers).into_bytes())
             }
         }
     }
@@ -135,12 +136,12 @@ impl EncryptedNames for Names {
     }
 }
 
-struct NoKeyNames(Crypto);
+struct NoKeyNames(Providers);
 
 impl EncryptedNames for NoKeyNames {
     fn decode(&self, name: StoredName<'_>) -> Result<Vec<u8>> {
         let DirHash { major, minor } = name.hash.unwrap_or_default();
-        Ok(NoKeyName::new(&self.0, [major, minor], name.bytes).text(&self.0).into_bytes())
+        Ok(NoKeyName::new(&self.0, [major, minor], name.bytes)?.text(&self.0).into_bytes())
     }
 
     fn encode(&self, name: &[u8]) -> Option<Vec<u8>> {

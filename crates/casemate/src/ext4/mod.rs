@@ -7,10 +7,10 @@ mod encrypted;
 use std::path::Path;
 use std::sync::Arc;
 
-use casemate_blockdev::{AtFile, BlockDevice, Pool, Progress};
+use casemate_blockdev::{AtFile, BlockDevice};
 use casemate_ext4::{Compat, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
-use casemate_fscrypt::{Crypto, Keyring};
-use casemate_primitives::Cpu;
+use casemate_fscrypt::Keyring;
+use casemate_providers::{Providers, Work};
 
 pub use casemate_ext4::Error as ReadError;
 pub use casemate_ext4::csum::Kind as ChecksumKind;
@@ -30,8 +30,8 @@ pub use encrypted::{EncryptionInfo, encryption_info};
 /// How to read a file system.
 #[derive(Clone, Debug)]
 pub struct Reading {
-    /// Whose instructions to use.
-    pub cpu: Cpu,
+    /// What runs checksums, hashes and ciphers.
+    pub providers: Providers,
     /// Whether damaged metadata is refused.
     pub verify_checksums: bool,
     /// Whether a journal that must be replayed is, in memory, and a change that was kept beside the image.
@@ -41,14 +41,21 @@ pub struct Reading {
     pub keys: Option<Arc<Keyring>>,
 }
 
+impl Default for Reading {
+    /// Checksums verified and the journal replayed, without keys.
+    fn default() -> Reading {
+        Reading { providers: Providers::default(), verify_checksums: true, replay_journal: true, keys: None }
+    }
+}
+
 impl Reading {
     fn options(&self) -> casemate_ext4::OpenOptions {
         let keys = match &self.keys {
             Some(keys) => Arc::clone(keys),
-            None => Arc::new(Keyring::new(Crypto::new(self.cpu))),
+            None => Arc::new(Keyring::new(self.providers.clone())),
         };
         casemate_ext4::OpenOptions {
-            cpu: self.cpu,
+            cpu: self.providers.cpu(),
             verify_checksums: self.verify_checksums,
             replay_journal: self.replay_journal,
             encryption: Some(Arc::new(encrypted::Unlocked(keys))),
@@ -128,18 +135,16 @@ pub fn extract(
     top: &Inode,
     target: Target<'_>,
     extracting: &Extracting,
-    cpu: Cpu,
-    pool: Pool,
-    progress: &dyn Progress,
+    work: &Work<'_>,
 ) -> Result<ExtractReport, Error> {
-    let contents = contents::Checked { policy: extracting.verity, cpu };
+    let contents = contents::Checked { policy: extracting.verity, providers: &work.providers };
     let can_give = matches!(target, Target::Tar(_)) || rustix::process::geteuid().is_root();
     let options = casemate_ext4::ExtractOptions {
         owners: extracting.owners && can_give,
         xattrs: extracting.xattrs,
         contents: &contents,
-        pool,
-        progress,
+        pool: work.pool,
+        progress: work.events,
     };
     match target {
         Target::Folder(folder) => casemate_ext4::extract_to_folder(fs, top, folder, &options)
@@ -154,14 +159,9 @@ pub fn extract(
 ///
 /// # Errors
 /// Whatever keeps the check from being done; damage is in the report.
-pub fn check(
-    image: &Image,
-    reading: &Reading,
-    pool: Pool,
-    progress: &dyn Progress,
-) -> Result<CheckReport, Error> {
+pub fn check(image: &Image, reading: &Reading, work: &Work<'_>) -> Result<CheckReport, Error> {
     let device = readable(image, reading)?;
-    casemate_ext4::check(device, &reading.options(), pool, progress).at(image.name())
+    casemate_ext4::check(device, &reading.options(), work.pool, work.events).at(image.name())
 }
 
 /// Rewrites all metadata checksums that do not fit, and nothing else. Returns what was rewritten and what is
@@ -173,8 +173,7 @@ pub fn check(
 pub fn fix_checksums(
     image: &Image,
     reading: &Reading,
-    pool: Pool,
-    progress: &dyn Progress,
+    work: &Work<'_>,
 ) -> Result<(Vec<Corrupt>, CheckReport), Error> {
     image.check_writable()?;
     check_key(image)?;
@@ -182,5 +181,5 @@ pub fn fix_checksums(
         let text = "a change was interrupted, and must be completed before checksums are rewritten: casemate ext4 recover";
         return Err(Error::unsupported(text).at(image.name()));
     }
-    casemate_ext4::fix_checksums(image.device(), &reading.options(), pool, progress).at(image.name())
+    casemate_ext4::fix_checksums(image.device(), &reading.options(), work.pool, work.events).at(image.name())
 }

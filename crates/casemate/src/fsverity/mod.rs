@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use casemate_blockdev::{BlockDevice, FileDevice, Pool, Progress};
-use casemate_primitives::Cpu;
+use casemate_blockdev::{BlockDevice, FileDevice, Pool};
+use casemate_providers::Work;
 use casemate_verity::fs::Describer;
 use casemate_verity::tree::{Finding, SpilledLevels, Summary, TreeDevice, TreeSink};
 
@@ -28,17 +28,6 @@ const SMALL: u64 = 8 << 20;
 
 /// Files that are worked on together before their results are given out.
 const BATCH: usize = 1024;
-
-/// How files are described.
-#[derive(Clone, Debug)]
-pub struct Work {
-    /// Hash, block size and salt.
-    pub parameters: Parameters,
-    /// The CPU features to use.
-    pub cpu: Cpu,
-    /// The threads.
-    pub pool: Pool,
-}
 
 /// Something to describe: a file or block device with positions, or a stream that is read to its end.
 #[derive(Debug)]
@@ -89,11 +78,11 @@ impl Input {
 pub fn describe(
     name: &Path,
     input: Input,
-    work: &Work,
-    progress: &dyn Progress,
+    parameters: &Parameters,
+    work: &Work<'_>,
     tree: Option<&Path>,
 ) -> Result<Descriptor, Error> {
-    let describer = Describer::with(work.parameters.clone(), work.cpu, work.pool, progress);
+    let describer = Describer::new(parameters.clone(), work)?;
     let run = |input: Input, sink: &dyn TreeSink| match input {
         Input::Device(device) => describer.describe(&device, sink),
         Input::Stream(mut stream) => describer.describe_stream(&mut stream, sink),
@@ -105,7 +94,7 @@ pub fn describe(
     let descriptor = match (output.device(), &input) {
         // Both have positions: every block goes to its place at once.
         (Some(target), Input::Device(device)) => {
-            let geometry = work.parameters.geometry(device.size()).map_err(on_input)?;
+            let geometry = parameters.geometry(device.size()).map_err(on_input)?;
             let sink = Watched::new(TreeDevice::new(&geometry, target, 0));
             let described = describer.describe_as(&geometry, device, &sink);
             described.map_err(
@@ -115,7 +104,7 @@ pub fn describe(
             )?
         }
         _ => {
-            let levels = SpilledLevels::new(work.parameters.block_size());
+            let levels = SpilledLevels::new(parameters.block_size());
             let sink = Watched::new(levels);
             let described = run(input, &sink);
             let descriptor = described
@@ -132,17 +121,17 @@ pub fn describe(
 /// in the order of `paths`, some at a time; one file's error does not keep others from being described.
 ///
 /// # Errors
-/// What `results` says, and an interruption by `progress`.
+/// What `results` says, and an interruption by the listener.
 pub fn describe_many(
     paths: &[&Path],
-    work: &Work,
-    progress: &dyn Progress,
+    parameters: &Parameters,
+    work: &Work<'_>,
     mut results: impl FnMut(Vec<(&Path, Result<Descriptor, Error>)>) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let one_thread = Pool::new(Some(NonZeroUsize::MIN));
-    let describer = Describer::with(work.parameters.clone(), work.cpu, one_thread, progress);
+    let one_thread = Work { pool: Pool::new(Some(NonZeroUsize::MIN)), ..work.clone() };
+    let describer = Describer::new(parameters.clone(), &one_thread)?;
     let describe_small = |path: &Path, device: &FileDevice, size: u64| {
-        let described = work.parameters.geometry(size);
+        let described = parameters.geometry(size);
         let described = described.and_then(|geometry| describer.describe_as(&geometry, device, &()));
         described.map_err(|error| error.at(path.display()))
     };
@@ -168,11 +157,11 @@ pub fn describe_many(
         for (path, slot) in batch.iter().zip(slots) {
             let result = match slot.into_inner().unwrap_or_else(PoisonError::into_inner) {
                 Some(Done::Small(result)) => result,
-                Some(Done::Stream(stream)) => describe(path, stream, work, progress, None),
+                Some(Done::Stream(stream)) => describe(path, stream, parameters, work, None),
                 Some(Done::Large) | None => {
                     // What is known already should not wait for a long file.
                     results(std::mem::take(&mut done))?;
-                    Input::open(path).and_then(|input| describe(path, input, work, progress, None))
+                    Input::open(path).and_then(|input| describe(path, input, parameters, work, None))
                 }
             };
             match result {
@@ -197,8 +186,8 @@ pub fn check_tree(
     file: &Path,
     tree: &Path,
     expected: Option<&Descriptor>,
-    work: &Work,
-    progress: &dyn Progress,
+    parameters: &Parameters,
+    work: &Work<'_>,
     report: &mut (dyn FnMut(Finding) -> Result<(), Error> + Send),
 ) -> Result<(Summary, Descriptor), Error> {
     let data = FileDevice::open(file).map_err(|error| Error::io(file.display(), error))?;
@@ -209,18 +198,14 @@ pub fn check_tree(
         let (name, right) = (file.display(), expected.data_size());
         return Err(Error::mismatch(format!("{name}: {size} bytes; the descriptor is of a file of {right}")));
     }
-    let parameters = match (expected.map(Descriptor::parameters), work.parameters.chosen_hash()) {
-        (None, _) => work.parameters.clone(),
-        (Some(parameters), None) => parameters.clone(),
-        (Some(parameters), Some(hash)) => parameters.clone().with_hash(hash.clone())?,
-    };
+    let parameters = expected.map_or(parameters, Descriptor::parameters);
     let tree_size = parameters.geometry(size).map_err(on_file)?.tree_size();
     if tree_device.size() != tree_size {
         let (name, found) = (tree.display(), tree_device.size());
         let text = format!("{name}: {found} bytes; the tree of {} has {tree_size}", file.display());
         return Err(Error::corrupt(text));
     }
-    let describer = Describer::with(parameters.clone(), work.cpu, work.pool, progress);
+    let describer = Describer::new(parameters.clone(), work)?;
     let descriptor = match expected {
         Some(expected) => expected.clone(),
         None => match describer.stored_root_hash(size, &tree_device) {

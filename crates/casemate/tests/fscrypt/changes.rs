@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use casemate::blockdev::{BlockDevice, NoProgress, Pool};
+use casemate::blockdev::{BlockDevice, Pool};
 use casemate::ext4::{
     Changing, Ext4, FileType, NewNode, NewPolicy, PutOptions, ReadError, Reading, Writer, check, open,
     open_for_change, set_policy,
 };
-use casemate::fscrypt::{Crypto, Keyring, Mode};
-use casemate::{Access, Cpu, Image, SecretVec};
+use casemate::fscrypt::{Keyring, Mode};
+use casemate::{Access, Image, Providers, SecretVec, Work};
 use casemate_testkit::{Rng, TempDir, fixture, run, run_any, skip, slow_tests, tempdir, tool};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -62,10 +62,10 @@ impl World {
         command.args(["-q", "-F", "-t", "ext4", "-O", "encrypt", "-N", "2000"]).args(options.split(' '));
         run(command.arg(folder.path().join("image")).arg("48M"));
         std::fs::write(folder.path().join("key"), [0x3c; 64]).unwrap();
-        let mut keys = Keyring::new(Crypto::new(Cpu::detect()));
+        let mut keys = Keyring::new(Providers::default());
         keys.add(SecretVec::new(vec![0x3c; 64])).unwrap();
         let keys = Some(Arc::new(keys));
-        let reading = Reading { cpu: Cpu::detect(), verify_checksums: true, replay_journal: true, keys };
+        let reading = Reading { keys, ..Reading::default() };
         let mut world = World {
             folder,
             what: format!("{options}, seed {seed}"),
@@ -98,7 +98,7 @@ impl World {
         for (dir, contents, names, padding) in POLICIES {
             let key = SecretVec::new(vec![0x3c; 64]);
             let policy = NewPolicy { contents, names, padding };
-            set_policy(&mut writer, "image", dir.as_bytes(), key, &policy, Cpu::detect()).unwrap();
+            set_policy(&mut writer, "image", dir.as_bytes(), key, &policy, &Providers::default()).unwrap();
             world.model.insert(dir.into(), Node::Directory);
         }
         writer.commit().unwrap();
@@ -273,9 +273,8 @@ impl World {
         let Some(e2fsck) = tool("e2fsck") else { return };
         let output = run_any(Command::new(e2fsck).arg("-fn").arg(self.image()));
         assert!(output.status.success(), "{}: {}", self.what, String::from_utf8_lossy(&output.stdout));
-        let pool = Pool::default();
         let image = Image::open(self.image(), Access::Read).unwrap();
-        let report = check(&image, &self.changing.reading, pool, &NoProgress).unwrap();
+        let report = check(&image, &self.changing.reading, &Work::default()).unwrap();
         assert!(report.is_clean(), "{}: {:?}", self.what, report.faults);
     }
 
@@ -407,14 +406,9 @@ fn a_tree_without_regard_to_case_goes_on() {
     let folder = tempdir().unwrap();
     let image = folder.path().join("image");
     std::fs::write(&image, fixture(fixtures.join(format!("{name}.img.xz")))).unwrap();
-    let mut keys = Keyring::new(Crypto::new(Cpu::detect()));
+    let mut keys = Keyring::new(Providers::default());
     keys.add(SecretVec::new(bytes(manifest["keys"][0]["key_hex"].as_str().unwrap()))).unwrap();
-    let reading = Reading {
-        cpu: Cpu::detect(),
-        verify_checksums: true,
-        replay_journal: true,
-        keys: Some(Arc::new(keys)),
-    };
+    let reading = Reading { keys: Some(Arc::new(keys)), ..Reading::default() };
     let changing = Changing {
         reading,
         seed: None,

@@ -6,10 +6,8 @@ use std::sync::Arc;
 
 use casemate::blockdev::{BlockDevice, MemoryDevice};
 use casemate::ext4::{Ext4, FileType, Inode, InodeFlags, Reading, encryption_info, open};
-use casemate::fscrypt::{
-    Context, Crypto, InodeInfo, KeyId, Keyring, LONGEST_NAME, MasterKey, NoKeyName, Purpose,
-};
-use casemate::{Cpu, Image, SecretVec};
+use casemate::fscrypt::{Context, InodeInfo, KeyId, Keyring, LONGEST_NAME, MasterKey, NoKeyName, Purpose};
+use casemate::{Image, Providers, SecretVec};
 use casemate_ext4::{DirHash, OpenOptions, casefold};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -33,7 +31,7 @@ impl Manifest {
     }
 
     pub fn ring(&self) -> Arc<Keyring> {
-        let mut ring = Keyring::new(Crypto::new(Cpu::detect()));
+        let mut ring = Keyring::new(Providers::default());
         for key in list(&self.value["keys"]) {
             let ids = ring.add(SecretVec::new(bytes(text(key, "key_hex")))).unwrap();
             for kind in ["identifier", "descriptor"] {
@@ -46,7 +44,7 @@ impl Manifest {
     }
 
     pub fn open(&self, keys: Option<Arc<Keyring>>) -> Ext4 {
-        let reading = Reading { cpu: Cpu::detect(), verify_checksums: true, replay_journal: true, keys };
+        let reading = Reading { keys, ..Reading::default() };
         open(&Image::over("image", Arc::clone(&self.image)), &reading)
             .unwrap_or_else(|error| panic!("{}: {error}", self.name))
     }
@@ -173,7 +171,7 @@ impl Manifest {
 
     /// The hashes that a casefolded directory keeps beside its names, which names without the key begin with.
     fn hashes(&self, fs: &Ext4, dir: &Inode, key: &MasterKey, info: &InodeInfo) -> usize {
-        let crypto = Crypto::new(Cpu::detect());
+        let providers = Providers::default();
         let hasher = key.dir_hash_key(info).unwrap();
         let own: BTreeSet<[u32; 2]> = fs
             .read_dir(dir)
@@ -190,7 +188,7 @@ impl Manifest {
             .read_dir(dir)
             .unwrap()
             .iter()
-            .map(|entry| NoKeyName::from_text(&crypto, &entry.name).unwrap().hash)
+            .map(|entry| NoKeyName::from_text(&providers, &entry.name).unwrap().hash)
             .collect();
         assert_eq!(own, shown, "{}: inode {}", self.name, dir.number());
         own.len()

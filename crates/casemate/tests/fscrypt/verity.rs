@@ -6,9 +6,9 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use casemate::Cpu;
 use casemate::blockdev::{BlockDevice, MemoryDevice};
 use casemate::ext4::{VerityPolicy, open_file, verity_info};
+use casemate::{Providers, Work};
 use casemate_testkit::{Rng, run, tempdir, tool};
 use casemate_verity::fs::{Describer, Parameters};
 use casemate_verity::tree::TreeDevice;
@@ -32,8 +32,10 @@ fn a_file_with_a_tree_in_an_encrypted_folder() {
     let geometry = parameters.geometry(SIZE as u64).unwrap();
     let tree = MemoryDevice::new(vec![0; geometry.tree_size() as usize]);
     let sink = TreeDevice::new(&geometry, &tree, 0);
-    let descriptor =
-        Describer::new(parameters).describe_as(&geometry, &MemoryDevice::new(data.clone()), &sink).unwrap();
+    let descriptor = Describer::new(parameters, &Work::default())
+        .unwrap()
+        .describe_as(&geometry, &MemoryDevice::new(data.clone()), &sink)
+        .unwrap();
     let mut whole = data.clone();
     whole.resize(SIZE.next_multiple_of(1 << 16), 0);
     let mut stored_tree = vec![0; tree.size() as usize];
@@ -73,8 +75,9 @@ fn a_file_with_a_tree_in_an_encrypted_folder() {
     let file = fs.resolve(b"enc/whole", false).unwrap();
     assert_eq!(contents(&fs, &file), data);
     let info = verity_info(&fs, &file).unwrap().unwrap();
-    assert_eq!(info.digest(), descriptor.digest());
-    let checked = open_file(&fs, &file, VerityPolicy::Require, Cpu::detect()).unwrap();
+    let providers = Providers::default();
+    assert_eq!(info.digest(&providers).unwrap(), descriptor.digest(&providers).unwrap());
+    let checked = open_file(&fs, &file, VerityPolicy::Require, &Providers::default()).unwrap();
     let mut read = vec![0; SIZE];
     checked.read_at(&mut read, 0).unwrap();
     assert_eq!(read, data);
@@ -86,7 +89,7 @@ fn a_file_with_a_tree_in_an_encrypted_folder() {
     let manifest = Manifest::new("damaged", damaged, value);
     let fs = manifest.open(Some(manifest.ring()));
     let checked: Arc<dyn BlockDevice> =
-        open_file(&fs, &file, VerityPolicy::Require, Cpu::detect()).unwrap().into();
+        open_file(&fs, &file, VerityPolicy::Require, &Providers::default()).unwrap().into();
     assert!(checked.read_at(&mut read[..4096], 5 * 4096).is_err());
     checked.read_at(&mut read[..4096], 6 * 4096).unwrap();
     // Without the key nothing of this can be said.

@@ -8,7 +8,7 @@ use casemate::{Error, Image};
 
 use super::crypt::mapping::MappingArgs;
 use super::verity::options::{HashArgs, parse_root_hash};
-use crate::context::Context;
+use crate::context::{Context, check_driver};
 use crate::passphrase::Asked;
 
 /// The group of options that say that something is decrypted.
@@ -174,9 +174,11 @@ impl LayerArgs {
         let Some([hash, root]) = self.verity.dm_verity.as_deref() else { return Ok(image) };
         let source = self.hash.source(self.verity.no_superblock)?;
         let root = parse_root_hash(root)?;
-        image.verity(hash.as_ref(), self.verity.hash_offset, &source, &root, context.cpu(), |layout| {
+        let driver = self.hash.provider.as_deref();
+        let providers = context.naming(driver.as_slice());
+        image.verity(hash.as_ref(), self.verity.hash_offset, &source, &root, &providers, |layout| {
             self.hash.check(layout).map_err(|error| error.within(hash))?;
-            context.hash_by(layout.parameters().algorithm(), self.hash.provider.as_deref())
+            check_driver(&providers, layout.parameters().algorithm(), driver)
         })
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use clap::Subcommand;
 use serde_json::json;
 
-use casemate::providers::{Flags, Policy, Registry, Row, Speed, Standing, registry, speed, standing};
-use casemate::{Error, Output};
+use casemate::providers::{Flags, Registry, Row, Speed, Standing, speed, standing};
+use casemate::{Error, Output, Providers};
 
 use crate::Answer;
 use crate::context::Context;
@@ -43,12 +43,13 @@ enum Action {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let registry = registry(context.cpu());
+        let providers = Providers::with_engines(context.cpu());
+        let registry = providers.registry();
         let wanted = |row: &&Row| self.algorithm.as_ref().is_none_or(|text| row.algorithm.contains(text));
         let rows: Vec<&Row> = registry.rows().iter().filter(wanted).collect();
         match self.action {
-            None => list(&registry, &rows, context),
-            Some(Action::Selftest) => selftest(&registry, &rows, context),
+            None => list(&providers, &rows, context),
+            Some(Action::Selftest) => selftest(registry, &rows, context),
             Some(Action::Bench { plot, time }) => {
                 bench(&rows, Duration::from_millis(time), plot.as_deref(), context)
             }
@@ -56,12 +57,11 @@ impl Args {
     }
 }
 
-fn list(registry: &Registry, rows: &[&Row], context: &Context) -> Result<Answer, Error> {
-    let policy = Policy::default();
+fn list(providers: &Providers, rows: &[&Row], context: &Context) -> Result<Answer, Error> {
     let mut text = String::new();
     let mut values = Vec::new();
     for row in rows {
-        let (state, why) = match standing(registry, row, &policy) {
+        let (state, why) = match standing(providers, row) {
             Standing::Chosen => ("chosen", None),
             Standing::Allowed => ("allowed", None),
             Standing::Refused(why) => ("refused", Some(why)),

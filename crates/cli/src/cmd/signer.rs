@@ -42,6 +42,7 @@ impl SignerArgs {
         &self,
         message: &[u8],
         digest: DigestAlgorithm,
+        context: &Context,
     ) -> Result<(Signature, Certificate), Error> {
         let Some(cert) = self.cert.as_ref().or(self.key.as_ref()) else {
             return Err(Error::argument("no certificate specified; use --cert"));
@@ -49,15 +50,17 @@ impl SignerArgs {
         let certificate = read_certificate(cert)?;
         let der = if let Some(path) = &self.signature {
             let signature = read_signature(path)?;
-            signature.verify(message, &certificate).map_err(|error| error.at(path.display()))?;
+            signature
+                .verify(message, &certificate, context.providers())
+                .map_err(|error| error.at(path.display()))?;
             return Ok((signature, certificate));
         } else if let Some(path) = &self.bare_signature {
-            assemble(message, &read_small(path)?, &certificate, digest)
+            assemble(message, &read_small(path)?, &certificate, digest, context.providers())
                 .map_err(|error| error.at(path.display()))?
         } else if let Some(path) = &self.key {
             let on_key = |error: Error| error.at(path.display());
             let key = SigningKey::from_pem(&zeroize::Zeroizing::new(read_small(path)?)).map_err(on_key)?;
-            sign(message, &key, &certificate, digest).map_err(on_key)?
+            sign(message, &key, &certificate, digest, context.providers()).map_err(on_key)?
         } else {
             let text = "no private key specified; use --key, or --signature or --bare-signature for a signature \
                         made elsewhere";

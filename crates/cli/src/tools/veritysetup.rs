@@ -11,7 +11,7 @@ use clap::Parser;
 use casemate::tree::{Block, Fault, Finding};
 use casemate::verity::{
     self, Access, BlockSize, Fec, Format, HashType, Layout, Parameters, Salt, Source, Stored, Uuid, Volume,
-    Worker, hex, random_salt,
+    hex, random_salt,
 };
 use casemate::{Error, Image, Output};
 
@@ -179,8 +179,8 @@ impl Tool {
         verity::work_size(&format).map_err(Failure::device)?;
         self.check_data_size(data)?;
         let progress = context.progress("", 0);
-        let worker = Worker { cpu: context.cpu(), pool: context.pool(), progress: &progress };
-        let formatted = verity::format(&format, &worker).map_err(|error| match error.kind() {
+        let work = context.work(context.providers().clone(), &progress);
+        let formatted = verity::format(&format, &work).map_err(|error| match error.kind() {
             ErrorKind::Io if error.is_not_found() => {
                 Failure::parameters(&format!("Cannot create hash image {} for writing.", hash.display()))
             }
@@ -250,18 +250,17 @@ impl Tool {
         volume.layout().check_root_hash(&root_hash).map_err(|_| invalid())?;
 
         let progress = context.progress("", 0);
-        let worker = Worker { cpu: context.cpu(), pool: context.pool(), progress: &progress };
+        let work = context.work(context.providers().clone(), &progress);
         let mut stop: Option<Stop> = None;
         let mut report = |finding: Finding| {
             let found = Stop::new(volume.layout(), &finding);
             stop = stop.take().into_iter().chain([found]).min_by_key(|stop| stop.order);
             Ok(())
         };
-        let summary =
-            volume.verify(&root_hash, &worker, &mut report).map_err(|error| match error.kind() {
-                ErrorKind::Corrupt => Failure::parameters("Verification of data area failed."),
-                _ => Failure::other(&error),
-            })?;
+        let summary = volume.verify(&root_hash, &work, &mut report).map_err(|error| match error.kind() {
+            ErrorKind::Corrupt => Failure::parameters("Verification of data area failed."),
+            _ => Failure::other(&error),
+        })?;
         let Some(stop) = stop else { return Ok(()) };
         debug_assert!(!summary.is_clean());
         if volume.fec_layout().is_none() {
@@ -269,7 +268,7 @@ impl Tool {
         }
         eprintln!("{}", stop.text);
         let (repaired, bytes) =
-            volume.try_repair(&root_hash, &worker).map_err(|error| Failure::other(&error))?;
+            volume.try_repair(&root_hash, &work).map_err(|error| Failure::other(&error))?;
         if !repaired.left.is_clean() {
             let text = "Errors cannot be repaired with FEC device.".to_owned();
             return Err(Failure { status: 2, text });

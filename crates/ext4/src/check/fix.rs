@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, Pool, Progress};
+use casemate_blockdev::{BlockDevice, Events, Pool};
 
 use crate::check::findings::Fix;
 use crate::check::{CheckReport, check};
@@ -26,7 +26,7 @@ pub fn fix_checksums(
     device: Arc<dyn BlockDevice>,
     options: &OpenOptions,
     pool: Pool,
-    progress: &dyn Progress,
+    progress: &dyn Events,
 ) -> Result<(Vec<Corrupt>, CheckReport)> {
     let plain = OpenOptions { replay_journal: false, ..options.clone() };
     let mut rewritten = Vec::new();

@@ -1,6 +1,6 @@
 //! Descriptors and bitmaps of all groups.
 
-use casemate_blockdev::{Pool, Progress};
+use casemate_blockdev::{Events, Pool};
 
 use crate::check::findings::{Counts, Findings, Fix};
 use crate::check::inodes::{self, Budget};
@@ -56,12 +56,7 @@ pub(crate) fn check_descriptor_copies(fs: &Ext4, pool: Pool, findings: &Findings
 }
 
 /// Checks all groups: descriptors, bitmaps, and from the inodes on everything that inodes lead to.
-pub(crate) fn check_groups(
-    fs: &Ext4,
-    pool: Pool,
-    progress: &dyn Progress,
-    findings: &Findings,
-) -> Result<()> {
+pub(crate) fn check_groups(fs: &Ext4, pool: Pool, progress: &dyn Events, findings: &Findings) -> Result<()> {
     // First descriptors and bitmaps, which are few; then the tables in pieces that all workers share.
     let groups = u64::from(fs.layout().groups);
     let metadata = fs.checksums().kind() == Kind::Metadata;

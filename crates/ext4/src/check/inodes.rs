@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use casemate_blockdev::{BlockDevice, Pool, Progress};
+use casemate_blockdev::{BlockDevice, Events, Pool};
 
 use crate::bytes::{le16, le32};
 use crate::check::findings::{Counts, Findings, Fix};
@@ -49,7 +49,7 @@ pub(crate) fn check_tables(
     groups: &[GroupInodes],
     budget: &Budget,
     pool: Pool,
-    progress: &dyn Progress,
+    progress: &dyn Events,
     findings: &Findings,
 ) -> Result<()> {
     let pieces: Vec<(&GroupInodes, u32)> = groups

@@ -13,7 +13,7 @@ mod superblocks;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, Pool, Progress};
+use casemate_blockdev::{BlockDevice, Events, Pool};
 
 use crate::csum::{Context, Kind, Subject};
 use crate::error::{Corrupt, Place, Result, Structure};
@@ -66,7 +66,7 @@ pub fn check(
     device: Arc<dyn BlockDevice>,
     options: &OpenOptions,
     pool: Pool,
-    progress: &dyn Progress,
+    progress: &dyn Events,
 ) -> Result<CheckReport> {
     let findings = Findings::default();
     let fs = superblocks::open(device, options, &findings)?;

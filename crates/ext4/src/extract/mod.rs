@@ -5,7 +5,7 @@ mod tar;
 
 use std::fmt;
 
-use casemate_blockdev::{BlockDevice, Pool, Progress};
+use casemate_blockdev::{BlockDevice, Events, Pool};
 
 use crate::dir::DirEntry;
 use crate::error::{Error, Place, Result, Structure};
@@ -27,7 +27,7 @@ pub struct ExtractOptions<'a> {
     /// The workers.
     pub pool: Pool,
     /// Hears of bytes of contents that were copied.
-    pub progress: &'a dyn Progress,
+    pub progress: &'a dyn Events,
 }
 
 /// Opens the contents of regular files; where to put checks between an image and what is taken out of it.

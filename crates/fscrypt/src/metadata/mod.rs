@@ -5,15 +5,14 @@
 //! key, wrapped under what a user has: a passphrase or a file of 32 bytes.
 //!
 //! ```no_run
-//! use casemate_fscrypt::Crypto;
 //! use casemate_fscrypt::metadata::{PolicyFile, Protector};
-//! use casemate_primitives::Cpu;
+//! use casemate_providers::Providers;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let crypto = Crypto::new(Cpu::detect());
+//! let providers = Providers::default();
 //! let protector = Protector::from_bytes(&std::fs::read("/mnt/.fscrypt/protectors/7626382168311a9d")?)?;
 //! let policy = PolicyFile::from_bytes(&std::fs::read("/mnt/.fscrypt/policies/16382f282d7b29ee27e6460151d03382")?)?;
-//! let master_key = policy.unlock(&crypto, &protector.unlock(&crypto, b"hunter2")?)?;
+//! let master_key = policy.unlock(&providers, &protector.unlock(&providers, b"hunter2")?)?;
 //! # Ok(()) }
 //! ```
 //!

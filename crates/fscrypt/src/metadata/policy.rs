@@ -5,7 +5,8 @@ use casemate_primitives::secret::SecretVec;
 use super::message::{PolicyData, decode};
 use super::wrapped::WrappedKey;
 use super::{ProtectorId, ProtectorKey};
-use crate::crypto::Crypto;
+use casemate_providers::Providers;
+
 use crate::key::{KeyId, MasterKey};
 use crate::{Error, Result};
 
@@ -52,15 +53,15 @@ impl PolicyFile {
     /// # Errors
     /// `Argument` if it is not a protector of this policy; `Mismatch` if its key does not open it;
     /// `Corrupt` if what is inside is not the key that the policy names.
-    pub fn unlock(&self, crypto: &Crypto, protector: &ProtectorKey) -> Result<SecretVec> {
+    pub fn unlock(&self, providers: &Providers, protector: &ProtectorKey) -> Result<SecretVec> {
         let place = || format!("policy {}, protector {}", self.key, protector.id);
         let Some((_, wrapped)) = self.slots.iter().find(|(id, _)| *id == protector.id) else {
             return Err(Error::argument(format!("{}: it does not protect this policy", place())));
         };
-        let Some(secret) = wrapped.unwrap(crypto, &protector.key)? else {
+        let Some(secret) = wrapped.unwrap(providers, &protector.key)? else {
             return Err(Error::mismatch(format!("{}: the wrapped key is damaged", place())));
         };
-        let key = MasterKey::new(crypto, secret.clone())?;
+        let key = MasterKey::new(providers, secret.clone())?;
         let id = match self.key {
             KeyId::Descriptor(_) => KeyId::from(key.descriptor()),
             KeyId::Identifier(_) => KeyId::from(key.identifier()),

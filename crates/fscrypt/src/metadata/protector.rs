@@ -3,12 +3,11 @@
 use std::fmt;
 
 use casemate_primitives::secret::SecretVec;
-use casemate_providers::{Argon2, Argon2Variant, KdfError, KdfLimits};
+use casemate_providers::{Argon2, Argon2Variant, KdfError, KdfLimits, Providers};
 
 use super::message::{HashingCosts, ProtectorData, decode};
 use super::wrapped::{WRAPPING_LEN, WrappedKey};
 use super::{ProtectorId, wrapped};
-use crate::crypto::Crypto;
 use crate::key::MasterKey;
 use crate::{Error, Result};
 
@@ -89,7 +88,7 @@ impl Protector {
     /// # Errors
     /// `Mismatch` for a wrong secret: it can't be told from a damaged file. `Unsupported` for costs
     /// above those granted: 1 GiB of memory, 64 GiB in all passes.
-    pub fn unlock(&self, crypto: &Crypto, secret: &[u8]) -> Result<ProtectorKey> {
+    pub fn unlock(&self, providers: &Providers, secret: &[u8]) -> Result<ProtectorKey> {
         let wrapping = match &self.source {
             Source::Login { hashing, .. } | Source::Passphrase(hashing) => hashing.key(secret)?,
             Source::RawKey if secret.len() == WRAPPING_LEN => secret.into(),
@@ -98,10 +97,10 @@ impl Protector {
                 return Err(Error::mismatch(text));
             }
         };
-        let Some(key) = self.wrapped.unwrap(crypto, &wrapping)? else {
+        let Some(key) = self.wrapped.unwrap(providers, &wrapping)? else {
             return Err(Error::mismatch(format!("{self}: wrong secret, or a damaged file")));
         };
-        if MasterKey::new(crypto, key.clone())?.descriptor() != self.id.0 {
+        if MasterKey::new(providers, key.clone())?.descriptor() != self.id.0 {
             return Err(Error::corrupt(format!("{self}: the key inside has another descriptor")));
         }
         Ok(ProtectorKey { id: self.id, key })

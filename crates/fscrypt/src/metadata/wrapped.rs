@@ -1,10 +1,9 @@
 //! Keys wrapped under other keys.
 
 use casemate_primitives::secret::{SecretVec, constant_time_eq};
-use casemate_providers::{Hkdf, Hmac, Ivs};
+use casemate_providers::{Hkdf, Hmac, Ivs, Providers};
 
 use super::message::WrappedKeyData;
-use crate::crypto::Crypto;
 use crate::{Error, Result};
 
 /// Bytes of every key that wraps another.
@@ -37,15 +36,18 @@ impl WrappedKey {
     }
 
     /// The key inside; `None` if the tag was not made with `wrapping`, which has [`WRAPPING_LEN`] bytes.
-    pub(super) fn unwrap(&self, crypto: &Crypto, wrapping: &SecretVec) -> Result<Option<SecretVec>> {
-        let keys = Hkdf::new(crypto.sha256(), &[], wrapping.expose()).expand(&[], 2 * WRAPPING_LEN);
+    pub(super) fn unwrap(&self, providers: &Providers, wrapping: &SecretVec) -> Result<Option<SecretVec>> {
+        let keys = Hkdf::new(providers.hash("sha256")?, &[], wrapping.expose()).expand(&[], 2 * WRAPPING_LEN);
         let (encryption, authentication) = keys.expose().split_at(WRAPPING_LEN);
         let tagged = [&self.iv[..], &self.encrypted].concat();
-        if !constant_time_eq(Hmac::new(crypto.sha256(), authentication).tag(&tagged).expose(), &self.tag) {
+        if !constant_time_eq(
+            Hmac::new(providers.hash("sha256")?, authentication).tag(&tagged).expose(),
+            &self.tag,
+        ) {
             return Ok(None);
         }
         let mut key = SecretVec::from(&self.encrypted[..]);
-        crypto.algorithm("ctr(aes)", encryption)?.decrypt(&Ivs::List(&self.iv), key.expose_mut())?;
+        providers.cipher("ctr(aes)", encryption)?.decrypt(&Ivs::List(&self.iv), key.expose_mut())?;
         Ok(Some(key))
     }
 }

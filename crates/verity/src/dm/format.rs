@@ -1,25 +1,13 @@
 //! Making a hash area, checking data against it, and bringing it up to date.
 
-use casemate_blockdev::{BlockDevice, Pool, Progress};
-use casemate_primitives::Cpu;
-use casemate_providers::SaltedHash;
+use casemate_blockdev::BlockDevice;
+use casemate_providers::{SaltedHash, Work};
 
 use super::{Layout, SUPERBLOCK_SIZE};
 use crate::Error;
 use crate::tree::{self, Finding, Job, Ranges, Stored, Summary, TreeDevice};
 
-/// The CPU and threads that do the work, and who hears of its progress.
-#[derive(Clone, Copy)]
-pub struct Worker<'a> {
-    /// The CPU features that back ends may use.
-    pub cpu: Cpu,
-    /// The threads that hash.
-    pub pool: Pool,
-    /// The listener for progress, in bytes of data.
-    pub progress: &'a dyn Progress,
-}
-
-/// Writes the hash area for `data` to `hash_device` and returns the root hash.
+/// Writes the hash area for `data` to `hash_device` and returns the root hash. The listener hears of bytes of data.
 ///
 /// The superblock, if there is one, comes last: before it the tree is on stable storage, and what was in its
 /// place is overwritten first. So whatever happens meanwhile, no superblock describes half a tree.
@@ -30,7 +18,7 @@ pub fn format(
     layout: &Layout,
     data: &dyn BlockDevice,
     hash_device: &dyn BlockDevice,
-    worker: &Worker<'_>,
+    work: &Work<'_>,
 ) -> Result<Vec<u8>, Error> {
     let (needed, size) = (layout.geometry().data_size(), data.size());
     if size < needed {
@@ -43,9 +31,9 @@ pub fn format(
     if has_superblock {
         hash_device.write_at(&[0; SUPERBLOCK_SIZE], layout.hash_offset())?;
     }
-    let hash = layout.parameters().salted_hash(worker.cpu);
+    let hash = layout.parameters().salted_hash(&work.providers)?;
     let sink = TreeDevice::new(layout.geometry(), hash_device, layout.tree_offset());
-    let built = tree::build(&job(layout, &hash, worker), layout.geometry(), data, &sink)?;
+    let built = tree::build(&job(layout, &hash, work), layout.geometry(), data, &sink)?;
     // One data block has no tree. veritysetup's file ends with the superblock's hash block then, or page if that
     // is smaller, and so does ours.
     let end =
@@ -77,15 +65,15 @@ pub fn verify(
     data: &dyn BlockDevice,
     hash_device: &dyn BlockDevice,
     root_hash: &[u8],
-    worker: &Worker<'_>,
+    work: &Work<'_>,
     report: &mut (dyn FnMut(Finding) -> Result<(), Error> + Send),
 ) -> Result<Summary, Error> {
     layout.check_root_hash(root_hash)?;
     check_sizes(layout, data, hash_device)?;
-    let hash = layout.parameters().salted_hash(worker.cpu);
+    let hash = layout.parameters().salted_hash(&work.providers)?;
     let tree = TreeDevice::new(layout.geometry(), hash_device, layout.tree_offset());
     let stored = Stored { geometry: layout.geometry(), data, tree: &tree };
-    tree::check(&job(layout, &hash, worker), &stored, root_hash, report)
+    tree::check(&job(layout, &hash, work), &stored, root_hash, report)
 }
 
 /// Recomputes the digests of the data blocks in `changed` and what is above them; returns the new root hash.
@@ -100,22 +88,22 @@ pub fn update(
     hash_device: &dyn BlockDevice,
     changed: &Ranges,
     old_root: Option<&[u8]>,
-    worker: &Worker<'_>,
+    work: &Work<'_>,
 ) -> Result<Vec<u8>, Error> {
     if let Some(root_hash) = old_root {
         layout.check_root_hash(root_hash)?;
     }
     check_sizes(layout, data, hash_device)?;
-    let hash = layout.parameters().salted_hash(worker.cpu);
+    let hash = layout.parameters().salted_hash(&work.providers)?;
     let tree = TreeDevice::new(layout.geometry(), hash_device, layout.tree_offset());
     let stored = Stored { geometry: layout.geometry(), data, tree: &tree };
-    let root_hash = tree::update(&job(layout, &hash, worker), &stored, changed, old_root)?;
+    let root_hash = tree::update(&job(layout, &hash, work), &stored, changed, old_root)?;
     hash_device.flush()?;
     Ok(root_hash)
 }
 
-fn job<'a>(layout: &Layout, hash: &'a SaltedHash, worker: &Worker<'a>) -> Job<'a> {
-    Job { shape: *layout.geometry().shape(), hash, pool: worker.pool, progress: worker.progress }
+fn job<'a>(layout: &Layout, hash: &'a SaltedHash, work: &'a Work<'a>) -> Job<'a> {
+    Job { shape: *layout.geometry().shape(), hash, work }
 }
 
 fn check_sizes(layout: &Layout, data: &dyn BlockDevice, hash_device: &dyn BlockDevice) -> Result<(), Error> {

@@ -1,7 +1,5 @@
 //! Where the parts of a dm-verity device lie.
 
-use casemate_providers::Hash;
-
 use super::{Parameters, SUPERBLOCK_SIZE, Superblock, Uuid};
 use crate::tree::Geometry;
 use crate::{Error, ErrorKind};
@@ -105,14 +103,6 @@ impl Layout {
     pub fn superblock(&self) -> Option<Superblock> {
         let parameters = self.parameters.clone();
         self.uuid.map(|uuid| Superblock { uuid, parameters, data_blocks: self.geometry.data_blocks() })
-    }
-
-    /// The same layout, with blocks hashed by the implementation `hash`.
-    ///
-    /// # Errors
-    /// `Argument` if it is another algorithm's.
-    pub fn with_hash(self, hash: Hash) -> Result<Layout, Error> {
-        Ok(Layout { parameters: self.parameters.with_hash(hash)?, ..self })
     }
 
     /// The hash parameters: type, block sizes, salt and algorithm.

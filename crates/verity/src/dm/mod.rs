@@ -16,7 +16,7 @@ mod superblock;
 mod table;
 mod uuid;
 
-pub use format::{Worker, format, update, verify};
+pub use format::{format, update, verify};
 pub use layout::Layout;
 pub use parameters::{BlockSize, HashType, Parameters, Salt};
 pub use seed::{Seed, random_salt};

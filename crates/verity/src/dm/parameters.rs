@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use casemate_primitives::Cpu;
-use casemate_providers::{Hash, SaltedHash};
+use casemate_providers::{Hash, Providers, SaltedHash};
 
 use crate::tree::Shape;
 use crate::{Error, hex};
@@ -38,8 +37,6 @@ pub struct Parameters {
     /// The salt that is hashed with every block.
     pub salt: Salt,
     algorithm: String,
-    /// Who hashes, if somebody chose; else it is what the CPU does best.
-    hash: Option<Hash>,
 }
 
 impl HashType {
@@ -155,20 +152,7 @@ impl Parameters {
             hash_block_size: BlockSize::default(),
             salt: Salt::default(),
             algorithm: name.to_ascii_lowercase(),
-            hash: None,
         })
-    }
-
-    /// The same parameters, with blocks hashed by the implementation `hash`.
-    ///
-    /// # Errors
-    /// `Argument` if it is another algorithm's.
-    pub fn with_hash(self, hash: Hash) -> Result<Parameters, Error> {
-        if Hash::canonical_name(&self.algorithm) != Some(hash.name()) {
-            let text = format!("{} makes {}, not {}", hash.driver(), hash.name(), self.algorithm);
-            return Err(Error::argument(text));
-        }
-        Ok(Parameters { hash: Some(hash), ..self })
     }
 
     /// The hash algorithm's name in lower case, as it was given: some have two.
@@ -192,16 +176,15 @@ impl Parameters {
     }
 
     /// The hash with the salt in its place.
-    pub fn salted_hash(&self, cpu: Cpu) -> SaltedHash {
-        match self.hash_type {
-            HashType::ChromeOs => self.hash(cpu).salted(&[], self.salt.bytes()),
-            HashType::Normal => self.hash(cpu).salted(self.salt.bytes(), &[]),
-        }
-    }
-
-    fn hash(&self, cpu: Cpu) -> Hash {
-        // OK to unwrap: `new` found the name, and portable code fails its test on a broken CPU only.
-        self.hash.clone().unwrap_or_else(|| Hash::named(&self.algorithm, cpu).unwrap())
+    ///
+    /// # Errors
+    /// `Unsupported` with the reasons, if no implementation may be used.
+    pub fn salted_hash(&self, providers: &Providers) -> Result<SaltedHash, Error> {
+        let hash = providers.hash(&self.algorithm)?;
+        Ok(match self.hash_type {
+            HashType::ChromeOs => hash.salted(&[], self.salt.bytes()),
+            HashType::Normal => hash.salted(self.salt.bytes(), &[]),
+        })
     }
 }
 

@@ -2,9 +2,8 @@
 
 use std::io;
 
-use casemate_primitives::Cpu;
 use casemate_primitives::secret::SecretVec;
-use casemate_providers::{Hash, Hmac};
+use casemate_providers::{Hmac, Providers};
 
 use super::{Salt, Uuid};
 use crate::Error;
@@ -26,22 +25,25 @@ impl Seed {
     }
 
     /// The salt of 32 bytes that follows from the seed.
-    pub fn salt(&self) -> Salt {
-        // OK to unwrap: 32 bytes are allowed.
-        Salt::new(self.tag(b"verity-salt").expose().to_vec()).unwrap()
+    ///
+    /// # Errors
+    /// `Unsupported` with the reasons, if no implementation of SHA-256 may be used.
+    pub fn salt(&self, providers: &Providers) -> Result<Salt, Error> {
+        Salt::new(self.tag(b"verity-salt", providers)?.expose().to_vec())
     }
 
     /// The UUID of version 4 that follows from the seed: the first half of the code.
-    pub fn uuid(&self) -> Uuid {
+    ///
+    /// # Errors
+    /// As [`Seed::salt`].
+    pub fn uuid(&self, providers: &Providers) -> Result<Uuid, Error> {
         let mut bytes = [0; 16];
-        bytes.copy_from_slice(&self.tag(b"verity-uuid").expose()[..16]);
-        Uuid::v4(bytes)
+        bytes.copy_from_slice(&self.tag(b"verity-uuid", providers)?.expose()[..16]);
+        Ok(Uuid::v4(bytes))
     }
 
-    fn tag(&self, label: &[u8]) -> SecretVec {
-        // OK to unwrap: the hash is in the table.
-        let sha256 = Hash::named("sha256", Cpu::detect()).unwrap();
-        Hmac::new(sha256, &self.0).tag(label)
+    fn tag(&self, label: &[u8], providers: &Providers) -> Result<SecretVec, Error> {
+        Ok(Hmac::new(providers.hash("sha256")?, &self.0).tag(label))
     }
 }
 
@@ -65,10 +67,12 @@ mod tests {
 
     #[test]
     fn a_seed_says_everything() {
+        let providers = Providers::default();
+        let salt = |seed: &Seed| seed.salt(&providers).unwrap();
         let seed = Seed::from_text("5e34f531-3859-825c-fad6-33289ccfcb92");
         assert_eq!(seed, Seed::from_text("5E34F531-3859-825C-FAD6-33289CCFCB92"));
-        assert_eq!(seed.salt().bytes().len(), 32);
-        assert_ne!(seed.salt(), Seed::from_text("another").salt());
-        assert_ne!(seed.salt().bytes()[..16], seed.uuid().bytes());
+        assert_eq!(salt(&seed).bytes().len(), 32);
+        assert_ne!(salt(&seed), salt(&Seed::from_text("another")));
+        assert_ne!(salt(&seed).bytes()[..16], seed.uuid(&providers).unwrap().bytes());
     }
 }

@@ -2,9 +2,8 @@
 
 use std::io::Read;
 
-use casemate_blockdev::{BlockDevice, NoProgress, Pool, Progress};
-use casemate_primitives::Cpu;
-use casemate_providers::SaltedHash;
+use casemate_blockdev::BlockDevice;
+use casemate_providers::{SaltedHash, Work};
 
 use crate::Error;
 use crate::fs::{Descriptor, Parameters};
@@ -12,37 +11,35 @@ use crate::tree::{
     Finding, Geometry, Job, Shape, Stored, Summary, TreeDevice, TreeSink, build, build_stream, check,
 };
 
-/// A builder of files' trees and descriptors, with given parameters on given threads.
+/// A builder of files' trees and descriptors, with given parameters.
 ///
 /// ```
 /// use casemate_blockdev::MemoryDevice;
+/// use casemate_providers::Work;
 /// use casemate_verity::fs::{Describer, Parameters};
 ///
-/// let describer = Describer::new(Parameters::default());
-/// let descriptor = describer.describe(&MemoryDevice::new(Vec::new()), &()).unwrap();
+/// let work = Work::default();
+/// let describer = Describer::new(Parameters::default(), &work)?;
+/// let descriptor = describer.describe(&MemoryDevice::new(Vec::new()), &())?;
 /// let empty_file = "sha256:3d248ca542a24fc62d1c43b916eae5016878e2533c88238480b26128a1f1af95";
-/// assert_eq!(descriptor.digest().to_string(), empty_file);
+/// assert_eq!(descriptor.digest(&work.providers)?.to_string(), empty_file);
+/// # Ok::<(), casemate_verity::Error>(())
 /// ```
 pub struct Describer<'a> {
     parameters: Parameters,
     hash: SaltedHash,
     shape: Shape,
-    pool: Pool,
-    progress: &'a dyn Progress,
-}
-
-impl Describer<'static> {
-    /// A describer that uses all cores and this CPU's best code, and reports no progress.
-    pub fn new(parameters: Parameters) -> Describer<'static> {
-        Describer::with(parameters, Cpu::detect(), Pool::default(), &NoProgress)
-    }
+    work: &'a Work<'a>,
 }
 
 impl<'a> Describer<'a> {
-    /// A describer that uses the best code for `cpu` and the threads of `pool`, and reports bytes to `progress`.
-    pub fn with(parameters: Parameters, cpu: Cpu, pool: Pool, progress: &'a dyn Progress) -> Describer<'a> {
-        let (hash, shape) = (parameters.block_hash(cpu), parameters.shape());
-        Describer { parameters, hash, shape, pool, progress }
+    /// A describer for trees of these parameters; the listener hears of bytes of data.
+    ///
+    /// # Errors
+    /// `Unsupported` with the reasons, if no implementation of the hash may be used.
+    pub fn new(parameters: Parameters, work: &'a Work<'a>) -> Result<Describer<'a>, Error> {
+        let (hash, shape) = (parameters.block_hash(&work.providers)?, parameters.shape());
+        Ok(Describer { parameters, hash, shape, work })
     }
 
     /// Builds the tree over all of `data`. Its blocks go to `sink`; `&()` keeps none.
@@ -122,6 +119,6 @@ impl<'a> Describer<'a> {
     }
 
     fn job(&self) -> Job<'_> {
-        Job { shape: self.shape, hash: &self.hash, pool: self.pool, progress: self.progress }
+        Job { shape: self.shape, hash: &self.hash, work: self.work }
     }
 }

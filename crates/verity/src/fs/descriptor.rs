@@ -1,7 +1,7 @@
 //! `struct fsverity_descriptor`: the 256 bytes whose hash is the file's digest.
 
 use casemate_blockdev::BlockDevice;
-use casemate_primitives::Cpu;
+use casemate_providers::Providers;
 
 use crate::Error;
 use crate::fs::{Algorithm, FileDigest, Parameters};
@@ -99,10 +99,10 @@ impl Descriptor {
     ///
     /// # Errors
     /// `Mismatch` if the data has another size than the descriptor says, or is empty and the root hash is not
-    /// zero.
+    /// zero; `Unsupported` if no implementation of the hash may be used.
     pub fn verified<D: BlockDevice, T: BlockDevice>(
         &self,
-        cpu: Cpu,
+        providers: &Providers,
         data: D,
         tree: T,
         tree_offset: u64,
@@ -115,7 +115,7 @@ impl Descriptor {
             return Err(Error::mismatch("the root hash of an empty file must be zero"));
         }
         let geometry = self.parameters.geometry(self.data_size)?;
-        let hash = self.parameters.block_hash(cpu);
+        let hash = self.parameters.block_hash(providers)?;
         Ok(VerifiedDevice::new(geometry, hash, data, tree, tree_offset, &self.root_hash))
     }
 
@@ -152,10 +152,13 @@ impl Descriptor {
     }
 
     /// The file digest: the hash of the descriptor's 256 bytes.
-    pub fn digest(&self) -> FileDigest {
+    ///
+    /// # Errors
+    /// `Unsupported` with the reasons, if no implementation of the hash may be used.
+    pub fn digest(&self, providers: &Providers) -> Result<FileDigest, Error> {
         let algorithm = self.parameters.algorithm();
-        let digest = algorithm.hash(Cpu::detect()).digest(&self.to_bytes());
-        FileDigest::new(algorithm, digest)
+        let digest = providers.hash(algorithm.name())?.digest(&self.to_bytes());
+        Ok(FileDigest::new(algorithm, digest))
     }
 
     /// The tree's parameters: algorithm, block size and salt.

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use casemate_primitives::Cpu;
-use casemate_providers::{Hash, SaltedHash};
+use casemate_providers::{Providers, SaltedHash};
 
 use crate::Error;
 use crate::tree::{Geometry, Shape};
@@ -24,8 +23,6 @@ pub struct Parameters {
     algorithm: Algorithm,
     log_block_size: u8,
     salt: Vec<u8>,
-    /// Who hashes blocks, if somebody chose; else it is what the CPU does best.
-    hash: Option<Hash>,
 }
 
 impl Algorithm {
@@ -65,11 +62,6 @@ impl Algorithm {
             Algorithm::Sha512 => 64,
         }
     }
-
-    pub(super) fn hash(self, cpu: Cpu) -> Hash {
-        // OK to unwrap: the provider has both names, and portable code fails its test on a broken CPU only.
-        Hash::named(self.name(), cpu).unwrap()
-    }
 }
 
 impl Parameters {
@@ -98,29 +90,7 @@ impl Parameters {
             return Err(Error::argument(text));
         }
         // OK to cut: the logarithm of a u32 is below 32.
-        Ok(Parameters {
-            algorithm,
-            log_block_size: block_size.ilog2() as u8,
-            salt: salt.to_vec(),
-            hash: None,
-        })
-    }
-
-    /// The same parameters, with blocks hashed by the implementation `hash`.
-    ///
-    /// # Errors
-    /// `Argument` if it is another algorithm's.
-    pub fn with_hash(self, hash: Hash) -> Result<Parameters, Error> {
-        if hash.name() != self.algorithm.name() {
-            let text = format!("{} makes {}, not {}", hash.driver(), hash.name(), self.algorithm.name());
-            return Err(Error::argument(text));
-        }
-        Ok(Parameters { hash: Some(hash), ..self })
-    }
-
-    /// The hash implementation that was chosen, if one was.
-    pub fn chosen_hash(&self) -> Option<&Hash> {
-        self.hash.as_ref()
+        Ok(Parameters { algorithm, log_block_size: block_size.ilog2() as u8, salt: salt.to_vec() })
     }
 
     /// The hash algorithm.
@@ -157,18 +127,18 @@ impl Parameters {
     }
 
     /// The hash of one block: the salt comes first, padded with zeros to whole blocks of the hash's inside.
-    pub(super) fn block_hash(&self, cpu: Cpu) -> SaltedHash {
-        let hash = self.hash.clone().unwrap_or_else(|| self.algorithm.hash(cpu));
+    pub(super) fn block_hash(&self, providers: &Providers) -> Result<SaltedHash, Error> {
+        let hash = providers.hash(self.algorithm.name())?;
         let mut prefix = self.salt.clone();
         prefix.resize(prefix.len().next_multiple_of(hash.block_len()), 0);
-        hash.salted(&prefix, &[])
+        Ok(hash.salted(&prefix, &[]))
     }
 }
 
 impl Default for Parameters {
     /// SHA-256, blocks of 4096 bytes, no salt: what `fsverity` takes if nothing is said.
     fn default() -> Parameters {
-        Parameters { algorithm: Algorithm::Sha256, log_block_size: 12, salt: Vec::new(), hash: None }
+        Parameters { algorithm: Algorithm::Sha256, log_block_size: 12, salt: Vec::new() }
     }
 }
 

@@ -10,6 +10,8 @@ use x509_cert::Certificate as X509;
 use x509_cert::ext::pkix::SubjectKeyIdentifier;
 use x509_cert::spki::SubjectPublicKeyInfoOwned;
 
+use casemate_providers::Providers;
+
 use super::pkcs7::{IssuerAndSerial, SignerId};
 use super::{DigestAlgorithm, pem};
 use crate::Error;
@@ -72,9 +74,11 @@ impl Certificate {
     }
 
     /// SHA-256 of the certificate's DER, which systemd calls its fingerprint.
-    pub fn fingerprint(&self) -> [u8; 32] {
-        let digest = DigestAlgorithm::Sha256.digest(&self.der);
-        digest.try_into().expect("SHA-256 has 32 bytes")
+    ///
+    /// # Errors
+    /// Those of [`DigestAlgorithm::digest`].
+    pub fn fingerprint(&self, providers: &Providers) -> Result<Vec<u8>, Error> {
+        DigestAlgorithm::Sha256.digest(&self.der, providers)
     }
 
     /// The certificate in DER.
@@ -140,7 +144,9 @@ impl PublicKey {
         message: &[u8],
         signature: &[u8],
         digest: DigestAlgorithm,
+        providers: &Providers,
     ) -> Result<(), Error> {
+        let hash = || digest.digest(message, providers);
         let right = match self {
             PublicKey::Rsa(key) => {
                 let parameters = match digest {
@@ -151,10 +157,16 @@ impl PublicKey {
                 self.check_size()?;
                 ring_signature::UnparsedPublicKey::new(parameters, key).verify(message, signature).is_ok()
             }
-            PublicKey::P256(key) => p256::ecdsa::DerSignature::try_from(signature)
-                .is_ok_and(|signature| key.verify_prehash(&digest.digest(message), &signature).is_ok()),
-            PublicKey::P384(key) => p384::ecdsa::DerSignature::try_from(signature)
-                .is_ok_and(|signature| key.verify_prehash(&digest.digest(message), &signature).is_ok()),
+            PublicKey::P256(key) => {
+                let hash = hash()?;
+                p256::ecdsa::DerSignature::try_from(signature)
+                    .is_ok_and(|signature| key.verify_prehash(&hash, &signature).is_ok())
+            }
+            PublicKey::P384(key) => {
+                let hash = hash()?;
+                p384::ecdsa::DerSignature::try_from(signature)
+                    .is_ok_and(|signature| key.verify_prehash(&hash, &signature).is_ok())
+            }
         };
         match right {
             true => Ok(()),

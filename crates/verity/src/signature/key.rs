@@ -8,6 +8,8 @@ use p256::pkcs8::{DecodePrivateKey, PrivateKeyInfoRef};
 use ring::rand::SystemRandom;
 use ring::signature::{KeyPair, RSA_PKCS1_SHA256, RSA_PKCS1_SHA384, RSA_PKCS1_SHA512, RsaKeyPair};
 
+use casemate_providers::Providers;
+
 use super::certificate::{EC, RSA};
 use super::{DigestAlgorithm, pem};
 use crate::Error;
@@ -72,8 +74,13 @@ impl SigningKey {
 
     /// The signature itself: PKCS#1 v1.5 for RSA, the DER pair (r, s) with the deterministic nonce of RFC 6979
     /// for ECDSA.
-    pub(super) fn sign(&self, message: &[u8], digest: DigestAlgorithm) -> Result<Vec<u8>, Error> {
-        let hash = || digest.digest(message);
+    pub(super) fn sign(
+        &self,
+        message: &[u8],
+        digest: DigestAlgorithm,
+        providers: &Providers,
+    ) -> Result<Vec<u8>, Error> {
+        let hash = || digest.digest(message, providers);
         let failed = || Error::unsupported("the key can't sign with this message digest");
         match &self.0 {
             Kind::Rsa(key) => {
@@ -87,11 +94,11 @@ impl SigningKey {
                 made.map(|()| signature).map_err(|_| failed())
             }
             Kind::P256(key) => {
-                let made: Result<p256::ecdsa::DerSignature, _> = key.sign_prehash(&hash());
+                let made: Result<p256::ecdsa::DerSignature, _> = key.sign_prehash(&hash()?);
                 made.map(|signature| signature.as_bytes().to_vec()).map_err(|_| failed())
             }
             Kind::P384(key) => {
-                let made: Result<p384::ecdsa::DerSignature, _> = key.sign_prehash(&hash());
+                let made: Result<p384::ecdsa::DerSignature, _> = key.sign_prehash(&hash()?);
                 made.map(|signature| signature.as_bytes().to_vec()).map_err(|_| failed())
             }
         }

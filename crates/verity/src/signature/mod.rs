@@ -18,9 +18,8 @@ use der::asn1::{Any, Null, ObjectIdentifier, OctetString, SetOfVec};
 use der::{Decode, Encode};
 use x509_cert::spki::AlgorithmIdentifierOwned;
 
-use casemate_primitives::Cpu;
 use casemate_primitives::secret::constant_time_eq;
-use casemate_providers::Hash;
+use casemate_providers::Providers;
 
 pub use certificate::Certificate;
 pub use key::SigningKey;
@@ -63,11 +62,12 @@ pub fn sign(
     key: &SigningKey,
     certificate: &Certificate,
     digest: DigestAlgorithm,
+    providers: &Providers,
 ) -> Result<Vec<u8>, Error> {
     if key.public_bytes() != certificate.key().to_bytes() {
         return Err(Error::mismatch("the private key does not belong to the certificate"));
     }
-    structure(&key.sign(message, digest)?, certificate, digest)
+    structure(&key.sign(message, digest, providers)?, certificate, digest)
 }
 
 /// Builds the PKCS#7 structure around a bare signature of `message` that was made elsewhere: the PKCS#1 v1.5
@@ -80,8 +80,9 @@ pub fn assemble(
     bare_signature: &[u8],
     certificate: &Certificate,
     digest: DigestAlgorithm,
+    providers: &Providers,
 ) -> Result<Vec<u8>, Error> {
-    certificate.key().verify(message, bare_signature, digest)?;
+    certificate.key().verify(message, bare_signature, digest, providers)?;
     structure(bare_signature, certificate, digest)
 }
 
@@ -126,7 +127,12 @@ impl Signature {
     /// # Errors
     /// `Mismatch` if somebody else signed or something else was signed; `Unsupported` for algorithms that this
     /// crate or the kernel does not have.
-    pub fn verify(&self, message: &[u8], certificate: &Certificate) -> Result<(), Error> {
+    pub fn verify(
+        &self,
+        message: &[u8],
+        certificate: &Certificate,
+        providers: &Providers,
+    ) -> Result<(), Error> {
         let Some(signer) = self.signers.iter().find(|signer| certificate.is(&signer.signer)) else {
             return Err(Error::mismatch(format!(
                 "the signature is by {}, not by this certificate",
@@ -141,10 +147,9 @@ impl Signature {
                 "PKCS#7: signature algorithm {algorithm}; the kernel takes {expected} for this key"
             )));
         }
-        match signed_attributes(signer, message, digest)? {
-            None => certificate.key().verify(message, signer.signature.as_bytes(), digest),
-            Some(attributes) => certificate.key().verify(&attributes, signer.signature.as_bytes(), digest),
-        }
+        let attributes = signed_attributes(signer, message, digest, providers)?;
+        let signed = attributes.as_deref().unwrap_or(message);
+        certificate.key().verify(signed, signer.signature.as_bytes(), digest, providers)
     }
 
     /// The signature in DER, as the kernel takes it.
@@ -187,9 +192,11 @@ impl DigestAlgorithm {
     }
 
     /// The digest of `message`.
-    pub fn digest(self, message: &[u8]) -> Vec<u8> {
-        // OK to unwrap: the provider has all three names.
-        Hash::named(self.name(), Cpu::detect()).unwrap().digest(message)
+    ///
+    /// # Errors
+    /// `Unsupported` with the reasons, if no implementation of the hash may be used.
+    pub fn digest(self, message: &[u8], providers: &Providers) -> Result<Vec<u8>, Error> {
+        Ok(providers.hash(self.name())?.digest(message))
     }
 
     fn oid(self) -> ObjectIdentifier {
@@ -248,6 +255,7 @@ fn signed_attributes(
     signer: &SignerInfo,
     message: &[u8],
     digest: DigestAlgorithm,
+    providers: &Providers,
 ) -> Result<Option<Vec<u8>>, Error> {
     let Some(attributes) = &signer.signed_attributes else { return Ok(None) };
     let value = |oid| {
@@ -263,9 +271,8 @@ fn signed_attributes(
         let text = "PKCS#7: the signed attributes lack the content type or the message digest";
         return Err(Error::corrupt(text.to_owned()));
     };
-    let right =
-        content_type == pkcs7::DATA && constant_time_eq(message_digest.as_bytes(), &digest.digest(message));
-    if !right {
+    let expected = digest.digest(message, providers)?;
+    if content_type != pkcs7::DATA || !constant_time_eq(message_digest.as_bytes(), &expected) {
         return Err(Error::mismatch("the signature does not match these bytes"));
     }
     attributes.to_der().map(Some).map_err(too_long)

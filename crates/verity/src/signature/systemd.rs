@@ -4,8 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use casemate_primitives::Cpu;
 use casemate_primitives::base64::{Alphabet, Base64, Padding};
+use casemate_providers::Providers;
 
 use super::{Certificate, Signature, root_hash_bytes};
 use crate::{Error, hex};
@@ -31,8 +31,8 @@ struct Json {
 }
 
 /// The form of base64 that JSON objects of this kind have.
-fn base64() -> Base64<'static> {
-    Base64::new(Cpu::detect(), &Alphabet::STANDARD, Padding::Padded)
+fn base64(providers: &Providers) -> Base64<'static> {
+    Base64::new(providers.cpu(), &Alphabet::STANDARD, Padding::Padded)
 }
 
 impl VeritySig {
@@ -47,11 +47,12 @@ impl VeritySig {
         root_hash: &[u8],
         signature: &Signature,
         certificate: &Certificate,
+        providers: &Providers,
     ) -> Result<VeritySig, Error> {
-        signature.verify(&root_hash_bytes(root_hash), certificate)?;
+        signature.verify(&root_hash_bytes(root_hash), certificate, providers)?;
         Ok(VeritySig {
             root_hash: root_hash.to_vec(),
-            fingerprint: Some(certificate.fingerprint().to_vec()),
+            fingerprint: Some(certificate.fingerprint(providers)?),
             signature: signature.der().to_vec(),
         })
     }
@@ -60,7 +61,7 @@ impl VeritySig {
     ///
     /// # Errors
     /// `Corrupt` if the text before the first NUL is no such object, or anything but NUL follows it.
-    pub fn from_bytes(partition: &[u8]) -> Result<VeritySig, Error> {
+    pub fn from_bytes(partition: &[u8], providers: &Providers) -> Result<VeritySig, Error> {
         let corrupt = |what: &str| Error::corrupt(format!("verity-sig partition: {what}"));
         let text = partition.split(|byte| *byte == 0).next().unwrap_or_default();
         if partition[text.len()..].iter().any(|byte| *byte != 0) {
@@ -74,7 +75,7 @@ impl VeritySig {
                 Some(hex::decode(text).ok_or_else(|| corrupt("certificateFingerprint is not hex"))?)
             }
         };
-        let signature = base64()
+        let signature = base64(providers)
             .decode_to_vec(json.signature.as_bytes())
             .map_err(|error| corrupt(&format!("signature: {error}")))?;
         Ok(VeritySig { root_hash, fingerprint, signature })
@@ -82,11 +83,11 @@ impl VeritySig {
 
     /// The JSON object, filled up with NUL to at least `size` bytes: what the partition has, where it is known.
     /// systemd-repart makes partitions of 16384.
-    pub fn to_bytes(&self, size: usize) -> Vec<u8> {
+    pub fn to_bytes(&self, size: usize, providers: &Providers) -> Vec<u8> {
         let json = Json {
             root_hash: hex::encode(&self.root_hash),
             certificate_fingerprint: self.fingerprint.as_deref().map(hex::encode),
-            signature: base64().encode_to_string(&self.signature),
+            signature: base64(providers).encode_to_string(&self.signature),
         };
         // OK to unwrap: three strings can always be written.
         let mut bytes = serde_json::to_vec(&json).unwrap();
@@ -98,10 +99,16 @@ impl VeritySig {
     ///
     /// # Errors
     /// `Mismatch` if the fingerprint or the signature is not the certificate's.
-    pub fn verify(&self, certificate: &Certificate) -> Result<(), Error> {
-        if self.fingerprint.as_ref().is_some_and(|fingerprint| fingerprint[..] != certificate.fingerprint()) {
+    pub fn verify(&self, certificate: &Certificate, providers: &Providers) -> Result<(), Error> {
+        if let Some(fingerprint) = &self.fingerprint
+            && *fingerprint != certificate.fingerprint(providers)?
+        {
             return Err(Error::mismatch("the fingerprint is not this certificate's"));
         }
-        Signature::from_bytes(&self.signature)?.verify(&root_hash_bytes(&self.root_hash), certificate)
+        Signature::from_bytes(&self.signature)?.verify(
+            &root_hash_bytes(&self.root_hash),
+            certificate,
+            providers,
+        )
     }
 }

@@ -9,9 +9,9 @@
 use std::io::{self, Read};
 use std::sync::{Mutex, PoisonError};
 
-use casemate_blockdev::{BlockDevice, Pool, Progress};
+use casemate_blockdev::BlockDevice;
 use casemate_primitives::Messages;
-use casemate_providers::SaltedHash;
+use casemate_providers::{SaltedHash, Work};
 
 use super::buffer::Buffer;
 use super::climber::{Climber, OrderedClimber};
@@ -19,17 +19,15 @@ use super::plan::{Plan, SMALLEST_PIECE};
 use super::{Geometry, Shape, TreeSink};
 use crate::Error;
 
-/// The shape, hash and threads that a tree is worked on with, and who hears of progress.
+/// The shape and hash that a tree is worked on with, and who does it.
 #[derive(Clone, Copy)]
 pub struct Job<'a> {
     /// The sizes of blocks and digests.
     pub shape: Shape,
     /// The hash with its salt. Digests have the length that `shape` says.
     pub hash: &'a SaltedHash,
-    /// The threads that hash.
-    pub pool: Pool,
-    /// The listener for progress, in bytes of data.
-    pub progress: &'a dyn Progress,
+    /// The threads that hash, and the listener, which hears of bytes of data.
+    pub work: &'a Work<'a>,
 }
 
 /// A tree that was built.
@@ -47,7 +45,7 @@ pub struct Built {
 /// A last data block that is not full is taken as filled up with zeros. Hash blocks go to `sink`.
 ///
 /// # Errors
-/// `Io` when reading, writing or `progress` fails; `UnexpectedEof` among them means that the data is shorter
+/// `Io` when reading, writing or the listener fails; `UnexpectedEof` among them means that the data is shorter
 /// than said.
 ///
 /// # Panics
@@ -59,12 +57,12 @@ pub fn build(
     sink: &dyn TreeSink,
 ) -> Result<Built, Error> {
     assert_eq!(job.shape, *geometry.shape());
-    let plan = Plan::for_size(&job.shape, geometry.data_size(), job.pool.threads());
+    let plan = Plan::for_size(&job.shape, geometry.data_size(), job.work.pool.threads());
     let pieces = geometry.data_blocks().div_ceil(plan.leaves);
     let climber = Climber::new(job.shape, job.hash, sink, plan.levels);
     let climber = Mutex::new(OrderedClimber::new(climber));
     let new_worker = || Worker::new(job, sink, plan);
-    job.pool.run(pieces, new_worker, |worker, piece| {
+    job.work.pool.run(pieces, new_worker, |worker, piece| {
         worker.digests.clear();
         let first = piece * plan.leaves;
         let end = geometry.data_blocks().min(first + plan.leaves);
@@ -74,7 +72,7 @@ pub fn build(
             worker.data.resize(blocks as usize * job.shape.data_block_size());
             let len = geometry.read_data(data, block, &mut worker.data)?;
             worker.hash_data();
-            job.progress.advance(len as u64)?;
+            job.work.events.advance(len as u64)?;
             block += blocks;
         }
         worker.climb(piece, pieces == 1)?;
@@ -88,7 +86,7 @@ pub fn build(
 /// Reading is in order, hashing on all threads meanwhile.
 ///
 /// # Errors
-/// `Io` when reading, writing or `progress` fails; `Argument` if the input is too long for a tree.
+/// `Io` when reading, writing or the listener fails; `Argument` if the input is too long for a tree.
 ///
 /// # Panics
 /// If the hash has another digest length than `job.shape` says.
@@ -97,14 +95,14 @@ pub fn build_stream(
     input: &mut (dyn Read + Send),
     sink: &dyn TreeSink,
 ) -> Result<Built, Error> {
-    let plan = Plan::climbing(&job.shape, SMALLEST_PIECE, job.pool.threads());
+    let plan = Plan::climbing(&job.shape, SMALLEST_PIECE, job.work.pool.threads());
     let climber = Climber::new(job.shape, job.hash, sink, plan.levels);
     let climber = Mutex::new(OrderedClimber::new(climber));
     let stream = Mutex::new(Stream { input, pieces: 0, bytes: 0, ended: false });
     // OK to cast: a piece is SMALLEST_PIECE or one chunk.
     let piece_size = plan.leaves as usize * job.shape.data_block_size();
     let new_worker = || Worker::new(job, sink, plan);
-    job.pool.run(job.pool.threads() as u64, new_worker, |worker, _| {
+    job.work.pool.run(job.work.pool.threads() as u64, new_worker, |worker, _| {
         loop {
             worker.data.resize(piece_size);
             let claimed = stream.lock().unwrap_or_else(PoisonError::into_inner).claim(&mut worker.data)?;
@@ -116,7 +114,7 @@ pub fn build_stream(
             worker.hash_data();
             worker.climb(piece, piece == 0 && last)?;
             climber.lock().unwrap_or_else(PoisonError::into_inner).deliver(piece, &worker.digests)?;
-            job.progress.advance(len as u64)?;
+            job.work.events.advance(len as u64)?;
         }
     })?;
     let data_size = stream.into_inner().unwrap_or_else(PoisonError::into_inner).bytes;
@@ -224,9 +222,8 @@ impl Stream<'_> {
 mod tests {
     use std::num::NonZeroUsize;
 
-    use casemate_blockdev::{MemoryDevice, NoProgress};
-    use casemate_primitives::Cpu;
-    use casemate_providers::Hash;
+    use casemate_blockdev::{MemoryDevice, Pool};
+    use casemate_providers::{Providers, Work};
     use casemate_testkit::Rng;
 
     use super::*;
@@ -266,11 +263,12 @@ mod tests {
         let what = format!("{shape:?} {algorithm} {size} bytes, {threads} threads");
         let mut data = vec![0; size];
         Rng::new(size as u64).fill(&mut data);
-        let hash = Hash::named(algorithm, Cpu::detect()).unwrap().salted(b"salt", b"");
+        let hash = Providers::default().hash(algorithm).unwrap().salted(b"salt", b"");
         let (root_hash, tree) = oracle(&shape, &hash, &data);
         let built = Built { root_hash, data_size: size as u64 };
         let pool = Pool::new(NonZeroUsize::new(threads));
-        let job = Job { shape, hash: &hash, pool, progress: &NoProgress };
+        let work = Work { pool, ..Work::default() };
+        let job = Job { shape, hash: &hash, work: &work };
 
         let geometry = Geometry::new(shape, size as u64).unwrap();
         assert_eq!(geometry.tree_size(), tree.len() as u64, "{what}");
@@ -308,8 +306,9 @@ mod tests {
     #[test]
     fn data_that_shrinks_is_an_error() {
         let shape = Shape::packed(4096, 32).unwrap();
-        let hash = Hash::named("sha256", Cpu::detect()).unwrap().salted(b"", b"");
-        let job = Job { shape, hash: &hash, pool: Pool::default(), progress: &NoProgress };
+        let hash = Providers::default().hash("sha256").unwrap().salted(b"", b"");
+        let work = Work::default();
+        let job = Job { shape, hash: &hash, work: &work };
         let geometry = Geometry::new(shape, 1 << 20).unwrap();
         let error = build(&job, &geometry, &MemoryDevice::new(vec![0; 1 << 19]), &()).unwrap_err();
         assert!(error.io_kind() == Some(std::io::ErrorKind::UnexpectedEof));

@@ -96,7 +96,7 @@ impl Summary {
 /// order of their numbers. Its error ends the check.
 ///
 /// # Errors
-/// `Io` when reading, `job.progress` or `report` fails.
+/// `Io` when reading, `job.work.events` or `report` fails.
 ///
 /// # Panics
 /// If `job` and the geometry differ in their shapes, or a digest has another length than they say.
@@ -155,9 +155,9 @@ impl Pass<'_> {
             Some(level) => (geometry.levels()[level].blocks, self.job.shape.hash_block_size()),
             None => (geometry.data_blocks(), self.job.shape.data_block_size()),
         };
-        let plan = Plan::flat(block_size, self.job.pool.threads());
+        let plan = Plan::flat(block_size, self.job.work.pool.threads());
         let results = Mutex::new((InOrder::new(), Found::default(), report));
-        self.job.pool.run(count.div_ceil(plan.leaves), Buffers::default, |buffers, piece| {
+        self.job.work.pool.run(count.div_ceil(plan.leaves), Buffers::default, |buffers, piece| {
             let first = piece * plan.leaves;
             let findings = self.check_run(buffers, first, plan.leaves.min(count - first) as usize)?;
             let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
@@ -188,7 +188,7 @@ impl Pass<'_> {
         };
         buffers.digests.resize(count * shape.digest_len(), 0);
         self.job.hash.hash_many(Messages::contiguous(&buffers.blocks, block_size), &mut buffers.digests);
-        self.job.progress.advance(bytes_of_data as u64)?;
+        self.job.work.events.advance(bytes_of_data as u64)?;
         let parent_level = self.level.map_or(0, |level| level + 1);
         let mut findings = Vec::new();
         let fan_out = shape.digests_per_block() as u64;
@@ -245,9 +245,8 @@ fn first_not_zero(shape: &Shape, block: &[u8], digests: usize) -> Option<usize> 
 mod tests {
     use std::num::NonZeroUsize;
 
-    use casemate_blockdev::{MemoryDevice, NoProgress, Pool};
-    use casemate_primitives::Cpu;
-    use casemate_providers::{Hash, SaltedHash};
+    use casemate_blockdev::{MemoryDevice, Pool};
+    use casemate_providers::{Providers, SaltedHash, Work};
     use casemate_testkit::Rng;
 
     use super::*;
@@ -265,9 +264,10 @@ mod tests {
     impl Example {
         fn new() -> Example {
             let shape = Shape::power_of_two(512, 256, 20, true).unwrap();
-            let hash = Hash::named("sha1", Cpu::detect()).unwrap().salted(b"x", b"");
+            let hash = Providers::default().hash("sha1").unwrap().salted(b"x", b"");
             let data = Rng::new(5).bytes(20 * 512);
-            let job = job(shape, &hash);
+            let work = work();
+            let job = Job { shape, hash: &hash, work: &work };
             let geometry = Geometry::new(shape, data.len() as u64).unwrap();
             let tree = MemoryDevice::new(vec![0; geometry.tree_size() as usize]);
             let sink = TreeDevice::new(&geometry, &tree, 0);
@@ -285,14 +285,15 @@ mod tests {
                 findings.push(finding);
                 Ok(())
             };
-            let job = job(self.shape, &self.hash);
+            let work = work();
+            let job = Job { shape: self.shape, hash: &self.hash, work: &work };
             let summary = check(&job, &stored, &self.root_hash, &mut report).unwrap();
             (summary, findings)
         }
     }
 
-    fn job(shape: Shape, hash: &SaltedHash) -> Job<'_> {
-        Job { shape, hash, pool: Pool::new(NonZeroUsize::new(2)), progress: &NoProgress }
+    fn work() -> Work<'static> {
+        Work { pool: Pool::new(NonZeroUsize::new(2)), ..Work::default() }
     }
 
     fn ranges(set: &Ranges) -> Vec<(u64, u64)> {

@@ -16,7 +16,7 @@ use crate::Error;
 ///
 /// # Errors
 /// `Mismatch` if a hash block is not what `old_root` says, `Argument` if `changed` names a block behind the
-/// end, `Io` when reading, writing or `job.progress` fails; then some digests are new and some old, and the
+/// end, `Io` when reading, writing or `job.work.events` fails; then some digests are new and some old, and the
 /// update must be done again.
 ///
 /// # Panics
@@ -61,8 +61,8 @@ fn check_paths(job: &Job<'_>, stored: &Stored<'_>, dirty: &[Ranges], root_hash: 
         return Err(Error::mismatch(text.to_owned()));
     }
     for level in (0..dirty.len().saturating_sub(1)).rev() {
-        let runs = Runs::new(&dirty[level], job.shape.hash_block_size(), job.pool.threads());
-        job.pool.run(runs.pieces, Buffers::default, |buffers, piece| {
+        let runs = Runs::new(&dirty[level], job.shape.hash_block_size(), job.work.pool.threads());
+        job.work.pool.run(runs.pieces, Buffers::default, |buffers, piece| {
             let (first, count) = runs.piece(piece);
             buffers.hash(job, stored, Some(level), first, count)?;
             stored.tree.read_slots(level + 1, first, count, &mut buffers.blocks)?;
@@ -85,12 +85,12 @@ fn rehash(job: &Job<'_>, stored: &Stored<'_>, level: usize, children: &Ranges) -
     let shape = &job.shape;
     let child_level = level.checked_sub(1);
     let child_size = child_level.map_or(shape.data_block_size(), |_| shape.hash_block_size());
-    let runs = Runs::new(children, child_size, job.pool.threads());
+    let runs = Runs::new(children, child_size, job.work.pool.threads());
     let per_block = shape.digests_per_block();
-    job.pool.run(runs.pieces, Buffers::default, |buffers, piece| {
+    job.work.pool.run(runs.pieces, Buffers::default, |buffers, piece| {
         let (first, count) = runs.piece(piece);
         let bytes = buffers.hash(job, stored, child_level, first, count)?;
-        job.progress.advance(if level == 0 { bytes } else { 0 })?;
+        job.work.events.advance(if level == 0 { bytes } else { 0 })?;
         let mut child = first;
         let mut digests = &*buffers.digests;
         // Slots of one hash block at a time: between the last of one and the first of the next is its tail.
@@ -178,9 +178,8 @@ impl Runs {
 
 #[cfg(test)]
 mod tests {
-    use casemate_blockdev::{BlockDevice, MemoryDevice, NoProgress, Pool};
-    use casemate_primitives::Cpu;
-    use casemate_providers::Hash;
+    use casemate_blockdev::{BlockDevice, MemoryDevice};
+    use casemate_providers::{Providers, Work};
     use casemate_testkit::Rng;
 
     use super::*;
@@ -193,8 +192,9 @@ mod tests {
         for round in 0..40 {
             let digest = [20, 32][round % 2];
             let shape = Shape::power_of_two(512, 256, digest, true).unwrap();
-            let hash = Hash::named(["sha1", "sha256"][round % 2], Cpu::detect()).unwrap().salted(b"s", b"");
-            let job = Job { shape, hash: &hash, pool: Pool::default(), progress: &NoProgress };
+            let hash = Providers::default().hash(["sha1", "sha256"][round % 2]).unwrap().salted(b"s", b"");
+            let work = Work::default();
+            let job = Job { shape, hash: &hash, work: &work };
             let blocks = 1 + rng.below(if round < 10 { 10 } else { 3000 });
             let geometry = Geometry::new(shape, blocks * 512).unwrap();
             let data = MemoryDevice::new(rng.bytes(blocks as usize * 512));
@@ -227,8 +227,9 @@ mod tests {
     #[test]
     fn a_foreign_tree_is_left_alone() {
         let shape = Shape::power_of_two(512, 256, 32, true).unwrap();
-        let hash = Hash::named("sha256", Cpu::detect()).unwrap().salted(b"", b"");
-        let job = Job { shape, hash: &hash, pool: Pool::default(), progress: &NoProgress };
+        let hash = Providers::default().hash("sha256").unwrap().salted(b"", b"");
+        let work = Work::default();
+        let job = Job { shape, hash: &hash, work: &work };
         let geometry = Geometry::new(shape, 100 * 512).unwrap();
         let data = MemoryDevice::new(vec![1; 100 * 512]);
         let device = MemoryDevice::new(vec![0; geometry.tree_size() as usize]);

@@ -257,9 +257,8 @@ impl<D: BlockDevice, T: BlockDevice> BlockDevice for VerifiedDevice<D, T> {
 
 #[cfg(test)]
 mod tests {
-    use casemate_blockdev::{MemoryDevice, NoProgress, Pool};
-    use casemate_primitives::Cpu;
-    use casemate_providers::Hash;
+    use casemate_blockdev::MemoryDevice;
+    use casemate_providers::{Providers, Work};
     use casemate_testkit::Rng;
 
     use super::*;
@@ -267,14 +266,15 @@ mod tests {
 
     #[test]
     fn only_what_matches_is_read() {
-        let hash = Hash::named("sha256", Cpu::detect()).unwrap().salted(b"salt", b"");
+        let hash = Providers::default().hash("sha256").unwrap().salted(b"salt", b"");
         // Digests of 32 bytes in hash blocks of 128: four a block, four levels over 100 blocks and a part.
         let shape = Shape::packed(128, 32).unwrap();
         for size in [0, 1, 128, 129, 100 * 128 + 57] {
             let data = Rng::new(size as u64).bytes(size);
             let geometry = Geometry::new(shape, size as u64).unwrap();
             let tree = MemoryDevice::new(vec![0; geometry.tree_size() as usize + 10]);
-            let job = Job { shape, hash: &hash, pool: Pool::default(), progress: &NoProgress };
+            let work = Work::default();
+            let job = Job { shape, hash: &hash, work: &work };
             let sink = TreeDevice::new(&geometry, &tree, 10);
             let built = build(&job, &geometry, &MemoryDevice::new(data.clone()), &sink).unwrap();
             let tree = tree.into_bytes();

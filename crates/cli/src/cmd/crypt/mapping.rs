@@ -3,9 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use casemate::crypt::{Mapping, Params, Policy, Registry, Table, plain_key, read_key_file};
-use casemate::providers::naming;
-use casemate::{Error, SecretVec};
+use casemate::crypt::{Mapping, Params, Table, plain_key, read_key_file};
+use casemate::{Error, Providers, SecretVec};
 
 use crate::context::Context;
 use crate::passphrase::{self, Asked};
@@ -80,7 +79,7 @@ impl MappingArgs {
 
     /// The mapping of an image, keyed. Where there is a passphrase, it is asked for so often.
     pub fn mapping(&self, image: &Path, asked: Asked, context: &Context) -> Result<Mapping, Error> {
-        let (registry, policy) = naming(&self.provider, context.cpu());
+        let providers = context.naming(&self.provider);
         let mut hash_driver = None;
         let mapping = match &self.table_file {
             Some(path) => {
@@ -91,14 +90,14 @@ impl MappingArgs {
                     text.map_err(|_| Error::argument(format!("{}: not a table line", path.display())))?;
                 let parsed = text.trim().parse::<Table>().and_then(|mut table| {
                     table.params.allow_equal_halves = self.allow_equal_halves;
-                    Mapping::of_table(table, &registry, &policy)
+                    Mapping::of_table(table, &providers)
                 });
                 parsed.map_err(|error| error.at(path.display()))?
             }
             None => {
                 let params = self.params(self.cipher.parse()?);
-                let key = self.key(image, asked, &registry, &policy, &mut hash_driver)?;
-                Mapping::new(params, key, self.offset, &registry, &policy)?
+                let key = self.key(image, asked, &providers, &mut hash_driver)?;
+                Mapping::new(params, key, self.offset, &providers)?
             }
         };
         let used = mapping.cipher().driver_names().iter().chain(&hash_driver);
@@ -135,8 +134,7 @@ impl MappingArgs {
         &self,
         image: &Path,
         asked: Asked,
-        registry: &Registry,
-        policy: &Policy,
+        providers: &Providers,
         driver: &mut Option<String>,
     ) -> Result<SecretVec, Error> {
         let bits = self.key_size.unwrap_or(256);
@@ -154,8 +152,8 @@ impl MappingArgs {
             None => {
                 let passphrase = passphrase::read(image.display(), asked)?;
                 let name = self.hash.split(':').next().unwrap_or_default();
-                *driver = registry.hash(name, policy).ok().map(|hash| hash.driver().to_owned());
-                Ok(plain_key(passphrase.expose(), &self.hash, len, registry, policy)?)
+                *driver = providers.hash(name).ok().map(|hash| hash.driver().to_owned());
+                Ok(plain_key(passphrase.expose(), &self.hash, len, providers)?)
             }
         }
     }

@@ -73,11 +73,11 @@ impl Args {
             }
             Some(target) => {
                 let progress = context.progress(&self.source.display().to_string(), size_of(&self.source));
+                let work = context.work(context.providers().clone(), &progress);
                 let holes = if self.sparse { Holes::Keep } else { Holes::Data };
-                mapping.transform(direction, &self.source, target, holes, context.pool(), &progress)?;
+                mapping.transform(direction, &self.source, target, holes, &work)?;
             }
         }
-        context.mention_trouble(mapping.cipher().trouble());
         if direction == Direction::Decrypt {
             let plain = target.unwrap_or(&self.source);
             let offset = if target.is_none() { mapping.offset * 512 } else { 0 };
@@ -111,16 +111,9 @@ impl Args {
             None => journal_path(&self.source),
         };
         let progress = context.progress(&self.source.display().to_string(), size_of(&self.source));
-        let (image, pool) = (&self.source, context.pool());
-        let done = mapping.transform_in_place(
-            direction,
-            image,
-            &journal,
-            self.resume,
-            self.hotzone_size,
-            pool,
-            &progress,
-        );
+        let (image, work) = (&self.source, context.work(context.providers().clone(), &progress));
+        let done =
+            mapping.transform_in_place(direction, image, &journal, self.resume, self.hotzone_size, &work);
         drop(progress);
         if done.as_ref().is_err_and(|error| error.io_kind().is_some() && !error.is_busy()) && journal.exists()
         {
@@ -153,12 +146,13 @@ fn stream(
     };
     let (from, to) = (name(source, "standard input"), name(target, "standard output"));
     let progress = context.progress(&from, size_of(source));
+    let work = context.work(context.providers().clone(), &progress);
     if standard(target) {
         let (from, to) = (
             (&*from, &mut input as &mut (dyn io::Read + Send)),
             (&*to, &mut io::stdout() as &mut (dyn io::Write + Send)),
         );
-        mapping.transform_stream(direction, from, to, context.pool(), &progress)?;
+        mapping.transform_stream(direction, from, to, &work)?;
         return Ok(());
     }
     let mut output = casemate::Output::create(target)?;
@@ -166,7 +160,7 @@ fn stream(
         (&*from, &mut input as &mut (dyn io::Read + Send)),
         (&*to, &mut output as &mut (dyn io::Write + Send)),
     );
-    mapping.transform_stream(direction, from, to, context.pool(), &progress)?;
+    mapping.transform_stream(direction, from, to, &work)?;
     output.commit()
 }
 

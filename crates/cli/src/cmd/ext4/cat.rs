@@ -42,7 +42,7 @@ impl Args {
                 if inode.is_dir() {
                     return Err(Error::io(place(), std::io::ErrorKind::IsADirectory));
                 }
-                let file = ext4::open_file(&fs, &inode, self.verity.into(), context.cpu())?;
+                let file = ext4::open_file(&fs, &inode, self.verity.into(), context.providers())?;
                 copy(&*file, place)
             });
             match copied {

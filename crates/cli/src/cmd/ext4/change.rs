@@ -44,8 +44,7 @@ pub struct ChangeArgs {
 impl ChangeArgs {
     /// Opens the file system for changes; an interrupted change is completed first.
     pub fn open(&self, context: &Context) -> Result<Writer, Error> {
-        let mut reading =
-            Reading { cpu: context.cpu(), verify_checksums: true, replay_journal: true, keys: None };
+        let mut reading = Reading { providers: context.providers().clone(), ..Reading::default() };
         let mut image = Image::open(&self.image, Access::Change)?;
         image = match self.partition {
             Some(number) => image.partition(number)?,

@@ -40,7 +40,8 @@ impl Args {
         let total = ext4::open(&image, &reading);
         let total = total.map_or(0, |fs| ext4::check_size(&fs));
         let progress = context.progress(&name, total);
-        let report = ext4::check(&image, &reading, context.pool(), &progress)?;
+        let work = context.work(context.providers().clone(), &progress);
+        let report = ext4::check(&image, &reading, &work)?;
         drop(progress);
         if !self.fix_checksums {
             print(context, &report, &[])?;
@@ -67,7 +68,8 @@ impl Args {
             return Ok(if report.is_clean() { Answer::Yes } else { Answer::No });
         }
         let progress = context.progress(&name, total);
-        let (rewritten, report) = ext4::fix_checksums(&image, &reading, context.pool(), &progress)?;
+        let work = context.work(context.providers().clone(), &progress);
+        let (rewritten, report) = ext4::fix_checksums(&image, &reading, &work)?;
         drop(progress);
         if !context.json() {
             context.print(format!("{} checksums rewritten\n", rewritten.len()))?;

@@ -59,9 +59,8 @@ impl Args {
         let progress = context.progress(&self.image.image.display().to_string(), total);
         let extracting =
             Extracting { owners: !self.no_owners, xattrs: !self.no_xattrs, verity: self.verity.into() };
-        let copy = |target: Target<'_>| {
-            ext4::extract(&fs, &top, target, &extracting, context.cpu(), context.pool(), &progress)
-        };
+        let work = context.work(context.providers().clone(), &progress);
+        let copy = |target: Target<'_>| ext4::extract(&fs, &top, target, &extracting, &work);
         let report = match (&self.tar, &self.folder) {
             (Some(file), _) if file == Path::new("-") => {
                 let mut out = BufWriter::with_capacity(1 << 20, std::io::stdout().lock());

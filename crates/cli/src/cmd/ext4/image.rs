@@ -95,7 +95,7 @@ impl ImageArgs {
     /// How the file system on `image` is read.
     pub fn reading(&self, context: &Context, image: &Image) -> Result<Reading, Error> {
         let mut reading = Reading {
-            cpu: context.cpu(),
+            providers: context.providers().clone(),
             verify_checksums: !self.ignore_checksums,
             replay_journal: !self.no_replay,
             keys: None,

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use casemate::ext4::{self, Reading};
-use casemate::fscrypt::{Crypto, KeyDescriptor, KeyId, Keyring, read_raw_key};
+use casemate::fscrypt::{KeyDescriptor, KeyId, Keyring, read_raw_key};
 use casemate::protectors::{self, Secret};
 use casemate::{Error, Image};
 
@@ -73,7 +73,7 @@ impl KeyArgs {
         let fs = ext4::open(image, reading)?;
         let mut ring = match reading.keys.take() {
             Some(ring) => Arc::unwrap_or_clone(ring),
-            None => Keyring::new(Crypto::new(context.cpu())),
+            None => Keyring::new(context.providers().clone()),
         };
         protectors::unlock(&fs, &mut ring, &secrets, &self.protectors)
             .map_err(|error| error.within(image.name()))?;
@@ -88,7 +88,7 @@ impl RawKeyArgs {
         if self.files.is_empty() {
             return Ok(None);
         }
-        let mut ring = Keyring::new(Crypto::new(context.cpu()));
+        let mut ring = Keyring::new(context.providers().clone());
         for file in &self.files {
             let key = read_raw_key(&file.path)?;
             let added = match file.descriptor {

@@ -38,7 +38,7 @@ impl Args {
         let mut failures = Failures::default();
         for path in &self.paths {
             let shown = self.image.resolve(&fs, path, self.dereference).and_then(|inode| {
-                let value = self.value(&fs, path.as_bytes(), &inode)?;
+                let value = self.value(&fs, path.as_bytes(), &inode, context)?;
                 if context.json() {
                     return context.print_json(&value);
                 }
@@ -53,7 +53,7 @@ impl Args {
         failures.finish()
     }
 
-    fn value(&self, fs: &Ext4, path: &[u8], inode: &Inode) -> Result<Value, Error> {
+    fn value(&self, fs: &Ext4, path: &[u8], inode: &Inode, context: &Context) -> Result<Value, Error> {
         let fail = |error| self.image.error(error);
         let mut value = entry::value(fs, path, inode).map_err(fail)?;
         value["sectors"] = inode.sectors(fs.layout().block_size).into();
@@ -78,7 +78,7 @@ impl Args {
         // Without the key the descriptor is ciphertext, too.
         let locked = !matches!(&encryption, Ok(None | Some(EncryptionInfo { readable: true, .. })));
         if !locked && let Some(verity) = verity_info(fs, inode)? {
-            let digest = verity.digest();
+            let digest = verity.digest(context.providers())?;
             value["verity"] = json!({
                 "digest": format!("{}:{}", digest.algorithm().name(), digest.hex()),
                 "block_size": verity.descriptor.parameters().block_size(),

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use casemate::backup::{self, Restoring};
 use casemate::ext4::ExtractReport;
-use casemate::fscrypt::{Crypto, Keyring};
+use casemate::fscrypt::Keyring;
 use casemate::{Access, Error, Output};
 
 use crate::Answer;
@@ -73,9 +73,9 @@ impl BackupArgs {
         let used = superblock.blocks.saturating_sub(superblock.blocks_free);
         let total = used.saturating_mul(superblock.block_size.into());
         let progress = context.progress(name, total);
-        let write = |out: &mut dyn Write| {
-            backup::write(image.device(), name, &reading, top.number(), out, context.pool(), &progress)
-        };
+        let work = context.work(context.providers().clone(), &progress);
+        let write =
+            |out: &mut dyn Write| backup::write(image.device(), name, &reading, top.number(), out, &work);
         let is_standard = self.tar == Path::new("-");
         let report = if is_standard {
             write(&mut BufWriter::with_capacity(1 << 20, std::io::stdout().lock()))?
@@ -104,13 +104,10 @@ impl BackupArgs {
 impl ExtractArgs {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let ring = self.keys.keyring(context)?;
-        let ring = ring.unwrap_or_else(|| Keyring::new(Crypto::new(context.cpu())));
+        let ring = ring.unwrap_or_else(|| Keyring::new(context.providers().clone()));
         let mut input = open(&self.tar)?;
-        let restoring = Restoring {
-            owners: !self.no_owners && backup::may_give_files(),
-            xattrs: !self.no_xattrs,
-            cpu: context.cpu(),
-        };
+        let restoring =
+            Restoring { owners: !self.no_owners && backup::may_give_files(), xattrs: !self.no_xattrs };
         let name = self.tar.display().to_string();
         let report = backup::extract(&mut input, &name, &self.folder, &ring, &restoring)?;
         let complained = complain(context, report.failures);

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use serde_json::json;
 
 use casemate::Error;
-use casemate::fscrypt::{Crypto, KeyId, MasterKey, Purpose, read_raw_key};
+use casemate::fscrypt::{KeyId, MasterKey, Purpose, read_raw_key};
 use casemate::hex;
 
 use super::inode::InodeArgs;
@@ -100,10 +100,10 @@ pub fn read_key(
     software_secret: bool,
     context: &Context,
 ) -> Result<MasterKey, Error> {
-    let (crypto, secret) = (Crypto::new(context.cpu()), read_raw_key(path)?);
+    let (providers, secret) = (context.providers(), read_raw_key(path)?);
     let key = match software_secret {
-        true => MasterKey::from_software_secret(&crypto, secret),
-        false => MasterKey::new(&crypto, secret),
+        true => MasterKey::from_software_secret(providers, secret),
+        false => MasterKey::new(providers, secret),
     };
     key.map_err(|error| Error::argument(format!("{}: {error}", path.display())))
 }

@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use serde_json::json;
 
 use casemate::Error;
-use casemate::fscrypt::{Crypto, LONGEST_NAME, NoKeyName};
+use casemate::fscrypt::{LONGEST_NAME, NoKeyName};
 use casemate::hex;
 
 use super::inode::InodeArgs;
@@ -92,14 +92,14 @@ impl DecryptArgs {
 
 impl NoKeyArgs {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let crypto = Crypto::new(context.cpu());
+        let providers = context.providers();
         each(context, self.names, |text| {
             if !self.decode {
-                let name =
-                    NoKeyName::new(&crypto, [self.hash, self.minor_hash], &digits_of(text)?).text(&crypto);
+                let name = NoKeyName::new(providers, [self.hash, self.minor_hash], &digits_of(text)?)?
+                    .text(providers);
                 return Ok((json!({"name": name}), name.into_bytes()));
             }
-            let name = NoKeyName::from_text(&crypto, text)?;
+            let name = NoKeyName::from_text(providers, text)?;
             let [hash, minor] = name.hash;
             let rest = name.rest_sha256.map(|digest| hex::encode(&digest));
             let ciphertext = hex::encode(&name.ciphertext);

@@ -41,7 +41,8 @@ impl Args {
         let answer = self.change.change(context, |writer| {
             let progress = context.progress(&name, 0);
             let path = self.path.as_bytes();
-            report = backup::restore(&mut input, &name, writer, path, context.cpu(), &progress)?;
+            let work = context.work(context.providers().clone(), &progress);
+            report = backup::restore(&mut input, &name, writer, path, &work)?;
             Ok(())
         })?;
         print_report(context, &report)?;

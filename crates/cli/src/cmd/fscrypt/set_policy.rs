@@ -51,7 +51,7 @@ impl Args {
                 self.path.as_bytes(),
                 key,
                 &policy,
-                context.cpu(),
+                context.providers(),
             )
         })
     }

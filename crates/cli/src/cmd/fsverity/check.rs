@@ -145,17 +145,19 @@ impl Args {
         tally: &mut Tally,
         failures: &mut Failures,
     ) -> Result<(), Error> {
-        let algorithm = Some(entries[0].digest.algorithm());
-        let work = self.tree.work(context, algorithm)?;
+        let parameters = self.tree.parameters(Some(entries[0].digest.algorithm()))?;
+        let providers = self.tree.providers(&parameters, context)?;
         let paths: Vec<&Path> = entries.iter().map(|entry| entry.path.as_path()).collect();
         let total = context.total_size(&paths);
         let progress = context.progress(&format!("{} files", paths.len()), total);
         let mut expected = entries.iter();
-        fsverity::describe_many(&paths, &work, &progress, |results| {
+        let work = context.work(providers, &progress);
+        fsverity::describe_many(&paths, &parameters, &work, |results| {
             let mut lines = Vec::new();
             for ((path, result), entry) in results.into_iter().zip(&mut expected) {
-                let verdict = match result {
-                    Ok(descriptor) if descriptor.digest() == entry.digest => {
+                let digest = result.and_then(|descriptor| descriptor.digest(context.providers()));
+                let verdict = match digest {
+                    Ok(digest) if digest == entry.digest => {
                         tally.right += 1;
                         "OK"
                     }
@@ -201,24 +203,28 @@ impl Args {
                 Some(read.map_err(|error| error.at(path.display()))?)
             }
         };
-        if let (Some(descriptor), Some(digest)) = (&descriptor, &self.stored.digest)
-            && descriptor.digest() != *digest
-        {
-            let text = format!("the descriptor's digest is {}, not {digest}", descriptor.digest());
-            return Err(Error::mismatch(text));
+        if let (Some(descriptor), Some(digest)) = (&descriptor, &self.stored.digest) {
+            let found = descriptor.digest(context.providers())?;
+            if found != *digest {
+                let text = format!("the descriptor's digest is {found}, not {digest}");
+                return Err(Error::mismatch(text));
+            }
         }
         let algorithm: Option<Algorithm> = self.stored.digest.as_ref().map(FileDigest::algorithm);
-        let work = self.tree.work(context, algorithm)?;
+        let parameters = self.tree.parameters(algorithm)?;
+        let hashed = descriptor.as_ref().map_or(&parameters, Descriptor::parameters);
+        let providers = self.tree.providers(hashed, context)?;
         let total = std::fs::metadata(file).map_or(0, |metadata| metadata.len());
         let progress = context.progress(&file.display().to_string(), total);
         let mut report = |finding: Finding| {
             let Some(line) = self.finding(context, file, &finding) else { return Ok(()) };
             context.print(line)
         };
-        let checked = fsverity::check_tree(file, tree, descriptor.as_ref(), &work, &progress, &mut report);
+        let work = context.work(providers, &progress);
+        let checked = fsverity::check_tree(file, tree, descriptor.as_ref(), &parameters, &work, &mut report);
         let (summary, descriptor) = checked?;
         drop(progress);
-        let digest = descriptor.digest();
+        let digest = descriptor.digest(context.providers())?;
         let right = self.stored.digest.as_ref().is_none_or(|expected| *expected == digest);
         let clean = summary.is_clean() && right;
         if context.json() {

@@ -55,12 +55,14 @@ struct Json {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let work = self.tree.work(context, None)?;
+        let parameters = self.tree.parameters(None)?;
+        let providers = self.tree.providers(&parameters, context)?;
         if let [file] = &self.files[..] {
             let (name, input) = open(file)?;
             let progress = context.progress(&name.display().to_string(), input.size().unwrap_or(0));
+            let work = context.work(providers, &progress);
             let tree = self.out_merkle_tree.as_deref();
-            let descriptor = fsverity::describe(&name, input, &work, &progress, tree)?;
+            let descriptor = fsverity::describe(&name, input, &parameters, &work, tree)?;
             if let Some(path) = &self.out_descriptor {
                 Output::write_whole(path, &descriptor.to_bytes())?;
             }
@@ -75,14 +77,15 @@ impl Args {
         let mut failures = Failures::default();
         let paths: Vec<&Path> = self.files.iter().map(PathBuf::as_path).collect();
         let progress = context.progress(&format!("{} files", paths.len()), context.total_size(&paths));
+        let work = context.work(providers, &progress);
         // Standard input is in no folder, so it goes between the files before and after it.
         for group in paths.chunk_by(|a, b| !is_stdin(a) && !is_stdin(b)) {
             if is_stdin(group[0]) {
                 let described = open(group[0])
-                    .and_then(|(name, input)| fsverity::describe(&name, input, &work, &progress, None));
+                    .and_then(|(name, input)| fsverity::describe(&name, input, &parameters, &work, None));
                 self.report(context, vec![(group[0], described)], &mut failures)?;
             } else {
-                fsverity::describe_many(group, &work, &progress, |results| {
+                fsverity::describe_many(group, &parameters, &work, |results| {
                     self.report(context, results, &mut failures)
                 })?;
             }
@@ -108,7 +111,7 @@ impl Args {
     }
 
     fn line(&self, context: &Context, path: &Path, descriptor: &Descriptor) -> Result<Vec<u8>, Error> {
-        let digest = descriptor.digest();
+        let digest = descriptor.digest(context.providers())?;
         if context.json() {
             return context.json_line(&Json {
                 file: path.to_string_lossy().into_owned(),

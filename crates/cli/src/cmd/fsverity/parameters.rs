@@ -1,7 +1,7 @@
 //! The options that say how a tree is made.
 
-use casemate::Error;
-use casemate::fsverity::{Algorithm, Parameters, Work};
+use casemate::fsverity::{Algorithm, Parameters};
+use casemate::{Error, Providers};
 
 use crate::context::Context;
 
@@ -33,13 +33,9 @@ impl TreeArgs {
         Parameters::new(algorithm.unwrap_or(self.hash_alg), self.block_size, salt)
     }
 
-    /// How to work with these parameters.
-    pub fn work(&self, context: &Context, algorithm: Option<Algorithm>) -> Result<Work, Error> {
-        let mut parameters = self.parameters(algorithm)?;
-        if let Some(hash) = context.hash_by(parameters.algorithm().name(), self.provider.as_deref())? {
-            parameters = parameters.with_hash(hash)?;
-        }
-        Ok(Work { parameters, cpu: context.cpu(), pool: context.pool() })
+    /// What hashes trees of these parameters.
+    pub fn providers(&self, parameters: &Parameters, context: &Context) -> Result<Providers, Error> {
+        context.hashing(parameters.algorithm().name(), self.provider.as_deref())
     }
 }
 

@@ -53,21 +53,23 @@ impl Args {
                         the result with --bare-signature";
             return Err(Error::unsupported(text.to_owned()));
         }
-        let work = self.tree.work(context, None)?;
+        let parameters = self.tree.parameters(None)?;
+        let providers = self.tree.providers(&parameters, context)?;
         let (name, input) = open(&self.file)?;
         let progress = context.progress(&name.display().to_string(), input.size().unwrap_or(0));
         let tree = self.out_merkle_tree.as_deref();
-        let descriptor = fsverity::describe(&name, input, &work, &progress, tree)?;
+        let work = context.work(providers, &progress);
+        let descriptor = fsverity::describe(&name, input, &parameters, &work, tree)?;
         drop(progress);
         if let Some(path) = &self.out_descriptor {
             Output::write_whole(path, &descriptor.to_bytes())?;
         }
-        let digest = descriptor.digest();
+        let digest = descriptor.digest(context.providers())?;
         let message = digest.bytes_to_sign();
         if self.signer.print_tbs(context, &message)? {
             return Ok(Answer::Yes);
         }
-        let (signature, _) = self.signer.signature(&message, message_digest(&digest))?;
+        let (signature, _) = self.signer.signature(&message, message_digest(&digest), context)?;
         let out = self.out.ok_or_else(|| Error::argument("no file for the signature"))?;
         Output::write_whole(&out, signature.der())?;
         if context.json() {

@@ -36,10 +36,13 @@ impl Args {
         let (digest, signature) = match (&self.files[..], &self.digest) {
             ([signature], Some(digest)) => (digest.clone(), signature),
             ([file, signature], None) => {
-                let work = self.tree.work(context, None)?;
+                let parameters = self.tree.parameters(None)?;
+                let providers = self.tree.providers(&parameters, context)?;
                 let (name, input) = open(file)?;
                 let progress = context.progress(&name.display().to_string(), input.size().unwrap_or(0));
-                (fsverity::describe(&name, input, &work, &progress, None)?.digest(), signature)
+                let work = context.work(providers, &progress);
+                let descriptor = fsverity::describe(&name, input, &parameters, &work, None)?;
+                (descriptor.digest(context.providers())?, signature)
             }
             _ => {
                 return Err(Error::argument("give a file and its signature, or --digest and the signature"));
@@ -47,7 +50,7 @@ impl Args {
         };
         let certificate = read_certificate(&self.cert)?;
         let read = read_signature(signature)?;
-        let verified = read.verify(&digest.bytes_to_sign(), &certificate);
+        let verified = read.verify(&digest.bytes_to_sign(), &certificate, context.providers());
         verified.map_err(|error| error.at(signature.display()))?;
         if context.json() {
             context.print_json(&serde_json::json!({

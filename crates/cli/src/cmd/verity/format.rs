@@ -6,7 +6,7 @@ use casemate::verity::{self, Format, Seed, Uuid, hex, random_salt};
 use casemate::{Error, Output};
 
 use super::info;
-use super::options::{StoredArgs, worker};
+use super::options::StoredArgs;
 use crate::Answer;
 use crate::context::Context;
 
@@ -39,20 +39,18 @@ impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let seed = self.seed.as_deref().map(Seed::from_text);
         let salt = || match &seed {
-            Some(seed) => Ok(seed.salt()),
+            Some(seed) => seed.salt(context.providers()),
             None => Ok(random_salt()?),
         };
         let uuid = match (self.stored.no_superblock, &self.uuid, &seed) {
             (true, ..) => None,
             (false, Some(text), _) => Some(Uuid::from_text(text)?),
-            (false, None, Some(seed)) => Some(seed.uuid()),
+            (false, None, Some(seed)) => Some(seed.uuid(context.providers())?),
             (false, None, None) => Some(Uuid::random()?),
         };
-        let mut parameters = self.stored.options.parameters(salt)?;
+        let parameters = self.stored.options.parameters(salt)?;
         let driver = self.stored.options.provider.as_deref();
-        if let Some(hash) = context.hash_by(parameters.algorithm(), driver)? {
-            parameters = parameters.with_hash(hash)?;
-        }
+        let providers = context.hashing(parameters.algorithm(), driver)?;
         let format = Format {
             parameters,
             data_blocks: self.stored.options.data_blocks(),
@@ -63,7 +61,7 @@ impl Args {
             uuid,
         };
         let progress = context.progress(&format.data.to_string(), verity::work_size(&format)?);
-        let formatted = verity::format(&format, &worker(context, &progress))?;
+        let formatted = verity::format(&format, &context.work(providers, &progress))?;
         drop(progress);
         if let Some(path) = &self.root_hash_file {
             Output::write_whole(path, hex::encode(&formatted.root_hash).as_bytes())?;

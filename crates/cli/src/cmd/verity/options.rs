@@ -2,13 +2,12 @@
 
 use std::path::PathBuf;
 
-use casemate::Error;
 use casemate::verity::{
-    Access, BlockSize, Fec, HashType, Layout, Parameters, Salt, Source, Stored, Volume, Worker, hex,
+    Access, BlockSize, Fec, HashType, Layout, Parameters, Salt, Source, Stored, Volume, hex,
 };
+use casemate::{Error, Providers};
 
 use crate::context::{Context, read_small};
-use crate::progress::Reporter;
 
 /// How blocks are hashed.
 #[derive(clap::Args, Clone, Debug)]
@@ -149,8 +148,8 @@ impl HashArgs {
 }
 
 impl StoredArgs {
-    /// Opens everything.
-    pub fn open(&self, access: Access, context: &Context) -> Result<Volume, Error> {
+    /// Opens everything, and says what hashes it.
+    pub fn open(&self, access: Access, context: &Context) -> Result<(Volume, Providers), Error> {
         let source = self.options.source(self.no_superblock)?;
         let (data, hash) = (self.data.clone().into(), self.hash.clone().into());
         let stored = Stored { data, hash, hash_offset: self.hash_offset, source, fec: self.fec.get() };
@@ -163,10 +162,8 @@ impl StoredArgs {
             );
         }
         let algorithm = volume.layout().parameters().algorithm();
-        match context.hash_by(algorithm, self.options.provider.as_deref())? {
-            Some(hash) => volume.with_hash(hash),
-            None => Ok(volume),
-        }
+        let providers = context.hashing(algorithm, self.options.provider.as_deref())?;
+        Ok((volume, providers))
     }
 }
 
@@ -208,9 +205,4 @@ impl RootHashArgs {
 pub fn parse_root_hash(text: &str) -> Result<Vec<u8>, Error> {
     let wrong = || Error::argument(format!("'{text}' is no root hash: it must be hex digits"));
     hex::decode(text).filter(|bytes| !bytes.is_empty()).ok_or_else(wrong)
-}
-
-/// Who does the work.
-pub fn worker<'a>(context: &Context, progress: &'a Reporter) -> Worker<'a> {
-    Worker { cpu: context.cpu(), pool: context.pool(), progress }
 }

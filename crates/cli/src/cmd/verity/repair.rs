@@ -5,7 +5,7 @@ use serde_json::json;
 use casemate::Error;
 use casemate::verity::{Access, Repaired};
 
-use super::options::{RootHashArgs, StoredArgs, worker};
+use super::options::{RootHashArgs, StoredArgs};
 use super::verify::{summary_lines, summary_value};
 use crate::Answer;
 use crate::context::Context;
@@ -35,13 +35,14 @@ impl Args {
             return Err(Error::argument("give the device with the parity: --fec-device"));
         }
         let root_hash = self.root_hash.get()?;
-        let volume = self.stored.open(if self.dry_run { Access::Read } else { Access::Repair }, context)?;
+        let (volume, providers) =
+            self.stored.open(if self.dry_run { Access::Read } else { Access::Repair }, context)?;
         let size = volume.layout().geometry().data_size();
         let progress = context.progress(&self.stored.data.display().to_string(), size);
-        let worker = worker(context, &progress);
+        let work = context.work(providers, &progress);
         let repaired = match self.dry_run {
-            true => volume.try_repair(&root_hash, &worker)?.0,
-            false => volume.repair(&root_hash, &worker)?,
+            true => volume.try_repair(&root_hash, &work)?.0,
+            false => volume.repair(&root_hash, &work)?,
         };
         drop(progress);
         if context.json() {

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use casemate::signature::{Certificate, DigestAlgorithm, Signature, VeritySig, root_hash_bytes};
 use casemate::verity::hex;
-use casemate::{Error, Output};
+use casemate::{Error, Output, Providers};
 
 use super::options::parse_root_hash;
 use crate::Answer;
@@ -62,10 +62,12 @@ impl Args {
         if self.signer.print_tbs(context, &message)? {
             return Ok(Answer::Yes);
         }
-        let (signature, certificate) = self.signer.signature(&message, DigestAlgorithm::Sha256)?;
+        let (signature, certificate) = self.signer.signature(&message, DigestAlgorithm::Sha256, context)?;
         let out = self.out.ok_or_else(|| Error::argument("no file for the signature"))?;
+        let providers = context.providers();
         let bytes = match self.systemd {
-            true => VeritySig::new(&root_hash, &signature, &certificate)?.to_bytes(self.padding.get()),
+            true => VeritySig::new(&root_hash, &signature, &certificate, providers)?
+                .to_bytes(self.padding.get(), providers),
             false => signature.der().to_vec(),
         };
         Output::write_whole(&out, &bytes)?;
@@ -73,7 +75,7 @@ impl Args {
             context.print_json(&json!({
                 "root_hash": hex::encode(&root_hash),
                 "signature": out.to_string_lossy(),
-                "certificate_fingerprint": hex::encode(&certificate.fingerprint()),
+                "certificate_fingerprint": hex::encode(&certificate.fingerprint(providers)?),
             }))?;
         }
         Ok(Answer::Yes)
@@ -84,8 +86,8 @@ impl VerifyArgs {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let root_hash = parse_root_hash(&self.root_hash)?;
         let certificate = read_certificate(&self.cert)?;
-        let signature = self.read(&root_hash, &certificate)?;
-        let verified = signature.verify(&root_hash_bytes(&root_hash), &certificate);
+        let signature = self.read(&root_hash, &certificate, context.providers())?;
+        let verified = signature.verify(&root_hash_bytes(&root_hash), &certificate, context.providers());
         verified.map_err(|error| error.at(self.signature.display()))?;
         if context.json() {
             context.print_json(&json!({
@@ -101,18 +103,23 @@ impl VerifyArgs {
 
     /// The signature alone, or from the JSON object of a verity-sig partition, which must be of this root hash and
     /// this certificate.
-    fn read(&self, root_hash: &[u8], certificate: &Certificate) -> Result<Signature, Error> {
+    fn read(
+        &self,
+        root_hash: &[u8],
+        certificate: &Certificate,
+        providers: &Providers,
+    ) -> Result<Signature, Error> {
         let bytes = read_small(&self.signature)?;
         if bytes.first() != Some(&b'{') {
             return read_signature(&self.signature);
         }
         let on_file = |error: Error| error.at(self.signature.display());
-        let partition = VeritySig::from_bytes(&bytes).map_err(on_file)?;
+        let partition = VeritySig::from_bytes(&bytes, providers).map_err(on_file)?;
         if partition.root_hash != root_hash {
             let (name, other) = (self.signature.display(), hex::encode(&partition.root_hash));
             return Err(Error::mismatch(format!("{name}: signs the root hash {other}")));
         }
-        partition.verify(certificate).map_err(on_file)?;
+        partition.verify(certificate, providers).map_err(on_file)?;
         Signature::from_bytes(&partition.signature).map_err(on_file)
     }
 }

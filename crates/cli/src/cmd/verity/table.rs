@@ -83,7 +83,7 @@ enum Print {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let root_hash = self.root_hash.get()?;
-        let volume = self.stored.open(Access::Read, context)?;
+        let (volume, _) = self.stored.open(Access::Read, context)?;
         let name = |given: &Option<String>, location: &dyn Display| {
             given.clone().unwrap_or_else(|| location.to_string())
         };

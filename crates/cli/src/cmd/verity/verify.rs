@@ -5,11 +5,11 @@ use std::io::{self, BufWriter, Write};
 
 use serde_json::json;
 
-use casemate::Error;
 use casemate::tree::{Block, Fault, Finding, Ranges, Summary};
 use casemate::verity::{Access, Layout, Repaired, Volume, hex};
+use casemate::{Error, Providers};
 
-use super::options::{RootHashArgs, StoredArgs, worker};
+use super::options::{RootHashArgs, StoredArgs};
 use crate::Answer;
 use crate::context::Context;
 
@@ -30,7 +30,7 @@ pub struct Args {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let root_hash = self.root_hash.get()?;
-        let volume = self.stored.open(Access::Read, context)?;
+        let (volume, providers) = self.stored.open(Access::Read, context)?;
         let layout = volume.layout();
         let progress =
             context.progress(&self.stored.data.display().to_string(), layout.geometry().data_size());
@@ -44,11 +44,11 @@ impl Args {
             separator = ",";
             Ok(())
         };
-        let summary = volume.verify(&root_hash, &worker(context, &progress), &mut report)?;
+        let summary = volume.verify(&root_hash, &context.work(providers.clone(), &progress), &mut report)?;
         drop(progress);
         let opened = if separator == "," { "" } else { separator };
         out.flush().map_err(|error| Error::io("standard output", error))?;
-        let parity = self.parity(context, &volume, &root_hash, &summary)?;
+        let parity = self.parity(context, &volume, providers, &root_hash, &summary)?;
         if context.json() {
             let mut rest = summary_value(&summary);
             if let Some(parity) = &parity {
@@ -70,16 +70,17 @@ impl Args {
         &self,
         context: &Context,
         volume: &Volume,
+        providers: Providers,
         root_hash: &[u8],
         summary: &Summary,
     ) -> Result<Option<Parity>, Error> {
         let Some(fec) = volume.fec_layout() else { return Ok(None) };
         let device = self.stored.fec.fec_device.as_ref().unwrap_or(&self.stored.hash);
         let progress = context.progress(&device.display().to_string(), fec.blocks() * fec.block_size());
-        let worker = worker(context, &progress);
+        let work = context.work(providers, &progress);
         Ok(Some(match summary.is_clean() {
-            true => Parity::Wrong(volume.check_parity(&worker)?),
-            false => Parity::Could(volume.try_repair(root_hash, &worker)?.0),
+            true => Parity::Wrong(volume.check_parity(&work)?),
+            false => Parity::Could(volume.try_repair(root_hash, &work)?.0),
         }))
     }
 }

@@ -15,7 +15,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, NoProgress, Progress};
+use casemate_blockdev::{BlockDevice, Events, NoEvents};
 use rustix::fs::FileType as HostType;
 
 use crate::error::{Error, Result};
@@ -47,7 +47,7 @@ pub struct PutOptions<'a> {
     /// The device and inode, on the host, of the image that is copied into, which itself is refused.
     pub image: Option<(u64, u64)>,
     /// Hears of bytes of contents.
-    pub progress: &'a dyn Progress,
+    pub progress: &'a dyn Events,
 }
 
 impl PutOptions<'_> {
@@ -59,7 +59,7 @@ impl PutOptions<'_> {
             owner: None,
             xattrs: true,
             image: None,
-            progress: &NoProgress,
+            progress: &NoEvents,
         }
     }
 }
@@ -361,7 +361,7 @@ impl Writer {
         &mut self,
         inode: &mut InodeMut,
         source: &Arc<Source>,
-        progress: &dyn Progress,
+        progress: &dyn Events,
     ) -> Result<()> {
         let size = source.size();
         self.check_size(inode, size)?;
@@ -383,7 +383,7 @@ impl Writer {
         &mut self,
         inode: &mut InodeMut,
         source: &Arc<Source>,
-        progress: &dyn Progress,
+        progress: &dyn Events,
         mut at: u64,
     ) -> Result<u64> {
         let size = source.size();

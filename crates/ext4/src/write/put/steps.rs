@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, NoProgress};
+use casemate_blockdev::{BlockDevice, NoEvents};
 
 use crate::error::Result;
 use crate::write::Writer;
@@ -26,7 +26,7 @@ impl Writer {
         let mut at = 0;
         self.in_steps(number, true, |writer| {
             let mut inode = writer.unlinked_inode_mut(number)?;
-            at = writer.copy_some(&mut inode, source, &NoProgress, at)?;
+            at = writer.copy_some(&mut inode, source, &NoEvents, at)?;
             if at < source.size() {
                 writer.store_inode(&inode)?;
                 return Ok(false);

@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
-use casemate_blockdev::Progress;
+use casemate_blockdev::Events;
 
 use crate::error::{Error, Result};
 use crate::inode::FileType;
@@ -18,7 +18,7 @@ use crate::write::{Writer, invalid};
 /// What is read, and who hears of it.
 pub(super) struct Stream<'a> {
     pub from: &'a mut dyn Chunks,
-    pub progress: &'a dyn Progress,
+    pub progress: &'a dyn Events,
 }
 
 /// Contents in the order in which they lie in a file.

@@ -7,7 +7,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::super::Worker;
+use casemate_providers::Work;
+
 use super::message::Message;
 use super::panel::each_panel;
 use super::{FecDevices, FecLayout};
@@ -16,13 +17,13 @@ use crate::tree::Ranges;
 
 /// Writes the parity of data and hash device to `devices.parity`.
 ///
-/// Progress hears the bytes of the message.
+/// The listener hears the bytes of the message.
 ///
 /// # Errors
 /// `Argument` if a device is shorter than the layout says; `Io` when reading, writing or progress fails.
-pub fn encode(layout: &FecLayout, devices: &FecDevices<'_>, worker: &Worker<'_>) -> Result<(), Error> {
+pub fn encode(layout: &FecLayout, devices: &FecDevices<'_>, work: &Work<'_>) -> Result<(), Error> {
     let message = Message::new(layout, devices)?;
-    each_panel(message, worker, |first, _, parity| message.write_parity(parity, first))
+    each_panel(message, work, |first, _, parity| message.write_parity(parity, first))
 }
 
 /// Compares the stored parity with data and hash device; returns the numbers of the rounds that differ.
@@ -33,11 +34,11 @@ pub fn encode(layout: &FecLayout, devices: &FecDevices<'_>, worker: &Worker<'_>)
 /// # Errors
 /// `Argument` if data or hash device is shorter than the layout says, `Corrupt` if the parity is, `Io` when
 /// reading or progress fails.
-pub fn check(layout: &FecLayout, devices: &FecDevices<'_>, worker: &Worker<'_>) -> Result<Ranges, Error> {
+pub fn check(layout: &FecLayout, devices: &FecDevices<'_>, work: &Work<'_>) -> Result<Ranges, Error> {
     let message = Message::new(layout, devices)?;
     message.check_parity_size()?;
     let wrong = Mutex::new(Ranges::new());
-    each_panel(message, worker, |first, stored, parity| {
+    each_panel(message, work, |first, stored, parity| {
         stored.resize(parity.len(), 0);
         message.read_parity(stored, first)?;
         if stored != parity {

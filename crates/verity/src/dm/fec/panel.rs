@@ -1,8 +1,8 @@
 //! Runs of neighbouring columns, through the encoder on all threads.
 
 use casemate_primitives::reed_solomon::{Encoder, ReedSolomon};
+use casemate_providers::Work;
 
-use super::super::Worker;
 use super::FecLayout;
 use super::message::Message;
 use crate::Error;
@@ -20,7 +20,7 @@ const GRANULE: usize = 4096;
 /// Bytes of all workers' panels together, where that is possible with the narrowest ones.
 const ALL_PANELS: usize = 48 << 20;
 
-/// Panels for each worker, so that all end at about the same time.
+/// Panels for each work, so that all end at about the same time.
 const PANELS_PER_WORKER: u64 = 4;
 
 /// How the matrix is cut.
@@ -46,20 +46,20 @@ impl Plan {
 /// Calls `take(first column, spare buffer, parity)` for each panel, on all threads.
 pub(super) fn each_panel(
     message: Message<'_>,
-    worker: &Worker<'_>,
+    work: &Work<'_>,
     take: impl Fn(u64, &mut Vec<u8>, &[u8]) -> Result<(), Error> + Sync,
 ) -> Result<(), Error> {
     let layout = message.layout;
-    let code = layout.code(worker.cpu);
-    let plan = Plan::new(layout, worker.pool.threads());
+    let code = layout.code(work.providers.cpu());
+    let plan = Plan::new(layout, work.pool.threads());
     let panels = layout.columns().div_ceil(plan.width as u64);
     let new_panel = || Panel::new(&code, plan);
-    worker.pool.run(panels, new_panel, |panel, number| {
+    work.pool.run(panels, new_panel, |panel, number| {
         let first = number * plan.width as u64;
         let width = (layout.columns() - first).min(plan.width as u64) as usize;
         let covered = panel.encode(message, first, width)?;
         take(first, &mut panel.spare, &panel.parity)?;
-        worker.progress.advance(covered)
+        work.events.advance(covered)
     })?;
     Ok(())
 }

@@ -7,9 +7,9 @@ use std::sync::{Mutex, PoisonError};
 
 use casemate_blockdev::Pool;
 use casemate_primitives::reed_solomon::ReedSolomon;
-use casemate_providers::SaltedHash;
+use casemate_providers::{SaltedHash, Work};
 
-use super::super::{Layout, Worker, verify};
+use super::super::{Layout, verify};
 use super::message::Message;
 use super::{FecDevices, FecLayout};
 use crate::Error;
@@ -37,7 +37,7 @@ pub struct Repaired {
 /// lies behind the tree, or the parity (which [`check`](super::check) can look at and
 /// [`encode`](super::encode) renew).
 ///
-/// To see what could be restored, give devices that keep what is written elsewhere. Progress hears of the
+/// To see what could be restored, give devices that keep what is written elsewhere. The listener hears of the
 /// data each time it is verified: once, and again after hash blocks were restored.
 ///
 /// # Errors
@@ -48,7 +48,7 @@ pub fn repair(
     fec: &FecLayout,
     devices: &FecDevices<'_>,
     root_hash: &[u8],
-    worker: &Worker<'_>,
+    work: &Work<'_>,
 ) -> Result<Repaired, Error> {
     let same = FecLayout::new(layout, fec.roots(), fec.metadata_offset() + fec.metadata_size())?;
     if same != *fec {
@@ -56,7 +56,7 @@ pub fn repair(
     }
     let message = Message::new(fec, devices)?;
     message.check_parity_size()?;
-    let hash = layout.parameters().salted_hash(worker.cpu);
+    let hash = layout.parameters().salted_hash(&work.providers)?;
     let target = Target { layout, message, root_hash, hash: &hash };
     let mut done = Repaired::default();
     // Each pass brings back a level that hid others, unless the devices forget what is written.
@@ -72,11 +72,11 @@ pub fn repair(
             }
             Ok(())
         };
-        done.left = verify(layout, devices.data, devices.hash, root_hash, worker, &mut report)?;
+        done.left = verify(layout, devices.data, devices.hash, root_hash, work, &mut report)?;
         if bad.is_empty() {
             return Ok(done);
         }
-        let restored = target.restore(&bad, &suspect, worker)?;
+        let restored = target.restore(&bad, &suspect, work)?;
         let data_blocks = layout.geometry().data_blocks();
         for range in restored.iter() {
             done.data.insert(range.start.min(data_blocks)..range.end.min(data_blocks));
@@ -104,14 +104,14 @@ impl Target<'_> {
     /// Tries to restore the bad blocks, whose expected digests can be trusted; returns those that were.
     ///
     /// `suspect` are the bad ones and those that differ from a digest that can't be trusted.
-    fn restore(&self, bad: &Ranges, suspect: &Ranges, worker: &Worker<'_>) -> Result<Ranges, Error> {
+    fn restore(&self, bad: &Ranges, suspect: &Ranges, work: &Work<'_>) -> Result<Ranges, Error> {
         let fec = self.message.layout;
-        let code = fec.code(worker.cpu);
+        let code = fec.code(work.providers.cpu());
         let rounds = rounds_of(bad, fec.rounds());
         let rounds = Mutex::new(rounds.iter().flatten());
         let restored = Mutex::new(Ranges::new());
         let codewords = fec.block_size() * (fec.rows() + u64::from(fec.roots()));
-        let threads = (ALL_CODEWORDS / codewords).clamp(1, worker.pool.threads() as u64);
+        let threads = (ALL_CODEWORDS / codewords).clamp(1, work.pool.threads() as u64);
         let pool = Pool::new(std::num::NonZeroUsize::new(threads as usize));
         pool.run(
             threads,
