@@ -280,14 +280,14 @@ fn image(path: &str) {
     format(layout, &data, &hash, &work(2)).unwrap();
     let devices = &FecDevices { data: &data, hash: &hash, parity: &parity, parity_offset: 0 };
     for threads in [1, 2] {
-        let work = work(threads);
+        let work = &work(threads);
         let mut race = Race::new(format!("{} MiB, {threads} threads", size >> 20), size as usize).rounds(5);
-        race.add("hash tree", || drop(black_box(format(layout, &data, &hash, &work).unwrap())));
+        race.add("hash tree", || drop(black_box(format(layout, &data, &hash, work).unwrap())));
         for roots in [2, 24] {
             let fec = FecLayout::new(layout, roots, layout.hash_device_size()).unwrap();
-            race.add(format!("parity, {roots} roots"), move || encode_image(&fec, devices, &work).unwrap());
+            race.add(format!("parity, {roots} roots"), move || encode_image(&fec, devices, work).unwrap());
             race.add(format!("check of parity, {roots} roots"), move || {
-                assert!(check(&fec, devices, &work).unwrap().is_empty());
+                assert!(check(&fec, devices, work).unwrap().is_empty());
             });
         }
         race.run();
