@@ -1,9 +1,11 @@
 //! Which file or device it is, whatever name leads to it.
 
 use std::ffi::OsStr;
-use std::fs::{self, Metadata};
+use std::fs::{self, File, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
+
+use crate::error::Result;
 
 /// A file or a device of this system. Hard links are one file, and all nodes of a block device are one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +44,14 @@ pub fn is_same_file(one: &Path, other: &Path) -> bool {
 /// The folder that a new file will lie in, and its name there.
 fn new_name(path: &Path) -> Option<(FileId, &OsStr)> {
     Some((FileId::at(folder_of(path))?, path.file_name()?))
+}
+
+/// Puts the name of a file on stable storage, or that it is gone: the folder that it lies in.
+///
+/// # Errors
+/// `Io`.
+pub fn sync_name(path: &Path) -> Result<()> {
+    Ok(File::open(folder_of(path))?.sync_all()?)
 }
 
 /// The folder that a file lies in.

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use casemate_blockdev::{AtFile, BlockDevice, FileDevice, Named, Window, is_same_file};
+use casemate_blockdev::{AtFile, BlockDevice, FileDevice, Named, Window, is_same_file, sync_name};
 use casemate_crypt::image::{transform, transform_stream};
 use casemate_crypt::in_place::{self, Job};
 use casemate_primitives::secret::SecretVec;
@@ -271,7 +271,7 @@ impl Mapping {
                     .map_err(|error| Error::io("random numbers", io::Error::from(error)))?;
                 in_place::begin(&job, &data, &log, hot_zone, salt)?;
                 // The journal's name must be there after a power failure too.
-                sync_folder(journal).at(journal.display())
+                sync_name(journal).at(journal.display())
             };
             if let Err(error) = begin() {
                 // The image is untouched, and there is nothing to resume.
@@ -280,7 +280,7 @@ impl Mapping {
             }
         }
         in_place::resume(&job, &data, &log)?;
-        fs::remove_file(journal).and_then(|()| sync_folder(journal)).at(journal.display())
+        fs::remove_file(journal).map_err(Error::from).and_then(|()| sync_name(journal)).at(journal.display())
     }
 
     /// Bytes of data on an encrypted side of `size` bytes.
@@ -336,9 +336,4 @@ pub fn journal_path(image: &Path) -> PathBuf {
     let mut name = image.as_os_str().to_owned();
     name.push(".casemate-journal");
     PathBuf::from(name)
-}
-
-fn sync_folder(path: &Path) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()
 }

@@ -8,9 +8,8 @@ use casemate_primitives::secret::SecretVec;
 use casemate_providers::Direction;
 
 pub use casemate_fscrypt::{
-    ContentCipher, Context, DirHashKey, Error as FscryptError, InodeInfo, Ivs, KeyDescriptor, KeyId,
-    KeyIdentifier, Keyring, LONGEST_NAME, MasterKey, Mode, NameCipher, NoKeyName, Nonce, Policy, Purpose,
-    symlink_ciphertext,
+    ContentCipher, Context, DirHashKey, InodeInfo, Ivs, KeyDescriptor, KeyId, KeyIdentifier, Keyring,
+    LONGEST_NAME, MasterKey, Mode, NameCipher, NoKeyName, Nonce, Policy, Purpose, symlink_ciphertext,
 };
 
 use crate::Error;

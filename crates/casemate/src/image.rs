@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use casemate_blockdev::{
     AtFile, BlockDevice, FileDevice, Named, OutputFile, OverlayFile, Window, is_same_file, partitions,
-    samples,
+    samples, sync_name,
 };
 use casemate_crypt::CryptDevice;
 use casemate_ext4::RecoveryFile;
@@ -251,8 +251,7 @@ impl Image {
             Store::format(new.device(), self.top.size(), &identity).at(path.display())?;
             new.commit(true).at(path.display())?;
             // The name must be there after a power failure too.
-            let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-            fs::File::open(folder).and_then(|folder| folder.sync_all()).at(path.display())?;
+            sync_name(path).at(path.display())?;
         }
         let store = open_file(path, Access::Change)?;
         let device = Arc::new(Store::open(self.top, store, &identity).at(path.display())?);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use casemate_blockdev::BlockDevice;
 use casemate_ext4::{Ext4, FileType};
 use casemate_fscrypt::metadata::{MAX_LEN, PolicyFile, Protector, ProtectorId, ProtectorKey, Source};
-use casemate_fscrypt::{Error as FscryptError, KeyId, Keyring};
+use casemate_fscrypt::{KeyId, Keyring};
 use casemate_primitives::secret::SecretVec;
 
 use crate::fscrypt::read_secret;
@@ -110,7 +110,7 @@ impl Protectors {
     fn find(fs: &Ext4, policies: &[PolicyFile], files: &[PathBuf]) -> Result<Protectors, Error> {
         let mut found = Protectors::default();
         for path in files {
-            let at = |error: FscryptError| error.within(path.display());
+            let at = |error: Error| error.within(path.display());
             let mut bytes = Vec::new();
             let file = File::open(path).map_err(|error| Error::io(path.display(), error))?;
             let read = file.take(MAX_LEN as u64 + 1).read_to_end(&mut bytes);

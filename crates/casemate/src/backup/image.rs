@@ -13,7 +13,7 @@ use casemate_trees::{Link, split, trim};
 use super::codec;
 use super::member::{context, inode_info, number, value, xattrs};
 use crate::Error;
-use crate::ext4::{NewNode, PutReport, ReadError, Writer};
+use crate::ext4::{NewNode, PutReport, Writer};
 
 /// Bytes that are written at once: a multiple of every block.
 const PIECE: usize = 1 << 20;
@@ -268,6 +268,6 @@ impl Restore<'_> {
 }
 
 /// An error of the image. Whose, the caller says.
-fn inner(error: ReadError) -> Error {
+fn inner(error: Error) -> Error {
     error.at("image")
 }

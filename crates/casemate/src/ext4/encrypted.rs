@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use casemate_ext4::{
-    DirHash, EncryptedContents, EncryptedInode, EncryptedNames, Encryption, Error as ReadError, Ext4, Inode,
-    Place, Result, StoredName, Structure, casefold,
+    DirHash, EncryptedContents, EncryptedInode, EncryptedNames, Encryption, Ext4, Inode, Place, Result,
+    StoredName, Structure, casefold,
 };
 use casemate_fscrypt::{
-    ContentCipher, Context, DirHashKey, Error as FscryptError, InodeInfo, Keyring, LONGEST_NAME, MasterKey,
-    NameCipher, NoKeyName, symlink_ciphertext,
+    ContentCipher, Context, DirHashKey, InodeInfo, Keyring, LONGEST_NAME, MasterKey, NameCipher, NoKeyName,
+    symlink_ciphertext,
 };
 use casemate_providers::Providers;
 
@@ -182,7 +182,7 @@ fn info(encrypted: &EncryptedInode) -> Result<InodeInfo> {
     Ok(InodeInfo { context, number, uuid, block_size })
 }
 
-fn in_inode(encrypted: &EncryptedInode, error: FscryptError) -> ReadError {
+fn in_inode(encrypted: &EncryptedInode, error: Error) -> Error {
     let structure = match encrypted.kind {
         casemate_ext4::FileType::Symlink => Structure::Symlink,
         _ => Structure::EncryptionContext,
@@ -190,7 +190,7 @@ fn in_inode(encrypted: &EncryptedInode, error: FscryptError) -> ReadError {
     at(structure, encrypted.number, error)
 }
 
-fn at(structure: Structure, number: u32, error: FscryptError) -> ReadError {
+fn at(structure: Structure, number: u32, error: Error) -> Error {
     match error.kind() {
         ErrorKind::Corrupt => Place::inode(structure, number).malformed(error.text().into_owned()),
         _ => error.map_text(|text| format!("inode {number}: {text}")),

@@ -12,7 +12,6 @@ use casemate_ext4::{Compat, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use casemate_fscrypt::Keyring;
 use casemate_providers::{Providers, Work};
 
-pub use casemate_ext4::Error as ReadError;
 pub use casemate_ext4::csum::Kind as ChecksumKind;
 pub use casemate_ext4::{
     CheckReport, Corrupt, DirEntry, Ext4, ExtractReport, Failure, FileReader, FileType, Inode, InodeFlags,

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use casemate::blockdev::{BlockDevice, Pool};
 use casemate::ext4::{
-    Changing, Ext4, FileType, NewNode, NewPolicy, PutOptions, ReadError, Reading, Writer, check, open,
-    open_for_change, set_policy,
+    Changing, Ext4, FileType, NewNode, NewPolicy, PutOptions, Reading, Writer, check, open, open_for_change,
+    set_policy,
 };
 use casemate::fscrypt::{Keyring, Mode};
 use casemate::{Access, Image, Providers, SecretVec, Work};
@@ -252,12 +252,12 @@ impl World {
         }
     }
 
-    fn done<T>(&self, result: Result<T, ReadError>) {
+    fn done<T>(&self, result: Result<T, casemate::Error>) {
         result.unwrap_or_else(|error| panic!("{}: {error}", self.what));
     }
 
     /// Whether a name was given in the same top directory: nothing goes from one policy to another.
-    fn crosses(&self, from: &[u8], to: &[u8], result: Result<(), ReadError>) -> bool {
+    fn crosses(&self, from: &[u8], to: &[u8], result: Result<(), casemate::Error>) -> bool {
         let top = |path: &[u8]| path[1..].split(|byte| *byte == b'/').next().map(<[u8]>::to_vec);
         if top(from) == top(to) {
             self.done(result);

@@ -10,11 +10,10 @@
 //!   else has changed the image since. Then nothing is written.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, FileDevice, OutputFile};
+use casemate_blockdev::{BlockDevice, FileDevice, OutputFile, sync_name};
 use casemate_primitives::Cpu;
 use casemate_primitives::crc32c::Crc32c;
 
@@ -136,9 +135,7 @@ impl RecoveryFile {
         let file = match FileDevice::open(&self.path) {
             Ok(file) => file,
             Err(error) if error.is_not_found() => return Ok(Found::Nothing),
-            Err(error) => {
-                return Err(error.at(self.path.display()));
-            }
+            Err(error) => return Err(error.at(self.path.display())),
         };
         let refuse = |what: &str| Err(Error::unsupported(format!("{}: {what}", self.path.display())));
         let damaged = "is damaged; run e2fsck on the image, then nothing of this file is needed";
@@ -230,17 +227,12 @@ impl RecoveryFile {
         output.device().write_at(&header, 0)?;
         output.device().write_at(&body, header.len() as u64)?;
         output.commit(true)?;
-        self.sync_folder()
+        sync_name(&self.path)
     }
 
     /// Forgets the transaction, which the image has now.
     pub(crate) fn remove(&self) -> Result<()> {
         std::fs::remove_file(&self.path)?;
-        self.sync_folder()
-    }
-
-    fn sync_folder(&self) -> Result<()> {
-        let folder = self.path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-        Ok(File::open(folder)?.sync_all()?)
+        sync_name(&self.path)
     }
 }

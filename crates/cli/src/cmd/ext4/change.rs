@@ -110,7 +110,7 @@ impl ChangeArgs {
     }
 
     /// The result of something that happened in the image.
-    pub fn place<T>(&self, result: Result<T, ext4::ReadError>) -> Result<T, Error> {
+    pub fn place<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         result.map_err(|error| error.at(self.image.display()))
     }
 }

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use serde_json::{Value, json};
 
 use casemate::Error;
-use casemate::ext4::{Ext4, FileType, Inode, ReadError, Time};
+use casemate::ext4::{Ext4, FileType, Inode, Time};
 use casemate::hex;
 
 /// A name or path for people: as it is, but without what would steer a terminal.
@@ -66,7 +66,7 @@ pub fn long_time(time: Time) -> String {
 }
 
 /// A file as a JSON object.
-pub fn value(fs: &Ext4, path: &[u8], inode: &Inode) -> Result<Value, ReadError> {
+pub fn value(fs: &Ext4, path: &[u8], inode: &Inode) -> Result<Value, Error> {
     let mut value = json!({
         "path": String::from_utf8_lossy(path),
         "inode": inode.number(),

@@ -111,7 +111,7 @@ impl ImageArgs {
     }
 
     /// An error that happened in the image.
-    pub fn error(&self, error: casemate::ext4::ReadError) -> Error {
+    pub fn error(&self, error: Error) -> Error {
         error.at(self.image.display())
     }
 
