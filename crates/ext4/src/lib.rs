@@ -22,7 +22,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Each structure has a file of its own here, with a `from_bytes` that takes any bytes and never panics. All
+//! Each structure has a file of its own, with a `from_bytes` that takes any bytes and never panics. All
 //! checksum recipes stand in one table, [`csum::RECIPES`]. Checksums are checked while reading, as the kernel
 //! does.
 //!
@@ -34,65 +34,42 @@
 //! names and contents need somebody who knows the keys: [`Encryption`].
 #![forbid(unsafe_code)]
 
-mod acl;
-mod bytes;
-mod casefold;
+mod alloc;
 mod check;
-mod crc16;
-mod crc32;
-pub mod csum;
-mod dir;
-mod dirhash;
-mod encryption;
+mod edit;
 mod error;
-mod extent;
-mod extract;
-mod features;
-mod file;
-mod fs;
-mod group;
-mod htree;
-mod indirect;
-mod inode;
-mod journal;
-mod layout;
-mod map;
-mod path;
-mod runs;
-mod seen;
-mod superblock;
-mod symlink;
-mod verity;
-mod write;
-mod xattr;
+mod format;
+mod read;
+mod transaction;
 
-pub use bytes::uuid_text;
-pub use casefold::fold as casefold;
 pub use casemate_blockdev::ErrorKind;
 pub use check::{CheckReport, check, check_size, fix_checksums};
-pub use dir::{DirEntry, Entries, EntryFormat, RawEntry};
-pub use dirhash::{DirHash, NameHasher, SIPHASH};
-pub use encryption::{EncryptedContents, EncryptedInode, EncryptedNames, Encryption, StoredName};
+pub use edit::{Body, NewNode, PutOptions, PutReport, RawAttributes, WriteOptions, Writer};
 pub use error::{Corrupt, Error, Place, Problem, Result, Structure};
-pub use extent::{Extent, ExtentIndex, ExtentNode};
-pub use extract::{
+pub use format::bytes::uuid_text;
+pub use format::csum;
+pub use format::features::{Compat, Incompat, RoCompat};
+pub use format::group::{BLOCK_UNINIT, GroupDescriptor, INODE_UNINIT, INODE_ZEROED};
+pub use format::inode::{FileType, Inode, InodeFlags, ROOT_INODE, Time};
+pub use format::journal_superblock::JournalSuperblock;
+pub use format::layout::Layout;
+pub use format::superblock::{HashDefaults, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+pub use read::casefold::fold as casefold;
+pub use read::dir::{DirEntry, Entries, EntryFormat, RawEntry};
+pub use read::dirhash::{DirHash, NameHasher, SIPHASH};
+pub use read::encryption::{EncryptedContents, EncryptedInode, EncryptedNames, Encryption, StoredName};
+pub use read::extent::{Extent, ExtentIndex, ExtentNode};
+pub use read::extract::{
     Contents, ExtractOptions, ExtractReport, Failure, PlainContents, Record, extract_to_folder,
     extract_to_tar,
 };
-pub use features::{Compat, Incompat, RoCompat};
-pub use file::FileReader;
-pub use fs::{Ext4, OpenOptions};
-pub use group::{BLOCK_UNINIT, GroupDescriptor, INODE_UNINIT, INODE_ZEROED};
-pub use htree::{HtreeEntry, HtreeNode, HtreeRoot};
-pub use inode::{FileType, Inode, InodeFlags, ROOT_INODE, Time};
-pub use journal::{JournalSuperblock, Recovery};
-pub use layout::Layout;
-pub use map::Mapping;
-pub use seen::SeenDirectories;
-pub use superblock::{HashDefaults, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
-pub use verity::VerityMetadata;
-pub use write::{
-    Body, Interrupted, NewNode, Patching, PutOptions, PutReport, RawAttributes, RecoveryFile, WriteOptions,
-    Writer,
-};
-pub use xattr::{Xattr, XattrEntries, XattrEntry};
+pub use read::file::FileReader;
+pub use read::fs::{Ext4, OpenOptions};
+pub use read::htree::{HtreeEntry, HtreeNode, HtreeRoot};
+pub use read::journal::Recovery;
+pub use read::map::Mapping;
+pub use read::seen::SeenDirectories;
+pub use read::verity::VerityMetadata;
+pub use read::xattr::{Xattr, XattrEntries, XattrEntry};
+pub use transaction::patch::Patching;
+pub use transaction::recovery_file::{Interrupted, RecoveryFile};

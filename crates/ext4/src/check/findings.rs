@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::check::CheckReport;
-use crate::csum::{Context, Subject};
 use crate::error::{Corrupt, Error, Place, Result, Structure};
-use crate::fs::Ext4;
+use crate::format::csum::{Context, Subject};
+use crate::read::fs::Ext4;
 
 /// Faults that are kept; damage beyond that is only counted.
 const MOST_FAULTS: usize = 100_000;

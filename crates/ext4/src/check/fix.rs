@@ -6,9 +6,9 @@ use casemate_blockdev::{BlockDevice, Events, Pool};
 
 use crate::check::findings::Fix;
 use crate::check::{CheckReport, check};
-use crate::csum::{Context, recipe};
 use crate::error::{Corrupt, Error, Result};
-use crate::fs::{Ext4, OpenOptions};
+use crate::format::csum::{Context, recipe};
+use crate::read::fs::{Ext4, OpenOptions};
 
 /// A structure below one whose checksum was rewritten shows its own fault in the next round: inode, tree,
 /// blocks.

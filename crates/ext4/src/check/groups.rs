@@ -4,10 +4,10 @@ use casemate_blockdev::{Events, Pool};
 
 use crate::check::findings::{Counts, Findings, Fix};
 use crate::check::inodes::{self, Budget};
-use crate::csum::{Context, Kind, Subject};
 use crate::error::{Error, Place, Result, Structure};
-use crate::fs::Ext4;
-use crate::group::{BLOCK_UNINIT, GroupDescriptor, INODE_UNINIT};
+use crate::format::csum::{Context, Kind, Subject};
+use crate::format::group::{BLOCK_UNINIT, GroupDescriptor, INODE_UNINIT};
+use crate::read::fs::Ext4;
 
 /// What the check of a group's inodes needs from its descriptor and bitmap.
 #[derive(Clone, Debug)]

@@ -5,16 +5,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use casemate_blockdev::{BlockDevice, Events, Pool};
 
-use crate::bytes::{le16, le32};
 use crate::check::findings::{Counts, Findings, Fix};
 use crate::check::groups::GroupInodes;
-use crate::csum::{Context, Subject};
-use crate::dir::BlockRole;
 use crate::error::{Corrupt, Error, Place, Problem, Result, Structure};
-use crate::fs::Ext4;
-use crate::inode::{Inode, InodeFlags};
-use crate::map::{MapVisitor, Mapping};
-use crate::xattr::XattrEntries;
+use crate::format::bytes::{le16, le32};
+use crate::format::csum::{Context, Subject};
+use crate::format::inode::{Inode, InodeFlags};
+use crate::read::dir::BlockRole;
+use crate::read::fs::Ext4;
+use crate::read::map::{MapVisitor, Mapping};
+use crate::read::xattr::XattrEntries;
 
 /// Inodes of a piece of work: a quarter of a megabyte of the usual ones.
 const PIECE: u32 = 1024;
@@ -297,7 +297,7 @@ impl Checker<'_> {
             Ok(file) => file,
             Err(error) => return self.findings.damage(error),
         };
-        let value_size = inode.size().min(crate::xattr::LARGEST_VALUE.into());
+        let value_size = inode.size().min(crate::read::xattr::LARGEST_VALUE.into());
         if let Err(error) = self.budget.take(value_size / u64::from(self.fs.layout().block_size)) {
             return self.findings.damage(error);
         }

@@ -15,11 +15,12 @@ use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, Events, Pool};
 
-use crate::csum::{Context, Kind, Subject};
 use crate::error::{Corrupt, Place, Result, Structure};
-use crate::fs::{Ext4, OpenOptions};
-use crate::journal::{self, Journal};
-use crate::superblock::SUPERBLOCK_OFFSET;
+use crate::format::csum::{Context, Kind, Subject};
+use crate::format::journal_superblock::JournalSuperblock;
+use crate::format::superblock::SUPERBLOCK_OFFSET;
+use crate::read::fs::{Ext4, OpenOptions};
+use crate::read::journal::{self, Journal};
 
 use findings::{Findings, Fix};
 pub use fix::fix_checksums;
@@ -120,7 +121,7 @@ fn with_journal(fs: Ext4, options: &OpenOptions, findings: &Findings) -> Result<
 
 fn check_journal_superblock(fs: &Ext4, raw: &[u8], offset: u64, findings: &Findings) -> Result<bool> {
     let place = Place::of(Structure::JournalSuperblock);
-    let superblock = match journal::JournalSuperblock::from_bytes(raw) {
+    let superblock = match JournalSuperblock::from_bytes(raw) {
         Ok(superblock) => superblock,
         Err(error) => return findings.damage(error).map(|()| false),
     };
@@ -139,7 +140,7 @@ fn check_mmp(fs: &Ext4, findings: &Findings) -> Result<()> {
         return findings.damage(error);
     }
     let bytes = fs.read_block(block)?;
-    if crate::bytes::le32(&bytes, 0) != 0x004d_4d50 {
+    if crate::format::bytes::le32(&bytes, 0) != 0x004d_4d50 {
         return findings.damage(place.malformed("no magic number 0x4d4d50"));
     }
     let context = Context::default();

@@ -7,10 +7,10 @@ use casemate_primitives::crc32c::Crc32c;
 
 use crate::check::PRIMARY;
 use crate::check::findings::{Findings, Fix};
-use crate::csum::{Checksums, Context, Subject};
-use crate::fs::{Ext4, OpenOptions, read_superblock};
-use crate::layout::Layout;
-use crate::superblock::{SUPERBLOCK_SIZE, Superblock};
+use crate::format::csum::{Checksums, Context, Subject};
+use crate::format::layout::Layout;
+use crate::format::superblock::{SUPERBLOCK_SIZE, Superblock};
+use crate::read::fs::{Ext4, OpenOptions, read_superblock};
 use crate::{Corrupt, Place, Result, Structure};
 
 /// Opens the file system for a check: by its primary superblock, or where that is damaged by a sound copy.

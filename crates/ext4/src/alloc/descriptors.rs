@@ -1,0 +1,307 @@
+//! Group descriptors and bitmaps, changed together.
+
+use crate::edit::{Writer, group_context};
+use crate::error::{Place, Result, Structure};
+use crate::format::bitmap;
+use crate::format::bytes::le16;
+use crate::format::csum::{Kind, Subject};
+use crate::format::features::Compat;
+use crate::format::group::{BLOCK_UNINIT, GroupDescriptor, INODE_UNINIT};
+use crate::transaction::patch::{Part, Patching};
+
+/// The fields of a descriptor that this writer knows: its first 32 or 64 bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Descriptor {
+    raw: [u8; 64],
+    len: usize,
+}
+
+impl Descriptor {
+    /// Its fields, as they are read.
+    pub fn fields(&self) -> GroupDescriptor<'_> {
+        GroupDescriptor { raw: self.as_bytes() }
+    }
+
+    pub fn set_free_clusters(&mut self, value: u32) {
+        self.set_halves(0xc, 0x2c, value);
+    }
+
+    pub fn set_free_inodes(&mut self, value: u32) {
+        self.set_halves(0xe, 0x2e, value);
+    }
+
+    pub fn set_used_directories(&mut self, value: u32) {
+        self.set_halves(0x10, 0x30, value);
+    }
+
+    pub fn set_unused_inodes(&mut self, value: u32) {
+        self.set_halves(0x1c, 0x32, value);
+    }
+
+    pub fn clear_flag(&mut self, flag: u16) {
+        let flags = self.fields().flags() & !flag;
+        self.raw[0x12..0x14].copy_from_slice(&flags.to_le_bytes());
+    }
+
+    /// The stored checksum of a bitmap: 32 bits, or its low 16 where descriptors are short.
+    pub fn bitmap_sum(&self, which: Bitmap) -> u32 {
+        let (low, high) = which.sum_at();
+        self.fields().halves(low, high)
+    }
+
+    pub fn set_bitmap_sum(&mut self, which: Bitmap, value: u32) {
+        let (low, high) = which.sum_at();
+        self.set_halves(low, high, value);
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.raw[..self.len]
+    }
+
+    fn set_halves(&mut self, low: usize, high: usize, value: u32) {
+        let little = value.to_le_bytes();
+        self.raw[low..low + 2].copy_from_slice(&little[..2]);
+        if self.len >= 64 {
+            self.raw[high..high + 2].copy_from_slice(&little[2..]);
+        }
+    }
+}
+
+/// One of a group's two bitmaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bitmap {
+    Blocks,
+    Inodes,
+}
+
+impl Bitmap {
+    fn sum_at(self) -> (usize, usize) {
+        match self {
+            Bitmap::Blocks => (0x18, 0x38),
+            Bitmap::Inodes => (0x1a, 0x3a),
+        }
+    }
+
+    fn subject(self) -> Subject {
+        match self {
+            Bitmap::Blocks => Subject::BlockBitmap,
+            Bitmap::Inodes => Subject::InodeBitmap,
+        }
+    }
+
+    fn structure(self) -> Structure {
+        match self {
+            Bitmap::Blocks => Structure::BlockBitmap,
+            Bitmap::Inodes => Structure::InodeBitmap,
+        }
+    }
+
+    fn uninit(self) -> u16 {
+        match self {
+            Bitmap::Blocks => BLOCK_UNINIT,
+            Bitmap::Inodes => INODE_UNINIT,
+        }
+    }
+
+    fn block(self, descriptor: &Descriptor) -> u64 {
+        match self {
+            Bitmap::Blocks => descriptor.fields().block_bitmap(),
+            Bitmap::Inodes => descriptor.fields().inode_bitmap(),
+        }
+    }
+}
+
+impl Writer {
+    /// A group's descriptor as it is now.
+    pub(crate) fn descriptor(&self, group: u32) -> Result<Descriptor> {
+        let layout = self.fs.layout();
+        let (block, base) = self.descriptor_place(group);
+        let len = (layout.descriptor_size as usize).min(64);
+        let mut raw = [0; 64];
+        let mut copy = |bytes: &[u8]| raw[..len].copy_from_slice(&bytes[base..base + len]);
+        if self.cache.held(block, &mut copy).is_none() {
+            // The reader checks the checksum of the descriptor when it first sees it; so do we, of all in the
+            // block.
+            let size = layout.descriptor_size as usize;
+            let first = group - group % layout.descriptors_per_block();
+            self.cache.with(block, |bytes| {
+                for (group, raw) in (first..layout.groups).zip(bytes.chunks_exact(size)) {
+                    let place = Place::group(Structure::GroupDescriptor, group);
+                    let subject = self.patcher.sums.descriptor_subject();
+                    self.fs.verify(subject, &group_context(group), raw, place)?;
+                }
+                copy(bytes);
+                Ok::<_, crate::Error>(())
+            })??;
+        }
+        Ok(Descriptor { raw, len })
+    }
+
+    /// Stores what was changed in a descriptor.
+    pub(crate) fn store_descriptor(&mut self, group: u32, new: &Descriptor) -> Result<()> {
+        let (block, base) = self.descriptor_place(group);
+        let part = Part {
+            subject: self.patcher.sums.descriptor_subject(),
+            context: group_context(group),
+            base,
+            len: self.fs.layout().descriptor_size as usize,
+        };
+        let mut bytes = new.raw;
+        self.cache.update(block, |edit| self.patcher.rewrite(edit, &part, &mut bytes[..new.len]))?;
+        Ok(())
+    }
+
+    /// Inverts a run of a bitmap's bits, which must all be `!used`, and patches the bitmap's checksum in
+    /// `descriptor`, which the caller stores.
+    pub(crate) fn flip(
+        &mut self,
+        which: Bitmap,
+        group: u32,
+        descriptor: &mut Descriptor,
+        first: u64,
+        count: u64,
+        used: bool,
+    ) -> Result<()> {
+        let bits = self.bits(which);
+        let block = which.block(descriptor);
+        let place = Place::group(which.structure(), group).at(block);
+        let patcher = self.patcher;
+        let old = descriptor.bitmap_sum(which);
+        let sum = self.cache.update(block, |edit| {
+            if first + count > bits || !bitmap::all(edit.bytes(), first, count, !used) {
+                let what = if used { "in use" } else { "free" };
+                let text = format!("bits {first} to {} should not be {what}", first + count - 1);
+                return Err(place.malformed(text));
+            }
+            edit.flip(first, count);
+            if !patcher.sums.covers(which.subject()) {
+                return Ok(None);
+            }
+            if patcher.patching == Patching::Recompute {
+                return Ok(Some(patcher.sums.update(None, &edit.bytes()[..(bits / 8) as usize])));
+            }
+            Ok(patcher.sums.flipped(old, bits, first, count, descriptor.as_bytes()))
+        })??;
+        if let Some(sum) = sum {
+            descriptor.set_bitmap_sum(which, sum);
+        }
+        Ok(())
+    }
+
+    /// Makes sure that a group's bitmap is in the cache and sound; one that was never written is made.
+    pub(crate) fn ensure_bitmap(&mut self, which: Bitmap, group: u32) -> Result<Descriptor> {
+        let mut descriptor = self.descriptor(group)?;
+        let block = which.block(&descriptor);
+        let has_flags = self.fs.checksums().kind() != Kind::None;
+        let used_bytes = (self.bits(which) / 8) as usize;
+        if has_flags && descriptor.fields().flags() & which.uninit() != 0 {
+            self.fs.check_blocks(block, 1, Place::group(Structure::GroupDescriptor, group))?;
+            let bytes = match which {
+                Bitmap::Blocks => self.fresh_block_bitmap(group, &descriptor),
+                Bitmap::Inodes => self.fresh_inode_bitmap(),
+            };
+            if self.patcher.sums.covers(which.subject()) {
+                // All of it is new.
+                descriptor.set_bitmap_sum(which, self.patcher.sums.update(None, &bytes[..used_bytes]));
+            }
+            self.cache.create(block, bytes.into());
+            descriptor.clear_flag(which.uninit());
+            self.store_descriptor(group, &descriptor)?;
+        } else if !self.cache.holds(block) {
+            self.fs.check_blocks(block, 1, Place::group(Structure::GroupDescriptor, group))?;
+            let place = Place::group(which.structure(), group).at(block);
+            self.cache.with(block, |bytes| {
+                let subject = which.subject();
+                let verify = self.fs.verifies();
+                let sums = &self.patcher.sums;
+                let raw = descriptor.as_bytes();
+                if verify { sums.verify_bitmap(subject, &bytes[..used_bytes], raw, place) } else { Ok(()) }
+            })??;
+        }
+        Ok(descriptor)
+    }
+
+    /// Bits of a bitmap that mean something, and that its checksum covers.
+    fn bits(&self, which: Bitmap) -> u64 {
+        match which {
+            Bitmap::Blocks => self.fs.layout().clusters_per_group.into(),
+            Bitmap::Inodes => self.fs.layout().inodes_per_group.into(),
+        }
+    }
+
+    /// Blocks of a group; the last one may have fewer.
+    pub(crate) fn group_blocks(&self, group: u32) -> u64 {
+        let layout = self.fs.layout();
+        (layout.blocks - layout.group_start(group)).min(layout.blocks_per_group.into())
+    }
+
+    /// What lies at fixed places in a group: copies of superblock and descriptors, and room for more of those.
+    pub(crate) fn base_blocks(&self, group: u32) -> u64 {
+        let layout = self.fs.layout();
+        let superblock = self.fs.superblock();
+        let has_superblock = layout.has_superblock(group);
+        let per_block = layout.descriptors_per_block();
+        let meta_bg = superblock.incompat.has(crate::format::features::Incompat::META_BG);
+        let first_meta_bg = superblock.first_meta_bg;
+        if meta_bg && group / per_block >= first_meta_bg {
+            let within = group % per_block;
+            let holds = within <= 1 || within == per_block - 1;
+            return u64::from(has_superblock) + u64::from(holds);
+        }
+        if !has_superblock {
+            return 0;
+        }
+        let descriptors = if meta_bg { first_meta_bg } else { layout.descriptor_blocks() };
+        let reserved = if superblock.compat.has(Compat::RESIZE_INODE) {
+            u64::from(le16(&superblock.as_bytes()[..], 0xce))
+        } else {
+            0
+        };
+        1 + u64::from(descriptors) + reserved
+    }
+
+    /// A block bitmap as the kernel makes it for a group that was never used.
+    fn fresh_block_bitmap(&self, group: u32, descriptor: &Descriptor) -> Vec<u8> {
+        let layout = self.fs.layout();
+        let ratio = self.ratio();
+        let start = layout.group_start(group);
+        let clusters = self.group_blocks(group).div_ceil(ratio);
+        let mut bytes = vec![0; self.block_size()];
+        let mut take = |from: u64, len: u64| {
+            let (first, end) = (from / ratio, (from + len).div_ceil(ratio).min(clusters));
+            for bit in first..end {
+                bytes[(bit / 8) as usize] |= 1 << (bit % 8);
+            }
+        };
+        take(0, self.base_blocks(group));
+        let own = [
+            (descriptor.fields().block_bitmap(), 1),
+            (descriptor.fields().inode_bitmap(), 1),
+            (descriptor.fields().inode_table(), layout.inode_table_blocks()),
+        ];
+        for (block, len) in own {
+            let end = start + self.group_blocks(group);
+            if block >= start && block < end {
+                take(block - start, len.min(end - block));
+            }
+        }
+        let total = 8 * bytes.len() as u64;
+        bitmap::flip(&mut bytes, clusters, total - clusters);
+        bytes
+    }
+
+    fn fresh_inode_bitmap(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.block_size()];
+        let (used, total) = (u64::from(self.fs.layout().inodes_per_group), 8 * bytes.len() as u64);
+        bitmap::flip(&mut bytes, used, total - used);
+        bytes
+    }
+
+    /// The block that a group's descriptor lies in, and where in it.
+    fn descriptor_place(&self, group: u32) -> (u64, usize) {
+        let layout = self.fs.layout();
+        let per_block = layout.descriptors_per_block();
+        let base = (group % per_block) as usize * layout.descriptor_size as usize;
+        (layout.descriptor_block(group / per_block), base)
+    }
+}

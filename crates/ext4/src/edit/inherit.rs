@@ -1,0 +1,87 @@
+//! What a new file gets from the directory that it is made in: its group, its ACLs, flags and the project.
+
+use crate::edit::Writer;
+use crate::edit::create::NewNode;
+use crate::edit::inode::InodeMut;
+use crate::error::{Place, Result, Structure};
+use crate::format::acl;
+use crate::format::features::RoCompat;
+use crate::format::inode::{FileType, InodeFlags};
+use crate::read::xattr::{ACL_ACCESS, ACL_DEFAULT};
+
+/// The bit of a mode that lets a directory give its group to what is made in it.
+const SET_GID: u16 = 0o2000;
+
+/// Flags that go on: `EXT4_FL_INHERITED`; what only directories get of them, and all that links and nodes get.
+const INHERITED: u32 = 0x1
+    | 0x2
+    | 0x4
+    | 0x8
+    | NO_DUMP
+    | NO_ATIME
+    | 0x400
+    | 0x4000
+    | 0x8000
+    | DIR_SYNC
+    | 0x200_0000
+    | PROJECT_INHERIT
+    | InodeFlags::CASEFOLD.0;
+const FOR_DIRECTORIES: u32 = DIR_SYNC | PROJECT_INHERIT | InodeFlags::CASEFOLD.0;
+const FOR_OTHERS: u32 = NO_DUMP | NO_ATIME;
+const NO_DUMP: u32 = 0x40;
+const NO_ATIME: u32 = 0x80;
+const DIR_SYNC: u32 = 0x1_0000;
+pub(crate) const PROJECT_INHERIT: u32 = 0x2000_0000;
+
+/// What its directory makes of a new file.
+#[derive(Debug, Default)]
+pub(crate) struct Inherited {
+    pub node: NewNode,
+    /// Attributes by their prefix index, as they are stored.
+    pub acls: Vec<(u8, Vec<u8>)>,
+}
+
+impl Writer {
+    /// Gives a new inode the flags and the project of its directory.
+    pub(crate) fn inherit_flags(&self, dir: &InodeMut, inode: &mut InodeMut) {
+        let flags = dir.flags().0;
+        inode.set_flags(match inode.kind() {
+            FileType::Directory => flags & INHERITED,
+            FileType::Regular => flags & INHERITED & !FOR_DIRECTORIES,
+            _ => flags & FOR_OTHERS,
+        });
+        if flags & PROJECT_INHERIT != 0 && self.fs.superblock().ro_compat.has(RoCompat::PROJECT) {
+            inode.set_project(dir.project());
+        }
+    }
+
+    /// The owner, mode and ACLs of a new file whose mode is nobody's wish, as the kernel decides them.
+    pub(crate) fn inherit(&self, dir: &InodeMut, kind: FileType, node: &NewNode) -> Result<Inherited> {
+        let mut node = *node;
+        if dir.mode() & SET_GID != 0 {
+            node.gid = dir.reader()?.gid();
+            if kind == FileType::Directory {
+                node.mode |= SET_GID;
+            }
+        }
+        let mut acls = Vec::new();
+        if kind == FileType::Symlink {
+            return Ok(Inherited { node, acls });
+        }
+        let Some(default) = self.fs.xattr(&dir.reader()?, ACL_DEFAULT, b"")? else {
+            node.mode &= !node.umask;
+            return Ok(Inherited { node, acls });
+        };
+        let place = Place::inode(Structure::Xattr, dir.number());
+        let (access, mode, is_more) = acl::create(&default, node.mode)
+            .ok_or_else(|| place.malformed("a default ACL that makes no sense"))?;
+        node.mode = mode;
+        if kind == FileType::Directory {
+            acls.push((ACL_DEFAULT, default));
+        }
+        if is_more {
+            acls.push((ACL_ACCESS, access));
+        }
+        Ok(Inherited { node, acls })
+    }
+}

@@ -1,0 +1,52 @@
+//! Files and directories that nobody may change, and directories that keep a project's files together: the kernel
+//! refuses the same to everybody, also to root.
+
+use std::io::ErrorKind;
+
+use crate::edit::inherit::PROJECT_INHERIT;
+use crate::edit::inode::InodeMut;
+use crate::edit::{Writer, invalid};
+use crate::error::Result;
+use crate::format::features::RoCompat;
+use crate::format::inode::InodeFlags;
+
+/// Refuses to change or rename an immutable or append-only file, or to remove a name from such a directory.
+pub(crate) fn refuse_locked(inode: &InodeMut, shown: &[u8]) -> Result<()> {
+    refuse_immutable(inode, shown)?;
+    refuse(inode, InodeFlags::APPEND, shown, "append-only (chattr -a ends that)")
+}
+
+/// Refuses what append-only files and directories allow: the time of now, and further names in a directory.
+pub(crate) fn refuse_immutable(inode: &InodeMut, shown: &[u8]) -> Result<()> {
+    refuse(inode, InodeFlags::IMMUTABLE, shown, "immutable (chattr -i ends that)")
+}
+
+fn refuse(inode: &InodeMut, flag: InodeFlags, shown: &[u8], what: &str) -> Result<()> {
+    if !inode.has(flag) {
+        return Ok(());
+    }
+    let whose = if inode.is_dir() { "the directory" } else { "the file" };
+    let text = format!("{}: {whose} (inode {}) is {what}", String::from_utf8_lossy(shown), inode.number());
+    Err(invalid(ErrorKind::PermissionDenied, text))
+}
+
+impl Writer {
+    /// The inode of a file that is to be changed.
+    pub(crate) fn changeable(&self, path: &[u8], follow: bool) -> Result<u32> {
+        let number = self.fs.resolve(path, follow)?.number();
+        refuse_locked(&self.inode_mut(number)?, path)?;
+        Ok(number)
+    }
+
+    /// Refuses to give a file of one project a name in a directory of another one that its files inherit.
+    pub(crate) fn refuse_project(&self, dir: &InodeMut, inode: &InodeMut) -> Result<()> {
+        let has_projects = self.fs.superblock().ro_compat.has(RoCompat::PROJECT);
+        if !has_projects || dir.flags().0 & PROJECT_INHERIT == 0 || dir.project() == inode.project() {
+            return Ok(());
+        }
+        let (ours, other) = (inode.project(), dir.project());
+        let text =
+            format!("the file belongs to project {ours}, and the directory to {other}: put a copy there");
+        Err(invalid(ErrorKind::CrossesDevices, text))
+    }
+}

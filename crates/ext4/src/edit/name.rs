@@ -1,0 +1,68 @@
+//! Names as directories store them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::read::casefold::fold;
+use crate::read::dirhash::DirHash;
+use crate::read::encryption::{EncryptedNames, StoredName};
+
+/// A name's bytes in a directory, and what else says which records have the same name.
+#[derive(Clone, Debug)]
+pub(crate) struct Name {
+    pub bytes: Vec<u8>,
+    /// What an encrypted directory without regard to case keeps behind each name.
+    pub hash: Option<DirHash>,
+    folded: Option<Folded>,
+}
+
+/// What names share that differ in case alone.
+#[derive(Clone)]
+struct Folded {
+    text: String,
+    /// Who decrypts what is compared with it.
+    names: Option<Arc<dyn EncryptedNames>>,
+}
+
+impl fmt::Debug for Folded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Folded").field(&self.text).finish_non_exhaustive()
+    }
+}
+
+impl Name {
+    /// A name that only the same bytes are.
+    pub fn exact(bytes: &[u8], hash: Option<DirHash>) -> Name {
+        Name { bytes: bytes.to_vec(), hash, folded: None }
+    }
+
+    /// A name of a directory without regard to case; its names are encrypted if `names` are given.
+    pub fn folded(bytes: Vec<u8>, name: &[u8], names: Option<Arc<dyn EncryptedNames>>) -> Name {
+        let hash = names.as_ref().and_then(|names| names.hash(name));
+        Name { bytes, hash, folded: fold(name).map(|text| Folded { text, names }) }
+    }
+
+    /// Whether a record in use has this name.
+    pub fn is(&self, bytes: &[u8], hash: Option<DirHash>) -> bool {
+        if bytes == self.bytes {
+            return true;
+        }
+        let Some(Folded { text, names }) = &self.folded else { return false };
+        match names {
+            None => fold(bytes).as_ref() == Some(text),
+            Some(names) => {
+                let stored = StoredName { bytes, hash };
+                let decoded = if hash == self.hash { names.decode(stored).ok() } else { None };
+                decoded.and_then(|name| fold(&name)).as_ref() == Some(text)
+            }
+        }
+    }
+
+    /// Bytes of a record with this name.
+    pub fn record_len(&self) -> usize {
+        8 + self.bytes.len().next_multiple_of(4) + if self.hash.is_some() { HASH } else { 0 }
+    }
+}
+
+/// Bytes of the hash behind a name.
+pub(crate) const HASH: usize = 8;

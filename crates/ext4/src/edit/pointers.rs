@@ -1,0 +1,236 @@
+//! Maps of block numbers that grow and shrink: what files have without extents.
+//!
+//! Twelve numbers in the inode stand for blocks, three more for one, two and three levels of blocks of numbers. A
+//! number of zero is a hole, on any level.
+
+use crate::alloc::Goal;
+use crate::edit::Writer;
+use crate::edit::file_map::too_large;
+use crate::edit::inode::InodeMut;
+use crate::error::{Error, Place, Result, Structure};
+use crate::format::bytes::le32;
+use crate::read::map::Mapping;
+
+/// Numbers in an inode, and those of them that stand for blocks.
+const SLOTS: usize = 15;
+const DIRECT: usize = 12;
+
+/// Where numbers stand: a block of them, or the inode if `None`; and which one of them.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    holder: Option<u64>,
+    index: usize,
+}
+
+/// What a number of the inode stands for.
+#[derive(Clone, Copy, Debug)]
+struct Root {
+    index: usize,
+    /// Levels of numbers below.
+    level: u32,
+    /// The first block, counted in the file.
+    logical: u64,
+}
+
+/// Blocks that can have a place in a file.
+pub(crate) fn most_blocks(block_size: u64) -> u64 {
+    let per_block = block_size / 4;
+    // Blocks are counted in 32 bits elsewhere.
+    (DIRECT as u64 + per_block + per_block.pow(2) + per_block.pow(3)).min(u32::MAX.into())
+}
+
+impl Writer {
+    /// Makes sure that there are blocks of numbers for logical block `at`: how many blocks from there on have their
+    /// numbers in the same place. New ones are put at `goal`, which is then behind them.
+    pub(crate) fn pointer_room(&mut self, inode: &mut InodeMut, at: u64, goal: &mut Goal) -> Result<u64> {
+        let (mut slot, mut level, mut logical) = self.root_slot(at)?;
+        if level == 0 {
+            return Ok((DIRECT - slot.index) as u64);
+        }
+        while level > 0 {
+            let mut block = self.number(inode, slot)?;
+            if block == 0 {
+                block = self.allocate(*goal, 1)?.0;
+                self.count_clusters(inode, 1)?;
+                self.cache.create(block, vec![0; self.block_size()].into());
+                self.set_numbers(inode, slot, &[stored(block)?])?;
+                *goal = Goal::Behind(block + 1);
+            }
+            level -= 1;
+            let covered = self.covered(level);
+            // OK to truncate: below the numbers in a block.
+            let index = ((at - logical) / covered) as usize;
+            slot = Slot { holder: Some(block), index };
+            logical += index as u64 * covered;
+        }
+        Ok(self.per_block() - slot.index as u64)
+    }
+
+    /// Writes the numbers of a run whose place [`pointer_room`](Writer::pointer_room) made.
+    pub(crate) fn insert_pointers(&mut self, inode: &mut InodeMut, run: &Mapping) -> Result<()> {
+        let (mut slot, mut level, mut logical) = self.root_slot(run.logical)?;
+        while level > 0 {
+            let block = self.number(inode, slot)?;
+            level -= 1;
+            let covered = self.covered(level);
+            // OK to truncate: below the numbers in a block.
+            let index = ((run.logical - logical) / covered) as usize;
+            slot = Slot { holder: Some(block), index };
+            logical += index as u64 * covered;
+        }
+        let numbers: Vec<u32> = (run.physical..run.physical + run.len).map(stored).collect::<Result<_>>()?;
+        self.set_numbers(inode, slot, &numbers)
+    }
+
+    /// Takes away the last blocks that follow each other and lie behind `from`, and blocks of numbers that are empty
+    /// then.
+    pub(crate) fn take_last_pointers(&mut self, inode: &mut InodeMut, from: u64) -> Result<Option<Mapping>> {
+        for root in self.roots().into_iter().rev() {
+            if root.logical + self.covered(root.level) <= from {
+                break;
+            }
+            let slot = Slot { holder: None, index: root.index };
+            let block = self.number(inode, slot)?;
+            if block == 0 {
+                continue;
+            }
+            let taken = if root.level == 0 {
+                Some(self.take_run(inode, slot, root.logical, from)?)
+            } else {
+                self.take_last_below(inode, slot, root.level, root.logical, from)?
+            };
+            if taken.is_some() {
+                return Ok(taken);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The same in the blocks of numbers that the number in `parent` leads to, which begin at block `logical` of the
+    /// file.
+    fn take_last_below(
+        &mut self,
+        inode: &mut InodeMut,
+        parent: Slot,
+        level: u32,
+        logical: u64,
+        from: u64,
+    ) -> Result<Option<Mapping>> {
+        let holder = self.number(inode, parent)?;
+        self.load_numbers(inode, holder)?;
+        let covered = self.covered(level - 1);
+        let mut taken = None;
+        let mut left = self.last_number(holder)?;
+        while let Some(index) = left {
+            let first = logical + index as u64 * covered;
+            if first + covered <= from {
+                break;
+            }
+            let slot = Slot { holder: Some(holder), index };
+            taken = if level == 1 {
+                Some(self.take_run(inode, slot, first, from)?)
+            } else {
+                self.take_last_below(inode, slot, level - 1, first, from)?
+            };
+            left = self.last_number(holder)?;
+            // Below what is kept in part there may be nothing to take.
+            if taken.is_some() || left == Some(index) {
+                break;
+            }
+        }
+        if left.is_none() {
+            self.set_numbers(inode, parent, &[0])?;
+            self.free_metadata_block(inode, holder)?;
+        }
+        Ok(taken)
+    }
+
+    /// Takes away the blocks up to that of `slot`, block `logical` of the file, that follow each other.
+    fn take_run(&mut self, inode: &mut InodeMut, slot: Slot, logical: u64, from: u64) -> Result<Mapping> {
+        let most = (logical - from.min(logical)).min(slot.index as u64);
+        let end = self.number(inode, slot)?;
+        let mut len = 1;
+        while len <= most {
+            let before = Slot { index: slot.index - len as usize, ..slot };
+            if self.number(inode, before)? + len != end {
+                break;
+            }
+            len += 1;
+        }
+        let physical = end + 1 - len;
+        let place = match slot.holder {
+            Some(block) => Place::inode(Structure::IndirectBlock, inode.number()).at(block),
+            None => Place::inode(Structure::Inode, inode.number()),
+        };
+        self.fs.check_blocks(physical, len, place)?;
+        // OK to truncate: at most the numbers in a block.
+        let first = Slot { index: slot.index + 1 - len as usize, ..slot };
+        self.set_numbers(inode, first, &vec![0; len as usize])?;
+        Ok(Mapping { logical: logical + 1 - len, physical, len, unwritten: false })
+    }
+
+    /// The number of the inode that leads to logical block `at`, its level, and the first block that it leads to.
+    fn root_slot(&self, at: u64) -> Result<(Slot, u32, u64)> {
+        let root = self.roots().into_iter().rfind(|root| root.logical <= at);
+        let root = root.filter(|root| at - root.logical < self.covered(root.level)).ok_or_else(too_large)?;
+        Ok((Slot { holder: None, index: root.index }, root.level, root.logical))
+    }
+
+    fn roots(&self) -> [Root; SLOTS] {
+        let mut next = 0;
+        std::array::from_fn(|index| {
+            // OK to truncate: at most 3.
+            let level = (index + 1).saturating_sub(DIRECT) as u32;
+            let logical = next;
+            next += self.covered(level);
+            Root { index, level, logical }
+        })
+    }
+
+    /// Numbers in a block.
+    fn per_block(&self) -> u64 {
+        self.block_size() as u64 / 4
+    }
+
+    /// Blocks of a file that a number with so many levels below it stands for.
+    fn covered(&self, level: u32) -> u64 {
+        self.per_block().pow(level)
+    }
+
+    fn number(&self, inode: &InodeMut, slot: Slot) -> Result<u64> {
+        let at = 4 * slot.index;
+        let number = match slot.holder {
+            None => le32(inode.block_area(), at),
+            Some(block) => {
+                self.load_numbers(inode, block)?;
+                self.cache.with(block, |bytes| le32(bytes, at))?
+            }
+        };
+        Ok(number.into())
+    }
+
+    fn set_numbers(&mut self, inode: &mut InodeMut, first: Slot, numbers: &[u32]) -> Result<()> {
+        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let at = 4 * first.index;
+        match first.holder {
+            None => inode.block_area_mut()[at..at + bytes.len()].copy_from_slice(&bytes),
+            Some(block) => self.cache.update(block, |edit| edit.write(at, &bytes))?,
+        }
+        Ok(())
+    }
+
+    /// The last number of a block that is not zero.
+    fn last_number(&self, block: u64) -> Result<Option<usize>> {
+        self.cache.with(block, |bytes| bytes.chunks_exact(4).rposition(|number| number != [0; 4]))
+    }
+
+    fn load_numbers(&self, inode: &InodeMut, block: u64) -> Result<()> {
+        self.load(block, Place::inode(Structure::IndirectBlock, inode.number()).at(block), |_| Ok(()))
+    }
+}
+
+/// A block's number as it is stored: 32 bits.
+fn stored(block: u64) -> Result<u32> {
+    u32::try_from(block)
+        .map_err(|_| Error::unsupported("files without extents in blocks beyond the first 2^32"))
+}

@@ -1,0 +1,370 @@
+//! Files of the host, read before it is their turn to be put into an image.
+
+use std::ffi::{CStr, CString, OsStr};
+use std::io::{self, ErrorKind};
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use casemate_blockdev::{BlockDevice, FileDevice};
+use rustix::fs::{AtFlags, FileType as HostType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
+use rustix::io::Errno;
+
+use crate::edit::put::walk::Part;
+use crate::edit::xattr::is_storable;
+use crate::error::{Error, Result};
+use crate::read::xattr::LARGEST_VALUE;
+
+/// Larger files are not read ahead.
+const MOST_AHEAD: u64 = 256 << 10;
+
+/// Extended attributes by their names.
+pub(super) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// A folder that is being copied.
+#[derive(Debug)]
+pub(super) struct Folder {
+    fd: OwnedFd,
+    path: PathBuf,
+    /// Whether a link to a file stands for the file.
+    follow: bool,
+    /// Which of the folders of the tree it is.
+    pub number: usize,
+}
+
+/// A name in a folder.
+#[derive(Debug)]
+pub(super) struct Name {
+    pub name: CString,
+    pub kind: NameKind,
+}
+
+/// What a name is said to stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NameKind {
+    File,
+    /// A folder, and its number.
+    Folder(usize),
+    Other,
+}
+
+/// Neighbours in a folder.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub folder: Arc<Folder>,
+    pub entries: Vec<Entry>,
+    /// Contents, each file's from the beginning of a block on and with zeros to the end of one.
+    pub buffer: Vec<u8>,
+    /// Whether these are the folder's last ones.
+    pub ends: bool,
+}
+
+/// A file of any kind.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub name: CString,
+    pub stat: Stat,
+    pub xattrs: Xattrs,
+    pub body: HostBody,
+}
+
+/// What a file of the host is.
+#[derive(Debug)]
+pub(super) enum HostBody {
+    /// A folder, and its number.
+    Folder(usize),
+    /// Its contents are in the batch's buffer from this byte on.
+    Read(usize),
+    /// Its contents are still to be read.
+    Open(Arc<Source>),
+    /// Its contents are still to be read, and its size tells nothing.
+    Stream(std::fs::File),
+    Symlink(Vec<u8>),
+    Node,
+}
+
+/// How files are read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reading {
+    /// The block size of the file system that they are for.
+    pub block: usize,
+    /// Whether extended attributes are read.
+    pub xattrs: bool,
+    /// The device and inode of the image itself.
+    pub image: Option<(u64, u64)>,
+}
+
+impl Folder {
+    pub fn open(path: &Path, number: usize) -> Result<Folder> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| at(path, error))?;
+        Ok(Folder { fd, path: path.to_owned(), follow: false, number })
+    }
+
+    /// The one that paths are looked up from.
+    pub fn current(follow: bool) -> Result<Folder> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(".", flags, Mode::empty()).map_err(|error| at(Path::new("."), error))?;
+        Ok(Folder { fd, path: PathBuf::new(), follow, number: 0 })
+    }
+
+    /// The path of what has this name.
+    pub fn join(&self, name: &CStr) -> PathBuf {
+        self.path.join(OsStr::from_bytes(name.to_bytes()))
+    }
+
+    /// All names and what they stand for, in the order of their bytes: the same wherever the folder lies.
+    pub fn list(&self) -> Result<Vec<(CString, HostType)>> {
+        let host = |error| at(&self.path, error);
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.fd).map_err(host)? {
+            let entry = entry.map_err(host)?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let kind = match entry.file_type() {
+                HostType::Unknown => HostType::from_raw_mode(self.stat(name)?.st_mode),
+                known => known,
+            };
+            names.push((name.to_owned(), kind));
+        }
+        names.sort_by(|(a, _), (b, _)| a.cmp(b));
+        // A folder that changes meanwhile may show a name twice.
+        names.dedup_by(|(a, _), (b, _)| a == b);
+        Ok(names)
+    }
+
+    fn stat(&self, name: &CStr) -> Result<Stat> {
+        statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| at(&self.join(name), error))
+    }
+}
+
+impl Reading {
+    /// Bytes of a batch's buffer.
+    pub fn buffer_size(&self) -> usize {
+        (1 << 20).max(16 * self.block)
+    }
+
+    /// Reads a part of a folder. `buffer` is as long as all buffers.
+    pub fn batch(&self, part: Part, mut buffer: Vec<u8>) -> Result<Batch> {
+        let Part { folder, names, ends } = part;
+        let mut used = 0;
+        let entry = |name| self.entry(&folder, name, &mut buffer, &mut used);
+        let entries = names.into_iter().map(entry).collect::<Result<_>>()?;
+        Ok(Batch { folder, entries, buffer, ends })
+    }
+
+    fn entry(&self, folder: &Folder, name: Name, buffer: &mut [u8], used: &mut usize) -> Result<Entry> {
+        let Name { name, kind } = name;
+        let (stat, xattrs, body) = if kind == NameKind::File {
+            self.file(folder, &name, buffer, used)?
+        } else {
+            let stat = folder.stat(&name)?;
+            let body = match (HostType::from_raw_mode(stat.st_mode), kind) {
+                (HostType::Directory, NameKind::Folder(number)) => HostBody::Folder(number),
+                (HostType::Symlink, NameKind::Other) => {
+                    let target = readlinkat(&folder.fd, &*name, Vec::new());
+                    HostBody::Symlink(target.map_err(|error| at(&folder.join(&name), error))?.into_bytes())
+                }
+                (HostType::Directory | HostType::RegularFile, _) | (_, NameKind::Folder(_)) => {
+                    return Err(changed(&folder.join(&name)));
+                }
+                _ => HostBody::Node,
+            };
+            let xattrs = if self.xattrs {
+                let path = folder.join(&name);
+                xattrs(&Attributed::Path(&path)).map_err(|error| at(&path, error))?
+            } else {
+                Vec::new()
+            };
+            (stat, xattrs, body)
+        };
+        Ok(Entry { name, stat, xattrs, body })
+    }
+
+    fn file(
+        &self,
+        folder: &Folder,
+        name: &CStr,
+        buffer: &mut [u8],
+        used: &mut usize,
+    ) -> Result<(Stat, Xattrs, HostBody)> {
+        let host = |error| at(&folder.join(name), error);
+        let failed = |error: io::Error| Error::path(error.kind(), told(&folder.join(name), &error));
+        // What is no file any more must not keep us waiting.
+        let mut flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        flags.set(OFlags::NOFOLLOW, !folder.follow);
+        let fd = openat(&folder.fd, name, flags, Mode::empty()).map_err(host)?;
+        let stat = fstat(&fd).map_err(host)?;
+        if HostType::from_raw_mode(stat.st_mode) != HostType::RegularFile {
+            return Err(changed(&folder.join(name)));
+        }
+        if self.image == Some((stat.st_dev, stat.st_ino)) {
+            let text = format!("{}: is the image itself", folder.join(name).display());
+            return Err(Error::path(ErrorKind::InvalidInput, text));
+        }
+        let xattrs =
+            if self.xattrs { xattrs(&Attributed::File(fd.as_fd())).map_err(host)? } else { Vec::new() };
+        let size = stat.st_size.cast_unsigned();
+        let sparse = stat.st_blocks.cast_unsigned().saturating_mul(512) < size;
+        // OK to cast: sizes that are compared with that of a buffer first.
+        let padded = |size: u64| (size as usize).next_multiple_of(self.block);
+        // Of a file with several names one is copied.
+        let ahead =
+            !sparse && stat.st_nlink == 1 && size <= MOST_AHEAD && padded(size) <= buffer.len() - *used;
+        let file = std::fs::File::from(fd);
+        if stat.st_blocks == 0 && self.has_other_size(&file, size).map_err(failed)? {
+            return Ok((stat, xattrs, HostBody::Stream(file)));
+        }
+        if !ahead {
+            let file = FileDevice::from_file(file).map_err(|error| error.at(folder.join(name).display()))?;
+            let source = Source { file, path: folder.join(name), size, sparse };
+            return Ok((stat, xattrs, HostBody::Open(Arc::new(source))));
+        }
+        let (from, end) = (*used, *used + size as usize);
+        *used += padded(size);
+        match file.read_exact_at(&mut buffer[from..end], 0) {
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Err(shorter(&folder.join(name))),
+            result => result.map_err(failed),
+        }?;
+        buffer[end..*used].fill(0);
+        Ok((stat, xattrs, HostBody::Read(from)))
+    }
+}
+
+impl Reading {
+    /// Whether a file has contents of another size than it says, as those have that a kernel makes up.
+    fn has_other_size(&self, file: &std::fs::File, size: u64) -> io::Result<bool> {
+        let mut begin = vec![0; self.block];
+        let mut len = 0;
+        while len < begin.len() {
+            match file.read_at(&mut begin[len..], len as u64)? {
+                0 => break,
+                more => len += more,
+            }
+        }
+        Ok(if size == 0 { len > 0 } else { (len as u64) < size.min(begin.len() as u64) })
+    }
+}
+
+/// A host's file of a size that was noted once. Only sparse ones are asked for their holes.
+#[derive(Debug)]
+pub(super) struct Source {
+    file: FileDevice,
+    path: PathBuf,
+    size: u64,
+    sparse: bool,
+}
+
+impl BlockDevice for Source {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.file)
+    }
+
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.file.read_at(buf, offset).map_err(|error| match error.io_kind() {
+            Some(ErrorKind::UnexpectedEof) => shorter(&self.path),
+            _ => error.at(self.path.display()),
+        })
+    }
+
+    fn write_at(&self, _buf: &[u8], _offset: u64) -> Result<()> {
+        Err(ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>> {
+        if self.sparse {
+            return self.file.next_data(offset);
+        }
+        Ok((offset < self.size).then_some(offset..self.size))
+    }
+}
+
+/// Whose attributes are read.
+enum Attributed<'a> {
+    File(BorrowedFd<'a>),
+    Path(&'a Path),
+}
+
+impl Attributed<'_> {
+    fn list(&self, names: &mut [u8]) -> rustix::io::Result<usize> {
+        match self {
+            Attributed::File(fd) => rustix::fs::flistxattr(fd, names),
+            Attributed::Path(path) => rustix::fs::llistxattr(*path, names),
+        }
+    }
+
+    fn get(&self, name: &CStr, value: &mut [u8]) -> rustix::io::Result<usize> {
+        match self {
+            Attributed::File(fd) => rustix::fs::fgetxattr(fd, name, value),
+            Attributed::Path(path) => rustix::fs::lgetxattr(*path, name, value),
+        }
+    }
+}
+
+/// The attributes that ext4 can store.
+fn xattrs(of: &Attributed<'_>) -> rustix::io::Result<Xattrs> {
+    let mut few = [0; 256];
+    let mut many = Vec::new();
+    let names = match of.list(&mut few) {
+        Ok(len) => &few[..len],
+        Err(Errno::RANGE) => {
+            many.resize(1 << 16, 0);
+            let len = of.list(&mut many)?;
+            &many[..len]
+        }
+        Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut list = Vec::new();
+    for name in names.split_inclusive(|byte| *byte == 0) {
+        let Ok(c_name) = CStr::from_bytes_with_nul(name) else { continue };
+        if is_storable(c_name.to_bytes()) {
+            let mut value = vec![0u8; 4096];
+            let len = loop {
+                match of.get(c_name, &mut value) {
+                    Ok(len) => break len,
+                    Err(Errno::RANGE) if value.len() < LARGEST_VALUE as usize => {
+                        value.resize(value.len() * 4, 0);
+                    }
+                    Err(error) => return Err(error),
+                }
+            };
+            value.truncate(len);
+            list.push((c_name.to_bytes().to_vec(), value));
+        }
+    }
+    list.sort();
+    Ok(list)
+}
+
+/// An error of the host, with the path that it happened at.
+fn at(path: &Path, error: Errno) -> Error {
+    let error = io::Error::from(error);
+    Error::path(error.kind(), told(path, &error))
+}
+
+pub(super) fn told(path: &Path, error: &io::Error) -> String {
+    format!("{}: {error}", path.display())
+}
+
+fn shorter(path: &Path) -> Error {
+    let text = format!("{}: became shorter while it was read", path.display());
+    Error::path(ErrorKind::UnexpectedEof, text)
+}
+
+fn changed(path: &Path) -> Error {
+    Error::path(ErrorKind::InvalidData, format!("{}: changed while it was copied", path.display()))
+}

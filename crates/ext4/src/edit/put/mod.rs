@@ -1,0 +1,473 @@
+//! Copying files and trees of the host into a file system.
+
+mod host;
+mod pipeline;
+mod placed;
+mod steps;
+mod stream;
+mod tar;
+mod walk;
+
+use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use casemate_blockdev::{BlockDevice, Events, NoEvents};
+use rustix::fs::FileType as HostType;
+
+use crate::edit::create::{Body, NewNode, is_not_found, refuse_slash};
+use crate::edit::inode::{InodeMut, Stamp};
+use crate::edit::too_large::TooLarge;
+use crate::edit::{Writer, invalid};
+use crate::error::{Error, Result};
+use crate::format::inode::{FileType, InodeFlags, Time};
+
+use host::{Batch, Entry, Folder, HostBody, Reading, Source};
+use pipeline::{CHUNK, Piece, Pipeline, Write};
+use stream::{Ahead, NewFile, Stream};
+use walk::Walk;
+
+pub(crate) use placed::Placed;
+
+/// What [`Writer::put`] copies, and how.
+#[derive(Clone, Copy)]
+pub struct PutOptions<'a> {
+    /// Whether directories are copied with all that is in them.
+    pub recursive: bool,
+    /// Whether what is named is copied as it is: a symbolic link as a link, a pipe as a pipe. Else a link is followed,
+    /// and what comes out of a pipe becomes a file. In a directory that is copied everything is copied as it is.
+    pub no_dereference: bool,
+    /// The owner and group of everything instead of those on the host.
+    pub owner: Option<(u32, u32)>,
+    /// Whether extended attributes are copied.
+    pub xattrs: bool,
+    /// The device and inode, on the host, of the image that is copied into, which itself is refused.
+    pub image: Option<(u64, u64)>,
+    /// Hears of bytes of contents.
+    pub progress: &'a dyn Events,
+}
+
+impl PutOptions<'_> {
+    /// One file with all that it has.
+    pub const fn new() -> Self {
+        PutOptions {
+            recursive: false,
+            no_dereference: false,
+            owner: None,
+            xattrs: true,
+            image: None,
+            progress: &NoEvents,
+        }
+    }
+}
+
+impl Default for PutOptions<'_> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What was copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PutReport {
+    /// Regular files.
+    pub files: u64,
+    /// Directories that were not there before.
+    pub directories: u64,
+    /// Everything else: links, devices, pipes, sockets, further names.
+    pub others: u64,
+    /// Bytes of contents.
+    pub bytes: u64,
+}
+
+/// A copy that is going on.
+struct Put<'a> {
+    options: &'a PutOptions<'a>,
+    pipeline: Arc<Pipeline>,
+    /// The name that the topmost file gets, if it is copied itself.
+    name: Option<Vec<u8>>,
+    /// Where folders of the host go, by their numbers.
+    folders: HashMap<usize, Target>,
+    /// Inodes of files with more names, by device and inode on the host.
+    links: HashMap<(u64, u64), u32>,
+    report: PutReport,
+}
+
+/// A directory that a folder goes to.
+#[derive(Clone, Copy, Debug)]
+struct Target {
+    number: u32,
+    /// The time that it gets in the end.
+    time: Option<Time>,
+    /// Whether it has no names but those from the folder.
+    fresh: bool,
+}
+
+impl Writer {
+    /// Copies a file, or with `recursive` a directory, of the host to `to`: into it under its own name if it is a
+    /// directory, else under the name that `to` ends in. What a directory `source/.` has goes right into `to`.
+    ///
+    /// Modes, owners, times of modification, holes, links and attributes are kept; a name that is there already
+    /// gets the new file, a directory stays and is added to. Large copies are committed on the way.
+    ///
+    /// # Errors
+    /// What the host says of the source; `StorageFull`; `IsADirectory` and `NotADirectory` when one would
+    /// replace the other. When the source can't be read, or the device not be written, after a file got its place,
+    /// nothing can be committed any more.
+    pub fn put(&mut self, source: &Path, to: &[u8], options: &PutOptions<'_>) -> Result<PutReport> {
+        let told = |error: std::io::Error| Error::path(error.kind(), host::told(source, &error));
+        let link = std::fs::symlink_metadata(source).map_err(told)?;
+        let follow = !options.no_dereference;
+        let metadata = if follow { std::fs::metadata(source).map_err(told)? } else { link.clone() };
+        let only_contents =
+            source.as_os_str().as_bytes().split(|byte| *byte == b'/').next_back() == Some(b".");
+        if metadata.is_dir() && !options.recursive {
+            let text = format!("{}: is a directory, which only a recursive copy takes", source.display());
+            return Err(invalid(ErrorKind::IsADirectory, text));
+        }
+        let existing = match self.fs.resolve(to, true) {
+            Ok(inode) => Some(inode),
+            Err(error) if is_not_found(&error) => None,
+            Err(error) => return Err(error),
+        };
+        let into = existing.filter(crate::Inode::is_dir).map(|inode| inode.number());
+        if !metadata.is_dir() && into.is_none() {
+            refuse_slash(to)?;
+        }
+        let (parent, name) = match into {
+            Some(number) if only_contents => (number, None),
+            Some(number) => {
+                let name = match source.file_name() {
+                    Some(name) => name.as_bytes().to_vec(),
+                    None => {
+                        let whole = source.canonicalize().map_err(told)?;
+                        whole.file_name().map_or_else(Vec::new, |name| name.as_bytes().to_vec())
+                    }
+                };
+                (number, Some(name))
+            }
+            None => {
+                let (parent, name) = self.parent_of(to)?;
+                (parent, Some(name))
+            }
+        };
+        let kind = metadata.file_type();
+        let is_linked_device = link.is_symlink() && (kind.is_char_device() || kind.is_block_device());
+        if let Some(name) = name.as_ref().filter(|_| follow && (kind.is_fifo() || is_linked_device)) {
+            let mut from = std::fs::File::open(source).map_err(told)?;
+            let mut from = Ahead::new(&mut from, source);
+            let stream = Stream { from: &mut from, progress: options.progress };
+            return self.put_unowned(parent, name, stream, options);
+        }
+        let walk = match name {
+            Some(_) => {
+                let whole = if link.is_symlink() && metadata.is_dir() {
+                    source.canonicalize().map_err(told)?
+                } else {
+                    source.to_owned()
+                };
+                Walk::to(Folder::current(follow)?, &whole, HostType::from_raw_mode(metadata.mode()))?
+            }
+            None => Walk::within(source.to_owned()),
+        };
+        let reading = Reading { block: self.block_size(), xattrs: options.xattrs, image: options.image };
+        let pipeline = Arc::new(Pipeline::new(self.cache.device().clone(), walk, reading, self.pool));
+        let top = Target { number: parent, time: None, fresh: false };
+        let put = Put {
+            options,
+            pipeline: pipeline.clone(),
+            name,
+            folders: HashMap::from([(0, top)]),
+            links: HashMap::new(),
+            report: PutReport::default(),
+        };
+        self.placed = Some(Placed::new(pipeline.clone()));
+        let result = pipeline.run(|| self.put_all(put));
+        self.placed = None;
+        result.map_err(|(error, is_lost)| {
+            self.lost_contents |= is_lost;
+            error
+        })
+    }
+
+    fn put_all(&mut self, mut put: Put<'_>) -> Result<PutReport> {
+        while let Some(batch) = put.pipeline.next()? {
+            let Batch { folder, entries, buffer, ends } = batch;
+            let Some(target) = put.folders.get(&folder.number).copied() else { continue };
+            self.placed()?.begin(buffer);
+            let result =
+                entries.into_iter().try_for_each(|entry| self.put_entry(&mut put, target, &folder, entry));
+            // What was placed before is in the file system, whatever happened then.
+            self.placed()?.submit()?;
+            result?;
+            if ends {
+                put.folders.remove(&folder.number);
+                if let Some(time) = target.time {
+                    // All names are in it by now.
+                    self.operation(|writer| {
+                        let mut dir = writer.inode_mut(target.number)?;
+                        dir.set_time(Stamp::Modified, time);
+                        dir.set_time(Stamp::Accessed, time);
+                        writer.store_inode(&dir)
+                    })?;
+                }
+            }
+        }
+        Ok(put.report)
+    }
+
+    /// Copies one file without what is below it.
+    fn put_entry(&mut self, put: &mut Put<'_>, target: Target, folder: &Folder, entry: Entry) -> Result<()> {
+        let Entry { name: host_name, stat, xattrs, body: host_body } = entry;
+        let Target { number: parent, fresh, .. } = target;
+        let top = put.name.take();
+        let name = top.as_deref().unwrap_or(host_name.to_bytes());
+        let (uid, gid) = put.options.owner.unwrap_or((stat.st_uid, stat.st_gid));
+        // The host's nanoseconds are below 10^9.
+        let modified = Time { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 };
+        // OK to truncate: permission bits.
+        let mode = (stat.st_mode & 0o7777) as u16;
+        let node = NewNode { mode, umask: 0, uid, gid, modified: Some(modified) };
+        if let HostBody::Folder(number) = host_body {
+            let dir = self.fs.inode(parent)?;
+            if let Some(found) = self.fs.lookup(&dir, name)? {
+                if !self.fs.inode(found)?.is_dir() {
+                    let path = folder.join(&host_name);
+                    let text = format!("{}: a file is in the way", path.display());
+                    return Err(invalid(ErrorKind::NotADirectory, text));
+                }
+                put.folders.insert(number, Target { number: found, time: None, fresh: false });
+                return Ok(());
+            }
+        }
+        let is_folder = matches!(host_body, HostBody::Folder(_));
+        let shared = (stat.st_nlink > 1 && !is_folder).then_some((stat.st_dev, stat.st_ino));
+        if let Some(number) = shared.and_then(|key| put.links.get(&key)).copied() {
+            self.operation(|writer| {
+                writer.make_way(parent, name)?;
+                writer.link_in(parent, name, number)
+            })?;
+            put.report.others += 1;
+            return Ok(());
+        }
+        let body = match &host_body {
+            HostBody::Folder(_) => Body::Directory,
+            HostBody::Read(_) | HostBody::Open(_) | HostBody::Stream(_) => Body::File,
+            HostBody::Symlink(target) => Body::Symlink(target),
+            HostBody::Node => {
+                let kind = match HostType::from_raw_mode(stat.st_mode) {
+                    HostType::CharacterDevice => FileType::CharacterDevice,
+                    HostType::BlockDevice => FileType::BlockDevice,
+                    HostType::Fifo => FileType::Fifo,
+                    _ => FileType::Socket,
+                };
+                Body::Node(kind, rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev))
+            }
+        };
+        let size = if matches!(body, Body::File) { stat.st_size.cast_unsigned() } else { 0 };
+        self.recycle(size)?;
+        let progress = put.options.progress;
+        if let HostBody::Stream(file) = &host_body {
+            let path = folder.join(&host_name);
+            let mut file = file;
+            let mut from = Ahead::new(&mut file, &path);
+            let stream = Stream { from: &mut from, progress };
+            let new = NewFile { parent, name, node: &node, xattrs: &xattrs, acls: Vec::new() };
+            let (number, size) = self.put_stream(&new, stream)?;
+            if let Some(key) = shared {
+                put.links.insert(key, number);
+            }
+            put.report.files += 1;
+            put.report.bytes += size;
+            return Ok(());
+        }
+        let copy = |writer: &mut Writer| {
+            let mut inode = if fresh {
+                let dir = writer.inode_mut(parent)?;
+                writer.create_new(dir, name, &node, body)?
+            } else {
+                if !is_folder {
+                    writer.make_way(parent, name)?;
+                }
+                writer.create_in(parent, name, &node, body)?
+            };
+            match &host_body {
+                HostBody::Read(at) => writer.place_read(&mut inode, *at, size)?,
+                HostBody::Open(source) => writer.copy_source(&mut inode, source, progress)?,
+                _ => {}
+            }
+            writer.put_xattrs(&mut inode, &xattrs)?;
+            writer.finish(&mut inode, &node)?;
+            Ok(inode)
+        };
+        let inode = match (self.operation(copy), &host_body) {
+            (Err(error), HostBody::Open(source)) if TooLarge::is(&error) => {
+                self.put_in_steps(parent, name, &node, source, &xattrs)?
+            }
+            (result, _) => result.map_err(|error| from_source(&folder.join(&host_name), error))?,
+        };
+        if let Some(key) = shared {
+            put.links.insert(key, inode.number());
+        }
+        match host_body {
+            HostBody::Folder(number) => {
+                // Other names may be the same without regard to case.
+                let fresh = !inode.has(InodeFlags::CASEFOLD);
+                let target = Target { number: inode.number(), time: node.modified, fresh };
+                put.folders.insert(number, target);
+                put.report.directories += 1;
+            }
+            HostBody::Read(_) | HostBody::Open(_) => {
+                put.report.files += 1;
+                put.report.bytes += size;
+                if matches!(host_body, HostBody::Read(_)) {
+                    progress.advance(size)?;
+                }
+            }
+            _ => put.report.others += 1,
+        }
+        Ok(())
+    }
+
+    /// Gives contents that were read a place. Part of an operation.
+    fn place_read(&mut self, inode: &mut InodeMut, at: usize, size: u64) -> Result<()> {
+        if self.fits_inline(inode, size)? {
+            let bytes = self.placed()?.bytes(at, size).to_vec();
+            return self.store_inline(inode, &bytes);
+        }
+        let block = self.block_size() as u64;
+        let cipher = self.cipher(inode)?;
+        let mut runs = Vec::new();
+        self.fill(inode, 0, size.div_ceil(block), false, |run| runs.push(run))?;
+        for run in runs {
+            let piece = Piece {
+                // OK to truncate: within a buffer.
+                at: at + (run.logical * block) as usize,
+                len: (run.len * block) as usize,
+                to: self.fs.layout().offset(run.physical),
+                cipher: cipher.clone().map(|cipher| (cipher, run.logical)),
+            };
+            self.placed()?.add(piece);
+        }
+        self.set_file_size(inode, size)
+    }
+
+    /// Gives contents that are still to be read a place, holes none, and has them copied there. Part of an
+    /// operation.
+    fn copy_source(
+        &mut self,
+        inode: &mut InodeMut,
+        source: &Arc<Source>,
+        progress: &dyn Events,
+    ) -> Result<()> {
+        let size = source.size();
+        self.check_size(inode, size)?;
+        if self.fits_inline(inode, size)? {
+            // OK to truncate: less than an inode.
+            let mut bytes = vec![0; size as usize];
+            source.read_at(&mut bytes, 0)?;
+            return self.store_inline(inode, &bytes);
+        }
+        if self.copy_some(inode, source, progress, 0)? < size {
+            return Err(TooLarge::error());
+        }
+        self.set_file_size(inode, size)
+    }
+
+    /// The same from byte `at` on as far as the transaction has room: the byte that it came to. The file's size is left
+    /// as it is.
+    fn copy_some(
+        &mut self,
+        inode: &mut InodeMut,
+        source: &Arc<Source>,
+        progress: &dyn Events,
+        mut at: u64,
+    ) -> Result<u64> {
+        let size = source.size();
+        let block = self.block_size() as u64;
+        let cipher = self.cipher(inode)?;
+        while let Some(data) = source.next_data(at)? {
+            // Whole blocks; two ranges may share one.
+            let first = (data.start / block).max(at / block);
+            let end = data.end.min(size).div_ceil(block);
+            if self.is_full() {
+                return Ok(first * block);
+            }
+            let mut runs = Vec::new();
+            let mut reached = end;
+            if first < end {
+                reached = self.fill_some(inode, first, end, false, |run| runs.push(run))?;
+            }
+            for run in runs {
+                let (mut from, end) = (run.logical * block, run.end() * block);
+                let mut to = self.fs.layout().offset(run.physical);
+                while from < end {
+                    let len = (end - from).min(CHUNK);
+                    let cipher = cipher.clone().map(|cipher| (cipher, from / block));
+                    // OK to truncate: at most a chunk.
+                    let piece = Piece { at: 0, len: len as usize, to, cipher };
+                    self.placed()?.copy(Write::Copy { source: source.clone(), from, piece })?;
+                    progress.advance(len)?;
+                    from += len;
+                    to += len;
+                }
+            }
+            if reached < end {
+                return Ok(reached * block);
+            }
+            at = end * block;
+            if at >= size {
+                break;
+            }
+        }
+        Ok(size)
+    }
+
+    /// Commits if what was freed since the last time, which can be used then, may be needed for contents of `size` bytes.
+    fn recycle(&mut self, size: u64) -> Result<()> {
+        let needed = size / self.block_size() as u64;
+        if self.pins.clusters() > 0 && self.free_clusters() < needed / self.ratio() + 64 {
+            self.commit()?;
+        }
+        Ok(())
+    }
+
+    fn placed(&mut self) -> Result<&mut Placed> {
+        self.placed.as_mut().ok_or_else(|| invalid(ErrorKind::Unsupported, "nothing is being copied"))
+    }
+
+    /// Removes a file that has the name of a new one. Part of an operation.
+    fn make_way(&mut self, parent: u32, name: &[u8]) -> Result<()> {
+        let dir = self.fs.inode(parent)?;
+        let Some(found) = self.fs.lookup(&dir, name)? else { return Ok(()) };
+        if self.fs.inode(found)?.is_dir() {
+            let text = format!("{}: a directory has the name of a file", String::from_utf8_lossy(name));
+            return Err(invalid(ErrorKind::IsADirectory, text));
+        }
+        self.remove_in(parent, name)
+    }
+
+    pub(crate) fn put_xattrs(&mut self, inode: &mut InodeMut, list: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        if list.is_empty() {
+            return Ok(());
+        }
+        let changes: Vec<_> = list.iter().map(|(name, value)| (&name[..], Some(&value[..]))).collect();
+        self.change_attributes(inode, &changes)
+    }
+}
+
+/// What the file system says of a file of the host, with its path.
+fn from_source(path: &Path, error: Error) -> Error {
+    match error.io_kind() {
+        Some(
+            ErrorKind::InvalidInput
+            | ErrorKind::InvalidFilename
+            | ErrorKind::StorageFull
+            | ErrorKind::FileTooLarge,
+        ) => error.within(path.display()),
+        _ => error,
+    }
+}

@@ -1,0 +1,68 @@
+//! Contents that have got their places and are still to be written.
+
+use std::sync::Arc;
+
+use crate::edit::put::pipeline::{Piece, Pipeline, Write};
+use crate::error::Result;
+
+/// Contents that a copy still has to write, when they must be written at the latest: before the commit of what
+/// leads to them.
+pub(crate) struct Placed {
+    pipeline: Arc<Pipeline>,
+    /// The buffer of the batch that is being placed, and what has its place.
+    buffer: Vec<u8>,
+    pieces: Vec<Piece>,
+}
+
+impl Placed {
+    pub(super) fn new(pipeline: Arc<Pipeline>) -> Placed {
+        Placed { pipeline, buffer: Vec::new(), pieces: Vec::new() }
+    }
+
+    /// Begins with another batch.
+    pub(super) fn begin(&mut self, buffer: Vec<u8>) {
+        self.buffer = buffer;
+        self.pieces.clear();
+    }
+
+    /// The contents of a file of the batch.
+    pub(super) fn bytes(&self, at: usize, size: u64) -> &[u8] {
+        // OK to truncate: within the buffer.
+        &self.buffer[at..at + size as usize]
+    }
+
+    /// Adds a piece of the batch.
+    pub(super) fn add(&mut self, piece: Piece) {
+        self.pieces.push(piece);
+    }
+
+    /// Has the batch written by whoever has time.
+    pub(super) fn submit(&mut self) -> Result<()> {
+        let (buffer, pieces) = (std::mem::take(&mut self.buffer), std::mem::take(&mut self.pieces));
+        self.pipeline.submit(Write::Batch(buffer, pieces))
+    }
+
+    /// The same with a part of a file.
+    pub(super) fn copy(&mut self, write: Write) -> Result<()> {
+        self.pipeline.submit(write)
+    }
+
+    /// Returns when everything is written.
+    pub fn settle(&mut self) -> Result<()> {
+        self.pipeline.write_now(&mut self.buffer, &self.pieces)?;
+        self.pieces.clear();
+        self.pipeline.drain()
+    }
+
+    /// A point to which [`roll_back`](Placed::roll_back) can go.
+    pub fn mark(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// Forgets what got its place since, and lets nothing be written there later.
+    pub fn roll_back(&mut self, mark: usize) {
+        self.pieces.truncate(mark);
+        // Whoever copies hears of an error, too.
+        let _ = self.pipeline.drain();
+    }
+}

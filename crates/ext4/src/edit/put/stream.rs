@@ -1,0 +1,226 @@
+//! Contents that come one after the other, of which nobody may know how many there are.
+
+use std::io::{ErrorKind, Read};
+use std::path::Path;
+
+use casemate_blockdev::Events;
+
+use crate::edit::create::{Body, NewNode, is_not_found, refuse_slash};
+use crate::edit::inherit::Inherited;
+use crate::edit::inode::InodeMut;
+use crate::edit::put::host::told;
+use crate::edit::put::pipeline::CHUNK;
+use crate::edit::put::{PutOptions, PutReport};
+use crate::edit::{Writer, invalid};
+use crate::error::{Error, Result};
+use crate::format::inode::FileType;
+
+/// What is read, and who hears of it.
+pub(super) struct Stream<'a> {
+    pub from: &'a mut dyn Chunks,
+    pub progress: &'a dyn Events,
+}
+
+/// Contents in the order in which they lie in a file.
+pub(super) trait Chunks {
+    /// Fills a buffer with what comes next: where in the file it begins, which is at a block, and how many bytes it has;
+    /// fewer than there is room only before a hole or the end. None at the end.
+    fn next(&mut self, buffer: &mut [u8]) -> Result<Option<(u64, usize)>>;
+
+    /// The file's size, where it is known.
+    fn size(&self) -> Option<u64>;
+}
+
+/// All that comes out of a reader.
+pub(super) struct Ahead<'a> {
+    from: &'a mut dyn Read,
+    /// What errors call it.
+    path: &'a Path,
+    at: u64,
+}
+
+impl<'a> Ahead<'a> {
+    pub fn new(from: &'a mut dyn Read, path: &'a Path) -> Ahead<'a> {
+        Ahead { from, path, at: 0 }
+    }
+}
+
+impl Chunks for Ahead<'_> {
+    fn next(&mut self, buffer: &mut [u8]) -> Result<Option<(u64, usize)>> {
+        let len = read_all(self.from, buffer)
+            .map_err(|error| Error::path(error.kind(), told(self.path, &error)))?;
+        let start = self.at;
+        self.at += len as u64;
+        Ok((len > 0).then_some((start, len)))
+    }
+
+    fn size(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// A new file beside its contents.
+pub(super) struct NewFile<'a> {
+    pub parent: u32,
+    pub name: &'a [u8],
+    pub node: &'a NewNode,
+    pub xattrs: &'a [(Vec<u8>, Vec<u8>)],
+    /// Further attributes by their prefix index, as they are stored.
+    pub acls: Vec<(u8, Vec<u8>)>,
+}
+
+impl Writer {
+    /// Copies all that comes out of `from`, which errors call `path`, to a file that the path `to` names: a new one,
+    /// or one that gets the name of an older file. It is root's, if the options name no owner, with the permission
+    /// bits that [`make_file`](Writer::make_file) would give it for 0666 without 0022.
+    ///
+    /// # Errors
+    /// What `from` says; `IsADirectory`, `NotFound`, `StorageFull`.
+    pub fn put_contents(
+        &mut self,
+        from: &mut dyn Read,
+        path: &Path,
+        to: &[u8],
+        options: &PutOptions<'_>,
+    ) -> Result<PutReport> {
+        match self.fs.resolve(to, true) {
+            Ok(inode) if inode.is_dir() => {
+                let text = format!("{}: is a directory; name the new file", String::from_utf8_lossy(to));
+                return Err(invalid(ErrorKind::IsADirectory, text));
+            }
+            Err(error) if !is_not_found(&error) => return Err(error),
+            _ => refuse_slash(to)?,
+        }
+        let (parent, name) = self.parent_of(to)?;
+        let mut from = Ahead::new(from, path);
+        self.put_unowned(parent, &name, Stream { from: &mut from, progress: options.progress }, options)
+    }
+
+    /// The same for a name in a directory.
+    pub(super) fn put_unowned(
+        &mut self,
+        parent: u32,
+        name: &[u8],
+        stream: Stream<'_>,
+        options: &PutOptions<'_>,
+    ) -> Result<PutReport> {
+        let (uid, gid) = options.owner.unwrap_or((0, 0));
+        let node = NewNode { mode: 0o666, umask: 0o022, uid, gid, modified: None };
+        let Inherited { node, acls } = self.inherit(&self.inode_mut(parent)?, FileType::Regular, &node)?;
+        let file = NewFile { parent, name, node: &node, xattrs: &[], acls };
+        let (_, bytes) = self.put_stream(&file, stream)?;
+        Ok(PutReport { files: 1, bytes, ..PutReport::default() })
+    }
+
+    /// Makes a file of what comes out of a stream: its inode's number, and how many bytes came. In one transaction if that
+    /// is little, else as [`put_in_steps`](Writer::put_in_steps).
+    pub(super) fn put_stream(&mut self, file: &NewFile<'_>, stream: Stream<'_>) -> Result<(u32, u64)> {
+        let Stream { from, progress } = stream;
+        let known = from.size();
+        let mut bytes = 0;
+        let mut read = |buffer: &mut [u8], end: u64| {
+            let (start, len) = from.next(buffer)?.unwrap_or((end, 0));
+            bytes += len as u64;
+            progress.advance(len as u64)?;
+            Ok::<_, Error>((start, len))
+        };
+        // OK to truncate: 1 MiB.
+        let mut buffer = vec![0; CHUNK as usize];
+        let (mut start, mut len) = read(&mut buffer, 0)?;
+        if start == 0 && len < buffer.len() && known.is_none_or(|size| size == len as u64) {
+            let number = self.operation(|writer| {
+                writer.make_way(file.parent, file.name)?;
+                let mut inode = writer.create_in(file.parent, file.name, file.node, Body::File)?;
+                if writer.fits_inline(&inode, len as u64)? {
+                    writer.store_inline(&mut inode, &buffer[..len])?;
+                } else {
+                    let block = writer.block_size() as u64;
+                    if writer.append_bytes(&mut inode, 0, &mut buffer, len)? * block < len as u64 {
+                        return Err(crate::edit::too_large::TooLarge::error());
+                    }
+                    writer.set_file_size(&mut inode, len as u64)?;
+                }
+                writer.finish_streamed(&mut inode, file)
+            })?;
+            return Ok((number, len as u64));
+        }
+        let number = self.operation(|writer| Ok(writer.create_unnamed(file.parent, file.node)?.number()))?;
+        self.in_steps(number, true, |writer| {
+            let mut inode = writer.unlinked_inode_mut(number)?;
+            writer.check_size(&inode, known.unwrap_or(0))?;
+            while len > 0 {
+                if writer.is_full() {
+                    writer.store_inode(&inode)?;
+                    return Ok(false);
+                }
+                let block = writer.block_size() as u64;
+                let reached = writer.append_bytes(&mut inode, start / block, &mut buffer, len)? * block;
+                // OK to truncate: within the buffer.
+                let done = (reached - start).min(len as u64) as usize;
+                start += done as u64;
+                buffer.copy_within(done..len, 0);
+                len -= done;
+                if len == 0 {
+                    (start, len) = read(&mut buffer, start)?;
+                }
+            }
+            writer.set_file_size(&mut inode, known.unwrap_or(start))?;
+            writer.unlist_orphan(&mut inode)?;
+            writer.make_way(file.parent, file.name)?;
+            writer.give_name(file.parent, file.name, &mut inode)?;
+            writer.finish_streamed(&mut inode, file)?;
+            Ok(true)
+        })?;
+        Ok((number, bytes))
+    }
+
+    /// Gives the first `len` bytes of a buffer of whole blocks their place behind a file's end, as far as the transaction
+    /// has room: the block that it came to.
+    fn append_bytes(
+        &mut self,
+        inode: &mut InodeMut,
+        first: u64,
+        buffer: &mut [u8],
+        len: usize,
+    ) -> Result<u64> {
+        let block = self.block_size();
+        self.check_size(inode, first * block as u64 + len as u64)?;
+        let end = len.next_multiple_of(block);
+        buffer[len..end].fill(0);
+        let cipher = self.cipher(inode)?;
+        let mut runs = Vec::new();
+        let last = first + (end / block) as u64;
+        let reached = self.fill_some(inode, first, last, false, |run| runs.push(run))?;
+        for run in runs {
+            // OK to truncate: within the buffer.
+            let at = (run.logical - first) as usize * block;
+            let bytes = &mut buffer[at..at + run.len as usize * block];
+            if let Some(cipher) = &cipher {
+                cipher.encrypt(run.logical, bytes)?;
+            }
+            self.cache.write_data(self.fs.layout().offset(run.physical), bytes)?;
+        }
+        Ok(reached)
+    }
+
+    fn finish_streamed(&mut self, inode: &mut InodeMut, file: &NewFile<'_>) -> Result<u32> {
+        self.put_xattrs(inode, file.xattrs)?;
+        self.set_stored(inode, file.acls.clone())?;
+        self.finish(inode, file.node)?;
+        Ok(inode.number())
+    }
+}
+
+/// Fills a buffer as far as there is something.
+fn read_all(from: &mut dyn Read, buffer: &mut [u8]) -> std::io::Result<usize> {
+    let mut len = 0;
+    while len < buffer.len() {
+        match from.read(&mut buffer[len..]) {
+            Ok(0) => break,
+            Ok(more) => len += more,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(len)
+}

@@ -1,0 +1,257 @@
+//! Copying tar streams into a file system.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{ErrorKind, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use casemate_trees::tar::{Member, Pieces, TarReader};
+use casemate_trees::{Link, split};
+
+use crate::edit::create::{Body, NewNode, is_not_found};
+use crate::edit::inode::Stamp;
+use crate::edit::put::stream::{Chunks, NewFile, Stream};
+use crate::edit::put::{PutOptions, PutReport, from_source};
+use crate::edit::restore::RawAttributes;
+use crate::edit::xattr::is_storable;
+use crate::edit::{Writer, invalid};
+use crate::error::{Error, Result};
+use crate::format::inode::{FileType, Time};
+
+/// Bytes of paths that are taken, as in Linux: a path makes as many directories as it names.
+const LONGEST_PATH: usize = 4095;
+
+/// A copy that is going on.
+struct Put<'a> {
+    options: &'a PutOptions<'a>,
+    /// The directory that all goes below.
+    top: u32,
+    /// Directories by their paths below it.
+    folders: HashMap<Vec<u8>, u32>,
+    /// Directories that were not there before, and the times that they get in the end.
+    made: BTreeMap<u32, Option<Time>>,
+    report: PutReport,
+}
+
+impl Writer {
+    /// Copies what a tar stream has, which errors call `name`, into the directory that the path `to` names, and makes that
+    /// if it is not there.
+    ///
+    /// Modes, owners, times of modification, holes, hard links, attributes and devices are kept; as in
+    /// [`put`](Writer::put) a name that is there already gets the new file, a directory stays and is added to. All stays
+    /// below `to`: a path from the root is taken from there, one with `..` is refused, and no link is followed.
+    ///
+    /// # Errors
+    /// `Corrupt` when it is no tar stream, or ends early; `InvalidInput`, `IsADirectory`, `NotADirectory` for paths;
+    /// `StorageFull`. As with `put`, what was large may be committed by then.
+    pub fn put_tar(
+        &mut self,
+        from: &mut dyn Read,
+        name: &str,
+        to: &[u8],
+        options: &PutOptions<'_>,
+    ) -> Result<PutReport> {
+        let mut put = Put {
+            options,
+            top: 0,
+            folders: HashMap::new(),
+            made: BTreeMap::new(),
+            report: PutReport::default(),
+        };
+        match self.fs.resolve(to, true) {
+            Ok(inode) if inode.is_dir() => put.top = inode.number(),
+            Ok(_) => return Err(no_directory(to)),
+            Err(error) if is_not_found(&error) => {
+                let (parent, name) = self.parent_of(to)?;
+                put.top = self.make_folder(&mut put, parent, &name)?;
+            }
+            Err(error) => return Err(error),
+        }
+        let mut tar = TarReader::new(from, name);
+        while let Some(member) = tar.next()? {
+            options.progress.advance(0)?;
+            let path = Path::new(std::ffi::OsStr::from_bytes(&member.path));
+            self.put_member(&mut put, &mut tar, &member).map_err(|error| from_source(path, error))?;
+        }
+        // All names are in them by now.
+        for (number, time) in put.made {
+            let Some(time) = time else { continue };
+            self.operation(|writer| {
+                let mut dir = writer.inode_mut(number)?;
+                dir.set_time(Stamp::Modified, time);
+                dir.set_time(Stamp::Accessed, time);
+                writer.store_inode(&dir)
+            })?;
+        }
+        Ok(put.report)
+    }
+
+    fn put_member(&mut self, put: &mut Put<'_>, tar: &mut TarReader<'_>, member: &Member) -> Result<()> {
+        let path = below(&member.path)?;
+        let (uid, gid) = put.options.owner.unwrap_or((member.node.uid, member.node.gid));
+        let modified = Some(member.node.modified);
+        let node = NewNode { mode: member.node.mode, umask: 0, uid, gid, modified };
+        let mut xattrs: Vec<_> = member
+            .xattrs()
+            .filter(|(name, _)| put.options.xattrs && is_storable(name))
+            .map(|(name, value)| (name.to_vec(), value.to_vec()))
+            .collect();
+        // Of what is told twice the last one counts, which comes first.
+        xattrs.sort_by(|(a, _), (b, _)| a.cmp(b));
+        xattrs.dedup_by(|(a, _), (b, _)| a == b);
+        if member.link.is_none() && member.node.kind == FileType::Directory {
+            return self.put_folder(put, &path, &node, &xattrs);
+        }
+        let (parent, name) = split(&path);
+        if name.is_empty() {
+            return Err(invalid(ErrorKind::InvalidInput, "a file without a name"));
+        }
+        let parent = self.folder_of(put, parent)?;
+        let body = match &member.link {
+            Some(Link::Hard(first)) => return self.put_link(put, parent, name, first),
+            Some(Link::Symbolic(target)) => Body::Symlink(target),
+            None if member.node.kind == FileType::Regular => {
+                self.recycle(member.size)?;
+                let ranges = tar.ranges(member)?;
+                let pieces = Pieces::new(ranges, self.block_size() as u64);
+                let mut chunks = Contents { tar, pieces, size: member.size };
+                let stream = Stream { from: &mut chunks, progress: put.options.progress };
+                let new = NewFile { parent, name, node: &node, xattrs: &xattrs, acls: Vec::new() };
+                let (_, bytes) = self.put_stream(&new, stream)?;
+                put.report.files += 1;
+                put.report.bytes += bytes;
+                return Ok(());
+            }
+            None => Body::Node(member.node.kind, member.node.device.0, member.node.device.1),
+        };
+        self.recycle(0)?;
+        self.operation(|writer| {
+            writer.make_way(parent, name)?;
+            let mut inode = writer.create_in(parent, name, &node, body)?;
+            writer.put_xattrs(&mut inode, &xattrs)?;
+            writer.finish(&mut inode, &node)
+        })?;
+        put.report.others += 1;
+        Ok(())
+    }
+
+    /// Gives a file of the tree a further name.
+    fn put_link(&mut self, put: &mut Put<'_>, parent: u32, name: &[u8], first: &[u8]) -> Result<()> {
+        let first = below(first)?;
+        let mut inode = self.fs.inode(put.top)?;
+        for part in first.split(|byte| *byte == b'/') {
+            let found = if inode.is_dir() { self.fs.lookup(&inode, part)? } else { None };
+            let Some(found) = found else {
+                let text = format!("{}: not there to be linked to", String::from_utf8_lossy(&first));
+                return Err(invalid(ErrorKind::NotFound, text));
+            };
+            inode = self.fs.inode(found)?;
+        }
+        put.report.others += 1;
+        let dir = self.fs.inode(parent)?;
+        if self.fs.lookup(&dir, name)? == Some(inode.number()) {
+            // It has this name; who made way for it first would lose it.
+            return Ok(());
+        }
+        self.operation(|writer| {
+            writer.make_way(parent, name)?;
+            writer.link_in(parent, name, inode.number())
+        })
+    }
+
+    fn put_folder(
+        &mut self,
+        put: &mut Put<'_>,
+        path: &[u8],
+        node: &NewNode,
+        xattrs: &[(Vec<u8>, Vec<u8>)],
+    ) -> Result<()> {
+        let number = self.folder_of(put, path)?;
+        // One that was there before stays as it is.
+        if let Some(time) = put.made.get_mut(&number) {
+            *time = node.modified;
+            let attributes = RawAttributes { node: *node, accessed: None, size: None, xattrs };
+            self.finish_raw(number, &attributes)?;
+        }
+        Ok(())
+    }
+
+    /// The directory at a path, which is made with those above it if it is not there.
+    fn folder_of(&mut self, put: &mut Put<'_>, path: &[u8]) -> Result<u32> {
+        if let Some(number) = put.folders.get(path) {
+            return Ok(*number);
+        }
+        let mut number = put.top;
+        let mut end = 0;
+        for part in path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+            end += usize::from(end > 0) + part.len();
+            if let Some(known) = put.folders.get(&path[..end]) {
+                number = *known;
+                continue;
+            }
+            let dir = self.fs.inode(number)?;
+            number = match self.fs.lookup(&dir, part)? {
+                Some(found) if self.fs.inode(found)?.is_dir() => found,
+                Some(_) => return Err(no_directory(&path[..end])),
+                None => self.make_folder(put, number, part)?,
+            };
+            put.folders.insert(path[..end].to_vec(), number);
+        }
+        Ok(number)
+    }
+
+    /// Makes a directory that nothing is known of yet.
+    fn make_folder(&mut self, put: &mut Put<'_>, parent: u32, name: &[u8]) -> Result<u32> {
+        let (uid, gid) = put.options.owner.unwrap_or((0, 0));
+        let node = NewNode { mode: 0o755, umask: 0, uid, gid, modified: None };
+        self.recycle(0)?;
+        let number = self.operation(|writer| {
+            let mut inode = writer.create_in(parent, name, &node, Body::Directory)?;
+            writer.finish(&mut inode, &node)?;
+            Ok(inode.number())
+        })?;
+        put.made.insert(number, None);
+        put.report.directories += 1;
+        Ok(number)
+    }
+}
+
+/// A regular member's contents.
+struct Contents<'a, 'b> {
+    tar: &'a mut TarReader<'b>,
+    pieces: Pieces,
+    size: u64,
+}
+
+impl Chunks for Contents<'_, '_> {
+    fn next(&mut self, buffer: &mut [u8]) -> Result<Option<(u64, usize)>> {
+        self.pieces.next(self.tar, buffer)
+    }
+
+    fn size(&self) -> Option<u64> {
+        Some(self.size)
+    }
+}
+
+/// A path as names with a slash between them, all of it below the top.
+fn below(path: &[u8]) -> Result<Vec<u8>> {
+    let shown = || String::from_utf8_lossy(path).into_owned();
+    let parts: Vec<_> =
+        path.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b".")).collect();
+    if parts.contains(&&b".."[..]) {
+        let text = format!("'{}' leads out of the tree; leave it out (tar --exclude) or rename it", shown());
+        return Err(invalid(ErrorKind::InvalidInput, text));
+    }
+    let path = parts.join(&b'/');
+    if path.len() > LONGEST_PATH || path.contains(&0) {
+        let text = "a path has at most 4095 bytes, and no NUL";
+        return Err(invalid(ErrorKind::InvalidFilename, text));
+    }
+    Ok(path)
+}
+
+fn no_directory(path: &[u8]) -> Error {
+    let text =
+        format!("{}: is no directory, and a link to one is not followed", String::from_utf8_lossy(path));
+    invalid(ErrorKind::NotADirectory, text)
+}

@@ -1,0 +1,139 @@
+//! Files put back as they were stored: names, contents and targets that are ciphertext stay so, without any key.
+
+use std::io::ErrorKind;
+
+use crate::edit::create::{Body, Encrypted, NewNode};
+use crate::edit::dir::name_too_long;
+use crate::edit::encrypted::casefolded;
+use crate::edit::inode::{InodeMut, Stamp};
+use crate::edit::locked::refuse_immutable;
+use crate::edit::name::Name;
+use crate::edit::{Writer, invalid};
+use crate::error::Result;
+use crate::format::inode::{InodeFlags, Time};
+
+/// The shortest name in an encrypted directory: a block of the cipher.
+const SHORTEST_NAME: usize = 16;
+
+/// What [`Writer::finish_raw`] gives a file when all else is in place.
+#[derive(Clone, Copy, Debug)]
+pub struct RawAttributes<'a> {
+    /// Permission bits, owner and time of modification.
+    pub node: NewNode,
+    /// Last access.
+    pub accessed: Option<Time>,
+    /// The size of a regular file.
+    pub size: Option<u64>,
+    /// Extended attributes by their whole names, as programs see them.
+    pub xattrs: &'a [(Vec<u8>, Vec<u8>)],
+}
+
+impl Writer {
+    /// Makes a file in directory `parent`, an inode's number, under a name as it is stored there. With a `context`
+    /// it is encrypted, and a link's target is given as it is stored. Returns its inode's number.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, `StorageFull`, `InvalidFilename`; `CrossesDevices` in a directory that encrypts in another
+    /// way; `Unsupported` without the feature encrypt.
+    pub fn create_raw(
+        &mut self,
+        parent: u32,
+        name: &[u8],
+        body: Body<'_>,
+        context: Option<&[u8]>,
+    ) -> Result<u32> {
+        self.operation(|writer| {
+            let dir = writer.raw_parent(parent, name)?;
+            let encrypted = Encrypted::As(context);
+            let inode =
+                writer.create_stored(dir, &Name::exact(name, None), &NewNode::default(), body, encrypted)?;
+            writer.store_inode(&inode)?;
+            Ok(inode.number())
+        })
+    }
+
+    /// Gives a file a further name as it is stored in directory `parent`.
+    ///
+    /// # Errors
+    /// As [`create_raw`](Writer::create_raw); `TooManyLinks`.
+    pub fn link_raw(&mut self, parent: u32, name: &[u8], number: u32) -> Result<()> {
+        self.operation(|writer| {
+            let dir = writer.raw_parent(parent, name)?;
+            writer.link_stored(dir, &Name::exact(name, None), number)
+        })
+    }
+
+    /// Writes whole blocks of a new regular file as they are to be stored, from byte `at` on, where it had none.
+    ///
+    /// # Errors
+    /// `StorageFull`, `FileTooLarge`.
+    pub fn write_raw(&mut self, number: u32, at: u64, bytes: &[u8]) -> Result<()> {
+        let size = self.block_size();
+        if !at.is_multiple_of(size as u64) || !bytes.len().is_multiple_of(size) {
+            return Err(invalid(ErrorKind::InvalidInput, "contents that are no whole blocks"));
+        }
+        self.operation(|writer| {
+            let mut inode = writer.inode_mut(number)?;
+            writer.check_size(&inode, at.saturating_add(bytes.len() as u64))?;
+            let first = at / size as u64;
+            let mut runs = Vec::new();
+            let end = first + (bytes.len() / size) as u64;
+            writer.fill(&mut inode, first, end, false, |run| runs.push(run))?;
+            for run in runs {
+                // Within `bytes`, whose length is one of memory.
+                let (from, to) = ((run.logical - first) as usize * size, (run.end() - first) as usize * size);
+                writer.cache.write_data(writer.fs.layout().offset(run.physical), &bytes[from..to])?;
+            }
+            writer.store_inode(&inode)
+        })
+    }
+
+    /// Gives a file its attributes and its size.
+    ///
+    /// # Errors
+    /// `StorageFull`, `FileTooLarge`; `InvalidInput` for attributes that ext4 does not store.
+    pub fn finish_raw(&mut self, number: u32, attributes: &RawAttributes<'_>) -> Result<()> {
+        let RawAttributes { node, accessed, size, xattrs } = *attributes;
+        self.operation(|writer| {
+            let mut inode = writer.inode_mut(number)?;
+            inode.set_mode(inode.mode() & 0xf000 | node.mode & 0o7777);
+            inode.set_owner(Some(node.uid), Some(node.gid));
+            if let Some(size) = size {
+                writer.check_size(&inode, size)?;
+                writer.set_file_size(&mut inode, size)?;
+            }
+            writer.put_xattrs(&mut inode, xattrs)?;
+            for (stamp, time) in
+                [(Stamp::Modified, node.modified), (Stamp::Accessed, accessed.or(node.modified))]
+            {
+                if let Some(time) = time {
+                    inode.set_time(stamp, time);
+                }
+            }
+            inode.set_time(Stamp::Changed, writer.now());
+            writer.store_inode(&inode)
+        })
+    }
+
+    /// A directory that is to get a stored name which it does not have.
+    fn raw_parent(&mut self, parent: u32, name: &[u8]) -> Result<InodeMut> {
+        let dir = self.inode_mut(parent)?;
+        if !dir.has(InodeFlags::ENCRYPT) {
+            return self.parent_mut(parent, name);
+        }
+        refuse_immutable(&dir, b"the encrypted name")?;
+        if dir.has(InodeFlags::CASEFOLD) {
+            return Err(casefolded());
+        }
+        if name.len() < SHORTEST_NAME {
+            return Err(invalid(ErrorKind::InvalidFilename, "an encrypted name has 16 bytes or more"));
+        }
+        if name.len() > 255 {
+            return Err(name_too_long());
+        }
+        if self.find_stored(&dir, &Name::exact(name, None))?.is_some() {
+            return Err(invalid(ErrorKind::AlreadyExists, "the encrypted name exists already"));
+        }
+        Ok(dir)
+    }
+}

@@ -1,0 +1,161 @@
+//! POSIX ACLs: ext4 stores them shorter than programs see them.
+//!
+//! Stored: version 1, then entries of tag and permissions (16 bits each), followed by an id only where the tag
+//! names a user or group. Seen by programs: version 2, and every entry with an id. Source: the kernel's
+//! fs/ext4/acl.h and include/uapi/linux/posix_acl_xattr.h, for facts.
+
+use crate::error::{Place, Result};
+use crate::format::bytes::le32;
+
+/// The tags that are followed by an id: a named user, a named group.
+const NAMED: [u16; 2] = [0x02, 0x08];
+
+/// The tag of what named users, named groups and the group have at most.
+const MASK: u16 = 0x10;
+
+/// The id of entries that have none.
+const NO_ID: u32 = !0;
+
+/// The attribute's value as programs see it.
+pub(crate) fn to_program(stored: &[u8], place: Place) -> Result<Vec<u8>> {
+    let malformed = || place.malformed("an ACL that makes no sense");
+    if stored.len() < 4 || le32(stored, 0) != 1 {
+        return Err(malformed());
+    }
+    let mut value = 2u32.to_le_bytes().to_vec();
+    let mut rest = &stored[4..];
+    while !rest.is_empty() {
+        let (head, after) = rest.split_at_checked(4).ok_or_else(malformed)?;
+        value.extend(head);
+        rest = after;
+        if NAMED.contains(&u16::from_le_bytes([head[0], head[1]])) {
+            let (id, after) = rest.split_at_checked(4).ok_or_else(malformed)?;
+            value.extend(id);
+            rest = after;
+        } else {
+            value.extend(NO_ID.to_le_bytes());
+        }
+    }
+    Ok(value)
+}
+
+/// The value as it is stored, from what programs see; `None` for nonsense.
+pub(crate) fn to_stored(seen: &[u8]) -> Option<Vec<u8>> {
+    let (version, entries) = seen.split_at_checked(4)?;
+    if le32(version, 0) != 2 || entries.len() % 8 != 0 {
+        return None;
+    }
+    let mut value = 1u32.to_le_bytes().to_vec();
+    for entry in entries.chunks_exact(8) {
+        let named = NAMED.contains(&u16::from_le_bytes([entry[0], entry[1]]));
+        value.extend(&entry[..if named { 8 } else { 4 }]);
+    }
+    Some(value)
+}
+
+/// The access ACL of a new file that its directory has a default ACL for, and its permission bits: what both the ACL
+/// and `mode` allow. Also whether the ACL says more than the bits. `None` for nonsense.
+///
+/// ACLs are as they are stored. Source: the kernel's fs/posix_acl.c, for facts; here `posix_acl_create_masq`.
+pub(crate) fn create(default: &[u8], mode: u16) -> Option<(Vec<u8>, u16, bool)> {
+    let (classes, is_more) = classes(default)?;
+    let mut acl = default.to_vec();
+    let mut bits = mode & !0o777;
+    for (at, shift) in classes {
+        let both = acl[at] & three_bits(mode, shift);
+        acl[at] = both;
+        bits |= u16::from(both) << shift;
+    }
+    Some((acl, bits, is_more))
+}
+
+/// The access ACL of a file that gets these permission bits (`posix_acl_chmod_masq`); `None` for nonsense.
+pub(crate) fn change_mode(access: &[u8], mode: u16) -> Option<Vec<u8>> {
+    let mut acl = access.to_vec();
+    for (at, shift) in classes(access)?.0 {
+        acl[at] = three_bits(mode, shift);
+    }
+    Some(acl)
+}
+
+/// The permission bits that an access ACL says, and whether it says more than them (`posix_acl_equiv_mode`); `None` if
+/// the kernel would not take it (`posix_acl_valid`). It is as it is stored.
+pub(crate) fn mode(access: &[u8]) -> Option<(u16, bool)> {
+    let (classes, is_more) = classes(access)?;
+    let (mut at, mut last, mut is_named, mut has_mask) = (4, 0, false, false);
+    while at < access.len() {
+        let tag = u16::from_le_bytes([access[at], access[at + 1]]);
+        let has_id = NAMED.contains(&tag);
+        // In the order of the tags, and each once but those that have a name.
+        if tag < last || tag == last && !has_id || access[at + 2] > 7 || access[at + 3] != 0 {
+            return None;
+        }
+        if has_id && le32(access, at + 4) == NO_ID {
+            return None;
+        }
+        is_named |= has_id;
+        has_mask |= tag == MASK;
+        last = tag;
+        at += if has_id { 8 } else { 4 };
+    }
+    let bits = classes.iter().fold(0, |bits, (at, shift)| bits | u16::from(access[*at]) << shift);
+    (has_mask || !is_named).then_some((bits, is_more))
+}
+
+/// Whether an ACL as it is stored has no entries: then it is none.
+pub(crate) fn is_empty(acl: &[u8]) -> bool {
+    acl.len() == 4
+}
+
+/// Where an ACL has the permissions that the bits of owner, group and others are those of, and where those bits stand in
+/// a mode. Also whether it has more.
+fn classes(acl: &[u8]) -> Option<([(usize, u32); 3], bool)> {
+    const OWNER: u16 = 0x01;
+    const GROUP: u16 = 0x04;
+    const OTHER: u16 = 0x20;
+    if acl.len() < 4 || le32(acl, 0) != 1 {
+        return None;
+    }
+    let [mut owner, mut group, mut mask, mut other] = [None; 4];
+    let (mut at, mut is_more) = (4, false);
+    while at < acl.len() {
+        let tag = u16::from_le_bytes(*acl.get(at..at + 4)?.first_chunk()?);
+        let is_named = NAMED.contains(&tag);
+        match tag {
+            OWNER => owner = Some(at + 2),
+            GROUP => group = Some(at + 2),
+            MASK => mask = Some(at + 2),
+            OTHER => other = Some(at + 2),
+            _ if is_named => {}
+            _ => return None,
+        }
+        is_more |= tag == MASK || is_named;
+        at += if is_named { 8 } else { 4 };
+    }
+    (at == acl.len()).then_some(([(owner?, 6), (mask.or(group)?, 3), (other?, 0)], is_more))
+}
+
+fn three_bits(mode: u16, shift: u32) -> u8 {
+    // OK to truncate: three bits.
+    (mode >> shift & 7) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Structure;
+
+    #[test]
+    fn ids_are_filled_in() {
+        let place = Place::inode(Structure::Xattr, 1);
+        let stored = [1, 0, 0, 0, 1, 0, 6, 0, 2, 0, 4, 0, 0xe8, 3, 0, 0];
+        let seen = [2, 0, 0, 0, 1, 0, 6, 0, 255, 255, 255, 255, 2, 0, 4, 0, 0xe8, 3, 0, 0];
+        assert_eq!(to_program(&stored, place).unwrap(), seen);
+        assert_eq!(to_stored(&seen).unwrap(), stored);
+        assert_eq!(to_stored(&seen[..11]), None);
+        assert_eq!(create(&stored, 0o777), None, "no entry for the group");
+        for len in [0, 3, 5, 10, 15] {
+            assert!(to_program(&stored[..len], place).is_err(), "{len}");
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Where the superblock says that everything of fixed place lies.
+//!
+//! Sources: Documentation/filesystems/ext4/{blockgroup,group_descr}.rst; `sparse_super2` and `meta_bg` as the
+//! kernel reads them (fs/ext4/balloc.c and super.c, for facts).
+
+use crate::error::{Error, Place, Result, Structure};
+use crate::format::features::{Compat, Incompat, RoCompat};
+use crate::format::superblock::{SUPERBLOCK_OFFSET, Superblock};
+
+/// More groups than any file system has that a kernel could mount in practice: two exbibytes at 4 KiB blocks.
+const MOST_GROUPS: u64 = 1 << 24;
+
+/// The sizes and counts of a file system, and the places that follow from them.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    /// Bytes in a block.
+    pub block_size: u32,
+    /// Blocks in a cluster; 1 without bigalloc.
+    pub cluster_blocks: u32,
+    /// Blocks in the file system.
+    pub blocks: u64,
+    /// The first block of group 0.
+    pub first_data_block: u32,
+    /// Block groups.
+    pub groups: u32,
+    /// Blocks in a group; the last one may have fewer.
+    pub blocks_per_group: u32,
+    /// Clusters in a group, and so the bits in use of a block bitmap.
+    pub clusters_per_group: u32,
+    /// Inodes in a group.
+    pub inodes_per_group: u32,
+    /// Inodes in the file system.
+    pub inodes: u32,
+    /// Bytes of an inode.
+    pub inode_size: u32,
+    /// Bytes of a descriptor.
+    pub descriptor_size: u32,
+    first_meta_bg: Option<u32>,
+    copies: Copies,
+}
+
+/// Which groups hold a copy of superblock and descriptors.
+#[derive(Clone, Copy, Debug)]
+enum Copies {
+    All,
+    /// 0, 1 and powers of 3, 5 and 7.
+    Sparse,
+    /// Group 0 and these two.
+    Named([u32; 2]),
+}
+
+impl Layout {
+    /// The layout of the file system with this superblock.
+    ///
+    /// # Errors
+    /// `Corrupt` when counts contradict each other.
+    pub fn new(superblock: &Superblock) -> Result<Layout> {
+        let place = Place::of(Structure::Superblock);
+        let data_blocks = superblock.blocks - u64::from(superblock.first_data_block);
+        let groups = data_blocks.div_ceil(u64::from(superblock.blocks_per_group));
+        if groups > MOST_GROUPS {
+            return Err(Error::unsupported(format!("{groups} block groups, more than {MOST_GROUPS}")));
+        }
+        if groups * u64::from(superblock.inodes_per_group) != u64::from(superblock.inodes) {
+            return Err(place.malformed("the number of inodes is not that of all groups"));
+        }
+        let copies = if superblock.compat.has(Compat::SPARSE_SUPER2) {
+            Copies::Named(superblock.backup_groups)
+        } else if superblock.ro_compat.has(RoCompat::SPARSE_SUPER) {
+            Copies::Sparse
+        } else {
+            Copies::All
+        };
+        let meta_bg = superblock.incompat.has(Incompat::META_BG);
+        let layout = Layout {
+            block_size: superblock.block_size,
+            cluster_blocks: superblock.cluster_size / superblock.block_size,
+            blocks: superblock.blocks,
+            first_data_block: superblock.first_data_block,
+            // OK to truncate: not more than MOST_GROUPS.
+            groups: groups as u32,
+            blocks_per_group: superblock.blocks_per_group,
+            clusters_per_group: superblock.clusters_per_group,
+            inodes_per_group: superblock.inodes_per_group,
+            inodes: superblock.inodes,
+            inode_size: superblock.inode_size,
+            descriptor_size: superblock.descriptor_size,
+            first_meta_bg: meta_bg.then_some(superblock.first_meta_bg),
+            copies,
+        };
+        // What follows keeps the work of a walk over all groups below the size of the file system.
+        let descriptors = layout.descriptor_blocks().min(layout.first_meta_bg.unwrap_or(u32::MAX));
+        if layout.blocks_per_group <= 1 + descriptors {
+            return Err(place.malformed("a group has no room for all descriptors"));
+        }
+        if groups.saturating_mul(layout.inode_table_blocks()) > layout.blocks {
+            return Err(place.malformed("there is no room for all inode tables"));
+        }
+        Ok(layout)
+    }
+
+    /// The byte that block `block` begins at. Blocks of the file system only: no overflow.
+    pub fn offset(&self, block: u64) -> u64 {
+        block * u64::from(self.block_size)
+    }
+
+    /// Whether `len` blocks from `block` on lie inside the file system and behind its superblock.
+    pub fn contains(&self, block: u64, len: u64) -> bool {
+        block > u64::from(self.first_data_block)
+            && block.checked_add(len).is_some_and(|end| end <= self.blocks)
+    }
+
+    /// The first block of a group.
+    pub fn group_start(&self, group: u32) -> u64 {
+        u64::from(self.first_data_block) + u64::from(group) * u64::from(self.blocks_per_group)
+    }
+
+    /// Clusters in a group; the last one may have fewer, of which the last may be cut.
+    pub fn clusters_in(&self, group: u32) -> u32 {
+        let blocks =
+            self.blocks.saturating_sub(self.group_start(group)).min(u64::from(self.blocks_per_group));
+        // OK to truncate: at most blocks_per_group.
+        (blocks as u32).div_ceil(self.cluster_blocks)
+    }
+
+    /// Whether the group begins with a copy of the superblock (group 0: with the superblock).
+    pub fn has_superblock(&self, group: u32) -> bool {
+        match self.copies {
+            Copies::All => true,
+            Copies::Sparse => group <= 1 || [3, 5, 7].into_iter().any(|base| is_power(group, base)),
+            Copies::Named(groups) => group == 0 || groups.contains(&group),
+        }
+    }
+
+    /// The byte that the superblock of a group begins at, if it has one.
+    pub fn superblock_offset(&self, group: u32) -> Option<u64> {
+        match group {
+            0 => Some(SUPERBLOCK_OFFSET),
+            _ if group >= self.groups || !self.has_superblock(group) => None,
+            _ => Some(self.offset(self.group_start(group))),
+        }
+    }
+
+    /// Descriptors in a block.
+    pub fn descriptors_per_block(&self) -> u32 {
+        self.block_size / self.descriptor_size
+    }
+
+    /// Blocks that all descriptors fill.
+    pub fn descriptor_blocks(&self) -> u32 {
+        self.groups.div_ceil(self.descriptors_per_block())
+    }
+
+    /// Where the `index`th block of descriptors lies.
+    pub fn descriptor_block(&self, index: u32) -> u64 {
+        if self.is_meta(index) {
+            let group = index * self.descriptors_per_block();
+            // With 1 KiB blocks and bigalloc, block 0 is the boot block although it belongs to group 0.
+            let boot = u64::from(group == 0 && self.block_size == 1024 && self.first_data_block == 0);
+            return self.group_start(group) + u64::from(self.has_superblock(group)) + boot;
+        }
+        self.superblock_block() + 1 + u64::from(index)
+    }
+
+    /// Where the copies of the `index`th block of descriptors lie, each with the group it lies in.
+    pub fn descriptor_copies(&self, index: u32) -> Vec<(u32, u64)> {
+        if self.is_meta(index) {
+            let first = index * self.descriptors_per_block();
+            let groups = [first.checked_add(1), first.checked_add(self.descriptors_per_block() - 1)];
+            let mut copies = Vec::new();
+            for group in groups.into_iter().flatten().filter(|group| *group < self.groups) {
+                let block = self.group_start(group) + u64::from(self.has_superblock(group));
+                if group != first && copies.last() != Some(&(group, block)) {
+                    copies.push((group, block));
+                }
+            }
+            return copies;
+        }
+        self.copy_groups().map(|group| (group, self.group_start(group) + 1 + u64::from(index))).collect()
+    }
+
+    /// The groups other than 0 that hold copies of the superblock.
+    pub fn copy_groups(&self) -> impl Iterator<Item = u32> {
+        (1..self.groups).filter(|group| self.has_superblock(*group))
+    }
+
+    /// The group and the index in its table of an inode, if there is such an inode.
+    pub fn inode_position(&self, inode: u32) -> Option<(u32, u32)> {
+        let index = inode.checked_sub(1).filter(|_| inode <= self.inodes)?;
+        Some((index / self.inodes_per_group, index % self.inodes_per_group))
+    }
+
+    /// Blocks of a group's inode table.
+    pub fn inode_table_blocks(&self) -> u64 {
+        (u64::from(self.inodes_per_group) * u64::from(self.inode_size)).div_ceil(u64::from(self.block_size))
+    }
+
+    /// The block that the primary superblock lies in.
+    fn superblock_block(&self) -> u64 {
+        SUPERBLOCK_OFFSET / u64::from(self.block_size)
+    }
+
+    fn is_meta(&self, index: u32) -> bool {
+        self.first_meta_bg.is_some_and(|first| index >= first)
+    }
+}
+
+fn is_power(mut number: u32, base: u32) -> bool {
+    while number > 1 && number.is_multiple_of(base) {
+        number /= base;
+    }
+    number == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_lie_in_powers_of_three_five_and_seven() {
+        let mut raw = crate::format::superblock::tests::sample();
+        raw[0x4..0x8].copy_from_slice(&(8192u32 * 130).to_le_bytes());
+        raw[0x0..0x4].copy_from_slice(&(256u32 * 130).to_le_bytes());
+        raw[0x64] = 1; // sparse_super
+        let layout = Layout::new(&Superblock::from_bytes(&raw).unwrap()).unwrap();
+        let groups: Vec<_> = layout.copy_groups().collect();
+        assert_eq!(groups, [1, 3, 5, 7, 9, 25, 27, 49, 81, 125]);
+        assert_eq!((layout.groups, layout.descriptor_blocks(), layout.descriptor_block(8)), (130, 9, 10));
+        assert_eq!(layout.descriptor_copies(2)[1], (3, 1 + 3 * 8192 + 1 + 2));
+        assert_eq!(layout.superblock_offset(2), None);
+        assert_eq!(layout.superblock_offset(3), Some(1024 * (1 + 3 * 8192)));
+        assert_eq!(layout.inode_position(257), Some((1, 0)));
+        assert_eq!((layout.inode_position(0), layout.inode_position(256 * 130 + 1)), (None, None));
+
+        raw[0x60] |= 0x10; // meta_bg from descriptor block 1 on
+        raw[0x104] = 1;
+        let layout = Layout::new(&Superblock::from_bytes(&raw).unwrap()).unwrap();
+        assert_eq!(layout.descriptor_block(0), 2);
+        assert_eq!(layout.descriptor_block(1), 1 + 16 * 8192);
+        assert_eq!(layout.descriptor_copies(1), [(17, 1 + 17 * 8192), (31, 1 + 31 * 8192)]);
+        // The last meta group has two groups: one copy.
+        assert_eq!(layout.descriptor_copies(8), [(129, 1 + 129 * 8192)]);
+    }
+}

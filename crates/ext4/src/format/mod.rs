@@ -1,0 +1,15 @@
+//! What lies on the disk: one file a structure, and the checksum recipes beside them. Nothing here does I/O.
+
+pub(crate) mod acl;
+pub(crate) mod bitmap;
+pub(crate) mod bytes;
+pub(crate) mod crc16;
+pub(crate) mod crc32;
+pub mod csum;
+pub(crate) mod features;
+pub(crate) mod group;
+pub(crate) mod inode;
+pub(crate) mod journal_block;
+pub(crate) mod journal_superblock;
+pub(crate) mod layout;
+pub(crate) mod superblock;

@@ -1,0 +1,385 @@
+//! Copying a tree into a folder, level by level: all directories of a level are read in parallel, then all
+//! their files are made in parallel, in pieces.
+//!
+//! Nothing is ever made by a path that could lead through a link: every folder is opened part by part from
+//! the top, without following links, and every file is new.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use casemate_blockdev::BlockDevice;
+use casemate_trees::folder::{self as host, open_folder};
+use casemate_trees::{join, split};
+
+use crate::error::{Error, Place, Result, Structure};
+use crate::format::inode::{FileType, Inode};
+use crate::read::dir::DirEntry;
+use crate::read::extract::{CHUNK, ExtractOptions, ExtractReport, children, link_target, may_have_links};
+use crate::read::fs::Ext4;
+use crate::read::seen::SeenDirectories;
+
+/// Files from this size on are copied by all workers together, after the others of their level.
+const LARGE: u64 = 32 << 20;
+
+/// Large files that are open at once; more of one level are copied like small ones.
+const MOST_LARGE: usize = 64;
+
+/// What a worker copies of a large file at once.
+const LARGE_PIECE: u64 = 8 << 20;
+
+/// Names that a worker makes at once in one folder.
+const NAMES: usize = 32;
+
+/// Copies what is below `top` into `folder`, which is made if it is not there.
+///
+/// One file's failure keeps no other from being copied: it is in the report. A file that could not be read
+/// whole is not left behind.
+///
+/// # Errors
+/// When `folder` can't be used, or the copy was interrupted.
+pub fn extract_to_folder(
+    fs: &Ext4,
+    top: &Inode,
+    folder: &Path,
+    options: &ExtractOptions<'_>,
+) -> Result<ExtractReport> {
+    let root = host::make_top(folder)?;
+    let extract = Extract {
+        fs,
+        options,
+        root: root.as_fd(),
+        report: Mutex::default(),
+        links: Mutex::default(),
+        large: Mutex::default(),
+    };
+    extract.run(top)?;
+    Ok(extract.report.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+struct Extract<'a> {
+    fs: &'a Ext4,
+    options: &'a ExtractOptions<'a>,
+    root: BorrowedFd<'a>,
+    report: Mutex<ExtractReport>,
+    /// The first path of each inode that may have several.
+    links: Mutex<HashMap<u32, Vec<u8>>>,
+    /// Large files of this level, made and not filled yet.
+    large: Mutex<Vec<Large>>,
+}
+
+struct Large {
+    path: Vec<u8>,
+    inode: Inode,
+    file: OwnedFd,
+    contents: Box<dyn BlockDevice>,
+}
+
+/// A directory, and its path.
+type Folder = (Vec<u8>, Inode);
+
+/// What is in a directory.
+#[derive(Default)]
+struct Names {
+    folders: Vec<DirEntry>,
+    files: Vec<DirEntry>,
+}
+
+impl Extract<'_> {
+    fn run(&self, top: &Inode) -> Result<()> {
+        let mut seen = SeenDirectories::new();
+        seen.enter(self.fs, b"", top)?;
+        let mut folders: Vec<Folder> = Vec::new();
+        let mut level: Vec<Folder> = vec![(Vec::new(), top.clone())];
+        while !level.is_empty() {
+            let found = self.list(&level)?;
+            let mut next = Vec::new();
+            let mut files = Vec::new();
+            for (folder, names) in found {
+                files.push((folder, names.files));
+                for entry in names.folders {
+                    let path = join(&level[folder].0, &entry.name);
+                    let inode = self.fs.inode(entry.inode).and_then(|inode| {
+                        seen.enter(self.fs, &path, &inode)?;
+                        Ok(inode)
+                    });
+                    match inode {
+                        Ok(inode) => next.push((path, inode)),
+                        Err(error) => self.fail(path, error, false),
+                    }
+                }
+            }
+            self.make_folders(&next)?;
+            self.make_files(&level, &files)?;
+            self.fill_large()?;
+            folders.append(&mut level);
+            level = next;
+        }
+        // From the deepest up, so that nothing changes a folder's times, or needs to enter it, afterwards.
+        for (path, inode) in folders.iter().rev() {
+            self.finish_folder(path, inode);
+        }
+        Ok(())
+    }
+
+    /// Reads all directories of a level: for each one's number, what is in it.
+    fn list(&self, level: &[Folder]) -> Result<Vec<(usize, Names)>> {
+        let found = Mutex::new(Vec::new());
+        self.options.pool.run(
+            level.len() as u64,
+            || (),
+            |(), number| {
+                let number = number as usize;
+                let (path, dir) = &level[number];
+                let names = self.names(path, dir).unwrap_or_else(|error| {
+                    self.fail(path.clone(), error, false);
+                    Names::default()
+                });
+                found.lock().unwrap_or_else(PoisonError::into_inner).push((number, names));
+                // An empty piece of progress: whoever wants to stop may.
+                self.options.progress.advance(0)
+            },
+        )?;
+        let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        found.sort_by_key(|(number, _)| *number);
+        Ok(found)
+    }
+
+    fn names(&self, path: &[u8], dir: &Inode) -> Result<Names> {
+        let mut names = Names::default();
+        let fail = |name: &[u8], error| self.fail(join(path, name), error, false);
+        for entry in children(self.fs, dir, fail)? {
+            // Where the entry tells the kind, files are left for later.
+            if entry.kind.is_some_and(|kind| kind != FileType::Directory) {
+                names.files.push(entry);
+                continue;
+            }
+            match self.fs.inode(entry.inode) {
+                Ok(inode) if inode.is_dir() => names.folders.push(entry),
+                Ok(_) => names.files.push(entry),
+                Err(error) => self.fail(join(path, &entry.name), error, false),
+            }
+        }
+        Ok(names)
+    }
+
+    fn make_folders(&self, folders: &[Folder]) -> Result<()> {
+        for (path, _) in folders {
+            let (parent, name) = split(path);
+            let made =
+                open_folder(self.root, parent).and_then(|parent| host::make_folder(parent.as_fd(), name));
+            if let Err(error) = made {
+                self.fail(path.clone(), error, false);
+            }
+        }
+        Ok(())
+    }
+
+    fn make_files(&self, level: &[Folder], files: &[(usize, Vec<DirEntry>)]) -> Result<()> {
+        let pieces: Vec<(usize, &[DirEntry])> = files
+            .iter()
+            .flat_map(|(folder, files)| files.chunks(NAMES).map(|some| (*folder, some)))
+            .collect();
+        let buffer = || vec![0; CHUNK as usize];
+        self.options.pool.run(pieces.len() as u64, buffer, |buffer, piece| {
+            let (folder, files) = pieces[piece as usize];
+            let folder = &level[folder].0;
+            let parent = match open_folder(self.root, folder) {
+                Ok(parent) => parent,
+                Err(error) => {
+                    self.fail(folder.clone(), error, false);
+                    return Ok(());
+                }
+            };
+            for entry in files {
+                let path = join(folder, &entry.name);
+                let made = self
+                    .fs
+                    .inode(entry.inode)
+                    .and_then(|inode| self.make(parent.as_fd(), &entry.name, &path, &inode, buffer));
+                match made {
+                    Err(error) if error.is_interrupt() => return Err(error),
+                    Err(error) => self.fail(path, error, false),
+                    Ok(()) => {}
+                }
+            }
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    fn make(
+        &self,
+        parent: BorrowedFd<'_>,
+        name: &[u8],
+        path: &[u8],
+        inode: &Inode,
+        buffer: &mut [u8],
+    ) -> Result<()> {
+        if may_have_links(inode) {
+            let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(first) = links.get(&inode.number()) {
+                let (folder, old) = split(first);
+                let from = open_folder(self.root, folder)?;
+                return host::make_link(from.as_fd(), old, parent, name);
+            }
+            // Still under the lock: whoever comes next must find the file that this one makes.
+            let made = self.make_first(parent, name, path, inode)?;
+            links.insert(inode.number(), path.to_vec());
+            drop(links);
+            return self.fill(made, parent, name, path, inode, buffer);
+        }
+        let made = self.make_first(parent, name, path, inode)?;
+        self.fill(made, parent, name, path, inode, buffer)
+    }
+
+    /// Makes a file that has no other name yet; a regular one is open and empty then.
+    fn make_first(
+        &self,
+        parent: BorrowedFd<'_>,
+        name: &[u8],
+        path: &[u8],
+        inode: &Inode,
+    ) -> Result<Option<(OwnedFd, Box<dyn BlockDevice>)>> {
+        match inode.kind() {
+            FileType::Regular => {
+                let contents = self.options.contents.open(self.fs, inode)?;
+                return Ok(Some((host::make_file(parent, name)?, contents)));
+            }
+            FileType::Directory => {
+                let place = Place::inode(Structure::Directory, inode.number());
+                return Err(place.malformed("has a name that says it is no directory"));
+            }
+            FileType::Symlink => host::make_symlink(&link_target(self.fs, inode)?, parent, name)?,
+            _ => host::make_special(&inode.node(), parent, name)?,
+        }
+        for error in host::restore_at(parent, name, &inode.node(), self.options.owners)? {
+            self.fail(path.to_vec(), error, true);
+        }
+        self.count(|report| report.others += 1);
+        Ok(None)
+    }
+
+    fn fill(
+        &self,
+        made: Option<(OwnedFd, Box<dyn BlockDevice>)>,
+        parent: BorrowedFd<'_>,
+        name: &[u8],
+        path: &[u8],
+        inode: &Inode,
+        buffer: &mut [u8],
+    ) -> Result<()> {
+        let Some((file, contents)) = made else { return Ok(()) };
+        if contents.size() >= LARGE {
+            let mut large = self.large.lock().unwrap_or_else(PoisonError::into_inner);
+            if large.len() < MOST_LARGE {
+                large.push(Large { path: path.to_vec(), inode: inode.clone(), file, contents });
+                return Ok(());
+            }
+        }
+        let file = std::fs::File::from(file);
+        let size = contents.size();
+        let copied = self.copy(&*contents, &file, 0..size, buffer).and_then(|end| match end {
+            // What was written reaches the end by itself, unless there is a hole.
+            end if end < size => Ok(file.set_len(size)?),
+            _ => Ok(()),
+        });
+        if let Err(error) = copied {
+            let _ = host::remove(parent, name);
+            return Err(error);
+        }
+        self.finish_file(file.as_fd(), path, inode);
+        Ok(())
+    }
+
+    /// Fills the large files of a level, each by all workers.
+    fn fill_large(&self) -> Result<()> {
+        let large = std::mem::take(&mut *self.large.lock().unwrap_or_else(PoisonError::into_inner));
+        for Large { path, inode, file, contents } in large {
+            let file = std::fs::File::from(file);
+            let size = contents.size();
+            let buffer = || vec![0; CHUNK as usize];
+            let copied = file.set_len(size).map_err(Error::from).and_then(|()| {
+                self.options.pool.run(size.div_ceil(LARGE_PIECE), buffer, |buffer, piece| {
+                    let start = piece * LARGE_PIECE;
+                    self.copy(&*contents, &file, start..(start + LARGE_PIECE).min(size), buffer).map(|_| ())
+                })
+            });
+            match copied {
+                Ok(()) => self.finish_file(file.as_fd(), &path, &inode),
+                Err(error) => {
+                    let (folder, name) = split(&path);
+                    let _ = open_folder(self.root, folder).and_then(|at| host::remove(at.as_fd(), name));
+                    if error.is_interrupt() {
+                        return Err(error);
+                    }
+                    self.fail(path, error, false);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies what is data in a range. Where the last of it ends.
+    fn copy(
+        &self,
+        from: &dyn BlockDevice,
+        to: &std::fs::File,
+        range: std::ops::Range<u64>,
+        buffer: &mut [u8],
+    ) -> Result<u64> {
+        let mut at = range.start;
+        let mut bytes = 0;
+        while let Some(data) = from.next_data(at)?.filter(|data| data.start < range.end) {
+            let end = data.end.min(range.end);
+            at = data.start;
+            while at < end {
+                let len = (end - at).min(buffer.len() as u64) as usize;
+                from.read_at(&mut buffer[..len], at)?;
+                to.write_all_at(&buffer[..len], at)?;
+                self.options.progress.advance(len as u64)?;
+                at += len as u64;
+                bytes += len as u64;
+            }
+        }
+        self.count(|report| report.bytes += bytes);
+        Ok(at)
+    }
+
+    fn finish_file(&self, file: BorrowedFd<'_>, path: &[u8], inode: &Inode) {
+        self.restore(file, path, inode);
+        self.count(|report| report.files += 1);
+    }
+
+    fn finish_folder(&self, path: &[u8], inode: &Inode) {
+        match open_folder(self.root, path) {
+            Ok(folder) => {
+                self.restore(folder.as_fd(), path, inode);
+                self.count(|report| report.directories += 1);
+            }
+            Err(error) => self.fail(path.to_vec(), error, false),
+        }
+    }
+
+    fn restore(&self, file: BorrowedFd<'_>, path: &[u8], inode: &Inode) {
+        let xattrs = if self.options.xattrs { self.fs.xattrs(inode) } else { Ok(Vec::new()) };
+        let xattrs = xattrs.unwrap_or_else(|error| {
+            self.fail(path.to_vec(), error, true);
+            Vec::new()
+        });
+        let xattrs = xattrs.iter().map(|xattr| (&xattr.name[..], &xattr.value[..]));
+        for error in host::restore(file, &inode.node(), xattrs, self.options.owners) {
+            self.fail(path.to_vec(), error, true);
+        }
+    }
+
+    fn fail(&self, path: Vec<u8>, error: Error, partial: bool) {
+        self.count(|report| report.fail(path, error, partial));
+    }
+
+    fn count(&self, f: impl FnOnce(&mut ExtractReport)) {
+        f(&mut self.report.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}

@@ -1,0 +1,299 @@
+//! Copying a tree into a tar stream: members in the order of a walk, contents of small files read ahead in
+//! parallel.
+
+use std::collections::{HashMap, HashSet};
+use std::io::Write;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use casemate_blockdev::BlockDevice;
+use casemate_trees::tar::{Member, TarWriter, XATTR};
+use casemate_trees::{Link, Node, join};
+
+use crate::error::{Error, Result};
+use crate::format::inode::{FileType, Inode};
+use crate::read::extract::{CHUNK, ExtractOptions, ExtractReport, children, link_target, may_have_links};
+use crate::read::fs::Ext4;
+use crate::read::seen::SeenDirectories;
+
+/// Files up to this size are read ahead whole.
+const SMALL: u64 = 1 << 20;
+
+/// Small files that are in memory at once: at most this many, and this many bytes.
+const BATCH: usize = 1024;
+const BATCH_BYTES: u64 = 64 << 20;
+
+/// Copies what is below `top` into a tar stream in the pax format, sparse members as GNU tar has them (1.0).
+/// Names are in the order of their bytes, so that the same tree gives the same stream.
+///
+/// A file that can't be read is left out and in the report; sockets are, for tar has no such members.
+///
+/// # Errors
+/// When writing fails or the copy was interrupted, or when a file can't be read after its header is written.
+pub fn extract_to_tar(
+    fs: &Ext4,
+    top: &Inode,
+    out: &mut dyn Write,
+    options: &ExtractOptions<'_>,
+) -> Result<ExtractReport> {
+    let mut stream = Stream {
+        fs,
+        options,
+        out: TarWriter::new(out),
+        report: ExtractReport::default(),
+        links: HashMap::new(),
+        lost: HashSet::new(),
+        batch: Vec::new(),
+        batch_bytes: 0,
+    };
+    stream.tree(top)?;
+    stream.flush()?;
+    stream.out.finish()?;
+    Ok(stream.report)
+}
+
+struct Stream<'a> {
+    fs: &'a Ext4,
+    options: &'a ExtractOptions<'a>,
+    out: TarWriter<'a>,
+    report: ExtractReport,
+    /// The first path of each inode that may have several.
+    links: HashMap<u32, Vec<u8>>,
+    /// Inodes that could not be read.
+    lost: HashSet<u32>,
+    batch: Vec<Item>,
+    batch_bytes: u64,
+}
+
+struct Item {
+    path: Vec<u8>,
+    inode: Inode,
+    link: Option<Link>,
+}
+
+/// A small file's contents, or its pieces of data where it has holes.
+struct Loaded {
+    size: u64,
+    pieces: Vec<(u64, Vec<u8>)>,
+}
+
+impl Stream<'_> {
+    fn tree(&mut self, top: &Inode) -> Result<()> {
+        let mut seen = SeenDirectories::new();
+        // What is still to come, next one last: the folder's path, the name, the inode.
+        let mut stack = vec![(Arc::from(&b""[..]), Vec::new(), top.number())];
+        while let Some((folder, name, number)) = stack.pop() {
+            let path = join(&folder, &name);
+            let inode = match self.fs.inode(number) {
+                Ok(inode) => inode,
+                Err(error) => {
+                    self.fail(path, error, false);
+                    continue;
+                }
+            };
+            if !inode.is_dir() {
+                self.add(path, inode)?;
+                continue;
+            }
+            let list = seen.enter(self.fs, &path, &inode).and_then(|()| {
+                children(self.fs, &inode, |name, error| self.report.fail(join(&path, name), error, false))
+            });
+            let list = match list {
+                Ok(list) => list,
+                Err(error) => {
+                    self.fail(path, error, false);
+                    continue;
+                }
+            };
+            let folder: Arc<[u8]> = path.clone().into();
+            stack.extend(list.into_iter().rev().map(|entry| (folder.clone(), entry.name, entry.inode)));
+            let path = if path.is_empty() { b"./".to_vec() } else { [&path[..], b"/"].concat() };
+            self.push(Item { path, inode, link: None })?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, path: Vec<u8>, inode: Inode) -> Result<()> {
+        if may_have_links(&inode) {
+            if let Some(first) = self.links.get(&inode.number()) {
+                let link = Some(Link::Hard(first.clone()));
+                return self.push(Item { path, inode, link });
+            }
+            self.links.insert(inode.number(), path.clone());
+        }
+        let link = match inode.kind() {
+            FileType::Socket => {
+                self.fail(path, Error::unsupported("sockets have no place in a tar stream"), false);
+                return Ok(());
+            }
+            FileType::Symlink => match link_target(self.fs, &inode) {
+                Ok(target) => Some(Link::Symbolic(target)),
+                Err(error) => {
+                    self.fail(path, error, false);
+                    return Ok(());
+                }
+            },
+            _ => None,
+        };
+        self.push(Item { path, inode, link })
+    }
+
+    fn push(&mut self, item: Item) -> Result<()> {
+        let has_contents = item.inode.kind() == FileType::Regular && item.link.is_none();
+        self.batch_bytes += if has_contents { item.inode.size().min(SMALL) } else { 0 };
+        self.batch.push(item);
+        if self.batch.len() >= BATCH || self.batch_bytes >= BATCH_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    /// Reads the batch's small files in parallel, then writes all of the batch in order.
+    fn flush(&mut self) -> Result<()> {
+        self.batch_bytes = 0;
+        let batch = std::mem::take(&mut self.batch);
+        let loaded: Vec<Mutex<Option<Result<Loaded>>>> = batch.iter().map(|_| Mutex::default()).collect();
+        let (fs, options) = (self.fs, self.options);
+        options.pool.run(
+            batch.len() as u64,
+            || (),
+            |(), number| {
+                let item = &batch[number as usize];
+                if item.inode.kind() == FileType::Regular && item.link.is_none() && item.inode.size() <= SMALL
+                {
+                    let result = load(fs, options, &item.inode);
+                    *loaded[number as usize].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+                }
+                Ok::<_, Error>(())
+            },
+        )?;
+        for (item, loaded) in batch.into_iter().zip(loaded) {
+            self.write(item, loaded.into_inner().unwrap_or_else(PoisonError::into_inner))?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, item: Item, loaded: Option<Result<Loaded>>) -> Result<()> {
+        let is_file = item.inode.kind() == FileType::Regular && item.link.is_none();
+        if matches!(item.link, Some(Link::Hard(_))) && self.lost.contains(&item.inode.number()) {
+            let text = "another name of a file that could not be read".to_owned();
+            self.fail(item.path, Error::unsupported(text), false);
+            return Ok(());
+        }
+        let node = item.inode.node();
+        let node = if self.options.owners { node } else { Node { uid: 0, gid: 0, ..node } };
+        let mut member = Member::new(item.path, node, item.link);
+        if self.options.xattrs && !matches!(member.link, Some(Link::Hard(_))) {
+            match self.fs.xattrs(&item.inode) {
+                Ok(list) => member
+                    .records
+                    .extend(list.into_iter().map(|xattr| ([XATTR, &xattr.name[..]].concat(), xattr.value))),
+                Err(error) => self.fail(member.path.clone(), error, true),
+            }
+        }
+        if !matches!(member.link, Some(Link::Hard(_))) {
+            match self.options.contents.records(self.fs, &item.inode) {
+                Ok(records) => member.records.extend(records),
+                Err(error) => self.fail(member.path.clone(), error, true),
+            }
+        }
+        if !is_file {
+            self.out.add(&member)?;
+            if item.inode.is_dir() {
+                self.report.directories += 1
+            } else {
+                self.report.others += 1
+            }
+            return Ok(());
+        }
+        let path = member.path.clone();
+        let written = match loaded {
+            Some(Ok(loaded)) => self.small(member, loaded),
+            Some(Err(error)) => return self.skip(path, item.inode.number(), error),
+            None => match self.options.contents.open(self.fs, &item.inode) {
+                Ok(contents) => self.large(member, &*contents),
+                Err(error) => return self.skip(path, item.inode.number(), error),
+            },
+        };
+        self.report.files += 1;
+        written
+    }
+
+    fn small(&mut self, mut member: Member, loaded: Loaded) -> Result<()> {
+        let ranges: Vec<_> =
+            loaded.pieces.iter().map(|(start, bytes)| *start..start + bytes.len() as u64).collect();
+        member.size = loaded.size;
+        self.out.add_file(&member, &ranges)?;
+        for (_, bytes) in &loaded.pieces {
+            self.out.write(bytes)?;
+            self.report.bytes += bytes.len() as u64;
+            self.options.progress.advance(bytes.len() as u64)?;
+        }
+        Ok(())
+    }
+
+    /// Copies a file in chunks that all workers read together.
+    fn large(&mut self, mut member: Member, contents: &dyn BlockDevice) -> Result<()> {
+        let ranges = data_ranges(contents)?;
+        member.size = contents.size();
+        self.out.add_file(&member, &ranges)?;
+        let chunks = ranges.iter().flat_map(|range| {
+            let starts = (range.start..range.end).step_by(CHUNK as usize);
+            starts.map(|start| start..(start + CHUNK).min(range.end))
+        });
+        let mut chunks = chunks.peekable();
+        let slots: Vec<Mutex<Vec<u8>>> =
+            (0..4 * self.options.pool.threads()).map(|_| Mutex::default()).collect();
+        while chunks.peek().is_some() {
+            let round: Vec<_> = chunks.by_ref().take(slots.len()).collect();
+            self.options.pool.run(
+                round.len() as u64,
+                || (),
+                |(), number| {
+                    let range = &round[number as usize];
+                    let mut buffer = slots[number as usize].lock().unwrap_or_else(PoisonError::into_inner);
+                    buffer.resize((range.end - range.start) as usize, 0);
+                    contents.read_at(&mut buffer, range.start)
+                },
+            )?;
+            for (_, slot) in round.iter().zip(&slots) {
+                let buffer = slot.lock().unwrap_or_else(PoisonError::into_inner);
+                self.out.write(&buffer)?;
+                self.report.bytes += buffer.len() as u64;
+                self.options.progress.advance(buffer.len() as u64)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves a file out. Other names of it can't refer to it then.
+    fn skip(&mut self, path: Vec<u8>, inode: u32, error: Error) -> Result<()> {
+        self.lost.insert(inode);
+        self.fail(path, error, false);
+        Ok(())
+    }
+
+    fn fail(&mut self, path: Vec<u8>, error: Error, partial: bool) {
+        self.report.fail(path, error, partial);
+    }
+}
+
+fn load(fs: &Ext4, options: &ExtractOptions<'_>, inode: &Inode) -> Result<Loaded> {
+    let contents = options.contents.open(fs, inode)?;
+    let size = contents.size();
+    let pieces = data_ranges(&*contents)?
+        .into_iter()
+        .map(|range| {
+            let mut bytes = vec![0; (range.end - range.start) as usize];
+            contents.read_at(&mut bytes, range.start)?;
+            Ok((range.start, bytes))
+        })
+        .collect::<Result<_>>()?;
+    Ok(Loaded { size, pieces })
+}
+
+fn data_ranges(contents: &dyn BlockDevice) -> Result<Vec<std::ops::Range<u64>>> {
+    let mut ranges = Vec::new();
+    let mut at = 0;
+    while let Some(range) = contents.next_data(at)? {
+        at = range.end;
+        ranges.push(range);
+    }
+    Ok(ranges)
+}

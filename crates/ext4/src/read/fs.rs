@@ -1,0 +1,279 @@
+//! An open file system: superblock, descriptors, inodes, and blocks with their checksums.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use casemate_blockdev::BlockDevice;
+use casemate_primitives::Cpu;
+use casemate_primitives::crc32c::Crc32c;
+
+use crate::error::{Place, Result, Structure};
+use crate::format::csum::{self, Checksums, Subject};
+use crate::format::group::GroupDescriptor;
+use crate::format::inode::{Inode, ROOT_INODE};
+use crate::format::layout::Layout;
+use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+use crate::read::encryption::Encryption;
+use crate::read::journal::{self, Recovery};
+
+/// How to open a file system.
+#[derive(Clone)]
+pub struct OpenOptions {
+    /// Whose instructions compute checksums.
+    pub cpu: Cpu,
+    /// Whether structures with a wrong checksum are refused, as the kernel does. On by default.
+    pub verify_checksums: bool,
+    /// Whether a journal that must be replayed is, in memory. On by default; without, the image is read as
+    /// it lies there, which may be anything between two states.
+    pub replay_journal: bool,
+    /// Who reads names and contents of encrypted inodes.
+    pub encryption: Option<Arc<dyn Encryption>>,
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions { cpu: Cpu::detect(), verify_checksums: true, replay_journal: true, encryption: None }
+    }
+}
+
+/// A file system on a device, open for reading by any number of threads. Cheap to clone.
+#[derive(Clone)]
+pub struct Ext4(Arc<Inner>);
+
+struct Inner {
+    device: Arc<dyn BlockDevice>,
+    superblock: Superblock,
+    layout: Layout,
+    checksums: Checksums,
+    verify: bool,
+    /// Blocks of descriptors, read and checked when they are first needed.
+    descriptors: Vec<OnceLock<Box<[u8]>>>,
+    recovery: Recovery,
+    encryption: Option<Arc<dyn Encryption>>,
+}
+
+impl Ext4 {
+    /// Opens the file system on `device`.
+    ///
+    /// # Errors
+    /// `Corrupt` when the superblock is none or damaged, the device is shorter than
+    /// the file system, or the journal is damaged; `Unsupported` for features
+    /// that a reader must know and this one does not.
+    pub fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Ext4> {
+        let superblock = read_superblock(&*device, SUPERBLOCK_OFFSET)?;
+        let fs = Ext4::with_superblock(device, superblock, options)?;
+        if options.verify_checksums {
+            fs.verify_superblock()?;
+        }
+        fs.recovered(options)
+    }
+
+    /// The file system that `superblock` describes, with nothing replayed.
+    pub(crate) fn with_superblock(
+        device: Arc<dyn BlockDevice>,
+        superblock: Superblock,
+        options: &OpenOptions,
+    ) -> Result<Ext4> {
+        superblock.incompat.check_readable()?;
+        let layout = Layout::new(&superblock)?;
+        let needed = layout.blocks.checked_mul(u64::from(layout.block_size));
+        let size = device.size();
+        if needed.is_none_or(|needed| needed > size) {
+            let text =
+                format!("{} blocks of {} bytes on a device of {size}", layout.blocks, layout.block_size);
+            return Err(Place::of(Structure::Superblock).malformed(text));
+        }
+        let checksums = Checksums::new(Crc32c::new(options.cpu), &superblock)?;
+        Ok(Ext4(Arc::new(Inner {
+            device,
+            descriptors: (0..layout.descriptor_blocks()).map(|_| OnceLock::new()).collect(),
+            superblock,
+            layout,
+            checksums,
+            verify: options.verify_checksums,
+            recovery: Recovery::default(),
+            encryption: options.encryption.clone(),
+        })))
+    }
+
+    /// The same file system as it is after its journal was replayed, if it must be.
+    pub(crate) fn recovered(self, options: &OpenOptions) -> Result<Ext4> {
+        if !options.replay_journal {
+            return Ok(self);
+        }
+        let Some((overlay, recovery)) = journal::recover(&self)? else { return Ok(self) };
+        let device: Arc<dyn BlockDevice> = Arc::new(overlay);
+        // The journal may hold a newer superblock.
+        let superblock = read_superblock(&*device, SUPERBLOCK_OFFSET)?;
+        let fs = Ext4::with_superblock(device, superblock, options)?;
+        if fs.0.verify {
+            fs.verify_superblock()?;
+        }
+        let mut inner = Arc::into_inner(fs.0).expect("the only handle, made just above");
+        inner.recovery = recovery;
+        Ok(Ext4(Arc::new(inner)))
+    }
+
+    /// The superblock.
+    pub fn superblock(&self) -> &Superblock {
+        &self.0.superblock
+    }
+
+    /// Sizes, counts and fixed places.
+    pub fn layout(&self) -> &Layout {
+        &self.0.layout
+    }
+
+    /// The checksums that the file system carries.
+    pub fn checksums(&self) -> &Checksums {
+        &self.0.checksums
+    }
+
+    /// What was done about the journal.
+    pub fn recovery(&self) -> &Recovery {
+        &self.0.recovery
+    }
+
+    /// The device, with the journal replayed over it.
+    pub fn device(&self) -> &Arc<dyn BlockDevice> {
+        &self.0.device
+    }
+
+    /// Who reads names and contents of encrypted inodes.
+    pub(crate) fn encryption(&self) -> Option<&Arc<dyn Encryption>> {
+        self.0.encryption.as_ref()
+    }
+
+    /// The root directory.
+    pub fn root(&self) -> Result<Inode> {
+        self.inode(ROOT_INODE)
+    }
+
+    /// The inode with this number.
+    ///
+    /// # Errors
+    /// `Corrupt` when there is no such inode, it is not in use, or its checksum does
+    /// not fit.
+    pub fn inode(&self, number: u32) -> Result<Inode> {
+        let inode = self.any_inode(number)?;
+        if inode.links() == 0 && number != ROOT_INODE && number >= self.superblock().first_inode {
+            return Err(Place::inode(Structure::Inode, number).malformed("is not in use"));
+        }
+        Ok(inode)
+    }
+
+    /// The same for an inode without any names.
+    pub(crate) fn any_inode(&self, number: u32) -> Result<Inode> {
+        let place = Place::inode(Structure::Inode, number);
+        let Some((group, index)) = self.layout().inode_position(number) else {
+            return Err(place.malformed("there is no inode with this number"));
+        };
+        let table = self.with_descriptor(group, |descriptor| descriptor.inode_table())?;
+        let table_place = Place::group(Structure::GroupDescriptor, group);
+        self.check_blocks(table, self.layout().inode_table_blocks(), table_place)?;
+        let mut raw = vec![0; self.layout().inode_size as usize];
+        let offset = u64::from(index) * u64::from(self.layout().inode_size);
+        self.device().read_at(&mut raw, self.layout().offset(table) + offset)?;
+        let context = csum::Context {
+            inode: number,
+            generation: crate::format::bytes::le32(&raw, 0x64),
+            ..csum::Context::default()
+        };
+        self.verify(Subject::Inode, &context, &raw, place)?;
+        Inode::from_bytes(number, &raw)
+    }
+
+    /// Calls `f` with a group's descriptor.
+    ///
+    /// # Errors
+    /// `Corrupt` when the descriptor's checksum does not fit.
+    pub(crate) fn with_descriptor<T>(
+        &self,
+        group: u32,
+        f: impl FnOnce(GroupDescriptor<'_>) -> T,
+    ) -> Result<T> {
+        let context = csum::Context { group, ..csum::Context::default() };
+        let place = Place::group(Structure::GroupDescriptor, group);
+        self.with_raw_descriptor(group, |raw| {
+            self.verify(self.checksums().descriptor_subject(), &context, raw, place)?;
+            Ok(f(GroupDescriptor::from_bytes(raw)?))
+        })?
+    }
+
+    /// Calls `f` with the bytes of a group's descriptor, whatever its checksum.
+    pub(crate) fn with_raw_descriptor<T>(&self, group: u32, f: impl FnOnce(&[u8]) -> T) -> Result<T> {
+        let per_block = self.layout().descriptors_per_block();
+        let size = self.layout().descriptor_size as usize;
+        let start = (group % per_block) as usize * size;
+        // OK to index: callers have checked the group, and there is a slot for each block of descriptors.
+        let slot = &self.0.descriptors[(group / per_block) as usize];
+        let block = match slot.get() {
+            Some(block) => block,
+            None => {
+                let number = self.layout().descriptor_block(group / per_block);
+                self.check_blocks(number, 1, Place::of(Structure::Superblock))?;
+                let block = self.read_block(number)?;
+                // Another thread may have been faster; its block is the same.
+                slot.get_or_init(|| block.into())
+            }
+        };
+        Ok(f(&block[start..start + size]))
+    }
+
+    /// Where a group's descriptor lies, in bytes.
+    pub(crate) fn descriptor_offset(&self, group: u32) -> u64 {
+        let per_block = self.layout().descriptors_per_block();
+        let within = u64::from(group % per_block) * u64::from(self.layout().descriptor_size);
+        self.layout().offset(self.layout().descriptor_block(group / per_block)) + within
+    }
+
+    /// A block's bytes. `block` must lie in the file system.
+    pub(crate) fn read_block(&self, block: u64) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.layout().block_size as usize];
+        self.device().read_at(&mut bytes, self.layout().offset(block))?;
+        Ok(bytes)
+    }
+
+    /// Checks a structure's checksum, unless this file system was opened without checks.
+    pub(crate) fn verify(
+        &self,
+        subject: Subject,
+        context: &csum::Context,
+        bytes: &[u8],
+        place: Place,
+    ) -> Result<()> {
+        if self.0.verify { self.checksums().verify(subject, context, bytes, place) } else { Ok(()) }
+    }
+
+    /// Whether checksums are checked while reading.
+    pub(crate) fn verifies(&self) -> bool {
+        self.0.verify
+    }
+
+    /// What the checksums of an inode's blocks start from.
+    pub(crate) fn inode_context(&self, inode: &Inode) -> csum::Context {
+        csum::Context { inode: inode.number(), generation: inode.generation(), ..csum::Context::default() }
+    }
+
+    fn verify_superblock(&self) -> Result<()> {
+        let place = Place::of(Structure::Superblock);
+        let raw = &self.superblock().as_bytes()[..];
+        self.checksums().verify(Subject::Superblock, &csum::Context::default(), raw, place)
+    }
+}
+
+impl fmt::Debug for Ext4 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ext4").field("layout", self.layout()).finish_non_exhaustive()
+    }
+}
+
+/// The superblock at a byte of the device.
+pub(crate) fn read_superblock(device: &dyn BlockDevice, offset: u64) -> Result<Superblock> {
+    let mut raw = [0; SUPERBLOCK_SIZE];
+    if device.size() < offset.saturating_add(SUPERBLOCK_SIZE as u64) {
+        return Err(Place::of(Structure::Superblock).malformed("the device is too short to hold one"));
+    }
+    device.read_at(&mut raw, offset)?;
+    Superblock::from_bytes(&raw)
+}

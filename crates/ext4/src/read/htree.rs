@@ -1,0 +1,231 @@
+//! Hash trees of directories: nodes of hashes that lead to the leaf that may hold a name.
+//!
+//! Source: Documentation/filesystems/ext4/directory.rst, "Hash Tree Directories".
+
+use std::ops::ControlFlow;
+
+use crate::format::bytes::{le16, le32};
+use crate::format::csum::htree_count_offset;
+use crate::format::features::Compat;
+use crate::format::inode::{Inode, InodeFlags};
+use crate::read::dir::{BlockRole, Entries};
+use crate::read::dirhash::NameHasher;
+use crate::read::fs::Ext4;
+use crate::{ErrorKind, Place, Result, Structure};
+
+/// Levels of nodes that the kernel allows, the root among them, with `large_dir`.
+const MOST_LEVELS: u8 = 3;
+
+/// What a tree's root says about the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HtreeRoot {
+    /// How names are hashed.
+    pub version: u8,
+    /// Levels of nodes below the root.
+    pub levels: u8,
+}
+
+/// Where the entries of a node are, root or not.
+#[derive(Clone, Copy, Debug)]
+pub struct HtreeNode<'a> {
+    /// Count and limit take the place of the first entry's hash.
+    entries: &'a [u8],
+}
+
+/// Names whose hash is not below `hash` lie in the block `block` of the directory, or below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HtreeEntry {
+    /// The lowest hash; with the lowest bit set, the leaf before ends with the same one.
+    pub hash: u32,
+    /// The block, counted in the directory.
+    pub block: u32,
+}
+
+impl HtreeRoot {
+    /// The root's header from a directory's first block.
+    ///
+    /// # Errors
+    /// `Corrupt` at `place` when it is none.
+    pub fn from_bytes(block: &[u8], place: Place) -> Result<HtreeRoot> {
+        if htree_count_offset(block) != Some(32) {
+            return Err(place.malformed("is no root of a hash tree"));
+        }
+        let (version, info_length, levels) = (block[0x1c], block[0x1d], block[0x1e]);
+        if le32(block, 0x18) != 0 || info_length != 8 || levels >= MOST_LEVELS {
+            return Err(place.malformed(format!("version {version}, {levels} levels, {info_length} bytes")));
+        }
+        Ok(HtreeRoot { version, levels })
+    }
+}
+
+impl<'a> HtreeNode<'a> {
+    /// A node's entries from its block.
+    ///
+    /// # Errors
+    /// `Corrupt` at `place` when counts make no sense.
+    pub fn from_bytes(block: &'a [u8], place: Place) -> Result<HtreeNode<'a>> {
+        let at = htree_count_offset(block).ok_or_else(|| place.malformed("is no node of a hash tree"))?;
+        let (limit, count) = (usize::from(le16(block, at)), usize::from(le16(block, at + 2)));
+        if count == 0 || count > limit || at + 8 * limit > block.len() {
+            return Err(place.malformed(format!("{count} entries where there is room for {limit}")));
+        }
+        Ok(HtreeNode { entries: &block[at..at + 8 * count] })
+    }
+
+    /// The entries; the first one stands for all hashes below the second one's.
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = HtreeEntry> + use<'a> {
+        self.entries.chunks_exact(8).enumerate().map(|(number, entry)| HtreeEntry {
+            hash: if number == 0 { 0 } else { le32(entry, 0) },
+            // The upper four bits are reserved.
+            block: le32(entry, 4) & 0x0fff_ffff,
+        })
+    }
+}
+
+impl Ext4 {
+    /// How the names of a directory are hashed where it is, or could be, indexed. `None` where the hash needs
+    /// a key or there is none.
+    pub(crate) fn name_hasher(&self, dir: &Inode) -> Result<Option<NameHasher>> {
+        let defaults = &self.superblock().hash;
+        if self.is_indexed(dir) {
+            let (block, place) = self.htree_block(dir, 0)?;
+            return Ok(NameHasher::new(HtreeRoot::from_bytes(&block, place)?.version, defaults));
+        }
+        // The kernel reads a directory of one block in the order of hashes, too.
+        let small = dir.has(InodeFlags::INLINE_DATA) || self.directory_blocks(dir)? == 1;
+        let indexable = self.superblock().compat.has(Compat::DIR_INDEX) && small;
+        Ok(indexable.then(|| NameHasher::new(defaults.version, defaults)).flatten())
+    }
+
+    /// Finds a name, as it is stored, in an indexed directory by its hash. `None` if the tree does not have it.
+    ///
+    /// # Errors
+    /// `Corrupt` when the tree is damaged on the way, or its hash needs a key.
+    pub fn lookup_indexed(&self, dir: &Inode, name: &[u8]) -> Result<Option<u32>> {
+        let (block, place) = self.htree_block(dir, 0)?;
+        let root = HtreeRoot::from_bytes(&block, place)?;
+        let Some(hasher) = NameHasher::new(root.version, &self.superblock().hash) else {
+            return Err(place.malformed(format!("hash version {}", root.version)));
+        };
+        let budget = self.directory_blocks(dir)?;
+        let mut search = Search { fs: self, dir, name, hash: hasher.hash(name).major, budget };
+        search.node(&block, place, root.levels)
+    }
+
+    /// The bytes that a directory has for a name, where only these can be it.
+    fn stored_name(&self, dir: &Inode, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        if dir.has(InodeFlags::CASEFOLD) || matches!(name, b"." | b"..") {
+            return Ok(None);
+        }
+        match (self.encrypted(dir)?, self.encryption()) {
+            (None, _) => Ok(Some(name.to_vec())),
+            (Some(encrypted), Some(encryption)) => Ok(encryption.names(&encrypted)?.encode(name)),
+            (Some(_), None) => Ok(None),
+        }
+    }
+
+    /// A node of the tree, its checksum checked.
+    fn htree_block(&self, dir: &Inode, logical: u64) -> Result<(Vec<u8>, Place)> {
+        let (block, role, place) = self.any_block(dir, logical)?;
+        match role {
+            BlockRole::Node => Ok((block, place)),
+            BlockRole::Leaf => Err(place.malformed("is no node of a hash tree")),
+        }
+    }
+
+    fn any_block(&self, dir: &Inode, logical: u64) -> Result<(Vec<u8>, BlockRole, Place)> {
+        let place = Place::inode(Structure::HtreeNode, dir.number());
+        let mapping = self.mapping_at(dir, logical)?.filter(|mapping| !mapping.unwritten);
+        let Some(mapping) = mapping else {
+            return Err(place.malformed(format!("block {logical} of the directory is a hole")));
+        };
+        let (block, role) = self.directory_block(dir, logical, mapping.physical)?;
+        let structure = match role {
+            BlockRole::Leaf => Structure::DirectoryBlock,
+            BlockRole::Node => Structure::HtreeNode,
+        };
+        Ok((block, role, Place { structure, ..place }.at(mapping.physical)))
+    }
+}
+
+struct Search<'a> {
+    fs: &'a Ext4,
+    dir: &'a Inode,
+    name: &'a [u8],
+    hash: u32,
+    /// Blocks that may still be read: no honest tree leads to more than the directory has.
+    budget: u64,
+}
+
+impl Search<'_> {
+    fn node(&mut self, block: &[u8], place: Place, levels: u8) -> Result<Option<u32>> {
+        let entries: Vec<_> = HtreeNode::from_bytes(block, place)?.entries().collect();
+        let behind = entries.partition_point(|entry| entry.hash <= self.hash);
+        // The last entry whose hash is not above ours, and those behind it that continue with our hash.
+        // OK to subtract: the first entry's hash is 0.
+        let same = self.hash | 1;
+        let continued = entries[behind..].iter().take_while(|entry| entry.hash == same);
+        for entry in std::iter::once(&entries[behind - 1]).chain(continued) {
+            let found = self.child(u64::from(entry.block), place, levels)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    fn child(&mut self, logical: u64, parent: Place, levels: u8) -> Result<Option<u32>> {
+        self.budget = match self.budget.checked_sub(1) {
+            Some(budget) => budget,
+            None => return Err(parent.malformed("the tree has more blocks than the directory")),
+        };
+        let (block, role, place) = self.fs.any_block(self.dir, logical)?;
+        match (levels, role) {
+            (0, BlockRole::Leaf) => self.leaf(&block, place),
+            (1.., BlockRole::Node) => self.node(&block, place, levels - 1),
+            _ => Err(place.malformed("lies on the wrong level of the hash tree")),
+        }
+    }
+
+    fn leaf(&self, block: &[u8], place: Place) -> Result<Option<u32>> {
+        for entry in Entries::new(block, self.fs.entry_format(self.dir), place) {
+            let entry = entry?;
+            if entry.name == self.name {
+                return Ok(Some(entry.inode));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Ext4 {
+    /// The inode of a name in a directory, "." and ".." included.
+    ///
+    /// In a casefolded directory a name that differs in case alone is found when no other one fits.
+    ///
+    /// # Errors
+    /// `Corrupt` when the directory is damaged where it had to be read.
+    pub fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Option<u32>> {
+        let stored = self.stored_name(dir, name)?;
+        if let Some(stored) = stored.filter(|_| self.is_indexed(dir)) {
+            match self.lookup_indexed(dir, &stored) {
+                // A damaged tree is no reason not to find what the leaves have, as for the kernel.
+                Err(error) if error.kind() == ErrorKind::Corrupt => {}
+                result => return result,
+            }
+        }
+        let fold = if dir.has(InodeFlags::CASEFOLD) { crate::read::casefold::fold(name) } else { None };
+        let (mut found, mut folded) = (None, None);
+        self.for_each_entry(dir, |entry| {
+            if entry.name == name {
+                found = Some(entry.inode);
+                return Ok(ControlFlow::Break(()));
+            }
+            if folded.is_none() && fold.is_some() && crate::read::casefold::fold(&entry.name) == fold {
+                folded = Some(entry.inode);
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(found.or(folded))
+    }
+}

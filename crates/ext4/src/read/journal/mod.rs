@@ -1,0 +1,176 @@
+//! The journal (jbd2): where it lies, and what must be taken from it before the rest makes sense.
+//!
+//! Source: Documentation/filesystems/ext4/journal.rst. Integers are big-endian.
+
+mod fast_commit;
+mod overlay;
+mod replay;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use crate::error::{Corrupt, Error, Place, Result, Structure};
+use crate::format::csum::{Checksums, Context, Subject};
+use crate::format::inode::FileType;
+use crate::format::journal_superblock::JournalSuperblock;
+use crate::read::fs::Ext4;
+use crate::read::map::Mapping;
+use crate::read::runs::BlockRuns;
+
+pub(crate) use overlay::{Copy, Overlay};
+
+/// What opening a file system did about its journal.
+#[derive(Clone, Debug, Default)]
+pub struct Recovery {
+    /// Transactions that were replayed over the image, in memory.
+    pub transactions: u32,
+    /// Blocks of the file system that are read from the journal because of that.
+    pub blocks: u64,
+    /// Why the log ends before its last transaction: one that was committed is damaged.
+    pub cut: Option<Corrupt>,
+    /// The number that the transaction behind the last one would have.
+    pub(crate) next_sequence: u32,
+}
+
+impl Recovery {
+    /// What is missing where the log was cut, in words.
+    pub fn cut_text(&self) -> Option<String> {
+        let (cut, number) = (self.cut.as_ref()?, self.next_sequence);
+        Some(format!("transaction {number} of the journal was committed and is damaged ({cut})"))
+    }
+
+    /// Refuses a log that was cut: writing what is left of it would throw the rest away.
+    pub(crate) fn require_whole(&self) -> Result<()> {
+        let (Some(cut), number) = (&self.cut, self.next_sequence) else { return Ok(()) };
+        let text = format!(
+            "{}; transaction {number} was committed, and would be lost with all that follow it: \
+             copy from the image what you need, then run e2fsck -f, which drops them and repairs the rest",
+            cut.problem()
+        );
+        Err(cut.place().malformed(text))
+    }
+}
+
+/// A journal inside the file system.
+#[derive(Debug)]
+pub struct Journal {
+    fs: Ext4,
+    superblock: JournalSuperblock,
+    checksums: Checksums,
+    runs: Vec<Mapping>,
+}
+
+impl Journal {
+    /// The journal of `fs`; `None` if it has none, or has it on another device.
+    ///
+    /// # Errors
+    /// `Corrupt` when its inode or superblock is damaged, `Unsupported` for features that
+    /// nobody here knows.
+    pub(crate) fn open(fs: &Ext4) -> Result<Option<Journal>> {
+        let Some((runs, raw)) = Journal::locate(fs)? else { return Ok(None) };
+        let superblock = JournalSuperblock::from_bytes(&raw)?;
+        let place = Place::of(Structure::JournalSuperblock);
+        if superblock.has_checksums() {
+            fs.verify(Subject::JournalSuperblock, &Context::default(), &raw[..1024], place)?;
+        }
+        let length: u64 = runs.iter().map(|run| run.len).sum();
+        if superblock.block_size != fs.layout().block_size || u64::from(superblock.blocks) > length {
+            return Err(place.malformed("its sizes are not those of the file that it lies in"));
+        }
+        let checksums = fs.checksums().with_journal(&superblock.uuid);
+        Ok(Some(Journal { fs: fs.clone(), superblock, checksums, runs }))
+    }
+
+    /// Where the journal lies, and its first block.
+    pub(crate) fn locate(fs: &Ext4) -> Result<Option<(Vec<Mapping>, Vec<u8>)>> {
+        let number = fs.superblock().journal_inode;
+        if number == 0 {
+            return Ok(None);
+        }
+        let inode = fs.inode(number)?;
+        let place = Place::inode(Structure::Inode, number);
+        if inode.kind() != FileType::Regular || inode.links() == 0 {
+            return Err(place.malformed("is not that of a journal"));
+        }
+        let blocks = inode.size() / u64::from(fs.layout().block_size);
+        let mut runs: Vec<Mapping> = Vec::new();
+        let mut used = BlockRuns::default();
+        let mut next = 0;
+        fs.mappings(&inode, 0, |run| {
+            if run.logical >= blocks {
+                return Ok(ControlFlow::Break(()));
+            }
+            if run.logical != next || run.unwritten {
+                return Err(place.malformed(format!("the journal has a hole at block {next}")));
+            }
+            if !used.insert(run.physical, run.len) {
+                return Err(place.malformed("the journal has blocks twice"));
+            }
+            next = run.end();
+            runs.push(run);
+            Ok(ControlFlow::Continue(()))
+        })?;
+        if blocks == 0 || next < blocks {
+            return Err(place.malformed("the journal is cut short"));
+        }
+        let first = fs.read_block(runs[0].physical)?;
+        Ok(Some((runs, first)))
+    }
+
+    /// Its superblock.
+    pub(crate) fn superblock(&self) -> &JournalSuperblock {
+        &self.superblock
+    }
+
+    /// The checksums of its blocks.
+    pub(crate) fn checksums(&self) -> &Checksums {
+        &self.checksums
+    }
+
+    /// Where block `block` of the journal lies in the file system.
+    pub(crate) fn physical(&self, block: u32) -> Result<u64> {
+        let block = u64::from(block);
+        // OK to index: the partition point is the run that ends behind `block`, if there is one.
+        let at = self.runs.partition_point(|run| run.end() <= block);
+        match self.runs.get(at) {
+            Some(run) => Ok(run.physical + (block - run.logical)),
+            None => Err(Place::of(Structure::JournalBlock).at(block).malformed("lies behind the journal")),
+        }
+    }
+
+    fn read(&self, block: u32) -> Result<Vec<u8>> {
+        self.fs.read_block(self.physical(block)?)
+    }
+}
+
+/// Replays the journal of `fs` into a layer over its device; `None` if nothing must be replayed.
+pub(crate) fn recover(fs: &Ext4) -> Result<Option<(Overlay, Recovery)>> {
+    if !fs.superblock().needs_recovery() {
+        return Ok(None);
+    }
+    let Some(journal) = Journal::open(fs)? else {
+        let text = "the journal must be replayed and lies on another device; \
+                    open the image without it to see what is there";
+        return Err(Error::unsupported(text.to_owned()));
+    };
+    if journal.superblock.start == 0 {
+        return Ok(None);
+    }
+    let replay = replay::scan(&journal)?;
+    if journal.superblock.has_fast_commits() {
+        fast_commit::refuse(&journal, replay.next_sequence)?;
+    }
+    let mut blocks = BTreeMap::new();
+    for (block, copy) in &replay.blocks {
+        let offset = fs.layout().offset(journal.physical(copy.log)?);
+        blocks.insert(*block, Copy { offset, escaped: copy.escaped });
+    }
+    let recovery = Recovery {
+        transactions: replay.transactions,
+        blocks: blocks.len() as u64,
+        cut: replay.cut,
+        next_sequence: replay.next_sequence,
+    };
+    let device = fs.device();
+    Ok(Some((Overlay::new(device.clone(), device.clone(), fs.layout().block_size, blocks), recovery)))
+}

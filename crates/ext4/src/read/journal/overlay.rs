@@ -1,0 +1,99 @@
+//! A device with newer copies of blocks laid over it: those of the journal, or of a recovery file.
+
+use crate::Result;
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use casemate_blockdev::BlockDevice;
+
+use crate::format::journal_superblock::MAGIC;
+
+/// Where the newer copy of a block lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Copy {
+    /// The byte that the copy begins at.
+    pub offset: u64,
+    /// Its first four bytes are the magic number, which the log has zeroed.
+    pub escaped: bool,
+}
+
+/// Reads as if the copies had been written to their places; can't be written. Only positions are kept in memory.
+pub(crate) struct Overlay {
+    inner: Arc<dyn BlockDevice>,
+    /// What the copies lie on.
+    copies: Arc<dyn BlockDevice>,
+    block_size: u64,
+    blocks: BTreeMap<u64, Copy>,
+}
+
+impl Overlay {
+    pub fn new(
+        inner: Arc<dyn BlockDevice>,
+        copies: Arc<dyn BlockDevice>,
+        block_size: u32,
+        blocks: BTreeMap<u64, Copy>,
+    ) -> Overlay {
+        Overlay { inner, copies, block_size: u64::from(block_size), blocks }
+    }
+}
+
+impl Overlay {
+    /// The blocks that there are newer copies of.
+    pub fn blocks(&self) -> impl Iterator<Item = u64> {
+        self.blocks.keys().copied()
+    }
+}
+
+impl BlockDevice for Overlay {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.inner)
+    }
+
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.inner.read_at(buf, offset)?;
+        if buf.is_empty() {
+            return Ok(());
+        }
+        let end = offset + buf.len() as u64;
+        for (block, copy) in self.blocks.range(offset / self.block_size..end.div_ceil(self.block_size)) {
+            let start = block * self.block_size;
+            let (from, to) = (start.max(offset), (start + self.block_size).min(end));
+            let part = &mut buf[(from - offset) as usize..(to - offset) as usize];
+            self.copies.read_at(part, copy.offset + (from - start))?;
+            if copy.escaped {
+                let magic = MAGIC.to_be_bytes();
+                for (byte, at) in part.iter_mut().zip(from - start..4) {
+                    *byte = magic[at as usize];
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, _buf: &[u8], _offset: u64) -> Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>> {
+        let copied = self.blocks.range(offset / self.block_size..).next();
+        let copied = copied.map(|(block, _)| {
+            let start = block * self.block_size;
+            start.max(offset)..start + self.block_size
+        });
+        Ok(match (self.inner.next_data(offset)?, copied) {
+            (Some(data), Some(copied)) if copied.start < data.start => Some(copied),
+            (None, copied) => copied,
+            (data, _) => data,
+        })
+    }
+}

@@ -1,0 +1,234 @@
+//! Multi-mount protection: a block whose number counts up says that somebody is using the file system.
+//!
+//! Whoever wants to change it reads the number. If that is not the one of a closed file system he waits, longer than
+//! a user of it may take to count, and looks again. Then he writes a number of his own, waits again for others that
+//! did the same at once, and counts until he is done.
+//!
+//! Sources: Documentation/filesystems/ext4/mmp.rst; the kernel's fs/ext4/mmp.c, for the order and the times.
+
+use std::io::ErrorKind;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use casemate_blockdev::BlockDevice;
+use casemate_primitives::crc32c::Crc32c;
+
+use crate::edit::{Random, WriteOptions};
+use crate::error::{Error, Place, Result, Structure};
+use crate::format::bytes::{le16, le32};
+use crate::format::csum::{Checksums, Context, Subject, recipe};
+use crate::format::features::Incompat;
+use crate::format::layout::Layout;
+use crate::format::superblock::SUPERBLOCK_OFFSET;
+use crate::read::fs::read_superblock;
+
+const MAGIC: u32 = 0x004d_4d50;
+
+/// Numbers above the highest that is counted to: nobody uses the file system; e2fsck does.
+const HIGHEST: u32 = 0xe24d_4d4f;
+const FSCK: u32 = 0xe24d_4d50;
+const CLEAN: u32 = 0xff4d_4d50;
+
+/// Bytes of the structure.
+const SIZE: usize = 1024;
+
+/// Seconds that are waited for at least (`EXT4_MMP_MIN_CHECK_INTERVAL`), and between counts if nothing says so.
+const SHORTEST: u16 = 5;
+
+/// Says that the file system is in use, until it is dropped.
+pub(crate) struct Mmp {
+    shared: Arc<Shared>,
+    /// Dropped to end the thread that counts.
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    device: Arc<dyn BlockDevice>,
+    place: Place,
+    offset: u64,
+    checksums: Checksums,
+    /// How often the number is counted up, and how old it may be before another may take the file system.
+    every: Duration,
+    valid: Duration,
+    state: Mutex<State>,
+}
+
+struct State {
+    raw: [u8; SIZE],
+    written: Instant,
+    lost: bool,
+}
+
+impl Mmp {
+    /// Takes the file system on `device`, if it has this protection.
+    pub fn start(device: &Arc<dyn BlockDevice>, options: &WriteOptions) -> Result<Option<Mmp>> {
+        let superblock = read_superblock(&**device, SUPERBLOCK_OFFSET)?;
+        if !superblock.incompat.has(Incompat::MMP) {
+            return Ok(None);
+        }
+        let layout = Layout::new(&superblock)?;
+        let block = superblock.mmp_block.unwrap_or(0);
+        let place = Place::of(Structure::MmpBlock).at(block);
+        let offset = block.checked_mul(u64::from(layout.block_size)).filter(|_| layout.contains(block, 1));
+        let Some(offset) = offset else { return Err(place.malformed("lies outside of the file system")) };
+        // s_mmp_update_interval
+        let every = match le16(superblock.as_bytes(), 0x166) {
+            0 => SHORTEST,
+            seconds => seconds,
+        };
+        let valid = every.saturating_mul(2).max(SHORTEST);
+        let mut shared = Shared {
+            device: Arc::clone(device),
+            place,
+            offset,
+            checksums: Checksums::new(Crc32c::new(options.open.cpu), &superblock)?,
+            every: Duration::from_secs(every.into()),
+            valid: Duration::from_secs(valid.into()),
+            state: Mutex::new(State { raw: [0; SIZE], written: Instant::now(), lost: false }),
+        };
+        let mut raw = shared.read()?;
+        let mut wait = Duration::ZERO;
+        match le32(&raw, 4) {
+            CLEAN => {}
+            FSCK => {
+                let text = "e2fsck is at work on the file system, or died there (tune2fs -E clear_mmp)";
+                return Err(busy(text));
+            }
+            number @ ..=HIGHEST => {
+                // mmp_check_interval
+                let interval = u64::from(every.max(SHORTEST).max(le16(&raw, 0x70)));
+                wait = Duration::from_secs((2 * interval + 1).min(interval + 60));
+                if let Some(waiting) = options.waiting {
+                    waiting(2 * wait);
+                }
+                std::thread::sleep(wait);
+                raw = shared.read()?;
+                if le32(&raw, 4) != number {
+                    return Err(in_use(&raw));
+                }
+            }
+            number => return Err(place.malformed(format!("has the number {number:#x}"))),
+        }
+        let number = Random::new(None).next() % HIGHEST + 1;
+        raw[4..8].copy_from_slice(&number.to_le_bytes());
+        put_text(&mut raw[0x10..0x50], rustix::system::uname().nodename().to_bytes());
+        put_text(&mut raw[0x50..0x70], b"casemate");
+        raw[0x70..0x72].copy_from_slice(&valid.to_le_bytes());
+        shared.write(&mut raw)?;
+        std::thread::sleep(wait);
+        let found = shared.read()?;
+        if le32(&found, 4) != number {
+            return Err(in_use(&found));
+        }
+        shared.state = Mutex::new(State { raw, written: Instant::now(), lost: false });
+        let shared = Arc::new(shared);
+        let (stop, stopped) = channel();
+        let counting = Arc::clone(&shared);
+        let thread =
+            std::thread::Builder::new().name("mmp".to_owned()).spawn(move || counting.count(&stopped))?;
+        Ok(Some(Mmp { shared, stop: Some(stop), thread: Some(thread) }))
+    }
+
+    /// Makes sure that nobody took the file system because this process slept for too long.
+    pub fn check(&self) -> Result<()> {
+        let mut state = self.shared.state();
+        self.shared.look(&mut state)?;
+        if state.lost {
+            Err(busy("another machine took the file system while this one was asleep"))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl Drop for Mmp {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        let mut state = self.shared.state();
+        if self.shared.look(&mut state).is_ok() && !state.lost {
+            let mut raw = state.raw;
+            raw[4..8].copy_from_slice(&CLEAN.to_le_bytes());
+            // If that fails, whoever comes next has to wait.
+            let _ = self.shared.write(&mut raw);
+        }
+    }
+}
+
+impl Shared {
+    /// Counts until it is told to stop, or the file system is somebody else's.
+    fn count(&self, stopped: &Receiver<()>) {
+        while stopped.recv_timeout(self.every) == Err(RecvTimeoutError::Timeout) {
+            let mut state = self.state();
+            if self.look(&mut state).is_err() || state.lost {
+                continue;
+            }
+            let mut raw = state.raw;
+            let number = le32(&raw, 4) % HIGHEST + 1;
+            raw[4..8].copy_from_slice(&number.to_le_bytes());
+            // What fails shows when the next commit looks.
+            if self.write(&mut raw).is_ok() {
+                state.raw = raw;
+                state.written = Instant::now();
+            }
+        }
+    }
+
+    /// Looks whether the block still is what was written, if that was so long ago that it need not be.
+    fn look(&self, state: &mut State) -> Result<()> {
+        if !state.lost && state.written.elapsed() > self.valid {
+            state.lost = le32(&self.read()?, 4) != le32(&state.raw, 4);
+        }
+        Ok(())
+    }
+
+    fn read(&self) -> Result<[u8; SIZE]> {
+        let mut raw = [0; SIZE];
+        self.device.forget_cached(self.offset, SIZE as u64)?;
+        self.device.read_at(&mut raw, self.offset)?;
+        if le32(&raw, 0) != MAGIC {
+            return Err(self.place.malformed("has no magic number"));
+        }
+        self.checksums.verify(Subject::MmpBlock, &Context::default(), &raw, self.place)?;
+        Ok(raw)
+    }
+
+    /// Writes the block with the time of now.
+    fn write(&self, raw: &mut [u8; SIZE]) -> Result<()> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        raw[8..16].copy_from_slice(&now.to_le_bytes());
+        if self.checksums.covers(Subject::MmpBlock) {
+            self.checksums.store(recipe(Subject::MmpBlock), &Context::default(), raw);
+        }
+        self.device.write_at(raw, self.offset)?;
+        self.device.flush()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Fills a field with text and zeros; one zero ends it.
+fn put_text(field: &mut [u8], text: &[u8]) {
+    let len = text.len().min(field.len() - 1);
+    field.fill(0);
+    field[..len].copy_from_slice(&text[..len]);
+}
+
+fn in_use(raw: &[u8; SIZE]) -> Error {
+    let text = |field: &[u8]| {
+        let end = field.iter().position(|byte| *byte == 0).unwrap_or(field.len());
+        field[..end].escape_ascii().to_string()
+    };
+    busy(&format!("{} uses the file system, as {}", text(&raw[0x10..0x50]), text(&raw[0x50..0x70])))
+}
+
+fn busy(text: &str) -> Error {
+    Error::path(ErrorKind::ResourceBusy, text.to_owned())
+}

@@ -1,0 +1,238 @@
+//! Transactions of file systems without a journal, in a file beside the image.
+//!
+//! The file holds the new contents of all blocks that a transaction changes, the superblock's among them, and sums of
+//! what they replace. It gets its name once it is whole and on stable storage. Then the image is marked "not clean",
+//! the blocks are written, the superblock last, which says "clean" again, and the file is removed. So
+//!
+//! - beside an image that is clean the file means nothing: the change did not begin, or it is complete, or somebody
+//!   else has repaired the image since;
+//! - beside one that is not clean, each sector of these blocks must be as it was before or as it will be, or somebody
+//!   else has changed the image since. Then nothing is written.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use casemate_blockdev::{BlockDevice, FileDevice, OutputFile, sync_name};
+use casemate_primitives::Cpu;
+use casemate_primitives::crc32c::Crc32c;
+
+use crate::error::{Error, Result};
+use crate::format::bytes::{array, le32, le64};
+use crate::format::superblock::SUPERBLOCK_OFFSET;
+use crate::read::fs::read_superblock;
+use crate::read::journal::{Copy, Overlay};
+use crate::transaction::cache::Blocks;
+
+/// Magic number, then UUID (16 bytes), block size (32 bits), count (64 bits), CRC-32C of all of the file but these four
+/// bytes. Then for each block, in ascending order: its number (64 bits), the CRC-32C of each of its sectors as it was,
+/// and the block. Little-endian, sums not inverted.
+const MAGIC: &[u8; 16] = b"casemate redo 2\n";
+const HEADER: usize = 48;
+const SUM: usize = 44;
+
+/// What all versions begin with.
+const FAMILY: usize = 14;
+
+/// The bytes of a disk that are written at once: of a block that was being written some may be new.
+const SECTOR: usize = 512;
+
+/// Where a transaction is kept until the image has it.
+#[derive(Clone, Debug)]
+pub struct RecoveryFile {
+    path: PathBuf,
+}
+
+/// What a recovery file means for an image.
+enum Found {
+    /// There is none.
+    Nothing,
+    /// The image is whole without it.
+    Void,
+    Pending(Pending),
+}
+
+/// A change that must be completed, and fits the image.
+struct Pending {
+    file: FileDevice,
+    block_size: usize,
+    /// The blocks by their numbers, and where the file has them.
+    blocks: BTreeMap<u64, u64>,
+}
+
+/// What became of a change that was interrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interrupted {
+    /// There was none.
+    Nothing,
+    /// It is complete now.
+    Completed,
+    /// What was kept of it is gone: the file system was clean without it.
+    Dropped,
+}
+
+impl RecoveryFile {
+    /// The file of this name, which need not exist.
+    pub fn new(path: impl Into<PathBuf>) -> RecoveryFile {
+        RecoveryFile { path: path.into() }
+    }
+
+    /// Where it is, or will be.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// `device` as it will be once the change that was interrupted is complete; `None` if there was none. Nothing is
+    /// written.
+    ///
+    /// # Errors
+    /// `Unsupported` when the file system is not clean and the file is damaged, belongs to another image, or
+    /// to another state of this one.
+    pub fn over(&self, device: &Arc<dyn BlockDevice>) -> Result<Option<Arc<dyn BlockDevice>>> {
+        // What is no file system, or damaged, is for whoever opens it to say.
+        if read_superblock(&**device, SUPERBLOCK_OFFSET).map_or(true, |superblock| superblock.is_clean()) {
+            return Ok(None);
+        }
+        let Found::Pending(pending) = self.find(&**device)? else { return Ok(None) };
+        let Pending { file, block_size, blocks } = pending;
+        let blocks = blocks.into_iter().map(|(block, offset)| (block, Copy { offset, escaped: false }));
+        // OK to truncate: a block has at most 64 KiB.
+        let overlay = Overlay::new(device.clone(), Arc::new(file), block_size as u32, blocks.collect());
+        Ok(Some(Arc::new(overlay)))
+    }
+
+    /// Completes the change that was interrupted, if there was one.
+    ///
+    /// # Errors
+    /// As [`over`](RecoveryFile::over), and for a file of another image beside one that is clean. Nothing was written
+    /// then.
+    pub(crate) fn replay(&self, device: &dyn BlockDevice) -> Result<Interrupted> {
+        let pending = match self.find(device)? {
+            Found::Nothing => return Ok(Interrupted::Nothing),
+            Found::Void => {
+                self.remove()?;
+                return Ok(Interrupted::Dropped);
+            }
+            Found::Pending(pending) => pending,
+        };
+        let superblock = SUPERBLOCK_OFFSET / pending.block_size as u64;
+        let mut bytes = vec![0; pending.block_size];
+        for is_last in [false, true] {
+            for (block, offset) in
+                pending.blocks.iter().filter(|(block, _)| (**block == superblock) == is_last)
+            {
+                pending.file.read_at(&mut bytes, *offset)?;
+                device.write_at(&bytes, block * pending.block_size as u64)?;
+            }
+            device.flush()?;
+        }
+        self.remove()?;
+        Ok(Interrupted::Completed)
+    }
+
+    /// Looks for a change that must be completed. All of the file is checked, and read block by block.
+    fn find(&self, device: &dyn BlockDevice) -> Result<Found> {
+        let file = match FileDevice::open(&self.path) {
+            Ok(file) => file,
+            Err(error) if error.is_not_found() => return Ok(Found::Nothing),
+            Err(error) => return Err(error.at(self.path.display())),
+        };
+        let refuse = |what: &str| Err(Error::unsupported(format!("{}: {what}", self.path.display())));
+        let damaged = "is damaged; run e2fsck on the image, then nothing of this file is needed";
+        let mut header = [0; HEADER];
+        if file.size() >= HEADER as u64 {
+            file.read_at(&mut header, 0)?;
+        }
+        if header[..FAMILY] != MAGIC[..FAMILY] {
+            return refuse("is no file of an interrupted change; move it away");
+        }
+        if header[..16] != MAGIC[..] {
+            return refuse(
+                "is of another version of casemate; run e2fsck on the image, then remove this file",
+            );
+        }
+        let superblock = read_superblock(device, SUPERBLOCK_OFFSET)?;
+        if array::<16>(&header, 16) != superblock.uuid {
+            return refuse("belongs to another image; move it away");
+        }
+        if superblock.is_clean() {
+            return Ok(Found::Void);
+        }
+        let (block_size, count) = (superblock.block_size as usize, le64(&header, 36));
+        let sums = 4 * (block_size / SECTOR);
+        let record = 8 + sums + block_size;
+        let expected = count.checked_mul(record as u64).and_then(|len| len.checked_add(HEADER as u64));
+        if le32(&header, 32) != superblock.block_size || expected != Some(file.size()) {
+            return refuse(damaged);
+        }
+        let end = superblock.blocks.min(device.size() / block_size as u64);
+        let crc = Crc32c::new(Cpu::detect());
+        let mut sum = crc.update(!0, &header[..SUM]);
+        let mut blocks = BTreeMap::new();
+        let mut changed = None;
+        let (mut bytes, mut there) = (vec![0; record], vec![0; block_size]);
+        for at in (HEADER as u64..file.size()).step_by(record) {
+            file.read_at(&mut bytes, at)?;
+            sum = crc.update(sum, &bytes);
+            let block = le64(&bytes, 0);
+            let is_next = blocks.last_key_value().is_none_or(|(last, _)| *last < block);
+            if !is_next || block >= end {
+                return refuse(damaged);
+            }
+            blocks.insert(block, at + 8 + sums as u64);
+            device.read_at(&mut there, block * block_size as u64)?;
+            let (old, new) = bytes[8..].split_at(sums);
+            let mut sectors =
+                there.chunks_exact(SECTOR).zip(new.chunks_exact(SECTOR)).zip(old.chunks_exact(4));
+            let fits =
+                sectors.all(|((there, new), old)| there == new || crc.update(!0, there) == le32(old, 0));
+            changed = changed.or((!fits).then_some(block));
+        }
+        if sum != le32(&header, SUM) {
+            return refuse(damaged);
+        }
+        if let Some(block) = changed {
+            return refuse(&format!(
+                "keeps a change that was interrupted, and block {block} of the image was changed since; run e2fsck on \
+                 the image, then nothing of this file is needed"
+            ));
+        }
+        Ok(Found::Pending(Pending { file, block_size, blocks }))
+    }
+
+    /// Keeps the blocks of a transaction; `old` is what they replace.
+    pub(crate) fn store(
+        &self,
+        uuid: &[u8; 16],
+        size: usize,
+        blocks: &Blocks<'_>,
+        old: impl Fn(u64) -> Result<Vec<u8>>,
+    ) -> Result<()> {
+        let crc = Crc32c::new(Cpu::detect());
+        let mut body = Vec::with_capacity(blocks.len() * (8 + size + 4 * (size / SECTOR)));
+        for (block, bytes) in blocks {
+            body.extend(block.to_le_bytes());
+            for sector in old(*block)?.chunks_exact(SECTOR) {
+                body.extend(crc.update(!0, sector).to_le_bytes());
+            }
+            body.extend_from_slice(bytes);
+        }
+        let mut header = MAGIC.to_vec();
+        header.extend(uuid);
+        // OK to truncate: at most 64 KiB.
+        header.extend((size as u32).to_le_bytes());
+        header.extend((blocks.len() as u64).to_le_bytes());
+        header.extend(crc.update(crc.update(!0, &header), &body).to_le_bytes());
+        let output = OutputFile::create(&self.path)?;
+        output.device().write_at(&header, 0)?;
+        output.device().write_at(&body, header.len() as u64)?;
+        output.commit(true)?;
+        sync_name(&self.path)
+    }
+
+    /// Forgets the transaction, which the image has now.
+    pub(crate) fn remove(&self) -> Result<()> {
+        std::fs::remove_file(&self.path)?;
+        sync_name(&self.path)
+    }
+}
