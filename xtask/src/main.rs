@@ -6,6 +6,7 @@
 
 mod cross;
 mod install;
+mod narrowed;
 mod nightly;
 mod report;
 mod step;
@@ -28,6 +29,8 @@ const CONFIGURATIONS: &[Configuration] = &[
     ("format", "formatting is rustfmt's", format),
     ("lint", "clippy finds nothing, in any target of the workspace", lint),
     ("native", "all tests, with every back end of this CPU", native),
+    ("portable", "tests of what back ends compute, with portable ones alone", narrowed::portable),
+    ("no-avx512", "the same without AVX-512", narrowed::no_avx512),
     ("aarch64", "the primitives' tests, cross-compiled and run under qemu-user", cross::aarch64),
     ("docs", "documentation builds without warnings", docs),
     ("benches", "benchmarks compile", benches),
@@ -41,7 +44,7 @@ const CONFIGURATIONS: &[Configuration] = &[
 ];
 
 /// What `cargo xtask test` runs, in this order.
-const TEST: &[&str] = &["install", "format", "lint", "native", "aarch64", "docs"];
+const TEST: &[&str] = &["install", "format", "lint", "native", "portable", "no-avx512", "aarch64", "docs"];
 
 fn main() -> ExitCode {
     let names: Vec<String> = std::env::args().skip(1).collect();

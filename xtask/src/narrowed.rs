@@ -1,0 +1,39 @@
+//! The tests that a back end can make fail, under a CPU with fewer features than this one.
+//!
+//! They are the binaries that `native` has built: `CASEMATE_CPU` is read when they run.
+
+use crate::report::Report;
+use crate::step::{Outcome, cargo};
+
+/// What runs ciphers, hashes and checksums: all units, vectors of other programs, and commands over small images.
+const TESTS: &[&str] = &[
+    "--lib",
+    "--test=ciphers",
+    "--test=sha2",
+    "--test=wycheproof",
+    "--test=dm_corpus",
+    "--test=fs_corpus",
+    "--test=fec",
+    "--test=corpus",
+    "--test=both_ways",
+    "--test=check",
+    "--test=verity",
+    "--test=fsverity",
+    "--test=ext4_layers",
+];
+
+/// No special instructions at all.
+pub fn portable(report: &mut Report) -> Outcome {
+    tests(report, "portable")
+}
+
+/// What most CPUs of the last ten years are.
+pub fn no_avx512(report: &mut Report) -> Outcome {
+    tests(report, "-avx512")
+}
+
+fn tests(report: &mut Report, cpu: &str) -> Outcome {
+    let skips = report.skip_log();
+    let tests = cargo(["test", "--workspace", "--no-fail-fast"]).args(TESTS);
+    tests.env("CASEMATE_SKIP_LOG", skips).env("CASEMATE_CPU", cpu).run_tests(report)
+}
