@@ -1,8 +1,10 @@
 //! What long work tells meanwhile, and how it is stopped.
 
+use std::time::Duration;
+
 use crate::error::Result;
 
-/// Hears about long work while it goes on, from any thread.
+/// Listener to work that goes on, called from any thread: the one way in which work tells something besides its result.
 ///
 /// Each method does nothing unless the listener says otherwise.
 pub trait Events: Sync {
@@ -13,6 +15,17 @@ pub trait Events: Sync {
     fn advance(&self, bytes: u64) -> Result<()> {
         let _ = bytes;
         Ok(())
+    }
+
+    /// The work stands still for up to `time`, for a reason that is a sentence without its end.
+    fn waiting(&self, time: Duration, reason: &str) {
+        let _ = (time, reason);
+    }
+
+    /// Something a person should know that is no error: the text names the file, and says what to do where there is
+    /// something to do. It never holds a secret.
+    fn note(&self, text: &str) {
+        let _ = text;
     }
 }
 

@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Read, Write};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
@@ -99,8 +100,8 @@ impl Context {
     }
 
     /// Starts reporting on work of `total` bytes on `device`, and lets SIGINT and SIGTERM stop it.
-    pub fn progress(&self, device: &str, total: u64) -> Reporter {
-        Reporter::new(device, total, self.common.progress_json, !self.common.no_progress)
+    pub fn progress(&self, device: &str, total: u64) -> Reporter<'_> {
+        Reporter::new(self, device, total, self.common.progress_json, !self.common.no_progress)
     }
 
     /// The bytes of all these files, for [`Context::progress`]: 0 if nobody will see them, because asking for the
@@ -164,6 +165,20 @@ impl Context {
 
     pub fn pool(&self) -> Pool {
         Pool::new(self.common.threads)
+    }
+}
+
+/// Prints to standard error what a person should know.
+impl Events for Context {
+    fn waiting(&self, time: Duration, reason: &str) {
+        eprintln!("{}{reason}; this takes up to {} seconds", self.prefix, time.as_secs());
+    }
+
+    fn note(&self, text: &str) {
+        // Other tools have no such notes, and their tests compare what they print.
+        if !self.is_other_tool() {
+            eprintln!("{}note: {text}", self.prefix);
+        }
     }
 }
 

@@ -11,12 +11,15 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use casemate::blockdev::Events;
 
+use crate::context::Context;
+
 /// Time between two reports.
 const INTERVAL: Duration = Duration::from_millis(200);
 
 /// Reports how far work on one device is; ends its bar when dropped.
 #[derive(Debug)]
-pub struct Reporter {
+pub struct Reporter<'a> {
+    context: &'a Context,
     device: String,
     total: u64,
     done: AtomicU64,
@@ -34,15 +37,15 @@ enum Kind {
     Silent,
 }
 
-impl Reporter {
-    pub fn new(device: &str, total: u64, json: bool, bar: bool) -> Reporter {
+impl<'a> Reporter<'a> {
+    pub fn new(context: &'a Context, device: &str, total: u64, json: bool, bar: bool) -> Reporter<'a> {
         let kind = match (json, bar) {
             (true, _) => Kind::Json,
             (false, true) => Kind::Bar(new_bar(total)),
             (false, false) => Kind::Silent,
         };
         let (device, done, due) = (device.to_owned(), AtomicU64::new(0), Mutex::new(INTERVAL));
-        Reporter { device, total, done, start: Instant::now(), due, kind, stop: stop_flag() }
+        Reporter { context, device, total, done, start: Instant::now(), due, kind, stop: stop_flag() }
     }
 
     fn report(&self, done: u64, elapsed: Duration) {
@@ -50,6 +53,14 @@ impl Reporter {
             Kind::Bar(bar) => bar.set_position(done),
             Kind::Json => eprintln!("{}", self.json_line(done, elapsed)),
             Kind::Silent => {}
+        }
+    }
+
+    /// Prints something without breaking the bar.
+    fn beside_bar(&self, print: impl FnOnce()) {
+        match &self.kind {
+            Kind::Bar(bar) => bar.suspend(print),
+            Kind::Json | Kind::Silent => print(),
         }
     }
 
@@ -69,7 +80,7 @@ impl Reporter {
     }
 }
 
-impl Events for Reporter {
+impl Events for Reporter<'_> {
     fn advance(&self, bytes: u64) -> Result<(), Error> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(Error::new(ErrorKind::Interrupted, "interrupted"));
@@ -84,9 +95,17 @@ impl Events for Reporter {
         }
         Ok(())
     }
+
+    fn waiting(&self, time: Duration, reason: &str) {
+        self.beside_bar(|| self.context.waiting(time, reason));
+    }
+
+    fn note(&self, text: &str) {
+        self.beside_bar(|| self.context.note(text));
+    }
 }
 
-impl Drop for Reporter {
+impl Drop for Reporter<'_> {
     fn drop(&mut self) {
         match &self.kind {
             Kind::Bar(bar) => bar.finish_and_clear(),

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use casemate::blockdev::Events;
 use casemate::crypt::{Mapping, Params, Table, plain_key, read_key_file};
 use casemate::{Error, Providers, SecretVec};
 
@@ -108,7 +109,7 @@ impl MappingArgs {
             return Err(Error::argument(text));
         }
         if let (Some(path), None) = (&self.key_file, self.key_size) {
-            mention_rest(path, self.keyfile_offset, mapping.key.len());
+            mention_rest(path, self.keyfile_offset, mapping.key.len(), context);
         }
         Ok(mapping)
     }
@@ -160,7 +161,7 @@ impl MappingArgs {
 }
 
 /// Says that only the beginning of a key file is used, where nobody has said how much of it.
-fn mention_rest(path: &Path, skipped: u64, used: usize) {
+fn mention_rest(path: &Path, skipped: u64, used: usize, context: &Context) {
     let size = fs::metadata(path).ok().filter(fs::Metadata::is_file).map_or(0, |data| data.len());
     let available = size.saturating_sub(skipped);
     if available <= used as u64 {
@@ -171,7 +172,7 @@ fn mention_rest(path: &Path, skipped: u64, used: usize) {
     } else {
         String::new()
     };
-    eprintln!("casemate: note: {} has {available} bytes, {used} are used{most}", path.display());
+    context.note(&format!("{} has {available} bytes, {used} are used{most}", path.display()));
 }
 
 /// Bytes of what may be a key as a whole; a longer file is random data that some of is meant.

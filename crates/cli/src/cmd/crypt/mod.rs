@@ -8,7 +8,7 @@ use std::path::Path;
 
 use clap::Subcommand;
 
-use casemate::blockdev::BlockDevice;
+use casemate::blockdev::{BlockDevice, Events};
 use casemate::crypt::Direction;
 use casemate::{Error, probe};
 
@@ -43,12 +43,12 @@ impl Args {
 
 /// Says that a key may be wrong where what was decrypted with it begins as nothing that is known. Nothing else tells a
 /// wrong key from a right one.
-pub fn mention_noise(decrypted: &dyn BlockDevice, place: &Path) {
+pub fn mention_noise(decrypted: &dyn BlockDevice, place: &Path, context: &Context) {
     // Who can't read it will hear so elsewhere.
     if let Ok(None) = probe::device(decrypted) {
         let place = place.display();
-        eprintln!(
-            "casemate: note: {place}: nothing known begins the decrypted data: the key or its options may be wrong"
-        );
+        context.note(&format!(
+            "{place}: nothing known begins the decrypted data: the key or its options may be wrong"
+        ));
     }
 }

@@ -7,7 +7,7 @@ use std::{fs, io};
 use serde_json::json;
 
 use casemate::Error;
-use casemate::blockdev::{BlockDevice, FileDevice, Window};
+use casemate::blockdev::{BlockDevice, Events, FileDevice, Window};
 use casemate::crypt::{DEFAULT_HOT_ZONE, Direction, Holes, Mapping, journal_path};
 
 use super::mapping::MappingArgs;
@@ -85,7 +85,7 @@ impl Args {
                 && let Ok(device) = FileDevice::open(plain)
                 && let Ok(data) = Window::new(&device, offset, device.size().saturating_sub(offset))
             {
-                mention_noise(&data, plain);
+                mention_noise(&data, plain, context);
             }
         }
         if context.json() && !target.is_some_and(is_standard) {
@@ -117,7 +117,7 @@ impl Args {
         drop(progress);
         if done.as_ref().is_err_and(|error| error.io_kind().is_some() && !error.is_busy()) && journal.exists()
         {
-            eprintln!("casemate: {}: stopped; the same command with --resume goes on", image.display());
+            context.note(&format!("{}: stopped; the same command with --resume goes on", image.display()));
         }
         done
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use casemate::blockdev::Events;
 use casemate::ext4::{self, Changing, FileType, Interrupted, NewNode, PutReport, Reading, Time, Writer};
 use casemate::{Access, Error, Image};
 
@@ -68,7 +69,7 @@ impl ChangeArgs {
                 "removed what was kept of a change that was interrupted: the file system is clean without it"
             }
         };
-        eprintln!("casemate: {}: {text}", self.image.display());
+        context.note(&format!("{}: {text}", self.image.display()));
         Ok(writer)
     }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
+use casemate::blockdev::Events;
 use casemate::ext4::{self, Ext4, Inode, Reading, VerityPolicy};
 use casemate::{Access, Error, Image};
 
@@ -75,19 +76,19 @@ impl ImageArgs {
             let (completed, was_interrupted) = image.completed(self.recovery_file.as_deref())?;
             image = completed;
             if was_interrupted {
-                eprintln!(
-                    "casemate: {}: a change was interrupted, and is shown as complete; casemate ext4 recover completes it",
-                    image.name()
-                );
+                let name = image.name();
+                context.note(&format!(
+                    "{name}: a change was interrupted, and is shown as complete; casemate ext4 recover completes it"
+                ));
             }
         }
         image = self.layers.over(image, context, false)?;
         if ext4::is_half_changed(&image) {
-            eprintln!(
-                "casemate: {}: the file system was not left clean and has no journal: what is read may be half of a \
-                 change; run e2fsck on it",
-                image.name()
-            );
+            let name = image.name();
+            context.note(&format!(
+                "{name}: the file system was not left clean and has no journal: what is read may be half of a change; \
+                 run e2fsck on it"
+            ));
         }
         Ok(image)
     }
@@ -107,7 +108,7 @@ impl ImageArgs {
     pub fn open(&self, context: &Context) -> Result<Ext4, Error> {
         let image = self.image(Access::Read, context)?;
         let reading = self.reading(context, &image)?;
-        open(&image, &reading)
+        open(&image, &reading, context)
     }
 
     /// An error that happened in the image.
@@ -122,13 +123,13 @@ impl ImageArgs {
 }
 
 /// Opens the file system on an image, and says on stderr what of its journal is missing.
-pub fn open(image: &Image, reading: &Reading) -> Result<Ext4, Error> {
+pub fn open(image: &Image, reading: &Reading, context: &Context) -> Result<Ext4, Error> {
     let fs = ext4::open(image, reading)?;
     if let Some(cut) = fs.recovery().cut_text() {
-        eprintln!(
-            "casemate: {}: {cut}: what is read is the state before it; e2fsck -f makes it the last one",
-            image.name()
-        );
+        let name = image.name();
+        context.note(&format!(
+            "{name}: {cut}: what is read is the state before it; e2fsck -f makes it the last one"
+        ));
     }
     Ok(fs)
 }

@@ -64,7 +64,7 @@ impl BackupArgs {
         let image = self.image.image(Access::Read, context)?;
         let reading = self.image.reading(context, &image)?;
         let name = image.name();
-        let fs = image::open(&image, &reading)?;
+        let fs = image::open(&image, &reading, context)?;
         let top = self.image.resolve(&fs, &self.path, true)?;
         if !top.is_dir() {
             return Err(Error::argument(format!("{}: no directory", self.path.to_string_lossy())));

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, ValueEnum};
 
+use casemate::blockdev::Events;
 use casemate::nbd::protocol::MAX_NAME;
 use casemate::nbd::tls::{Clients, Tls};
 use casemate::nbd::{Limits, Listener};
@@ -164,15 +165,15 @@ impl Args {
                     format!("{what}, and must be completed before others write to it: casemate ext4 recover");
                 return Err(Error::unsupported(text).within(image.name()));
             }
-            eprintln!(
-                "casemate: {}: {what}, and is shown as complete; casemate ext4 recover completes it",
-                image.name()
-            );
+            let name = image.name();
+            context.note(&format!(
+                "{name}: {what}, and is shown as complete; casemate ext4 recover completes it"
+            ));
             image = completed;
         }
         image = self.layers.over(image, context, self.allow_discards)?;
         if self.layers.decrypt() {
-            mention_noise(&*image.device(), &self.image);
+            mention_noise(&*image.device(), &self.image, context);
         }
         match &self.overlay {
             Some(path) => image.overlay(path),

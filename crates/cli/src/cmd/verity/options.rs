@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use casemate::blockdev::Events;
 use casemate::verity::{
     Access, BlockSize, Fec, HashType, Layout, Parameters, Salt, Source, Stored, Volume, hex,
 };
@@ -156,10 +157,9 @@ impl StoredArgs {
         let volume = Volume::open(stored, access)?;
         self.options.check(volume.layout()).map_err(|error| error.within(self.hash.display()))?;
         if let (Some(device), Some(roots)) = (&self.fec.fec_device, volume.other_fec_roots()) {
-            eprintln!(
-                "casemate: note: {} has the size of parity with {roots} roots; --fec-roots {roots}?",
-                device.display()
-            );
+            let device = device.display();
+            context
+                .note(&format!("{device} has the size of parity with {roots} roots; --fec-roots {roots}?"));
         }
         let algorithm = volume.layout().parameters().algorithm();
         let providers = context.hashing(algorithm, self.options.provider.as_deref())?;
