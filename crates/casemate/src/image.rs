@@ -279,11 +279,15 @@ impl Image {
     ///
     /// # Errors
     /// `Unsupported` if the file system is not clean, and the file does not fit it.
-    pub fn completed(mut self, recovery_file: Option<&Path>) -> Result<(Image, bool), Error> {
+    pub fn completed(
+        mut self,
+        recovery_file: Option<&Path>,
+        providers: &Providers,
+    ) -> Result<(Image, bool), Error> {
         let Some(path) = recovery_file.map(Path::to_owned).or_else(|| self.recovery_file()) else {
             return Ok((self, false));
         };
-        let over = RecoveryFile::new(path).over(&self.top).at(&self.name)?;
+        let over = RecoveryFile::new(path).over(&self.top, providers).at(&self.name)?;
         let is_interrupted = over.is_some();
         if let Some(over) = over {
             self.top = over;

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, FileDevice, NoEvents, Pool};
+use casemate_blockdev::{BlockDevice, FileDevice};
 use casemate_ext4::{
     Ext4, InodeFlags, NewNode, OpenOptions, PutOptions, RecoveryFile, WriteOptions, Writer, check,
 };
+use casemate_providers::Work;
 use casemate_testkit::{TempDir, run, run_any, tempdir, tool};
 use common::kernel::on_mounted;
 
@@ -54,7 +55,7 @@ impl Image {
 
     fn assert_clean(&self) {
         let device = Arc::new(FileDevice::open(self.path()).unwrap());
-        let report = check(device, &OpenOptions::default(), Pool::default(), &NoEvents).unwrap();
+        let report = check(device, &OpenOptions::default(), &Work::default()).unwrap();
         assert!(report.is_clean(), "{}: {:?}", self.what, report.faults);
         let output = run_any(Command::new(&self.e2fsck).arg("-fn").arg(self.path()));
         assert!(output.status.success(), "{}: {}", self.what, String::from_utf8_lossy(&output.stdout));
@@ -79,7 +80,7 @@ fn marked(at: u64, block: u64) -> Vec<u8> {
     vec![(at % 251) as u8 + 1; block as usize]
 }
 
-const PUT: PutOptions<'_> = PutOptions { owner: Some((0, 0)), xattrs: false, ..PutOptions::new() };
+const PUT: PutOptions = PutOptions { owner: Some((0, 0)), xattrs: false, ..PutOptions::new() };
 
 /// A sparse file with contents where levels of the map begin and end; returns those blocks.
 fn make_sparse(path: &Path, block: u64) -> BTreeSet<u64> {
@@ -120,7 +121,7 @@ fn maps_of_every_depth_grow_and_shrink() {
         let before = image.free();
         let mut marks = make_sparse(&image.source(), block);
         let mut writer = image.writer();
-        writer.put(&image.source(), b"/deep", &PUT).unwrap();
+        writer.put(&image.source(), b"/deep", &PUT, &Work::default()).unwrap();
         writer.commit().unwrap();
         image.assert_clean();
         image.assert_marked("/deep", block, &marks);
@@ -170,7 +171,7 @@ fn the_kernel_goes_on_with_maps_made_here() {
     let bytes: Vec<u8> = (0..3_000_000u32).map(|i| (i / 3) as u8).collect();
     std::fs::write(image.source(), &bytes).unwrap();
     for name in ["/gone", "/cut", "/grown"] {
-        writer.put(&image.source(), name.as_bytes(), &PUT).unwrap();
+        writer.put(&image.source(), name.as_bytes(), &PUT, &Work::default()).unwrap();
     }
     writer.commit().unwrap();
     drop(writer);
@@ -195,7 +196,7 @@ fn old_maps_live_on_beside_extents() {
     std::fs::write(image.source(), vec![b'x'; 400_000]).unwrap();
     writer.make_directory(b"/dir", &node, false).unwrap();
     for name in ["/dir/removed", "/dir/replaced", "/dir/cut", "/dir/grown"] {
-        writer.put(&image.source(), name.as_bytes(), &PUT).unwrap();
+        writer.put(&image.source(), name.as_bytes(), &PUT, &Work::default()).unwrap();
     }
     writer.make_symlink(b"/dir/link", &[b't'; 300], &node).unwrap();
     writer.commit().unwrap();
@@ -204,7 +205,7 @@ fn old_maps_live_on_beside_extents() {
     let mut writer = image.writer();
     writer.remove(b"/dir/removed").unwrap();
     writer.remove(b"/dir/link").unwrap();
-    writer.put(&image.source(), b"/dir/replaced", &PUT).unwrap();
+    writer.put(&image.source(), b"/dir/replaced", &PUT, &Work::default()).unwrap();
     writer.truncate(b"/dir/cut", 100_000).unwrap();
     writer.allocate_file(b"/dir/grown", 800_000).unwrap();
     for number in 0..60 {

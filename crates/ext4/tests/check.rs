@@ -5,15 +5,16 @@ mod common;
 use std::process::Command;
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, MemoryDevice, NoEvents, Pool};
+use casemate_blockdev::{BlockDevice, MemoryDevice};
 use casemate_ext4::csum::Kind;
 use casemate_ext4::{CheckReport, Ext4, OpenOptions, Problem, Structure, check, fix_checksums};
+use casemate_providers::Work;
 use casemate_testkit::{tempdir, tool};
 use common::{Fixture, fixtures};
 
 fn run(image: Vec<u8>) -> CheckReport {
     let device = Arc::new(MemoryDevice::new(image));
-    check(device, &OpenOptions::default(), Pool::default(), &NoEvents).unwrap()
+    check(device, &OpenOptions::default(), &Work::default()).unwrap()
 }
 
 /// Which structure a recorded damage is in; `None` for what no checksum covers.
@@ -109,8 +110,7 @@ fn a_flipped_checksum_is_rewritten_to_what_it_was() {
             image[offset] ^= xor;
             let device = Arc::new(MemoryDevice::new(image.clone()));
             let options = OpenOptions::default();
-            let (rewritten, report) =
-                fix_checksums(device.clone(), &options, Pool::default(), &NoEvents).unwrap();
+            let (rewritten, report) = fix_checksums(device.clone(), &options, &Work::default()).unwrap();
             let place = format!("{}: {what}: {rewritten:?}, then {:?}", fixture.name, report.faults);
             assert!(!rewritten.is_empty(), "{place}");
             let after = bytes(&device);
@@ -199,7 +199,7 @@ fn nothing_is_rewritten_before_the_journal_is_replayed() {
     let mut image = fixture.image.clone();
     image[1024 + 0x78] ^= 1;
     let device = Arc::new(MemoryDevice::new(image.clone()));
-    let error = fix_checksums(device.clone(), &OpenOptions::default(), Pool::default(), &NoEvents);
+    let error = fix_checksums(device.clone(), &OpenOptions::default(), &Work::default());
     assert!(error.unwrap_err().to_string().contains("journal must be replayed"));
     assert!(bytes(&device) == image);
 }

@@ -6,17 +6,18 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice, NoEvents, Pool};
+use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice};
 use casemate_ext4::{
     Contents, Error, Ext4, ExtractOptions, Inode, OpenOptions, PlainContents, extract_to_folder,
     extract_to_tar,
 };
+use casemate_providers::Work;
 use casemate_testkit::{TempDir, run, tempdir, tool};
 use common::{fixtures, tree};
 
 fn options(contents: &dyn Contents) -> ExtractOptions<'_> {
     let owners = rustix::process::geteuid().is_root();
-    ExtractOptions { owners, xattrs: true, contents, pool: Pool::default(), progress: &NoEvents }
+    ExtractOptions { owners, xattrs: true, contents }
 }
 
 /// An image made of a tree, and the tree.
@@ -44,7 +45,7 @@ fn folders_and_tar_streams_are_the_tree() {
     let top = fs.root().unwrap();
 
     let target = folder.path().join("target");
-    let report = extract_to_folder(&fs, &top, &target, &options(&PlainContents)).unwrap();
+    let report = extract_to_folder(&fs, &top, &target, &options(&PlainContents), &Work::default()).unwrap();
     assert!(report.failures.is_empty(), "{}", report.failures[0]);
     let mut found = tree::describe_host(&target);
     found.remove(&b"lost+found"[..]);
@@ -56,11 +57,11 @@ fn folders_and_tar_streams_are_the_tree() {
     let (files, bytes) = (report.files, report.bytes);
 
     let mut stream = Vec::new();
-    let report = extract_to_tar(&fs, &top, &mut stream, &options(&PlainContents)).unwrap();
+    let report = extract_to_tar(&fs, &top, &mut stream, &options(&PlainContents), &Work::default()).unwrap();
     assert!(report.failures.is_empty(), "{}", report.failures[0]);
     assert_eq!((report.files, report.bytes), (files, bytes));
     let mut again = Vec::new();
-    extract_to_tar(&fs, &top, &mut again, &options(&PlainContents)).unwrap();
+    extract_to_tar(&fs, &top, &mut again, &options(&PlainContents), &Work::default()).unwrap();
     assert!(stream == again, "two streams of one tree differ");
     let Some(tar) = tool("tar") else { return };
     std::fs::write(folder.path().join("tar"), &stream).unwrap();
@@ -100,7 +101,7 @@ fn what_can_not_be_read_is_left_out_and_said() {
     let fs = Ext4::open(Arc::new(MemoryDevice::new(image)), &OpenOptions::default()).unwrap();
     let top = fs.resolve(b"dir", false).unwrap();
     let target = folder.path().join("target");
-    let report = extract_to_folder(&fs, &top, &target, &options(&Picky)).unwrap();
+    let report = extract_to_folder(&fs, &top, &target, &options(&Picky), &Work::default()).unwrap();
     let mut failures: Vec<_> = report.failures.iter().map(ToString::to_string).collect();
     failures.sort();
     assert_eq!(failures.len(), 2, "{failures:?}");
@@ -108,7 +109,7 @@ fn what_can_not_be_read_is_left_out_and_said() {
     assert!(failures[1].starts_with(&format!("/size4097: inode {number}: wrong checksum")), "{failures:?}");
     assert!(target.join("size4095").exists() && !target.join("size4096").exists());
     let mut stream = Vec::new();
-    let report = extract_to_tar(&fs, &top, &mut stream, &options(&Picky)).unwrap();
+    let report = extract_to_tar(&fs, &top, &mut stream, &options(&Picky), &Work::default()).unwrap();
     assert_eq!(report.failures.len(), 2);
 }
 
@@ -134,9 +135,10 @@ fn names_that_are_there_twice_are_left_out_and_said() {
     let fs = Ext4::open(Arc::new(MemoryDevice::new(bytes)), &OpenOptions::default()).unwrap();
     let root = fs.root().unwrap();
     let target = folder.path().join("target");
-    let copied = extract_to_folder(&fs, &root, &target, &options(&PlainContents)).unwrap();
+    let copied = extract_to_folder(&fs, &root, &target, &options(&PlainContents), &Work::default()).unwrap();
     let mut stream = Vec::new();
-    let streamed = extract_to_tar(&fs, &root, &mut stream, &options(&PlainContents)).unwrap();
+    let streamed =
+        extract_to_tar(&fs, &root, &mut stream, &options(&PlainContents), &Work::default()).unwrap();
     for report in [copied, streamed] {
         let failures: Vec<_> = report.failures.iter().map(ToString::to_string).collect();
         assert_eq!(failures, ["/a: inode 2: directory: has this name 2 times"]);
@@ -166,7 +168,9 @@ fn names_of_attributes_are_what_tar_takes_them_for() {
     let fs = Ext4::open(Arc::new(FileDevice::open(&image).unwrap()), &OpenOptions::default()).unwrap();
     let stream = folder.path().join("tar");
     let mut out = std::fs::File::create(&stream).unwrap();
-    let report = extract_to_tar(&fs, &fs.root().unwrap(), &mut out, &options(&PlainContents)).unwrap();
+    let report =
+        extract_to_tar(&fs, &fs.root().unwrap(), &mut out, &options(&PlainContents), &Work::default())
+            .unwrap();
     assert!(report.failures.is_empty(), "{:?}", report.failures);
     let at = folder.path().join("at");
     std::fs::create_dir(&at).unwrap();
@@ -199,7 +203,9 @@ fn nothing_is_written_through_links() {
     // Where the image has a folder and a file, somebody has put links.
     std::os::unix::fs::symlink(&outside, target.join("dir")).unwrap();
     std::os::unix::fs::symlink(outside.join("file"), target.join("other")).unwrap();
-    let report = extract_to_folder(&fs, &fs.root().unwrap(), &target, &options(&PlainContents)).unwrap();
+    let report =
+        extract_to_folder(&fs, &fs.root().unwrap(), &target, &options(&PlainContents), &Work::default())
+            .unwrap();
     assert!(report.failures.len() >= 2, "{:?}", report.failures);
     assert_eq!(std::fs::read(outside.join("file")).unwrap(), b"old");
     assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 1);

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, FileDevice};
 use casemate_ext4::{Ext4, InodeFlags, NewNode, OpenOptions, PutOptions, RecoveryFile, WriteOptions, Writer};
+use casemate_providers::Work;
 use casemate_testkit::uml::Uml;
 use casemate_testkit::{TempDir, run, run_any, tempdir, tool};
 
-const PUT: PutOptions<'_> = PutOptions { owner: Some((0, 0)), xattrs: false, ..PutOptions::new() };
+const PUT: PutOptions = PutOptions { owner: Some((0, 0)), xattrs: false, ..PutOptions::new() };
 
 struct Image {
     folder: TempDir,
@@ -39,7 +40,7 @@ impl Image {
     fn put(&self, writer: &mut Writer, path: &str, bytes: &[u8]) {
         let source = self.folder.path().join("source");
         std::fs::write(&source, bytes).unwrap();
-        writer.put(&source, path.as_bytes(), &PUT).unwrap();
+        writer.put(&source, path.as_bytes(), &PUT, &Work::default()).unwrap();
     }
 
     fn assert_clean(&self) {

@@ -6,12 +6,13 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use casemate_blockdev::{BlockDevice, MemoryDevice, NoEvents, Pool};
+use casemate_blockdev::{BlockDevice, MemoryDevice};
 use casemate_ext4::{
     Error, Ext4, Interrupted, NewNode, OpenOptions, PutOptions, RecoveryFile, WriteOptions, Writer, check,
 };
 use casemate_primitives::Cpu;
 use casemate_primitives::crc32c::Crc32c;
+use casemate_providers::{Providers, Work};
 use casemate_testkit::{TempDir, run, run_any, tempdir, tool};
 
 /// Where the superblock keeps its features that a reader must know, and which of them says that the journal must be
@@ -135,12 +136,12 @@ fn writer_beside(device: Arc<dyn BlockDevice>, recovery: &Path) -> Result<Writer
 /// The image as readers see it with this recovery file beside it.
 fn completed(image: &[u8], recovery: &Path) -> Result<Option<Arc<dyn BlockDevice>>, Error> {
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(image.to_vec()));
-    RecoveryFile::new(recovery).over(&device)
+    RecoveryFile::new(recovery).over(&device, &Providers::default())
 }
 
 /// What the change did that the tests below interrupt: all of it, or nothing.
 fn is_changed(device: Arc<dyn BlockDevice>, what: &str) -> bool {
-    let report = check(device.clone(), &OpenOptions::default(), Pool::default(), &NoEvents).unwrap();
+    let report = check(device.clone(), &OpenOptions::default(), &Work::default()).unwrap();
     assert!(report.is_clean(), "{what}: {:?}", report.faults);
     let fs = Ext4::open(device, &OpenOptions::default()).unwrap();
     let is_new = fs.resolve(b"/new/99", false).is_ok();
@@ -220,7 +221,7 @@ fn nothing_is_written_after_a_commit_that_failed() {
         let Some(before) = place.image(options, "16M") else { return };
         let put = |writer: &mut Writer| {
             let options = PutOptions { owner: Some((0, 0)), xattrs: false, ..PutOptions::new() };
-            writer.put(&sparse, b"/sparse", &options)
+            writer.put(&sparse, b"/sparse", &options, &Work::default())
         };
         let whole = Recorder::new(&before, usize::MAX);
         let mut changing = writer(whole.clone()).unwrap();

@@ -9,9 +9,10 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, FileDevice, NoEvents, Pool};
+use casemate_blockdev::{BlockDevice, FileDevice};
 use casemate_ext4::csum::{Context, Subject, recipe};
 use casemate_ext4::{Ext4, NewNode, OpenOptions, WriteOptions, Writer, check};
+use casemate_providers::Work;
 use casemate_testkit::{TempDir, run, run_any, tempdir, tool};
 
 const BLOCK: usize = 1024;
@@ -344,7 +345,7 @@ fn old_checksums_make_room_for_new_ones() {
     drop(writer);
     assert_eq!(journal.features(), (0, 0x12));
     let device = Arc::new(FileDevice::open(&journal.path).unwrap());
-    let report = check(device, &OpenOptions::default(), Pool::default(), &NoEvents).unwrap();
+    let report = check(device, &OpenOptions::default(), &Work::default()).unwrap();
     assert!(report.is_clean(), "{:?}", report.faults);
     let output = run_any(Command::new(&tools.e2fsck).arg("-fn").arg(&journal.path));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));

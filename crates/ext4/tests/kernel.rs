@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, FileDevice, NoEvents, Pool};
+use casemate_blockdev::{BlockDevice, FileDevice};
 use casemate_ext4::{Ext4, FileType, Inode, OpenOptions, check};
+use casemate_providers::Work;
 use casemate_testkit::{TempDir, run, run_any, tempdir, tool};
 use common::hex;
 use common::kernel::on_mounted;
@@ -215,7 +216,7 @@ fn open(image: &Path) -> Ext4 {
 
 fn assert_clean(image: &Path, what: &str) {
     let device = Arc::new(FileDevice::open(image).unwrap());
-    let report = check(device, &OpenOptions::default(), Pool::default(), &NoEvents).unwrap();
+    let report = check(device, &OpenOptions::default(), &Work::default()).unwrap();
     assert!(report.is_clean(), "{what}: {:?}", report.faults);
 }
 

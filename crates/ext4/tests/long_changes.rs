@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use casemate_blockdev::{BlockDevice, FileDevice};
 use casemate_ext4::{Error, Ext4, NewNode, OpenOptions, PutOptions, WriteOptions, Writer};
+use casemate_providers::Work;
 use casemate_testkit::{Rng, TempDir, run, run_any, slow_tests, tempdir, tool};
 use common::kernel::on_mounted;
 
@@ -170,7 +171,7 @@ fn crash(options: &str, points: usize) {
     let sparse = Some(file.metadata().unwrap().len());
     let put = move |writer: &mut Writer| {
         let options = PutOptions { owner: Some((0, 0)), xattrs: false, ..PutOptions::new() };
-        writer.put(&source, b"/large", &options).map(|_| ())
+        writer.put(&source, b"/large", &options, &Work::default()).map(|_| ())
     };
     type Change<'a> = (&'a str, &'a dyn Fn(&mut Writer) -> Result<(), Error>, &'a [Option<u64>]);
     let changes: [Change<'_>; 6] = [

@@ -7,8 +7,9 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use casemate_blockdev::{FileDevice, NoEvents, Pool};
+use casemate_blockdev::FileDevice;
 use casemate_ext4::{Ext4, FileType, InodeFlags, OpenOptions, check};
+use casemate_providers::Work;
 use casemate_testkit::{run, run_any, tempdir, tool};
 use common::tree;
 
@@ -196,6 +197,6 @@ fn open(image: &Path) -> Ext4 {
 
 fn assert_clean(image: &Path, what: &str) {
     let device = Arc::new(FileDevice::open(image).unwrap());
-    let report = check(device, &OpenOptions::default(), Pool::default(), &NoEvents).unwrap();
+    let report = check(device, &OpenOptions::default(), &Work::default()).unwrap();
     assert!(report.is_clean(), "{what}: {:?}", report.faults);
 }

@@ -17,13 +17,14 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice, NoEvents, Overlay, Pool};
+use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice, Overlay};
 use casemate_ext4::csum::{Checksums, Context, Subject, recipe};
 use casemate_ext4::{
     Contents, DirEntry, Error, Ext4, ExtentNode, ExtractOptions, FileType, GroupDescriptor, Inode,
     InodeFlags, JournalSuperblock, OpenOptions, Place, Result, SeenDirectories, Structure, check,
     extract_to_folder, extract_to_tar,
 };
+use casemate_providers::Work;
 use casemate_testkit::{Rng, find_program, fixture, run, slow_tests, tempdir, tool};
 
 /// The place of what is sound.
@@ -218,16 +219,11 @@ fn child_with_a_bomb() {
     }
     walk(&fs, root.clone());
     let contents = Limited { left: AtomicU64::new(64 << 20) };
-    let extract = ExtractOptions {
-        owners: false,
-        xattrs: true,
-        contents: &contents,
-        pool: Pool::default(),
-        progress: &NoEvents,
-    };
+    let extract = ExtractOptions { owners: false, xattrs: true, contents: &contents };
     let folder = tempdir().unwrap();
-    let report = extract_to_folder(&fs, &root, &folder.path().join("out"), &extract).unwrap();
-    let tar = extract_to_tar(&fs, &root, &mut io::sink(), &extract).unwrap();
+    let report =
+        extract_to_folder(&fs, &root, &folder.path().join("out"), &extract, &Work::default()).unwrap();
+    let tar = extract_to_tar(&fs, &root, &mut io::sink(), &extract, &Work::default()).unwrap();
     for failure in report.failures.iter().chain(&tar.failures) {
         println!("{failure}");
     }
@@ -289,7 +285,7 @@ fn exercise(device: &Arc<Counting>, rng: &mut Rng, folder: &Path) {
         replay_journal: rng.below(8) > 0,
         ..OpenOptions::default()
     };
-    let _ = check(device.clone(), &options, Pool::default(), &NoEvents);
+    let _ = check(device.clone(), &options, &Work::default());
     let Ok(fs) = Ext4::open(device.clone(), &options) else { return };
     if let Ok(root) = fs.root() {
         walk(&fs, root);
@@ -300,18 +296,12 @@ fn exercise(device: &Arc<Counting>, rng: &mut Rng, folder: &Path) {
         }
     }
     let contents = Limited { left: AtomicU64::new(64 << 20) };
-    let extract = ExtractOptions {
-        owners: false,
-        xattrs: true,
-        contents: &contents,
-        pool: Pool::default(),
-        progress: &NoEvents,
-    };
+    let extract = ExtractOptions { owners: false, xattrs: true, contents: &contents };
     let Ok(root) = fs.root() else { return };
-    let _ = extract_to_tar(&fs, &root, &mut io::sink(), &extract);
+    let _ = extract_to_tar(&fs, &root, &mut io::sink(), &extract, &Work::default());
     if rng.below(8) == 0 {
         contents.left.store(16 << 20, Ordering::Relaxed);
-        let _ = extract_to_folder(&fs, &root, folder, &extract);
+        let _ = extract_to_folder(&fs, &root, folder, &extract, &Work::default());
         let _ = std::fs::remove_dir_all(folder);
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use casemate_blockdev::{FileDevice, MemoryDevice};
 use casemate_ext4::{NewNode, PutOptions, RecoveryFile, WriteOptions, Writer};
+use casemate_providers::Work;
 use casemate_testkit::{Rng, TempDir, run, run_any, tempdir, tool};
 use common::kernel::in_uml;
 
@@ -114,7 +115,7 @@ fn usage_follows_every_change() {
         std::fs::write(&source, vec![1; 20_000]).unwrap();
         let (recursive, xattrs) = (false, false);
         let put = PutOptions { recursive, owner: Some((6, 7)), xattrs, ..PutOptions::new() };
-        writer.put(&source, b"/dir/7", &put).unwrap();
+        writer.put(&source, b"/dir/7", &put, &Work::default()).unwrap();
         writer.truncate(b"/dir/9", 3).unwrap();
         writer.set_xattr(b"/dir/3", b"user.long", None, true).unwrap();
         writer.commit().unwrap();

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice, NoEvents, Pool};
+use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice};
 use casemate_ext4::{
     Error, Ext4, FileType, NewNode, OpenOptions, PutOptions, RecoveryFile, Time, WriteOptions, Writer, check,
 };
+use casemate_providers::Work;
 use casemate_testkit::{Rng, TempDir, run, run_any, slow_tests, tempdir, tool};
 use common::kernel::on_mounted;
 
@@ -162,7 +163,7 @@ impl World {
                 };
                 let path = path.unwrap_or_else(|| self.fresh());
                 let options = PutOptions { owner: Some((0, 0)), xattrs: false, ..PutOptions::new() };
-                if self.done(writer.put(&source, &path, &options)) {
+                if self.done(writer.put(&source, &path, &options, &Work::default())) {
                     self.next_id += 1;
                     self.model.insert(path, Node::File { contents, id: self.next_id });
                 }
@@ -264,7 +265,7 @@ impl World {
 
     fn assert_clean(&self) {
         let device = Arc::new(FileDevice::open(self.image()).unwrap());
-        let report = check(device, &OpenOptions::default(), Pool::default(), &NoEvents).unwrap();
+        let report = check(device, &OpenOptions::default(), &Work::default()).unwrap();
         assert!(report.is_clean(), "{}: {:?}", self.what, report.faults);
         let output = run_any(Command::new(&self.e2fsck).arg("-fn").arg(self.image()));
         assert!(output.status.success(), "{}: {}", self.what, String::from_utf8_lossy(&output.stdout));

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, FileDevice, NoEvents, Pool};
+use casemate_blockdev::{BlockDevice, FileDevice, Pool};
 use casemate_ext4::{
     Ext4, NewNode, OpenOptions, PutOptions, RecoveryFile, Time, WriteOptions, Writer, check,
 };
+use casemate_providers::Work;
 use casemate_testkit::{TempDir, run, run_any, tempdir, tool};
 use common::tree;
 
@@ -71,14 +72,10 @@ impl Place {
     }
 
     fn writer(&self) -> Writer {
-        self.writer_with(Pool::default())
-    }
-
-    fn writer_with(&self, pool: Pool) -> Writer {
         let device = Arc::new(FileDevice::open_writable(self.image()).unwrap());
         let recovery = Some(RecoveryFile::new(self.0.path().join("image.redo")));
         let time = Some(Time { seconds: 1_700_000_000, nanoseconds: 5 });
-        Writer::open(device, WriteOptions { recovery, time, seed: Some(7), pool, ..WriteOptions::default() })
+        Writer::open(device, WriteOptions { recovery, time, seed: Some(7), ..WriteOptions::default() })
             .unwrap()
     }
 
@@ -90,7 +87,7 @@ impl Place {
     /// Every checksum equals the one over all of its structure, and e2fsck has nothing to say.
     fn assert_clean(&self, e2fsck: &Path, what: &str) {
         let device = Arc::new(FileDevice::open(self.image()).unwrap());
-        let report = check(device, &OpenOptions::default(), Pool::default(), &NoEvents).unwrap();
+        let report = check(device, &OpenOptions::default(), &Work::default()).unwrap();
         assert!(report.is_clean(), "{what}: {:?}", report.faults);
         let output = run_any(Command::new(e2fsck).args(["-fn"]).arg(self.image()));
         let text = String::from_utf8_lossy(&output.stdout);
@@ -98,7 +95,12 @@ impl Place {
     }
 }
 
-const PUT: PutOptions<'_> = PutOptions { recursive: true, ..PutOptions::new() };
+/// The work of so many threads.
+fn on(threads: usize) -> Work<'static> {
+    Work { pool: Pool::new(std::num::NonZeroUsize::new(threads)), ..Work::default() }
+}
+
+const PUT: PutOptions = PutOptions { recursive: true, ..PutOptions::new() };
 
 #[test]
 fn trees_are_written_as_they_are_read() {
@@ -121,7 +123,9 @@ fn trees_are_written_as_they_are_read() {
         writer.make_directory(b"/made/below", &NewNode { mode: 0o755, ..NewNode::default() }, true).unwrap();
         writer.commit().unwrap();
         place.assert_clean(&e2fsck, features);
-        writer.put(&source.join("."), b"/", &PUT).unwrap_or_else(|error| panic!("{features}: {error}"));
+        writer
+            .put(&source.join("."), b"/", &PUT, &Work::default())
+            .unwrap_or_else(|error| panic!("{features}: {error}"));
         writer.commit().unwrap();
         place.assert_clean(&e2fsck, features);
         writer.remove_tree(b"made").unwrap();
@@ -180,8 +184,8 @@ fn the_image_does_not_depend_on_the_threads() {
         let mut first: Option<Vec<u8>> = None;
         for threads in [1, 2, 7] {
             std::fs::write(place.image(), &empty).unwrap();
-            let mut writer = place.writer_with(Pool::new(std::num::NonZeroUsize::new(threads)));
-            let report = writer.put(&source, b"/", &PUT).unwrap();
+            let mut writer = place.writer();
+            let report = writer.put(&source, b"/", &PUT, &on(threads)).unwrap();
             assert_eq!((report.files, report.directories, report.others), (404, 5, 2));
             writer.commit().unwrap();
             drop(writer);
@@ -240,9 +244,8 @@ fn nothing_is_committed_without_its_contents() {
         std::fs::write(&source, b"lost".repeat(len / 4)).unwrap();
         for threads in [1, 3] {
             let device = Arc::new(Failing(FileDevice::open_writable(place.image()).unwrap()));
-            let pool = Pool::new(std::num::NonZeroUsize::new(threads));
-            let mut writer = Writer::open(device, WriteOptions { pool, ..WriteOptions::default() }).unwrap();
-            let error = writer.put(&source, b"/", &PUT).unwrap_err();
+            let mut writer = Writer::open(device, WriteOptions::default()).unwrap();
+            let error = writer.put(&source, b"/", &PUT, &on(threads)).unwrap_err();
             assert!(error.io_kind() == Some(std::io::ErrorKind::StorageFull), "{error}");
             assert!(writer.commit().is_err());
             drop(writer);

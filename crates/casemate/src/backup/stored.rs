@@ -32,21 +32,15 @@ pub fn write(
 ) -> std::result::Result<ExtractReport, Error> {
     let fail = |error: Error| error.at(&name);
     let options = OpenOptions {
-        cpu: reading.providers.cpu(),
+        providers: reading.providers.clone(),
         verify_checksums: reading.verify_checksums,
         replay_journal: reading.replay_journal,
         encryption: Some(Arc::new(AsStored(codec(reading.providers.cpu())))),
     };
     let fs = Ext4::open(device, &options).map_err(fail)?;
     let top = fs.inode(top).map_err(fail)?;
-    let options = ExtractOptions {
-        owners: true,
-        xattrs: true,
-        contents: &WholeBlocks,
-        pool: work.pool,
-        progress: work.events,
-    };
-    extract_to_tar(&fs, &top, out, &options).map_err(fail)
+    let options = ExtractOptions { owners: true, xattrs: true, contents: &WholeBlocks };
+    extract_to_tar(&fs, &top, out, &options, work).map_err(fail)
 }
 
 /// Names and targets as base64, contents unchanged.

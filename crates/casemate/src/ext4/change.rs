@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use casemate_blockdev::{AtFile, BlockDevice, Pool};
+use casemate_blockdev::{AtFile, BlockDevice};
 use casemate_ext4::{RecoveryFile, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, WriteOptions};
 use casemate_fscrypt::{Context, InodeInfo, MasterKey, Mode, Policy};
 use casemate_primitives::secret::SecretVec;
@@ -27,8 +27,6 @@ pub struct Changing {
     pub recovery_file: Option<PathBuf>,
     /// Hears how long it will take to see whether another machine uses the file system, where that must be seen.
     pub waiting: Option<fn(Duration)>,
-    /// Who reads and writes contents that are copied.
-    pub pool: Pool,
 }
 
 /// Opens the file system on an image for changes, and recovers it first if an earlier change was interrupted.
@@ -56,7 +54,6 @@ pub fn open_for_change(image: &Image, changing: &Changing) -> Result<Writer, Err
         time: changing.time,
         recovery: recovery.map(RecoveryFile::new),
         waiting: changing.waiting,
-        pool: changing.pool,
         ..WriteOptions::default()
     };
     Writer::open(image.device(), options).at(image.name())

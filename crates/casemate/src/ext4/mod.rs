@@ -54,7 +54,7 @@ impl Reading {
             None => Arc::new(Keyring::new(self.providers.clone())),
         };
         casemate_ext4::OpenOptions {
-            cpu: self.providers.cpu(),
+            providers: self.providers.clone(),
             verify_checksums: self.verify_checksums,
             replay_journal: self.replay_journal,
             encryption: Some(Arc::new(encrypted::Unlocked(keys))),
@@ -98,7 +98,7 @@ fn readable(image: &Image, reading: &Reading) -> Result<Arc<dyn BlockDevice>, Er
     if !reading.replay_journal {
         return Ok(image.device());
     }
-    Ok(image.clone().completed(None)?.0.device())
+    Ok(image.clone().completed(None, &reading.providers)?.0.device())
 }
 
 /// Says that the key may be wrong where what was decrypted is no file system: before anything is said about checksums of
@@ -142,15 +142,12 @@ pub fn extract(
         owners: extracting.owners && can_give,
         xattrs: extracting.xattrs,
         contents: &contents,
-        pool: work.pool,
-        progress: work.events,
     };
     match target {
-        Target::Folder(folder) => casemate_ext4::extract_to_folder(fs, top, folder, &options)
+        Target::Folder(folder) => casemate_ext4::extract_to_folder(fs, top, folder, &options, work)
             .map_err(|error| error.at(folder.display())),
-        Target::Tar(out) => {
-            casemate_ext4::extract_to_tar(fs, top, out, &options).map_err(|error| error.at("tar stream"))
-        }
+        Target::Tar(out) => casemate_ext4::extract_to_tar(fs, top, out, &options, work)
+            .map_err(|error| error.at("tar stream")),
     }
 }
 
@@ -160,7 +157,7 @@ pub fn extract(
 /// Whatever keeps the check from being done; damage is in the report.
 pub fn check(image: &Image, reading: &Reading, work: &Work<'_>) -> Result<CheckReport, Error> {
     let device = readable(image, reading)?;
-    casemate_ext4::check(device, &reading.options(), work.pool, work.events).at(image.name())
+    casemate_ext4::check(device, &reading.options(), work).at(image.name())
 }
 
 /// Rewrites all metadata checksums that do not fit, and nothing else. Returns what was rewritten and what is
@@ -176,9 +173,9 @@ pub fn fix_checksums(
 ) -> Result<(Vec<Corrupt>, CheckReport), Error> {
     image.check_writable()?;
     check_key(image)?;
-    if image.clone().completed(None)?.1 {
+    if image.clone().completed(None, &reading.providers)?.1 {
         let text = "a change was interrupted, and must be completed before checksums are rewritten: casemate ext4 recover";
         return Err(Error::unsupported(text).at(image.name()));
     }
-    casemate_ext4::fix_checksums(image.device(), &reading.options(), work.pool, work.events).at(image.name())
+    casemate_ext4::fix_checksums(image.device(), &reading.options(), work).at(image.name())
 }

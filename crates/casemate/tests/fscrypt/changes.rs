@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use casemate::blockdev::{BlockDevice, Pool};
+use casemate::blockdev::BlockDevice;
 use casemate::ext4::{
     Changing, Ext4, FileType, NewNode, NewPolicy, PutOptions, Reading, Writer, check, open, open_for_change,
     set_policy,
@@ -69,14 +69,7 @@ impl World {
         let mut world = World {
             folder,
             what: format!("{options}, seed {seed}"),
-            changing: Changing {
-                reading,
-                seed: Some(seed),
-                time: None,
-                recovery_file: None,
-                waiting: None,
-                pool: Pool::default(),
-            },
+            changing: Changing { reading, seed: Some(seed), time: None, recovery_file: None, waiting: None },
             model: BTreeMap::new(),
             next_id: 0,
             rng: Rng::new(seed),
@@ -203,7 +196,7 @@ impl World {
                 let path = old.unwrap_or_else(|| self.fresh());
                 let (recursive, xattrs) = (false, false);
                 let options = PutOptions { recursive, owner: Some((0, 0)), xattrs, ..PutOptions::new() };
-                self.done(writer.put(&source, &path, &options));
+                self.done(writer.put(&source, &path, &options, &Work::default()));
                 self.next_id += 1;
                 self.model.insert(path, Node::File { contents, id: self.next_id });
             }
@@ -409,14 +402,7 @@ fn a_tree_without_regard_to_case_goes_on() {
     let mut keys = Keyring::new(Providers::default());
     keys.add(SecretVec::new(bytes(manifest["keys"][0]["key_hex"].as_str().unwrap()))).unwrap();
     let reading = Reading { keys: Some(Arc::new(keys)), ..Reading::default() };
-    let changing = Changing {
-        reading,
-        seed: None,
-        time: None,
-        recovery_file: None,
-        waiting: None,
-        pool: Pool::default(),
-    };
+    let changing = Changing { reading, seed: None, time: None, recovery_file: None, waiting: None };
     let open = || open_for_change(&Image::open(&image, Access::Change).unwrap(), &changing).unwrap();
     let mut writer = open();
     let dir = writer.fs().resolve(b"/cf/many", true).unwrap();

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, Events, Pool};
+use casemate_blockdev::BlockDevice;
+use casemate_providers::Work;
 
 use crate::check::findings::Fix;
 use crate::check::{CheckReport, check};
@@ -25,12 +26,11 @@ const MOST_ROUNDS: usize = 8;
 pub fn fix_checksums(
     device: Arc<dyn BlockDevice>,
     options: &OpenOptions,
-    pool: Pool,
-    progress: &dyn Events,
+    work: &Work<'_>,
 ) -> Result<(Vec<Corrupt>, CheckReport)> {
     let plain = OpenOptions { replay_journal: false, ..options.clone() };
     let mut rewritten = Vec::new();
-    let mut report = check(device.clone(), &plain, pool, progress)?;
+    let mut report = check(device.clone(), &plain, work)?;
     for _ in 0..MOST_ROUNDS {
         if report.fixable().next().is_none() {
             break;
@@ -49,7 +49,7 @@ pub fn fix_checksums(
             }
         }
         device.flush()?;
-        report = check(device.clone(), &plain, pool, progress)?;
+        report = check(device.clone(), &plain, work)?;
     }
     Ok((rewritten, report))
 }

@@ -1,6 +1,6 @@
 //! Descriptors and bitmaps of all groups.
 
-use casemate_blockdev::{Events, Pool};
+use casemate_providers::Work;
 
 use crate::check::findings::{Counts, Findings, Fix};
 use crate::check::inodes::{self, Budget};
@@ -22,10 +22,10 @@ pub(crate) struct GroupInodes {
 }
 
 /// Checks the copies of all descriptors.
-pub(crate) fn check_descriptor_copies(fs: &Ext4, pool: Pool, findings: &Findings) -> Result<()> {
+pub(crate) fn check_descriptor_copies(fs: &Ext4, work: &Work<'_>, findings: &Findings) -> Result<()> {
     let layout = fs.layout();
     let subject = fs.checksums().descriptor_subject();
-    pool.run(
+    work.pool.run(
         u64::from(layout.descriptor_blocks()),
         || (),
         |(), index| {
@@ -56,7 +56,7 @@ pub(crate) fn check_descriptor_copies(fs: &Ext4, pool: Pool, findings: &Findings
 }
 
 /// Checks all groups: descriptors, bitmaps, and from the inodes on everything that inodes lead to.
-pub(crate) fn check_groups(fs: &Ext4, pool: Pool, progress: &dyn Events, findings: &Findings) -> Result<()> {
+pub(crate) fn check_groups(fs: &Ext4, work: &Work<'_>, findings: &Findings) -> Result<()> {
     // First descriptors and bitmaps, which are few; then the tables in pieces that all workers share.
     let groups = u64::from(fs.layout().groups);
     let metadata = fs.checksums().kind() == Kind::Metadata;
@@ -64,7 +64,7 @@ pub(crate) fn check_groups(fs: &Ext4, pool: Pool, progress: &dyn Events, finding
     for start in (0..groups).step_by(GROUPS_AT_ONCE) {
         let count = (groups - start).min(GROUPS_AT_ONCE as u64);
         let found = std::sync::Mutex::new(Vec::new());
-        pool.run(
+        work.pool.run(
             count,
             || (),
             |(), number| {
@@ -77,7 +77,7 @@ pub(crate) fn check_groups(fs: &Ext4, pool: Pool, progress: &dyn Events, finding
             },
         )?;
         let found = found.into_inner().expect("no worker panicked");
-        inodes::check_tables(fs, &found, &budget, pool, progress, findings)?;
+        inodes::check_tables(fs, &found, &budget, work, findings)?;
     }
     Ok(())
 }

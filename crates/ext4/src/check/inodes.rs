@@ -3,7 +3,8 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use casemate_blockdev::{BlockDevice, Events, Pool};
+use casemate_blockdev::BlockDevice;
+use casemate_providers::Work;
 
 use crate::check::findings::{Counts, Findings, Fix};
 use crate::check::groups::GroupInodes;
@@ -48,8 +49,7 @@ pub(crate) fn check_tables(
     fs: &Ext4,
     groups: &[GroupInodes],
     budget: &Budget,
-    pool: Pool,
-    progress: &dyn Events,
+    work: &Work<'_>,
     findings: &Findings,
 ) -> Result<()> {
     let pieces: Vec<(&GroupInodes, u32)> = groups
@@ -58,11 +58,11 @@ pub(crate) fn check_tables(
         .collect();
     let checker =
         || Checker { fs, findings, budget, table: Vec::new(), blocks: Vec::new(), counts: Counts::default() };
-    pool.run(pieces.len() as u64, checker, |checker, piece| {
+    work.pool.run(pieces.len() as u64, checker, |checker, piece| {
         let (group, first) = pieces[piece as usize];
         checker.piece(group, first)?;
         findings.add(std::mem::take(&mut checker.counts));
-        progress.advance(checker.table.len() as u64)
+        work.events.advance(checker.table.len() as u64)
     })
 }
 

@@ -13,7 +13,8 @@ mod superblocks;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, Events, Pool};
+use casemate_blockdev::BlockDevice;
+use casemate_providers::Work;
 
 use crate::error::{Corrupt, Place, Result, Structure};
 use crate::format::csum::{Context, Kind, Subject};
@@ -55,28 +56,23 @@ impl CheckReport {
     }
 }
 
-/// Checks every metadata checksum of the file system on `device`, and the ends of its bitmaps, on all workers of `pool`.
+/// Checks every metadata checksum of the file system on `device`, and the ends of its bitmaps, on all threads.
 ///
-/// A journal that must be replayed is laid over the image in memory first. `progress` hears of bytes of inode
+/// A journal that must be replayed is laid over the image in memory first. The listener hears of bytes of inode
 /// tables; see [`check_size`].
 ///
 /// # Errors
 /// Whatever keeps the check from being done: no usable superblock at all, features that nobody here knows,
 /// I/O. Damage is no error but in the report.
-pub fn check(
-    device: Arc<dyn BlockDevice>,
-    options: &OpenOptions,
-    pool: Pool,
-    progress: &dyn Events,
-) -> Result<CheckReport> {
+pub fn check(device: Arc<dyn BlockDevice>, options: &OpenOptions, work: &Work<'_>) -> Result<CheckReport> {
     let findings = Findings::default();
     let fs = superblocks::open(device, options, &findings)?;
     let (fs, replayed) = with_journal(fs, options, &findings)?;
     if fs.checksums().kind() != Kind::None {
         superblocks::check_copies(&fs, &findings)?;
-        groups::check_descriptor_copies(&fs, pool, &findings)?;
+        groups::check_descriptor_copies(&fs, work, &findings)?;
     }
-    groups::check_groups(&fs, pool, progress, &findings)?;
+    groups::check_groups(&fs, work, &findings)?;
     if fs.checksums().kind() == Kind::Metadata {
         check_mmp(&fs, &findings)?;
     }

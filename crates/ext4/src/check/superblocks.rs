@@ -76,7 +76,7 @@ fn fix() -> Fix {
 }
 
 fn verify(superblock: &Superblock, options: &OpenOptions, place: Place) -> Result<()> {
-    let checksums = Checksums::new(Crc32c::new(options.cpu), superblock)?;
+    let checksums = Checksums::new(Crc32c::new(options.providers.cpu()), superblock)?;
     checksums.verify(Subject::Superblock, &Context::default(), &superblock.as_bytes()[..], place)
 }
 

@@ -40,7 +40,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use casemate_blockdev::{BlockDevice, Pool};
+use casemate_blockdev::BlockDevice;
+use casemate_primitives::crc32c::Crc32c;
 
 use crate::alloc::Pins;
 use crate::error::{Error, Result};
@@ -79,8 +80,6 @@ pub struct WriteOptions {
     /// Hears how long it will take to see whether somebody else uses a file system with multi-mount protection
     /// that was not closed.
     pub waiting: Option<fn(Duration)>,
-    /// Who reads and writes contents that are copied. What is made does not depend on how many they are.
-    pub pool: Pool,
 }
 
 /// A file system open for changes, by one writer. What was not committed when it is dropped never happened.
@@ -103,7 +102,6 @@ pub struct Writer {
     pub(crate) log: Log,
     /// Tells other machines that the file system is in use.
     pub(crate) mmp: Option<Mmp>,
-    pool: Pool,
     /// What a copy still has to write.
     placed: Option<Placed>,
     /// Contents of a file that has got its place were not written.
@@ -148,7 +146,7 @@ impl Writer {
         let mmp = Mmp::start(&device, &options)?;
         let mut interrupted = Interrupted::Nothing;
         if let Some(file) = &options.recovery {
-            interrupted = file.replay(&*device)?;
+            interrupted = file.replay(&*device, Crc32c::new(options.open.providers.cpu()))?;
         }
         let needs_recovery = read_superblock(&*device, SUPERBLOCK_OFFSET)?.needs_recovery();
         if needs_recovery {
@@ -176,7 +174,6 @@ impl Writer {
             time: options.time,
             log,
             mmp,
-            pool: options.pool,
             placed: None,
             lost_contents: false,
             interrupted,

@@ -164,6 +164,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use casemate_blockdev::FileDevice;
+    use casemate_providers::Work;
     use casemate_testkit::{run, tempdir, tool};
 
     use crate::{NewNode, PutOptions, RecoveryFile, WriteOptions, Writer};
@@ -193,7 +194,7 @@ mod tests {
             }
             let put = PutOptions { recursive: true, ..PutOptions::new() };
             let made = looks(&mut |writer| {
-                assert_eq!(writer.put(&source, b"/many", &put).unwrap().files, count as u64)
+                assert_eq!(writer.put(&source, b"/many", &put, &Work::default()).unwrap().files, count as u64)
             });
             let removed = looks(&mut |writer| writer.remove_tree(b"/many").unwrap());
             (made, removed)

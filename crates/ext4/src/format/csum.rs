@@ -459,6 +459,11 @@ impl Checksums {
         }
     }
 
+    /// The plain CRC-32C, for what is no structure of the file system.
+    pub(crate) fn crc32c(&self) -> Crc32c {
+        self.crc32c
+    }
+
     /// The subject under which descriptors of this file system are checked.
     pub fn descriptor_subject(&self) -> Subject {
         if self.kind == Kind::Groups { Subject::OldGroupDescriptor } else { Subject::GroupDescriptor }

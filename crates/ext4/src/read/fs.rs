@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use casemate_blockdev::BlockDevice;
-use casemate_primitives::Cpu;
 use casemate_primitives::crc32c::Crc32c;
+use casemate_providers::Providers;
 
 use crate::error::{Place, Result, Structure};
 use crate::format::csum::{self, Checksums, Subject};
@@ -19,8 +19,8 @@ use crate::read::journal::{self, Recovery};
 /// How to open a file system.
 #[derive(Clone)]
 pub struct OpenOptions {
-    /// Whose instructions compute checksums.
-    pub cpu: Cpu,
+    /// The implementations that compute checksums.
+    pub providers: Providers,
     /// Whether structures with a wrong checksum are refused, as the kernel does. On by default.
     pub verify_checksums: bool,
     /// Whether a journal that must be replayed is, in memory. On by default; without, the image is read as
@@ -32,7 +32,8 @@ pub struct OpenOptions {
 
 impl Default for OpenOptions {
     fn default() -> OpenOptions {
-        OpenOptions { cpu: Cpu::detect(), verify_checksums: true, replay_journal: true, encryption: None }
+        let providers = Providers::default();
+        OpenOptions { providers, verify_checksums: true, replay_journal: true, encryption: None }
     }
 }
 
@@ -83,7 +84,7 @@ impl Ext4 {
                 format!("{} blocks of {} bytes on a device of {size}", layout.blocks, layout.block_size);
             return Err(Place::of(Structure::Superblock).malformed(text));
         }
-        let checksums = Checksums::new(Crc32c::new(options.cpu), &superblock)?;
+        let checksums = Checksums::new(Crc32c::new(options.providers.cpu()), &superblock)?;
         Ok(Ext4(Arc::new(Inner {
             device,
             descriptors: (0..layout.descriptor_blocks()).map(|_| OnceLock::new()).collect(),

@@ -155,7 +155,7 @@ impl Log {
         let superblock = SUPERBLOCK_OFFSET / size;
         // What the blocks are as they lie there now, so will they be found after a loss of power.
         device.flush()?;
-        file.store(&self.uuid, self.block_size, blocks, |block| {
+        file.store(self.checksums.crc32c(), &self.uuid, self.block_size, blocks, |block| {
             let mut bytes = vec![0; self.block_size];
             device.read_at(&mut bytes, block * size)?;
             if block == superblock {

@@ -84,7 +84,7 @@ impl Mmp {
             device: Arc::clone(device),
             place,
             offset,
-            checksums: Checksums::new(Crc32c::new(options.open.cpu), &superblock)?,
+            checksums: Checksums::new(Crc32c::new(options.open.providers.cpu()), &superblock)?,
             every: Duration::from_secs(every.into()),
             valid: Duration::from_secs(valid.into()),
             state: Mutex::new(State { raw: [0; SIZE], written: Instant::now(), lost: false }),

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, FileDevice, OutputFile, sync_name};
-use casemate_primitives::Cpu;
 use casemate_primitives::crc32c::Crc32c;
+use casemate_providers::Providers;
 
 use crate::error::{Error, Result};
 use crate::format::bytes::{array, le32, le64};
@@ -88,12 +88,18 @@ impl RecoveryFile {
     /// # Errors
     /// `Unsupported` when the file system is not clean and the file is damaged, belongs to another image, or
     /// to another state of this one.
-    pub fn over(&self, device: &Arc<dyn BlockDevice>) -> Result<Option<Arc<dyn BlockDevice>>> {
+    pub fn over(
+        &self,
+        device: &Arc<dyn BlockDevice>,
+        providers: &Providers,
+    ) -> Result<Option<Arc<dyn BlockDevice>>> {
         // What is no file system, or damaged, is for whoever opens it to say.
         if read_superblock(&**device, SUPERBLOCK_OFFSET).map_or(true, |superblock| superblock.is_clean()) {
             return Ok(None);
         }
-        let Found::Pending(pending) = self.find(&**device)? else { return Ok(None) };
+        let Found::Pending(pending) = self.find(&**device, Crc32c::new(providers.cpu()))? else {
+            return Ok(None);
+        };
         let Pending { file, block_size, blocks } = pending;
         let blocks = blocks.into_iter().map(|(block, offset)| (block, Copy { offset, escaped: false }));
         // OK to truncate: a block has at most 64 KiB.
@@ -106,8 +112,8 @@ impl RecoveryFile {
     /// # Errors
     /// As [`over`](RecoveryFile::over), and for a file of another image beside one that is clean. Nothing was written
     /// then.
-    pub(crate) fn replay(&self, device: &dyn BlockDevice) -> Result<Interrupted> {
-        let pending = match self.find(device)? {
+    pub(crate) fn replay(&self, device: &dyn BlockDevice, crc: Crc32c) -> Result<Interrupted> {
+        let pending = match self.find(device, crc)? {
             Found::Nothing => return Ok(Interrupted::Nothing),
             Found::Void => {
                 self.remove()?;
@@ -131,7 +137,7 @@ impl RecoveryFile {
     }
 
     /// Looks for a change that must be completed. All of the file is checked, and read block by block.
-    fn find(&self, device: &dyn BlockDevice) -> Result<Found> {
+    fn find(&self, device: &dyn BlockDevice, crc: Crc32c) -> Result<Found> {
         let file = match FileDevice::open(&self.path) {
             Ok(file) => file,
             Err(error) if error.is_not_found() => return Ok(Found::Nothing),
@@ -166,7 +172,6 @@ impl RecoveryFile {
             return refuse(damaged);
         }
         let end = superblock.blocks.min(device.size() / block_size as u64);
-        let crc = Crc32c::new(Cpu::detect());
         let mut sum = crc.update(!0, &header[..SUM]);
         let mut blocks = BTreeMap::new();
         let mut changed = None;
@@ -203,12 +208,12 @@ impl RecoveryFile {
     /// Keeps the blocks of a transaction; `old` is what they replace.
     pub(crate) fn store(
         &self,
+        crc: Crc32c,
         uuid: &[u8; 16],
         size: usize,
         blocks: &Blocks<'_>,
         old: impl Fn(u64) -> Result<Vec<u8>>,
     ) -> Result<()> {
-        let crc = Crc32c::new(Cpu::detect());
         let mut body = Vec::with_capacity(blocks.len() * (8 + size + 4 * (size / SECTOR)));
         for (block, bytes) in blocks {
             body.extend(block.to_le_bytes());

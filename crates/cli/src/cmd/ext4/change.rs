@@ -59,7 +59,6 @@ impl ChangeArgs {
             time: source_date_epoch()?,
             recovery_file: self.recovery_file.clone(),
             waiting: Some(say_waiting),
-            pool: context.pool(),
         };
         let writer = ext4::open_for_change(&image, &changing)?;
         let text = match writer.interrupted() {

@@ -73,7 +73,8 @@ impl ImageArgs {
             None => image.window(self.offset, None)?,
         };
         if !self.no_replay && access != Access::Change {
-            let (completed, was_interrupted) = image.completed(self.recovery_file.as_deref())?;
+            let (completed, was_interrupted) =
+                image.completed(self.recovery_file.as_deref(), context.providers())?;
             image = completed;
             if was_interrupted {
                 let name = image.name();

@@ -71,22 +71,26 @@ impl Args {
             image: self.change.image_file(),
             owner: self.owner,
             xattrs: !self.no_xattrs,
-            progress: &progress,
         };
+        let work = context.work(context.providers().clone(), &progress);
         let to = self.destination.as_bytes();
         let is_input = source.as_os_str() == "-";
         let result = match (is_tar, is_input) {
-            (true, true) => writer.put_tar(&mut std::io::stdin().lock(), STANDARD_INPUT, to, &options),
+            (true, true) => writer.put_tar(&mut std::io::stdin().lock(), STANDARD_INPUT, to, &options, &work),
             (true, false) => {
                 let file =
                     std::fs::File::open(&source).map_err(|error| Error::io(source.display(), error))?;
                 let mut file = BufReader::with_capacity(1 << 16, file);
-                writer.put_tar(&mut file, &source.display().to_string(), to, &options)
+                writer.put_tar(&mut file, &source.display().to_string(), to, &options, &work)
             }
-            (false, true) => {
-                writer.put_contents(&mut std::io::stdin().lock(), Path::new(STANDARD_INPUT), to, &options)
-            }
-            (false, false) => writer.put(&source, to, &options),
+            (false, true) => writer.put_contents(
+                &mut std::io::stdin().lock(),
+                Path::new(STANDARD_INPUT),
+                to,
+                &options,
+                &work,
+            ),
+            (false, false) => writer.put(&source, to, &options, &work),
         };
         drop(progress);
         let report = self.change.place(result)?;

@@ -157,7 +157,7 @@ impl Args {
         } else if self.offset > 0 || self.size.is_some() {
             image = image.window(self.offset, self.size)?;
         }
-        let (completed, was_interrupted) = image.clone().completed(None)?;
+        let (completed, was_interrupted) = image.clone().completed(None, context.providers())?;
         if was_interrupted {
             let what = "a change of the file system in it was interrupted";
             if !protected {

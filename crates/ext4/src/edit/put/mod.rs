@@ -15,7 +15,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, Events, NoEvents};
+use casemate_blockdev::{BlockDevice, Events};
+use casemate_providers::Work;
 use rustix::fs::FileType as HostType;
 
 use crate::edit::create::{Body, NewNode, is_not_found, refuse_slash};
@@ -33,8 +34,8 @@ use walk::Walk;
 pub(crate) use placed::Placed;
 
 /// What [`Writer::put`] copies, and how.
-#[derive(Clone, Copy)]
-pub struct PutOptions<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct PutOptions {
     /// Whether directories are copied with all that is in them.
     pub recursive: bool,
     /// Whether what is named is copied as it is: a symbolic link as a link, a pipe as a pipe. Else a link is followed,
@@ -46,25 +47,16 @@ pub struct PutOptions<'a> {
     pub xattrs: bool,
     /// The device and inode, on the host, of the image that is copied into, which itself is refused.
     pub image: Option<(u64, u64)>,
-    /// Hears of bytes of contents.
-    pub progress: &'a dyn Events,
 }
 
-impl PutOptions<'_> {
+impl PutOptions {
     /// One file with all that it has.
     pub const fn new() -> Self {
-        PutOptions {
-            recursive: false,
-            no_dereference: false,
-            owner: None,
-            xattrs: true,
-            image: None,
-            progress: &NoEvents,
-        }
+        PutOptions { recursive: false, no_dereference: false, owner: None, xattrs: true, image: None }
     }
 }
 
-impl Default for PutOptions<'_> {
+impl Default for PutOptions {
     fn default() -> Self {
         Self::new()
     }
@@ -85,7 +77,8 @@ pub struct PutReport {
 
 /// A copy that is going on.
 struct Put<'a> {
-    options: &'a PutOptions<'a>,
+    options: &'a PutOptions,
+    work: &'a Work<'a>,
     pipeline: Arc<Pipeline>,
     /// The name that the topmost file gets, if it is copied itself.
     name: Option<Vec<u8>>,
@@ -117,7 +110,13 @@ impl Writer {
     /// What the host says of the source; `StorageFull`; `IsADirectory` and `NotADirectory` when one would
     /// replace the other. When the source can't be read, or the device not be written, after a file got its place,
     /// nothing can be committed any more.
-    pub fn put(&mut self, source: &Path, to: &[u8], options: &PutOptions<'_>) -> Result<PutReport> {
+    pub fn put(
+        &mut self,
+        source: &Path,
+        to: &[u8],
+        options: &PutOptions,
+        work: &Work<'_>,
+    ) -> Result<PutReport> {
         let told = |error: std::io::Error| Error::path(error.kind(), host::told(source, &error));
         let link = std::fs::symlink_metadata(source).map_err(told)?;
         let follow = !options.no_dereference;
@@ -159,7 +158,7 @@ impl Writer {
         if let Some(name) = name.as_ref().filter(|_| follow && (kind.is_fifo() || is_linked_device)) {
             let mut from = std::fs::File::open(source).map_err(told)?;
             let mut from = Ahead::new(&mut from, source);
-            let stream = Stream { from: &mut from, progress: options.progress };
+            let stream = Stream { from: &mut from, events: work.events };
             return self.put_unowned(parent, name, stream, options);
         }
         let walk = match name {
@@ -174,10 +173,11 @@ impl Writer {
             None => Walk::within(source.to_owned()),
         };
         let reading = Reading { block: self.block_size(), xattrs: options.xattrs, image: options.image };
-        let pipeline = Arc::new(Pipeline::new(self.cache.device().clone(), walk, reading, self.pool));
+        let pipeline = Arc::new(Pipeline::new(self.cache.device().clone(), walk, reading, work.pool));
         let top = Target { number: parent, time: None, fresh: false };
         let put = Put {
             options,
+            work,
             pipeline: pipeline.clone(),
             name,
             folders: HashMap::from([(0, top)]),
@@ -269,12 +269,12 @@ impl Writer {
         };
         let size = if matches!(body, Body::File) { stat.st_size.cast_unsigned() } else { 0 };
         self.recycle(size)?;
-        let progress = put.options.progress;
+        let events = put.work.events;
         if let HostBody::Stream(file) = &host_body {
             let path = folder.join(&host_name);
             let mut file = file;
             let mut from = Ahead::new(&mut file, &path);
-            let stream = Stream { from: &mut from, progress };
+            let stream = Stream { from: &mut from, events };
             let new = NewFile { parent, name, node: &node, xattrs: &xattrs, acls: Vec::new() };
             let (number, size) = self.put_stream(&new, stream)?;
             if let Some(key) = shared {
@@ -296,7 +296,7 @@ impl Writer {
             };
             match &host_body {
                 HostBody::Read(at) => writer.place_read(&mut inode, *at, size)?,
-                HostBody::Open(source) => writer.copy_source(&mut inode, source, progress)?,
+                HostBody::Open(source) => writer.copy_source(&mut inode, source, events)?,
                 _ => {}
             }
             writer.put_xattrs(&mut inode, &xattrs)?;
@@ -324,7 +324,7 @@ impl Writer {
                 put.report.files += 1;
                 put.report.bytes += size;
                 if matches!(host_body, HostBody::Read(_)) {
-                    progress.advance(size)?;
+                    events.advance(size)?;
                 }
             }
             _ => put.report.others += 1,
@@ -357,12 +357,7 @@ impl Writer {
 
     /// Gives contents that are still to be read a place, holes none, and has them copied there. Part of an
     /// operation.
-    fn copy_source(
-        &mut self,
-        inode: &mut InodeMut,
-        source: &Arc<Source>,
-        progress: &dyn Events,
-    ) -> Result<()> {
+    fn copy_source(&mut self, inode: &mut InodeMut, source: &Arc<Source>, events: &dyn Events) -> Result<()> {
         let size = source.size();
         self.check_size(inode, size)?;
         if self.fits_inline(inode, size)? {
@@ -371,7 +366,7 @@ impl Writer {
             source.read_at(&mut bytes, 0)?;
             return self.store_inline(inode, &bytes);
         }
-        if self.copy_some(inode, source, progress, 0)? < size {
+        if self.copy_some(inode, source, events, 0)? < size {
             return Err(TooLarge::error());
         }
         self.set_file_size(inode, size)
@@ -383,7 +378,7 @@ impl Writer {
         &mut self,
         inode: &mut InodeMut,
         source: &Arc<Source>,
-        progress: &dyn Events,
+        events: &dyn Events,
         mut at: u64,
     ) -> Result<u64> {
         let size = source.size();
@@ -410,7 +405,7 @@ impl Writer {
                     // OK to truncate: at most a chunk.
                     let piece = Piece { at: 0, len: len as usize, to, cipher };
                     self.placed()?.copy(Write::Copy { source: source.clone(), from, piece })?;
-                    progress.advance(len)?;
+                    events.advance(len)?;
                     from += len;
                     to += len;
                 }

@@ -4,6 +4,7 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use casemate_blockdev::Events;
+use casemate_providers::Work;
 
 use crate::edit::create::{Body, NewNode, is_not_found, refuse_slash};
 use crate::edit::inherit::Inherited;
@@ -18,7 +19,7 @@ use crate::format::inode::FileType;
 /// What is read, and who hears of it.
 pub(super) struct Stream<'a> {
     pub from: &'a mut dyn Chunks,
-    pub progress: &'a dyn Events,
+    pub events: &'a dyn Events,
 }
 
 /// Contents in the order in which they lie in a file.
@@ -81,7 +82,8 @@ impl Writer {
         from: &mut dyn Read,
         path: &Path,
         to: &[u8],
-        options: &PutOptions<'_>,
+        options: &PutOptions,
+        work: &Work<'_>,
     ) -> Result<PutReport> {
         match self.fs.resolve(to, true) {
             Ok(inode) if inode.is_dir() => {
@@ -93,7 +95,7 @@ impl Writer {
         }
         let (parent, name) = self.parent_of(to)?;
         let mut from = Ahead::new(from, path);
-        self.put_unowned(parent, &name, Stream { from: &mut from, progress: options.progress }, options)
+        self.put_unowned(parent, &name, Stream { from: &mut from, events: work.events }, options)
     }
 
     /// The same for a name in a directory.
@@ -102,7 +104,7 @@ impl Writer {
         parent: u32,
         name: &[u8],
         stream: Stream<'_>,
-        options: &PutOptions<'_>,
+        options: &PutOptions,
     ) -> Result<PutReport> {
         let (uid, gid) = options.owner.unwrap_or((0, 0));
         let node = NewNode { mode: 0o666, umask: 0o022, uid, gid, modified: None };
@@ -115,13 +117,13 @@ impl Writer {
     /// Makes a file of what comes out of a stream: its inode's number, and how many bytes came. In one transaction if that
     /// is little, else as [`put_in_steps`](Writer::put_in_steps).
     pub(super) fn put_stream(&mut self, file: &NewFile<'_>, stream: Stream<'_>) -> Result<(u32, u64)> {
-        let Stream { from, progress } = stream;
+        let Stream { from, events } = stream;
         let known = from.size();
         let mut bytes = 0;
         let mut read = |buffer: &mut [u8], end: u64| {
             let (start, len) = from.next(buffer)?.unwrap_or((end, 0));
             bytes += len as u64;
-            progress.advance(len as u64)?;
+            events.advance(len as u64)?;
             Ok::<_, Error>((start, len))
         };
         // OK to truncate: 1 MiB.

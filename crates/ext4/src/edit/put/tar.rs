@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use casemate_providers::Work;
 use casemate_trees::tar::{Member, Pieces, TarReader};
 use casemate_trees::{Link, split};
 
@@ -23,7 +24,8 @@ const LONGEST_PATH: usize = 4095;
 
 /// A copy that is going on.
 struct Put<'a> {
-    options: &'a PutOptions<'a>,
+    options: &'a PutOptions,
+    work: &'a Work<'a>,
     /// The directory that all goes below.
     top: u32,
     /// Directories by their paths below it.
@@ -49,10 +51,12 @@ impl Writer {
         from: &mut dyn Read,
         name: &str,
         to: &[u8],
-        options: &PutOptions<'_>,
+        options: &PutOptions,
+        work: &Work<'_>,
     ) -> Result<PutReport> {
         let mut put = Put {
             options,
+            work,
             top: 0,
             folders: HashMap::new(),
             made: BTreeMap::new(),
@@ -69,7 +73,7 @@ impl Writer {
         }
         let mut tar = TarReader::new(from, name);
         while let Some(member) = tar.next()? {
-            options.progress.advance(0)?;
+            work.events.advance(0)?;
             let path = Path::new(std::ffi::OsStr::from_bytes(&member.path));
             self.put_member(&mut put, &mut tar, &member).map_err(|error| from_source(path, error))?;
         }
@@ -115,7 +119,7 @@ impl Writer {
                 let ranges = tar.ranges(member)?;
                 let pieces = Pieces::new(ranges, self.block_size() as u64);
                 let mut chunks = Contents { tar, pieces, size: member.size };
-                let stream = Stream { from: &mut chunks, progress: put.options.progress };
+                let stream = Stream { from: &mut chunks, events: put.work.events };
                 let new = NewFile { parent, name, node: &node, xattrs: &xattrs, acls: Vec::new() };
                 let (_, bytes) = self.put_stream(&new, stream)?;
                 put.report.files += 1;

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use casemate_blockdev::BlockDevice;
+use casemate_providers::Work;
 use casemate_trees::folder::{self as host, open_folder};
 use casemate_trees::{join, split};
 
@@ -45,11 +46,13 @@ pub fn extract_to_folder(
     top: &Inode,
     folder: &Path,
     options: &ExtractOptions<'_>,
+    work: &Work<'_>,
 ) -> Result<ExtractReport> {
     let root = host::make_top(folder)?;
     let extract = Extract {
         fs,
         options,
+        work,
         root: root.as_fd(),
         report: Mutex::default(),
         links: Mutex::default(),
@@ -62,6 +65,7 @@ pub fn extract_to_folder(
 struct Extract<'a> {
     fs: &'a Ext4,
     options: &'a ExtractOptions<'a>,
+    work: &'a Work<'a>,
     root: BorrowedFd<'a>,
     report: Mutex<ExtractReport>,
     /// The first path of each inode that may have several.
@@ -127,7 +131,7 @@ impl Extract<'_> {
     /// Reads all directories of a level: for each one's number, what is in it.
     fn list(&self, level: &[Folder]) -> Result<Vec<(usize, Names)>> {
         let found = Mutex::new(Vec::new());
-        self.options.pool.run(
+        self.work.pool.run(
             level.len() as u64,
             || (),
             |(), number| {
@@ -139,7 +143,7 @@ impl Extract<'_> {
                 });
                 found.lock().unwrap_or_else(PoisonError::into_inner).push((number, names));
                 // An empty piece of progress: whoever wants to stop may.
-                self.options.progress.advance(0)
+                self.work.events.advance(0)
             },
         )?;
         let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -183,7 +187,7 @@ impl Extract<'_> {
             .flat_map(|(folder, files)| files.chunks(NAMES).map(|some| (*folder, some)))
             .collect();
         let buffer = || vec![0; CHUNK as usize];
-        self.options.pool.run(pieces.len() as u64, buffer, |buffer, piece| {
+        self.work.pool.run(pieces.len() as u64, buffer, |buffer, piece| {
             let (folder, files) = pieces[piece as usize];
             let folder = &level[folder].0;
             let parent = match open_folder(self.root, folder) {
@@ -302,7 +306,7 @@ impl Extract<'_> {
             let size = contents.size();
             let buffer = || vec![0; CHUNK as usize];
             let copied = file.set_len(size).map_err(Error::from).and_then(|()| {
-                self.options.pool.run(size.div_ceil(LARGE_PIECE), buffer, |buffer, piece| {
+                self.work.pool.run(size.div_ceil(LARGE_PIECE), buffer, |buffer, piece| {
                     let start = piece * LARGE_PIECE;
                     self.copy(&*contents, &file, start..(start + LARGE_PIECE).min(size), buffer).map(|_| ())
                 })
@@ -339,7 +343,7 @@ impl Extract<'_> {
                 let len = (end - at).min(buffer.len() as u64) as usize;
                 from.read_at(&mut buffer[..len], at)?;
                 to.write_all_at(&buffer[..len], at)?;
-                self.options.progress.advance(len as u64)?;
+                self.work.events.advance(len as u64)?;
                 at += len as u64;
                 bytes += len as u64;
             }

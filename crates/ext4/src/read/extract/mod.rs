@@ -5,7 +5,7 @@ mod tar;
 
 use std::fmt;
 
-use casemate_blockdev::{BlockDevice, Events, Pool};
+use casemate_blockdev::BlockDevice;
 
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::inode::{FileType, Inode};
@@ -24,10 +24,6 @@ pub struct ExtractOptions<'a> {
     pub xattrs: bool,
     /// Who opens the contents of files.
     pub contents: &'a dyn Contents,
-    /// The workers.
-    pub pool: Pool,
-    /// Hears of bytes of contents that were copied.
-    pub progress: &'a dyn Events,
 }
 
 /// Opens the contents of regular files; where to put checks between an image and what is taken out of it.

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use casemate_blockdev::BlockDevice;
+use casemate_providers::Work;
 use casemate_trees::tar::{Member, TarWriter, XATTR};
 use casemate_trees::{Link, Node, join};
 
@@ -34,10 +35,12 @@ pub fn extract_to_tar(
     top: &Inode,
     out: &mut dyn Write,
     options: &ExtractOptions<'_>,
+    work: &Work<'_>,
 ) -> Result<ExtractReport> {
     let mut stream = Stream {
         fs,
         options,
+        work,
         out: TarWriter::new(out),
         report: ExtractReport::default(),
         links: HashMap::new(),
@@ -54,6 +57,7 @@ pub fn extract_to_tar(
 struct Stream<'a> {
     fs: &'a Ext4,
     options: &'a ExtractOptions<'a>,
+    work: &'a Work<'a>,
     out: TarWriter<'a>,
     report: ExtractReport,
     /// The first path of each inode that may have several.
@@ -150,7 +154,7 @@ impl Stream<'_> {
         let batch = std::mem::take(&mut self.batch);
         let loaded: Vec<Mutex<Option<Result<Loaded>>>> = batch.iter().map(|_| Mutex::default()).collect();
         let (fs, options) = (self.fs, self.options);
-        options.pool.run(
+        self.work.pool.run(
             batch.len() as u64,
             || (),
             |(), number| {
@@ -223,7 +227,7 @@ impl Stream<'_> {
         for (_, bytes) in &loaded.pieces {
             self.out.write(bytes)?;
             self.report.bytes += bytes.len() as u64;
-            self.options.progress.advance(bytes.len() as u64)?;
+            self.work.events.advance(bytes.len() as u64)?;
         }
         Ok(())
     }
@@ -239,10 +243,10 @@ impl Stream<'_> {
         });
         let mut chunks = chunks.peekable();
         let slots: Vec<Mutex<Vec<u8>>> =
-            (0..4 * self.options.pool.threads()).map(|_| Mutex::default()).collect();
+            (0..4 * self.work.pool.threads()).map(|_| Mutex::default()).collect();
         while chunks.peek().is_some() {
             let round: Vec<_> = chunks.by_ref().take(slots.len()).collect();
-            self.options.pool.run(
+            self.work.pool.run(
                 round.len() as u64,
                 || (),
                 |(), number| {
@@ -256,7 +260,7 @@ impl Stream<'_> {
                 let buffer = slot.lock().unwrap_or_else(PoisonError::into_inner);
                 self.out.write(&buffer)?;
                 self.report.bytes += buffer.len() as u64;
-                self.options.progress.advance(buffer.len() as u64)?;
+                self.work.events.advance(buffer.len() as u64)?;
             }
         }
         Ok(())
