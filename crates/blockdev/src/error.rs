@@ -166,7 +166,10 @@ impl Error {
     /// What happened, without the file's name.
     pub fn text(&self) -> Cow<'_, str> {
         match &self.0.cause {
-            Some(cause) if self.0.text.is_empty() => cause.to_string().into(),
+            Some(cause) if self.0.text.is_empty() => match cause.downcast_ref::<io::Error>() {
+                Some(error) => without_number(error).into(),
+                None => cause.to_string().into(),
+            },
             _ => self.0.text.as_ref().into(),
         }
     }
@@ -191,11 +194,6 @@ impl Error {
         self.cause::<io::Error>()?.raw_os_error()
     }
 
-    /// Whether the answer is "no" (something was checked and found wrong) and not "could not".
-    pub fn is_negative_answer(&self) -> bool {
-        matches!(self.0.kind, ErrorKind::Corrupt | ErrorKind::Mismatch)
-    }
-
     /// Whether the reader of our output has closed it.
     pub fn is_broken_pipe(&self) -> bool {
         self.io_kind() == Some(io::ErrorKind::BrokenPipe)
@@ -215,6 +213,31 @@ impl Error {
     pub fn is_interrupt(&self) -> bool {
         self.0.kind == ErrorKind::Interrupted
     }
+}
+
+impl ErrorKind {
+    /// The family's name for programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            ErrorKind::Io => "io",
+            ErrorKind::Corrupt => "corrupt",
+            ErrorKind::Unsupported => "unsupported",
+            ErrorKind::Mismatch => "mismatch",
+            ErrorKind::Locked => "locked",
+            ErrorKind::Busy => "busy",
+            ErrorKind::Argument => "argument",
+            ErrorKind::Interrupted => "interrupted",
+        }
+    }
+}
+
+/// What the system says, without the number that the standard library adds.
+fn without_number(error: &io::Error) -> String {
+    let mut text = error.to_string();
+    if let Some(end) = error.raw_os_error().and_then(|_| text.rfind(" (os error ")) {
+        text.truncate(end);
+    }
+    text
 }
 
 impl From<io::Error> for Error {
@@ -305,7 +328,7 @@ mod tests {
         let error = Error::io("disk", system());
         assert_eq!(error.io_kind(), Some(io::ErrorKind::StorageFull));
         assert_eq!(error.raw_os_error(), Some(28));
-        assert_eq!(error.to_string(), format!("disk: {}", system()));
+        assert_eq!(error.to_string(), "disk: No space left on device");
         let again = Error::from(io::Error::from(error));
         assert_eq!(again.raw_os_error(), Some(28));
         for (kind, expected) in [

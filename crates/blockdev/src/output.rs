@@ -1,7 +1,7 @@
 //! A file that is there whole or not at all.
 
-use std::fs::{File, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use tempfile::NamedTempFile;
@@ -36,8 +36,10 @@ impl OutputFile {
         let temporary = tempfile::Builder::new()
             .prefix(".casemate-")
             .suffix(".part")
-            .permissions(Permissions::from_mode(0o666))
-            .tempfile_in(folder_of(&path))?;
+            // Errors name what the caller named, not the temporary file.
+            .make_in(folder_of(&path), |part| {
+                File::options().read(true).write(true).create_new(true).mode(0o666).open(part)
+            })?;
         let device = FileDevice::from_file(temporary.reopen()?)?;
         Ok(OutputFile { device, temporary, path, replaced })
     }

@@ -65,8 +65,8 @@ impl Stream<'_> {
         self.flush()
     }
 
-    /// Writes what the input's text stands for. Line feeds are skipped if `skip_line_feeds`; everything else is
-    /// decoded as strictly as by [`Base64::decode`], as one text.
+    /// Writes what the input's text stands for. Line feeds are skipped if `skip_line_feeds`, but for one at
+    /// the end, which is always; everything else is decoded as strictly as by [`Base64::decode`], as one text.
     ///
     /// # Errors
     /// `Corrupt` for the first thing that is wrong with the text, with its position in the input. What comes before it
@@ -81,12 +81,15 @@ impl Stream<'_> {
         let mut held: Vec<usize> = Vec::new();
         loop {
             self.read(&mut raw, CHUNK)?;
+            let last = raw.len() < CHUNK;
             if skip_line_feeds {
                 raw.split(skipped).for_each(|line| text.extend_from_slice(line));
             } else {
                 text.extend_from_slice(&raw);
             }
-            let last = raw.len() < CHUNK;
+            if last && text.last() == Some(&b'\n') {
+                text.pop();
+            }
             // A group is held back until it is known whether it is the text's last one, which may be padded.
             let keep = if last { 0 } else { text.len().min((text.len() + 3) % 4 + 1) };
             let now = text.len() - keep;

@@ -1,5 +1,6 @@
 //! What every command shares: threads, CPU, output and progress.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
 use std::num::NonZeroUsize;
@@ -9,11 +10,12 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
+use serde_json::json;
 
 use casemate::blockdev::{Events, Pool};
 use casemate::{Cpu, Error, Providers, Work};
 
-use crate::Answer;
+use crate::answer::Answer;
 use crate::progress::Reporter;
 
 /// Options that every command takes.
@@ -23,7 +25,7 @@ pub struct Common {
     #[arg(long, global = true, help_heading = "Common options")]
     pub json: bool,
     /// Work with this many threads [default: one for each core].
-    #[arg(long, global = true, value_name = "N", help_heading = "Common options")]
+    #[arg(long, global = true, value_name = "N", value_parser = threads, help_heading = "Common options")]
     pub threads: Option<NonZeroUsize>,
     /// Let only these CPU features be used, for measurements: "native", "portable", or a list such as
     /// "avx2,sha-ni" or "native,-avx512".
@@ -35,6 +37,12 @@ pub struct Common {
     /// Show no progress bar.
     #[arg(long, global = true, help_heading = "Common options")]
     pub no_progress: bool,
+    /// Say when something is done, also where nobody waits for it at a terminal.
+    #[arg(short, long, global = true, conflicts_with = "quiet", help_heading = "Common options")]
+    pub verbose: bool,
+    /// Say nothing but results and errors.
+    #[arg(short, long, global = true, help_heading = "Common options")]
+    pub quiet: bool,
 }
 
 /// The common options, checked and ready.
@@ -63,13 +71,18 @@ impl Context {
         let cpu = common.cpu.as_ref().map(cpu).transpose();
         let cpu = cpu.map_err(|error| Error::argument(error.to_string()))?;
         let providers = cpu.map_or_else(Providers::default, Providers::new);
-        Ok(Context { common, providers, with_engines: OnceLock::new(), prefix: OWN_PREFIX })
+        Ok(Context { common, providers, ..Context::default() })
+    }
+
+    /// For errors of a command line that asks for JSON, and is not understood.
+    pub fn for_json() -> Context {
+        Context { common: Common { json: true, ..Common::default() }, ..Context::default() }
     }
 
     /// For another tool's command line: its way to begin error messages, and neither JSON nor progress.
     pub fn for_tool(prefix: &'static str) -> Context {
         let common = Common { no_progress: true, ..Common::default() };
-        Context { common, providers: Providers::default(), with_engines: OnceLock::new(), prefix }
+        Context { common, prefix, ..Context::default() }
     }
 
     /// Prints one JSON value and a line end to standard output.
@@ -84,12 +97,33 @@ impl Context {
         Ok(text)
     }
 
-    /// Prints an error that does not end the command to standard error.
+    /// Prints an error to standard error: a line of text, or of JSON.
     pub fn complain(&self, error: &Error) {
-        let text = error.to_string();
-        // Tools in C print no error numbers, and their tests compare what they print.
-        let end = text.rfind(" (os error ").filter(|_| self.is_other_tool());
-        eprintln!("{}{}", self.prefix, &text[..end.unwrap_or(text.len())]);
+        if !self.json() {
+            eprintln!("{}{error}", self.prefix);
+            return;
+        }
+        let place = error.place();
+        let value = json!({"error": {
+            "kind": error.kind().name(),
+            "place": {
+                "file": place.file,
+                "structure": place.structure,
+                "block": place.block,
+                "group": place.group,
+                "inode": place.inode,
+            },
+            "text": error.text(),
+        }});
+        eprintln!("{value}");
+    }
+
+    /// Says that something is done, to whoever waits for it or wants to hear it.
+    pub fn done(&self, text: impl Display) {
+        let waits = || io::stderr().is_terminal() && !self.common.quiet;
+        if !self.is_other_tool() && !self.json() && (self.common.verbose || waits()) {
+            eprintln!("{}{text}", self.prefix);
+        }
     }
 
     /// Prints text to standard output as it is.
@@ -101,13 +135,13 @@ impl Context {
 
     /// Starts reporting on work of `total` bytes on `device`, and lets SIGINT and SIGTERM stop it.
     pub fn progress(&self, device: &str, total: u64) -> Reporter<'_> {
-        Reporter::new(self, device, total, self.common.progress_json, !self.common.no_progress)
+        Reporter::new(self, device, total, self.common.progress_json, self.bar())
     }
 
     /// The bytes of all these files, for [`Context::progress`]: 0 if nobody will see them, because asking for the
     /// sizes of many small files takes as long as hashing them.
     pub fn total_size(&self, paths: &[&Path]) -> u64 {
-        let bar = !self.common.no_progress && io::stderr().is_terminal();
+        let bar = self.bar() && io::stderr().is_terminal();
         if !bar && !self.common.progress_json {
             return 0;
         }
@@ -154,6 +188,15 @@ impl Context {
         self.common.json
     }
 
+    /// Whether only results and errors are wanted.
+    pub fn quiet(&self) -> bool {
+        self.common.quiet
+    }
+
+    fn bar(&self) -> bool {
+        !(self.common.no_progress || self.common.quiet)
+    }
+
     pub fn cpu(&self) -> Cpu {
         self.providers.cpu()
     }
@@ -168,16 +211,29 @@ impl Context {
     }
 }
 
+impl Default for Context {
+    fn default() -> Context {
+        Context {
+            common: Common::default(),
+            providers: Providers::default(),
+            with_engines: OnceLock::new(),
+            prefix: OWN_PREFIX,
+        }
+    }
+}
+
 /// Prints to standard error what a person should know.
 impl Events for Context {
     fn waiting(&self, time: Duration, reason: &str) {
-        eprintln!("{}{reason}; this takes up to {} seconds", self.prefix, time.as_secs());
+        self.note(&format!("{reason}; this takes up to {} seconds", time.as_secs()));
     }
 
     fn note(&self, text: &str) {
         // Other tools have no such notes, and their tests compare what they print.
-        if !self.is_other_tool() {
-            eprintln!("{}note: {text}", self.prefix);
+        match (self.common.quiet || self.is_other_tool(), self.json()) {
+            (true, _) => {}
+            (false, false) => eprintln!("{}note: {text}", self.prefix),
+            (false, true) => eprintln!("{}", json!({"note": text})),
         }
     }
 }
@@ -225,5 +281,9 @@ pub fn read_small(path: &Path) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
+fn threads(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse().map_err(|_| "give a number from 1 on".to_owned())
+}
+
 /// What our own messages begin with.
-const OWN_PREFIX: &str = "casemate: ";
+pub const OWN_PREFIX: &str = "casemate: ";

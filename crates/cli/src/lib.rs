@@ -1,8 +1,9 @@
 //! The `casemate` command: parse, call the facade, print.
 //!
-//! Exit status: 0 yes, 1 no (a mismatch or corruption was found), 2 could not, 130 interrupted.
+//! What the exit status says: `answer.rs`.
 #![forbid(unsafe_code)]
 
+mod answer;
 mod cmd;
 mod context;
 mod passphrase;
@@ -12,12 +13,12 @@ mod tools;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 
-use casemate::Error;
+use casemate::{Error, ErrorKind};
 
 use crate::cmd::Command;
-use crate::context::{Common, Context};
+use crate::context::{Common, Context, OWN_PREFIX};
 
 /// The Linux storage-protection stack in user space.
 ///
@@ -31,23 +32,16 @@ use crate::context::{Common, Context};
     infer_subcommands = true,
     max_term_width = 100
 )]
-#[command(after_help = "Exit status: 0 yes, 1 no (mismatch or corruption found), 2 could not.")]
+#[command(after_help = "Exit status:\n  0    yes; what was asked for is done\n  \
+    1    no: what verify, check, repair or selftest asked about is wrong\n  \
+    2    could not, or not all of it: what is missing is named, the rest is done\n  \
+    130  interrupted\n\n\
+    Results go to standard output, everything else to standard error.")]
 struct Cli {
     #[command(flatten)]
     common: Common,
     #[command(subcommand)]
     command: Command,
-}
-
-/// What a command that came to its end has to say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
-    Yes,
-    No,
-    /// Something could not be done, and was said already.
-    Failed,
-    /// What a command that was run for the user ended with.
-    Status(u8),
 }
 
 /// The command: does what the process's arguments say.
@@ -56,23 +50,7 @@ pub fn main() -> ExitCode {
     if let Some(tool) = tools::called_as(&args) {
         return tool(&args);
     }
-    match run(args) {
-        Ok(Answer::Yes) => ExitCode::SUCCESS,
-        Ok(Answer::No) => ExitCode::from(1),
-        Ok(Answer::Failed) => ExitCode::from(2),
-        Ok(Answer::Status(status)) => ExitCode::from(status),
-        // Whoever read our output has seen enough.
-        Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
-        // Where in the data it was is of no use; what it has left is.
-        Err(error) if error.is_interrupt() => {
-            eprintln!("casemate: {}", error.text());
-            ExitCode::from(130)
-        }
-        Err(error) => {
-            eprintln!("casemate: {error}");
-            ExitCode::from(if error.is_negative_answer() { 1 } else { 2 })
-        }
-    }
+    ExitCode::from(run(&args))
 }
 
 /// Whether a command line is understood, as ours or as that of the tool that it begins with; nothing is run. For
@@ -81,16 +59,37 @@ pub fn understands(args: &[OsString]) -> bool {
     tools::understands(args).unwrap_or_else(|| Cli::try_parse_from(args).is_ok())
 }
 
-fn run(args: Vec<OsString>) -> Result<Answer, Error> {
-    let cli = Cli::try_parse_from(&args).unwrap_or_else(|error| refuse(&args, &error));
-    let context = Context::new(cli.common)?;
-    let answer = cli.command.run(&context);
-    context.mention_trouble();
-    answer
+fn run(args: &[OsString]) -> u8 {
+    let matches = Cli::command().try_get_matches_from(args);
+    let parsed = matches.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, words(&matches))));
+    let (cli, command) = parsed.unwrap_or_else(|error| refuse(args, &error));
+    let (context, result) = match Context::new(cli.common) {
+        Ok(context) => {
+            let result = cli.command.run(&context);
+            context.mention_trouble();
+            (context, result)
+        }
+        Err(error) => (Context::default(), Err(error)),
+    };
+    match &result {
+        // Where in the data it was is of no use; what it has left is.
+        Err(error) if error.is_interrupt() => {
+            context.complain(&Error::new(ErrorKind::Interrupted, error.text().into_owned()));
+        }
+        Err(error) if !error.is_broken_pipe() => context.complain(error),
+        _ => {}
+    }
+    answer::exit_status(&result, &command)
 }
 
-/// Ends the process as clap does; but where -h stands beside other arguments, with an error. To tools that people know it
-/// means something else, and a script that is shown the help goes on as if its work were done.
+/// The names of the command and of those in it, as they are typed.
+fn words(matches: &ArgMatches) -> String {
+    let names = std::iter::successors(matches.subcommand(), |(_, inner)| inner.subcommand());
+    names.map(|(name, _)| name).collect::<Vec<_>>().join(" ")
+}
+
+/// Ends the process as clap does, but with our prefix; and where -h stands beside other arguments, with an error. To tools
+/// that people know it means something else, and a script that is shown the help goes on as if its work were done.
 fn refuse(args: &[OsString], error: &clap::Error) -> ! {
     if error.kind() == clap::error::ErrorKind::DisplayHelp
         && let Some(hint) = what_h_may_mean(args)
@@ -100,7 +99,18 @@ fn refuse(args: &[OsString], error: &clap::Error) -> ! {
         );
         std::process::exit(2);
     }
-    error.exit()
+    if !error.use_stderr() {
+        error.exit();
+    }
+    let text = error.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    if args.iter().any(|word| word == "--json") {
+        let first = text.split("\n\n").next().unwrap_or_default();
+        Context::for_json().complain(&Error::argument(first.to_owned()));
+    } else {
+        eprint!("{OWN_PREFIX}{text}");
+    }
+    std::process::exit(2)
 }
 
 /// What to say of -h in a command line that has more than the names of commands; `None` where help was asked for.

@@ -375,7 +375,7 @@ fn missing_keys_and_damage_are_told() {
     }
     assert!(refused >= 10, "{refused}");
     let output = place.casemate(&["fscrypt", "extract", "image", "none"], &place.keys);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     let output = place.casemate(&["fscrypt", "backup", "image", "/plaindir/none", "-"], &[]);
     assert_eq!(output.status.code(), Some(2));
 }

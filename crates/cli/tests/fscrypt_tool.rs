@@ -127,7 +127,7 @@ fn what_does_not_open_says_why() {
     fs::write(place.folder.path().join("wrong"), "hunter3").unwrap();
     let output = place.ext4("ls disk.img / --fscrypt-passphrase-file wrong");
     let text = stderr(&output);
-    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert_eq!(output.status.code(), Some(2), "{text}");
     for part in [
         "casemate: disk.img: wrong: it does not open protector ",
         "(passphrase \"words\")",

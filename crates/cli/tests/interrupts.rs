@@ -80,7 +80,7 @@ fn an_interrupted_format_in_place_says_what_it_left() {
     // It can't be mistaken for a whole one: there is no superblock.
     let mut dump = Command::new(CASEMATE);
     dump.args(["verity", "dump", "hash"]).current_dir(place.path());
-    assert_eq!(casemate_testkit::run_any(&mut dump).status.code(), Some(1));
+    assert_eq!(casemate_testkit::run_any(&mut dump).status.code(), Some(2));
 }
 
 /// Verification answers neither yes nor no.
@@ -154,6 +154,9 @@ fn results_that_could_not_be_printed_are_an_error() {
         let output = command.stdout(File::create("/dev/full").unwrap()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{line}: {said}");
-        assert!(said.starts_with("casemate: standard output: No space left on device"), "{line}: {said}");
+        assert!(
+            said.contains("standard output") && said.contains("No space left on device"),
+            "{line}: {said}"
+        );
     }
 }

@@ -86,7 +86,7 @@ fn what_openssl_signs_elsewhere_is_attached() {
         fs::remove_file(folder.path().join("out")).unwrap();
         for source in ["--bare-signature=bare", "--signature=made", "--key=key"] {
             let (code, text) = status(&own(&folder, &format!("{own_sign} out {source} --cert=other")));
-            assert_eq!(code, 1, "{own_sign} {source}: {text}");
+            assert_eq!(code, 2, "{own_sign} {source}: {text}");
             assert!(!folder.path().join("out").exists(), "{own_sign} {source}");
         }
         let (code, text) = status(&own(&folder, &format!("{own_sign} out --cert=cert")));

@@ -326,7 +326,7 @@ fn an_update_gives_what_formatting_would() {
     place.flip("data", 999 * 4096 + 5, 1);
     let changed = format!("--changed={}+1 --changed={}+10", 4096 * 4096 / 10, 999 * 4096);
     let wrong = place.own(&format!("update data hash {changed} --old-root-hash={}", "00".repeat(32)));
-    assert_eq!(status(&wrong), 1, "{}", stderr(&wrong));
+    assert_eq!(status(&wrong), 2, "{}", stderr(&wrong));
     assert_eq!(status(&place.own(&format!("verify data hash {old}"))), 1);
     let new = root_hash(&place.own_ok(&format!("update data hash {changed} --old-root-hash={old} {fec}")));
     assert_eq!(root_hash(&place.own_ok(&format!("format data fresh {PINNED} --fec-device=fresh-fec"))), new);
@@ -486,17 +486,17 @@ fn bad_input_gives_one_clear_line() {
             2,
             "the parity at 0 overlaps the data or the hash area in data",
         ),
-        ("dump empty", 1, "empty: no verity superblock at 0: the file has 0 bytes"),
-        ("dump text", 1, "text: verity superblock: there is no signature"),
-        ("dump hash --hash-offset=512", 1, "hash: verity superblock: there is no signature"),
+        ("dump empty", 2, "empty: no verity superblock at 0: the file has 0 bytes"),
+        ("dump text", 2, "text: verity superblock: there is no signature"),
+        ("dump hash --hash-offset=512", 2, "hash: verity superblock: there is no signature"),
         ("verify data hash", 2, "no root hash: give it after the devices or with --root-hash-file"),
         ("verify data hash 12", 2, "the root hash has 1 bytes; one of sha256 has 32"),
         ("verify data hash 1x", 2, "'1x' is no root hash"),
-        ("verify data cut ROOT", 1, "the hash device is cut off: it has 5000 bytes and needs 8192"),
-        ("verify data header ROOT", 1, "the hash device is cut off: it has 512 bytes and needs 8192"),
-        ("verify shorter hash ROOT", 1, "the data device is cut off: it has 77824 bytes and needs 81920"),
-        ("verify data text ROOT", 1, "text: verity superblock: there is no signature"),
-        ("verify data hash ROOT --fec-device=empty", 1, "the parity is cut off"),
+        ("verify data cut ROOT", 2, "the hash device is cut off: it has 5000 bytes and needs 8192"),
+        ("verify data header ROOT", 2, "the hash device is cut off: it has 512 bytes and needs 8192"),
+        ("verify shorter hash ROOT", 2, "the data device is cut off: it has 77824 bytes and needs 81920"),
+        ("verify data text ROOT", 2, "text: verity superblock: there is no signature"),
+        ("verify data hash ROOT --fec-device=empty", 2, "the parity is cut off"),
         (
             "verify data hash ROOT --hash=sha512",
             2,

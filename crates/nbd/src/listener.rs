@@ -55,6 +55,9 @@ impl Listener {
         let bound = UnixListener::bind(path);
         rustix::process::umask(before);
         let bound = bound.map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => {
+                io::Error::new(error.kind(), "the path of a Unix socket has at most 107 bytes")
+            }
             io::ErrorKind::AddrInUse if is_socket => {
                 io::Error::new(error.kind(), "a server listens there already")
             }

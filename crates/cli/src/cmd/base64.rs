@@ -6,7 +6,7 @@ use casemate::Error;
 use casemate::base64::{Alphabet, Base64, Padding, Stream};
 
 use super::ends::Ends;
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::Context;
 
 /// Encode and decode base64 with any alphabet, padded or not, streams of any length.
@@ -42,7 +42,7 @@ enum Command {
         ends: Ends,
         #[command(flatten)]
         form: Form,
-        /// Refuse line feeds too.
+        /// Refuse line feeds too, but for one at the end.
         #[arg(long)]
         strict: bool,
     },

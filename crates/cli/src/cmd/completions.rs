@@ -5,8 +5,9 @@ use clap_complete::Shell;
 
 use casemate::Error;
 
+use crate::Cli;
+use crate::answer::Answer;
 use crate::context::Context;
-use crate::{Answer, Cli};
 
 /// Print a shell's completion script.
 ///

@@ -1,12 +1,12 @@
 //! The two ends of a command that turns one stream into another.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, IsTerminal, Read, StdoutLock, Write};
 use std::path::{Path, PathBuf};
 
 use casemate::{Error, Output};
 
-use crate::Answer;
+use crate::answer::Answer;
 
 /// What is read and what is written.
 #[derive(clap::Args, Debug)]
@@ -17,6 +17,18 @@ pub struct Ends {
     /// The file to write [default: standard output].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+}
+
+/// Standard output for data that are no text.
+///
+/// # Errors
+/// `Argument` if it is a terminal, which they would upset.
+pub fn standard_output() -> Result<StdoutLock<'static>, Error> {
+    let out = io::stdout();
+    match out.is_terminal() {
+        true => Err(Error::argument("standard output is a terminal; send the data to a file or a pipe")),
+        false => Ok(out.lock()),
+    }
 }
 
 impl Ends {

@@ -3,7 +3,7 @@
 mod base64;
 mod completions;
 mod crypt;
-mod ends;
+pub mod ends;
 pub mod ext4;
 mod fscrypt;
 pub mod fsverity;
@@ -18,7 +18,7 @@ use clap::Subcommand;
 
 use casemate::Error;
 
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::Context;
 
 /// All commands.

@@ -10,7 +10,7 @@ use serde_json::json;
 use casemate::providers::{Flags, Registry, Row, Speed, Standing, speed, standing};
 use casemate::{Error, Output, Providers};
 
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::Context;
 
 /// List the implementations of every cipher and hash, test them, or measure them.

@@ -45,7 +45,9 @@ impl SignerArgs {
         context: &Context,
     ) -> Result<(Signature, Certificate), Error> {
         let Some(cert) = self.cert.as_ref().or(self.key.as_ref()) else {
-            return Err(Error::argument("no certificate specified; use --cert"));
+            return Err(Error::argument(
+                "no certificate specified; use --cert, and --key for the private key",
+            ));
         };
         let certificate = read_certificate(cert)?;
         let der = if let Some(path) = &self.signature {

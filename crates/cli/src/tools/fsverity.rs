@@ -8,7 +8,7 @@ use clap::error::ErrorKind;
 
 use casemate::Error;
 
-use crate::Answer;
+use crate::answer::Answer;
 use crate::cmd::fsverity::ToolCommand;
 use crate::context::Context;
 

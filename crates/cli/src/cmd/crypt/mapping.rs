@@ -31,7 +31,7 @@ pub struct MappingArgs {
     pub keyfile_offset: u64,
     /// The hash that makes the key of a passphrase: a name, "name:bytes", or "plain" for none. Used when there is no key
     /// file: the passphrase is then asked for, or is the first line of standard input if that is no terminal.
-    #[arg(long, value_name = "HASH", default_value = "sha256")]
+    #[arg(long, value_name = "HASH", default_value = "sha256", conflicts_with_all = ["key_file", "key_fd"])]
     pub hash: String,
     /// Sectors of 512 bytes before the data, on the encrypted side.
     #[arg(short, long, value_name = "SECTORS", default_value_t = 0)]

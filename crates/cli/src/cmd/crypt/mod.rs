@@ -12,7 +12,7 @@ use casemate::blockdev::{BlockDevice, Events};
 use casemate::crypt::Direction;
 use casemate::{Error, probe};
 
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::Context;
 
 /// Encrypt and decrypt images as a dm-crypt mapping does.

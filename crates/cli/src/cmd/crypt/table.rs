@@ -8,7 +8,7 @@ use casemate::blockdev::{BlockDevice, FileDevice};
 use casemate::{Error, SecretVec};
 
 use super::mapping::MappingArgs;
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::Context;
 use crate::passphrase::Asked;
 

@@ -12,7 +12,8 @@ use casemate::crypt::{DEFAULT_HOT_ZONE, Direction, Holes, Mapping, journal_path}
 
 use super::mapping::MappingArgs;
 use super::mention_noise;
-use crate::Answer;
+use crate::answer::Answer;
+use crate::cmd::ends::standard_output;
 use crate::context::Context;
 use crate::passphrase::Asked;
 
@@ -97,6 +98,8 @@ impl Args {
                 "sector_size": cipher.sector_size(),
             }))?;
         }
+        let done = if direction == Direction::Encrypt { "encrypted" } else { "decrypted" };
+        context.done(format_args!("{}: {done}", target.unwrap_or(&self.source).display()));
         Ok(Answer::Yes)
     }
 
@@ -148,6 +151,8 @@ fn stream(
     let progress = context.progress(&from, size_of(source));
     let work = context.work(context.providers().clone(), &progress);
     if standard(target) {
+        // What holds the lock can't be sent to other threads.
+        drop(standard_output()?);
         let (from, to) = (
             (&*from, &mut input as &mut (dyn io::Read + Send)),
             (&*to, &mut io::stdout() as &mut (dyn io::Write + Send)),

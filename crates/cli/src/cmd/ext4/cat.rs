@@ -8,7 +8,7 @@ use casemate::blockdev::BlockDevice;
 use casemate::ext4;
 
 use super::image::{ImageArgs, Verity};
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::{Context, Failures};
 
 /// Bytes that are read at once.
@@ -35,7 +35,6 @@ impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let fs = self.image.open(context)?;
         let mut failures = Failures::default();
-        let mut negative = false;
         for path in &self.paths {
             let place = || format!("{}: {}", self.image.image.display(), path.to_string_lossy());
             let copied = self.image.resolve(&fs, path, true).and_then(|inode| {
@@ -47,14 +46,11 @@ impl Args {
             });
             match copied {
                 Err(error) if error.is_broken_pipe() => return Err(error),
-                Err(error) => {
-                    negative |= error.is_negative_answer();
-                    failures.add(context, error);
-                }
+                Err(error) => failures.add(context, error),
                 Ok(()) => {}
             }
         }
-        Ok(if negative { Answer::No } else { failures.finish()? })
+        failures.finish()
     }
 }
 

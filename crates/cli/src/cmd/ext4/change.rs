@@ -78,11 +78,12 @@ impl ChangeArgs {
         &self,
         context: &Context,
         f: impl FnOnce(&mut Writer) -> Result<(), Error>,
-    ) -> Result<crate::Answer, Error> {
+    ) -> Result<crate::answer::Answer, Error> {
         let mut writer = self.open(context)?;
         f(&mut writer)?;
         self.place(writer.commit())?;
-        Ok(crate::Answer::Yes)
+        context.done(format_args!("{}: changed", self.image.display()));
+        Ok(crate::answer::Answer::Yes)
     }
 
     /// The device and inode of the image, if it is a file.
@@ -158,7 +159,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
 fn say_waiting(time: Duration) {
     let seconds = time.as_secs();
     eprintln!(
-        "casemate: the file system was not closed (multi-mount protection); this takes {seconds} seconds, \
+        "casemate: note: the file system was not closed (multi-mount protection); this takes {seconds} seconds, \
          to see whether another machine is using it"
     );
 }

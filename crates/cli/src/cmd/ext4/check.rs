@@ -8,7 +8,7 @@ use casemate::ext4::{self, CheckReport, ChecksumKind, Corrupt, Problem};
 use casemate::{Access, Error};
 
 use super::image::ImageArgs;
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::Context;
 
 /// Check every metadata checksum of an image, and the ends of its bitmaps.
@@ -49,7 +49,12 @@ impl Args {
         }
         let fixable: Vec<Corrupt> = report.fixable().cloned().collect();
         if !context.json() {
-            let mut text = format!("{} checksums will be rewritten:\n", fixable.len());
+            let mut text = String::new();
+            if !fixable.is_empty() {
+                let verb = if self.dry_run { "would be" } else { "will be" };
+                writeln!(text, "{} {verb} rewritten:", count(fixable.len() as u64, "checksum"))
+                    .expect("writing to a string");
+            }
             for fault in &fixable {
                 if let Problem::Checksum { expected, found } = fault.problem() {
                     writeln!(text, "{}: {found:#010x} becomes {expected:#010x}", fault.place())
@@ -62,9 +67,7 @@ impl Args {
             context.print(text)?;
         }
         if self.dry_run || fixable.is_empty() {
-            if context.json() {
-                print(context, &report, &[])?;
-            }
+            print(context, &report, &[])?;
             return Ok(if report.is_clean() { Answer::Yes } else { Answer::No });
         }
         let progress = context.progress(&name, total);
@@ -72,7 +75,7 @@ impl Args {
         let (rewritten, report) = ext4::fix_checksums(&image, &reading, &work)?;
         drop(progress);
         if !context.json() {
-            context.print(format!("{} checksums rewritten\n", rewritten.len()))?;
+            context.print(format!("{} rewritten\n", count(rewritten.len() as u64, "checksum")))?;
         }
         print(context, &report, &rewritten)?;
         Ok(if report.is_clean() { Answer::Yes } else { Answer::No })
@@ -110,12 +113,18 @@ fn print(context: &Context, report: &CheckReport, rewritten: &[Corrupt]) -> Resu
     let total: u64 = report.checked.values().sum();
     let faults = report.faults.len() as u64 + report.faults_left_out;
     let what = match report.kind {
-        ChecksumKind::Metadata => format!("{total} checksums checked"),
-        ChecksumKind::Groups => format!("{total} checksums checked; only group descriptors have some"),
+        ChecksumKind::Metadata => format!("{} checked", count(total, "checksum")),
+        ChecksumKind::Groups => {
+            format!("{} checked; only group descriptors have some", count(total, "checksum"))
+        }
         ChecksumKind::None => "this file system has no metadata checksums".to_owned(),
     };
-    writeln!(text, "{what}, {faults} faults").expect("writing to a string");
+    writeln!(text, "{what}, {}", count(faults, "fault")).expect("writing to a string");
     context.print(text)
+}
+
+fn count(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 fn kind(kind: ChecksumKind) -> &'static str {

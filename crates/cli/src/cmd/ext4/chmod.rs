@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use casemate::Error;
 
 use super::change::ChangeArgs;
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::Context;
 
 /// Change permission bits of files in an image.

@@ -10,7 +10,8 @@ use casemate::ext4::{self, Extracting, Target};
 use casemate::{Error, Output};
 
 use super::image::{ImageArgs, Verity};
-use crate::Answer;
+use crate::answer::Answer;
+use crate::cmd::ends::standard_output;
 use crate::context::Context;
 
 /// Copy a tree out of an image, into a folder or a tar stream.
@@ -25,7 +26,7 @@ use crate::context::Context;
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
-    /// The folder to copy into; made if it is not there.
+    /// The folder to copy into; made if it is not there. "-" is a tar stream to standard output.
     #[arg(value_name = "DIR", required_unless_present = "tar")]
     folder: Option<PathBuf>,
     /// Write a tar stream to this file instead; "-" is standard output.
@@ -47,6 +48,8 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        // As in tar: a folder of this name can be written ./-
+        let tar = self.tar.as_deref().or(self.folder.as_deref().filter(|folder| *folder == Path::new("-")));
         let fs = self.image.open(context)?;
         let top = self.image.resolve(&fs, &self.path, true)?;
         if !top.is_dir() {
@@ -61,9 +64,9 @@ impl Args {
             Extracting { owners: !self.no_owners, xattrs: !self.no_xattrs, verity: self.verity.into() };
         let work = context.work(context.providers().clone(), &progress);
         let copy = |target: Target<'_>| ext4::extract(&fs, &top, target, &extracting, &work);
-        let report = match (&self.tar, &self.folder) {
+        let report = match (tar, &self.folder) {
             (Some(file), _) if file == Path::new("-") => {
-                let mut out = BufWriter::with_capacity(1 << 20, std::io::stdout().lock());
+                let mut out = BufWriter::with_capacity(1 << 20, standard_output()?);
                 copy(Target::Tar(&mut out))?
             }
             (Some(file), _) => {
@@ -79,20 +82,18 @@ impl Args {
             (None, folder) => copy(Target::Folder(folder.as_deref().unwrap()))?,
         };
         drop(progress);
-        let mut negative = false;
         let failed = !report.failures.is_empty();
         let mut failures = Vec::new();
         for failure in report.failures {
             let path = String::from_utf8_lossy(&failure.path).into_owned();
             let error = failure.error.at(format!("/{path}"));
-            negative |= error.is_negative_answer();
             context.complain(&error);
             failures.push(json!({"path": path, "error": error.to_string(), "partial": failure.partial}));
         }
         if report.failures_left_out > 0 {
             context.complain(&Error::corrupt(format!("{} more failures", report.failures_left_out)));
         }
-        if context.json() && self.tar.as_deref() != Some(Path::new("-")) {
+        if context.json() && tar != Some(Path::new("-")) {
             context.print_json(&json!({
                 "files": report.files,
                 "directories": report.directories,
@@ -102,10 +103,8 @@ impl Args {
                 "failures_left_out": report.failures_left_out,
             }))?;
         }
-        Ok(match (failed, negative) {
-            (_, true) => Answer::No,
-            (true, _) => Answer::Failed,
-            _ => Answer::Yes,
-        })
+        let (files, folder) = (report.files, self.folder.as_deref().or(tar).unwrap_or(Path::new("")));
+        context.done(format_args!("{}: {files} files, {} bytes", folder.display(), report.bytes));
+        Ok(if failed { Answer::Failed } else { Answer::Yes })
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use casemate::Error;
 
 use super::change::{ChangeArgs, parse_size};
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::Context;
 
 /// Allocate the first bytes of a file in an image, in one piece if there is one.

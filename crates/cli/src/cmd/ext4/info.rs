@@ -9,7 +9,7 @@ use casemate::ext4::{Time, uuid_text};
 
 use super::entry::long_time;
 use super::image::ImageArgs;
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::Context;
 
 /// Describe a file system: sizes, features, what is free.

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use casemate::Error;
 
 use super::change::{ChangeArgs, node};
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::Context;
 
 /// Make links inside an image: hard ones, or symbolic ones with -s.

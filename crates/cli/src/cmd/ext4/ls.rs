@@ -11,7 +11,7 @@ use casemate::ext4::{Ext4, Inode};
 
 use super::entry::{self, Widths, long_line, shown};
 use super::image::ImageArgs;
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::{Context, Failures};
 
 /// List files and directories, as ls does; owners are numbers and times UTC.

@@ -7,7 +7,7 @@ use casemate::Error;
 
 use super::change::{ChangeArgs, node};
 use super::chmod::parse_octal;
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::Context;
 
 /// Make directories in an image.

@@ -28,7 +28,7 @@ use clap::Subcommand;
 
 use casemate::Error;
 
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::Context;
 
 /// Read, check and change ext4 images without mounting them.

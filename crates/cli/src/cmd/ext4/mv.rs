@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use casemate::Error;
 
 use super::change::ChangeArgs;
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::Context;
 
 /// Rename or move files and directories inside an image.

@@ -9,7 +9,7 @@ use casemate::Error;
 use casemate::ext4::PutOptions;
 
 use super::change::{ChangeArgs, print_report};
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::Context;
 
 /// What messages call it.
@@ -63,6 +63,17 @@ impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let is_tar = self.tar.is_some();
         let source = self.tar.or(self.source).unwrap_or_default();
+        let is_input = source.as_os_str() == "-";
+        if !is_tar && !is_input {
+            let here = |error| Error::io(source.display(), error);
+            let link = std::fs::symlink_metadata(&source).map_err(here)?;
+            let is_folder = link.is_dir() || (!self.no_dereference && source.is_dir());
+            if is_folder && !self.recursive {
+                return Err(
+                    Error::argument("is a folder; -r copies it with all that is in it").at(source.display())
+                );
+            }
+        }
         let mut writer = self.change.open(context)?;
         let progress = context.progress(&source.display().to_string(), 0);
         let options = PutOptions {
@@ -74,7 +85,6 @@ impl Args {
         };
         let work = context.work(context.providers().clone(), &progress);
         let to = self.destination.as_bytes();
-        let is_input = source.as_os_str() == "-";
         let result = match (is_tar, is_input) {
             (true, true) => writer.put_tar(&mut std::io::stdin().lock(), STANDARD_INPUT, to, &options, &work),
             (true, false) => {
@@ -96,6 +106,8 @@ impl Args {
         let report = self.change.place(result)?;
         self.change.place(writer.commit())?;
         print_report(context, &report)?;
+        let name = self.change.image.display();
+        context.done(format_args!("{name}: {} files, {} bytes put", report.files, report.bytes));
         Ok(Answer::Yes)
     }
 }

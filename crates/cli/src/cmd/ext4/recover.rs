@@ -3,7 +3,7 @@
 use casemate::Error;
 
 use super::change::ChangeArgs;
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::Context;
 
 /// Complete a change that was interrupted: replay the journal, or the file kept beside the image, and delete what waits
@@ -19,6 +19,8 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        self.change.open(context).map(|_| Answer::Yes)
+        self.change.open(context)?;
+        context.done(format_args!("{}: nothing is left to complete", self.change.image.display()));
+        Ok(Answer::Yes)
     }
 }

@@ -6,8 +6,11 @@ use std::os::unix::ffi::OsStrExt;
 use casemate::Error;
 
 use super::change::{ChangeArgs, is_missing};
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::Context;
+
+/// The inode of every file system's root directory.
+const ROOT_INODE: u32 = 2;
 
 /// Remove files and directories from an image.
 #[derive(clap::Args, Debug)]
@@ -38,6 +41,9 @@ impl Args {
                     Err(_) if self.force && is_missing(writer, bytes) => continue,
                     result => self.change.place(result)?,
                 };
+                if inode.number() == ROOT_INODE {
+                    return self.change.place(Err(Error::argument("the root directory can't be removed")));
+                }
                 if inode.is_dir() && !self.recursive && !self.dir {
                     let text = format!("{}: is a directory; give -r or -d", path.to_string_lossy());
                     return Err(Error::argument(text));

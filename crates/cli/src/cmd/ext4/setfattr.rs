@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use casemate::{Error, hex};
 
 use super::change::ChangeArgs;
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::Context;
 
 /// Set or remove an extended attribute of files in an image.
@@ -33,6 +33,9 @@ pub struct Args {
     /// Change symbolic links themselves.
     #[arg(long)]
     no_dereference: bool,
+    // Its short form, -v, is the value here.
+    #[arg(long, hide = true)]
+    verbose: bool,
 }
 
 impl Args {

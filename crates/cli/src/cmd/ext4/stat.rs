@@ -13,7 +13,7 @@ use casemate::hex;
 
 use super::entry::{self, long_time, mode, shown, time_value};
 use super::image::ImageArgs;
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::{Context, Failures};
 
 /// Show everything about files: inode, times, flags, attributes, fs-verity digest, encryption context.

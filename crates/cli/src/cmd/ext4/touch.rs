@@ -7,7 +7,7 @@ use casemate::Error;
 use casemate::ext4::Time;
 
 use super::change::{ChangeArgs, is_missing};
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::Context;
 
 /// Change times of files in an image; make files that are not there, empty.

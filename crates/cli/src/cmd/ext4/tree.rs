@@ -9,7 +9,7 @@ use casemate::ext4::{DirEntry, Ext4, FileType, Inode, SeenDirectories};
 
 use super::entry::{self, shown};
 use super::image::ImageArgs;
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::{Context, Failures};
 
 /// List everything below a directory, as tree does.

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use casemate::Error;
 
 use super::change::{ChangeArgs, parse_size};
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::Context;
 
 /// Make a file of an image longer, with a hole, or shorter.

@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use casemate::backup::{self, Restoring};
+use casemate::blockdev::Events;
 use casemate::ext4::ExtractReport;
 use casemate::fscrypt::Keyring;
 use casemate::{Access, Error, Output};
 
-use crate::Answer;
+use crate::answer::Answer;
+use crate::cmd::ends::standard_output;
 use crate::cmd::ext4::image::{self, ImageArgs};
 use crate::cmd::ext4::keys::RawKeyArgs;
 use crate::context::Context;
@@ -78,7 +80,7 @@ impl BackupArgs {
             |out: &mut dyn Write| backup::write(image.device(), name, &reading, top.number(), out, &work);
         let is_standard = self.tar == Path::new("-");
         let report = if is_standard {
-            write(&mut BufWriter::with_capacity(1 << 20, std::io::stdout().lock()))?
+            write(&mut BufWriter::with_capacity(1 << 20, standard_output()?))?
         } else {
             let mut out = BufWriter::with_capacity(1 << 20, Output::create(&self.tar)?);
             let report = write(&mut out)?;
@@ -95,7 +97,7 @@ impl BackupArgs {
         });
         let complained = complain(context, errors);
         if failures_left_out > 0 {
-            eprintln!("casemate: {failures_left_out} more failures");
+            context.note(&format!("{failures_left_out} more failures"));
         }
         finish(context, [files, directories, others, bytes], complained, !is_standard)
     }
@@ -125,22 +127,16 @@ pub fn open(tar: &Path) -> Result<Box<dyn Read>, Error> {
     Ok(Box::new(BufReader::with_capacity(1 << 20, file)))
 }
 
-/// Prints all errors. Whether there were any, whether one says that something is wrong, and their texts.
-fn complain(context: &Context, errors: impl IntoIterator<Item = Error>) -> (bool, Vec<String>) {
-    let mut negative = false;
-    let mut texts = Vec::new();
-    for error in errors {
-        negative |= error.is_negative_answer();
-        context.complain(&error);
-        texts.push(error.to_string());
-    }
-    (negative, texts)
+/// Prints all errors. Their texts.
+fn complain(context: &Context, errors: impl IntoIterator<Item = Error>) -> Vec<String> {
+    let errors = errors.into_iter().inspect(|error| context.complain(error));
+    errors.map(|error| error.to_string()).collect()
 }
 
 fn finish(
     context: &Context,
     [files, directories, others, bytes]: [u64; 4],
-    (negative, failures): (bool, Vec<String>),
+    failures: Vec<String>,
     print: bool,
 ) -> Result<Answer, Error> {
     if context.json() && print {
@@ -152,9 +148,5 @@ fn finish(
             "failures": failures,
         }))?;
     }
-    Ok(match (failures.is_empty(), negative) {
-        (_, true) => Answer::No,
-        (false, _) => Answer::Failed,
-        (true, _) => Answer::Yes,
-    })
+    Ok(if failures.is_empty() { Answer::Yes } else { Answer::Failed })
 }

@@ -5,7 +5,7 @@ use casemate::crypt::Direction;
 use casemate::fscrypt::transform;
 
 use super::inode::InodeArgs;
-use crate::Answer;
+use crate::answer::Answer;
 use crate::cmd::ends::Ends;
 use crate::context::Context;
 

@@ -10,7 +10,7 @@ use casemate::fscrypt::{KeyId, MasterKey, Purpose, read_raw_key};
 use casemate::hex;
 
 use super::inode::InodeArgs;
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::Context;
 
 /// Print what policies call a raw master key: the identifier of version 2.

@@ -13,7 +13,7 @@ use clap::Subcommand;
 use casemate::Error;
 use casemate::crypt::Direction;
 
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::Context;
 
 /// Name keys, derive keys, and encrypt and decrypt names and contents as fscrypt does.

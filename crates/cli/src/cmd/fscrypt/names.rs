@@ -11,7 +11,7 @@ use casemate::fscrypt::{LONGEST_NAME, NoKeyName};
 use casemate::hex;
 
 use super::inode::InodeArgs;
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::Context;
 
 /// Encrypt names of a directory; prints the ciphertext of each in hexadecimal.
@@ -57,7 +57,7 @@ pub struct NoKeyArgs {
     #[arg(long, value_name = "NUMBER", default_value = "0", value_parser = number, conflicts_with = "decode")]
     minor_hash: u32,
     /// The names; without any, the lines of standard input.
-    #[arg(value_name = "HEX")]
+    #[arg(value_name = "HEX", allow_hyphen_values = true)]
     names: Vec<OsString>,
 }
 

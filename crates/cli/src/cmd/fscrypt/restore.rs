@@ -8,7 +8,7 @@ use casemate::Error;
 use casemate::backup;
 
 use super::backup::open;
-use crate::Answer;
+use crate::answer::Answer;
 use crate::cmd::ext4::change::{ChangeArgs, print_report};
 use crate::context::Context;
 

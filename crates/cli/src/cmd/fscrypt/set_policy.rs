@@ -8,7 +8,7 @@ use casemate::Error;
 use casemate::ext4::{self, NewPolicy};
 use casemate::fscrypt::{Mode, read_raw_key};
 
-use crate::Answer;
+use crate::answer::Answer;
 use crate::cmd::ext4::change::ChangeArgs;
 use crate::context::Context;
 

@@ -3,13 +3,13 @@
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use casemate::Error;
 use casemate::fsverity::{self, Algorithm, Descriptor, Entry, FileDigest, Manifest, escape_name};
 use casemate::hex;
 use casemate::tree::{Block, Fault, Finding, Summary};
+use casemate::{Error, ErrorKind};
 
 use super::parameters::TreeArgs;
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::{Context, Failures, read_small};
 
 /// Check files against a list of digests, or one file against its Merkle tree.
@@ -31,13 +31,10 @@ pub struct Args {
     stored: StoredArgs,
 }
 
-/// How lists are read, as sha256sum has it.
+/// How lists are read, as sha256sum has it; with -q, nothing is printed for files that are right.
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Lists")]
 struct ListArgs {
-    /// Print nothing for files that are right.
-    #[arg(long)]
-    quiet: bool,
     /// Print nothing at all; the exit status says it.
     #[arg(long)]
     status: bool,
@@ -57,7 +54,7 @@ struct ListArgs {
 #[command(next_help_heading = "One file against its tree")]
 struct StoredArgs {
     /// The file's tree, as --out-merkle-tree or 'dump_metadata merkle_tree' wrote it; every bad block is named.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["quiet", "strict", "warn", "ignore_missing"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["strict", "warn", "ignore_missing"])]
     merkle_tree: Option<PathBuf>,
     /// The file's descriptor, which says root hash, block size and salt.
     #[arg(long, value_name = "FILE", requires = "merkle_tree", conflicts_with_all = ["hash_alg", "block_size", "salt"])]
@@ -96,7 +93,7 @@ impl Args {
                 Ok(Answer::Yes) => {}
                 Ok(other) => answer = other,
                 Err(error) if error.is_interrupt() || error.is_broken_pipe() => return Err(error),
-                Err(error) if error.is_negative_answer() => {
+                Err(error) if error.kind() == ErrorKind::Mismatch => {
                     if !self.list.status {
                         context.complain(&error);
                     }
@@ -176,7 +173,7 @@ impl Args {
                         "FAILED open or read"
                     }
                 };
-                if !(self.list.status || self.list.quiet && verdict == "OK") {
+                if !(self.list.status || context.quiet() && verdict == "OK") {
                     lines.extend(self.line(context, path, verdict)?);
                 }
             }

@@ -11,7 +11,7 @@ use casemate::fsverity::{self, Descriptor, Entry, Input};
 use casemate::{Error, Output, hex};
 
 use super::parameters::TreeArgs;
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::{Context, Failures};
 
 /// Compute the fs-verity digests of files.

@@ -10,7 +10,7 @@ use casemate::Error;
 use casemate::fsverity::{self, KernelError, Metadata};
 
 use super::parameters::TreeArgs;
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::{Context, Failures, read_small};
 
 /// Enable fs-verity on a file: the kernel builds its tree, and the file is read-only from then on.

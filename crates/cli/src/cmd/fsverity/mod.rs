@@ -11,7 +11,7 @@ use clap::Subcommand;
 
 use casemate::Error;
 
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::Context;
 
 /// Compute, sign and check fs-verity digests of files.

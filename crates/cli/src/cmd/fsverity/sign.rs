@@ -8,7 +8,7 @@ use casemate::{Error, Output};
 
 use super::digest::open;
 use super::parameters::TreeArgs;
-use crate::Answer;
+use crate::answer::Answer;
 use crate::cmd::signer::SignerArgs;
 use crate::context::Context;
 

@@ -7,7 +7,7 @@ use casemate::fsverity::{self, FileDigest};
 
 use super::digest::open;
 use super::parameters::TreeArgs;
-use crate::Answer;
+use crate::answer::Answer;
 use crate::cmd::signer::{read_certificate, read_signature};
 use crate::context::Context;
 

@@ -23,7 +23,7 @@ use casemate::{Error, Image};
 
 pub use self::options::Args;
 use self::options::Place;
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::Context;
 
 /// What the server waits for.
@@ -37,7 +37,7 @@ impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let tls = self.tls()?;
         let image = self.image(context)?;
-        let Place { listener, folder: _folder } = self.listener(image.is_read_only())?;
+        let Place { listener, folder: _folder } = self.listener(image.is_read_only(), context)?;
         let address = listener.address().clone();
         let uri = address.uri(tls.mode() != TlsMode::Off, &self.export_name);
         let (device, read_only) = (image.device(), image.is_read_only());

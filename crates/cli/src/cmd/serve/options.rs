@@ -182,10 +182,10 @@ impl Args {
     }
 
     /// Begins to listen where the options say.
-    pub fn listener(&self, read_only: bool) -> Result<Place, Error> {
+    pub fn listener(&self, read_only: bool, context: &Context) -> Result<Place, Error> {
         let at = |error| Error::io("the socket", error);
         if let Some(text) = &self.tcp {
-            let address = self.tcp_address(text, read_only)?;
+            let address = self.tcp_address(text, read_only, context)?;
             return Ok(Place {
                 listener: Listener::tcp(address).map_err(|error| Error::io(text, error))?,
                 folder: None,
@@ -200,7 +200,7 @@ impl Args {
         Ok(Place { listener, folder: Some(folder) })
     }
 
-    fn tcp_address(&self, text: &str, read_only: bool) -> Result<SocketAddr, Error> {
+    fn tcp_address(&self, text: &str, read_only: bool, context: &Context) -> Result<SocketAddr, Error> {
         let port = text.parse::<u16>().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         let Ok(address) = port.or_else(|_| text.parse::<SocketAddr>()) else {
             let text =
@@ -223,11 +223,11 @@ impl Args {
             )));
         }
         if !matches!(self.tls_options.tls, Mode::Require) {
-            eprintln!(
-                "casemate: {address}: everybody who reaches it can {what} the image, and nothing sent is protected"
-            );
+            context.note(&format!(
+                "{address}: everybody who reaches it can {what} the image, and nothing sent is protected"
+            ));
         } else if !self.tls_options.tls_verify_peer {
-            eprintln!("casemate: {address}: everybody who reaches it can {what} the image");
+            context.note(&format!("{address}: everybody who reaches it can {what} the image"));
         }
         Ok(address)
     }

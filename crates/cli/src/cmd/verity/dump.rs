@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use casemate::{Access, Error, Image, verity};
 
 use super::info;
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::Context;
 
 /// Print what the superblock of a hash area says.

@@ -7,7 +7,7 @@ use casemate::{Error, Output};
 
 use super::info;
 use super::options::StoredArgs;
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::Context;
 
 /// Make the hash area for a data device.

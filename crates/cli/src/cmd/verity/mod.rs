@@ -14,7 +14,7 @@ use clap::Subcommand;
 
 use casemate::Error;
 
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::Context;
 
 /// Make, check and describe dm-verity hash trees.

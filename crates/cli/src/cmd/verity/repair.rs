@@ -7,7 +7,7 @@ use casemate::verity::{Access, Repaired};
 
 use super::options::{RootHashArgs, StoredArgs};
 use super::verify::{summary_lines, summary_value};
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::Context;
 
 /// Restore damaged data and hash blocks from parity, in place.

@@ -10,7 +10,7 @@ use casemate::verity::hex;
 use casemate::{Error, Output, Providers};
 
 use super::options::parse_root_hash;
-use crate::Answer;
+use crate::answer::Answer;
 use crate::cmd::signer::{SignerArgs, read_certificate, read_signature};
 use crate::context::{Context, read_small};
 

@@ -9,7 +9,7 @@ use casemate::Error;
 use casemate::verity::{Access, OnFault, Table, TableFec, partition_uuids};
 
 use super::options::{RootHashArgs, StoredArgs};
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::Context;
 
 /// Print what the kernel needs to open a device: its device-mapper table line, the same as a kernel argument, and

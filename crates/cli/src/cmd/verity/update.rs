@@ -10,7 +10,7 @@ use casemate::verity::{Access, hex};
 use casemate::{Error, Output};
 
 use super::options::{StoredArgs, parse_root_hash};
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::Context;
 
 /// Bring a hash area up to date after a part of the data has changed, and print the new root hash.

@@ -10,7 +10,7 @@ use casemate::verity::{Access, Layout, Repaired, Volume, hex};
 use casemate::{Error, Providers};
 
 use super::options::{RootHashArgs, StoredArgs};
-use crate::Answer;
+use crate::answer::Answer;
 use crate::context::Context;
 
 /// Check a data device against its hash area and root hash.
@@ -62,7 +62,11 @@ impl Args {
         }
         let parity_is_good =
             parity.is_none_or(|parity| matches!(&parity, Parity::Wrong(rounds) if rounds.is_empty()));
-        Ok(if summary.is_clean() && parity_is_good { Answer::Yes } else { Answer::No })
+        let is_good = summary.is_clean() && parity_is_good;
+        if is_good {
+            context.done(format_args!("{}: verified", self.stored.data.display()));
+        }
+        Ok(if is_good { Answer::Yes } else { Answer::No })
     }
 
     /// With parity: whether it is right, or what it could restore.

@@ -1,0 +1,204 @@
+//! Exit statuses and messages: what is "no", what is "could not", and how each is said.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use casemate_testkit::{TempDir, run, tempdir, tool};
+
+const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
+
+struct Place(TempDir);
+
+impl Place {
+    /// An image `root.img` with the folder /etc, keys, and a tree over the image with its root hash in `root.txt`.
+    fn new() -> Option<Place> {
+        let (mke2fs, openssl) = (tool("mke2fs")?, tool("openssl")?);
+        let place = Place(tempdir().unwrap());
+        let file = fs::File::create(place.path("root.img")).unwrap();
+        file.set_len(8 << 20).unwrap();
+        run(Command::new(mke2fs).args(["-q", "-t", "ext4"]).arg(place.path("root.img")));
+        fs::write(place.path("disk.key"), (0..64).collect::<Vec<u8>>()).unwrap();
+        fs::write(place.path("wrong.key"), (1..65).collect::<Vec<u8>>()).unwrap();
+        fs::write(place.path("f"), "hello\n").unwrap();
+        fs::create_dir(place.path("tree")).unwrap();
+        let new_key = "req -x509 -newkey rsa:2048 -nodes -subj /CN=example -keyout key.pem -out cert.pem";
+        run(Command::new(openssl).args(new_key.split(' ')).current_dir(place.0.path()));
+        place.is("ext4 mkdir root.img /etc", 0, "");
+        place.is("verity format root.img root.hash --root-hash-file root.txt", 0, "");
+        place.is("crypt encrypt root.img root.enc --key-file disk.key --key-size 512", 0, "");
+        Some(place)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn run(&self, line: &str) -> Output {
+        let mut command = Command::new(CASEMATE);
+        command.args(line.split_whitespace()).current_dir(self.0.path()).stdin(Stdio::null());
+        command.output().unwrap()
+    }
+
+    /// The command ends with a status, and standard error has a text.
+    #[track_caller]
+    fn is(&self, line: &str, status: i32, said: &str) -> Output {
+        let output = self.run(line);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{line}: {stderr}");
+        assert!(stderr.contains(said), "{line}: {stderr}");
+        output
+    }
+}
+
+#[test]
+fn only_a_question_is_answered_with_no() {
+    let Some(place) = Place::new() else { return };
+    let root = fs::read_to_string(place.path("root.txt")).unwrap();
+    let other = root.replace(&root[..1], if root.starts_with('0') { "1" } else { "0" });
+    let crypt = "--crypt aes-xts-plain64 --key-size 512 --key-file";
+    place.is(&format!("verity sign {root} root.sig --key key.pem --cert cert.pem"), 0, "");
+
+    // No.
+    for line in [
+        format!("verity verify root.img root.hash {other}"),
+        format!("verity verify-signature {other} root.sig --cert cert.pem"),
+    ] {
+        place.is(&line, 1, "");
+    }
+    fs::write(place.path("digests"), format!("sha256:{root} f\n")).unwrap();
+    place.is("fsverity check digests", 1, "computed digest did NOT match");
+    let damaged = fs::read(place.path("root.img")).map(|mut bytes| {
+        // The end of the superblock, whose checksum it is.
+        bytes[1024 + 1020] ^= 1;
+        bytes
+    });
+    fs::write(place.path("damaged"), damaged.unwrap()).unwrap();
+    place.is("ext4 check damaged", 1, "");
+
+    // Could not: what is asked about is not there, or what was given is not what it should be.
+    fs::write(place.path("digests"), format!("sha256:{root} none\n")).unwrap();
+    place.is("fsverity check digests", 2, "could not be read");
+    for line in [
+        "ext4 ls f".to_owned(),
+        "ext4 ls damaged".to_owned(),
+        "ext4 put f root.img /".to_owned(),
+        "verity dump root.img".to_owned(),
+        format!("verity verify root.hash root.img {root}"),
+        format!("verity verify-signature {root} root.sig --cert key.pem"),
+        format!("ext4 ls {crypt} wrong.key root.enc"),
+        format!("ext4 check {crypt} wrong.key root.enc"),
+        format!("ext4 ls --dm-verity root.hash {other} root.img"),
+        "serve --overlay f root.img --exec true".to_owned(),
+        "fsverity check f".to_owned(),
+        "base64 decode cert.pem".to_owned(),
+        "crypt encrypt f g --hash sha256 --key-file disk.key".to_owned(),
+    ] {
+        place.is(&line, 2, "casemate: ");
+    }
+}
+
+#[test]
+fn errors_name_what_the_user_named() {
+    let Some(place) = Place::new() else { return };
+    for (line, said) in [
+        ("verity format root.img none/hash", "casemate: none/hash: No such file or directory\n"),
+        ("ext4 ls none", "casemate: none: No such file or directory\n"),
+        ("ext4 rm -rf root.img /", "casemate: root.img: the root directory can't be removed\n"),
+        ("ext4 put root.img tree /", "casemate: tree: is a folder; -r copies it with all that is in it\n"),
+        ("ext4 put root.img none /", "casemate: none: No such file or directory\n"),
+        ("ext4 cat root.img /none", "casemate: root.img: /none: no such file\n"),
+        ("ext4 ls --nonsense", "casemate: unexpected argument '--nonsense' found"),
+        ("nonsense", "casemate: unrecognized subcommand 'nonsense'"),
+        ("--threads 0 providers", "give a number from 1 on"),
+        ("verity sign 00 root.sig", "use --cert, and --key for the private key"),
+    ] {
+        let output = place.is(line, 2, said);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.starts_with("casemate: ") && !stderr.contains("os error"), "{line}: {stderr}");
+        assert!(output.stdout.is_empty(), "{line}");
+    }
+    let long = format!("serve --socket /tmp/{} root.img", "x".repeat(200));
+    place.is(&long, 2, "a Unix socket has at most 107 bytes");
+}
+
+#[test]
+fn with_json_errors_are_objects() {
+    let Some(place) = Place::new() else { return };
+    for (line, kind, file) in [
+        ("ext4 ls none", "io", Some("none")),
+        ("ext4 ls f", "corrupt", Some("f")),
+        ("ext4 ls root.img /none", "io", Some("root.img")),
+        ("ext4 ls --nonsense root.img", "argument", None),
+        ("ext4 ls --dm-verity root.hash 00 root.img", "argument", None),
+    ] {
+        let output = place.is(&format!("{line} --json"), 2, "");
+        let value: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+        let error = &value["error"];
+        assert_eq!(error["kind"], kind, "{line}: {error}");
+        assert_eq!(error["place"]["file"].as_str(), file, "{line}: {error}");
+        assert!(!error["text"].as_str().unwrap().is_empty(), "{line}: {error}");
+    }
+}
+
+#[test]
+fn who_waits_hears_of_success_and_scripts_do_not() {
+    let Some(place) = Place::new() else { return };
+    let root = fs::read_to_string(place.path("root.txt")).unwrap();
+    for (line, said) in [
+        (format!("verity verify root.img root.hash {root}"), "casemate: root.img: verified\n"),
+        ("ext4 put root.img f /etc/f".to_owned(), "casemate: root.img: 1 files, 6 bytes put\n"),
+        ("ext4 setfattr root.img -n user.a -v b /etc/f".to_owned(), "casemate: root.img: changed\n"),
+        ("ext4 extract root.img out".to_owned(), "casemate: out: 1 files, 6 bytes\n"),
+        (
+            "crypt decrypt root.enc plain --key-file disk.key --key-size 512".to_owned(),
+            "casemate: plain: decrypted\n",
+        ),
+    ] {
+        let _ = fs::remove_dir_all(place.path("out"));
+        let output = place.is(&line, 0, "");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{line}");
+        let _ = fs::remove_dir_all(place.path("out"));
+        let output = place.is(&format!("{line} --verbose"), 0, "");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), said, "{line}");
+    }
+    // A note is no result: whoever wants to hear nothing does not.
+    let short = "crypt decrypt root.enc plain --key-file disk.key";
+    place.is(short, 0, "note: disk.key has 64 bytes, 32 are used");
+    let output = place.is(&format!("{short} -q"), 0, "");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+#[test]
+fn data_go_into_no_terminal() {
+    let Some(place) = Place::new() else { return };
+    let Some(script) = tool("script") else { return };
+    for line in ["crypt decrypt root.enc - --key-file disk.key", "ext4 extract root.img -"] {
+        let mut command = Command::new(&script);
+        command.args(["-qec", &format!("{CASEMATE} {line}"), "/dev/null"]).current_dir(place.0.path());
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let shown = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.code() == Some(2) && shown.contains("is a terminal"), "{line}: {shown}");
+    }
+    // Into a pipe they go.
+    let tar = place.is("ext4 extract root.img -", 0, "").stdout;
+    assert_eq!(&tar[257..262], b"ustar");
+}
+
+#[test]
+fn text_that_encode_wrote_is_decoded_strictly() {
+    let place = Place(tempdir().unwrap());
+    fs::write(place.path("f"), "hello\n").unwrap();
+    place.is("base64 encode f -o text", 0, "");
+    assert_eq!(fs::read(place.path("text")).unwrap(), b"aGVsbG8K\n");
+    assert_eq!(place.is("base64 decode --strict text", 0, "").stdout, b"hello\n");
+    fs::write(place.path("text"), "aGVs\nbG8K\n").unwrap();
+    place.is("base64 decode --strict text", 2, "byte 4 of the base64 text is not in the alphabet");
+}
+
+#[test]
+fn manual_pages_get_their_folder() {
+    let place = Place(tempdir().unwrap());
+    place.is("man a/b", 0, "");
+    assert!(place.path("a/b/casemate.1").exists());
+}
