@@ -30,6 +30,19 @@ impl FileType {
         })
     }
 
+    /// The type bits of a mode (`st_mode`).
+    pub fn mode_bits(self) -> u16 {
+        match self {
+            FileType::Fifo => 0x1000,
+            FileType::CharacterDevice => 0x2000,
+            FileType::Directory => 0x4000,
+            FileType::BlockDevice => 0x6000,
+            FileType::Regular => 0x8000,
+            FileType::Symlink => 0xa000,
+            FileType::Socket => 0xc000,
+        }
+    }
+
     /// The letter that `ls -l` prints.
     pub fn letter(self) -> char {
         match self {

@@ -11,7 +11,7 @@ use crate::check::groups::GroupInodes;
 use crate::error::{Corrupt, Error, Place, Problem, Result, Structure};
 use crate::format::bytes::{le16, le32};
 use crate::format::csum::{Context, Subject};
-use crate::format::inode::{Inode, InodeFlags};
+use crate::format::inode::{GENERATION, Inode, InodeFlags, LINKS, MODE};
 use crate::read::dir::BlockRole;
 use crate::read::fs::Ext4;
 use crate::read::map::{MapVisitor, Mapping};
@@ -89,7 +89,7 @@ impl Checker<'_> {
                 .bitmap
                 .as_ref()
                 .is_some_and(|bitmap| bitmap[index as usize / 8] >> (index % 8) & 1 == 1);
-            let links = le16(raw, 0x1a);
+            let links = LINKS.get(raw);
             if !in_use && links == 0 || is_zero(raw) {
                 continue;
             }
@@ -102,14 +102,14 @@ impl Checker<'_> {
 
     fn inode(&mut self, number: u32, raw: &[u8], offset: u64) -> Result<()> {
         let place = Place::inode(Structure::Inode, number);
-        let context = Context { inode: number, generation: le32(raw, 0x64), ..Context::default() };
+        let context = Context { inode: number, generation: GENERATION.get(raw), ..Context::default() };
         self.counts.add(Structure::Inode, 1);
         let fix = Fix::in_place(offset, raw.len(), Subject::Inode, context);
         if !self.findings.note(self.fs.checksums().verify(Subject::Inode, &context, raw, place), Some(fix)) {
             return Ok(());
         }
         // Reserved inodes may be in use and nothing; inodes without a link are deleted or orphans.
-        if le16(raw, 0) == 0 && number < self.fs.superblock().first_inode || le16(raw, 0x1a) == 0 {
+        if MODE.get(raw) == 0 && number < self.fs.superblock().first_inode || LINKS.get(raw) == 0 {
             return Ok(());
         }
         let inode = match Inode::from_bytes(number, raw) {

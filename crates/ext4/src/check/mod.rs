@@ -19,6 +19,7 @@ use casemate_providers::Work;
 use crate::error::{Corrupt, Place, Result, Structure};
 use crate::format::csum::{Context, Kind, Subject};
 use crate::format::journal_superblock::JournalSuperblock;
+use crate::format::mmp::{MMP_SIZE, MmpBlock};
 use crate::format::superblock::SUPERBLOCK_OFFSET;
 use crate::read::fs::{Ext4, OpenOptions};
 use crate::read::journal::{self, Journal};
@@ -136,12 +137,12 @@ fn check_mmp(fs: &Ext4, findings: &Findings) -> Result<()> {
         return findings.damage(error);
     }
     let bytes = fs.read_block(block)?;
-    if crate::format::bytes::le32(&bytes, 0) != 0x004d_4d50 {
-        return findings.damage(place.malformed("no magic number 0x4d4d50"));
+    if let Err(error) = MmpBlock::from_bytes(&bytes, place) {
+        return findings.damage(error);
     }
     let context = Context::default();
-    let fix = Fix::in_place(fs.layout().offset(block), 1024, Subject::MmpBlock, context);
-    findings.verify(fs, Subject::MmpBlock, &context, &bytes[..1024], place, Some(fix));
+    let fix = Fix::in_place(fs.layout().offset(block), MMP_SIZE, Subject::MmpBlock, context);
+    findings.verify(fs, Subject::MmpBlock, &context, &bytes[..MMP_SIZE], place, Some(fix));
     Ok(())
 }
 

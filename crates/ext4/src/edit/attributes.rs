@@ -22,8 +22,8 @@ impl Writer {
         let number = self.changeable(path, true)?;
         self.operation(|writer| {
             let mut inode = writer.inode_mut(number)?;
-            inode.set_mode(inode.mode() & 0xf000 | mode & 0o7777);
-            if let Some(access) = writer.fs.xattr(&inode.reader()?, ACL_ACCESS, b"")? {
+            inode.set_permissions(mode);
+            if let Some(access) = writer.fs.xattr(&inode, ACL_ACCESS, b"")? {
                 let place = Place::inode(Structure::Xattr, number);
                 let access = acl::change_mode(&access, mode)
                     .ok_or_else(|| place.malformed("an ACL that makes no sense"))?;
@@ -48,7 +48,7 @@ impl Writer {
             if !inode.is_dir() {
                 let mode = inode.mode() & !SET_UID;
                 let is_run_by_group = mode & GROUP_RUNS != 0;
-                inode.set_mode(if is_run_by_group { mode & !SET_GID } else { mode });
+                inode.set_permissions(if is_run_by_group { mode & !SET_GID } else { mode });
                 writer.drop_capabilities(&mut inode)?;
             }
             inode.set_time(Stamp::Changed, writer.now());
@@ -58,7 +58,7 @@ impl Writer {
 
     /// Takes the capabilities away that whoever runs a file gets. Part of an operation; the caller stores the inode.
     pub(crate) fn drop_capabilities(&mut self, inode: &mut InodeMut) -> Result<()> {
-        match self.fs.xattr(&inode.reader()?, SECURITY, b"capability")? {
+        match self.fs.xattr(inode, SECURITY, b"capability")? {
             Some(_) => self.change_attributes(inode, &[(b"security.capability", None)]),
             None => Ok(()),
         }

@@ -235,7 +235,8 @@ impl Writer {
         let kind = body.kind();
         let is_dir = kind == FileType::Directory;
         let number = self.allocate_inode(parent, is_dir)?;
-        let mut inode = self.blank_inode(number, mode_bits(kind) | node.mode & 0o7777);
+        let mut inode = self.blank_inode(number, kind);
+        inode.set_permissions(node.mode);
         inode.set_owner(Some(node.uid), Some(node.gid));
         inode.set_links(if is_dir { 2 } else { 1 });
         self.inherit_flags(dir, &mut inode);
@@ -274,7 +275,7 @@ impl Writer {
             Body::File => {}
             Body::Symlink(_) => self.write_target(&mut inode, &target)?,
             Body::Node(FileType::CharacterDevice | FileType::BlockDevice, major, minor) => {
-                inode.block_area_mut().copy_from_slice(&Writer::device_area(major, minor));
+                inode.set_device(major, minor);
             }
             Body::Node(..) => {}
         }
@@ -407,19 +408,6 @@ pub(crate) fn refuse_slash(path: &[u8]) -> Result<()> {
         return Err(invalid(ErrorKind::NotADirectory, text));
     }
     Ok(())
-}
-
-/// The type bits of a mode.
-pub(crate) fn mode_bits(kind: FileType) -> u16 {
-    match kind {
-        FileType::Fifo => 0x1000,
-        FileType::CharacterDevice => 0x2000,
-        FileType::Directory => 0x4000,
-        FileType::BlockDevice => 0x6000,
-        FileType::Regular => 0x8000,
-        FileType::Symlink => 0xa000,
-        FileType::Socket => 0xc000,
-    }
 }
 
 pub(crate) fn is_not_found(error: &crate::Error) -> bool {

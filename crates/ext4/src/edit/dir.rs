@@ -398,7 +398,7 @@ impl Writer {
 
     /// Blocks of a directory.
     pub(crate) fn directory_length(&self, dir: &InodeMut) -> Result<u64> {
-        self.fs.directory_blocks(&dir.reader()?)
+        self.fs.directory_blocks(dir)
     }
 
     pub(crate) fn is_indexed_mut(&self, dir: &InodeMut) -> bool {
@@ -410,7 +410,7 @@ impl Writer {
     /// Whether a directory is empty but for "." and "..".
     pub(crate) fn is_empty_directory(&self, dir: &InodeMut) -> Result<bool> {
         let mut empty = true;
-        self.fs.for_each_raw_entry(&dir.reader()?, &mut |entry| {
+        self.fs.for_each_raw_entry(dir, &mut |entry| {
             empty = matches!(entry.name, b"." | b"..");
             Ok(if empty { std::ops::ControlFlow::Continue(()) } else { std::ops::ControlFlow::Break(()) })
         })?;

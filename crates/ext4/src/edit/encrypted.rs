@@ -80,7 +80,7 @@ impl Writer {
             Some(encryption) => encryption,
             // Without any keys names are shown as they are stored.
             None if !new => return Ok(Name::exact(name, None)),
-            None => return Err(no_keys(&dir.reader()?)),
+            None => return Err(no_keys(dir)),
         };
         if new {
             encryption.require_key(&encrypted)?;
@@ -172,14 +172,13 @@ impl Writer {
     }
 
     fn encrypted(&self, inode: &InodeMut) -> Result<EncryptedInode> {
-        let reader = inode.reader()?;
-        self.fs.encrypted(&reader)?.ok_or_else(|| no_keys(&reader))
+        self.fs.encrypted(inode)?.ok_or_else(|| no_keys(inode))
     }
 
     fn keys(&self, inode: &InodeMut) -> Result<Arc<dyn Encryption>> {
         match self.fs.encryption() {
             Some(encryption) => Ok(Arc::clone(encryption)),
-            None => Err(no_keys(&inode.reader()?)),
+            None => Err(no_keys(inode)),
         }
     }
 

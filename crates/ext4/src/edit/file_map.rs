@@ -48,7 +48,7 @@ impl Writer {
             Kind::Extents => self.extent_from(inode, at),
             Kind::Pointers => {
                 let mut found = None;
-                self.fs.mappings(&inode.reader()?, at, |run| {
+                self.fs.mappings(inode, at, |run| {
                     found = Some(run);
                     Ok(std::ops::ControlFlow::Break(()))
                 })?;

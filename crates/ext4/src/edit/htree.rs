@@ -137,7 +137,7 @@ impl Writer {
         match (hasher, name.hash) {
             (Some(hasher), _) => Ok(hash_of(hasher, dir, &name.bytes)),
             (None, Some(hash)) => Ok(hash.major),
-            (None, None) => Err(no_keys(&dir.reader()?)),
+            (None, None) => Err(no_keys(dir)),
         }
     }
 

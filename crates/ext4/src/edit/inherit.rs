@@ -59,7 +59,7 @@ impl Writer {
     pub(crate) fn inherit(&self, dir: &InodeMut, kind: FileType, node: &NewNode) -> Result<Inherited> {
         let mut node = *node;
         if dir.mode() & SET_GID != 0 {
-            node.gid = dir.reader()?.gid();
+            node.gid = dir.gid();
             if kind == FileType::Directory {
                 node.mode |= SET_GID;
             }
@@ -68,7 +68,7 @@ impl Writer {
         if kind == FileType::Symlink {
             return Ok(Inherited { node, acls });
         }
-        let Some(default) = self.fs.xattr(&dir.reader()?, ACL_DEFAULT, b"")? else {
+        let Some(default) = self.fs.xattr(dir, ACL_DEFAULT, b"")? else {
             node.mode &= !node.umask;
             return Ok(Inherited { node, acls });
         };

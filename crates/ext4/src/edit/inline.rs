@@ -34,7 +34,7 @@ impl Writer {
         let Some(size) = usize::try_from(size).ok().filter(|size| *size > 0 && *size <= room) else {
             return Ok(false);
         };
-        let mut bytes = self.fs.inline_data(&inode.reader()?)?;
+        let mut bytes = self.fs.inline_data(inode)?;
         bytes.resize(size, 0);
         self.store_inline(inode, &bytes)?;
         Ok(true)
@@ -55,7 +55,7 @@ impl Writer {
         if !inode.has(InodeFlags::INLINE_DATA) {
             return Ok(());
         }
-        let mut bytes = self.fs.inline_data(&inode.reader()?)?;
+        let mut bytes = self.fs.inline_data(inode)?;
         self.drop_inline_data(inode)?;
         if bytes.is_empty() {
             return Ok(());
@@ -79,7 +79,7 @@ impl Writer {
     /// Finds a name as it is stored in a directory whose names lie in its inode.
     pub(crate) fn find_inline(&self, dir: &InodeMut, name: &Name) -> Result<Option<Found>> {
         let (mut position, mut found) = (0, None);
-        self.fs.for_each_raw_entry(&dir.reader()?, &mut |entry| {
+        self.fs.for_each_raw_entry(dir, &mut |entry| {
             if name.is(entry.name, entry.hash) {
                 found = Some(Found::in_inode(entry.inode, position));
                 return Ok(ControlFlow::Break(()));
@@ -116,7 +116,7 @@ impl Writer {
     /// A directory's parent, and its records without those of "." and "..", each as long as it needs.
     fn inline_records(&self, dir: &InodeMut) -> Result<(u32, Vec<Vec<u8>>)> {
         let mut records = Vec::new();
-        self.fs.for_each_raw_entry(&dir.reader()?, &mut |entry| {
+        self.fs.for_each_raw_entry(dir, &mut |entry| {
             if !matches!(entry.name, b"." | b"..") {
                 let kind = match entry.kind {
                     Some(kind) => kind,

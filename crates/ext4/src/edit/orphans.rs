@@ -61,7 +61,7 @@ impl Writer {
         let size = self.block_size();
         let blocks = file.size() / size as u64;
         for logical in 0..blocks {
-            let mapping = self.fs.mapping_at(&file.reader()?, logical)?;
+            let mapping = self.fs.mapping_at(&file, logical)?;
             let Some(run) = mapping.filter(|run| !run.unwritten) else {
                 return Err(wrong(file.number(), "is an orphan file with a hole"));
             };
@@ -116,12 +116,12 @@ impl Writer {
         }
         // Behind the end of a file with fs-verity is its tree.
         let kept = InodeFlags::VERITY.0 | InodeFlags::INLINE_DATA.0;
-        if inode.flags().0 & kept == 0 && inode.reader()?.kind() == crate::FileType::Regular {
+        if inode.flags().0 & kept == 0 && inode.kind() == crate::FileType::Regular {
             let size = inode.size();
             let block = self.block_size() as u64;
             let cut = self.cut(&mut inode, size.div_ceil(block))?;
             // Without the key what lies behind the end in the last block can't be zeroed; the kernel does not, too.
-            if !size.is_multiple_of(block) && self.fs.require_key(&inode.reader()?).is_ok() {
+            if !size.is_multiple_of(block) && self.fs.require_key(&inode).is_ok() {
                 self.zero_from(&inode, size)?;
             }
             if cut == Cut::Begun {

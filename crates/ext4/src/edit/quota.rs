@@ -11,7 +11,6 @@ use crate::edit::Writer;
 use crate::edit::inode::InodeMut;
 use crate::edit::quota_file::{EntryPlace, Kind};
 use crate::error::Result;
-use crate::format::bytes::le16;
 use crate::format::features::RoCompat;
 use crate::format::inode::{InodeFlags, ROOT_INODE};
 use crate::read::fs::Ext4;
@@ -156,17 +155,16 @@ impl Writer {
     }
 
     fn space(&self, inode: &InodeMut) -> Usage {
-        let bytes = inode.sectors(self.block_size()).saturating_mul(512);
+        let bytes = inode.sectors(self.fs.layout().block_size).saturating_mul(512);
         // No file has more than 2^60 bytes; one that claims it is damaged.
         Usage { space: bytes.min(1 << 60).cast_signed(), inodes: 0 }
     }
 
     /// How many values of an inode's attributes lie in inodes.
     fn value_inodes(&self, inode: &InodeMut) -> Result<i64> {
-        let reader = inode.reader()?;
         let place = crate::Place::inode(crate::Structure::Xattr, inode.number());
         let mut count = 0;
-        for entry in XattrEntries::from_inode(reader.xattr_area(), place) {
+        for entry in XattrEntries::from_inode(inode.xattr_area(), place) {
             count += i64::from(entry?.value_inode != 0);
         }
         if inode.xattr_block() != 0 {
@@ -177,14 +175,5 @@ impl Writer {
             }
         }
         Ok(count)
-    }
-}
-
-impl InodeMut {
-    /// User, group and project.
-    fn owners(&self) -> [u32; 3] {
-        let raw = self.as_bytes();
-        let wide = |low, high| u32::from(le16(raw, low)) | u32::from(le16(raw, high)) << 16;
-        [wide(0x2, 0x78), wide(0x18, 0x7a), self.project()]
     }
 }

@@ -298,7 +298,7 @@ impl Writer {
         if start + BLOCK as u64 > inode.size() {
             return Err(damaged(file, format!("ends before block {block}")));
         }
-        let mapping = self.fs.mapping_at(&inode.reader()?, start / size)?;
+        let mapping = self.fs.mapping_at(&inode, start / size)?;
         let run = mapping.filter(|run| !run.unwritten);
         let run = run.ok_or_else(|| damaged(file, format!("has a hole at block {block}")))?;
         Ok((run.physical + (start / size - run.logical), (start % size) as usize))

@@ -132,7 +132,7 @@ impl Writer {
         self.free_attributes(inode)?;
         let is_mapped = match inode.kind() {
             FileType::Regular | FileType::Directory => !inode.has(InodeFlags::INLINE_DATA),
-            FileType::Symlink => !inode.has(InodeFlags::INLINE_DATA) && !is_fast_symlink(&inode.reader()?),
+            FileType::Symlink => !inode.has(InodeFlags::INLINE_DATA) && !is_fast_symlink(inode),
             _ => false,
         };
         let cut = if is_mapped { self.cut(inode, 0)? } else { Cut::Done };

@@ -96,7 +96,7 @@ impl Writer {
         let RawAttributes { node, accessed, size, xattrs } = *attributes;
         self.operation(|writer| {
             let mut inode = writer.inode_mut(number)?;
-            inode.set_mode(inode.mode() & 0xf000 | node.mode & 0o7777);
+            inode.set_permissions(node.mode);
             inode.set_owner(Some(node.uid), Some(node.gid));
             if let Some(size) = size {
                 writer.check_size(&inode, size)?;

@@ -162,7 +162,7 @@ impl Writer {
     /// Refuses to begin what there are not enough blocks for: to map all of a file's blocks `from..to`.
     pub(crate) fn require_free(&self, inode: &InodeMut, from: u64, to: u64) -> Result<()> {
         let mut needed = to - from;
-        self.fs.mappings(&inode.reader()?, from, |run| {
+        self.fs.mappings(inode, from, |run| {
             let (first, end) = (run.logical.max(from), run.end().min(to));
             needed -= end.saturating_sub(first);
             Ok(if run.end() < to {

@@ -3,14 +3,7 @@
 use crate::edit::Writer;
 use crate::edit::inode::InodeMut;
 use crate::error::{Error, Place, Result, Structure};
-use crate::format::inode::{InodeFlags, ROOT_INODE};
-
-/// Where such an inode counts its users: the low half in `i_version`, the high one in `i_ctime`.
-const USERS_LOW: usize = 0x24;
-const USERS_HIGH: usize = 0xc;
-
-/// Where it keeps the value's hash: in `i_atime`.
-const VALUE_HASH: usize = 0x8;
+use crate::format::inode::{FileType, InodeFlags, ROOT_INODE};
 
 impl Writer {
     /// Puts a value into an inode of its own: its number, and the value's hash.
@@ -19,14 +12,13 @@ impl Writer {
         self.count_clusters(owner, self.value_clusters(value.len() as u64))?;
         self.count_values(owner, 1)?;
         let number = self.allocate_inode(owner.number().max(ROOT_INODE), false)?;
-        let mut inode = self.blank_inode(number, 0o100_600);
+        let mut inode = self.blank_inode(number, FileType::Regular);
+        inode.set_permissions(0o600);
         inode.set_links(1);
         inode.set_flags(InodeFlags::EA_INODE.0);
         self.start_map(&mut inode);
         let hash = self.patcher.sums.update(None, value);
-        inode.set_word(VALUE_HASH, hash);
-        inode.set_word(USERS_LOW, 1);
-        inode.set_word(USERS_HIGH, 0);
+        inode.set_value(hash, 1);
         let mut padded = value.to_vec();
         padded.resize(value.len().next_multiple_of(self.block_size()), 0);
         let blocks = (padded.len() / self.block_size()) as u64;
@@ -44,7 +36,7 @@ impl Writer {
 
     /// The hash that a value's inode keeps.
     pub(crate) fn value_hash(&self, number: u32) -> Result<u32> {
-        Ok(self.inode_mut(number)?.word(VALUE_HASH))
+        Ok(self.inode_mut(number)?.value_hash())
     }
 
     /// Counts one user of a value's inode less, and frees it with the last one.
@@ -56,19 +48,13 @@ impl Writer {
         if !inode.has(InodeFlags::EA_INODE) {
             return Err(place.malformed("is not the value of an attribute"));
         }
-        match inode.word(USERS_LOW) {
-            _ if inode.word(USERS_HIGH) != 0 => {
-                Err(Error::unsupported("values of attributes with more than 2^32 users"))
-            }
-            0 | 1 => {
-                inode.set_word(USERS_LOW, 0);
-                self.free_everything(&mut inode)
-            }
-            users => {
-                inode.set_word(USERS_LOW, users - 1);
-                self.store_inode(&inode)
-            }
+        let users = inode.value_users();
+        if users >> 32 != 0 {
+            return Err(Error::unsupported("values of attributes with more than 2^32 users"));
         }
+        let hash = inode.value_hash();
+        inode.set_value(hash, users.saturating_sub(1));
+        if users <= 1 { self.free_everything(&mut inode) } else { self.store_inode(&inode) }
     }
 
     fn value_clusters(&self, size: u64) -> i64 {

@@ -97,7 +97,7 @@ impl Writer {
                 ACL_ACCESS | ACL_DEFAULT => writer.apply_acl(&mut inode, index, value)?,
                 _ => value,
             };
-            if value.is_some() || writer.fs.xattr(&inode.reader()?, index, short)?.is_some() {
+            if value.is_some() || writer.fs.xattr(&inode, index, short)?.is_some() {
                 writer.change_attributes(&mut inode, &[(name, value)])?;
             } else if !matches!(index, ACL_ACCESS | ACL_DEFAULT) {
                 let text = format!("{}: no such attribute", String::from_utf8_lossy(name));
@@ -132,7 +132,7 @@ impl Writer {
             }
             return Ok(Some(value));
         }
-        inode.set_mode(inode.mode() & !0o777 | bits);
+        inode.set_permissions(inode.mode() & !0o777 | bits);
         Ok(is_more.then_some(value))
     }
 
@@ -202,7 +202,7 @@ impl Writer {
     pub(crate) fn inline_room(&self, inode: &InodeMut) -> Result<usize> {
         let place = Place::inode(Structure::Xattr, inode.number());
         let mut room = self.room_inside(inode);
-        for entry in XattrEntries::from_inode(inode.reader()?.xattr_area(), place) {
+        for entry in XattrEntries::from_inode(inode.xattr_area(), place) {
             let attribute = self.attribute(&entry?)?;
             if !attribute.is_inline_data() {
                 room = room.saturating_sub(attribute.size());
@@ -235,7 +235,7 @@ impl Writer {
     pub(crate) fn free_attributes(&mut self, inode: &mut InodeMut) -> Result<()> {
         let place = Place::inode(Structure::Xattr, inode.number());
         let mut list = Vec::new();
-        for entry in XattrEntries::from_inode(inode.reader()?.xattr_area(), place) {
+        for entry in XattrEntries::from_inode(inode.xattr_area(), place) {
             list.push(self.attribute(&entry?)?);
         }
         for attribute in list {
@@ -256,7 +256,7 @@ impl Writer {
     fn attributes(&self, inode: &InodeMut) -> Result<Vec<Attribute>> {
         let place = Place::inode(Structure::Xattr, inode.number());
         let mut list = Vec::new();
-        for entry in XattrEntries::from_inode(inode.reader()?.xattr_area(), place) {
+        for entry in XattrEntries::from_inode(inode.xattr_area(), place) {
             list.push(self.attribute(&entry?)?);
         }
         let block = inode.xattr_block();
@@ -289,7 +289,7 @@ impl Writer {
     /// Bytes for attributes in an inode.
     fn room_inside(&self, inode: &InodeMut) -> usize {
         // Magic number before, four zero bytes behind the entries.
-        if inode.as_bytes().len() > 128 { inode.xattr_area_len().saturating_sub(8) } else { 0 }
+        inode.xattr_area().len().saturating_sub(8)
     }
 
     /// Writes a whole new list of attributes.

@@ -13,6 +13,7 @@ use casemate_primitives::crc32c::Crc32c;
 use crate::error::{Corrupt, Error, Place, Problem, Result};
 use crate::format::bytes::{be32, le16, le32};
 use crate::format::crc16::crc16;
+use crate::format::inode::{self, OLD_INODE_SIZE};
 use crate::format::superblock::Superblock;
 
 /// How the checksum of one kind of structure is made.
@@ -523,7 +524,7 @@ impl Stored {
             Stored::Le32(at) | Stored::Be32(at) => (at, 4),
             Stored::Le16(at) | Stored::Descriptor(at, _) => (at, 2),
             Stored::Le32FromEnd(back) | Stored::Be32FromEnd(back) => (bytes.len().checked_sub(back)?, 4),
-            Stored::Inode => (0x7c, 2),
+            Stored::Inode => (inode::CHECKSUM.0.0, 2),
             Stored::AfterExtents => {
                 // OK to index: get() tells whether the header is there.
                 bytes.get(..12)?;
@@ -541,7 +542,12 @@ impl Stored {
     /// Where the high half lies, if the checksum is split and the structure long enough.
     pub(crate) fn high_range(self, bytes: &[u8]) -> Option<std::ops::Range<usize>> {
         match self {
-            Stored::Inode => (bytes.len() > 128 && le16(bytes, 0x80) >= 4).then_some(0x82..0x84),
+            Stored::Inode => {
+                let high = inode::CHECKSUM.1;
+                let has_high = bytes.len() > OLD_INODE_SIZE
+                    && OLD_INODE_SIZE + usize::from(inode::EXTRA_SIZE.get(bytes)) >= high.end();
+                has_high.then_some(high.0..high.end())
+            }
             Stored::Descriptor(_, high) => (bytes.len() >= 64).then_some(high..high + 2),
             _ => None,
         }

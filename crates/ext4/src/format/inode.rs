@@ -8,13 +8,48 @@ use casemate_trees::Node;
 pub use casemate_trees::{FileType, Time};
 
 use crate::error::{Place, Result, Structure};
-use crate::format::bytes::{join, le16, le32};
+use crate::format::field::{Bytes, Le16, Le32, Split};
 
 /// The root directory's inode.
 pub const ROOT_INODE: u32 = 2;
 
 /// Bytes of an inode that every file system has.
 pub(crate) const OLD_INODE_SIZE: usize = 128;
+
+/// Bytes of the extra fields that are known here: up to the project.
+const EXTRA_FIELDS: usize = PROJECT.end() - OLD_INODE_SIZE;
+
+pub(crate) const MODE: Le16 = Le16(0x0);
+const UID: Split<Le16, Le16> = Split(Le16(0x2), Le16(0x78));
+const SIZE: Split<Le32, Le32> = Split(Le32(0x4), Le32(0x6c));
+const ACCESSED: Le32 = Le32(0x8);
+const CHANGED: Le32 = Le32(0xc);
+const MODIFIED: Le32 = Le32(0x10);
+const DELETED: Le32 = Le32(0x14);
+const GID: Split<Le16, Le16> = Split(Le16(0x18), Le16(0x7a));
+pub(crate) const LINKS: Le16 = Le16(0x1a);
+const BLOCKS: Split<Le32, Le16> = Split(Le32(0x1c), Le16(0x74));
+const FLAGS: Le32 = Le32(0x20);
+const BLOCK_AREA: Bytes<60> = Bytes(0x28);
+pub(crate) const GENERATION: Le32 = Le32(0x64);
+const XATTR_BLOCK: Split<Le32, Le16> = Split(Le32(0x68), Le16(0x76));
+pub(crate) const CHECKSUM: Split<Le16, Le16> = Split(Le16(0x7c), Le16(0x82));
+pub(crate) const EXTRA_SIZE: Le16 = Le16(0x80);
+const CHANGED_EXTRA: Le32 = Le32(0x84);
+const MODIFIED_EXTRA: Le32 = Le32(0x88);
+const ACCESSED_EXTRA: Le32 = Le32(0x8c);
+const CREATED: Le32 = Le32(0x90);
+const CREATED_EXTRA: Le32 = Le32(0x94);
+const PROJECT: Le32 = Le32(0x9c);
+
+/// What an inode that holds an attribute's value keeps in the place of the access time, and in those of `i_version` and
+/// the change time.
+const VALUE_HASH: Le32 = ACCESSED;
+const VALUE_USERS: Split<Le32, Le32> = Split(Le32(0x24), CHANGED);
+
+/// Numbers of a device: in the place of the map, in the old encoding or behind it in the new one.
+const OLD_DEVICE: Le32 = Le32(0);
+const NEW_DEVICE: Le32 = Le32(4);
 
 /// Flags of an inode (`i_flags`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,6 +61,7 @@ impl InodeFlags {
     pub const APPEND: InodeFlags = InodeFlags(0x20);
     pub const ENCRYPT: InodeFlags = InodeFlags(0x800);
     pub const INDEX: InodeFlags = InodeFlags(0x1000);
+    pub(crate) const HUGE_FILE: InodeFlags = InodeFlags(0x4_0000);
     pub const EXTENTS: InodeFlags = InodeFlags(0x8_0000);
     pub const VERITY: InodeFlags = InodeFlags(0x10_0000);
     pub const EA_INODE: InodeFlags = InodeFlags(0x20_0000);
@@ -88,6 +124,27 @@ pub struct Inode {
     raw: Box<[u8]>,
 }
 
+/// One of an inode's four times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stamp {
+    Accessed,
+    Changed,
+    Modified,
+    Created,
+}
+
+impl Stamp {
+    /// Where the seconds lie, and where their further bits and the nanoseconds.
+    fn fields(self) -> (Le32, Le32) {
+        match self {
+            Stamp::Accessed => (ACCESSED, ACCESSED_EXTRA),
+            Stamp::Changed => (CHANGED, CHANGED_EXTRA),
+            Stamp::Modified => (MODIFIED, MODIFIED_EXTRA),
+            Stamp::Created => (CREATED, CREATED_EXTRA),
+        }
+    }
+}
+
 impl Inode {
     /// An inode in use from its bytes, 128 up to the block size.
     ///
@@ -99,16 +156,133 @@ impl Inode {
             return Err(place.malformed("fewer than 128 bytes"));
         }
         if bytes.len() > OLD_INODE_SIZE {
-            let i_extra_isize = usize::from(le16(bytes, 0x80));
+            let i_extra_isize = usize::from(EXTRA_SIZE.get(bytes));
             if OLD_INODE_SIZE + i_extra_isize > bytes.len() || i_extra_isize % 4 != 0 {
                 return Err(place.malformed(format!("{i_extra_isize} bytes of extra fields")));
             }
         }
-        let mode = le16(bytes, 0);
+        let mode = MODE.get(bytes);
         let Some(kind) = FileType::from_mode(mode) else {
             return Err(place.malformed(format!("mode {mode:#o} is that of no kind of file")));
         };
         Ok(Inode { number, kind, raw: bytes.into() })
+    }
+
+    /// An inode of `size` bytes without any blocks, times or names. `extra_fields` are the bytes of extra fields that
+    /// the file system wants room for; it has those that are known here if it has room for them.
+    pub(crate) fn new(number: u32, kind: FileType, size: usize, extra_fields: usize) -> Inode {
+        let mut inode = Inode { number, kind, raw: vec![0; size].into() };
+        if size > OLD_INODE_SIZE {
+            let room = size - OLD_INODE_SIZE;
+            let wanted = extra_fields.max(EXTRA_FIELDS).next_multiple_of(4);
+            let extra = if wanted <= room { wanted } else { EXTRA_FIELDS.min(room) };
+            // OK to truncate: an inode has at most 32 KiB.
+            EXTRA_SIZE.set(&mut inode.raw, extra as u16);
+        }
+        inode.set_permissions(0);
+        inode
+    }
+
+    /// Changes the permission bits, and keeps the type.
+    pub(crate) fn set_permissions(&mut self, mode: u16) {
+        MODE.set(&mut self.raw, self.kind.mode_bits() | mode & 0o7777);
+    }
+
+    pub(crate) fn set_owner(&mut self, uid: Option<u32>, gid: Option<u32>) {
+        for (id, field) in [(uid, UID), (gid, GID)] {
+            if let Some(id) = id {
+                field.set(&mut self.raw, id);
+            }
+        }
+    }
+
+    pub(crate) fn set_size(&mut self, size: u64) {
+        SIZE.set(&mut self.raw, size);
+    }
+
+    pub(crate) fn set_links(&mut self, links: u16) {
+        LINKS.set(&mut self.raw, links);
+    }
+
+    pub(crate) fn set_flags(&mut self, flags: u32) {
+        FLAGS.set(&mut self.raw, flags);
+    }
+
+    pub(crate) fn set_generation(&mut self, generation: u32) {
+        GENERATION.set(&mut self.raw, generation);
+    }
+
+    pub(crate) fn set_xattr_block(&mut self, block: u64) {
+        XATTR_BLOCK.set(&mut self.raw, block);
+    }
+
+    pub(crate) fn set_deleted(&mut self, seconds: u32) {
+        DELETED.set(&mut self.raw, seconds);
+    }
+
+    pub(crate) fn set_project(&mut self, project: u32) {
+        if self.has_extra(PROJECT) {
+            PROJECT.set(&mut self.raw, project);
+        }
+    }
+
+    /// Changes what is allocated, in units of 512 bytes; false if there is no room to say so. `huge_file` is the file
+    /// system's feature.
+    pub(crate) fn set_sectors(&mut self, sectors: u64, block_size: u32, huge_file: bool) -> bool {
+        let is_large = sectors >> 48 != 0;
+        if sectors >> 32 != 0 && !huge_file {
+            return false;
+        }
+        let flags = self.flags().0 & !InodeFlags::HUGE_FILE.0;
+        self.set_flags(if is_large { flags | InodeFlags::HUGE_FILE.0 } else { flags });
+        let count = if is_large { sectors / u64::from(block_size / 512) } else { sectors };
+        BLOCKS.set_if(huge_file, &mut self.raw, count);
+        true
+    }
+
+    pub(crate) fn set_time(&mut self, stamp: Stamp, time: Time) {
+        let (field, extra_field) = stamp.fields();
+        if stamp == Stamp::Created && !self.has_extra(extra_field) {
+            return;
+        }
+        // What can't be said becomes the nearest that can: 2038 without the extra field, 2446 with it.
+        let last = if self.has_extra(extra_field) { 0x3_7fff_ffff } else { i64::from(i32::MAX) };
+        let seconds = time.seconds.clamp(i64::from(i32::MIN), last);
+        // OK to truncate: the low half of the seconds.
+        field.set(&mut self.raw, seconds as u32);
+        if self.has_extra(extra_field) {
+            let low = i64::from((seconds as u32).cast_signed());
+            // OK to truncate: two bits, after the clamp.
+            let epoch = ((seconds - low) >> 32) as u32 & 3;
+            extra_field.set(&mut self.raw, time.nanoseconds << 2 | epoch);
+        }
+    }
+
+    pub(crate) fn block_area_mut(&mut self) -> &mut [u8; 60] {
+        BLOCK_AREA.get_mut(&mut self.raw)
+    }
+
+    /// What is behind the extra fields, for attributes.
+    pub(crate) fn xattr_area_mut(&mut self) -> &mut [u8] {
+        let start = self.raw.len() - self.xattr_area().len();
+        &mut self.raw[start..]
+    }
+
+    /// Writes the numbers of a device node in place of a map of blocks.
+    pub(crate) fn set_device(&mut self, major: u32, minor: u32) {
+        let area = self.block_area_mut();
+        // The old encoding where it is enough, as the kernel does.
+        if major < 256 && minor < 256 {
+            OLD_DEVICE.set(area, major << 8 | minor);
+        } else {
+            NEW_DEVICE.set(area, minor & 0xff | (major & 0xfff) << 8 | (minor & !0xff) << 12);
+        }
+    }
+
+    /// Writes the hash of the attribute's value that the inode holds, and how many attributes have it.
+    pub(crate) fn set_value(&mut self, hash: u32, users: u64) {
+        VALUE_HASH.set(&mut self.raw, hash);
+        VALUE_USERS.set(&mut self.raw, users);
     }
 
     /// The bytes on disk.
@@ -133,32 +307,32 @@ impl Inode {
 
     /// Type and permission bits.
     pub fn mode(&self) -> u16 {
-        le16(&self.raw, 0)
+        MODE.get(&self.raw)
     }
 
     /// The owner.
     pub fn uid(&self) -> u32 {
-        u32::from(le16(&self.raw, 0x2)) | u32::from(le16(&self.raw, 0x78)) << 16
+        UID.get(&self.raw)
     }
 
     /// The group.
     pub fn gid(&self) -> u32 {
-        u32::from(le16(&self.raw, 0x18)) | u32::from(le16(&self.raw, 0x7a)) << 16
+        GID.get(&self.raw)
     }
 
     /// The size in bytes.
     pub fn size(&self) -> u64 {
-        join(le32(&self.raw, 0x4), le32(&self.raw, 0x6c))
+        SIZE.get(&self.raw)
     }
 
     /// How many names it has.
     pub fn links(&self) -> u16 {
-        le16(&self.raw, 0x1a)
+        LINKS.get(&self.raw)
     }
 
     /// `i_flags`.
     pub fn flags(&self) -> InodeFlags {
-        InodeFlags(le32(&self.raw, 0x20))
+        InodeFlags(FLAGS.get(&self.raw))
     }
 
     /// Whether all of these flags are set.
@@ -166,33 +340,38 @@ impl Inode {
         self.flags().has(flags)
     }
 
+    /// Whether names of the directory are stored with hashes: it is encrypted, and without regard to case.
+    pub(crate) fn has_hashes(&self) -> bool {
+        self.has(InodeFlags::ENCRYPT) && self.has(InodeFlags::CASEFOLD)
+    }
+
     /// `i_generation`.
     pub fn generation(&self) -> u32 {
-        le32(&self.raw, 0x64)
+        GENERATION.get(&self.raw)
     }
 
     /// What is allocated, in units of 512 bytes.
     pub fn sectors(&self, block_size: u32) -> u64 {
-        let count = join(le32(&self.raw, 0x1c), u32::from(le16(&self.raw, 0x74)));
-        // EXT4_HUGE_FILE_FL: counted in blocks.
-        if self.flags().0 & 0x4_0000 != 0 { count.saturating_mul(u64::from(block_size / 512)) } else { count }
+        let count = BLOCKS.get(&self.raw);
+        // Counted in blocks.
+        let is_huge = self.has(InodeFlags::HUGE_FILE);
+        if is_huge { count.saturating_mul(u64::from(block_size / 512)) } else { count }
     }
 
     /// The 60 bytes of `i_block`: a map of blocks, a tree's root, a short symlink, inline data, or numbers of
     /// a device.
     pub fn block_area(&self) -> &[u8; 60] {
-        // OK to unwrap: the range is 60 bytes long.
-        self.raw[0x28..0x64].try_into().unwrap()
+        BLOCK_AREA.get(&self.raw)
     }
 
     /// The block of extended attributes, 0 if there is none.
     pub fn xattr_block(&self) -> u64 {
-        join(le32(&self.raw, 0x68), u32::from(le16(&self.raw, 0x76)))
+        XATTR_BLOCK.get(&self.raw)
     }
 
     /// Bytes of the extra fields; 0 where inodes have 128 bytes.
     pub fn extra_size(&self) -> usize {
-        if self.raw.len() > OLD_INODE_SIZE { usize::from(le16(&self.raw, 0x80)) } else { 0 }
+        if self.raw.len() > OLD_INODE_SIZE { usize::from(EXTRA_SIZE.get(&self.raw)) } else { 0 }
     }
 
     /// What is behind the extra fields: the place of extended attributes. Empty where inodes have 128 bytes.
@@ -206,17 +385,17 @@ impl Inode {
 
     /// Last access, or for an inode that holds an attribute's value, the value's hash.
     pub fn accessed(&self) -> Time {
-        self.time(0x8, 0x8c)
+        self.time(Stamp::Accessed)
     }
 
     /// Last change of the inode.
     pub fn changed(&self) -> Time {
-        self.time(0xc, 0x84)
+        self.time(Stamp::Changed)
     }
 
     /// Last change of the contents.
     pub fn modified(&self) -> Time {
-        self.time(0x10, 0x88)
+        self.time(Stamp::Modified)
     }
 
     /// What it is beside its contents, as trees of any file system have it.
@@ -234,17 +413,22 @@ impl Inode {
 
     /// When it was made, where there is room to say so.
     pub fn created(&self) -> Option<Time> {
-        self.has_extra(0x94).then(|| self.time(0x90, 0x94))
+        self.has_extra(CREATED_EXTRA).then(|| self.time(Stamp::Created))
     }
 
     /// When it was deleted: seconds since 1970, or for orphans the next inode of their list.
     pub fn deleted(&self) -> u32 {
-        le32(&self.raw, 0x14)
+        DELETED.get(&self.raw)
     }
 
     /// The project, where there is room to say so.
     pub fn project(&self) -> u32 {
-        if self.has_extra(0x9c) { le32(&self.raw, 0x9c) } else { 0 }
+        if self.has_extra(PROJECT) { PROJECT.get(&self.raw) } else { 0 }
+    }
+
+    /// User, group and project: for whom quotas count it.
+    pub(crate) fn owners(&self) -> [u32; 3] {
+        [self.uid(), self.gid(), self.project()]
     }
 
     /// Major and minor number of a device node.
@@ -253,32 +437,38 @@ impl Inode {
             return None;
         }
         let area = self.block_area();
-        let old = le32(area, 0);
+        let old = OLD_DEVICE.get(area);
         if old != 0 {
             return Some((old >> 8 & 0xff, old & 0xff));
         }
-        let new = le32(area, 4);
+        let new = NEW_DEVICE.get(area);
         Some((new >> 8 & 0xfff, new & 0xff | new >> 12 & 0xfff00))
     }
 
     /// The hash of an attribute's value, in an inode that holds one.
     pub(crate) fn value_hash(&self) -> u32 {
-        le32(&self.raw, 0x8)
+        VALUE_HASH.get(&self.raw)
     }
 
-    /// Whether the extra fields reach past the four bytes at `at`.
-    fn has_extra(&self, at: usize) -> bool {
-        OLD_INODE_SIZE + self.extra_size() >= at + 4
+    /// How many attributes have the value that the inode holds.
+    pub(crate) fn value_users(&self) -> u64 {
+        VALUE_USERS.get(&self.raw)
     }
 
-    fn time(&self, at: usize, extra_at: usize) -> Time {
+    /// Whether the extra fields reach past this one.
+    fn has_extra(&self, field: Le32) -> bool {
+        OLD_INODE_SIZE + self.extra_size() >= field.end()
+    }
+
+    fn time(&self, stamp: Stamp) -> Time {
         // Seconds are signed; two bits of the extra field count what passed 2038 (inodes.rst, "Inode
         // Timestamps").
-        let seconds = i64::from(le32(&self.raw, at).cast_signed());
-        if !self.has_extra(extra_at) {
+        let (field, extra_field) = stamp.fields();
+        let seconds = i64::from(field.get(&self.raw).cast_signed());
+        if !self.has_extra(extra_field) {
             return Time { seconds, nanoseconds: 0 };
         }
-        let extra = le32(&self.raw, extra_at);
+        let extra = extra_field.get(&self.raw);
         let nanoseconds = (extra >> 2).min(999_999_999);
         Time { seconds: seconds + (i64::from(extra & 3) << 32), nanoseconds }
     }
@@ -315,6 +505,68 @@ mod tests {
         // 259:65537
         raw[0x28..0x30].copy_from_slice(&[0, 0, 0, 0, 0x01, 0x03, 0x01, 0x10]);
         assert_eq!(Inode::from_bytes(1, &raw).unwrap().device(), Some((259, 65537)));
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut inode = Inode::new(12, FileType::Regular, 256, 0);
+        inode.set_permissions(0o6755);
+        inode.set_owner(Some(0x1_0002), Some(0x3_0004));
+        inode.set_size(0x5_0000_0006);
+        inode.set_links(7);
+        inode.set_flags(InodeFlags::EXTENTS.0);
+        inode.set_generation(8);
+        inode.set_xattr_block(0x9_0000_000a);
+        inode.set_deleted(11);
+        inode.set_project(12);
+        inode.block_area_mut()[59] = 13;
+        inode.xattr_area_mut()[0] = 14;
+        let stamps = [Stamp::Accessed, Stamp::Changed, Stamp::Modified, Stamp::Created];
+        for (seconds, stamp) in [-1, 1 << 31, (1 << 34) - (1 << 31) - 1, 4].into_iter().zip(stamps) {
+            inode.set_time(stamp, Time { seconds, nanoseconds: 999_999_999 });
+        }
+        let inode = Inode::from_bytes(12, inode.as_bytes()).unwrap();
+        assert_eq!(
+            (inode.mode(), inode.uid(), inode.gid(), inode.project()),
+            (0o106_755, 0x1_0002, 0x3_0004, 12)
+        );
+        assert_eq!((inode.size(), inode.links(), inode.generation()), (0x5_0000_0006, 7, 8));
+        assert_eq!(
+            (inode.flags(), inode.xattr_block(), inode.deleted()),
+            (InodeFlags::EXTENTS, 0x9_0000_000a, 11)
+        );
+        assert_eq!((inode.block_area()[59], inode.xattr_area()[0], inode.xattr_area().len()), (13, 14, 96));
+        let times = [inode.accessed(), inode.changed(), inode.modified(), inode.created().unwrap()];
+        assert_eq!(times.map(|time| time.seconds), [-1, 1 << 31, (1 << 34) - (1 << 31) - 1, 4]);
+        assert_eq!(times.map(|time| time.nanoseconds), [999_999_999; 4]);
+    }
+
+    #[test]
+    fn counts_of_sectors_grow_over_three_encodings() {
+        let mut inode = Inode::new(12, FileType::Regular, 128, 0);
+        for (sectors, huge_file, fits) in [
+            (u64::from(u32::MAX), false, true),
+            (1 << 32, false, false),
+            ((1 << 48) - 1, true, true),
+            (1 << 50, true, true),
+            (8, true, true),
+        ] {
+            assert_eq!(inode.set_sectors(sectors, 4096, huge_file), fits, "{sectors}");
+            assert!(!fits || inode.sectors(4096) == sectors, "{sectors}: {}", inode.sectors(4096));
+            assert_eq!(inode.has(InodeFlags::HUGE_FILE), sectors >> 48 != 0, "{sectors}");
+        }
+    }
+
+    #[test]
+    fn new_inodes_have_extra_fields_where_there_is_room() {
+        // From 128 bytes on there are none; what the superblock wants may be any number.
+        for (size, wanted, extra) in
+            [(128, 32, 0), (256, 0, 32), (256, 33, 36), (256, 128, 128), (256, 129, 32), (4096, 65535, 32)]
+        {
+            let inode = Inode::new(12, FileType::Directory, size, wanted);
+            assert_eq!(inode.extra_size(), extra, "{size} {wanted}");
+            assert!(Inode::from_bytes(12, inode.as_bytes()).unwrap().is_dir());
+        }
     }
 
     #[test]

@@ -254,6 +254,16 @@ impl Superblock {
         })
     }
 
+    /// Seconds between counts of multi-mount protection (`s_mmp_update_interval`), or 0.
+    pub(crate) fn mmp_interval(&self) -> u16 {
+        le16(&self.raw[..], 0x166)
+    }
+
+    /// Bytes of extra fields that new inodes are to have room for (`s_want_extra_isize`).
+    pub(crate) fn extra_fields(&self) -> u16 {
+        le16(&self.raw[..], 0x15e)
+    }
+
     /// The salt of fscrypt passphrases (`s_encrypt_pw_salt`).
     pub fn encryption_salt(&self) -> [u8; 16] {
         array(&self.raw[..], 0x258)

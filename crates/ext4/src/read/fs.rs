@@ -10,7 +10,7 @@ use casemate_providers::Providers;
 use crate::error::{Place, Result, Structure};
 use crate::format::csum::{self, Checksums, Subject};
 use crate::format::group::GroupDescriptor;
-use crate::format::inode::{Inode, ROOT_INODE};
+use crate::format::inode::{GENERATION, Inode, ROOT_INODE};
 use crate::format::layout::Layout;
 use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use crate::read::encryption::Encryption;
@@ -175,11 +175,8 @@ impl Ext4 {
         let mut raw = vec![0; self.layout().inode_size as usize];
         let offset = u64::from(index) * u64::from(self.layout().inode_size);
         self.device().read_at(&mut raw, self.layout().offset(table) + offset)?;
-        let context = csum::Context {
-            inode: number,
-            generation: crate::format::bytes::le32(&raw, 0x64),
-            ..csum::Context::default()
-        };
+        let context =
+            csum::Context { inode: number, generation: GENERATION.get(&raw), ..csum::Context::default() };
         self.verify(Subject::Inode, &context, &raw, place)?;
         Inode::from_bytes(number, &raw)
     }

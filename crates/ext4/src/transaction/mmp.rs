@@ -17,22 +17,12 @@ use casemate_primitives::crc32c::Crc32c;
 
 use crate::edit::{Random, WriteOptions};
 use crate::error::{Error, Place, Result, Structure};
-use crate::format::bytes::{le16, le32};
 use crate::format::csum::{Checksums, Context, Subject, recipe};
 use crate::format::features::Incompat;
 use crate::format::layout::Layout;
+use crate::format::mmp::{CLEAN, FSCK, HIGHEST, MMP_SIZE, MmpBlock};
 use crate::format::superblock::SUPERBLOCK_OFFSET;
 use crate::read::fs::read_superblock;
-
-const MAGIC: u32 = 0x004d_4d50;
-
-/// Numbers above the highest that is counted to: nobody uses the file system; e2fsck does.
-const HIGHEST: u32 = 0xe24d_4d4f;
-const FSCK: u32 = 0xe24d_4d50;
-const CLEAN: u32 = 0xff4d_4d50;
-
-/// Bytes of the structure.
-const SIZE: usize = 1024;
 
 /// Seconds that are waited for at least (`EXT4_MMP_MIN_CHECK_INTERVAL`), and between counts if nothing says so.
 const SHORTEST: u16 = 5;
@@ -57,7 +47,7 @@ struct Shared {
 }
 
 struct State {
-    raw: [u8; SIZE],
+    block: MmpBlock,
     written: Instant,
     lost: bool,
 }
@@ -74,8 +64,7 @@ impl Mmp {
         let place = Place::of(Structure::MmpBlock).at(block);
         let offset = block.checked_mul(u64::from(layout.block_size)).filter(|_| layout.contains(block, 1));
         let Some(offset) = offset else { return Err(place.malformed("lies outside of the file system")) };
-        // s_mmp_update_interval
-        let every = match le16(superblock.as_bytes(), 0x166) {
+        let every = match superblock.mmp_interval() {
             0 => SHORTEST,
             seconds => seconds,
         };
@@ -87,43 +76,40 @@ impl Mmp {
             checksums: Checksums::new(Crc32c::new(options.open.providers.cpu()), &superblock)?,
             every: Duration::from_secs(every.into()),
             valid: Duration::from_secs(valid.into()),
-            state: Mutex::new(State { raw: [0; SIZE], written: Instant::now(), lost: false }),
+            state: Mutex::new(State { block: MmpBlock::new(), written: Instant::now(), lost: false }),
         };
-        let mut raw = shared.read()?;
+        let mut block = shared.read()?;
         let mut wait = Duration::ZERO;
-        match le32(&raw, 4) {
+        match block.number() {
             CLEAN => {}
             FSCK => {
                 let text = "e2fsck is at work on the file system, or died there (tune2fs -E clear_mmp)";
                 return Err(busy(text));
             }
             number @ ..=HIGHEST => {
-                // mmp_check_interval
-                let interval = u64::from(every.max(SHORTEST).max(le16(&raw, 0x70)));
+                let interval = u64::from(every.max(SHORTEST).max(block.interval()));
                 wait = Duration::from_secs((2 * interval + 1).min(interval + 60));
                 if let Some(waiting) = options.waiting {
                     waiting(2 * wait);
                 }
                 std::thread::sleep(wait);
-                raw = shared.read()?;
-                if le32(&raw, 4) != number {
-                    return Err(in_use(&raw));
+                block = shared.read()?;
+                if block.number() != number {
+                    return Err(in_use(&block));
                 }
             }
             number => return Err(place.malformed(format!("has the number {number:#x}"))),
         }
         let number = Random::new(None).next() % HIGHEST + 1;
-        raw[4..8].copy_from_slice(&number.to_le_bytes());
-        put_text(&mut raw[0x10..0x50], rustix::system::uname().nodename().to_bytes());
-        put_text(&mut raw[0x50..0x70], b"casemate");
-        raw[0x70..0x72].copy_from_slice(&valid.to_le_bytes());
-        shared.write(&mut raw)?;
+        block.set_number(number);
+        block.set_user(rustix::system::uname().nodename().to_bytes(), b"casemate", valid);
+        shared.write(&mut block)?;
         std::thread::sleep(wait);
         let found = shared.read()?;
-        if le32(&found, 4) != number {
+        if found.number() != number {
             return Err(in_use(&found));
         }
-        shared.state = Mutex::new(State { raw, written: Instant::now(), lost: false });
+        shared.state = Mutex::new(State { block, written: Instant::now(), lost: false });
         let shared = Arc::new(shared);
         let (stop, stopped) = channel();
         let counting = Arc::clone(&shared);
@@ -152,10 +138,10 @@ impl Drop for Mmp {
         }
         let mut state = self.shared.state();
         if self.shared.look(&mut state).is_ok() && !state.lost {
-            let mut raw = state.raw;
-            raw[4..8].copy_from_slice(&CLEAN.to_le_bytes());
+            let mut block = state.block;
+            block.set_number(CLEAN);
             // If that fails, whoever comes next has to wait.
-            let _ = self.shared.write(&mut raw);
+            let _ = self.shared.write(&mut block);
         }
     }
 }
@@ -168,12 +154,11 @@ impl Shared {
             if self.look(&mut state).is_err() || state.lost {
                 continue;
             }
-            let mut raw = state.raw;
-            let number = le32(&raw, 4) % HIGHEST + 1;
-            raw[4..8].copy_from_slice(&number.to_le_bytes());
+            let mut block = state.block;
+            block.set_number(block.number() % HIGHEST + 1);
             // What fails shows when the next commit looks.
-            if self.write(&mut raw).is_ok() {
-                state.raw = raw;
+            if self.write(&mut block).is_ok() {
+                state.block = block;
                 state.written = Instant::now();
             }
         }
@@ -182,30 +167,28 @@ impl Shared {
     /// Looks whether the block still is what was written, if that was so long ago that it need not be.
     fn look(&self, state: &mut State) -> Result<()> {
         if !state.lost && state.written.elapsed() > self.valid {
-            state.lost = le32(&self.read()?, 4) != le32(&state.raw, 4);
+            state.lost = self.read()?.number() != state.block.number();
         }
         Ok(())
     }
 
-    fn read(&self) -> Result<[u8; SIZE]> {
-        let mut raw = [0; SIZE];
-        self.device.forget_cached(self.offset, SIZE as u64)?;
+    fn read(&self) -> Result<MmpBlock> {
+        let mut raw = [0; MMP_SIZE];
+        self.device.forget_cached(self.offset, MMP_SIZE as u64)?;
         self.device.read_at(&mut raw, self.offset)?;
-        if le32(&raw, 0) != MAGIC {
-            return Err(self.place.malformed("has no magic number"));
-        }
+        let block = MmpBlock::from_bytes(&raw, self.place)?;
         self.checksums.verify(Subject::MmpBlock, &Context::default(), &raw, self.place)?;
-        Ok(raw)
+        Ok(block)
     }
 
     /// Writes the block with the time of now.
-    fn write(&self, raw: &mut [u8; SIZE]) -> Result<()> {
+    fn write(&self, block: &mut MmpBlock) -> Result<()> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        raw[8..16].copy_from_slice(&now.to_le_bytes());
+        block.set_time(now);
         if self.checksums.covers(Subject::MmpBlock) {
-            self.checksums.store(recipe(Subject::MmpBlock), &Context::default(), raw);
+            self.checksums.store(recipe(Subject::MmpBlock), &Context::default(), block.as_bytes_mut());
         }
-        self.device.write_at(raw, self.offset)?;
+        self.device.write_at(block.as_bytes(), self.offset)?;
         self.device.flush()
     }
 
@@ -214,19 +197,9 @@ impl Shared {
     }
 }
 
-/// Fills a field with text and zeros; one zero ends it.
-fn put_text(field: &mut [u8], text: &[u8]) {
-    let len = text.len().min(field.len() - 1);
-    field.fill(0);
-    field[..len].copy_from_slice(&text[..len]);
-}
-
-fn in_use(raw: &[u8; SIZE]) -> Error {
-    let text = |field: &[u8]| {
-        let end = field.iter().position(|byte| *byte == 0).unwrap_or(field.len());
-        field[..end].escape_ascii().to_string()
-    };
-    busy(&format!("{} uses the file system, as {}", text(&raw[0x10..0x50]), text(&raw[0x50..0x70])))
+fn in_use(block: &MmpBlock) -> Error {
+    let [machine, device] = block.user();
+    busy(&format!("{machine} uses the file system, as {device}"))
 }
 
 fn busy(text: &str) -> Error {
