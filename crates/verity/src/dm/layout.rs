@@ -1,4 +1,4 @@
-//! Where the parts of a dm-verity device lie.
+//! The layout of a dm-verity device: where data, superblock and tree lie.
 
 use super::{Parameters, SUPERBLOCK_SIZE, Superblock, Uuid};
 use crate::tree::Geometry;

@@ -1,4 +1,4 @@
-//! How the blocks of a dm-verity device are hashed.
+//! Hash parameters of a dm-verity device: type, block sizes, salt and algorithm.
 
 use std::fmt;
 

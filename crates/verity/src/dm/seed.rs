@@ -24,7 +24,7 @@ impl Seed {
         }
     }
 
-    /// The salt of 32 bytes that follows from the seed.
+    /// The salt that follows from the seed: the 32 bytes of its HMAC-SHA256.
     ///
     /// # Errors
     /// `Unsupported` with the reasons, if no implementation of SHA-256 may be used.
@@ -32,7 +32,7 @@ impl Seed {
         Salt::new(self.tag(b"verity-salt", providers)?.expose().to_vec())
     }
 
-    /// The UUID of version 4 that follows from the seed: the first half of the code.
+    /// The UUID of version 4 that follows from the seed: the first half of its HMAC-SHA256.
     ///
     /// # Errors
     /// As [`Seed::salt`].

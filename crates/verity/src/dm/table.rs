@@ -1,4 +1,5 @@
-//! What the kernel is told: the table line of device-mapper, and names that follow from the root hash.
+//! The table line that tells device-mapper of a dm-verity device, and the partition UUIDs that follow from
+//! the root hash.
 
 use std::fmt;
 
@@ -8,11 +9,11 @@ use crate::{Error, hex};
 /// The kernel's answer to a block that is corrupted or can't be read, other than an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFault {
-    /// Log the corruption, and return the block as it is (corruption only).
+    /// The kernel logs the corruption, and returns the block as it is (corruption only).
     Ignore,
-    /// Restart the machine.
+    /// The kernel restarts the machine.
     Restart,
-    /// Panic the kernel.
+    /// The kernel panics.
     Panic,
 }
 
@@ -33,11 +34,11 @@ pub struct Table<'a> {
     pub on_corruption: Option<OnFault>,
     /// The kernel's answer to blocks that can't be read; `Ignore` is not possible.
     pub on_error: Option<OnFault>,
-    /// Return zeros for blocks that should be zero, without looking at them.
+    /// Whether the kernel returns zeros for data blocks that should be zero, without reading them.
     pub ignore_zero_blocks: bool,
-    /// Check each data block the first time it is read only.
+    /// Whether the kernel checks each data block only the first time that the block is read.
     pub check_at_most_once: bool,
-    /// Hash in a tasklet or bottom half, where the hash allows it.
+    /// Whether the kernel hashes in a tasklet or bottom half, where the hash allows it.
     pub try_verify_in_tasklet: bool,
     /// The keyring description of a signature of the root hash.
     pub root_hash_sig_key_desc: Option<String>,

@@ -42,7 +42,7 @@ impl<'a> Describer<'a> {
         Ok(Describer { parameters, hash, shape, work })
     }
 
-    /// Builds the tree over all of `data`. Its blocks go to `sink`; `&()` keeps none.
+    /// Builds the tree over all of `data`. The tree's blocks go to `sink`; `&()` keeps none.
     ///
     /// # Errors
     /// `Io` when reading or writing fails, or the data has become shorter meanwhile.
@@ -50,7 +50,8 @@ impl<'a> Describer<'a> {
         self.describe_as(&self.parameters.geometry(data.size())?, data, sink)
     }
 
-    /// The same for data whose geometry is known already: that is how a [`crate::tree::TreeDevice`] is had.
+    /// Builds the tree over all of `data`, whose geometry is known already because a
+    /// [`crate::tree::TreeDevice`] needs it.
     ///
     /// # Errors
     /// As [`Describer::describe`].

@@ -1,4 +1,4 @@
-//! The digest of a file, as it is printed, compared and signed.
+//! File digests, as they are printed, compared and signed.
 
 use std::fmt;
 use std::str::FromStr;

@@ -26,8 +26,9 @@ pub struct Entry {
 }
 
 impl Manifest {
-    /// Reads a list. Each line is a digest, one space and a file name to the end of the line. As `sha256sum`
-    /// does, a line that begins with a backslash has `\n`, `\r` and `\\` in its file name unescaped.
+    /// Reads a list of digests. Each line is a digest, one space and a file name to the end of the line. As
+    /// `sha256sum` does, a line that begins with a backslash has `\n`, `\r` and `\\` in its file name
+    /// unescaped.
     pub fn from_bytes(bytes: &[u8]) -> Manifest {
         let mut manifest = Manifest::default();
         for (i, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
@@ -68,8 +69,9 @@ impl Entry {
     }
 }
 
-/// A file name for output that is read line by line: `None` if it can stand as it is, else the name with `\n`,
-/// `\r` and `\\` escaped. Whoever prints that begins the line with a backslash, as `sha256sum` does.
+/// A file name for output that is read line by line: `None` if it can stand as it is, else the name with
+/// `\n`, `\r` and `\\` escaped. A line with an escaped name begins with a backslash, as `sha256sum` prints
+/// it.
 pub fn escape_name(path: &Path) -> Option<Vec<u8>> {
     let name = path.as_os_str().as_bytes();
     if !name.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {

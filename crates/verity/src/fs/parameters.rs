@@ -1,4 +1,4 @@
-//! What a file's tree is made with.
+//! Parameters of a file's tree: hash algorithm, block size and salt.
 
 use std::fmt;
 
@@ -108,13 +108,13 @@ impl Parameters {
         &self.salt
     }
 
-    /// How digests are packed into tree blocks.
+    /// The tree's shape: how digests are packed into its blocks.
     pub fn shape(&self) -> Shape {
         // OK to unwrap: the constructor has checked that two digests fit.
         Shape::packed(1 << self.log_block_size, self.algorithm.digest_len()).unwrap()
     }
 
-    /// Where the blocks of the tree over `data_size` bytes lie.
+    /// The geometry of the tree over `data_size` bytes: where its blocks lie.
     ///
     /// # Errors
     /// `Argument` if the tree would be too large for 64-bit sizes.

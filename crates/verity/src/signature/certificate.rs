@@ -1,4 +1,4 @@
-//! The signer's certificate: who signed, and the public key that tells.
+//! The signer's certificate: the signer's name, and the public key that checks the signature.
 
 use std::fmt;
 

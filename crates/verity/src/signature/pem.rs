@@ -1,4 +1,4 @@
-//! Finding the wanted part of a PEM file, which may hold several and text between them.
+//! PEM files, which may hold several blocks and text between them: finding the block that is wanted.
 
 use der::pem;
 use zeroize::Zeroizing;
@@ -8,7 +8,7 @@ use crate::Error;
 /// A block of a PEM file.
 pub(super) struct Block<'a> {
     pub(super) label: &'a str,
-    /// What the block holds; it may be a private key.
+    /// The bytes that the block holds; they may be a private key.
     pub(super) der: Zeroizing<Vec<u8>>,
 }
 

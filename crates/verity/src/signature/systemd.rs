@@ -15,7 +15,7 @@ use crate::{Error, hex};
 pub struct VeritySig {
     /// The root hash that is signed.
     pub root_hash: Vec<u8>,
-    /// SHA-256 of the signer's certificate in DER, if it was said.
+    /// SHA-256 of the signer's certificate in DER, if the partition has it.
     pub fingerprint: Option<Vec<u8>>,
     /// The PKCS#7 signature in DER.
     pub signature: Vec<u8>,
@@ -81,8 +81,8 @@ impl VeritySig {
         Ok(VeritySig { root_hash, fingerprint, signature })
     }
 
-    /// The JSON object, filled up with NUL to at least `size` bytes: what the partition has, where it is known.
-    /// systemd-repart makes partitions of 16384.
+    /// The partition's contents: the JSON object, filled up with NUL to at least `size` bytes, the
+    /// partition's size where that is known. systemd-repart makes partitions of 16384 bytes.
     pub fn to_bytes(&self, size: usize, providers: &Providers) -> Vec<u8> {
         let json = Json {
             root_hash: hex::encode(&self.root_hash),

@@ -19,7 +19,7 @@ use super::plan::{Plan, SMALLEST_PIECE};
 use super::{Geometry, Shape, TreeSink};
 use crate::Error;
 
-/// The shape and hash that a tree is worked on with, and who does it.
+/// A tree's shape and hash, and the threads that build or check the tree.
 #[derive(Clone, Copy)]
 pub struct Job<'a> {
     /// The sizes of blocks and digests.

@@ -45,8 +45,8 @@ pub struct Level {
 }
 
 impl Shape {
-    /// dm-verity: the digests of a hash block are a power of two, and with `padded` (type 1) each takes a
-    /// power of two of bytes. Source: `verity_hash.c` of cryptsetup.
+    /// The shape of dm-verity's trees: the digests of a hash block are a power of two, and with `padded`
+    /// (type 1) each takes a power of two of bytes. Source: `verity_hash.c` of cryptsetup.
     ///
     /// # Errors
     /// `Argument` for block sizes of 0 and digests of which no two fit in a hash block.
@@ -63,7 +63,8 @@ impl Shape {
         Shape::new(data_block_size, hash_block_size, digest_len, stride, count)
     }
 
-    /// fs-verity: one block size, digests side by side, as many as fit. Source: the kernel's `fsverity.rst`.
+    /// The shape of fs-verity's trees: one block size, digests side by side, as many as fit. Source: the
+    /// kernel's `fsverity.rst`.
     ///
     /// # Errors
     /// `Argument` for a block size in which no two digests fit.

@@ -1,4 +1,4 @@
-//! Where the hash blocks of a tree go while it is built.
+//! Sinks: where the hash blocks of a tree go while the tree is built.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -43,7 +43,7 @@ impl<'a> TreeDevice<'a> {
     /// Reads whole hash blocks of `level` from block `first` on.
     ///
     /// # Errors
-    /// What the device says; `UnexpectedEof` if it ends before the tree does.
+    /// The device's error; `UnexpectedEof` if it ends before the tree does.
     pub fn read(&self, level: usize, first: u64, blocks: &mut [u8]) -> Result<(), Error> {
         self.device.read_at(blocks, self.position(level, first)?)
     }

@@ -1,4 +1,4 @@
-//! Data that is checked as it is read.
+//! A device whose data is checked against a hash tree as it is read.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,7 +42,7 @@ pub struct VerifiedStatistics {
     pub batched_blocks: u64,
     /// Data blocks that were hashed alone.
     pub single_blocks: u64,
-    /// Data blocks that did not match, each time that they were read.
+    /// Data blocks that did not match, counted each time that they were read.
     pub bad_blocks: u64,
     /// Hash blocks that were read and checked.
     pub hash_blocks: u64,

@@ -1,4 +1,4 @@
-//! Making the parity, and comparing it with what is stored.
+//! Making the parity, and comparing it with the parity that is stored.
 //!
 //! In the simplest words: for each column, divide its message by the code's generator and keep the remainder.
 //! What is done: workers claim panels, runs of neighbouring columns. A row of a panel is one read. Rows go

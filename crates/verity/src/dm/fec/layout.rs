@@ -1,4 +1,4 @@
-//! What the parity covers, and where it lies.
+//! The layout of error correction: the blocks that the parity covers, and where the parity lies.
 
 use std::ops::RangeInclusive;
 
@@ -86,8 +86,7 @@ impl FecLayout {
         self.data_blocks + self.metadata_blocks
     }
 
-    /// How many blocks long a row of the message is; the message blocks that share codewords are this far
-    /// apart.
+    /// Blocks in a row of the message; the message blocks that share codewords are this far apart.
     pub fn rounds(&self) -> u64 {
         self.rounds
     }

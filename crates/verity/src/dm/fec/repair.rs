@@ -1,4 +1,4 @@
-//! Restoring damaged blocks.
+//! Restoring damaged data and hash blocks from the parity.
 //!
 //! The hash tree says which blocks are wrong, the parity what they were, and the tree again whether that is
 //! true: nothing is written whose digest is not the expected one.
