@@ -1,4 +1,4 @@
-//! The mapping as a block device over a block device.
+//! The mapping's device: plaintext above, ciphertext on the device below.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,7 +70,7 @@ impl<D: BlockDevice> CryptDevice<D> {
         Ok(CryptDevice { inner, cipher, size, allow_discards: false, changing, counters })
     }
 
-    /// Passes discards down, as dm-crypt's `allow_discards` does. Whoever sees the device below then sees which sectors
+    /// Passes discards down, as dm-crypt's `allow_discards` does. The device below then shows which sectors
     /// are in use.
     pub fn allowing_discards(mut self) -> CryptDevice<D> {
         self.allow_discards = true;

@@ -20,7 +20,7 @@ impl Elephant {
         Elephant { cipher, sector_size }
     }
 
-    /// What happens to a sector before CBC encrypts it.
+    /// Diffuses a sector before CBC encrypts it; does nothing in the other direction.
     pub fn before(&self, direction: Direction, number: u64, data: &mut [u8]) -> Result<(), Error> {
         if direction == Direction::Encrypt {
             self.add_sector_key(number, data)?;
@@ -32,7 +32,7 @@ impl Elephant {
         Ok(())
     }
 
-    /// What happens to a sector after CBC has decrypted it.
+    /// Undoes a sector's diffusion after CBC has decrypted it; does nothing in the other direction.
     pub fn after(&self, direction: Direction, number: u64, data: &mut [u8]) -> Result<(), Error> {
         if direction == Direction::Decrypt {
             diffuse(data, |words| {

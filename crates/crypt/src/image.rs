@@ -15,10 +15,10 @@ const CHUNK: usize = 256 * 1024;
 /// The treatment of ranges that are holes in the source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Holes {
-    /// A hole is zeros, and zeros are data to a cipher: every sector of the result is written. The safe way.
+    /// A hole is zeros, and zeros are data to a cipher: every sector of the target is written. The safe way.
     #[default]
     Data,
-    /// Holes stay holes. Whoever sees the result sees which ranges were never written, and reading them through the
+    /// Holes stay holes. The target shows which ranges were never written, and reading them through the
     /// mapping gives noise, not zeros.
     Keep,
 }

@@ -34,30 +34,31 @@ const RECORD_LEN: usize = 208;
 /// One piece of a hot zone, the work of one cipher call.
 const PIECE: usize = 256 * 1024;
 
-/// The hot zone that is used where none is given: flushing three times for each costs little then.
+/// Bytes of a hot zone where none is given: with so many, flushing three times for each zone costs little.
 pub const DEFAULT_HOT_ZONE: u64 = 32 << 20;
 
-/// The largest hot zone: two of them are in the journal, one in memory.
+/// The most bytes of a hot zone: two zones are in the journal, one in memory.
 pub const MAX_HOT_ZONE: u64 = 1 << 30;
 
-/// What is to be done to an image.
+/// The transformation of an image in place: mapping, key and direction.
 #[derive(Clone, Copy)]
 pub struct Job<'a> {
     /// The mapping under its key.
     pub cipher: &'a SectorCipher,
     /// SHA-256, for the journal.
     pub sha256: &'a Hash,
-    /// Which way.
+    /// The direction: to ciphertext or to plaintext.
     pub direction: Direction,
-    /// The key again, to tell whether a resumed work has the same one.
+    /// The mapping's key, by which resumed work is told from work with another key.
     pub key: &'a [u8],
-    /// What the mapping is, in words that do not change: a resumed work must have the same.
+    /// The mapping's description, in words that do not change: resumed work must have the same.
     pub mapping: &'a str,
     /// The threads, and the listener, which hears of bytes that are done.
     pub work: &'a Work<'a>,
 }
 
-/// Begins the work: writes the first record to an empty `journal`. The image is not touched; [`resume`] does that.
+/// Begins an image's transformation: writes the first record to an empty `journal`. The image is not touched;
+/// [`resume`] does that.
 ///
 /// # Errors
 /// `Argument` for a hot zone that is not whole sectors or too large, or an image that is not whole sectors or whose IVs
@@ -92,7 +93,8 @@ pub fn begin(
     record.write(job.sha256, journal)
 }
 
-/// Does the work that was begun, or what is left of it. After an error, or no answer at all, it can be resumed again.
+/// Transforms the image, or those of its hot zones that are left. After an error, or after the process was
+/// killed, the transformation can be resumed again.
 ///
 /// # Errors
 /// `Argument` if the key, the mapping, the direction or the image is another one than the journal tells of, and `Corrupt`

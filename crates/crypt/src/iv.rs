@@ -48,7 +48,8 @@ impl IvRun {
         })
     }
 
-    /// How many of `units` units from sector number `first` on, `step` apart, one call can take.
+    /// The number of units that one call can take, of `units` units from sector number `first` on, `step`
+    /// apart.
     pub fn run_len(&self, first: u64, step: u64, units: usize) -> usize {
         let IvRun::Counter { bits, shift, add, .. } = self else { return units };
         let (first, step) = (self.number(first, *shift, *add), u128::from(step) << shift);

@@ -30,7 +30,7 @@ pub(crate) struct Lmk {
 }
 
 impl Lmk {
-    /// `seed` is the key's last part, or empty for version 2.
+    /// The IVs of a seed, which is the key's last part, or empty for version 2.
     pub fn new(seed: &[u8]) -> Lmk {
         let seed = (!seed.is_empty()).then(|| {
             let mut block = SecretVec::zeroed(64);
@@ -41,7 +41,7 @@ impl Lmk {
         Lmk { seed }
     }
 
-    /// Changes one sector of 512 bytes.
+    /// Encrypts or decrypts one sector of 512 bytes.
     pub fn run(
         &self,
         cipher: &Cipher,

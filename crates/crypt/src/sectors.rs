@@ -152,7 +152,7 @@ impl SectorCipher {
         self.run(Direction::Encrypt, sector, data)
     }
 
-    /// Decrypts whole sectors in place.
+    /// Decrypts whole sectors in place. `sector` is as for [`SectorCipher::encrypt`].
     ///
     /// # Errors
     /// As [`SectorCipher::encrypt`].

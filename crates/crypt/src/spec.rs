@@ -9,7 +9,7 @@ use crate::Error;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IvMode {
-    /// The cipher takes none (ECB).
+    /// No IV: the cipher takes none (ECB).
     None,
     /// S cut to 32 bits, little-endian.
     Plain,
@@ -21,7 +21,7 @@ pub enum IvMode {
     Essiv(String),
     /// The number of the sector's first narrow block, counted from 1, big-endian, at the IV's end (for LRW).
     Benbi,
-    /// Zeros.
+    /// An IV of zeros.
     Null,
     /// The byte offset, encrypted under the key (BitLocker).
     Eboiv,

@@ -1,4 +1,4 @@
-//! device-mapper's line for a mapping.
+//! The table line that tells device-mapper of a mapping.
 //!
 //! `<start> <sectors> crypt <cipher> <key> <iv_offset> <device> <offset> [<#opts> <opt>...]`
 

@@ -18,7 +18,7 @@ pub(crate) struct Tcw {
 }
 
 impl Tcw {
-    /// `extra` is the key's tail.
+    /// The seeds in `extra`, the last 32 bytes of the key: 16 for IVs, 16 for whitening.
     pub fn new(extra: &[u8]) -> Result<Tcw, Error> {
         let (iv, whitening) = extra
             .split_at_checked(16)
@@ -27,7 +27,7 @@ impl Tcw {
         Ok(Tcw { iv_seed: iv.into(), whitening_seed: whitening.into() })
     }
 
-    /// Changes one sector of 512 bytes.
+    /// Encrypts or decrypts one sector of 512 bytes.
     pub fn run(
         &self,
         cipher: &Cipher,
