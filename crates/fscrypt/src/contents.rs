@@ -35,8 +35,8 @@ impl ContentCipher {
         ContentCipher { cipher, unit, ivs }
     }
 
-    /// Encrypts whole data units in place; `first` is the number of the first one in the file. What the file has
-    /// behind its end, up to the end of the unit, must be zeros.
+    /// Encrypts whole data units in place; `first` is the number of the first one in the file. Bytes behind
+    /// the file's end, up to the end of its last unit, must be zeros.
     ///
     /// # Errors
     /// `Argument` if `data` is not whole units, or if numbers pass what the policy's IVs can count.

@@ -1,4 +1,4 @@
-//! Contexts: what every encrypted inode carries.
+//! Contexts: the policy and nonce that every encrypted inode has.
 
 use crate::key::KeyId;
 use crate::policy::Policy;

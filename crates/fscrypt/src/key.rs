@@ -1,4 +1,4 @@
-//! Master keys: what they are called, and what is derived from them.
+//! Master keys: their names, and the keys that are derived from them.
 
 use std::fmt;
 
@@ -16,8 +16,8 @@ use crate::{Error, Result};
 /// The name that policies of version 1 have for a master key: any 8 bytes.
 pub type KeyDescriptor = [u8; 8];
 
-/// The name that policies of version 2 have for a master key: 16 bytes derived from the key, so that no other key
-/// has the same.
+/// The name that policies of version 2 have for a master key: 16 bytes derived from the key, so that no other
+/// key has the same name.
 pub type KeyIdentifier = [u8; 16];
 
 /// The name that a policy has for its master key. Shown in hexadecimal.

@@ -1,4 +1,4 @@
-//! Master keys by what policies call them.
+//! Key rings: master keys by the names that policies have for them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,8 +22,9 @@ impl Keyring {
         Keyring { providers, keys: HashMap::new() }
     }
 
-    /// Adds a key under everything that it may be called: its identifier, its usual descriptor, and for 32 bytes
-    /// the identifier that a hardware-wrapped key with this software secret has. Returns these, in that order.
+    /// Adds a key under every name that it may have: its identifier, its usual descriptor, and for 32 bytes
+    /// the identifier that a hardware-wrapped key with this software secret has. Returns the names, in that
+    /// order.
     ///
     /// # Errors
     /// `Argument` for a length that no master key has; `Unsupported` if no implementation of SHA-512 may be used.

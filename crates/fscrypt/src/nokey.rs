@@ -1,4 +1,4 @@
-//! What is shown of names without the key, and how a file is found by it.
+//! No-key names: what is shown of encrypted names without the key, and how files are found by it.
 //!
 //! ```text
 //! base64url( le32 hash, le32 minor hash, first 149 bytes of ciphertext, SHA-256 of the rest if there is one )
@@ -15,11 +15,11 @@ use crate::{Error, Result};
 /// An encrypted name in the form that is shown without its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoKeyName {
-    /// The name's hash in its directory's tree, and the minor one; zeros where there is none.
+    /// The name's hash in its directory, and its minor hash; zeros where a directory has no hashes.
     pub hash: [u32; 2],
     /// The ciphertext, or its first 149 bytes.
     pub ciphertext: Vec<u8>,
-    /// SHA-256 of the ciphertext behind that, if there is any.
+    /// SHA-256 of the ciphertext behind its first 149 bytes, if there is more.
     pub rest_sha256: Option<[u8; 32]>,
 }
 

@@ -13,7 +13,7 @@ pub struct Policy {
     pub contents: Mode,
     /// The mode of names and link targets.
     pub names: Mode,
-    /// The bytes that names are padded to a multiple of: 4, 8, 16 or 32.
+    /// The padding of names: they are filled up to a multiple of 4, 8, 16 or 32 bytes.
     pub padding: usize,
     /// How keys and IVs of single files are made.
     pub ivs: Ivs,
@@ -31,7 +31,7 @@ pub enum Ivs {
     DirectKey,
     /// `IV_INO_LBLK_64`: one key for each mode and file system, the inode's number in the IVs.
     InodeBlock64,
-    /// `IV_INO_LBLK_32`: the same, with the inode's number hashed and added.
+    /// `IV_INO_LBLK_32`: one key for each mode and file system, the inode's number hashed and added to IVs.
     InodeBlock32,
 }
 
@@ -154,7 +154,7 @@ impl Policy {
 }
 
 impl Ivs {
-    /// The flag's name; `None` for keys of single files.
+    /// The name of the policy's flag; `None` for keys of single files.
     pub fn flag_name(self) -> Option<&'static str> {
         match self {
             Ivs::PerFileKey => None,

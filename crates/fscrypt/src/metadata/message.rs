@@ -1,4 +1,5 @@
-//! The messages, as metadata.proto declares them. What this crate does not look at is left out: decoding skips it.
+//! Protobuf messages, as metadata.proto declares them. Fields that this crate does not need are left out:
+//! decoding skips them.
 
 use prost::Message;
 

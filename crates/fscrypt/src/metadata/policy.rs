@@ -1,4 +1,4 @@
-//! Policies' files: master keys, wrapped under protectors' keys.
+//! Files of policies: master keys, wrapped under protectors' keys.
 
 use casemate_primitives::secret::SecretVec;
 
