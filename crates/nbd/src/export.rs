@@ -1,4 +1,4 @@
-//! What is offered: a device, what may be done with it, and what was done.
+//! Exports: a device, the requests that it takes, and counters of those that came.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -123,7 +123,7 @@ impl Export {
     /// serves all of them.
     ///
     /// # Errors
-    /// What the device says. The system reports lost writes once, to the first flush after them; so after one failure
+    /// The error of the device. The system reports lost writes once, to the first flush after them; so after one failure
     /// every later call fails too, for every client.
     pub fn flush(&self) -> io::Result<()> {
         let asked = self.flushes_begun.load(Ordering::SeqCst);

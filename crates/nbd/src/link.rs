@@ -1,4 +1,4 @@
-//! The way to one client: a Unix or TCP socket, with TLS or without.
+//! Links to clients: a Unix or TCP socket each, with TLS or without.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};

@@ -1,4 +1,4 @@
-//! Where clients knock.
+//! Listening sockets: Unix and TCP.
 
 use std::fmt;
 use std::io;
@@ -13,7 +13,8 @@ use rustix::fs::Mode;
 
 use crate::link::Stream;
 
-/// A socket that waits for clients. A Unix socket's name is removed with it, unless it is another's by then.
+/// A socket that waits for clients. Dropping a Unix socket removes its name, unless another socket has the
+/// name by then.
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
@@ -22,12 +23,12 @@ pub struct Listener {
     bound: Option<FileId>,
 }
 
-/// Where a server can be reached.
+/// The address at which clients reach a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// A Unix socket.
+    /// The path of a Unix socket.
     Unix(PathBuf),
-    /// An address and a port.
+    /// An IP address and a TCP port.
     Tcp(SocketAddr),
 }
 
@@ -43,7 +44,7 @@ impl Listener {
     /// The process's umask is changed for a moment, so this is for the time before there are threads.
     ///
     /// # Errors
-    /// `AddrInUse` if somebody listens there, or something lies there that is no socket.
+    /// `AddrInUse` if a server listens at `path`, or something lies there that is no socket.
     pub fn unix(path: &Path) -> io::Result<Listener> {
         let is_socket = path.symlink_metadata().is_ok_and(|metadata| metadata.file_type().is_socket());
         if is_socket
@@ -71,14 +72,14 @@ impl Listener {
     /// Listens on a TCP port; port 0 is any free one.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error, if the port can't be had.
     pub fn tcp(address: SocketAddr) -> io::Result<Listener> {
         let listener = TcpListener::bind(address)?;
         let address = Address::Tcp(listener.local_addr()?);
         Ok(Listener { socket: Socket::Tcp(listener), address, bound: None })
     }
 
-    /// Where it listens.
+    /// The address that the socket listens at.
     pub fn address(&self) -> &Address {
         &self.address
     }

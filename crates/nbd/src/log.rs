@@ -1,4 +1,4 @@
-//! What the server says, in bounded quantity: clients can't fill the disk that the log is on.
+//! The server's log, in bounded quantity: clients can't fill the disk that the log is on.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};

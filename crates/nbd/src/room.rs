@@ -1,4 +1,4 @@
-//! Memory that clients share: how much may still be taken.
+//! Memory that clients share: the bytes that may still be taken.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};

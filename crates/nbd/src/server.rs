@@ -1,4 +1,4 @@
-//! Many clients at once.
+//! The server: many clients of one export at once.
 
 use std::collections::HashMap;
 use std::io;
@@ -78,10 +78,10 @@ impl Default for Limits {
 }
 
 impl Server {
-    /// Begins to let clients in. `log` hears, from any thread, a line about each thing that goes wrong.
+    /// Starts a server that lets clients in. `log` hears, from any thread, a line about each fault.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error, if no thread can be started.
     pub fn start(
         listener: Listener,
         export: Arc<Export>,
@@ -109,11 +109,12 @@ impl Server {
         Ok(Server { shared, listener, accepting })
     }
 
-    /// Lets nobody in any more, answers the requests that have come, and puts everything on stable storage. Clients
-    /// that do not take their answers within `patience` are cut off.
+    /// Stops the server: lets no more clients in, answers the requests that have come, and puts everything
+    /// that was written on stable storage. Clients that do not take their answers within `patience` are cut
+    /// off.
     ///
     /// # Errors
-    /// What the last flush says.
+    /// The error of the last flush.
     pub fn stop(self, patience: Duration) -> io::Result<()> {
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.listener.stop();

@@ -9,13 +9,14 @@ mod request;
 pub use negotiation::{Agreed, ClientHello, Description, Negotiation, OptionHeader, Step, TlsMode};
 pub use request::{Command, Request};
 
-/// What the server says first: `NBDMAGIC`, `IHAVEOPT`, and that it speaks the fixed newstyle and can leave out zeros.
+/// The server's first bytes: `NBDMAGIC`, `IHAVEOPT`, and flags: the fixed newstyle is spoken, and zeros can
+/// be left out.
 pub const GREETING: [u8; 18] = *b"NBDMAGICIHAVEOPT\x00\x03";
 
-/// The longest data of an option; more is not read.
+/// The most bytes of an option's data; more is not read.
 pub const MAX_OPTION: u32 = 64 * 1024;
 
-/// The longest name of an export, and of a metadata query.
+/// The most bytes of an export's name, and of a metadata query.
 pub const MAX_NAME: usize = 4096;
 
 /// The most bytes that a read or a write may ask for.
@@ -26,7 +27,7 @@ pub const ALLOCATION_ID: u32 = 1;
 
 /// Transmission flags, of an export.
 pub mod flags {
-    /// Always set.
+    /// The flags are valid; always set.
     pub const HAS_FLAGS: u16 = 1;
     /// The export can't be written.
     pub const READ_ONLY: u16 = 1 << 1;
@@ -44,23 +45,23 @@ pub mod flags {
     pub const CAN_MULTI_CONN: u16 = 1 << 8;
     /// `CACHE` is known.
     pub const SEND_CACHE: u16 = 1 << 10;
-    /// Zeros may be asked for on condition that it is quick.
+    /// `WRITE_ZEROES` may be asked to fail rather than be slow.
     pub const SEND_FAST_ZERO: u16 = 1 << 11;
 }
 
 /// Numbers of errors in replies; those of Linux, but the same everywhere.
 pub mod errors {
-    /// Not allowed, or read-only.
+    /// The request is not allowed, or the export is read-only.
     pub const EPERM: u32 = 1;
-    /// Reading or writing failed.
+    /// Reading or writing the device failed.
     pub const EIO: u32 = 5;
-    /// No memory.
+    /// The server has no memory for the request.
     pub const ENOMEM: u32 = 12;
-    /// A request that makes no sense.
+    /// The request makes no sense: an unknown command or flag, or a range that does not fit.
     pub const EINVAL: u32 = 22;
-    /// No room.
+    /// The device has no room, or a write passes the export's end.
     pub const ENOSPC: u32 = 28;
-    /// An unknown command or flag, or zeros that would take long.
+    /// A command that the export does not offer, or zeros that would take long.
     pub const ENOTSUP: u32 = 95;
     /// The server is about to end.
     pub const ESHUTDOWN: u32 = 108;

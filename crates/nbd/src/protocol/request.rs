@@ -12,9 +12,9 @@ pub struct Request {
     pub flags: u16,
     /// The client's number for the request, which is in the reply.
     pub cookie: u64,
-    /// The first byte of the export that is meant.
+    /// Where the range that is meant begins on the export, in bytes.
     pub offset: u64,
-    /// The number of bytes that are meant.
+    /// Bytes of the range that is meant.
     pub len: u32,
 }
 
@@ -42,20 +42,20 @@ pub enum Command {
 impl Request {
     /// Bytes of a request without a write's data.
     pub const LEN: usize = 28;
-    /// Be on stable storage before the reply is sent.
+    /// Flag: what is written is to be on stable storage before the reply is sent.
     pub const FUA: u16 = 1;
-    /// Keep the space of what becomes zero.
+    /// Flag of `WriteZeroes`: the range keeps its space.
     pub const NO_HOLE: u16 = 2;
-    /// Answer a read in one piece.
+    /// Flag of `Read`: the answer is to be one piece.
     pub const DF: u16 = 4;
-    /// Fail if making zeros would take as long as writing them.
+    /// Flag of `WriteZeroes`: to fail if making zeros would take as long as writing them.
     pub const FAST_ZERO: u16 = 16;
-    /// Tell of one extent alone.
+    /// Flag of `BlockStatus`: the answer is to have one extent.
     pub const REQ_ONE: u16 = 8;
 
     /// Reads a request of 28 bytes.
     ///
-    /// `None` if its magic number is missing: then nobody knows where the next request begins.
+    /// `None` if its magic number is missing: then it is unknown where the next request begins.
     pub fn from_bytes(bytes: &[u8; Request::LEN]) -> Option<Request> {
         let be32 = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let be64 = |at: usize| u64::from(be32(at)) << 32 | u64::from(be32(at + 4));
