@@ -1,4 +1,4 @@
-//! What the CPU can do, found once and only ever narrowed.
+//! Features of the CPU, found once and only ever narrowed.
 //!
 //! [`Cpu::detect`] is the one source of truth about instruction sets. A [`Cpu`] can lose features
 //! ([`Cpu::without`], [`Cpu::restrict`]) but never gain any, so a back end that asks [`Cpu::has`] may rely on
@@ -98,7 +98,8 @@ impl Feature {
 pub struct Cpu(u32);
 
 impl Cpu {
-    /// Everything that this CPU and its operating system offer; in builds for tests less, if `CASEMATE_CPU` says so.
+    /// All features that this CPU and its operating system offer; in builds for tests fewer, if
+    /// `CASEMATE_CPU` says so.
     pub fn detect() -> Cpu {
         static DETECTED: OnceLock<Cpu> = OnceLock::new();
         #[cfg(feature = "testing")]
@@ -125,7 +126,7 @@ impl Cpu {
         Cpu(self.0 & !feature.bit())
     }
 
-    /// Narrows by a comma-separated list, read from left to right.
+    /// Narrows the features by a comma-separated list, read from left to right.
     ///
     /// `native` is everything detected and `portable` is nothing; `-avx512` removes a feature and `avx512`
     /// keeps it. A list whose first word is a plain feature starts from nothing, so `sha-ni` alone is
@@ -180,7 +181,7 @@ impl fmt::Debug for Cpu {
     }
 }
 
-/// Why a list of CPU features was refused.
+/// An error in a list of CPU features.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CpuError {
     /// No feature has this name.

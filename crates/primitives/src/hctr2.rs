@@ -35,7 +35,7 @@ impl Hctr2 {
     /// Key lengths in bytes. Linux uses 32.
     pub const KEY_LENGTHS: &[usize] = Aes::KEY_LENGTHS;
 
-    /// The fastest back ends that `cpu` can run.
+    /// AES-HCTR2 under `key`, on the fastest back ends that `cpu` can run.
     ///
     /// # Errors
     /// A key of another length than 16, 24 or 32 bytes.
@@ -74,7 +74,7 @@ impl Hctr2 {
         units.each(data, |tweak, unit| self.run(Direction::Encrypt, tweak, unit))
     }
 
-    /// Undoes [`Hctr2::encrypt_units`].
+    /// Decrypts every unit of `data` in place under its own tweak.
     ///
     /// # Errors
     /// As [`Hctr2::encrypt_units`].
@@ -82,7 +82,7 @@ impl Hctr2 {
         units.each(data, |tweak, unit| self.run(Direction::Decrypt, tweak, unit))
     }
 
-    /// The cipher's back end.
+    /// The name of the block cipher's back end.
     pub fn name(&self) -> &'static str {
         self.aes.name()
     }

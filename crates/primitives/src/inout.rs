@@ -1,4 +1,4 @@
-//! Where the bytes of a cipher come from and where they go.
+//! Source and destination of a cipher's bytes.
 
 use std::marker::PhantomData;
 
@@ -16,13 +16,13 @@ pub(crate) struct InOut<'a> {
 }
 
 impl<'a> InOut<'a> {
-    /// Reads and writes `data`.
+    /// Source and destination in one: `data` is read and written.
     pub fn in_place(data: &'a mut [u8]) -> InOut<'a> {
         let dst = data.as_mut_ptr();
         InOut { src: dst, dst, len: data.len(), buffers: PhantomData }
     }
 
-    /// Reads `src` and writes `dst`, which must be equally long.
+    /// Source and destination apart: `src` is read, and `dst`, which must be equally long, is written.
     pub fn apart(src: &'a [u8], dst: &'a mut [u8]) -> InOut<'a> {
         assert_eq!(src.len(), dst.len(), "source and destination are equally long");
         InOut { src: src.as_ptr(), dst: dst.as_mut_ptr(), len: src.len(), buffers: PhantomData }
@@ -36,7 +36,7 @@ impl<'a> InOut<'a> {
         InOut { src, dst, len, buffers: PhantomData }
     }
 
-    /// How many bytes there are on each side.
+    /// The number of bytes of the source, which is that of the destination too.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.len

@@ -13,7 +13,7 @@ pub struct Messages<'a> {
 }
 
 impl<'a> Messages<'a> {
-    /// All of `data`, cut into messages of `len` bytes.
+    /// The messages of `len` bytes that all of `data` is cut into.
     ///
     /// # Panics
     /// If `len` is 0 or `data.len()` is no multiple of it.
@@ -40,12 +40,12 @@ impl<'a> Messages<'a> {
         Messages { data, len, stride, count }
     }
 
-    /// How many messages there are.
+    /// The number of messages.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// How many bytes each message has.
+    /// Bytes of each message.
     pub fn message_len(&self) -> usize {
         self.len
     }
@@ -55,7 +55,7 @@ impl<'a> Messages<'a> {
         self.data
     }
 
-    /// Message `k`.
+    /// The bytes of message `k`.
     ///
     /// # Panics
     /// If there is no message `k`.

@@ -1,4 +1,4 @@
-//! Numbers that look random and can be had again, for tests and self-tests; no secret may depend on them.
+//! Pseudo-random numbers that follow from a seed, for tests and self-tests; no secret may depend on them.
 
 /// A small seeded generator (SplitMix64), so that a failing test can be repeated from its seed.
 pub struct Rng(u64);

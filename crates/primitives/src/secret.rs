@@ -20,22 +20,22 @@ impl SecretVec {
         SecretVec(vec![0; len])
     }
 
-    /// The secret for changing.
+    /// The secret's bytes, to be changed.
     pub fn expose_mut(&mut self) -> &mut [u8] {
         &mut self.0
     }
 
-    /// The secret itself. Named so that a reader sees where it leaves its wrapper.
+    /// The secret's bytes. Named so that a reader sees where the secret leaves its wrapper.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
 
-    /// How many bytes the secret has.
+    /// The number of the secret's bytes.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is no secret at all.
+    /// Whether the secret has no bytes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

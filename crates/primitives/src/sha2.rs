@@ -1,4 +1,4 @@
-//! What SHA-256 and SHA-512 share: how `prefix || message || suffix || padding` falls into blocks.
+//! Blocks of SHA-256 and SHA-512: how `prefix || message || suffix || padding` falls into them.
 //!
 //! All messages of a batch have one length, one prefix and one suffix, so their blocks differ in the message's
 //! own bytes alone. [`Layout`] sorts the blocks into three kinds:
@@ -37,7 +37,7 @@ impl<Word: Zeroize, const BLOCK: usize> Zeroize for Midstate<Word, BLOCK> {
 }
 
 impl<Word, const BLOCK: usize> Midstate<Word, BLOCK> {
-    /// A hash that has seen nothing.
+    /// The midstate of a hash that has taken in nothing.
     pub fn new(state: [Word; 8]) -> Midstate<Word, BLOCK> {
         Midstate { state, partial: [0; BLOCK], len: 0 }
     }
@@ -121,7 +121,7 @@ impl<'a, const BLOCK: usize> Layout<'a, BLOCK> {
         layout
     }
 
-    /// How many blocks each message has, after the midstate and with the padding.
+    /// The number of blocks of each message, after the midstate and with the padding.
     pub fn blocks(&self) -> usize {
         self.blocks
     }

@@ -1,4 +1,5 @@
-//! What the tests of every back end share: guarded buffers, a seeded generator, and a count of AES key schedules.
+//! Tools for the tests of every back end: guarded buffers, a seeded generator, and a count of AES key
+//! schedules.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -14,7 +15,7 @@ thread_local! {
     static KEY_SCHEDULES: Cell<usize> = const { Cell::new(0) };
 }
 
-/// How many AES key schedules this thread has expanded so far.
+/// The number of AES key schedules that this thread has expanded so far.
 pub fn key_schedules() -> usize {
     KEY_SCHEDULES.get()
 }

@@ -13,7 +13,7 @@ pub struct WideUnits {
     pub size: usize,
     /// The tweak of unit 0.
     pub first: [u8; 32],
-    /// What is added from one unit to the next.
+    /// The step from one unit's tweak to the next one's.
     pub step: u64,
 }
 

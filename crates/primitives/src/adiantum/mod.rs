@@ -38,7 +38,7 @@ use crate::wide::WideUnits;
 use nh::{KEY, MESSAGE, Nh, NhKey};
 use poly::Poly;
 
-/// How many rounds XChaCha has.
+/// The rounds of Adiantum's XChaCha.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rounds {
     /// XChaCha12: fscrypt's Adiantum, and dm-crypt's `xchacha12,aes-adiantum`.
@@ -69,7 +69,7 @@ impl Adiantum {
     /// The key's length in bytes.
     pub const KEY_LENGTHS: &[usize] = &[32];
 
-    /// The fastest back ends that `cpu` can run.
+    /// Adiantum under `key`, on the fastest back ends that `cpu` can run.
     ///
     /// # Errors
     /// A key of another length than 32 bytes.
@@ -117,7 +117,7 @@ impl Adiantum {
         units.each(data, |tweak, unit| self.run(Direction::Encrypt, tweak, unit))
     }
 
-    /// Undoes [`Adiantum::encrypt_units`].
+    /// Decrypts every unit of `data` in place under its own tweak.
     ///
     /// # Errors
     /// As [`Adiantum::encrypt_units`].
@@ -125,7 +125,7 @@ impl Adiantum {
         units.each(data, |tweak, unit| self.run(Direction::Decrypt, tweak, unit))
     }
 
-    /// The block cipher's back end and NH's.
+    /// The names of the block cipher's back end and of NH's.
     pub fn name(&self) -> String {
         format!("{}, nh {}", self.aes.name(), self.nh.name())
     }

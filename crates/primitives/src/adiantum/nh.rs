@@ -52,7 +52,7 @@ impl Nh {
         Nh(backend::best(BACKENDS, cpu))
     }
 
-    /// Those that `cpu` can run, fastest first.
+    /// Every back end that `cpu` can run, fastest first.
     #[cfg(test)]
     pub fn available(cpu: Cpu) -> impl Iterator<Item = Nh> {
         backend::available(BACKENDS, cpu).map(Nh)

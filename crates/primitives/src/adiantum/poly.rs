@@ -20,7 +20,7 @@ const LOW_44: u64 = (1 << 44) - 1;
 const LOW_42: u64 = (1 << 42) - 1;
 
 impl Poly {
-    /// At `r`, some of whose bits don't count.
+    /// The polynomial at `r`, some of whose bits don't count.
     pub fn new(r: &[u8; 16]) -> Poly {
         let r = u128::from_le_bytes(*r) & 0x0fff_fffc_0fff_fffc_0fff_fffc_0fff_ffff;
         Poly { r: limbs(r), h: [0; 3] }
@@ -44,7 +44,7 @@ impl Poly {
         self.h = [h0 & LOW_44, (d1 as u64 & LOW_44) + (h0 >> 44), d2 as u64 & LOW_42];
     }
 
-    /// The value, modulo p and then 2^128.
+    /// The polynomial's value, modulo p and then 2^128.
     pub fn value(&self) -> u128 {
         let [mut h0, mut h1, mut h2] = self.h;
         // Twice around, so that no limb is too large.

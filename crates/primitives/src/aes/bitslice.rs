@@ -25,7 +25,7 @@ impl Planes {
         planes
     }
 
-    /// Transposes back.
+    /// Transposes planes to eight blocks.
     #[inline(always)]
     pub fn into_blocks(mut self) -> [Block; 8] {
         self.transpose();

@@ -24,7 +24,7 @@ impl Aes {
     /// Key lengths in bytes.
     pub const KEY_LENGTHS: &[usize] = &[16, 24, 32];
 
-    /// The fastest back end that `cpu` can run.
+    /// AES under `key`, on the fastest back end that `cpu` can run.
     ///
     /// # Errors
     /// A key of another length than 16, 24 or 32 bytes.
@@ -40,7 +40,7 @@ impl Aes {
         AesBackend::available(cpu).map(|backend| Aes::with_backend(backend, key)).collect()
     }
 
-    /// The back end that was chosen.
+    /// AES under `key`, on a back end that was chosen.
     ///
     /// # Errors
     /// A key of another length than 16, 24 or 32 bytes.

@@ -21,7 +21,7 @@ impl AesCbc {
     /// Key lengths in bytes.
     pub const KEY_LENGTHS: &[usize] = &[16, 24, 32];
 
-    /// The fastest back end that `cpu` can run.
+    /// AES-CBC under `key`, on the fastest back end that `cpu` can run.
     ///
     /// # Errors
     /// A key of another length than 16, 24 or 32 bytes.
@@ -37,7 +37,7 @@ impl AesCbc {
         AesBackend::available(cpu).map(|backend| AesCbc::with_backend(backend, key)).collect()
     }
 
-    /// The back end that was chosen.
+    /// AES-CBC under `key`, on a back end that was chosen.
     ///
     /// # Errors
     /// A key of another length than 16, 24 or 32 bytes.
@@ -93,7 +93,7 @@ impl AesCbc {
         self.run_cts(Direction::Encrypt, units, InOut::in_place(data))
     }
 
-    /// Undoes [`AesCbc::encrypt_cts`].
+    /// Decrypts `data` in place, as [`AesCbc::encrypt_cts`] encrypted it.
     ///
     /// # Errors
     /// As [`AesCbc::encrypt_cts`].

@@ -1,4 +1,5 @@
-//! What a back end must be able to do, and how all of them work through a buffer.
+//! Engines: what the instructions of a back end must be able to do, and how all engines work through a
+//! buffer.
 //!
 //! The modes are written once, for any [`Engine`]; a back end's file makes functions for its instruction set
 //! out of them with [`engine_functions`]. Everything on the way is `inline(always)`, so that the code of a

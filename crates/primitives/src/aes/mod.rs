@@ -58,7 +58,7 @@ use crate::inout::InOut;
 use modes::Counter;
 use schedule::{Schedule, XtsKeys};
 
-/// Which way a cipher works.
+/// The direction in which a cipher works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// Plaintext in, ciphertext out.

@@ -73,9 +73,9 @@ pub(super) struct XtsKeys {
 pub struct KeyError {
     /// The cipher, such as `AES-XTS`.
     pub cipher: &'static str,
-    /// The lengths in bytes that it takes.
+    /// The cipher's key lengths in bytes.
     pub takes: &'static [usize],
-    /// The length that was given.
+    /// The given key's length in bytes.
     pub len: usize,
 }
 

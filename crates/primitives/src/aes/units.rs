@@ -12,7 +12,7 @@ use crate::inout::InOut;
 pub struct Units<'a> {
     /// Bytes of a unit, at least 16.
     pub size: usize,
-    /// Where the units' IVs come from.
+    /// The units' IVs.
     pub ivs: Ivs<'a>,
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn pair<'a>(src: &'a [u8], dst: &'a mut [u8]) -> Result<InOut<'a>, Un
     Ok(InOut::apart(src, dst))
 }
 
-/// Why a buffer can't be taken as data units. Nothing was written.
+/// An error in data units: their size, their IVs or their buffer. Nothing was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UnitError {

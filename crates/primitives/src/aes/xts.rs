@@ -24,7 +24,7 @@ impl AesXts {
     /// Key lengths in bytes.
     pub const KEY_LENGTHS: &[usize] = &[32, 48, 64];
 
-    /// The fastest back end that `cpu` can run.
+    /// AES-XTS under `key`, on the fastest back end that `cpu` can run.
     ///
     /// Equal halves are taken, as the kernel takes them outside FIPS mode: see [`AesXts::halves_equal`].
     ///
@@ -42,7 +42,7 @@ impl AesXts {
         AesBackend::available(cpu).map(|backend| AesXts::with_backend(backend, key)).collect()
     }
 
-    /// The back end that was chosen.
+    /// AES-XTS under `key`, on a back end that was chosen.
     ///
     /// # Errors
     /// A key of another length than 32, 48 or 64 bytes.

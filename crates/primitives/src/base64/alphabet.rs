@@ -107,7 +107,7 @@ impl fmt::Debug for Alphabet {
     }
 }
 
-/// Why 64 characters are no alphabet.
+/// An error in characters that are to be an alphabet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AlphabetError {
     /// There are so many characters instead of 64.

@@ -1,4 +1,4 @@
-//! What is wrong with a text, found again after a back end said that something is.
+//! Faults of a base64 text, found anew after a back end said that there is one.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use super::alphabet::{Alphabet, PAD};
 pub struct DecodeError {
     /// Index of the character at fault; the text's length if something is missing at the end.
     pub position: usize,
-    /// What is wrong there.
+    /// The fault at that position.
     pub kind: DecodeErrorKind,
 }
 

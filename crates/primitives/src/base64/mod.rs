@@ -53,7 +53,7 @@ pub enum Padding {
 }
 
 impl Padding {
-    /// How many characters `bytes` bytes become; `usize::MAX` if there is no such number.
+    /// The number of characters that `bytes` bytes become; `usize::MAX` if there is no such number.
     pub const fn encoded_len(self, bytes: usize) -> usize {
         let groups = bytes.saturating_add(2) / 3;
         match self {
@@ -62,7 +62,7 @@ impl Padding {
         }
     }
 
-    /// How many bytes a text of `chars` characters can hold at most, whatever it says.
+    /// The most bytes that a text of `chars` characters can hold.
     ///
     /// Without padding a valid text holds exactly this many, with padding it may be one or two less.
     pub const fn decoded_len_max(self, chars: usize) -> usize {
@@ -206,7 +206,7 @@ impl<'a> Base64<'a> {
         }
     }
 
-    /// `bytes` as a text of its own.
+    /// The text of `bytes`, as a string of its own.
     pub fn encode_to_string(&self, bytes: &[u8]) -> String {
         let mut text = vec![0; self.encoded_len(bytes.len())];
         self.encode(bytes, &mut text);
@@ -224,25 +224,26 @@ impl<'a> Base64<'a> {
         Ok(bytes)
     }
 
-    /// How many characters `bytes` bytes become, with padding if this codec pads; `usize::MAX` if there is no
-    /// such number.
+    /// The number of characters that `bytes` bytes become, with padding if this codec pads; `usize::MAX` if
+    /// there is no such number.
     pub const fn encoded_len(&self, bytes: usize) -> usize {
         self.padding.encoded_len(bytes)
     }
 
-    /// How many bytes `text` holds if it is valid; [`Base64::decode`] wants that much room even if it is not.
+    /// The number of bytes that `text` holds if it is valid; [`Base64::decode`] wants that much room even if
+    /// it is not.
     ///
     /// This looks at the length and the last two characters only.
     pub fn decoded_len(&self, text: &[u8]) -> usize {
         self.padding.decoded_len_max(self.padding.body(text).len())
     }
 
-    /// The alphabet.
+    /// The codec's alphabet.
     pub fn alphabet(&self) -> &'a Alphabet {
         self.alphabet
     }
 
-    /// Padding or not.
+    /// Whether the codec pads.
     pub fn padding(&self) -> Padding {
         self.padding
     }

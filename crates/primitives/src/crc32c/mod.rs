@@ -58,7 +58,7 @@ mod x86_64_sse42;
 #[cfg(target_arch = "x86_64")]
 mod x86_64_vpclmul;
 
-/// Computes and patches CRC-32C registers with the best instructions of a CPU.
+/// CRC-32C by a back end that this CPU can run: registers are computed and patched.
 ///
 /// See the [module](self) for the convention. Cheap to copy; holding one proves that the CPU can run it.
 #[derive(Clone, Copy)]
@@ -179,7 +179,8 @@ impl Crc32c {
         Ok(old ^ unsafe { (self.backend.splice)(old_region, new_region, after) })
     }
 
-    /// The same as [`splice`](Crc32c::splice) from the registers of the two regions instead of their bytes.
+    /// The checksum after a [`splice`](Crc32c::splice), from the registers of the two regions instead of
+    /// their bytes.
     ///
     /// Both were started at the same register, whichever it is; `len` is the regions' common length.
     ///
@@ -226,7 +227,7 @@ impl Crc32c {
 
     /// Whether splicing a region of `region` bytes is expected to be faster than the whole of `total` bytes.
     ///
-    /// A threshold by back end, as measured; see `docs/bench/crc32c.md`.
+    /// The threshold is one for each back end, as measured; see `docs/bench/crc32c.md`.
     #[inline]
     pub fn splice_pays(&self, total: usize, region: usize) -> bool {
         let cost = &self.backend.splice_cost;

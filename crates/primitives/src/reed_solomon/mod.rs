@@ -58,7 +58,7 @@ use code::{Code, MAX_ROOTS};
 /// Symbols in a codeword: message and parity together.
 pub const CODEWORD: usize = field::ORDER;
 
-/// A code with its constants and the back end that computes it.
+/// A Reed-Solomon code, with its constants and the back end that computes it.
 pub struct ReedSolomon {
     backend: &'static Backend,
     code: Code,
@@ -133,7 +133,7 @@ impl fmt::Debug for ReedSolomon {
     }
 }
 
-/// Computes the parity of codewords side by side while their message rows arrive.
+/// The encoder of codewords side by side: it computes their parity while their message rows arrive.
 ///
 /// The registers of all codewords, `roots` bytes each, are read and written once a call, so feed at least
 /// 16 rows at a time where speed matters, and choose a width whose registers and rows stay in the cache.
@@ -179,7 +179,7 @@ impl Encoder<'_> {
         self.reset();
     }
 
-    /// Forgets what was fed.
+    /// Forgets the message rows that were fed.
     pub fn reset(&mut self) {
         self.state.fill(Block([0; 64]));
         self.fed = 0;
@@ -192,11 +192,11 @@ impl fmt::Debug for Encoder<'_> {
     }
 }
 
-/// Why a request was refused.
+/// An error in a code's parameters or in the erasures of a repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RsError {
-    /// This many parity symbols are not supported.
+    /// A number of parity symbols that is not supported.
     Roots(usize),
     /// An erasure is named that is no row of a codeword, or one is named twice.
     Erasure(usize),

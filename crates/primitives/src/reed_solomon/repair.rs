@@ -14,12 +14,12 @@ const BATCH: usize = 32;
 /// Below this many damaged codewords the slow way is the faster one.
 const FEW: usize = 16;
 
-/// What [`ReedSolomon::repair`] did.
+/// The result of [`ReedSolomon::repair`]: symbols that were changed, codewords that were not repaired.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repair {
     /// The rows in which symbols were changed, ascending; rows from `message_symbols` on are parity.
     pub rows: Vec<usize>,
-    /// How many symbols were changed.
+    /// The number of symbols that were changed.
     pub symbols: usize,
     /// The codewords (columns) with more damage than the code can repair, ascending. They are unchanged.
     pub unrepaired: Vec<usize>,

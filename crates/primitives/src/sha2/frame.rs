@@ -1,4 +1,5 @@
-//! What both hashes are around their back ends: the handle, the midstate, the hasher of a message in pieces.
+//! The frame of both hashes around their back ends: the handle, the midstate, the hasher of a message in
+//! pieces.
 
 /// Writes the public types of a hash of the family, and `Backend`, `Layout` and `digest` for its back ends.
 ///
@@ -36,7 +37,7 @@ macro_rules! frame {
         }
 
         impl $Sha {
-            /// The fastest back end for many messages.
+            /// The back end of `cpu` that is fastest for many messages.
             pub fn new(cpu: Cpu) -> $Sha {
                 $Sha(backend::best(BACKENDS, cpu))
             }
