@@ -8,12 +8,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::time::Instant;
 
-use casemate::ext4::{Ext4, Reading};
-use casemate::fscrypt::Keyring;
-use casemate::{Access, Image, Providers, SecretVec};
+use casemate::ext4::{Ext4, ReadOptions};
+use casemate::{Access, Image, Keys, SecretSource, SecretVec, Work};
 use casemate_benches::{Probe, Race, median};
 
 const CASEMATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/release/casemate");
@@ -81,9 +79,8 @@ fn make(folder: &Path, mib: usize) -> PathBuf {
 
 /// The names of a directory of each kind; the inodes behind them are not read.
 fn list(image: &Path) {
-    let mut ring = Keyring::new(Providers::default());
-    ring.add(SecretVec::new(key())).expect("a key");
-    let (locked, unlocked) = (open(image, None), open(image, Some(Arc::new(ring))));
+    let keys = Keys::default().with_raw(&SecretSource::memory(SecretVec::new(key()))).expect("a key");
+    let (locked, unlocked) = (open(image, Keys::default()), open(image, keys));
     let names = |fs: &Ext4, folder: &str| {
         let dir = fs.resolve(folder.as_bytes(), false).expect("the directory");
         fs.read_dir(&dir).expect("its names")
@@ -107,10 +104,11 @@ fn list(image: &Path) {
     }
 }
 
-fn open(image: &Path, keys: Option<Arc<Keyring>>) -> Ext4 {
+fn open(image: &Path, keys: Keys) -> Ext4 {
     let image = Image::open(image, Access::Read).expect("the image");
-    let reading = Reading { keys, ..Reading::default() };
-    casemate::ext4::open(&image, &reading).expect("the image")
+    let mut options = ReadOptions::default();
+    options.keys = keys;
+    image.ext4(&options, &Work::default()).expect("the image").inodes().clone()
 }
 
 fn extract(image: &Path, folder: &Path, mib: usize) {

@@ -1,6 +1,6 @@
 //! dm-crypt mappings over files: whole images encrypted and decrypted.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -308,27 +308,6 @@ impl Mapping {
             _ => Ok(()),
         }
     }
-}
-
-/// Reads a key file: `skip` bytes are passed over, then at most `len` are taken.
-///
-/// # Errors
-/// `Io`, or `Argument` if the file has not `len` bytes there.
-pub fn read_key_file(path: &Path, skip: u64, len: usize) -> Result<SecretVec, Error> {
-    let at = |error| Error::io(path.display(), error);
-    let mut file: Box<dyn Read> =
-        if path == Path::new("-") { Box::new(io::stdin()) } else { Box::new(File::open(path).map_err(at)?) };
-    let passed = io::copy(&mut (&mut file).take(skip), &mut io::sink()).map_err(at)?;
-    let mut key = SecretVec::zeroed(len);
-    let result = file.read_exact(key.expose_mut());
-    if passed < skip || result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::UnexpectedEof) {
-        return Err(Error::argument(format!(
-            "{}: the key file has fewer than the {len} bytes that are needed",
-            path.display()
-        )));
-    }
-    result.map_err(at)?;
-    Ok(key)
 }
 
 /// The journal's usual name for an image.

@@ -1,8 +1,6 @@
 //! fscrypt: keys from files, and the names and contents of encrypted files.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::path::Path;
+use std::io::{Read, Write};
 
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::Direction;
@@ -13,6 +11,7 @@ pub use casemate_fscrypt::{
 };
 
 use crate::Error;
+use crate::secrets::{SecretSource, fill};
 
 /// No master key is longer.
 const LONGEST_KEY: usize = 64;
@@ -20,25 +19,15 @@ const LONGEST_KEY: usize = 64;
 /// What is encrypted at once.
 const PIECE: usize = 1 << 20;
 
-/// A raw master key from a file with just its bytes, as fscryptctl takes it; "-" is standard input.
+/// A raw master key, as fscryptctl takes it: all that is there.
 ///
 /// # Errors
-/// `Io`; `Argument` for a file that is longer than any key.
-pub fn read_raw_key(path: &Path) -> Result<SecretVec, Error> {
-    read_secret(path, LONGEST_KEY)?.ok_or_else(|| {
-        let text = format!("{}: no raw key: it has more than {LONGEST_KEY} bytes", path.display());
+/// `Io`; `Argument` for what is longer than any key.
+pub fn read_raw_key(source: &SecretSource) -> Result<SecretVec, Error> {
+    source.read_all(LONGEST_KEY)?.ok_or_else(|| {
+        let text = format!("{}: no raw key: it has more than {LONGEST_KEY} bytes", source.name());
         Error::argument(text)
     })
-}
-
-/// The whole of a file with a secret, or `None` if it is longer than `longest`; "-" is standard input.
-pub(crate) fn read_secret(path: &Path, longest: usize) -> Result<Option<SecretVec>, Error> {
-    let at = |error| Error::io(path.display(), error);
-    let mut file: Box<dyn Read> =
-        if path == Path::new("-") { Box::new(io::stdin()) } else { Box::new(File::open(path).map_err(at)?) };
-    let mut buffer = SecretVec::zeroed(longest + 1);
-    let len = fill(&mut *file, buffer.expose_mut()).map_err(at)?;
-    Ok((len <= longest).then(|| buffer.expose()[..len].into()))
 }
 
 /// Encrypts or decrypts a stream of whole data units, the first of which is unit `first` of its file; at most `size`
@@ -75,18 +64,4 @@ pub fn transform(
             return output.flush().map_err(|error| Error::io(output_name, error));
         }
     }
-}
-
-/// Reads until the buffer is full or the input ends. Returns how much there is.
-fn fill(input: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut len = 0;
-    while len < buffer.len() {
-        match input.read(&mut buffer[len..]) {
-            Ok(0) => break,
-            Ok(more) => len += more,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(len)
 }

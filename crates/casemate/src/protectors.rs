@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use casemate_blockdev::BlockDevice;
 use casemate_ext4::{Ext4, FileType};
@@ -11,16 +12,16 @@ use casemate_fscrypt::metadata::{MAX_LEN, PolicyFile, Protector, ProtectorId, Pr
 use casemate_fscrypt::{KeyId, Keyring};
 use casemate_primitives::secret::SecretVec;
 
-use crate::fscrypt::read_secret;
+use crate::secrets::SecretSource;
 use crate::{Error, ErrorKind};
 
 /// What opens protectors: a passphrase, or the 32 bytes of a raw key.
 #[derive(Debug)]
-pub struct Secret {
-    /// The file that it came from, for messages.
-    pub name: String,
-    /// The whole file.
-    pub bytes: SecretVec,
+pub(crate) struct Secret {
+    /// The place that it came from, for messages.
+    name: String,
+    /// All that is there.
+    bytes: SecretVec,
 }
 
 /// Where the tool keeps its files, below the root of the file system.
@@ -34,14 +35,14 @@ const LONGEST: usize = 4096;
 const MOST_PROTECTORS: usize = 256;
 
 impl Secret {
-    /// From a file; "-" is standard input.
-    ///
     /// # Errors
-    /// `Io`; `Argument` for a file that is longer than any secret.
-    pub fn read(path: &Path) -> Result<Secret, Error> {
-        let too_long = || Error::argument(format!("{}: longer than any passphrase", path.display()));
-        let bytes = read_secret(path, LONGEST)?.ok_or_else(too_long)?;
-        Ok(Secret { name: path.display().to_string(), bytes })
+    /// `Io`; `Argument` for what is longer than any secret.
+    pub fn read(source: &SecretSource) -> Result<Secret, Error> {
+        let name = source.name();
+        match source.read_all(LONGEST)? {
+            Some(bytes) => Ok(Secret { name, bytes }),
+            None => Err(Error::argument(format!("{name}: longer than any passphrase"))),
+        }
     }
 
     /// What this is for a protector: as the tool reads it, a passphrase ends where its line does.
@@ -60,10 +61,10 @@ impl Secret {
 /// # Errors
 /// `Mismatch` if a secret opens no protector, `Corrupt` or `Unsupported` if the files of a protector or a policy that
 /// it would open make no sense.
-pub fn unlock(
+pub(crate) fn unlock(
     fs: &Ext4,
     keyring: &mut Keyring,
-    secrets: &[Secret],
+    secrets: &[Arc<Secret>],
     files: &[PathBuf],
 ) -> Result<Vec<KeyId>, Error> {
     let policies = policies(fs)?;

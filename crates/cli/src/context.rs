@@ -178,6 +178,11 @@ impl Context {
         Work { providers, pool: self.pool(), events }
     }
 
+    /// What opens images and reads from them: there is no bar, but notes are printed.
+    pub fn opening(&self) -> Work<'_> {
+        self.work(self.providers.clone(), self)
+    }
+
     /// Says what went wrong with the engines that the user named, and was mended.
     pub fn mention_trouble(&self) {
         let troubles = self.with_engines.get().into_iter().flat_map(|all| all.registry().troubles());

@@ -1,8 +1,7 @@
 //! Passphrases: asked for on the terminal, or the first line of standard input.
 
-use std::fmt::Display;
 use std::fs::File;
-use std::io::{self, ErrorKind, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -10,7 +9,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::SignalFd;
 use nix::sys::termios::{LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
 
-use casemate::{Error, SecretVec};
+use casemate::{Error, SecretSource, SecretVec};
 
 /// How often a passphrase is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,24 +20,20 @@ pub enum Asked {
     Twice,
 }
 
-/// The passphrase for something: from the terminal; where standard input is none, its first line without the line end.
-pub fn read(of: impl Display, asked: Asked) -> Result<SecretVec, Error> {
-    let at = |error| Error::io("the passphrase", error);
-    let passphrase = match io::stdin().is_terminal() {
-        true => {
-            let terminal = Terminal::open().map_err(at)?;
-            let passphrase = terminal.ask(&format!("Enter passphrase for {of}: ")).map_err(at)?;
-            if asked == Asked::Twice && terminal.ask("Verify passphrase: ").map_err(at)? != passphrase {
-                return Err(Error::argument("the two passphrases are not the same; nothing was done"));
-            }
-            passphrase
-        }
-        false => first_line(&mut Unbuffered).map_err(at)?,
-    };
-    if passphrase.is_empty() {
-        return Err(Error::argument("no passphrase was given"));
+/// Where a passphrase comes from: the terminal; where standard input is none, its first line.
+pub fn source(asked: Asked) -> SecretSource {
+    if !io::stdin().is_terminal() {
+        return SecretSource::standard_input();
     }
-    Ok(passphrase)
+    SecretSource::prompt(move |of| {
+        let at = |error| Error::io("the passphrase", error);
+        let terminal = Terminal::open().map_err(at)?;
+        let passphrase = terminal.ask(&format!("Enter passphrase for {of}: ")).map_err(at)?;
+        if asked == Asked::Twice && terminal.ask("Verify passphrase: ").map_err(at)? != passphrase {
+            return Err(Error::argument("the two passphrases are not the same; nothing was done"));
+        }
+        Ok(passphrase)
+    })
 }
 
 /// The terminal that controls this process.
@@ -86,7 +81,7 @@ impl Terminal {
             terminal.write_all(b"\n")?;
             return Ok(None);
         }
-        first_line(&mut terminal).map(Some)
+        SecretSource::first_line(&mut terminal).map(Some)
     }
 }
 
@@ -123,33 +118,3 @@ impl Drop for Held {
 fn signals() -> SigSet {
     [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGTSTP].into_iter().collect()
 }
-
-/// Standard input without the standard library's buffer, which nobody wipes.
-struct Unbuffered;
-
-impl Read for Unbuffered {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        Ok(rustix::io::read(io::stdin(), buffer)?)
-    }
-}
-
-/// Reads to the first line's end, and nothing behind it.
-fn first_line(input: &mut dyn Read) -> io::Result<SecretVec> {
-    let mut line = SecretVec::zeroed(LONGEST);
-    let mut len = 0;
-    loop {
-        let Some(next) = line.expose_mut().get_mut(len..=len) else {
-            let text = format!("it is longer than {LONGEST} bytes");
-            return Err(io::Error::new(ErrorKind::InvalidData, text));
-        };
-        match input.read(next) {
-            Ok(1) if *next != *b"\n" => len += 1,
-            Ok(_) => return Ok(SecretVec::from(&line.expose()[..len])),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-/// A terminal's line has at most 4095 bytes; a file's may be longer.
-const LONGEST: usize = 1 << 16;

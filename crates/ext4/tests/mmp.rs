@@ -8,19 +8,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use casemate_blockdev::FileDevice;
+use casemate_blockdev::{Events, FileDevice};
 use casemate_ext4::{NewNode, Result, WriteOptions, Writer};
 use casemate_testkit::{run, run_any, tempdir, tool};
 
-static WAITED: AtomicU64 = AtomicU64::new(0);
+/// Seconds of waits that were told of.
+#[derive(Default)]
+struct Waits(AtomicU64);
 
-fn open(image: &Path, waiting: Option<fn(Duration)>) -> Result<Writer> {
-    let device = Arc::new(FileDevice::open_writable(image).unwrap());
-    Writer::open(device, WriteOptions { waiting, ..WriteOptions::default() })
+impl Events for Waits {
+    fn waiting(&self, time: Duration, reason: &str) {
+        assert!(reason.contains("another machine"), "{reason}");
+        self.0.fetch_add(time.as_secs(), Ordering::Relaxed);
+    }
 }
 
-fn note(time: Duration) {
-    WAITED.fetch_add(time.as_secs(), Ordering::Relaxed);
+fn open(image: &Path, waits: &Waits) -> Result<Writer> {
+    let device = Arc::new(FileDevice::open_writable(image).unwrap());
+    Writer::open(device, WriteOptions { events: waits, ..WriteOptions::default() })
 }
 
 /// What debugfs says of the block.
@@ -36,13 +41,14 @@ fn one_machine_at_a_time() {
     };
     let folder = tempdir().unwrap();
     let image = folder.path().join("image");
+    let waits = Waits::default();
     for features in ["mmp", "mmp,^metadata_csum"] {
         let mut command = Command::new(&mke2fs);
         command.args(["-q", "-F", "-t", "ext4", "-b", "1024", "-O", features, "-E", "mmp_update_interval=1"]);
         run(command.arg(&image).arg("8M"));
         let node = NewNode { mode: 0o755, ..NewNode::default() };
-        let mut writer = open(&image, Some(note)).unwrap();
-        assert_eq!(WAITED.load(Ordering::Relaxed), 0);
+        let mut writer = open(&image, &waits).unwrap();
+        assert_eq!(waits.0.load(Ordering::Relaxed), 0);
         writer.make_directory(b"/one", &node, false).unwrap();
         writer.commit().unwrap();
         let number = |text: &str| {
@@ -55,9 +61,9 @@ fn one_machine_at_a_time() {
         if features == "mmp" {
             // A second one waits, sees that the number changes, and gives up.
             let begun = Instant::now();
-            let error = open(&image, Some(note)).unwrap_err().to_string();
+            let error = open(&image, &waits).unwrap_err().to_string();
             assert!(error.contains("uses the file system, as casemate"), "{error}");
-            assert!(begun.elapsed() >= Duration::from_secs(11) && WAITED.swap(0, Ordering::Relaxed) == 22);
+            assert!(begun.elapsed() >= Duration::from_secs(11) && waits.0.swap(0, Ordering::Relaxed) == 22);
             assert!(number(&shown(&image)) != used);
         }
         writer.make_directory(b"/two", &node, false).unwrap();
@@ -76,6 +82,7 @@ fn numbers_that_stand_still_and_others() {
     let Some(mke2fs) = tool("mke2fs") else { return };
     let folder = tempdir().unwrap();
     let image = folder.path().join("image");
+    let waits = Waits::default();
     let mut command = Command::new(&mke2fs);
     command.args(["-q", "-F", "-t", "ext4", "-b", "1024", "-O", "mmp,^metadata_csum"]);
     run(command.arg(&image).arg("8M"));
@@ -85,19 +92,19 @@ fn numbers_that_stand_still_and_others() {
     for (number, what) in [(0xe24d_4d50u32, "e2fsck is at work"), (0xe24d_4d51, "0xe24d4d51")] {
         bytes[block + 4..block + 8].copy_from_slice(&number.to_le_bytes());
         std::fs::write(&image, &bytes).unwrap();
-        let error = open(&image, None).unwrap_err().to_string();
+        let error = open(&image, &waits).unwrap_err().to_string();
         assert!(error.contains(what), "{error}");
         assert!(std::fs::read(&image).unwrap() == bytes);
     }
     bytes[block] = 0;
     std::fs::write(&image, &bytes).unwrap();
-    assert!(open(&image, None).unwrap_err().to_string().contains("magic"));
+    assert!(open(&image, &waits).unwrap_err().to_string().contains("magic"));
     // Whoever died there does not count any more; this takes the time that it takes.
     bytes[block] = 0x50;
     bytes[block + 4..block + 8].copy_from_slice(&77u32.to_le_bytes());
     std::fs::write(&image, &bytes).unwrap();
     let begun = Instant::now();
-    drop(open(&image, None).unwrap());
+    drop(open(&image, &waits).unwrap());
     assert!(begun.elapsed() >= Duration::from_secs(22));
     assert!(shown(&image).contains("ff4d4d50"));
 }

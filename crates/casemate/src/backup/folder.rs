@@ -10,21 +10,30 @@ use std::sync::Arc;
 
 use casemate_fscrypt::{ContentCipher, InodeInfo, Keyring, MasterKey, NameCipher};
 use casemate_primitives::base64::Base64;
+use casemate_providers::Work;
 use casemate_trees::folder::{self, open_folder};
 use casemate_trees::tar::{Member, TarReader};
 use casemate_trees::{FileType, Link, join, split, trim};
 
 use super::codec;
 use super::member::{inode_info, number, xattrs};
-use crate::Error;
+use crate::{Error, Keys};
 
 /// What is restored.
 #[derive(Clone, Copy, Debug)]
-pub struct Restoring {
-    /// Whether owners are; only root can.
+#[non_exhaustive]
+pub struct RestoreOptions {
+    /// Whether owners are restored. Only root can; for others this changes nothing.
     pub owners: bool,
-    /// Whether extended attributes are.
+    /// Whether extended attributes are restored.
     pub xattrs: bool,
+}
+
+impl Default for RestoreOptions {
+    /// Everything.
+    fn default() -> RestoreOptions {
+        RestoreOptions { owners: true, xattrs: true }
+    }
 }
 
 /// What was restored, and what was not.
@@ -45,7 +54,7 @@ pub struct Report {
 /// Bytes that are decrypted at once: a multiple of every data unit.
 const PIECE: u64 = 1 << 20;
 
-/// Restores a backup below `folder`, which is made if it is not there, with the keys of `keyring`.
+/// Restores a backup below `folder`, which is made if it is not there, with the raw keys of `keys`.
 ///
 /// Nothing is made by a path that could lead through a link, and every file is new.
 ///
@@ -56,15 +65,17 @@ pub fn extract(
     input: &mut dyn Read,
     name: &str,
     folder: &Path,
-    keyring: &Keyring,
-    restoring: &Restoring,
+    keys: &Keys,
+    options: &RestoreOptions,
+    work: &Work<'_>,
 ) -> Result<Report, Error> {
     let root = folder::make_top(folder).map_err(|error| error.at(folder.display()))?;
+    let owners = options.owners && rustix::process::geteuid().is_root();
     let mut extract = Extract {
         root: root.as_fd(),
-        keyring,
-        restoring,
-        codec: codec(keyring.providers().cpu()),
+        keyring: keys.keyring(&work.providers)?,
+        options: RestoreOptions { owners, ..*options },
+        codec: codec(work.providers.cpu()),
         folders: HashMap::new(),
         finish: Vec::new(),
         report: Report::default(),
@@ -94,8 +105,8 @@ pub fn extract(
 
 struct Extract<'a> {
     root: BorrowedFd<'a>,
-    keyring: &'a Keyring,
-    restoring: &'a Restoring,
+    keyring: Keyring,
+    options: RestoreOptions,
     codec: Base64<'static>,
     /// Directories by their path in the backup.
     folders: HashMap<Vec<u8>, Folder>,
@@ -274,8 +285,8 @@ impl Extract<'_> {
 
     /// Restores what an open file or folder has beside its contents.
     fn restore(&mut self, path: &[u8], file: BorrowedFd<'_>, member: &Member) {
-        let xattrs = xattrs(member).filter(|_| self.restoring.xattrs);
-        let missing = folder::restore(file, &member.node, xattrs, self.restoring.owners);
+        let xattrs = xattrs(member).filter(|_| self.options.xattrs);
+        let missing = folder::restore(file, &member.node, xattrs, self.options.owners);
         self.report.failures.extend(missing.into_iter().map(|error| error.at(shown(path))));
         match member.node.kind {
             FileType::Directory => self.report.directories += 1,
@@ -291,7 +302,7 @@ impl Extract<'_> {
         name: &[u8],
         member: &Member,
     ) -> Result<(), Error> {
-        let missing = folder::restore_at(folder, name, &member.node, self.restoring.owners)?;
+        let missing = folder::restore_at(folder, name, &member.node, self.options.owners)?;
         self.report.failures.extend(missing.into_iter().map(|error| error.at(shown(path))));
         self.report.others += 1;
         Ok(())

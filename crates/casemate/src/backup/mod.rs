@@ -11,7 +11,7 @@ mod stored;
 use casemate_primitives::Cpu;
 use casemate_primitives::base64::{Alphabet, Base64, Padding};
 
-pub use folder::{Report, Restoring, extract};
+pub use folder::{Report, RestoreOptions, extract};
 pub use image::restore;
 pub use stored::write;
 
@@ -24,9 +24,4 @@ const INODE: &str = "user.casemate.fscrypt.inode";
 /// Stored names and targets, which may have any bytes, as text.
 fn codec(cpu: Cpu) -> Base64<'static> {
     Base64::new(cpu, &Alphabet::URL_SAFE, Padding::Unpadded)
-}
-
-/// Whether we can give files to others.
-pub fn may_give_files() -> bool {
-    rustix::process::geteuid().is_root()
 }

@@ -1,10 +1,10 @@
 //! Writing backups: encrypted inodes as they are stored.
 
-use std::fmt;
 use std::io::Write;
+use std::path::Path;
 use std::sync::Arc;
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{AtFile, BlockDevice};
 use casemate_ext4::{
     Contents, EncryptedContents, EncryptedInode, EncryptedNames, Encryption, Ext4, ExtractOptions,
     ExtractReport, Inode, OpenOptions, Record, Result, StoredName, extract_to_tar, uuid_text,
@@ -15,32 +15,35 @@ use casemate_trees::tar::XATTR;
 
 use super::{CONTEXT, INODE, codec};
 use crate::Error;
-use crate::ext4::Reading;
+use crate::ext4::FileSystem;
 
-/// Copies the tree below directory `top`, an inode's number, of the file system on a device, which errors call `name`,
-/// into a tar stream; what is encrypted stays so. No key is used.
+/// Copies the tree below a directory of a file system into a tar stream; what is encrypted stays so. No key is used but for
+/// the directory's path.
 ///
 /// # Errors
-/// What ends the whole copy; what keeps single files from being copied is in the report.
+/// `Io` with `NotADirectory`, and what ends the whole copy; what keeps single files from being copied is in the report.
 pub fn write(
-    device: Arc<dyn BlockDevice>,
-    name: impl fmt::Display,
-    reading: &Reading,
-    top: u32,
+    fs: &FileSystem,
+    top: impl AsRef<Path>,
     out: &mut dyn Write,
     work: &Work<'_>,
 ) -> std::result::Result<ExtractReport, Error> {
-    let fail = |error: Error| error.at(&name);
+    let top = top.as_ref();
+    let inode = fs.metadata(top)?;
+    if !inode.is_dir() {
+        let name = format!("{}: {}", fs.name(), top.display());
+        return Err(Error::io(name, std::io::ErrorKind::NotADirectory));
+    }
     let options = OpenOptions {
-        providers: reading.providers.clone(),
-        verify_checksums: reading.verify_checksums,
-        replay_journal: reading.replay_journal,
-        encryption: Some(Arc::new(AsStored(codec(reading.providers.cpu())))),
+        providers: work.providers.clone(),
+        verify_checksums: fs.verify_checksums,
+        // It lies over the device already.
+        replay_journal: false,
+        encryption: Some(Arc::new(AsStored(codec(work.providers.cpu())))),
     };
-    let fs = Ext4::open(device, &options).map_err(fail)?;
-    let top = fs.inode(top).map_err(fail)?;
+    let stored = Ext4::open(Arc::clone(fs.inodes().device()), &options).at(fs.name())?;
     let options = ExtractOptions { owners: true, xattrs: true, contents: &WholeBlocks };
-    extract_to_tar(&fs, &top, out, &options, work).map_err(fail)
+    extract_to_tar(&stored, &inode, out, &options, work).at(fs.name())
 }
 
 /// Names and targets as base64, contents unchanged.

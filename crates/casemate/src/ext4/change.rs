@@ -1,66 +1,97 @@
 //! Changing the file systems of images.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use casemate_blockdev::{AtFile, BlockDevice};
-use casemate_ext4::{RecoveryFile, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, WriteOptions};
+use casemate_blockdev::AtFile;
+use casemate_ext4::{RecoveryFile, Superblock};
 use casemate_fscrypt::{Context, InodeInfo, MasterKey, Mode, Policy};
 use casemate_primitives::secret::SecretVec;
-use casemate_providers::Providers;
+use casemate_providers::{Providers, Work};
 
 pub use casemate_ext4::{Interrupted, NewNode, PutOptions, PutReport, Writer};
 
-use super::{Reading, Time, check_key};
-use crate::{Error, Image};
+use super::{ReadOptions, Time};
+use crate::{Error, Image, Keys};
 
-/// How to change a file system.
-#[derive(Clone, Debug)]
-pub struct Changing {
-    /// How it is read, and with which keys of encrypted files.
-    pub reading: Reading,
-    /// What generations of new inodes are made from; random if `None`.
+/// How a file system is changed.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct WriteOptions {
+    /// Keys of encrypted files.
+    pub keys: Keys,
+    /// What generations and nonces of new inodes are made from: the same seed and time give the same image. Random if
+    /// `None`. Two encrypted files with the same key and nonce show where their contents are equal: a seed is for one
+    /// image, and for no other one with the same keys.
     pub seed: Option<u64>,
-    /// The time to note changes with; the clock's if `None`.
+    /// The time to note changes with; the clock's if `None`. See [`source_date_epoch`].
     pub time: Option<Time>,
-    /// Where transactions of a file system without a journal are kept; beside the image if `None`.
+    /// The file that transactions of a file system without a journal are kept in; beside the image if `None`.
     pub recovery_file: Option<PathBuf>,
-    /// Hears how long it will take to see whether another machine uses the file system, where that must be seen.
-    pub waiting: Option<fn(Duration)>,
 }
 
-/// Opens the file system on an image for changes, and recovers it first if an earlier change was interrupted.
+/// The time that a build which can be repeated gives to everything: that of the environment's SOURCE_DATE_EPOCH, in seconds.
 ///
 /// # Errors
-/// `Argument` if the image was opened for reading; `Unsupported` for features that can't be kept right, and without a
-/// journal for what is decrypted; `Corrupt` when e2fsck should repair it first; `Mismatch` if what was decrypted is none.
-pub fn open_for_change(image: &Image, changing: &Changing) -> Result<Writer, Error> {
-    image.check_writable()?;
-    check_key(image)?;
-    let mut recovery = changing.recovery_file.clone().or_else(|| image.recovery_file());
-    if image.is_decrypted() {
-        let mut raw = [0; SUPERBLOCK_SIZE];
-        image.device().read_at(&mut raw, SUPERBLOCK_OFFSET).at(image.name())?;
-        if Superblock::from_bytes(&raw).at(image.name())?.journal_inode == 0 {
-            let text = "an encrypted file system without a journal can't be changed: what is kept until a change is whole \
-                        would lie beside it in plain text; tune2fs -j gives it a journal";
-            return Err(Error::unsupported(text).at(image.name()));
+/// `Argument` for what is no number.
+pub fn source_date_epoch() -> Result<Option<Time>, Error> {
+    let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") else { return Ok(None) };
+    let seconds = text.to_str().and_then(|text| text.parse().ok());
+    let seconds = seconds.ok_or_else(|| Error::argument("SOURCE_DATE_EPOCH is not a number of seconds"))?;
+    Ok(Some(Time { seconds, nanoseconds: 0 }))
+}
+
+impl Image {
+    /// Opens the file system on the image for changes, and recovers it first if an earlier change was interrupted. The
+    /// listener hears of that, and of the wait where it must be seen whether another machine uses the file system.
+    ///
+    /// # Errors
+    /// `Argument` if the image was opened for reading; `Unsupported` for features that can't be kept right, and without a
+    /// journal for what is decrypted; `Corrupt` when e2fsck should repair it first; `Mismatch` if what was decrypted is
+    /// none, so that the key may be wrong, and for a secret that opens nothing.
+    pub fn ext4_writer(&self, options: &WriteOptions, work: &Work<'_>) -> Result<Writer, Error> {
+        self.check_writable()?;
+        self.check_key()?;
+        let mut recovery = options.recovery_file.clone().or_else(|| self.recovery_file());
+        if self.is_decrypted() {
+            if Superblock::from_bytes(&self.ext4_superblock()?).at(self.name())?.journal_inode == 0 {
+                let text = "an encrypted file system without a journal can't be changed: what is kept until a change is \
+                            whole would lie beside it in plain text; tune2fs -j gives it a journal";
+                return Err(Error::unsupported(text).at(self.name()));
+            }
+            recovery = None;
         }
-        recovery = None;
+        let reading = ReadOptions { keys: options.keys.clone(), ..ReadOptions::default() };
+        let ring = match options.keys.open_protectors() {
+            false => options.keys.keyring(&work.providers)?,
+            true => {
+                let (image, _) = self.clone().completed(recovery.as_deref(), &work.providers)?;
+                image.unlocked(&reading, &work.providers)?
+            }
+        };
+        let options = casemate_ext4::WriteOptions {
+            open: reading.open(ring, &work.providers),
+            seed: options.seed,
+            time: options.time,
+            recovery: recovery.map(RecoveryFile::new),
+            events: work.events,
+            ..casemate_ext4::WriteOptions::default()
+        };
+        let writer = Writer::open(self.device(), options).at(self.name())?;
+        let text = match writer.interrupted() {
+            Interrupted::Nothing => return Ok(writer),
+            Interrupted::Completed => "completed a change that was interrupted",
+            Interrupted::Dropped => {
+                "removed what was kept of a change that was interrupted: the file system is clean without it"
+            }
+        };
+        work.events.note(&format!("{}: {text}", self.name()));
+        Ok(writer)
     }
-    let options = WriteOptions {
-        open: changing.reading.options(),
-        seed: changing.seed,
-        time: changing.time,
-        recovery: recovery.map(RecoveryFile::new),
-        waiting: changing.waiting,
-        ..WriteOptions::default()
-    };
-    Writer::open(image.device(), options).at(image.name())
 }
 
 /// How a new encrypted directory encrypts.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct NewPolicy {
     /// The mode of contents.
     pub contents: Mode,
@@ -68,6 +99,13 @@ pub struct NewPolicy {
     pub names: Mode,
     /// What names are padded to a multiple of: 4, 8, 16 or 32 bytes.
     pub padding: usize,
+}
+
+impl Default for NewPolicy {
+    /// AES-256 in XTS for contents and in CTS for names, which are padded to 32 bytes.
+    fn default() -> NewPolicy {
+        NewPolicy { contents: Mode::Aes256Xts, names: Mode::Aes256Cts, padding: 32 }
+    }
 }
 
 /// Makes an empty directory of `writer` an encrypted one (policy version 2), with this master key; `place` names the

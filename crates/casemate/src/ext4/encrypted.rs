@@ -37,7 +37,7 @@ pub fn encryption_info(fs: &Ext4, inode: &Inode) -> std::result::Result<Option<E
 }
 
 /// Reads encrypted inodes with the keys of a ring.
-pub(super) struct Unlocked(pub Arc<Keyring>);
+pub(super) struct Unlocked(pub Keyring);
 
 impl Unlocked {
     /// What a policy calls for, and the key, if it is there.

@@ -3,15 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 
 use casemate::blockdev::BlockDevice;
 use casemate::ext4::{
-    Changing, Ext4, FileType, NewNode, NewPolicy, PutOptions, Reading, Writer, check, open, open_for_change,
-    set_policy,
+    Ext4, FileType, NewNode, NewPolicy, PutOptions, ReadOptions, WriteOptions, Writer, set_policy,
 };
-use casemate::fscrypt::{Keyring, Mode};
-use casemate::{Access, Image, Providers, SecretVec, Work};
+use casemate::fscrypt::Mode;
+use casemate::{Access, Image, Keys, Providers, SecretSource, SecretVec, Work};
 use casemate_testkit::{Rng, TempDir, fixture, run, run_any, skip, slow_tests, tempdir, tool};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -37,6 +35,10 @@ const POLICIES: [(&str, Mode, Mode, usize); 6] = [
     ("/hctr2", Mode::Aes256Xts, Mode::Aes256Hctr2, 32),
 ];
 
+fn keys(key: Vec<u8>) -> Keys {
+    Keys::default().with_raw(&SecretSource::memory(SecretVec::new(key))).unwrap()
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Node {
     Directory,
@@ -47,7 +49,7 @@ enum Node {
 struct World {
     folder: TempDir,
     what: String,
-    changing: Changing,
+    options: WriteOptions,
     model: BTreeMap<Vec<u8>, Node>,
     /// Names of one file share an id.
     next_id: u64,
@@ -55,21 +57,20 @@ struct World {
 }
 
 impl World {
-    fn new(options: &str, seed: u64) -> Option<World> {
+    fn new(features: &str, seed: u64) -> Option<World> {
         let mke2fs = tool("mke2fs")?;
         let folder = tempdir().unwrap();
         let mut command = Command::new(mke2fs);
-        command.args(["-q", "-F", "-t", "ext4", "-O", "encrypt", "-N", "2000"]).args(options.split(' '));
+        command.args(["-q", "-F", "-t", "ext4", "-O", "encrypt", "-N", "2000"]).args(features.split(' '));
         run(command.arg(folder.path().join("image")).arg("48M"));
         std::fs::write(folder.path().join("key"), [0x3c; 64]).unwrap();
-        let mut keys = Keyring::new(Providers::default());
-        keys.add(SecretVec::new(vec![0x3c; 64])).unwrap();
-        let keys = Some(Arc::new(keys));
-        let reading = Reading { keys, ..Reading::default() };
+        let mut options = WriteOptions::default();
+        options.keys = keys(vec![0x3c; 64]);
+        options.seed = Some(seed);
         let mut world = World {
             folder,
-            what: format!("{options}, seed {seed}"),
-            changing: Changing { reading, seed: Some(seed), time: None, recovery_file: None, waiting: None },
+            what: format!("{features}, seed {seed}"),
+            options,
             model: BTreeMap::new(),
             next_id: 0,
             rng: Rng::new(seed),
@@ -80,7 +81,7 @@ impl World {
         }
         writer.commit().unwrap();
         drop(writer);
-        if options.contains("casefold") {
+        if features.contains("casefold") {
             // EXT4_CASEFOLD_FL beside EXT4_EXTENTS_FL.
             let requests = POLICIES.map(|(dir, ..)| format!("sif {dir} flags 0x40080000\n"));
             let script = world.folder.path().join("script");
@@ -90,7 +91,8 @@ impl World {
         let mut writer = world.writer();
         for (dir, contents, names, padding) in POLICIES {
             let key = SecretVec::new(vec![0x3c; 64]);
-            let policy = NewPolicy { contents, names, padding };
+            let mut policy = NewPolicy::default();
+            (policy.contents, policy.names, policy.padding) = (contents, names, padding);
             set_policy(&mut writer, "image", dir.as_bytes(), key, &policy, &Providers::default()).unwrap();
             world.model.insert(dir.into(), Node::Directory);
         }
@@ -106,7 +108,7 @@ impl World {
         // Tools that other tests start hold our locks for a moment, between fork and exec.
         let open = || {
             Image::open(self.image(), Access::Change)
-                .and_then(|image| open_for_change(&image, &self.changing))
+                .and_then(|image| image.ext4_writer(&self.options, &Work::default()))
         };
         let mut writer = open();
         for _ in 0..500 {
@@ -267,7 +269,7 @@ impl World {
         let output = run_any(Command::new(e2fsck).arg("-fn").arg(self.image()));
         assert!(output.status.success(), "{}: {}", self.what, String::from_utf8_lossy(&output.stdout));
         let image = Image::open(self.image(), Access::Read).unwrap();
-        let report = check(&image, &self.changing.reading, &Work::default()).unwrap();
+        let report = image.ext4_check(&ReadOptions::default(), &Work::default()).unwrap();
         assert!(report.is_clean(), "{}: {:?}", self.what, report.faults);
     }
 
@@ -283,7 +285,11 @@ impl World {
 
     /// The image holds what the model says, and nothing else.
     fn assert_same(&self) {
-        let fs = open(&Image::open(self.image(), Access::Read).unwrap(), &self.changing.reading).unwrap();
+        let mut options = ReadOptions::default();
+        options.keys = self.options.keys.clone();
+        let image = Image::open(self.image(), Access::Read).unwrap();
+        let fs = image.ext4(&options, &Work::default()).unwrap();
+        let fs = fs.inodes();
         let mut found = BTreeMap::new();
         let mut dirs = vec![Vec::new()];
         while let Some(dir) = dirs.pop() {
@@ -294,7 +300,7 @@ impl World {
                 }
                 // Found by its hash, too.
                 assert_eq!(fs.resolve(&path, false).unwrap().number(), entry.inode, "{}", self.what);
-                let value = value(&fs, entry.inode);
+                let value = value(fs, entry.inode);
                 if value.is_empty() {
                     dirs.push(path.clone());
                 }
@@ -378,7 +384,7 @@ fn random_changes_in_encrypted_directories() {
             world.assert_kernel(&python);
         }
         // What nobody can read can be removed.
-        world.changing.reading.keys = None;
+        world.options.keys = Keys::default();
         let mut writer = world.writer();
         for (dir, ..) in POLICIES {
             writer.remove_tree(dir.as_bytes()).unwrap();
@@ -399,11 +405,12 @@ fn a_tree_without_regard_to_case_goes_on() {
     let folder = tempdir().unwrap();
     let image = folder.path().join("image");
     std::fs::write(&image, fixture(fixtures.join(format!("{name}.img.xz")))).unwrap();
-    let mut keys = Keyring::new(Providers::default());
-    keys.add(SecretVec::new(bytes(manifest["keys"][0]["key_hex"].as_str().unwrap()))).unwrap();
-    let reading = Reading { keys: Some(Arc::new(keys)), ..Reading::default() };
-    let changing = Changing { reading, seed: None, time: None, recovery_file: None, waiting: None };
-    let open = || open_for_change(&Image::open(&image, Access::Change).unwrap(), &changing).unwrap();
+    let mut options = WriteOptions::default();
+    options.keys = keys(bytes(manifest["keys"][0]["key_hex"].as_str().unwrap()));
+    let open = || {
+        let image = Image::open(&image, Access::Change).unwrap();
+        image.ext4_writer(&options, &Work::default()).unwrap()
+    };
     let mut writer = open();
     let dir = writer.fs().resolve(b"/cf/many", true).unwrap();
     let names = writer.fs().read_dir(&dir).unwrap();

@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use casemate::blockdev::{BlockDevice, MemoryDevice};
-use casemate::ext4::{Ext4, FileType, Inode, InodeFlags, Reading, encryption_info, open};
+use casemate::ext4::{Ext4, FileType, Inode, InodeFlags, ReadOptions, encryption_info};
 use casemate::fscrypt::{Context, InodeInfo, KeyId, Keyring, LONGEST_NAME, MasterKey, NoKeyName, Purpose};
-use casemate::{Image, Providers, SecretVec};
+use casemate::{Image, Keys, Providers, SecretSource, SecretVec, Work};
 use casemate_ext4::{DirHash, OpenOptions, casefold};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -43,15 +43,23 @@ impl Manifest {
         Arc::new(ring)
     }
 
-    pub fn open(&self, keys: Option<Arc<Keyring>>) -> Ext4 {
-        let reading = Reading { keys, ..Reading::default() };
-        open(&Image::over("image", Arc::clone(&self.image)), &reading)
-            .unwrap_or_else(|error| panic!("{}: {error}", self.name))
+    pub fn keys(&self) -> Keys {
+        let add = |keys: Keys, key| {
+            keys.with_raw(&SecretSource::memory(SecretVec::new(bytes(text(key, "key_hex"))))).unwrap()
+        };
+        list(&self.value["keys"]).fold(Keys::default(), add)
+    }
+
+    pub fn open(&self, keys: Keys) -> Ext4 {
+        let mut options = ReadOptions::default();
+        options.keys = keys;
+        let opened = Image::over("image", Arc::clone(&self.image)).ext4(&options, &Work::default());
+        opened.unwrap_or_else(|error| panic!("{}: {error}", self.name)).inodes().clone()
     }
 
     /// Names, contents, link targets, nonces, as the kernel had them with the keys.
     fn with_keys(&self) {
-        let fs = self.open(Some(self.ring()));
+        let fs = self.open(self.keys());
         let mut found = walk(&fs);
         let mut encrypted = 0;
         for entry in self.entries() {
@@ -85,7 +93,7 @@ impl Manifest {
 
     /// The names and targets that the kernel showed without the keys, and that nothing can be read.
     fn without_keys(&self) {
-        let fs = self.open(None);
+        let fs = self.open(Keys::default());
         let found = walk(&fs);
         // What the kernel showed of each directory: names of hard links in any order.
         let mut shown: BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>> = BTreeMap::new();
@@ -130,7 +138,7 @@ impl Manifest {
 
     /// What we encrypt is what the kernel stored: names, hashes of casefolded names, targets, contents.
     fn other_direction(&self) {
-        let (ring, fs) = (self.ring(), self.open(Some(self.ring())));
+        let (ring, fs) = (self.ring(), self.open(self.keys()));
         let stored = casemate_ext4::Ext4::open(Arc::clone(&self.image), &OpenOptions::default()).unwrap();
         let mut counts = [0; 4];
         for (path, inode) in walk(&fs) {
@@ -184,7 +192,7 @@ impl Manifest {
             })
             .collect();
         let shown: BTreeSet<[u32; 2]> = self
-            .open(None)
+            .open(Keys::default())
             .read_dir(dir)
             .unwrap()
             .iter()

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use casemate::blockdev::{BlockDevice, MemoryDevice};
 use casemate::ext4::{VerityPolicy, open_file, verity_info};
-use casemate::{Providers, Work};
+use casemate::{Keys, Providers, Work};
 use casemate_testkit::{Rng, run, tempdir, tool};
 use casemate_verity::fs::{Describer, Parameters};
 use casemate_verity::tree::TreeDevice;
@@ -71,7 +71,7 @@ fn a_file_with_a_tree_in_an_encrypted_folder() {
 
     let bytes = std::fs::read(&image).unwrap();
     let manifest = Manifest::new("verity", bytes.clone(), value.clone());
-    let fs = manifest.open(Some(manifest.ring()));
+    let fs = manifest.open(manifest.keys());
     let file = fs.resolve(b"enc/whole", false).unwrap();
     assert_eq!(contents(&fs, &file), data);
     let info = verity_info(&fs, &file).unwrap().unwrap();
@@ -87,12 +87,12 @@ fn a_file_with_a_tree_in_an_encrypted_folder() {
     let mut damaged = bytes;
     damaged[first as usize + 77] ^= 1;
     let manifest = Manifest::new("damaged", damaged, value);
-    let fs = manifest.open(Some(manifest.ring()));
+    let fs = manifest.open(manifest.keys());
     let checked: Arc<dyn BlockDevice> =
         open_file(&fs, &file, VerityPolicy::Require, &Providers::default()).unwrap().into();
     assert!(checked.read_at(&mut read[..4096], 5 * 4096).is_err());
     checked.read_at(&mut read[..4096], 6 * 4096).unwrap();
     // Without the key nothing of this can be said.
-    let locked = manifest.open(None);
+    let locked = manifest.open(Keys::default());
     assert!(verity_info(&locked, &file).unwrap_err().to_string().contains("needs the key"));
 }

@@ -38,9 +38,8 @@ pub(crate) mod xattr;
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, Events, NoEvents};
 use casemate_primitives::crc32c::Crc32c;
 
 use crate::alloc::Pins;
@@ -63,8 +62,7 @@ use put::Placed;
 use quota::Quota;
 
 /// How to change a file system.
-#[derive(Default)]
-pub struct WriteOptions {
+pub struct WriteOptions<'a> {
     /// How to read it.
     pub open: OpenOptions,
     /// What generations and nonces of new inodes are made from; the same seed gives the same image. Random if
@@ -77,9 +75,22 @@ pub struct WriteOptions {
     pub recovery: Option<RecoveryFile>,
     /// How checksums are brought up to date.
     pub patching: Patching,
-    /// Hears how long it will take to see whether somebody else uses a file system with multi-mount protection
-    /// that was not closed.
-    pub waiting: Option<fn(Duration)>,
+    /// The listener, which is told of the wait where it must be seen whether another machine uses a file system with
+    /// multi-mount protection.
+    pub events: &'a dyn Events,
+}
+
+impl Default for WriteOptions<'_> {
+    fn default() -> Self {
+        WriteOptions {
+            open: OpenOptions::default(),
+            seed: None,
+            time: None,
+            recovery: None,
+            patching: Patching::default(),
+            events: &NoEvents,
+        }
+    }
 }
 
 /// A file system open for changes, by one writer. What was not committed when it is dropped never happened.
@@ -142,7 +153,7 @@ impl Writer {
     /// `Unsupported` for features that this writer does not keep right, by name; `Corrupt`
     /// when the file system is damaged, or wants to be repaired by e2fsck first; `ResourceBusy` when another
     /// machine uses it.
-    pub fn open(device: Arc<dyn BlockDevice>, options: WriteOptions) -> Result<Writer> {
+    pub fn open(device: Arc<dyn BlockDevice>, options: WriteOptions<'_>) -> Result<Writer> {
         let mmp = Mmp::start(&device, &options)?;
         let mut interrupted = Interrupted::Nothing;
         if let Some(file) = &options.recovery {

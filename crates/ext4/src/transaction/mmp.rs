@@ -54,7 +54,7 @@ struct State {
 
 impl Mmp {
     /// Takes the file system on `device`, if it has this protection.
-    pub fn start(device: &Arc<dyn BlockDevice>, options: &WriteOptions) -> Result<Option<Mmp>> {
+    pub fn start(device: &Arc<dyn BlockDevice>, options: &WriteOptions<'_>) -> Result<Option<Mmp>> {
         let superblock = read_superblock(&**device, SUPERBLOCK_OFFSET)?;
         if !superblock.incompat.has(Incompat::MMP) {
             return Ok(None);
@@ -89,9 +89,9 @@ impl Mmp {
             number @ ..=HIGHEST => {
                 let interval = u64::from(every.max(SHORTEST).max(block.interval()));
                 wait = Duration::from_secs((2 * interval + 1).min(interval + 60));
-                if let Some(waiting) = options.waiting {
-                    waiting(2 * wait);
-                }
+                let reason = "the file system was not closed (multi-mount protection), so it has to be seen whether another \
+                              machine uses it";
+                options.events.waiting(2 * wait, reason);
                 std::thread::sleep(wait);
                 block = shared.read()?;
                 if block.number() != number {

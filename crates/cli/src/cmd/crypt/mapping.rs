@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use casemate::blockdev::Events;
-use casemate::crypt::{Mapping, Params, Table, plain_key, read_key_file};
-use casemate::{Error, Providers, SecretVec};
+use casemate::crypt::{Mapping, Params, Table, plain_key};
+use casemate::{Error, Providers, SecretSource, SecretVec};
 
 use crate::context::Context;
 use crate::passphrase::{self, Asked};
@@ -149,9 +149,9 @@ impl MappingArgs {
             (None, None) => None,
         };
         match file {
-            Some(path) => read_key_file(&path, self.keyfile_offset, len),
+            Some(path) => SecretSource::file(path).from_byte(self.keyfile_offset).read_exact(len),
             None => {
-                let passphrase = passphrase::read(image.display(), asked)?;
+                let passphrase = passphrase::source(asked).passphrase(&image.display().to_string())?;
                 let name = self.hash.split(':').next().unwrap_or_default();
                 *driver = providers.hash(name).ok().map(|hash| hash.driver().to_owned());
                 Ok(plain_key(passphrase.expose(), &self.hash, len, providers)?)

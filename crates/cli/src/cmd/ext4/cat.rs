@@ -5,7 +5,6 @@ use std::io::Write;
 
 use casemate::Error;
 use casemate::blockdev::BlockDevice;
-use casemate::ext4;
 
 use super::image::{ImageArgs, Verity};
 use crate::answer::Answer;
@@ -33,17 +32,11 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let fs = self.image.open(context)?;
+        let fs = self.image.open_with(self.verity, context)?;
         let mut failures = Failures::default();
         for path in &self.paths {
-            let place = || format!("{}: {}", self.image.image.display(), path.to_string_lossy());
-            let copied = self.image.resolve(&fs, path, true).and_then(|inode| {
-                if inode.is_dir() {
-                    return Err(Error::io(place(), std::io::ErrorKind::IsADirectory));
-                }
-                let file = ext4::open_file(&fs, &inode, self.verity.into(), context.providers())?;
-                copy(&*file, place)
-            });
+            let place = || format!("{}: {}", fs.name(), path.to_string_lossy());
+            let copied = fs.open(path).and_then(|file| copy(&*file, place));
             match copied {
                 Err(error) if error.is_broken_pipe() => return Err(error),
                 Err(error) => failures.add(context, error),

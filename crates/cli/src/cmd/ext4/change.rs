@@ -2,12 +2,10 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use serde_json::json;
 
-use casemate::blockdev::Events;
-use casemate::ext4::{self, Changing, FileType, Interrupted, NewNode, PutReport, Reading, Time, Writer};
+use casemate::ext4::{FileType, NewNode, PutReport, WriteOptions, Writer, source_date_epoch};
 use casemate::{Access, Error, Image};
 
 use super::keys::KeyArgs;
@@ -45,31 +43,18 @@ pub struct ChangeArgs {
 impl ChangeArgs {
     /// Opens the file system for changes; an interrupted change is completed first.
     pub fn open(&self, context: &Context) -> Result<Writer, Error> {
-        let mut reading = Reading { providers: context.providers().clone(), ..Reading::default() };
-        let mut image = Image::open(&self.image, Access::Change)?;
-        image = match self.partition {
+        let image = Image::open(&self.image, Access::Change)?;
+        let image = match self.partition {
             Some(number) => image.partition(number)?,
             None => image.window(self.offset, None)?,
         };
-        image = self.crypt.over(image, context, false)?;
-        self.keys.give(context, &image, &mut reading)?;
-        let changing = Changing {
-            reading,
-            seed: self.seed,
-            time: source_date_epoch()?,
-            recovery_file: self.recovery_file.clone(),
-            waiting: Some(say_waiting),
-        };
-        let writer = ext4::open_for_change(&image, &changing)?;
-        let text = match writer.interrupted() {
-            Interrupted::Nothing => return Ok(writer),
-            Interrupted::Completed => "completed a change that was interrupted",
-            Interrupted::Dropped => {
-                "removed what was kept of a change that was interrupted: the file system is clean without it"
-            }
-        };
-        context.note(&format!("{}: {text}", self.image.display()));
-        Ok(writer)
+        let image = self.crypt.over(image, context, false)?;
+        let mut options = WriteOptions::default();
+        options.keys = self.keys.keys()?;
+        options.seed = self.seed;
+        options.time = source_date_epoch()?;
+        options.recovery_file = self.recovery_file.clone();
+        image.ext4_writer(&options, &context.opening())
     }
 
     /// Opens the file system, changes it, and makes that permanent: all at once or not at all, but for what goes in
@@ -154,20 +139,4 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     };
     let number: u64 = digits.parse().map_err(|_| format!("{text}: not a number of bytes"))?;
     number.checked_mul(1 << shift).ok_or_else(|| format!("{text}: too large"))
-}
-
-fn say_waiting(time: Duration) {
-    let seconds = time.as_secs();
-    eprintln!(
-        "casemate: note: the file system was not closed (multi-mount protection); this takes {seconds} seconds, \
-         to see whether another machine is using it"
-    );
-}
-
-/// The time that builds which can be repeated give to everything.
-fn source_date_epoch() -> Result<Option<Time>, Error> {
-    let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") else { return Ok(None) };
-    let seconds = text.to_str().and_then(|text| text.parse().ok());
-    let seconds = seconds.ok_or_else(|| Error::argument("SOURCE_DATE_EPOCH is not a number of seconds"))?;
-    Ok(Some(Time { seconds, nanoseconds: 0 }))
 }

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use casemate::ext4::{self, CheckReport, ChecksumKind, Corrupt, Problem};
-use casemate::{Access, Error};
+use casemate::blockdev::NoEvents;
+use casemate::ext4::{CheckReport, ChecksumKind, Corrupt, Problem};
+use casemate::{Access, Error, Work};
 
 use super::image::ImageArgs;
 use crate::answer::Answer;
@@ -34,14 +35,14 @@ impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let access = if self.fix_checksums && !self.dry_run { Access::Change } else { Access::Read };
         let image = self.image.image(access, context)?;
-        let reading = self.image.reading(context, &image)?;
+        let options = self.image.options()?;
         let name = image.name().to_owned();
         // A damaged superblock is for the check to say; only the bar's length is unknown then.
-        let total = ext4::open(&image, &reading);
-        let total = total.map_or(0, |fs| ext4::check_size(&fs));
+        let silent = Work { events: &NoEvents, ..context.opening() };
+        let total = image.ext4(&options, &silent).map_or(0, |fs| fs.check_size());
         let progress = context.progress(&name, total);
         let work = context.work(context.providers().clone(), &progress);
-        let report = ext4::check(&image, &reading, &work)?;
+        let report = image.ext4_check(&options, &work)?;
         drop(progress);
         if !self.fix_checksums {
             print(context, &report, &[])?;
@@ -72,7 +73,7 @@ impl Args {
         }
         let progress = context.progress(&name, total);
         let work = context.work(context.providers().clone(), &progress);
-        let (rewritten, report) = ext4::fix_checksums(&image, &reading, &work)?;
+        let (rewritten, report) = image.ext4_fix_checksums(&options, &work)?;
         drop(progress);
         if !context.json() {
             context.print(format!("{} rewritten\n", count(rewritten.len() as u64, "checksum")))?;

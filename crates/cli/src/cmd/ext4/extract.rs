@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use casemate::ext4::{self, Extracting, Target};
+use casemate::ext4::{ExtractOptions, Target};
 use casemate::{Error, Output};
 
 use super::image::{ImageArgs, Verity};
@@ -50,20 +50,13 @@ impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         // As in tar: a folder of this name can be written ./-
         let tar = self.tar.as_deref().or(self.folder.as_deref().filter(|folder| *folder == Path::new("-")));
-        let fs = self.image.open(context)?;
-        let top = self.image.resolve(&fs, &self.path, true)?;
-        if !top.is_dir() {
-            let text = format!("{}: no directory; use cat for single files", self.path.to_string_lossy());
-            return Err(Error::argument(text));
-        }
-        let superblock = fs.superblock();
-        let used = superblock.blocks.saturating_sub(superblock.blocks_free);
-        let total = used.saturating_mul(superblock.block_size.into());
-        let progress = context.progress(&self.image.image.display().to_string(), total);
-        let extracting =
-            Extracting { owners: !self.no_owners, xattrs: !self.no_xattrs, verity: self.verity.into() };
+        let fs = self.image.open_with(self.verity, context)?;
+        let progress = context.progress(fs.name(), fs.used_bytes());
+        let mut options = ExtractOptions::default();
+        options.owners = !self.no_owners;
+        options.xattrs = !self.no_xattrs;
         let work = context.work(context.providers().clone(), &progress);
-        let copy = |target: Target<'_>| ext4::extract(&fs, &top, target, &extracting, &work);
+        let copy = |target: Target<'_>| fs.extract(&self.path, target, &options, &work);
         let report = match (tar, &self.folder) {
             (Some(file), _) if file == Path::new("-") => {
                 let mut out = BufWriter::with_capacity(1 << 20, standard_output()?);

@@ -1,13 +1,10 @@
 //! The image, and how it is read: options that all commands take.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
 
-use casemate::blockdev::Events;
-use casemate::ext4::{self, Ext4, Inode, Reading, VerityPolicy};
+use casemate::ext4::{FileSystem, ReadOptions, VerityPolicy};
 use casemate::{Access, Error, Image};
 
 use super::keys::KeyArgs;
@@ -65,72 +62,39 @@ impl From<Verity> for VerityPolicy {
 }
 
 impl ImageArgs {
-    /// The image as its file system is read, decrypted and verified as the options say.
+    /// The image that the file system lies on, decrypted and verified as the options say.
     pub fn image(&self, access: Access, context: &Context) -> Result<Image, Error> {
-        let mut image = Image::open(&self.image, access)?;
-        image = match self.partition {
+        let image = Image::open(&self.image, access)?;
+        let image = match self.partition {
             Some(number) => image.partition(number)?,
             None => image.window(self.offset, None)?,
         };
-        if !self.no_replay && access != Access::Change {
-            let (completed, was_interrupted) =
-                image.completed(self.recovery_file.as_deref(), context.providers())?;
-            image = completed;
-            if was_interrupted {
-                let name = image.name();
-                context.note(&format!(
-                    "{name}: a change was interrupted, and is shown as complete; casemate ext4 recover completes it"
-                ));
-            }
-        }
-        image = self.layers.over(image, context, false)?;
-        if ext4::is_half_changed(&image) {
-            let name = image.name();
-            context.note(&format!(
-                "{name}: the file system was not left clean and has no journal: what is read may be half of a change; \
-                 run e2fsck on it"
-            ));
-        }
-        Ok(image)
+        self.layers.over(image, context, false)
     }
 
-    /// How the file system on `image` is read.
-    pub fn reading(&self, context: &Context, image: &Image) -> Result<Reading, Error> {
-        let mut reading = Reading {
-            providers: context.providers().clone(),
-            verify_checksums: !self.ignore_checksums,
-            replay_journal: !self.no_replay,
-            keys: None,
-        };
-        self.keys.give(context, image, &mut reading)?;
-        Ok(reading)
+    /// How the file system is read.
+    pub fn options(&self) -> Result<ReadOptions, Error> {
+        let mut options = ReadOptions::default();
+        options.keys = self.keys.keys()?;
+        options.verify_checksums = !self.ignore_checksums;
+        options.replay_journal = !self.no_replay;
+        options.recovery_file = self.recovery_file.clone();
+        Ok(options)
     }
 
-    pub fn open(&self, context: &Context) -> Result<Ext4, Error> {
-        let image = self.image(Access::Read, context)?;
-        let reading = self.reading(context, &image)?;
-        open(&image, &reading, context)
+    pub fn open(&self, context: &Context) -> Result<FileSystem, Error> {
+        self.open_with(Verity::default(), context)
+    }
+
+    /// Opens the file system; of files that are read by path this is demanded.
+    pub fn open_with(&self, verity: Verity, context: &Context) -> Result<FileSystem, Error> {
+        let mut options = self.options()?;
+        options.verity = verity.into();
+        self.image(Access::Read, context)?.ext4(&options, &context.opening())
     }
 
     /// An error that happened in the image.
     pub fn error(&self, error: Error) -> Error {
         error.at(self.image.display())
     }
-
-    /// The inode of a path in the image; a link at its end is followed if `follow`.
-    pub fn resolve(&self, fs: &Ext4, path: &OsString, follow: bool) -> Result<Inode, Error> {
-        fs.resolve(path.as_bytes(), follow).map_err(|error| self.error(error))
-    }
-}
-
-/// Opens the file system on an image, and says on stderr what of its journal is missing.
-pub fn open(image: &Image, reading: &Reading, context: &Context) -> Result<Ext4, Error> {
-    let fs = ext4::open(image, reading)?;
-    if let Some(cut) = fs.recovery().cut_text() {
-        let name = image.name();
-        context.note(&format!(
-            "{name}: {cut}: what is read is the state before it; e2fsck -f makes it the last one"
-        ));
-    }
-    Ok(fs)
 }

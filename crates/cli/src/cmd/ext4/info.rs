@@ -25,6 +25,7 @@ pub struct Args {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let fs = self.image.open(context)?;
+        let fs = fs.inodes();
         let (superblock, layout) = (fs.superblock(), fs.layout());
         let [created, mounted, written] = superblock.times();
         let features = format!("{} {} {}", superblock.compat, superblock.incompat, superblock.ro_compat);

@@ -2,14 +2,9 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Arc;
 
-use casemate::ext4::{self, Reading};
-use casemate::fscrypt::{KeyDescriptor, KeyId, Keyring, read_raw_key};
-use casemate::protectors::{self, Secret};
-use casemate::{Error, Image};
-
-use crate::context::Context;
+use casemate::fscrypt::{KeyDescriptor, KeyId};
+use casemate::{Error, Keys, SecretSource};
 
 /// Raw keys of encrypted files.
 #[derive(clap::Args, Debug)]
@@ -62,41 +57,25 @@ impl FromStr for KeyFile {
 }
 
 impl KeyArgs {
-    /// Gives `reading` the keys: raw ones, and those that passphrases open in the file system of `image` itself.
-    pub fn give(&self, context: &Context, image: &Image, reading: &mut Reading) -> Result<(), Error> {
-        reading.keys = self.raw.keyring(context)?.map(Arc::new);
-        if self.passphrases.is_empty() {
-            return Ok(());
+    /// All keys that were given.
+    pub fn keys(&self) -> Result<Keys, Error> {
+        let mut keys = self.raw.keys()?;
+        for path in &self.passphrases {
+            keys = keys.with_secret(&SecretSource::file(path))?;
         }
-        let secrets: Vec<Secret> =
-            self.passphrases.iter().map(|path| Secret::read(path)).collect::<Result<_, _>>()?;
-        let fs = ext4::open(image, reading)?;
-        let mut ring = match reading.keys.take() {
-            Some(ring) => Arc::unwrap_or_clone(ring),
-            None => Keyring::new(context.providers().clone()),
-        };
-        protectors::unlock(&fs, &mut ring, &secrets, &self.protectors)
-            .map_err(|error| error.within(image.name()))?;
-        reading.keys = Some(Arc::new(ring));
-        Ok(())
+        Ok(self.protectors.iter().fold(keys, Keys::with_protector))
     }
 }
 
 impl RawKeyArgs {
-    /// All raw keys that were given; `None` if there are none.
-    pub fn keyring(&self, context: &Context) -> Result<Option<Keyring>, Error> {
-        if self.files.is_empty() {
-            return Ok(None);
-        }
-        let mut ring = Keyring::new(context.providers().clone());
-        for file in &self.files {
-            let key = read_raw_key(&file.path)?;
-            let added = match file.descriptor {
-                Some(descriptor) => ring.add_with_descriptor(descriptor, key),
-                None => ring.add(key).map(|_| ()),
-            };
-            added.map_err(|error| Error::argument(format!("{}: {error}", file.path.display())))?;
-        }
-        Ok(Some(ring))
+    /// All raw keys that were given.
+    pub fn keys(&self) -> Result<Keys, Error> {
+        self.files.iter().try_fold(Keys::default(), |keys, file| {
+            let source = SecretSource::file(&file.path);
+            match file.descriptor {
+                Some(descriptor) => keys.with_described(descriptor, &source),
+                None => keys.with_raw(&source),
+            }
+        })
     }
 }

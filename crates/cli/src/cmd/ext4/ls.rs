@@ -66,7 +66,8 @@ impl Args {
         let (mut files, mut folders) = (Vec::new(), Vec::new());
         for path in paths {
             // As ls: a link that is named is followed, unless details are asked of it.
-            match self.image.resolve(&fs, path, !self.long && !self.directory) {
+            let follow = !self.long && !self.directory;
+            match if follow { fs.metadata(path) } else { fs.symlink_metadata(path) } {
                 Ok(inode) if inode.is_dir() && !self.directory => {
                     folders.push((path.as_bytes().to_vec(), inode));
                 }
@@ -74,18 +75,19 @@ impl Args {
                 Err(error) => failures.add(context, error),
             }
         }
-        self.print(context, &fs, b"", &files, &mut failures)?;
+        let fs = fs.inodes();
+        self.print(context, fs, b"", &files, &mut failures)?;
         let several = paths.len() > 1;
         for (number, (path, dir)) in folders.iter().enumerate() {
             if several && !context.json() {
                 let gap = if number > 0 || !files.is_empty() { "\n" } else { "" };
                 context.print([gap.as_bytes(), &shown(path), b":\n"].concat())?;
             }
-            let rows = self.rows(context, &fs, dir).unwrap_or_else(|error| {
+            let rows = self.rows(context, fs, dir).unwrap_or_else(|error| {
                 failures.add(context, error);
                 Vec::new()
             });
-            self.print(context, &fs, path, &rows, &mut failures)?;
+            self.print(context, fs, path, &rows, &mut failures)?;
         }
         failures.finish()
     }

@@ -37,12 +37,14 @@ impl Args {
         let fs = self.image.open(context)?;
         let mut failures = Failures::default();
         for path in &self.paths {
-            let shown = self.image.resolve(&fs, path, self.dereference).and_then(|inode| {
-                let value = self.value(&fs, path.as_bytes(), &inode, context)?;
+            let inode = if self.dereference { fs.metadata(path) } else { fs.symlink_metadata(path) };
+            let shown = inode.and_then(|inode| {
+                let fs = fs.inodes();
+                let value = self.value(fs, path.as_bytes(), &inode, context)?;
                 if context.json() {
                     return context.print_json(&value);
                 }
-                context.print(text(&fs, path.as_bytes(), &inode, &value))
+                context.print(text(fs, path.as_bytes(), &inode, &value))
             });
             match shown {
                 Err(error) if error.is_broken_pipe() => return Err(error),

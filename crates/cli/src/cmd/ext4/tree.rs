@@ -47,11 +47,11 @@ struct Level {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let fs = self.image.open(context)?;
-        let top = self.image.resolve(&fs, &self.path, true)?;
+        let top = fs.metadata(&self.path)?;
         let mut walk = Walk {
             args: &self,
             context,
-            fs: &fs,
+            fs: fs.inodes(),
             out: BufWriter::new(std::io::stdout().lock()),
             failures: Failures::default(),
             seen: SeenDirectories::new(),

@@ -7,15 +7,14 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use casemate::backup::{self, Restoring};
+use casemate::backup::{self, RestoreOptions};
 use casemate::blockdev::Events;
 use casemate::ext4::ExtractReport;
-use casemate::fscrypt::Keyring;
-use casemate::{Access, Error, Output};
+use casemate::{Error, Output};
 
 use crate::answer::Answer;
 use crate::cmd::ends::standard_output;
-use crate::cmd::ext4::image::{self, ImageArgs};
+use crate::cmd::ext4::image::ImageArgs;
 use crate::cmd::ext4::keys::RawKeyArgs;
 use crate::context::Context;
 
@@ -63,21 +62,10 @@ pub struct ExtractArgs {
 
 impl BackupArgs {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let image = self.image.image(Access::Read, context)?;
-        let reading = self.image.reading(context, &image)?;
-        let name = image.name();
-        let fs = image::open(&image, &reading, context)?;
-        let top = self.image.resolve(&fs, &self.path, true)?;
-        if !top.is_dir() {
-            return Err(Error::argument(format!("{}: no directory", self.path.to_string_lossy())));
-        }
-        let superblock = fs.superblock();
-        let used = superblock.blocks.saturating_sub(superblock.blocks_free);
-        let total = used.saturating_mul(superblock.block_size.into());
-        let progress = context.progress(name, total);
+        let fs = self.image.open(context)?;
+        let progress = context.progress(fs.name(), fs.used_bytes());
         let work = context.work(context.providers().clone(), &progress);
-        let write =
-            |out: &mut dyn Write| backup::write(image.device(), name, &reading, top.number(), out, &work);
+        let write = |out: &mut dyn Write| backup::write(&fs, &self.path, out, &work);
         let is_standard = self.tar == Path::new("-");
         let report = if is_standard {
             write(&mut BufWriter::with_capacity(1 << 20, standard_output()?))?
@@ -105,13 +93,12 @@ impl BackupArgs {
 
 impl ExtractArgs {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let ring = self.keys.keyring(context)?;
-        let ring = ring.unwrap_or_else(|| Keyring::new(context.providers().clone()));
+        let keys = self.keys.keys()?;
         let mut input = open(&self.tar)?;
-        let restoring =
-            Restoring { owners: !self.no_owners && backup::may_give_files(), xattrs: !self.no_xattrs };
+        let mut options = RestoreOptions::default();
+        (options.owners, options.xattrs) = (!self.no_owners, !self.no_xattrs);
         let name = self.tar.display().to_string();
-        let report = backup::extract(&mut input, &name, &self.folder, &ring, &restoring)?;
+        let report = backup::extract(&mut input, &name, &self.folder, &keys, &options, &context.opening())?;
         let complained = complain(context, report.failures);
         let counts = [report.files, report.directories, report.others, report.bytes];
         finish(context, counts, complained, true)

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use serde_json::json;
 
-use casemate::Error;
 use casemate::fscrypt::{KeyId, MasterKey, Purpose, read_raw_key};
 use casemate::hex;
+use casemate::{Error, SecretSource};
 
 use super::inode::InodeArgs;
 use crate::answer::Answer;
@@ -100,7 +100,7 @@ pub fn read_key(
     software_secret: bool,
     context: &Context,
 ) -> Result<MasterKey, Error> {
-    let (providers, secret) = (context.providers(), read_raw_key(path)?);
+    let (providers, secret) = (context.providers(), read_raw_key(&SecretSource::file(path))?);
     let key = match software_secret {
         true => MasterKey::from_software_secret(providers, secret),
         false => MasterKey::new(providers, secret),

@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use casemate::Error;
 use casemate::ext4::{self, NewPolicy};
 use casemate::fscrypt::{Mode, read_raw_key};
+use casemate::{Error, SecretSource};
 
 use crate::answer::Answer;
 use crate::cmd::ext4::change::ChangeArgs;
@@ -42,8 +42,9 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let key = read_raw_key(&self.key)?;
-        let policy = NewPolicy { contents: self.contents, names: self.filenames, padding: self.padding };
+        let key = read_raw_key(&SecretSource::file(&self.key))?;
+        let mut policy = NewPolicy::default();
+        (policy.contents, policy.names, policy.padding) = (self.contents, self.filenames, self.padding);
         self.change.change(context, |writer| {
             ext4::set_policy(
                 writer,

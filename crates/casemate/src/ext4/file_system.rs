@@ -1,0 +1,227 @@
+//! File systems read by path, as the standard library reads the host's.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use casemate_blockdev::BlockDevice;
+use casemate_providers::{Providers, Work};
+
+use super::contents::Checked;
+use super::{DirEntry, Ext4, ExtractReport, Inode, ReadOptions, VerityPolicy, open_file};
+use crate::Error;
+
+/// A file system that is open for reading, by any number of threads. Cheap to clone.
+///
+/// Methods are those of [`std::fs`]. Paths begin at its root, with a slash or without; links in them are followed as the
+/// kernel follows them, and never lead out of it. A file with fs-verity is checked while it is read, as
+/// [`ReadOptions::verity`] says. Errors name the image and the path.
+#[derive(Clone)]
+pub struct FileSystem {
+    fs: Ext4,
+    name: Arc<str>,
+    verity: VerityPolicy,
+    pub(crate) verify_checksums: bool,
+    providers: Providers,
+}
+
+/// What [`FileSystem::extract`] restores.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct ExtractOptions {
+    /// Whether owners are restored. In a folder only root can; for others this changes nothing there.
+    pub owners: bool,
+    /// Whether extended attributes are restored.
+    pub xattrs: bool,
+}
+
+impl Default for ExtractOptions {
+    /// Everything.
+    fn default() -> ExtractOptions {
+        ExtractOptions { owners: true, xattrs: true }
+    }
+}
+
+/// Where [`FileSystem::extract`] copies to.
+pub enum Target<'a> {
+    /// A folder, made if it is not there.
+    Folder(&'a Path),
+    /// A tar stream.
+    Tar(&'a mut dyn io::Write),
+}
+
+/// Bytes that [`FileSystem::read`] takes into memory at most: what a file says of its size may be a lie.
+pub const MOST_READ: u64 = 1 << 30;
+
+impl FileSystem {
+    pub(super) fn new(fs: Ext4, name: &str, options: &ReadOptions, providers: &Providers) -> FileSystem {
+        let (verity, verify_checksums) = (options.verity, options.verify_checksums);
+        FileSystem { fs, name: name.into(), verity, verify_checksums, providers: providers.clone() }
+    }
+
+    /// The contents of a file.
+    ///
+    /// # Errors
+    /// `Io` with `NotFound`, `IsADirectory`, or `FileTooLarge` for more than [`MOST_READ`] bytes, which
+    /// [`FileSystem::open`] reads in pieces; `Corrupt`; `Locked` if the file is encrypted and its key missing; `Mismatch`
+    /// if it does not match its fs-verity tree.
+    pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>, Error> {
+        let path = path.as_ref();
+        let file = self.open(path)?;
+        if file.size() > MOST_READ {
+            return Err(self.error(path, io::ErrorKind::FileTooLarge.into()));
+        }
+        // OK to cast: at most MOST_READ.
+        let mut bytes = vec![0; file.size() as usize];
+        file.read_at(&mut bytes, 0).map_err(|error| self.error(path, error))?;
+        Ok(bytes)
+    }
+
+    /// A file's contents as a device, to be read in pieces and from any place.
+    ///
+    /// # Errors
+    /// Those of [`FileSystem::read`], but for its size.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Box<dyn BlockDevice>, Error> {
+        let path = path.as_ref();
+        let inode = self.metadata(path)?;
+        if inode.is_dir() {
+            return Err(self.error(path, io::ErrorKind::IsADirectory.into()));
+        }
+        open_file(&self.fs, &inode, self.verity, &self.providers).map_err(|error| self.error(path, error))
+    }
+
+    /// The entries of a directory, without "." and "..".
+    ///
+    /// # Errors
+    /// `Io` with `NotFound` or `NotADirectory`; `Corrupt`.
+    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<Vec<DirEntry>, Error> {
+        let path = path.as_ref();
+        let inode = self.metadata(path)?;
+        if !inode.is_dir() {
+            return Err(self.error(path, io::ErrorKind::NotADirectory.into()));
+        }
+        self.fs.read_dir(&inode).map_err(|error| self.error(path, error))
+    }
+
+    /// The inode of a file: kind, size, mode, owner and times. A link at the path's end is followed.
+    ///
+    /// # Errors
+    /// `Io` with `NotFound` or `NotADirectory`, or when links lead in a circle; `Corrupt`.
+    pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Inode, Error> {
+        self.resolve(path.as_ref(), true)
+    }
+
+    /// The same of what the path itself names, a symbolic link perhaps.
+    ///
+    /// # Errors
+    /// Those of [`FileSystem::metadata`].
+    pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Inode, Error> {
+        self.resolve(path.as_ref(), false)
+    }
+
+    /// Whether a path leads to something.
+    ///
+    /// # Errors
+    /// What keeps that from being known.
+    pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool, Error> {
+        match self.metadata(path) {
+            Ok(_) => Ok(true),
+            Err(error) => match error.io_kind() {
+                Some(io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// `Io` with `NotFound`, or `InvalidInput` for what is no link; `Corrupt`.
+    pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf, Error> {
+        let path = path.as_ref();
+        let inode = self.symlink_metadata(path)?;
+        if inode.kind() != super::FileType::Symlink {
+            return Err(self.error(path, io::ErrorKind::InvalidInput.into()));
+        }
+        let target = self.fs.symlink_target(&inode).map_err(|error| self.error(path, error))?;
+        Ok(OsString::from_vec(target).into())
+    }
+
+    /// Copies what is below a directory to the host.
+    ///
+    /// # Errors
+    /// What ends the whole copy; what keeps single files from being copied is in the report.
+    pub fn extract(
+        &self,
+        top: impl AsRef<Path>,
+        target: Target<'_>,
+        options: &ExtractOptions,
+        work: &Work<'_>,
+    ) -> Result<ExtractReport, Error> {
+        let top = top.as_ref();
+        let inode = self.metadata(top)?;
+        if !inode.is_dir() {
+            return Err(self.error(top, io::ErrorKind::NotADirectory.into()));
+        }
+        let contents = Checked { policy: self.verity, providers: &work.providers };
+        let can_give = matches!(target, Target::Tar(_)) || rustix::process::geteuid().is_root();
+        let options = casemate_ext4::ExtractOptions {
+            owners: options.owners && can_give,
+            xattrs: options.xattrs,
+            contents: &contents,
+        };
+        match target {
+            Target::Folder(folder) => {
+                casemate_ext4::extract_to_folder(&self.fs, &inode, folder, &options, work)
+                    .map_err(|error| error.at(folder.display()))
+            }
+            Target::Tar(out) => casemate_ext4::extract_to_tar(&self.fs, &inode, out, &options, work)
+                .map_err(|error| error.at("tar stream")),
+        }
+    }
+
+    /// Bytes of inode tables, which are the work of [`Image::ext4_check`](crate::Image::ext4_check).
+    pub fn check_size(&self) -> u64 {
+        casemate_ext4::check_size(&self.fs)
+    }
+
+    /// Bytes of all blocks that are in use: about the work of copying everything out.
+    pub fn used_bytes(&self) -> u64 {
+        let superblock = self.fs.superblock();
+        let blocks = superblock.blocks.saturating_sub(superblock.blocks_free);
+        blocks.saturating_mul(superblock.block_size.into())
+    }
+
+    /// The same file system by inodes: superblock, attributes, mappings, and whatever else a path does not lead to.
+    pub fn inodes(&self) -> &Ext4 {
+        &self.fs
+    }
+
+    /// What errors call the image.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn resolve(&self, path: &Path, follow: bool) -> Result<Inode, Error> {
+        let found = self.fs.resolve(path.as_os_str().as_bytes(), follow);
+        // The text of an error about the path itself names the path.
+        found.map_err(|error| match error.io_kind() {
+            Some(_) => error.at(&self.name),
+            None => self.error(path, error),
+        })
+    }
+
+    /// An error that is about the file at a path.
+    fn error(&self, path: &Path, error: Error) -> Error {
+        error.at(format_args!("{}: {}", self.name, path.display()))
+    }
+}
+
+impl fmt::Debug for FileSystem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileSystem").field("name", &self.name).finish_non_exhaustive()
+    }
+}

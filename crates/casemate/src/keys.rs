@@ -1,0 +1,114 @@
+//! Keys of encrypted files, as they were given: what opens a file system's encrypted folders.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use casemate_ext4::Ext4;
+use casemate_fscrypt::{KeyDescriptor, Keyring};
+use casemate_primitives::secret::SecretVec;
+use casemate_providers::Providers;
+
+use crate::protectors::{self, Secret};
+use crate::secrets::SecretSource;
+use crate::{Error, fscrypt};
+
+/// Keys of encrypted files (fscrypt): raw master keys, and secrets that open the protectors which google/fscrypt keeps in
+/// a file system.
+///
+/// Secrets are read when they are added; which files they open shows when a file system is opened with them.
+///
+/// ```
+/// use casemate::{Keys, SecretSource};
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("master.key");
+/// # std::fs::write(&path, [7; 64])?;
+/// let keys = Keys::default().with_raw(&SecretSource::file(&path))?;
+/// assert_eq!(format!("{keys:?}"), "Keys(1 raw, 0 secrets)");
+/// # Ok::<(), casemate::Error>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct Keys {
+    raw: Vec<Raw>,
+    secrets: Vec<Arc<Secret>>,
+    protectors: Vec<PathBuf>,
+}
+
+#[derive(Clone)]
+struct Raw {
+    name: String,
+    key: SecretVec,
+    descriptor: Option<KeyDescriptor>,
+}
+
+impl Keys {
+    /// Adds a raw master key of 16 to 64 bytes, as fscryptctl takes it.
+    ///
+    /// # Errors
+    /// `Io`; `Argument` for what is longer than any key.
+    pub fn with_raw(mut self, source: &SecretSource) -> Result<Keys, Error> {
+        let key = fscrypt::read_raw_key(source)?;
+        self.raw.push(Raw { name: source.name(), key, descriptor: None });
+        Ok(self)
+    }
+
+    /// Adds a raw master key for policies of version 1 that call it by an unusual descriptor.
+    ///
+    /// # Errors
+    /// Those of [`Keys::with_raw`].
+    pub fn with_described(mut self, descriptor: KeyDescriptor, source: &SecretSource) -> Result<Keys, Error> {
+        let key = fscrypt::read_raw_key(source)?;
+        self.raw.push(Raw { name: source.name(), key, descriptor: Some(descriptor) });
+        Ok(self)
+    }
+
+    /// Adds what opens a protector: a passphrase (of several lines the first), or the 32 bytes of a raw key.
+    ///
+    /// # Errors
+    /// `Io`; `Argument` for what is longer than any passphrase.
+    pub fn with_secret(mut self, source: &SecretSource) -> Result<Keys, Error> {
+        self.secrets.push(Arc::new(Secret::read(source)?));
+        Ok(self)
+    }
+
+    /// Adds a protector's file, to be used instead of those in the file system: that of a login passphrase lies in
+    /// /.fscrypt/protectors of the system's root, not of every disk.
+    #[must_use]
+    pub fn with_protector(mut self, path: impl AsRef<Path>) -> Keys {
+        self.protectors.push(path.as_ref().to_owned());
+        self
+    }
+
+    /// The raw keys, ready to be used. Those that protectors guard are not among them.
+    ///
+    /// # Errors
+    /// `Argument` for a key of a wrong length.
+    pub fn keyring(&self, providers: &Providers) -> Result<Keyring, Error> {
+        let mut ring = Keyring::new(providers.clone());
+        for Raw { name, key, descriptor } in &self.raw {
+            let added = match descriptor {
+                Some(descriptor) => ring.add_with_descriptor(*descriptor, key.clone()),
+                None => ring.add(key.clone()).map(|_| ()),
+            };
+            added.map_err(|error| Error::argument(format!("{name}: {error}")))?;
+        }
+        Ok(ring)
+    }
+
+    /// Whether there are secrets that open protectors in a file system.
+    pub(crate) fn open_protectors(&self) -> bool {
+        !self.secrets.is_empty()
+    }
+
+    /// Adds to `ring` what the secrets open in a file system.
+    pub(crate) fn unlock(&self, fs: &Ext4, ring: &mut Keyring) -> Result<(), Error> {
+        protectors::unlock(fs, ring, &self.secrets, &self.protectors).map(drop)
+    }
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Keys({} raw, {} secrets)", self.raw.len(), self.secrets.len())
+    }
+}

@@ -1,0 +1,277 @@
+//! Secrets from wherever they are kept: the one place that reads keys and passphrases.
+//!
+//! What is read goes into memory that is wiped ([`SecretVec`]), without a buffer between that nobody wipes.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use casemate_primitives::secret::SecretVec;
+
+use crate::Error;
+
+/// Place that a key or a passphrase is read from: a file, an open descriptor, standard input, a person, or memory.
+///
+/// ```
+/// use casemate::SecretSource;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("keys");
+/// # std::fs::write(&path, [7; 128])?;
+/// let key = SecretSource::file(&path).from_byte(64).read_exact(32)?;
+/// assert_eq!(key.len(), 32);
+/// let asked = SecretSource::prompt(|of| Ok(format!("secret of {of}").into_bytes().as_slice().into()));
+/// assert_eq!(asked.passphrase("disk.img")?.expose(), b"secret of disk.img");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct SecretSource {
+    kind: Kind,
+    /// Bytes that are passed over.
+    skip: u64,
+}
+
+type Ask = dyn Fn(&str) -> Result<SecretVec, Error> + Send + Sync;
+
+#[derive(Clone)]
+enum Kind {
+    File(PathBuf),
+    StandardInput,
+    Prompt(Arc<Ask>),
+    Memory(Arc<SecretVec>),
+}
+
+/// Bytes of the longest passphrase. A terminal's line has at most 4095 bytes; a file's may be longer.
+const LONGEST_PASSPHRASE: usize = 1 << 16;
+
+impl SecretSource {
+    /// The file at a path; "-" is standard input.
+    pub fn file(path: impl AsRef<Path>) -> SecretSource {
+        match path.as_ref() {
+            path if path.as_os_str() == "-" => SecretSource::standard_input(),
+            path => SecretSource::from(Kind::File(path.to_owned())),
+        }
+    }
+
+    /// A file descriptor that this process has open.
+    pub fn descriptor(number: u32) -> SecretSource {
+        SecretSource::from(Kind::File(format!("/dev/fd/{number}").into()))
+    }
+
+    /// Standard input, of which nothing behind the secret is read.
+    pub fn standard_input() -> SecretSource {
+        SecretSource::from(Kind::StandardInput)
+    }
+
+    /// A person, asked by `ask`, which is told what the passphrase is of.
+    pub fn prompt(ask: impl Fn(&str) -> Result<SecretVec, Error> + Send + Sync + 'static) -> SecretSource {
+        SecretSource::from(Kind::Prompt(Arc::new(ask)))
+    }
+
+    /// A secret that is there already.
+    pub fn memory(secret: SecretVec) -> SecretSource {
+        SecretSource::from(Kind::Memory(Arc::new(secret)))
+    }
+
+    /// The same place, where the first `skip` bytes are passed over.
+    #[must_use]
+    pub fn from_byte(mut self, skip: u64) -> SecretSource {
+        self.skip = skip;
+        self
+    }
+
+    /// What errors call the place: a file's path, but never the secret.
+    pub fn name(&self) -> String {
+        match &self.kind {
+            Kind::File(path) => path.display().to_string(),
+            Kind::StandardInput => "standard input".to_owned(),
+            Kind::Prompt(_) => "the passphrase".to_owned(),
+            Kind::Memory(_) => "the key".to_owned(),
+        }
+    }
+
+    /// The path, if the place is a file.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.kind {
+            Kind::File(path) => Some(path),
+            _ => None,
+        }
+    }
+
+    /// Whether standard input is read, which then has nothing else to give.
+    pub fn is_standard_input(&self) -> bool {
+        matches!(self.kind, Kind::StandardInput)
+    }
+
+    /// A key of `len` bytes: the first ones that there are.
+    ///
+    /// # Errors
+    /// `Io`; `Argument` if there are fewer.
+    pub fn read_exact(&self, len: usize) -> Result<SecretVec, Error> {
+        let mut key = SecretVec::zeroed(len);
+        if fill(&mut *self.open()?, key.expose_mut()).map_err(|error| self.error(error))? < len {
+            let name = self.name();
+            let text = format!("{name}: the key file has fewer than the {len} bytes that are needed");
+            return Err(Error::argument(text));
+        }
+        Ok(key)
+    }
+
+    /// Everything that there is; `None` if it has more than `longest` bytes.
+    pub(crate) fn read_all(&self, longest: usize) -> Result<Option<SecretVec>, Error> {
+        let mut buffer = SecretVec::zeroed(longest + 1);
+        let len = fill(&mut *self.open()?, buffer.expose_mut()).map_err(|error| self.error(error))?;
+        Ok((len <= longest).then(|| buffer.expose()[..len].into()))
+    }
+
+    /// A passphrase for what is called `of`: what a person says, or the first line without its end.
+    ///
+    /// # Errors
+    /// `Io`; `Argument` for an empty one; whatever asking says.
+    pub fn passphrase(&self, of: &str) -> Result<SecretVec, Error> {
+        let passphrase = match &self.kind {
+            Kind::Prompt(ask) => ask(of)?,
+            _ => Self::first_line(&mut *self.open()?).map_err(|error| Error::io("the passphrase", error))?,
+        };
+        if passphrase.is_empty() {
+            return Err(Error::argument("no passphrase was given"));
+        }
+        Ok(passphrase)
+    }
+
+    /// The first line of an input without its end, for those who ask a person themselves. Nothing behind it is read.
+    ///
+    /// # Errors
+    /// What reading says; `InvalidData` for a line that is longer than any passphrase.
+    pub fn first_line(input: &mut dyn Read) -> io::Result<SecretVec> {
+        let mut line = SecretVec::zeroed(LONGEST_PASSPHRASE);
+        let mut len = 0;
+        loop {
+            let Some(next) = line.expose_mut().get_mut(len..=len) else {
+                let text = format!("it is longer than {LONGEST_PASSPHRASE} bytes");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+            };
+            match fill(input, next)? {
+                1 if *next != *b"\n" => len += 1,
+                _ => return Ok(line.expose()[..len].into()),
+            }
+        }
+    }
+
+    /// The bytes behind those that are passed over.
+    fn open(&self) -> Result<Box<dyn Read + '_>, Error> {
+        let mut reader: Box<dyn Read> = match &self.kind {
+            Kind::File(path) => Box::new(File::open(path).map_err(|error| self.error(error))?),
+            Kind::StandardInput => Box::new(Unbuffered),
+            Kind::Memory(secret) => Box::new(secret.expose()),
+            Kind::Prompt(_) => {
+                return Err(Error::argument("a key of bytes is not asked for as a passphrase is"));
+            }
+        };
+        let mut passed = SecretVec::zeroed(self.skip.min(4096) as usize);
+        let mut left = self.skip;
+        while left > 0 {
+            // OK to cast: at most 4096.
+            let now = left.min(4096) as usize;
+            let read = fill(&mut *reader, &mut passed.expose_mut()[..now]);
+            if read.map_err(|error| self.error(error))? < now {
+                break;
+            }
+            left -= now as u64;
+        }
+        Ok(reader)
+    }
+
+    fn error(&self, error: io::Error) -> Error {
+        Error::io(self.name(), error)
+    }
+}
+
+impl From<Kind> for SecretSource {
+    fn from(kind: Kind) -> SecretSource {
+        SecretSource { kind, skip: 0 }
+    }
+}
+
+impl fmt::Debug for SecretSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SecretSource({}, from byte {})", self.name(), self.skip)
+    }
+}
+
+/// Standard input without the standard library's buffer, which nobody wipes.
+struct Unbuffered;
+
+impl Read for Unbuffered {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::read(io::stdin(), buffer)?)
+    }
+}
+
+/// Reads until the buffer is full or the input ends. Returns how much there is.
+pub(crate) fn fill(input: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut len = 0;
+    while len < buffer.len() {
+        match input.read(&mut buffer[len..]) {
+            Ok(0) => break,
+            Ok(more) => len += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorKind;
+
+    fn memory(bytes: &[u8]) -> SecretSource {
+        SecretSource::memory(bytes.into())
+    }
+
+    #[test]
+    fn keys_are_read_from_their_place_and_no_longer_than_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        let bytes: Vec<u8> = (0..=255).cycle().take(10_000).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        for (source, len) in [(SecretSource::file(&path), 10_000), (memory(&bytes), 10_000)] {
+            for skip in [0, 1, 4095, 4096, 4097, 9_999] {
+                let from = source.clone().from_byte(skip as u64);
+                assert_eq!(from.read_exact(1).unwrap().expose(), &bytes[skip..=skip]);
+                assert_eq!(from.read_exact(len - skip).unwrap().expose(), &bytes[skip..]);
+                let error = from.read_exact(len - skip + 1).unwrap_err();
+                assert!(
+                    error.kind() == ErrorKind::Argument && error.text().contains("fewer than"),
+                    "{error}"
+                );
+                assert_eq!(from.read_all(len - skip).unwrap().unwrap().len(), len - skip);
+                assert!(from.read_all(len - skip - 1).unwrap().is_none());
+            }
+            assert!(source.from_byte(10_001).read_exact(1).is_err());
+        }
+    }
+
+    #[test]
+    fn passphrases_end_with_their_line_and_are_not_empty() {
+        assert_eq!(memory(b"a b\r\nrest").passphrase("x").unwrap().expose(), b"a b\r");
+        assert_eq!(memory(b"alone").passphrase("x").unwrap().expose(), b"alone");
+        for empty in [&b""[..], b"\nrest"] {
+            assert_eq!(memory(empty).passphrase("x").unwrap_err().text(), "no passphrase was given");
+        }
+        assert!(memory(&[b'x'; LONGEST_PASSPHRASE]).passphrase("x").is_err());
+        let prompt = SecretSource::prompt(|of| Err(Error::argument(format!("nobody knows that of {of}"))));
+        assert_eq!(prompt.passphrase("disk").unwrap_err().text(), "nobody knows that of disk");
+        assert!(prompt.read_exact(1).is_err());
+    }
+
+    #[test]
+    fn no_secret_is_shown() {
+        let shown = format!("{:?}", memory(b"hunter2").from_byte(3));
+        assert_eq!(shown, "SecretSource(the key, from byte 3)");
+    }
+}

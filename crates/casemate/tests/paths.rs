@@ -1,0 +1,139 @@
+//! File systems read by path: what the standard library says of the same tree on the host.
+
+use std::fs;
+use std::io::ErrorKind as Kind;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+
+use casemate::blockdev::Events;
+use casemate::crypt::{Mapping, Params};
+use casemate::ext4::{FileSystem, ReadOptions, WriteOptions};
+use casemate::{Access, Error, ErrorKind, Image, Providers, SecretVec, Work};
+use casemate_testkit::{Rng, TempDir, run, tempdir, tool};
+
+/// A tree on the host, and an image that mke2fs has copied it into.
+fn world(features: &str) -> Option<(TempDir, PathBuf, PathBuf)> {
+    let mke2fs = tool("mke2fs")?;
+    let folder = tempdir().unwrap();
+    let (tree, image) = (folder.path().join("tree"), folder.path().join("image"));
+    fs::create_dir_all(tree.join("etc/empty")).unwrap();
+    fs::write(tree.join("etc/os-release"), "ID=casemate\n").unwrap();
+    fs::write(tree.join("large"), Rng::new(1).bytes(300_000)).unwrap();
+    symlink("/etc", tree.join("absolute")).unwrap();
+    symlink("../../../etc/os-release", tree.join("etc/up")).unwrap();
+    symlink("circle", tree.join("circle")).unwrap();
+    let mut command = Command::new(mke2fs);
+    command.args(["-q", "-F", "-t", "ext4", "-O", features, "-d"]).arg(&tree);
+    run(command.arg(&image).arg("8M"));
+    Some((folder, tree, image))
+}
+
+fn open(image: &Path) -> FileSystem {
+    let image = Image::open(image, Access::Read).unwrap();
+    image.ext4(&ReadOptions::default(), &Work::default()).unwrap()
+}
+
+#[test]
+fn a_tree_is_read_as_the_standard_library_reads_it() {
+    let Some((_folder, tree, image)) = world("64bit") else { return };
+    let fs = open(&image);
+    for path in
+        ["etc/os-release", "/etc/os-release", "/large", "/etc/up", "/absolute/os-release", "/./etc/../large"]
+    {
+        // Links to the root are ones of the host there.
+        let host = path.replace("etc/up", "etc/os-release").replace("absolute", "etc");
+        let host = tree.join(host.trim_start_matches('/'));
+        let expected = std::fs::read(&host).unwrap();
+        assert!(fs.read(path).unwrap() == expected, "{path}");
+        assert_eq!(fs.metadata(path).unwrap().size(), expected.len() as u64, "{path}");
+        assert_eq!(u32::from(fs.metadata(path).unwrap().mode()), std::fs::metadata(&host).unwrap().mode());
+        assert!(fs.exists(path).unwrap(), "{path}");
+        let file = fs.open(path).unwrap();
+        let mut end = [0; 3];
+        file.read_at(&mut end, file.size() - 3).unwrap();
+        assert_eq!(end, expected[expected.len() - 3..], "{path}");
+    }
+    let names = |path: &str| {
+        let mut names: Vec<_> = fs.read_dir(path).unwrap().into_iter().map(|entry| entry.name).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names("/etc"), [&b"empty"[..], b"os-release", b"up"]);
+    assert_eq!(names("absolute/empty"), [&b""[..]; 0]);
+    assert_eq!(fs.read_link("/etc/up").unwrap(), Path::new("../../../etc/os-release"));
+    assert!(fs.symlink_metadata("/circle").unwrap().kind() == casemate::ext4::FileType::Symlink);
+    assert!(!fs.exists("/etc/none").unwrap() && !fs.exists("/large/below").unwrap());
+    assert!(fs.exists("/circle").is_err());
+}
+
+#[test]
+fn errors_name_image_and_path() {
+    let Some((_folder, _, image)) = world("64bit") else { return };
+    let fs = open(&image);
+    let name = image.display();
+    let check = |error: Error, kind: Kind, path: &str| {
+        assert_eq!(error.io_kind(), Some(kind), "{error}");
+        assert!(error.to_string().starts_with(&format!("{name}: {path}: ")), "{error}");
+    };
+    check(fs.read("/etc/none").unwrap_err(), Kind::NotFound, "/etc/none");
+    check(fs.read("/large/below").unwrap_err(), Kind::NotADirectory, "/large/below");
+    check(fs.read("/etc").unwrap_err(), Kind::IsADirectory, "/etc");
+    check(fs.read_dir("/large").unwrap_err(), Kind::NotADirectory, "/large");
+    check(fs.read_link("/large").unwrap_err(), Kind::InvalidInput, "/large");
+    check(fs.metadata("/circle").unwrap_err(), Kind::InvalidInput, "/circle");
+    // A size that is a lie takes no memory.
+    let Some(debugfs) = tool("debugfs") else { return };
+    let set = "set_inode_field /large size 0x10000000000";
+    run(Command::new(debugfs).args(["-w", "-R", set]).arg(&image));
+    let fs = open(&image);
+    check(fs.read("/large").unwrap_err(), Kind::FileTooLarge, "/large");
+    assert_eq!(fs.open("/large").unwrap().size(), 1 << 40);
+}
+
+/// What a listener was told.
+#[derive(Default)]
+struct Notes(Mutex<Vec<String>>);
+
+impl Events for Notes {
+    fn note(&self, text: &str) {
+        self.0.lock().unwrap().push(text.to_owned());
+    }
+}
+
+#[test]
+fn a_wrong_key_and_a_state_that_is_half_a_change_are_told() {
+    let Some((folder, _, image)) = world("^has_journal") else { return };
+    let mapping = |byte| {
+        let params = Params::new("aes-xts-plain64".parse().unwrap());
+        let key: Vec<u8> = (byte..byte + 64).collect();
+        Mapping::new(params, SecretVec::new(key), 0, &Providers::default()).unwrap()
+    };
+    let encrypted = folder.path().join("encrypted");
+    std::fs::copy(&image, &encrypted).unwrap();
+    let through =
+        |byte, access| Image::open(&encrypted, access).unwrap().crypt(mapping(byte), false).unwrap();
+    let plain = std::fs::read(&image).unwrap();
+    through(1, Access::Change).device().write_at(&plain, 0).unwrap();
+    let work = Work::default();
+    let read = |byte| through(byte, Access::Read).ext4(&ReadOptions::default(), &work);
+    assert_eq!(read(1).unwrap().read("/etc/os-release").unwrap(), b"ID=casemate\n");
+    let error = read(2).unwrap_err();
+    assert!(error.kind() == ErrorKind::Mismatch && error.text().contains("key may be wrong"), "{error}");
+    let change = |byte| through(byte, Access::Change).ext4_writer(&WriteOptions::default(), &work).map(drop);
+    assert_eq!(change(2).unwrap_err().kind(), ErrorKind::Mismatch);
+    let error = change(1).unwrap_err();
+    assert!(error.kind() == ErrorKind::Unsupported && error.text().contains("tune2fs -j"), "{error}");
+    let error = through(1, Access::Read).ext4_writer(&WriteOptions::default(), &work).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Argument);
+
+    let Some(debugfs) = tool("debugfs") else { return };
+    run(Command::new(debugfs).args(["-w", "-R", "set_super_value state 0"]).arg(&image));
+    let notes = Notes::default();
+    let work = Work { events: &notes, ..Work::default() };
+    let opened = Image::open(&image, Access::Read).unwrap().ext4(&ReadOptions::default(), &work).unwrap();
+    assert!(opened.exists("/large").unwrap());
+    let notes = notes.0.into_inner().unwrap();
+    assert!(notes.len() == 1 && notes[0].contains("was not left clean"), "{notes:?}");
+}
