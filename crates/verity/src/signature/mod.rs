@@ -125,8 +125,8 @@ impl Signature {
     /// Checks that the owner of `certificate` signed `message`.
     ///
     /// # Errors
-    /// `Mismatch` if somebody else signed or something else was signed; `Unsupported` for algorithms that this
-    /// crate or the kernel does not have.
+    /// `Mismatch` if another signer signed, or another message was signed; `Unsupported` for algorithms that
+    /// this crate or the kernel does not have.
     pub fn verify(
         &self,
         message: &[u8],

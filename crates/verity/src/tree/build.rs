@@ -177,7 +177,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Input that comes in order, cut into pieces by whoever asks next.
+/// Input that comes in order, cut into pieces by the worker that asks next.
 struct Stream<'a> {
     input: &'a mut (dyn Read + Send),
     pieces: u64,

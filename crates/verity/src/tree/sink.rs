@@ -12,7 +12,7 @@ use crate::Error;
 
 /// A taker of a tree's hash blocks, in any order and from any thread.
 ///
-/// `()` takes them and keeps nothing, for those who want the root hash alone.
+/// `()` takes blocks and keeps none, where the root hash alone is wanted.
 pub trait TreeSink: Sync {
     /// Takes whole hash blocks of `level` (0 holds the digests of data) from block `first` of that level on.
     ///
@@ -107,7 +107,7 @@ impl SpilledLevels {
     /// Writes the whole tree, root level first.
     ///
     /// # Errors
-    /// What reading the levels back or writing to `out` says.
+    /// The error of reading the levels back or of writing to `out`.
     pub fn copy_to(self, out: &mut dyn Write) -> Result<(), Error> {
         let levels = self.levels.into_inner().unwrap_or_else(PoisonError::into_inner);
         for mut file in levels.into_iter().rev() {
