@@ -149,7 +149,7 @@ fn stop(sink: &Mutex<Sink<'_>>, turn: &std::sync::Condvar) {
     turn.notify_all();
 }
 
-/// Input in order, for whoever asks next.
+/// Input in order, for the worker that asks next.
 struct Source<'a> {
     input: &'a mut (dyn Read + Send),
     next: u64,

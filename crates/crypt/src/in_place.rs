@@ -223,8 +223,8 @@ fn key_tag(job: &Job<'_>, salt: &[u8; 32]) -> [u8; 32] {
     tag(job, &[salt, job.mapping.as_bytes()].concat())
 }
 
-/// What tells the image from others, under the key: who has the journal shall not learn whether he has guessed what the
-/// image holds.
+/// The code that tells the image from others. It is made under the key, so that a reader of the journal can't
+/// confirm a guess at what the image holds.
 fn image_tag(
     job: &Job<'_>,
     salt: &[u8; 32],
