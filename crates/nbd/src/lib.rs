@@ -1,7 +1,8 @@
 //! The NBD protocol, and a server that offers any [`BlockDevice`](casemate_blockdev::BlockDevice) to any client.
 //!
-//! [`protocol`] turns bytes into requests and answers into bytes; it does no I/O. [`Server`] listens on a Unix socket or
-//! on TCP, and runs requests of many clients on an [`Export`]. [`tls`] says who is let in how.
+//! [`protocol`] turns bytes into requests and answers into bytes; it does no I/O. [`Server`] listens on a
+//! Unix socket or on TCP, and runs requests of many clients on an [`Export`]. [`tls`] says which clients are
+//! let in, and how.
 //!
 //! Source: the protocol's description, doc/proto.md of the NetworkBlockDevice project.
 //!

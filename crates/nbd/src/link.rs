@@ -295,7 +295,7 @@ impl Link {
         self.shut(Shutdown::Both);
     }
 
-    /// Ends one direction or both; whoever waits for it is woken.
+    /// Ends one direction or both; threads that wait for it are woken.
     pub(crate) fn shut(&self, how: Shutdown) {
         // Fails if the client has closed it already.
         let _ = self.stream.each(|stream| stream.shutdown(how), |stream| stream.shutdown(how));

@@ -143,7 +143,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// What a URI can't hold, as `%` and two digits.
+/// Text in which bytes that a URI can't hold are `%` and two digits.
 fn percent(bytes: &[u8]) -> String {
     let mut text = String::new();
     for byte in bytes {

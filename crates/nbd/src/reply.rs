@@ -58,7 +58,7 @@ impl Buffer {
     /// The answer to a read: `fill` writes the data, or says which error it is.
     ///
     /// # Errors
-    /// That of `fill`; nothing is added then.
+    /// The error of `fill`; nothing is added then.
     pub(crate) fn data<E>(
         &mut self,
         agreed: Agreed,
@@ -90,7 +90,7 @@ impl Buffer {
     /// A part of the answer to a read, in a chunk after which others follow.
     ///
     /// # Errors
-    /// That of `fill`; nothing is added then.
+    /// The error of `fill`; nothing is added then.
     pub(crate) fn part<E>(
         &mut self,
         cookie: u64,
