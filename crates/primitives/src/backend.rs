@@ -1,9 +1,9 @@
 //! The choice among the back ends of an algorithm: the one place that orders them.
 //!
-//! An algorithm's `mod.rs` has a table of rows, fastest first as measured, `portable` last. Which of them a CPU can
-//! run, and in which order they are to be preferred there, is the same question for all algorithms, so it is answered
-//! here: by [`available`] for whoever lists them, and by [`best`] for whoever wants one. Priorities elsewhere follow
-//! this order.
+//! An algorithm's `mod.rs` has a table of rows, fastest first as measured, `portable` last. Which of them a
+//! CPU can run, and in which order they are to be preferred there, is the same question for all algorithms,
+//! so it is answered here: by [`available`] for lists of them, and by [`best`] for a single one. Priorities
+//! elsewhere follow this order.
 
 use crate::cpu::{Cpu, Feature};
 

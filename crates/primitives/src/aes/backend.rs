@@ -10,8 +10,8 @@ use super::{BACKENDS, Backend};
 
 /// AES by one set of instructions that this CPU has, without a key.
 ///
-/// It costs nothing to have and to copy: whoever chooses a back end by its name expands a key for that one alone, with
-/// [`Aes::with_backend`](super::Aes::with_backend) and its siblings.
+/// A back end costs nothing to have and to copy: callers that choose one by its name expand a key for that
+/// one alone, with [`Aes::with_backend`](super::Aes::with_backend) and its siblings.
 ///
 /// ```
 /// use casemate_primitives::Cpu;

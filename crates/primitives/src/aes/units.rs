@@ -23,17 +23,17 @@ pub enum Ivs<'a> {
     Little {
         /// The IV of unit 0.
         first: u128,
-        /// What is added from one unit to the next: 1, or 8 for 4096-byte sectors counted in 512 bytes.
+        /// The step from one unit's IV to the next one's: 1, or 8 for 4096-byte sectors counted in 512 bytes.
         step: u64,
     },
-    /// The same as a big-endian number: `plain64be`, `benbi`.
+    /// Unit k has the same IV as a big-endian number: `plain64be`, `benbi`.
     Big {
         /// The IV of unit 0.
         first: u128,
-        /// What is added from one unit to the next.
+        /// The step from one unit's IV to the next one's.
         step: u64,
     },
-    /// One IV for each unit, as they stand.
+    /// Each unit has an IV of the list, as it stands.
     List(&'a [[u8; 16]]),
 }
 

@@ -57,8 +57,8 @@ impl AesXts {
 
     /// Whether the data key and the tweak key in `key` are the same, in constant time.
     ///
-    /// Such a key makes XTS weaker (Rogaway 2004). FIPS 140 implementations must refuse it, the kernel otherwise
-    /// takes it; whoever makes a handle decides.
+    /// Such a key makes XTS weaker (Rogaway 2004). FIPS 140 implementations must refuse it, the kernel
+    /// otherwise takes it; callers decide.
     pub fn halves_equal(key: &[u8]) -> bool {
         let (data, tweak) = key.split_at(key.len() / 2);
         constant_time_eq(data, tweak)

@@ -5,7 +5,7 @@ use std::fmt;
 /// The character that fills up the last group; no alphabet may contain it.
 pub(super) const PAD: u8 = b'=';
 
-/// What [`Alphabet::value`] and the decoding table hold for a byte that is not in the alphabet.
+/// The value that [`Alphabet::value`] and the decoding table hold for a byte that is not in the alphabet.
 ///
 /// Bit 7 is the mark: the OR of many table entries has it as soon as one of them was invalid.
 pub(super) const INVALID: u8 = 0x80;

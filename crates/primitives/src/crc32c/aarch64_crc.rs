@@ -25,7 +25,7 @@ pub(super) fn update(crc: u32, data: &[u8]) -> u32 {
     chain(joined, &data[STREAMS * each..])
 }
 
-/// What replacing `old` by `new`, of equal length and `after` bytes before the end, changes in the checksum.
+/// The checksum's change by replacing `old` by `new`, of equal length and `after` bytes before the end.
 #[target_feature(enable = "crc")]
 pub(super) fn splice(old: &[u8], new: &[u8], after: u64) -> u32 {
     shift(update(0, old) ^ update(0, new), after)

@@ -26,7 +26,7 @@ pub(super) fn update(crc: u32, data: &[u8]) -> u32 {
     chain(reduce_lane(lane) ^ last, &data[STREAMS * each..])
 }
 
-/// What inverting the bits changes in the checksum, from the number of bits after the run's first bit
+/// The checksum's change by inverting a run of bits, from the number of bits after the run's first bit
 /// (inclusive) and after its last.
 #[target_feature(enable = "crc,neon,aes")]
 pub(super) fn flip(from_first: u64, after_last: u64) -> u32 {
@@ -38,7 +38,7 @@ pub(super) fn flip(from_first: u64, after_last: u64) -> u32 {
     reduce(words) ^ parity_repair((from_first ^ after_last) as u32 & 1)
 }
 
-/// What inverting scattered bits of a buffer of `total_bits` changes in the checksum.
+/// The checksum's change by inverting scattered bits of a buffer of `total_bits`.
 #[target_feature(enable = "crc,neon,aes")]
 pub(super) fn toggle(total_bits: u64, positions: &[u64]) -> u32 {
     let last = total_bits.wrapping_sub(1);
@@ -59,7 +59,7 @@ pub(super) fn shift(crc: u32, bytes: u64) -> u32 {
     reduce_lane(product(crc, bytes))
 }
 
-/// What replacing `old` by `new`, of equal length and `after` bytes before the end, changes in the checksum.
+/// The checksum's change by replacing `old` by `new`, of equal length and `after` bytes before the end.
 #[target_feature(enable = "crc,neon,aes")]
 pub(super) fn splice(old: &[u8], new: &[u8], after: u64) -> u32 {
     shift(update(0, old) ^ update(0, new), after)

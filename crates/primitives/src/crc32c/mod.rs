@@ -301,7 +301,7 @@ fn bytes_after(total: u64, first: u64, count: u64) -> Result<u64, RangeError> {
 struct Backend {
     name: &'static str,
     needs: &'static [Feature],
-    /// What else it must have for this row to be faster than the next.
+    /// Features that the CPU must have besides for this row to be faster than the next.
     pays_with: &'static [Feature],
     /// Register, data: the register after the data.
     update: unsafe fn(u32, &[u8]) -> u32,
@@ -328,9 +328,9 @@ impl backend::Backend for Backend {
 
 /// How a splice compares with `update`, counted in bytes of `update`: measured by `benches`, section `patch`.
 struct Cost {
-    /// What every splice costs.
+    /// The fixed cost of a splice.
     fixed: usize,
-    /// What a byte of the region costs, in sixteenths.
+    /// The cost of a byte of the region, in sixteenths.
     region: usize,
     /// From this size of a buffer on, `update` is faster than before, ...
     large: usize,

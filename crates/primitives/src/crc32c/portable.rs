@@ -18,14 +18,14 @@ pub(super) fn update(mut crc: u32, data: &[u8]) -> u32 {
     crc
 }
 
-/// What inverting the bits changes in the checksum, from the number of bits after the run's first bit
+/// The checksum's change by inverting a run of bits, from the number of bits after the run's first bit
 /// (inclusive) and after its last.
 pub(super) fn flip(from_first: u64, after_last: u64) -> u32 {
     let words = power::<true>(from_first) ^ power::<true>(after_last);
     reduce(words) ^ parity_repair((from_first ^ after_last) as u32 & 1)
 }
 
-/// What inverting scattered bits of a buffer of `total_bits` changes in the checksum.
+/// The checksum's change by inverting scattered bits of a buffer of `total_bits`.
 pub(super) fn toggle(total_bits: u64, positions: &[u64]) -> u32 {
     reduce(positions.iter().fold(0, |words, position| words ^ power::<false>(total_bits - 1 - position)))
 }
@@ -37,7 +37,7 @@ pub(super) fn shift(crc: u32, bytes: u64) -> u32 {
     reduce(clmul(crc, power))
 }
 
-/// What replacing `old` by `new`, of equal length and `after` bytes before the end, changes in the checksum.
+/// The checksum's change by replacing `old` by `new`, of equal length and `after` bytes before the end.
 pub(super) fn splice(old: &[u8], new: &[u8], after: u64) -> u32 {
     let (old_words, old_tail) = old.as_chunks::<8>();
     let (new_words, new_tail) = new.as_chunks::<8>();

@@ -46,7 +46,7 @@ fn blocks(crc: u32, data: &[u8]) -> u32 {
     })
 }
 
-/// What inverting the bits changes in the checksum, from the number of bits after the run's first bit
+/// The checksum's change by inverting a run of bits, from the number of bits after the run's first bit
 /// (inclusive) and after its last.
 #[target_feature(enable = "pclmulqdq,sse4.1,sse4.2,popcnt")]
 pub(super) fn flip(from_first: u64, after_last: u64) -> u32 {
@@ -58,7 +58,7 @@ pub(super) fn flip(from_first: u64, after_last: u64) -> u32 {
     reduce(words) ^ parity_repair((from_first ^ after_last) as u32 & 1)
 }
 
-/// What inverting scattered bits of a buffer of `total_bits` changes in the checksum.
+/// The checksum's change by inverting scattered bits of a buffer of `total_bits`.
 #[target_feature(enable = "pclmulqdq,sse4.1,sse4.2,popcnt")]
 pub(super) fn toggle(total_bits: u64, positions: &[u64]) -> u32 {
     let last = total_bits.wrapping_sub(1);
@@ -84,7 +84,7 @@ pub(super) fn shift(crc: u32, bytes: u64) -> u32 {
     reduce_lane(product(crc, weight(bytes)))
 }
 
-/// What replacing `old` by `new`, of equal length and `after` bytes before the end, changes in the checksum.
+/// The checksum's change by replacing `old` by `new`, of equal length and `after` bytes before the end.
 #[target_feature(enable = "pclmulqdq,sse4.1,sse4.2,popcnt")]
 pub(super) fn splice(old: &[u8], new: &[u8], after: u64) -> u32 {
     if old.len() < CHAIN_BELOW { splice_short(old, new, after) } else { splice_far(old, new, after) }

@@ -46,7 +46,7 @@ pub(super) fn streams(crc: u32, data: &[u8]) -> ([u32; STREAMS], usize) {
     (crcs.map(|crc| crc as u32), each * size_of::<Step>())
 }
 
-/// What replacing `old` by `new`, of equal length and `after` bytes before the end, changes in the checksum.
+/// The checksum's change by replacing `old` by `new`, of equal length and `after` bytes before the end.
 #[target_feature(enable = "sse4.2")]
 pub(super) fn splice(old: &[u8], new: &[u8], after: u64) -> u32 {
     shift(chain(0, old) ^ chain(0, new), after)

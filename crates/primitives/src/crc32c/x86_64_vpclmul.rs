@@ -85,7 +85,7 @@ pub(super) fn update(crc: u32, data: &[u8]) -> u32 {
     if data.len() < CHAIN_BELOW { chain(crc, data) } else { vectors(crc, data) }
 }
 
-/// What replacing `old` by `new`, of equal length and `after` bytes before the end, changes in the checksum.
+/// The checksum's change by replacing `old` by `new`, of equal length and `after` bytes before the end.
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512vl,vpclmulqdq,pclmulqdq,sse4.1,sse4.2,popcnt,bmi1,bmi2"
 )]

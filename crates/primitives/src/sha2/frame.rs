@@ -3,8 +3,8 @@
 
 /// Writes the public types of a hash of the family, and `Backend`, `Layout` and `digest` for its back ends.
 ///
-/// What must be in scope: `BLOCK_LEN`, `DIGEST_LEN`, `INITIAL`, the table `BACKENDS`, and `Cpu`, `Feature`, `Messages`,
-/// `backend` and `sha2` of this crate.
+/// In scope must be: `BLOCK_LEN`, `DIGEST_LEN`, `INITIAL`, the table `BACKENDS`, and `Cpu`, `Feature`,
+/// `Messages`, `backend` and `sha2` of this crate.
 macro_rules! frame {
     ($Sha:ident, $name:literal, $Word:ty) => {
         type Layout<'a> = sha2::Layout<'a, BLOCK_LEN>;
@@ -18,7 +18,7 @@ macro_rules! frame {
         struct Backend {
             name: &'static str,
             needs: &'static [Feature],
-            /// What else it must have for this row to be faster than the next.
+            /// Features that the CPU must have besides for this row to be faster than the next.
             pays_with: &'static [Feature],
             /// Takes whole blocks into a chaining value.
             compress: unsafe fn(&mut [$Word; 8], &[u8]),
