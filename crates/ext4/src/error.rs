@@ -2,8 +2,27 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::io::ErrorKind;
 
 pub use casemate_blockdev::{Error, Result};
+
+/// The error for a full file system.
+pub(crate) fn no_space(what: &str) -> Error {
+    Error::path(ErrorKind::StorageFull, format!("no free {what} left in the file system"))
+}
+
+/// The error for what a caller may not ask for.
+pub(crate) fn invalid(kind: ErrorKind, text: impl Into<String>) -> Error {
+    Error::path(kind, text.into())
+}
+
+/// The same error once more: everybody who asks shall know.
+pub(crate) fn again(error: &Error) -> Error {
+    match error.io_kind() {
+        Some(kind) => Error::path(kind, error.to_string()),
+        None => Error::new(error.kind(), error.to_string()),
+    }
+}
 
 /// A structure that is not as it should be: which one, where it lies, and what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

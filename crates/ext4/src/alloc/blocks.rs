@@ -1,150 +1,190 @@
-//! Blocks of metadata that belong to inodes, and the superblock's counts.
+//! Blocks taken and freed.
 
-use casemate_blockdev::BlockDevice;
-
-use crate::edit::inode::InodeMut;
-use crate::edit::{Counts, Writer};
-use crate::error::{Place, Result, Structure};
-use crate::format::bytes::{join, le32};
-use crate::format::csum::{Context, Subject};
+use crate::alloc::Allocator;
+use crate::alloc::descriptors::{Bitmap, Descriptor};
+use crate::error::{Place, Result, Structure, no_space};
+use crate::format::bitmap;
 use crate::format::features::Incompat;
-use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
-use crate::transaction::patch::Part;
+use crate::format::inode::FileType;
 
-impl Writer {
-    /// A whole block of the file system as one structure.
-    pub(crate) fn whole(&self, subject: Subject, context: Context) -> Part {
-        Part { subject, context, base: 0, len: self.block_size() }
-    }
+/// What blocks are wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Goal {
+    /// Behind what the file has already, if anything is free there.
+    Behind(u64),
+    /// Anywhere near this group, in one piece if possible.
+    Near(u32),
+}
 
-    /// Changes bytes of a block that is one structure, and patches its checksum.
-    pub(crate) fn patch(
-        &mut self,
-        subject: Subject,
-        context: Context,
-        block: u64,
-        at: usize,
-        new: &[u8],
-    ) -> Result<()> {
-        let part = self.whole(subject, context);
-        self.cache.update(block, |edit| self.patcher.patch(edit, &part, at, new))?;
-        Ok(())
-    }
-
-    /// Puts a new block in place, with its checksum.
-    pub(crate) fn create_block(
-        &mut self,
-        subject: Subject,
-        context: Context,
-        block: u64,
-        mut bytes: Vec<u8>,
-    ) {
-        self.patcher.seal(&self.whole(subject, context), &mut bytes);
-        self.hints.last_records.remove(&block);
-        self.cache.create(block, bytes.into());
-    }
-
-    /// A block's bytes, through the cache, which keeps it from now on. It is checked when it comes in.
-    pub(crate) fn load(
-        &self,
-        block: u64,
-        place: Place,
-        check: impl FnOnce(&[u8]) -> Result<()>,
-    ) -> Result<()> {
-        if self.cache.holds(block) {
-            return Ok(());
-        }
-        self.fs.check_blocks(block, 1, place)?;
-        let mut bytes = vec![0; self.block_size()];
-        self.cache.read_at(&mut bytes, self.fs.layout().offset(block))?;
-        check(&bytes)?;
-        self.cache.with(block, |_| ())?;
-        Ok(())
-    }
-
-    /// What the checksums of an inode's blocks start from.
-    pub(crate) fn context_of(&self, inode: &InodeMut) -> Context {
-        Context { inode: inode.number(), generation: inode.generation(), ..Context::default() }
-    }
-
-    /// Counts what is free by the groups: the kernel writes the sums only when it closes a file system.
-    pub(crate) fn recount(&mut self) -> Result<()> {
-        let (mut clusters, mut inodes) = (0, 0);
-        for group in 0..self.fs.layout().groups {
-            let descriptor = self.descriptor(group)?;
-            clusters += i64::from(descriptor.fields().free_clusters());
-            inodes += i64::from(descriptor.fields().free_inodes());
-        }
-        let superblock = self.fs.superblock();
-        let said = (superblock.blocks_free / self.ratio()).cast_signed();
-        self.free = Counts {
-            clusters: clusters.saturating_sub(said),
-            inodes: inodes - i64::from(superblock.inodes_free),
-        };
-        Ok(())
-    }
-
-    /// Writes the counts that changed since the last commit to the superblock.
-    pub(crate) fn commit_counts(&mut self) -> Result<()> {
-        let Counts { clusters, inodes } = std::mem::take(&mut self.free);
-        let change = clusters * self.ratio().cast_signed();
-        self.base.clusters += clusters;
-        self.base.inodes += inodes;
-        if self.cache.dirty_count() == 0 && change == 0 && inodes == 0 {
-            return Ok(());
-        }
-        let now = self.now().seconds;
-        let is_wide = self.fs.superblock().incompat.has(Incompat::BITS64);
-        let place = Place::of(Structure::Superblock);
-        self.edit_superblock(|raw| {
-            let blocks = join(le32(raw, 0xc), if is_wide { le32(raw, 0x158) } else { 0 });
-            let blocks = blocks.checked_add_signed(change);
-            let inodes = i64::from(le32(raw, 0x10)) + inodes;
-            let pair = blocks.zip(u32::try_from(inodes).ok());
-            let Some((blocks, inodes)) = pair else {
-                return Err(place.malformed("its free counts are lower than those of the groups"));
-            };
-            raw[0xc..0x10].copy_from_slice(&blocks.to_le_bytes()[..4]);
-            if is_wide {
-                raw[0x158..0x15c].copy_from_slice(&blocks.to_le_bytes()[4..]);
-            }
-            raw[0x10..0x14].copy_from_slice(&inodes.to_le_bytes());
-            // s_wtime with its high byte.
-            raw[0x30..0x34].copy_from_slice(&now.to_le_bytes()[..4]);
-            raw[0x274] = now.to_le_bytes()[4];
-            Ok(())
-        })
-    }
-
-    /// Sets a feature in the word at `at` of the superblock.
-    pub(crate) fn add_feature(&mut self, at: usize, feature: u32) -> Result<()> {
-        self.edit_superblock(|raw| {
-            if le32(raw, 0x4c) == 0 {
-                // The first revision knows no features; what it takes for granted, the next one says.
-                for (at, value) in [(0x4c, 1u32), (0x54, 11), (0x58, 128), (0x5c, 0), (0x60, 0), (0x64, 0)] {
-                    raw[at..at + 4].copy_from_slice(&value.to_le_bytes());
+impl Allocator {
+    /// Takes up to `want` clusters in one run: its first block, and how many clusters.
+    pub fn allocate(&mut self, goal: Goal, want: u64) -> Result<(u64, u64)> {
+        let layout = *self.fs.layout();
+        let want = want.min(layout.clusters_per_group.into());
+        let (first_group, from, exact) = match goal {
+            Goal::Behind(block) => match block.next_multiple_of(self.ratio()) {
+                behind if layout.contains(behind, 1) => {
+                    let (group, bit) = self.cluster_position(behind);
+                    (group, bit, true)
                 }
+                _ => (self.cluster_position(block - 1).0, 0, false),
+            },
+            Goal::Near(group) => {
+                let block = self.near.get(&group).copied().filter(|block| layout.contains(*block, 1));
+                let (at, bit) = block.map_or((group, 0), |block| self.cluster_position(block));
+                (at, bit, false)
             }
-            let features = le32(raw, at) | feature;
-            raw[at..at + 4].copy_from_slice(&features.to_le_bytes());
-            Ok(())
-        })
+        };
+        for least in [want, 1] {
+            for step in 0..layout.groups {
+                let group = ((u64::from(first_group) + u64::from(step)) % u64::from(layout.groups)) as u32;
+                let free = u64::from(self.descriptor(group)?.fields().free_clusters());
+                if free < least {
+                    continue;
+                }
+                let mut found = None;
+                if step == 0 && exact {
+                    found = self.find_run(group, from, want, true)?;
+                }
+                // What is right behind the file is good in any length.
+                if found.is_none() && step == 0 && from > 0 {
+                    found = self.find_run(group, from, want, false)?.filter(|(_, len)| *len >= least);
+                }
+                if found.is_none() {
+                    found = self.find_run(group, 0, want, false)?.filter(|(_, len)| *len >= least);
+                }
+                let Some((bit, len)) = found else { continue };
+                let len = len.min(want);
+                self.mark_clusters(group, bit, len, true)?;
+                let block = layout.group_start(group) + bit * self.ratio();
+                if let Goal::Near(goal) = goal {
+                    self.near.insert(goal, block + len * self.ratio());
+                }
+                return Ok((block, len));
+            }
+        }
+        Err(no_space("blocks"))
     }
 
-    /// Changes fields of the superblock.
-    pub(crate) fn edit_superblock(&mut self, f: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
-        let size = self.block_size() as u64;
-        let (block, base) = (SUPERBLOCK_OFFSET / size, (SUPERBLOCK_OFFSET % size) as usize);
-        let range = base..base + SUPERBLOCK_SIZE;
-        let mut raw = self.cache.with(block, |bytes| bytes[range].to_vec())?;
-        f(&mut raw)?;
-        let context = Context::default();
-        let part = Part { subject: Subject::Superblock, context, base, len: SUPERBLOCK_SIZE };
-        self.cache.update(block, |edit| {
-            self.patcher.rewrite(edit, &part, &mut raw);
-            // It is part of every transaction, changed or not: what marks the image as being changed goes with it.
-            edit.write(base, &[]);
-        })?;
+    /// Frees the clusters that blocks lie in.
+    pub fn free_blocks(&mut self, block: u64, len: u64) -> Result<()> {
+        let ratio = self.ratio();
+        self.transaction.forget(block, len);
+        let (mut block, end) = (block, block + len);
+        while block < end {
+            let (group, bit) = self.cluster_position(block);
+            let group_end = self.fs.layout().group_start(group) + self.group_blocks(group);
+            let stop = end.min(group_end);
+            let start = self.fs.layout().group_start(group);
+            let count = (stop - start).div_ceil(ratio) - bit;
+            self.mark_clusters(group, bit, count, false)?;
+            self.pins.add(group, bit, count);
+            block = stop;
+        }
         Ok(())
+    }
+
+    /// Clusters that were freed in this transaction, and can be taken after it.
+    pub fn pinned_clusters(&self) -> u64 {
+        self.pins.clusters()
+    }
+
+    /// Clusters that can be taken before the next commit.
+    pub fn free_clusters(&self) -> u64 {
+        let free = self.fs.superblock().blocks_free / self.ratio();
+        let now = free.saturating_add_signed(self.base.clusters + self.free.clusters);
+        now.saturating_sub(self.pins.clusters())
+    }
+
+    /// A run of free clusters in a group from bit `from` on. With `exact` only what begins at `from`.
+    fn find_run(&mut self, group: u32, from: u64, want: u64, exact: bool) -> Result<Option<(u64, u64)>> {
+        let descriptor = self.ensure_bitmap(Bitmap::Blocks, group)?;
+        // A cluster that is cut off by the end of the file system can't be used.
+        let end = self.group_blocks(group) / self.ratio();
+        let search = |bytes: &[u8]| {
+            if exact {
+                let stop = bitmap::next(bytes, from, end.min(from.saturating_add(want)), true);
+                let len = stop.unwrap_or(end.min(from + want)).saturating_sub(from);
+                return (len > 0).then_some((from, len));
+            }
+            bitmap::clear_run(bytes, from, end, want)
+        };
+        let mut pins = self.pins.of(group).peekable();
+        let found = match pins.peek() {
+            None => self.transaction.with(descriptor.fields().block_bitmap(), search)?,
+            Some(_) => {
+                let mut bytes = self.transaction.with(descriptor.fields().block_bitmap(), <[u8]>::to_vec)?;
+                pins.for_each(|(first, count)| bitmap::flip(&mut bytes, first, count));
+                search(&bytes)
+            }
+        };
+        Ok(found)
+    }
+
+    /// Marks clusters of one group as used or free, everywhere that counts them.
+    fn mark_clusters(&mut self, group: u32, bit: u64, count: u64, used: bool) -> Result<()> {
+        let mut descriptor = self.ensure_bitmap(Bitmap::Blocks, group)?;
+        self.refuse_metadata(group, &descriptor, bit, count)?;
+        self.flip(Bitmap::Blocks, group, &mut descriptor, bit, count, used)?;
+        let free = i64::from(descriptor.fields().free_clusters());
+        let change = if used { -count.cast_signed() } else { count.cast_signed() };
+        let place = Place::group(Structure::GroupDescriptor, group);
+        let free = u32::try_from(free + change)
+            .ok()
+            .filter(|free| *free <= self.fs.layout().clusters_per_group)
+            .ok_or_else(|| place.malformed("the count of free blocks is not that of the bitmap"))?;
+        descriptor.set_free_clusters(free);
+        self.store_descriptor(group, &descriptor)?;
+        self.free.clusters += change;
+        Ok(())
+    }
+
+    /// A bitmap that calls a group's own metadata free, or a file that claims to own it, is damaged: nothing is
+    /// counted then.
+    fn refuse_metadata(&self, group: u32, descriptor: &Descriptor, bit: u64, count: u64) -> Result<()> {
+        let layout = self.fs.layout();
+        let start = layout.group_start(group) + bit * self.ratio();
+        let end = start + count * self.ratio();
+        let own = [
+            (layout.group_start(group), self.base_blocks(group)),
+            (descriptor.fields().block_bitmap(), 1),
+            (descriptor.fields().inode_bitmap(), 1),
+            (descriptor.fields().inode_table(), layout.inode_table_blocks()),
+        ];
+        if own.iter().any(|(first, len)| start < first + len && *first < end) {
+            let place = Place::group(Structure::BlockBitmap, group).at(descriptor.fields().block_bitmap());
+            return Err(place.malformed(format!("blocks {start} to {} hold metadata of the group", end - 1)));
+        }
+        Ok(())
+    }
+
+    /// The group and the cluster in it that a block lies in.
+    fn cluster_position(&self, block: u64) -> (u32, u64) {
+        let layout = self.fs.layout();
+        let within = block - u64::from(layout.first_data_block);
+        let per_group = u64::from(layout.blocks_per_group);
+        // OK to truncate: blocks of the file system only.
+        ((within / per_group) as u32, within % per_group / self.ratio())
+    }
+
+    /// The group that the contents of a file should lie near: in a flex group of some size, its first group is
+    /// left to metadata and directories.
+    pub fn goal_group(&self, inode: u32, kind: FileType) -> u32 {
+        let group = (inode - 1) / self.fs.layout().inodes_per_group;
+        let flex = self.flex_size();
+        if flex < 4 {
+            return group;
+        }
+        let first = group - group % flex;
+        let next = first + u32::from(kind == FileType::Regular);
+        if next < self.fs.layout().groups { next } else { first }
+    }
+
+    /// Groups in a flex group.
+    pub(super) fn flex_size(&self) -> u32 {
+        let superblock = self.fs.superblock();
+        let s_log_groups_per_flex = u32::from(superblock.as_bytes()[0x174]);
+        let has = superblock.incompat.has(Incompat::FLEX_BG) && s_log_groups_per_flex < 24;
+        if has { 1 << s_log_groups_per_flex } else { 1 }
     }
 }

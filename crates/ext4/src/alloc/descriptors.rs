@@ -1,17 +1,17 @@
 //! Group descriptors and bitmaps, changed together.
 
-use crate::edit::{Writer, group_context};
+use crate::alloc::Allocator;
 use crate::error::{Place, Result, Structure};
 use crate::format::bitmap;
 use crate::format::bytes::le16;
-use crate::format::csum::{Kind, Subject};
+use crate::format::csum::{Context, Kind, Subject};
 use crate::format::features::Compat;
 use crate::format::group::{BLOCK_UNINIT, GroupDescriptor, INODE_UNINIT};
 use crate::transaction::patch::{Part, Patching};
 
 /// The fields of a descriptor that this writer knows: its first 32 or 64 bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Descriptor {
+pub(super) struct Descriptor {
     raw: [u8; 64],
     len: usize,
 }
@@ -69,7 +69,7 @@ impl Descriptor {
 
 /// One of a group's two bitmaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bitmap {
+pub(super) enum Bitmap {
     Blocks,
     Inodes,
 }
@@ -111,23 +111,23 @@ impl Bitmap {
     }
 }
 
-impl Writer {
+impl Allocator {
     /// A group's descriptor as it is now.
-    pub(crate) fn descriptor(&self, group: u32) -> Result<Descriptor> {
+    pub(super) fn descriptor(&self, group: u32) -> Result<Descriptor> {
         let layout = self.fs.layout();
         let (block, base) = self.descriptor_place(group);
         let len = (layout.descriptor_size as usize).min(64);
         let mut raw = [0; 64];
         let mut copy = |bytes: &[u8]| raw[..len].copy_from_slice(&bytes[base..base + len]);
-        if self.cache.held(block, &mut copy).is_none() {
+        if self.transaction.held(block, &mut copy).is_none() {
             // The reader checks the checksum of the descriptor when it first sees it; so do we, of all in the
             // block.
             let size = layout.descriptor_size as usize;
             let first = group - group % layout.descriptors_per_block();
-            self.cache.with(block, |bytes| {
+            self.transaction.with(block, |bytes| {
                 for (group, raw) in (first..layout.groups).zip(bytes.chunks_exact(size)) {
                     let place = Place::group(Structure::GroupDescriptor, group);
-                    let subject = self.patcher.sums.descriptor_subject();
+                    let subject = self.transaction.sums().descriptor_subject();
                     self.fs.verify(subject, &group_context(group), raw, place)?;
                 }
                 copy(bytes);
@@ -138,22 +138,21 @@ impl Writer {
     }
 
     /// Stores what was changed in a descriptor.
-    pub(crate) fn store_descriptor(&mut self, group: u32, new: &Descriptor) -> Result<()> {
+    pub(super) fn store_descriptor(&mut self, group: u32, new: &Descriptor) -> Result<()> {
         let (block, base) = self.descriptor_place(group);
         let part = Part {
-            subject: self.patcher.sums.descriptor_subject(),
+            subject: self.transaction.sums().descriptor_subject(),
             context: group_context(group),
             base,
             len: self.fs.layout().descriptor_size as usize,
         };
         let mut bytes = new.raw;
-        self.cache.update(block, |edit| self.patcher.rewrite(edit, &part, &mut bytes[..new.len]))?;
-        Ok(())
+        self.transaction.rewrite(block, &part, &mut bytes[..new.len])
     }
 
     /// Inverts a run of a bitmap's bits, which must all be `!used`, and patches the bitmap's checksum in
     /// `descriptor`, which the caller stores.
-    pub(crate) fn flip(
+    pub(super) fn flip(
         &mut self,
         which: Bitmap,
         group: u32,
@@ -165,9 +164,9 @@ impl Writer {
         let bits = self.bits(which);
         let block = which.block(descriptor);
         let place = Place::group(which.structure(), group).at(block);
-        let patcher = self.patcher;
+        let patcher = *self.transaction.patcher();
         let old = descriptor.bitmap_sum(which);
-        let sum = self.cache.update(block, |edit| {
+        let sum = self.transaction.update(block, |edit| {
             if first + count > bits || !bitmap::all(edit.bytes(), first, count, !used) {
                 let what = if used { "in use" } else { "free" };
                 let text = format!("bits {first} to {} should not be {what}", first + count - 1);
@@ -189,7 +188,7 @@ impl Writer {
     }
 
     /// Makes sure that a group's bitmap is in the cache and sound; one that was never written is made.
-    pub(crate) fn ensure_bitmap(&mut self, which: Bitmap, group: u32) -> Result<Descriptor> {
+    pub(super) fn ensure_bitmap(&mut self, which: Bitmap, group: u32) -> Result<Descriptor> {
         let mut descriptor = self.descriptor(group)?;
         let block = which.block(&descriptor);
         let has_flags = self.fs.checksums().kind() != Kind::None;
@@ -200,20 +199,20 @@ impl Writer {
                 Bitmap::Blocks => self.fresh_block_bitmap(group, &descriptor),
                 Bitmap::Inodes => self.fresh_inode_bitmap(),
             };
-            if self.patcher.sums.covers(which.subject()) {
+            if self.transaction.sums().covers(which.subject()) {
                 // All of it is new.
-                descriptor.set_bitmap_sum(which, self.patcher.sums.update(None, &bytes[..used_bytes]));
+                descriptor.set_bitmap_sum(which, self.transaction.sums().update(None, &bytes[..used_bytes]));
             }
-            self.cache.create(block, bytes.into());
+            self.transaction.create(block, bytes);
             descriptor.clear_flag(which.uninit());
             self.store_descriptor(group, &descriptor)?;
-        } else if !self.cache.holds(block) {
+        } else if !self.transaction.holds(block) {
             self.fs.check_blocks(block, 1, Place::group(Structure::GroupDescriptor, group))?;
             let place = Place::group(which.structure(), group).at(block);
-            self.cache.with(block, |bytes| {
+            self.transaction.with(block, |bytes| {
                 let subject = which.subject();
                 let verify = self.fs.verifies();
-                let sums = &self.patcher.sums;
+                let sums = &self.transaction.sums();
                 let raw = descriptor.as_bytes();
                 if verify { sums.verify_bitmap(subject, &bytes[..used_bytes], raw, place) } else { Ok(()) }
             })??;
@@ -230,13 +229,13 @@ impl Writer {
     }
 
     /// Blocks of a group; the last one may have fewer.
-    pub(crate) fn group_blocks(&self, group: u32) -> u64 {
+    pub(super) fn group_blocks(&self, group: u32) -> u64 {
         let layout = self.fs.layout();
         (layout.blocks - layout.group_start(group)).min(layout.blocks_per_group.into())
     }
 
     /// What lies at fixed places in a group: copies of superblock and descriptors, and room for more of those.
-    pub(crate) fn base_blocks(&self, group: u32) -> u64 {
+    pub(super) fn base_blocks(&self, group: u32) -> u64 {
         let layout = self.fs.layout();
         let superblock = self.fs.superblock();
         let has_superblock = layout.has_superblock(group);
@@ -304,4 +303,8 @@ impl Writer {
         let base = (group % per_block) as usize * layout.descriptor_size as usize;
         (layout.descriptor_block(group / per_block), base)
     }
+}
+
+fn group_context(group: u32) -> Context {
+    Context { group, ..Context::default() }
 }

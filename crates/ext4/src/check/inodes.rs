@@ -173,7 +173,7 @@ impl Checker<'_> {
         let place = corrupt.place();
         let fix = match (corrupt.problem(), place.block) {
             (Problem::Checksum { .. }, Some(block)) if place.structure == Structure::ExtentBlock => {
-                Some(self.block_fix(block, Subject::ExtentBlock, self.fs.inode_context(inode)))
+                Some(self.block_fix(block, Subject::ExtentBlock, inode.context()))
             }
             _ => None,
         };
@@ -195,7 +195,7 @@ impl Checker<'_> {
             Ok(blocks) => blocks,
             Err(error) => return self.findings.damage(error),
         };
-        let context = self.fs.inode_context(dir);
+        let context = dir.context();
         self.runs(dir, blocks, |checker, logical, physical, bytes| {
             let role = checker.fs.block_role(dir, logical, bytes);
             let (subject, structure) = match role {
@@ -214,7 +214,7 @@ impl Checker<'_> {
     /// Checks the blocks of the file that lists orphans.
     fn orphan_file(&mut self, file: &Inode) -> Result<()> {
         let blocks = file.size() / u64::from(self.fs.layout().block_size);
-        let context = self.fs.inode_context(file);
+        let context = file.context();
         self.runs(file, blocks, |checker, _, block, bytes| {
             let place = Place::inode(Structure::OrphanBlock, file.number()).at(block);
             checker.counts.add(Structure::OrphanBlock, 1);

@@ -23,7 +23,7 @@ impl Writer {
         self.operation(|writer| {
             let mut inode = writer.inode_mut(number)?;
             inode.set_permissions(mode);
-            if let Some(access) = writer.fs.xattr(&inode, ACL_ACCESS, b"")? {
+            if let Some(access) = writer.space.fs().xattr(&inode, ACL_ACCESS, b"")? {
                 let place = Place::inode(Structure::Xattr, number);
                 let access = acl::change_mode(&access, mode)
                     .ok_or_else(|| place.malformed("an ACL that makes no sense"))?;
@@ -58,7 +58,7 @@ impl Writer {
 
     /// Takes the capabilities away that whoever runs a file gets. Part of an operation; the caller stores the inode.
     pub(crate) fn drop_capabilities(&mut self, inode: &mut InodeMut) -> Result<()> {
-        match self.fs.xattr(inode, SECURITY, b"capability")? {
+        match self.space.fs().xattr(inode, SECURITY, b"capability")? {
             Some(_) => self.change_attributes(inode, &[(b"security.capability", None)]),
             None => Ok(()),
         }
@@ -78,7 +78,7 @@ impl Writer {
     /// # Errors
     /// `NotFound`; `PermissionDenied` for immutable files.
     pub fn set_times_to_now(&mut self, path: &[u8]) -> Result<()> {
-        let number = self.fs.resolve(path, true)?.number();
+        let number = self.space.fs().resolve(path, true)?.number();
         refuse_immutable(&self.inode_mut(number)?, path)?;
         let now = Some(self.now());
         self.set_stamps(number, now, now)

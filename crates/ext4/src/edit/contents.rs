@@ -2,12 +2,10 @@
 
 use std::io::ErrorKind;
 
-use casemate_blockdev::BlockDevice;
-
+use crate::edit::Writer;
 use crate::edit::file_map::Cut;
 use crate::edit::inode::InodeMut;
-use crate::edit::{Writer, invalid};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, invalid};
 use crate::format::features::RoCompat;
 use crate::format::inode::{FileType, InodeFlags};
 use crate::read::encryption::EncryptedContents;
@@ -148,7 +146,7 @@ impl Writer {
         let block = self.block_size() as u64;
         let mut buffer = Vec::new();
         let (mut from, end) = (run.logical * block, run.end() * block);
-        let mut to = self.fs.layout().offset(run.physical);
+        let mut to = run.physical;
         while from < end {
             // OK to truncate: at most a chunk.
             buffer.resize((end - from).min(CHUNK as u64) as usize, 0);
@@ -156,9 +154,9 @@ impl Writer {
                 buffer.fill(0);
                 cipher.encrypt(from / block, &mut buffer)?;
             }
-            self.cache.write_data(to, &buffer)?;
+            self.space.transaction_mut().write_data(to, &buffer)?;
             from += buffer.len() as u64;
-            to += buffer.len() as u64;
+            to += buffer.len() as u64 / block;
         }
         Ok(())
     }
@@ -172,7 +170,7 @@ impl Writer {
         };
         let number = run.physical + (from / block - run.logical);
         let mut bytes = vec![0; self.block_size()];
-        self.cache.read_at(&mut bytes, self.fs.layout().offset(number))?;
+        self.space.transaction().read_at(&mut bytes, self.space.fs().layout().offset(number))?;
         let cipher = self.cipher(inode)?;
         if let Some(cipher) = &cipher {
             cipher.decrypt(from / block, &mut bytes)?;
@@ -186,7 +184,7 @@ impl Writer {
             cipher.encrypt(from / block, &mut bytes)?;
         }
         // With the transaction, so that the file has its old contents or its new ones.
-        self.cache.update(number, |edit| edit.write(0, &bytes))?;
+        self.space.transaction_mut().update(number, |edit| edit.write(0, &bytes))?;
         Ok(())
     }
 
@@ -205,8 +203,8 @@ impl Writer {
 
     pub(crate) fn set_file_size(&mut self, inode: &mut InodeMut, size: u64) -> Result<()> {
         inode.set_size(size);
-        if size > i32::MAX as u64 && !self.fs.superblock().ro_compat.has(RoCompat::LARGE_FILE) {
-            self.add_feature(0x64, RoCompat::LARGE_FILE.0)?;
+        if size > i32::MAX as u64 && !self.space.fs().superblock().ro_compat.has(RoCompat::LARGE_FILE) {
+            self.space.transaction_mut().add_feature(0x64, RoCompat::LARGE_FILE.0)?;
         }
         Ok(())
     }

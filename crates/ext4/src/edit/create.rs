@@ -2,13 +2,13 @@
 
 use std::io::ErrorKind;
 
+use crate::edit::Writer;
 use crate::edit::dir::{NewName, name_too_long};
 use crate::edit::inherit::Inherited;
 use crate::edit::inode::{InodeMut, Stamp};
 use crate::edit::locked::{refuse_immutable, refuse_locked};
 use crate::edit::name::Name;
-use crate::edit::{Writer, invalid};
-use crate::error::Result;
+use crate::error::{Result, invalid};
 use crate::format::features::RoCompat;
 use crate::format::inode::{FileType, InodeFlags, Time};
 
@@ -81,7 +81,7 @@ impl Writer {
     fn make_directories(&mut self, path: &[u8], node: &NewNode) -> Result<()> {
         let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
         let above = NewNode { mode: 0o777, umask: 0o022, ..*node };
-        let mut parent = self.fs.root()?;
+        let mut parent = self.space.fs().root()?;
         let mut at = 0;
         while at < end {
             let next = path[at..end].iter().position(|byte| *byte == b'/').map_or(end, |slash| at + slash);
@@ -90,12 +90,12 @@ impl Writer {
             if matches!(name, b"" | b".") {
                 continue;
             }
-            let there = if parent.is_dir() { self.fs.lookup(&parent, name)? } else { None };
+            let there = if parent.is_dir() { self.space.fs().lookup(&parent, name)? } else { None };
             parent = match there {
                 Some(number) => {
-                    let inode = self.fs.inode(number)?;
+                    let inode = self.space.fs().inode(number)?;
                     if inode.kind() == FileType::Symlink {
-                        self.fs.resolve(&path[..next], true)?
+                        self.space.fs().resolve(&path[..next], true)?
                     } else {
                         inode
                     }
@@ -103,7 +103,7 @@ impl Writer {
                 None => {
                     let node = if next == end { node } else { &above };
                     let made = self.create_under(parent.number(), name, node, Body::Directory)?;
-                    self.fs.inode(made)?
+                    self.space.fs().inode(made)?
                 }
             };
         }
@@ -135,7 +135,7 @@ impl Writer {
     /// # Errors
     /// `AlreadyExists`, `NotFound`, `StorageFull`; `IsADirectory`; `TooManyLinks`.
     pub fn link(&mut self, existing: &[u8], path: &[u8]) -> Result<()> {
-        let number = self.fs.resolve(existing, false)?.number();
+        let number = self.space.fs().resolve(existing, false)?.number();
         let (parent, name) = self.parent_of(path)?;
         refuse_slash(path)?;
         self.operation(|writer| writer.link_in(parent, &name, number))
@@ -234,7 +234,7 @@ impl Writer {
         let parent = dir.number();
         let kind = body.kind();
         let is_dir = kind == FileType::Directory;
-        let number = self.allocate_inode(parent, is_dir)?;
+        let number = self.space.allocate_inode(parent, is_dir)?;
         let mut inode = self.blank_inode(number, kind);
         inode.set_permissions(node.mode);
         inode.set_owner(Some(node.uid), Some(node.gid));
@@ -326,7 +326,7 @@ impl Writer {
             return Ok(());
         }
         if links + 1 >= MOST_LINKS {
-            if !self.fs.superblock().ro_compat.has(RoCompat::DIR_NLINK) {
+            if !self.space.fs().superblock().ro_compat.has(RoCompat::DIR_NLINK) {
                 return Err(invalid(ErrorKind::TooManyLinks, "a directory with 64998 directories is full"));
             }
             dir.set_links(1);
@@ -363,7 +363,7 @@ impl Writer {
             let text = format!("{}: no name of a file", String::from_utf8_lossy(path));
             return Err(invalid(ErrorKind::InvalidInput, text));
         }
-        Ok((self.fs.resolve(above, true)?.number(), name.to_vec()))
+        Ok((self.space.fs().resolve(above, true)?.number(), name.to_vec()))
     }
 
     /// A directory that is to get a name which it does not have.
@@ -396,7 +396,7 @@ impl Writer {
         block[..target.len()].copy_from_slice(target);
         let mut place = 0;
         self.fill(inode, 0, 1, false, |run| place = run.physical)?;
-        self.cache.write_data(self.fs.layout().offset(place), &block)?;
+        self.space.transaction_mut().write_data(place, &block)?;
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use crate::edit::Writer;
 use crate::edit::inode::InodeMut;
 use crate::edit::name::{HASH, Name};
-use crate::error::{Error, Place, Result, Structure};
+use crate::error::{Error, Place, Result, Structure, invalid};
 use crate::format::bytes::{le16, le32};
 use crate::format::csum::Subject;
 use crate::format::features::{Compat, Incompat};
@@ -185,15 +185,27 @@ impl Writer {
         if dir.has(InodeFlags::INLINE_DATA) {
             return self.remove_inline(dir, found.at);
         }
-        let context = self.context_of(dir);
+        let context = dir.context();
         self.hints.rooms.remove(&dir.number());
         self.hints.last_records.remove(&found.block);
         match found.before {
             Some((at, len)) => {
                 let len = stored_record_length(len + found.len, self.block_size());
-                self.patch(Subject::DirectoryBlock, context, found.block, at + 4, &len)
+                self.space.transaction_mut().patch(
+                    Subject::DirectoryBlock,
+                    context,
+                    found.block,
+                    at + 4,
+                    &len,
+                )
             }
-            None => self.patch(Subject::DirectoryBlock, context, found.block, found.at, &[0; 4]),
+            None => self.space.transaction_mut().patch(
+                Subject::DirectoryBlock,
+                context,
+                found.block,
+                found.at,
+                &[0; 4],
+            ),
         }
     }
 
@@ -205,12 +217,14 @@ impl Writer {
         inode: u32,
         kind: FileType,
     ) -> Result<()> {
-        let context = self.context_of(dir);
+        let context = dir.context();
         // ".." of an indexed directory stands in the tree's root.
         let indexed = self.is_indexed_mut(dir) && self.block_of(dir, 0)? == found.block;
         let subject = if indexed { Subject::HtreeNode } else { Subject::DirectoryBlock };
-        self.patch(subject, context, found.block, found.at, &inode.to_le_bytes())?;
-        self.patch(subject, context, found.block, found.at + 7, &[self.type_byte(kind)])
+        let type_byte = [self.type_byte(kind)];
+        let transaction = self.space.transaction_mut();
+        transaction.patch(subject, context, found.block, found.at, &inode.to_le_bytes())?;
+        transaction.patch(subject, context, found.block, found.at + 7, &type_byte)
     }
 
     /// Lets ".." of a directory stand for another parent.
@@ -246,7 +260,7 @@ impl Writer {
         all.extend(records);
         let bytes = self.pack(&all);
         let (block, _) = self.append_block(dir)?;
-        self.create_block(Subject::DirectoryBlock, self.context_of(dir), block, bytes);
+        self.create_block(Subject::DirectoryBlock, dir.context(), block, bytes);
         Ok(())
     }
 
@@ -265,7 +279,7 @@ impl Writer {
     pub(crate) fn append_leaf(&mut self, dir: &mut InodeMut) -> Result<(u64, u64)> {
         let (block, logical) = self.append_block(dir)?;
         let bytes = self.pack(&[]);
-        self.create_block(Subject::DirectoryBlock, self.context_of(dir), block, bytes);
+        self.create_block(Subject::DirectoryBlock, dir.context(), block, bytes);
         Ok((block, logical))
     }
 
@@ -288,16 +302,16 @@ impl Writer {
         if at + len == self.block_size() - self.tail_size() {
             self.hints.last_records.insert(block, at + used);
         }
-        let context = self.context_of(dir);
+        let context = dir.context();
         let mut record = self.record_bytes(new);
         record[4..6].copy_from_slice(&stored_record_length(len - used, self.block_size()));
         let (subject, part_at) = (Subject::DirectoryBlock, at + used);
         if used > 0 {
             let shrunk = stored_record_length(used, self.block_size());
-            self.patch(subject, context, block, at + 4, &shrunk)?;
+            self.space.transaction_mut().patch(subject, context, block, at + 4, &shrunk)?;
         }
         let written = if new.name.hash.is_some() { record.len() } else { 8 + new.name.bytes.len() };
-        self.patch(subject, context, block, part_at, &record[..written])?;
+        self.space.transaction_mut().patch(subject, context, block, part_at, &record[..written])?;
         Ok(true)
     }
 
@@ -325,10 +339,10 @@ impl Writer {
         f: impl FnOnce(Records<'_>) -> T,
     ) -> Result<T> {
         let place = Place::inode(Structure::DirectoryBlock, dir.number()).at(block);
-        let with_type = self.fs.superblock().incompat.has(Incompat::FILETYPE);
+        let with_type = self.space.fs().superblock().incompat.has(Incompat::FILETYPE);
         let tail = self.tail_size();
         let with_hash = dir.has_hashes();
-        self.cache.with(block, |bytes| {
+        self.space.transaction().with(block, |bytes| {
             let end = bytes.len() - tail;
             f(Records { bytes, at: 0, end, with_type, with_hash, place })
         })
@@ -373,13 +387,13 @@ impl Writer {
     /// Where a leaf lies; it is in the cache then, and sound.
     pub(crate) fn leaf(&mut self, dir: &InodeMut, logical: u64) -> Result<u64> {
         let block = self.block_of(dir, logical)?;
-        let context = self.context_of(dir);
+        let context = dir.context();
         let place = Place::inode(Structure::DirectoryBlock, dir.number()).at(block);
-        self.load(block, place, |bytes| {
-            if !self.fs.verifies() {
+        self.space.load(block, place, |bytes| {
+            if !self.space.fs().verifies() {
                 return Ok(());
             }
-            self.fs.verify_directory_block(BlockRole::Leaf, &context, bytes, place)
+            self.space.fs().verify_directory_block(BlockRole::Leaf, &context, bytes, place)
         })?;
         Ok(block)
     }
@@ -398,19 +412,19 @@ impl Writer {
 
     /// Blocks of a directory.
     pub(crate) fn directory_length(&self, dir: &InodeMut) -> Result<u64> {
-        self.fs.directory_blocks(dir)
+        self.space.fs().directory_blocks(dir)
     }
 
     pub(crate) fn is_indexed_mut(&self, dir: &InodeMut) -> bool {
         dir.has(InodeFlags::INDEX)
             && !dir.has(InodeFlags::INLINE_DATA)
-            && self.fs.superblock().compat.has(Compat::DIR_INDEX)
+            && self.space.fs().superblock().compat.has(Compat::DIR_INDEX)
     }
 
     /// Whether a directory is empty but for "." and "..".
     pub(crate) fn is_empty_directory(&self, dir: &InodeMut) -> Result<bool> {
         let mut empty = true;
-        self.fs.for_each_raw_entry(dir, &mut |entry| {
+        self.space.fs().for_each_raw_entry(dir, &mut |entry| {
             empty = matches!(entry.name, b"." | b"..");
             Ok(if empty { std::ops::ControlFlow::Continue(()) } else { std::ops::ControlFlow::Break(()) })
         })?;
@@ -418,20 +432,20 @@ impl Writer {
     }
 
     pub(crate) fn tail_size(&self) -> usize {
-        if self.patcher.sums.covers(Subject::DirectoryBlock) { TAIL } else { 0 }
+        if self.space.transaction().sums().covers(Subject::DirectoryBlock) { TAIL } else { 0 }
     }
 
     /// Refuses what is no directory.
     fn refuse_directory(&self, dir: &InodeMut) -> Result<()> {
         if !dir.is_dir() {
             let text = format!("inode {} is no directory", dir.number());
-            return Err(super::invalid(std::io::ErrorKind::NotADirectory, text));
+            return Err(invalid(std::io::ErrorKind::NotADirectory, text));
         }
         Ok(())
     }
 
     fn type_byte(&self, kind: FileType) -> u8 {
-        if !self.fs.superblock().incompat.has(Incompat::FILETYPE) {
+        if !self.space.fs().superblock().incompat.has(Incompat::FILETYPE) {
             return 0;
         }
         match kind {
@@ -456,5 +470,5 @@ pub(crate) fn stored_record_length(len: usize, block: usize) -> [u8; 2] {
 }
 
 pub(crate) fn name_too_long() -> Error {
-    super::invalid(std::io::ErrorKind::InvalidFilename, "a name has 1 to 255 bytes")
+    invalid(std::io::ErrorKind::InvalidFilename, "a name has 1 to 255 bytes")
 }

@@ -3,10 +3,10 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
+use crate::edit::Writer;
 use crate::edit::inode::{InodeMut, Stamp};
 use crate::edit::name::Name;
-use crate::edit::{Writer, invalid};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, invalid};
 use crate::format::features::Incompat;
 use crate::format::inode::{FileType, InodeFlags};
 use crate::read::encryption::{EncryptedContents, EncryptedInode, Encryption, no_keys};
@@ -30,7 +30,7 @@ impl Writer {
         context: impl FnOnce([u8; 16]) -> Vec<u8>,
     ) -> Result<()> {
         self.require_feature()?;
-        let number = self.fs.resolve(path, true)?.number();
+        let number = self.space.fs().resolve(path, true)?.number();
         self.operation(|writer| {
             let mut dir = writer.inode_mut(number)?;
             if !dir.is_dir() {
@@ -63,7 +63,7 @@ impl Writer {
             return Ok(Name::exact(name, None));
         }
         let is_folded = dir.has(InodeFlags::CASEFOLD);
-        let is_strict = self.fs.superblock().encoding.1 & STRICT_ENCODING != 0;
+        let is_strict = self.space.fs().superblock().encoding.1 & STRICT_ENCODING != 0;
         if new && is_folded && is_strict && std::str::from_utf8(name).is_err() {
             let text = format!("{}: the directory takes names in UTF-8 only", String::from_utf8_lossy(name));
             return Err(invalid(ErrorKind::InvalidInput, text));
@@ -76,7 +76,7 @@ impl Writer {
             });
         }
         let encrypted = self.encrypted(dir)?;
-        let encryption = match self.fs.encryption() {
+        let encryption = match self.space.fs().encryption() {
             Some(encryption) => encryption,
             // Without any keys names are shown as they are stored.
             None if !new => return Ok(Name::exact(name, None)),
@@ -130,7 +130,7 @@ impl Writer {
     }
 
     fn require_feature(&self) -> Result<()> {
-        if self.fs.superblock().incompat.has(Incompat::ENCRYPT) {
+        if self.space.fs().superblock().incompat.has(Incompat::ENCRYPT) {
             return Ok(());
         }
         let text = "file systems without the feature encrypt have no encrypted directories; \
@@ -172,11 +172,11 @@ impl Writer {
     }
 
     fn encrypted(&self, inode: &InodeMut) -> Result<EncryptedInode> {
-        self.fs.encrypted(inode)?.ok_or_else(|| no_keys(inode))
+        self.space.fs().encrypted(inode)?.ok_or_else(|| no_keys(inode))
     }
 
     fn keys(&self, inode: &InodeMut) -> Result<Arc<dyn Encryption>> {
-        match self.fs.encryption() {
+        match self.space.fs().encryption() {
             Some(encryption) => Ok(Arc::clone(encryption)),
             None => Err(no_keys(inode)),
         }

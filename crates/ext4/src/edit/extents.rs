@@ -2,7 +2,7 @@
 
 use crate::edit::Writer;
 use crate::edit::inode::{InodeMut, empty_extents};
-use crate::error::{Place, Result, Structure};
+use crate::error::{Place, Result, Structure, invalid};
 use crate::format::bytes::{join, le16, le32};
 use crate::format::csum::Subject;
 use crate::read::extent::{Extent, ExtentNode};
@@ -91,7 +91,7 @@ impl Writer {
     /// Makes room for one more entry somewhere on a path whose leaf is full: splits the highest node of those
     /// that are full below one that is not, or gives the root another level. One call may not be enough.
     fn make_room(&mut self, inode: &mut InodeMut, path: &[Step], logical: u64) -> Result<()> {
-        let context = self.context_of(inode);
+        let context = inode.context();
         let subject = Subject::ExtentBlock;
         let block = self.metadata_block(inode)?;
         let mut bytes = vec![0; self.block_size()];
@@ -102,10 +102,7 @@ impl Writer {
             let root = path[0];
             let depth = path.len() as u16;
             if depth >= 5 {
-                return Err(super::invalid(
-                    std::io::ErrorKind::FileTooLarge,
-                    "an extent tree of 5 levels is full",
-                ));
+                return Err(invalid(std::io::ErrorKind::FileTooLarge, "an extent tree of 5 levels is full"));
             }
             bytes[..60].copy_from_slice(inode.block_area());
             bytes[4..6].copy_from_slice(&max_bytes);
@@ -245,7 +242,7 @@ impl Writer {
         if len == 0 {
             return Err(place.malformed("an extent without blocks"));
         }
-        self.fs.check_blocks(extent.physical, len, place)?;
+        self.space.fs().check_blocks(extent.physical, len, place)?;
         Ok(Mapping {
             logical: extent.logical.into(),
             physical: extent.physical,
@@ -262,17 +259,19 @@ impl Writer {
             return Ok(f(inode.block_area()));
         };
         let place = Place::inode(Structure::ExtentBlock, inode.number()).at(block);
-        self.load(block, place, |bytes| {
-            self.fs.verify(Subject::ExtentBlock, &self.context_of(inode), bytes, place)?;
+        self.space.load(block, place, |bytes| {
+            self.space.fs().verify(Subject::ExtentBlock, &inode.context(), bytes, place)?;
             ExtentNode::from_bytes(bytes, place).map(|_| ())
         })?;
-        self.cache.with(block, f)
+        self.space.transaction().with(block, f)
     }
 
     fn write_node(&mut self, inode: &mut InodeMut, block: Option<u64>, at: usize, new: &[u8]) -> Result<()> {
         match block {
             None => inode.block_area_mut()[at..at + new.len()].copy_from_slice(new),
-            Some(block) => self.patch(Subject::ExtentBlock, self.context_of(inode), block, at, new)?,
+            Some(block) => {
+                self.space.transaction_mut().patch(Subject::ExtentBlock, inode.context(), block, at, new)?
+            }
         }
         Ok(())
     }

@@ -4,8 +4,8 @@ use crate::alloc::Goal;
 use crate::edit::extents::LONGEST;
 use crate::edit::inode::{InodeMut, empty_extents};
 use crate::edit::too_large::TooLarge;
-use crate::edit::{Writer, invalid, pointers};
-use crate::error::{Error, Place, Result, Structure};
+use crate::edit::{Writer, pointers};
+use crate::error::{Error, Place, Result, Structure, invalid};
 use crate::format::features::{Incompat, RoCompat};
 use crate::format::inode::{FileType, InodeFlags};
 use crate::read::map::Mapping;
@@ -33,7 +33,7 @@ impl Writer {
     /// Gives an inode an empty map, of extents where the file system has them.
     pub(crate) fn start_map(&self, inode: &mut InodeMut) {
         let flags = inode.flags().0 & !InodeFlags::EXTENTS.0;
-        if self.fs.superblock().incompat.has(Incompat::EXTENTS) {
+        if self.space.fs().superblock().incompat.has(Incompat::EXTENTS) {
             inode.set_flags(flags | InodeFlags::EXTENTS.0);
             inode.block_area_mut().copy_from_slice(&empty_extents());
         } else {
@@ -48,7 +48,7 @@ impl Writer {
             Kind::Extents => self.extent_from(inode, at),
             Kind::Pointers => {
                 let mut found = None;
-                self.fs.mappings(inode, at, |run| {
+                self.space.fs().mappings(inode, at, |run| {
                     found = Some(run);
                     Ok(std::ops::ControlFlow::Break(()))
                 })?;
@@ -119,7 +119,7 @@ impl Writer {
                     let want =
                         if is_shared { whole.max(1) } else { (hole_end - at + within).div_ceil(ratio) };
                     let want = want.min((longest / ratio).max(1));
-                    let (block, clusters) = self.allocate(goal, want)?;
+                    let (block, clusters) = self.space.allocate(goal, want)?;
                     self.count_clusters(inode, clusters.cast_signed())?;
                     (block + within, (clusters * ratio - within).min(hole_end - at))
                 }
@@ -133,7 +133,7 @@ impl Writer {
             found(mapping);
             goal = Goal::Behind(physical + len);
             at += len;
-            if self.is_full() {
+            if self.space.transaction().is_full() {
                 break;
             }
         }
@@ -165,7 +165,7 @@ impl Writer {
             done[1] = Some(run.physical / ratio);
             runs += 1;
             // Whoever goes on does not know that this run's first cluster is free, if it has more blocks.
-            if runs >= RUNS && run.logical.is_multiple_of(ratio) && self.is_full() {
+            if runs >= RUNS && run.logical.is_multiple_of(ratio) && self.space.transaction().is_full() {
                 return Ok(Cut::Begun);
             }
         }
@@ -177,7 +177,7 @@ impl Writer {
             return 1 << 32;
         }
         let most = pointers::most_blocks(self.block_size() as u64);
-        if self.fs.superblock().ro_compat.has(RoCompat::HUGE_FILE) {
+        if self.space.fs().superblock().ro_compat.has(RoCompat::HUGE_FILE) {
             return most;
         }
         // Their number in units of 512 bytes has 32 bits.
@@ -186,14 +186,14 @@ impl Writer {
 
     /// A block for metadata of an inode, near it.
     pub(crate) fn metadata_block(&mut self, inode: &mut InodeMut) -> Result<u64> {
-        let group = self.goal_group(inode.number(), FileType::Directory);
-        let (block, _) = self.allocate(Goal::Near(group), 1)?;
+        let group = self.space.goal_group(inode.number(), FileType::Directory);
+        let (block, _) = self.space.allocate(Goal::Near(group), 1)?;
         self.count_clusters(inode, 1)?;
         Ok(block)
     }
 
     pub(crate) fn free_metadata_block(&mut self, inode: &mut InodeMut, block: u64) -> Result<()> {
-        self.free_blocks(block, 1)?;
+        self.space.free_blocks(block, 1)?;
         self.count_clusters(inode, -1)
     }
 
@@ -215,7 +215,7 @@ impl Writer {
             end -= 1;
         }
         if first < end {
-            self.free_blocks(first * ratio, (end - first) * ratio)?;
+            self.space.free_blocks(first * ratio, (end - first) * ratio)?;
             self.count_clusters(inode, -(end - first).cast_signed())?;
         }
         Ok(())
@@ -236,7 +236,7 @@ impl Writer {
     }
 
     fn goal_behind(&self, inode: &InodeMut, from: u64) -> Result<Goal> {
-        let near = Goal::Near(self.goal_group(inode.number(), inode.kind()));
+        let near = Goal::Near(self.space.goal_group(inode.number(), inode.kind()));
         if from == 0 {
             return Ok(near);
         }

@@ -4,7 +4,7 @@ use crate::edit::Writer;
 use crate::edit::dir::{Found, NewName, name_too_long, stored_record_length};
 use crate::edit::inode::InodeMut;
 use crate::edit::name::Name;
-use crate::error::{Error, Place, Result, Structure};
+use crate::error::{Error, Place, Result, Structure, no_space};
 use crate::format::bytes::{le16, le32};
 use crate::format::csum::{Subject, htree_count_offset, recipe};
 use crate::format::features::{Compat, Incompat};
@@ -29,7 +29,7 @@ struct Frame {
 impl Writer {
     /// Whether a directory gets an index when it grows.
     pub(crate) fn can_index(&self, dir: &InodeMut) -> bool {
-        let superblock = self.fs.superblock();
+        let superblock = self.space.fs().superblock();
         superblock.compat.has(Compat::DIR_INDEX)
             && (dir.has_hashes() || NameHasher::new(superblock.hash.version, &superblock.hash).is_some())
     }
@@ -51,14 +51,14 @@ impl Writer {
         root[4..6].copy_from_slice(&12u16.to_le_bytes());
         root[12..24].copy_from_slice(&up[..12]);
         root[16..18].copy_from_slice(&stored_record_length(size - 12, size));
-        root[0x1c] = if dir.has_hashes() { SIPHASH } else { self.fs.superblock().hash.version };
+        root[0x1c] = if dir.has_hashes() { SIPHASH } else { self.space.fs().superblock().hash.version };
         root[0x1d] = 8;
         root[32..34].copy_from_slice(&self.node_limit(32));
         root[34..36].copy_from_slice(&1u16.to_le_bytes());
         root[36..40].copy_from_slice(&1u32.to_le_bytes());
         let leaf = self.pack(names);
         let (block, _) = self.append_block(dir)?;
-        let context = self.context_of(dir);
+        let context = dir.context();
         self.create_block(Subject::DirectoryBlock, context, block, leaf);
         self.create_block(Subject::HtreeNode, context, first, root);
         dir.set_flags(dir.flags().0 | InodeFlags::INDEX.0);
@@ -109,10 +109,10 @@ impl Writer {
     pub(crate) fn htree_node(&mut self, dir: &InodeMut, logical: u64) -> Result<u64> {
         let block = self.block_of(dir, logical)?;
         let place = Place::inode(Structure::HtreeNode, dir.number()).at(block);
-        let context = self.context_of(dir);
-        self.load(block, place, |bytes| {
-            if self.fs.verifies() {
-                self.fs.verify_directory_block(BlockRole::Node, &context, bytes, place)?;
+        let context = dir.context();
+        self.space.load(block, place, |bytes| {
+            if self.space.fs().verifies() {
+                self.space.fs().verify_directory_block(BlockRole::Node, &context, bytes, place)?;
             }
             HtreeNode::from_bytes(bytes, place).map(|_| ())
         })?;
@@ -123,11 +123,12 @@ impl Writer {
     fn hasher(&mut self, dir: &InodeMut) -> Result<Option<NameHasher>> {
         let block = self.htree_node(dir, 0)?;
         let place = Place::inode(Structure::HtreeNode, dir.number()).at(block);
-        let root = self.cache.with(block, |bytes| HtreeRoot::from_bytes(bytes, place))??;
+        let root = self.space.transaction().with(block, |bytes| HtreeRoot::from_bytes(bytes, place))??;
         if dir.has_hashes() && root.version == SIPHASH {
             return Ok(None);
         }
-        let hasher = NameHasher::new(root.version, &self.fs.superblock().hash).filter(|_| !dir.has_hashes());
+        let hasher =
+            NameHasher::new(root.version, &self.space.fs().superblock().hash).filter(|_| !dir.has_hashes());
         hasher
             .map(Some)
             .ok_or_else(|| Error::unsupported(format!("directories with hash version {}", root.version)))
@@ -150,7 +151,7 @@ impl Writer {
             let (frame, child) = self
                 .frame(dir, logical, |hashes| hashes.iter().rposition(|entry| *entry <= hash).unwrap_or(0))?;
             if levels.is_none() {
-                levels = Some(self.cache.with(frame.block, |bytes| usize::from(bytes[0x1e]))?);
+                levels = Some(self.space.transaction().with(frame.block, |bytes| usize::from(bytes[0x1e]))?);
             }
             frames.push(frame);
             logical = child;
@@ -169,7 +170,7 @@ impl Writer {
     ) -> Result<(Frame, u64)> {
         let block = self.htree_node(dir, logical)?;
         let place = Place::inode(Structure::HtreeNode, dir.number()).at(block);
-        self.cache.with(block, |bytes| {
+        self.space.transaction().with(block, |bytes| {
             let node = HtreeNode::from_bytes(bytes, place)?;
             // OK to unwrap: from_bytes() found it, too.
             let entries_at = htree_count_offset(bytes).unwrap_or(8);
@@ -190,8 +191,10 @@ impl Writer {
         frames[level].slot += 1;
         let frame = frames[level];
         let at = frame.entries_at + 8 * frame.slot;
-        let (hash, mut logical) =
-            self.cache.with(frame.block, |bytes| (le32(bytes, at), u64::from(le32(bytes, at + 4))))?;
+        let (hash, mut logical) = self
+            .space
+            .transaction()
+            .with(frame.block, |bytes| (le32(bytes, at), u64::from(le32(bytes, at + 4))))?;
         for below in &mut frames[level + 1..] {
             let (frame, child) = self.frame(dir, logical & 0x0fff_ffff, |_| 0)?;
             *below = frame;
@@ -220,7 +223,7 @@ impl Writer {
         }
         records.sort_by_key(|(hash, _)| *hash);
         let size = self.block_size();
-        let context = self.context_of(dir);
+        let context = dir.context();
         let bytes_of = |records: &[(u32, Vec<u8>)]| -> usize { records.iter().map(|(_, r)| r.len()).sum() };
         let plain = |records: &[(u32, Vec<u8>)]| records.iter().map(|(_, r)| r.clone()).collect::<Vec<_>>();
         if records.len() < 2 || bytes_of(&records) + needed <= size - self.tail_size() {
@@ -247,18 +250,18 @@ impl Writer {
 
     /// Splits the highest full node below one that has room, or gives the tree another level.
     fn split_node(&mut self, dir: &mut InodeMut, frames: &[Frame]) -> Result<()> {
-        let context = self.context_of(dir);
+        let context = dir.context();
         let size = self.block_size();
         let mut bytes = vec![0; size];
         bytes[4..6].copy_from_slice(&stored_record_length(size, size));
         bytes[8..10].copy_from_slice(&self.node_limit(8));
         let Some(level) = frames.iter().rposition(|frame| frame.count < frame.limit) else {
-            let most = if self.fs.superblock().incompat.has(Incompat::LARGEDIR) { 3 } else { 2 };
+            let most = if self.space.fs().superblock().incompat.has(Incompat::LARGEDIR) { 3 } else { 2 };
             if frames.len() >= most {
-                return Err(super::no_space("room in the directory's index"));
+                return Err(no_space("room in the directory's index"));
             }
             let root = frames[0];
-            let mut root_bytes = self.cache.with(root.block, <[u8]>::to_vec)?;
+            let mut root_bytes = self.space.transaction().with(root.block, <[u8]>::to_vec)?;
             let entries = &root_bytes[root.entries_at..root.entries_at + 8 * root.count];
             bytes[8 + 4..8 + entries.len()].copy_from_slice(&entries[4..]);
             // OK to truncate: fewer than a block has room for.
@@ -276,7 +279,7 @@ impl Writer {
         let full = frames[level + 1];
         let kept = full.count / 2;
         let moved = full.count - kept;
-        let mut old = self.cache.with(full.block, <[u8]>::to_vec)?;
+        let mut old = self.space.transaction().with(full.block, <[u8]>::to_vec)?;
         let from = full.entries_at + 8 * kept;
         let hash = le32(&old, from);
         bytes[8 + 4..8 + 8 * moved].copy_from_slice(&old[from + 4..from + 8 * moved]);
@@ -290,16 +293,16 @@ impl Writer {
 
     /// Puts an entry behind the one that a frame went down.
     fn insert_entry(&mut self, dir: &InodeMut, frame: &Frame, hash: u32, logical: u64) -> Result<()> {
-        let part = self.whole(Subject::HtreeNode, self.context_of(dir));
+        let part = self.space.transaction().whole(Subject::HtreeNode, dir.context());
         let recipe = recipe(Subject::HtreeNode);
-        let patcher = self.patcher;
+        let patcher = *self.space.transaction().patcher();
         let covered = patcher.sums.covers(Subject::HtreeNode);
         // OK to truncate: blocks of a directory have 28 bits, and counts fit.
         let entry = [hash.to_le_bytes(), (logical as u32).to_le_bytes()].concat();
         let count = (frame.count as u16 + 1).to_le_bytes();
         let (count_at, at) = (frame.entries_at + 2, frame.entries_at + 8 * (frame.slot + 1));
         let end = frame.entries_at + 8 * frame.count;
-        self.cache.update(frame.block, |edit| {
+        self.space.transaction_mut().update(frame.block, |edit| {
             let bytes = edit.bytes();
             let rest = bytes[at..end].to_vec();
             let mut sum = None;
@@ -329,7 +332,7 @@ impl Writer {
             let live = records.filter(|record| record.as_ref().map_or(true, |record| record.inode != 0));
             live.map(|record| record.map(|record| (record.at, record.used))).collect::<Result<Vec<_>>>()
         })??;
-        self.cache.with(block, |bytes| {
+        self.space.transaction().with(block, |bytes| {
             let record = |(at, used): &(usize, usize)| {
                 let mut record = bytes[*at..at + used].to_vec();
                 // OK to truncate: at most 264 bytes.
@@ -342,7 +345,7 @@ impl Writer {
 
     /// How many entries a node has room for whose entries begin at `at`.
     fn node_limit(&self, at: usize) -> [u8; 2] {
-        let tail = if self.patcher.sums.covers(Subject::HtreeNode) { 8 } else { 0 };
+        let tail = if self.space.transaction().sums().covers(Subject::HtreeNode) { 8 } else { 0 };
         // OK to truncate: at most 8191.
         (((self.block_size() - at - tail) / 8) as u16).to_le_bytes()
     }

@@ -50,7 +50,7 @@ impl Writer {
             FileType::Regular => flags & INHERITED & !FOR_DIRECTORIES,
             _ => flags & FOR_OTHERS,
         });
-        if flags & PROJECT_INHERIT != 0 && self.fs.superblock().ro_compat.has(RoCompat::PROJECT) {
+        if flags & PROJECT_INHERIT != 0 && self.space.fs().superblock().ro_compat.has(RoCompat::PROJECT) {
             inode.set_project(dir.project());
         }
     }
@@ -68,7 +68,7 @@ impl Writer {
         if kind == FileType::Symlink {
             return Ok(Inherited { node, acls });
         }
-        let Some(default) = self.fs.xattr(dir, ACL_DEFAULT, b"")? else {
+        let Some(default) = self.space.fs().xattr(dir, ACL_DEFAULT, b"")? else {
             node.mode &= !node.umask;
             return Ok(Inherited { node, acls });
         };

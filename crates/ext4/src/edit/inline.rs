@@ -20,7 +20,7 @@ const PARENT: usize = 4;
 impl Writer {
     /// Whether something new is to lie in its inode if it fits: never what is encrypted.
     fn may_be_inline(&self, inode: &InodeMut) -> bool {
-        self.fs.superblock().incompat.has(Incompat::INLINE_DATA) && !inode.has(InodeFlags::ENCRYPT)
+        self.space.fs().superblock().incompat.has(Incompat::INLINE_DATA) && !inode.has(InodeFlags::ENCRYPT)
     }
 
     /// Whether the contents of a new file or link are to lie in its inode. Without contents it has an empty map.
@@ -34,7 +34,7 @@ impl Writer {
         let Some(size) = usize::try_from(size).ok().filter(|size| *size > 0 && *size <= room) else {
             return Ok(false);
         };
-        let mut bytes = self.fs.inline_data(inode)?;
+        let mut bytes = self.space.fs().inline_data(inode)?;
         bytes.resize(size, 0);
         self.store_inline(inode, &bytes)?;
         Ok(true)
@@ -55,7 +55,7 @@ impl Writer {
         if !inode.has(InodeFlags::INLINE_DATA) {
             return Ok(());
         }
-        let mut bytes = self.fs.inline_data(inode)?;
+        let mut bytes = self.space.fs().inline_data(inode)?;
         self.drop_inline_data(inode)?;
         if bytes.is_empty() {
             return Ok(());
@@ -64,7 +64,7 @@ impl Writer {
         let blocks = bytes.len().div_ceil(self.block_size()) as u64;
         bytes.resize(blocks as usize * self.block_size(), 0);
         self.fill(inode, 0, blocks, false, |run| place = run.physical)?;
-        self.cache.write_data(self.fs.layout().offset(place), &bytes)?;
+        self.space.transaction_mut().write_data(place, &bytes)?;
         Ok(())
     }
 
@@ -79,7 +79,7 @@ impl Writer {
     /// Finds a name as it is stored in a directory whose names lie in its inode.
     pub(crate) fn find_inline(&self, dir: &InodeMut, name: &Name) -> Result<Option<Found>> {
         let (mut position, mut found) = (0, None);
-        self.fs.for_each_raw_entry(dir, &mut |entry| {
+        self.space.fs().for_each_raw_entry(dir, &mut |entry| {
             if name.is(entry.name, entry.hash) {
                 found = Some(Found::in_inode(entry.inode, position));
                 return Ok(ControlFlow::Break(()));
@@ -116,11 +116,11 @@ impl Writer {
     /// A directory's parent, and its records without those of "." and "..", each as long as it needs.
     fn inline_records(&self, dir: &InodeMut) -> Result<(u32, Vec<Vec<u8>>)> {
         let mut records = Vec::new();
-        self.fs.for_each_raw_entry(dir, &mut |entry| {
+        self.space.fs().for_each_raw_entry(dir, &mut |entry| {
             if !matches!(entry.name, b"." | b"..") {
                 let kind = match entry.kind {
                     Some(kind) => kind,
-                    None => self.fs.inode(entry.inode)?.kind(),
+                    None => self.space.fs().inode(entry.inode)?.kind(),
                 };
                 let name = Name::exact(entry.name, entry.hash);
                 records.push(self.record_bytes(&NewName { name: &name, inode: entry.inode, kind }));

@@ -3,10 +3,10 @@
 
 use std::io::ErrorKind;
 
+use crate::edit::Writer;
 use crate::edit::inherit::PROJECT_INHERIT;
 use crate::edit::inode::InodeMut;
-use crate::edit::{Writer, invalid};
-use crate::error::Result;
+use crate::error::{Result, invalid};
 use crate::format::features::RoCompat;
 use crate::format::inode::InodeFlags;
 
@@ -33,14 +33,14 @@ fn refuse(inode: &InodeMut, flag: InodeFlags, shown: &[u8], what: &str) -> Resul
 impl Writer {
     /// The inode of a file that is to be changed.
     pub(crate) fn changeable(&self, path: &[u8], follow: bool) -> Result<u32> {
-        let number = self.fs.resolve(path, follow)?.number();
+        let number = self.space.fs().resolve(path, follow)?.number();
         refuse_locked(&self.inode_mut(number)?, path)?;
         Ok(number)
     }
 
     /// Refuses to give a file of one project a name in a directory of another one that its files inherit.
     pub(crate) fn refuse_project(&self, dir: &InodeMut, inode: &InodeMut) -> Result<()> {
-        let has_projects = self.fs.superblock().ro_compat.has(RoCompat::PROJECT);
+        let has_projects = self.space.fs().superblock().ro_compat.has(RoCompat::PROJECT);
         if !has_projects || dir.flags().0 & PROJECT_INHERIT == 0 || dir.project() == inode.project() {
             return Ok(());
         }

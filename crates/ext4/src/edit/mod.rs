@@ -36,23 +36,18 @@ pub(crate) mod value_inode;
 pub(crate) mod xattr;
 
 use std::collections::HashMap;
-use std::io;
 use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, Events, NoEvents};
-use casemate_primitives::crc32c::Crc32c;
 
-use crate::alloc::Pins;
-use crate::error::{Error, Result};
-use crate::format::csum::Context;
+use crate::alloc::Allocator;
+use crate::error::Result;
+use crate::format::csum::{Context, Subject};
 use crate::format::inode::Time;
-use crate::format::superblock::SUPERBLOCK_OFFSET;
-use crate::read::fs::{Ext4, OpenOptions, read_superblock};
-use crate::transaction::cache::Cache;
-use crate::transaction::log::{self, Log};
-use crate::transaction::mmp::Mmp;
-use crate::transaction::patch::{Patcher, Patching};
+use crate::read::fs::{Ext4, OpenOptions};
+use crate::transaction::patch::Patching;
 use crate::transaction::recovery_file::{Interrupted, RecoveryFile};
+use crate::transaction::{self, LogOptions, Mmp, Transaction};
 
 pub use create::{Body, NewNode};
 pub use put::{PutOptions, PutReport};
@@ -73,6 +68,9 @@ pub struct WriteOptions<'a> {
     pub time: Option<Time>,
     /// Where transactions are kept for a file system without a journal. Without, such a file system is refused.
     pub recovery: Option<RecoveryFile>,
+    /// Whether a commit writes blocks to their places at once: for an image that is only being made, and thrown away if
+    /// that fails.
+    pub is_direct: bool,
     /// How checksums are brought up to date.
     pub patching: Patching,
     /// The listener, which is told of the wait where it must be seen whether another machine uses a file system with
@@ -87,6 +85,7 @@ impl Default for WriteOptions<'_> {
             seed: None,
             time: None,
             recovery: None,
+            is_direct: false,
             patching: Patching::default(),
             events: &NoEvents,
         }
@@ -95,45 +94,21 @@ impl Default for WriteOptions<'_> {
 
 /// A file system open for changes, by one writer. What was not committed when it is dropped never happened.
 pub struct Writer {
-    /// Reads through the cache: sees every change.
-    pub(crate) fs: Ext4,
-    pub(crate) cache: Arc<Cache>,
-    pub(crate) patcher: Patcher,
-    /// What the superblock's counts will change by with the next commit.
-    pub(crate) free: Counts,
-    /// What they changed by with the commits since it was opened.
-    pub(crate) base: Counts,
-    pub(crate) pins: Pins,
+    pub(crate) space: Allocator,
     pub(crate) hints: Hints,
     /// What the current operation began and could not finish in its transaction, in the order in which it waits.
     unfinished: Vec<u32>,
     pub(crate) random: Random,
     pub(crate) quota: Quota,
     time: Option<Time>,
-    pub(crate) log: Log,
-    /// Tells other machines that the file system is in use.
-    pub(crate) mmp: Option<Mmp>,
     /// What a copy still has to write.
     placed: Option<Placed>,
-    /// Contents of a file that has got its place were not written.
-    lost_contents: bool,
     interrupted: Interrupted,
-}
-
-/// Free clusters and inodes.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counts {
-    pub clusters: i64,
-    pub inodes: i64,
 }
 
 /// Where to look first. Wrong hints cost time and nothing else.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
-    /// For each group, the block behind the last one that was allocated for it.
-    pub blocks: HashMap<u32, u64>,
-    /// For each group, the first inode that may be free.
-    pub inodes: HashMap<u32, u32>,
     /// For each directory without an index, the first block that may have room.
     pub rooms: HashMap<u32, u64>,
     /// For each directory without an index, the block that a name was found in last.
@@ -154,43 +129,25 @@ impl Writer {
     /// when the file system is damaged, or wants to be repaired by e2fsck first; `ResourceBusy` when another
     /// machine uses it.
     pub fn open(device: Arc<dyn BlockDevice>, options: WriteOptions<'_>) -> Result<Writer> {
-        let mmp = Mmp::start(&device, &options)?;
-        let mut interrupted = Interrupted::Nothing;
-        if let Some(file) = &options.recovery {
-            interrupted = file.replay(&*device, Crc32c::new(options.open.providers.cpu()))?;
-        }
-        let needs_recovery = read_superblock(&*device, SUPERBLOCK_OFFSET)?.needs_recovery();
-        if needs_recovery {
-            interrupted = Interrupted::Completed;
-        }
-        let device = log::replay(device, &options.open)?;
-        let plain = Ext4::open(device.clone(), &options.open)?;
-        supported::unsupported(&plain)?;
-        let cache = Arc::new(Cache::new(device, plain.layout().block_size));
-        let fs = Ext4::open(cache.clone(), &options.open)?;
-        let mut log = Log::open(&fs, options.recovery)?;
-        log.clear(&**cache.device())?;
-        let patcher = Patcher { sums: *fs.checksums(), patching: options.patching };
+        let WriteOptions { open, seed, time, recovery, is_direct, patching, events } = options;
+        let device = transaction::shared(device);
+        let mmp = Mmp::start(&device, &open, events)?;
+        let interrupted = transaction::recover(&device, &open, recovery.as_ref())?;
+        supported::unsupported(&Ext4::open(device.clone(), &open)?)?;
+        let log = LogOptions { recovery, is_direct, patching };
+        let (fs, transaction) = Transaction::open(device, &open, log, mmp)?;
         let mut writer = Writer {
             quota: Quota::of(&fs),
-            fs,
-            cache,
-            patcher,
-            free: Counts::default(),
-            base: Counts::default(),
-            pins: Pins::default(),
+            space: Allocator::new(fs, transaction),
             hints: Hints::default(),
             unfinished: Vec::new(),
-            random: Random::new(options.seed),
-            time: options.time,
-            log,
-            mmp,
+            random: Random::new(seed),
+            time,
             placed: None,
-            lost_contents: false,
             interrupted,
         };
-        if needs_recovery {
-            writer.recount()?;
+        if interrupted == Interrupted::Completed {
+            writer.space.recount()?;
         }
         writer.release_orphans()?;
         Ok(writer)
@@ -198,7 +155,7 @@ impl Writer {
 
     /// The file system as it is with all changes so far, for reading.
     pub fn fs(&self) -> &Ext4 {
-        &self.fs
+        self.space.fs()
     }
 
     /// What opening it did about a change that was interrupted.
@@ -213,26 +170,10 @@ impl Writer {
     /// What the device says. The state on the device is then the one before or the one after, once the file system
     /// was opened again; this writer changes nothing any more.
     pub fn commit(&mut self) -> Result<()> {
-        self.log.check()?;
-        if self.lost_contents {
-            return Err(invalid(io::ErrorKind::InvalidData, "contents of files were not copied"));
-        }
+        self.space.transaction().check()?;
         // Contents come before what leads to them.
         self.placed.as_mut().map_or(Ok(()), Placed::settle)?;
-        self.commit_counts()?;
-        let (now, mmp, log, below) = (self.now(), &self.mmp, &mut self.log, self.cache.device());
-        self.cache.with_dirty(|dirty| {
-            if dirty.is_empty() {
-                return Ok(());
-            }
-            if let Some(mmp) = mmp {
-                mmp.check()?;
-            }
-            log.commit(&**below, dirty, now)
-        })??;
-        self.cache.keep();
-        self.cache.clean(CACHE_BYTES / self.block_size());
-        self.pins.clear();
+        self.space.commit(self.now())?;
         self.hints.last_records.clear();
         Ok(())
     }
@@ -247,46 +188,41 @@ impl Writer {
 
     /// Does all of something in this transaction, or nothing.
     pub(crate) fn step<T>(&mut self, f: impl FnOnce(&mut Writer) -> Result<T>) -> Result<T> {
-        self.log.check()?;
+        self.space.transaction().check()?;
         let unfinished = self.unfinished.len();
-        let (free, pins) = (self.free, self.pins.mark());
         let placed = self.placed.as_ref().map_or(0, Placed::mark);
-        self.cache.keep();
+        let mark = self.space.begin();
         let result = f(self).and_then(|value| self.settle_quota().map(|()| value));
-        match &result {
-            Ok(_) => self.cache.keep(),
-            Err(_) => {
-                self.cache.roll_back();
-                self.free = free;
-                self.pins.roll_back(pins);
-                if let Some(contents) = &mut self.placed {
-                    contents.roll_back(placed);
-                }
-                self.unfinished.truncate(unfinished);
-                self.quota.roll_back();
-                self.hints = Hints::default();
+        if result.is_err() {
+            self.space.roll_back(mark);
+            if let Some(contents) = &mut self.placed {
+                contents.roll_back(placed);
             }
+            self.unfinished.truncate(unfinished);
+            self.quota.roll_back();
+            self.hints = Hints::default();
         }
         result
     }
 
     /// Commits if the transaction fills a good part of the log. Only between operations.
-    pub(crate) fn commit_if_large(&mut self) -> Result<()> {
-        if self.cache.dirty_count() >= self.log.comfortable() { self.commit() } else { Ok(()) }
+    fn commit_if_large(&mut self) -> Result<()> {
+        if self.space.transaction().is_large() { self.commit() } else { Ok(()) }
     }
 
-    /// Whether only the end of an operation has room in this transaction.
-    pub(crate) fn is_full(&self) -> bool {
-        self.cache.dirty_count() >= self.log.most()
+    /// Puts a new block of a directory in place.
+    pub(crate) fn create_block(&mut self, subject: Subject, context: Context, block: u64, bytes: Vec<u8>) {
+        self.hints.last_records.remove(&block);
+        self.space.transaction_mut().create_structure(subject, context, block, bytes);
     }
 
     pub(crate) fn block_size(&self) -> usize {
-        self.fs.layout().block_size as usize
+        self.space.block_size()
     }
 
     /// Blocks in a cluster.
     pub(crate) fn ratio(&self) -> u64 {
-        u64::from(self.fs.layout().cluster_blocks)
+        self.space.ratio()
     }
 
     pub(crate) fn now(&self) -> Time {
@@ -299,25 +235,8 @@ impl Writer {
 
 impl std::fmt::Debug for Writer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Writer").field("fs", &self.fs).finish_non_exhaustive()
+        f.debug_struct("Writer").field("fs", self.space.fs()).finish_non_exhaustive()
     }
-}
-
-/// Metadata that is kept in memory between transactions, in bytes.
-const CACHE_BYTES: usize = 256 << 20;
-
-/// The error for a full file system.
-pub(crate) fn no_space(what: &str) -> Error {
-    Error::path(io::ErrorKind::StorageFull, format!("no free {what} left in the file system"))
-}
-
-/// The error for what a caller may not ask for.
-pub(crate) fn invalid(kind: io::ErrorKind, text: impl Into<String>) -> Error {
-    Error::path(kind, text.into())
-}
-
-pub(crate) fn group_context(group: u32) -> Context {
-    Context { group, ..Context::default() }
 }
 
 /// Numbers for generations, and with a seed for nonces: SplitMix64, public domain by Sebastiano Vigna.

@@ -7,12 +7,10 @@
 
 use std::collections::HashSet;
 
-use crate::alloc::descriptors::Bitmap;
 use crate::edit::Writer;
 use crate::edit::file_map::Cut;
 use crate::edit::inode::InodeMut;
 use crate::error::{Error, Place, Result, Structure};
-use crate::format::bitmap;
 use crate::format::bytes::le32;
 use crate::format::csum::{Context, Subject};
 use crate::format::features::RoCompat;
@@ -43,11 +41,11 @@ impl Writer {
                 writer.release(inode)
             })?;
         }
-        if self.fs.superblock().ro_compat.has(RoCompat::ORPHAN_PRESENT) {
-            if let Some(file) = self.fs.superblock().orphan_file {
+        if self.space.fs().superblock().ro_compat.has(RoCompat::ORPHAN_PRESENT) {
+            if let Some(file) = self.space.fs().superblock().orphan_file {
                 self.release_from_file(file)?;
             }
-            self.edit_superblock(|raw| {
+            self.space.transaction_mut().edit_superblock(|raw| {
                 let flags = le32(raw, 0x64) & !RoCompat::ORPHAN_PRESENT.0;
                 raw[0x64..0x68].copy_from_slice(&flags.to_le_bytes());
                 Ok(())
@@ -61,27 +59,33 @@ impl Writer {
         let size = self.block_size();
         let blocks = file.size() / size as u64;
         for logical in 0..blocks {
-            let mapping = self.fs.mapping_at(&file, logical)?;
+            let mapping = self.space.fs().mapping_at(&file, logical)?;
             let Some(run) = mapping.filter(|run| !run.unwritten) else {
                 return Err(wrong(file.number(), "is an orphan file with a hole"));
             };
             let block = run.physical + (logical - run.logical);
-            let context = Context { block, ..self.context_of(&file) };
+            let context = Context { block, ..file.context() };
             let place = Place::inode(Structure::OrphanBlock, file.number()).at(block);
-            self.load(block, place, |bytes| {
+            self.space.load(block, place, |bytes| {
                 if le32(bytes, size - TAIL) != MAGIC {
                     return Err(place.malformed("has no magic number"));
                 }
-                self.fs.verify(Subject::OrphanBlock, &context, bytes, place)
+                self.space.fs().verify(Subject::OrphanBlock, &context, bytes, place)
             })?;
             for at in (0..size - TAIL).step_by(4) {
-                let number = self.cache.with(block, |bytes| le32(bytes, at))?;
+                let number = self.space.transaction().with(block, |bytes| le32(bytes, at))?;
                 if number == 0 {
                     continue;
                 }
                 self.operation(|writer| {
                     let inode = writer.orphan(number)?;
-                    writer.patch(Subject::OrphanBlock, context, block, at, &[0; 4])?;
+                    writer.space.transaction_mut().patch(
+                        Subject::OrphanBlock,
+                        context,
+                        block,
+                        at,
+                        &[0; 4],
+                    )?;
                     writer.release(inode)
                 })?;
             }
@@ -91,18 +95,13 @@ impl Writer {
 
     /// An inode that waits, which must be one in use.
     fn orphan(&mut self, number: u32) -> Result<InodeMut> {
-        let position = self.fs.layout().inode_position(number);
+        let position = self.space.fs().layout().inode_position(number);
         let (group, index) =
             position.ok_or_else(|| wrong(number, "is an orphan, and there is no such inode"))?;
-        if number < self.fs.superblock().first_inode {
+        if number < self.space.fs().superblock().first_inode {
             return Err(wrong(number, "is reserved, and an orphan"));
         }
-        let descriptor = self.ensure_bitmap(Bitmap::Inodes, group)?;
-        let (from, end) = (u64::from(index), u64::from(index) + 1);
-        let used = self.cache.with(descriptor.fields().inode_bitmap(), |bytes| {
-            bitmap::next(bytes, from, end, true).is_some()
-        })?;
-        if !used {
+        if !self.space.is_inode_used(group, index)? {
             return Err(wrong(number, "is an orphan, and free"));
         }
         self.count_unlinked(number);
@@ -121,7 +120,7 @@ impl Writer {
             let block = self.block_size() as u64;
             let cut = self.cut(&mut inode, size.div_ceil(block))?;
             // Without the key what lies behind the end in the last block can't be zeroed; the kernel does not, too.
-            if !size.is_multiple_of(block) && self.fs.require_key(&inode).is_ok() {
+            if !size.is_multiple_of(block) && self.space.fs().require_key(&inode).is_ok() {
                 self.zero_from(&inode, size)?;
             }
             if cut == Cut::Begun {

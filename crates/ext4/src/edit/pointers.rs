@@ -50,9 +50,9 @@ impl Writer {
         while level > 0 {
             let mut block = self.number(inode, slot)?;
             if block == 0 {
-                block = self.allocate(*goal, 1)?.0;
+                block = self.space.allocate(*goal, 1)?.0;
                 self.count_clusters(inode, 1)?;
-                self.cache.create(block, vec![0; self.block_size()].into());
+                self.space.transaction_mut().create_zeroed(block);
                 self.set_numbers(inode, slot, &[stored(block)?])?;
                 *goal = Goal::Behind(block + 1);
             }
@@ -162,7 +162,7 @@ impl Writer {
             Some(block) => Place::inode(Structure::IndirectBlock, inode.number()).at(block),
             None => Place::inode(Structure::Inode, inode.number()),
         };
-        self.fs.check_blocks(physical, len, place)?;
+        self.space.fs().check_blocks(physical, len, place)?;
         // OK to truncate: at most the numbers in a block.
         let first = Slot { index: slot.index + 1 - len as usize, ..slot };
         self.set_numbers(inode, first, &vec![0; len as usize])?;
@@ -203,7 +203,7 @@ impl Writer {
             None => le32(inode.block_area(), at),
             Some(block) => {
                 self.load_numbers(inode, block)?;
-                self.cache.with(block, |bytes| le32(bytes, at))?
+                self.space.transaction().with(block, |bytes| le32(bytes, at))?
             }
         };
         Ok(number.into())
@@ -214,18 +214,20 @@ impl Writer {
         let at = 4 * first.index;
         match first.holder {
             None => inode.block_area_mut()[at..at + bytes.len()].copy_from_slice(&bytes),
-            Some(block) => self.cache.update(block, |edit| edit.write(at, &bytes))?,
+            Some(block) => self.space.transaction_mut().update(block, |edit| edit.write(at, &bytes))?,
         }
         Ok(())
     }
 
     /// The last number of a block that is not zero.
     fn last_number(&self, block: u64) -> Result<Option<usize>> {
-        self.cache.with(block, |bytes| bytes.chunks_exact(4).rposition(|number| number != [0; 4]))
+        self.space
+            .transaction()
+            .with(block, |bytes| bytes.chunks_exact(4).rposition(|number| number != [0; 4]))
     }
 
     fn load_numbers(&self, inode: &InodeMut, block: u64) -> Result<()> {
-        self.load(block, Place::inode(Structure::IndirectBlock, inode.number()).at(block), |_| Ok(()))
+        self.space.load(block, Place::inode(Structure::IndirectBlock, inode.number()).at(block), |_| Ok(()))
     }
 }
 

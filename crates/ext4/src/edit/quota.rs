@@ -149,13 +149,13 @@ impl Writer {
     /// Whether an inode counts for anybody: the file system's own and those of values do not.
     fn counts(&self, inode: &InodeMut) -> bool {
         let number = inode.number();
-        (number == ROOT_INODE || number >= self.fs.superblock().first_inode)
+        (number == ROOT_INODE || number >= self.space.fs().superblock().first_inode)
             && !self.quota.files.contains(&number)
             && !inode.has(InodeFlags::EA_INODE)
     }
 
     fn space(&self, inode: &InodeMut) -> Usage {
-        let bytes = inode.sectors(self.fs.layout().block_size).saturating_mul(512);
+        let bytes = inode.sectors(self.space.fs().layout().block_size).saturating_mul(512);
         // No file has more than 2^60 bytes; one that claims it is damaged.
         Usage { space: bytes.min(1 << 60).cast_signed(), inodes: 0 }
     }
@@ -169,7 +169,7 @@ impl Writer {
         }
         if inode.xattr_block() != 0 {
             self.load_attributes(inode, inode.xattr_block())?;
-            let bytes = self.cache.with(inode.xattr_block(), <[u8]>::to_vec)?;
+            let bytes = self.space.transaction().with(inode.xattr_block(), <[u8]>::to_vec)?;
             for entry in XattrEntries::from_block(&bytes, place)? {
                 count += i64::from(entry?.value_inode != 0);
             }

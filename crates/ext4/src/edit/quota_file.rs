@@ -87,7 +87,7 @@ impl Writer {
     /// Adds to an entry. False if nothing is in it any more.
     pub(crate) fn change_quota(&mut self, file: u32, place: EntryPlace, change: Usage) -> Result<bool> {
         let EntryPlace { physical, at } = place;
-        let mut entry = self.cache.with(physical, |bytes| bytes[at..at + ENTRY].to_vec())?;
+        let mut entry = self.space.transaction().with(physical, |bytes| bytes[at..at + ENTRY].to_vec())?;
         // Usage, soft limit and the unit that it counts, the time at which it starts to bind, and how long it may
         // be passed.
         for (at, change, limit_at, unit, time_at, grace_at) in [
@@ -112,7 +112,7 @@ impl Writer {
             entry[64] = 1;
         }
         let is_used = entry[8..].iter().any(|byte| *byte != 0);
-        self.cache.update(physical, |edit| edit.write(at, &entry))?;
+        self.space.transaction_mut().update(physical, |edit| edit.write(at, &entry))?;
         Ok(is_used)
     }
 
@@ -246,7 +246,7 @@ impl Writer {
         let mut new = None;
         self.fill(&mut inode, logical, logical + 1, false, |run| new = Some(run.physical))?;
         if let Some(new) = new {
-            self.cache.create(new, vec![0; self.block_size()].into());
+            self.space.transaction_mut().create_zeroed(new);
         }
         if inode.size() < end {
             inode.set_size(end);
@@ -276,17 +276,17 @@ impl Writer {
 
     fn quota_word(&self, file: u32, block: u32, at: usize) -> Result<u32> {
         let (physical, base) = self.quota_place(file, block)?;
-        self.cache.with(physical, |bytes| le32(bytes, base + at))
+        self.space.transaction().with(physical, |bytes| le32(bytes, base + at))
     }
 
     fn quota_bytes(&self, file: u32, block: u32) -> Result<Vec<u8>> {
         let (physical, base) = self.quota_place(file, block)?;
-        self.cache.with(physical, |bytes| bytes[base..base + BLOCK].to_vec())
+        self.space.transaction().with(physical, |bytes| bytes[base..base + BLOCK].to_vec())
     }
 
     fn write_quota(&mut self, file: u32, block: u32, at: usize, new: &[u8]) -> Result<()> {
         let (physical, base) = self.quota_place(file, block)?;
-        self.cache.update(physical, |edit| edit.write(base + at, new))?;
+        self.space.transaction_mut().update(physical, |edit| edit.write(base + at, new))?;
         Ok(())
     }
 
@@ -298,7 +298,7 @@ impl Writer {
         if start + BLOCK as u64 > inode.size() {
             return Err(damaged(file, format!("ends before block {block}")));
         }
-        let mapping = self.fs.mapping_at(&inode, start / size)?;
+        let mapping = self.space.fs().mapping_at(&inode, start / size)?;
         let run = mapping.filter(|run| !run.unwritten);
         let run = run.ok_or_else(|| damaged(file, format!("has a hole at block {block}")))?;
         Ok((run.physical + (start / size - run.logical), (start % size) as usize))

@@ -4,13 +4,13 @@ use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::ops::ControlFlow;
 
+use crate::edit::Writer;
 use crate::edit::create::refuse_slash;
 use crate::edit::file_map::Cut;
 use crate::edit::inode::{InodeMut, Stamp};
 use crate::edit::locked::refuse_locked;
 use crate::edit::name::Name;
-use crate::edit::{Writer, invalid};
-use crate::error::{Place, Result, Structure};
+use crate::error::{Place, Result, Structure, invalid};
 use crate::format::inode::{FileType, InodeFlags, ROOT_INODE};
 use crate::read::map::is_fast_symlink;
 
@@ -33,7 +33,7 @@ impl Writer {
     /// As for [`remove`](Writer::remove). What was removed before stays so.
     pub fn remove_tree(&mut self, path: &[u8]) -> Result<()> {
         let (parent, name) = self.parent_of(path)?;
-        let inode = self.fs.resolve(path, false)?;
+        let inode = self.space.fs().resolve(path, false)?;
         if self.names_file(parent, &name)? {
             refuse_slash(path)?;
             return self.operation(|writer| writer.remove_in(parent, &name));
@@ -71,13 +71,13 @@ impl Writer {
     /// The names in a directory as they are stored, and which of them are directories; the first one last, so that each
     /// is found where the one before was.
     fn names_in(&self, number: u32) -> Result<Vec<(Name, u32, bool)>> {
-        let dir = self.fs.inode(number)?;
+        let dir = self.space.fs().inode(number)?;
         let mut names = Vec::new();
-        self.fs.for_each_raw_entry(&dir, &mut |entry| {
+        self.space.fs().for_each_raw_entry(&dir, &mut |entry| {
             if !matches!(entry.name, b"." | b"..") {
                 let is_dir = match entry.kind {
                     Some(kind) => kind == FileType::Directory,
-                    None => self.fs.inode(entry.inode)?.is_dir(),
+                    None => self.space.fs().inode(entry.inode)?.is_dir(),
                 };
                 names.push((Name::exact(entry.name, entry.hash), entry.inode, is_dir));
             }
@@ -153,7 +153,7 @@ impl Writer {
         let seconds = self.now().seconds.max(1) as u32;
         inode.set_deleted(seconds);
         self.store_freed(inode)?;
-        self.free_inode(inode.number(), is_dir)
+        self.space.free_inode(inode.number(), is_dir)
     }
 }
 
@@ -161,7 +161,6 @@ impl Writer {
 mod tests {
     use std::process::Command;
     use std::sync::Arc;
-    use std::sync::atomic::Ordering;
 
     use casemate_blockdev::FileDevice;
     use casemate_providers::Work;
@@ -182,9 +181,9 @@ mod tests {
         let recovery = Some(RecoveryFile::new(folder.path().join("image.redo")));
         let mut writer = Writer::open(device, WriteOptions { recovery, ..WriteOptions::default() }).unwrap();
         let mut looks = |work: &mut dyn FnMut(&mut Writer)| {
-            let before = writer.cache.looks.load(Ordering::Relaxed);
+            let before = writer.space.transaction().looks();
             work(&mut writer);
-            writer.cache.looks.load(Ordering::Relaxed) - before
+            writer.space.transaction().looks() - before
         };
         let mut names = |count: usize| {
             let source = folder.path().join(count.to_string());

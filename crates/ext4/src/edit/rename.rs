@@ -2,11 +2,11 @@
 
 use std::io::ErrorKind;
 
+use crate::edit::Writer;
 use crate::edit::create::refuse_slash;
 use crate::edit::inode::Stamp;
 use crate::edit::locked::{refuse_immutable, refuse_locked};
-use crate::edit::{Writer, invalid};
-use crate::error::Result;
+use crate::error::{Result, invalid};
 use crate::format::inode::ROOT_INODE;
 
 /// Directories above one another; more is a circle.
@@ -113,8 +113,8 @@ impl Writer {
             if at == ROOT_INODE {
                 return Ok(());
             }
-            let dir = self.fs.inode(at)?;
-            let Some(parent) = self.fs.lookup(&dir, b"..")? else { break };
+            let dir = self.space.fs().inode(at)?;
+            let Some(parent) = self.space.fs().lookup(&dir, b"..")? else { break };
             at = parent;
         }
         Err(invalid(ErrorKind::InvalidInput, "the directory's parents don't lead to the root"))

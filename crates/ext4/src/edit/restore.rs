@@ -2,14 +2,14 @@
 
 use std::io::ErrorKind;
 
+use crate::edit::Writer;
 use crate::edit::create::{Body, Encrypted, NewNode};
 use crate::edit::dir::name_too_long;
 use crate::edit::encrypted::casefolded;
 use crate::edit::inode::{InodeMut, Stamp};
 use crate::edit::locked::refuse_immutable;
 use crate::edit::name::Name;
-use crate::edit::{Writer, invalid};
-use crate::error::Result;
+use crate::error::{Result, invalid};
 use crate::format::inode::{InodeFlags, Time};
 
 /// The shortest name in an encrypted directory: a block of the cipher.
@@ -82,7 +82,7 @@ impl Writer {
             for run in runs {
                 // Within `bytes`, whose length is one of memory.
                 let (from, to) = ((run.logical - first) as usize * size, (run.end() - first) as usize * size);
-                writer.cache.write_data(writer.fs.layout().offset(run.physical), &bytes[from..to])?;
+                writer.space.transaction_mut().write_data(run.physical, &bytes[from..to])?;
             }
             writer.store_inode(&inode)
         })

@@ -13,12 +13,10 @@
 
 use std::fmt;
 
-use casemate_blockdev::BlockDevice;
-
+use crate::edit::Writer;
 use crate::edit::file_map::Cut;
 use crate::edit::inode::InodeMut;
-use crate::edit::{Writer, no_space};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, no_space};
 use crate::format::superblock::SUPERBLOCK_OFFSET;
 
 /// Where the superblock keeps the list's first inode.
@@ -68,7 +66,7 @@ impl Writer {
     /// The first inode of the list, or 0.
     pub(crate) fn last_orphan(&self) -> Result<u32> {
         let mut raw = [0; 4];
-        self.cache.read_at(&mut raw, SUPERBLOCK_OFFSET + LAST_ORPHAN as u64)?;
+        self.space.transaction().read_at(&mut raw, SUPERBLOCK_OFFSET + LAST_ORPHAN as u64)?;
         Ok(u32::from_le_bytes(raw))
     }
 
@@ -80,7 +78,7 @@ impl Writer {
     }
 
     pub(crate) fn set_last_orphan(&mut self, number: u32) -> Result<()> {
-        self.edit_superblock(|raw| {
+        self.space.transaction_mut().edit_superblock(|raw| {
             raw[LAST_ORPHAN..LAST_ORPHAN + 4].copy_from_slice(&number.to_le_bytes());
             Ok(())
         })
@@ -134,7 +132,7 @@ impl Writer {
                 Ok(true) => return self.finish_all(),
                 Ok(false) => {}
                 // After a commit that failed, whoever opens the file system next does this.
-                Err(error) if self.log.check().is_err() => return Err(error),
+                Err(error) if self.space.transaction().check().is_err() => return Err(error),
                 Err(error) => {
                     self.step(|writer| writer.give_up(number, is_listed))?;
                     self.finish_all()?;
@@ -162,7 +160,7 @@ impl Writer {
     /// Refuses to begin what there are not enough blocks for: to map all of a file's blocks `from..to`.
     pub(crate) fn require_free(&self, inode: &InodeMut, from: u64, to: u64) -> Result<()> {
         let mut needed = to - from;
-        self.fs.mappings(inode, from, |run| {
+        self.space.fs().mappings(inode, from, |run| {
             let (first, end) = (run.logical.max(from), run.end().min(to));
             needed -= end.saturating_sub(first);
             Ok(if run.end() < to {
@@ -171,8 +169,8 @@ impl Writer {
                 std::ops::ControlFlow::Break(())
             })
         })?;
+        let free = self.space.free_clusters() + self.space.pinned_clusters();
         // What was freed in this transaction can be used in the next one.
-        let free = self.free_clusters() + self.pins.clusters();
         if needed.div_ceil(self.ratio()) > free { Err(no_space("blocks")) } else { Ok(()) }
     }
 }

@@ -11,13 +11,13 @@ impl Writer {
         // Whoever names it is said to have its clusters, as for quotas.
         self.count_clusters(owner, self.value_clusters(value.len() as u64))?;
         self.count_values(owner, 1)?;
-        let number = self.allocate_inode(owner.number().max(ROOT_INODE), false)?;
+        let number = self.space.allocate_inode(owner.number().max(ROOT_INODE), false)?;
         let mut inode = self.blank_inode(number, FileType::Regular);
         inode.set_permissions(0o600);
         inode.set_links(1);
         inode.set_flags(InodeFlags::EA_INODE.0);
         self.start_map(&mut inode);
-        let hash = self.patcher.sums.update(None, value);
+        let hash = self.space.transaction().sums().update(None, value);
         inode.set_value(hash, 1);
         let mut padded = value.to_vec();
         padded.resize(value.len().next_multiple_of(self.block_size()), 0);
@@ -27,7 +27,7 @@ impl Writer {
         for run in runs {
             let from = run.logical as usize * self.block_size();
             let len = run.len as usize * self.block_size();
-            self.cache.write_data(self.fs.layout().offset(run.physical), &padded[from..from + len])?;
+            self.space.transaction_mut().write_data(run.physical, &padded[from..from + len])?;
         }
         inode.set_size(value.len() as u64);
         self.create_inode(&inode)?;

@@ -3,9 +3,9 @@
 
 use std::io::ErrorKind;
 
+use crate::edit::Writer;
 use crate::edit::inode::InodeMut;
-use crate::edit::{Writer, invalid};
-use crate::error::{Error, Place, Result, Structure};
+use crate::error::{Error, Place, Result, Structure, invalid, no_space};
 use crate::format::acl;
 use crate::format::bytes::le32;
 use crate::format::csum::{Context, Subject};
@@ -97,7 +97,7 @@ impl Writer {
                 ACL_ACCESS | ACL_DEFAULT => writer.apply_acl(&mut inode, index, value)?,
                 _ => value,
             };
-            if value.is_some() || writer.fs.xattr(&inode, index, short)?.is_some() {
+            if value.is_some() || writer.space.fs().xattr(&inode, index, short)?.is_some() {
                 writer.change_attributes(&mut inode, &[(name, value)])?;
             } else if !matches!(index, ACL_ACCESS | ACL_DEFAULT) {
                 let text = format!("{}: no such attribute", String::from_utf8_lossy(name));
@@ -274,7 +274,7 @@ impl Writer {
 
     fn attributes_in_block(&self, inode: &InodeMut, block: u64) -> Result<Vec<Attribute>> {
         let place = self.load_attributes(inode, block)?;
-        let bytes = self.cache.with(block, <[u8]>::to_vec)?;
+        let bytes = self.space.transaction().with(block, <[u8]>::to_vec)?;
         XattrEntries::from_block(&bytes, place)?.map(|entry| self.attribute(&entry?)).collect()
     }
 
@@ -294,8 +294,8 @@ impl Writer {
 
     /// Writes a whole new list of attributes.
     fn place_attributes(&mut self, inode: &mut InodeMut, mut list: Vec<Attribute>) -> Result<()> {
-        if !list.is_empty() && !self.fs.superblock().compat.has(Compat::EXT_ATTR) {
-            self.add_feature(0x5c, Compat::EXT_ATTR.0)?;
+        if !list.is_empty() && !self.space.fs().superblock().compat.has(Compat::EXT_ATTR) {
+            self.space.transaction_mut().add_feature(0x5c, Compat::EXT_ATTR.0)?;
         }
         let block_size = self.block_size();
         let room = self.room_inside(inode);
@@ -311,13 +311,13 @@ impl Writer {
                 continue;
             }
             if attribute.is_inline_data() {
-                return Err(super::no_space("room for attributes beside inline data"));
+                return Err(no_space("room for attributes beside inline data"));
             }
             if block_used + attribute.size() > block_room {
-                let has_inodes = self.fs.superblock().incompat.has(Incompat::EA_INODE);
+                let has_inodes = self.space.fs().superblock().incompat.has(Incompat::EA_INODE);
                 let value = match &attribute.value {
                     Value::Here(value) if has_inodes => value.clone(),
-                    _ => return Err(super::no_space("room for the file's attributes")),
+                    _ => return Err(no_space("room for the file's attributes")),
                 };
                 let (number, hash) = self.make_value_inode(inode, &value)?;
                 // OK to truncate: at most 16 MiB.
@@ -328,7 +328,7 @@ impl Writer {
                     continue;
                 }
                 if block_used + attribute.size() > block_room {
-                    return Err(super::no_space("room for the file's attributes"));
+                    return Err(no_space("room for the file's attributes"));
                 }
             }
             block_used += attribute.size();
@@ -386,20 +386,20 @@ impl Writer {
         }
         self.count_clusters(inode, -1)?;
         let context = Context { block, ..Context::default() };
-        self.patch(Subject::XattrBlock, context, block, 4, &(users - 1).to_le_bytes())
+        self.space.transaction_mut().patch(Subject::XattrBlock, context, block, 4, &(users - 1).to_le_bytes())
     }
 
     /// How many inodes use a block of attributes.
     fn users_of(&self, inode: &InodeMut, block: u64) -> Result<u32> {
         self.load_attributes(inode, block)?;
-        self.cache.with(block, |bytes| le32(bytes, 4))
+        self.space.transaction().with(block, |bytes| le32(bytes, 4))
     }
 
     pub(crate) fn load_attributes(&self, inode: &InodeMut, block: u64) -> Result<Place> {
         let place = Place::inode(Structure::XattrBlock, inode.number()).at(block);
-        self.load(block, place, |bytes| {
+        self.space.load(block, place, |bytes| {
             let context = Context { block, ..Context::default() };
-            self.fs.verify(Subject::XattrBlock, &context, bytes, place)?;
+            self.space.fs().verify(Subject::XattrBlock, &context, bytes, place)?;
             XattrEntries::from_block(bytes, place).map(|_| ())
         })?;
         Ok(place)

@@ -8,6 +8,7 @@ use casemate_trees::Node;
 pub use casemate_trees::{FileType, Time};
 
 use crate::error::{Place, Result, Structure};
+use crate::format::csum::Context;
 use crate::format::field::{Bytes, Le16, Le32, Split};
 
 /// The root directory's inode.
@@ -293,6 +294,11 @@ impl Inode {
     /// The inode's number.
     pub fn number(&self) -> u32 {
         self.number
+    }
+
+    /// What the checksums of the inode's blocks start from.
+    pub(crate) fn context(&self) -> Context {
+        Context { inode: self.number(), generation: self.generation(), ..Context::default() }
     }
 
     /// What kind of file it is.

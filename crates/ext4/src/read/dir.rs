@@ -237,7 +237,7 @@ impl Ext4 {
     ) -> Result<(Vec<u8>, BlockRole)> {
         let bytes = self.read_block(physical)?;
         let role = self.block_role(dir, logical, &bytes);
-        let context = self.inode_context(dir);
+        let context = dir.context();
         let structure = match role {
             BlockRole::Leaf => Structure::DirectoryBlock,
             BlockRole::Node => Structure::HtreeNode,

@@ -169,7 +169,7 @@ impl Walk<'_> {
         self.visitor.map_block(block)?;
         let place = Place::inode(Structure::ExtentBlock, self.inode.number()).at(block);
         let bytes = self.fs.read_block(block)?;
-        self.fs.verify(Subject::ExtentBlock, &self.fs.inode_context(self.inode), &bytes, place)?;
+        self.fs.verify(Subject::ExtentBlock, &self.inode.context(), &bytes, place)?;
         let node = ExtentNode::from_bytes(&bytes, place)?;
         if node.depth != depth {
             return Err(place.malformed(format!("is on level {}, not {depth}", node.depth)));

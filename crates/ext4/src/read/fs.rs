@@ -248,11 +248,6 @@ impl Ext4 {
         self.0.verify
     }
 
-    /// What the checksums of an inode's blocks start from.
-    pub(crate) fn inode_context(&self, inode: &Inode) -> csum::Context {
-        csum::Context { inode: inode.number(), generation: inode.generation(), ..csum::Context::default() }
-    }
-
     fn verify_superblock(&self) -> Result<()> {
         let place = Place::of(Structure::Superblock);
         let raw = &self.superblock().as_bytes()[..];

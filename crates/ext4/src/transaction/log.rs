@@ -1,4 +1,4 @@
-//! Transactions: in the journal of the file system, or in a file beside it.
+//! Transactions made permanent: through the journal of the file system, through a file beside it, or in place.
 //!
 //! Between commits the log is empty. A commit writes the transaction to the log, makes it valid (one write of
 //! the journal's superblock, or one rename), writes the blocks to their places, and empties the log. So there
@@ -48,6 +48,8 @@ pub(crate) struct Log {
 enum Kind {
     Journal(Box<InJournal>),
     File(RecoveryFile),
+    /// Nothing: blocks are written to their places at once.
+    Direct,
 }
 
 #[derive(Debug)]
@@ -72,14 +74,22 @@ impl Log {
                 }
             },
         };
-        let uuid = fs.superblock().uuid;
-        Ok(Log {
+        Ok(Log::new(fs, kind))
+    }
+
+    /// The log of a file system that is thrown away if a commit fails, as one is that is only being made.
+    pub fn direct(fs: &Ext4) -> Log {
+        Log::new(fs, Kind::Direct)
+    }
+
+    fn new(fs: &Ext4, kind: Kind) -> Log {
+        Log {
             checksums: *fs.checksums(),
             block_size: fs.layout().block_size as usize,
-            uuid,
+            uuid: fs.superblock().uuid,
             kind,
             is_broken: false,
-        })
+        }
     }
 
     /// How many dirty blocks are a good time for a commit.
@@ -87,7 +97,7 @@ impl Log {
         let most = COMFORTABLE / self.block_size;
         match &self.kind {
             Kind::Journal(log) => most.min(log.capacity() / 2),
-            Kind::File(_) => most,
+            Kind::File(_) | Kind::Direct => most,
         }
     }
 
@@ -95,7 +105,7 @@ impl Log {
     pub fn most(&self) -> usize {
         match &self.kind {
             Kind::Journal(log) => log.capacity() / 4 * 3,
-            Kind::File(_) => usize::MAX,
+            Kind::File(_) | Kind::Direct => usize::MAX,
         }
     }
 
@@ -106,6 +116,11 @@ impl Log {
         }
         let text = "an earlier change could not be made permanent; open the file system again to complete it or to drop it";
         Err(io::Error::other(text).into())
+    }
+
+    /// Lets nothing be committed any more.
+    pub fn break_off(&mut self) {
+        self.is_broken = true;
     }
 
     /// Empties a log that the file system's superblock says need not be replayed, and that is not empty: what lies
@@ -129,6 +144,10 @@ impl Log {
         match &self.kind {
             Kind::File(file) => self.commit_to_file(file, device, &blocks)?,
             Kind::Journal(_) => self.commit_to_journal(device, blocks, now)?,
+            Kind::Direct => {
+                write_blocks(device, self.block_size, blocks.iter())?;
+                device.flush()?;
+            }
         }
         self.is_broken = false;
         Ok(())
@@ -356,11 +375,11 @@ impl InJournal {
     }
 }
 
-/// Writes a journal that must be replayed to where its blocks belong. Returns the same device.
-pub(crate) fn replay(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn BlockDevice>> {
-    let superblock = read_superblock(&*device, SUPERBLOCK_OFFSET)?;
+/// Writes a journal that must be replayed to where its blocks belong. False if there was none.
+pub(super) fn replay(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<bool> {
+    let superblock = read_superblock(&**device, SUPERBLOCK_OFFSET)?;
     if !superblock.needs_recovery() {
-        return Ok(device);
+        return Ok(false);
     }
     superblock.ro_compat.check_writable()?;
     let fs = Ext4::with_superblock(device.clone(), superblock, options)?;
@@ -378,19 +397,20 @@ pub(crate) fn replay(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Res
         next = Some(recovery.next_sequence.wrapping_add(1));
     }
     // The journal may have held a newer superblock.
-    let fs = Ext4::with_superblock(device.clone(), read_superblock(&*device, SUPERBLOCK_OFFSET)?, options)?;
+    let superblock = read_superblock(&**device, SUPERBLOCK_OFFSET)?;
+    let fs = Ext4::with_superblock(device.clone(), superblock, options)?;
     let mut log = Log::open(&fs, None)?;
     if let Kind::Journal(log) = &mut log.kind {
         log.sequence = next.unwrap_or(log.sequence);
-        log.write_superblock(&*device, 0)?;
+        log.write_superblock(&**device, 0)?;
     }
     device.flush()?;
-    log.mark(&*device, |raw| {
+    log.mark(&**device, |raw| {
         let flags = le32(raw, 0x60) & !Incompat::RECOVER.0;
         raw[0x60..0x64].copy_from_slice(&flags.to_le_bytes());
     })?;
     device.flush()?;
-    Ok(device)
+    Ok(true)
 }
 
 /// Clears the bit of `s_state` that says so.

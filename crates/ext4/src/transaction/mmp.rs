@@ -6,23 +6,24 @@
 //!
 //! Sources: Documentation/filesystems/ext4/mmp.rst; the kernel's fs/ext4/mmp.c, for the order and the times.
 
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
 use std::io::ErrorKind;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, Events};
 use casemate_primitives::crc32c::Crc32c;
 
-use crate::edit::{Random, WriteOptions};
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::csum::{Checksums, Context, Subject, recipe};
 use crate::format::features::Incompat;
 use crate::format::layout::Layout;
 use crate::format::mmp::{CLEAN, FSCK, HIGHEST, MMP_SIZE, MmpBlock};
 use crate::format::superblock::SUPERBLOCK_OFFSET;
-use crate::read::fs::read_superblock;
+use crate::read::fs::{OpenOptions, read_superblock};
 
 /// Seconds that are waited for at least (`EXT4_MMP_MIN_CHECK_INTERVAL`), and between counts if nothing says so.
 const SHORTEST: u16 = 5;
@@ -54,7 +55,11 @@ struct State {
 
 impl Mmp {
     /// Takes the file system on `device`, if it has this protection.
-    pub fn start(device: &Arc<dyn BlockDevice>, options: &WriteOptions<'_>) -> Result<Option<Mmp>> {
+    pub fn start(
+        device: &Arc<dyn BlockDevice>,
+        options: &OpenOptions,
+        events: &dyn Events,
+    ) -> Result<Option<Mmp>> {
         let superblock = read_superblock(&**device, SUPERBLOCK_OFFSET)?;
         if !superblock.incompat.has(Incompat::MMP) {
             return Ok(None);
@@ -73,7 +78,7 @@ impl Mmp {
             device: Arc::clone(device),
             place,
             offset,
-            checksums: Checksums::new(Crc32c::new(options.open.providers.cpu()), &superblock)?,
+            checksums: Checksums::new(Crc32c::new(options.providers.cpu()), &superblock)?,
             every: Duration::from_secs(every.into()),
             valid: Duration::from_secs(valid.into()),
             state: Mutex::new(State { block: MmpBlock::new(), written: Instant::now(), lost: false }),
@@ -91,7 +96,7 @@ impl Mmp {
                 wait = Duration::from_secs((2 * interval + 1).min(interval + 60));
                 let reason = "the file system was not closed (multi-mount protection), so it has to be seen whether another \
                               machine uses it";
-                options.events.waiting(2 * wait, reason);
+                events.waiting(2 * wait, reason);
                 std::thread::sleep(wait);
                 block = shared.read()?;
                 if block.number() != number {
@@ -100,7 +105,8 @@ impl Mmp {
             }
             number => return Err(place.malformed(format!("has the number {number:#x}"))),
         }
-        let number = Random::new(None).next() % HIGHEST + 1;
+        // The standard library seeds its hashers from the system. OK to truncate: the low half is as random as the rest.
+        let number = RandomState::new().build_hasher().finish() as u32 % HIGHEST + 1;
         block.set_number(number);
         block.set_user(rustix::system::uname().nodename().to_bytes(), b"casemate", valid);
         shared.write(&mut block)?;

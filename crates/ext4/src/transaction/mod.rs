@@ -1,7 +1,286 @@
-//! Changed metadata blocks, their checksums, and the ways in which all of them become the image's at once.
+//! One transaction: metadata blocks that are changed, with their checksums, until all of them become the image's at once.
+//!
+//! [`Transaction`] knows blocks, not files. What was changed since [`begin`](Transaction::begin) can be taken back by
+//! [`roll_back`](Transaction::roll_back); [`commit`](Transaction::commit) makes everything permanent, through the [`Log`]
+//! that the file system has.
 
-pub(crate) mod cache;
-pub(crate) mod log;
-pub(crate) mod mmp;
+mod cache;
+mod flushes;
+mod log;
+mod mmp;
 pub(crate) mod patch;
 pub(crate) mod recovery_file;
+
+use std::sync::Arc;
+
+use casemate_blockdev::BlockDevice;
+use casemate_primitives::crc32c::Crc32c;
+
+use crate::error::Result;
+use crate::format::bytes::le32;
+use crate::format::csum::{Checksums, Context, Subject};
+use crate::format::inode::Time;
+use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use crate::read::fs::{Ext4, OpenOptions, read_superblock};
+
+pub(crate) use cache::Edit;
+pub(crate) use mmp::Mmp;
+
+use cache::Cache;
+use flushes::Flushes;
+use log::Log;
+use patch::{Part, Patcher, Patching};
+use recovery_file::{Interrupted, RecoveryFile};
+
+/// Metadata that is kept in memory between transactions, in bytes.
+const CACHE_BYTES: usize = 256 << 20;
+
+/// Changed blocks of a file system, on their way to a commit.
+pub(crate) struct Transaction {
+    cache: Arc<Cache>,
+    patcher: Patcher,
+    block_size: usize,
+    log: Log,
+    /// Tells other machines that the file system is in use.
+    mmp: Option<Mmp>,
+}
+
+/// How transactions are made permanent.
+#[derive(Debug, Default)]
+pub(crate) struct LogOptions {
+    /// The file for transactions of a file system without a journal.
+    pub recovery: Option<RecoveryFile>,
+    /// Whether blocks are written to their places at once.
+    pub is_direct: bool,
+    /// How checksums are brought up to date.
+    pub patching: Patching,
+}
+
+/// `device` so that all who flush it hear of a flush that failed, whoever asked for that one.
+pub(crate) fn shared(device: Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
+    Arc::new(Flushes::new(device))
+}
+
+/// Completes a change of the file system on `device` that was interrupted: the one in the recovery file, or those in the
+/// journal.
+pub(crate) fn recover(
+    device: &Arc<dyn BlockDevice>,
+    options: &OpenOptions,
+    recovery: Option<&RecoveryFile>,
+) -> Result<Interrupted> {
+    let crc = Crc32c::new(options.providers.cpu());
+    let interrupted = recovery.map_or(Ok(Interrupted::Nothing), |file| file.replay(&**device, crc))?;
+    Ok(if log::replay(device, options)? { Interrupted::Completed } else { interrupted })
+}
+
+impl Transaction {
+    /// The file system on `device`, which needs no recovery, as it is with all changes so far; and what changes it.
+    ///
+    /// # Errors
+    /// `Unsupported` without a journal where the options name no other way.
+    pub fn open(
+        device: Arc<dyn BlockDevice>,
+        options: &OpenOptions,
+        log: LogOptions,
+        mmp: Option<Mmp>,
+    ) -> Result<(Ext4, Transaction)> {
+        let block_size = read_superblock(&*device, SUPERBLOCK_OFFSET)?.block_size;
+        let cache = Arc::new(Cache::new(device, block_size));
+        let fs = Ext4::open(cache.clone(), options)?;
+        let patcher = Patcher { sums: *fs.checksums(), patching: log.patching };
+        let mut log = if log.is_direct { Log::direct(&fs) } else { Log::open(&fs, log.recovery)? };
+        log.clear(&**cache.device())?;
+        let transaction = Transaction { cache, patcher, block_size: block_size as usize, log, mmp };
+        Ok((fs, transaction))
+    }
+
+    /// Begins a step: what came before is not taken back with it.
+    pub fn begin(&mut self) {
+        self.cache.keep();
+    }
+
+    /// Takes back everything since [`begin`](Transaction::begin).
+    pub fn roll_back(&mut self) {
+        self.cache.roll_back();
+    }
+
+    /// Makes all changes permanent.
+    ///
+    /// # Errors
+    /// What the device says. The state on the device is then the one before or the one after, once the file system was
+    /// opened again; nothing can be committed any more.
+    pub fn commit(&mut self, now: Time) -> Result<()> {
+        let Transaction { cache, log, mmp, .. } = self;
+        log.check()?;
+        let below = cache.device();
+        cache.with_dirty(|dirty| {
+            if dirty.is_empty() {
+                return Ok(());
+            }
+            if let Some(mmp) = mmp {
+                mmp.check()?;
+            }
+            log.commit(&**below, dirty, now)
+        })??;
+        self.cache.keep();
+        self.cache.clean(CACHE_BYTES / self.block_size);
+        Ok(())
+    }
+
+    /// Refuses to go on where a commit failed.
+    pub fn check(&self) -> Result<()> {
+        self.log.check()
+    }
+
+    /// Lets nothing be committed any more: what the changes lead to is not there.
+    pub fn break_off(&mut self) {
+        self.log.break_off();
+    }
+
+    /// Whether anything was changed.
+    pub fn is_changed(&self) -> bool {
+        self.cache.dirty_count() > 0
+    }
+
+    /// Whether the changes fill a good part of the log.
+    pub fn is_large(&self) -> bool {
+        self.cache.dirty_count() >= self.log.comfortable()
+    }
+
+    /// Whether only the end of an operation has room.
+    pub fn is_full(&self) -> bool {
+        self.cache.dirty_count() >= self.log.most()
+    }
+
+    /// What computes checksums, and how they are brought up to date.
+    pub fn patcher(&self) -> &Patcher {
+        &self.patcher
+    }
+
+    /// What computes checksums.
+    pub fn sums(&self) -> &Checksums {
+        &self.patcher.sums
+    }
+
+    /// The device below, which has nothing that is not committed.
+    pub fn below(&self) -> &Arc<dyn BlockDevice> {
+        self.cache.device()
+    }
+
+    /// Calls `f` with a block's bytes; keeps the block.
+    pub fn with<T>(&self, block: u64, f: impl FnOnce(&[u8]) -> T) -> Result<T> {
+        self.cache.with(block, f)
+    }
+
+    /// The same for a block that is in memory already.
+    pub fn held<T>(&self, block: u64, f: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        self.cache.held(block, f)
+    }
+
+    /// Whether a block is in memory.
+    pub fn holds(&self, block: u64) -> bool {
+        self.cache.holds(block)
+    }
+
+    /// Fills a buffer from byte `offset` on, with all changes.
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.cache.read_at(buf, offset)
+    }
+
+    /// Changes a block, which is read first if it is not in memory.
+    pub fn update<T>(&mut self, block: u64, f: impl FnOnce(&mut Edit<'_>) -> T) -> Result<T> {
+        self.cache.update(block, f)
+    }
+
+    /// Puts a whole new block in place of whatever was there.
+    pub fn create(&mut self, block: u64, bytes: Vec<u8>) {
+        self.cache.create(block, bytes.into());
+    }
+
+    /// The same with a block of zeros.
+    pub fn create_zeroed(&mut self, block: u64) {
+        self.create(block, vec![0; self.block_size]);
+    }
+
+    /// Drops blocks that are freed: whatever was changed in them need not be written.
+    pub fn forget(&mut self, first: u64, len: u64) {
+        self.cache.forget(first, len);
+    }
+
+    /// Writes file contents from a block on, past the blocks that are kept here; before the commit at the latest.
+    pub fn write_data(&mut self, block: u64, bytes: &[u8]) -> Result<()> {
+        self.cache.write_data(block * self.block_size as u64, bytes)
+    }
+
+    /// A whole block as one structure.
+    pub fn whole(&self, subject: Subject, context: Context) -> Part {
+        Part { subject, context, base: 0, len: self.block_size }
+    }
+
+    /// Changes bytes of a block that is one structure, and patches its checksum.
+    pub fn patch(
+        &mut self,
+        subject: Subject,
+        context: Context,
+        block: u64,
+        at: usize,
+        new: &[u8],
+    ) -> Result<()> {
+        let part = self.whole(subject, context);
+        self.cache.update(block, |edit| self.patcher.patch(edit, &part, at, new))
+    }
+
+    /// Replaces a structure inside a block, writing what differs, and patches its checksum.
+    pub fn rewrite(&mut self, block: u64, part: &Part, new: &mut [u8]) -> Result<()> {
+        self.cache.update(block, |edit| self.patcher.rewrite(edit, part, new))
+    }
+
+    /// Puts a structure that is new into a block, with its checksum.
+    pub fn insert(&mut self, block: u64, part: &Part, mut new: Vec<u8>) -> Result<()> {
+        self.patcher.seal(&Part { base: 0, ..*part }, &mut new);
+        self.cache.update(block, |edit| edit.write(part.base, &new))
+    }
+
+    /// Puts a new block that is one structure in place, with its checksum.
+    pub fn create_structure(&mut self, subject: Subject, context: Context, block: u64, mut bytes: Vec<u8>) {
+        self.patcher.seal(&self.whole(subject, context), &mut bytes);
+        self.create(block, bytes);
+    }
+
+    /// Changes fields of the superblock.
+    pub fn edit_superblock(&mut self, f: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
+        let size = self.block_size as u64;
+        let (block, base) = (SUPERBLOCK_OFFSET / size, (SUPERBLOCK_OFFSET % size) as usize);
+        let range = base..base + SUPERBLOCK_SIZE;
+        let mut raw = self.cache.with(block, |bytes| bytes[range].to_vec())?;
+        f(&mut raw)?;
+        let context = Context::default();
+        let part = Part { subject: Subject::Superblock, context, base, len: SUPERBLOCK_SIZE };
+        self.cache.update(block, |edit| {
+            self.patcher.rewrite(edit, &part, &mut raw);
+            // It is part of every transaction, changed or not: what marks the image as being changed goes with it.
+            edit.write(base, &[]);
+        })
+    }
+
+    /// Sets a feature in the word at `at` of the superblock.
+    pub fn add_feature(&mut self, at: usize, feature: u32) -> Result<()> {
+        self.edit_superblock(|raw| {
+            if le32(raw, 0x4c) == 0 {
+                // The first revision knows no features; what it takes for granted, the next one says.
+                for (at, value) in [(0x4c, 1u32), (0x54, 11), (0x58, 128), (0x5c, 0), (0x60, 0), (0x64, 0)] {
+                    raw[at..at + 4].copy_from_slice(&value.to_le_bytes());
+                }
+            }
+            let features = le32(raw, at) | feature;
+            raw[at..at + 4].copy_from_slice(&features.to_le_bytes());
+            Ok(())
+        })
+    }
+
+    /// How many blocks were looked at, again and again: it tells how work grows.
+    #[cfg(test)]
+    pub fn looks(&self) -> u64 {
+        self.cache.looks.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}

@@ -19,11 +19,11 @@ use casemate_blockdev::{BlockDevice, Events};
 use casemate_providers::Work;
 use rustix::fs::FileType as HostType;
 
+use crate::edit::Writer;
 use crate::edit::create::{Body, NewNode, is_not_found, refuse_slash};
 use crate::edit::inode::{InodeMut, Stamp};
 use crate::edit::too_large::TooLarge;
-use crate::edit::{Writer, invalid};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, invalid};
 use crate::format::inode::{FileType, InodeFlags, Time};
 
 use host::{Batch, Entry, Folder, HostBody, Reading, Source};
@@ -127,7 +127,7 @@ impl Writer {
             let text = format!("{}: is a directory, which only a recursive copy takes", source.display());
             return Err(invalid(ErrorKind::IsADirectory, text));
         }
-        let existing = match self.fs.resolve(to, true) {
+        let existing = match self.space.fs().resolve(to, true) {
             Ok(inode) => Some(inode),
             Err(error) if is_not_found(&error) => None,
             Err(error) => return Err(error),
@@ -173,7 +173,8 @@ impl Writer {
             None => Walk::within(source.to_owned()),
         };
         let reading = Reading { block: self.block_size(), xattrs: options.xattrs, image: options.image };
-        let pipeline = Arc::new(Pipeline::new(self.cache.device().clone(), walk, reading, work.pool));
+        let pipeline =
+            Arc::new(Pipeline::new(self.space.transaction().below().clone(), walk, reading, work.pool));
         let top = Target { number: parent, time: None, fresh: false };
         let put = Put {
             options,
@@ -188,7 +189,9 @@ impl Writer {
         let result = pipeline.run(|| self.put_all(put));
         self.placed = None;
         result.map_err(|(error, is_lost)| {
-            self.lost_contents |= is_lost;
+            if is_lost {
+                self.space.transaction_mut().break_off();
+            }
             error
         })
     }
@@ -232,9 +235,9 @@ impl Writer {
         let mode = (stat.st_mode & 0o7777) as u16;
         let node = NewNode { mode, umask: 0, uid, gid, modified: Some(modified) };
         if let HostBody::Folder(number) = host_body {
-            let dir = self.fs.inode(parent)?;
-            if let Some(found) = self.fs.lookup(&dir, name)? {
-                if !self.fs.inode(found)?.is_dir() {
+            let dir = self.space.fs().inode(parent)?;
+            if let Some(found) = self.space.fs().lookup(&dir, name)? {
+                if !self.space.fs().inode(found)?.is_dir() {
                     let path = folder.join(&host_name);
                     let text = format!("{}: a file is in the way", path.display());
                     return Err(invalid(ErrorKind::NotADirectory, text));
@@ -347,7 +350,7 @@ impl Writer {
                 // OK to truncate: within a buffer.
                 at: at + (run.logical * block) as usize,
                 len: (run.len * block) as usize,
-                to: self.fs.layout().offset(run.physical),
+                to: self.space.fs().layout().offset(run.physical),
                 cipher: cipher.clone().map(|cipher| (cipher, run.logical)),
             };
             self.placed()?.add(piece);
@@ -388,7 +391,7 @@ impl Writer {
             // Whole blocks; two ranges may share one.
             let first = (data.start / block).max(at / block);
             let end = data.end.min(size).div_ceil(block);
-            if self.is_full() {
+            if self.space.transaction().is_full() {
                 return Ok(first * block);
             }
             let mut runs = Vec::new();
@@ -398,7 +401,7 @@ impl Writer {
             }
             for run in runs {
                 let (mut from, end) = (run.logical * block, run.end() * block);
-                let mut to = self.fs.layout().offset(run.physical);
+                let mut to = self.space.fs().layout().offset(run.physical);
                 while from < end {
                     let len = (end - from).min(CHUNK);
                     let cipher = cipher.clone().map(|cipher| (cipher, from / block));
@@ -424,7 +427,7 @@ impl Writer {
     /// Commits if what was freed since the last time, which can be used then, may be needed for contents of `size` bytes.
     fn recycle(&mut self, size: u64) -> Result<()> {
         let needed = size / self.block_size() as u64;
-        if self.pins.clusters() > 0 && self.free_clusters() < needed / self.ratio() + 64 {
+        if self.space.pinned_clusters() > 0 && self.space.free_clusters() < needed / self.ratio() + 64 {
             self.commit()?;
         }
         Ok(())
@@ -436,9 +439,9 @@ impl Writer {
 
     /// Removes a file that has the name of a new one. Part of an operation.
     fn make_way(&mut self, parent: u32, name: &[u8]) -> Result<()> {
-        let dir = self.fs.inode(parent)?;
-        let Some(found) = self.fs.lookup(&dir, name)? else { return Ok(()) };
-        if self.fs.inode(found)?.is_dir() {
+        let dir = self.space.fs().inode(parent)?;
+        let Some(found) = self.space.fs().lookup(&dir, name)? else { return Ok(()) };
+        if self.space.fs().inode(found)?.is_dir() {
             let text = format!("{}: a directory has the name of a file", String::from_utf8_lossy(name));
             return Err(invalid(ErrorKind::IsADirectory, text));
         }

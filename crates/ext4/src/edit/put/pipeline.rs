@@ -14,7 +14,7 @@ use casemate_blockdev::{BlockDevice, Pool};
 
 use crate::edit::put::host::{Batch, Reading, Source};
 use crate::edit::put::walk::Walk;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, again};
 use crate::read::encryption::EncryptedContents;
 
 /// More threads have nothing to do: the owner is not so fast.
@@ -318,13 +318,5 @@ impl Drop for Over<'_> {
         self.0.state().over = true;
         self.0.changed.notify_all();
         self.0.flusher.notify_one();
-    }
-}
-
-/// The same error once more: everybody who asks shall know.
-fn again(error: &Error) -> Error {
-    match error.io_kind() {
-        Some(kind) => Error::path(kind, error.to_string()),
-        None => Error::new(error.kind(), error.to_string()),
     }
 }

@@ -6,14 +6,14 @@ use std::path::Path;
 use casemate_blockdev::Events;
 use casemate_providers::Work;
 
+use crate::edit::Writer;
 use crate::edit::create::{Body, NewNode, is_not_found, refuse_slash};
 use crate::edit::inherit::Inherited;
 use crate::edit::inode::InodeMut;
 use crate::edit::put::host::told;
 use crate::edit::put::pipeline::CHUNK;
 use crate::edit::put::{PutOptions, PutReport};
-use crate::edit::{Writer, invalid};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, invalid};
 use crate::format::inode::FileType;
 
 /// What is read, and who hears of it.
@@ -85,7 +85,7 @@ impl Writer {
         options: &PutOptions,
         work: &Work<'_>,
     ) -> Result<PutReport> {
-        match self.fs.resolve(to, true) {
+        match self.space.fs().resolve(to, true) {
             Ok(inode) if inode.is_dir() => {
                 let text = format!("{}: is a directory; name the new file", String::from_utf8_lossy(to));
                 return Err(invalid(ErrorKind::IsADirectory, text));
@@ -151,7 +151,7 @@ impl Writer {
             let mut inode = writer.unlinked_inode_mut(number)?;
             writer.check_size(&inode, known.unwrap_or(0))?;
             while len > 0 {
-                if writer.is_full() {
+                if writer.space.transaction().is_full() {
                     writer.store_inode(&inode)?;
                     return Ok(false);
                 }
@@ -200,7 +200,7 @@ impl Writer {
             if let Some(cipher) = &cipher {
                 cipher.encrypt(run.logical, bytes)?;
             }
-            self.cache.write_data(self.fs.layout().offset(run.physical), bytes)?;
+            self.space.transaction_mut().write_data(run.physical, bytes)?;
         }
         Ok(reached)
     }

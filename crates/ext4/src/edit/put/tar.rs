@@ -9,14 +9,14 @@ use casemate_providers::Work;
 use casemate_trees::tar::{Member, Pieces, TarReader};
 use casemate_trees::{Link, split};
 
+use crate::edit::Writer;
 use crate::edit::create::{Body, NewNode, is_not_found};
 use crate::edit::inode::Stamp;
 use crate::edit::put::stream::{Chunks, NewFile, Stream};
 use crate::edit::put::{PutOptions, PutReport, from_source};
 use crate::edit::restore::RawAttributes;
 use crate::edit::xattr::is_storable;
-use crate::edit::{Writer, invalid};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, invalid};
 use crate::format::inode::{FileType, Time};
 
 /// Bytes of paths that are taken, as in Linux: a path makes as many directories as it names.
@@ -62,7 +62,7 @@ impl Writer {
             made: BTreeMap::new(),
             report: PutReport::default(),
         };
-        match self.fs.resolve(to, true) {
+        match self.space.fs().resolve(to, true) {
             Ok(inode) if inode.is_dir() => put.top = inode.number(),
             Ok(_) => return Err(no_directory(to)),
             Err(error) if is_not_found(&error) => {
@@ -142,18 +142,18 @@ impl Writer {
     /// Gives a file of the tree a further name.
     fn put_link(&mut self, put: &mut Put<'_>, parent: u32, name: &[u8], first: &[u8]) -> Result<()> {
         let first = below(first)?;
-        let mut inode = self.fs.inode(put.top)?;
+        let mut inode = self.space.fs().inode(put.top)?;
         for part in first.split(|byte| *byte == b'/') {
-            let found = if inode.is_dir() { self.fs.lookup(&inode, part)? } else { None };
+            let found = if inode.is_dir() { self.space.fs().lookup(&inode, part)? } else { None };
             let Some(found) = found else {
                 let text = format!("{}: not there to be linked to", String::from_utf8_lossy(&first));
                 return Err(invalid(ErrorKind::NotFound, text));
             };
-            inode = self.fs.inode(found)?;
+            inode = self.space.fs().inode(found)?;
         }
         put.report.others += 1;
-        let dir = self.fs.inode(parent)?;
-        if self.fs.lookup(&dir, name)? == Some(inode.number()) {
+        let dir = self.space.fs().inode(parent)?;
+        if self.space.fs().lookup(&dir, name)? == Some(inode.number()) {
             // It has this name; who made way for it first would lose it.
             return Ok(());
         }
@@ -193,9 +193,9 @@ impl Writer {
                 number = *known;
                 continue;
             }
-            let dir = self.fs.inode(number)?;
-            number = match self.fs.lookup(&dir, part)? {
-                Some(found) if self.fs.inode(found)?.is_dir() => found,
+            let dir = self.space.fs().inode(number)?;
+            number = match self.space.fs().lookup(&dir, part)? {
+                Some(found) if self.space.fs().inode(found)?.is_dir() => found,
                 Some(_) => return Err(no_directory(&path[..end])),
                 None => self.make_folder(put, number, part)?,
             };

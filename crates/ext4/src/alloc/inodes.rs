@@ -1,0 +1,152 @@
+//! Inodes taken and freed.
+
+use crate::alloc::Allocator;
+use crate::alloc::descriptors::{Bitmap, Descriptor};
+use crate::error::{Place, Result, Structure, no_space};
+use crate::format::bitmap;
+use crate::format::csum::Kind;
+use crate::format::group::BLOCK_UNINIT;
+use crate::format::inode::ROOT_INODE;
+
+impl Allocator {
+    /// Takes an inode for something in the directory `parent`.
+    pub fn allocate_inode(&mut self, parent: u32, is_dir: bool) -> Result<u32> {
+        let layout = *self.fs.layout();
+        let near = (parent - 1) / layout.inodes_per_group;
+        let first = if is_dir { self.directory_group(parent, near)? } else { near };
+        for step in 0..layout.groups {
+            let group = ((u64::from(first) + u64::from(step)) % u64::from(layout.groups)) as u32;
+            if self.descriptor(group)?.fields().free_inodes() == 0 {
+                continue;
+            }
+            let descriptor = self.ensure_bitmap(Bitmap::Inodes, group)?;
+            let reserved = if group == 0 { self.fs.superblock().first_inode.saturating_sub(1) } else { 0 };
+            let from = self.next_inodes.get(&group).copied().unwrap_or(0).max(reserved);
+            let per_group = u64::from(layout.inodes_per_group);
+            let found = self.transaction.with(descriptor.fields().inode_bitmap(), |bytes| {
+                bitmap::next(bytes, from.into(), per_group, false)
+            })?;
+            // OK to truncate: below the number of inodes in a group.
+            let Some(index) = found.map(|index| index as u32) else { continue };
+            self.mark_inode(group, index, is_dir, true)?;
+            self.next_inodes.insert(group, index + 1);
+            return Ok(group * layout.inodes_per_group + index + 1);
+        }
+        Err(no_space("inodes"))
+    }
+
+    /// The first block of a group's inodes.
+    pub fn inode_table(&self, group: u32) -> Result<u64> {
+        Ok(self.descriptor(group)?.fields().inode_table())
+    }
+
+    /// Whether an inode that exists is in use.
+    pub fn is_inode_used(&mut self, group: u32, index: u32) -> Result<bool> {
+        let descriptor = self.ensure_bitmap(Bitmap::Inodes, group)?;
+        let (from, end) = (u64::from(index), u64::from(index) + 1);
+        let used = |bytes: &[u8]| bitmap::next(bytes, from, end, true).is_some();
+        self.transaction.with(descriptor.fields().inode_bitmap(), used)
+    }
+
+    /// Frees an inode.
+    pub fn free_inode(&mut self, number: u32, is_dir: bool) -> Result<()> {
+        let place = Place::inode(Structure::Inode, number);
+        let position = self.fs.layout().inode_position(number);
+        let (group, index) = position.ok_or_else(|| place.malformed("there is no inode with this number"))?;
+        if number < self.fs.superblock().first_inode {
+            return Err(place.malformed("is reserved"));
+        }
+        self.mark_inode(group, index, is_dir, false)?;
+        if let Some(hint) = self.next_inodes.get_mut(&group) {
+            *hint = index.min(*hint);
+        }
+        Ok(())
+    }
+
+    fn mark_inode(&mut self, group: u32, index: u32, is_dir: bool, used: bool) -> Result<()> {
+        let mut descriptor = self.ensure_bitmap(Bitmap::Inodes, group)?;
+        if used && self.has_group_flags() && descriptor.fields().flags() & BLOCK_UNINIT != 0 {
+            // As in the kernel: a group with inodes has a block bitmap.
+            descriptor = self.ensure_bitmap(Bitmap::Blocks, group)?;
+        }
+        self.flip(Bitmap::Inodes, group, &mut descriptor, index.into(), 1, used)?;
+        let place = Place::group(Structure::GroupDescriptor, group);
+        let step = |count: u32, down: bool| if down { count.checked_sub(1) } else { count.checked_add(1) };
+        let free = step(descriptor.fields().free_inodes(), used)
+            .ok_or_else(|| place.malformed("the count of free inodes is not that of the bitmap"))?;
+        descriptor.set_free_inodes(free);
+        if is_dir {
+            let directories = step(descriptor.fields().used_directories(), !used)
+                .ok_or_else(|| place.malformed("the count of directories is too low"))?;
+            descriptor.set_used_directories(directories);
+        }
+        if used && self.has_group_flags() {
+            let per_group = self.fs.layout().inodes_per_group;
+            let used_before = per_group.saturating_sub(descriptor.fields().unused_inodes());
+            if index >= used_before {
+                self.zero_inodes(&descriptor, used_before, index)?;
+                descriptor.set_unused_inodes(per_group - index - 1);
+            }
+        }
+        self.store_descriptor(group, &descriptor)?;
+        self.free.inodes += if used { -1 } else { 1 };
+        Ok(())
+    }
+
+    /// Zeroes the slots `from..=to` of an inode table that were never used, as whole blocks where `from` is the
+    /// first slot of one: what lies there is unknown.
+    fn zero_inodes(&mut self, descriptor: &Descriptor, from: u32, to: u32) -> Result<()> {
+        let per_block = (self.block_size() / self.fs.layout().inode_size as usize) as u32;
+        for index in (from.next_multiple_of(per_block)..=to).step_by(per_block as usize) {
+            let block = descriptor.fields().inode_table() + u64::from(index / per_block);
+            self.transaction.create_zeroed(block);
+        }
+        Ok(())
+    }
+
+    /// Whether flags and unused inodes of descriptors count.
+    fn has_group_flags(&self) -> bool {
+        self.fs.checksums().kind() != Kind::None
+    }
+
+    /// The group for a new directory: below the root where there is most room, else near the parent unless
+    /// that is fuller than others.
+    fn directory_group(&self, parent: u32, near: u32) -> Result<u32> {
+        let layout = self.fs.layout();
+        let flex = self.flex_size();
+        let sets = layout.groups.div_ceil(flex);
+        let counts = |set: u32| {
+            let (mut inodes, mut clusters, mut directories) = (0u64, 0u64, 0u64);
+            for group in set * flex..((set + 1) * flex).min(layout.groups) {
+                let descriptor = self.descriptor(group)?;
+                inodes += u64::from(descriptor.fields().free_inodes());
+                clusters += u64::from(descriptor.fields().free_clusters());
+                directories += u64::from(descriptor.fields().used_directories());
+            }
+            Ok::<_, crate::Error>((inodes, clusters, directories))
+        };
+        let average = (
+            u64::from(self.fs.superblock().inodes_free).saturating_add_signed(self.base.inodes)
+                / u64::from(sets),
+            self.free_clusters() / u64::from(sets),
+        );
+        let near_set = near / flex;
+        let top = parent == ROOT_INODE;
+        let mut best: Option<(u64, u32)> = None;
+        for step in 0..sets {
+            let set = ((u64::from(near_set) + u64::from(step)) % u64::from(sets)) as u32;
+            let (inodes, clusters, directories) = counts(set)?;
+            let share = if top { 1 } else { 4 };
+            if inodes == 0 || inodes < average.0 / share || clusters < average.1 / share {
+                continue;
+            }
+            if !top {
+                return Ok(if set == near_set { near } else { set * flex });
+            }
+            if best.is_none_or(|(fewest, _)| directories < fewest) {
+                best = Some((directories, set));
+            }
+        }
+        Ok(best.map_or(near, |(_, set)| set * flex))
+    }
+}
