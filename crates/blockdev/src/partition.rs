@@ -23,7 +23,8 @@ pub struct Partition {
 /// The partitions of `device`, in the order of their numbers.
 ///
 /// # Errors
-/// `InvalidData` when there is no table, or a GPT whose both copies are damaged.
+/// `Argument` when there is no table; `Corrupt` when the GPT and its copy are damaged, a partition passes the device's
+/// end, or the device is shorter than a table.
 pub fn partitions(device: &dyn BlockDevice) -> Result<Vec<Partition>> {
     let mut sector = [0; 512];
     if device.size() < 512 {
