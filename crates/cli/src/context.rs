@@ -275,7 +275,11 @@ pub fn check_driver(providers: &Providers, name: &str, driver: Option<&str>) -> 
 pub fn read_small(path: &Path) -> Result<Vec<u8>, Error> {
     let read = || -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        File::open(path)?.take(SMALL_FILE + 1).read_to_end(&mut bytes)?;
+        let file: Box<dyn Read> = match path.as_os_str() == "-" {
+            true => Box::new(io::stdin()),
+            false => Box::new(File::open(path)?),
+        };
+        file.take(SMALL_FILE + 1).read_to_end(&mut bytes)?;
         Ok(bytes)
     };
     let bytes = read().map_err(|error| Error::io(path.display(), error))?;

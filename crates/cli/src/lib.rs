@@ -6,13 +6,16 @@
 mod answer;
 mod cmd;
 mod context;
+mod hints;
 mod passphrase;
 mod progress;
+mod size;
 mod tools;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 
 use casemate::{Error, ErrorKind};
@@ -51,6 +54,11 @@ pub fn main() -> ExitCode {
         return tool(&args);
     }
     ExitCode::from(run(&args))
+}
+
+/// All commands with their options: for tests and documents.
+pub fn command() -> clap::Command {
+    Cli::command()
 }
 
 /// Whether a command line is understood, as ours or as that of the tool that it begins with; nothing is run. For
@@ -102,7 +110,14 @@ fn refuse(args: &[OsString], error: &clap::Error) -> ! {
     if !error.use_stderr() {
         error.exit();
     }
-    let text = error.render().to_string();
+    let mut text = error.render().to_string();
+    if error.kind() == clap::error::ErrorKind::InvalidSubcommand
+        && let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
+        && let Some(hint) = hints::of(word)
+    {
+        let end = text.find('\n').unwrap_or(text.len());
+        text.insert_str(end, &format!("; {hint}"));
+    }
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     if args.iter().any(|word| word == "--json") {
         let first = text.split("\n\n").next().unwrap_or_default();

@@ -57,7 +57,7 @@ fn only_a_question_is_answered_with_no() {
     let root = fs::read_to_string(place.path("root.txt")).unwrap();
     let other = root.replace(&root[..1], if root.starts_with('0') { "1" } else { "0" });
     let crypt = "--crypt aes-xts-plain64 --key-size 512 --key-file";
-    place.is(&format!("verity sign {root} root.sig --key key.pem --cert cert.pem"), 0, "");
+    place.is(&format!("verity sign {root} root.sig --signing-key key.pem --cert cert.pem"), 0, "");
 
     // No.
     for line in [
@@ -111,7 +111,7 @@ fn errors_name_what_the_user_named() {
         ("ext4 ls --nonsense", "casemate: unexpected argument '--nonsense' found"),
         ("nonsense", "casemate: unrecognized subcommand 'nonsense'"),
         ("--threads 0 providers", "give a number from 1 on"),
-        ("verity sign 00 root.sig", "use --cert, and --key for the private key"),
+        ("verity sign 00 root.sig", "use --cert, and --signing-key for the private key"),
     ] {
         let output = place.is(line, 2, said);
         let stderr = String::from_utf8_lossy(&output.stderr);

@@ -179,13 +179,13 @@ fn changes_reach_the_image_encrypted() {
     let (Some(place), Some(e2fsck)) = (Place::new(), tool("e2fsck")) else { return };
     for (number, crypt) in [
         CRYPT.to_owned(),
-        format!("{CRYPT} --sector-size 4096 --crypt-offset 8"),
+        format!("{CRYPT} --sector-size 4096 --crypt-offset 8s"),
         "--crypt aes-cbc-essiv:sha256 --key-file key --key-size 256".to_owned(),
     ]
     .iter()
     .enumerate()
     {
-        let options = crypt.replace("--crypt-offset", "--offset").replace("--crypt ", "--cipher ");
+        let options = crypt.clone();
         place.yes(&format!("crypt encrypt {options} plain image"));
         fs::write(place.path("new"), MARK.repeat(500)).unwrap();
         place.yes(&format!("ext4 mkdir image /a-directory-with-a-name {crypt}"));
@@ -211,19 +211,19 @@ fn changes_reach_the_image_encrypted() {
     let mut plain = fs::read(place.path("plain")).unwrap();
     plain[1024 + 1020] ^= 1;
     fs::write(place.path("damaged"), &plain).unwrap();
-    place.yes(&format!("crypt encrypt {} damaged image", CRYPT.replace("--crypt ", "--cipher ")));
+    place.yes(&format!("crypt encrypt {} damaged image", CRYPT));
     let before = fs::read(place.path("image")).unwrap();
     let fix = format!("ext4 check --fix-checksums image {CRYPT}");
     place.no(&fix.replace("file key", "file wrong"), 2, "may be wrong");
     assert_eq!(place.casemate(&format!("{fix} --dry-run")).status.code(), Some(1));
     assert!(fs::read(place.path("image")).unwrap() == before);
     place.yes(&fix);
-    place.yes(&format!("crypt decrypt {} image decrypted", CRYPT.replace("--crypt ", "--cipher ")));
+    place.yes(&format!("crypt decrypt {} image decrypted", CRYPT));
     plain[1024 + 1020] ^= 1;
     assert!(fs::read(place.path("decrypted")).unwrap() == plain);
 
     run(Command::new(tool("tune2fs").unwrap()).args(["-O", "^has_journal"]).arg(place.path("plain")));
-    place.yes(&format!("crypt encrypt {} plain image", CRYPT.replace("--crypt ", "--cipher ")));
+    place.yes(&format!("crypt encrypt {} plain image", CRYPT));
     let before = fs::read(place.path("image")).unwrap();
     place.no(&format!("ext4 mkdir image /new {CRYPT}"), 2, "without a journal");
     place.no(&format!("ext4 mkdir image /new --recovery-file redo {CRYPT}"), 2, "--recovery-file");

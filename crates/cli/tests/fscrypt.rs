@@ -158,7 +158,7 @@ fn names_and_contents_in_both_directions() {
     let [hash, minor, ciphertext] = decoded.split_whitespace().collect::<Vec<_>>()[..] else {
         panic!("{decoded}");
     };
-    let options = format!("--key key --context {context}");
+    let options = format!("--fscrypt-key key --context {context}");
     assert_eq!(place.yes(&format!("fscrypt encrypt-name {options} alldrop")).trim(), ciphertext);
     assert_eq!(place.yes(&format!("fscrypt decrypt-name {options} {ciphertext}")).trim(), "alldrop");
     let words = format!("fscrypt nokey-name --hash {hash} --minor-hash {minor} {ciphertext}");

@@ -489,7 +489,7 @@ fn bad_input_gives_one_clear_line() {
         ("dump empty", 2, "empty: no verity superblock at 0: the file has 0 bytes"),
         ("dump text", 2, "text: verity superblock: there is no signature"),
         ("dump hash --hash-offset=512", 2, "hash: verity superblock: there is no signature"),
-        ("verify data hash", 2, "no root hash: give it after the devices or with --root-hash-file"),
+        ("verify data hash", 2, "no root hash: give it in hex, as @FILE or with --root-hash-file"),
         ("verify data hash 12", 2, "the root hash has 1 bytes; one of sha256 has 32"),
         ("verify data hash 1x", 2, "'1x' is no root hash"),
         ("verify data cut ROOT", 2, "the hash device is cut off: it has 5000 bytes and needs 8192"),
@@ -521,7 +521,7 @@ fn bad_input_gives_one_clear_line() {
             "-h stands beside other arguments, so nothing was done: --help shows the help; the hash algorithm, veritysetup's -h, is --hash",
         ),
         ("verify data hash -h", 2, "-h stands beside other arguments"),
-        ("sign xyz out --key=none", 2, "'xyz' is no root hash"),
+        ("sign xyz out --signing-key=none", 2, "'xyz' is no root hash"),
     ] {
         let line = line.replace("ROOT", &root);
         let output = place.own(&line);

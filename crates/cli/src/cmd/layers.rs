@@ -1,25 +1,21 @@
 //! The layers between an image and what reads it: options of every command that takes them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use clap::{ArgGroup, ArgMatches, FromArgMatches};
+use clap::{ArgMatches, FromArgMatches};
 
 use casemate::{Error, Image};
 
+pub use super::crypt::mapping::DECRYPTION;
 use super::crypt::mapping::MappingArgs;
 use super::verity::options::{HashArgs, parse_root_hash};
 use crate::context::{Context, check_driver};
 use crate::passphrase::Asked;
-
-/// The group of options that say that something is decrypted.
-pub const DECRYPTION: &str = "decryption";
-
-/// The group of options that say where a key is read.
-const KEY_SOURCE: &str = "key_source";
+use crate::size::bytes;
 
 /// dm-crypt and dm-verity over an image, in the order in which they are given.
 #[derive(clap::Args, Debug)]
-// Without the layer they would do nothing, and other commands have options of the same names: -s, --hash, ...
+// Without the layer they would do nothing. --hash, --salt, ... alone could be those of something else.
 #[command(
     mut_arg("algorithm", |arg| arg.long("verity-hash").alias("hash").requires("dm_verity")),
     mut_arg("format", |arg| arg.long("verity-format").alias("format").requires("dm_verity")),
@@ -46,72 +42,38 @@ pub struct LayerArgs {
     hash: HashArgs,
 }
 
-/// dm-crypt over an image.
+/// dm-crypt over an image, if it is asked for. Without it the other options do nothing, and are refused.
 #[derive(clap::Args, Debug)]
-#[command(next_help_heading = "dm-crypt", group = ArgGroup::new(DECRYPTION).args(["crypt", "crypt_table"]),
-    group = ArgGroup::new(KEY_SOURCE).args(["key_file", "key_fd"]))]
+#[command(
+    mut_arg("key_file", |arg| arg.requires("crypt")),
+    mut_arg("key_fd", |arg| arg.requires("crypt")),
+    mut_arg("key_size", |arg| arg.requires("crypt")),
+    mut_arg("passphrase_hash", |arg| arg.requires("crypt")),
+    mut_arg("crypt_offset", |arg| arg.requires("crypt")),
+    mut_arg("skip", |arg| arg.requires("crypt")),
+    mut_arg("sector_size", |arg| arg.requires("crypt")),
+    mut_arg("iv_large_sectors", |arg| arg.requires("crypt")),
+    mut_arg("allow_equal_halves", |arg| arg.requires(DECRYPTION)),
+    mut_arg("crypt_provider", |arg| arg.requires(DECRYPTION)))]
 pub struct CryptArgs {
-    /// Decrypt what is below with this dm-crypt specification, such as aes-xts-plain64.
-    #[arg(long, value_name = "SPEC")]
-    crypt: Option<String>,
-    /// Take everything about the mapping from a file with a device-mapper table line.
-    #[arg(long, value_name = "FILE")]
-    crypt_table: Option<PathBuf>,
-    /// Read the key from this file; "-" is standard input. Without it a passphrase is asked for.
-    #[arg(long, value_name = "FILE", requires = "crypt")]
-    key_file: Option<PathBuf>,
-    /// Read the key from this open file descriptor.
-    #[arg(long, value_name = "NUMBER", requires = "crypt", conflicts_with = "key_file")]
-    key_fd: Option<u32>,
-    /// Pass over this many bytes of the key file.
-    #[arg(long, value_name = "BYTES", default_value_t = 0, requires = KEY_SOURCE)]
-    keyfile_offset: u64,
-    /// The key's size in bits [default: 256].
-    #[arg(long, value_name = "BITS", requires = "crypt")]
-    key_size: Option<usize>,
-    /// The hash that makes the key of a passphrase.
-    #[arg(
-        long,
-        value_name = "HASH",
-        default_value = "sha256",
-        requires = "crypt",
-        conflicts_with_all = ["key_file", "key_fd"]
-    )]
-    passphrase_hash: String,
-    /// Sectors of 512 bytes before the encrypted data.
-    #[arg(long, value_name = "SECTORS", default_value_t = 0, requires = "crypt")]
-    crypt_offset: u64,
-    /// Sectors of 512 bytes that are added to a sector's number before its IV is made.
-    #[arg(long, value_name = "SECTORS", default_value_t = 0, requires = "crypt")]
-    skip: u64,
-    /// Bytes of an encryption sector: 512, 1024, 2048 or 4096.
-    #[arg(long, value_name = "BYTES", default_value_t = 512, requires = "crypt")]
-    sector_size: usize,
-    /// Count IVs in encryption sectors, not in 512 bytes.
-    #[arg(long, requires = "crypt")]
-    iv_large_sectors: bool,
-    /// Take an XTS key whose halves are equal.
-    #[arg(long, requires = DECRYPTION)]
-    allow_equal_halves: bool,
-    /// Use this driver for the cipher or for the passphrase's hash, even if the policy would not choose it ("casemate
-    /// providers" lists them).
-    #[arg(long, value_name = "DRIVER", requires = DECRYPTION)]
-    crypt_provider: Vec<String>,
+    #[command(flatten)]
+    mapping: MappingArgs,
 }
 
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "dm-verity")]
 struct VerityArgs {
-    /// Check what is below against a dm-verity hash device and its root hash, in hex. If HASH is the image itself, the hash
-    /// area lies behind the data.
+    /// Check what is below against a dm-verity hash device and its root hash, in hex or as @FILE. If HASH is the image
+    /// itself, the hash area lies behind the data, at --verity-hash-offset.
     #[arg(long, num_args = 2, value_names = ["HASH", "ROOT"])]
     dm_verity: Option<Vec<String>>,
-    /// Where the hash area begins, in bytes.
+    /// Where the hash area begins.
     #[arg(
         long = "verity-hash-offset",
         alias = "hash-offset",
         value_name = "BYTES",
-        default_value_t = 0,
+        default_value = "0",
+        value_parser = bytes::<u64>,
         requires = "dm_verity"
     )]
     hash_offset: u64,
@@ -186,41 +148,15 @@ impl LayerArgs {
 impl CryptArgs {
     /// Whether something is decrypted.
     pub fn decrypt(&self) -> bool {
-        self.crypt.is_some() || self.crypt_table.is_some()
+        self.mapping.decrypt()
     }
 
     /// Lays the mapping on an image, if there is one.
     pub fn over(&self, image: Image, context: &Context, allow_discards: bool) -> Result<Image, Error> {
-        match self.mapping() {
-            Some(mapping) => {
-                let mapping = mapping.mapping(Path::new(image.name()), Asked::Once, context)?;
-                image.crypt(mapping, allow_discards)
-            }
-            None => Ok(image),
+        if !self.decrypt() {
+            return Ok(image);
         }
-    }
-
-    fn mapping(&self) -> Option<MappingArgs> {
-        let of = MappingArgs::of_cipher;
-        let (cipher, table_file) = match (&self.crypt, &self.crypt_table) {
-            (Some(cipher), _) => (cipher.clone(), None),
-            (None, Some(path)) => (String::new(), Some(path.clone())),
-            (None, None) => return None,
-        };
-        Some(MappingArgs {
-            key_size: self.key_size,
-            key_file: self.key_file.clone(),
-            key_fd: self.key_fd,
-            keyfile_offset: self.keyfile_offset,
-            hash: self.passphrase_hash.clone(),
-            offset: self.crypt_offset,
-            skip: self.skip,
-            sector_size: self.sector_size,
-            iv_large_sectors: self.iv_large_sectors,
-            allow_equal_halves: self.allow_equal_halves,
-            provider: self.crypt_provider.clone(),
-            table_file,
-            ..of(cipher)
-        })
+        let mapping = self.mapping.mapping(Path::new(image.name()), Asked::Once, context)?;
+        image.crypt(mapping, allow_discards)
     }
 }

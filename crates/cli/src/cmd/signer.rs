@@ -11,7 +11,7 @@ use crate::context::{Context, read_small};
 #[derive(clap::Args, Debug)]
 pub struct SignerArgs {
     /// The private key in PEM: RSA of 2048 to 4096 bits, or ECDSA on P-256 or P-384; not encrypted.
-    #[arg(long, value_name = "KEYFILE")]
+    #[arg(long = "signing-key", alias = "key", value_name = "KEYFILE")]
     key: Option<PathBuf>,
     /// The signer's certificate in PEM or DER [default: in the key's file].
     #[arg(long, value_name = "CERTFILE")]
@@ -46,7 +46,7 @@ impl SignerArgs {
     ) -> Result<(Signature, Certificate), Error> {
         let Some(cert) = self.cert.as_ref().or(self.key.as_ref()) else {
             return Err(Error::argument(
-                "no certificate specified; use --cert, and --key for the private key",
+                "no certificate specified; use --cert, and --signing-key for the private key",
             ));
         };
         let certificate = read_certificate(cert)?;
@@ -64,7 +64,7 @@ impl SignerArgs {
             let key = SigningKey::from_pem(&zeroize::Zeroizing::new(read_small(path)?)).map_err(on_key)?;
             sign(message, &key, &certificate, digest, context.providers()).map_err(on_key)?
         } else {
-            let text = "no private key specified; use --key, or --signature or --bare-signature for a signature \
+            let text = "no private key specified; use --signing-key, or --signature or --bare-signature for a signature \
                         made elsewhere";
             return Err(Error::argument(text.to_owned()));
         };

@@ -124,7 +124,7 @@ fn every_command_changes_what_it_says() {
     place.yes("rm -f image /x");
     place.no("rm image /lost+found", 2, "is a directory");
     place.no("mkdir image /lost+found", 2, "exists");
-    place.no("put image tree /", 2, "recursive");
+    place.no("put image tree /", 2, "is a folder; -r copies");
     place.yes("recover image");
     place.assert_clean();
     assert!(!place.yes("check image").is_empty());
@@ -169,7 +169,7 @@ fn contents_are_put_wherever_they_come_from() {
         let listed = place.yes(&format!("ls -l image {path}"));
         assert!(listed.starts_with(mode), "{script}: {listed}");
     }
-    place.yes("put -P image link /link");
+    place.yes("put -d image link /link");
     place.yes("put --no-dereference image pipe /pipe");
     place.yes("put -r image folder /copy");
     place.yes("put -r image tree/. /copy/again");

@@ -181,7 +181,7 @@ fn options_of_the_mapping() {
         if options.contains("table") {
             bytes.splice(..0, [0; 8 * 512]);
         } else {
-            options += " --crypt-offset 3";
+            options += " --crypt-offset 3s";
             bytes.splice(..0, [0; 3 * 512]);
         }
         write("made", &bytes);
@@ -304,19 +304,19 @@ fn wrong_options_are_refused() {
         ("image --crypt-provider x --exec true", "--crypt <SPEC>|--crypt-table <FILE>"),
         ("image --sector-size 4096 --exec true", "--crypt <SPEC>"),
         ("image --key-file key --exec true", "--crypt <SPEC>"),
-        ("image --hash-offset 4096 --exec true", "--verity <HASH> <ROOT>"),
+        ("image --hash-offset 4096 --exec true", "--dm-verity <HASH> <ROOT>"),
         // -s is the key's size here, and what belongs to dm-verity does nothing without it.
         ("image -s 512 --exec true", "--crypt <SPEC>"),
         ("image --crypt aes-xts-plain64 --key-file key -s 100 --exec true", "--key-size 100"),
-        ("image --crypt aes-cbc-essiv:sha256 --hash ripemd160 --exec true", "--verity <HASH> <ROOT>"),
-        ("image --verity-hash sha512 --exec true", "--verity <HASH> <ROOT>"),
-        ("image --salt 00 --exec true", "--verity <HASH> <ROOT>"),
-        ("image --format 1 --exec true", "--verity <HASH> <ROOT>"),
-        ("image --data-blocks 4 --exec true", "--verity <HASH> <ROOT>"),
-        ("image --data-block-size 512 --exec true", "--verity <HASH> <ROOT>"),
-        ("image --hash-block-size 512 --exec true", "--verity <HASH> <ROOT>"),
-        ("image --provider sha256-portable --exec true", "--verity <HASH> <ROOT>"),
-        ("image --no-superblock --exec true", "--verity <HASH> <ROOT>"),
+        ("image --crypt aes-cbc-essiv:sha256 --hash ripemd160 --exec true", "--dm-verity <HASH> <ROOT>"),
+        ("image --verity-hash sha512 --exec true", "--dm-verity <HASH> <ROOT>"),
+        ("image --salt 00 --exec true", "--dm-verity <HASH> <ROOT>"),
+        ("image --format 1 --exec true", "--dm-verity <HASH> <ROOT>"),
+        ("image --data-blocks 4 --exec true", "--dm-verity <HASH> <ROOT>"),
+        ("image --data-block-size 512 --exec true", "--dm-verity <HASH> <ROOT>"),
+        ("image --hash-block-size 512 --exec true", "--dm-verity <HASH> <ROOT>"),
+        ("image --provider sha256-portable --exec true", "--dm-verity <HASH> <ROOT>"),
+        ("image --no-superblock --exec true", "--dm-verity <HASH> <ROOT>"),
         (
             "image --crypt aes-xts-plain64 --keyfile-offset 4 --exec true",
             "--key-file <FILE>|--key-fd <NUMBER>",
@@ -351,7 +351,7 @@ fn wrong_options_are_refused() {
         ("image --crypt-table none --crypt aes-xts-plain64 --exec true", "cannot be used with"),
         (
             "image --crypt aes-xts-plain64 --key-file key --crypt-offset 18446744073709551615 --exec true",
-            "passes 2^64 bytes",
+            "no multiple of 512 bytes",
         ),
         ("image --crypt aes-xts-plain64 --key-file key --crypt-provider none --exec true", "none"),
         (

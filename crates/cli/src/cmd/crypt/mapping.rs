@@ -1,7 +1,9 @@
-//! The options that say what a mapping is, under cryptsetup's names, and where its key comes from.
+//! The options that say what a dm-crypt mapping is, and where its key comes from.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use clap::ArgGroup;
 
 use casemate::blockdev::Events;
 use casemate::crypt::{Mapping, Params, Table, plain_key};
@@ -9,80 +11,110 @@ use casemate::{Error, Providers, SecretSource, SecretVec};
 
 use crate::context::Context;
 use crate::passphrase::{self, Asked};
+use crate::size::{bytes, sectors};
+
+/// The group of options that say that something is decrypted.
+pub const DECRYPTION: &str = "decryption";
+
+/// The group of options that say where a key is read.
+const KEY_SOURCE: &str = "key_source";
 
 /// What a mapping is.
-#[derive(clap::Args, Debug)]
-#[command(next_help_heading = "Mapping")]
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "dm-crypt", group = ArgGroup::new(DECRYPTION).args(["crypt", "crypt_table"]),
+    group = ArgGroup::new(KEY_SOURCE).args(["key_file", "key_fd"]))]
 pub struct MappingArgs {
-    /// The cipher specification, as cryptsetup and dm-crypt take it.
-    #[arg(short, long, value_name = "SPEC", default_value = "aes-xts-plain64")]
-    pub cipher: String,
-    /// The key's size in bits [default: 256].
-    #[arg(short = 's', long, value_name = "BITS")]
-    pub key_size: Option<usize>,
-    /// Read the key from this file; "-" is standard input. It is used as it is, cut to the key's size.
-    #[arg(short = 'd', long, value_name = "FILE", conflicts_with = "table_file")]
-    pub key_file: Option<PathBuf>,
-    /// Read the key from this open file descriptor.
-    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["key_file", "table_file"])]
-    pub key_fd: Option<u32>,
-    /// Pass over this many bytes of the key file.
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
-    pub keyfile_offset: u64,
-    /// The hash that makes the key of a passphrase: a name, "name:bytes", or "plain" for none. Used when there is no key
-    /// file: the passphrase is then asked for, or is the first line of standard input if that is no terminal.
-    #[arg(long, value_name = "HASH", default_value = "sha256", conflicts_with_all = ["key_file", "key_fd"])]
-    pub hash: String,
-    /// Sectors of 512 bytes before the data, on the encrypted side.
-    #[arg(short, long, value_name = "SECTORS", default_value_t = 0)]
-    pub offset: u64,
-    /// Sectors of 512 bytes that are added to a sector's number before its IV is made.
-    #[arg(short = 'p', long, value_name = "SECTORS", default_value_t = 0)]
-    pub skip: u64,
-    /// Bytes of an encryption sector: 512, 1024, 2048 or 4096.
-    #[arg(long, value_name = "BYTES", default_value_t = 512)]
-    pub sector_size: usize,
-    /// Count IVs in encryption sectors, not in 512 bytes.
-    #[arg(long)]
-    pub iv_large_sectors: bool,
+    /// The dm-crypt specification of what is encrypted, such as aes-xts-plain64.
+    #[arg(long, value_name = "SPEC", alias = "cipher")]
+    crypt: Option<String>,
     /// Take everything about the mapping, the key too, from a file with a device-mapper table line, so that no key is on
     /// a command line. The mapping is as long as the line says.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["cipher", "key_size", "offset", "skip", "sector_size", "iv_large_sectors", "hash", "keyfile_offset"])]
-    pub table_file: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", alias = "table-file", conflicts_with_all = ["key_file", "key_fd", "keyfile_offset", "key_size", "passphrase_hash", "crypt_offset", "skip", "sector_size", "iv_large_sectors"])]
+    crypt_table: Option<PathBuf>,
+    /// Read the key from this file; "-" is standard input. It is used as it is, cut to the key's size. Without it a
+    /// passphrase is asked for, or is the first line of standard input if that is no terminal.
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// Read the key from this open file descriptor.
+    #[arg(long, value_name = "NUMBER", conflicts_with = "key_file")]
+    key_fd: Option<u32>,
+    /// Pass over this many bytes of the key file.
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>, requires = KEY_SOURCE)]
+    keyfile_offset: u64,
+    /// The key's size in bits [default: 256].
+    #[arg(long, value_name = "BITS")]
+    key_size: Option<usize>,
+    /// The hash that makes the key of a passphrase: a name, "name:bytes", or "plain" for none.
+    #[arg(long, value_name = "HASH", default_value = "sha256", conflicts_with_all = ["key_file", "key_fd"])]
+    passphrase_hash: String,
+    /// Where the encrypted data begins.
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = sectors)]
+    crypt_offset: u64,
+    /// Sectors of 512 bytes that are added to a sector's number before its IV is made.
+    #[arg(long, value_name = "SECTORS", default_value_t = 0)]
+    skip: u64,
+    /// The size of an encryption sector: 512, 1024, 2048 or 4096 bytes.
+    #[arg(long, value_name = "BYTES", default_value = "512", value_parser = bytes::<usize>)]
+    sector_size: usize,
+    /// Count IVs in encryption sectors, not in 512 bytes.
+    #[arg(long)]
+    iv_large_sectors: bool,
     /// Take an XTS key whose halves are equal. FIPS forbids it, the kernel outside FIPS mode takes it.
     #[arg(long)]
-    pub allow_equal_halves: bool,
+    allow_equal_halves: bool,
     /// Use this driver for the cipher or for the passphrase's hash, even if the policy would not choose it ("casemate
     /// providers" lists them).
     #[arg(long, value_name = "DRIVER")]
-    pub provider: Vec<String>,
+    crypt_provider: Vec<String>,
+}
+
+/// What a mapping is, where there always is one: with cryptsetup's short names, and aes-xts-plain64 if nothing else is
+/// said.
+#[derive(clap::Args, Debug)]
+#[command(
+    mut_arg("crypt", |arg| arg.short('c').help("The dm-crypt specification [default: aes-xts-plain64]")),
+    mut_arg("key_file", |arg| arg.short('d')),
+    mut_arg("key_size", |arg| arg.short('s')),
+    mut_arg("skip", |arg| arg.short('p')),
+    mut_arg("passphrase_hash", |arg| arg.alias("hash")),
+    mut_arg("crypt_provider", |arg| arg.alias("provider")))]
+pub struct OwnMappingArgs {
+    #[command(flatten)]
+    mapping: MappingArgs,
+    /// cryptsetup's -o.
+    #[arg(short = 'o', hide = true, value_name = "SECTORS", conflicts_with_all = ["crypt_offset", "crypt_table"])]
+    offset_in_sectors: Option<u64>,
+    /// Everywhere else these are bytes of the image.
+    #[arg(long, hide = true, value_parser = no_offset)]
+    offset: Option<u64>,
+}
+
+fn no_offset(text: &str) -> Result<u64, String> {
+    Err(format!("the data begins at --crypt-offset, in bytes, or with an s in sectors ({text}s)"))
+}
+
+impl OwnMappingArgs {
+    pub fn get(&self) -> MappingArgs {
+        let mut mapping = self.mapping.clone();
+        if mapping.crypt_table.is_none() {
+            mapping.crypt.get_or_insert_with(|| "aes-xts-plain64".to_owned());
+        }
+        mapping.crypt_offset = self.offset_in_sectors.unwrap_or(mapping.crypt_offset);
+        mapping
+    }
 }
 
 impl MappingArgs {
-    /// No options but a cipher: every other one has the value that it has when it is not given.
-    pub fn of_cipher(cipher: String) -> MappingArgs {
-        MappingArgs {
-            cipher,
-            key_size: None,
-            key_file: None,
-            key_fd: None,
-            keyfile_offset: 0,
-            hash: "sha256".to_owned(),
-            offset: 0,
-            skip: 0,
-            sector_size: 512,
-            iv_large_sectors: false,
-            table_file: None,
-            allow_equal_halves: false,
-            provider: Vec::new(),
-        }
+    /// Whether there is a mapping.
+    pub fn decrypt(&self) -> bool {
+        self.crypt.is_some() || self.crypt_table.is_some()
     }
 
     /// The mapping of an image, keyed. Where there is a passphrase, it is asked for so often.
     pub fn mapping(&self, image: &Path, asked: Asked, context: &Context) -> Result<Mapping, Error> {
-        let providers = context.naming(&self.provider);
+        let providers = context.naming(&self.crypt_provider);
         let mut hash_driver = None;
-        let mapping = match &self.table_file {
+        let mapping = match &self.crypt_table {
             Some(path) => {
                 let line = fs::read(path).map_err(|error| Error::io(path.display(), error))?;
                 let line = SecretVec::new(line);
@@ -96,14 +128,15 @@ impl MappingArgs {
                 parsed.map_err(|error| error.at(path.display()))?
             }
             None => {
-                let params = self.params(self.cipher.parse()?);
+                let spec = self.crypt.as_ref().ok_or_else(|| Error::argument("no --crypt was given"))?;
+                let params = self.params(spec.parse()?);
                 let key = self.key(image, asked, &providers, &mut hash_driver)?;
-                Mapping::new(params, key, self.offset, &providers)?
+                Mapping::new(params, key, self.crypt_offset, &providers)?
             }
         };
         let used = mapping.cipher().driver_names().iter().chain(&hash_driver);
         let used: Vec<&String> = used.collect();
-        if let Some(driver) = self.provider.iter().find(|named| !used.contains(named)) {
+        if let Some(driver) = self.crypt_provider.iter().find(|named| !used.contains(named)) {
             let text =
                 format!("the driver {driver} was named, and {} has no use for it", mapping.params.spec);
             return Err(Error::argument(text));
@@ -117,7 +150,7 @@ impl MappingArgs {
     /// Whether the key comes from standard input, which then has no data.
     pub fn reads_standard_input(&self) -> bool {
         let from_file = self.key_file.as_ref().is_some_and(|path| path.as_os_str() != "-");
-        !(from_file || self.key_fd.is_some() || self.table_file.is_some())
+        !(from_file || self.key_fd.is_some() || self.crypt_table.is_some())
     }
 
     fn params(&self, spec: casemate::crypt::Spec) -> Params {
@@ -152,9 +185,9 @@ impl MappingArgs {
             Some(path) => SecretSource::file(path).from_byte(self.keyfile_offset).read_exact(len),
             None => {
                 let passphrase = passphrase::source(asked).passphrase(&image.display().to_string())?;
-                let name = self.hash.split(':').next().unwrap_or_default();
+                let name = self.passphrase_hash.split(':').next().unwrap_or_default();
                 *driver = providers.hash(name).ok().map(|hash| hash.driver().to_owned());
-                Ok(plain_key(passphrase.expose(), &self.hash, len, providers)?)
+                Ok(plain_key(passphrase.expose(), &self.passphrase_hash, len, providers)?)
             }
         }
     }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use casemate::blockdev::{BlockDevice, FileDevice};
 use casemate::{Error, SecretVec};
 
-use super::mapping::MappingArgs;
+use super::mapping::OwnMappingArgs;
 use crate::answer::Answer;
 use crate::context::Context;
 use crate::passphrase::Asked;
@@ -24,7 +24,7 @@ pub struct Args {
     #[arg(long)]
     show_key: bool,
     #[command(flatten)]
-    mapping: MappingArgs,
+    mapping: OwnMappingArgs,
 }
 
 #[derive(Serialize)]
@@ -36,7 +36,7 @@ struct Printed<'a> {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let mapping = self.mapping.mapping(&self.device, Asked::Once, context)?;
+        let mapping = self.mapping.get().mapping(&self.device, Asked::Once, context)?;
         let name = self.device.display().to_string();
         let device = FileDevice::open(&self.device).map_err(|error| Error::io(&name, error))?;
         let table = mapping.table(&name, device.size())?;

@@ -10,12 +10,13 @@ use casemate::Error;
 use casemate::blockdev::{BlockDevice, Events, FileDevice, Window};
 use casemate::crypt::{DEFAULT_HOT_ZONE, Direction, Holes, Mapping, journal_path};
 
-use super::mapping::MappingArgs;
+use super::mapping::OwnMappingArgs;
 use super::mention_noise;
 use crate::answer::Answer;
 use crate::cmd::ends::standard_output;
 use crate::context::Context;
 use crate::passphrase::Asked;
+use crate::size::bytes;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
@@ -42,21 +43,22 @@ pub struct Args {
     #[arg(long, value_name = "FILE", requires = "in_place")]
     journal: Option<PathBuf>,
     /// How many bytes go to the journal at a time; at most 1 GiB.
-    #[arg(long, value_name = "BYTES", requires = "in_place", default_value_t = DEFAULT_HOT_ZONE)]
+    #[arg(long, value_name = "BYTES", requires = "in_place", default_value_t = DEFAULT_HOT_ZONE, value_parser = bytes::<u64>)]
     hotzone_size: u64,
     /// Keep holes of a sparse source as holes. Without this a hole is zeros, and zeros are data to a cipher. With it the
     /// result shows which ranges were never written, and reading them through the mapping gives noise.
     #[arg(long, conflicts_with = "in_place")]
     sparse: bool,
     #[command(flatten)]
-    mapping: MappingArgs,
+    mapping: OwnMappingArgs,
 }
 
 impl Args {
     pub fn run(self, direction: Direction, context: &Context) -> Result<Answer, Error> {
+        let given = self.mapping.get();
         let is_standard = |path: &Path| path.as_os_str() == "-";
         let target = self.target.as_deref();
-        if is_standard(&self.source) && self.mapping.reads_standard_input() {
+        if is_standard(&self.source) && given.reads_standard_input() {
             let text =
                 "standard input can't be both the key and the image; give the key as a file or a descriptor";
             return Err(Error::argument(text.to_owned()));
@@ -66,7 +68,7 @@ impl Args {
             Direction::Encrypt if !self.resume => Asked::Twice,
             _ => Asked::Once,
         };
-        let mapping = self.mapping.mapping(&self.source, asked, context)?;
+        let mapping = given.mapping(&self.source, asked, context)?;
         match target {
             None => self.in_place(direction, &mapping, context)?,
             Some(target) if is_standard(&self.source) || is_standard(target) => {
@@ -134,7 +136,7 @@ fn stream(
     context: &Context,
 ) -> Result<(), Error> {
     if mapping.offset != 0 {
-        let text = "--offset is for files: a stream has no sectors before its data";
+        let text = "--crypt-offset is for files: a stream has no sectors before its data";
         return Err(Error::argument(text.to_owned()));
     }
     let standard = |path: &Path| path.as_os_str() == "-";

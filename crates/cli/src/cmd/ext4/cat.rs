@@ -26,13 +26,13 @@ pub struct Args {
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
     /// What is demanded of files with and without fs-verity. (The device below is verified with --dm-verity.)
-    #[arg(long, value_enum, default_value_t)]
-    verity: Verity,
+    #[arg(long, alias = "verity", value_name = "DEMAND", value_enum, default_value_t)]
+    fsverity: Verity,
 }
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let fs = self.image.open_with(self.verity, context)?;
+        let fs = self.image.open_with(self.fsverity, context)?;
         let mut failures = Failures::default();
         for path in &self.paths {
             let place = || format!("{}: {}", fs.name(), path.to_string_lossy());

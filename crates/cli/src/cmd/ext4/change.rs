@@ -4,13 +4,16 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use serde_json::json;
+use tempfile::TempDir;
 
 use casemate::ext4::{FileType, NewNode, PutReport, WriteOptions, Writer, source_date_epoch};
+use casemate::verity::Seed;
 use casemate::{Access, Error, Image};
 
 use super::keys::KeyArgs;
 use crate::cmd::layers::{CryptArgs, DECRYPTION};
 use crate::context::Context;
+use crate::size::bytes;
 
 /// Which file system is changed, and how reproducibly.
 #[derive(clap::Args, Debug)]
@@ -19,42 +22,61 @@ pub struct ChangeArgs {
     #[arg(value_name = "IMAGE")]
     pub image: PathBuf,
     /// The byte of the image that the file system begins at.
-    #[arg(long, value_name = "BYTES", default_value_t = 0, conflicts_with = "partition")]
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>, conflicts_with = "partition")]
     offset: u64,
     /// The partition (GPT or MBR) that the file system lies in, counted from 1.
-    #[arg(long, value_name = "N")]
+    #[arg(short = 'P', long, value_name = "N")]
     partition: Option<u32>,
-    /// Make the numbers that are random otherwise (generations of inodes, nonces of encrypted files) from this one:
+    /// Make the numbers that are random otherwise (generations of inodes, nonces of encrypted files) from this number or text:
     /// with the time in the environment's SOURCE_DATE_EPOCH the same change gives the same image. Files that
     /// share key and nonce show where their contents are equal: never use a seed again for other contents that
     /// are encrypted with the same key.
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
+    #[arg(long, value_name = "SEED")]
+    seed: Option<String>,
     /// Where a change of a file system without a journal is kept until it is whole [default: IMAGE.casemate-redo].
     /// Through dm-crypt such file systems are refused: that file would hold names and structures in plain text.
     #[arg(long, value_name = "FILE", conflicts_with = DECRYPTION)]
     recovery_file: Option<PathBuf>,
+    /// Do everything but write to the image; what would be written goes to a temporary file.
+    #[arg(short = 'n', long)]
+    dry_run: bool,
     #[command(flatten)]
     keys: KeyArgs,
     #[command(flatten)]
     crypt: CryptArgs,
 }
 
+/// A file system that is being changed.
+pub struct Change {
+    pub writer: Writer,
+    /// Where a dry run writes to.
+    _scratch: Option<TempDir>,
+}
+
 impl ChangeArgs {
     /// Opens the file system for changes; an interrupted change is completed first.
-    pub fn open(&self, context: &Context) -> Result<Writer, Error> {
-        let image = Image::open(&self.image, Access::Change)?;
-        let image = match self.partition {
+    pub fn open(&self, context: &Context) -> Result<Change, Error> {
+        let access = if self.dry_run { Access::ReadLocked } else { Access::Change };
+        let image = Image::open(&self.image, access)?;
+        let mut image = match self.partition {
             Some(number) => image.partition(number)?,
             None => image.window(self.offset, None)?,
         };
-        let image = self.crypt.over(image, context, false)?;
         let mut options = WriteOptions::default();
-        options.keys = self.keys.keys()?;
-        options.seed = self.seed;
-        options.time = source_date_epoch()?;
         options.recovery_file = self.recovery_file.clone();
-        image.ext4_writer(&options, &context.opening())
+        let scratch = self.dry_run.then(TempDir::new).transpose();
+        let scratch = scratch.map_err(|error| Error::io("the temporary folder", error))?;
+        if let Some(scratch) = &scratch {
+            // Below what decrypts, so that nothing lies there in plain text.
+            image = image.completed(self.recovery_file.as_deref(), context.providers())?.0;
+            image = image.overlay(&scratch.path().join("written"))?;
+            options.recovery_file = (!self.crypt.decrypt()).then(|| scratch.path().join("recovery"));
+        }
+        image = self.crypt.over(image, context, false)?;
+        options.keys = self.keys.keys()?;
+        options.seed = self.seed.as_deref().map(|text| seed(text, context)).transpose()?;
+        options.time = source_date_epoch()?;
+        Ok(Change { writer: image.ext4_writer(&options, &context.opening())?, _scratch: scratch })
     }
 
     /// Opens the file system, changes it, and makes that permanent: all at once or not at all, but for what goes in
@@ -64,11 +86,17 @@ impl ChangeArgs {
         context: &Context,
         f: impl FnOnce(&mut Writer) -> Result<(), Error>,
     ) -> Result<crate::answer::Answer, Error> {
-        let mut writer = self.open(context)?;
-        f(&mut writer)?;
-        self.place(writer.commit())?;
-        context.done(format_args!("{}: changed", self.image.display()));
+        let mut change = self.open(context)?;
+        f(&mut change.writer)?;
+        self.place(change.writer.commit())?;
+        self.done(context, "changed");
         Ok(crate::answer::Answer::Yes)
+    }
+
+    /// Says that the change is made, or would be.
+    pub fn done(&self, context: &Context, what: &str) {
+        let dry = if self.dry_run { ", but nothing was written: this was a dry run" } else { "" };
+        context.done(format_args!("{}: {what}{dry}", self.image.display()));
     }
 
     /// The device and inode of the image, if it is a file.
@@ -126,17 +154,11 @@ pub fn is_missing(writer: &Writer, path: &[u8]) -> bool {
     writer.fs().resolve(path, true).is_err_and(|error| error.is_not_found())
 }
 
-/// A number of bytes, with K, M, G or T for powers of 1024.
-pub fn parse_size(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(['K', 'M', 'G', 'T']);
-    let shift = match &text[digits.len()..] {
-        "" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        other => return Err(format!("{other}: not a unit of K, M, G, T")),
-    };
-    let number: u64 = digits.parse().map_err(|_| format!("{text}: not a number of bytes"))?;
-    number.checked_mul(1 << shift).ok_or_else(|| format!("{text}: too large"))
+/// A seed that is a number, or the beginning of the UUID that a text stands for.
+fn seed(text: &str, context: &Context) -> Result<u64, Error> {
+    if let Ok(number) = text.parse() {
+        return Ok(number);
+    }
+    let digits = Seed::from_text(text).uuid(context.providers())?.to_string().replace('-', "");
+    u64::from_str_radix(&digits[..16], 16).map_err(|_| Error::argument("--seed: no number of a UUID"))
 }

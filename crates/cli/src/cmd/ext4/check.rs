@@ -27,7 +27,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "dm_verity")]
     fix_checksums: bool,
     /// Only say what --fix-checksums would rewrite.
-    #[arg(long, requires = "fix_checksums")]
+    #[arg(short = 'n', long, requires = "fix_checksums")]
     dry_run: bool,
 }
 

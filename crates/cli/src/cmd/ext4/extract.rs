@@ -42,15 +42,15 @@ pub struct Args {
     #[arg(long)]
     no_xattrs: bool,
     /// What is demanded of files with and without fs-verity. (The device below is verified with --dm-verity.)
-    #[arg(long, value_enum, default_value_t)]
-    verity: Verity,
+    #[arg(long, alias = "verity", value_name = "DEMAND", value_enum, default_value_t)]
+    fsverity: Verity,
 }
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         // As in tar: a folder of this name can be written ./-
         let tar = self.tar.as_deref().or(self.folder.as_deref().filter(|folder| *folder == Path::new("-")));
-        let fs = self.image.open_with(self.verity, context)?;
+        let fs = self.image.open_with(self.fsverity, context)?;
         let progress = context.progress(fs.name(), fs.used_bytes());
         let mut options = ExtractOptions::default();
         options.owners = !self.no_owners;

@@ -10,6 +10,7 @@ use casemate::{Access, Error, Image};
 use super::keys::KeyArgs;
 use crate::cmd::layers::LayerArgs;
 use crate::context::Context;
+use crate::size::bytes;
 
 /// Where the file system is and how it is read.
 #[derive(clap::Args, Debug)]
@@ -18,10 +19,10 @@ pub struct ImageArgs {
     #[arg(value_name = "IMAGE")]
     pub image: PathBuf,
     /// The byte of the image that the file system begins at.
-    #[arg(long, value_name = "BYTES", default_value_t = 0, conflicts_with = "partition")]
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>, conflicts_with = "partition")]
     offset: u64,
     /// The partition (GPT or MBR) that the file system lies in, counted from 1.
-    #[arg(long, value_name = "N")]
+    #[arg(short = 'P', long, value_name = "N")]
     partition: Option<u32>,
     /// Read structures whose checksum does not fit, too.
     #[arg(long)]

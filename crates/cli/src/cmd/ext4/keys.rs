@@ -10,9 +10,9 @@ use casemate::{Error, Keys, SecretSource};
 #[derive(clap::Args, Debug)]
 pub struct RawKeyArgs {
     /// Read encrypted files with the raw master key in this file (16 to 64 bytes, as fscryptctl takes it); "-" is
-    /// standard input. May be given several times. DESCRIPTOR, 16 hexadecimal digits, is needed for policies of
+    /// standard input. May be given several times. DESCRIPTOR:FILE, with 16 hexadecimal digits, is for policies of
     /// version 1 that were given an unusual one.
-    #[arg(long = "fscrypt-key", value_name = "[DESCRIPTOR:]FILE", help_heading = "Encrypted files")]
+    #[arg(long = "fscrypt-key", value_name = "FILE", help_heading = "Encrypted files")]
     files: Vec<KeyFile>,
 }
 

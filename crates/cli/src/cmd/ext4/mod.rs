@@ -35,7 +35,7 @@ use crate::context::Context;
 ///
 /// Commands that read replay a journal in memory and never write to the image. They read through dm-crypt and dm-verity
 /// too: from the image upwards, partition or offset, then --crypt and --dm-verity in the order in which they are given.
-/// (--verity of cat and extract is about files with fs-verity.)
+/// (--fsverity of cat and extract is about files with fs-verity.)
 ///
 /// Those that change it do so all at once or not at all, through the image's journal, or without one through a file
 /// beside it. What is too much for that, such as a large tree, is done in steps, and the file system is whole after

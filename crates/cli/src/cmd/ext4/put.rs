@@ -49,7 +49,7 @@ pub struct Args {
     #[arg(short, long)]
     recursive: bool,
     /// Copy a symbolic link or a pipe that is named as such.
-    #[arg(short = 'P', long)]
+    #[arg(short = 'd', long)]
     no_dereference: bool,
     /// Give everything to this owner and group, by their numbers.
     #[arg(long, value_name = "UID:GID", value_parser = super::chown::parse_both)]
@@ -74,7 +74,8 @@ impl Args {
                 );
             }
         }
-        let mut writer = self.change.open(context)?;
+        let mut change = self.change.open(context)?;
+        let writer = &mut change.writer;
         let progress = context.progress(&source.display().to_string(), 0);
         let options = PutOptions {
             recursive: self.recursive,
@@ -104,10 +105,9 @@ impl Args {
         };
         drop(progress);
         let report = self.change.place(result)?;
-        self.change.place(writer.commit())?;
+        self.change.place(change.writer.commit())?;
         print_report(context, &report)?;
-        let name = self.change.image.display();
-        context.done(format_args!("{name}: {} files, {} bytes put", report.files, report.bytes));
+        self.change.done(context, &format!("{} files, {} bytes put", report.files, report.bytes));
         Ok(Answer::Yes)
     }
 }

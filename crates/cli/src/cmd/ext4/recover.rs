@@ -20,7 +20,7 @@ pub struct Args {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         self.change.open(context)?;
-        context.done(format_args!("{}: nothing is left to complete", self.change.image.display()));
+        self.change.done(context, "nothing is left to complete");
         Ok(Answer::Yes)
     }
 }

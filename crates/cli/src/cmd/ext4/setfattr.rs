@@ -12,6 +12,8 @@ use crate::context::Context;
 /// Set or remove an extended attribute of files in an image.
 #[derive(clap::Args, Debug)]
 #[command(
+    // -n is the attribute's name, as in setfattr.
+    mut_arg("dry_run", |arg| arg.short(None)),
     after_help = "Examples:\n  casemate ext4 setfattr root.img -n user.origin -v build-7 /etc/motd\n  \
     casemate ext4 setfattr root.img -x user.origin /etc/motd"
 )]

@@ -5,9 +5,10 @@ use std::os::unix::ffi::OsStrExt;
 
 use casemate::Error;
 
-use super::change::{ChangeArgs, parse_size};
+use super::change::ChangeArgs;
 use crate::answer::Answer;
 use crate::context::Context;
+use crate::size::bytes;
 
 /// Make a file of an image longer, with a hole, or shorter.
 ///
@@ -20,8 +21,8 @@ pub struct Args {
     /// The file.
     #[arg(value_name = "PATH")]
     path: OsString,
-    /// Its new size in bytes; K, M, G, T stand for powers of 1024.
-    #[arg(value_name = "SIZE", value_parser = parse_size)]
+    /// Its new size in bytes; K, M, G, T stand for powers of 1024, s for sectors of 512 bytes.
+    #[arg(value_name = "SIZE", value_parser = bytes::<u64>)]
     size: u64,
 }
 

@@ -8,10 +8,11 @@ use super::inode::InodeArgs;
 use crate::answer::Answer;
 use crate::cmd::ends::Ends;
 use crate::context::Context;
+use crate::size::bytes;
 
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Example:\n  casemate fscrypt decrypt --key key --context HEX blocks --size 10000 --output file"
+    after_help = "Example:\n  casemate fscrypt decrypt --fscrypt-key key --context HEX blocks --size 10000 --output file"
 )]
 pub struct Args {
     #[command(flatten)]
@@ -22,7 +23,7 @@ pub struct Args {
     #[arg(long, value_name = "UNIT", default_value_t = 0)]
     first: u64,
     /// Write only this many bytes, the file's size.
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
     size: Option<u64>,
 }
 

@@ -10,13 +10,14 @@ use casemate::hex;
 
 use super::key::read_key;
 use crate::context::Context;
+use crate::size::bytes;
 
 /// How an inode is encrypted: by its context, or in words.
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Encryption")]
 pub struct InodeArgs {
     /// The file with the raw master key; "-" is standard input, /dev/fd/N an open descriptor.
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long = "fscrypt-key", alias = "key", value_name = "FILE")]
     key: PathBuf,
     /// The file holds the software secret of a hardware-wrapped key.
     #[arg(long)]
@@ -34,7 +35,7 @@ pub struct InodeArgs {
     #[arg(long, value_name = "MODE", default_value = "aes-256-cts")]
     filenames: Mode,
     /// What names are padded to a multiple of.
-    #[arg(long, value_name = "BYTES", default_value_t = 32)]
+    #[arg(long, value_name = "BYTES", default_value = "32", value_parser = bytes::<usize>)]
     padding: usize,
     /// How keys and IVs are made, if not for each file.
     #[arg(long, value_enum)]
@@ -43,16 +44,16 @@ pub struct InodeArgs {
     #[arg(long, value_name = "1|2", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=2))]
     policy_version: u8,
     /// Bytes of a data unit, if they are fewer than a block's.
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = bytes::<u32>)]
     data_unit_size: Option<u32>,
     /// The inode's number, for the flags iv-ino-lblk.
-    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    #[arg(long = "inode-number", alias = "inode", value_name = "NUMBER", default_value_t = 0)]
     inode: u32,
     /// The file system's UUID, for the flags iv-ino-lblk.
     #[arg(long, value_name = "UUID", default_value = "00000000-0000-0000-0000-000000000000")]
     uuid: String,
     /// The file system's block size.
-    #[arg(long, value_name = "BYTES", default_value_t = 4096)]
+    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = bytes::<u32>)]
     block_size: u32,
 }
 

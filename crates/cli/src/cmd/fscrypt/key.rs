@@ -16,15 +16,19 @@ use crate::context::Context;
 /// Print what policies call a raw master key: the identifier of version 2.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Examples:\n  casemate fscrypt key-id key\n  casemate fscrypt key-id --descriptor - < key"
+    after_help = "Examples:\n  casemate fscrypt key-id key\n  casemate fscrypt key-id --policy-version 1 - < key"
 )]
 pub struct IdArgs {
     /// The file with the key's bytes; "-" is standard input.
     #[arg(value_name = "KEYFILE")]
     key: PathBuf,
-    /// Print the usual descriptor of version 1 instead: the beginning of SHA-512 of SHA-512 of the key.
-    #[arg(long, conflicts_with = "software_secret")]
+    /// The earlier name of --policy-version 1.
+    #[arg(long, hide = true, conflicts_with = "software_secret")]
     descriptor: bool,
+    /// The version of the policies that the key is for: 1 prints its usual descriptor, the beginning of SHA-512 of SHA-512
+    /// of the key.
+    #[arg(long, value_name = "1|2", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=2))]
+    policy_version: u8,
     /// The file holds the software secret of a hardware-wrapped key.
     #[arg(long)]
     software_secret: bool,
@@ -41,7 +45,7 @@ impl IdArgs {
             }
             context.print_json(&value)?;
         } else {
-            let id = if self.descriptor { descriptor } else { identifier };
+            let id = if self.descriptor || self.policy_version == 1 { descriptor } else { identifier };
             context.print(format!("{id}\n"))?;
         }
         Ok(Answer::Yes)
@@ -50,7 +54,7 @@ impl IdArgs {
 
 /// Print a key that is derived from a master key, in hexadecimal.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Example:\n  casemate fscrypt derive contents --key key \
+#[command(after_help = "Example:\n  casemate fscrypt derive contents --fscrypt-key key \
     --context $(casemate ext4 stat --json IMAGE FILE | jq -r .encryption_context)")]
 pub struct DeriveArgs {
     /// What the key is for.

@@ -17,7 +17,7 @@ use crate::context::Context;
 /// Encrypt names of a directory; prints the ciphertext of each in hexadecimal.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Example:\n  casemate fscrypt encrypt-name --key key --nonce 00112233445566778899aabbccddeeff \
+    after_help = "Example:\n  casemate fscrypt encrypt-name --fscrypt-key key --nonce 00112233445566778899aabbccddeeff \
     --padding 4 'secret plans'"
 )]
 pub struct EncryptArgs {
@@ -51,13 +51,13 @@ pub struct NoKeyArgs {
     #[arg(short, long)]
     decode: bool,
     /// The name's hash in its directory's tree.
-    #[arg(long, value_name = "NUMBER", default_value = "0", value_parser = number, conflicts_with = "decode")]
+    #[arg(long = "name-hash", alias = "hash", value_name = "NUMBER", default_value = "0", value_parser = number, conflicts_with = "decode")]
     hash: u32,
     /// The name's minor hash.
     #[arg(long, value_name = "NUMBER", default_value = "0", value_parser = number, conflicts_with = "decode")]
     minor_hash: u32,
-    /// The names; without any, the lines of standard input.
-    #[arg(value_name = "HEX", allow_hyphen_values = true)]
+    /// The names, behind -- where one begins with a hyphen; without any, the lines of standard input.
+    #[arg(value_name = "HEX")]
     names: Vec<OsString>,
 }
 

@@ -11,6 +11,7 @@ use casemate::{Error, SecretSource};
 use crate::answer::Answer;
 use crate::cmd::ext4::change::ChangeArgs;
 use crate::context::Context;
+use crate::size::bytes;
 
 /// Make an empty directory of an ext4 image an encrypted one.
 ///
@@ -18,8 +19,10 @@ use crate::context::Context;
 /// (fscryptctl add_key). The policy is one of version 2 with a key for each file.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  casemate ext4 mkdir root.img /secret\n  \
-    casemate fscrypt set-policy root.img /secret --key master.key\n  \
-    casemate ext4 put -r root.img private/. /secret --fscrypt-key master.key")]
+    casemate fscrypt set-policy root.img /secret --fscrypt-key master.key\n  \
+    casemate ext4 put -r root.img private/. /secret --fscrypt-key master.key",
+    // A directory that is reached through an encrypted one gets no policy of its own.
+    mut_arg("files", |arg| arg.long("other-fscrypt-key").hide(true)))]
 pub struct Args {
     #[command(flatten)]
     change: ChangeArgs,
@@ -27,7 +30,7 @@ pub struct Args {
     #[arg(value_name = "PATH")]
     path: OsString,
     /// The file with the raw master key (16 to 64 bytes); "-" is standard input.
-    #[arg(long, value_name = "FILE")]
+    #[arg(short, long = "fscrypt-key", alias = "key", value_name = "FILE")]
     key: PathBuf,
     /// How contents are encrypted.
     #[arg(long, value_name = "MODE", default_value = "aes-256-xts")]
@@ -36,7 +39,7 @@ pub struct Args {
     #[arg(long, value_name = "MODE", default_value = "aes-256-cts")]
     filenames: Mode,
     /// Names are padded to a multiple of so many bytes: 4, 8, 16 or 32.
-    #[arg(long, value_name = "BYTES", default_value_t = 32)]
+    #[arg(long, value_name = "BYTES", default_value = "32", value_parser = bytes::<usize>)]
     padding: usize,
 }
 

@@ -12,6 +12,7 @@ use casemate::fsverity::{self, KernelError, Metadata};
 use super::parameters::TreeArgs;
 use crate::answer::Answer;
 use crate::context::{Context, Failures, read_small};
+use crate::size::bytes;
 
 /// Enable fs-verity on a file: the kernel builds its tree, and the file is read-only from then on.
 #[derive(clap::Args, Debug)]
@@ -41,10 +42,10 @@ pub struct DumpArgs {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Begin at this byte of the metadata.
-    #[arg(long, value_name = "OFFSET", requires = "length")]
+    #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>, requires = "length")]
     offset: Option<u64>,
     /// Read at most this many bytes.
-    #[arg(long, value_name = "LENGTH", requires = "offset")]
+    #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>, requires = "offset")]
     length: Option<u64>,
 }
 

@@ -4,18 +4,19 @@ use casemate::fsverity::{Algorithm, Parameters};
 use casemate::{Error, Providers};
 
 use crate::context::Context;
+use crate::size::bytes;
 
 /// How the tree is made.
 #[derive(clap::Args, Clone, Debug)]
 pub struct TreeArgs {
     /// The hash algorithm: sha256 or sha512, or its number (1 or 2).
-    #[arg(long, value_name = "HASH_ALG", default_value = "sha256", value_parser = algorithm)]
+    #[arg(long, value_name = "NAME", default_value = "sha256", value_parser = algorithm)]
     pub hash_alg: Algorithm,
     /// The size of data and tree blocks in bytes: a power of two.
-    #[arg(long, value_name = "BLOCK_SIZE", default_value = "4096", value_parser = block_size)]
+    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
     pub block_size: u32,
     /// The salt in hex, at most 32 bytes.
-    #[arg(long, value_name = "SALT", value_parser = hex)]
+    #[arg(long, value_name = "HEX", value_parser = hex)]
     pub salt: Option<Hex>,
     /// Hash blocks with this driver, even if the policy would not choose it ("casemate providers" lists them).
     #[arg(long, value_name = "DRIVER")]
@@ -48,7 +49,7 @@ fn algorithm(text: &str) -> Result<Algorithm, String> {
 }
 
 fn block_size(text: &str) -> Result<u32, String> {
-    let size = text.parse().ok().filter(|size: &u32| size.is_power_of_two());
+    let size = bytes::<u32>(text).ok().filter(|size: &u32| size.is_power_of_two());
     size.ok_or_else(|| "must be a power of 2".to_owned())
 }
 

@@ -17,10 +17,12 @@ use crate::context::Context;
 /// The signature is a detached PKCS#7 structure over the file's formatted digest, as 'fsverity enable
 /// --signature' takes it.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  casemate fsverity sign file file.sig --key=key.pem --cert=cert.pem\n  \
+#[command(
+    after_help = "Examples:\n  casemate fsverity sign file file.sig --signing-key=key.pem --cert=cert.pem\n  \
     casemate fsverity sign file --print-tbs > tbs\n  \
     openssl dgst -sha256 -sign key.pem -out bare tbs\n  \
-    casemate fsverity sign file file.sig --bare-signature=bare --cert=cert.pem")]
+    casemate fsverity sign file file.sig --bare-signature=bare --cert=cert.pem"
+)]
 pub struct Args {
     /// The file to sign; '-' is standard input.
     #[arg(value_name = "FILE")]

@@ -16,6 +16,7 @@ use casemate::{Access, Error, Image};
 use crate::cmd::crypt::mention_noise;
 use crate::cmd::layers::{DECRYPTION, LayerArgs};
 use crate::context::Context;
+use crate::size::bytes;
 
 /// Offer an image, decrypted, encrypted or verified on the way, to any NBD client.
 ///
@@ -26,26 +27,25 @@ use crate::context::Context;
 #[command(after_help = "Examples:\n  \
     casemate serve --socket /run/user/1000/disk.sock disk.img\n  \
     casemate serve --crypt aes-xts-plain64 --key-file disk.key --key-size 512 disk.enc --exec 'nbdcopy \"$uri\" plain.img'\n  \
-    casemate serve --verity root.hash 4392712b... --overlay changes.ovl --socket s root.img\n  \
-    casemate serve --crypt aes-xts-plain64 --key-file k --verity tree ROOT --socket s image   # verity over crypt\n  \
-    casemate serve --verity tree ROOT --crypt aes-xts-plain64 --key-file k --socket s image   # crypt over verity\n\n\
-    From the image upwards: partition or offset, then --crypt and --verity in the order in which they are given, then \
+    casemate serve --dm-verity root.hash 4392712b... --overlay changes.ovl --socket s root.img\n  \
+    casemate serve --crypt aes-xts-plain64 --key-file k --dm-verity tree ROOT --socket s image   # verity over crypt\n  \
+    casemate serve --dm-verity tree ROOT --crypt aes-xts-plain64 --key-file k --socket s image   # crypt over verity\n\n\
+    From the image upwards: partition or offset, then --crypt and --dm-verity in the order in which they are given, then \
     --overlay. A stack with verity is read-only unless there is an overlay.",
     group = ArgGroup::new("place").args(["socket", "tcp", "exec"]).required(true).multiple(true),
-    // --verity of the commands that read files is about fs-verity; here there is only one.
-    mut_arg("dm_verity", |arg| arg.long("verity").visible_alias("dm-verity")),
-    // As in cryptsetup and in casemate crypt.
-    mut_arg("key_file", |arg| arg.short('d')),
-    mut_arg("key_size", |arg| arg.short('s')))]
+    // Names of earlier days.
+    mut_arg("dm_verity", |arg| arg.alias("verity")),
+    mut_arg("key_file", |arg| arg.short_alias('d')),
+    mut_arg("key_size", |arg| arg.short_alias('s')))]
 pub struct Args {
     /// The image file or block device.
     pub image: PathBuf,
-    /// Listen on this Unix socket, which nobody but this user can connect to.
-    #[arg(long, value_name = "PATH", conflicts_with = "tcp")]
+    /// Listen on this Unix socket, which nobody but this user can connect to; "-" is one in a private folder.
+    #[arg(short = 'U', long, value_name = "PATH", conflicts_with = "tcp")]
     socket: Option<PathBuf>,
     /// Listen on TCP: a port of 127.0.0.1, which every user of this machine can connect to, or ADDRESS:PORT. Port 0 is any
     /// free one.
-    #[arg(long, value_name = "[ADDRESS:]PORT")]
+    #[arg(short = 'p', long, value_name = "[ADDRESS:]PORT", alias = "port")]
     tcp: Option<String>,
     /// Listen on an address that other machines reach: all of them can then use the export, and without --tls=require
     /// everybody on the way can read and change what is sent.
@@ -53,12 +53,14 @@ pub struct Args {
     allow_remote: bool,
     /// Run this shell command while serving, and end with it and its exit status. It finds $uri, and $unixsocket or $port.
     /// Without --socket and --tcp the socket is in a private folder.
-    #[arg(long, value_name = "COMMAND")]
+    #[arg(long, value_name = "COMMAND", alias = "run")]
     pub exec: Option<String>,
     /// The export's name. Clients have to ask for it.
     #[arg(
         short = 'e',
         long,
+        alias = "exportname",
+        short_alias = 'x',
         value_name = "NAME",
         default_value = "",
         hide_default_value = true,
@@ -69,10 +71,10 @@ pub struct Args {
     #[arg(short, long)]
     read_only: bool,
     /// Begin at this byte of the image.
-    #[arg(long, value_name = "BYTES", default_value_t = 0, conflicts_with = "partition")]
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>, conflicts_with = "partition")]
     offset: u64,
     /// Only so many bytes of the image.
-    #[arg(long, value_name = "BYTES", conflicts_with = "partition")]
+    #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>, conflicts_with = "partition")]
     size: Option<u64>,
     /// A partition of the image (GPT or MBR), counted from 1.
     #[arg(short = 'P', long, value_name = "N")]
@@ -191,7 +193,7 @@ impl Args {
                 folder: None,
             });
         }
-        if let Some(path) = &self.socket {
+        if let Some(path) = self.socket.as_ref().filter(|path| path.as_os_str() != "-") {
             let listener = Listener::unix(path).map_err(|error| Error::io(path.display(), error))?;
             return Ok(Place { listener, folder: None });
         }

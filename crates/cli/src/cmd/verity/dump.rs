@@ -7,6 +7,7 @@ use casemate::{Access, Error, Image, verity};
 use super::info;
 use crate::answer::Answer;
 use crate::context::Context;
+use crate::size::bytes;
 
 /// Print what the superblock of a hash area says.
 #[derive(clap::Args, Debug)]
@@ -14,8 +15,8 @@ pub struct Args {
     /// The hash device.
     #[arg(value_name = "HASH_DEVICE")]
     hash: PathBuf,
-    /// Where the hash area begins, in bytes.
-    #[arg(long, value_name = "BYTES", default_value = "0")]
+    /// Where the hash area begins.
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>)]
     hash_offset: u64,
 }
 

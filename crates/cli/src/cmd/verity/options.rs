@@ -1,6 +1,7 @@
 //! Options that several commands of `casemate verity` take.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use casemate::blockdev::Events;
 use casemate::verity::{
@@ -9,6 +10,7 @@ use casemate::verity::{
 use casemate::{Error, Providers};
 
 use crate::context::{Context, read_small};
+use crate::size::bytes;
 
 /// How blocks are hashed.
 #[derive(clap::Args, Clone, Debug)]
@@ -20,10 +22,10 @@ pub struct HashArgs {
     #[arg(long, value_name = "NUMBER")]
     pub format: Option<u64>,
     /// The size of data blocks in bytes, a power of two from 512 to 524288 [default: 4096].
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
     pub data_block_size: Option<u64>,
     /// The size of hash blocks in bytes, a power of two from 512 to 524288 [default: 4096].
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
     pub hash_block_size: Option<u64>,
     /// Protect only so many data blocks [default: all whole ones].
     #[arg(long, value_name = "BLOCKS")]
@@ -45,8 +47,8 @@ pub struct StoredArgs {
     /// The hash device; it may be the data device.
     #[arg(value_name = "HASH_DEVICE")]
     pub hash: PathBuf,
-    /// Where the hash area begins in the hash device, in bytes.
-    #[arg(long, value_name = "BYTES", default_value = "0")]
+    /// Where the hash area begins in the hash device.
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>)]
     pub hash_offset: u64,
     /// There is no superblock; the parameters are those of the other options.
     #[arg(long)]
@@ -63,8 +65,8 @@ pub struct FecArgs {
     /// Parity for error correction; it may be on the hash device.
     #[arg(long, value_name = "PATH")]
     pub fec_device: Option<PathBuf>,
-    /// Where the parity begins, in bytes.
-    #[arg(long, value_name = "BYTES", default_value = "0", requires = "fec_device")]
+    /// Where the parity begins.
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>, requires = "fec_device")]
     pub fec_offset: u64,
     /// Parity bytes for each codeword of 255, from 2 to 24 [default: what the size of the parity says; 2 for a new one].
     #[arg(long, value_name = "COUNT", requires = "fec_device")]
@@ -74,10 +76,10 @@ pub struct FecArgs {
 /// A root hash that exists.
 #[derive(clap::Args, Clone, Debug)]
 pub struct RootHashArgs {
-    /// The root hash in hex.
+    /// The root hash in hex, or @FILE with the file that has it ("@-": standard input).
     #[arg(value_name = "ROOT_HASH")]
     pub root_hash: Option<String>,
-    /// Read the root hash from this file.
+    /// Read the root hash from this file; "-" is standard input.
     #[arg(long, value_name = "FILE")]
     pub root_hash_file: Option<PathBuf>,
 }
@@ -175,22 +177,43 @@ impl FecArgs {
     }
 }
 
+/// A root hash that exists, where more words follow.
+#[derive(clap::Args, Clone, Debug)]
+pub struct RootHashFileArgs {
+    /// Read the root hash from this file; "-" is standard input.
+    #[arg(long, value_name = "FILE")]
+    root_hash_file: Option<PathBuf>,
+}
+
+impl RootHashFileArgs {
+    /// The root hash's bytes, and the path behind it, if there is one.
+    pub fn split(&self, words: &[OsString]) -> Result<(Vec<u8>, Option<PathBuf>), Error> {
+        let mut words = words.iter();
+        let text = match &self.root_hash_file {
+            Some(_) => None,
+            None => words.next().map(|word| word.to_string_lossy().into_owned()),
+        };
+        let path = words.next().map(PathBuf::from);
+        if words.next().is_some() {
+            return Err(Error::argument("give the root hash or --root-hash-file, not both"));
+        }
+        let root_hash = RootHashArgs { root_hash: text, root_hash_file: self.root_hash_file.clone() };
+        Ok((root_hash.get()?, path))
+    }
+}
+
 impl RootHashArgs {
     /// The root hash's bytes.
     pub fn get(&self) -> Result<Vec<u8>, Error> {
-        self.find()?.ok_or_else(|| {
-            Error::argument("no root hash: give it after the devices or with --root-hash-file")
-        })
+        self.find()?
+            .ok_or_else(|| Error::argument("no root hash: give it in hex, as @FILE or with --root-hash-file"))
     }
 
     /// The root hash's bytes, if one was given.
     pub fn find(&self) -> Result<Option<Vec<u8>>, Error> {
         let text = match (&self.root_hash, &self.root_hash_file) {
             (Some(text), None) => text.clone(),
-            (None, Some(path)) => {
-                let bytes = read_small(path)?;
-                String::from_utf8_lossy(&bytes).trim_end().to_owned()
-            }
+            (None, Some(path)) => format!("@{}", path.display()),
             (None, None) => return Ok(None),
             (Some(_), Some(_)) => {
                 let text = "give the root hash or --root-hash-file, not both";
@@ -201,8 +224,13 @@ impl RootHashArgs {
     }
 }
 
-/// Reads a root hash in hex.
+/// Reads a root hash in hex, or from the file behind an @.
 pub fn parse_root_hash(text: &str) -> Result<Vec<u8>, Error> {
+    if let Some(path) = text.strip_prefix('@') {
+        let bytes = read_small(Path::new(path))?;
+        let text = String::from_utf8_lossy(&bytes);
+        return parse_root_hash(text.trim_end().trim_start_matches('@')).map_err(|error| error.at(path));
+    }
     let wrong = || Error::argument(format!("'{text}' is no root hash: it must be hex digits"));
     hex::decode(text).filter(|bytes| !bytes.is_empty()).ok_or_else(wrong)
 }

@@ -25,7 +25,7 @@ pub struct Args {
     #[command(flatten)]
     root_hash: RootHashArgs,
     /// Say what could be restored, and write nothing.
-    #[arg(long)]
+    #[arg(short = 'n', long)]
     dry_run: bool,
 }
 

@@ -38,7 +38,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME", requires = "fec_device")]
     fec_name: Option<String>,
     /// The device's name in the kernel argument.
-    #[arg(long, value_name = "NAME", default_value = "verity")]
+    #[arg(long = "device-name", alias = "name", value_name = "NAME", default_value = "verity")]
     name: String,
     /// The device's minor number in the kernel argument.
     #[arg(long, value_name = "NUMBER")]

@@ -12,6 +12,7 @@ use casemate::{Error, Output};
 use super::options::{StoredArgs, parse_root_hash};
 use crate::answer::Answer;
 use crate::context::Context;
+use crate::size::bytes;
 
 /// Bring a hash area up to date after a part of the data has changed, and print the new root hash.
 ///
@@ -26,8 +27,9 @@ pub struct Args {
     /// Bytes that have changed: OFFSET+LENGTH, in bytes of the data device. May be given often.
     #[arg(long, value_name = "RANGE", required = true, value_parser = byte_range)]
     changed: Vec<Range<u64>>,
-    /// Before writing, check the hash blocks that will change against the root hash of the data as it was.
-    #[arg(long, value_name = "HEX")]
+    /// Before writing, check the hash blocks that will change against the root hash of the data as it was, in hex or as
+    /// @FILE.
+    #[arg(long, value_name = "ROOT_HASH")]
     old_root_hash: Option<String>,
     /// Write the new root hash in hex to this file.
     #[arg(long, value_name = "FILE")]
@@ -61,8 +63,8 @@ impl Args {
 
 fn byte_range(text: &str) -> Result<Range<u64>, String> {
     let parts = text.split_once('+').and_then(|(offset, len)| {
-        let (offset, len) = (offset.parse::<u64>().ok()?, len.parse::<u64>().ok()?);
+        let (offset, len) = (bytes::<u64>(offset).ok()?, bytes::<u64>(len).ok()?);
         Some(offset..offset.checked_add(len)?)
     });
-    parts.ok_or_else(|| "must be OFFSET+LENGTH in bytes, such as 1048576+4096".to_owned())
+    parts.ok_or_else(|| "must be OFFSET+LENGTH in bytes, such as 1M+4K".to_owned())
 }

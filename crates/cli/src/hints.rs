@@ -1,0 +1,59 @@
+//! Names of commands that people try first, because other tools have them, and what does that here.
+
+const HINTS: &[(&str, &str)] = &[
+    ("append", "casemate ext4 put"),
+    ("close", "nothing is opened in the kernel: casemate serve ends with its process"),
+    ("copy", "casemate ext4 put copies into an image, casemate ext4 extract out of it"),
+    ("cp", "casemate ext4 put copies into an image, casemate ext4 extract out of it"),
+    ("create", "casemate verity table and casemate crypt table print what dmsetup create takes"),
+    ("df", "casemate ext4 info says what is free"),
+    ("du", "casemate ext4 tree --json lists sizes"),
+    ("dump2fs", "casemate ext4 info"),
+    ("dumpe2fs", "casemate ext4 info"),
+    ("find", "casemate ext4 tree --json lists everything with its path"),
+    ("fsck", "casemate ext4 check looks at all checksums"),
+    ("get", "casemate ext4 extract copies out of an image, casemate ext4 cat prints a file"),
+    ("getfattr", "casemate ext4 stat shows extended attributes"),
+    ("lsattr", "casemate ext4 stat shows flags"),
+    (
+        "mount",
+        "casemate serve offers an image to NBD clients; casemate ext4 ls, cat and extract read it without mounting",
+    ),
+    (
+        "open",
+        "casemate verity table and casemate crypt table print what dmsetup create takes; casemate serve needs no kernel",
+    ),
+    ("readlink", "casemate ext4 stat shows where a link leads"),
+    ("umount", "nothing is mounted: casemate serve ends with its process"),
+    ("unlink", "casemate ext4 rm"),
+    ("write", "casemate ext4 put"),
+];
+
+/// What to say of a command that is not there.
+pub fn of(word: &str) -> Option<&'static str> {
+    HINTS.iter().find(|(name, _)| *name == word).map(|(_, hint)| *hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::Cli;
+
+    #[test]
+    fn hints_name_commands() {
+        for (word, hint) in HINTS {
+            for named in hint.split("casemate ").skip(1) {
+                let mut command = &Cli::command();
+                let mut words = named.split([' ', ';', ':', ',']);
+                let first = words.next().unwrap();
+                command = command.find_subcommand(first).unwrap_or_else(|| panic!("{word}: {hint}"));
+                if command.has_subcommands() {
+                    let second = words.next().unwrap();
+                    assert!(command.find_subcommand(second).is_some(), "{word}: {hint}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,430 @@
+//! The same words in every command: one name for a concept and one concept for a name; sizes, files for what is secret or
+//! long, dry runs, and what people try first.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Output, Stdio};
+
+use casemate_testkit::{TempDir, run, tempdir, tool};
+use clap::{Arg, Command as Description};
+
+const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
+
+/// Every long option: its value's name, empty for a flag, and the concept. A concept has one line.
+const WORDS: &[(&str, &str, &str)] = &[
+    ("algorithm", "TEXT", "a part of the names of algorithms"),
+    ("all", "", "also names that begin with a dot"),
+    ("allow-discards", "", "whether discards pass down"),
+    ("allow-equal-halves", "", "whether an XTS key may be two equal ones"),
+    ("allow-remote", "", "whether other machines may connect"),
+    ("alphabet", "CHARACTERS", "the 64 characters of base64"),
+    ("bare-signature", "SIGFILE", "a signature without a structure around it"),
+    ("block-size", "BYTES", "the size of blocks"),
+    ("cert", "CERTFILE", "the signer's certificate"),
+    ("changed", "RANGE", "bytes that have changed"),
+    ("check-at-most-once", "", "kernel: each block once"),
+    ("compact", "", "digests without names"),
+    ("contents", "MODE", "how fscrypt encrypts contents"),
+    ("context", "HEX", "an inode's encryption context"),
+    ("cpu", "FEATURES", "what instructions may be used"),
+    ("crypt", "SPEC", "what dm-crypt does"),
+    ("crypt-offset", "BYTES", "where encrypted data begin"),
+    ("crypt-provider", "DRIVER", "the driver of a cipher"),
+    ("crypt-table", "FILE", "a dm-crypt table line"),
+    ("data-block-size", "BYTES", "the size of data blocks"),
+    ("data-blocks", "BLOCKS", "how many data blocks"),
+    ("data-name", "NAME", "kernel: the data device"),
+    ("data-unit-size", "BYTES", "the size of fscrypt's data units"),
+    ("date", "@SECONDS", "a time"),
+    ("decode", "", "names that are shown without the key, the other way"),
+    ("dereference", "", "links are followed"),
+    ("descriptor", "FILE", "an fs-verity descriptor"),
+    ("device-name", "NAME", "kernel: the verity device"),
+    ("digest", "DIGEST", "an fs-verity digest"),
+    ("dir", "", "empty directories"),
+    ("directories", "", "directories alone"),
+    ("directory", "", "directories themselves"),
+    ("dm-verity", "HASH ROOT", "what dm-verity checks against"),
+    ("dry-run", "", "nothing is written"),
+    ("exec", "COMMAND", "a command that runs meanwhile"),
+    ("export-name", "NAME", "the name of an NBD export"),
+    ("fec-device", "PATH", "where parity is"),
+    ("fec-name", "NAME", "kernel: the device with parity"),
+    ("fec-offset", "BYTES", "where parity begins"),
+    ("fec-roots", "COUNT", "how much parity there is"),
+    ("filenames", "MODE", "how fscrypt encrypts names"),
+    ("fill-to", "BYTES", "the size of a verity-sig partition's object"),
+    ("first", "UNIT", "the first data unit"),
+    ("fix-checksums", "", "checksums are rewritten"),
+    ("flag", "FLAG", "how fscrypt makes keys and IVs"),
+    ("for-builtin-sig", "", "the bytes that a built-in signature signs"),
+    ("force", "", "what is missing is no error"),
+    ("format", "NUMBER", "dm-verity's hash type"),
+    ("fscrypt-key", "FILE", "a raw master key"),
+    ("fscrypt-passphrase-file", "FILE", "what opens a protector"),
+    ("fsverity", "DEMAND", "what is demanded of fs-verity"),
+    ("handshake-timeout", "SECONDS", "how long a client may negotiate"),
+    ("hash", "NAME", "dm-verity's hash algorithm"),
+    ("hash-alg", "NAME", "fs-verity's hash algorithm, as its tool calls it"),
+    ("hash-block-size", "BYTES", "the size of hash blocks"),
+    ("hash-name", "NAME", "kernel: the hash device"),
+    ("hash-offset", "BYTES", "where the hash area begins"),
+    ("help", "", "help"),
+    ("hotzone-size", "BYTES", "how much goes to the journal at once"),
+    ("human-readable", "", "sizes with units"),
+    ("ignore-checksums", "", "damaged metadata is read"),
+    ("ignore-corruption", "", "kernel: corruption is logged"),
+    ("ignore-missing", "", "missing files are passed over"),
+    ("ignore-zero-blocks", "", "kernel: zeros are not read"),
+    ("in-place", "", "the image is changed where it lies"),
+    ("inode", "", "inode numbers are shown"),
+    ("inode-number", "NUMBER", "an inode's number"),
+    ("iv-large-sectors", "", "IVs count encryption sectors"),
+    ("journal", "FILE", "the journal of work in place"),
+    ("json", "", "results for programs"),
+    ("key-fd", "NUMBER", "dm-crypt's key from a descriptor"),
+    ("key-file", "FILE", "dm-crypt's key"),
+    ("key-size", "BITS", "the size of dm-crypt's key"),
+    ("keyfile-offset", "BYTES", "where the key begins in its file"),
+    ("length", "BYTES", "how much metadata, as fsverity calls it"),
+    ("level", "N", "how deep"),
+    ("long", "", "details"),
+    ("max-clients", "N", "how many clients"),
+    ("merkle-tree", "FILE", "an fs-verity tree"),
+    ("minor", "NUMBER", "kernel: the device's minor number"),
+    ("minor-hash", "NUMBER", "a name's second hash"),
+    ("mode", "MODE", "permission bits"),
+    ("name", "NAME", "an extended attribute that is set"),
+    ("name-hash", "NUMBER", "a name's first hash"),
+    ("no-create", "", "missing files are not made"),
+    ("no-dereference", "", "links themselves"),
+    ("no-owners", "", "owners are left out"),
+    ("no-padding", "", "base64 without ="),
+    ("no-progress", "", "no bar"),
+    ("no-replay", "", "the image as it lies there"),
+    ("no-superblock", "", "dm-verity without a superblock"),
+    ("no-xattrs", "", "extended attributes are left out"),
+    ("nonce", "HEX", "an inode's nonce"),
+    ("offset", "BYTES", "the first byte of what is read"),
+    ("old-root-hash", "ROOT_HASH", "the root hash as it was"),
+    ("out-descriptor", "FILE", "where the descriptor goes"),
+    ("out-merkle-tree", "FILE", "where the tree goes"),
+    ("output", "FILE", "where the result goes"),
+    ("overlay", "FILE", "where writes go"),
+    ("owner", "UID:GID", "owner and group"),
+    ("padding", "BYTES", "what names are padded to"),
+    ("panic-on-corruption", "", "kernel: panic on corruption"),
+    ("panic-on-error", "", "kernel: panic on errors"),
+    ("parents", "", "directories above"),
+    ("partition", "N", "a partition"),
+    ("passphrase-hash", "HASH", "what makes a key of a passphrase"),
+    ("path", "PATH", "a directory of the image"),
+    ("patience", "SECONDS", "how long clients may take answers"),
+    ("plot", "FILE", "where a drawing goes"),
+    ("policy-version", "1|2", "the version of fscrypt's policy"),
+    ("print", "WHAT", "the only thing that is printed"),
+    ("print-tbs", "", "the bytes to sign"),
+    ("progress-json", "", "progress for programs"),
+    ("protector", "FILE", "a protector from elsewhere"),
+    ("provider", "DRIVER", "the driver of a hash, where there is one only"),
+    ("quiet", "", "results and errors only"),
+    ("read-only", "", "no writes"),
+    ("recovery-file", "FILE", "where a change is kept without a journal"),
+    ("recursive", "", "with all that is in directories"),
+    ("remove", "NAME", "an extended attribute that is removed"),
+    ("restart-on-corruption", "", "kernel: restart on corruption"),
+    ("restart-on-error", "", "kernel: restart on errors"),
+    ("resume", "", "work in place goes on"),
+    ("root-hash-file", "FILE", "the file of the root hash"),
+    ("root-hash-sig-key-desc", "DESCRIPTION", "kernel: the key of the root hash's signature"),
+    ("salt", "HEX", "a salt"),
+    ("sector-size", "BYTES", "the size of encryption sectors"),
+    ("seed", "SEED", "what makes random numbers the same"),
+    ("show-key", "", "the key is printed"),
+    ("signature", "SIGFILE", "a PKCS#7 signature"),
+    ("signing-key", "KEYFILE", "a private key"),
+    ("size", "BYTES", "how many bytes"),
+    ("skip", "SECTORS", "what is added to sector numbers before IVs are made"),
+    ("socket", "PATH", "a Unix socket"),
+    ("software-secret", "", "the key is a hardware-wrapped one's software secret"),
+    ("sparse", "", "holes stay holes"),
+    ("status", "", "the exit status only"),
+    ("strict", "", "what else is passed over is refused"),
+    ("symbolic", "", "a symbolic link is made"),
+    ("symlink", "", "names are links' targets"),
+    ("systemd", "", "the object of a verity-sig partition"),
+    ("tar", "FILE", "a tar stream"),
+    ("tcp", "[ADDRESS:]PORT", "a TCP address"),
+    ("threads", "N", "how many threads"),
+    ("time", "MILLISECONDS", "how long is measured"),
+    ("tls", "TLS", "whether connections are encrypted"),
+    ("tls-certificates", "FOLDER", "TLS: the server's certificates"),
+    ("tls-verify-peer", "", "TLS: clients need certificates"),
+    ("use-tasklets", "", "kernel: hashing where interrupts are served"),
+    ("uuid", "UUID", "a superblock's UUID"),
+    ("value", "VALUE", "an extended attribute's value"),
+    ("variant", "VARIANT", "a known alphabet"),
+    ("verbose", "", "success is said"),
+    ("verity-data-block-size", "BYTES", "layer: data-block-size"),
+    ("verity-data-blocks", "BLOCKS", "layer: data-blocks"),
+    ("verity-format", "NUMBER", "layer: format"),
+    ("verity-hash", "NAME", "layer: hash"),
+    ("verity-hash-block-size", "BYTES", "layer: hash-block-size"),
+    ("verity-hash-offset", "BYTES", "layer: hash-offset"),
+    ("verity-no-superblock", "", "layer: no-superblock"),
+    ("verity-provider", "DRIVER", "layer: provider"),
+    ("verity-salt", "HEX", "layer: salt"),
+    ("warn", "", "malformed lines are named"),
+    ("wrap", "COLUMNS", "characters in a line"),
+];
+
+/// Names of earlier days and of other tools, a command that takes them, and what they are called now. They are understood,
+/// and no help shows them.
+const OLD: &[(&str, &str, &str)] = &[
+    ("crypt encrypt", "cipher", "crypt"),
+    ("crypt encrypt", "table-file", "crypt-table"),
+    ("crypt encrypt", "hash", "passphrase-hash"),
+    ("crypt encrypt", "provider", "crypt-provider"),
+    ("ext4 cat", "verity", "fsverity"),
+    ("ext4 extract", "verity", "fsverity"),
+    ("ext4 ls", "hash", "verity-hash"),
+    ("ext4 ls", "salt", "verity-salt"),
+    ("ext4 ls", "hash-offset", "verity-hash-offset"),
+    ("serve", "verity", "dm-verity"),
+    ("serve", "run", "exec"),
+    ("serve", "port", "tcp"),
+    ("serve", "exportname", "export-name"),
+    ("fscrypt derive", "key", "fscrypt-key"),
+    ("fscrypt set-policy", "key", "fscrypt-key"),
+    ("fscrypt nokey-name", "hash", "name-hash"),
+    ("verity sign", "key", "signing-key"),
+    ("verity sign", "padding", "fill-to"),
+    ("verity table", "name", "device-name"),
+];
+
+struct Place(TempDir);
+
+impl Place {
+    /// An image `root.img` with /etc/f, and a key.
+    fn new() -> Option<Place> {
+        let mke2fs = tool("mke2fs")?;
+        let place = Place(tempdir().unwrap());
+        fs::File::create(place.path("root.img")).unwrap().set_len(8 << 20).unwrap();
+        run(std::process::Command::new(mke2fs).args(["-q", "-t", "ext4"]).arg(place.path("root.img")));
+        fs::write(place.path("disk.key"), (0..64).collect::<Vec<u8>>()).unwrap();
+        fs::write(place.path("f"), "hello\n").unwrap();
+        place.yes("ext4 mkdir root.img /etc");
+        place.yes("ext4 put root.img f /etc/f");
+        Some(place)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn read(&self, name: &str) -> Vec<u8> {
+        fs::read(self.path(name)).unwrap()
+    }
+
+    fn run(&self, line: &str) -> Output {
+        let mut command = std::process::Command::new(CASEMATE);
+        command.args(line.split_whitespace()).current_dir(self.0.path()).stdin(Stdio::null());
+        command.output().unwrap()
+    }
+
+    #[track_caller]
+    fn yes(&self, line: &str) -> String {
+        let output = self.run(line);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{line}: {stderr}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    #[track_caller]
+    fn no(&self, line: &str, said: &str) {
+        let output = self.run(line);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && stderr.contains(said), "{line}: {stderr}");
+    }
+}
+
+#[test]
+fn sizes_have_units_and_offsets_are_bytes() {
+    let Some(place) = Place::new() else { return };
+    let mut disk = vec![0; 1 << 20];
+    disk.extend(place.read("root.img"));
+    fs::write(place.path("disk"), disk).unwrap();
+    for offset in ["1048576", "1024K", "1M", "2048s"] {
+        assert_eq!(place.yes(&format!("ext4 ls --offset {offset} disk /etc")), "f\n", "{offset}");
+    }
+    let crypt = "--key-file disk.key --key-size 512";
+    place.yes(&format!("crypt encrypt root.img enc --crypt-offset 4K {crypt}"));
+    place.yes(&format!("crypt encrypt root.img enc2 -o 8 {crypt}"));
+    assert!(place.read("enc") == place.read("enc2"));
+    let read = format!("ext4 cat --crypt aes-xts-plain64 {crypt} enc /etc/f --crypt-offset");
+    for offset in ["4096", "4K", "8s"] {
+        assert_eq!(place.yes(&format!("{read} {offset}")), "hello\n");
+    }
+    place.no(&format!("{read} 8"), "no multiple of 512 bytes; 8s are so many sectors");
+    place.no(&format!("crypt encrypt root.img enc3 --offset 8 {crypt}"), "--crypt-offset");
+    place.yes("ext4 truncate root.img /etc/f 3s");
+    assert!(place.yes("ext4 ls -l root.img /etc").contains(" 1536 "));
+}
+
+#[test]
+fn a_root_hash_comes_from_a_file_everywhere() {
+    let (Some(place), Some(openssl)) = (Place::new(), tool("openssl")) else { return };
+    let new_key = "req -x509 -newkey rsa:2048 -nodes -subj /CN=example -keyout key.pem -out cert.pem";
+    run(std::process::Command::new(openssl).args(new_key.split(' ')).current_dir(place.0.path()));
+    place.yes("verity format root.img tree --root-hash-file root --fec-device fec");
+    let hex = fs::read_to_string(place.path("root")).unwrap();
+    assert_eq!(place.yes("ext4 ls --dm-verity tree @root root.img /etc"), "f\n");
+    for command in ["verify", "table"] {
+        let expected = place.yes(&format!("verity {command} root.img tree {hex}"));
+        assert_eq!(place.yes(&format!("verity {command} root.img tree @root")), expected);
+        assert_eq!(place.yes(&format!("verity {command} root.img tree --root-hash-file root")), expected);
+    }
+    place.yes("verity repair root.img tree @root --fec-device fec -n");
+    place.yes("verity update root.img tree --changed 0+1K --old-root-hash @root");
+    let mut signatures = Vec::new();
+    for given in [&hex[..], "@root", "--root-hash-file root"] {
+        place.yes(&format!("verity sign {given} sig --signing-key key.pem --cert cert.pem"));
+        place.yes(&format!("verity verify-signature {given} sig --cert cert.pem"));
+        signatures.push(place.read("sig"));
+        assert_eq!(place.yes(&format!("verity sign {given} --print-tbs")), hex);
+    }
+    assert!(signatures.iter().all(|signature| *signature == signatures[0]));
+    place.no("verity verify root.img tree @f", "f: 'hello' is no root hash");
+    place.no("verity verify root.img tree", "@FILE");
+}
+
+#[test]
+fn a_dry_run_does_everything_but_write() {
+    let Some(place) = Place::new() else { return };
+    let crypt = "--crypt aes-xts-plain64 --key-file disk.key --key-size 512";
+    place.yes("crypt encrypt root.img enc --key-file disk.key --key-size 512");
+    for image in ["root.img".to_owned(), format!("{crypt} enc")] {
+        let name = image.rsplit(' ').next().unwrap();
+        let before = place.read(name);
+        for change in ["mkdir -n IMAGE /new", "rm -rn IMAGE /etc", "chmod --dry-run IMAGE 600 /etc/f"] {
+            let output = place.run(&format!("ext4 {} -v", change.replace("IMAGE", &image)));
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && stderr.contains("nothing was written"), "{change}: {stderr}");
+        }
+        place.yes(&format!("ext4 put -n {image} f /etc/g"));
+        // What would fail does.
+        place.no(&format!("ext4 rm -n {image} /none"), "/none: no such file");
+        assert!(place.read(name) == before, "{name}");
+        assert!(!place.path("enc.casemate-redo").exists());
+    }
+}
+
+#[test]
+fn what_people_try_first_is_pointed_to() {
+    let Some(place) = Place::new() else { return };
+    place.no("ext4 get root.img /etc/f", "casemate ext4 extract copies out of an image");
+    place.no("ext4 getfattr root.img /etc/f", "casemate ext4 stat");
+    place.no("verity open a b c", "dmsetup create");
+    place.no("mount root.img /mnt", "casemate serve");
+    // Names of other servers' options.
+    assert_eq!(place.yes("serve root.img -U - --run true"), "");
+    assert_eq!(place.yes("serve root.img -p 0 --run true"), "");
+    // The same seed, a number or a text, gives the same image.
+    let first = place.read("root.img");
+    for seed in ["7", "a-text"] {
+        let mut made = Vec::new();
+        for _ in 0..2 {
+            fs::write(place.path("root.img"), &first).unwrap();
+            let mut command = std::process::Command::new(CASEMATE);
+            command.args(["ext4", "mkdir", "root.img", "/new", "--seed", seed]);
+            run(command.current_dir(place.0.path()).env("SOURCE_DATE_EPOCH", "1700000000"));
+            made.push(place.read("root.img"));
+        }
+        assert!(made[0] == made[1], "{seed}");
+    }
+}
+
+/// Calls `see` with the path of every command and each of its own arguments.
+fn walk(path: &str, command: &Description, see: &mut impl FnMut(&str, &Arg)) {
+    command.get_arguments().for_each(|arg| see(path, arg));
+    for inner in command.get_subcommands() {
+        walk(&format!("{path} {}", inner.get_name()), inner, see);
+    }
+}
+
+fn each_option(mut see: impl FnMut(&str, &str, &Arg)) {
+    walk("casemate", &casemate_cli::command(), &mut |path, arg| {
+        if let Some(long) = arg.get_long().filter(|_| !arg.is_hide_set()) {
+            see(path, long, arg);
+        }
+    });
+}
+
+fn value_name(arg: &Arg) -> String {
+    match arg.get_action().takes_values() {
+        true => arg.get_value_names().unwrap_or_default().join(" "),
+        false => String::new(),
+    }
+}
+
+#[test]
+fn a_name_is_one_concept_and_a_concept_has_one_name() {
+    let mut used = BTreeMap::new();
+    let mut faults = BTreeSet::new();
+    each_option(|path, long, arg| {
+        let value = value_name(arg);
+        match WORDS.iter().find(|(name, ..)| *name == long) {
+            Some((_, expected, _)) if *expected == value => {}
+            Some((_, expected, _)) => {
+                faults.insert(format!("{path} --{long} takes {value:?}, and elsewhere {expected:?}"));
+            }
+            None => {
+                let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+                faults.insert(format!("{path} --{long} {value} has no concept here: {help}"));
+            }
+        }
+        used.insert(long.to_owned(), ());
+    });
+    for (name, ..) in WORDS.iter().filter(|(name, ..)| !used.contains_key(*name)) {
+        faults.insert(format!("no command has --{name}"));
+    }
+    let mut concepts = BTreeMap::new();
+    for (name, _, concept) in WORDS {
+        if let Some(other) = concepts.insert(concept, name) {
+            faults.insert(format!("--{name} and --{other} are both: {concept}"));
+        }
+    }
+    let faults: Vec<String> = faults.into_iter().collect();
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn old_names_are_understood_and_not_shown() {
+    let root = casemate_cli::command();
+    for (path, old, new) in OLD {
+        let command = path.split(' ').try_fold(&root, |command, word| command.find_subcommand(word)).unwrap();
+        let arg = command.get_arguments().find(|arg| arg.get_long() == Some(new));
+        let arg = arg.unwrap_or_else(|| panic!("{path} has no --{new}"));
+        assert!(arg.get_all_aliases().unwrap_or_default().contains(old), "{path} --{old}");
+        assert!(arg.get_visible_aliases().unwrap_or_default().is_empty(), "{path} --{new}");
+    }
+}
+
+/// Sizes and places have units wherever they are given.
+#[test]
+fn every_number_of_bytes_takes_units() {
+    let mut seen = 0;
+    walk("casemate", &casemate_cli::command(), &mut |path, arg| {
+        if arg.get_value_names().is_some_and(|names| names.iter().any(|name| *name == "BYTES")) {
+            let alone = Arg::new("size").value_parser(arg.get_value_parser().clone());
+            let command = Description::new("alone").arg(alone);
+            for text in ["4096", "4K", "8s"] {
+                let parsed = command.clone().try_get_matches_from(["alone", text]);
+                assert!(parsed.is_ok(), "{path} {:?}: {text}", arg.get_id());
+            }
+            seen += 1;
+        }
+    });
+    assert!(seen > 100, "{seen}");
+}
