@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use casemate_blockdev::{
     AtFile, BlockDevice, FileDevice, Named, OutputFile, OverlayFile, Window, is_same_file, partitions,
@@ -19,7 +19,6 @@ use casemate_ext4::RecoveryFile;
 use casemate_primitives::Cpu;
 use casemate_primitives::sha256::Sha256;
 use casemate_providers::Providers;
-use casemate_verity::dm::Layout;
 use casemate_verity::tree::VerifiedDevice;
 
 pub use casemate_crypt::CryptStatistics;
@@ -27,7 +26,7 @@ pub use casemate_verity::tree::VerifiedStatistics;
 
 use crate::Error;
 use crate::crypt::Mapping;
-use crate::verity::{Source, layout_of};
+use crate::verity::{self, VerityOptions};
 
 type Below = Arc<dyn BlockDevice>;
 
@@ -53,14 +52,14 @@ pub struct Image {
     /// What an overlay is tied to, if it is the topmost root hash.
     root_hash: Option<Vec<u8>>,
     preferred_block: u32,
+    /// A file that has no name yet.
+    new: Option<Arc<Mutex<Option<OutputFile>>>>,
 }
 
 /// The file that an image is.
 #[derive(Clone)]
 struct File {
     path: PathBuf,
-    /// Bytes of the whole file when it was opened.
-    size: u64,
     /// The byte of the file that the device on top begins at.
     start: u64,
     is_block_device: bool,
@@ -105,12 +104,43 @@ impl Image {
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Image, Error> {
         let path = path.as_ref();
         let device = open_file(path, access)?;
-        let size = device.size();
         let is_block_device = device.file().metadata().at(path.display())?.file_type().is_block_device();
         let mut image = Image::over(path.display(), Arc::new(Named::new(path.display(), device)));
-        image.file = Some(File { path: path.to_owned(), size, start: 0, is_block_device });
+        image.file = Some(File { path: path.to_owned(), start: 0, is_block_device });
         image.read_only = access != Access::Change;
         Ok(image)
+    }
+
+    /// Opens a file or block device to be written, or begins a file that is not there: that one gets its name with
+    /// [`Image::commit`], and leaves nothing behind without.
+    ///
+    /// # Errors
+    /// Those of [`Image::open`].
+    pub fn create(path: impl AsRef<Path>) -> Result<Image, Error> {
+        let path = path.as_ref();
+        if fs::exists(path).at(path.display())? {
+            return Image::open(path, Access::Change);
+        }
+        let new = OutputFile::create(path).at(path.display())?;
+        // The same open file once more, so that who writes it and who names it need no lock.
+        let device = new.device().file().try_clone().map_err(Error::from).and_then(FileDevice::from_file);
+        let device = Named::new(path.display(), device.at(path.display())?);
+        let mut image = Image::over(path.display(), Arc::new(device));
+        image.file = Some(File { path: path.to_owned(), start: 0, is_block_device: false });
+        image.new = Some(Arc::new(Mutex::new(Some(new))));
+        Ok(image)
+    }
+
+    /// Gives a new file its name, once its contents are on stable storage. What has its name already stays as it is.
+    ///
+    /// # Errors
+    /// `Io`; [`Error::is_busy`] if another file has got the name meanwhile and is in use.
+    pub fn commit(&self) -> Result<(), Error> {
+        let Some(new) = &self.new else { return Ok(()) };
+        match new.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(file) => file.commit(true).at(&self.name),
+            None => Ok(()),
+        }
     }
 
     /// A device that is open already; errors call it `name`.
@@ -123,6 +153,7 @@ impl Image {
             layers: Vec::new(),
             root_hash: None,
             preferred_block: 4096,
+            new: None,
         }
     }
 
@@ -175,35 +206,22 @@ impl Image {
         Ok(self)
     }
 
-    /// A dm-verity device, which can't be written. If `hash` is the image itself, the hash area lies in the device
-    /// below, after the data; otherwise it is that file as it is. `check` sees what
-    /// the superblock says, and may refuse it.
+    /// A dm-verity device, which can't be written: every block is checked when it is read. `hash` may be a clone of this
+    /// image, for a hash area that lies behind the data.
     ///
     /// # Errors
-    /// Those of reading the superblock and of `check`; `Argument` for a root hash of a wrong length or data that is too short.
+    /// Those of [`Image::verity_volume`]; `Argument` for a root hash of a wrong length, data that are too short, or a driver
+    /// that does not make the hash.
     pub fn verity(
         mut self,
-        hash: &Path,
-        hash_offset: u64,
-        source: &Source,
+        hash: &Image,
         root_hash: &[u8],
+        options: &VerityOptions,
         providers: &Providers,
-        check: impl FnOnce(&Layout) -> Result<(), Error>,
     ) -> Result<Image, Error> {
-        let tree: Below = match self.is_file(hash) {
-            true => Arc::clone(&self.top),
-            false => Image::open(hash, Access::ReadLocked)?.top,
-        };
-        let layout = match source {
-            Source::Superblock => layout_of(hash.display(), &tree, hash_offset)?,
-            Source::Given { parameters, data_blocks } => {
-                let block_size = u64::from(parameters.data_block_size.bytes());
-                let data_blocks = data_blocks.unwrap_or(self.top.size() / block_size);
-                Layout::new(parameters.clone(), data_blocks, hash_offset, None)
-                    .map_err(|error| error.at(hash.display()))?
-            }
-        };
-        check(&layout)?;
+        let layout = options.found(&self, hash)?;
+        let algorithm = layout.parameters().algorithm();
+        let providers = verity::naming(providers, algorithm, options.driver.as_deref())?;
         let geometry = layout.geometry();
         if root_hash.len() != geometry.shape().digest_len() {
             let (found, right) = (root_hash.len(), geometry.shape().digest_len());
@@ -218,9 +236,9 @@ impl Image {
         self.preferred_block = self.preferred_block.max(layout.parameters().data_block_size.bytes());
         let device = Arc::new(VerifiedDevice::new(
             geometry.clone(),
-            layout.parameters().salted_hash(providers)?,
+            layout.parameters().salted_hash(&providers)?,
             self.top,
-            tree,
+            Arc::clone(&hash.top),
             layout.tree_offset(),
             root_hash,
         ));
@@ -325,15 +343,26 @@ impl Image {
         self.file.as_ref().is_some_and(|file| is_same_file(&file.path, path))
     }
 
-    /// Whether this is the whole of the file that a path leads to, as it is.
-    pub(crate) fn is_whole_file(&self, path: &Path) -> bool {
-        let is_whole = self.file.as_ref().is_some_and(|file| file.size == self.top.size());
-        is_whole && self.layers.is_empty() && self.is_file(path)
+    /// Whether both are the same bytes: clones of one image, or the same part of one file.
+    pub(crate) fn is_same(&self, other: &Image) -> bool {
+        let part = |image: &Image| {
+            let file = image.file.as_ref().filter(|_| image.layers.is_empty());
+            file.map(|file| (file.path.clone(), file.start, image.top.size()))
+        };
+        Arc::ptr_eq(&self.top, &other.top)
+            || match (part(self), part(other)) {
+                (Some((one, start, size)), Some((other, at, len))) => {
+                    (start, size) == (at, len) && is_same_file(&one, &other)
+                }
+                _ => false,
+            }
     }
 
-    /// Whether both are the same bytes: clones of one image.
-    pub(crate) fn is_same(&self, other: &Image) -> bool {
-        Arc::ptr_eq(&self.top, &other.top)
+    /// Whether this is a file that has no name yet.
+    pub(crate) fn is_new(&self) -> bool {
+        let is_open =
+            |file: &Mutex<Option<OutputFile>>| file.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        self.new.as_deref().is_some_and(is_open)
     }
 
     /// The device on top.

@@ -6,30 +6,17 @@
 //! An [`Image`] is opened and locked once; what lies on it is nested, and everything runs on the device on top:
 //!
 //! ```
-//! use casemate::verity::{self, Format, Parameters, Source, Stored, Uuid, Volume};
+//! use casemate::verity::{FormatOptions, VerityOptions};
 //! use casemate::{Access, Image, Work};
 //!
 //! # let folder = tempfile::tempdir()?;
 //! # let (disk, hash) = (folder.path().join("disk.img"), folder.path().join("root.hash"));
 //! # std::fs::write(&disk, vec![7; 1 << 20])?;
 //! let root = Image::open(&disk, Access::Read)?.window(4096, Some(512 << 10))?;
-//! let work = Work::default();
-//! let made = verity::format(
-//!     &Format {
-//!         parameters: Parameters::new("sha256")?,
-//!         data: root.clone().into(),
-//!         hash: hash.clone().into(),
-//!         data_blocks: None,
-//!         hash_offset: 0,
-//!         uuid: Some(Uuid::random()?),
-//!         fec: None,
-//!     },
-//!     &work,
-//! )?;
-//! let (data, hash) = (root.into(), hash.into());
-//! let stored = Stored { data, hash, hash_offset: 0, source: Source::Superblock, fec: None };
-//! let found = Volume::open(stored, verity::Access::Read)?.verify(&made.root_hash, &work, &mut |_| Ok(()))?;
-//! assert!(found.is_clean());
+//! let hash = Image::create(&hash)?;
+//! let made = root.verity_format(&hash, &FormatOptions::default(), &Work::default())?;
+//! let volume = root.verity_volume(&hash, &VerityOptions::default())?;
+//! assert!(volume.verify(&made.root_hash, &Work::default(), &mut |_| Ok(()))?.is_clean());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]

@@ -1,13 +1,14 @@
 //! dm-verity over images: making hash areas and parity, checking data against them, repairing, and bringing them up
 //! to date.
+//!
+//! [`Image::verity_format`] makes a hash area for the device on top of an image, [`Image::verity_volume`] opens both for
+//! everything else, and [`Image::verity`] lays a device on the image whose every block is checked when it is read. Hash
+//! area and parity are images too: partitions, what dm-crypt decrypts, or the data's image itself (a clone of it).
 
-use std::fmt;
-use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
 
-use casemate_blockdev::{AtFile, BlockDevice, Named, OutputFile, Overlay, is_same_file};
-use casemate_providers::Work;
+use casemate_blockdev::{BlockDevice, Named, Overlay};
+use casemate_providers::{Providers, Work};
 use casemate_verity::dm::{self, fec};
 use casemate_verity::tree::{Finding, Ranges, Summary};
 
@@ -18,103 +19,87 @@ pub use casemate_verity::dm::{
 };
 pub use casemate_verity::hex;
 
-use crate::image;
 use crate::{Error, Image};
 
-/// Where data, a hash area or parity lies.
+/// How a hash area is made, or where an existing one is found and what is expected of it.
+///
+/// What is not said has its usual value when a hash area is made, and is taken from the superblock when there is one; what
+/// is said must be what the superblock says.
 #[derive(Clone, Debug)]
-pub enum Location {
-    /// A file or a block device, which is opened for what is done with it, and closed then.
-    Path(PathBuf),
-    /// An image that is open: a partition, for instance, or what dm-crypt decrypts. Clones of one image are the same
-    /// place.
-    Image(Image),
-}
-
-impl From<PathBuf> for Location {
-    fn from(path: PathBuf) -> Location {
-        Location::Path(path)
-    }
-}
-
-impl From<&Path> for Location {
-    fn from(path: &Path) -> Location {
-        Location::Path(path.to_owned())
-    }
-}
-
-impl From<Image> for Location {
-    fn from(image: Image) -> Location {
-        Location::Image(image)
-    }
-}
-
-impl fmt::Display for Location {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Location::Path(path) => path.display().fmt(f),
-            Location::Image(image) => f.write_str(image.name()),
-        }
-    }
-}
-
-impl Location {
-    fn open(&self, changes: bool) -> Result<Image, Error> {
-        match self {
-            Location::Path(path) => {
-                Image::open(path, if changes { image::Access::Change } else { image::Access::Read })
-            }
-            Location::Image(image) => {
-                if changes {
-                    image.check_writable()?;
-                }
-                Ok(image.clone())
-            }
-        }
-    }
-
-    /// Whether both are the same bytes.
-    pub fn is_same(&self, other: &Location) -> bool {
-        match (self, other) {
-            (Location::Path(one), Location::Path(other)) => is_same_file(one, other),
-            (Location::Image(one), Location::Image(other)) => one.is_same(other),
-            (Location::Path(path), Location::Image(image))
-            | (Location::Image(image), Location::Path(path)) => image.is_whole_file(path),
-        }
-    }
-}
-
-/// What [`format()`] is to make.
-#[derive(Clone, Debug)]
-pub struct Format {
-    /// How blocks are hashed.
-    pub parameters: Parameters,
-    /// The data.
-    pub data: Location,
-    /// Where the hash area goes; it may be the same as `data`. A file is made if it is not there.
-    pub hash: Location,
-    /// How many data blocks are protected; all if not said. A last part block is not.
+#[non_exhaustive]
+pub struct VerityOptions {
+    /// The hash algorithm's name; sha256 if `None`.
+    pub algorithm: Option<String>,
+    /// The format: the normal one if `None`, or Chrome OS's.
+    pub hash_type: Option<HashType>,
+    /// Bytes of a data block; 4096 if `None`.
+    pub data_block_size: Option<BlockSize>,
+    /// Bytes of a hash block; 4096 if `None`.
+    pub hash_block_size: Option<BlockSize>,
+    /// Bytes hashed with every block. If `None`, 32 random ones when a hash area is made, and none where there is no
+    /// superblock.
+    pub salt: Option<Salt>,
+    /// Data blocks that are protected; all whole ones if `None`.
     pub data_blocks: Option<u64>,
-    /// Where the hash area begins in `hash`, in bytes.
+    /// The byte of the hash device that the hash area begins at: a multiple of 512.
     pub hash_offset: u64,
-    /// The UUID in the superblock; no superblock is written without.
-    pub uuid: Option<Uuid>,
-    /// Parity to make for error correction.
+    /// Whether the hash area has a superblock. On by default.
+    pub superblock: bool,
+    /// Parity for error correction.
     pub fec: Option<Fec>,
+    /// The driver that must do the hashing; whichever is chosen if `None`.
+    pub driver: Option<String>,
+}
+
+impl Default for VerityOptions {
+    fn default() -> VerityOptions {
+        VerityOptions {
+            algorithm: None,
+            hash_type: None,
+            data_block_size: None,
+            hash_block_size: None,
+            salt: None,
+            data_blocks: None,
+            hash_offset: 0,
+            superblock: true,
+            fec: None,
+            driver: None,
+        }
+    }
+}
+
+/// What [`Image::verity_format`] is to make.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct FormatOptions {
+    /// The hash area.
+    pub area: VerityOptions,
+    /// The UUID in the superblock; a random one if `None`, or one of the seed.
+    pub uuid: Option<Uuid>,
+    /// What salt and UUID are made from where they are not said, so that they are the same each time.
+    pub seed: Option<Seed>,
 }
 
 /// Parity for error correction.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Fec {
-    /// Where the parity is; it may be the hash device. A file is made if it is not there.
-    pub device: Location,
-    /// Where the parity begins there, in bytes: a multiple of the block size.
+    /// Where the parity is; it may be the hash device.
+    pub image: Image,
+    /// The byte that the parity begins at there: a multiple of the block size.
     pub offset: u64,
-    /// Parity bytes for each codeword of 255: 2 to 24. If not said, it is what the size of parity that exists says, or 2.
+    /// Parity bytes for each codeword of 255: 2 to 24. If `None`, what the size of parity that exists says, or 2.
     pub roots: Option<u32>,
 }
 
-/// What [`format()`] has made.
+impl Fec {
+    /// Parity from the beginning of an image on.
+    pub fn new(image: Image) -> Fec {
+        Fec { image, offset: 0, roots: None }
+    }
+}
+
+/// What [`Image::verity_format`] has made.
 #[derive(Clone, Debug)]
 pub struct Formatted {
     /// Where everything lies.
@@ -123,188 +108,229 @@ pub struct Formatted {
     pub root_hash: Vec<u8>,
     /// What the parity covers, if there is one.
     pub fec: Option<FecLayout>,
-}
-
-/// A hash area that exists.
-#[derive(Clone, Debug)]
-pub struct Stored {
-    /// The data.
-    pub data: Location,
-    /// The hash device; it may be the data device.
-    pub hash: Location,
-    /// Where the hash area begins, in bytes.
-    pub hash_offset: u64,
-    /// How to learn about it.
-    pub source: Source,
-    /// Parity for error correction.
-    pub fec: Option<Fec>,
-}
-
-/// How to learn about a hash area that exists.
-#[derive(Clone, Debug)]
-pub enum Source {
-    /// From its superblock.
-    Superblock,
-    /// From the caller; a superblock, if there is one, is not read.
-    Given {
-        /// How blocks are hashed.
-        parameters: Parameters,
-        /// How many data blocks are protected; all that the data has if not said.
-        data_blocks: Option<u64>,
-    },
-}
-
-/// What is going to be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Nothing.
-    Read,
-    /// The hash area and the parity.
-    Update,
-    /// Data and hash area.
-    Repair,
+    /// Whether the parity lies on the hash device.
+    pub fec_on_hash_device: bool,
 }
 
 /// Data with its hash area.
 #[derive(Debug)]
 pub struct Volume {
-    stored: Stored,
     data: Image,
     hash: Image,
     parity: Option<Parity>,
     layout: Layout,
+    driver: Option<String>,
 }
 
 /// Parity that exists.
 #[derive(Debug)]
 struct Parity {
     image: Image,
+    offset: u64,
     layout: FecLayout,
     /// The number of roots whose parity has just the size of this one.
     fitting: Option<u32>,
 }
 
-/// How many bytes [`format()`] will work on.
-///
-/// # Errors
-/// `Io` if the data can't be opened.
-pub fn work_size(format: &Format) -> Result<u64, Error> {
-    let size = format.data.open(false)?.top().size();
-    let block_size = u64::from(format.parameters.data_block_size.bytes());
-    let size = format.data_blocks.map_or(size, |blocks| blocks.saturating_mul(block_size));
-    Ok(if format.fec.is_some() { size.saturating_mul(2) } else { size })
-}
-
-/// Makes a hash area, and parity if it is wanted.
-///
-/// A file that does not exist is there whole or not at all. One that exists, or a block device, is written in
-/// place, the superblock last.
-///
-/// # Errors
-/// `Argument` for what can't be, `Io` says which file; if an existing file was left with half a hash area, it
-/// says this too.
-pub fn format(format: &Format, work: &Work<'_>) -> Result<Formatted, Error> {
-    let data = format.data.open(false)?;
-    let block_size = u64::from(format.parameters.data_block_size.bytes());
-    let data_blocks = format.data_blocks.unwrap_or(data.top().size() / block_size);
-    let layout = Layout::new(format.parameters.clone(), data_blocks, format.hash_offset, format.uuid);
-    let layout = layout.map_err(|error| error.at(data.name()))?;
-    if format.data.is_same(&format.hash) {
-        layout.check_one_device()?;
-    }
-    let on_hash_device = match &format.fec {
-        Some(fec) => check_parity_place(fec, &layout, &format.data, &format.hash)?,
-        None => false,
-    };
-    // With a parity that can't be, nothing should be written at all.
-    if let Some(fec) = &format.fec {
-        FecLayout::new(&layout, fec.roots.unwrap_or(ROOTS), layout.hash_device_size())?;
-    }
-    let hash = Target::open(&format.hash)?;
-    let parity = match &format.fec {
-        Some(fec) if !on_hash_device => Some(Target::open(&fec.device)?),
-        _ => None,
-    };
-    let named_data = named(&data);
-    let named_hash = Named::new(&format.hash, hash.device());
-    let root_hash = dm::format(&layout, &named_data, &named_hash, work);
-    let root_hash = root_hash.map_err(|error| hash.left_behind(error, &format.hash))?;
-    let mut fec_layout = None;
-    if let Some(fec) = &format.fec {
-        let metadata_end = if on_hash_device { fec.offset } else { hash.device().size() };
-        let target = parity.as_ref().unwrap_or(&hash);
-        let named_parity = Named::new(&fec.device, target.device());
-        if on_hash_device && hash.device().size() < fec.offset {
-            // What lies between hash area and parity is covered, so it must be there.
-            let filled = named_hash.write_at(&[0], fec.offset - 1);
-            filled.map_err(|error| hash.left_behind(Error::io("", error), &format.hash))?;
-        }
-        let made = FecLayout::new(&layout, fec.roots.unwrap_or(ROOTS), metadata_end)?;
-        let devices = FecDevices {
-            data: &named_data,
-            hash: &named_hash,
-            parity: &named_parity,
-            parity_offset: fec.offset,
+impl VerityOptions {
+    /// The parameters of hashing, with `salt` if none was said.
+    fn parameters(&self, salt: impl FnOnce() -> Result<Salt, Error>) -> Result<Parameters, Error> {
+        let mut parameters = Parameters::new(self.algorithm.as_deref().unwrap_or("sha256"))?;
+        parameters.hash_type = self.hash_type.unwrap_or_default();
+        parameters.data_block_size = self.data_block_size.unwrap_or_default();
+        parameters.hash_block_size = self.hash_block_size.unwrap_or_default();
+        parameters.salt = match &self.salt {
+            Some(salt) => salt.clone(),
+            None => salt()?,
         };
-        let encoded = fec::encode(&made, &devices, work).and_then(|()| named_parity.flush());
-        encoded.map_err(|error| target.left_behind(error, &fec.device))?;
-        fec_layout = Some(made);
+        Ok(parameters)
     }
-    if let (Some(parity), Some(fec)) = (parity, &format.fec) {
-        parity.commit(&fec.device)?;
+
+    fn layout_over(&self, data: &Image, parameters: Parameters, uuid: Option<Uuid>) -> Result<Layout, Error> {
+        let block_size = u64::from(parameters.data_block_size.bytes());
+        let data_blocks = self.data_blocks.unwrap_or(data.top().size() / block_size);
+        Layout::new(parameters, data_blocks, self.hash_offset, uuid).map_err(|error| error.at(data.name()))
     }
-    hash.commit(&format.hash)?;
-    Ok(Formatted { layout, root_hash, fec: fec_layout })
+
+    /// Where everything lies that exists.
+    pub(crate) fn found(&self, data: &Image, hash: &Image) -> Result<Layout, Error> {
+        if !self.superblock {
+            return self.layout_over(data, self.parameters(|| Ok(Salt::default()))?, None);
+        }
+        let layout = hash.verity_superblock(self.hash_offset)?;
+        self.check(&layout).map_err(|error| error.within(hash.name()))?;
+        Ok(layout)
+    }
+
+    /// Checks that a superblock says what was expected.
+    fn check(&self, layout: &Layout) -> Result<(), Error> {
+        let found = layout.parameters();
+        let salt = |salt: &Salt| match salt.bytes() {
+            [] => "-".to_owned(),
+            bytes => hex::encode(bytes),
+        };
+        // Names that mean the same are the same.
+        let algorithm = self.algorithm.as_deref().map(Parameters::new).transpose()?;
+        let size = |size: BlockSize| size.bytes().to_string();
+        let blocks = layout.geometry().data_blocks();
+        for (what, expected, found) in [
+            (
+                "hash algorithm",
+                algorithm.map(|parameters| parameters.algorithm().to_owned()),
+                found.algorithm().to_owned(),
+            ),
+            (
+                "format",
+                self.hash_type.map(|kind| kind.number().to_string()),
+                found.hash_type.number().to_string(),
+            ),
+            ("data block size", self.data_block_size.map(size), size(found.data_block_size)),
+            ("hash block size", self.hash_block_size.map(size), size(found.hash_block_size)),
+            ("number of data blocks", self.data_blocks.map(|blocks| blocks.to_string()), blocks.to_string()),
+            ("salt", self.salt.as_ref().map(salt), salt(&found.salt)),
+        ] {
+            if let Some(expected) = expected.filter(|expected| *expected != found) {
+                return Err(Error::argument(format!(
+                    "the {what} in the superblock is {found}, not {expected}; leave that option out, or say that there is no \
+                     superblock"
+                )));
+            }
+        }
+        Ok(())
+    }
 }
 
-/// Reads the superblock at byte `hash_offset` of a hash device.
-///
-/// # Errors
-/// `Corrupt` or `Unsupported` if there is none that makes sense, `Io`.
-pub fn read_superblock(hash: &Image, hash_offset: u64) -> Result<Layout, Error> {
-    layout_of(hash.name(), hash.top(), hash_offset)
+impl FormatOptions {
+    /// Bytes that [`Image::verity_format`] will work on.
+    pub fn work_size(&self, data: &Image) -> u64 {
+        let block_size = u64::from(self.area.data_block_size.unwrap_or_default().bytes());
+        let blocks = self.area.data_blocks.map(|blocks| blocks.saturating_mul(block_size));
+        let size = blocks.unwrap_or(data.top().size());
+        if self.area.fec.is_some() { size.saturating_mul(2) } else { size }
+    }
+
+    /// Where everything will lie.
+    fn layout(&self, data: &Image, providers: &Providers) -> Result<Layout, Error> {
+        let parameters = self.area.parameters(|| match &self.seed {
+            Some(seed) => seed.salt(providers),
+            None => random_salt(),
+        })?;
+        let uuid = match (self.area.superblock, self.uuid, &self.seed) {
+            (false, ..) => None,
+            (true, Some(uuid), _) => Some(uuid),
+            (true, None, Some(seed)) => Some(seed.uuid(providers)?),
+            (true, None, None) => Some(Uuid::random()?),
+        };
+        self.area.layout_over(data, parameters, uuid)
+    }
+}
+
+impl Image {
+    /// Makes a hash area for the device on top, and parity if it is wanted.
+    ///
+    /// A new file ([`Image::create`]) gets its name at the end, so it is there whole or not at all. A file that exists, or a
+    /// device, is written in place, the superblock last. `hash` may be a clone of the image itself, for a hash area behind
+    /// the data.
+    ///
+    /// # Errors
+    /// `Argument` for what can't be, `Io` says which file; if an existing file was left with half a hash area, it
+    /// says this too.
+    pub fn verity_format(
+        &self,
+        hash: &Image,
+        options: &FormatOptions,
+        work: &Work<'_>,
+    ) -> Result<Formatted, Error> {
+        let layout = options.layout(self, &work.providers)?;
+        let work = &driven(work, layout.parameters().algorithm(), options.area.driver.as_deref())?;
+        if self.is_same(hash) {
+            layout.check_one_device()?;
+        }
+        hash.check_writable()?;
+        let mut fec_layout = None;
+        let mut on_hash_device = false;
+        if let Some(fec) = &options.area.fec {
+            on_hash_device = fec.check_place(&layout, self, hash)?;
+            fec.image.check_writable()?;
+            // With a parity that can't be, nothing should be written at all.
+            FecLayout::new(&layout, fec.roots.unwrap_or(ROOTS), layout.hash_device_size())?;
+        }
+        let (named_data, named_hash) = (self.named(), hash.named());
+        let root_hash = dm::format(&layout, &named_data, &named_hash, work);
+        let root_hash = root_hash.map_err(|error| left_behind(error, hash))?;
+        if let Some(fec) = &options.area.fec {
+            let metadata_end = if on_hash_device { fec.offset } else { hash.top().size() };
+            if on_hash_device && hash.top().size() < fec.offset {
+                // What lies between hash area and parity is covered, so it must be there.
+                named_hash.write_at(&[0], fec.offset - 1).map_err(|error| left_behind(error, hash))?;
+            }
+            let made = FecLayout::new(&layout, fec.roots.unwrap_or(ROOTS), metadata_end)?;
+            let parity = fec.image.named();
+            let devices = FecDevices {
+                data: &named_data,
+                hash: &named_hash,
+                parity: &parity,
+                parity_offset: fec.offset,
+            };
+            let encoded = fec::encode(&made, &devices, work).and_then(|()| parity.flush());
+            encoded.map_err(|error| left_behind(error, &fec.image))?;
+            fec.image.commit()?;
+            fec_layout = Some(made);
+        }
+        hash.commit()?;
+        Ok(Formatted { layout, root_hash, fec: fec_layout, fec_on_hash_device: on_hash_device })
+    }
+
+    /// Opens the image's data with its hash area, and its parity.
+    ///
+    /// # Errors
+    /// Those of [`Image::verity_superblock`]; `Argument` for options that can't be, or that the superblock contradicts.
+    pub fn verity_volume(&self, hash: &Image, options: &VerityOptions) -> Result<Volume, Error> {
+        let layout = options.found(self, hash)?;
+        let mut parity = None;
+        if let Some(fec) = &options.fec {
+            let on_hash_device = fec.check_place(&layout, self, hash)?;
+            let metadata_end = if on_hash_device { fec.offset } else { hash.top().size() };
+            let image = fec.image.clone();
+            let fitting = roots_of(&layout, metadata_end, image.top().size().saturating_sub(fec.offset));
+            let roots = fec.roots.or(fitting).unwrap_or(ROOTS);
+            let layout =
+                FecLayout::new(&layout, roots, metadata_end).map_err(|error| error.at(image.name()))?;
+            parity = Some(Parity { image, offset: fec.offset, layout, fitting });
+        }
+        let driver = options.driver.clone();
+        Ok(Volume { data: self.clone(), hash: hash.clone(), parity, layout, driver })
+    }
+
+    /// Reads the superblock of the hash area that begins at byte `hash_offset` of the device on top.
+    ///
+    /// # Errors
+    /// `Corrupt` or `Unsupported` if there is none that makes sense, `Io`.
+    pub fn verity_superblock(&self, hash_offset: u64) -> Result<Layout, Error> {
+        if !hash_offset.is_multiple_of(512) {
+            return Err(Error::argument(format!("hash offset {hash_offset} is no multiple of 512")));
+        }
+        let mut bytes = [0; SUPERBLOCK_SIZE];
+        self.top().read_at(&mut bytes, hash_offset).map_err(|error| match error.io_kind() {
+            Some(io::ErrorKind::UnexpectedEof) => {
+                let (name, size) = (self.name(), self.top().size());
+                let text =
+                    format!("{name}: no verity superblock at {hash_offset}: the file has {size} bytes");
+                Error::corrupt(text)
+            }
+            _ => error.at(self.name()),
+        })?;
+        let superblock = Superblock::from_bytes(&bytes);
+        let layout = superblock.and_then(|found| Layout::from_superblock(found, hash_offset));
+        layout.map_err(|error| error.at(self.name()))
+    }
+
+    fn named(&self) -> Named<&dyn BlockDevice> {
+        Named::new(self.name(), self.top())
+    }
 }
 
 impl Volume {
-    /// Opens data, its hash area, and its parity.
-    ///
-    /// # Errors
-    /// Those of [`read_superblock`]; `Argument` for given parameters that can't be.
-    pub fn open(stored: Stored, access: Access) -> Result<Volume, Error> {
-        // What is opened for changes is opened once, whatever it is for.
-        let data = stored.data.open(access == Access::Repair)?;
-        let hash = match access == Access::Repair && stored.data.is_same(&stored.hash) {
-            true => data.clone(),
-            false => stored.hash.open(access != Access::Read)?,
-        };
-        let layout = match &stored.source {
-            Source::Superblock => read_superblock(&hash, stored.hash_offset)?,
-            Source::Given { parameters, data_blocks } => {
-                let block_size = u64::from(parameters.data_block_size.bytes());
-                let data_blocks = data_blocks.unwrap_or(data.top().size() / block_size);
-                Layout::new(parameters.clone(), data_blocks, stored.hash_offset, None)
-                    .map_err(|error| error.at(data.name()))?
-            }
-        };
-        let parity = match &stored.fec {
-            None => None,
-            Some(fec) => {
-                let on_hash_device = check_parity_place(fec, &layout, &stored.data, &stored.hash)?;
-                let metadata_end = if on_hash_device { fec.offset } else { hash.top().size() };
-                let image = match on_hash_device {
-                    true => hash.clone(),
-                    false => fec.device.open(access == Access::Update)?,
-                };
-                let fitting = roots_of(&layout, metadata_end, image.top().size().saturating_sub(fec.offset));
-                let roots = fec.roots.or(fitting).unwrap_or(ROOTS);
-                let fec_layout =
-                    FecLayout::new(&layout, roots, metadata_end).map_err(|error| error.at(image.name()))?;
-                Some(Parity { image, layout: fec_layout, fitting })
-            }
-        };
-        Ok(Volume { stored, data, hash, parity, layout })
-    }
-
     /// Checks everything below `root_hash`; `report` hears of each wrong block.
     ///
     /// # Errors
@@ -315,7 +341,8 @@ impl Volume {
         work: &Work<'_>,
         report: &mut (dyn FnMut(Finding) -> Result<(), Error> + Send),
     ) -> Result<Summary, Error> {
-        dm::verify(&self.layout, &self.named_data(), &self.named_hash(), root_hash, work, report)
+        let work = &self.driven(work)?;
+        dm::verify(&self.layout, &self.data.named(), &self.hash.named(), root_hash, work, report)
     }
 
     /// Compares the parity with data and hash device; returns the numbers of the rounds that differ.
@@ -323,17 +350,20 @@ impl Volume {
     /// # Errors
     /// `Argument` if the volume was opened without parity, `Corrupt` if it is cut off, `Io`.
     pub fn check_parity(&self, work: &Work<'_>) -> Result<Ranges, Error> {
-        let (data, hash) = (self.named_data(), self.named_hash());
+        let (data, hash) = (self.data.named(), self.hash.named());
         self.with_parity(&data, &hash, |layout, devices| fec::check(layout, devices, work))
     }
 
     /// Restores damaged data and hash blocks in place.
     ///
     /// # Errors
-    /// `Argument` if the volume was opened without parity or the root hash has a wrong length, `Corrupt` if
-    /// something is cut off, `Io`.
+    /// `Argument` if the volume was opened without parity, data or hash device were opened for reading, or the root hash
+    /// has a wrong length; `Corrupt` if something is cut off; `Io`.
     pub fn repair(&self, root_hash: &[u8], work: &Work<'_>) -> Result<Repaired, Error> {
-        let (data, hash) = (self.named_data(), self.named_hash());
+        self.data.check_writable()?;
+        self.hash.check_writable()?;
+        let work = &self.driven(work)?;
+        let (data, hash) = (self.data.named(), self.hash.named());
         self.with_parity(&data, &hash, |layout, devices| {
             fec::repair(&self.layout, layout, devices, root_hash, work)
         })
@@ -342,9 +372,10 @@ impl Volume {
     /// What [`Volume::repair`] would do, and how many bytes it would change; nothing is written.
     ///
     /// # Errors
-    /// Those of [`Volume::repair`].
+    /// Those of [`Volume::repair`], but for how the image was opened.
     pub fn try_repair(&self, root_hash: &[u8], work: &Work<'_>) -> Result<(Repaired, u64), Error> {
-        let (data, hash) = (Overlay::new(self.named_data()), Overlay::new(self.named_hash()));
+        let work = &self.driven(work)?;
+        let (data, hash) = (Overlay::new(self.data.named()), Overlay::new(self.hash.named()));
         let repaired = self.with_parity(&data, &hash, |layout, devices| {
             fec::repair(&self.layout, layout, devices, root_hash, work)
         })?;
@@ -363,7 +394,10 @@ impl Volume {
         old_root: Option<&[u8]>,
         work: &Work<'_>,
     ) -> Result<Vec<u8>, Error> {
-        let (data, hash) = (self.named_data(), self.named_hash());
+        self.hash.check_writable()?;
+        self.parity.as_ref().map_or(Ok(()), |parity| parity.image.check_writable())?;
+        let work = &self.driven(work)?;
+        let (data, hash) = (self.data.named(), self.hash.named());
         let root_hash = dm::update(&self.layout, &data, &hash, changed, old_root, work);
         let path = self.hash.name();
         let remains =
@@ -378,10 +412,42 @@ impl Volume {
         Ok(root_hash)
     }
 
+    /// Bytes that [`Volume::update`] will work on.
+    pub fn update_size(&self, changed: &Ranges) -> u64 {
+        let block_size = u64::from(self.layout.parameters().data_block_size.bytes());
+        changed.count().saturating_mul(block_size).saturating_add(self.parity_size())
+    }
+
+    /// Bytes that [`Volume::check_parity`] reads: all that the parity covers.
+    pub fn parity_size(&self) -> u64 {
+        self.fec_layout().map_or(0, |fec| fec.blocks().saturating_mul(fec.block_size()))
+    }
+
     /// The data blocks that these bytes are part of.
     pub fn blocks_of(&self, bytes: &Ranges) -> Ranges {
         let block_size = u64::from(self.layout.parameters().data_block_size.bytes());
         bytes.iter().map(|range| range.start / block_size..range.end.div_ceil(block_size)).collect()
+    }
+
+    /// What the kernel is told to open the device; data, hash device and parity have these names there.
+    ///
+    /// # Errors
+    /// `Argument` if the root hash has a wrong length.
+    pub fn table<'a>(
+        &'a self,
+        root_hash: &'a [u8],
+        data: String,
+        hash: String,
+        fec: String,
+    ) -> Result<Table<'a>, Error> {
+        let mut table = Table::new(&self.layout, root_hash, data, hash)?;
+        table.fec = self.parity.as_ref().map(|Parity { layout, offset, .. }| TableFec {
+            device: fec,
+            roots: layout.roots(),
+            blocks: layout.blocks(),
+            start: offset / layout.block_size(),
+        });
+        Ok(table)
     }
 
     /// Where everything lies.
@@ -400,12 +466,9 @@ impl Volume {
         parity.fitting.filter(|roots| *roots != parity.layout.roots())
     }
 
-    fn named_data(&self) -> Named<&dyn BlockDevice> {
-        named(&self.data)
-    }
-
-    fn named_hash(&self) -> Named<&dyn BlockDevice> {
-        named(&self.hash)
+    /// What does the work, with the driver that was named.
+    fn driven<'a>(&self, work: &Work<'a>) -> Result<Work<'a>, Error> {
+        driven(work, self.layout.parameters().algorithm(), self.driver.as_deref())
     }
 
     fn with_parity<T>(
@@ -414,51 +477,39 @@ impl Volume {
         hash: &dyn BlockDevice,
         work: impl FnOnce(&FecLayout, &FecDevices<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let (Some(Parity { image, layout, .. }), Some(fec)) = (&self.parity, &self.stored.fec) else {
+        let Some(Parity { image, layout, offset, .. }) = &self.parity else {
             return Err(Error::argument("there is no device with parity"));
         };
-        let parity = named(image);
-        work(layout, &FecDevices { data, hash, parity: &parity, parity_offset: fec.offset })
+        let parity = image.named();
+        work(layout, &FecDevices { data, hash, parity: &parity, parity_offset: *offset })
     }
 }
 
-/// A file that is written: in place if it was there before, else aside.
-enum Target {
-    Existing(Image),
-    New(OutputFile),
+/// The same work with the driver that was named for the hash `algorithm`, which must make it.
+fn driven<'a>(work: &Work<'a>, algorithm: &str, driver: Option<&str>) -> Result<Work<'a>, Error> {
+    Ok(Work { providers: naming(&work.providers, algorithm, driver)?, ..work.clone() })
 }
 
-impl Target {
-    fn open(location: &Location) -> Result<Target, Error> {
-        match location {
-            Location::Path(path) if !fs::exists(path).at(path.display())? => {
-                Ok(Target::New(OutputFile::create(path).at(path.display())?))
-            }
-            _ => Ok(Target::Existing(location.open(true)?)),
-        }
+/// The same implementations, of which the driver that was named makes the hash `algorithm`.
+pub(crate) fn naming(
+    providers: &Providers,
+    algorithm: &str,
+    driver: Option<&str>,
+) -> Result<Providers, Error> {
+    let Some(driver) = driver else { return Ok(providers.clone()) };
+    let providers = providers.naming(&[driver]);
+    match providers.hash(algorithm)?.driver() == driver {
+        true => Ok(providers),
+        false => Err(Error::argument(format!("{driver} does not make {algorithm}"))),
     }
+}
 
-    fn device(&self) -> &dyn BlockDevice {
-        match self {
-            Target::Existing(image) => image.top(),
-            Target::New(output) => output.device(),
-        }
-    }
-
-    fn commit(self, location: &Location) -> Result<(), Error> {
-        match self {
-            Target::Existing(_) => Ok(()),
-            Target::New(output) => output.commit(true).at(location),
-        }
-    }
-
-    /// Adds to an error what it has left of a file that was there before.
-    fn left_behind(&self, error: Error, location: &Location) -> Error {
-        match self {
-            Target::Existing(_) => {
-                with_remains(error, || format!("{location} was begun and is not whole, format it again"))
-            }
-            Target::New(_) => error,
+/// Adds to an error what it has left of a file that was there before.
+fn left_behind(error: Error, image: &Image) -> Error {
+    match image.is_new() {
+        true => error,
+        false => {
+            with_remains(error, || format!("{} was begun and is not whole, format it again", image.name()))
         }
     }
 }
@@ -471,32 +522,6 @@ fn with_remains(error: Error, remains: impl FnOnce() -> String) -> Error {
     }
 }
 
-fn named(image: &Image) -> Named<&dyn BlockDevice> {
-    Named::new(image.name(), image.top())
-}
-
-pub(crate) fn layout_of(
-    name: impl fmt::Display,
-    hash: &dyn BlockDevice,
-    hash_offset: u64,
-) -> Result<Layout, Error> {
-    if !hash_offset.is_multiple_of(512) {
-        return Err(Error::argument(format!("hash offset {hash_offset} is no multiple of 512")));
-    }
-    let mut bytes = [0; SUPERBLOCK_SIZE];
-    hash.read_at(&mut bytes, hash_offset).map_err(|error| match error.io_kind() {
-        Some(io::ErrorKind::UnexpectedEof) => {
-            let size = hash.size();
-            Error::corrupt(format!(
-                "{name}: no verity superblock at {hash_offset}: the file has {size} bytes"
-            ))
-        }
-        _ => error.at(&name),
-    })?;
-    let layout = Superblock::from_bytes(&bytes).and_then(|found| Layout::from_superblock(found, hash_offset));
-    layout.map_err(|error| error.at(&name))
-}
-
 /// The number of roots whose parity has so many bytes; more roots always need more.
 fn roots_of(layout: &Layout, metadata_end: u64, size: u64) -> Option<u32> {
     (2..=24).find(|roots| {
@@ -507,23 +532,26 @@ fn roots_of(layout: &Layout, metadata_end: u64, size: u64) -> Option<u32> {
 /// As many as veritysetup takes where nothing is said.
 const ROOTS: u32 = 2;
 
-/// Checks that the parity overlaps nothing, and says whether it is on the hash device.
-fn check_parity_place(fec: &Fec, layout: &Layout, data: &Location, hash: &Location) -> Result<bool, Error> {
-    let block_size = u64::from(layout.parameters().data_block_size.bytes());
-    if !fec.offset.is_multiple_of(block_size) {
-        let text = format!("parity offset {} is no multiple of the block size {block_size}", fec.offset);
-        return Err(Error::argument(text));
+impl Fec {
+    /// Checks that the parity overlaps nothing, and says whether it is on the hash device.
+    fn check_place(&self, layout: &Layout, data: &Image, hash: &Image) -> Result<bool, Error> {
+        let block_size = u64::from(layout.parameters().data_block_size.bytes());
+        if !self.offset.is_multiple_of(block_size) {
+            let text = format!("parity offset {} is no multiple of the block size {block_size}", self.offset);
+            return Err(Error::argument(text));
+        }
+        let on_hash_device = self.image.is_same(hash);
+        let mut free = if on_hash_device { layout.hash_device_size() } else { 0 };
+        if self.image.is_same(data) {
+            free = free.max(layout.geometry().data_size());
+        }
+        if self.offset < free {
+            return Err(Error::argument(format!(
+                "the parity at {} overlaps the data or the hash area in {}; it can begin at {free}",
+                self.offset,
+                self.image.name()
+            )));
+        }
+        Ok(on_hash_device)
     }
-    let on_hash_device = fec.device.is_same(hash);
-    let mut free = if on_hash_device { layout.hash_device_size() } else { 0 };
-    if fec.device.is_same(data) {
-        free = free.max(layout.geometry().data_size());
-    }
-    if fec.offset < free {
-        return Err(Error::argument(format!(
-            "the parity at {} overlaps the data or the hash area in {}; it can begin at {free}",
-            fec.offset, fec.device
-        )));
-    }
-    Ok(on_hash_device)
 }

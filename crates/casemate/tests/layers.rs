@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use casemate::blockdev::{BlockDevice, MemoryDevice, Named, Overlay, OverlayFile, Result, Window};
 use casemate::crypt::{CryptDevice, Mapping, Params, SectorCipher};
-use casemate::verity::{self, Fec, Format, Parameters, Source, Stored, Uuid, Volume};
+use casemate::verity::{Fec, FormatOptions, VerityOptions};
 use casemate::{Access, Image, Providers, SecretVec, Work};
 use casemate_testkit::{Rng, tempdir};
 
@@ -194,39 +194,45 @@ fn hash_trees_lie_in_images_of_any_nesting() {
             .unwrap()
     };
     let work = Work::default();
-    let fec = |image: &Image| Some(Fec { device: image.clone().into(), offset: 512 << 10, roots: Some(2) });
-    let format = |image: &Image| Format {
-        parameters: Parameters::new("sha256").unwrap(),
-        data: image.clone().into(),
-        hash: image.clone().into(),
-        data_blocks: Some(DATA / 4096),
-        hash_offset: DATA,
-        uuid: Some(Uuid::random().unwrap()),
-        fec: fec(image),
+    let area = |image: &Image| {
+        let mut area = VerityOptions::default();
+        (area.data_blocks, area.hash_offset) = (Some(DATA / 4096), DATA);
+        let mut fec = Fec::new(image.clone());
+        fec.offset = 512 << 10;
+        area.fec = Some(fec);
+        area
     };
-    let error = verity::format(&format(&open(Access::Read)), &work).unwrap_err();
+    let format = |image: &Image| {
+        let mut options = FormatOptions::default();
+        options.area = area(image);
+        image.verity_format(image, &options, &work)
+    };
+    let error = format(&open(Access::Read)).unwrap_err();
     assert!(error.to_string().contains("opened for reading only"), "{error}");
     assert!(std::fs::read(&path).unwrap() == around, "nothing was written");
+    // The same part of the file by another name is the same place: the hash area can't lie over its data.
+    let part = |access| Image::open(&path, access).unwrap().window(64 << 10, Some(1 << 20)).unwrap();
+    let (data, hash) = (part(Access::Read), part(Access::Change));
+    let error = data.verity_format(&hash, &FormatOptions::default(), &work).unwrap_err();
+    assert!(error.to_string().contains("data area overlaps with hash area"), "{error}");
+    assert!(std::fs::read(&path).unwrap() == around, "nothing was written");
+    drop(hash);
 
     let image = open(Access::Change);
-    let root = verity::format(&format(&image), &work).unwrap().root_hash;
-    let volume = |image: &Image, access| {
-        let (data, hash) = (image.clone().into(), image.clone().into());
-        let stored = Stored { data, hash, hash_offset: DATA, source: Source::Superblock, fec: fec(image) };
-        Volume::open(stored, access).unwrap()
-    };
+    let root = format(&image).unwrap().root_hash;
+    let volume = |image: &Image| image.verity_volume(image, &area(image)).unwrap();
     let is_whole = |root: &[u8]| {
-        let volume = volume(&image, verity::Access::Read);
+        let volume = volume(&image);
         volume.verify(root, &work, &mut |_| Ok(())).unwrap().is_clean()
     };
     assert!(is_whole(&root));
     image.device().write_at(&[1; 5000], 10_000).unwrap();
     assert!(!is_whole(&root));
-    volume(&image, verity::Access::Repair).repair(&root, &work).unwrap();
+    volume(&image).repair(&root, &work).unwrap();
     assert!(is_whole(&root));
     image.device().write_at(&[1; 5000], 10_000).unwrap();
     let changed = std::iter::once(2..4).collect();
-    let new = volume(&image, verity::Access::Update).update(&changed, Some(&root), &work).unwrap();
+    let new = volume(&image).update(&changed, Some(&root), &work).unwrap();
     assert!(is_whole(&new) && !is_whole(&root));
     let found = std::fs::read(&path).unwrap();
     assert!(found[..64 << 10] == around[..64 << 10] && found[1088 << 10..] == around[1088 << 10..]);

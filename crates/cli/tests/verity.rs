@@ -56,6 +56,10 @@ impl Place {
         command.args(line.split_whitespace()).current_dir(self.0.path()).output().unwrap()
     }
 
+    fn run_script(&self, script: &str) -> Output {
+        Command::new("sh").args(["-ec", script]).current_dir(self.0.path()).output().unwrap()
+    }
+
     /// Runs `casemate verity`.
     fn own(&self, line: &str) -> Output {
         self.run(CASEMATE, &format!("verity {line}"))
@@ -412,6 +416,64 @@ fn one_file_holds_everything() {
     assert!(place.read("all") == whole);
 }
 
+/// What every command does in partitions of one disk, and through dm-crypt, is what it does with bare files.
+#[test]
+fn layers_lie_below_every_command() {
+    let Some(sfdisk) = tool("sfdisk") else { return };
+    const MIB: usize = 1 << 20;
+    let place = Place::new();
+    let data = Rng::new(5).bytes(2 * MIB);
+    place.file("data", &data);
+    place.file("key", &Rng::new(6).bytes(64));
+    let bare = place.own(&format!("format data hash {PINNED} --root-hash-file=root"));
+    assert_eq!(status(&bare), 0, "{}", stderr(&bare));
+    let root = root_hash(&stdout(&bare));
+    let area = place.read("hash");
+
+    let parts = "printf 'label: gpt\nstart=2048,size=4096\nstart=6144,size=4096\nstart=10240,size=4096\n'";
+    let script = format!("truncate -s 8M disk && {parts} | {} -q disk", sfdisk.display());
+    assert!(place.run_script(&script).status.success());
+    let key = "--crypt aes-xts-plain64 --key-file key --key-size 512";
+    let encrypted = place.run(CASEMATE, "crypt encrypt data cipher --key-file key --key-size 512");
+    assert!(encrypted.status.success(), "{}", stderr(&encrypted));
+    // Partition 1 has the data, 2 room for the hash area, 3 the data under dm-crypt.
+    let mut disk = place.read("disk");
+    disk[MIB..3 * MIB].copy_from_slice(&data);
+    disk[5 * MIB..7 * MIB].copy_from_slice(&place.read("cipher"));
+    place.file("disk", &disk);
+    for layers in ["-P 1".to_owned(), format!("-P 3 {key}")] {
+        let places = format!("disk disk {layers} --hash-partition 2");
+        let made = place.own(&format!("format {places} {PINNED}"));
+        assert_eq!(status(&made), 0, "{layers}: {}", stderr(&made));
+        assert_eq!(root_hash(&stdout(&made)), root, "{layers}");
+        disk[3 * MIB..3 * MIB + area.len()].copy_from_slice(&area);
+        assert!(place.read("disk") == disk, "{layers}: nothing but the hash area was written");
+        let verified = place.own(&format!("verify {places} {root}"));
+        assert_eq!(status(&verified), 0, "{layers}: {}", stderr(&verified));
+        let table = place.own(&format!("table {places} {root} --print=table"));
+        assert!(stdout(&table).contains(&root), "{layers}: {}", stderr(&table));
+    }
+    let dumped = place.own("dump disk -P 2");
+    assert!(stdout(&dumped).contains("5e34f531-3859-825c-fad6-33289ccfcb92"), "{}", stderr(&dumped));
+    assert_eq!(status(&place.own("dump disk -P 1")), 2);
+    let wrong = place.own(&format!("verify disk hash -P 2 {root}"));
+    assert_eq!(status(&wrong), 1, "{}", stderr(&wrong));
+
+    // Parity beside, damage below dm-crypt, and a change that moves the root hash.
+    let places = format!("disk hash -P 3 {key} --fec-device=fec");
+    assert_eq!(status(&place.own(&format!("format {places} {PINNED}"))), 0);
+    place.flip("disk", 5 * MIB + 9000, 0x10);
+    assert_eq!(status(&place.own(&format!("verify {places} {root}"))), 1);
+    let repaired = place.own(&format!("repair {places} {root}"));
+    assert_eq!(status(&repaired), 0, "{}", stderr(&repaired));
+    assert!(place.read("disk") == disk);
+    place.flip("disk", 5 * MIB, 1);
+    let updated = place.own(&format!("update {places} --changed=0+512 --old-root-hash={root}"));
+    assert_eq!(status(&updated), 0, "{}", stderr(&updated));
+    let root = root_hash(&stdout(&updated));
+    assert_eq!(status(&place.own(&format!("verify {places} {root}"))), 0);
+}
+
 #[test]
 fn signatures_are_made_and_verified() {
     let Some(openssl) = tool("openssl") else { return };
@@ -503,7 +565,7 @@ fn bad_input_gives_one_clear_line() {
             "hash: the hash algorithm in the superblock is sha256, not sha512; leave that option out",
         ),
         ("verify data hash ROOT --format=0", 2, "hash: the format in the superblock is 1, not 0"),
-        ("repair data hash ROOT --data-block-size=512 --fec-device=data", 2, "the parity at 0"),
+        ("repair data hash ROOT --fec-device=data", 2, "the parity at 0"),
         (
             "update data hash --changed=0+1 --salt=-",
             2,

@@ -70,6 +70,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("hash-block-size", "BYTES", "the size of hash blocks"),
     ("hash-name", "NAME", "kernel: the hash device"),
     ("hash-offset", "BYTES", "where the hash area begins"),
+    ("hash-partition", "N", "the partition with the hash area"),
     ("help", "", "help"),
     ("hotzone-size", "BYTES", "how much goes to the journal at once"),
     ("human-readable", "", "sizes with units"),

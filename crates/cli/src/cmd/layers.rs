@@ -4,12 +4,12 @@ use std::path::Path;
 
 use clap::{ArgMatches, FromArgMatches};
 
-use casemate::{Error, Image};
+use casemate::{Access, Error, Image};
 
 pub use super::crypt::mapping::DECRYPTION;
 use super::crypt::mapping::MappingArgs;
 use super::verity::options::{HashArgs, parse_root_hash};
-use crate::context::{Context, check_driver};
+use crate::context::Context;
 use crate::passphrase::Asked;
 use crate::size::bytes;
 
@@ -134,14 +134,14 @@ impl LayerArgs {
 
     fn with_verity(&self, image: Image, context: &Context) -> Result<Image, Error> {
         let Some([hash, root]) = self.verity.dm_verity.as_deref() else { return Ok(image) };
-        let source = self.hash.source(self.verity.no_superblock)?;
+        let options = self.hash.options(self.verity.hash_offset, self.verity.no_superblock)?;
         let root = parse_root_hash(root)?;
-        let driver = self.hash.provider.as_deref();
-        let providers = context.naming(driver.as_slice());
-        image.verity(hash.as_ref(), self.verity.hash_offset, &source, &root, &providers, |layout| {
-            self.hash.check(layout).map_err(|error| error.within(hash))?;
-            check_driver(&providers, layout.parameters().algorithm(), driver)
-        })
+        let providers = context.naming(self.hash.provider.as_slice());
+        let hash = match image.is_file(hash.as_ref()) {
+            true => image.clone(),
+            false => Image::open(hash, Access::ReadLocked)?,
+        };
+        image.verity(&hash, &root, &options, &providers)
     }
 }
 

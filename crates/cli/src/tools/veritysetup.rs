@@ -8,12 +8,12 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use casemate::blockdev::is_same_file;
 use casemate::tree::{Block, Fault, Finding};
 use casemate::verity::{
-    self, Access, BlockSize, Fec, Format, HashType, Layout, Parameters, Salt, Source, Stored, Uuid, Volume,
-    hex, random_salt,
+    BlockSize, Fec, FormatOptions, HashType, Layout, Parameters, Salt, Uuid, VerityOptions, hex,
 };
-use casemate::{Error, Image, Output};
+use casemate::{Access, Error, Image, Output};
 
 use crate::cmd::verity::info;
 use crate::context::{Context, read_small};
@@ -156,31 +156,21 @@ pub fn main(args: &[OsString]) -> ExitCode {
 
 impl Tool {
     fn format(&self, context: &Context, data: &Path, hash: &Path) -> Result<(), Failure> {
-        let salt = || random_salt().map_err(|error| Failure::parameters(&error.to_string()));
-        let parameters = self.parameters(salt)?;
-        let uuid = match (self.no_superblock, &self.uuid) {
-            (true, _) => None,
-            (false, None) => Some(Uuid::random().map_err(|error| Failure::parameters(&error.to_string()))?),
-            (false, Some(text)) => {
+        let mut options = FormatOptions::default();
+        options.area = self.area()?;
+        options.uuid = match &self.uuid {
+            None => None,
+            Some(text) => {
                 let wrong = || format!("Wrong VERITY UUID format provided on device {}.", hash.display());
                 Some(Uuid::from_text(text).map_err(|_| Failure::parameters(&wrong()))?)
             }
         };
         self.check_hash_offset()?;
-        let format = Format {
-            parameters,
-            data: data.into(),
-            hash: hash.into(),
-            data_blocks: self.data_blocks(),
-            hash_offset: self.hash_offset,
-            uuid,
-            fec: self.fec()?,
-        };
-        verity::work_size(&format).map_err(Failure::device)?;
+        self.check_fec()?;
+        let access = if is_same_file(data, hash) { Access::Change } else { Access::Read };
+        let data_image = Image::open(data, access).map_err(Failure::device)?;
         self.check_data_size(data)?;
-        let progress = context.progress("", 0);
-        let work = context.work(context.providers().clone(), &progress);
-        let formatted = verity::format(&format, &work).map_err(|error| match error.kind() {
+        let failed = |error: Error| match error.kind() {
             ErrorKind::Io if error.is_not_found() => {
                 Failure::parameters(&format!("Cannot create hash image {} for writing.", hash.display()))
             }
@@ -188,12 +178,21 @@ impl Tool {
                 Failure::parameters("Data area overlaps with hash area.")
             }
             _ => Failure::other(&error),
-        })?;
+        };
+        let hash_image = match data_image.is_file(hash) {
+            true => data_image.clone(),
+            false => Image::create(hash).map_err(failed)?,
+        };
+        options.area.fec = self.fec(&hash_image, |path| Image::create(path)).map_err(failed)?;
+        let progress = context.progress("", 0);
+        let work = context.work(context.providers().clone(), &progress);
+        let formatted = data_image.verity_format(&hash_image, &options, &work).map_err(failed)?;
         if let Some(path) = &self.root_hash_file {
             Output::write_whole(path, hex::encode(&formatted.root_hash).as_bytes())
                 .map_err(|error| Failure::other(&error))?;
         }
-        context.print(info::formatted_lines(&format, &formatted)).map_err(|error| Failure::other(&error))
+        let lines = info::formatted_lines(&hash.display(), self.fec_offset, &formatted);
+        context.print(lines).map_err(|error| Failure::other(&error))
     }
 
     /// Data that has not one sector is refused before anything else.
@@ -226,21 +225,20 @@ impl Tool {
             }
         };
         self.check_hash_offset()?;
-        let source = match self.no_superblock {
-            false => Source::Superblock,
-            true => Source::Given {
-                parameters: self.parameters(|| Ok(Salt::default()))?,
-                data_blocks: self.data_blocks(),
-            },
+        let mut area = self.area()?;
+        // What the superblock says is right.
+        if area.superblock {
+            area = VerityOptions::default();
+            area.hash_offset = self.hash_offset;
+        }
+        self.check_fec()?;
+        let data_image = Image::open(data, Access::Read).map_err(Failure::device)?;
+        let hash_image = match data_image.is_file(hash) {
+            true => data_image.clone(),
+            false => Image::open(hash, Access::Read).map_err(Failure::device)?,
         };
-        let stored = Stored {
-            data: data.into(),
-            hash: hash.into(),
-            hash_offset: self.hash_offset,
-            source,
-            fec: self.fec()?,
-        };
-        let volume = Volume::open(stored, Access::Read).map_err(|error| match error.kind() {
+        area.fec = self.fec(&hash_image, |path| Image::open(path, Access::Read)).map_err(Failure::device)?;
+        let volume = data_image.verity_volume(&hash_image, &area).map_err(|error| match error.kind() {
             ErrorKind::Corrupt | ErrorKind::Unsupported => not_verity(hash),
             _ => Failure::device(error),
         })?;
@@ -279,8 +277,8 @@ impl Tool {
 
     fn dump(&self, context: &Context, hash: &Path) -> Result<(), Failure> {
         self.check_hash_offset()?;
-        let layout = Image::open(hash, casemate::Access::Read)
-            .and_then(|hash| verity::read_superblock(&hash, self.hash_offset));
+        let layout =
+            Image::open(hash, Access::Read).and_then(|hash| hash.verity_superblock(self.hash_offset));
         let layout = layout.map_err(|error| match error.kind() {
             ErrorKind::Corrupt | ErrorKind::Unsupported => not_verity(hash),
             _ => Failure::device(error),
@@ -288,22 +286,23 @@ impl Tool {
         context.print(info::lines(&hash.display(), &layout)).map_err(|error| Failure::other(&error))
     }
 
-    fn parameters(&self, salt: impl FnOnce() -> Result<Salt, Failure>) -> Result<Parameters, Failure> {
+    fn area(&self) -> Result<VerityOptions, Failure> {
+        let mut area = VerityOptions::default();
         let unknown = |_| Failure::parameters(&format!("Hash algorithm {} not supported.", self.hash));
-        let mut parameters = Parameters::new(&self.hash).map_err(unknown)?;
+        Parameters::new(&self.hash).map_err(unknown)?;
+        area.algorithm = Some(self.hash.clone());
         let block_size =
             |size| BlockSize::new(size).map_err(|_| Failure::parameters("Unsupported VERITY block size."));
-        parameters.data_block_size = block_size(self.data_block_size)?;
-        parameters.hash_block_size = block_size(self.hash_block_size)?;
+        area.data_block_size = Some(block_size(self.data_block_size)?);
+        area.hash_block_size = Some(block_size(self.hash_block_size)?);
         let wrong_type = |_| Failure::parameters(&format!("Unsupported VERITY hash type {}.", self.format));
-        parameters.hash_type = HashType::numbered(self.format).map_err(wrong_type)?;
-        parameters.salt = match &self.salt {
-            None => salt()?,
-            Some(text) => {
-                Salt::from_text(text).map_err(|_| Failure::parameters("Invalid salt string specified."))?
-            }
-        };
-        Ok(parameters)
+        area.hash_type = Some(HashType::numbered(self.format).map_err(wrong_type)?);
+        let wrong_salt = |_| Failure::parameters("Invalid salt string specified.");
+        area.salt = self.salt.as_deref().map(Salt::from_text).transpose().map_err(wrong_salt)?;
+        area.data_blocks = Some(self.data_blocks).filter(|blocks| *blocks > 0);
+        area.hash_offset = self.hash_offset;
+        area.superblock = !self.no_superblock;
+        Ok(area)
     }
 
     fn check_hash_offset(&self) -> Result<(), Failure> {
@@ -313,18 +312,28 @@ impl Tool {
         }
     }
 
-    fn data_blocks(&self) -> Option<u64> {
-        Some(self.data_blocks).filter(|blocks| *blocks > 0)
-    }
-
-    fn fec(&self) -> Result<Option<Fec>, Failure> {
-        let Some(device) = self.fec_device.clone() else { return Ok(None) };
-        if self.data_block_size != self.hash_block_size {
+    fn check_fec(&self) -> Result<(), Failure> {
+        if self.fec_device.is_some() && self.data_block_size != self.hash_block_size {
             return Err(Failure::parameters("Block sizes must match for FEC."));
         }
-        let roots = u32::try_from(self.fec_roots).ok().filter(|roots| (2..=24).contains(roots));
-        let roots = roots.ok_or_else(|| Failure::parameters("Invalid number of parity bytes."))?;
-        Ok(Some(Fec { device: device.into(), offset: self.fec_offset, roots: Some(roots) }))
+        match self.fec_device.is_none() || (2..=24).contains(&self.fec_roots) {
+            true => Ok(()),
+            false => Err(Failure::parameters("Invalid number of parity bytes.")),
+        }
+    }
+
+    /// The parity, which may be on the hash device, and is opened by `open` otherwise.
+    fn fec(
+        &self,
+        hash: &Image,
+        open: impl FnOnce(&Path) -> Result<Image, Error>,
+    ) -> Result<Option<Fec>, Error> {
+        let Some(path) = &self.fec_device else { return Ok(None) };
+        let mut fec = Fec::new(if hash.is_file(path) { hash.clone() } else { open(path)? });
+        fec.offset = self.fec_offset;
+        // OK to cast: at most 24.
+        fec.roots = Some(self.fec_roots as u32);
+        Ok(Some(fec))
     }
 
     fn exit(&self, context: &Context, result: Result<(), Failure>) -> ExitCode {
@@ -360,7 +369,7 @@ struct Stop {
 impl Stop {
     fn new(layout: &Layout, finding: &Finding) -> Stop {
         let (geometry, shape) = (layout.geometry(), layout.geometry().shape());
-        let position = |level, index| layout.tree_offset() + geometry.offset(level, index);
+        let position = |level, index| layout.position(level, index);
         let (parent, child, place) = match finding.block {
             Block::Data(index) => (0, index, index * shape.data_block_size() as u64),
             Block::Hash { level, index } => (level + 1, index, position(level, index)),

@@ -136,6 +136,11 @@ impl Layout {
         self.hash_start_block * u64::from(self.parameters.hash_block_size.bytes())
     }
 
+    /// The byte of the hash device that a block of the tree begins at.
+    pub fn position(&self, level: usize, index: u64) -> u64 {
+        self.tree_offset() + self.geometry.offset(level, index)
+    }
+
     /// Bytes of a hash device that ends with the hash area.
     pub fn hash_device_size(&self) -> u64 {
         self.tree_offset() + self.geometry.tree_size()

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use casemate::{Access, Error, Image, verity};
+use casemate::{Access, Error, Image};
 
 use super::info;
 use crate::answer::Answer;
+use crate::cmd::layers::CryptArgs;
 use crate::context::Context;
 use crate::size::bytes;
 
@@ -18,11 +19,21 @@ pub struct Args {
     /// Where the hash area begins.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>)]
     hash_offset: u64,
+    /// The partition (GPT or MBR) of the device that has the hash area, counted from 1.
+    #[arg(short = 'P', long, value_name = "N")]
+    partition: Option<u32>,
+    #[command(flatten)]
+    crypt: CryptArgs,
 }
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let layout = verity::read_superblock(&Image::open(&self.hash, Access::Read)?, self.hash_offset)?;
+        let image = Image::open(&self.hash, Access::Read)?;
+        let image = match self.partition {
+            Some(number) => image.partition(number)?,
+            None => image,
+        };
+        let layout = self.crypt.over(image, context, false)?.verity_superblock(self.hash_offset)?;
         if context.json() {
             context.print_json(&info::json(&layout, None))?;
         } else {

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use casemate::verity::{self, Format, Seed, Uuid, hex, random_salt};
+use casemate::verity::{FormatOptions, Seed, Uuid, hex};
 use casemate::{Error, Output};
 
 use super::info;
-use super::options::StoredArgs;
+use super::options::{Changes, StoredArgs};
 use crate::answer::Answer;
 use crate::context::Context;
 
@@ -37,31 +37,13 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let seed = self.seed.as_deref().map(Seed::from_text);
-        let salt = || match &seed {
-            Some(seed) => seed.salt(context.providers()),
-            None => Ok(random_salt()?),
-        };
-        let uuid = match (self.stored.no_superblock, &self.uuid, &seed) {
-            (true, ..) => None,
-            (false, Some(text), _) => Some(Uuid::from_text(text)?),
-            (false, None, Some(seed)) => Some(seed.uuid(context.providers())?),
-            (false, None, None) => Some(Uuid::random()?),
-        };
-        let parameters = self.stored.options.parameters(salt)?;
-        let driver = self.stored.options.provider.as_deref();
-        let providers = context.hashing(parameters.algorithm(), driver)?;
-        let format = Format {
-            parameters,
-            data_blocks: self.stored.options.data_blocks(),
-            hash_offset: self.stored.hash_offset,
-            fec: self.stored.fec.get(),
-            data: self.stored.data.into(),
-            hash: self.stored.hash.into(),
-            uuid,
-        };
-        let progress = context.progress(&format.data.to_string(), verity::work_size(&format)?);
-        let formatted = verity::format(&format, &context.work(providers, &progress))?;
+        let (data, hash, area) = self.stored.images(Changes::New, context)?;
+        let mut options = FormatOptions::default();
+        options.area = area;
+        options.uuid = self.uuid.as_deref().map(Uuid::from_text).transpose()?;
+        options.seed = self.seed.as_deref().map(Seed::from_text);
+        let progress = context.progress(data.name(), options.work_size(&data));
+        let formatted = data.verity_format(&hash, &options, &self.stored.work(context, &progress))?;
         drop(progress);
         if let Some(path) = &self.root_hash_file {
             Output::write_whole(path, hex::encode(&formatted.root_hash).as_bytes())?;
@@ -69,7 +51,7 @@ impl Args {
         if context.json() {
             context.print_json(&info::formatted_json(&formatted))?;
         } else {
-            context.print(info::formatted_lines(&format, &formatted))?;
+            context.print(info::formatted_lines(&hash.name(), self.stored.fec.fec_offset, &formatted))?;
         }
         Ok(Answer::Yes)
     }

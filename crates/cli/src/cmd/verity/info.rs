@@ -4,7 +4,7 @@ use std::fmt::{Display, Write};
 
 use serde::Serialize;
 
-use casemate::verity::{FecLayout, Format, Formatted, Layout, hex};
+use casemate::verity::{FecLayout, Formatted, Layout, hex};
 
 /// A hash area for programs.
 #[derive(Debug, Serialize)]
@@ -69,10 +69,9 @@ pub fn json(layout: &Layout, root_hash: Option<&[u8]>) -> Json {
 }
 
 /// The lines of `veritysetup format`.
-pub fn formatted_lines(format: &Format, formatted: &Formatted) -> String {
-    let fec = format.fec.as_ref().zip(formatted.fec.as_ref());
-    let on_hash_device = fec.is_some_and(|(fec, _)| fec.device.is_same(&format.hash));
-    let mut text = head(&format.hash, &formatted.layout, formatted.fec.as_ref());
+pub fn formatted_lines(hash: &dyn Display, fec_offset: u64, formatted: &Formatted) -> String {
+    let on_hash_device = formatted.fec_on_hash_device;
+    let mut text = head(hash, &formatted.layout, formatted.fec.as_ref());
     // One space fewer than the others have.
     push(&mut text, "Root hash:      ", &hex::encode(&formatted.root_hash));
     let size = formatted.layout.hash_device_size();
@@ -81,7 +80,7 @@ pub fn formatted_lines(format: &Format, formatted: &Formatted) -> String {
         let size = if on_hash_device { size + parity } else { size };
         push(&mut text, "Hash device size: ", &format_args!("{size} [bytes]"));
     }
-    if fec.is_some_and(|(fec, _)| fec.offset == 0 && !on_hash_device) {
+    if formatted.fec.is_some() && fec_offset == 0 && !on_hash_device {
         push(&mut text, "FEC device size: ", &format_args!("{parity} [bytes]"));
     }
     text

@@ -3,12 +3,11 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use casemate::blockdev::Events;
-use casemate::verity::{
-    Access, BlockSize, Fec, HashType, Layout, Parameters, Salt, Source, Stored, Volume, hex,
-};
-use casemate::{Error, Providers};
+use casemate::blockdev::{Events, is_same_file};
+use casemate::verity::{BlockSize, Fec, HashType, Salt, VerityOptions, Volume, hex};
+use casemate::{Access, Error, Image, Work};
 
+use crate::cmd::layers::CryptArgs;
 use crate::context::{Context, read_small};
 use crate::size::bytes;
 
@@ -39,7 +38,7 @@ pub struct HashArgs {
 }
 
 /// Data with its hash area.
-#[derive(clap::Args, Clone, Debug)]
+#[derive(clap::Args, Debug)]
 pub struct StoredArgs {
     /// The data: a file or a block device.
     #[arg(value_name = "DATA_DEVICE")]
@@ -53,10 +52,19 @@ pub struct StoredArgs {
     /// There is no superblock; the parameters are those of the other options.
     #[arg(long)]
     pub no_superblock: bool,
+    /// The partition (GPT or MBR) of DATA_DEVICE that has the data, counted from 1.
+    #[arg(short = 'P', long, value_name = "N")]
+    partition: Option<u32>,
+    /// The partition of HASH_DEVICE that has the hash area. Without it, a HASH_DEVICE that is the data device has the hash
+    /// area behind the data: in the same partition, and encrypted as the data are.
+    #[arg(long, value_name = "N")]
+    hash_partition: Option<u32>,
     #[command(flatten)]
     pub options: HashArgs,
     #[command(flatten)]
     pub fec: FecArgs,
+    #[command(flatten)]
+    crypt: CryptArgs,
 }
 
 /// Error correction.
@@ -85,95 +93,97 @@ pub struct RootHashArgs {
 }
 
 impl HashArgs {
-    /// The parameters, with `salt` if none was given.
-    pub fn parameters(&self, salt: impl FnOnce() -> Result<Salt, Error>) -> Result<Parameters, Error> {
-        let mut parameters = Parameters::new(self.algorithm.as_deref().unwrap_or("sha256"))?;
-        parameters.hash_type = HashType::numbered(self.format.unwrap_or(1))?;
-        parameters.data_block_size = BlockSize::new(self.data_block_size.unwrap_or(4096))?;
-        parameters.hash_block_size = BlockSize::new(self.hash_block_size.unwrap_or(4096))?;
-        parameters.salt = match &self.salt {
-            Some(text) => Salt::from_text(text)?,
-            None => salt()?,
-        };
-        Ok(parameters)
-    }
-
-    /// Where the parameters of a hash area come from.
-    pub fn source(&self, no_superblock: bool) -> Result<Source, Error> {
-        Ok(match no_superblock {
-            false => Source::Superblock,
-            true => Source::Given {
-                parameters: self.parameters(|| Ok(Salt::default()))?,
-                data_blocks: self.data_blocks(),
-            },
-        })
-    }
-
-    /// Checks that a superblock says what was given.
-    pub fn check(&self, layout: &Layout) -> Result<(), Error> {
-        let found = layout.parameters();
-        let given_salt = self.salt.as_deref().map(Salt::from_text).transpose()?;
-        let salt = |salt: &Salt| match salt.bytes() {
-            [] => "-".to_owned(),
-            bytes => hex::encode(bytes),
-        };
-        let number = |number: Option<u64>| number.map(|number| number.to_string());
-        let found_algorithm = found.algorithm().to_owned();
-        // Names that mean the same are the same.
-        let algorithm = self.algorithm.as_deref().map(Parameters::new).transpose()?;
-        let algorithm = algorithm.map(|parameters| parameters.algorithm().to_owned());
-        for (what, given, found) in [
-            ("hash algorithm", algorithm, found_algorithm),
-            ("format", number(self.format), found.hash_type.number().to_string()),
-            ("data block size", number(self.data_block_size), found.data_block_size.bytes().to_string()),
-            ("hash block size", number(self.hash_block_size), found.hash_block_size.bytes().to_string()),
-            (
-                "number of data blocks",
-                number(self.data_blocks()),
-                layout.geometry().data_blocks().to_string(),
-            ),
-            ("salt", given_salt.as_ref().map(salt), salt(&found.salt)),
-        ] {
-            if let Some(given) = given.filter(|given| *given != found) {
-                return Err(Error::argument(format!(
-                    "the {what} in the superblock is {found}, not {given}; leave that option out, or say that there is no \
-                     superblock"
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    /// The number of data blocks, if one was given; 0 says nothing, as in veritysetup.
-    pub fn data_blocks(&self) -> Option<u64> {
-        self.data_blocks.filter(|blocks| *blocks > 0)
+    /// How a hash area is hashed that is made, or what is expected of one that exists.
+    pub fn options(&self, hash_offset: u64, no_superblock: bool) -> Result<VerityOptions, Error> {
+        let mut options = VerityOptions::default();
+        options.algorithm = self.algorithm.clone();
+        options.hash_type = self.format.map(HashType::numbered).transpose()?;
+        options.data_block_size = self.data_block_size.map(BlockSize::new).transpose()?;
+        options.hash_block_size = self.hash_block_size.map(BlockSize::new).transpose()?;
+        options.salt = self.salt.as_deref().map(Salt::from_text).transpose()?;
+        // 0 says nothing, as in veritysetup.
+        options.data_blocks = self.data_blocks.filter(|blocks| *blocks > 0);
+        options.hash_offset = hash_offset;
+        options.superblock = !no_superblock;
+        options.driver = self.provider.clone();
+        Ok(options)
     }
 }
 
+/// What is going to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changes {
+    Nothing,
+    /// Hash area and parity, which are made if they are not there.
+    New,
+    /// Hash area and parity.
+    HashArea,
+    /// Data and hash area.
+    Data,
+}
+
 impl StoredArgs {
-    /// Opens everything, and says what hashes it.
-    pub fn open(&self, access: Access, context: &Context) -> Result<(Volume, Providers), Error> {
-        let source = self.options.source(self.no_superblock)?;
-        let (data, hash) = (self.data.clone().into(), self.hash.clone().into());
-        let stored = Stored { data, hash, hash_offset: self.hash_offset, source, fec: self.fec.get() };
-        let volume = Volume::open(stored, access)?;
-        self.options.check(volume.layout()).map_err(|error| error.within(self.hash.display()))?;
+    /// The data, the hash device, and the options with the parity; what lies in one file is opened once.
+    pub fn images(
+        &self,
+        changes: Changes,
+        context: &Context,
+    ) -> Result<(Image, Image, VerityOptions), Error> {
+        let area = changes != Changes::Nothing;
+        let parity = matches!(changes, Changes::New | Changes::HashArea);
+        let fec = self.fec.fec_device.as_deref();
+        let is_changed = |path: &Path| {
+            (changes == Changes::Data && is_same_file(path, &self.data))
+                || (area && is_same_file(path, &self.hash))
+                || (parity && fec.is_some_and(|fec| is_same_file(path, fec)))
+        };
+        let open = |path: &Path| match (is_changed(path), changes) {
+            (true, Changes::New) => Image::create(path),
+            (true, _) => Image::open(path, Access::Change),
+            (false, _) => Image::open(path, Access::Read),
+        };
+        let access = if is_changed(&self.data) { Access::Change } else { Access::Read };
+        let disk = Image::open(&self.data, access)?;
+        let data = match self.partition {
+            Some(number) => disk.clone().partition(number)?,
+            None => disk.clone(),
+        };
+        let data = self.crypt.over(data, context, false)?;
+        let hash = match (self.hash_partition, disk.is_file(&self.hash)) {
+            (Some(number), true) => disk.partition(number)?,
+            (Some(number), false) => open(&self.hash)?.partition(number)?,
+            (None, true) => data.clone(),
+            (None, false) => open(&self.hash)?,
+        };
+        let mut options = self.options.options(self.hash_offset, self.no_superblock)?;
+        if let Some(path) = fec {
+            let image = match path {
+                path if is_same_file(path, &self.hash) => hash.clone(),
+                path if is_same_file(path, &self.data) => data.clone(),
+                path => open(path)?,
+            };
+            let mut fec = Fec::new(image);
+            (fec.offset, fec.roots) = (self.fec.fec_offset, self.fec.fec_roots);
+            options.fec = Some(fec);
+        }
+        Ok((data, hash, options))
+    }
+
+    /// Opens everything.
+    pub fn open(&self, changes: Changes, context: &Context) -> Result<Volume, Error> {
+        let (data, hash, options) = self.images(changes, context)?;
+        let volume = data.verity_volume(&hash, &options)?;
         if let (Some(device), Some(roots)) = (&self.fec.fec_device, volume.other_fec_roots()) {
             let device = device.display();
             context
                 .note(&format!("{device} has the size of parity with {roots} roots; --fec-roots {roots}?"));
         }
-        let algorithm = volume.layout().parameters().algorithm();
-        let providers = context.hashing(algorithm, self.options.provider.as_deref())?;
-        Ok((volume, providers))
+        Ok(volume)
     }
-}
 
-impl FecArgs {
-    /// The parity, if a device was given.
-    pub fn get(&self) -> Option<Fec> {
-        let device = self.fec_device.clone()?;
-        Some(Fec { device: device.into(), offset: self.fec_offset, roots: self.fec_roots })
+    /// What does the work: with the driver's engines, if one was named.
+    pub fn work<'a>(&self, context: &Context, events: &'a dyn Events) -> Work<'a> {
+        context.work(context.naming(self.options.provider.as_slice()), events)
     }
 }
 

@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use casemate::Error;
-use casemate::verity::{Access, Repaired};
+use casemate::verity::Repaired;
 
-use super::options::{RootHashArgs, StoredArgs};
+use super::options::{Changes, RootHashArgs, StoredArgs};
 use super::verify::{summary_lines, summary_value};
 use crate::answer::Answer;
 use crate::context::Context;
@@ -35,11 +35,11 @@ impl Args {
             return Err(Error::argument("give the device with the parity: --fec-device"));
         }
         let root_hash = self.root_hash.get()?;
-        let (volume, providers) =
-            self.stored.open(if self.dry_run { Access::Read } else { Access::Repair }, context)?;
+        let changes = if self.dry_run { Changes::Nothing } else { Changes::Data };
+        let volume = self.stored.open(changes, context)?;
         let size = volume.layout().geometry().data_size();
         let progress = context.progress(&self.stored.data.display().to_string(), size);
-        let work = context.work(providers, &progress);
+        let work = self.stored.work(context, &progress);
         let repaired = match self.dry_run {
             true => volume.try_repair(&root_hash, &work)?.0,
             false => volume.repair(&root_hash, &work)?,

@@ -6,9 +6,9 @@ use clap::ValueEnum;
 use serde_json::json;
 
 use casemate::Error;
-use casemate::verity::{Access, OnFault, Table, TableFec, partition_uuids};
+use casemate::verity::{OnFault, partition_uuids};
 
-use super::options::{RootHashArgs, StoredArgs};
+use super::options::{Changes, RootHashArgs, StoredArgs};
 use crate::answer::Answer;
 use crate::context::Context;
 
@@ -83,7 +83,7 @@ enum Print {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let root_hash = self.root_hash.get()?;
-        let (volume, _) = self.stored.open(Access::Read, context)?;
+        let volume = self.stored.open(Changes::Nothing, context)?;
         let name = |given: &Option<String>, location: &dyn Display| {
             given.clone().unwrap_or_else(|| location.to_string())
         };
@@ -91,7 +91,8 @@ impl Args {
             name(&self.data_name, &self.stored.data.display()),
             name(&self.hash_name, &self.stored.hash.display()),
         );
-        let mut table = Table::new(volume.layout(), &root_hash, data, hash)?;
+        let fec = self.stored.fec.fec_device.as_ref().map(|device| name(&self.fec_name, &device.display()));
+        let mut table = volume.table(&root_hash, data, hash, fec.unwrap_or_default())?;
         table.on_corruption =
             choice(self.ignore_corruption, self.restart_on_corruption, self.panic_on_corruption);
         table.on_error = choice(false, self.restart_on_error, self.panic_on_error);
@@ -99,11 +100,6 @@ impl Args {
         table.check_at_most_once = self.check_at_most_once;
         table.try_verify_in_tasklet = self.use_tasklets;
         table.root_hash_sig_key_desc = self.root_hash_sig_key_desc;
-        if let (Some(fec), Some(layout)) = (self.stored.fec.get(), volume.fec_layout()) {
-            let device = name(&self.fec_name, &fec.device);
-            let start = fec.offset / layout.block_size();
-            table.fec = Some(TableFec { device, roots: layout.roots(), blocks: layout.blocks(), start });
-        }
         let argument = table.kernel_argument(&self.name, self.minor);
         let uuids = partition_uuids(&root_hash);
         match self.print {

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use casemate::tree::Ranges;
-use casemate::verity::{Access, hex};
+use casemate::verity::hex;
 use casemate::{Error, Output};
 
-use super::options::{StoredArgs, parse_root_hash};
+use super::options::{Changes, StoredArgs, parse_root_hash};
 use crate::answer::Answer;
 use crate::context::Context;
 use crate::size::bytes;
@@ -39,14 +39,12 @@ pub struct Args {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let old_root = self.old_root_hash.as_deref().map(parse_root_hash).transpose()?;
-        let (volume, providers) = self.stored.open(Access::Update, context)?;
+        let volume = self.stored.open(Changes::HashArea, context)?;
         let bytes: Ranges = self.changed.into_iter().collect();
         let blocks = volume.blocks_of(&bytes);
-        let block_size = volume.layout().geometry().shape().data_block_size() as u64;
-        let covered = volume.fec_layout().map_or(0, |fec| fec.blocks() * fec.block_size());
-        let total = blocks.count().saturating_mul(block_size).saturating_add(covered);
+        let total = volume.update_size(&blocks);
         let progress = context.progress(&self.stored.data.display().to_string(), total);
-        let root_hash = volume.update(&blocks, old_root.as_deref(), &context.work(providers, &progress))?;
+        let root_hash = volume.update(&blocks, old_root.as_deref(), &self.stored.work(context, &progress))?;
         drop(progress);
         if let Some(path) = &self.root_hash_file {
             Output::write_whole(path, hex::encode(&root_hash).as_bytes())?;

@@ -5,11 +5,11 @@ use std::io::{self, BufWriter, Write};
 
 use serde_json::json;
 
+use casemate::Error;
 use casemate::tree::{Block, Fault, Finding, Ranges, Summary};
-use casemate::verity::{Access, Layout, Repaired, Volume, hex};
-use casemate::{Error, Providers};
+use casemate::verity::{Layout, Repaired, Volume, hex};
 
-use super::options::{RootHashArgs, StoredArgs};
+use super::options::{Changes, RootHashArgs, StoredArgs};
 use crate::answer::Answer;
 use crate::context::Context;
 
@@ -30,7 +30,7 @@ pub struct Args {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let root_hash = self.root_hash.get()?;
-        let (volume, providers) = self.stored.open(Access::Read, context)?;
+        let volume = self.stored.open(Changes::Nothing, context)?;
         let layout = volume.layout();
         let progress =
             context.progress(&self.stored.data.display().to_string(), layout.geometry().data_size());
@@ -44,11 +44,11 @@ impl Args {
             separator = ",";
             Ok(())
         };
-        let summary = volume.verify(&root_hash, &context.work(providers.clone(), &progress), &mut report)?;
+        let summary = volume.verify(&root_hash, &self.stored.work(context, &progress), &mut report)?;
         drop(progress);
         let opened = if separator == "," { "" } else { separator };
         out.flush().map_err(|error| Error::io("standard output", error))?;
-        let parity = self.parity(context, &volume, providers, &root_hash, &summary)?;
+        let parity = self.parity(context, &volume, &root_hash, &summary)?;
         if context.json() {
             let mut rest = summary_value(&summary);
             if let Some(parity) = &parity {
@@ -74,14 +74,15 @@ impl Args {
         &self,
         context: &Context,
         volume: &Volume,
-        providers: Providers,
         root_hash: &[u8],
         summary: &Summary,
     ) -> Result<Option<Parity>, Error> {
-        let Some(fec) = volume.fec_layout() else { return Ok(None) };
+        if volume.fec_layout().is_none() {
+            return Ok(None);
+        }
         let device = self.stored.fec.fec_device.as_ref().unwrap_or(&self.stored.hash);
-        let progress = context.progress(&device.display().to_string(), fec.blocks() * fec.block_size());
-        let work = context.work(providers, &progress);
+        let progress = context.progress(&device.display().to_string(), volume.parity_size());
+        let work = self.stored.work(context, &progress);
         Ok(Some(match summary.is_clean() {
             true => Parity::Wrong(volume.check_parity(&work)?),
             false => Parity::Could(volume.try_repair(root_hash, &work)?.0),
@@ -134,7 +135,7 @@ fn line(layout: &Layout, finding: &Finding) -> String {
     let mut text = match finding.block {
         Block::Data(index) => format!("data block {index}"),
         Block::Hash { level, index } => {
-            let position = layout.tree_offset() + layout.geometry().offset(level, index);
+            let position = layout.position(level, index);
             format!("hash block {index} of level {level}, at byte {position} of the hash device")
         }
     };
@@ -156,7 +157,7 @@ fn value(layout: &Layout, finding: &Finding) -> serde_json::Value {
     let mut value = match finding.block {
         Block::Data(index) => json!({"kind": "data", "index": index}),
         Block::Hash { level, index } => {
-            let position = layout.tree_offset() + layout.geometry().offset(level, index);
+            let position = layout.position(level, index);
             json!({"kind": "hash", "level": level, "index": index, "hash_device_offset": position})
         }
     };
