@@ -10,7 +10,7 @@ use crate::device::BlockDevice;
 use crate::error::Result;
 use crate::exclusive::claim_name;
 use crate::file::FileDevice;
-use crate::identity::folder_of;
+use crate::identity::{folder_of, sync_name};
 
 /// A new file, written beside its final name and renamed to it by [`OutputFile::commit`].
 ///
@@ -44,7 +44,7 @@ impl OutputFile {
         Ok(OutputFile { device, temporary, path, replaced })
     }
 
-    /// Gives the file its name. With `sync` its contents are on stable storage first.
+    /// Gives the file its name. With `sync` its contents are on stable storage before, and its name is afterwards.
     pub fn commit(self, sync: bool) -> Result<()> {
         if sync {
             self.device.flush()?;
@@ -52,7 +52,7 @@ impl OutputFile {
         // One that came meanwhile may be in use as well.
         let _replaced = self.replaced.map_or_else(|| claim_name(&self.path), |file| Ok(Some(file)))?;
         self.temporary.persist(&self.path).map_err(|error| error.error)?;
-        Ok(())
+        if sync { sync_name(&self.path) } else { Ok(()) }
     }
 
     /// The file as a device; it grows by writing.

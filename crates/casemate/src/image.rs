@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use casemate_blockdev::{
     AtFile, BlockDevice, FileDevice, Named, OutputFile, OverlayFile, Window, is_same_file, partitions,
-    samples, sync_name,
+    samples,
 };
 use casemate_crypt::CryptDevice;
 use casemate_ext4::RecoveryFile;
@@ -268,8 +268,6 @@ impl Image {
             let new = OutputFile::create(path).at(path.display())?;
             Store::format(new.device(), self.top.size(), &identity).at(path.display())?;
             new.commit(true).at(path.display())?;
-            // The name must be there after a power failure too.
-            sync_name(path).at(path.display())?;
         }
         let store = open_file(path, Access::Change)?;
         let device = Arc::new(Store::open(self.top, store, &identity).at(path.display())?);
