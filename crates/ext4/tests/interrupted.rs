@@ -496,3 +496,25 @@ fn a_recovery_file_that_makes_no_sense_is_refused_before_anything_is_written() {
     std::fs::write(&recovery, put(48, &kept[48..56])).unwrap();
     assert!(completed(&image, &recovery).unwrap().is_some());
 }
+
+/// Of a superblock that carries a mark on one sector and its checksum on the other, one was written.
+#[test]
+fn a_mark_that_power_tore_is_mended() {
+    let Some(place) = Place::new() else { return };
+    for options in ["-t ext4 -b 1024", "-t ext4 -b 4096 -O ^has_journal"] {
+        let Some(whole) = place.image(options, "8M") else { return };
+        for (byte, bit) in [(INCOMPAT, RECOVER), (STATE, 1)] {
+            let mut torn = whole.clone();
+            torn[byte] ^= bit;
+            let device = Arc::new(MemoryDevice::new(torn.clone()));
+            assert!(Ext4::open(device.clone(), &OpenOptions::default()).is_ok(), "{options}: {byte:#x}");
+            drop(writer_beside(device.clone(), &place.recovery()).unwrap());
+            assert!(Arc::into_inner(device).unwrap().into_bytes() == whole, "{options}: {byte:#x}");
+            // Anything else is damage.
+            torn[byte] ^= bit;
+            torn[1024 + 0x78] ^= 1;
+            let device = Arc::new(MemoryDevice::new(torn));
+            assert!(writer_beside(device, &place.recovery()).is_err(), "{options}");
+        }
+    }
+}

@@ -12,9 +12,10 @@ use crate::format::csum::{self, Checksums, Subject};
 use crate::format::group::GroupDescriptor;
 use crate::format::inode::{GENERATION, Inode, ROOT_INODE};
 use crate::format::layout::Layout;
-use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+use crate::format::superblock::{SUPERBLOCK_SIZE, Superblock};
 use crate::read::encryption::Encryption;
 use crate::read::journal::{self, Recovery};
+use crate::read::primary::read_primary;
 
 /// How to open a file system.
 #[derive(Clone)]
@@ -61,12 +62,14 @@ impl Ext4 {
     /// the file system, or the journal is damaged; `Unsupported` for features
     /// that a reader must know and this one does not.
     pub fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Ext4> {
-        let superblock = read_superblock(&*device, SUPERBLOCK_OFFSET)?;
+        let superblock = read_primary(&*device, Crc32c::new(options.providers.cpu()))?;
         let fs = Ext4::with_superblock(device, superblock, options)?;
+        // One that was torn while a transaction was written in place is whole in the journal.
+        let recovered = fs.clone().recovered(options);
         if options.verify_checksums {
-            fs.verify_superblock()?;
+            recovered.as_ref().unwrap_or(&fs).verify_superblock()?;
         }
-        fs.recovered(options)
+        recovered
     }
 
     /// The file system that `superblock` describes, with nothing replayed.
@@ -105,11 +108,8 @@ impl Ext4 {
         let Some((overlay, recovery)) = journal::recover(&self)? else { return Ok(self) };
         let device: Arc<dyn BlockDevice> = Arc::new(overlay);
         // The journal may hold a newer superblock.
-        let superblock = read_superblock(&*device, SUPERBLOCK_OFFSET)?;
+        let superblock = read_primary(&*device, Crc32c::new(options.providers.cpu()))?;
         let fs = Ext4::with_superblock(device, superblock, options)?;
-        if fs.0.verify {
-            fs.verify_superblock()?;
-        }
         let mut inner = Arc::into_inner(fs.0).expect("the only handle, made just above");
         inner.recovery = recovery;
         Ok(Ext4(Arc::new(inner)))

@@ -14,6 +14,7 @@ pub(crate) mod indirect;
 pub(crate) mod journal;
 pub(crate) mod map;
 pub(crate) mod path;
+pub(crate) mod primary;
 pub(crate) mod runs;
 pub(crate) mod seen;
 pub(crate) mod symlink;

@@ -22,6 +22,7 @@ use crate::format::csum::{Checksums, Context, Subject};
 use crate::format::inode::Time;
 use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use crate::read::fs::{Ext4, OpenOptions, read_superblock};
+use crate::read::primary;
 
 pub(crate) use cache::Edit;
 pub(crate) use mmp::Mmp;
@@ -69,6 +70,7 @@ pub(crate) fn recover(
     recovery: Option<&RecoveryFile>,
 ) -> Result<Interrupted> {
     let crc = Crc32c::new(options.providers.cpu());
+    primary::mend(&**device, crc)?;
     let interrupted = recovery.map_or(Ok(Interrupted::Nothing), |file| file.replay(&**device, crc))?;
     Ok(if log::replay(device, options)? { Interrupted::Completed } else { interrupted })
 }

@@ -19,9 +19,9 @@ use casemate_providers::Providers;
 
 use crate::error::{Error, Result};
 use crate::format::bytes::{array, le32, le64};
-use crate::format::superblock::SUPERBLOCK_OFFSET;
-use crate::read::fs::read_superblock;
+use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use crate::read::journal::{Copy, Overlay};
+use crate::read::primary::{is_whole, read_primary};
 use crate::transaction::cache::Blocks;
 
 /// Magic number, then UUID (16 bytes), block size (32 bits), count (64 bits), CRC-32C of all of the file but these four
@@ -94,10 +94,11 @@ impl RecoveryFile {
         providers: &Providers,
     ) -> Result<Option<Arc<dyn BlockDevice>>> {
         // What is no file system, or damaged, is for whoever opens it to say.
-        if read_superblock(&**device, SUPERBLOCK_OFFSET).map_or(true, |superblock| superblock.is_clean()) {
+        let crc = Crc32c::new(providers.cpu());
+        if read_primary(&**device, crc).map_or(true, |superblock| is_complete(&superblock, crc)) {
             return Ok(None);
         }
-        let Found::Pending(pending) = self.find(&**device, Crc32c::new(providers.cpu()))? else {
+        let Found::Pending(pending) = self.find(&**device, crc)? else {
             return Ok(None);
         };
         let Pending { file, block_size, blocks } = pending;
@@ -157,11 +158,11 @@ impl RecoveryFile {
                 "is of another version of casemate; run e2fsck on the image, then remove this file",
             );
         }
-        let superblock = read_superblock(device, SUPERBLOCK_OFFSET)?;
+        let superblock = read_primary(device, crc)?;
         if array::<16>(&header, 16) != superblock.uuid {
             return refuse("belongs to another image; move it away");
         }
-        if superblock.is_clean() {
+        if is_complete(&superblock, crc) {
             return Ok(Found::Void);
         }
         let (block_size, count) = (superblock.block_size as usize, le64(&header, 36));
@@ -186,6 +187,11 @@ impl RecoveryFile {
             }
             blocks.insert(block, at + 8 + sums as u64);
             device.read_at(&mut there, block * block_size as u64)?;
+            if block == SUPERBLOCK_OFFSET / block_size as u64 {
+                // As it is without a tear.
+                let base = SUPERBLOCK_OFFSET as usize % block_size;
+                there[base..base + SUPERBLOCK_SIZE].copy_from_slice(superblock.as_bytes());
+            }
             let (old, new) = bytes[8..].split_at(sums);
             let mut sectors =
                 there.chunks_exact(SECTOR).zip(new.chunks_exact(SECTOR)).zip(old.chunks_exact(4));
@@ -231,8 +237,7 @@ impl RecoveryFile {
         let output = OutputFile::create(&self.path)?;
         output.device().write_at(&header, 0)?;
         output.device().write_at(&body, header.len() as u64)?;
-        output.commit(true)?;
-        sync_name(&self.path)
+        output.commit(true)
     }
 
     /// Forgets the transaction, which the image has now.
@@ -240,4 +245,10 @@ impl RecoveryFile {
         std::fs::remove_file(&self.path)?;
         sync_name(&self.path)
     }
+}
+
+/// Whether a superblock says that the image is whole without the file. One that was being written when the power failed,
+/// as the last block of a change, does not.
+fn is_complete(superblock: &Superblock, crc: Crc32c) -> bool {
+    superblock.is_clean() && is_whole(superblock, crc)
 }
