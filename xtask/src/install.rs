@@ -32,6 +32,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("qemu-user", "tests of the AArch64 back ends"),
     ("qemu-utils", "clients of serve: qemu-img, qemu-io and qemu-nbd"),
     ("squashfs-tools", "a file system that is recognised"),
+    ("strace", "losses of power: what commands write, and in which order"),
     ("user-mode-linux", "a real kernel as a process"),
     ("valgrind", "the constant-time check"),
     ("xfsprogs", "a file system that is recognised"),

@@ -5,7 +5,9 @@
 #![forbid(unsafe_code)]
 
 mod cpio;
+pub mod kernel;
 pub mod nbd;
+pub mod power;
 pub mod qemu;
 pub mod uml;
 

@@ -4,8 +4,9 @@
 use std::path::Path;
 use std::process::Command;
 
+use casemate_testkit::kernel::loop_mounts_work;
+use casemate_testkit::run_any;
 use casemate_testkit::uml::Uml;
-use casemate_testkit::{find_program, run_any};
 
 /// Mounts `image` and runs `script` in its top folder, as root. What it prints, or `None` after a skip.
 ///
@@ -39,19 +40,4 @@ pub fn in_uml(image: &Path, mount_options: &str, script: &str) -> Option<String>
     let whole = format!("set -e; {mount}; cd {at}\n{script}\ncd /; umount {at}");
     let output = Uml::new(whole).disk(image, mount_options.starts_with("ro")).run()?;
     Some(output.expect_success().stdout)
-}
-
-/// Whether this machine lets us mount an image, in a mount namespace of our own.
-fn loop_mounts_work() -> bool {
-    let Some(mke2fs) = find_program("mke2fs") else { return false };
-    if find_program("unshare").is_none() {
-        return false;
-    }
-    let folder = casemate_testkit::tempdir().unwrap();
-    let (image, at) = (folder.path().join("image"), folder.path().join("at"));
-    std::fs::create_dir(&at).unwrap();
-    let made = run_any(Command::new(mke2fs).args(["-q", "-F", "-t", "ext4"]).arg(&image).arg("1M"));
-    let script = format!("mount -o loop {} {}", image.display(), at.display());
-    let mounted = run_any(Command::new("unshare").args(["-m", "sh", "-c", &script]));
-    made.status.success() && mounted.status.success()
 }

@@ -1,0 +1,158 @@
+//! What clients of `serve` write: into the image, through dm-crypt, or into an overlay.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
+
+use casemate::blockdev::BlockDevice;
+use casemate::crypt::{Mapping, Params};
+use casemate::{Access, Image, Providers, SecretVec};
+use casemate_testkit::power::{Files, State, write_folder};
+use casemate_testkit::{Rng, nbd};
+
+use crate::{Judge, Outcome, Session, scratch};
+
+/// Sectors of the image.
+const SECTORS: u64 = 512;
+/// What a client does: so many writes, and a flush now and then.
+const WRITES: u32 = 60;
+const CLIENT: &str = "CASEMATE_POWER_CLIENT";
+
+/// A write of the client's: which sectors get its number.
+fn writes() -> Vec<(u64, u64, bool)> {
+    let mut rng = Rng::new(12);
+    let one = |_| {
+        let len = 1 + rng.below(20);
+        // Few places, so that they are written again and again; the image's end among them.
+        let start = [0, 5, 17, 100, SECTORS - 24][rng.below(5) as usize] + rng.below(4);
+        (start, len, rng.below(5) == 0)
+    };
+    (1..=WRITES).map(one).collect()
+}
+
+/// The client, in a process of its own: it notes in a file, which it flushes, what the server has said is stable.
+#[test]
+fn client() {
+    let Ok(socket) = std::env::var(CLIENT) else { return };
+    let mut client = nbd::Client::connect_when_there(socket);
+    let notes = File::options().write(true).open("notes").unwrap();
+    for (number, (start, len, flush)) in (1u32..).zip(writes()) {
+        let bytes = number.to_le_bytes().repeat(128 * len as usize);
+        client.write(start * 512, &bytes, 0).unwrap();
+        if flush {
+            client.flush().unwrap();
+            notes.write_all_at(&number.to_le_bytes(), 0).unwrap();
+            notes.sync_data().unwrap();
+        }
+    }
+}
+
+/// The numbers that a sector may have: 0 for none, and those of the writes to it, with what was stable at least.
+fn judge<'a>(open: impl Fn(&Path) -> Result<Image, String> + 'a) -> Judge<'a> {
+    let place = scratch();
+    let mut history: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+    for (number, (start, len, _)) in (1u32..).zip(writes()) {
+        for sector in start..start + len {
+            history.entry(sector).or_default().push(number);
+        }
+    }
+    Box::new(move |_, state: &State| {
+        let stable = match state.ended {
+            true => WRITES,
+            false => u32::from_le_bytes(state.files["notes"][..4].try_into().unwrap()),
+        };
+        write_folder(place.path(), &state.files);
+        let image = open(place.path())?;
+        let mut bytes = vec![0; (SECTORS * 512) as usize];
+        image.device().read_at(&mut bytes, 0).map_err(|error| error.to_string())?;
+        let mut newest = 0;
+        for (number, sector) in (0..).zip(bytes.chunks(512)) {
+            let found = u32::from_le_bytes(sector[..4].try_into().unwrap());
+            if sector.chunks(4).any(|word| word != found.to_le_bytes()) {
+                return Err(format!("sector {number} is not what any write made it"));
+            }
+            let empty = Vec::new();
+            let history = history.get(&number).unwrap_or(&empty);
+            let least = history.iter().copied().filter(|write| *write <= stable).max().unwrap_or(0);
+            if found < least || found != 0 && !history.contains(&found) {
+                return Err(format!("sector {number} has write {found}, and write {least} was stable"));
+            }
+            newest = newest.max(found);
+        }
+        let last: BTreeMap<u64, u32> =
+            history.iter().map(|(sector, writes)| (*sector, writes[writes.len() - 1])).collect();
+        let all = last
+            .iter()
+            .all(|(sector, write)| bytes[(*sector * 512) as usize..].starts_with(&write.to_le_bytes()));
+        Ok(match newest {
+            0 => Outcome::Before,
+            _ if all => Outcome::After,
+            _ => Outcome::Between,
+        })
+    })
+}
+
+fn mapping(key: &[u8]) -> Mapping {
+    let mut secret = SecretVec::zeroed(key.len());
+    secret.expose_mut().copy_from_slice(key);
+    let params = Params::new("aes-xts-plain64".parse().unwrap());
+    Mapping::new(params, secret, 0, &Providers::default()).unwrap()
+}
+
+#[test]
+fn what_was_flushed_to_a_served_image_stays() {
+    let keys = scratch();
+    let key = Rng::new(2).bytes(64);
+    let key_file = keys.path().join("key");
+    fs::write(&key_file, &key).unwrap();
+    let client = keys.path().join("client");
+    let myself = std::env::current_exe().unwrap();
+    let script =
+        format!("#!/bin/sh\n{CLIENT}=$unixsocket exec {} blocks::client --exact >&2\n", myself.display());
+    fs::write(&client, script).unwrap();
+    fs::set_permissions(&client, fs::Permissions::from_mode(0o755)).unwrap();
+    let crypt = format!("--crypt aes-xts-plain64 --key-size 512 --key-file {}", key_file.display());
+    for (name, options) in
+        [("serve", ""), ("serve --crypt", &crypt), ("serve --overlay", "--overlay overlay")]
+    {
+        let mut session = Session::new(name);
+        let mut zeros = vec![0; (SECTORS * 512) as usize];
+        if name.ends_with("crypt") {
+            let device = casemate::blockdev::MemoryDevice::new(zeros);
+            mapping(&key).over(&device).unwrap().write_zeroes(0, SECTORS * 512, false).unwrap();
+            zeros = device.into_bytes();
+        }
+        fs::write(session.path().join("image"), zeros).unwrap();
+        fs::write(session.path().join("notes"), [0; 4]).unwrap();
+        let open = |folder: &Path| {
+            let access = if name.ends_with("overlay") { Access::Read } else { Access::Change };
+            let image = retry(|| Image::open(folder.join("image"), access))?;
+            match name {
+                "serve --crypt" => image.crypt(mapping(&key), false),
+                // Who has no overlay yet has nothing in it.
+                "serve --overlay" if folder.join("overlay").exists() => {
+                    return retry(|| image.clone().overlay(&folder.join("overlay")));
+                }
+                _ => Ok(image),
+            }
+            .map_err(|error| error.to_string())
+        };
+        let line = format!("serve image {options} --exec {}", client.display());
+        let again = line.replace(&client.display().to_string(), "true");
+        if !session.cut(100, &line, &again, |_: &Files, _: &Files| judge(open)) {
+            return;
+        }
+        session.end(60);
+    }
+}
+
+fn retry(open: impl Fn() -> casemate::Result<Image>) -> Result<Image, String> {
+    loop {
+        match open() {
+            // Tools that other tests start hold our locks for a moment, between fork and exec.
+            Err(error) if error.is_busy() => {}
+            result => return result.map_err(|error| error.to_string()),
+        }
+    }
+}
