@@ -11,7 +11,7 @@ use std::sync::Arc;
 use casemate_blockdev::{BlockDevice, FileDevice};
 use casemate_ext4::{Ext4, FileType, Inode, OpenOptions, check};
 use casemate_providers::Work;
-use casemate_testkit::{TempDir, run, run_any, tempdir, tool};
+use casemate_testkit::{TempDir, mke2fs, run_any, tempdir, tool};
 use common::hex;
 use common::kernel::on_mounted;
 use sha2::{Digest, Sha256};
@@ -40,24 +40,12 @@ find . -mindepth 1 -name lost+found -prune -o -printf '%y %m %U %G %s %n %T@ %i 
 find . -type f -exec sha256sum {} +
 "#;
 
-const FEATURES: [&str; 8] = [
-    "-b 4096",
-    "-b 1024",
-    "-b 1024 -O ^extent,^64bit,^metadata_csum",
-    // With a journal, Linux 6.18 can hang for good in writing back inline data (its commit thread waits for
-    // itself).
-    "-b 4096 -O inline_data,^has_journal -I 512",
-    "-b 2048 -O bigalloc -C 16384",
-    "-b 4096 -O orphan_file,metadata_csum_seed",
-    "-b 1024 -O ^flex_bg,meta_bg,^resize_inode",
-    "-b 4096 -O fast_commit",
-];
-
 #[test]
 fn what_the_kernel_wrote() {
     let Some(mke2fs) = tool("mke2fs") else { return };
     let folder = tempdir().unwrap();
-    for features in FEATURES {
+    // With a journal, Linux 6.18 can hang for good in writing back inline data (its commit thread waits for itself).
+    for features in mke2fs::all().filter(|kind| kind.kernel).map(|kind| kind.options) {
         let image = make(&mke2fs, &folder, features);
         if on_mounted(&image, "rw", &work(&folder)).is_none() {
             return;
@@ -72,9 +60,13 @@ fn what_the_kernel_wrote() {
 fn attributes_that_the_kernel_wrote() {
     let (Some(mke2fs), Some(python)) = (tool("mke2fs"), tool("python3")) else { return };
     let folder = tempdir().unwrap();
-    for features in
-        ["-b 4096", "-b 1024", "-b 4096 -O ea_inode", "-b 1024 -O ea_inode -I 512", "-b 4096 -I 128"]
-    {
+    for features in [
+        "-t ext4 -b 4096",
+        "-t ext4 -b 1024",
+        "-t ext4 -b 4096 -O ea_inode",
+        "-t ext4 -b 1024 -O ea_inode -I 512",
+        "-t ext4 -b 4096 -I 128",
+    ] {
         let image = make(&mke2fs, &folder, features);
         let large = if features.contains("ea_inode") { 40_000 } else { 600 };
         let work = format!(
@@ -127,7 +119,9 @@ fn attributes_that_the_kernel_wrote() {
 fn a_mounted_image_with_a_dirty_journal() {
     let Some(mke2fs) = tool("mke2fs") else { return };
     let folder = tempdir().unwrap();
-    for features in ["-b 4096", "-b 1024 -O ^metadata_csum", "-b 4096 -O ^64bit,^metadata_csum"] {
+    for features in
+        ["-t ext4 -b 4096", "-t ext4 -b 1024 -O ^metadata_csum", "-t ext4 -b 4096 -O ^64bit,^metadata_csum"]
+    {
         let image = make(&mke2fs, &folder, features);
         let crashed = folder.path().join("crashed");
         // A copy of the image while it is mounted is what a crash would leave.
@@ -154,7 +148,7 @@ fn a_mounted_image_with_a_dirty_journal() {
 fn fast_commits_are_refused_and_never_overlooked() {
     let (Some(mke2fs), Some(e2fsck)) = (tool("mke2fs"), tool("e2fsck")) else { return };
     let folder = tempdir().unwrap();
-    for features in ["-b 4096 -O fast_commit", "-b 1024 -O fast_commit,^64bit"] {
+    for features in ["-t ext4 -b 4096 -O fast_commit", "-t ext4 -b 1024 -O fast_commit,^64bit"] {
         let image = make(&mke2fs, &folder, features);
         let crashed = folder.path().join("crashed");
         // A whole commit first; what is synced alone afterwards are fast commits.
@@ -199,13 +193,7 @@ fn work(folder: &TempDir) -> String {
 
 fn make(mke2fs: &Path, folder: &TempDir, features: &str) -> PathBuf {
     let image = folder.path().join("image");
-    let _ = std::fs::remove_file(&image);
-    let mut command = Command::new(mke2fs);
-    run(command
-        .args(["-q", "-F", "-t", "ext4", "-N", "5000"])
-        .args(features.split(' '))
-        .arg(&image)
-        .arg("48M"));
+    mke2fs::make(mke2fs, &format!("-N 5000 {features}"), &image, "48M");
     image
 }
 

@@ -10,62 +10,17 @@ use std::sync::Arc;
 use casemate_blockdev::FileDevice;
 use casemate_ext4::{Ext4, FileType, InodeFlags, OpenOptions, check};
 use casemate_providers::Work;
-use casemate_testkit::{run, run_any, tempdir, tool};
+use casemate_testkit::{mke2fs, run, run_any, tempdir, tool};
 use common::tree;
-
-/// What mke2fs is told, for each image: options, separated by spaces.
-const FEATURES: [&str; 41] = [
-    "-t ext4",
-    "-t ext2",
-    "-t ext3",
-    "-t ext4 -b 1024",
-    "-t ext4 -b 2048",
-    "-t ext4 -b 8192",
-    "-t ext4 -b 16384",
-    "-t ext4 -b 32768",
-    "-t ext4 -b 65536",
-    "-t ext4 -I 128",
-    "-t ext4 -b 4096 -I 1024",
-    "-t ext4 -b 4096 -I 4096",
-    "-t ext4 -O ^extent,^64bit",
-    "-t ext4 -O ^64bit",
-    "-t ext4 -O ^has_journal",
-    "-t ext4 -O ^flex_bg,^resize_inode",
-    "-t ext4 -O ^resize_inode,meta_bg -b 1024 -g 1024",
-    "-t ext4 -b 1024 -g 256 -O ^resize_inode,^flex_bg",
-    "-t ext4 -b 1024 -g 1024 -O sparse_super2,^resize_inode",
-    "-t ext4 -b 1024 -g 2048 -O ^sparse_super,^resize_inode",
-    "-t ext4 -O bigalloc -C 16384",
-    "-t ext4 -O bigalloc -b 1024 -C 8192",
-    "-t ext4 -O inline_data",
-    "-t ext4 -O inline_data -b 1024 -I 512",
-    "-t ext4 -O inline_data -b 65536 -I 2048",
-    "-t ext4 -O ea_inode",
-    "-t ext4 -O large_dir",
-    "-t ext4 -O ^dir_index",
-    "-t ext4 -O ^filetype",
-    "-t ext4 -O ^filetype,^metadata_csum",
-    "-t ext4 -O casefold",
-    "-t ext4 -O casefold -E encoding_flags=strict",
-    "-t ext4 -O mmp",
-    "-t ext4 -O quota,project",
-    "-t ext4 -O orphan_file",
-    "-t ext4 -O metadata_csum_seed",
-    "-t ext4 -O ^metadata_csum",
-    "-t ext4 -O ^metadata_csum,uninit_bg",
-    "-t ext4 -O encrypt,verity,stable_inodes",
-    "-t ext4 -O fast_commit",
-    "-t ext4 -O ^uninit_bg,^metadata_csum,^dir_nlink,^extra_isize,^huge_file",
-];
 
 #[test]
 fn trees_are_read_as_they_were_written() {
     let (Some(mke2fs), Some(debugfs)) = (tool("mke2fs"), tool("debugfs")) else { return };
     let folder = tempdir().unwrap();
     let mut trees = std::collections::BTreeMap::new();
-    for features in FEATURES {
-        let block = features.split_once("-b ").map_or("4096", |(_, rest)| rest.split(' ').next().unwrap());
-        let block: usize = block.parse().unwrap();
+    // Without features there are no attributes, and mke2fs leaves them out.
+    for kind in mke2fs::all().filter(|kind| !kind.options.ends_with("-O none")) {
+        let (features, block) = (kind.options, kind.block_size());
         let (source, expected) = trees.entry(block).or_insert_with(|| {
             let source = folder.path().join(format!("tree{block}"));
             std::fs::create_dir(&source).unwrap();

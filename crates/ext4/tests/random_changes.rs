@@ -13,39 +13,8 @@ use casemate_ext4::{
     Error, Ext4, FileType, NewNode, OpenOptions, PutOptions, RecoveryFile, Time, WriteOptions, Writer, check,
 };
 use casemate_providers::Work;
-use casemate_testkit::{Rng, TempDir, run, run_any, slow_tests, tempdir, tool};
+use casemate_testkit::{Rng, TempDir, mke2fs, run, run_any, slow_tests, tempdir, tool};
 use common::kernel::on_mounted;
-
-/// What mke2fs is told, and the size of the image.
-const FEATURES: [(&str, &str); 27] = [
-    ("-b 1024", "12M"),
-    ("-b 1024 -O quota,project,mmp", "12M"),
-    ("-b 4096", "24M"),
-    ("-b 4096 -O bigalloc -C 32768", "32M"),
-    ("-b 65536", "96M"),
-    ("-b 1024 -O inline_data,^has_journal", "8M"),
-    ("-b 4096 -O ^metadata_csum,^uninit_bg", "16M"),
-    ("-t ext2 -b 1024", "12M"),
-    ("-t ext3 -b 2048 -O ^dir_index,^resize_inode,^sparse_super", "16M"),
-    ("-t ext2 -b 1024 -r 0 -O none", "8M"),
-    ("-b 2048", "16M"),
-    ("-b 8192", "32M"),
-    ("-b 16384", "64M"),
-    ("-b 32768", "64M"),
-    ("-b 1024 -g 256 -O ^resize_inode,^flex_bg,ea_inode", "8M"),
-    ("-b 1024 -O bigalloc,^has_journal -C 4096", "16M"),
-    ("-b 4096 -I 128 -O ^64bit", "16M"),
-    ("-b 1024 -O ^metadata_csum,uninit_bg,^filetype", "12M"),
-    ("-b 4096 -O inline_data,ea_inode -I 512", "16M"),
-    ("-b 1024 -O ^dir_index,meta_bg,^resize_inode", "12M"),
-    ("-t ext3 -b 1024", "16M"),
-    ("-t ext3 -b 4096 -I 128", "24M"),
-    ("-t ext2 -b 4096 -O ^filetype,^large_file", "24M"),
-    ("-t ext2 -b 65536", "96M"),
-    ("-b 1024 -O ^extent,^64bit", "12M"),
-    ("-b 4096 -O quota,ea_inode,bigalloc,orphan_file -C 16384 -I 512", "32M"),
-    ("-b 65536 -O quota,^has_journal", "64M"),
-];
 
 /// What a path is in the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,18 +39,11 @@ impl World {
         let (mke2fs, e2fsck) = (tool("mke2fs")?, tool("e2fsck")?);
         let folder = tempdir().unwrap();
         let image = folder.path().join("image");
-        let features: Vec<_> = features.split(' ').collect();
-        let kind: &[&str] = if features.contains(&"-t") { &[] } else { &["-t", "ext4"] };
-        run(Command::new(mke2fs)
-            .args(["-q", "-F", "-N", "600"])
-            .args(kind)
-            .args(&features)
-            .arg(&image)
-            .arg(size));
+        mke2fs::make(&mke2fs, &format!("-N 600 {features}"), &image, size);
         Some(World {
             folder,
             e2fsck,
-            what: format!("{features:?} seed {seed}"),
+            what: format!("{features} seed {seed}"),
             model: BTreeMap::new(),
             xattrs: BTreeMap::new(),
             next_id: 0,
@@ -348,8 +310,8 @@ impl World {
 #[test]
 fn random_operations_leave_clean_images() {
     let steps = if slow_tests() { 3000 } else { 250 };
-    let features = if slow_tests() { &FEATURES[..] } else { &FEATURES[..10] };
-    for (number, (features, size)) in features.iter().enumerate() {
+    for (number, kind) in mke2fs::all().filter(|kind| kind.often || slow_tests()).enumerate() {
+        let (features, Some(size)) = (kind.options, kind.change) else { continue };
         let Some(mut world) = World::new(features, size, number as u64) else { return };
         let mut writer = world.writer();
         for step in 0..steps {
@@ -384,12 +346,12 @@ fn random_operations_leave_clean_images() {
 #[test]
 fn a_full_file_system_gives_everything_back() {
     for (features, size) in [
-        ("-b 1024", "2M"),
-        ("-b 4096 -O ^has_journal", "4M"),
-        ("-b 1024 -O bigalloc,^has_journal -C 4096", "4M"),
+        ("-t ext4 -b 1024", "2M"),
+        ("-t ext4 -b 4096 -O ^has_journal", "4M"),
+        ("-t ext4 -b 1024 -O bigalloc,^has_journal -C 4096", "4M"),
         ("-t ext2 -b 1024", "4M"),
         ("-t ext3 -b 4096", "8M"),
-        ("-b 1024 -O quota,project,mmp", "2M"),
+        ("-t ext4 -b 1024 -O quota,project,mmp", "2M"),
     ] {
         let Some(world) = World::new(features, size, 1) else { return };
         let mut writer = world.writer();
@@ -479,7 +441,12 @@ impl BlockDevice for Crashing {
 #[test]
 fn a_crash_at_any_write_loses_nothing_that_was_there() {
     let points = if slow_tests() { 400 } else { 40 };
-    for features in ["-b 1024", "-b 4096 -O ^has_journal", "-b 4096 -O ^metadata_csum", "-b 1024 -O quota"] {
+    for features in [
+        "-t ext4 -b 1024",
+        "-t ext4 -b 4096 -O ^has_journal",
+        "-t ext4 -b 4096 -O ^metadata_csum",
+        "-t ext4 -b 1024 -O quota",
+    ] {
         let Some(mut world) = World::new(features, "8M", 9) else { return };
         let mut writer = world.writer();
         for _ in 0..120 {

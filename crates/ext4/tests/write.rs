@@ -11,47 +11,8 @@ use casemate_ext4::{
     Ext4, NewNode, OpenOptions, PutOptions, RecoveryFile, Time, WriteOptions, Writer, check,
 };
 use casemate_providers::Work;
-use casemate_testkit::{TempDir, run, run_any, tempdir, tool};
+use casemate_testkit::{TempDir, mke2fs, run_any, tempdir, tool};
 use common::tree;
-
-/// What mke2fs is told, and the size of the image.
-const FEATURES: [(&str, &str); 35] = [
-    ("-t ext4", "28M"),
-    ("-t ext4 -b 1024", "28M"),
-    ("-t ext4 -b 2048", "28M"),
-    ("-t ext4 -b 8192", "96M"),
-    ("-t ext4 -b 16384", "96M"),
-    ("-t ext4 -b 32768", "128M"),
-    ("-t ext4 -b 65536", "192M"),
-    ("-t ext4 -I 128", "28M"),
-    ("-t ext4 -b 4096 -I 1024", "40M"),
-    ("-t ext4 -O ^64bit", "28M"),
-    ("-t ext4 -O ^has_journal", "28M"),
-    ("-t ext4 -O ^flex_bg,^resize_inode", "28M"),
-    ("-t ext4 -O ^resize_inode,meta_bg -b 1024 -g 1024", "28M"),
-    ("-t ext4 -b 1024 -g 256 -O ^resize_inode,^flex_bg", "28M"),
-    ("-t ext4 -b 1024 -g 2048 -O ^sparse_super,^resize_inode", "28M"),
-    ("-t ext4 -O bigalloc -C 16384", "64M"),
-    ("-t ext4 -O bigalloc -b 1024 -C 8192", "64M"),
-    ("-t ext4 -O inline_data", "28M"),
-    ("-t ext4 -O ea_inode", "28M"),
-    ("-t ext4 -O large_dir -b 1024", "28M"),
-    ("-t ext4 -O ^dir_index", "28M"),
-    ("-t ext4 -O ^filetype", "28M"),
-    ("-t ext4 -O casefold", "28M"),
-    ("-t ext4 -O metadata_csum_seed,orphan_file", "28M"),
-    ("-t ext4 -O quota,project", "28M"),
-    ("-t ext4 -O quota,ea_inode,mmp -b 1024", "28M"),
-    ("-t ext4 -O ^metadata_csum,^uninit_bg", "28M"),
-    ("-t ext4 -O ^metadata_csum,uninit_bg", "28M"),
-    ("-t ext4 -O encrypt,verity,stable_inodes,project -b 1024 -O fast_commit", "28M"),
-    ("-t ext2", "28M"),
-    ("-t ext2 -b 1024 -O ^dir_index,^resize_inode,^sparse_super", "28M"),
-    ("-t ext2 -b 1024 -r 0 -O none", "28M"),
-    ("-t ext3", "28M"),
-    ("-t ext3 -b 2048 -O ^filetype", "28M"),
-    ("-t ext4 -O ^extent,^64bit,inline_data", "28M"),
-];
 
 struct Place(TempDir);
 
@@ -65,10 +26,7 @@ impl Place {
     }
 
     fn make(&self, mke2fs: &Path, features: &str, size: &str) {
-        let _ = std::fs::remove_file(self.image());
-        let mut command = Command::new(mke2fs);
-        command.args(["-q", "-F", "-N", "5000"]).args(features.split(' ')).arg(self.image());
-        run(command.arg(size));
+        mke2fs::make(mke2fs, &format!("-N 5000 {features}"), &self.image(), size);
     }
 
     fn writer(&self) -> Writer {
@@ -111,9 +69,9 @@ fn trees_are_written_as_they_are_read() {
     let (Some(mke2fs), Some(e2fsck)) = (tool("mke2fs"), tool("e2fsck")) else { return };
     let place = Place::new();
     let mut trees = std::collections::BTreeMap::new();
-    for (features, size) in FEATURES {
-        let block = features.split_once("-b ").map_or("4096", |(_, rest)| rest.split(' ').next().unwrap());
-        let block: usize = block.parse().unwrap();
+    for kind in mke2fs::all() {
+        let Some(size) = kind.put else { continue };
+        let (features, block) = (kind.options, kind.block_size());
         let (source, expected) = trees.entry(block).or_insert_with(|| {
             let source = place.0.path().join(format!("tree{block}"));
             std::fs::create_dir(&source).unwrap();

@@ -6,6 +6,7 @@
 
 mod cpio;
 pub mod kernel;
+pub mod mke2fs;
 pub mod nbd;
 pub mod power;
 pub mod qemu;
