@@ -11,6 +11,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("attr", "extended attributes in extracted trees"),
     ("btrfs-progs", "a file system that is recognised"),
     ("busybox-static", "the real kernel's first program"),
+    ("chromium-headless-shell", "the page of casemate info, as a browser shows it"),
     ("cryptsetup-bin", "comparison with cryptsetup and veritysetup"),
     ("dmsetup", "device-mapper in the real kernel"),
     ("dosfstools", "a file system that is recognised"),

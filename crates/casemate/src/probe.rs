@@ -1,27 +1,75 @@
 //! What a disk or file begins with: signatures of file systems, partition tables, encryption and archives.
 //!
-//! [`device`] reads the beginning, [`known`] looks at bytes. Nothing here is a check: a signature says what something
+//! [`device`] reads the beginning, [`known`] looks at bytes, and [`look`] goes as far down as it can: into partitions, to
+//! what superblocks say, and to hash areas behind file systems. Nothing here is a check: a signature says what something
 //! claims to be, and no signature is a hint that the key was wrong that it was decrypted with.
 
 use std::io;
+use std::sync::Arc;
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, Window, partitions};
+use casemate_ext4::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, uuid_text};
+use casemate_providers::Work;
+
+use crate::ext4::{ReadOptions, Superblock};
+use crate::{Error, Image, hex};
 
 /// How many bytes of a beginning are enough for every signature: whole sectors, so that none is decrypted twice.
 pub const HEAD: usize = (64 << 10) + 512;
+
+/// What [`look`] knows more of.
+pub const EXT: &str = "an ext2, ext3 or ext4 file system";
+/// A table of partitions.
+pub const GPT: &str = "a GPT partition table";
+/// A table of partitions, of the older kind.
+pub const MBR: &str = "an MBR partition table";
+/// A header of LUKS 1 or 2.
+pub const LUKS: &str = "a LUKS header";
+/// The beginning of a hash area of dm-verity.
+pub const VERITY: &str = "a dm-verity superblock";
+/// An image that must be unpacked first.
+pub const QCOW2: &str = "a qcow2 image";
+/// An image that must be unpacked first.
+pub const SPARSE: &str = "an Android sparse image";
+const XFS: &str = "an XFS file system";
+const BTRFS: &str = "a btrfs file system";
+const EROFS: &str = "an EROFS file system";
+const SQUASHFS: &str = "a squashfs file system";
+
+/// What lies at a place, by its own words.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The first byte, counted from where the search began.
+    pub start: u64,
+    /// Bytes that are there.
+    pub len: u64,
+    /// The number of the partition that this is.
+    pub partition: Option<u32>,
+    /// What it is; `None` if its beginning is that of nothing known.
+    pub what: Option<&'static str>,
+    /// What its superblock, header or table says: names and values.
+    pub facts: Vec<(&'static str, String)>,
+    /// Bytes in use, of a file system.
+    pub used: Option<u64>,
+    /// What is wrong with it, as far as was looked.
+    pub damage: Vec<String>,
+    /// What lies in it, or behind it in the same place.
+    pub inside: Vec<Found>,
+}
 
 /// Bytes at a place, and what they are a sign of.
 type Signature = (usize, &'static [u8], &'static str);
 
 const SIGNATURES: &[Signature] = &[
-    (0, b"LUKS\xba\xbe", "a LUKS header"),
-    (0, b"verity\0\0", "a dm-verity superblock"),
+    (0, b"LUKS\xba\xbe", LUKS),
+    (0, b"verity\0\0", VERITY),
+    (0, b"integrt\0", "a dm-integrity superblock"),
     (3, b"-FVE-FS-", "a BitLocker header"),
-    (0, b"XFSB", "an XFS file system"),
-    (0, b"hsqs", "a squashfs file system"),
-    (1024, b"\xe2\xe1\xf5\xe0", "an EROFS file system"),
+    (0, b"XFSB", XFS),
+    (0, b"hsqs", SQUASHFS),
+    (1024, b"\xe2\xe1\xf5\xe0", EROFS),
     (1024, b"\x10\x20\xf5\xf2", "an F2FS file system"),
-    (65_600, b"_BHRfS_M", "a btrfs file system"),
+    (65_600, b"_BHRfS_M", BTRFS),
     (32_769, b"CD001", "an ISO 9660 file system"),
     (0, b"\x45\x3d\xcd\x28", "a cramfs file system"),
     (3, b"NTFS    ", "an NTFS file system"),
@@ -38,10 +86,10 @@ const SIGNATURES: &[Signature] = &[
     (1024, b"LABELONE", "an LVM physical volume"),
     (1536, b"LABELONE", "an LVM physical volume"),
     (4096, b"\xfc\x4e\x2b\xa9", "a member of an MD array"),
-    (512, b"EFI PART", "a GPT partition table"),
-    (4096, b"EFI PART", "a GPT partition table"),
-    (0, b"QFI\xfb", "a qcow2 image"),
-    (0, b"\x3a\xff\x26\xed", "an Android sparse image"),
+    (512, b"EFI PART", GPT),
+    (4096, b"EFI PART", GPT),
+    (0, b"QFI\xfb", QCOW2),
+    (0, b"\x3a\xff\x26\xed", SPARSE),
     (0, b"\x1f\x8b\x08", "gzip data"),
     (0, b"\xfd7zXZ\0", "xz data"),
     (0, b"\x28\xb5\x2f\xfd", "zstd data"),
@@ -61,14 +109,254 @@ pub fn device(device: &dyn BlockDevice) -> io::Result<Option<&'static str>> {
     Ok(known(&head))
 }
 
+/// What lies on an image: its partitions, file systems, headers and hash areas.
+///
+/// # Errors
+/// What reading says. What is damaged is no error but [`Found::damage`].
+pub fn look(image: &Image) -> Result<Found, Error> {
+    let device = image.device();
+    let found = look_at(&device, 0, device.size(), None, 2);
+    found.map_err(|error| error.at(image.name()))
+}
+
+/// What lies in a part of a device, so many levels deep.
+fn look_at(
+    device: &Arc<dyn BlockDevice>,
+    start: u64,
+    len: u64,
+    partition: Option<u32>,
+    depth: u32,
+) -> Result<Found, Error> {
+    let part: Arc<dyn BlockDevice> = Arc::new(Window::new(Arc::clone(device), start, len)?);
+    // OK to cast: at most HEAD.
+    let mut head = vec![0; len.min(HEAD as u64) as usize];
+    part.read_at(&mut head, 0)?;
+    let what = known(&head);
+    let (facts, used, damage, inside) = Default::default();
+    let mut found = Found { start, len, partition, what, facts, used, damage, inside };
+    match what {
+        Some(GPT | MBR) if depth > 0 => match partitions(&*part) {
+            Ok(list) => {
+                for entry in list {
+                    // Both lie within the part.
+                    let mut inner =
+                        look_at(device, start + entry.start, entry.len, Some(entry.number), depth - 1)?;
+                    let named = Some(("name", entry.name)).filter(|(_, name)| !name.is_empty());
+                    inner.facts.splice(0..0, named.into_iter().chain([("type", entry.kind)]));
+                    found.inside.push(inner);
+                }
+            }
+            Err(error) => found.damage.push(error.text().into_owned()),
+        },
+        Some(EXT) => found.describe_ext(&part, &head),
+        Some(VERITY) => found.describe_verity(&part, 0),
+        Some(what) => found.describe(what, &head),
+        None => {}
+    }
+    if let Some(end) = found.end().filter(|_| depth > 0) {
+        found.look_behind(&part, end)?;
+    }
+    Ok(found)
+}
+
+impl Found {
+    /// A fact that the superblock says.
+    pub fn fact(&self, name: &str) -> Option<&str> {
+        self.facts.iter().find(|(key, _)| *key == name).map(|(_, value)| &**value)
+    }
+
+    fn say(&mut self, name: &'static str, value: impl ToString) {
+        let value = value.to_string();
+        if !value.is_empty() {
+            self.facts.push((name, value));
+        }
+    }
+
+    /// Says how large what begins here is, and whether all of that is here.
+    fn say_size(&mut self, size: u64) {
+        self.say("bytes", size);
+        if size > self.len {
+            self.damage.push(format!("cut off: it has {size} bytes, and {} are here", self.len));
+        }
+    }
+
+    /// Where a file system that says its size ends, if something may lie behind it.
+    fn end(&self) -> Option<u64> {
+        let is_file_system = matches!(self.what, Some(EXT | SQUASHFS | EROFS));
+        let end: u64 = self.fact("bytes").filter(|_| is_file_system)?.parse().ok()?;
+        let end = end.checked_next_multiple_of(4096)?;
+        (end < self.len).then_some(end)
+    }
+
+    /// Looks for a hash area behind a file system in the same place.
+    fn look_behind(&mut self, part: &Arc<dyn BlockDevice>, end: u64) -> Result<(), Error> {
+        let mut head = [0; 512];
+        if self.len - end < head.len() as u64 {
+            return Ok(());
+        }
+        part.read_at(&mut head, end)?;
+        if known(&head) == Some(VERITY) {
+            let (facts, used, damage, inside) = Default::default();
+            let (start, len) = (self.start + end, self.len - end);
+            let what = Some(VERITY);
+            let mut area = Found { start, len, partition: None, what, facts, used, damage, inside };
+            area.describe_verity(part, end);
+            self.inside.push(area);
+        }
+        Ok(())
+    }
+
+    fn describe_verity(&mut self, part: &Arc<dyn BlockDevice>, offset: u64) {
+        match Image::over("", Arc::clone(part)).verity_superblock(offset) {
+            Ok(layout) => {
+                let parameters = layout.parameters();
+                self.say("hash", parameters.algorithm());
+                self.say("uuid", layout.uuid().map(|uuid| uuid.to_string()).unwrap_or_default());
+                self.say("data blocks", layout.geometry().data_blocks());
+                self.say("data block size", parameters.data_block_size.bytes());
+                self.say("salt", hex::encode(parameters.salt.bytes()));
+                self.say("hash area offset", offset);
+                self.say_size(layout.hash_device_size().saturating_sub(offset));
+            }
+            Err(error) => self.damage.push(error.text().into_owned()),
+        }
+    }
+
+    fn describe_ext(&mut self, part: &Arc<dyn BlockDevice>, head: &[u8]) {
+        let raw =
+            head.get(SUPERBLOCK_OFFSET as usize..).and_then(|rest| rest.first_chunk::<SUPERBLOCK_SIZE>());
+        let Some(Ok(superblock)) = raw.map(|raw| Superblock::from_bytes(raw)) else {
+            self.damage.push("the superblock is not one that could be read".to_owned());
+            return;
+        };
+        let features = format!("{} {} {}", superblock.compat, superblock.incompat, superblock.ro_compat);
+        let has = |name: &str| features.split_whitespace().any(|feature| feature == name);
+        let version = match (has("extent"), has("has_journal")) {
+            (true, _) => "ext4",
+            (false, true) => "ext3",
+            (false, false) => "ext2",
+        };
+        self.say("version", version);
+        self.say("label", superblock.label());
+        self.say("uuid", uuid_text(&superblock.uuid));
+        self.say("last mounted on", superblock.last_mounted());
+        self.say("block size", superblock.block_size);
+        self.say_size(superblock.blocks.saturating_mul(superblock.block_size.into()));
+        let used = superblock.blocks.saturating_sub(superblock.blocks_free);
+        self.used = Some(used.saturating_mul(superblock.block_size.into()));
+        let state = match (superblock.state() & 2 != 0, superblock.needs_recovery(), superblock.is_clean()) {
+            (true, ..) => "with errors",
+            (_, true, _) => "not closed: its journal must be replayed",
+            (.., true) => "clean",
+            _ => "not closed",
+        };
+        self.say("state", state);
+        let protection = [
+            ("encrypt", "encrypted directories"),
+            ("verity", "files with fs-verity"),
+            ("metadata_csum", "metadata checksums"),
+            ("casefold", "names without regard to case"),
+        ];
+        let protection: Vec<&str> =
+            protection.iter().filter(|(name, _)| has(name)).map(|(_, what)| *what).collect();
+        self.say("features", protection.join(", "));
+        match Image::over("", Arc::clone(part)).ext4(&ReadOptions::default(), &Work::default()) {
+            Ok(fs) => {
+                let entries = fs.read_dir("/").unwrap_or_default().into_iter().take(MOST_ENTRIES);
+                let fs = fs.inodes();
+                let encrypted = entries.filter(|entry| {
+                    let inode = fs.inode(entry.inode);
+                    has("encrypt") && inode.is_ok_and(|inode| fs.encrypted(&inode).is_ok_and(|e| e.is_some()))
+                });
+                // Names at the top are never encrypted themselves.
+                let names: Vec<String> =
+                    encrypted.map(|entry| format!("/{}", String::from_utf8_lossy(&entry.name))).collect();
+                self.say("encrypted", names.join(" "));
+            }
+            Err(error) => self.damage.push(error.text().into_owned()),
+        }
+    }
+
+    /// What the headers of formats say that nothing here reads further.
+    fn describe(&mut self, what: &'static str, head: &[u8]) {
+        let text = |at: usize, len: usize| {
+            let bytes = head.get(at..at + len).unwrap_or_default();
+            let bytes = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+            String::from_utf8_lossy(bytes).chars().filter(|c| !c.is_control()).collect::<String>()
+        };
+        let number = |at: usize, len: usize, big: bool| {
+            let bytes = head.get(at..at + len).unwrap_or_default();
+            let push = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
+            if big { bytes.iter().fold(0, push) } else { bytes.iter().rev().fold(0, push) }
+        };
+        match what {
+            LUKS => {
+                let version = number(6, 2, true);
+                self.say("version", version);
+                self.say("uuid", text(168, 40));
+                if version == 1 {
+                    self.say("cipher", format!("{}-{}", text(8, 32), text(40, 32)));
+                    self.say("key bits", number(108, 4, true).saturating_mul(8));
+                    self.say("data offset", number(104, 4, true).saturating_mul(512));
+                } else {
+                    self.say("label", text(24, 48));
+                    self.say("header bytes", number(8, 8, true));
+                }
+            }
+            QCOW2 => {
+                self.say("version", number(4, 4, true));
+                self.say("disk bytes", number(24, 8, true));
+                self.say("encryption", ["", "AES", "LUKS"].get(number(32, 4, true) as usize).unwrap_or(&"?"));
+            }
+            SPARSE => self.say("disk bytes", number(12, 4, false).saturating_mul(number(16, 4, false))),
+            XFS => {
+                self.say("label", text(108, 12));
+                self.say("uuid", uuid_of(head, 32));
+                self.say_size(number(4, 4, true).saturating_mul(number(8, 8, true)));
+            }
+            BTRFS => {
+                self.say("label", text(65_536 + 0x12b, 256));
+                self.say("uuid", uuid_of(head, 65_536 + 0x20));
+                self.say_size(number(65_536 + 0x70, 8, false));
+                self.used = Some(number(65_536 + 0x78, 8, false));
+            }
+            SQUASHFS => self.say_size(number(40, 8, false)),
+            EROFS => {
+                self.say("label", text(1024 + 64, 16));
+                self.say("uuid", uuid_of(head, 1024 + 48));
+                let shift = number(1024 + 12, 1, false).min(16);
+                self.say_size(number(1024 + 36, 4, false) << shift);
+            }
+            "swap space" => {
+                self.say("label", text(1024 + 28, 16));
+                self.say("uuid", uuid_of(head, 1024 + 12));
+            }
+            "a dm-integrity superblock" => {
+                self.say("version", number(8, 1, false));
+                self.say("tag bytes", number(10, 2, false));
+                self.say("data bytes", number(16, 8, false).saturating_mul(512));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn uuid_of(head: &[u8], at: usize) -> String {
+    let bytes = head.get(at..).and_then(|rest| rest.first_chunk());
+    bytes.map(uuid_text).unwrap_or_default()
+}
+
+/// Entries of a root directory that are looked at.
+const MOST_ENTRIES: usize = 1000;
+
 /// What these bytes, the first [`HEAD`] of something or all of it, begin with; `None` if nothing known does.
 pub fn known(head: &[u8]) -> Option<&'static str> {
     let begins = |(at, bytes, _): &&Signature| head.get(*at..).is_some_and(|rest| rest.starts_with(bytes));
     match SIGNATURES.iter().find(begins) {
         Some((.., what)) => Some(what),
-        None if is_ext(head) => Some("an ext2, ext3 or ext4 file system"),
-        None if is_mbr(head) => Some("an MBR partition table"),
-        None if head.iter().all(|byte| *byte == 0) => Some("zeros"),
+        None if is_ext(head) => Some(EXT),
+        None if is_mbr(head) => Some(MBR),
+        None if !head.is_empty() && head.iter().all(|byte| *byte == 0) => Some("zeros"),
         None => None,
     }
 }

@@ -23,6 +23,7 @@ const HINTS: &[(&str, &str)] = &[
         "open",
         "casemate verity table and casemate crypt table print what dmsetup create takes; casemate serve needs no kernel",
     ),
+    ("probe", "casemate info says what an image holds"),
     ("readlink", "casemate ext4 stat shows where a link leads"),
     ("umount", "nothing is mounted: casemate serve ends with its process"),
     ("unlink", "casemate ext4 rm"),

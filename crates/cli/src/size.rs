@@ -26,9 +26,44 @@ pub fn sectors(text: &str) -> Result<u64, String> {
     }
 }
 
+/// A size for people as ls does it: rounded up, with one decimal below ten.
+pub fn shown(size: u64) -> String {
+    if size < 1024 {
+        return size.to_string();
+    }
+    let in_unit = |(number, letter): (u32, char)| {
+        let (unit, size) = (1u128 << (10 * number), u128::from(size));
+        let (tenths, whole) = ((size * 10).div_ceil(unit), size.div_ceil(unit));
+        match tenths < 100 {
+            true => Some(format!("{}.{}{letter}", tenths / 10, tenths % 10)),
+            false => (whole < 1024).then(|| format!("{whole}{letter}")),
+        }
+    };
+    // OK to unwrap: 2^64 bytes are 16 of the last unit.
+    (1..).zip("KMGTPE".chars()).find_map(in_unit).unwrap()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As `numfmt --to=iec --round=up` says it.
+    #[test]
+    fn sizes_for_people() {
+        for (size, text) in [
+            (1023, "1023"),
+            (1024, "1.0K"),
+            (1025, "1.1K"),
+            (10_137, "9.9K"),
+            (10_138, "10K"),
+            (1_047_552, "1023K"),
+            (1_047_553, "1.0M"),
+            (64 << 20, "64M"),
+            (u64::MAX, "16E"),
+        ] {
+            assert_eq!(shown(size), text);
+        }
+    }
 
     #[test]
     fn sizes() {

@@ -73,6 +73,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("hash-partition", "N", "the partition with the hash area"),
     ("help", "", "help"),
     ("hotzone-size", "BYTES", "how much goes to the journal at once"),
+    ("html", "FILE", "where a page is drawn to"),
     ("human-readable", "", "sizes with units"),
     ("ignore-checksums", "", "damaged metadata is read"),
     ("ignore-corruption", "", "kernel: corruption is logged"),

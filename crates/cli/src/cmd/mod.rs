@@ -7,6 +7,7 @@ pub mod ends;
 pub mod ext4;
 mod fscrypt;
 pub mod fsverity;
+pub mod info;
 pub mod layers;
 mod man;
 mod providers;
@@ -31,6 +32,7 @@ pub enum Command {
     Ext4(ext4::Args),
     Fscrypt(fscrypt::Args),
     Fsverity(fsverity::Args),
+    Info(info::Args),
     Man(man::Args),
     Providers(providers::Args),
     Serve(serve::Args),
@@ -46,6 +48,7 @@ impl Command {
             Command::Ext4(args) => args.run(context),
             Command::Fscrypt(args) => args.run(context),
             Command::Fsverity(args) => args.run(context),
+            Command::Info(args) => args.run(context),
             Command::Man(args) => args.run(context),
             Command::Providers(args) => args.run(context),
             Command::Serve(args) => args.run(context),

@@ -8,9 +8,10 @@ use tempfile::TempDir;
 
 use casemate::ext4::{FileType, NewNode, PutReport, WriteOptions, Writer, source_date_epoch};
 use casemate::verity::Seed;
-use casemate::{Access, Error, Image};
+use casemate::{Access, Error, Image, probe};
 
 use super::keys::KeyArgs;
+use crate::cmd::info::explained;
 use crate::cmd::layers::{CryptArgs, DECRYPTION};
 use crate::context::Context;
 use crate::size::bytes;
@@ -76,7 +77,9 @@ impl ChangeArgs {
         options.keys = self.keys.keys()?;
         options.seed = self.seed.as_deref().map(|text| seed(text, context)).transpose()?;
         options.time = source_date_epoch()?;
-        Ok(Change { writer: image.ext4_writer(&options, &context.opening())?, _scratch: scratch })
+        let writer = image.ext4_writer(&options, &context.opening());
+        let writer = writer.map_err(|error| explained(error, &image, probe::EXT))?;
+        Ok(Change { writer, _scratch: scratch })
     }
 
     /// Opens the file system, changes it, and makes that permanent: all at once or not at all, but for what goes in

@@ -6,10 +6,11 @@ use serde_json::{Value, json};
 
 use casemate::blockdev::NoEvents;
 use casemate::ext4::{CheckReport, ChecksumKind, Corrupt, Problem};
-use casemate::{Access, Error, Work};
+use casemate::{Access, Error, Work, probe};
 
 use super::image::ImageArgs;
 use crate::answer::Answer;
+use crate::cmd::info::explained;
 use crate::context::Context;
 
 /// Check every metadata checksum of an image, and the ends of its bitmaps.
@@ -42,7 +43,8 @@ impl Args {
         let total = image.ext4(&options, &silent).map_or(0, |fs| fs.check_size());
         let progress = context.progress(&name, total);
         let work = context.work(context.providers().clone(), &progress);
-        let report = image.ext4_check(&options, &work)?;
+        let report = image.ext4_check(&options, &work);
+        let report = report.map_err(|error| explained(error, &image, probe::EXT))?;
         drop(progress);
         if !self.fix_checksums {
             print(context, &report, &[])?;

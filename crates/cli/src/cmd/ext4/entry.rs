@@ -8,6 +8,8 @@ use casemate::Error;
 use casemate::ext4::{Ext4, FileType, Inode, Time};
 use casemate::hex;
 
+use crate::size::shown as shown_size;
+
 /// A name or path for people: as it is, but without what would steer a terminal.
 pub fn shown(name: &[u8]) -> Vec<u8> {
     if !std::io::stdout().is_terminal() {
@@ -162,44 +164,14 @@ fn size_column(inode: &Inode, human: bool) -> String {
     }
 }
 
-/// A size as it is, or for people as ls does it: rounded up, with one decimal below ten.
+/// A size as it is, or for people.
 fn bytes(size: u64, human: bool) -> String {
-    if !human || size < 1024 {
-        return size.to_string();
-    }
-    let in_unit = |(number, letter): (u32, char)| {
-        let (unit, size) = (1u128 << (10 * number), u128::from(size));
-        let (tenths, whole) = ((size * 10).div_ceil(unit), size.div_ceil(unit));
-        match tenths < 100 {
-            true => Some(format!("{}.{}{letter}", tenths / 10, tenths % 10)),
-            false => (whole < 1024).then(|| format!("{whole}{letter}")),
-        }
-    };
-    // OK to unwrap: 2^64 bytes are 16 of the last unit.
-    (1..).zip("KMGTPE".chars()).find_map(in_unit).unwrap()
+    if human { shown_size(size) } else { size.to_string() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// As `numfmt --to=iec --round=up` says it.
-    #[test]
-    fn sizes_for_people() {
-        for (size, text) in [
-            (1023, "1023"),
-            (1024, "1.0K"),
-            (1025, "1.1K"),
-            (10_137, "9.9K"),
-            (10_138, "10K"),
-            (1_047_552, "1023K"),
-            (1_047_553, "1.0M"),
-            (64 << 20, "64M"),
-            (u64::MAX, "16E"),
-        ] {
-            assert_eq!((bytes(size, true), bytes(size, false)), (text.to_owned(), size.to_string()));
-        }
-    }
 
     #[test]
     fn dates() {

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 
 use casemate::ext4::{FileSystem, ReadOptions, VerityPolicy};
-use casemate::{Access, Error, Image};
+use casemate::{Access, Error, Image, probe};
 
 use super::keys::KeyArgs;
+use crate::cmd::info::explained;
 use crate::cmd::layers::LayerArgs;
 use crate::context::Context;
 use crate::size::bytes;
@@ -91,7 +92,8 @@ impl ImageArgs {
     pub fn open_with(&self, verity: Verity, context: &Context) -> Result<FileSystem, Error> {
         let mut options = self.options()?;
         options.verity = verity.into();
-        self.image(Access::Read, context)?.ext4(&options, &context.opening())
+        let image = self.image(Access::Read, context)?;
+        image.ext4(&options, &context.opening()).map_err(|error| explained(error, &image, probe::EXT))
     }
 
     /// An error that happened in the image.

@@ -11,7 +11,7 @@ use casemate::blockdev::Events;
 use casemate::nbd::protocol::MAX_NAME;
 use casemate::nbd::tls::{Clients, Tls};
 use casemate::nbd::{Limits, Listener};
-use casemate::{Access, Error, Image};
+use casemate::{Access, Error, Image, probe};
 
 use crate::cmd::crypt::mention_noise;
 use crate::cmd::layers::{DECRYPTION, LayerArgs};
@@ -158,6 +158,10 @@ impl Args {
             image = image.partition(number)?;
         } else if self.offset > 0 || self.size.is_some() {
             image = image.window(self.offset, self.size)?;
+        }
+        if let Ok(Some(what @ (probe::QCOW2 | probe::SPARSE))) = probe::device(&*image.device()) {
+            let name = image.name();
+            context.note(&format!("{name}: {what}: served as it is, not the disk in it (see casemate info)"));
         }
         let (completed, was_interrupted) = image.clone().completed(None, context.providers())?;
         if was_interrupted {

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use casemate::{Access, Error, Image};
+use casemate::{Access, Error, Image, probe};
 
 use super::info;
 use crate::answer::Answer;
+use crate::cmd::info::explained;
 use crate::cmd::layers::CryptArgs;
 use crate::context::Context;
 use crate::size::bytes;
@@ -33,7 +34,9 @@ impl Args {
             Some(number) => image.partition(number)?,
             None => image,
         };
-        let layout = self.crypt.over(image, context, false)?.verity_superblock(self.hash_offset)?;
+        let image = self.crypt.over(image, context, false)?;
+        let layout = image.verity_superblock(self.hash_offset);
+        let layout = layout.map_err(|error| explained(error, &image, probe::VERITY))?;
         if context.json() {
             context.print_json(&info::json(&layout, None))?;
         } else {

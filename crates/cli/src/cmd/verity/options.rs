@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use casemate::blockdev::{Events, is_same_file};
 use casemate::verity::{BlockSize, Fec, HashType, Salt, VerityOptions, Volume, hex};
-use casemate::{Access, Error, Image, Work};
+use casemate::{Access, Error, Image, Work, probe};
 
+use crate::cmd::info::explained;
 use crate::cmd::layers::CryptArgs;
 use crate::context::{Context, read_small};
 use crate::size::bytes;
@@ -172,7 +173,11 @@ impl StoredArgs {
     /// Opens everything.
     pub fn open(&self, changes: Changes, context: &Context) -> Result<Volume, Error> {
         let (data, hash, options) = self.images(changes, context)?;
-        let volume = data.verity_volume(&hash, &options)?;
+        let volume = data.verity_volume(&hash, &options);
+        let volume = volume.map_err(|error| match self.hash_offset {
+            0 => explained(error, &hash, probe::VERITY),
+            _ => error,
+        })?;
         if let (Some(device), Some(roots)) = (&self.fec.fec_device, volume.other_fec_roots()) {
             let device = device.display();
             context

@@ -1,0 +1,193 @@
+//! `casemate info`: what an image holds, as far down as can be seen.
+
+mod page;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+use casemate::probe::{self, Found};
+use casemate::{Access, Error, ErrorKind, Image, Output};
+
+use crate::answer::Answer;
+use crate::cmd::layers::LayerArgs;
+use crate::context::Context;
+use crate::size::{bytes, shown};
+
+/// Say what an image holds, and what reads it: partitions, file systems, headers, hash areas.
+///
+/// Nothing is checked: superblocks and headers are believed. What is cut off or can't be opened is said.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  casemate info root.img\n  casemate info --html root.html root.img\n  \
+    casemate info --crypt aes-xts-plain64 --key-file disk.key --key-size 512 root.enc")]
+pub struct Args {
+    /// The image file or block device.
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+    /// Begin at this byte of the image.
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>, conflicts_with = "partition")]
+    offset: u64,
+    /// Look at this partition (GPT or MBR) only, counted from 1.
+    #[arg(short = 'P', long, value_name = "N")]
+    partition: Option<u32>,
+    /// Draw a page of what was found to this file, too; "-" is standard output, without the text then.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    #[command(flatten)]
+    layers: LayerArgs,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let mut image = Image::open(&self.image, Access::Read)?;
+        image = match self.partition {
+            Some(number) => image.partition(number)?,
+            None => image.window(self.offset, None)?,
+        };
+        image = self.layers.over(image, context, false)?;
+        let found = probe::look(&image)?;
+        let place = Place { image: quoted(&self.image), partition: self.partition, offset: self.offset };
+        if let Some(path) = &self.html {
+            let text = page::html(&self.image.display().to_string(), &found, &place);
+            if path == Path::new("-") {
+                context.print(text)?;
+                return Ok(Answer::Yes);
+            }
+            Output::write_whole(path, text.as_bytes())?;
+        }
+        match context.json() {
+            true => context.print_json(&value(&found, &place))?,
+            false => context.print(lines(&self.image.display().to_string(), &found, &place))?,
+        }
+        Ok(Answer::Yes)
+    }
+}
+
+/// What commands are told about where something lies.
+struct Place {
+    image: String,
+    partition: Option<u32>,
+    offset: u64,
+}
+
+/// What to call something found, in a few words.
+pub fn name(found: &Found) -> String {
+    let mut text = match (found.what, found.fact("version")) {
+        (Some(probe::EXT), Some(version)) => format!("an {version} file system"),
+        (Some(probe::LUKS), Some(version)) => format!("a LUKS{version} header"),
+        (Some(what), _) => what.to_owned(),
+        (None, _) => "nothing known; it may be encrypted without a header".to_owned(),
+    };
+    if matches!(found.what, Some(probe::GPT | probe::MBR)) {
+        let numbers: Vec<String> =
+            found.inside.iter().filter_map(|part| part.partition).map(|number| number.to_string()).collect();
+        write!(text, " with partitions {}", numbers.join(", ")).expect("writing to a string");
+    }
+    if let Some(label) = found.fact("label") {
+        write!(text, " \"{label}\"").expect("writing to a string");
+    }
+    text
+}
+
+/// Says what a device holds, where it does not hold what was looked for.
+pub fn explained(error: Error, image: &Image, wanted: &str) -> Error {
+    if error.kind() != ErrorKind::Corrupt {
+        return error;
+    }
+    match probe::look(image) {
+        Ok(found) if found.what.is_some_and(|what| what != wanted) => {
+            let more =
+                if matches!(found.what, Some(probe::GPT | probe::MBR)) { "; give --partition" } else { "" };
+            error.map_text(|text| format!("{text}; this is {}{more} (see casemate info)", name(&found)))
+        }
+        _ => error,
+    }
+}
+
+/// The commands that read something found, or make it readable.
+fn commands(found: &Found, place: &Place) -> Vec<String> {
+    let image = &place.image;
+    let at = match (found.partition.or(place.partition), place.offset) {
+        (Some(number), _) => format!(" -P {number}"),
+        (None, 0) => String::new(),
+        (None, offset) => format!(" --offset {offset}"),
+    };
+    match found.what {
+        Some(probe::EXT) => {
+            vec![format!("casemate ext4 ls{at} {image} /"), format!("casemate ext4 check{at} {image}")]
+        }
+        Some(probe::VERITY) => {
+            let start = found.start.saturating_add(place.offset);
+            let offset = if start == 0 { String::new() } else { format!(" --hash-offset {start}") };
+            vec![format!("casemate verity dump{offset} {image}")]
+        }
+        Some(probe::GPT | probe::MBR) => Vec::new(),
+        Some(probe::LUKS) => vec![format!("cryptsetup open {image} NAME   # casemate reads no LUKS yet")],
+        Some(probe::QCOW2) => vec![format!("qemu-img convert -O raw {image} raw.img")],
+        Some(probe::SPARSE) => vec![format!("simg2img {image} raw.img")],
+        Some("gzip data") => vec![format!("gzip -dc {image}")],
+        Some("xz data") => vec![format!("xz -dc {image}")],
+        Some("zstd data") => vec![format!("zstd -dc {image}")],
+        Some("a tar archive") => vec![format!("casemate ext4 put --tar={image} root.img /")],
+        Some("zeros") => Vec::new(),
+        Some(_) => vec![format!("casemate serve{at} -r -U - {image}   # for any NBD client")],
+        None => vec![format!("casemate info{at} --crypt aes-xts-plain64 --key-file KEY {image}")],
+    }
+}
+
+/// A path as a shell takes it.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
+    match text.chars().all(plain) && !text.is_empty() {
+        true => text,
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
+}
+
+fn lines(title: &str, found: &Found, place: &Place) -> String {
+    let mut text = String::new();
+    let mut stack = vec![(found, 0)];
+    while let Some((found, depth)) = stack.pop() {
+        let indent = "  ".repeat(depth);
+        let head = match (depth, found.partition) {
+            (0, _) => format!("{title}: "),
+            (_, Some(number)) => format!("partition {number}, at byte {}: ", found.start),
+            (_, None) => format!("at byte {}: ", found.start),
+        };
+        let mut line = |what: String| writeln!(text, "{indent}{what}").expect("writing to a string");
+        line(format!("{head}{}, {} bytes ({})", name(found), found.len, shown(found.len)));
+        for (key, value) in &found.facts {
+            line(format!("  {key}: {value}"));
+        }
+        if let Some(used) = found.used {
+            line(format!("  in use: {used} bytes ({})", shown(used)));
+        }
+        for damage in &found.damage {
+            line(format!("  damaged: {damage}"));
+        }
+        for command in commands(found, place) {
+            line(format!("  $ {command}"));
+        }
+        stack.extend(found.inside.iter().rev().map(|inner| (inner, depth + 1)));
+    }
+    text
+}
+
+fn value(found: &Found, place: &Place) -> Value {
+    let key = |key: &str| key.replace(' ', "_");
+    let facts: Map<String, Value> =
+        found.facts.iter().map(|(name, value)| (key(name), value.as_str().into())).collect();
+    json!({
+        "start": found.start,
+        "bytes": found.len,
+        "partition": found.partition,
+        "what": found.what,
+        "facts": facts,
+        "used_bytes": found.used,
+        "damage": found.damage,
+        "commands": commands(found, place),
+        "inside": found.inside.iter().map(|inner| value(inner, place)).collect::<Vec<_>>(),
+    })
+}
