@@ -22,6 +22,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("fio", "a client of serve"),
     ("fsverity", "comparison with fsverity"),
     ("gcc-aarch64-linux-gnu", "tests of the AArch64 back ends"),
+    ("jq", "examples of the commands' help"),
     ("keyutils", "signatures that the real kernel checks"),
     ("kmod", "modules of the real kernel"),
     ("libc6-dev-arm64-cross", "tests of the AArch64 back ends"),
@@ -37,6 +38,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("user-mode-linux", "a real kernel as a process"),
     ("valgrind", "the constant-time check"),
     ("xfsprogs", "a file system that is recognised"),
+    ("zstd", "examples of the commands' help"),
 ];
 
 /// Installs what is missing where that is allowed, else says what will be skipped.

@@ -262,7 +262,11 @@ impl Found {
         self.say("features", protection.join(", "));
         match Image::over("", Arc::clone(part)).ext4(&ReadOptions::default(), &Work::default()) {
             Ok(fs) => {
-                let entries = fs.read_dir("/").unwrap_or_default().into_iter().take(MOST_ENTRIES);
+                let root = fs.read_dir("/").unwrap_or_else(|error| {
+                    self.damage.push(error.text().into_owned());
+                    Vec::new()
+                });
+                let entries = root.into_iter().take(MOST_ENTRIES);
                 let fs = fs.inodes();
                 let encrypted = entries.filter(|entry| {
                     let inode = fs.inode(entry.inode);

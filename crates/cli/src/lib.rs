@@ -6,6 +6,7 @@
 mod answer;
 mod cmd;
 mod context;
+mod help;
 mod hints;
 mod passphrase;
 mod progress;
@@ -35,11 +36,7 @@ use crate::context::{Common, Context, OWN_PREFIX};
     infer_subcommands = true,
     max_term_width = 100
 )]
-#[command(after_help = "Exit status:\n  0    yes; what was asked for is done\n  \
-    1    no: what verify, check, repair or selftest asked about is wrong\n  \
-    2    could not, or not all of it: what is missing is named, the rest is done\n  \
-    130  interrupted\n\n\
-    Results go to standard output, everything else to standard error.")]
+#[command(after_help = help::EXIT_STATUS)]
 struct Cli {
     #[command(flatten)]
     common: Common,
@@ -58,7 +55,7 @@ pub fn main() -> ExitCode {
 
 /// All commands with their options: for tests and documents.
 pub fn command() -> clap::Command {
-    Cli::command()
+    help::arranged(Cli::command())
 }
 
 /// Whether a command line is understood, as ours or as that of the tool that it begins with; nothing is run. For
@@ -68,7 +65,11 @@ pub fn understands(args: &[OsString]) -> bool {
 }
 
 fn run(args: &[OsString]) -> u8 {
-    let matches = Cli::command().try_get_matches_from(args);
+    if args.len() == 3 && args[1] == "help" && args[2] == "layers" {
+        let printed = Context::default().print(help::LAYERS);
+        return answer::exit_status(&printed.map(|()| answer::Answer::Yes), "help");
+    }
+    let matches = command().try_get_matches_from(args);
     let parsed = matches.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, words(&matches))));
     let (cli, command) = parsed.unwrap_or_else(|error| refuse(args, &error));
     let (context, result) = match Context::new(cli.common) {

@@ -1,11 +1,9 @@
 //! `casemate completions`: completion scripts for shells.
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 
 use casemate::Error;
 
-use crate::Cli;
 use crate::answer::Answer;
 use crate::context::Context;
 
@@ -21,7 +19,7 @@ pub struct Args {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut Cli::command(), "casemate", &mut script);
+        clap_complete::generate(self.shell, &mut crate::command(), "casemate", &mut script);
         context.print(script)?;
         Ok(Answer::Yes)
     }

@@ -1,14 +1,17 @@
 //! `casemate man`: manual pages from the same source as `--help`.
 
-use std::path::PathBuf;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
-use clap::CommandFactory;
+use clap::Command;
+use clap_mangen::Man;
 
 use casemate::Error;
 
-use crate::Cli;
 use crate::answer::Answer;
 use crate::context::Context;
+use crate::help::{EXIT_STATUS, LAYERS};
 
 /// Write the manual pages, one for each command.
 #[derive(clap::Args, Debug)]
@@ -19,9 +22,72 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, _context: &Context) -> Result<Answer, Error> {
-        let made = std::fs::create_dir_all(&self.folder);
-        let result = made.and_then(|()| clap_mangen::generate_to(Cli::command(), &self.folder));
-        result.map_err(|error| Error::io(self.folder.display(), error))?;
+        let mut command = crate::command();
+        command.build();
+        let write = || {
+            fs::create_dir_all(&self.folder)?;
+            write_pages(&command, &self.folder)?;
+            let title = "casemate-layers - how commands read through partitions, dm-crypt and dm-verity";
+            let page = format!(
+                ".TH casemate-layers 1 \"\" \"{SOURCE}\"\n.SH NAME\n{}\n.SH DESCRIPTION\n{}",
+                roff(title),
+                unfilled(LAYERS)
+            );
+            fs::write(self.folder.join("casemate-layers.1"), page)
+        };
+        write().map_err(|error: io::Error| Error::io(self.folder.display(), error))?;
         Ok(Answer::Yes)
     }
+}
+
+/// What made the pages: their footer.
+const SOURCE: &str = concat!("casemate ", env!("CARGO_PKG_VERSION"));
+
+/// Writes the page of a command and those of the commands in it.
+fn write_pages(command: &Command, folder: &Path) -> io::Result<()> {
+    let name = command.get_display_name().unwrap_or_else(|| command.get_name());
+    fs::write(folder.join(format!("{name}.1")), page(command, name)?)?;
+    let shown = |inner: &&Command| !inner.is_hide_set() && inner.get_name() != "help";
+    command.get_subcommands().filter(shown).try_for_each(|inner| write_pages(inner, folder))
+}
+
+fn page(command: &Command, name: &str) -> io::Result<Vec<u8>> {
+    let man = Man::new(command.clone()).title(name).source(SOURCE);
+    let mut out = Vec::new();
+    man.render_title(&mut out)?;
+    man.render_name_section(&mut out)?;
+    let usage = command.clone().render_usage().to_string();
+    let usage = usage.strip_prefix("Usage: ").unwrap_or(&usage);
+    write!(out, ".SH SYNOPSIS\n{}", unfilled(usage))?;
+    man.render_description_section(&mut out)?;
+    man.render_options_section(&mut out)?;
+    if command.get_subcommands().any(|inner| inner.get_name() != "help") {
+        man.render_subcommands_section(&mut out)?;
+    }
+    let help = command.get_after_long_help().or(command.get_after_help());
+    let help = help.map(ToString::to_string).unwrap_or_default();
+    for part in help.split("\n\n").filter(|part| !part.is_empty()) {
+        match part.split_once(":\n").filter(|(head, _)| head.starts_with("Example")) {
+            Some((_, examples)) => write!(out, ".SH EXAMPLES\n{}", unfilled(examples))?,
+            None if EXIT_STATUS.contains(part) => {}
+            None => write!(out, ".SH NOTES\n{}\n", roff(part))?,
+        }
+    }
+    let status = EXIT_STATUS.split_once('\n').map_or(EXIT_STATUS, |(_, lines)| lines);
+    write!(out, ".SH EXIT STATUS\n{}.SH SEE ALSO\ncasemate(1), casemate\\-layers(1)\n", unfilled(status))?;
+    Ok(out)
+}
+
+/// Lines as they are.
+fn unfilled(text: &str) -> String {
+    format!(".nf\n{}\n.fi\n", roff(text.trim_end()))
+}
+
+/// Text that is nothing but text in roff.
+fn roff(text: &str) -> String {
+    let lines = text.lines().map(|line| {
+        let line = line.replace('\\', "\\e").replace('-', "\\-");
+        if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line }
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }

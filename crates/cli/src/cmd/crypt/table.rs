@@ -14,9 +14,9 @@ use crate::passphrase::Asked;
 
 /// Print device-mapper's table line for a mapping, for `dmsetup create`.
 #[derive(clap::Args, Debug)]
-#[command(
-    after_help = "Example:\n  casemate crypt table /dev/vdb --key-file disk.key --key-size 512 --show-key | dmsetup create disk"
-)]
+#[command(after_help = "Examples:\n\
+    \x20 casemate crypt table disk.enc --key-file disk.key --key-size 512\n\
+    \x20 casemate crypt table /dev/vdb --key-file disk.key --show-key | dmsetup create disk")]
 pub struct Args {
     /// The encrypted image or block device.
     device: PathBuf,

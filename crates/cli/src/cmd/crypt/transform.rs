@@ -21,7 +21,7 @@ use crate::size::bytes;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     casemate crypt encrypt disk.img disk.enc --key-file disk.key --key-size 512\n  \
-    casemate crypt decrypt disk.enc - --key-file disk.key --key-size 512 | tar -x\n  \
+    casemate crypt decrypt disk.enc - --key-file disk.key --key-size 512 | cmp - disk.img\n  \
     casemate crypt encrypt --in-place disk.img --key-file disk.key --key-size 512\n\n\
     In place, each hot zone goes to a journal beside the image first, is flushed there, and is then written to the \
     image. Being killed or losing power at any moment loses nothing: the same command with --resume goes on. The \

@@ -17,8 +17,9 @@ const CHUNK: u64 = 1 << 20;
 ///
 /// A file with fs-verity is checked while it is read: what is written matches its tree.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  casemate ext4 cat root.img /etc/os-release\n  \
-    casemate ext4 cat --dm-verity root.hash 4392712b... root.img /etc/os-release")]
+#[command(after_help = "Examples:\n\
+    \x20 casemate ext4 cat root.img /etc/os-release\n\
+    \x20 casemate ext4 cat --dm-verity root.verity @root.hash.txt root.img /etc/os-release")]
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,

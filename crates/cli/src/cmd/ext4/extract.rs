@@ -19,10 +19,10 @@ use crate::context::Context;
 /// Holes, modes, times, hard links and extended attributes are kept; owners too in a tar stream, and in a folder
 /// if root asks. A file that can't be read, or does not match its fs-verity tree, is named and left out.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  casemate ext4 extract root.img rootfs\n  \
-    casemate ext4 extract root.img --path=/etc --tar=- | tar -tv\n  \
-    casemate ext4 extract --crypt aes-xts-plain64 --key-file k --dm-verity tree ROOT image rootfs   # verity over crypt\n  \
-    casemate ext4 extract --dm-verity tree ROOT --crypt aes-xts-plain64 --key-file k image rootfs   # crypt over verity")]
+#[command(after_help = "Examples:\n\
+    \x20 casemate ext4 extract root.img copy --fscrypt-key master.key\n\
+    \x20 casemate ext4 extract root.img --path=/etc - | tar -tv\n\
+    \x20 casemate ext4 extract --dm-verity root.verity @root.hash.txt root.img etc --path=/etc")]
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,

@@ -15,7 +15,8 @@ use crate::size::bytes;
 /// What was not there before reads as zeros. The file is made if it is not there. Without the feature extent (ext2,
 /// ext3) a file system can't say that blocks were never written: then zeros are written, which takes longer.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Example:\n  casemate ext4 fallocate root.img /swapfile 512M")]
+#[command(after_help = "Example:\n\
+    \x20 casemate ext4 fallocate root.img /swapfile 16M")]
 pub struct Args {
     #[command(flatten)]
     change: ChangeArgs,

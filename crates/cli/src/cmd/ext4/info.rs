@@ -14,9 +14,9 @@ use crate::context::Context;
 
 /// Describe a file system: sizes, features, what is free.
 #[derive(clap::Args, Debug)]
-#[command(
-    after_help = "Examples:\n  casemate ext4 info root.img\n  casemate ext4 info disk.img --partition=2 --json"
-)]
+#[command(after_help = "Examples:\n\
+    \x20 casemate ext4 info root.img\n\
+    \x20 casemate ext4 info disk.img -P 1 --json")]
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,

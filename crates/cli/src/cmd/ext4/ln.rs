@@ -11,7 +11,7 @@ use crate::context::Context;
 
 /// Make links inside an image: hard ones, or symbolic ones with -s.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Example:\n  casemate ext4 ln -s root.img ../usr/lib/os-release /etc/os-release")]
+#[command(after_help = "Example:\n  casemate ext4 ln -s root.img ../usr/lib/os-release /etc/release")]
 pub struct Args {
     #[command(flatten)]
     change: ChangeArgs,

@@ -21,9 +21,11 @@ use crate::context::{Context, Failures};
 #[command(
     // -h is that of ls.
     disable_help_flag = true,
-    after_help = "Examples:\n  casemate ext4 ls root.img\n  casemate ext4 ls -l root.img /etc /usr\n  \
-    casemate ext4 ls --json root.img /etc\n  \
-    casemate ext4 ls --crypt aes-xts-plain64 --key-file disk.key --key-size 512 disk.enc /home"
+    after_help = "Examples:\n\
+    \x20 casemate ext4 ls root.img\n\
+    \x20 casemate ext4 ls -l root.img /etc /usr\n\
+    \x20 casemate ext4 ls --json root.img /etc\n\
+    \x20 casemate ext4 ls --crypt aes-xts-plain64 --key-file disk.key --key-size 512 disk.enc /home"
 )]
 pub struct Args {
     #[command(flatten)]

@@ -12,7 +12,8 @@ use crate::context::Context;
 
 /// Change times of files in an image; make files that are not there, empty.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Example:\n  casemate ext4 touch root.img --date @1700000000 /etc/.updated")]
+#[command(after_help = "Example:\n\
+    \x20 casemate ext4 touch root.img --date @1700000000 /etc/.updated")]
 pub struct Args {
     #[command(flatten)]
     change: ChangeArgs,

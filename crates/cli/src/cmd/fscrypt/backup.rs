@@ -24,8 +24,9 @@ use crate::context::Context;
 /// links come along. casemate fscrypt extract reads the files once their key is there. docs/fscrypt-backup.md has the
 /// format.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  casemate fscrypt backup disk.img /home home.tar\n  \
-    casemate fscrypt backup disk.img / - | zstd > disk.tar.zst")]
+#[command(after_help = "Examples:\n\
+    \x20 casemate fscrypt backup root.img /home home.tar\n\
+    \x20 casemate fscrypt backup root.img / - | zstd > root.tar.zst")]
 pub struct BackupArgs {
     #[command(flatten)]
     image: ImageArgs,

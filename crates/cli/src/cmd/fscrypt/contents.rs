@@ -11,9 +11,11 @@ use crate::context::Context;
 use crate::size::bytes;
 
 #[derive(clap::Args, Debug)]
-#[command(
-    after_help = "Example:\n  casemate fscrypt decrypt --fscrypt-key key --context HEX blocks --size 10000 --output file"
-)]
+#[command(after_help = "Examples:\n\
+    \x20 casemate fscrypt encrypt --fscrypt-key master.key \\\n\
+    \x20     --nonce 00112233445566778899aabbccddeeff motd --output motd.enc\n\
+    \x20 casemate fscrypt decrypt --fscrypt-key master.key \\\n\
+    \x20     --nonce 00112233445566778899aabbccddeeff motd.enc --size 6")]
 pub struct Args {
     #[command(flatten)]
     inode: InodeArgs,

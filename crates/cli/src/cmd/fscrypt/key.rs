@@ -15,9 +15,9 @@ use crate::context::Context;
 
 /// Print what policies call a raw master key: the identifier of version 2.
 #[derive(clap::Args, Debug)]
-#[command(
-    after_help = "Examples:\n  casemate fscrypt key-id key\n  casemate fscrypt key-id --policy-version 1 - < key"
-)]
+#[command(after_help = "Examples:\n\
+    \x20 casemate fscrypt key-id master.key\n\
+    \x20 casemate fscrypt key-id --policy-version 1 - < master.key")]
 pub struct IdArgs {
     /// The file with the key's bytes; "-" is standard input.
     #[arg(value_name = "KEYFILE")]
@@ -54,8 +54,9 @@ impl IdArgs {
 
 /// Print a key that is derived from a master key, in hexadecimal.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Example:\n  casemate fscrypt derive contents --fscrypt-key key \
-    --context $(casemate ext4 stat --json IMAGE FILE | jq -r .encryption_context)")]
+#[command(after_help = "Examples:\n\
+    \x20 casemate ext4 stat --json root.img /home | jq -r .encryption_context > context\n\
+    \x20 casemate fscrypt derive filenames --fscrypt-key master.key --context \"$(cat context)\"")]
 pub struct DeriveArgs {
     /// What the key is for.
     #[arg(value_name = "PURPOSE")]

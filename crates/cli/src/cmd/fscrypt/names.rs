@@ -16,10 +16,9 @@ use crate::context::Context;
 
 /// Encrypt names of a directory; prints the ciphertext of each in hexadecimal.
 #[derive(clap::Args, Debug)]
-#[command(
-    after_help = "Example:\n  casemate fscrypt encrypt-name --fscrypt-key key --nonce 00112233445566778899aabbccddeeff \
-    --padding 4 'secret plans'"
-)]
+#[command(after_help = "Examples:\n\
+    \x20 casemate fscrypt encrypt-name --fscrypt-key master.key \\\n\
+    \x20     --nonce 00112233445566778899aabbccddeeff --padding 4 \"secret plans\"")]
 pub struct EncryptArgs {
     #[command(flatten)]
     inode: InodeArgs,

@@ -19,9 +19,10 @@ use crate::context::Context;
 /// All of it happens or nothing, so the changed metadata must fit the image's journal. Policies with IV_INO_LBLK_64 or
 /// IV_INO_LBLK_32, images with other blocks than the backup's, and casefolded encrypted directories are refused.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Example:\n  casemate fscrypt backup old.img /home home.tar\n  \
-    mke2fs -t ext4 -O encrypt new.img 8G\n  \
-    casemate fscrypt restore home.tar new.img /home")]
+#[command(after_help = "Examples:\n\
+    \x20 casemate fscrypt backup root.img /home home.tar\n\
+    \x20 truncate -s 64M new.img && mke2fs -q -t ext4 -O encrypt new.img\n\
+    \x20 casemate fscrypt restore home.tar new.img /home")]
 pub struct Args {
     /// The backup; "-" is standard input.
     #[arg(value_name = "TAR")]

@@ -17,8 +17,9 @@ use crate::context::{Context, Failures, read_small};
 /// Lists are what 'casemate fsverity digest' and 'fsverity digest' print; they are read as 'sha256sum --check'
 /// reads its lists. They do not say block size and salt, so these must be given again.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  casemate fsverity check digests\n  \
-    casemate fsverity check --merkle-tree=f.tree --descriptor=f.descriptor f")]
+#[command(after_help = "Examples:\n\
+    \x20 casemate fsverity check digests\n\
+    \x20 casemate fsverity check --merkle-tree=f.tree --descriptor=f.descriptor f")]
 pub struct Args {
     /// The lists; '-' or nothing is standard input. With --merkle-tree: the one file to check.
     #[arg(value_name = "LIST")]

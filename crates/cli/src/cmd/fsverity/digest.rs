@@ -19,9 +19,10 @@ use crate::context::{Context, Failures};
 /// The digest is what the kernel measures once verity is enabled on the file. Each line is the digest and the
 /// file's name; 'casemate fsverity check' reads such lines.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  casemate fsverity digest *.so > digests\n  \
-    casemate fsverity digest --hash-alg=sha512 --salt=a1b2c3 --out-merkle-tree=f.tree f\n  \
-    zstd -dc image.zst | casemate fsverity digest --compact -")]
+#[command(after_help = "Examples:\n\
+    \x20 casemate fsverity digest *.so > digests\n\
+    \x20 casemate fsverity digest --hash-alg=sha512 --salt=a1b2c3 --out-merkle-tree=f.tree f\n\
+    \x20 zstd -dc rootfs.tar.zst | casemate fsverity digest --compact -")]
 pub struct Args {
     /// The files; '-' is standard input.
     #[arg(required = true, value_name = "FILE")]

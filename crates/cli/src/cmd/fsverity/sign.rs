@@ -17,12 +17,11 @@ use crate::context::Context;
 /// The signature is a detached PKCS#7 structure over the file's formatted digest, as 'fsverity enable
 /// --signature' takes it.
 #[derive(clap::Args, Debug)]
-#[command(
-    after_help = "Examples:\n  casemate fsverity sign file file.sig --signing-key=key.pem --cert=cert.pem\n  \
-    casemate fsverity sign file --print-tbs > tbs\n  \
-    openssl dgst -sha256 -sign key.pem -out bare tbs\n  \
-    casemate fsverity sign file file.sig --bare-signature=bare --cert=cert.pem"
-)]
+#[command(after_help = "Examples:\n\
+    \x20 casemate fsverity sign f f.sig --signing-key=key.pem --cert=cert.pem\n\
+    \x20 casemate fsverity sign f --print-tbs > tbs\n\
+    \x20 openssl dgst -sha256 -sign key.pem -out bare tbs\n\
+    \x20 casemate fsverity sign f f.sig --bare-signature=bare --cert=cert.pem")]
 pub struct Args {
     /// The file to sign; '-' is standard input.
     #[arg(value_name = "FILE")]

@@ -15,8 +15,8 @@ use crate::context::Context;
 ///
 /// The certificate is trusted because it is given; its dates and its issuer are not looked at.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  casemate fsverity verify-signature file file.sig --cert=cert.pem\n  \
-    casemate fsverity verify-signature --digest=sha256:3d24... file.sig --cert=cert.pem")]
+#[command(after_help = "Example:\n\
+    \x20 casemate fsverity verify-signature f f.sig --cert=cert.pem")]
 pub struct Args {
     /// The file that was signed (not with --digest), and the signature.
     #[arg(value_name = "FILE", required = true, num_args = 1..=2)]

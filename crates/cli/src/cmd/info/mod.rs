@@ -15,12 +15,16 @@ use crate::cmd::layers::LayerArgs;
 use crate::context::Context;
 use crate::size::{bytes, shown};
 
-/// Say what an image holds, and what reads it: partitions, file systems, headers, hash areas.
+/// Say what an image holds, and what reads it.
+///
+/// Partitions, file systems, headers of encryption and hash areas are looked for, as far down as can be seen.
 ///
 /// Nothing is checked: superblocks and headers are believed. What is cut off or can't be opened is said.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  casemate info root.img\n  casemate info --html root.html root.img\n  \
-    casemate info --crypt aes-xts-plain64 --key-file disk.key --key-size 512 root.enc")]
+#[command(after_help = "Examples:\n\
+    \x20 casemate info root.img\n\
+    \x20 casemate info --html root.html root.img\n\
+    \x20 casemate info --crypt aes-xts-plain64 --key-file disk.key --key-size 512 disk.enc")]
 pub struct Args {
     /// The image file or block device.
     #[arg(value_name = "IMAGE")]

@@ -24,14 +24,15 @@ use crate::size::bytes;
 /// the URI that clients take, and works until SIGTERM or SIGINT: then requests that have come are answered, everything is
 /// put on stable storage, and clients are let go. SIGUSR1 prints what was done so far.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  \
-    casemate serve --socket /run/user/1000/disk.sock disk.img\n  \
-    casemate serve --crypt aes-xts-plain64 --key-file disk.key --key-size 512 disk.enc --exec 'nbdcopy \"$uri\" plain.img'\n  \
-    casemate serve --dm-verity root.hash 4392712b... --overlay changes.ovl --socket s root.img\n  \
-    casemate serve --crypt aes-xts-plain64 --key-file k --dm-verity tree ROOT --socket s image   # verity over crypt\n  \
-    casemate serve --dm-verity tree ROOT --crypt aes-xts-plain64 --key-file k --socket s image   # crypt over verity\n\n\
-    From the image upwards: partition or offset, then --crypt and --dm-verity in the order in which they are given, then \
-    --overlay. A stack with verity is read-only unless there is an overlay.",
+#[command(after_help = "Examples:\n\
+    \x20 casemate serve --socket disk.sock disk.img\n\
+    \x20 casemate serve --crypt aes-xts-plain64 --key-file disk.key --key-size 512 disk.enc \\\n\
+    \x20     --exec 'nbdcopy \"$uri\" plain.img'\n\
+    \x20 casemate serve --dm-verity root.verity @root.hash.txt --overlay changes.ovl root.img \\\n\
+    \x20     --exec 'qemu-io -f raw -c \"write 0 4k\" \"$uri\"'\n\
+    \x20 qemu-system-x86_64 -drive file=nbd+unix:///?socket=disk.sock,format=raw\n\
+    \n\
+    From the image upwards: partition or offset, then --crypt and --dm-verity in the order in which they are given, then --overlay. A stack with verity is read-only unless there is an overlay.",
     group = ArgGroup::new("place").args(["socket", "tcp", "exec"]).required(true).multiple(true),
     // Names of earlier days.
     mut_arg("dm_verity", |arg| arg.alias("verity")),

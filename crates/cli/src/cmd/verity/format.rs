@@ -15,11 +15,12 @@ use crate::context::Context;
 /// A hash device that does not exist becomes a file, which is there whole or not at all. An existing file or
 /// block device is written in place, the superblock last.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  casemate verity format root.img root.hash\n  \
-    casemate verity format root.img root.hash --seed=5e34f531-3859-825c-fad6-33289ccfcb92 \
-    --root-hash-file=root.txt\n  \
-    casemate verity format root.img root.img --data-blocks=1000 --hash-offset=4096000\n  \
-    casemate verity format root.img root.hash --fec-device=root.fec --fec-roots=2")]
+#[command(after_help = "Examples:\n\
+    \x20 casemate verity format root.img root.verity --root-hash-file=root.hash.txt\n\
+    \x20 casemate verity format root.img root.verity --seed=5e34f531-3859-825c-fad6-33289ccfcb92\n\
+    \x20 casemate verity format root.img root.verity --fec-device=root.fec --fec-roots=2\n\
+    \x20 truncate -s +1M root.img   # room behind the data, in the same file\n\
+    \x20 casemate verity format root.img root.img --data-blocks=16384 --hash-offset=64M")]
 pub struct Args {
     #[command(flatten)]
     stored: StoredArgs,

@@ -15,10 +15,9 @@ use crate::context::Context;
 /// The hash tree says which blocks are damaged, the parity what they were; nothing is written whose digest is not
 /// the right one. The exit status is 1 if something is left that could not be restored.
 #[derive(clap::Args, Debug)]
-#[command(
-    after_help = "Examples:\n  casemate verity repair root.img root.hash 4392712b... --fec-device=root.fec\n  \
-    casemate verity repair root.img root.hash 4392712b... --fec-device=root.fec --dry-run"
-)]
+#[command(after_help = "Examples:\n\
+    \x20 casemate verity repair root.img root.verity @root.hash.txt --fec-device=root.fec -n\n\
+    \x20 casemate verity repair root.img root.verity @root.hash.txt --fec-device=root.fec")]
 pub struct Args {
     #[command(flatten)]
     stored: StoredArgs,

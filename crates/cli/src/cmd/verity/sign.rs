@@ -17,11 +17,11 @@ use crate::size::bytes;
 
 /// Sign a root hash for the kernel: a detached PKCS#7 signature of its hex digits.
 #[derive(clap::Args, Debug)]
-#[command(
-    after_help = "Examples:\n  casemate verity sign 4392712b... root.sig --signing-key=key.pem --cert=cert.pem\n  \
-    casemate verity sign 4392712b... --print-tbs > tbs\n  \
-    casemate verity sign 4392712b... root.json --signature=made-elsewhere.p7s --cert=cert.pem --systemd"
-)]
+#[command(after_help = "Examples:\n\
+    \x20 casemate verity sign @root.hash.txt root.sig --signing-key=key.pem --cert=cert.pem\n\
+    \x20 casemate verity sign @root.hash.txt --print-tbs > tbs\n\
+    \x20 casemate verity sign @root.hash.txt root.json --systemd \\\n\
+    \x20     --signature=root.sig --cert=cert.pem")]
 pub struct Args {
     /// The root hash in hex or as @FILE, unless --root-hash-file is given, and where the signature goes.
     #[arg(value_names = ["ROOT_HASH", "OUT_SIGFILE"], num_args = 0..=2)]
@@ -42,7 +42,8 @@ pub struct Args {
 ///
 /// The certificate is trusted because it is given; its dates and its issuer are not looked at.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  casemate verity verify-signature 4392712b... root.sig --cert=cert.pem")]
+#[command(after_help = "Example:\n\
+    \x20 casemate verity verify-signature @root.hash.txt root.sig --cert=cert.pem")]
 pub struct VerifyArgs {
     /// The root hash in hex or as @FILE, unless --root-hash-file is given, and the signature, or the contents of a
     /// verity-sig partition.

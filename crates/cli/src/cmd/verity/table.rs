@@ -15,11 +15,11 @@ use crate::context::Context;
 /// Print what the kernel needs to open a device: its device-mapper table line, the same as a kernel argument, and
 /// the partition UUIDs by which systemd finds data and hash partition.
 #[derive(clap::Args, Debug)]
-#[command(
-    after_help = "Examples:\n  casemate verity table root.img root.hash 4392712b... --data-name=/dev/vda \
-    --hash-name=/dev/vdb\n  \
-    dmsetup create root -r --table \"$(casemate verity table /dev/vda /dev/vdb 4392712b... --print=table)\""
-)]
+#[command(after_help = "Examples:\n\
+    \x20 casemate verity table root.img root.verity @root.hash.txt \\\n\
+    \x20     --data-name=/dev/vda --hash-name=/dev/vdb\n\
+    \x20 casemate verity table /dev/vda /dev/vdb @root.hash.txt --print=table > table\n\
+    \x20 dmsetup create root -r --table \"$(cat table)\"")]
 pub struct Args {
     #[command(flatten)]
     stored: StoredArgs,

@@ -19,8 +19,8 @@ use crate::size::bytes;
 /// Only the changed data blocks are read, and only the hash blocks above them are written, in place. Parity, if
 /// its device is given, is made again as a whole.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  casemate verity update root.img root.hash --changed=1048576+4096 \
-    --old-root-hash=4392712b...")]
+#[command(after_help = "Example:\n\
+    \x20 casemate verity update root.img root.verity --changed=1M+4K --old-root-hash=@root.hash.txt")]
 pub struct Args {
     #[command(flatten)]
     stored: StoredArgs,

@@ -18,8 +18,9 @@ use crate::context::Context;
 /// Every block that is wrong is printed: the hash blocks of the highest level first, the data blocks last. The
 /// exit status is 1 then.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  casemate verity verify root.img root.hash 4392712b...\n  \
-    casemate verity verify root.img root.hash --root-hash-file=root.txt --json")]
+#[command(after_help = "Examples:\n\
+    \x20 casemate verity verify root.img root.verity @root.hash.txt\n\
+    \x20 casemate verity verify root.img root.verity --root-hash-file=root.hash.txt --json")]
 pub struct Args {
     #[command(flatten)]
     stored: StoredArgs,

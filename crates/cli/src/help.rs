@@ -1,0 +1,135 @@
+//! How the commands' help is arranged: a command's own options first, those of the layers under it last, and a page about
+//! these for all commands together.
+
+use clap::{Arg, Command};
+
+/// Options that many commands share, by their long names, under one heading.
+struct Group {
+    heading: &'static str,
+    names: &'static [&'static str],
+    /// Whether short help leaves them to the page about layers.
+    is_layer: bool,
+}
+
+const GROUPS: &[Group] = &[
+    Group {
+        heading: "Image",
+        names: &["offset", "partition", "ignore-checksums", "no-replay", "recovery-file", "seed", "dry-run"],
+        is_layer: false,
+    },
+    Group {
+        heading: "dm-crypt",
+        names: &[
+            "crypt",
+            "crypt-table",
+            "key-file",
+            "key-fd",
+            "keyfile-offset",
+            "key-size",
+            "passphrase-hash",
+            "crypt-offset",
+            "skip",
+            "sector-size",
+            "iv-large-sectors",
+            "allow-equal-halves",
+            "crypt-provider",
+            "allow-discards",
+        ],
+        is_layer: true,
+    },
+    Group { heading: "dm-verity", names: &["dm-verity", "verity-"], is_layer: true },
+    Group {
+        heading: "Encrypted files",
+        names: &["fscrypt-key", "fscrypt-passphrase-file", "protector"],
+        is_layer: true,
+    },
+    Group { heading: "TLS", names: &["tls", "tls-"], is_layer: false },
+];
+
+/// What `casemate help layers` prints.
+pub const LAYERS: &str = "\
+Layers
+
+Most commands read an image through layers, as the kernel stacks them. From the image upwards:
+
+  1. a part of it       --partition N, or --offset BYTES
+  2. dm-crypt           --crypt SPEC, or --crypt-table FILE with a device-mapper line
+     dm-verity          --dm-verity HASH ROOT
+                        in the order in which the two are given
+  3. the file system    --fscrypt-key FILE, --fscrypt-passphrase-file FILE for its encrypted files
+                        --fsverity DEMAND of cat and extract, for files with fs-verity
+
+Commands that change an image work through dm-crypt; what dm-verity protects can't be changed. casemate serve takes
+the same layers, and --overlay FILE on top, which keeps what clients write.
+
+dm-crypt: the key is in --key-file FILE (- is standard input) or --key-fd NUMBER, from --keyfile-offset BYTES on, and has
+--key-size BITS (256 if nothing is said; a key file of 64 bytes for aes-xts has 512). Without a file a passphrase is
+asked for, or is the first line of standard input, and --passphrase-hash makes the key. --crypt-offset, --skip,
+--sector-size and --iv-large-sectors are cryptsetup's --offset, --skip, --sector-size and --iv-large-sectors.
+
+dm-verity: HASH is the file or device with the hash area; if it is the image itself, the area lies behind the data, at
+--verity-hash-offset BYTES. ROOT is the root hash in hex, or @FILE. --verity-hash, --verity-salt, --verity-format,
+--verity-data-blocks, --verity-data-block-size and --verity-hash-block-size must be what the superblock says, or are
+needed where --verity-no-superblock says that there is none.
+
+Sizes and offsets are bytes; K, M, G and T stand for powers of 1024, s for sectors of 512 bytes.
+
+Examples:
+  casemate ext4 ls --crypt aes-xts-plain64 --key-file disk.key --key-size 512 disk.enc /etc
+  casemate ext4 cat --dm-verity root.verity @root.hash.txt root.img /etc/os-release
+  casemate ext4 ls --crypt aes-xts-plain64 --key-file disk.key --key-size 512 \\
+      --dm-verity root.verity @root.hash.txt disk.enc /
+  casemate ext4 ls --fscrypt-key master.key root.img /home
+  casemate ext4 ls --partition 1 disk.img /
+";
+
+/// What the exit status of every command says.
+pub const EXIT_STATUS: &str = "\
+Exit status:
+  0    yes; what was asked for is done
+  1    no: what verify, check, repair or selftest asked about is wrong
+  2    could not, or not all of it: what is missing is named, the rest is done
+  130  interrupted";
+
+/// The commands with their options in order.
+pub fn arranged(command: Command) -> Command {
+    let command = command.mut_subcommands(arranged);
+    // In casemate crypt the mapping is what it is about, and no layer.
+    let has = |name: &str| command.get_arguments().any(|arg| arg.get_long() == Some(name));
+    let layers = HEADS.iter().filter(|name| is_image(&command) && has(name));
+    let layers: Vec<String> = layers.map(|name| format!("--{name}")).collect();
+    let is_image = is_image(&command);
+    let command = command.mut_args(|arg| place(arg, is_image));
+    if layers.is_empty() {
+        return command;
+    }
+    let examples = command.get_after_help().cloned().unwrap_or_default();
+    let line = format!("Layers: {}; see casemate help layers\n\n{examples}", layers.join(", "));
+    command.after_help(line).after_long_help(examples)
+}
+
+/// The options that a layer begins with.
+const HEADS: &[&str] = &["crypt", "dm-verity", "fscrypt-key"];
+
+/// Whether a command works on an image through layers.
+fn is_image(command: &Command) -> bool {
+    let is_layer = |arg: &Arg| arg.get_id() == "crypt" && arg.get_short().is_none();
+    command.get_arguments().any(|arg| arg.get_id() == "image" || is_layer(arg))
+}
+
+fn group(arg: &Arg) -> Option<&'static Group> {
+    let name = arg.get_long()?;
+    let is_member = |member: &&str| *member == name || (member.ends_with('-') && name.starts_with(*member));
+    GROUPS.iter().find(|group| group.names.iter().any(|member| is_member(&member)))
+}
+
+/// An option under the heading where it belongs; where a heading of a group leaked to another option, under none.
+fn place(arg: Arg, is_image: bool) -> Arg {
+    match group(&arg) {
+        Some(group) if is_image => arg.help_heading(group.heading).hide_short_help(group.is_layer),
+        _ => {
+            let leaked = GROUPS.iter().any(|group| arg.get_help_heading() == Some(group.heading));
+            if leaked && is_image { arg.help_heading(None) } else { arg }
+        }
+    }
+}
