@@ -3,63 +3,234 @@
 use std::io::ErrorKind;
 
 use crate::edit::Writer;
+use crate::edit::dir::name::Name;
 use crate::edit::dir::{NewName, name_too_long};
-use crate::edit::inherit::Inherited;
-use crate::edit::inode::{InodeMut, Stamp};
-use crate::edit::locked::{refuse_immutable, refuse_locked};
-use crate::edit::name::Name;
+use crate::edit::encrypted::{encrypt_as, encrypt_child, refuse_foreign, stored_name, stored_target};
+use crate::edit::files::Files;
+use crate::edit::inherit::{Inherited, inherit, inherit_flags};
+use crate::edit::locked::{refuse_immutable, refuse_locked, refuse_project};
+use crate::edit::node::{Body, Encrypted, NewNode};
 use crate::error::{Result, invalid};
 use crate::format::features::RoCompat;
-use crate::format::inode::{FileType, InodeFlags, Time};
+use crate::format::inode::{FileType, Inode, InodeFlags, Stamp};
 
 /// Names that one inode can have (`EXT4_LINK_MAX`).
 const MOST_LINKS: u16 = 65000;
 
-/// What a new file is like.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NewNode {
-    /// Permission bits.
-    pub mode: u16,
-    /// Permission bits that are taken away from those, unless the directory has a default ACL.
-    pub umask: u16,
-    /// The owner.
-    pub uid: u32,
-    /// The group.
-    pub gid: u32,
-    /// Last change of the contents; now if `None`.
-    pub modified: Option<Time>,
-}
+impl Files {
+    /// Takes an inode and gives it a name. The caller may add contents, and stores it by
+    /// [`finish`](Files::finish). Part of an operation.
+    pub fn create_in(&mut self, parent: u32, name: &[u8], node: &NewNode, body: Body<'_>) -> Result<Inode> {
+        let dir = self.parent_mut(parent, name)?;
+        self.create_new(dir, name, node, body)
+    }
 
-/// What a new file is.
-#[derive(Clone, Copy, Debug)]
-pub enum Body<'a> {
-    /// An empty directory.
-    Directory,
-    /// A regular file without contents.
-    File,
-    /// A symbolic link, and its target.
-    Symlink(&'a [u8]),
-    /// A device, pipe or socket; numbers count for devices.
-    Node(FileType, u32, u32),
-}
+    /// The same with a name that the directory is known not to have.
+    pub fn create_new(&mut self, dir: Inode, name: &[u8], node: &NewNode, body: Body<'_>) -> Result<Inode> {
+        let stored = stored_name(self.fs(), &dir, name, true)?;
+        self.create_stored(dir, &stored, node, body, Encrypted::LikeParent)
+    }
 
-/// How a new file is encrypted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Encrypted<'a> {
-    /// As its directory is, with a nonce of its own.
-    LikeParent,
-    /// With this context, or not at all. Its target, if it is a link, is stored as it is.
-    As(Option<&'a [u8]>),
-}
+    /// The same with a name as it is stored, which the directory does not have.
+    pub fn create_stored(
+        &mut self,
+        mut dir: Inode,
+        name: &Name,
+        node: &NewNode,
+        body: Body<'_>,
+        encrypted: Encrypted<'_>,
+    ) -> Result<Inode> {
+        let inode = self.new_inode(&mut dir, node, body, encrypted)?;
+        self.inodes().create(&inode)?;
+        self.directory(&mut dir).insert_stored(&NewName {
+            name,
+            inode: inode.number(),
+            kind: body.kind(),
+        })?;
+        self.touch(&mut dir);
+        self.inodes().store(&dir)?;
+        Ok(inode)
+    }
 
-impl Body<'_> {
-    fn kind(&self) -> FileType {
-        match self {
-            Body::Directory => FileType::Directory,
-            Body::File => FileType::Regular,
-            Body::Symlink(_) => FileType::Symlink,
-            Body::Node(kind, ..) => *kind,
+    /// Takes an inode for an empty file in a directory, and lets it wait in the list of orphans. Part of an operation.
+    pub fn create_unnamed(&mut self, parent: u32, node: &NewNode) -> Result<Inode> {
+        let mut dir = self.get(parent)?;
+        let mut inode = self.new_inode(&mut dir, node, Body::File, Encrypted::LikeParent)?;
+        inode.set_links(0);
+        self.inodes().list_orphan(&mut inode)?;
+        self.inodes().create(&inode)?;
+        Ok(inode)
+    }
+
+    /// Gives an inode its first name. Part of an operation; the caller stores the inode.
+    pub fn give_name(&mut self, parent: u32, name: &[u8], inode: &mut Inode) -> Result<()> {
+        inode.set_links(1);
+        let mut dir = self.parent_mut(parent, name)?;
+        let stored = stored_name(self.fs(), &dir, name, true)?;
+        self.directory(&mut dir).insert_stored(&NewName {
+            name: &stored,
+            inode: inode.number(),
+            kind: inode.kind(),
+        })?;
+        self.touch(&mut dir);
+        self.inodes().store(&dir)
+    }
+
+    /// An inode of a directory, without a name in it, that nobody has stored yet.
+    fn new_inode(
+        &mut self,
+        dir: &mut Inode,
+        node: &NewNode,
+        body: Body<'_>,
+        encrypted: Encrypted<'_>,
+    ) -> Result<Inode> {
+        let parent = dir.number();
+        let kind = body.kind();
+        let is_dir = kind == FileType::Directory;
+        let number = self.inodes().space_mut().allocate_inode(parent, is_dir)?;
+        let mut inode = self.inodes().blank(number, kind);
+        inode.set_permissions(node.mode);
+        inode.set_owner(Some(node.uid), Some(node.gid));
+        inode.set_links(if is_dir { 2 } else { 1 });
+        inherit_flags(self.fs(), dir, &mut inode);
+        match encrypted {
+            Encrypted::LikeParent => encrypt_child(self.inodes(), dir, &mut inode)?,
+            Encrypted::As(context) => encrypt_as(self.inodes(), dir, &mut inode, context)?,
         }
+        let target = match body {
+            Body::Symlink(target)
+                if inode.has(InodeFlags::ENCRYPT) && matches!(encrypted, Encrypted::As(_)) =>
+            {
+                target.to_vec()
+            }
+            Body::Symlink(target) => {
+                if target.is_empty()
+                    || target.len() >= self.space().block_size().min(4096)
+                    || target.contains(&0)
+                {
+                    let text = "a link's target has 1 to 4095 bytes, and fewer than a block";
+                    return Err(invalid(ErrorKind::InvalidInput, text));
+                }
+                stored_target(self.fs(), &inode, target)?
+            }
+            _ => Vec::new(),
+        };
+        let mapped = match body {
+            Body::Directory | Body::File => true,
+            Body::Symlink(_) => target.len() >= 60,
+            Body::Node(..) => false,
+        };
+        if mapped {
+            self.inodes().map(&mut inode).start();
+        }
+        match body {
+            Body::Directory => {
+                self.directory(&mut inode).first_leaf(parent)?;
+                self.add_subdirectory(dir)?;
+            }
+            Body::File => {}
+            Body::Symlink(_) => self.write_target(&mut inode, &target)?,
+            Body::Node(FileType::CharacterDevice | FileType::BlockDevice, major, minor) => {
+                inode.set_device(major, minor);
+            }
+            Body::Node(..) => {}
+        }
+        Ok(inode)
+    }
+
+    /// Stores a new inode with the times that it should have.
+    pub fn finish(&mut self, inode: &mut Inode, node: &NewNode) -> Result<()> {
+        if let Some(modified) = node.modified {
+            inode.set_time(Stamp::Modified, modified);
+            inode.set_time(Stamp::Accessed, modified);
+        }
+        self.inodes().store(inode)
+    }
+
+    /// Gives an inode a further name. Part of an operation.
+    pub fn link_in(&mut self, parent: u32, name: &[u8], number: u32) -> Result<()> {
+        let dir = self.parent_mut(parent, name)?;
+        let stored = stored_name(self.fs(), &dir, name, true)?;
+        self.link_stored(dir, &stored, number)
+    }
+
+    /// The same with a name as it is stored, which the directory does not have.
+    pub fn link_stored(&mut self, mut dir: Inode, name: &Name, number: u32) -> Result<()> {
+        let mut inode = self.get(number)?;
+        if inode.is_dir() {
+            return Err(invalid(ErrorKind::IsADirectory, "directories have one name"));
+        }
+        refuse_locked(&inode, &name.bytes)?;
+        refuse_project(self.fs(), &dir, &inode)?;
+        refuse_foreign(self.fs(), &dir, &inode)?;
+        if inode.links() >= MOST_LINKS {
+            return Err(invalid(ErrorKind::TooManyLinks, "a file has at most 65000 names"));
+        }
+        inode.set_links(inode.links() + 1);
+        inode.set_time(Stamp::Changed, self.now());
+        self.inodes().store(&inode)?;
+        self.directory(&mut dir).insert_stored(&NewName { name, inode: number, kind: inode.kind() })?;
+        self.touch(&mut dir);
+        self.inodes().store(&dir)
+    }
+
+    /// Counts one more directory in a directory.
+    pub fn add_subdirectory(&self, dir: &mut Inode) -> Result<()> {
+        let links = dir.links();
+        if links == 1 {
+            // Already more than can be counted (feature dir_nlink).
+            return Ok(());
+        }
+        if links + 1 >= MOST_LINKS {
+            if !self.fs().superblock().ro_compat.has(RoCompat::DIR_NLINK) {
+                return Err(invalid(ErrorKind::TooManyLinks, "a directory with 64998 directories is full"));
+            }
+            dir.set_links(1);
+        } else {
+            dir.set_links(links + 1);
+        }
+        Ok(())
+    }
+
+    /// Counts one directory less.
+    pub fn drop_subdirectory(&self, dir: &mut Inode) {
+        if dir.links() > 2 {
+            dir.set_links(dir.links() - 1);
+        }
+    }
+
+    /// A directory that is to get a name which it does not have.
+    pub fn parent_mut(&mut self, parent: u32, name: &[u8]) -> Result<Inode> {
+        if name.is_empty() || name.len() > 255 {
+            return Err(name_too_long());
+        }
+        if name.contains(&b'/') || name.contains(&0) || matches!(name, b"." | b"..") {
+            return Err(invalid(ErrorKind::InvalidInput, "not a name of a file"));
+        }
+        let mut dir = self.get(parent)?;
+        refuse_immutable(&dir, name)?;
+        if self.directory(&mut dir).find(name)?.is_some() {
+            let text = format!("{}: exists already", String::from_utf8_lossy(name));
+            return Err(invalid(ErrorKind::AlreadyExists, text));
+        }
+        Ok(dir)
+    }
+
+    fn write_target(&mut self, inode: &mut Inode, target: &[u8]) -> Result<()> {
+        inode.set_size(target.len() as u64);
+        if target.len() < 60 {
+            inode.block_area_mut()[..target.len()].copy_from_slice(target);
+            return Ok(());
+        }
+        if self.inodes().contents(inode).fits_inline(target.len() as u64)? {
+            return self.inodes().contents(inode).store_inline(target);
+        }
+        let mut block = vec![0; self.space().block_size()];
+        block[..target.len()].copy_from_slice(target);
+        let mut place = 0;
+        self.inodes().map(inode).fill(0, 1, false, |run| place = run.physical)?;
+        self.inodes().transaction().write_data(place, &block)?;
+        Ok(())
     }
 }
 
@@ -81,7 +252,7 @@ impl Writer {
     fn make_directories(&mut self, path: &[u8], node: &NewNode) -> Result<()> {
         let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
         let above = NewNode { mode: 0o777, umask: 0o022, ..*node };
-        let mut parent = self.space.fs().root()?;
+        let mut parent = self.fs().root()?;
         let mut at = 0;
         while at < end {
             let next = path[at..end].iter().position(|byte| *byte == b'/').map_or(end, |slash| at + slash);
@@ -90,12 +261,12 @@ impl Writer {
             if matches!(name, b"" | b".") {
                 continue;
             }
-            let there = if parent.is_dir() { self.space.fs().lookup(&parent, name)? } else { None };
+            let there = if parent.is_dir() { self.fs().lookup(&parent, name)? } else { None };
             parent = match there {
                 Some(number) => {
-                    let inode = self.space.fs().inode(number)?;
+                    let inode = self.fs().inode(number)?;
                     if inode.kind() == FileType::Symlink {
-                        self.space.fs().resolve(&path[..next], true)?
+                        self.fs().resolve(&path[..next], true)?
                     } else {
                         inode
                     }
@@ -103,7 +274,7 @@ impl Writer {
                 None => {
                     let node = if next == end { node } else { &above };
                     let made = self.create_under(parent.number(), name, node, Body::Directory)?;
-                    self.space.fs().inode(made)?
+                    self.fs().inode(made)?
                 }
             };
         }
@@ -135,10 +306,10 @@ impl Writer {
     /// # Errors
     /// `AlreadyExists`, `NotFound`, `StorageFull`; `IsADirectory`; `TooManyLinks`.
     pub fn link(&mut self, existing: &[u8], path: &[u8]) -> Result<()> {
-        let number = self.space.fs().resolve(existing, false)?.number();
+        let number = self.fs().resolve(existing, false)?.number();
         let (parent, name) = self.parent_of(path)?;
         refuse_slash(path)?;
-        self.operation(|writer| writer.link_in(parent, &name, number))
+        self.operation(|files| files.link_in(parent, &name, number))
     }
 
     pub(crate) fn create_at(&mut self, path: &[u8], node: &NewNode, body: Body<'_>) -> Result<u32> {
@@ -151,203 +322,14 @@ impl Writer {
 
     /// The same for a name in a directory.
     fn create_under(&mut self, parent: u32, name: &[u8], node: &NewNode, body: Body<'_>) -> Result<u32> {
-        self.operation(|writer| {
-            let dir = writer.inode_mut(parent)?;
-            let Inherited { node, acls } = writer.inherit(&dir, body.kind(), node)?;
-            let mut inode = writer.create_in(parent, name, &node, body)?;
-            writer.set_stored(&mut inode, acls)?;
-            writer.finish(&mut inode, &node)?;
+        self.operation(|files| {
+            let dir = files.get(parent)?;
+            let Inherited { node, acls } = inherit(files.fs(), &dir, body.kind(), node)?;
+            let mut inode = files.create_in(parent, name, &node, body)?;
+            files.inodes().attributes(&mut inode).set_stored(acls)?;
+            files.finish(&mut inode, &node)?;
             Ok(inode.number())
         })
-    }
-
-    /// Takes an inode and gives it a name. The caller may add contents, and stores it by
-    /// [`finish`](Writer::finish). Part of an operation.
-    pub(crate) fn create_in(
-        &mut self,
-        parent: u32,
-        name: &[u8],
-        node: &NewNode,
-        body: Body<'_>,
-    ) -> Result<InodeMut> {
-        let dir = self.parent_mut(parent, name)?;
-        self.create_new(dir, name, node, body)
-    }
-
-    /// The same with a name that the directory is known not to have.
-    pub(crate) fn create_new(
-        &mut self,
-        dir: InodeMut,
-        name: &[u8],
-        node: &NewNode,
-        body: Body<'_>,
-    ) -> Result<InodeMut> {
-        let stored = self.stored_name(&dir, name, true)?;
-        self.create_stored(dir, &stored, node, body, Encrypted::LikeParent)
-    }
-
-    /// The same with a name as it is stored, which the directory does not have.
-    pub(crate) fn create_stored(
-        &mut self,
-        mut dir: InodeMut,
-        name: &Name,
-        node: &NewNode,
-        body: Body<'_>,
-        encrypted: Encrypted<'_>,
-    ) -> Result<InodeMut> {
-        let inode = self.new_inode(&mut dir, node, body, encrypted)?;
-        self.create_inode(&inode)?;
-        self.insert_stored(&mut dir, &NewName { name, inode: inode.number(), kind: body.kind() })?;
-        self.touch(&mut dir);
-        self.store_inode(&dir)?;
-        Ok(inode)
-    }
-
-    /// Takes an inode for an empty file in a directory, and lets it wait in the list of orphans. Part of an operation.
-    pub(crate) fn create_unnamed(&mut self, parent: u32, node: &NewNode) -> Result<InodeMut> {
-        let mut dir = self.inode_mut(parent)?;
-        let mut inode = self.new_inode(&mut dir, node, Body::File, Encrypted::LikeParent)?;
-        inode.set_links(0);
-        self.list_orphan(&mut inode)?;
-        self.create_inode(&inode)?;
-        Ok(inode)
-    }
-
-    /// Gives an inode its first name. Part of an operation; the caller stores the inode.
-    pub(crate) fn give_name(&mut self, parent: u32, name: &[u8], inode: &mut InodeMut) -> Result<()> {
-        inode.set_links(1);
-        let mut dir = self.parent_mut(parent, name)?;
-        let stored = self.stored_name(&dir, name, true)?;
-        self.insert_stored(&mut dir, &NewName { name: &stored, inode: inode.number(), kind: inode.kind() })?;
-        self.touch(&mut dir);
-        self.store_inode(&dir)
-    }
-
-    /// An inode of a directory, without a name in it, that nobody has stored yet.
-    fn new_inode(
-        &mut self,
-        dir: &mut InodeMut,
-        node: &NewNode,
-        body: Body<'_>,
-        encrypted: Encrypted<'_>,
-    ) -> Result<InodeMut> {
-        let parent = dir.number();
-        let kind = body.kind();
-        let is_dir = kind == FileType::Directory;
-        let number = self.space.allocate_inode(parent, is_dir)?;
-        let mut inode = self.blank_inode(number, kind);
-        inode.set_permissions(node.mode);
-        inode.set_owner(Some(node.uid), Some(node.gid));
-        inode.set_links(if is_dir { 2 } else { 1 });
-        self.inherit_flags(dir, &mut inode);
-        match encrypted {
-            Encrypted::LikeParent => self.encrypt_child(dir, &mut inode)?,
-            Encrypted::As(context) => self.encrypt_as(dir, &mut inode, context)?,
-        }
-        let target = match body {
-            Body::Symlink(target)
-                if inode.has(InodeFlags::ENCRYPT) && matches!(encrypted, Encrypted::As(_)) =>
-            {
-                target.to_vec()
-            }
-            Body::Symlink(target) => {
-                if target.is_empty() || target.len() >= self.block_size().min(4096) || target.contains(&0) {
-                    let text = "a link's target has 1 to 4095 bytes, and fewer than a block";
-                    return Err(invalid(ErrorKind::InvalidInput, text));
-                }
-                self.stored_target(&inode, target)?
-            }
-            _ => Vec::new(),
-        };
-        let mapped = match body {
-            Body::Directory | Body::File => true,
-            Body::Symlink(_) => target.len() >= 60,
-            Body::Node(..) => false,
-        };
-        if mapped {
-            self.start_map(&mut inode);
-        }
-        match body {
-            Body::Directory => {
-                self.first_leaf(&mut inode, parent)?;
-                self.add_subdirectory(dir)?;
-            }
-            Body::File => {}
-            Body::Symlink(_) => self.write_target(&mut inode, &target)?,
-            Body::Node(FileType::CharacterDevice | FileType::BlockDevice, major, minor) => {
-                inode.set_device(major, minor);
-            }
-            Body::Node(..) => {}
-        }
-        Ok(inode)
-    }
-
-    /// Stores a new inode with the times that it should have.
-    pub(crate) fn finish(&mut self, inode: &mut InodeMut, node: &NewNode) -> Result<()> {
-        if let Some(modified) = node.modified {
-            inode.set_time(Stamp::Modified, modified);
-            inode.set_time(Stamp::Accessed, modified);
-        }
-        self.store_inode(inode)
-    }
-
-    /// Gives an inode a further name. Part of an operation.
-    pub(crate) fn link_in(&mut self, parent: u32, name: &[u8], number: u32) -> Result<()> {
-        let dir = self.parent_mut(parent, name)?;
-        let stored = self.stored_name(&dir, name, true)?;
-        self.link_stored(dir, &stored, number)
-    }
-
-    /// The same with a name as it is stored, which the directory does not have.
-    pub(crate) fn link_stored(&mut self, mut dir: InodeMut, name: &Name, number: u32) -> Result<()> {
-        let mut inode = self.inode_mut(number)?;
-        if inode.is_dir() {
-            return Err(invalid(ErrorKind::IsADirectory, "directories have one name"));
-        }
-        refuse_locked(&inode, &name.bytes)?;
-        self.refuse_project(&dir, &inode)?;
-        self.refuse_foreign(&dir, &inode)?;
-        if inode.links() >= MOST_LINKS {
-            return Err(invalid(ErrorKind::TooManyLinks, "a file has at most 65000 names"));
-        }
-        inode.set_links(inode.links() + 1);
-        inode.set_time(Stamp::Changed, self.now());
-        self.store_inode(&inode)?;
-        self.insert_stored(&mut dir, &NewName { name, inode: number, kind: inode.kind() })?;
-        self.touch(&mut dir);
-        self.store_inode(&dir)
-    }
-
-    /// Counts one more directory in a directory.
-    pub(crate) fn add_subdirectory(&self, dir: &mut InodeMut) -> Result<()> {
-        let links = dir.links();
-        if links == 1 {
-            // Already more than can be counted (feature dir_nlink).
-            return Ok(());
-        }
-        if links + 1 >= MOST_LINKS {
-            if !self.space.fs().superblock().ro_compat.has(RoCompat::DIR_NLINK) {
-                return Err(invalid(ErrorKind::TooManyLinks, "a directory with 64998 directories is full"));
-            }
-            dir.set_links(1);
-        } else {
-            dir.set_links(links + 1);
-        }
-        Ok(())
-    }
-
-    /// Counts one directory less.
-    pub(crate) fn drop_subdirectory(&self, dir: &mut InodeMut) {
-        if dir.links() > 2 {
-            dir.set_links(dir.links() - 1);
-        }
-    }
-
-    /// Notes that names of a directory changed.
-    pub(crate) fn touch(&self, dir: &mut InodeMut) {
-        let now = self.now();
-        dir.set_time(Stamp::Modified, now);
-        dir.set_time(Stamp::Changed, now);
     }
 
     /// The inode of the directory that a path's last name is, or will be, in, and that name.
@@ -363,41 +345,7 @@ impl Writer {
             let text = format!("{}: no name of a file", String::from_utf8_lossy(path));
             return Err(invalid(ErrorKind::InvalidInput, text));
         }
-        Ok((self.space.fs().resolve(above, true)?.number(), name.to_vec()))
-    }
-
-    /// A directory that is to get a name which it does not have.
-    pub(crate) fn parent_mut(&mut self, parent: u32, name: &[u8]) -> Result<InodeMut> {
-        if name.is_empty() || name.len() > 255 {
-            return Err(name_too_long());
-        }
-        if name.contains(&b'/') || name.contains(&0) || matches!(name, b"." | b"..") {
-            return Err(invalid(ErrorKind::InvalidInput, "not a name of a file"));
-        }
-        let dir = self.inode_mut(parent)?;
-        refuse_immutable(&dir, name)?;
-        if self.find_name(&dir, name)?.is_some() {
-            let text = format!("{}: exists already", String::from_utf8_lossy(name));
-            return Err(invalid(ErrorKind::AlreadyExists, text));
-        }
-        Ok(dir)
-    }
-
-    fn write_target(&mut self, inode: &mut InodeMut, target: &[u8]) -> Result<()> {
-        inode.set_size(target.len() as u64);
-        if target.len() < 60 {
-            inode.block_area_mut()[..target.len()].copy_from_slice(target);
-            return Ok(());
-        }
-        if self.fits_inline(inode, target.len() as u64)? {
-            return self.store_inline(inode, target);
-        }
-        let mut block = vec![0; self.block_size()];
-        block[..target.len()].copy_from_slice(target);
-        let mut place = 0;
-        self.fill(inode, 0, 1, false, |run| place = run.physical)?;
-        self.space.transaction_mut().write_data(place, &block)?;
-        Ok(())
+        Ok((self.fs().resolve(above, true)?.number(), name.to_vec()))
     }
 }
 

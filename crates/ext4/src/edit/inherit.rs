@@ -1,12 +1,11 @@
 //! What a new file gets from the directory that it is made in: its group, its ACLs, flags and the project.
 
-use crate::edit::Writer;
-use crate::edit::create::NewNode;
-use crate::edit::inode::InodeMut;
+use crate::edit::node::NewNode;
 use crate::error::{Place, Result, Structure};
 use crate::format::acl;
 use crate::format::features::RoCompat;
-use crate::format::inode::{FileType, InodeFlags};
+use crate::format::inode::{FileType, Inode, InodeFlags};
+use crate::read::fs::Ext4;
 use crate::read::xattr::{ACL_ACCESS, ACL_DEFAULT};
 
 /// The bit of a mode that lets a directory give its group to what is made in it.
@@ -41,47 +40,45 @@ pub(crate) struct Inherited {
     pub acls: Vec<(u8, Vec<u8>)>,
 }
 
-impl Writer {
-    /// Gives a new inode the flags and the project of its directory.
-    pub(crate) fn inherit_flags(&self, dir: &InodeMut, inode: &mut InodeMut) {
-        let flags = dir.flags().0;
-        inode.set_flags(match inode.kind() {
-            FileType::Directory => flags & INHERITED,
-            FileType::Regular => flags & INHERITED & !FOR_DIRECTORIES,
-            _ => flags & FOR_OTHERS,
-        });
-        if flags & PROJECT_INHERIT != 0 && self.space.fs().superblock().ro_compat.has(RoCompat::PROJECT) {
-            inode.set_project(dir.project());
-        }
+/// Gives a new inode the flags and the project of its directory.
+pub(crate) fn inherit_flags(fs: &Ext4, dir: &Inode, inode: &mut Inode) {
+    let flags = dir.flags().0;
+    inode.set_flags(match inode.kind() {
+        FileType::Directory => flags & INHERITED,
+        FileType::Regular => flags & INHERITED & !FOR_DIRECTORIES,
+        _ => flags & FOR_OTHERS,
+    });
+    if flags & PROJECT_INHERIT != 0 && fs.superblock().ro_compat.has(RoCompat::PROJECT) {
+        inode.set_project(dir.project());
     }
+}
 
-    /// The owner, mode and ACLs of a new file whose mode is nobody's wish, as the kernel decides them.
-    pub(crate) fn inherit(&self, dir: &InodeMut, kind: FileType, node: &NewNode) -> Result<Inherited> {
-        let mut node = *node;
-        if dir.mode() & SET_GID != 0 {
-            node.gid = dir.gid();
-            if kind == FileType::Directory {
-                node.mode |= SET_GID;
-            }
-        }
-        let mut acls = Vec::new();
-        if kind == FileType::Symlink {
-            return Ok(Inherited { node, acls });
-        }
-        let Some(default) = self.space.fs().xattr(dir, ACL_DEFAULT, b"")? else {
-            node.mode &= !node.umask;
-            return Ok(Inherited { node, acls });
-        };
-        let place = Place::inode(Structure::Xattr, dir.number());
-        let (access, mode, is_more) = acl::create(&default, node.mode)
-            .ok_or_else(|| place.malformed("a default ACL that makes no sense"))?;
-        node.mode = mode;
+/// The owner, mode and ACLs of a new file whose mode is nobody's wish, as the kernel decides them.
+pub(crate) fn inherit(fs: &Ext4, dir: &Inode, kind: FileType, node: &NewNode) -> Result<Inherited> {
+    let mut node = *node;
+    if dir.mode() & SET_GID != 0 {
+        node.gid = dir.gid();
         if kind == FileType::Directory {
-            acls.push((ACL_DEFAULT, default));
+            node.mode |= SET_GID;
         }
-        if is_more {
-            acls.push((ACL_ACCESS, access));
-        }
-        Ok(Inherited { node, acls })
     }
+    let mut acls = Vec::new();
+    if kind == FileType::Symlink {
+        return Ok(Inherited { node, acls });
+    }
+    let Some(default) = fs.xattr(dir, ACL_DEFAULT, b"")? else {
+        node.mode &= !node.umask;
+        return Ok(Inherited { node, acls });
+    };
+    let place = Place::inode(Structure::Xattr, dir.number());
+    let (access, mode, is_more) = acl::create(&default, node.mode)
+        .ok_or_else(|| place.malformed("a default ACL that makes no sense"))?;
+    node.mode = mode;
+    if kind == FileType::Directory {
+        acls.push((ACL_DEFAULT, default));
+    }
+    if is_more {
+        acls.push((ACL_ACCESS, access));
+    }
+    Ok(Inherited { node, acls })
 }

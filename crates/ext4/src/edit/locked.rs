@@ -5,23 +5,23 @@ use std::io::ErrorKind;
 
 use crate::edit::Writer;
 use crate::edit::inherit::PROJECT_INHERIT;
-use crate::edit::inode::InodeMut;
 use crate::error::{Result, invalid};
 use crate::format::features::RoCompat;
-use crate::format::inode::InodeFlags;
+use crate::format::inode::{Inode, InodeFlags};
+use crate::read::fs::Ext4;
 
 /// Refuses to change or rename an immutable or append-only file, or to remove a name from such a directory.
-pub(crate) fn refuse_locked(inode: &InodeMut, shown: &[u8]) -> Result<()> {
+pub(crate) fn refuse_locked(inode: &Inode, shown: &[u8]) -> Result<()> {
     refuse_immutable(inode, shown)?;
     refuse(inode, InodeFlags::APPEND, shown, "append-only (chattr -a ends that)")
 }
 
 /// Refuses what append-only files and directories allow: the time of now, and further names in a directory.
-pub(crate) fn refuse_immutable(inode: &InodeMut, shown: &[u8]) -> Result<()> {
+pub(crate) fn refuse_immutable(inode: &Inode, shown: &[u8]) -> Result<()> {
     refuse(inode, InodeFlags::IMMUTABLE, shown, "immutable (chattr -i ends that)")
 }
 
-fn refuse(inode: &InodeMut, flag: InodeFlags, shown: &[u8], what: &str) -> Result<()> {
+fn refuse(inode: &Inode, flag: InodeFlags, shown: &[u8], what: &str) -> Result<()> {
     if !inode.has(flag) {
         return Ok(());
     }
@@ -30,23 +30,22 @@ fn refuse(inode: &InodeMut, flag: InodeFlags, shown: &[u8], what: &str) -> Resul
     Err(invalid(ErrorKind::PermissionDenied, text))
 }
 
+/// Refuses to give a file of one project a name in a directory of another one that its files inherit.
+pub(crate) fn refuse_project(fs: &Ext4, dir: &Inode, inode: &Inode) -> Result<()> {
+    let has_projects = fs.superblock().ro_compat.has(RoCompat::PROJECT);
+    if !has_projects || dir.flags().0 & PROJECT_INHERIT == 0 || dir.project() == inode.project() {
+        return Ok(());
+    }
+    let (ours, other) = (inode.project(), dir.project());
+    let text = format!("the file belongs to project {ours}, and the directory to {other}: put a copy there");
+    Err(invalid(ErrorKind::CrossesDevices, text))
+}
+
 impl Writer {
     /// The inode of a file that is to be changed.
     pub(crate) fn changeable(&self, path: &[u8], follow: bool) -> Result<u32> {
-        let number = self.space.fs().resolve(path, follow)?.number();
-        refuse_locked(&self.inode_mut(number)?, path)?;
+        let number = self.fs().resolve(path, follow)?.number();
+        refuse_locked(&self.files().get(number)?, path)?;
         Ok(number)
-    }
-
-    /// Refuses to give a file of one project a name in a directory of another one that its files inherit.
-    pub(crate) fn refuse_project(&self, dir: &InodeMut, inode: &InodeMut) -> Result<()> {
-        let has_projects = self.space.fs().superblock().ro_compat.has(RoCompat::PROJECT);
-        if !has_projects || dir.flags().0 & PROJECT_INHERIT == 0 || dir.project() == inode.project() {
-            return Ok(());
-        }
-        let (ours, other) = (inode.project(), dir.project());
-        let text =
-            format!("the file belongs to project {ours}, and the directory to {other}: put a copy there");
-        Err(invalid(ErrorKind::CrossesDevices, text))
     }
 }

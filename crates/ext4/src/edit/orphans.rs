@@ -1,6 +1,6 @@
 //! Inodes that wait to be deleted or cut: what a file system that was in use until it stopped still has to do.
 //!
-//! Their list is the one of [`long`](super::too_large); with the feature orphan_file they are numbers in a file of their own.
+//! Their list is the one of [`Inodes`](super::inodes::Inodes); with the feature orphan_file they are numbers in a file of their own.
 //! The kernel does what they wait for when it mounts, e2fsck before it checks, and a writer when it opens.
 //!
 //! Source: Documentation/filesystems/ext4/orphan.rst.
@@ -9,12 +9,12 @@ use std::collections::HashSet;
 
 use crate::edit::Writer;
 use crate::edit::file_map::Cut;
-use crate::edit::inode::InodeMut;
+use crate::edit::files::Files;
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::bytes::le32;
 use crate::format::csum::{Context, Subject};
 use crate::format::features::RoCompat;
-use crate::format::inode::InodeFlags;
+use crate::format::inode::{Inode, InodeFlags};
 
 /// What the orphan file's blocks end in, before their checksum.
 const MAGIC: u32 = 0x0b10_ca04;
@@ -22,113 +22,111 @@ const MAGIC: u32 = 0x0b10_ca04;
 /// Bytes of that end.
 const TAIL: usize = 8;
 
+impl Files {
+    /// An inode that waits, which must be one in use.
+    fn orphan(&mut self, number: u32) -> Result<Inode> {
+        let position = self.fs().layout().inode_position(number);
+        let (group, index) =
+            position.ok_or_else(|| wrong(number, "is an orphan, and there is no such inode"))?;
+        if number < self.fs().superblock().first_inode {
+            return Err(wrong(number, "is reserved, and an orphan"));
+        }
+        if !self.inodes().space_mut().is_inode_used(group, index)? {
+            return Err(wrong(number, "is an orphan, and free"));
+        }
+        self.inodes().count_unlinked(number);
+        self.inodes().get_unlinked(number)
+    }
+
+    /// Does what an orphan waits for: without names it goes, else what lies behind its end. Part of an operation.
+    fn release_orphan(&mut self, mut inode: Inode) -> Result<()> {
+        if inode.links() == 0 {
+            return self.inodes().release(&mut inode);
+        }
+        // Behind the end of a file with fs-verity is its tree.
+        let kept = InodeFlags::VERITY.0 | InodeFlags::INLINE_DATA.0;
+        if inode.flags().0 & kept == 0 && inode.kind() == crate::FileType::Regular {
+            let size = inode.size();
+            let block = self.space().block_size() as u64;
+            let cut = self.inodes().map(&mut inode).cut(size.div_ceil(block))?;
+            // Without the key what lies behind the end in the last block can't be zeroed; the kernel does not, too.
+            if !size.is_multiple_of(block) && self.fs().require_key(&inode).is_ok() {
+                self.inodes().contents(&mut inode).zero_from(size)?;
+            }
+            if cut == Cut::Begun {
+                return self.inodes().finish_later(&mut inode);
+            }
+        }
+        inode.set_deleted(0);
+        self.inodes().store(&inode)
+    }
+}
+
 impl Writer {
     /// Deletes and cuts all that waits for it.
     pub(crate) fn release_orphans(&mut self) -> Result<()> {
         let mut done = HashSet::new();
         loop {
-            let number = self.last_orphan()?;
+            let number = self.files().last_orphan()?;
             if number == 0 {
                 break;
             }
             if !done.insert(number) {
                 return Err(wrong(number, "is twice in the list of orphans"));
             }
-            self.operation(|writer| {
-                let inode = writer.orphan(number)?;
+            self.operation(|files| {
+                let inode = files.orphan(number)?;
                 let next = inode.deleted();
-                writer.set_last_orphan(next)?;
-                writer.release(inode)
+                files.inodes().set_last_orphan(next)?;
+                files.release_orphan(inode)
             })?;
         }
-        if self.space.fs().superblock().ro_compat.has(RoCompat::ORPHAN_PRESENT) {
-            if let Some(file) = self.space.fs().superblock().orphan_file {
+        if self.fs().superblock().ro_compat.has(RoCompat::ORPHAN_PRESENT) {
+            if let Some(file) = self.fs().superblock().orphan_file {
                 self.release_from_file(file)?;
             }
-            self.space.transaction_mut().edit_superblock(|raw| {
-                let flags = le32(raw, 0x64) & !RoCompat::ORPHAN_PRESENT.0;
-                raw[0x64..0x68].copy_from_slice(&flags.to_le_bytes());
-                Ok(())
+            self.operation(|files| {
+                files.inodes().transaction().edit_superblock(|raw| {
+                    let flags = le32(raw, 0x64) & !RoCompat::ORPHAN_PRESENT.0;
+                    raw[0x64..0x68].copy_from_slice(&flags.to_le_bytes());
+                    Ok(())
+                })
             })?;
         }
         self.commit()
     }
 
     fn release_from_file(&mut self, file: u32) -> Result<()> {
-        let file = self.inode_mut(file)?;
-        let size = self.block_size();
+        let file = self.files().get(file)?;
+        let size = self.files().space().block_size();
         let blocks = file.size() / size as u64;
         for logical in 0..blocks {
-            let mapping = self.space.fs().mapping_at(&file, logical)?;
+            let mapping = self.fs().mapping_at(&file, logical)?;
             let Some(run) = mapping.filter(|run| !run.unwritten) else {
                 return Err(wrong(file.number(), "is an orphan file with a hole"));
             };
             let block = run.physical + (logical - run.logical);
             let context = Context { block, ..file.context() };
             let place = Place::inode(Structure::OrphanBlock, file.number()).at(block);
-            self.space.load(block, place, |bytes| {
+            self.files().space().load(block, place, |bytes| {
                 if le32(bytes, size - TAIL) != MAGIC {
                     return Err(place.malformed("has no magic number"));
                 }
-                self.space.fs().verify(Subject::OrphanBlock, &context, bytes, place)
+                self.fs().verify(Subject::OrphanBlock, &context, bytes, place)
             })?;
             for at in (0..size - TAIL).step_by(4) {
-                let number = self.space.transaction().with(block, |bytes| le32(bytes, at))?;
+                let number = self.files().space().transaction().with(block, |bytes| le32(bytes, at))?;
                 if number == 0 {
                     continue;
                 }
-                self.operation(|writer| {
-                    let inode = writer.orphan(number)?;
-                    writer.space.transaction_mut().patch(
-                        Subject::OrphanBlock,
-                        context,
-                        block,
-                        at,
-                        &[0; 4],
-                    )?;
-                    writer.release(inode)
+                self.operation(|files| {
+                    let inode = files.orphan(number)?;
+                    files.inodes().transaction().patch(Subject::OrphanBlock, context, block, at, &[0; 4])?;
+                    files.release_orphan(inode)
                 })?;
             }
         }
         Ok(())
-    }
-
-    /// An inode that waits, which must be one in use.
-    fn orphan(&mut self, number: u32) -> Result<InodeMut> {
-        let position = self.space.fs().layout().inode_position(number);
-        let (group, index) =
-            position.ok_or_else(|| wrong(number, "is an orphan, and there is no such inode"))?;
-        if number < self.space.fs().superblock().first_inode {
-            return Err(wrong(number, "is reserved, and an orphan"));
-        }
-        if !self.space.is_inode_used(group, index)? {
-            return Err(wrong(number, "is an orphan, and free"));
-        }
-        self.count_unlinked(number);
-        self.unlinked_inode_mut(number)
-    }
-
-    /// Does what an orphan waits for: without names it goes, else what lies behind its end. Part of an operation.
-    fn release(&mut self, mut inode: InodeMut) -> Result<()> {
-        if inode.links() == 0 {
-            return self.free_everything(&mut inode);
-        }
-        // Behind the end of a file with fs-verity is its tree.
-        let kept = InodeFlags::VERITY.0 | InodeFlags::INLINE_DATA.0;
-        if inode.flags().0 & kept == 0 && inode.kind() == crate::FileType::Regular {
-            let size = inode.size();
-            let block = self.block_size() as u64;
-            let cut = self.cut(&mut inode, size.div_ceil(block))?;
-            // Without the key what lies behind the end in the last block can't be zeroed; the kernel does not, too.
-            if !size.is_multiple_of(block) && self.space.fs().require_key(&inode).is_ok() {
-                self.zero_from(&inode, size)?;
-            }
-            if cut == Cut::Begun {
-                return self.finish_later(&mut inode);
-            }
-        }
-        inode.set_deleted(0);
-        self.store_inode(&inode)
     }
 }
 

@@ -7,12 +7,12 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::edit::Writer;
-use crate::edit::inode::InodeMut;
-use crate::edit::quota_file::{EntryPlace, Kind};
+use crate::alloc::Allocator;
+use crate::edit::quota_file::{EntryPlace, Kind, QuotaFile, Usage};
+use crate::edit::xattr::load_block;
 use crate::error::Result;
 use crate::format::features::RoCompat;
-use crate::format::inode::{InodeFlags, ROOT_INODE};
+use crate::format::inode::{Inode, InodeFlags, ROOT_INODE, Time};
 use crate::read::fs::Ext4;
 use crate::read::xattr::XattrEntries;
 
@@ -26,13 +26,6 @@ pub(crate) struct Quota {
     places: HashMap<(Kind, u32), EntryPlace>,
     /// Inodes without any name that still count.
     unlinked: HashSet<u32>,
-}
-
-/// Bytes and inodes, or how many more or less of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Usage {
-    pub space: i64,
-    pub inodes: i64,
 }
 
 impl Usage {
@@ -74,106 +67,104 @@ impl Quota {
             }
         }
     }
-}
 
-impl Writer {
     /// Counts the difference that storing an inode makes; `freed` says that nothing of it will be left.
-    pub(crate) fn count_stored(&mut self, inode: &InodeMut, freed: bool) -> Result<()> {
-        if !self.quota.is_active() || !self.counts(inode) {
+    pub fn count_stored(&mut self, space: &Allocator, inode: &Inode, freed: bool) -> Result<()> {
+        if !self.is_active() || !self.counts(space, inode) {
             return Ok(());
         }
         let number = inode.number();
-        let unlinked = self.quota.unlinked.contains(&number);
-        let old = self.unlinked_inode_mut(number)?;
+        let unlinked = self.unlinked.contains(&number);
+        let old = space.fs().any_inode(number)?;
         let moved = old.owners() != inode.owners();
         // Values of attributes in inodes of their own count for whoever has the attribute.
-        let values = if moved { self.value_inodes(&old)? } else { 0 };
+        let values = if moved { value_inodes(space, &old)? } else { 0 };
         if old.links() > 0 || unlinked {
-            let usage = Usage { inodes: 1 + values, ..self.space(&old) };
-            self.quota.add(old.owners(), usage.negative());
+            let usage = Usage { inodes: 1 + values, ..usage(space, &old) };
+            self.add(old.owners(), usage.negative());
         }
         if !freed && (inode.links() > 0 || unlinked) {
-            let usage = Usage { inodes: 1 + values, ..self.space(inode) };
-            self.quota.add(inode.owners(), usage);
+            let usage = Usage { inodes: 1 + values, ..usage(space, inode) };
+            self.add(inode.owners(), usage);
         }
         if freed {
-            self.quota.unlinked.remove(&number);
+            self.unlinked.remove(&number);
         }
         Ok(())
     }
 
     /// Counts an inode that was just taken.
-    pub(crate) fn count_created(&mut self, inode: &InodeMut) {
-        let is_used = inode.links() > 0 || self.quota.unlinked.contains(&inode.number());
-        if self.quota.is_active() && self.counts(inode) && is_used {
-            let usage = Usage { inodes: 1, ..self.space(inode) };
-            self.quota.add(inode.owners(), usage);
+    pub fn count_created(&mut self, space: &Allocator, inode: &Inode) {
+        let is_used = inode.links() > 0 || self.unlinked.contains(&inode.number());
+        if self.is_active() && self.counts(space, inode) && is_used {
+            let usage = Usage { inodes: 1, ..usage(space, inode) };
+            self.add(inode.owners(), usage);
         }
     }
 
     /// Lets an inode count though it has lost its last name: it is freed later.
-    pub(crate) fn count_unlinked(&mut self, number: u32) {
-        self.quota.unlinked.insert(number);
+    pub fn count_unlinked(&mut self, number: u32) {
+        self.unlinked.insert(number);
     }
 
     /// Counts inodes that values of an inode's attributes lie in, for the owners that it is stored with.
-    pub(crate) fn count_values(&mut self, owner: &InodeMut, change: i64) -> Result<()> {
-        if self.quota.is_active() && self.counts(owner) {
-            let owners = self.unlinked_inode_mut(owner.number())?.owners();
-            self.quota.add(owners, Usage { space: 0, inodes: change });
+    pub fn count_values(&mut self, space: &Allocator, owner: &Inode, change: i64) -> Result<()> {
+        if self.is_active() && self.counts(space, owner) {
+            let owners = space.fs().any_inode(owner.number())?.owners();
+            self.add(owners, Usage { space: 0, inodes: change });
         }
         Ok(())
     }
 
     /// Adds what was counted to the files. The last part of each operation.
-    pub(crate) fn settle_quota(&mut self) -> Result<()> {
-        for ((kind, id), change) in std::mem::take(&mut self.quota.pending) {
+    pub fn settle(&mut self, space: &mut Allocator, now: Time) -> Result<()> {
+        for ((kind, id), change) in std::mem::take(&mut self.pending) {
             if change == Usage::default() {
                 continue;
             }
-            let file = self.quota.files[kind as usize];
-            let place = match self.quota.places.get(&(kind, id)) {
+            let file = self.files[kind as usize];
+            let place = match self.places.get(&(kind, id)) {
                 Some(place) => *place,
-                None => self.quota_entry(file, kind, id)?,
+                None => QuotaFile::new(space, file, now).entry(kind, id)?,
             };
-            if self.change_quota(file, place, change)? {
-                self.quota.places.insert((kind, id), place);
+            if QuotaFile::new(space, file, now).change(place, change)? {
+                self.places.insert((kind, id), place);
             } else {
-                self.remove_quota_entry(file, id)?;
-                self.quota.places.remove(&(kind, id));
+                QuotaFile::new(space, file, now).remove(id)?;
+                self.places.remove(&(kind, id));
             }
         }
         Ok(())
     }
 
     /// Whether an inode counts for anybody: the file system's own and those of values do not.
-    fn counts(&self, inode: &InodeMut) -> bool {
+    fn counts(&self, space: &Allocator, inode: &Inode) -> bool {
         let number = inode.number();
-        (number == ROOT_INODE || number >= self.space.fs().superblock().first_inode)
-            && !self.quota.files.contains(&number)
+        (number == ROOT_INODE || number >= space.fs().superblock().first_inode)
+            && !self.files.contains(&number)
             && !inode.has(InodeFlags::EA_INODE)
     }
+}
 
-    fn space(&self, inode: &InodeMut) -> Usage {
-        let bytes = inode.sectors(self.space.fs().layout().block_size).saturating_mul(512);
-        // No file has more than 2^60 bytes; one that claims it is damaged.
-        Usage { space: bytes.min(1 << 60).cast_signed(), inodes: 0 }
+fn usage(space: &Allocator, inode: &Inode) -> Usage {
+    let bytes = inode.sectors(space.fs().layout().block_size).saturating_mul(512);
+    // No file has more than 2^60 bytes; one that claims it is damaged.
+    Usage { space: bytes.min(1 << 60).cast_signed(), inodes: 0 }
+}
+
+/// How many values of an inode's attributes lie in inodes.
+fn value_inodes(space: &Allocator, inode: &Inode) -> Result<i64> {
+    let place = crate::Place::inode(crate::Structure::Xattr, inode.number());
+    let mut count = 0;
+    for entry in XattrEntries::from_inode(inode.xattr_area(), place) {
+        count += i64::from(entry?.value_inode != 0);
     }
-
-    /// How many values of an inode's attributes lie in inodes.
-    fn value_inodes(&self, inode: &InodeMut) -> Result<i64> {
-        let place = crate::Place::inode(crate::Structure::Xattr, inode.number());
-        let mut count = 0;
-        for entry in XattrEntries::from_inode(inode.xattr_area(), place) {
+    if inode.xattr_block() != 0 {
+        load_block(space, inode, inode.xattr_block())?;
+        let bytes = space.transaction().with(inode.xattr_block(), <[u8]>::to_vec)?;
+        for entry in XattrEntries::from_block(&bytes, place)? {
             count += i64::from(entry?.value_inode != 0);
         }
-        if inode.xattr_block() != 0 {
-            self.load_attributes(inode, inode.xattr_block())?;
-            let bytes = self.space.transaction().with(inode.xattr_block(), <[u8]>::to_vec)?;
-            for entry in XattrEntries::from_block(&bytes, place)? {
-                count += i64::from(entry?.value_inode != 0);
-            }
-        }
-        Ok(count)
     }
+    Ok(count)
 }

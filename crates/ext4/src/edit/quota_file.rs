@@ -6,10 +6,12 @@
 //!
 //! Source: the kernel's Documentation/filesystems/quota.rst and fs/quota/quota_tree.c, for facts (format vfsv1).
 
-use crate::edit::Writer;
-use crate::edit::quota::Usage;
+use crate::alloc::Allocator;
+use crate::edit::file_map::FileMap;
+use crate::edit::inode::write;
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::bytes::{le16, le32, le64};
+use crate::format::inode::Time;
 
 /// Whose usage a file counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,6 +40,21 @@ pub(crate) struct EntryPlace {
     at: usize,
 }
 
+/// Bytes and inodes, or how many more or less of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    pub space: i64,
+    pub inodes: i64,
+}
+
+/// A quota file, to change.
+pub(crate) struct QuotaFile<'t> {
+    space: &'t mut Allocator,
+    /// Its inode.
+    file: u32,
+    now: Time,
+}
+
 /// Bytes of the file's blocks, of an entry, and of the header before entries.
 const BLOCK: usize = 1024;
 const ENTRY: usize = 72;
@@ -56,36 +73,40 @@ const BLOCKS: usize = 20;
 const FREE_BLOCK: usize = 24;
 const FREE_ENTRY: usize = 28;
 
-impl Writer {
+impl<'t> QuotaFile<'t> {
+    pub fn new(space: &'t mut Allocator, file: u32, now: Time) -> QuotaFile<'t> {
+        QuotaFile { space, file, now }
+    }
+
     /// The entry of an id, made if there is none.
-    pub(crate) fn quota_entry(&mut self, file: u32, kind: Kind, id: u32) -> Result<EntryPlace> {
-        self.check_quota_file(file, kind)?;
-        let (block, at) = self.find_quota_entry(file, id)?;
-        let (physical, base) = self.quota_place(file, block)?;
+    pub fn entry(&mut self, kind: Kind, id: u32) -> Result<EntryPlace> {
+        self.check(kind)?;
+        let (block, at) = self.find(id)?;
+        let (physical, base) = self.place(block)?;
         Ok(EntryPlace { physical, at: base + at })
     }
 
     /// The same as a block of the file, and the byte in it.
-    fn find_quota_entry(&mut self, file: u32, id: u32) -> Result<(u32, usize)> {
+    fn find(&mut self, id: u32) -> Result<(u32, usize)> {
         let mut block = ROOT;
         for level in 0..4 {
-            let next = self.quota_word(file, block, slot(id, level))?;
+            let next = self.word(block, slot(id, level))?;
             if next == 0 {
-                return self.insert_quota_entry(file, id, block, level);
+                return self.insert(id, block, level);
             }
-            block = self.quota_block(file, next)?;
+            block = self.checked(next)?;
         }
-        let bytes = self.quota_bytes(file, block)?;
+        let bytes = self.bytes(block)?;
         let is_it =
             |at: &usize| le32(&bytes, *at) == id && bytes[*at..at + ENTRY].iter().any(|byte| *byte != 0);
         match entries().find(is_it) {
             Some(at) => Ok((block, at)),
-            None => Err(damaged(file, format!("block {block} lacks the entry of {id}"))),
+            None => Err(damaged(self.file, format!("block {block} lacks the entry of {id}"))),
         }
     }
 
     /// Adds to an entry. False if nothing is in it any more.
-    pub(crate) fn change_quota(&mut self, file: u32, place: EntryPlace, change: Usage) -> Result<bool> {
+    pub fn change(&mut self, place: EntryPlace, change: Usage) -> Result<bool> {
         let EntryPlace { physical, at } = place;
         let mut entry = self.space.transaction().with(physical, |bytes| bytes[at..at + ENTRY].to_vec())?;
         // Usage, soft limit and the unit that it counts, the time at which it starts to bind, and how long it may
@@ -102,8 +123,8 @@ impl Writer {
             if limit == 0 || value <= limit {
                 time = 0;
             } else if time == 0 {
-                let now = self.now().seconds.max(1).cast_unsigned();
-                time = now + u64::from(self.quota_word(file, 0, grace_at)?);
+                let now = self.now.seconds.max(1).cast_unsigned();
+                time = now + u64::from(self.word(0, grace_at)?);
             }
             entry[time_at..time_at + 8].copy_from_slice(&time.to_le_bytes());
         }
@@ -117,148 +138,143 @@ impl Writer {
     }
 
     /// Removes an entry that holds nothing, and the blocks that only it needed.
-    pub(crate) fn remove_quota_entry(&mut self, file: u32, id: u32) -> Result<()> {
-        let (block, at) = self.find_quota_entry(file, id)?;
+    pub fn remove(&mut self, id: u32) -> Result<()> {
+        let (block, at) = self.find(id)?;
         let mut path = vec![ROOT];
         for level in 0..3 {
-            path.push(self.quota_word(file, path[level], slot(id, level))?);
+            path.push(self.word(path[level], slot(id, level))?);
         }
-        self.write_quota(file, block, at, &[0; ENTRY])?;
-        let used = le16(&self.quota_bytes(file, block)?, 8);
+        self.write(block, at, &[0; ENTRY])?;
+        let used = le16(&self.bytes(block)?, 8);
         let left = used.checked_sub(1);
-        let left = left.ok_or_else(|| damaged(file, format!("block {block} counts no entries")))?;
-        self.write_quota(file, block, 8, &left.to_le_bytes())?;
+        let left = left.ok_or_else(|| damaged(self.file, format!("block {block} counts no entries")))?;
+        self.write(block, 8, &left.to_le_bytes())?;
         if left == 0 {
-            self.unlist_room(file, block)?;
-            self.free_quota_block(file, block)?;
+            self.unlist_room(block)?;
+            self.free_block(block)?;
         } else if usize::from(left) == ENTRIES - 1 {
-            self.list_room(file, block)?;
+            self.list_room(block)?;
         }
         for (level, node) in path.into_iter().enumerate().rev() {
-            self.write_quota(file, node, slot(id, level), &[0; 4])?;
-            let is_empty = self.quota_bytes(file, node)?.iter().all(|byte| *byte == 0);
+            self.write(node, slot(id, level), &[0; 4])?;
+            let is_empty = self.bytes(node)?.iter().all(|byte| *byte == 0);
             if node == ROOT || !is_empty {
                 break;
             }
-            self.free_quota_block(file, node)?;
+            self.free_block(node)?;
         }
         Ok(())
     }
 
     /// Makes the entry of an id whose way through the tree ends in `node`.
-    fn insert_quota_entry(
-        &mut self,
-        file: u32,
-        id: u32,
-        mut node: u32,
-        level: usize,
-    ) -> Result<(u32, usize)> {
+    fn insert(&mut self, id: u32, mut node: u32, level: usize) -> Result<(u32, usize)> {
         for level in level..3 {
-            let next = self.take_quota_block(file)?;
-            self.write_quota(file, node, slot(id, level), &next.to_le_bytes())?;
+            let next = self.take_block()?;
+            self.write(node, slot(id, level), &next.to_le_bytes())?;
             node = next;
         }
-        let block = match self.quota_word(file, 0, FREE_ENTRY)? {
+        let block = match self.word(0, FREE_ENTRY)? {
             0 => {
-                let block = self.take_quota_block(file)?;
-                self.list_room(file, block)?;
+                let block = self.take_block()?;
+                self.list_room(block)?;
                 block
             }
-            block => self.quota_block(file, block)?,
+            block => self.checked(block)?,
         };
-        let bytes = self.quota_bytes(file, block)?;
+        let bytes = self.bytes(block)?;
         let free = entries().find(|at| bytes[*at..at + ENTRY].iter().all(|byte| *byte == 0));
         let Some(at) = free else {
-            return Err(damaged(file, format!("block {block} is full and said to have room")));
+            return Err(damaged(self.file, format!("block {block} is full and said to have room")));
         };
         let used = le16(&bytes, 8).saturating_add(1);
         if usize::from(used) >= ENTRIES {
-            self.unlist_room(file, block)?;
+            self.unlist_room(block)?;
         }
-        self.write_quota(file, block, 8, &used.to_le_bytes())?;
-        self.write_quota(file, block, at, &id.to_le_bytes())?;
-        self.write_quota(file, node, slot(id, 3), &block.to_le_bytes())?;
+        self.write(block, 8, &used.to_le_bytes())?;
+        self.write(block, at, &id.to_le_bytes())?;
+        self.write(node, slot(id, 3), &block.to_le_bytes())?;
         Ok((block, at))
     }
 
     /// Puts a block of entries at the front of the list of those with room.
-    fn list_room(&mut self, file: u32, block: u32) -> Result<()> {
-        let first = self.quota_word(file, 0, FREE_ENTRY)?;
+    fn list_room(&mut self, block: u32) -> Result<()> {
+        let first = self.word(0, FREE_ENTRY)?;
         if first != 0 {
-            let first = self.quota_block(file, first)?;
-            self.write_quota(file, first, 4, &block.to_le_bytes())?;
+            let first = self.checked(first)?;
+            self.write(first, 4, &block.to_le_bytes())?;
         }
-        self.write_quota(file, block, 0, &first.to_le_bytes())?;
-        self.write_quota(file, block, 4, &[0; 4])?;
-        self.write_quota(file, 0, FREE_ENTRY, &block.to_le_bytes())
+        self.write(block, 0, &first.to_le_bytes())?;
+        self.write(block, 4, &[0; 4])?;
+        self.write(0, FREE_ENTRY, &block.to_le_bytes())
     }
 
     /// Takes a block of entries out of that list.
-    fn unlist_room(&mut self, file: u32, block: u32) -> Result<()> {
-        let (next, before) = (self.quota_word(file, block, 0)?, self.quota_word(file, block, 4)?);
+    fn unlist_room(&mut self, block: u32) -> Result<()> {
+        let (next, before) = (self.word(block, 0)?, self.word(block, 4)?);
         if next != 0 {
-            let next = self.quota_block(file, next)?;
-            self.write_quota(file, next, 4, &before.to_le_bytes())?;
+            let next = self.checked(next)?;
+            self.write(next, 4, &before.to_le_bytes())?;
         }
         if before != 0 {
-            let before = self.quota_block(file, before)?;
-            self.write_quota(file, before, 0, &next.to_le_bytes())?;
-        } else if self.quota_word(file, 0, FREE_ENTRY)? == block {
-            self.write_quota(file, 0, FREE_ENTRY, &next.to_le_bytes())?;
+            let before = self.checked(before)?;
+            self.write(before, 0, &next.to_le_bytes())?;
+        } else if self.word(0, FREE_ENTRY)? == block {
+            self.write(0, FREE_ENTRY, &next.to_le_bytes())?;
         }
-        self.write_quota(file, block, 0, &[0; 8])
+        self.write(block, 0, &[0; 8])
     }
 
     /// A block of zeros for the tree: one that was free, or a new one at the file's end.
-    fn take_quota_block(&mut self, file: u32) -> Result<u32> {
-        match self.quota_word(file, 0, FREE_BLOCK)? {
+    fn take_block(&mut self) -> Result<u32> {
+        match self.word(0, FREE_BLOCK)? {
             0 => {
-                let block = self.quota_word(file, 0, BLOCKS)?;
+                let block = self.word(0, BLOCKS)?;
                 let blocks = block.checked_add(1).filter(|_| block > ROOT);
-                let blocks = blocks.ok_or_else(|| damaged(file, format!("has {block} blocks")))?;
-                self.grow_quota_file(file, block)?;
-                self.write_quota(file, 0, BLOCKS, &blocks.to_le_bytes())?;
+                let blocks = blocks.ok_or_else(|| damaged(self.file, format!("has {block} blocks")))?;
+                self.grow(block)?;
+                self.write(0, BLOCKS, &blocks.to_le_bytes())?;
                 Ok(block)
             }
             block => {
-                let block = self.quota_block(file, block)?;
-                let next = self.quota_word(file, block, 0)?;
-                self.write_quota(file, 0, FREE_BLOCK, &next.to_le_bytes())?;
-                self.write_quota(file, block, 0, &[0; BLOCK])?;
+                let block = self.checked(block)?;
+                let next = self.word(block, 0)?;
+                self.write(0, FREE_BLOCK, &next.to_le_bytes())?;
+                self.write(block, 0, &[0; BLOCK])?;
                 Ok(block)
             }
         }
     }
 
-    fn free_quota_block(&mut self, file: u32, block: u32) -> Result<()> {
-        let first = self.quota_word(file, 0, FREE_BLOCK)?;
-        self.write_quota(file, block, 0, &[0; BLOCK])?;
-        self.write_quota(file, block, 0, &first.to_le_bytes())?;
-        self.write_quota(file, 0, FREE_BLOCK, &block.to_le_bytes())
+    fn free_block(&mut self, block: u32) -> Result<()> {
+        let first = self.word(0, FREE_BLOCK)?;
+        self.write(block, 0, &[0; BLOCK])?;
+        self.write(block, 0, &first.to_le_bytes())?;
+        self.write(0, FREE_BLOCK, &block.to_le_bytes())
     }
 
     /// Lets a quota file have this block, the one behind its last.
-    fn grow_quota_file(&mut self, file: u32, block: u32) -> Result<()> {
-        let size = self.block_size() as u64;
+    fn grow(&mut self, block: u32) -> Result<()> {
+        let size = self.space.block_size() as u64;
         let (start, end) = (u64::from(block) * BLOCK as u64, (u64::from(block) + 1) * BLOCK as u64);
-        let mut inode = self.inode_mut(file)?;
+        let mut inode = self.space.fs().inode(self.file)?;
         let logical = start / size;
         let mut new = None;
-        self.fill(&mut inode, logical, logical + 1, false, |run| new = Some(run.physical))?;
+        FileMap::new(self.space, &mut inode)
+            .fill(logical, logical + 1, false, |run| new = Some(run.physical))?;
         if let Some(new) = new {
             self.space.transaction_mut().create_zeroed(new);
         }
         if inode.size() < end {
             inode.set_size(end);
         }
-        self.store_inode(&inode)?;
-        self.write_quota(file, block, 0, &[0; BLOCK])
+        write(self.space, &inode)?;
+        self.write(block, 0, &[0; BLOCK])
     }
 
-    fn check_quota_file(&self, file: u32, kind: Kind) -> Result<()> {
-        let header = self.quota_bytes(file, 0)?;
+    fn check(&self, kind: Kind) -> Result<()> {
+        let header = self.bytes(0)?;
         if le32(&header, 0) != kind.magic() {
-            return Err(damaged(file, "has no magic number of its kind".to_owned()));
+            return Err(damaged(self.file, "has no magic number of its kind".to_owned()));
         }
         match le32(&header, 4) {
             1 => Ok(()),
@@ -267,40 +283,40 @@ impl Writer {
     }
 
     /// A block number that a quota file names, checked.
-    fn quota_block(&self, file: u32, block: u32) -> Result<u32> {
-        if block > ROOT && block < self.quota_word(file, 0, BLOCKS)? {
+    fn checked(&self, block: u32) -> Result<u32> {
+        if block > ROOT && block < self.word(0, BLOCKS)? {
             return Ok(block);
         }
-        Err(damaged(file, format!("names block {block}")))
+        Err(damaged(self.file, format!("names block {block}")))
     }
 
-    fn quota_word(&self, file: u32, block: u32, at: usize) -> Result<u32> {
-        let (physical, base) = self.quota_place(file, block)?;
+    fn word(&self, block: u32, at: usize) -> Result<u32> {
+        let (physical, base) = self.place(block)?;
         self.space.transaction().with(physical, |bytes| le32(bytes, base + at))
     }
 
-    fn quota_bytes(&self, file: u32, block: u32) -> Result<Vec<u8>> {
-        let (physical, base) = self.quota_place(file, block)?;
+    fn bytes(&self, block: u32) -> Result<Vec<u8>> {
+        let (physical, base) = self.place(block)?;
         self.space.transaction().with(physical, |bytes| bytes[base..base + BLOCK].to_vec())
     }
 
-    fn write_quota(&mut self, file: u32, block: u32, at: usize, new: &[u8]) -> Result<()> {
-        let (physical, base) = self.quota_place(file, block)?;
+    fn write(&mut self, block: u32, at: usize, new: &[u8]) -> Result<()> {
+        let (physical, base) = self.place(block)?;
         self.space.transaction_mut().update(physical, |edit| edit.write(base + at, new))?;
         Ok(())
     }
 
     /// The block of the file system that a quota file's block lies in, and where in it.
-    fn quota_place(&self, file: u32, block: u32) -> Result<(u64, usize)> {
-        let inode = self.inode_mut(file)?;
+    fn place(&self, block: u32) -> Result<(u64, usize)> {
+        let inode = self.space.fs().inode(self.file)?;
         let start = u64::from(block) * BLOCK as u64;
-        let size = self.block_size() as u64;
+        let size = self.space.block_size() as u64;
         if start + BLOCK as u64 > inode.size() {
-            return Err(damaged(file, format!("ends before block {block}")));
+            return Err(damaged(self.file, format!("ends before block {block}")));
         }
         let mapping = self.space.fs().mapping_at(&inode, start / size)?;
         let run = mapping.filter(|run| !run.unwritten);
-        let run = run.ok_or_else(|| damaged(file, format!("has a hole at block {block}")))?;
+        let run = run.ok_or_else(|| damaged(self.file, format!("has a hole at block {block}")))?;
         Ok((run.physical + (start / size - run.logical), (start % size) as usize))
     }
 }

@@ -4,38 +4,21 @@ use std::io::ErrorKind;
 
 use crate::edit::Writer;
 use crate::edit::create::refuse_slash;
-use crate::edit::inode::Stamp;
-use crate::edit::locked::{refuse_immutable, refuse_locked};
+use crate::edit::encrypted::refuse_foreign;
+use crate::edit::files::Files;
+use crate::edit::locked::{refuse_immutable, refuse_locked, refuse_project};
 use crate::error::{Result, invalid};
-use crate::format::inode::ROOT_INODE;
+use crate::format::inode::{ROOT_INODE, Stamp};
 
 /// Directories above one another; more is a circle.
 const DEEPEST: u32 = 1 << 20;
 
-impl Writer {
-    /// Renames or moves a file or directory. A file in the way is replaced; so is an empty directory by a
-    /// directory.
-    ///
-    /// # Errors
-    /// `NotFound`; `InvalidInput` when a directory would lie in itself; `IsADirectory`, `NotADirectory` and
-    /// `DirectoryNotEmpty` for what is in the way.
-    pub fn rename(&mut self, from: &[u8], to: &[u8]) -> Result<()> {
-        let (from_parent, from_name) = self.parent_of(from)?;
-        let (to_parent, to_name) = self.parent_of(to)?;
-        self.operation(|writer| {
-            if writer.names_file(from_parent, &from_name)? {
-                refuse_slash(from)?;
-                refuse_slash(to)?;
-            }
-            writer.rename_in(from_parent, &from_name, to_parent, &to_name)
-        })
-    }
-
+impl Files {
     /// Whether a name is there, and not that of a directory: a link to one is a file, too.
-    pub(crate) fn names_file(&mut self, parent: u32, name: &[u8]) -> Result<bool> {
-        let dir = self.inode_mut(parent)?;
-        match self.find_name(&dir, name)? {
-            Some(found) => Ok(!self.inode_mut(found.inode)?.is_dir()),
+    pub fn names_file(&mut self, parent: u32, name: &[u8]) -> Result<bool> {
+        let mut dir = self.get(parent)?;
+        match self.directory(&mut dir).find(name)? {
+            Some(found) => Ok(!self.get(found.inode)?.is_dir()),
             None => Ok(false),
         }
     }
@@ -47,19 +30,19 @@ impl Writer {
         to_parent: u32,
         to_name: &[u8],
     ) -> Result<()> {
-        let mut dir = self.inode_mut(from_parent)?;
-        let Some(found) = self.find_name(&dir, from_name)? else {
+        let mut dir = self.get(from_parent)?;
+        let Some(found) = self.directory(&mut dir).find(from_name)? else {
             let text = format!("{}: no such file", String::from_utf8_lossy(from_name));
             return Err(invalid(ErrorKind::NotFound, text));
         };
-        let mut inode = self.inode_mut(found.inode)?;
-        let target_dir = self.inode_mut(to_parent)?;
+        let mut inode = self.get(found.inode)?;
+        let mut target_dir = self.get(to_parent)?;
         if inode.is_dir() {
             self.refuse_circle(inode.number(), to_parent)?;
         }
-        self.refuse_project(&target_dir, &inode)?;
-        self.refuse_foreign(&target_dir, &inode)?;
-        if let Some(target) = self.find_name(&target_dir, to_name)? {
+        refuse_project(self.fs(), &target_dir, &inode)?;
+        refuse_foreign(self.fs(), &target_dir, &inode)?;
+        if let Some(target) = self.directory(&mut target_dir).find(to_name)? {
             if target.inode == found.inode {
                 // Two names of one file: nothing happens. In a directory without regard to case it may be the
                 // same record, whose name then changes.
@@ -67,7 +50,7 @@ impl Writer {
                     return Ok(());
                 }
             } else {
-                let other = self.inode_mut(target.inode)?;
+                let other = self.get(target.inode)?;
                 match (inode.is_dir(), other.is_dir()) {
                     (true, false) => return Err(invalid(ErrorKind::NotADirectory, "a file is in the way")),
                     (false, true) => {
@@ -81,26 +64,26 @@ impl Writer {
         refuse_locked(&dir, from_name)?;
         refuse_immutable(&target_dir, to_name)?;
         // Removing may have changed both directories and what lies in their blocks.
-        dir = self.inode_mut(from_parent)?;
-        let Some(found) = self.find_name(&dir, from_name)? else {
+        dir = self.get(from_parent)?;
+        let Some(found) = self.directory(&mut dir).find(from_name)? else {
             return Err(invalid(ErrorKind::NotFound, "the name is gone"));
         };
-        self.remove_name(&mut dir, &found)?;
+        self.directory(&mut dir).remove(&found)?;
         if inode.is_dir() && from_parent != to_parent {
             self.drop_subdirectory(&mut dir);
         }
         self.touch(&mut dir);
-        self.store_inode(&dir)?;
-        let mut dir = self.inode_mut(to_parent)?;
-        self.insert_name(&mut dir, to_name, inode.number(), inode.kind())?;
+        self.inodes().store(&dir)?;
+        let mut dir = self.get(to_parent)?;
+        self.directory(&mut dir).insert(to_name, inode.number(), inode.kind())?;
         if inode.is_dir() && from_parent != to_parent {
             self.add_subdirectory(&mut dir)?;
-            self.set_parent(&mut inode, to_parent)?;
+            self.directory(&mut inode).set_parent(to_parent)?;
         }
         self.touch(&mut dir);
-        self.store_inode(&dir)?;
+        self.inodes().store(&dir)?;
         inode.set_time(Stamp::Changed, self.now());
-        self.store_inode(&inode)
+        self.inodes().store(&inode)
     }
 
     /// Refuses to move a directory below itself.
@@ -113,10 +96,30 @@ impl Writer {
             if at == ROOT_INODE {
                 return Ok(());
             }
-            let dir = self.space.fs().inode(at)?;
-            let Some(parent) = self.space.fs().lookup(&dir, b"..")? else { break };
+            let dir = self.fs().inode(at)?;
+            let Some(parent) = self.fs().lookup(&dir, b"..")? else { break };
             at = parent;
         }
         Err(invalid(ErrorKind::InvalidInput, "the directory's parents don't lead to the root"))
+    }
+}
+
+impl Writer {
+    /// Renames or moves a file or directory. A file in the way is replaced; so is an empty directory by a
+    /// directory.
+    ///
+    /// # Errors
+    /// `NotFound`; `InvalidInput` when a directory would lie in itself; `IsADirectory`, `NotADirectory` and
+    /// `DirectoryNotEmpty` for what is in the way.
+    pub fn rename(&mut self, from: &[u8], to: &[u8]) -> Result<()> {
+        let (from_parent, from_name) = self.parent_of(from)?;
+        let (to_parent, to_name) = self.parent_of(to)?;
+        self.operation(|files| {
+            if files.names_file(from_parent, &from_name)? {
+                refuse_slash(from)?;
+                refuse_slash(to)?;
+            }
+            files.rename_in(from_parent, &from_name, to_parent, &to_name)
+        })
     }
 }

@@ -3,14 +3,14 @@
 use std::io::ErrorKind;
 
 use crate::edit::Writer;
-use crate::edit::create::{Body, Encrypted, NewNode};
+use crate::edit::dir::name::Name;
 use crate::edit::dir::name_too_long;
 use crate::edit::encrypted::casefolded;
-use crate::edit::inode::{InodeMut, Stamp};
+use crate::edit::files::Files;
 use crate::edit::locked::refuse_immutable;
-use crate::edit::name::Name;
+use crate::edit::node::{Body, Encrypted, NewNode};
 use crate::error::{Result, invalid};
-use crate::format::inode::{InodeFlags, Time};
+use crate::format::inode::{Inode, InodeFlags, Stamp, Time};
 
 /// The shortest name in an encrypted directory: a block of the cipher.
 const SHORTEST_NAME: usize = 16;
@@ -28,6 +28,30 @@ pub struct RawAttributes<'a> {
     pub xattrs: &'a [(Vec<u8>, Vec<u8>)],
 }
 
+impl Files {
+    /// A directory that is to get a stored name which it does not have.
+    fn raw_parent(&mut self, parent: u32, name: &[u8]) -> Result<Inode> {
+        let mut dir = self.get(parent)?;
+        if !dir.has(InodeFlags::ENCRYPT) {
+            return self.parent_mut(parent, name);
+        }
+        refuse_immutable(&dir, b"the encrypted name")?;
+        if dir.has(InodeFlags::CASEFOLD) {
+            return Err(casefolded());
+        }
+        if name.len() < SHORTEST_NAME {
+            return Err(invalid(ErrorKind::InvalidFilename, "an encrypted name has 16 bytes or more"));
+        }
+        if name.len() > 255 {
+            return Err(name_too_long());
+        }
+        if self.directory(&mut dir).find_stored(&Name::exact(name, None))?.is_some() {
+            return Err(invalid(ErrorKind::AlreadyExists, "the encrypted name exists already"));
+        }
+        Ok(dir)
+    }
+}
+
 impl Writer {
     /// Makes a file in directory `parent`, an inode's number, under a name as it is stored there. With a `context`
     /// it is encrypted, and a link's target is given as it is stored. Returns its inode's number.
@@ -42,12 +66,12 @@ impl Writer {
         body: Body<'_>,
         context: Option<&[u8]>,
     ) -> Result<u32> {
-        self.operation(|writer| {
-            let dir = writer.raw_parent(parent, name)?;
+        self.operation(|files| {
+            let dir = files.raw_parent(parent, name)?;
             let encrypted = Encrypted::As(context);
             let inode =
-                writer.create_stored(dir, &Name::exact(name, None), &NewNode::default(), body, encrypted)?;
-            writer.store_inode(&inode)?;
+                files.create_stored(dir, &Name::exact(name, None), &NewNode::default(), body, encrypted)?;
+            files.inodes().store(&inode)?;
             Ok(inode.number())
         })
     }
@@ -57,9 +81,9 @@ impl Writer {
     /// # Errors
     /// As [`create_raw`](Writer::create_raw); `TooManyLinks`.
     pub fn link_raw(&mut self, parent: u32, name: &[u8], number: u32) -> Result<()> {
-        self.operation(|writer| {
-            let dir = writer.raw_parent(parent, name)?;
-            writer.link_stored(dir, &Name::exact(name, None), number)
+        self.operation(|files| {
+            let dir = files.raw_parent(parent, name)?;
+            files.link_stored(dir, &Name::exact(name, None), number)
         })
     }
 
@@ -68,23 +92,23 @@ impl Writer {
     /// # Errors
     /// `StorageFull`, `FileTooLarge`.
     pub fn write_raw(&mut self, number: u32, at: u64, bytes: &[u8]) -> Result<()> {
-        let size = self.block_size();
+        let size = self.files().space().block_size();
         if !at.is_multiple_of(size as u64) || !bytes.len().is_multiple_of(size) {
             return Err(invalid(ErrorKind::InvalidInput, "contents that are no whole blocks"));
         }
-        self.operation(|writer| {
-            let mut inode = writer.inode_mut(number)?;
-            writer.check_size(&inode, at.saturating_add(bytes.len() as u64))?;
+        self.operation(|files| {
+            let mut inode = files.get(number)?;
+            files.inodes().view(&inode).check_size(at.saturating_add(bytes.len() as u64))?;
             let first = at / size as u64;
             let mut runs = Vec::new();
             let end = first + (bytes.len() / size) as u64;
-            writer.fill(&mut inode, first, end, false, |run| runs.push(run))?;
+            files.inodes().map(&mut inode).fill(first, end, false, |run| runs.push(run))?;
             for run in runs {
                 // Within `bytes`, whose length is one of memory.
                 let (from, to) = ((run.logical - first) as usize * size, (run.end() - first) as usize * size);
-                writer.space.transaction_mut().write_data(run.physical, &bytes[from..to])?;
+                files.inodes().transaction().write_data(run.physical, &bytes[from..to])?;
             }
-            writer.store_inode(&inode)
+            files.inodes().store(&inode)
         })
     }
 
@@ -94,15 +118,15 @@ impl Writer {
     /// `StorageFull`, `FileTooLarge`; `InvalidInput` for attributes that ext4 does not store.
     pub fn finish_raw(&mut self, number: u32, attributes: &RawAttributes<'_>) -> Result<()> {
         let RawAttributes { node, accessed, size, xattrs } = *attributes;
-        self.operation(|writer| {
-            let mut inode = writer.inode_mut(number)?;
+        self.operation(|files| {
+            let mut inode = files.get(number)?;
             inode.set_permissions(node.mode);
             inode.set_owner(Some(node.uid), Some(node.gid));
             if let Some(size) = size {
-                writer.check_size(&inode, size)?;
-                writer.set_file_size(&mut inode, size)?;
+                files.inodes().view(&inode).check_size(size)?;
+                files.inodes().map(&mut inode).set_size(size)?;
             }
-            writer.put_xattrs(&mut inode, xattrs)?;
+            files.put_xattrs(&mut inode, xattrs)?;
             for (stamp, time) in
                 [(Stamp::Modified, node.modified), (Stamp::Accessed, accessed.or(node.modified))]
             {
@@ -110,30 +134,8 @@ impl Writer {
                     inode.set_time(stamp, time);
                 }
             }
-            inode.set_time(Stamp::Changed, writer.now());
-            writer.store_inode(&inode)
+            inode.set_time(Stamp::Changed, files.now());
+            files.inodes().store(&inode)
         })
-    }
-
-    /// A directory that is to get a stored name which it does not have.
-    fn raw_parent(&mut self, parent: u32, name: &[u8]) -> Result<InodeMut> {
-        let dir = self.inode_mut(parent)?;
-        if !dir.has(InodeFlags::ENCRYPT) {
-            return self.parent_mut(parent, name);
-        }
-        refuse_immutable(&dir, b"the encrypted name")?;
-        if dir.has(InodeFlags::CASEFOLD) {
-            return Err(casefolded());
-        }
-        if name.len() < SHORTEST_NAME {
-            return Err(invalid(ErrorKind::InvalidFilename, "an encrypted name has 16 bytes or more"));
-        }
-        if name.len() > 255 {
-            return Err(name_too_long());
-        }
-        if self.find_stored(&dir, &Name::exact(name, None))?.is_some() {
-            return Err(invalid(ErrorKind::AlreadyExists, "the encrypted name exists already"));
-        }
-        Ok(dir)
     }
 }

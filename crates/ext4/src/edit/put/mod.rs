@@ -20,18 +20,21 @@ use casemate_providers::Work;
 use rustix::fs::FileType as HostType;
 
 use crate::edit::Writer;
-use crate::edit::create::{Body, NewNode, is_not_found, refuse_slash};
-use crate::edit::inode::{InodeMut, Stamp};
+use crate::edit::create::{is_not_found, refuse_slash};
+use crate::edit::encrypted::cipher;
+use crate::edit::files::Files;
+use crate::edit::node::{Body, NewNode};
 use crate::edit::too_large::TooLarge;
+use crate::edit::writer::Behind;
 use crate::error::{Error, Result, invalid};
-use crate::format::inode::{FileType, InodeFlags, Time};
+use crate::format::inode::{FileType, Inode, InodeFlags, Stamp, Time};
 
 use host::{Batch, Entry, Folder, HostBody, Reading, Source};
 use pipeline::{CHUNK, Piece, Pipeline, Write};
 use stream::{Ahead, NewFile, Stream};
 use walk::Walk;
 
-pub(crate) use placed::Placed;
+use placed::Placed;
 
 /// What [`Writer::put`] copies, and how.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +80,9 @@ pub struct PutReport {
 
 /// A copy that is going on.
 struct Put<'a> {
+    writer: &'a mut Writer,
+    /// Contents that have got their places and are still to be written.
+    placed: Placed,
     options: &'a PutOptions,
     work: &'a Work<'a>,
     pipeline: Arc<Pipeline>,
@@ -127,7 +133,7 @@ impl Writer {
             let text = format!("{}: is a directory, which only a recursive copy takes", source.display());
             return Err(invalid(ErrorKind::IsADirectory, text));
         }
-        let existing = match self.space.fs().resolve(to, true) {
+        let existing = match self.fs().resolve(to, true) {
             Ok(inode) => Some(inode),
             Err(error) if is_not_found(&error) => None,
             Err(error) => return Err(error),
@@ -172,11 +178,21 @@ impl Writer {
             }
             None => Walk::within(source.to_owned()),
         };
-        let reading = Reading { block: self.block_size(), xattrs: options.xattrs, image: options.image };
-        let pipeline =
-            Arc::new(Pipeline::new(self.space.transaction().below().clone(), walk, reading, work.pool));
+        let reading = Reading {
+            block: self.files().space().block_size(),
+            xattrs: options.xattrs,
+            image: options.image,
+        };
+        let pipeline = Arc::new(Pipeline::new(
+            self.files().space().transaction().below().clone(),
+            walk,
+            reading,
+            work.pool,
+        ));
         let top = Target { number: parent, time: None, fresh: false };
         let put = Put {
+            writer: self,
+            placed: Placed::new(pipeline.clone()),
             options,
             work,
             pipeline: pipeline.clone(),
@@ -185,75 +201,84 @@ impl Writer {
             links: HashMap::new(),
             report: PutReport::default(),
         };
-        self.placed = Some(Placed::new(pipeline.clone()));
-        let result = pipeline.run(|| self.put_all(put));
-        self.placed = None;
-        result.map_err(|(error, is_lost)| {
+        pipeline.run(|| put.run()).map_err(|(error, is_lost)| {
             if is_lost {
-                self.space.transaction_mut().break_off();
+                self.break_off();
             }
             error
         })
     }
 
-    fn put_all(&mut self, mut put: Put<'_>) -> Result<PutReport> {
-        while let Some(batch) = put.pipeline.next()? {
+    /// Commits if what was freed since the last time, which can be used then, may be needed for contents of `size` bytes.
+    fn recycle(&mut self, behind: &mut impl Behind, size: u64) -> Result<()> {
+        let space = self.files().space();
+        let needed = size / space.block_size() as u64;
+        if space.pinned_clusters() > 0 && space.free_clusters() < needed / space.ratio() + 64 {
+            self.commit_with(behind)?;
+        }
+        Ok(())
+    }
+}
+
+impl Put<'_> {
+    /// Copies everything.
+    fn run(mut self) -> Result<PutReport> {
+        while let Some(batch) = self.pipeline.next()? {
             let Batch { folder, entries, buffer, ends } = batch;
-            let Some(target) = put.folders.get(&folder.number).copied() else { continue };
-            self.placed()?.begin(buffer);
-            let result =
-                entries.into_iter().try_for_each(|entry| self.put_entry(&mut put, target, &folder, entry));
+            let Some(target) = self.folders.get(&folder.number).copied() else { continue };
+            self.placed.begin(buffer);
+            let result = entries.into_iter().try_for_each(|entry| self.put_entry(target, &folder, entry));
             // What was placed before is in the file system, whatever happened then.
-            self.placed()?.submit()?;
+            self.placed.submit()?;
             result?;
             if ends {
-                put.folders.remove(&folder.number);
+                self.folders.remove(&folder.number);
                 if let Some(time) = target.time {
                     // All names are in it by now.
-                    self.operation(|writer| {
-                        let mut dir = writer.inode_mut(target.number)?;
+                    self.operation(|files, _| {
+                        let mut dir = files.get(target.number)?;
                         dir.set_time(Stamp::Modified, time);
                         dir.set_time(Stamp::Accessed, time);
-                        writer.store_inode(&dir)
+                        files.inodes().store(&dir)
                     })?;
                 }
             }
         }
-        Ok(put.report)
+        Ok(self.report)
     }
 
     /// Copies one file without what is below it.
-    fn put_entry(&mut self, put: &mut Put<'_>, target: Target, folder: &Folder, entry: Entry) -> Result<()> {
+    fn put_entry(&mut self, target: Target, folder: &Folder, entry: Entry) -> Result<()> {
         let Entry { name: host_name, stat, xattrs, body: host_body } = entry;
         let Target { number: parent, fresh, .. } = target;
-        let top = put.name.take();
+        let top = self.name.take();
         let name = top.as_deref().unwrap_or(host_name.to_bytes());
-        let (uid, gid) = put.options.owner.unwrap_or((stat.st_uid, stat.st_gid));
+        let (uid, gid) = self.options.owner.unwrap_or((stat.st_uid, stat.st_gid));
         // The host's nanoseconds are below 10^9.
         let modified = Time { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 };
         // OK to truncate: permission bits.
         let mode = (stat.st_mode & 0o7777) as u16;
         let node = NewNode { mode, umask: 0, uid, gid, modified: Some(modified) };
         if let HostBody::Folder(number) = host_body {
-            let dir = self.space.fs().inode(parent)?;
-            if let Some(found) = self.space.fs().lookup(&dir, name)? {
-                if !self.space.fs().inode(found)?.is_dir() {
+            let dir = self.writer.fs().inode(parent)?;
+            if let Some(found) = self.writer.fs().lookup(&dir, name)? {
+                if !self.writer.fs().inode(found)?.is_dir() {
                     let path = folder.join(&host_name);
                     let text = format!("{}: a file is in the way", path.display());
                     return Err(invalid(ErrorKind::NotADirectory, text));
                 }
-                put.folders.insert(number, Target { number: found, time: None, fresh: false });
+                self.folders.insert(number, Target { number: found, time: None, fresh: false });
                 return Ok(());
             }
         }
         let is_folder = matches!(host_body, HostBody::Folder(_));
         let shared = (stat.st_nlink > 1 && !is_folder).then_some((stat.st_dev, stat.st_ino));
-        if let Some(number) = shared.and_then(|key| put.links.get(&key)).copied() {
-            self.operation(|writer| {
-                writer.make_way(parent, name)?;
-                writer.link_in(parent, name, number)
+        if let Some(number) = shared.and_then(|key| self.links.get(&key)).copied() {
+            self.operation(|files, _| {
+                files.make_way(parent, name)?;
+                files.link_in(parent, name, number)
             })?;
-            put.report.others += 1;
+            self.report.others += 1;
             return Ok(());
         }
         let body = match &host_body {
@@ -271,39 +296,39 @@ impl Writer {
             }
         };
         let size = if matches!(body, Body::File) { stat.st_size.cast_unsigned() } else { 0 };
-        self.recycle(size)?;
-        let events = put.work.events;
+        self.writer.recycle(&mut self.placed, size)?;
+        let events = self.work.events;
         if let HostBody::Stream(file) = &host_body {
             let path = folder.join(&host_name);
             let mut file = file;
             let mut from = Ahead::new(&mut file, &path);
             let stream = Stream { from: &mut from, events };
             let new = NewFile { parent, name, node: &node, xattrs: &xattrs, acls: Vec::new() };
-            let (number, size) = self.put_stream(&new, stream)?;
+            let (number, size) = self.writer.put_stream(&mut self.placed, &new, stream)?;
             if let Some(key) = shared {
-                put.links.insert(key, number);
+                self.links.insert(key, number);
             }
-            put.report.files += 1;
-            put.report.bytes += size;
+            self.report.files += 1;
+            self.report.bytes += size;
             return Ok(());
         }
-        let copy = |writer: &mut Writer| {
+        let copy = |files: &mut Files, placed: &mut Placed| {
             let mut inode = if fresh {
-                let dir = writer.inode_mut(parent)?;
-                writer.create_new(dir, name, &node, body)?
+                let dir = files.get(parent)?;
+                files.create_new(dir, name, &node, body)?
             } else {
                 if !is_folder {
-                    writer.make_way(parent, name)?;
+                    files.make_way(parent, name)?;
                 }
-                writer.create_in(parent, name, &node, body)?
+                files.create_in(parent, name, &node, body)?
             };
             match &host_body {
-                HostBody::Read(at) => writer.place_read(&mut inode, *at, size)?,
-                HostBody::Open(source) => writer.copy_source(&mut inode, source, events)?,
+                HostBody::Read(at) => place_read(files, placed, &mut inode, *at, size)?,
+                HostBody::Open(source) => copy_source(files, placed, &mut inode, source, events)?,
                 _ => {}
             }
-            writer.put_xattrs(&mut inode, &xattrs)?;
-            writer.finish(&mut inode, &node)?;
+            files.put_xattrs(&mut inode, &xattrs)?;
+            files.finish(&mut inode, &node)?;
             Ok(inode)
         };
         let inode = match (self.operation(copy), &host_body) {
@@ -313,148 +338,149 @@ impl Writer {
             (result, _) => result.map_err(|error| from_source(&folder.join(&host_name), error))?,
         };
         if let Some(key) = shared {
-            put.links.insert(key, inode.number());
+            self.links.insert(key, inode.number());
         }
         match host_body {
             HostBody::Folder(number) => {
                 // Other names may be the same without regard to case.
                 let fresh = !inode.has(InodeFlags::CASEFOLD);
                 let target = Target { number: inode.number(), time: node.modified, fresh };
-                put.folders.insert(number, target);
-                put.report.directories += 1;
+                self.folders.insert(number, target);
+                self.report.directories += 1;
             }
             HostBody::Read(_) | HostBody::Open(_) => {
-                put.report.files += 1;
-                put.report.bytes += size;
+                self.report.files += 1;
+                self.report.bytes += size;
                 if matches!(host_body, HostBody::Read(_)) {
                     events.advance(size)?;
                 }
             }
-            _ => put.report.others += 1,
+            _ => self.report.others += 1,
         }
         Ok(())
     }
 
-    /// Gives contents that were read a place. Part of an operation.
-    fn place_read(&mut self, inode: &mut InodeMut, at: usize, size: u64) -> Result<()> {
-        if self.fits_inline(inode, size)? {
-            let bytes = self.placed()?.bytes(at, size).to_vec();
-            return self.store_inline(inode, &bytes);
-        }
-        let block = self.block_size() as u64;
-        let cipher = self.cipher(inode)?;
-        let mut runs = Vec::new();
-        self.fill(inode, 0, size.div_ceil(block), false, |run| runs.push(run))?;
-        for run in runs {
-            let piece = Piece {
-                // OK to truncate: within a buffer.
-                at: at + (run.logical * block) as usize,
-                len: (run.len * block) as usize,
-                to: self.space.fs().layout().offset(run.physical),
-                cipher: cipher.clone().map(|cipher| (cipher, run.logical)),
-            };
-            self.placed()?.add(piece);
-        }
-        self.set_file_size(inode, size)
+    /// Runs one operation, and has what got its place in it written.
+    fn operation<T>(&mut self, f: impl FnOnce(&mut Files, &mut Placed) -> Result<T>) -> Result<T> {
+        self.writer.operation_with(&mut self.placed, f)
     }
+}
 
-    /// Gives contents that are still to be read a place, holes none, and has them copied there. Part of an
-    /// operation.
-    fn copy_source(&mut self, inode: &mut InodeMut, source: &Arc<Source>, events: &dyn Events) -> Result<()> {
-        let size = source.size();
-        self.check_size(inode, size)?;
-        if self.fits_inline(inode, size)? {
-            // OK to truncate: less than an inode.
-            let mut bytes = vec![0; size as usize];
-            source.read_at(&mut bytes, 0)?;
-            return self.store_inline(inode, &bytes);
-        }
-        if self.copy_some(inode, source, events, 0)? < size {
-            return Err(TooLarge::error());
-        }
-        self.set_file_size(inode, size)
-    }
-
-    /// The same from byte `at` on as far as the transaction has room: the byte that it came to. The file's size is left
-    /// as it is.
-    fn copy_some(
-        &mut self,
-        inode: &mut InodeMut,
-        source: &Arc<Source>,
-        events: &dyn Events,
-        mut at: u64,
-    ) -> Result<u64> {
-        let size = source.size();
-        let block = self.block_size() as u64;
-        let cipher = self.cipher(inode)?;
-        while let Some(data) = source.next_data(at)? {
-            // Whole blocks; two ranges may share one.
-            let first = (data.start / block).max(at / block);
-            let end = data.end.min(size).div_ceil(block);
-            if self.space.transaction().is_full() {
-                return Ok(first * block);
-            }
-            let mut runs = Vec::new();
-            let mut reached = end;
-            if first < end {
-                reached = self.fill_some(inode, first, end, false, |run| runs.push(run))?;
-            }
-            for run in runs {
-                let (mut from, end) = (run.logical * block, run.end() * block);
-                let mut to = self.space.fs().layout().offset(run.physical);
-                while from < end {
-                    let len = (end - from).min(CHUNK);
-                    let cipher = cipher.clone().map(|cipher| (cipher, from / block));
-                    // OK to truncate: at most a chunk.
-                    let piece = Piece { at: 0, len: len as usize, to, cipher };
-                    self.placed()?.copy(Write::Copy { source: source.clone(), from, piece })?;
-                    events.advance(len)?;
-                    from += len;
-                    to += len;
-                }
-            }
-            if reached < end {
-                return Ok(reached * block);
-            }
-            at = end * block;
-            if at >= size {
-                break;
-            }
-        }
-        Ok(size)
-    }
-
-    /// Commits if what was freed since the last time, which can be used then, may be needed for contents of `size` bytes.
-    fn recycle(&mut self, size: u64) -> Result<()> {
-        let needed = size / self.block_size() as u64;
-        if self.space.pinned_clusters() > 0 && self.space.free_clusters() < needed / self.ratio() + 64 {
-            self.commit()?;
-        }
-        Ok(())
-    }
-
-    fn placed(&mut self) -> Result<&mut Placed> {
-        self.placed.as_mut().ok_or_else(|| invalid(ErrorKind::Unsupported, "nothing is being copied"))
-    }
-
+impl Files {
     /// Removes a file that has the name of a new one. Part of an operation.
-    fn make_way(&mut self, parent: u32, name: &[u8]) -> Result<()> {
-        let dir = self.space.fs().inode(parent)?;
-        let Some(found) = self.space.fs().lookup(&dir, name)? else { return Ok(()) };
-        if self.space.fs().inode(found)?.is_dir() {
+    pub(super) fn make_way(&mut self, parent: u32, name: &[u8]) -> Result<()> {
+        let dir = self.fs().inode(parent)?;
+        let Some(found) = self.fs().lookup(&dir, name)? else { return Ok(()) };
+        if self.fs().inode(found)?.is_dir() {
             let text = format!("{}: a directory has the name of a file", String::from_utf8_lossy(name));
             return Err(invalid(ErrorKind::IsADirectory, text));
         }
         self.remove_in(parent, name)
     }
 
-    pub(crate) fn put_xattrs(&mut self, inode: &mut InodeMut, list: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+    pub fn put_xattrs(&mut self, inode: &mut Inode, list: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
         if list.is_empty() {
             return Ok(());
         }
         let changes: Vec<_> = list.iter().map(|(name, value)| (&name[..], Some(&value[..]))).collect();
-        self.change_attributes(inode, &changes)
+        self.inodes().attributes(inode).change(&changes)
     }
+}
+
+/// Gives contents that were read a place. Part of an operation.
+fn place_read(files: &mut Files, placed: &mut Placed, inode: &mut Inode, at: usize, size: u64) -> Result<()> {
+    if files.inodes().contents(inode).fits_inline(size)? {
+        let bytes = placed.bytes(at, size).to_vec();
+        return files.inodes().contents(inode).store_inline(&bytes);
+    }
+    let block = files.space().block_size() as u64;
+    let cipher = cipher(files.fs(), inode)?;
+    let mut runs = Vec::new();
+    files.inodes().map(inode).fill(0, size.div_ceil(block), false, |run| runs.push(run))?;
+    for run in runs {
+        let piece = Piece {
+            // OK to truncate: within a buffer.
+            at: at + (run.logical * block) as usize,
+            len: (run.len * block) as usize,
+            to: files.fs().layout().offset(run.physical),
+            cipher: cipher.clone().map(|cipher| (cipher, run.logical)),
+        };
+        placed.add(piece);
+    }
+    files.inodes().map(inode).set_size(size)
+}
+
+/// Gives contents that are still to be read a place, holes none, and has them copied there. Part of an
+/// operation.
+fn copy_source(
+    files: &mut Files,
+    placed: &mut Placed,
+    inode: &mut Inode,
+    source: &Arc<Source>,
+    events: &dyn Events,
+) -> Result<()> {
+    let size = source.size();
+    files.inodes().view(inode).check_size(size)?;
+    if files.inodes().contents(inode).fits_inline(size)? {
+        // OK to truncate: less than an inode.
+        let mut bytes = vec![0; size as usize];
+        source.read_at(&mut bytes, 0)?;
+        return files.inodes().contents(inode).store_inline(&bytes);
+    }
+    if copy_some(files, placed, inode, source, events, 0)? < size {
+        return Err(TooLarge::error());
+    }
+    files.inodes().map(inode).set_size(size)
+}
+
+/// The same from byte `at` on as far as the transaction has room: the byte that it came to. The file's size is left
+/// as it is.
+fn copy_some(
+    files: &mut Files,
+    placed: &mut Placed,
+    inode: &mut Inode,
+    source: &Arc<Source>,
+    events: &dyn Events,
+    mut at: u64,
+) -> Result<u64> {
+    let size = source.size();
+    let block = files.space().block_size() as u64;
+    let cipher = cipher(files.fs(), inode)?;
+    while let Some(data) = source.next_data(at)? {
+        // Whole blocks; two ranges may share one.
+        let first = (data.start / block).max(at / block);
+        let end = data.end.min(size).div_ceil(block);
+        if files.space().transaction().is_full() {
+            return Ok(first * block);
+        }
+        let mut runs = Vec::new();
+        let mut reached = end;
+        if first < end {
+            reached = files.inodes().map(inode).fill_some(first, end, false, |run| runs.push(run))?;
+        }
+        for run in runs {
+            let (mut from, end) = (run.logical * block, run.end() * block);
+            let mut to = files.fs().layout().offset(run.physical);
+            while from < end {
+                let len = (end - from).min(CHUNK);
+                let cipher = cipher.clone().map(|cipher| (cipher, from / block));
+                // OK to truncate: at most a chunk.
+                let piece = Piece { at: 0, len: len as usize, to, cipher };
+                placed.copy(Write::Copy { source: source.clone(), from, piece })?;
+                events.advance(len)?;
+                from += len;
+                to += len;
+            }
+        }
+        if reached < end {
+            return Ok(reached * block);
+        }
+        at = end * block;
+        if at >= size {
+            break;
+        }
+    }
+    Ok(size)
 }
 
 /// What the file system says of a file of the host, with its path.

@@ -53,7 +53,6 @@ struct State {
     writes: VecDeque<Write>,
     /// Writes that somebody is at.
     writing: usize,
-    flushing: bool,
     /// Buffers that nobody uses.
     spare: Vec<Vec<u8>>,
     /// What went wrong with a write.
@@ -147,12 +146,10 @@ impl Pipeline {
         state.error.as_ref().map_or(Ok(()), |error| Err(again(error)))
     }
 
-    /// Returns when everything is written, and nothing is flushed until more is.
-    ///
-    /// Of two flushes at once only one is told what went wrong: the caller's shall not be the other.
+    /// Returns when everything is written.
     pub fn drain(&self) -> Result<()> {
         let mut state = self.state();
-        while (!state.writes.is_empty() || state.writing > 0 || state.flushing) && !state.over {
+        while (!state.writes.is_empty() || state.writing > 0) && !state.over {
             state = self.work_or_wait(state);
         }
         self.unflushed.store(0, Ordering::Relaxed);
@@ -213,13 +210,10 @@ impl Pipeline {
                 continue;
             }
             self.unflushed.store(0, Ordering::Relaxed);
-            state.flushing = true;
             drop(state);
             let result = self.device.flush();
             state = self.state();
-            state.flushing = false;
             if let Err(error) = result {
-                // A system says so once: the flush before the commit may succeed, and something is lost all the same.
                 state.error.get_or_insert(error);
             }
             self.changed.notify_all();

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use crate::edit::put::pipeline::{Piece, Pipeline, Write};
+use crate::edit::writer::Behind;
 use crate::error::Result;
 
 /// Contents that a copy still has to write, when they must be written at the latest: before the commit of what
 /// leads to them.
-pub(crate) struct Placed {
+pub(super) struct Placed {
     pipeline: Arc<Pipeline>,
     /// The buffer of the batch that is being placed, and what has its place.
     buffer: Vec<u8>,
@@ -46,21 +47,20 @@ impl Placed {
     pub(super) fn copy(&mut self, write: Write) -> Result<()> {
         self.pipeline.submit(write)
     }
+}
 
-    /// Returns when everything is written.
-    pub fn settle(&mut self) -> Result<()> {
+impl Behind for Placed {
+    fn settle(&mut self) -> Result<()> {
         self.pipeline.write_now(&mut self.buffer, &self.pieces)?;
         self.pieces.clear();
         self.pipeline.drain()
     }
 
-    /// A point to which [`roll_back`](Placed::roll_back) can go.
-    pub fn mark(&self) -> usize {
+    fn mark(&self) -> usize {
         self.pieces.len()
     }
 
-    /// Forgets what got its place since, and lets nothing be written there later.
-    pub fn roll_back(&mut self, mark: usize) {
+    fn roll_back(&mut self, mark: usize) {
         self.pieces.truncate(mark);
         // Whoever copies hears of an error, too.
         let _ = self.pipeline.drain();

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, NoEvents};
 
-use crate::edit::Writer;
-use crate::edit::create::NewNode;
-use crate::edit::inode::InodeMut;
+use crate::edit::node::NewNode;
 use crate::edit::put::host::Source;
+use crate::edit::put::{Put, copy_some};
 use crate::error::Result;
+use crate::format::inode::Inode;
 
-impl Writer {
+impl Put<'_> {
     /// Copies a file in as many transactions as it takes. Meanwhile it has no name: after a crash it is there as a whole
     /// or not at all, and what had its name before is there until then. (Whoever was told of progress when it was tried
     /// at once is not told again.)
@@ -21,24 +21,24 @@ impl Writer {
         node: &NewNode,
         source: &Arc<Source>,
         xattrs: &[(Vec<u8>, Vec<u8>)],
-    ) -> Result<InodeMut> {
-        let number = self.operation(|writer| Ok(writer.create_unnamed(parent, node)?.number()))?;
+    ) -> Result<Inode> {
+        let number = self.operation(|files, _| Ok(files.create_unnamed(parent, node)?.number()))?;
         let mut at = 0;
-        self.in_steps(number, true, |writer| {
-            let mut inode = writer.unlinked_inode_mut(number)?;
-            at = writer.copy_some(&mut inode, source, &NoEvents, at)?;
+        self.writer.in_steps(&mut self.placed, number, true, |files, placed| {
+            let mut inode = files.inodes().get_unlinked(number)?;
+            at = copy_some(files, placed, &mut inode, source, &NoEvents, at)?;
             if at < source.size() {
-                writer.store_inode(&inode)?;
+                files.inodes().store(&inode)?;
                 return Ok(false);
             }
-            writer.set_file_size(&mut inode, source.size())?;
-            writer.unlist_orphan(&mut inode)?;
-            writer.make_way(parent, name)?;
-            writer.give_name(parent, name, &mut inode)?;
-            writer.put_xattrs(&mut inode, xattrs)?;
-            writer.finish(&mut inode, node)?;
+            files.inodes().map(&mut inode).set_size(source.size())?;
+            files.inodes().unlist_orphan(&mut inode)?;
+            files.make_way(parent, name)?;
+            files.give_name(parent, name, &mut inode)?;
+            files.put_xattrs(&mut inode, xattrs)?;
+            files.finish(&mut inode, node)?;
             Ok(true)
         })?;
-        self.inode_mut(number)
+        self.writer.files().get(number)
     }
 }

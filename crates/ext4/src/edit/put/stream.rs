@@ -7,14 +7,18 @@ use casemate_blockdev::Events;
 use casemate_providers::Work;
 
 use crate::edit::Writer;
-use crate::edit::create::{Body, NewNode, is_not_found, refuse_slash};
-use crate::edit::inherit::Inherited;
-use crate::edit::inode::InodeMut;
+use crate::edit::create::{is_not_found, refuse_slash};
+use crate::edit::encrypted::cipher;
+use crate::edit::files::Files;
+use crate::edit::inherit::{Inherited, inherit};
+use crate::edit::node::{Body, NewNode};
 use crate::edit::put::host::told;
 use crate::edit::put::pipeline::CHUNK;
 use crate::edit::put::{PutOptions, PutReport};
+use crate::edit::too_large::TooLarge;
+use crate::edit::writer::Behind;
 use crate::error::{Error, Result, invalid};
-use crate::format::inode::FileType;
+use crate::format::inode::{FileType, Inode};
 
 /// What is read, and who hears of it.
 pub(super) struct Stream<'a> {
@@ -85,7 +89,7 @@ impl Writer {
         options: &PutOptions,
         work: &Work<'_>,
     ) -> Result<PutReport> {
-        match self.space.fs().resolve(to, true) {
+        match self.fs().resolve(to, true) {
             Ok(inode) if inode.is_dir() => {
                 let text = format!("{}: is a directory; name the new file", String::from_utf8_lossy(to));
                 return Err(invalid(ErrorKind::IsADirectory, text));
@@ -108,15 +112,21 @@ impl Writer {
     ) -> Result<PutReport> {
         let (uid, gid) = options.owner.unwrap_or((0, 0));
         let node = NewNode { mode: 0o666, umask: 0o022, uid, gid, modified: None };
-        let Inherited { node, acls } = self.inherit(&self.inode_mut(parent)?, FileType::Regular, &node)?;
+        let Inherited { node, acls } =
+            inherit(self.fs(), &self.files().get(parent)?, FileType::Regular, &node)?;
         let file = NewFile { parent, name, node: &node, xattrs: &[], acls };
-        let (_, bytes) = self.put_stream(&file, stream)?;
+        let (_, bytes) = self.put_stream(&mut (), &file, stream)?;
         Ok(PutReport { files: 1, bytes, ..PutReport::default() })
     }
 
     /// Makes a file of what comes out of a stream: its inode's number, and how many bytes came. In one transaction if that
-    /// is little, else as [`put_in_steps`](Writer::put_in_steps).
-    pub(super) fn put_stream(&mut self, file: &NewFile<'_>, stream: Stream<'_>) -> Result<(u32, u64)> {
+    /// is little, else as [`Writer::in_steps`].
+    pub(super) fn put_stream(
+        &mut self,
+        behind: &mut impl Behind,
+        file: &NewFile<'_>,
+        stream: Stream<'_>,
+    ) -> Result<(u32, u64)> {
         let Stream { from, events } = stream;
         let known = from.size();
         let mut bytes = 0;
@@ -130,33 +140,34 @@ impl Writer {
         let mut buffer = vec![0; CHUNK as usize];
         let (mut start, mut len) = read(&mut buffer, 0)?;
         if start == 0 && len < buffer.len() && known.is_none_or(|size| size == len as u64) {
-            let number = self.operation(|writer| {
-                writer.make_way(file.parent, file.name)?;
-                let mut inode = writer.create_in(file.parent, file.name, file.node, Body::File)?;
-                if writer.fits_inline(&inode, len as u64)? {
-                    writer.store_inline(&mut inode, &buffer[..len])?;
+            let number = self.operation_with(behind, |files, _| {
+                files.make_way(file.parent, file.name)?;
+                let mut inode = files.create_in(file.parent, file.name, file.node, Body::File)?;
+                if files.inodes().contents(&mut inode).fits_inline(len as u64)? {
+                    files.inodes().contents(&mut inode).store_inline(&buffer[..len])?;
                 } else {
-                    let block = writer.block_size() as u64;
-                    if writer.append_bytes(&mut inode, 0, &mut buffer, len)? * block < len as u64 {
-                        return Err(crate::edit::too_large::TooLarge::error());
+                    let block = files.space().block_size() as u64;
+                    if append_bytes(files, &mut inode, 0, &mut buffer, len)? * block < len as u64 {
+                        return Err(TooLarge::error());
                     }
-                    writer.set_file_size(&mut inode, len as u64)?;
+                    files.inodes().map(&mut inode).set_size(len as u64)?;
                 }
-                writer.finish_streamed(&mut inode, file)
+                finish_streamed(files, &mut inode, file)
             })?;
             return Ok((number, len as u64));
         }
-        let number = self.operation(|writer| Ok(writer.create_unnamed(file.parent, file.node)?.number()))?;
-        self.in_steps(number, true, |writer| {
-            let mut inode = writer.unlinked_inode_mut(number)?;
-            writer.check_size(&inode, known.unwrap_or(0))?;
+        let number = self
+            .operation_with(behind, |files, _| Ok(files.create_unnamed(file.parent, file.node)?.number()))?;
+        self.in_steps(behind, number, true, |files, _| {
+            let mut inode = files.inodes().get_unlinked(number)?;
+            files.inodes().view(&inode).check_size(known.unwrap_or(0))?;
             while len > 0 {
-                if writer.space.transaction().is_full() {
-                    writer.store_inode(&inode)?;
+                if files.space().transaction().is_full() {
+                    files.inodes().store(&inode)?;
                     return Ok(false);
                 }
-                let block = writer.block_size() as u64;
-                let reached = writer.append_bytes(&mut inode, start / block, &mut buffer, len)? * block;
+                let block = files.space().block_size() as u64;
+                let reached = append_bytes(files, &mut inode, start / block, &mut buffer, len)? * block;
                 // OK to truncate: within the buffer.
                 let done = (reached - start).min(len as u64) as usize;
                 start += done as u64;
@@ -166,51 +177,51 @@ impl Writer {
                     (start, len) = read(&mut buffer, start)?;
                 }
             }
-            writer.set_file_size(&mut inode, known.unwrap_or(start))?;
-            writer.unlist_orphan(&mut inode)?;
-            writer.make_way(file.parent, file.name)?;
-            writer.give_name(file.parent, file.name, &mut inode)?;
-            writer.finish_streamed(&mut inode, file)?;
+            files.inodes().map(&mut inode).set_size(known.unwrap_or(start))?;
+            files.inodes().unlist_orphan(&mut inode)?;
+            files.make_way(file.parent, file.name)?;
+            files.give_name(file.parent, file.name, &mut inode)?;
+            finish_streamed(files, &mut inode, file)?;
             Ok(true)
         })?;
         Ok((number, bytes))
     }
+}
 
-    /// Gives the first `len` bytes of a buffer of whole blocks their place behind a file's end, as far as the transaction
-    /// has room: the block that it came to.
-    fn append_bytes(
-        &mut self,
-        inode: &mut InodeMut,
-        first: u64,
-        buffer: &mut [u8],
-        len: usize,
-    ) -> Result<u64> {
-        let block = self.block_size();
-        self.check_size(inode, first * block as u64 + len as u64)?;
-        let end = len.next_multiple_of(block);
-        buffer[len..end].fill(0);
-        let cipher = self.cipher(inode)?;
-        let mut runs = Vec::new();
-        let last = first + (end / block) as u64;
-        let reached = self.fill_some(inode, first, last, false, |run| runs.push(run))?;
-        for run in runs {
-            // OK to truncate: within the buffer.
-            let at = (run.logical - first) as usize * block;
-            let bytes = &mut buffer[at..at + run.len as usize * block];
-            if let Some(cipher) = &cipher {
-                cipher.encrypt(run.logical, bytes)?;
-            }
-            self.space.transaction_mut().write_data(run.physical, bytes)?;
+/// Gives the first `len` bytes of a buffer of whole blocks their place behind a file's end, as far as the transaction
+/// has room: the block that it came to.
+fn append_bytes(
+    files: &mut Files,
+    inode: &mut Inode,
+    first: u64,
+    buffer: &mut [u8],
+    len: usize,
+) -> Result<u64> {
+    let block = files.space().block_size();
+    files.inodes().view(inode).check_size(first * block as u64 + len as u64)?;
+    let end = len.next_multiple_of(block);
+    buffer[len..end].fill(0);
+    let cipher = cipher(files.fs(), inode)?;
+    let mut runs = Vec::new();
+    let last = first + (end / block) as u64;
+    let reached = files.inodes().map(inode).fill_some(first, last, false, |run| runs.push(run))?;
+    for run in runs {
+        // OK to truncate: within the buffer.
+        let at = (run.logical - first) as usize * block;
+        let bytes = &mut buffer[at..at + run.len as usize * block];
+        if let Some(cipher) = &cipher {
+            cipher.encrypt(run.logical, bytes)?;
         }
-        Ok(reached)
+        files.inodes().transaction().write_data(run.physical, bytes)?;
     }
+    Ok(reached)
+}
 
-    fn finish_streamed(&mut self, inode: &mut InodeMut, file: &NewFile<'_>) -> Result<u32> {
-        self.put_xattrs(inode, file.xattrs)?;
-        self.set_stored(inode, file.acls.clone())?;
-        self.finish(inode, file.node)?;
-        Ok(inode.number())
-    }
+fn finish_streamed(files: &mut Files, inode: &mut Inode, file: &NewFile<'_>) -> Result<u32> {
+    files.put_xattrs(inode, file.xattrs)?;
+    files.inodes().attributes(inode).set_stored(file.acls.clone())?;
+    files.finish(inode, file.node)?;
+    Ok(inode.number())
 }
 
 /// Fills a buffer as far as there is something.

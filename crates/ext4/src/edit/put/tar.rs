@@ -10,14 +10,14 @@ use casemate_trees::tar::{Member, Pieces, TarReader};
 use casemate_trees::{Link, split};
 
 use crate::edit::Writer;
-use crate::edit::create::{Body, NewNode, is_not_found};
-use crate::edit::inode::Stamp;
+use crate::edit::create::is_not_found;
+use crate::edit::node::{Body, NewNode};
 use crate::edit::put::stream::{Chunks, NewFile, Stream};
 use crate::edit::put::{PutOptions, PutReport, from_source};
 use crate::edit::restore::RawAttributes;
 use crate::edit::xattr::is_storable;
 use crate::error::{Error, Result, invalid};
-use crate::format::inode::{FileType, Time};
+use crate::format::inode::{FileType, Stamp, Time};
 
 /// Bytes of paths that are taken, as in Linux: a path makes as many directories as it names.
 const LONGEST_PATH: usize = 4095;
@@ -62,7 +62,7 @@ impl Writer {
             made: BTreeMap::new(),
             report: PutReport::default(),
         };
-        match self.space.fs().resolve(to, true) {
+        match self.fs().resolve(to, true) {
             Ok(inode) if inode.is_dir() => put.top = inode.number(),
             Ok(_) => return Err(no_directory(to)),
             Err(error) if is_not_found(&error) => {
@@ -80,11 +80,11 @@ impl Writer {
         // All names are in them by now.
         for (number, time) in put.made {
             let Some(time) = time else { continue };
-            self.operation(|writer| {
-                let mut dir = writer.inode_mut(number)?;
+            self.operation(|files| {
+                let mut dir = files.get(number)?;
                 dir.set_time(Stamp::Modified, time);
                 dir.set_time(Stamp::Accessed, time);
-                writer.store_inode(&dir)
+                files.inodes().store(&dir)
             })?;
         }
         Ok(put.report)
@@ -115,25 +115,25 @@ impl Writer {
             Some(Link::Hard(first)) => return self.put_link(put, parent, name, first),
             Some(Link::Symbolic(target)) => Body::Symlink(target),
             None if member.node.kind == FileType::Regular => {
-                self.recycle(member.size)?;
+                self.recycle(&mut (), member.size)?;
                 let ranges = tar.ranges(member)?;
-                let pieces = Pieces::new(ranges, self.block_size() as u64);
+                let pieces = Pieces::new(ranges, self.files().space().block_size() as u64);
                 let mut chunks = Contents { tar, pieces, size: member.size };
                 let stream = Stream { from: &mut chunks, events: put.work.events };
                 let new = NewFile { parent, name, node: &node, xattrs: &xattrs, acls: Vec::new() };
-                let (_, bytes) = self.put_stream(&new, stream)?;
+                let (_, bytes) = self.put_stream(&mut (), &new, stream)?;
                 put.report.files += 1;
                 put.report.bytes += bytes;
                 return Ok(());
             }
             None => Body::Node(member.node.kind, member.node.device.0, member.node.device.1),
         };
-        self.recycle(0)?;
-        self.operation(|writer| {
-            writer.make_way(parent, name)?;
-            let mut inode = writer.create_in(parent, name, &node, body)?;
-            writer.put_xattrs(&mut inode, &xattrs)?;
-            writer.finish(&mut inode, &node)
+        self.recycle(&mut (), 0)?;
+        self.operation(|files| {
+            files.make_way(parent, name)?;
+            let mut inode = files.create_in(parent, name, &node, body)?;
+            files.put_xattrs(&mut inode, &xattrs)?;
+            files.finish(&mut inode, &node)
         })?;
         put.report.others += 1;
         Ok(())
@@ -142,24 +142,24 @@ impl Writer {
     /// Gives a file of the tree a further name.
     fn put_link(&mut self, put: &mut Put<'_>, parent: u32, name: &[u8], first: &[u8]) -> Result<()> {
         let first = below(first)?;
-        let mut inode = self.space.fs().inode(put.top)?;
+        let mut inode = self.fs().inode(put.top)?;
         for part in first.split(|byte| *byte == b'/') {
-            let found = if inode.is_dir() { self.space.fs().lookup(&inode, part)? } else { None };
+            let found = if inode.is_dir() { self.fs().lookup(&inode, part)? } else { None };
             let Some(found) = found else {
                 let text = format!("{}: not there to be linked to", String::from_utf8_lossy(&first));
                 return Err(invalid(ErrorKind::NotFound, text));
             };
-            inode = self.space.fs().inode(found)?;
+            inode = self.fs().inode(found)?;
         }
         put.report.others += 1;
-        let dir = self.space.fs().inode(parent)?;
-        if self.space.fs().lookup(&dir, name)? == Some(inode.number()) {
+        let dir = self.fs().inode(parent)?;
+        if self.fs().lookup(&dir, name)? == Some(inode.number()) {
             // It has this name; who made way for it first would lose it.
             return Ok(());
         }
-        self.operation(|writer| {
-            writer.make_way(parent, name)?;
-            writer.link_in(parent, name, inode.number())
+        self.operation(|files| {
+            files.make_way(parent, name)?;
+            files.link_in(parent, name, inode.number())
         })
     }
 
@@ -193,9 +193,9 @@ impl Writer {
                 number = *known;
                 continue;
             }
-            let dir = self.space.fs().inode(number)?;
-            number = match self.space.fs().lookup(&dir, part)? {
-                Some(found) if self.space.fs().inode(found)?.is_dir() => found,
+            let dir = self.fs().inode(number)?;
+            number = match self.fs().lookup(&dir, part)? {
+                Some(found) if self.fs().inode(found)?.is_dir() => found,
                 Some(_) => return Err(no_directory(&path[..end])),
                 None => self.make_folder(put, number, part)?,
             };
@@ -208,10 +208,10 @@ impl Writer {
     fn make_folder(&mut self, put: &mut Put<'_>, parent: u32, name: &[u8]) -> Result<u32> {
         let (uid, gid) = put.options.owner.unwrap_or((0, 0));
         let node = NewNode { mode: 0o755, umask: 0, uid, gid, modified: None };
-        self.recycle(0)?;
-        let number = self.operation(|writer| {
-            let mut inode = writer.create_in(parent, name, &node, Body::Directory)?;
-            writer.finish(&mut inode, &node)?;
+        self.recycle(&mut (), 0)?;
+        let number = self.operation(|files| {
+            let mut inode = files.create_in(parent, name, &node, Body::Directory)?;
+            files.finish(&mut inode, &node)?;
             Ok(inode.number())
         })?;
         put.made.insert(number, None);

@@ -3,10 +3,10 @@
 //! Twelve numbers in the inode stand for blocks, three more for one, two and three levels of blocks of numbers. A
 //! number of zero is a hole, on any level.
 
+use super::no_room;
 use crate::alloc::Goal;
-use crate::edit::Writer;
-use crate::edit::file_map::too_large;
-use crate::edit::inode::InodeMut;
+use crate::edit::file_map::{FileMap, MapView};
+use crate::edit::inode::count_clusters;
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::bytes::le32;
 use crate::read::map::Mapping;
@@ -39,140 +39,11 @@ pub(crate) fn most_blocks(block_size: u64) -> u64 {
     (DIRECT as u64 + per_block + per_block.pow(2) + per_block.pow(3)).min(u32::MAX.into())
 }
 
-impl Writer {
-    /// Makes sure that there are blocks of numbers for logical block `at`: how many blocks from there on have their
-    /// numbers in the same place. New ones are put at `goal`, which is then behind them.
-    pub(crate) fn pointer_room(&mut self, inode: &mut InodeMut, at: u64, goal: &mut Goal) -> Result<u64> {
-        let (mut slot, mut level, mut logical) = self.root_slot(at)?;
-        if level == 0 {
-            return Ok((DIRECT - slot.index) as u64);
-        }
-        while level > 0 {
-            let mut block = self.number(inode, slot)?;
-            if block == 0 {
-                block = self.space.allocate(*goal, 1)?.0;
-                self.count_clusters(inode, 1)?;
-                self.space.transaction_mut().create_zeroed(block);
-                self.set_numbers(inode, slot, &[stored(block)?])?;
-                *goal = Goal::Behind(block + 1);
-            }
-            level -= 1;
-            let covered = self.covered(level);
-            // OK to truncate: below the numbers in a block.
-            let index = ((at - logical) / covered) as usize;
-            slot = Slot { holder: Some(block), index };
-            logical += index as u64 * covered;
-        }
-        Ok(self.per_block() - slot.index as u64)
-    }
-
-    /// Writes the numbers of a run whose place [`pointer_room`](Writer::pointer_room) made.
-    pub(crate) fn insert_pointers(&mut self, inode: &mut InodeMut, run: &Mapping) -> Result<()> {
-        let (mut slot, mut level, mut logical) = self.root_slot(run.logical)?;
-        while level > 0 {
-            let block = self.number(inode, slot)?;
-            level -= 1;
-            let covered = self.covered(level);
-            // OK to truncate: below the numbers in a block.
-            let index = ((run.logical - logical) / covered) as usize;
-            slot = Slot { holder: Some(block), index };
-            logical += index as u64 * covered;
-        }
-        let numbers: Vec<u32> = (run.physical..run.physical + run.len).map(stored).collect::<Result<_>>()?;
-        self.set_numbers(inode, slot, &numbers)
-    }
-
-    /// Takes away the last blocks that follow each other and lie behind `from`, and blocks of numbers that are empty
-    /// then.
-    pub(crate) fn take_last_pointers(&mut self, inode: &mut InodeMut, from: u64) -> Result<Option<Mapping>> {
-        for root in self.roots().into_iter().rev() {
-            if root.logical + self.covered(root.level) <= from {
-                break;
-            }
-            let slot = Slot { holder: None, index: root.index };
-            let block = self.number(inode, slot)?;
-            if block == 0 {
-                continue;
-            }
-            let taken = if root.level == 0 {
-                Some(self.take_run(inode, slot, root.logical, from)?)
-            } else {
-                self.take_last_below(inode, slot, root.level, root.logical, from)?
-            };
-            if taken.is_some() {
-                return Ok(taken);
-            }
-        }
-        Ok(None)
-    }
-
-    /// The same in the blocks of numbers that the number in `parent` leads to, which begin at block `logical` of the
-    /// file.
-    fn take_last_below(
-        &mut self,
-        inode: &mut InodeMut,
-        parent: Slot,
-        level: u32,
-        logical: u64,
-        from: u64,
-    ) -> Result<Option<Mapping>> {
-        let holder = self.number(inode, parent)?;
-        self.load_numbers(inode, holder)?;
-        let covered = self.covered(level - 1);
-        let mut taken = None;
-        let mut left = self.last_number(holder)?;
-        while let Some(index) = left {
-            let first = logical + index as u64 * covered;
-            if first + covered <= from {
-                break;
-            }
-            let slot = Slot { holder: Some(holder), index };
-            taken = if level == 1 {
-                Some(self.take_run(inode, slot, first, from)?)
-            } else {
-                self.take_last_below(inode, slot, level - 1, first, from)?
-            };
-            left = self.last_number(holder)?;
-            // Below what is kept in part there may be nothing to take.
-            if taken.is_some() || left == Some(index) {
-                break;
-            }
-        }
-        if left.is_none() {
-            self.set_numbers(inode, parent, &[0])?;
-            self.free_metadata_block(inode, holder)?;
-        }
-        Ok(taken)
-    }
-
-    /// Takes away the blocks up to that of `slot`, block `logical` of the file, that follow each other.
-    fn take_run(&mut self, inode: &mut InodeMut, slot: Slot, logical: u64, from: u64) -> Result<Mapping> {
-        let most = (logical - from.min(logical)).min(slot.index as u64);
-        let end = self.number(inode, slot)?;
-        let mut len = 1;
-        while len <= most {
-            let before = Slot { index: slot.index - len as usize, ..slot };
-            if self.number(inode, before)? + len != end {
-                break;
-            }
-            len += 1;
-        }
-        let physical = end + 1 - len;
-        let place = match slot.holder {
-            Some(block) => Place::inode(Structure::IndirectBlock, inode.number()).at(block),
-            None => Place::inode(Structure::Inode, inode.number()),
-        };
-        self.space.fs().check_blocks(physical, len, place)?;
-        // OK to truncate: at most the numbers in a block.
-        let first = Slot { index: slot.index + 1 - len as usize, ..slot };
-        self.set_numbers(inode, first, &vec![0; len as usize])?;
-        Ok(Mapping { logical: logical + 1 - len, physical, len, unwritten: false })
-    }
-
+impl MapView<'_> {
     /// The number of the inode that leads to logical block `at`, its level, and the first block that it leads to.
     fn root_slot(&self, at: u64) -> Result<(Slot, u32, u64)> {
         let root = self.roots().into_iter().rfind(|root| root.logical <= at);
-        let root = root.filter(|root| at - root.logical < self.covered(root.level)).ok_or_else(too_large)?;
+        let root = root.filter(|root| at - root.logical < self.covered(root.level)).ok_or_else(no_room)?;
         Ok((Slot { holder: None, index: root.index }, root.level, root.logical))
     }
 
@@ -189,7 +60,7 @@ impl Writer {
 
     /// Numbers in a block.
     fn per_block(&self) -> u64 {
-        self.block_size() as u64 / 4
+        self.space.block_size() as u64 / 4
     }
 
     /// Blocks of a file that a number with so many levels below it stands for.
@@ -197,26 +68,16 @@ impl Writer {
         self.per_block().pow(level)
     }
 
-    fn number(&self, inode: &InodeMut, slot: Slot) -> Result<u64> {
+    fn number(&self, slot: Slot) -> Result<u64> {
         let at = 4 * slot.index;
         let number = match slot.holder {
-            None => le32(inode.block_area(), at),
+            None => le32(self.inode.block_area(), at),
             Some(block) => {
-                self.load_numbers(inode, block)?;
+                self.load_numbers(block)?;
                 self.space.transaction().with(block, |bytes| le32(bytes, at))?
             }
         };
         Ok(number.into())
-    }
-
-    fn set_numbers(&mut self, inode: &mut InodeMut, first: Slot, numbers: &[u32]) -> Result<()> {
-        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-        let at = 4 * first.index;
-        match first.holder {
-            None => inode.block_area_mut()[at..at + bytes.len()].copy_from_slice(&bytes),
-            Some(block) => self.space.transaction_mut().update(block, |edit| edit.write(at, &bytes))?,
-        }
-        Ok(())
     }
 
     /// The last number of a block that is not zero.
@@ -226,8 +87,149 @@ impl Writer {
             .with(block, |bytes| bytes.chunks_exact(4).rposition(|number| number != [0; 4]))
     }
 
-    fn load_numbers(&self, inode: &InodeMut, block: u64) -> Result<()> {
-        self.space.load(block, Place::inode(Structure::IndirectBlock, inode.number()).at(block), |_| Ok(()))
+    fn load_numbers(&self, block: u64) -> Result<()> {
+        self.space
+            .load(block, Place::inode(Structure::IndirectBlock, self.inode.number()).at(block), |_| Ok(()))
+    }
+}
+
+impl FileMap<'_> {
+    /// Makes sure that there are blocks of numbers for logical block `at`: how many blocks from there on have their
+    /// numbers in the same place. New ones are put at `goal`, which is then behind them.
+    pub fn pointer_room(&mut self, at: u64, goal: &mut Goal) -> Result<u64> {
+        let (mut slot, mut level, mut logical) = self.view().root_slot(at)?;
+        if level == 0 {
+            return Ok((DIRECT - slot.index) as u64);
+        }
+        while level > 0 {
+            let mut block = self.view().number(slot)?;
+            if block == 0 {
+                block = self.space.allocate(*goal, 1)?.0;
+                count_clusters(self.space.fs(), self.inode, 1)?;
+                self.space.transaction_mut().create_zeroed(block);
+                self.set_numbers(slot, &[stored(block)?])?;
+                *goal = Goal::Behind(block + 1);
+            }
+            level -= 1;
+            let covered = self.view().covered(level);
+            // OK to truncate: below the numbers in a block.
+            let index = ((at - logical) / covered) as usize;
+            slot = Slot { holder: Some(block), index };
+            logical += index as u64 * covered;
+        }
+        Ok(self.view().per_block() - slot.index as u64)
+    }
+
+    /// Writes the numbers of a run whose place [`pointer_room`](FileMap::pointer_room) made.
+    pub fn insert_pointers(&mut self, run: &Mapping) -> Result<()> {
+        let (mut slot, mut level, mut logical) = self.view().root_slot(run.logical)?;
+        while level > 0 {
+            let block = self.view().number(slot)?;
+            level -= 1;
+            let covered = self.view().covered(level);
+            // OK to truncate: below the numbers in a block.
+            let index = ((run.logical - logical) / covered) as usize;
+            slot = Slot { holder: Some(block), index };
+            logical += index as u64 * covered;
+        }
+        let numbers: Vec<u32> = (run.physical..run.physical + run.len).map(stored).collect::<Result<_>>()?;
+        self.set_numbers(slot, &numbers)
+    }
+
+    /// Takes away the last blocks that follow each other and lie behind `from`, and blocks of numbers that are empty
+    /// then.
+    pub fn take_last_pointers(&mut self, from: u64) -> Result<Option<Mapping>> {
+        for root in self.view().roots().into_iter().rev() {
+            if root.logical + self.view().covered(root.level) <= from {
+                break;
+            }
+            let slot = Slot { holder: None, index: root.index };
+            let block = self.view().number(slot)?;
+            if block == 0 {
+                continue;
+            }
+            let taken = if root.level == 0 {
+                Some(self.take_run(slot, root.logical, from)?)
+            } else {
+                self.take_last_below(slot, root.level, root.logical, from)?
+            };
+            if taken.is_some() {
+                return Ok(taken);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The same in the blocks of numbers that the number in `parent` leads to, which begin at block `logical` of the
+    /// file.
+    fn take_last_below(
+        &mut self,
+        parent: Slot,
+        level: u32,
+        logical: u64,
+        from: u64,
+    ) -> Result<Option<Mapping>> {
+        let holder = self.view().number(parent)?;
+        self.view().load_numbers(holder)?;
+        let covered = self.view().covered(level - 1);
+        let mut taken = None;
+        let mut left = self.view().last_number(holder)?;
+        while let Some(index) = left {
+            let first = logical + index as u64 * covered;
+            if first + covered <= from {
+                break;
+            }
+            let slot = Slot { holder: Some(holder), index };
+            taken = if level == 1 {
+                Some(self.take_run(slot, first, from)?)
+            } else {
+                self.take_last_below(slot, level - 1, first, from)?
+            };
+            left = self.view().last_number(holder)?;
+            // Below what is kept in part there may be nothing to take.
+            if taken.is_some() || left == Some(index) {
+                break;
+            }
+        }
+        if left.is_none() {
+            self.set_numbers(parent, &[0])?;
+            self.free_metadata_block(holder)?;
+        }
+        Ok(taken)
+    }
+
+    /// Takes away the blocks up to that of `slot`, block `logical` of the file, that follow each other.
+    fn take_run(&mut self, slot: Slot, logical: u64, from: u64) -> Result<Mapping> {
+        let most = (logical - from.min(logical)).min(slot.index as u64);
+        let end = self.view().number(slot)?;
+        let mut len = 1;
+        while len <= most {
+            let before = Slot { index: slot.index - len as usize, ..slot };
+            if self.view().number(before)? + len != end {
+                break;
+            }
+            len += 1;
+        }
+        let physical = end + 1 - len;
+        let place = match slot.holder {
+            Some(block) => Place::inode(Structure::IndirectBlock, self.inode.number()).at(block),
+            None => Place::inode(Structure::Inode, self.inode.number()),
+        };
+        self.space.fs().check_blocks(physical, len, place)?;
+        // OK to truncate: at most the numbers in a block.
+        let first = Slot { index: slot.index + 1 - len as usize, ..slot };
+        self.set_numbers(first, &vec![0; len as usize])?;
+        Ok(Mapping { logical: logical + 1 - len, physical, len, unwritten: false })
+    }
+
+    fn set_numbers(&mut self, first: Slot, numbers: &[u32]) -> Result<()> {
+        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let at = 4 * first.index;
+        match first.holder {
+            None => self.inode.block_area_mut()[at..at + bytes.len()].copy_from_slice(&bytes),
+            Some(block) => self.space.transaction_mut().update(block, |edit| edit.write(at, &bytes))?,
+        }
+        Ok(())
     }
 }
 

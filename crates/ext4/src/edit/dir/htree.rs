@@ -1,14 +1,12 @@
 //! Hash trees of directories that grow: leaves and nodes split where the kernel splits them.
 
-use crate::edit::Writer;
-use crate::edit::dir::{Found, NewName, name_too_long, stored_record_length};
-use crate::edit::inode::InodeMut;
-use crate::edit::name::Name;
+use crate::edit::dir::name::Name;
+use crate::edit::dir::{Directory, Found, NewName, name_too_long, stored_record_length};
 use crate::error::{Error, Place, Result, Structure, no_space};
 use crate::format::bytes::{le16, le32};
 use crate::format::csum::{Subject, htree_count_offset, recipe};
 use crate::format::features::{Compat, Incompat};
-use crate::format::inode::InodeFlags;
+use crate::format::inode::{Inode, InodeFlags};
 use crate::read::dir::BlockRole;
 use crate::read::dirhash::{NameHasher, SIPHASH};
 use crate::read::encryption::no_keys;
@@ -26,19 +24,19 @@ struct Frame {
     slot: usize,
 }
 
-impl Writer {
+impl Directory<'_> {
     /// Whether a directory gets an index when it grows.
-    pub(crate) fn can_index(&self, dir: &InodeMut) -> bool {
-        let superblock = self.space.fs().superblock();
+    pub fn can_index(&self) -> bool {
+        let superblock = self.fs().superblock();
         superblock.compat.has(Compat::DIR_INDEX)
-            && (dir.has_hashes() || NameHasher::new(superblock.hash.version, &superblock.hash).is_some())
+            && (self.dir.has_hashes() || NameHasher::new(superblock.hash.version, &superblock.hash).is_some())
     }
 
     /// Gives a directory of one block an index: its names move to a leaf behind the tree's root.
-    pub(crate) fn index_directory(&mut self, dir: &mut InodeMut) -> Result<()> {
-        let first = self.leaf(dir, 0)?;
-        let place = Place::inode(Structure::DirectoryBlock, dir.number()).at(first);
-        let records = self.live_records(dir, first)?;
+    pub fn index_directory(&mut self) -> Result<()> {
+        let first = self.leaf(0)?;
+        let place = Place::inode(Structure::DirectoryBlock, self.dir.number()).at(first);
+        let records = self.live_records(first)?;
         let Some(([own, up], names)) = records.split_first_chunk() else {
             return Err(place.malformed("has no \".\" and \"..\""));
         };
@@ -51,54 +49,53 @@ impl Writer {
         root[4..6].copy_from_slice(&12u16.to_le_bytes());
         root[12..24].copy_from_slice(&up[..12]);
         root[16..18].copy_from_slice(&stored_record_length(size - 12, size));
-        root[0x1c] = if dir.has_hashes() { SIPHASH } else { self.space.fs().superblock().hash.version };
+        root[0x1c] = if self.dir.has_hashes() { SIPHASH } else { self.fs().superblock().hash.version };
         root[0x1d] = 8;
         root[32..34].copy_from_slice(&self.node_limit(32));
         root[34..36].copy_from_slice(&1u16.to_le_bytes());
         root[36..40].copy_from_slice(&1u32.to_le_bytes());
         let leaf = self.pack(names);
-        let (block, _) = self.append_block(dir)?;
-        let context = dir.context();
-        self.create_block(Subject::DirectoryBlock, context, block, leaf);
-        self.create_block(Subject::HtreeNode, context, first, root);
-        dir.set_flags(dir.flags().0 | InodeFlags::INDEX.0);
+        let (block, _) = self.append_block()?;
+        self.create_block(Subject::DirectoryBlock, block, leaf);
+        self.create_block(Subject::HtreeNode, first, root);
+        self.dir.set_flags(self.dir.flags().0 | InodeFlags::INDEX.0);
         Ok(())
     }
 
     /// Puts a name into the leaf that its hash belongs to, splitting what is full.
-    pub(crate) fn insert_indexed(&mut self, dir: &mut InodeMut, new: &NewName<'_>) -> Result<()> {
+    pub fn insert_indexed(&mut self, new: &NewName<'_>) -> Result<()> {
         // Each round splits something or ends; a path has three nodes and a leaf.
         for _ in 0..16 {
-            let hasher = self.hasher(dir)?;
-            let hash = self.hash_of_name(hasher.as_ref(), dir, new.name)?;
-            let (frames, leaf) = self.frames(dir, hash)?;
-            let block = self.leaf(dir, leaf)?;
-            if self.insert_into_leaf(dir, block, new)? {
+            let hasher = self.hasher()?;
+            let hash = self.hash_of_name(hasher.as_ref(), new.name)?;
+            let (frames, leaf) = self.frames(hash)?;
+            let block = self.leaf(leaf)?;
+            if self.insert_into_leaf(block, new)? {
                 return Ok(());
             }
             let last = frames[frames.len() - 1];
             if last.count == last.limit {
-                self.split_node(dir, &frames)?;
+                self.split_node(&frames)?;
             } else {
-                self.split_leaf(dir, hasher.as_ref(), block, &last, new.name.record_len())?;
+                self.split_leaf(hasher.as_ref(), block, &last, new.name.record_len())?;
             }
         }
         Err(name_too_long())
     }
 
     /// Finds a name in the leaves that its hash may lie in.
-    pub(crate) fn find_indexed(&mut self, dir: &InodeMut, name: &Name) -> Result<Option<Found>> {
-        let hasher = self.hasher(dir)?;
-        let hash = self.hash_of_name(hasher.as_ref(), dir, name)?;
-        let (mut frames, mut leaf) = self.frames(dir, hash)?;
+    pub fn find_indexed(&mut self, name: &Name) -> Result<Option<Found>> {
+        let hasher = self.hasher()?;
+        let hash = self.hash_of_name(hasher.as_ref(), name)?;
+        let (mut frames, mut leaf) = self.frames(hash)?;
         loop {
-            let block = self.leaf(dir, leaf)?;
-            let found = self.find_in_block(dir, block, name)?;
+            let block = self.leaf(leaf)?;
+            let found = self.find_in_block(block, name)?;
             if found.is_some() {
                 return Ok(found);
             }
             // The same hash may go on in the leaf behind.
-            match self.next_leaf(dir, &mut frames)? {
+            match self.next_leaf(&mut frames)? {
                 Some((next_hash, next)) if next_hash == hash | 1 => leaf = next,
                 _ => return Ok(None),
             }
@@ -106,13 +103,12 @@ impl Writer {
     }
 
     /// Where a node of the tree lies; it is in the cache then, and sound.
-    pub(crate) fn htree_node(&mut self, dir: &InodeMut, logical: u64) -> Result<u64> {
-        let block = self.block_of(dir, logical)?;
-        let place = Place::inode(Structure::HtreeNode, dir.number()).at(block);
-        let context = dir.context();
-        self.space.load(block, place, |bytes| {
-            if self.space.fs().verifies() {
-                self.space.fs().verify_directory_block(BlockRole::Node, &context, bytes, place)?;
+    pub fn htree_node(&mut self, logical: u64) -> Result<u64> {
+        let block = self.block_of(logical)?;
+        let place = Place::inode(Structure::HtreeNode, self.dir.number()).at(block);
+        self.inodes.space().load(block, place, |bytes| {
+            if self.fs().verifies() {
+                self.fs().verify_directory_block(BlockRole::Node, &self.dir.context(), bytes, place)?;
             }
             HtreeNode::from_bytes(bytes, place).map(|_| ())
         })?;
@@ -120,38 +116,41 @@ impl Writer {
     }
 
     /// What hashes the directory's names; `None` where they are stored with their hashes.
-    fn hasher(&mut self, dir: &InodeMut) -> Result<Option<NameHasher>> {
-        let block = self.htree_node(dir, 0)?;
-        let place = Place::inode(Structure::HtreeNode, dir.number()).at(block);
-        let root = self.space.transaction().with(block, |bytes| HtreeRoot::from_bytes(bytes, place))??;
-        if dir.has_hashes() && root.version == SIPHASH {
+    fn hasher(&mut self) -> Result<Option<NameHasher>> {
+        let block = self.htree_node(0)?;
+        let place = Place::inode(Structure::HtreeNode, self.dir.number()).at(block);
+        let root =
+            self.inodes.space().transaction().with(block, |bytes| HtreeRoot::from_bytes(bytes, place))??;
+        if self.dir.has_hashes() && root.version == SIPHASH {
             return Ok(None);
         }
         let hasher =
-            NameHasher::new(root.version, &self.space.fs().superblock().hash).filter(|_| !dir.has_hashes());
+            NameHasher::new(root.version, &self.fs().superblock().hash).filter(|_| !self.dir.has_hashes());
         hasher
             .map(Some)
             .ok_or_else(|| Error::unsupported(format!("directories with hash version {}", root.version)))
     }
 
-    fn hash_of_name(&self, hasher: Option<&NameHasher>, dir: &InodeMut, name: &Name) -> Result<u32> {
+    fn hash_of_name(&self, hasher: Option<&NameHasher>, name: &Name) -> Result<u32> {
         match (hasher, name.hash) {
-            (Some(hasher), _) => Ok(hash_of(hasher, dir, &name.bytes)),
+            (Some(hasher), _) => Ok(hash_of(hasher, self.dir, &name.bytes)),
             (None, Some(hash)) => Ok(hash.major),
-            (None, None) => Err(no_keys(dir)),
+            (None, None) => Err(no_keys(self.dir)),
         }
     }
 
     /// The way from the root to the leaf for a hash.
-    fn frames(&mut self, dir: &InodeMut, hash: u32) -> Result<(Vec<Frame>, u64)> {
+    fn frames(&mut self, hash: u32) -> Result<(Vec<Frame>, u64)> {
         let mut frames = Vec::with_capacity(3);
         let mut logical = 0;
         let mut levels = None;
         loop {
-            let (frame, child) = self
-                .frame(dir, logical, |hashes| hashes.iter().rposition(|entry| *entry <= hash).unwrap_or(0))?;
+            let (frame, child) =
+                self.frame(logical, |hashes| hashes.iter().rposition(|entry| *entry <= hash).unwrap_or(0))?;
             if levels.is_none() {
-                levels = Some(self.space.transaction().with(frame.block, |bytes| usize::from(bytes[0x1e]))?);
+                levels = Some(
+                    self.inodes.space().transaction().with(frame.block, |bytes| usize::from(bytes[0x1e]))?,
+                );
             }
             frames.push(frame);
             logical = child;
@@ -162,15 +161,10 @@ impl Writer {
     }
 
     /// A node, with the entry that `choose` takes from their hashes, and the block that it leads to.
-    fn frame(
-        &mut self,
-        dir: &InodeMut,
-        logical: u64,
-        choose: impl FnOnce(&[u32]) -> usize,
-    ) -> Result<(Frame, u64)> {
-        let block = self.htree_node(dir, logical)?;
-        let place = Place::inode(Structure::HtreeNode, dir.number()).at(block);
-        self.space.transaction().with(block, |bytes| {
+    fn frame(&mut self, logical: u64, choose: impl FnOnce(&[u32]) -> usize) -> Result<(Frame, u64)> {
+        let block = self.htree_node(logical)?;
+        let place = Place::inode(Structure::HtreeNode, self.dir.number()).at(block);
+        self.inodes.space().transaction().with(block, |bytes| {
             let node = HtreeNode::from_bytes(bytes, place)?;
             // OK to unwrap: from_bytes() found it, too.
             let entries_at = htree_count_offset(bytes).unwrap_or(8);
@@ -184,7 +178,7 @@ impl Writer {
     }
 
     /// Goes to the next leaf: the hash that it begins with, and its block in the directory.
-    fn next_leaf(&mut self, dir: &InodeMut, frames: &mut [Frame]) -> Result<Option<(u32, u64)>> {
+    fn next_leaf(&mut self, frames: &mut [Frame]) -> Result<Option<(u32, u64)>> {
         let Some(level) = frames.iter().rposition(|frame| frame.slot + 1 < frame.count) else {
             return Ok(None);
         };
@@ -192,11 +186,12 @@ impl Writer {
         let frame = frames[level];
         let at = frame.entries_at + 8 * frame.slot;
         let (hash, mut logical) = self
-            .space
+            .inodes
+            .space()
             .transaction()
             .with(frame.block, |bytes| (le32(bytes, at), u64::from(le32(bytes, at + 4))))?;
         for below in &mut frames[level + 1..] {
-            let (frame, child) = self.frame(dir, logical & 0x0fff_ffff, |_| 0)?;
+            let (frame, child) = self.frame(logical & 0x0fff_ffff, |_| 0)?;
             *below = frame;
             logical = child;
         }
@@ -206,30 +201,28 @@ impl Writer {
     /// Moves the upper half of a leaf to a new one.
     fn split_leaf(
         &mut self,
-        dir: &mut InodeMut,
         hasher: Option<&NameHasher>,
         block: u64,
         parent: &Frame,
         needed: usize,
     ) -> Result<()> {
         let mut records: Vec<(u32, Vec<u8>)> = Vec::new();
-        for record in self.live_records(dir, block)? {
+        for record in self.live_records(block)? {
             let name = &record[8..8 + usize::from(record[6])];
             let hash = match hasher {
-                Some(hasher) => hash_of(hasher, dir, name),
+                Some(hasher) => hash_of(hasher, self.dir, name),
                 None => le32(&record, 8 + name.len().next_multiple_of(4)),
             };
             records.push((hash, record));
         }
         records.sort_by_key(|(hash, _)| *hash);
         let size = self.block_size();
-        let context = dir.context();
         let bytes_of = |records: &[(u32, Vec<u8>)]| -> usize { records.iter().map(|(_, r)| r.len()).sum() };
         let plain = |records: &[(u32, Vec<u8>)]| records.iter().map(|(_, r)| r.clone()).collect::<Vec<_>>();
         if records.len() < 2 || bytes_of(&records) + needed <= size - self.tail_size() {
             // There is room, only in pieces.
             let bytes = self.pack(&plain(&records));
-            self.create_block(Subject::DirectoryBlock, context, block, bytes);
+            self.create_block(Subject::DirectoryBlock, block, bytes);
             return Ok(());
         }
         let mut moved = 0;
@@ -242,67 +235,66 @@ impl Writer {
         let hash = records[at].0;
         let continued = u32::from(hash == records[at - 1].0);
         let (low, high) = (self.pack(&plain(&records[..at])), self.pack(&plain(&records[at..])));
-        let (new, logical) = self.append_block(dir)?;
-        self.create_block(Subject::DirectoryBlock, context, block, low);
-        self.create_block(Subject::DirectoryBlock, context, new, high);
-        self.insert_entry(dir, parent, hash + continued, logical)
+        let (new, logical) = self.append_block()?;
+        self.create_block(Subject::DirectoryBlock, block, low);
+        self.create_block(Subject::DirectoryBlock, new, high);
+        self.insert_entry(parent, hash + continued, logical)
     }
 
     /// Splits the highest full node below one that has room, or gives the tree another level.
-    fn split_node(&mut self, dir: &mut InodeMut, frames: &[Frame]) -> Result<()> {
-        let context = dir.context();
+    fn split_node(&mut self, frames: &[Frame]) -> Result<()> {
         let size = self.block_size();
         let mut bytes = vec![0; size];
         bytes[4..6].copy_from_slice(&stored_record_length(size, size));
         bytes[8..10].copy_from_slice(&self.node_limit(8));
         let Some(level) = frames.iter().rposition(|frame| frame.count < frame.limit) else {
-            let most = if self.space.fs().superblock().incompat.has(Incompat::LARGEDIR) { 3 } else { 2 };
+            let most = if self.fs().superblock().incompat.has(Incompat::LARGEDIR) { 3 } else { 2 };
             if frames.len() >= most {
                 return Err(no_space("room in the directory's index"));
             }
             let root = frames[0];
-            let mut root_bytes = self.space.transaction().with(root.block, <[u8]>::to_vec)?;
+            let mut root_bytes = self.inodes.space().transaction().with(root.block, <[u8]>::to_vec)?;
             let entries = &root_bytes[root.entries_at..root.entries_at + 8 * root.count];
             bytes[8 + 4..8 + entries.len()].copy_from_slice(&entries[4..]);
             // OK to truncate: fewer than a block has room for.
             bytes[10..12].copy_from_slice(&(root.count as u16).to_le_bytes());
-            let (block, logical) = self.append_block(dir)?;
-            self.create_block(Subject::HtreeNode, context, block, bytes);
+            let (block, logical) = self.append_block()?;
+            self.create_block(Subject::HtreeNode, block, bytes);
             let at = root.entries_at;
             root_bytes[0x1e] += 1;
             root_bytes[at + 2..at + 4].copy_from_slice(&1u16.to_le_bytes());
             // OK to truncate: blocks of a directory have 28 bits.
             root_bytes[at + 4..at + 8].copy_from_slice(&(logical as u32).to_le_bytes());
-            self.create_block(Subject::HtreeNode, context, root.block, root_bytes);
+            self.create_block(Subject::HtreeNode, root.block, root_bytes);
             return Ok(());
         };
         let full = frames[level + 1];
         let kept = full.count / 2;
         let moved = full.count - kept;
-        let mut old = self.space.transaction().with(full.block, <[u8]>::to_vec)?;
+        let mut old = self.inodes.space().transaction().with(full.block, <[u8]>::to_vec)?;
         let from = full.entries_at + 8 * kept;
         let hash = le32(&old, from);
         bytes[8 + 4..8 + 8 * moved].copy_from_slice(&old[from + 4..from + 8 * moved]);
         bytes[10..12].copy_from_slice(&(moved as u16).to_le_bytes());
-        let (block, logical) = self.append_block(dir)?;
-        self.create_block(Subject::HtreeNode, context, block, bytes);
+        let (block, logical) = self.append_block()?;
+        self.create_block(Subject::HtreeNode, block, bytes);
         old[full.entries_at + 2..full.entries_at + 4].copy_from_slice(&(kept as u16).to_le_bytes());
-        self.create_block(Subject::HtreeNode, context, full.block, old);
-        self.insert_entry(dir, &frames[level], hash, logical)
+        self.create_block(Subject::HtreeNode, full.block, old);
+        self.insert_entry(&frames[level], hash, logical)
     }
 
     /// Puts an entry behind the one that a frame went down.
-    fn insert_entry(&mut self, dir: &InodeMut, frame: &Frame, hash: u32, logical: u64) -> Result<()> {
-        let part = self.space.transaction().whole(Subject::HtreeNode, dir.context());
+    fn insert_entry(&mut self, frame: &Frame, hash: u32, logical: u64) -> Result<()> {
+        let part = self.inodes.space().transaction().whole(Subject::HtreeNode, self.dir.context());
         let recipe = recipe(Subject::HtreeNode);
-        let patcher = *self.space.transaction().patcher();
+        let patcher = *self.inodes.space().transaction().patcher();
         let covered = patcher.sums.covers(Subject::HtreeNode);
         // OK to truncate: blocks of a directory have 28 bits, and counts fit.
         let entry = [hash.to_le_bytes(), (logical as u32).to_le_bytes()].concat();
         let count = (frame.count as u16 + 1).to_le_bytes();
         let (count_at, at) = (frame.entries_at + 2, frame.entries_at + 8 * (frame.slot + 1));
         let end = frame.entries_at + 8 * frame.count;
-        self.space.transaction_mut().update(frame.block, |edit| {
+        self.transaction().update(frame.block, |edit| {
             let bytes = edit.bytes();
             let rest = bytes[at..end].to_vec();
             let mut sum = None;
@@ -327,12 +319,12 @@ impl Writer {
     }
 
     /// The records in use of a leaf, each as long as it needs.
-    fn live_records(&self, dir: &InodeMut, block: u64) -> Result<Vec<Vec<u8>>> {
-        let places = self.records(dir, block, |records| {
+    fn live_records(&self, block: u64) -> Result<Vec<Vec<u8>>> {
+        let places = self.records(block, |records| {
             let live = records.filter(|record| record.as_ref().map_or(true, |record| record.inode != 0));
             live.map(|record| record.map(|record| (record.at, record.used))).collect::<Result<Vec<_>>>()
         })??;
-        self.space.transaction().with(block, |bytes| {
+        self.inodes.space().transaction().with(block, |bytes| {
             let record = |(at, used): &(usize, usize)| {
                 let mut record = bytes[*at..at + used].to_vec();
                 // OK to truncate: at most 264 bytes.
@@ -345,14 +337,14 @@ impl Writer {
 
     /// How many entries a node has room for whose entries begin at `at`.
     fn node_limit(&self, at: usize) -> [u8; 2] {
-        let tail = if self.space.transaction().sums().covers(Subject::HtreeNode) { 8 } else { 0 };
+        let tail = if self.inodes.space().transaction().sums().covers(Subject::HtreeNode) { 8 } else { 0 };
         // OK to truncate: at most 8191.
         (((self.block_size() - at - tail) / 8) as u16).to_le_bytes()
     }
 }
 
 /// A name's hash as the tree orders it: without regard to case where the directory has none.
-fn hash_of(hasher: &NameHasher, dir: &InodeMut, name: &[u8]) -> u32 {
+fn hash_of(hasher: &NameHasher, dir: &Inode, name: &[u8]) -> u32 {
     match dir.has(InodeFlags::CASEFOLD).then(|| crate::read::casefold::fold(name)).flatten() {
         Some(folded) => hasher.hash(folded.as_bytes()).major,
         None => hasher.hash(name).major,

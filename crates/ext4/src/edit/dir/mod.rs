@@ -1,18 +1,57 @@
 //! Names that come and go in directories.
 
-use crate::edit::Writer;
-use crate::edit::inode::InodeMut;
-use crate::edit::name::{HASH, Name};
+mod htree;
+mod inline;
+pub(crate) mod name;
+
+use std::collections::HashMap;
+
+use crate::edit::dir::name::{HASH, Name};
+use crate::edit::encrypted::stored_name;
+use crate::edit::inodes::Inodes;
 use crate::error::{Error, Place, Result, Structure, invalid};
 use crate::format::bytes::{le16, le32};
 use crate::format::csum::Subject;
 use crate::format::features::{Compat, Incompat};
-use crate::format::inode::{FileType, InodeFlags};
+use crate::format::inode::{FileType, Inode, InodeFlags};
 use crate::read::dir::BlockRole;
 use crate::read::dirhash::DirHash;
+use crate::read::fs::Ext4;
+use crate::transaction::Transaction;
 
 /// The tail with the checksum of a leaf: an empty record of a type that no file has.
 const TAIL: usize = 12;
+
+/// Where to look first. Wrong hints cost time and nothing else.
+#[derive(Debug, Default)]
+pub(crate) struct Hints {
+    /// For each directory without an index, the first block that may have room.
+    rooms: HashMap<u32, u64>,
+    /// For each directory without an index, the block that a name was found in last.
+    finds: HashMap<u32, u64>,
+    /// For each leaf that names were put into, the byte that its last record begins at.
+    last_records: HashMap<u64, usize>,
+}
+
+impl Hints {
+    /// Forgets a directory that is gone.
+    pub fn forget(&mut self, number: u32) {
+        self.rooms.remove(&number);
+        self.finds.remove(&number);
+    }
+
+    /// Forgets blocks, which may become others' from now on.
+    pub fn forget_blocks(&mut self) {
+        self.last_records.clear();
+    }
+}
+
+/// A directory's names, to look at and to change. The caller stores the directory's inode.
+pub(crate) struct Directory<'t> {
+    inodes: &'t mut Inodes,
+    hints: &'t mut Hints,
+    dir: &'t mut Inode,
+}
 
 /// A record of a leaf, in use or not.
 #[derive(Clone, Copy, Debug)]
@@ -104,76 +143,90 @@ pub(crate) struct NewName<'a> {
     pub kind: FileType,
 }
 
-impl Writer {
+impl<'t> Directory<'t> {
+    pub fn new(inodes: &'t mut Inodes, hints: &'t mut Hints, dir: &'t mut Inode) -> Directory<'t> {
+        Directory { inodes, hints, dir }
+    }
+
+    fn fs(&self) -> &Ext4 {
+        self.inodes.fs()
+    }
+
+    fn transaction(&mut self) -> &mut Transaction {
+        self.inodes.transaction()
+    }
+
+    fn block_size(&self) -> usize {
+        self.inodes.space().block_size()
+    }
+
+    /// Puts a new block in place, with its checksum.
+    fn create_block(&mut self, subject: Subject, block: u64, bytes: Vec<u8>) {
+        let context = self.dir.context();
+        self.hints.last_records.remove(&block);
+        self.transaction().create_structure(subject, context, block, bytes);
+    }
+
     /// Puts a name into a directory that does not have it. The caller stores the directory's inode.
-    pub(crate) fn insert_name(
-        &mut self,
-        dir: &mut InodeMut,
-        name: &[u8],
-        inode: u32,
-        kind: FileType,
-    ) -> Result<()> {
-        let name = self.stored_name(dir, name, true)?;
-        self.insert_stored(dir, &NewName { name: &name, inode, kind })
+    pub fn insert(&mut self, name: &[u8], inode: u32, kind: FileType) -> Result<()> {
+        let name = stored_name(self.fs(), self.dir, name, true)?;
+        self.insert_stored(&NewName { name: &name, inode, kind })
     }
 
     /// The same with a name as it is stored.
-    pub(crate) fn insert_stored(&mut self, dir: &mut InodeMut, new: &NewName<'_>) -> Result<()> {
-        self.refuse_directory(dir)?;
-        if dir.has(InodeFlags::INLINE_DATA) {
-            if self.insert_inline(dir, new)? {
+    pub fn insert_stored(&mut self, new: &NewName<'_>) -> Result<()> {
+        self.refuse_directory()?;
+        if self.dir.has(InodeFlags::INLINE_DATA) {
+            if self.insert_inline(new)? {
                 return Ok(());
             }
-            self.spread_inline_directory(dir)?;
+            self.spread_inline_directory()?;
         }
-        if self.is_indexed_mut(dir) {
-            return self.insert_indexed(dir, new);
+        if self.is_indexed() {
+            return self.insert_indexed(new);
         }
-        let blocks = self.directory_length(dir)?;
-        let hint = self.hints.rooms.get(&dir.number()).copied().unwrap_or(0).min(blocks);
+        let blocks = self.length()?;
+        let hint = self.hints.rooms.get(&self.dir.number()).copied().unwrap_or(0).min(blocks);
         for logical in hint..blocks {
-            let block = self.leaf(dir, logical)?;
-            if self.insert_into_leaf(dir, block, new)? {
-                self.hints.rooms.insert(dir.number(), logical);
+            let block = self.leaf(logical)?;
+            if self.insert_into_leaf(block, new)? {
+                self.hints.rooms.insert(self.dir.number(), logical);
                 return Ok(());
             }
         }
-        self.hints.rooms.remove(&dir.number());
-        if blocks == 1 && self.can_index(dir) {
-            self.index_directory(dir)?;
-            return self.insert_indexed(dir, new);
+        self.hints.rooms.remove(&self.dir.number());
+        if blocks == 1 && self.can_index() {
+            self.index_directory()?;
+            return self.insert_indexed(new);
         }
-        let (block, _) = self.append_leaf(dir)?;
-        if self.insert_into_leaf(dir, block, new)? { Ok(()) } else { Err(name_too_long()) }
+        let (block, _) = self.append_leaf()?;
+        if self.insert_into_leaf(block, new)? { Ok(()) } else { Err(name_too_long()) }
     }
 
     /// Finds a name.
-    pub(crate) fn find_name(&mut self, dir: &InodeMut, name: &[u8]) -> Result<Option<Found>> {
-        let name = self.stored_name(dir, name, false)?;
-        self.find_stored(dir, &name)
+    pub fn find(&mut self, name: &[u8]) -> Result<Option<Found>> {
+        let name = stored_name(self.fs(), self.dir, name, false)?;
+        self.find_stored(&name)
     }
 
     /// Finds a name as it is stored.
-    pub(crate) fn find_stored(&mut self, dir: &InodeMut, name: &Name) -> Result<Option<Found>> {
-        self.refuse_directory(dir)?;
-        if dir.has(InodeFlags::INLINE_DATA) {
-            return self.find_inline(dir, name);
+    pub fn find_stored(&mut self, name: &Name) -> Result<Option<Found>> {
+        self.refuse_directory()?;
+        if self.dir.has(InodeFlags::INLINE_DATA) {
+            return self.find_inline(name);
         }
-        if self.is_indexed_mut(dir) && !matches!(&name.bytes[..], b"." | b"..") {
-            return self.find_indexed(dir, name);
+        if self.is_indexed() && !matches!(&name.bytes[..], b"." | b"..") {
+            return self.find_indexed(name);
         }
         // Who takes many names takes them in their order.
-        let blocks = self.directory_length(dir)?;
-        let hint = self.hints.finds.get(&dir.number()).copied().unwrap_or(0).min(blocks);
+        let blocks = self.length()?;
+        let hint = self.hints.finds.get(&self.dir.number()).copied().unwrap_or(0).min(blocks);
         for logical in (hint..blocks).chain(0..hint) {
-            let block = if logical == 0 && self.is_indexed_mut(dir) {
-                self.htree_node(dir, 0)?
-            } else {
-                self.leaf(dir, logical)?
-            };
-            let found = self.find_in_block(dir, block, name)?;
+            let block =
+                if logical == 0 && self.is_indexed() { self.htree_node(0)? } else { self.leaf(logical)? };
+            let found = self.find_in_block(block, name)?;
             if found.is_some() {
-                self.hints.finds.insert(dir.number(), logical);
+                self.hints.finds.insert(self.dir.number(), logical);
                 return Ok(found);
             }
         }
@@ -181,113 +234,92 @@ impl Writer {
     }
 
     /// Removes a name that was found just before. The caller stores the directory's inode.
-    pub(crate) fn remove_name(&mut self, dir: &mut InodeMut, found: &Found) -> Result<()> {
-        if dir.has(InodeFlags::INLINE_DATA) {
-            return self.remove_inline(dir, found.at);
+    pub fn remove(&mut self, found: &Found) -> Result<()> {
+        if self.dir.has(InodeFlags::INLINE_DATA) {
+            return self.remove_inline(found.at);
         }
-        let context = dir.context();
-        self.hints.rooms.remove(&dir.number());
+        let context = self.dir.context();
+        self.hints.rooms.remove(&self.dir.number());
         self.hints.last_records.remove(&found.block);
         match found.before {
             Some((at, len)) => {
                 let len = stored_record_length(len + found.len, self.block_size());
-                self.space.transaction_mut().patch(
-                    Subject::DirectoryBlock,
-                    context,
-                    found.block,
-                    at + 4,
-                    &len,
-                )
+                self.transaction().patch(Subject::DirectoryBlock, context, found.block, at + 4, &len)
             }
-            None => self.space.transaction_mut().patch(
-                Subject::DirectoryBlock,
-                context,
-                found.block,
-                found.at,
-                &[0; 4],
-            ),
+            None => {
+                self.transaction().patch(Subject::DirectoryBlock, context, found.block, found.at, &[0; 4])
+            }
         }
     }
 
     /// Lets a name that was found just before stand for another inode.
-    pub(crate) fn retarget_name(
-        &mut self,
-        dir: &InodeMut,
-        found: &Found,
-        inode: u32,
-        kind: FileType,
-    ) -> Result<()> {
-        let context = dir.context();
+    pub fn retarget(&mut self, found: &Found, inode: u32, kind: FileType) -> Result<()> {
+        let context = self.dir.context();
         // ".." of an indexed directory stands in the tree's root.
-        let indexed = self.is_indexed_mut(dir) && self.block_of(dir, 0)? == found.block;
+        let indexed = self.is_indexed() && self.block_of(0)? == found.block;
         let subject = if indexed { Subject::HtreeNode } else { Subject::DirectoryBlock };
         let type_byte = [self.type_byte(kind)];
-        let transaction = self.space.transaction_mut();
+        let transaction = self.transaction();
         transaction.patch(subject, context, found.block, found.at, &inode.to_le_bytes())?;
         transaction.patch(subject, context, found.block, found.at + 7, &type_byte)
     }
 
     /// Lets ".." of a directory stand for another parent.
-    pub(crate) fn set_parent(&mut self, dir: &mut InodeMut, parent: u32) -> Result<()> {
-        if dir.has(InodeFlags::INLINE_DATA) {
-            dir.block_area_mut()[..4].copy_from_slice(&parent.to_le_bytes());
+    pub fn set_parent(&mut self, parent: u32) -> Result<()> {
+        if self.dir.has(InodeFlags::INLINE_DATA) {
+            self.dir.block_area_mut()[..4].copy_from_slice(&parent.to_le_bytes());
             return Ok(());
         }
-        let place = Place::inode(Structure::Directory, dir.number());
-        let found = self.find_name(dir, b"..")?.ok_or_else(|| place.malformed("has no entry \"..\""))?;
-        self.retarget_name(dir, &found, parent, FileType::Directory)
+        let place = Place::inode(Structure::Directory, self.dir.number());
+        let found = self.find(b"..")?.ok_or_else(|| place.malformed("has no entry \"..\""))?;
+        self.retarget(&found, parent, FileType::Directory)
     }
 
     /// The place for the first names of a new directory.
-    pub(crate) fn first_leaf(&mut self, dir: &mut InodeMut, parent: u32) -> Result<()> {
-        if self.start_inline_directory(dir, parent)? {
+    pub fn first_leaf(&mut self, parent: u32) -> Result<()> {
+        if self.start_inline_directory(parent)? {
             return Ok(());
         }
-        self.make_first_leaf(dir, parent, Vec::new())
+        self.make_first_leaf(parent, Vec::new())
     }
 
     /// The first block of a directory, with these records behind "." and "..".
-    pub(crate) fn make_first_leaf(
-        &mut self,
-        dir: &mut InodeMut,
-        parent: u32,
-        records: Vec<Vec<u8>>,
-    ) -> Result<()> {
+    pub fn make_first_leaf(&mut self, parent: u32, records: Vec<Vec<u8>>) -> Result<()> {
         let [dot, dots] = [&b"."[..], b".."].map(|name| Name::exact(name, None));
-        let own = NewName { name: &dot, inode: dir.number(), kind: FileType::Directory };
+        let own = NewName { name: &dot, inode: self.dir.number(), kind: FileType::Directory };
         let up = NewName { name: &dots, inode: parent, kind: FileType::Directory };
         let mut all = vec![self.record_bytes(&own), self.record_bytes(&up)];
         all.extend(records);
         let bytes = self.pack(&all);
-        let (block, _) = self.append_block(dir)?;
-        self.create_block(Subject::DirectoryBlock, dir.context(), block, bytes);
+        let (block, _) = self.append_block()?;
+        self.create_block(Subject::DirectoryBlock, block, bytes);
         Ok(())
     }
 
     /// Adds a block at a directory's end: where it lies, and its number in the directory. The caller fills it.
-    pub(crate) fn append_block(&mut self, dir: &mut InodeMut) -> Result<(u64, u64)> {
-        let logical = self.directory_length(dir)?;
+    pub fn append_block(&mut self) -> Result<(u64, u64)> {
+        let logical = self.length()?;
         let mut block = None;
-        self.fill(dir, logical, logical + 1, false, |run| block = Some(run.physical))?;
-        let place = Place::inode(Structure::Directory, dir.number());
+        self.inodes.map(self.dir).fill(logical, logical + 1, false, |run| block = Some(run.physical))?;
+        let place = Place::inode(Structure::Directory, self.dir.number());
         let block = block.ok_or_else(|| place.malformed("has blocks behind its end"))?;
-        dir.set_size((logical + 1) * self.block_size() as u64);
+        self.dir.set_size((logical + 1) * self.block_size() as u64);
         Ok((block, logical))
     }
 
     /// Adds an empty leaf at a directory's end.
-    pub(crate) fn append_leaf(&mut self, dir: &mut InodeMut) -> Result<(u64, u64)> {
-        let (block, logical) = self.append_block(dir)?;
+    pub fn append_leaf(&mut self) -> Result<(u64, u64)> {
+        let (block, logical) = self.append_block()?;
         let bytes = self.pack(&[]);
-        self.create_block(Subject::DirectoryBlock, dir.context(), block, bytes);
+        self.create_block(Subject::DirectoryBlock, block, bytes);
         Ok((block, logical))
     }
 
     /// Puts a name into a leaf; false if it has no room.
-    pub(crate) fn insert_into_leaf(&mut self, dir: &InodeMut, block: u64, new: &NewName<'_>) -> Result<bool> {
+    pub fn insert_into_leaf(&mut self, block: u64, new: &NewName<'_>) -> Result<bool> {
         let needed = new.name.record_len();
         let last = self.hints.last_records.get(&block).copied();
-        let room = self.records(dir, block, |records| {
+        let room = self.records(block, |records| {
             // Most room is at the end.
             let last = last.and_then(|at| Records { at, ..records.clone() }.next()).filter(Result::is_ok);
             for record in last.into_iter().chain(records) {
@@ -302,22 +334,22 @@ impl Writer {
         if at + len == self.block_size() - self.tail_size() {
             self.hints.last_records.insert(block, at + used);
         }
-        let context = dir.context();
+        let context = self.dir.context();
         let mut record = self.record_bytes(new);
         record[4..6].copy_from_slice(&stored_record_length(len - used, self.block_size()));
         let (subject, part_at) = (Subject::DirectoryBlock, at + used);
         if used > 0 {
             let shrunk = stored_record_length(used, self.block_size());
-            self.space.transaction_mut().patch(subject, context, block, at + 4, &shrunk)?;
+            self.transaction().patch(subject, context, block, at + 4, &shrunk)?;
         }
         let written = if new.name.hash.is_some() { record.len() } else { 8 + new.name.bytes.len() };
-        self.space.transaction_mut().patch(subject, context, block, part_at, &record[..written])?;
+        self.transaction().patch(subject, context, block, part_at, &record[..written])?;
         Ok(true)
     }
 
     /// Finds a name in a block that is in the cache.
-    pub(crate) fn find_in_block(&self, dir: &InodeMut, block: u64, name: &Name) -> Result<Option<Found>> {
-        self.records(dir, block, |records| {
+    pub fn find_in_block(&self, block: u64, name: &Name) -> Result<Option<Found>> {
+        self.records(block, |records| {
             let mut before = None;
             for record in records {
                 let record = record?;
@@ -332,24 +364,19 @@ impl Writer {
     }
 
     /// Calls `f` with the records of a block that is in the cache.
-    pub(crate) fn records<T>(
-        &self,
-        dir: &InodeMut,
-        block: u64,
-        f: impl FnOnce(Records<'_>) -> T,
-    ) -> Result<T> {
-        let place = Place::inode(Structure::DirectoryBlock, dir.number()).at(block);
-        let with_type = self.space.fs().superblock().incompat.has(Incompat::FILETYPE);
+    pub fn records<T>(&self, block: u64, f: impl FnOnce(Records<'_>) -> T) -> Result<T> {
+        let place = Place::inode(Structure::DirectoryBlock, self.dir.number()).at(block);
+        let with_type = self.fs().superblock().incompat.has(Incompat::FILETYPE);
         let tail = self.tail_size();
-        let with_hash = dir.has_hashes();
-        self.space.transaction().with(block, |bytes| {
+        let with_hash = self.dir.has_hashes();
+        self.inodes.space().transaction().with(block, |bytes| {
             let end = bytes.len() - tail;
             f(Records { bytes, at: 0, end, with_type, with_hash, place })
         })
     }
 
     /// The bytes of a record, as long as its name needs.
-    pub(crate) fn record_bytes(&self, new: &NewName<'_>) -> Vec<u8> {
+    pub fn record_bytes(&self, new: &NewName<'_>) -> Vec<u8> {
         let name = &new.name.bytes;
         let mut bytes = vec![0; new.name.record_len()];
         bytes[..4].copy_from_slice(&new.inode.to_le_bytes());
@@ -367,7 +394,7 @@ impl Writer {
     }
 
     /// A leaf with these records, without its checksum.
-    pub(crate) fn pack(&self, records: &[Vec<u8>]) -> Vec<u8> {
+    pub fn pack(&self, records: &[Vec<u8>]) -> Vec<u8> {
         let size = self.block_size();
         let end = size - self.tail_size();
         let mut bytes = Vec::with_capacity(size);
@@ -385,67 +412,67 @@ impl Writer {
     }
 
     /// Where a leaf lies; it is in the cache then, and sound.
-    pub(crate) fn leaf(&mut self, dir: &InodeMut, logical: u64) -> Result<u64> {
-        let block = self.block_of(dir, logical)?;
-        let context = dir.context();
-        let place = Place::inode(Structure::DirectoryBlock, dir.number()).at(block);
-        self.space.load(block, place, |bytes| {
-            if !self.space.fs().verifies() {
+    pub fn leaf(&mut self, logical: u64) -> Result<u64> {
+        let block = self.block_of(logical)?;
+        let context = self.dir.context();
+        let place = Place::inode(Structure::DirectoryBlock, self.dir.number()).at(block);
+        self.inodes.space().load(block, place, |bytes| {
+            if !self.fs().verifies() {
                 return Ok(());
             }
-            self.space.fs().verify_directory_block(BlockRole::Leaf, &context, bytes, place)
+            self.fs().verify_directory_block(BlockRole::Leaf, &context, bytes, place)
         })?;
         Ok(block)
     }
 
     /// Where a directory's block lies.
-    pub(crate) fn block_of(&self, dir: &InodeMut, logical: u64) -> Result<u64> {
-        let run = self.run_from(dir, logical)?.filter(|run| run.logical <= logical);
+    pub fn block_of(&self, logical: u64) -> Result<u64> {
+        let run = self.inodes.view(self.dir).run_from(logical)?.filter(|run| run.logical <= logical);
         match run.filter(|run| !run.unwritten) {
             Some(run) => Ok(run.physical + (logical - run.logical)),
             None => {
-                let place = Place::inode(Structure::Directory, dir.number());
+                let place = Place::inode(Structure::Directory, self.dir.number());
                 Err(place.malformed(format!("a hole at block {logical}")))
             }
         }
     }
 
     /// Blocks of a directory.
-    pub(crate) fn directory_length(&self, dir: &InodeMut) -> Result<u64> {
-        self.space.fs().directory_blocks(dir)
+    pub fn length(&self) -> Result<u64> {
+        self.fs().directory_blocks(self.dir)
     }
 
-    pub(crate) fn is_indexed_mut(&self, dir: &InodeMut) -> bool {
-        dir.has(InodeFlags::INDEX)
-            && !dir.has(InodeFlags::INLINE_DATA)
-            && self.space.fs().superblock().compat.has(Compat::DIR_INDEX)
+    pub fn is_indexed(&self) -> bool {
+        self.dir.has(InodeFlags::INDEX)
+            && !self.dir.has(InodeFlags::INLINE_DATA)
+            && self.fs().superblock().compat.has(Compat::DIR_INDEX)
     }
 
     /// Whether a directory is empty but for "." and "..".
-    pub(crate) fn is_empty_directory(&self, dir: &InodeMut) -> Result<bool> {
+    pub fn is_empty(&self) -> Result<bool> {
         let mut empty = true;
-        self.space.fs().for_each_raw_entry(dir, &mut |entry| {
+        self.fs().for_each_raw_entry(self.dir, &mut |entry| {
             empty = matches!(entry.name, b"." | b"..");
             Ok(if empty { std::ops::ControlFlow::Continue(()) } else { std::ops::ControlFlow::Break(()) })
         })?;
         Ok(empty)
     }
 
-    pub(crate) fn tail_size(&self) -> usize {
-        if self.space.transaction().sums().covers(Subject::DirectoryBlock) { TAIL } else { 0 }
+    pub fn tail_size(&self) -> usize {
+        if self.inodes.space().transaction().sums().covers(Subject::DirectoryBlock) { TAIL } else { 0 }
     }
 
     /// Refuses what is no directory.
-    fn refuse_directory(&self, dir: &InodeMut) -> Result<()> {
-        if !dir.is_dir() {
-            let text = format!("inode {} is no directory", dir.number());
+    fn refuse_directory(&self) -> Result<()> {
+        if !self.dir.is_dir() {
+            let text = format!("inode {} is no directory", self.dir.number());
             return Err(invalid(std::io::ErrorKind::NotADirectory, text));
         }
         Ok(())
     }
 
     fn type_byte(&self, kind: FileType) -> u8 {
-        if !self.space.fs().superblock().incompat.has(Incompat::FILETYPE) {
+        if !self.fs().superblock().incompat.has(Incompat::FILETYPE) {
             return 0;
         }
         match kind {

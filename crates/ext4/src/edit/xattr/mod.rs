@@ -1,17 +1,22 @@
 //! Extended attributes that change: in the inode while there is room, then in a block, values that fit nowhere
 //! else in inodes of their own.
 
+mod value_inode;
+
 use std::io::ErrorKind;
 
-use crate::edit::Writer;
-use crate::edit::inode::InodeMut;
+use crate::alloc::Allocator;
+use crate::edit::file_map::FileMap;
+use crate::edit::inode::count_clusters;
+use crate::edit::inodes::Inodes;
+use crate::edit::xattr::value_inode::value_hash;
 use crate::error::{Error, Place, Result, Structure, invalid, no_space};
 use crate::format::acl;
 use crate::format::bytes::le32;
 use crate::format::csum::{Context, Subject};
 use crate::format::features::{Compat, Incompat};
-use crate::format::inode::FileType;
-use crate::read::xattr::{ACL_ACCESS, ACL_DEFAULT, ENCRYPTION, MAGIC, PREFIXES, SYSTEM, USER, XattrEntries};
+use crate::format::inode::{FileType, Inode};
+use crate::read::xattr::{ACL_ACCESS, ACL_DEFAULT, ENCRYPTION, MAGIC, PREFIXES, SYSTEM, XattrEntries};
 
 /// Bytes of a block's header, and of an entry without its name.
 const HEADER: usize = 32;
@@ -20,6 +25,12 @@ const ENTRY: usize = 16;
 /// What the kernel reads at most: of a whole name (`XATTR_NAME_MAX`) and of a value (`XATTR_SIZE_MAX`).
 const MOST_NAME: usize = 255;
 const MOST_VALUE: usize = 1 << 16;
+
+/// An inode's attributes, to change. The caller stores the inode.
+pub(crate) struct Attributes<'t> {
+    inodes: &'t mut Inodes,
+    inode: &'t mut Inode,
+}
 
 /// An attribute while it is moved about.
 #[derive(Clone, Debug)]
@@ -74,49 +85,23 @@ impl Attribute {
     }
 }
 
-impl Writer {
-    /// Sets an attribute of a file, or removes it if the value is `None`. With an access ACL, the permission bits become
-    /// what it says, and it is stored if it says more than they can.
-    ///
-    /// # Errors
-    /// `NotFound` for a path, or an attribute to be removed, that is not there (which may be so for ACLs); `StorageFull`
-    /// when all attributes together have no room; `InvalidInput` for names without a known prefix, and for more than
-    /// the kernel takes; `PermissionDenied` for immutable and append-only files, and for attributes that files of this
-    /// kind can't have.
-    pub fn set_xattr(&mut self, path: &[u8], name: &[u8], value: Option<&[u8]>, follow: bool) -> Result<()> {
-        let number = self.changeable(path, follow)?;
-        self.operation(|writer| {
-            let mut inode = writer.inode_mut(number)?;
-            let (index, short) = split_name(name)?;
-            let has_user = matches!(inode.kind(), FileType::Regular | FileType::Directory);
-            if index == USER && !has_user {
-                let text = "only regular files and directories have attributes of users (user.*)";
-                return Err(invalid(ErrorKind::PermissionDenied, text));
-            }
-            let value = match index {
-                ACL_ACCESS | ACL_DEFAULT => writer.apply_acl(&mut inode, index, value)?,
-                _ => value,
-            };
-            if value.is_some() || writer.space.fs().xattr(&inode, index, short)?.is_some() {
-                writer.change_attributes(&mut inode, &[(name, value)])?;
-            } else if !matches!(index, ACL_ACCESS | ACL_DEFAULT) {
-                let text = format!("{}: no such attribute", String::from_utf8_lossy(name));
-                return Err(invalid(ErrorKind::NotFound, text));
-            }
-            inode.set_time(super::inode::Stamp::Changed, writer.now());
-            writer.store_inode(&inode)
-        })
+impl<'t> Attributes<'t> {
+    pub fn new(inodes: &'t mut Inodes, inode: &'t mut Inode) -> Attributes<'t> {
+        Attributes { inodes, inode }
+    }
+
+    fn space(&self) -> &Allocator {
+        self.inodes.space()
+    }
+
+    fn map(&mut self) -> FileMap<'_> {
+        self.inodes.map(self.inode)
     }
 
     /// Checks an ACL as programs see it, and gives the inode the permission bits that it says. Returns it if more is left
     /// of it.
-    fn apply_acl<'a>(
-        &self,
-        inode: &mut InodeMut,
-        index: u8,
-        value: Option<&'a [u8]>,
-    ) -> Result<Option<&'a [u8]>> {
-        if inode.kind() == FileType::Symlink {
+    pub fn apply_acl<'a>(&mut self, index: u8, value: Option<&'a [u8]>) -> Result<Option<&'a [u8]>> {
+        if self.inode.kind() == FileType::Symlink {
             return Err(invalid(ErrorKind::PermissionDenied, "symbolic links have no ACLs"));
         }
         let Some(value) = value.filter(|value| !value.is_empty()) else { return Ok(None) };
@@ -127,29 +112,25 @@ impl Writer {
         let malformed = || invalid(ErrorKind::InvalidInput, "an ACL that makes no sense");
         let (bits, is_more) = acl::mode(&stored).ok_or_else(malformed)?;
         if index == ACL_DEFAULT {
-            if !inode.is_dir() {
+            if !self.inode.is_dir() {
                 return Err(invalid(ErrorKind::PermissionDenied, "only directories have default ACLs"));
             }
             return Ok(Some(value));
         }
-        inode.set_permissions(inode.mode() & !0o777 | bits);
+        self.inode.set_permissions(self.inode.mode() & !0o777 | bits);
         Ok(is_more.then_some(value))
     }
 
     /// Sets and removes attributes by their whole names. Part of an operation; the caller stores the inode.
-    pub(crate) fn change_attributes(
-        &mut self,
-        inode: &mut InodeMut,
-        changes: &[(&[u8], Option<&[u8]>)],
-    ) -> Result<()> {
-        let mut list = self.attributes(inode)?;
+    pub fn change(&mut self, changes: &[(&[u8], Option<&[u8]>)]) -> Result<()> {
+        let mut list = list(self.space(), self.inode)?;
         for (name, value) in changes {
             let (index, short) = split_name(name)?;
             let at = list.iter().position(|old| old.index == index && old.name == short);
             let value = match value {
                 None => {
                     if let Some(old) = at.map(|at| list.remove(at)) {
-                        self.release_value(inode, &old.value)?;
+                        self.release_value(&old.value)?;
                     }
                     continue;
                 }
@@ -162,21 +143,21 @@ impl Writer {
             match at {
                 Some(at) => {
                     let old = std::mem::replace(&mut list[at].value, Value::Here(value));
-                    self.release_value(inode, &old)?;
+                    self.release_value(&old)?;
                 }
                 None => list.push(Attribute { index, name: short.to_vec(), value: Value::Here(value) }),
             }
         }
-        self.place_attributes(inode, list)
+        self.place(list)
     }
 
     /// Gives an inode attributes by their prefix index, without further names, as they are stored. Part of an
     /// operation; the caller stores the inode.
-    pub(crate) fn set_stored(&mut self, inode: &mut InodeMut, new: Vec<(u8, Vec<u8>)>) -> Result<()> {
+    pub fn set_stored(&mut self, new: Vec<(u8, Vec<u8>)>) -> Result<()> {
         if new.is_empty() {
             return Ok(());
         }
-        let mut list = self.attributes(inode)?;
+        let mut list = list(self.space(), self.inode)?;
         for (index, value) in new {
             let attribute = Attribute { index, name: Vec::new(), value: Value::Here(value) };
             match list.iter_mut().find(|old| old.index == index && old.name.is_empty()) {
@@ -184,121 +165,66 @@ impl Writer {
                 None => list.push(attribute),
             }
         }
-        self.place_attributes(inode, list)
+        self.place(list)
     }
 
     /// Gives an inode its encryption context. Part of an operation; the caller stores the inode.
-    pub(crate) fn set_context(&mut self, inode: &mut InodeMut, context: Vec<u8>) -> Result<()> {
-        let mut list = self.attributes(inode)?;
+    pub fn set_context(&mut self, context: Vec<u8>) -> Result<()> {
+        let mut list = list(self.space(), self.inode)?;
         list.retain(|old| old.index != ENCRYPTION);
         // First, so that it lies in the inode, where it is found at once.
         let value = Value::Here(context);
         list.insert(0, Attribute { index: ENCRYPTION, name: b"c".to_vec(), value });
-        self.place_attributes(inode, list)
-    }
-
-    /// Bytes of contents that an inode has room for beside the attributes that it has: in the place of the map, and in
-    /// an attribute.
-    pub(crate) fn inline_room(&self, inode: &InodeMut) -> Result<usize> {
-        let place = Place::inode(Structure::Xattr, inode.number());
-        let mut room = self.room_inside(inode);
-        for entry in XattrEntries::from_inode(inode.xattr_area(), place) {
-            let attribute = self.attribute(&entry?)?;
-            if !attribute.is_inline_data() {
-                room = room.saturating_sub(attribute.size());
-            }
-        }
-        let entry = Attribute { index: SYSTEM, name: b"data".to_vec(), value: Value::Here(Vec::new()) };
-        let value = room.checked_sub(entry.size());
-        Ok(value.map_or(0, |value| inode.block_area().len() + value / 4 * 4))
+        self.place(list)
     }
 
     /// Sets the attribute that inline data continues in, for which the inode has room.
-    pub(crate) fn set_inline_attribute(&mut self, inode: &mut InodeMut, value: &[u8]) -> Result<()> {
-        let mut list = self.attributes(inode)?;
+    pub fn set_inline(&mut self, value: &[u8]) -> Result<()> {
+        let mut list = list(self.space(), self.inode)?;
         list.retain(|old| !old.is_inline_data());
         list.insert(
             0,
             Attribute { index: SYSTEM, name: b"data".to_vec(), value: Value::Here(value.to_vec()) },
         );
-        self.place_attributes(inode, list)
+        self.place(list)
     }
 
     /// Removes the attribute that inline data continues in.
-    pub(crate) fn remove_inline_attribute(&mut self, inode: &mut InodeMut) -> Result<()> {
-        let mut list = self.attributes(inode)?;
+    pub fn remove_inline(&mut self) -> Result<()> {
+        let mut list = list(self.space(), self.inode)?;
         list.retain(|old| !old.is_inline_data());
-        self.place_attributes(inode, list)
+        self.place(list)
     }
 
     /// Frees an inode's block of attributes and the values that nobody else uses.
-    pub(crate) fn free_attributes(&mut self, inode: &mut InodeMut) -> Result<()> {
-        let place = Place::inode(Structure::Xattr, inode.number());
+    pub fn free(&mut self) -> Result<()> {
+        let place = Place::inode(Structure::Xattr, self.inode.number());
         let mut list = Vec::new();
-        for entry in XattrEntries::from_inode(inode.xattr_area(), place) {
-            list.push(self.attribute(&entry?)?);
+        for entry in XattrEntries::from_inode(self.inode.xattr_area(), place) {
+            list.push(attribute(self.space(), &entry?)?);
         }
         for attribute in list {
-            self.release_value(inode, &attribute.value)?;
+            self.release_value(&attribute.value)?;
         }
-        let block = inode.xattr_block();
+        let block = self.inode.xattr_block();
         if block == 0 {
             return Ok(());
         }
-        if self.users_of(inode, block)? == 1 {
-            for attribute in self.attributes_in_block(inode, block)? {
-                self.release_value(inode, &attribute.value)?;
+        if users_of(self.space(), self.inode, block)? == 1 {
+            for attribute in in_block(self.space(), self.inode, block)? {
+                self.release_value(&attribute.value)?;
             }
         }
-        self.drop_block(inode, block)
-    }
-
-    fn attributes(&self, inode: &InodeMut) -> Result<Vec<Attribute>> {
-        let place = Place::inode(Structure::Xattr, inode.number());
-        let mut list = Vec::new();
-        for entry in XattrEntries::from_inode(inode.xattr_area(), place) {
-            list.push(self.attribute(&entry?)?);
-        }
-        let block = inode.xattr_block();
-        if block != 0 {
-            let more = self.attributes_in_block(inode, block)?;
-            let has_inodes = more.iter().any(|attribute| matches!(attribute.value, Value::Inode(..)));
-            if has_inodes && self.users_of(inode, block)? > 1 {
-                let text = "changing attributes whose block is shared and has values in inodes";
-                return Err(Error::unsupported(text.to_owned()));
-            }
-            list.extend(more);
-        }
-        Ok(list)
-    }
-
-    fn attributes_in_block(&self, inode: &InodeMut, block: u64) -> Result<Vec<Attribute>> {
-        let place = self.load_attributes(inode, block)?;
-        let bytes = self.space.transaction().with(block, <[u8]>::to_vec)?;
-        XattrEntries::from_block(&bytes, place)?.map(|entry| self.attribute(&entry?)).collect()
-    }
-
-    fn attribute(&self, entry: &crate::read::xattr::XattrEntry<'_>) -> Result<Attribute> {
-        let value = match entry.value_inode {
-            0 => Value::Here(entry.value.to_vec()),
-            number => Value::Inode(number, entry.value_size, self.value_hash(number)?),
-        };
-        Ok(Attribute { index: entry.index, name: entry.name.to_vec(), value })
-    }
-
-    /// Bytes for attributes in an inode.
-    fn room_inside(&self, inode: &InodeMut) -> usize {
-        // Magic number before, four zero bytes behind the entries.
-        inode.xattr_area().len().saturating_sub(8)
+        self.drop_block(block)
     }
 
     /// Writes a whole new list of attributes.
-    fn place_attributes(&mut self, inode: &mut InodeMut, mut list: Vec<Attribute>) -> Result<()> {
-        if !list.is_empty() && !self.space.fs().superblock().compat.has(Compat::EXT_ATTR) {
-            self.space.transaction_mut().add_feature(0x5c, Compat::EXT_ATTR.0)?;
+    fn place(&mut self, mut list: Vec<Attribute>) -> Result<()> {
+        if !list.is_empty() && !self.inodes.fs().superblock().compat.has(Compat::EXT_ATTR) {
+            self.inodes.transaction().add_feature(0x5c, Compat::EXT_ATTR.0)?;
         }
-        let block_size = self.block_size();
-        let room = self.room_inside(inode);
+        let block_size = self.space().block_size();
+        let room = room_inside(self.inode);
         let block_room = block_size - HEADER - 4;
         // What inline data continues in has its place in the inode; then small ones, as they come.
         list.sort_by_key(|attribute| attribute.index != SYSTEM);
@@ -314,12 +240,12 @@ impl Writer {
                 return Err(no_space("room for attributes beside inline data"));
             }
             if block_used + attribute.size() > block_room {
-                let has_inodes = self.space.fs().superblock().incompat.has(Incompat::EA_INODE);
+                let has_inodes = self.inodes.fs().superblock().incompat.has(Incompat::EA_INODE);
                 let value = match &attribute.value {
                     Value::Here(value) if has_inodes => value.clone(),
                     _ => return Err(no_space("room for the file's attributes")),
                 };
-                let (number, hash) = self.make_value_inode(inode, &value)?;
+                let (number, hash) = self.make_value_inode(&value)?;
                 // OK to truncate: at most 16 MiB.
                 attribute.value = Value::Inode(number, value.len() as u32, hash);
                 if used + attribute.size() <= room {
@@ -334,7 +260,7 @@ impl Writer {
             block_used += attribute.size();
             outside.push(attribute);
         }
-        let area = inode.xattr_area_mut();
+        let area = self.inode.xattr_area_mut();
         area.fill(0);
         if !inside.is_empty() {
             area[..4].copy_from_slice(&MAGIC.to_le_bytes());
@@ -344,16 +270,16 @@ impl Writer {
                 Value::Here(_) => 0,
             });
         }
-        self.place_block(inode, outside)
+        self.place_block(outside)
     }
 
-    fn place_block(&mut self, inode: &mut InodeMut, mut list: Vec<Attribute>) -> Result<()> {
-        let old = inode.xattr_block();
+    fn place_block(&mut self, mut list: Vec<Attribute>) -> Result<()> {
+        let old = self.inode.xattr_block();
         if list.is_empty() {
-            return if old == 0 { Ok(()) } else { self.drop_block(inode, old) };
+            return if old == 0 { Ok(()) } else { self.drop_block(old) };
         }
         list.sort_by(|a, b| (a.index, a.name.len(), &a.name).cmp(&(b.index, b.name.len(), &b.name)));
-        let mut bytes = vec![0; self.block_size()];
+        let mut bytes = vec![0; self.space().block_size()];
         for (at, word) in [(0, MAGIC), (4, 1), (8, 1)] {
             bytes[at..at + 4].copy_from_slice(&word.to_le_bytes());
         }
@@ -363,54 +289,114 @@ impl Writer {
         let all = hashes.clone().fold(0u32, |all, hash| all.rotate_left(16) ^ hash);
         let hash = if hashes.into_iter().any(|hash| hash == 0) { 0 } else { all };
         bytes[0xc..0x10].copy_from_slice(&hash.to_le_bytes());
-        let block = if old != 0 && self.users_of(inode, old)? == 1 {
+        let block = if old != 0 && users_of(self.space(), self.inode, old)? == 1 {
             old
         } else {
             if old != 0 {
-                self.drop_block(inode, old)?;
+                self.drop_block(old)?;
             }
-            let block = self.metadata_block(inode)?;
-            inode.set_xattr_block(block);
+            let block = self.map().metadata_block()?;
+            self.inode.set_xattr_block(block);
             block
         };
-        self.create_block(Subject::XattrBlock, Context { block, ..Context::default() }, block, bytes);
+        self.inodes.transaction().create_structure(
+            Subject::XattrBlock,
+            Context { block, ..Context::default() },
+            block,
+            bytes,
+        );
         Ok(())
     }
 
     /// Takes a block of attributes from an inode; it is freed if nobody else uses it.
-    fn drop_block(&mut self, inode: &mut InodeMut, block: u64) -> Result<()> {
-        let users = self.users_of(inode, block)?;
-        inode.set_xattr_block(0);
+    fn drop_block(&mut self, block: u64) -> Result<()> {
+        let users = users_of(self.space(), self.inode, block)?;
+        self.inode.set_xattr_block(0);
         if users <= 1 {
-            return self.free_metadata_block(inode, block);
+            return self.map().free_metadata_block(block);
         }
-        self.count_clusters(inode, -1)?;
+        count_clusters(self.inodes.fs(), self.inode, -1)?;
         let context = Context { block, ..Context::default() };
-        self.space.transaction_mut().patch(Subject::XattrBlock, context, block, 4, &(users - 1).to_le_bytes())
+        self.inodes.transaction().patch(Subject::XattrBlock, context, block, 4, &(users - 1).to_le_bytes())
     }
 
-    /// How many inodes use a block of attributes.
-    fn users_of(&self, inode: &InodeMut, block: u64) -> Result<u32> {
-        self.load_attributes(inode, block)?;
-        self.space.transaction().with(block, |bytes| le32(bytes, 4))
-    }
-
-    pub(crate) fn load_attributes(&self, inode: &InodeMut, block: u64) -> Result<Place> {
-        let place = Place::inode(Structure::XattrBlock, inode.number()).at(block);
-        self.space.load(block, place, |bytes| {
-            let context = Context { block, ..Context::default() };
-            self.space.fs().verify(Subject::XattrBlock, &context, bytes, place)?;
-            XattrEntries::from_block(bytes, place).map(|_| ())
-        })?;
-        Ok(place)
-    }
-
-    fn release_value(&mut self, owner: &mut InodeMut, value: &Value) -> Result<()> {
+    fn release_value(&mut self, value: &Value) -> Result<()> {
         match value {
             Value::Here(_) => Ok(()),
-            Value::Inode(number, size, _) => self.release_value_inode(owner, *number, *size),
+            Value::Inode(number, size, _) => self.release_value_inode(*number, *size),
         }
     }
+}
+
+/// Bytes of contents that an inode has room for beside the attributes that it has: in the place of the map, and in
+/// an attribute.
+pub(crate) fn inline_room(space: &Allocator, inode: &Inode) -> Result<usize> {
+    let place = Place::inode(Structure::Xattr, inode.number());
+    let mut room = room_inside(inode);
+    for entry in XattrEntries::from_inode(inode.xattr_area(), place) {
+        let attribute = attribute(space, &entry?)?;
+        if !attribute.is_inline_data() {
+            room = room.saturating_sub(attribute.size());
+        }
+    }
+    let entry = Attribute { index: SYSTEM, name: b"data".to_vec(), value: Value::Here(Vec::new()) };
+    let value = room.checked_sub(entry.size());
+    Ok(value.map_or(0, |value| inode.block_area().len() + value / 4 * 4))
+}
+
+fn list(space: &Allocator, inode: &Inode) -> Result<Vec<Attribute>> {
+    let place = Place::inode(Structure::Xattr, inode.number());
+    let mut list = Vec::new();
+    for entry in XattrEntries::from_inode(inode.xattr_area(), place) {
+        list.push(attribute(space, &entry?)?);
+    }
+    let block = inode.xattr_block();
+    if block != 0 {
+        let more = in_block(space, inode, block)?;
+        let has_inodes = more.iter().any(|attribute| matches!(attribute.value, Value::Inode(..)));
+        if has_inodes && users_of(space, inode, block)? > 1 {
+            let text = "changing attributes whose block is shared and has values in inodes";
+            return Err(Error::unsupported(text.to_owned()));
+        }
+        list.extend(more);
+    }
+    Ok(list)
+}
+
+fn in_block(space: &Allocator, inode: &Inode, block: u64) -> Result<Vec<Attribute>> {
+    let place = load_block(space, inode, block)?;
+    let bytes = space.transaction().with(block, <[u8]>::to_vec)?;
+    XattrEntries::from_block(&bytes, place)?.map(|entry| attribute(space, &entry?)).collect()
+}
+
+fn attribute(space: &Allocator, entry: &crate::read::xattr::XattrEntry<'_>) -> Result<Attribute> {
+    let value = match entry.value_inode {
+        0 => Value::Here(entry.value.to_vec()),
+        number => Value::Inode(number, entry.value_size, value_hash(space, number)?),
+    };
+    Ok(Attribute { index: entry.index, name: entry.name.to_vec(), value })
+}
+
+/// Bytes for attributes in an inode.
+fn room_inside(inode: &Inode) -> usize {
+    // Magic number before, four zero bytes behind the entries.
+    inode.xattr_area().len().saturating_sub(8)
+}
+
+/// How many inodes use a block of attributes.
+fn users_of(space: &Allocator, inode: &Inode, block: u64) -> Result<u32> {
+    load_block(space, inode, block)?;
+    space.transaction().with(block, |bytes| le32(bytes, 4))
+}
+
+pub(crate) fn load_block(space: &Allocator, inode: &Inode, block: u64) -> Result<Place> {
+    let place = Place::inode(Structure::XattrBlock, inode.number()).at(block);
+    space.load(block, place, |bytes| {
+        let context = Context { block, ..Context::default() };
+        space.fs().verify(Subject::XattrBlock, &context, bytes, place)?;
+        XattrEntries::from_block(bytes, place).map(|_| ())
+    })?;
+    Ok(place)
 }
 
 /// Writes entries from `at` on and their values from the end of `area` on, offsets counted from its start.
@@ -439,7 +425,7 @@ fn write_entries(area: &mut [u8], at: usize, list: &[Attribute], hash: impl Fn(&
 }
 
 /// A whole name as prefix index and the rest.
-fn split_name(name: &[u8]) -> Result<(u8, &[u8])> {
+pub(super) fn split_name(name: &[u8]) -> Result<(u8, &[u8])> {
     let found = PREFIXES.iter().filter(|(index, _)| *index != SYSTEM).find_map(|(index, prefix)| {
         let rest = name.strip_prefix(prefix.as_bytes())?;
         // A prefix that ends in a dot wants a name behind it, another one none.

@@ -1,0 +1,262 @@
+//! The inodes of a file system: read, stored with what quotas count of them, and freed with all that they have.
+//!
+//! What no transaction has room for goes on in steps. Meanwhile the inode waits in the list of orphans, which the kernel,
+//! e2fsck and [`Writer::open`](crate::Writer::open) go through after a crash: an inode without names goes with all its
+//! blocks, of one with names what lies behind its end. The list begins in the superblock (`s_last_orphan`) and goes on in
+//! what is otherwise the time of deletion. What is put on it last leaves it first.
+//!
+//! Source: Documentation/filesystems/ext4/orphan.rst.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::alloc::{self, Allocator};
+use crate::edit::contents::Contents;
+use crate::edit::file_map::{Cut, FileMap, MapView};
+use crate::edit::inode::{blank, write, write_new};
+use crate::edit::quota::Quota;
+use crate::edit::random::Random;
+use crate::edit::xattr::Attributes;
+use crate::error::Result;
+use crate::format::inode::{FileType, Inode, InodeFlags, Time};
+use crate::format::superblock::SUPERBLOCK_OFFSET;
+use crate::read::fs::Ext4;
+use crate::read::map::is_fast_symlink;
+use crate::transaction::Transaction;
+
+/// Where the superblock keeps the list's first inode.
+const LAST_ORPHAN: usize = 0xe8;
+
+/// The inodes of a file system, to change.
+pub(crate) struct Inodes {
+    space: Allocator,
+    quota: Quota,
+    random: Random,
+    /// What changes are noted with; the clock if `None`.
+    time: Option<Time>,
+    /// What could not be finished in its transaction, in the order in which it waits.
+    unfinished: Vec<u32>,
+}
+
+/// What a step is taken back to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    space: alloc::Mark,
+    unfinished: usize,
+}
+
+impl Inodes {
+    pub fn new(space: Allocator, random: Random, time: Option<Time>) -> Inodes {
+        Inodes { quota: Quota::of(space.fs()), space, random, time, unfinished: Vec::new() }
+    }
+
+    /// Begins a step: what came before is not taken back with it.
+    pub fn begin(&mut self) -> Mark {
+        Mark { space: self.space.begin(), unfinished: self.unfinished.len() }
+    }
+
+    /// Ends a step: what was counted goes to the files of quotas.
+    pub fn end(&mut self) -> Result<()> {
+        let now = self.now();
+        self.quota.settle(&mut self.space, now)
+    }
+
+    /// Takes back everything since the step began.
+    pub fn roll_back(&mut self, mark: Mark) {
+        self.space.roll_back(mark.space);
+        self.unfinished.truncate(mark.unfinished);
+        self.quota.roll_back();
+    }
+
+    /// Makes all changes permanent.
+    pub fn commit(&mut self) -> Result<()> {
+        let now = self.now();
+        self.space.commit(now)
+    }
+
+    /// The file system as it is with all changes so far.
+    pub fn fs(&self) -> &Ext4 {
+        self.space.fs()
+    }
+
+    /// Blocks and inodes that are taken and freed.
+    pub fn space(&self) -> &Allocator {
+        &self.space
+    }
+
+    pub fn space_mut(&mut self) -> &mut Allocator {
+        &mut self.space
+    }
+
+    /// The blocks that are changed.
+    pub fn transaction(&mut self) -> &mut Transaction {
+        self.space.transaction_mut()
+    }
+
+    /// What generations and nonces are made from.
+    pub fn random(&mut self) -> &mut Random {
+        &mut self.random
+    }
+
+    /// The time that changes are noted with.
+    pub fn now(&self) -> Time {
+        self.time.unwrap_or_else(|| {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            Time { seconds: now.as_secs().cast_signed(), nanoseconds: now.subsec_nanos() }
+        })
+    }
+
+    /// The inode with this number, which has a name.
+    pub fn get(&self, number: u32) -> Result<Inode> {
+        self.fs().inode(number)
+    }
+
+    /// The same for one that may have no name left.
+    pub fn get_unlinked(&self, number: u32) -> Result<Inode> {
+        self.fs().any_inode(number)
+    }
+
+    /// An inode that was just taken, with the times of now. It belongs to nobody.
+    pub fn blank(&mut self, number: u32, kind: FileType) -> Inode {
+        let (generation, now) = (self.random.next(), self.now());
+        blank(self.fs(), number, kind, generation, now)
+    }
+
+    /// Stores an inode that was read before.
+    pub fn store(&mut self, inode: &Inode) -> Result<()> {
+        self.quota.count_stored(&self.space, inode, false)?;
+        write(&mut self.space, inode)
+    }
+
+    /// Stores an inode that was just taken.
+    pub fn create(&mut self, inode: &Inode) -> Result<()> {
+        self.quota.count_created(&self.space, inode);
+        write_new(&mut self.space, inode)
+    }
+
+    /// Counts inodes that values of an inode's attributes lie in, for the owners that it is stored with.
+    pub fn count_values(&mut self, owner: &Inode, change: i64) -> Result<()> {
+        self.quota.count_values(&self.space, owner, change)
+    }
+
+    /// Lets an inode count for its owners though it has lost its last name: it is freed later.
+    pub fn count_unlinked(&mut self, number: u32) {
+        self.quota.count_unlinked(number);
+    }
+
+    /// An inode's map, to change.
+    pub fn map<'t>(&'t mut self, inode: &'t mut Inode) -> FileMap<'t> {
+        FileMap::new(&mut self.space, inode)
+    }
+
+    /// An inode's map, to look at.
+    pub fn view<'t>(&'t self, inode: &'t Inode) -> MapView<'t> {
+        MapView::new(&self.space, inode)
+    }
+
+    /// An inode's attributes, to change.
+    pub fn attributes<'t>(&'t mut self, inode: &'t mut Inode) -> Attributes<'t> {
+        Attributes::new(self, inode)
+    }
+
+    /// A file's contents, to change.
+    pub fn contents<'t>(&'t mut self, inode: &'t mut Inode) -> Contents<'t> {
+        Contents::new(self, inode)
+    }
+
+    /// Frees an inode with its blocks and attributes; what there is no room for, later.
+    pub fn release(&mut self, inode: &mut Inode) -> Result<()> {
+        self.attributes(inode).free()?;
+        let is_mapped = match inode.kind() {
+            FileType::Regular | FileType::Directory => !inode.has(InodeFlags::INLINE_DATA),
+            FileType::Symlink => !inode.has(InodeFlags::INLINE_DATA) && !is_fast_symlink(inode),
+            _ => false,
+        };
+        let cut = if is_mapped { self.map(inode).cut(0)? } else { Cut::Done };
+        inode.set_links(0);
+        inode.set_size(0);
+        match cut {
+            Cut::Done => self.free(inode),
+            Cut::Begun => self.finish_later(inode),
+        }
+    }
+
+    /// Frees an inode that has no blocks any more.
+    fn free(&mut self, inode: &mut Inode) -> Result<()> {
+        // OK to truncate: s_last_orphan and deletion times have 32 bits.
+        inode.set_deleted(self.now().seconds.max(1) as u32);
+        self.quota.count_stored(&self.space, inode, true)?;
+        write(&mut self.space, inode)?;
+        self.space.free_inode(inode.number(), inode.is_dir())
+    }
+
+    /// Leaves it to the steps behind this operation to cut an inode to its size, and to free it if it has no name.
+    /// Nothing else may use the inode in this operation.
+    pub fn finish_later(&mut self, inode: &mut Inode) -> Result<()> {
+        self.list_orphan(inode)?;
+        self.unfinished.push(inode.number());
+        self.store(inode)
+    }
+
+    /// The next inode that is to be finished.
+    pub fn unfinished(&self) -> Option<u32> {
+        self.unfinished.last().copied()
+    }
+
+    /// Goes on with the inode that is to be finished next, as far as the transaction has room.
+    pub fn finish_some(&mut self, number: u32) -> Result<Cut> {
+        let mut inode = self.get_unlinked(number)?;
+        let is_gone = inode.links() == 0;
+        let from = if is_gone { 0 } else { inode.size().div_ceil(self.space.block_size() as u64) };
+        let cut = self.map(&mut inode).cut(from)?;
+        if cut == Cut::Done {
+            self.unlist_orphan(&mut inode)?;
+            if is_gone {
+                self.free(&mut inode)?;
+                return Ok(cut);
+            }
+        }
+        self.store(&inode)?;
+        Ok(cut)
+    }
+
+    /// Calls the inode finished that [`finish_some`](Inodes::finish_some) went on with last.
+    pub fn is_finished(&mut self) {
+        self.unfinished.pop();
+    }
+
+    /// Leaves what is unfinished to whoever opens the file system next: it stays on the list.
+    pub fn leave_unfinished(&mut self) {
+        self.unfinished.clear();
+    }
+
+    /// Puts an inode on the list. The caller stores it. One that never had a name is put there before it is stored
+    /// first: from then on its owners have it.
+    pub fn list_orphan(&mut self, inode: &mut Inode) -> Result<()> {
+        if inode.links() == 0 {
+            self.count_unlinked(inode.number());
+        }
+        inode.set_deleted(self.last_orphan()?);
+        self.set_last_orphan(inode.number())
+    }
+
+    /// Takes an inode from the list that was put there last. The caller stores it.
+    pub fn unlist_orphan(&mut self, inode: &mut Inode) -> Result<()> {
+        self.set_last_orphan(inode.deleted())?;
+        inode.set_deleted(0);
+        Ok(())
+    }
+
+    /// The first inode of the list, or 0.
+    pub fn last_orphan(&self) -> Result<u32> {
+        let mut raw = [0; 4];
+        self.space.transaction().read_at(&mut raw, SUPERBLOCK_OFFSET + LAST_ORPHAN as u64)?;
+        Ok(u32::from_le_bytes(raw))
+    }
+
+    pub fn set_last_orphan(&mut self, number: u32) -> Result<()> {
+        self.space.transaction_mut().edit_superblock(|raw| {
+            raw[LAST_ORPHAN..LAST_ORPHAN + 4].copy_from_slice(&number.to_le_bytes());
+            Ok(())
+        })
+    }
+}

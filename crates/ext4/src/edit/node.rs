@@ -1,0 +1,51 @@
+//! What new files are, before they are made.
+
+use crate::format::inode::{FileType, Time};
+
+/// What a new file is like.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NewNode {
+    /// Permission bits.
+    pub mode: u16,
+    /// Permission bits that are taken away from those, unless the directory has a default ACL.
+    pub umask: u16,
+    /// The owner.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// Last change of the contents; now if `None`.
+    pub modified: Option<Time>,
+}
+
+/// What a new file is.
+#[derive(Clone, Copy, Debug)]
+pub enum Body<'a> {
+    /// An empty directory.
+    Directory,
+    /// A regular file without contents.
+    File,
+    /// A symbolic link, and its target.
+    Symlink(&'a [u8]),
+    /// A device, pipe or socket; numbers count for devices.
+    Node(FileType, u32, u32),
+}
+
+/// How a new file is encrypted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Encrypted<'a> {
+    /// As its directory is, with a nonce of its own.
+    LikeParent,
+    /// With this context, or not at all. Its target, if it is a link, is stored as it is.
+    As(Option<&'a [u8]>),
+}
+
+impl Body<'_> {
+    pub(super) fn kind(&self) -> FileType {
+        match self {
+            Body::Directory => FileType::Directory,
+            Body::File => FileType::Regular,
+            Body::Symlink(_) => FileType::Symlink,
+            Body::Node(kind, ..) => *kind,
+        }
+    }
+}

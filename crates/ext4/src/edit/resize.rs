@@ -1,0 +1,139 @@
+//! Files that get blocks, or become longer or shorter.
+
+use std::io::ErrorKind;
+
+use crate::edit::Writer;
+use crate::edit::encrypted::cipher;
+use crate::edit::file_map::Cut;
+use crate::edit::files::Files;
+use crate::error::{Error, Result, invalid};
+use crate::format::inode::{FileType, Inode, InodeFlags};
+
+impl Files {
+    /// Ends what gave blocks to a file, which is to have this size if it was shorter.
+    fn grow(&mut self, inode: &mut Inode, size: u64) -> Result<()> {
+        if size > inode.size() {
+            self.inodes().map(inode).set_size(size)?;
+        }
+        self.touch(inode);
+        self.inodes().store(inode)
+    }
+
+    /// A regular file whose contents may be changed.
+    fn changeable_file(&self, number: u32) -> Result<Inode> {
+        let inode = self.get(number)?;
+        if inode.kind() != FileType::Regular {
+            return Err(invalid(ErrorKind::InvalidInput, format!("inode {number} is no regular file")));
+        }
+        if inode.has(InodeFlags::VERITY) {
+            return Err(Error::unsupported("changing the contents of fs-verity files"));
+        }
+        cipher(self.fs(), &inode)?;
+        Ok(inode)
+    }
+}
+
+impl Writer {
+    /// Allocates all of a file's first `size` bytes, which read as zeros where nothing was, and makes it that
+    /// long if it was shorter. A file without extents can't say that blocks were never written: zeros are
+    /// written then.
+    ///
+    /// # Errors
+    /// `NotFound`; `StorageFull`, and nothing is allocated then.
+    pub fn allocate_file(&mut self, path: &[u8], size: u64) -> Result<()> {
+        let number = self.changeable(path, true)?;
+        self.allocate_range(number, 0, size)
+    }
+
+    /// The same for the bytes `from..to` of the file with this inode.
+    ///
+    /// # Errors
+    /// `StorageFull`, and nothing is allocated then.
+    pub fn allocate_range(&mut self, number: u32, from: u64, to: u64) -> Result<()> {
+        let block = self.files().space().block_size() as u64;
+        let (mut at, end) = (from / block, if to > from { to.div_ceil(block) } else { 0 });
+        let mut is_listed = false;
+        self.operation(|files| {
+            let mut inode = files.changeable_file(number)?;
+            files.drop_capabilities(&mut inode)?;
+            files.inodes().contents(&mut inode).spread()?;
+            files.inodes().view(&inode).check_size(to)?;
+            at = files.inodes().contents(&mut inode).fill_with_zeros(at, end)?;
+            if at < end {
+                files.inodes().view(&inode).require_free(at, end)?;
+                is_listed = !inode.has(InodeFlags::EXTENTS);
+                if is_listed {
+                    files.inodes().list_orphan(&mut inode)?;
+                }
+                return files.inodes().store(&inode);
+            }
+            files.grow(&mut inode, to)
+        })?;
+        if at >= end {
+            return Ok(());
+        }
+        self.in_steps(&mut (), number, is_listed, |files, ()| {
+            let mut inode = files.get(number)?;
+            at = files.inodes().contents(&mut inode).fill_with_zeros(at, end)?;
+            if at < end {
+                files.inodes().store(&inode)?;
+                return Ok(false);
+            }
+            if is_listed {
+                files.inodes().unlist_orphan(&mut inode)?;
+            }
+            files.grow(&mut inode, to)?;
+            Ok(true)
+        })
+    }
+
+    /// Makes a file longer, with a hole, or shorter.
+    ///
+    /// # Errors
+    /// `NotFound`; `PermissionDenied` for immutable and append-only files.
+    pub fn truncate(&mut self, path: &[u8], size: u64) -> Result<()> {
+        let number = self.changeable(path, true)?;
+        while !self.truncate_inode(number, size)? {}
+        Ok(())
+    }
+
+    /// The same for an inode; false if it must be done once more.
+    fn truncate_inode(&mut self, number: u32, mut size: u64) -> Result<bool> {
+        let wanted = size;
+        self.operation(|files| {
+            let mut inode = files.changeable_file(number)?;
+            files.drop_capabilities(&mut inode)?;
+            if size != inode.size() {
+                if inode.has(InodeFlags::INLINE_DATA) {
+                    if files.inodes().contents(&mut inode).resize_inline(size)? {
+                        files.touch(&mut inode);
+                        return files.inodes().store(&inode);
+                    }
+                    files.inodes().contents(&mut inode).spread()?;
+                }
+                files.inodes().view(&inode).check_size(size)?;
+                let block = files.space().block_size() as u64;
+                let old = inode.size();
+                let cut = files.inodes().map(&mut inode).cut(size.div_ceil(block))?;
+                // What lay behind the end must not come back when the file grows again.
+                let end = size.min(old);
+                if end % block != 0 {
+                    files.inodes().contents(&mut inode).zero_from(end)?;
+                }
+                if cut == Cut::Begun && size == 0 && inode.has(InodeFlags::EXTENTS) {
+                    // Some e2fsck damages a waiting inode (1.47.0) when it cuts a tree of levels to nothing.
+                    size = block;
+                }
+                files.inodes().map(&mut inode).set_size(size)?;
+                files.touch(&mut inode);
+                if cut == Cut::Begun {
+                    return files.inodes().finish_later(&mut inode);
+                }
+            } else {
+                files.touch(&mut inode);
+            }
+            files.inodes().store(&inode)
+        })?;
+        Ok(size == wanted)
+    }
+}

@@ -1,0 +1,249 @@
+//! The way in to changing a file system.
+
+use std::sync::Arc;
+
+use casemate_blockdev::{BlockDevice, Events, NoEvents};
+
+use crate::alloc::Allocator;
+use crate::edit::file_map::Cut;
+use crate::edit::files::Files;
+use crate::edit::inodes::Inodes;
+use crate::edit::random::Random;
+use crate::edit::supported;
+use crate::error::Result;
+use crate::format::inode::Time;
+use crate::read::fs::{Ext4, OpenOptions};
+use crate::transaction::patch::Patching;
+use crate::transaction::recovery_file::{Interrupted, RecoveryFile};
+use crate::transaction::{self, LogOptions, Mmp, Transaction};
+
+/// How to change a file system.
+pub struct WriteOptions<'a> {
+    /// How to read it.
+    pub open: OpenOptions,
+    /// What generations and nonces of new inodes are made from; the same seed gives the same image. Random if
+    /// `None`. Two encrypted files with the same key and nonce show where their contents are equal: a seed is for
+    /// one image, and for no other one with the same keys.
+    pub seed: Option<u64>,
+    /// The time to note as that of changes; the clock's if `None`.
+    pub time: Option<Time>,
+    /// Where transactions are kept for a file system without a journal. Without, such a file system is refused.
+    pub recovery: Option<RecoveryFile>,
+    /// Whether a commit writes blocks to their places at once: for an image that is only being made, and thrown away if
+    /// that fails.
+    pub is_direct: bool,
+    /// How checksums are brought up to date.
+    pub patching: Patching,
+    /// The listener, which is told of the wait where it must be seen whether another machine uses a file system with
+    /// multi-mount protection.
+    pub events: &'a dyn Events,
+}
+
+impl Default for WriteOptions<'_> {
+    fn default() -> Self {
+        WriteOptions {
+            open: OpenOptions::default(),
+            seed: None,
+            time: None,
+            recovery: None,
+            is_direct: false,
+            patching: Patching::default(),
+            events: &NoEvents,
+        }
+    }
+}
+
+/// A file system open for changes, by one writer. What was not committed when it is dropped never happened.
+pub struct Writer {
+    files: Files,
+    interrupted: Interrupted,
+}
+
+/// Contents of files that others write while operations go on: before the commit of what leads to them.
+pub(crate) trait Behind {
+    /// Returns when everything is written.
+    fn settle(&mut self) -> Result<()>;
+
+    /// A point to which [`roll_back`](Behind::roll_back) can go.
+    fn mark(&self) -> usize;
+
+    /// Lets nothing be written later of what came since.
+    fn roll_back(&mut self, mark: usize);
+}
+
+/// Operations that write all contents themselves.
+impl Behind for () {
+    fn settle(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn mark(&self) -> usize {
+        0
+    }
+
+    fn roll_back(&mut self, _mark: usize) {}
+}
+
+impl Writer {
+    /// Opens the file system on `device` for changes, after replaying its journal or its recovery file, and after
+    /// deleting what waits for that.
+    ///
+    /// The caller makes sure that nobody else changes the device. With multi-mount protection (feature mmp) other
+    /// machines are asked too, which can take half a minute after an interruption.
+    ///
+    /// # Errors
+    /// `Unsupported` for features that this writer does not keep right, by name; `Corrupt`
+    /// when the file system is damaged, or wants to be repaired by e2fsck first; `ResourceBusy` when another
+    /// machine uses it.
+    pub fn open(device: Arc<dyn BlockDevice>, options: WriteOptions<'_>) -> Result<Writer> {
+        let WriteOptions { open, seed, time, recovery, is_direct, patching, events } = options;
+        let device = transaction::shared(device);
+        let mmp = Mmp::start(&device, &open, events)?;
+        let interrupted = transaction::recover(&device, &open, recovery.as_ref())?;
+        supported::unsupported(&Ext4::open(device.clone(), &open)?)?;
+        let log = LogOptions { recovery, is_direct, patching };
+        let (fs, transaction) = Transaction::open(device, &open, log, mmp)?;
+        let mut space = Allocator::new(fs, transaction);
+        if interrupted == Interrupted::Completed {
+            space.recount()?;
+        }
+        let inodes = Inodes::new(space, Random::new(seed), time);
+        let mut writer = Writer { files: Files::new(inodes), interrupted };
+        writer.release_orphans()?;
+        Ok(writer)
+    }
+
+    /// The file system as it is with all changes so far, for reading.
+    pub fn fs(&self) -> &Ext4 {
+        self.files.fs()
+    }
+
+    /// What opening it did about a change that was interrupted.
+    pub fn interrupted(&self) -> Interrupted {
+        self.interrupted
+    }
+
+    /// The time that changes are noted with.
+    pub fn time(&self) -> Time {
+        self.files.now()
+    }
+
+    /// Makes all changes so far permanent. Those of one operation are made at once, and so are those of many as
+    /// long as they fill half of the journal at most; more is committed in parts.
+    ///
+    /// # Errors
+    /// What the device says. The state on the device is then the one before or the one after, once the file system
+    /// was opened again; this writer changes nothing any more.
+    pub fn commit(&mut self) -> Result<()> {
+        self.commit_with(&mut ())
+    }
+
+    /// The same while others write contents.
+    pub(crate) fn commit_with(&mut self, behind: &mut impl Behind) -> Result<()> {
+        self.files.space().transaction().check()?;
+        behind.settle()?;
+        self.files.commit()
+    }
+
+    /// Commits if the transaction fills a good part of the log. Only between operations.
+    pub(crate) fn commit_if_large(&mut self, behind: &mut impl Behind) -> Result<()> {
+        if self.files.space().transaction().is_large() { self.commit_with(behind) } else { Ok(()) }
+    }
+
+    /// Lets nothing be committed any more: contents of a file that has got its place were not written.
+    pub(crate) fn break_off(&mut self) {
+        self.files.inodes().transaction().break_off();
+    }
+
+    /// The files, to look at.
+    pub(crate) fn files(&self) -> &Files {
+        &self.files
+    }
+
+    /// Runs one operation: all of it happens, or nothing. What it leaves unfinished follows.
+    pub(crate) fn operation<T>(&mut self, f: impl FnOnce(&mut Files) -> Result<T>) -> Result<T> {
+        self.operation_with(&mut (), |files, ()| f(files))
+    }
+
+    /// The same while others write contents.
+    pub(crate) fn operation_with<B: Behind, T>(
+        &mut self,
+        behind: &mut B,
+        f: impl FnOnce(&mut Files, &mut B) -> Result<T>,
+    ) -> Result<T> {
+        self.commit_if_large(behind)?;
+        let result = self.step(behind, f)?;
+        self.finish_all(behind)?;
+        Ok(result)
+    }
+
+    /// Does all of something in this transaction, or nothing.
+    fn step<B: Behind, T>(
+        &mut self,
+        behind: &mut B,
+        f: impl FnOnce(&mut Files, &mut B) -> Result<T>,
+    ) -> Result<T> {
+        self.files.space().transaction().check()?;
+        let (mark, written) = (self.files.begin(), behind.mark());
+        let result = f(&mut self.files, behind).and_then(|value| self.files.end().map(|()| value));
+        if result.is_err() {
+            self.files.roll_back(mark);
+            behind.roll_back(written);
+        }
+        result
+    }
+
+    /// Does what operations left unfinished.
+    fn finish_all(&mut self, behind: &mut impl Behind) -> Result<()> {
+        while let Some(number) = self.files.inodes().unfinished() {
+            self.commit_with(behind)?;
+            match self.step(behind, |files, _| files.inodes().finish_some(number)) {
+                Ok(Cut::Begun) => {}
+                Ok(Cut::Done) => self.files.inodes().is_finished(),
+                Err(error) => {
+                    // It stays on the list.
+                    self.files.inodes().leave_unfinished();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on with something that no transaction has room for, in steps, of which each leaves the file system whole and
+    /// returns whether it was the last one.
+    ///
+    /// If the inode was put on the list of orphans, the last step takes it off again: a file that is being removed or cut
+    /// is gone or short after a crash, one that was growing is as long as before, and a new one, which gets its name last,
+    /// was never there. (Unwritten extents may lie behind a file's end for good, so growing by those needs no list.) When
+    /// a step fails, the inode is cut to its size, and goes if it has no name.
+    pub(crate) fn in_steps<B: Behind>(
+        &mut self,
+        behind: &mut B,
+        number: u32,
+        is_listed: bool,
+        mut f: impl FnMut(&mut Files, &mut B) -> Result<bool>,
+    ) -> Result<()> {
+        loop {
+            let is_last = self.commit_with(behind).and_then(|()| self.step(behind, &mut f));
+            match is_last {
+                // The last step may have removed what was in its way.
+                Ok(true) => return self.finish_all(behind),
+                Ok(false) => {}
+                // After a commit that failed, whoever opens the file system next does this.
+                Err(error) if self.files.space().transaction().check().is_err() => return Err(error),
+                Err(error) => {
+                    self.step(behind, |files, _| files.give_up(number, is_listed))?;
+                    self.finish_all(behind)?;
+                    return Err(error);
+                }
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer").field("fs", self.fs()).finish_non_exhaustive()
+    }
+}
