@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -230,5 +231,34 @@ fn crash(options: &str, points: usize) {
         let mut writer = writer(image.device(&image.path(), i64::MAX));
         change(&mut writer).unwrap();
         writer.commit().unwrap();
+    }
+}
+
+/// As many bytes, and then a failure, as of a pipe whose other end is gone.
+struct Broken(usize);
+
+impl Read for Broken {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let len = buffer.len().min(self.0);
+        self.0 -= len;
+        buffer[..len].fill(7);
+        if len > 0 { Ok(len) } else { Err(std::io::ErrorKind::BrokenPipe.into()) }
+    }
+}
+
+#[test]
+fn a_stream_that_breaks_off_leaves_nothing() {
+    for options in OPTIONS {
+        let Some(image) = Image::new(options, "64M") else { return };
+        let before = image.free();
+        let mut writer = writer(image.device(&image.path(), i64::MAX));
+        let mut from = Broken(30 << 20);
+        let options = PutOptions::new();
+        let put = writer.put_contents(&mut from, Path::new("-"), b"/streamed", &options, &Work::default());
+        assert_eq!(put.unwrap_err().io_kind(), Some(std::io::ErrorKind::BrokenPipe));
+        // Who hears of an error commits nothing.
+        drop(writer);
+        image.assert_clean(&image.path(), "broken off");
+        assert_eq!(image.free(), before);
     }
 }

@@ -216,7 +216,7 @@ impl Writer {
     /// If the inode was put on the list of orphans, the last step takes it off again: a file that is being removed or cut
     /// is gone or short after a crash, one that was growing is as long as before, and a new one, which gets its name last,
     /// was never there. (Unwritten extents may lie behind a file's end for good, so growing by those needs no list.) When
-    /// a step fails, the inode is cut to its size, and goes if it has no name.
+    /// a step fails, the inode is cut to its size, and goes if it has no name; that is committed, as the steps before were.
     pub(crate) fn in_steps<B: Behind>(
         &mut self,
         behind: &mut B,
@@ -235,6 +235,7 @@ impl Writer {
                 Err(error) => {
                     self.step(behind, |files, _| files.give_up(number, is_listed))?;
                     self.finish_all(behind)?;
+                    self.commit_with(behind)?;
                     return Err(error);
                 }
             }
