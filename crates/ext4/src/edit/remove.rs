@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn work_grows_with_the_names_not_with_their_square() {
         let (Some(mke2fs), Some(debugfs)) = (tool("mke2fs"), tool("debugfs")) else { return };
-        for features in ["^dir_index"] {
+        for features in ["^dir_index", "casefold"] {
             let folder = tempdir().unwrap();
             let image = folder.path().join("image");
             let mut command = Command::new(&mke2fs);

@@ -8,6 +8,7 @@ use crate::format::bytes::{le16, le32};
 use crate::format::csum::htree_count_offset;
 use crate::format::features::Compat;
 use crate::format::inode::{Inode, InodeFlags};
+use crate::read::casefold::fold;
 use crate::read::dir::{BlockRole, Entries};
 use crate::read::dirhash::NameHasher;
 use crate::read::fs::Ext4;
@@ -108,13 +109,16 @@ impl Ext4 {
             return Err(place.malformed(format!("hash version {}", root.version)));
         };
         let budget = self.directory_blocks(dir)?;
-        let mut search = Search { fs: self, dir, name, hash: hasher.hash(name).major, budget };
+        let folded = if dir.has(InodeFlags::CASEFOLD) { fold(name) } else { None };
+        let hash = hasher.hash(folded.as_ref().map_or(name, String::as_bytes)).major;
+        let mut search = Search { fs: self, dir, name, folded, hash, budget };
         search.node(&block, place, root.levels)
     }
 
     /// The bytes that a directory has for a name, where only these can be it.
     fn stored_name(&self, dir: &Inode, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        if dir.has(InodeFlags::CASEFOLD) || matches!(name, b"." | b"..") {
+        // Names that differ in case are encrypted to others.
+        if dir.has_hashes() || matches!(name, b"." | b"..") {
             return Ok(None);
         }
         match (self.encrypted(dir)?, self.encryption()) {
@@ -152,6 +156,8 @@ struct Search<'a> {
     fs: &'a Ext4,
     dir: &'a Inode,
     name: &'a [u8],
+    /// What the name has in common with those that differ in case alone, where they are the same.
+    folded: Option<String>,
     hash: u32,
     /// Blocks that may still be read: no honest tree leads to more than the directory has.
     budget: u64,
@@ -188,13 +194,17 @@ impl Search<'_> {
     }
 
     fn leaf(&self, block: &[u8], place: Place) -> Result<Option<u32>> {
+        let mut found = None;
         for entry in Entries::new(block, self.fs.entry_format(self.dir), place) {
             let entry = entry?;
             if entry.name == self.name {
                 return Ok(Some(entry.inode));
             }
+            if found.is_none() && self.folded.is_some() && fold(entry.name) == self.folded {
+                found = Some(entry.inode);
+            }
         }
-        Ok(None)
+        Ok(found)
     }
 }
 
@@ -211,17 +221,19 @@ impl Ext4 {
             match self.lookup_indexed(dir, &stored) {
                 // A damaged tree is no reason not to find what the leaves have, as for the kernel.
                 Err(error) if error.kind() == ErrorKind::Corrupt => {}
+                // Some kernels folded otherwise, and put such names elsewhere.
+                Ok(None) if dir.has(InodeFlags::CASEFOLD) && !name.is_ascii() => {}
                 result => return result,
             }
         }
-        let fold = if dir.has(InodeFlags::CASEFOLD) { crate::read::casefold::fold(name) } else { None };
+        let wanted = if dir.has(InodeFlags::CASEFOLD) { fold(name) } else { None };
         let (mut found, mut folded) = (None, None);
         self.for_each_entry(dir, |entry| {
             if entry.name == name {
                 found = Some(entry.inode);
                 return Ok(ControlFlow::Break(()));
             }
-            if folded.is_none() && fold.is_some() && crate::read::casefold::fold(&entry.name) == fold {
+            if folded.is_none() && wanted.is_some() && fold(&entry.name) == wanted {
                 folded = Some(entry.inode);
             }
             Ok(ControlFlow::Continue(()))

@@ -369,9 +369,9 @@ impl Put<'_> {
 impl Files {
     /// Removes a file that has the name of a new one. Part of an operation.
     pub(super) fn make_way(&mut self, parent: u32, name: &[u8]) -> Result<()> {
-        let dir = self.fs().inode(parent)?;
-        let Some(found) = self.fs().lookup(&dir, name)? else { return Ok(()) };
-        if self.fs().inode(found)?.is_dir() {
+        let mut dir = self.get(parent)?;
+        let Some(found) = self.directory(&mut dir).find(name)? else { return Ok(()) };
+        if self.fs().inode(found.inode)?.is_dir() {
             let text = format!("{}: a directory has the name of a file", String::from_utf8_lossy(name));
             return Err(invalid(ErrorKind::IsADirectory, text));
         }
