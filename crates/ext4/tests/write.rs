@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -218,4 +219,26 @@ fn nothing_is_committed_without_its_contents() {
             assert!(std::fs::read(place.image()).unwrap() == empty, "{len} bytes, {threads} threads");
         }
     }
+}
+
+#[test]
+fn what_comes_before_an_unreadable_file_is_put() {
+    let Some(mke2fs) = tool("mke2fs") else { return };
+    let place = Place::new();
+    place.make(&mke2fs, "-t ext4", "28M");
+    let source = place.0.path().join("source");
+    std::fs::create_dir(&source).unwrap();
+    for name in ["a", "b", "c", "d"] {
+        std::fs::write(source.join(name), name).unwrap();
+    }
+    let refused = std::fs::metadata(source.join("c")).unwrap();
+    let image = Some((refused.dev(), refused.ino()));
+    let mut writer = place.writer();
+    let error = writer.put(&source, b"/", &PutOptions { image, ..PUT }, &Work::default()).unwrap_err();
+    assert!(error.to_string().contains("source/c"), "{error}");
+    writer.commit().unwrap();
+    let names = |fs: &Ext4| {
+        ["a", "b", "c", "d"].map(|name| fs.resolve(format!("/source/{name}").as_bytes(), true).is_ok())
+    };
+    assert_eq!(names(&place.reader()), [true, true, false, false]);
 }

@@ -60,6 +60,8 @@ pub(super) struct Batch {
     pub buffer: Vec<u8>,
     /// Whether these are the folder's last ones.
     pub ends: bool,
+    /// Why the one behind them could not be read.
+    pub failed: Option<Error>,
 }
 
 /// A file of any kind.
@@ -149,13 +151,21 @@ impl Reading {
         (1 << 20).max(16 * self.block)
     }
 
-    /// Reads a part of a folder. `buffer` is as long as all buffers.
-    pub fn batch(&self, part: Part, mut buffer: Vec<u8>) -> Result<Batch> {
+    /// Reads a part of a folder, as far as it can be read. `buffer` is as long as all buffers.
+    pub fn batch(&self, part: Part, mut buffer: Vec<u8>) -> Batch {
         let Part { folder, names, ends } = part;
         let mut used = 0;
-        let entry = |name| self.entry(&folder, name, &mut buffer, &mut used);
-        let entries = names.into_iter().map(entry).collect::<Result<_>>()?;
-        Ok(Batch { folder, entries, buffer, ends })
+        let (mut entries, mut failed) = (Vec::with_capacity(names.len()), None);
+        for name in names {
+            match self.entry(&folder, name, &mut buffer, &mut used) {
+                Ok(entry) => entries.push(entry),
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
+        Batch { folder, entries, buffer, ends, failed }
     }
 
     fn entry(&self, folder: &Folder, name: Name, buffer: &mut [u8], used: &mut usize) -> Result<Entry> {

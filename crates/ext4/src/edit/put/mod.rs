@@ -224,13 +224,14 @@ impl Put<'_> {
     /// Copies everything.
     fn run(mut self) -> Result<PutReport> {
         while let Some(batch) = self.pipeline.next()? {
-            let Batch { folder, entries, buffer, ends } = batch;
+            let Batch { folder, entries, buffer, ends, failed } = batch;
             let Some(target) = self.folders.get(&folder.number).copied() else { continue };
             self.placed.begin(buffer);
             let result = entries.into_iter().try_for_each(|entry| self.put_entry(target, &folder, entry));
             // What was placed before is in the file system, whatever happened then.
             self.placed.submit()?;
             result?;
+            failed.map_or(Ok(()), Err)?;
             if ends {
                 self.folders.remove(&folder.number);
                 if let Some(time) = target.time {

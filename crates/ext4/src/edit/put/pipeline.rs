@@ -276,7 +276,7 @@ impl Pipeline {
         }
         let Some(part) = part else { return };
         buffer.resize(self.reading.buffer_size(), 0);
-        let batch = part.and_then(|part| self.reading.batch(part, buffer));
+        let batch = part.map(|part| self.reading.batch(part, buffer));
         self.state().read.insert(number, batch);
     }
 
