@@ -20,7 +20,9 @@ pub use casemate_providers::Direction;
 
 use crate::image::{self, Access};
 use crate::named::NamedStream;
-use crate::{Error, Output};
+use crate::{Error, Output, probe};
+
+pub use crate::mapping_options::MappingOptions;
 
 /// A mapping with its key, ready to transform images.
 #[derive(Debug)]
@@ -31,6 +33,9 @@ pub struct Mapping {
     pub key: SecretVec,
     /// Sectors of 512 bytes before the data, on the encrypted side.
     pub offset: u64,
+    /// Whether discards pass down as dm-crypt lets them with this option: who sees the image then sees which sectors are in
+    /// use. Off unless it is set.
+    pub allow_discards: bool,
     /// Bytes of the mapped device; `None` if it is everything behind the offset.
     size: Option<u64>,
     cipher: SectorCipher,
@@ -49,7 +54,7 @@ impl Mapping {
         if offset.checked_mul(512).is_none() {
             return Err(Error::argument(format!("an offset of {offset} sectors passes 2^64 bytes")));
         }
-        Ok(Mapping { params, key, offset, size: None, cipher, sha256 })
+        Ok(Mapping { params, key, offset, allow_discards: false, size: None, cipher, sha256 })
     }
 
     /// Keys the mapping of a table line, which has the line's number of sectors and no more.
@@ -165,7 +170,9 @@ impl Mapping {
             }
             let named = Named::new(target.display(), output);
             let output = Window::new(&named as &dyn BlockDevice, write_to, data_size).at(target.display())?;
-            transform(&self.cipher, direction, &input, &output, holes, work)
+            transform(&self.cipher, direction, &input, &output, holes, work)?;
+            self.note_noise(direction, &output, target, work);
+            Ok(())
         };
         if exists {
             return run(&image::open_file(target, Access::Change)?);
@@ -280,7 +287,15 @@ impl Mapping {
             }
         }
         in_place::resume(&job, &data, &log)?;
+        self.note_noise(direction, &data, image, work);
         fs::remove_file(journal).map_err(Error::from).and_then(|()| sync_name(journal)).at(journal.display())
+    }
+
+    /// Tells the listener that the key may be wrong, if what was decrypted begins as nothing that is known.
+    fn note_noise(&self, direction: Direction, decrypted: &dyn BlockDevice, place: &Path, work: &Work<'_>) {
+        if direction == Direction::Decrypt {
+            probe::note_noise(decrypted, place.display(), work.events);
+        }
     }
 
     /// Bytes of data on an encrypted side of `size` bytes.

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use casemate_blockdev::{
-    AtFile, BlockDevice, FileDevice, Named, OutputFile, OverlayFile, Window, is_same_file, partitions,
-    samples,
+    AtFile, BlockDevice, Events, FileDevice, Named, OutputFile, OverlayFile, Window, is_same_file,
+    partitions, samples,
 };
 use casemate_crypt::CryptDevice;
 use casemate_ext4::RecoveryFile;
@@ -24,9 +24,9 @@ use casemate_verity::tree::VerifiedDevice;
 pub use casemate_crypt::CryptStatistics;
 pub use casemate_verity::tree::VerifiedStatistics;
 
-use crate::Error;
 use crate::crypt::Mapping;
 use crate::verity::{self, VerityOptions};
+use crate::{Error, probe};
 
 type Below = Arc<dyn BlockDevice>;
 
@@ -191,11 +191,12 @@ impl Image {
         self.window(found.start, Some(found.len))
     }
 
-    /// A dm-crypt mapping. Discards reach the image only with `allow_discards`.
+    /// A dm-crypt mapping. Discards reach the image only with [`Mapping::allow_discards`].
     ///
     /// # Errors
     /// `Argument` if the device below is not whole sectors.
-    pub fn crypt(mut self, mapping: Mapping, allow_discards: bool) -> Result<Image, Error> {
+    pub fn crypt(mut self, mapping: Mapping) -> Result<Image, Error> {
+        let allow_discards = mapping.allow_discards;
         let mut device = mapping.over(self.top).at(&self.name)?;
         if allow_discards {
             device = device.allowing_discards();
@@ -381,6 +382,14 @@ impl Image {
     /// Whether something is decrypted, so that a wrong key may be what is wrong.
     pub fn is_decrypted(&self) -> bool {
         self.layers.iter().any(|layer| matches!(layer, Layer::Crypt(_)))
+    }
+
+    /// Tells the listener that a key may be wrong, where what was decrypted with it begins as nothing that is known. Nothing
+    /// else tells a wrong key from a right one.
+    pub fn note_noise(&self, events: &dyn Events) {
+        if self.is_decrypted() {
+            probe::note_noise(self.top(), &self.name, events);
+        }
     }
 
     /// What requests should be multiples of, for speed: a number of bytes.

@@ -1,24 +1,180 @@
-//! The Linux storage-protection stack in user space: open, stack and run its parts with plain parameters.
+//! The Linux storage-protection stack in user space, as a library: dm-verity, fs-verity, dm-crypt, fscrypt, ext4 and NBD,
+//! byte for byte what the kernel reads and writes, without root and without a kernel.
 //!
-//! This is the crate that programs link. The format crates below it do the work and do not know each other;
-//! here they are joined, and their errors become the one [`Error`].
+//! This is the crate that programs link. The format crates below it do the work and do not know each other; here they are
+//! joined. An [`Image`] is opened and locked once, what lies on it is nested, and everything hangs on the device on top:
 //!
-//! An [`Image`] is opened and locked once; what lies on it is nested, and everything runs on the device on top:
+//! ```text
+//!   Image::open("disk.img") ─┬─ .partition(2) ─┬─ .crypt(mapping) ─┬─ .verity(hash, root) ─── .overlay(file)
+//!                            └─ .window(..)    │                   │
+//!                                              │   any of these, in any order
+//!                                              ▼
+//!    .ext4() .ext4_writer() .ext4_check()   .verity_format() .verity_volume()   .serve()   .device()
+//! ```
+//!
+//! Options are structs with defaults: take `X::default()` and set what differs. [`Work`] says who does the work (threads
+//! and implementations of ciphers and hashes) and who hears of it ([`blockdev::Events`]: progress, waits, notes);
+//! `Work::default()` is all cores, the fastest implementations, and nobody.
+//!
+//! # Six jobs
+//!
+//! Make a dm-verity hash area for an image, as `veritysetup format` does:
 //!
 //! ```
-//! use casemate::verity::{FormatOptions, VerityOptions};
+//! use casemate::verity::FormatOptions;
 //! use casemate::{Access, Image, Work};
 //!
 //! # let folder = tempfile::tempdir()?;
-//! # let (disk, hash) = (folder.path().join("disk.img"), folder.path().join("root.hash"));
-//! # std::fs::write(&disk, vec![7; 1 << 20])?;
-//! let root = Image::open(&disk, Access::Read)?.window(4096, Some(512 << 10))?;
-//! let hash = Image::create(&hash)?;
-//! let made = root.verity_format(&hash, &FormatOptions::default(), &Work::default())?;
-//! let volume = root.verity_volume(&hash, &VerityOptions::default())?;
-//! assert!(volume.verify(&made.root_hash, &Work::default(), &mut |_| Ok(()))?.is_clean());
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # let path = |name: &str| folder.path().join(name);
+//! # std::fs::write(path("root.img"), vec![7; 1 << 20])?;
+//! let data = Image::open(path("root.img"), Access::Read)?;
+//! let hash = Image::create(path("root.hash"))?;
+//! let made = data.verity_format(&hash, &FormatOptions::default(), &Work::default())?;
+//! println!("{}", casemate::hex::encode(&made.root_hash));
+//! # assert_eq!(std::fs::metadata(path("root.hash"))?.len(), 4096 * 4);
+//! # Ok::<(), casemate::Error>(())
 //! ```
+//!
+//! Check data against it, and name every bad block:
+//!
+//! ```
+//! # use casemate::verity::FormatOptions;
+//! use casemate::verity::VerityOptions;
+//! use casemate::{Access, Image, Work};
+//!
+//! # let folder = tempfile::tempdir()?;
+//! # let path = |name: &str| folder.path().join(name);
+//! # std::fs::write(path("root.img"), vec![7; 1 << 20])?;
+//! # let hash = Image::create(path("root.hash"))?;
+//! # let data = Image::open(path("root.img"), Access::Read)?;
+//! # let root_hash = data.verity_format(&hash, &FormatOptions::default(), &Work::default())?.root_hash;
+//! # std::fs::write(path("root.img"), [vec![7; 9000], vec![8; (1 << 20) - 9000]].concat())?;
+//! let (data, hash) =
+//!     (Image::open(path("root.img"), Access::Read)?, Image::open(path("root.hash"), Access::Read)?);
+//! let volume = data.verity_volume(&hash, &VerityOptions::default())?;
+//! let summary = volume.verify(&root_hash, &Work::default(), &mut |finding| {
+//!     println!("{:?}", finding.block);
+//!     Ok(())
+//! })?;
+//! assert_eq!(summary.bad_data.count(), 254);
+//! # Ok::<(), casemate::Error>(())
+//! ```
+//!
+//! The fs-verity digest of a file, as `fsverity digest` prints it:
+//!
+//! ```
+//! use casemate::Work;
+//! use casemate::fsverity::{self, Parameters};
+//!
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("file");
+//! # std::fs::write(&path, "hello")?;
+//! let digest = fsverity::digest(&path, &Parameters::default(), &Work::default())?;
+//! assert!(digest.to_string().starts_with("sha256:"));
+//! # Ok::<(), casemate::Error>(())
+//! ```
+//!
+//! Read a file of an ext4 file system in dm-crypt in a partition:
+//!
+//! ```
+//! use casemate::crypt::MappingOptions;
+//! use casemate::ext4::ReadOptions;
+//! use casemate::{Access, Image, SecretSource, Work};
+//!
+//! # let Some(mke2fs) = casemate_testkit::tool("mke2fs") else { return Ok(()) };
+//! # let Some(sfdisk) = casemate_testkit::tool("sfdisk") else { return Ok(()) };
+//! # let folder = tempfile::tempdir()?;
+//! # let path = |name: &str| folder.path().join(name);
+//! # std::fs::create_dir_all(path("tree/etc"))?;
+//! # std::fs::write(path("tree/etc/os-release"), "ID=casemate\n")?;
+//! # std::fs::write(path("disk.key"), (0..32).collect::<Vec<u8>>())?;
+//! # let mut mke2fs = std::process::Command::new(mke2fs);
+//! # casemate_testkit::run(mke2fs.args(["-q", "-t", "ext4", "-d"]).args([path("tree"), path("plain")]).arg("8M"));
+//! # let table = "printf 'label: gpt\nstart=2048,size=2048\nstart=4096,size=16384\n'";
+//! # let script = format!("truncate -s 12M disk.img && {table} | {} -q disk.img", sfdisk.display());
+//! # casemate_testkit::run(std::process::Command::new("sh").args(["-ec", &script]).current_dir(&folder));
+//! # let mapping = MappingOptions::default().with_key(&SecretSource::file(path("disk.key")), &Work::default())?;
+//! # let encrypted = Image::open(path("disk.img"), Access::Change)?.partition(2)?.crypt(mapping)?;
+//! # encrypted.device().write_at(&std::fs::read(path("plain"))?, 0)?;
+//! # drop(encrypted);
+//! let work = Work::default();
+//! let mapping = MappingOptions::default().with_key(&SecretSource::file(path("disk.key")), &work)?;
+//! let disk = Image::open(path("disk.img"), Access::Read)?.partition(2)?.crypt(mapping)?;
+//! let fs = disk.ext4(&ReadOptions::default(), &work)?;
+//! assert_eq!(fs.read("/etc/os-release")?, b"ID=casemate\n");
+//! # Ok::<(), casemate::Error>(())
+//! ```
+//!
+//! Put a tree of files into an ext4 image, all of it or nothing:
+//!
+//! ```
+//! use casemate::ext4::{PutOptions, ReadOptions, WriteOptions};
+//! use casemate::{Access, Image, Work};
+//!
+//! # let Some(mke2fs) = casemate_testkit::tool("mke2fs") else { return Ok(()) };
+//! # let folder = tempfile::tempdir()?;
+//! # let path = |name: &str| folder.path().join(name);
+//! # std::fs::create_dir_all(path("tree/bin"))?;
+//! # std::fs::write(path("tree/bin/tool"), "#!")?;
+//! # casemate_testkit::run(std::process::Command::new(mke2fs).args(["-q", "-t", "ext4"]).arg(path("root.img")).arg("8M"));
+//! let work = Work::default();
+//! let mut writer =
+//!     Image::open(path("root.img"), Access::Change)?.ext4_writer(&WriteOptions::default(), &work)?;
+//! let options = PutOptions { recursive: true, ..PutOptions::default() };
+//! let report = writer.put(&path("tree/."), b"/", &options, &work)?;
+//! writer.commit()?;
+//! # assert_eq!((report.files, report.directories), (1, 1));
+//! # drop(writer);
+//! # let fs = Image::open(path("root.img"), Access::Read)?.ext4(&ReadOptions::default(), &work)?;
+//! # assert_eq!(fs.read("/bin/tool")?, b"#!");
+//! # Ok::<(), casemate::Error>(())
+//! ```
+//!
+//! Serve an image over NBD, with what clients write kept in a file beside it:
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use casemate::nbd::Listener;
+//! use casemate::serve::ServeOptions;
+//! use casemate::{Access, Image};
+//!
+//! # let folder = tempfile::tempdir()?;
+//! # let path = |name: &str| folder.path().join(name);
+//! # std::fs::write(path("root.img"), vec![7; 1 << 20])?;
+//! let image = Image::open(path("root.img"), Access::ReadLocked)?.overlay(&path("changes"))?;
+//! let listener = Listener::unix(&path("socket"))?;
+//! let service = image.serve(listener, &ServeOptions::default())?;
+//! println!("{}", service.uri());
+//! service.stop(Duration::from_secs(10))?;
+//! # Ok::<(), casemate::Error>(())
+//! ```
+//!
+//! The same as programs of their own, with arguments, are in `crates/casemate/examples`.
+//!
+//! # Modules
+//!
+//! [`verity`], [`fsverity`] and [`signature`], [`crypt`], [`ext4`], [`fscrypt`] and [`backup`], [`serve`] and [`nbd`]:
+//! one for each format, with what hangs on an [`Image`] and the values that go in and come out. [`SecretSource`] reads keys
+//! and passphrases from wherever they are, [`Keys`] opens encrypted folders. [`blockdev`] has the devices, for those who bring
+//! their own ([`Image::over`]).
+//!
+//! # Errors
+//!
+//! There is one type, [`Error`]: a [kind](ErrorKind) whose number stays, a [place](Place) as data, a text that names the
+//! structure and says what to do next, and a cause. `Mismatch` and `Corrupt` answer a question with no, `Locked` asks for
+//! a key, `Busy` for another moment. No text holds a secret.
+//!
+//! # Threads
+//!
+//! Images, devices and open file systems are read and written through `&self` by any number of threads. What takes long
+//! spreads over [`Work::pool`](Work), and stops when [`blockdev::Events::advance`] says so. A [`ext4::Writer`] is used by one
+//! thread at a time; what was not committed when it is dropped never happened.
+//!
+//! # Limits
+//!
+//! Linux on x86-64 and AArch64; other CPUs work, slowly. One process changes an image at a time, which is locked for that;
+//! what looks at no locks is not stopped. LUKS and authenticated dm-crypt are not there yet. README.md has the table.
 #![forbid(unsafe_code)]
 
 pub mod backup;
@@ -29,12 +185,14 @@ pub mod fscrypt;
 pub mod fsverity;
 pub mod image;
 mod keys;
+mod mapping_options;
 mod named;
 mod output;
 pub mod probe;
 mod protectors;
 pub mod providers;
 mod secrets;
+pub mod serve;
 pub mod verity;
 
 pub use casemate_blockdev as blockdev;

@@ -4,10 +4,10 @@
 //! what superblocks say, and to hash areas behind file systems. Nothing here is a check: a signature says what something
 //! claims to be, and no signature is a hint that the key was wrong that it was decrypted with.
 
-use std::io;
 use std::sync::Arc;
+use std::{fmt, io};
 
-use casemate_blockdev::{BlockDevice, Window, partitions};
+use casemate_blockdev::{BlockDevice, Events, Window, partitions};
 use casemate_ext4::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, uuid_text};
 use casemate_providers::Work;
 
@@ -352,6 +352,16 @@ fn uuid_of(head: &[u8], at: usize) -> String {
 
 /// Entries of a root directory that are looked at.
 const MOST_ENTRIES: usize = 1000;
+
+/// Tells the listener that a key may be wrong, if what was decrypted begins as nothing that is known.
+pub fn note_noise(decrypted: &dyn BlockDevice, place: impl fmt::Display, events: &dyn Events) {
+    // What can't be read says so elsewhere.
+    if let Ok(None) = device(decrypted) {
+        events.note(&format!(
+            "{place}: nothing known begins the decrypted data: the key or its options may be wrong"
+        ));
+    }
+}
 
 /// What these bytes, the first [`HEAD`] of something or all of it, begin with; `None` if nothing known does.
 pub fn known(head: &[u8]) -> Option<&'static str> {

@@ -100,6 +100,11 @@ impl SecretSource {
         }
     }
 
+    /// Bytes that are passed over.
+    pub(crate) fn skipped(&self) -> u64 {
+        self.skip
+    }
+
     /// Whether standard input is read, which then has nothing else to give.
     pub fn is_standard_input(&self) -> bool {
         matches!(self.kind, Kind::StandardInput)

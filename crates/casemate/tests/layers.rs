@@ -186,12 +186,7 @@ fn hash_trees_lie_in_images_of_any_nesting() {
         let params = Params::new("aes-xts-plain64".parse().unwrap());
         let key = SecretVec::new((0..64).collect());
         let mapping = Mapping::new(params, key, 0, &Providers::default()).unwrap();
-        Image::open(&path, access)
-            .unwrap()
-            .window(64 << 10, Some(1 << 20))
-            .unwrap()
-            .crypt(mapping, false)
-            .unwrap()
+        Image::open(&path, access).unwrap().window(64 << 10, Some(1 << 20)).unwrap().crypt(mapping).unwrap()
     };
     let work = Work::default();
     let area = |image: &Image| {

@@ -112,8 +112,7 @@ fn a_wrong_key_and_a_state_that_is_half_a_change_are_told() {
     };
     let encrypted = folder.path().join("encrypted");
     std::fs::copy(&image, &encrypted).unwrap();
-    let through =
-        |byte, access| Image::open(&encrypted, access).unwrap().crypt(mapping(byte), false).unwrap();
+    let through = |byte, access| Image::open(&encrypted, access).unwrap().crypt(mapping(byte)).unwrap();
     let plain = std::fs::read(&image).unwrap();
     through(1, Access::Change).device().write_at(&plain, 0).unwrap();
     let work = Work::default();

@@ -30,7 +30,7 @@ pub use change::{
 };
 pub use contents::{VerityInfo, VerityPolicy, open_file, verity_info};
 pub use encrypted::{EncryptionInfo, encryption_info};
-pub use file_system::{ExtractOptions, FileSystem, Target};
+pub use file_system::{ExtractOptions, FileSystem, MOST_READ, Target};
 
 /// How a file system is read.
 #[derive(Clone, Debug)]

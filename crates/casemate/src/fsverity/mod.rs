@@ -117,6 +117,15 @@ pub fn describe(
     Ok(descriptor)
 }
 
+/// The digest of a file, as the kernel has it when fs-verity is enabled on the file.
+///
+/// # Errors
+/// `Io`.
+pub fn digest(path: impl AsRef<Path>, parameters: &Parameters, work: &Work<'_>) -> Result<FileDigest, Error> {
+    let path = path.as_ref();
+    describe(path, Input::open(path)?, parameters, work, None)?.digest(&work.providers)
+}
+
 /// Describes many files: small ones in parallel, large ones one after the other with all threads. Results come
 /// in the order of `paths`, some at a time; one file's error does not keep others from being described.
 ///

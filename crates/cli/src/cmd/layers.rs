@@ -112,11 +112,6 @@ impl clap::Args for Order {
 }
 
 impl LayerArgs {
-    /// Whether something is decrypted, so that a wrong key may be what is wrong.
-    pub fn decrypt(&self) -> bool {
-        self.crypt.decrypt()
-    }
-
     /// Whether something is verified, so that nothing can be written.
     pub fn verify(&self) -> bool {
         self.verity.dm_verity.is_some()
@@ -156,7 +151,8 @@ impl CryptArgs {
         if !self.decrypt() {
             return Ok(image);
         }
-        let mapping = self.mapping.mapping(Path::new(image.name()), Asked::Once, context)?;
-        image.crypt(mapping, allow_discards)
+        let mut mapping = self.mapping.mapping(Path::new(image.name()), Asked::Once, context)?;
+        mapping.allow_discards = allow_discards;
+        image.crypt(mapping)
     }
 }

@@ -129,7 +129,7 @@ fn what_was_flushed_to_a_served_image_stays() {
             let access = if name.ends_with("overlay") { Access::Read } else { Access::Change };
             let image = retry(|| Image::open(folder.join("image"), access))?;
             match name {
-                "serve --crypt" => image.crypt(mapping(&key), false),
+                "serve --crypt" => image.crypt(mapping(&key)),
                 // Who has no overlay yet has nothing in it.
                 "serve --overlay" if folder.join("overlay").exists() => {
                     return retry(|| image.clone().overlay(&folder.join("overlay")));

@@ -1,13 +1,11 @@
 //! The options that say what a dm-crypt mapping is, and where its key comes from.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::ArgGroup;
 
-use casemate::blockdev::Events;
-use casemate::crypt::{Mapping, Params, Table, plain_key};
-use casemate::{Error, Providers, SecretSource, SecretVec};
+use casemate::crypt::{Mapping, MappingOptions};
+use casemate::{Error, SecretSource};
 
 use crate::context::Context;
 use crate::passphrase::{self, Asked};
@@ -112,39 +110,29 @@ impl MappingArgs {
 
     /// The mapping of an image, keyed. Where there is a passphrase, it is asked for so often.
     pub fn mapping(&self, image: &Path, asked: Asked, context: &Context) -> Result<Mapping, Error> {
-        let providers = context.naming(&self.crypt_provider);
-        let mut hash_driver = None;
-        let mapping = match &self.crypt_table {
-            Some(path) => {
-                let line = fs::read(path).map_err(|error| Error::io(path.display(), error))?;
-                let line = SecretVec::new(line);
-                let text = str::from_utf8(line.expose());
-                let text =
-                    text.map_err(|_| Error::argument(format!("{}: not a table line", path.display())))?;
-                let parsed = text.trim().parse::<Table>().and_then(|mut table| {
-                    table.params.allow_equal_halves = self.allow_equal_halves;
-                    Mapping::of_table(table, &providers)
-                });
-                parsed.map_err(|error| error.at(path.display()))?
-            }
-            None => {
-                let spec = self.crypt.as_ref().ok_or_else(|| Error::argument("no --crypt was given"))?;
-                let params = self.params(spec.parse()?);
-                let key = self.key(image, asked, &providers, &mut hash_driver)?;
-                Mapping::new(params, key, self.crypt_offset, &providers)?
+        let work = context.work(context.naming(&self.crypt_provider), context);
+        let mut options = MappingOptions::default();
+        options.allow_equal_halves = self.allow_equal_halves;
+        options.drivers = self.crypt_provider.clone();
+        if let Some(path) = &self.crypt_table {
+            return options.of_table(&SecretSource::file(path), &work);
+        }
+        options.cipher = self.crypt.clone().ok_or_else(|| Error::argument("no --crypt was given"))?;
+        options.key_bits = self.key_size;
+        options.passphrase_hash = self.passphrase_hash.clone();
+        options.offset = self.crypt_offset;
+        options.iv_offset = self.skip;
+        options.sector_size = self.sector_size;
+        options.iv_large_sectors = self.iv_large_sectors;
+        let key = match (&self.key_file, self.key_fd) {
+            (Some(path), _) => SecretSource::file(path),
+            (None, Some(number)) => SecretSource::descriptor(number),
+            (None, None) => {
+                let passphrase = passphrase::source(asked);
+                return options.with_passphrase(&passphrase, &image.display().to_string(), &work);
             }
         };
-        let used = mapping.cipher().driver_names().iter().chain(&hash_driver);
-        let used: Vec<&String> = used.collect();
-        if let Some(driver) = self.crypt_provider.iter().find(|named| !used.contains(named)) {
-            let text =
-                format!("the driver {driver} was named, and {} has no use for it", mapping.params.spec);
-            return Err(Error::argument(text));
-        }
-        if let (Some(path), None) = (&self.key_file, self.key_size) {
-            mention_rest(path, self.keyfile_offset, mapping.key.len(), context);
-        }
-        Ok(mapping)
+        options.with_key(&key.from_byte(self.keyfile_offset), &work)
     }
 
     /// Whether the key comes from standard input, which then has no data.
@@ -152,61 +140,4 @@ impl MappingArgs {
         let from_file = self.key_file.as_ref().is_some_and(|path| path.as_os_str() != "-");
         !(from_file || self.key_fd.is_some() || self.crypt_table.is_some())
     }
-
-    fn params(&self, spec: casemate::crypt::Spec) -> Params {
-        Params {
-            sector_size: self.sector_size,
-            iv_large_sectors: self.iv_large_sectors,
-            iv_offset: self.skip,
-            allow_equal_halves: self.allow_equal_halves,
-            ..Params::new(spec)
-        }
-    }
-
-    /// The key. Where a hash makes it, its driver's name goes to `driver`.
-    fn key(
-        &self,
-        image: &Path,
-        asked: Asked,
-        providers: &Providers,
-        driver: &mut Option<String>,
-    ) -> Result<SecretVec, Error> {
-        let bits = self.key_size.unwrap_or(256);
-        if !bits.is_multiple_of(8) || bits > 1 << 20 {
-            return Err(Error::argument(format!("--key-size {bits}: it must be a multiple of 8 bits")));
-        }
-        let len = bits / 8;
-        let file = match (&self.key_file, self.key_fd) {
-            (Some(path), _) => Some(path.clone()),
-            (None, Some(number)) => Some(PathBuf::from(format!("/dev/fd/{number}"))),
-            (None, None) => None,
-        };
-        match file {
-            Some(path) => SecretSource::file(path).from_byte(self.keyfile_offset).read_exact(len),
-            None => {
-                let passphrase = passphrase::source(asked).passphrase(&image.display().to_string())?;
-                let name = self.passphrase_hash.split(':').next().unwrap_or_default();
-                *driver = providers.hash(name).ok().map(|hash| hash.driver().to_owned());
-                Ok(plain_key(passphrase.expose(), &self.passphrase_hash, len, providers)?)
-            }
-        }
-    }
 }
-
-/// Says that only the beginning of a key file is used, where nobody has said how much of it.
-fn mention_rest(path: &Path, skipped: u64, used: usize, context: &Context) {
-    let size = fs::metadata(path).ok().filter(fs::Metadata::is_file).map_or(0, |data| data.len());
-    let available = size.saturating_sub(skipped);
-    if available <= used as u64 {
-        return;
-    }
-    let most = if available <= LONGEST_KEY {
-        format!("; --key-size {} takes all", available * 8)
-    } else {
-        String::new()
-    };
-    context.note(&format!("{} has {available} bytes, {used} are used{most}", path.display()));
-}
-
-/// Bytes of what may be a key as a whole; a longer file is random data that some of is meant.
-const LONGEST_KEY: u64 = 128;

@@ -4,13 +4,10 @@ pub mod mapping;
 mod table;
 mod transform;
 
-use std::path::Path;
-
 use clap::Subcommand;
 
-use casemate::blockdev::{BlockDevice, Events};
+use casemate::Error;
 use casemate::crypt::Direction;
-use casemate::{Error, probe};
 
 use crate::answer::Answer;
 use crate::context::Context;
@@ -38,17 +35,5 @@ impl Args {
             Action::Decrypt(args) => args.run(Direction::Decrypt, context),
             Action::Table(args) => args.run(context),
         }
-    }
-}
-
-/// Says that a key may be wrong where what was decrypted with it begins as nothing that is known. Nothing else tells a
-/// wrong key from a right one.
-pub fn mention_noise(decrypted: &dyn BlockDevice, place: &Path, context: &Context) {
-    // Who can't read it will hear so elsewhere.
-    if let Ok(None) = probe::device(decrypted) {
-        let place = place.display();
-        context.note(&format!(
-            "{place}: nothing known begins the decrypted data: the key or its options may be wrong"
-        ));
     }
 }

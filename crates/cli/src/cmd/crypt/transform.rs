@@ -6,12 +6,11 @@ use std::{fs, io};
 
 use serde_json::json;
 
-use casemate::Error;
-use casemate::blockdev::{BlockDevice, Events, FileDevice, Window};
+use casemate::blockdev::{BlockDevice, Events, FileDevice};
 use casemate::crypt::{DEFAULT_HOT_ZONE, Direction, Holes, Mapping, journal_path};
+use casemate::{Error, probe};
 
 use super::mapping::OwnMappingArgs;
-use super::mention_noise;
 use crate::answer::Answer;
 use crate::cmd::ends::standard_output;
 use crate::context::Context;
@@ -79,16 +78,6 @@ impl Args {
                 let work = context.work(context.providers().clone(), &progress);
                 let holes = if self.sparse { Holes::Keep } else { Holes::Data };
                 mapping.transform(direction, &self.source, target, holes, &work)?;
-            }
-        }
-        if direction == Direction::Decrypt {
-            let plain = target.unwrap_or(&self.source);
-            let offset = if target.is_none() { mapping.offset * 512 } else { 0 };
-            if !is_standard(plain)
-                && let Ok(device) = FileDevice::open(plain)
-                && let Ok(data) = Window::new(&device, offset, device.size().saturating_sub(offset))
-            {
-                mention_noise(&data, plain, context);
             }
         }
         if context.json() && !target.is_some_and(is_standard) {
@@ -168,7 +157,11 @@ fn stream(
         (&*to, &mut output as &mut (dyn io::Write + Send)),
     );
     mapping.transform_stream(direction, from, to, &work)?;
-    output.commit()
+    output.commit()?;
+    if let (Direction::Decrypt, Ok(plain)) = (direction, FileDevice::open(target)) {
+        probe::note_noise(&plain, target.display(), work.events);
+    }
+    Ok(())
 }
 
 /// For the progress bar alone: a source that has no size will be noticed when it is read.

@@ -16,9 +16,9 @@ use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
-use casemate::blockdev::BlockDevice;
-use casemate::nbd::protocol::TlsMode;
-use casemate::nbd::{Address, Export, Server};
+use casemate::blockdev::{BlockDevice, Events};
+use casemate::nbd::{Address, Export};
+use casemate::serve::ServeOptions;
 use casemate::{Error, Image};
 
 pub use self::options::Args;
@@ -35,40 +35,40 @@ enum Event {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let tls = self.tls()?;
+        let mut options = ServeOptions::default();
+        options.export_name = self.export_name.clone();
+        options.tls = self.tls()?;
+        options.limits = self.limits(context);
+        options.events = Some(Arc::new(Faults));
         let image = self.image(context)?;
         let Place { listener, folder: _folder } = self.listener(image.is_read_only(), context)?;
-        let address = listener.address().clone();
-        let uri = address.uri(tls.mode() != TlsMode::Off, &self.export_name);
-        let (device, read_only) = (image.device(), image.is_read_only());
-        let export = Export::new(device, &self.export_name, read_only, image.preferred_block());
-        let export = Arc::new(export);
         raise_file_limit();
 
         let (events, incoming) = mpsc::channel();
         // Before the first client, so that no signal finds the server without its handler.
         handle_signals(&events).map_err(|error| Error::io("signals", error))?;
-        let log = |text: &str| eprintln!("casemate: {text}");
-        let server = Server::start(listener, Arc::clone(&export), tls, self.limits(context), log)
-            .map_err(|error| Error::io(&address, error))?;
+        let service = image.serve(listener, &options)?;
+        let export = Arc::clone(service.export());
         let mut child = None;
         match &self.exec {
-            Some(command) => child = Some(run_command(command, &uri, &address, events)?),
+            Some(command) => {
+                child = Some(run_command(command, service.uri(), service.address(), events)?);
+            }
             None if context.json() => context.print_json(&json!({
-                "uri": uri,
-                "address": address.to_string(),
+                "uri": service.uri(),
+                "address": service.address().to_string(),
                 "export_name": self.export_name,
                 "size": image.device().size(),
-                "read_only": read_only,
+                "read_only": image.is_read_only(),
                 "pid": std::process::id(),
             }))?,
-            None => context.print(format!("{uri}\n"))?,
+            None => context.print(format!("{}\n", service.uri()))?,
         }
 
         let mut answer = Answer::Yes;
         for event in incoming {
             match event {
-                Event::Signal(SIGUSR1) => report(context, &export, &image, server.clients())?,
+                Event::Signal(SIGUSR1) => report(context, &export, &image, service.clients())?,
                 Event::Signal(_) => {
                     // A command that has ended meanwhile can't be told, and need not be.
                     let _ = child.map(|child| rustix::process::kill_process(child, Signal::TERM));
@@ -81,13 +81,22 @@ impl Args {
                 }
             }
         }
-        let clients = server.clients();
-        let stopped = server.stop(Duration::from_secs(self.patience));
+        let clients = service.clients();
+        let stopped = service.stop(Duration::from_secs(self.patience));
         if context.json() {
             report(context, &export, &image, clients)?;
         }
-        stopped.map_err(|error| Error::io(self.image.display(), error))?;
+        stopped?;
         Ok(answer)
+    }
+}
+
+/// Prints what goes wrong with single clients.
+struct Faults;
+
+impl Events for Faults {
+    fn note(&self, text: &str) {
+        eprintln!("casemate: {text}");
     }
 }
 

@@ -13,7 +13,6 @@ use casemate::nbd::tls::{Clients, Tls};
 use casemate::nbd::{Limits, Listener};
 use casemate::{Access, Error, Image, probe};
 
-use crate::cmd::crypt::mention_noise;
 use crate::cmd::layers::{DECRYPTION, LayerArgs};
 use crate::context::Context;
 use crate::size::bytes;
@@ -164,24 +163,9 @@ impl Args {
             let name = image.name();
             context.note(&format!("{name}: {what}: served as it is, not the disk in it (see casemate info)"));
         }
-        let (completed, was_interrupted) = image.clone().completed(None, context.providers())?;
-        if was_interrupted {
-            let what = "a change of the file system in it was interrupted";
-            if !protected {
-                let text =
-                    format!("{what}, and must be completed before others write to it: casemate ext4 recover");
-                return Err(Error::unsupported(text).within(image.name()));
-            }
-            let name = image.name();
-            context.note(&format!(
-                "{name}: {what}, and is shown as complete; casemate ext4 recover completes it"
-            ));
-            image = completed;
-        }
+        image = image.settled(&context.opening())?;
         image = self.layers.over(image, context, self.allow_discards)?;
-        if self.layers.decrypt() {
-            mention_noise(&*image.device(), &self.image, context);
-        }
+        image.note_noise(context);
         match &self.overlay {
             Some(path) => image.overlay(path),
             None => Ok(image),

@@ -1,0 +1,122 @@
+//! Images offered over NBD.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use casemate_blockdev::Events;
+use casemate_nbd::tls::Tls;
+use casemate_nbd::{Address, Export, Limits, Listener, Server};
+use casemate_providers::Work;
+
+use crate::{Error, Image};
+
+/// How an image is offered.
+#[derive(Clone, Default)]
+#[non_exhaustive]
+pub struct ServeOptions {
+    /// The export's name, which clients have to ask for.
+    pub export_name: String,
+    /// Which connections are encrypted, and which clients are let in; none and all by default.
+    pub tls: Tls,
+    /// Limits for clients, threads and memory.
+    pub limits: Limits,
+    /// The listener, told of each fault in a note, from any thread.
+    pub events: Option<Arc<dyn Events + Send + Sync>>,
+}
+
+impl fmt::Debug for ServeOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = f.debug_struct("ServeOptions");
+        text.field("export_name", &self.export_name).field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+/// An image that is being offered. Dropped without [`Service::stop`], it goes on to the end of the process.
+pub struct Service {
+    server: Server,
+    export: Arc<Export>,
+    name: String,
+    address: Address,
+    uri: String,
+}
+
+impl Image {
+    /// Offers the device on top over NBD, to many clients at once. Whether it can be written is what the image says.
+    ///
+    /// # Errors
+    /// `Io` if no thread can be started.
+    pub fn serve(&self, listener: Listener, options: &ServeOptions) -> Result<Service, Error> {
+        let address = listener.address().clone();
+        let with_tls = options.tls.mode() != casemate_nbd::protocol::TlsMode::Off;
+        let uri = address.uri(with_tls, &options.export_name);
+        let export =
+            Export::new(self.device(), &options.export_name, self.is_read_only(), self.preferred_block());
+        let export = Arc::new(export);
+        let events = options.events.clone();
+        let log = move |text: &str| events.iter().for_each(|events| events.note(text));
+        let server = Server::start(listener, Arc::clone(&export), options.tls.clone(), options.limits, log)
+            .map_err(|error| Error::io(&address, error))?;
+        Ok(Service { server, export, name: self.name().to_owned(), address, uri })
+    }
+
+    /// The image as others may have it: a change of the ext4 file system in it that was interrupted is shown as complete,
+    /// which the listener hears.
+    ///
+    /// # Errors
+    /// `Unsupported` if there is such a change, and the image could be written: it has to be completed first.
+    pub fn settled(self, work: &Work<'_>) -> Result<Image, Error> {
+        let (completed, was_interrupted) = self.clone().completed(None, &work.providers)?;
+        if !was_interrupted {
+            return Ok(self);
+        }
+        let what = "a change of the file system in it was interrupted";
+        if !self.is_read_only() {
+            let text =
+                format!("{what}, and must be completed before others write to it: casemate ext4 recover");
+            return Err(Error::unsupported(text).within(self.name()));
+        }
+        let name = self.name();
+        work.events
+            .note(&format!("{name}: {what}, and is shown as complete; casemate ext4 recover completes it"));
+        Ok(completed)
+    }
+}
+
+impl Service {
+    /// The address that clients reach.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The URI that clients take.
+    pub fn uri(&self) -> &str {
+        &self.uri
+    }
+
+    /// How many clients there are.
+    pub fn clients(&self) -> usize {
+        self.server.clients()
+    }
+
+    /// The export, which knows what clients have asked for, also when the service has stopped. What each layer did for that
+    /// is in [`Image::statistics`].
+    pub fn export(&self) -> &Arc<Export> {
+        &self.export
+    }
+
+    /// Lets no more clients in, answers the requests that have come, and puts everything on stable storage. Clients that
+    /// do not take their answers within `patience` are cut off.
+    ///
+    /// # Errors
+    /// `Io` of the last flush.
+    pub fn stop(self, patience: Duration) -> Result<(), Error> {
+        self.server.stop(patience).map_err(|error| Error::io(&self.name, error))
+    }
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("uri", &self.uri).finish_non_exhaustive()
+    }
+}
