@@ -97,7 +97,7 @@ impl Writer {
     pub fn remove_tree(&mut self, path: &[u8]) -> Result<()> {
         let (parent, name) = self.parent_of(path)?;
         let inode = self.fs().resolve(path, false)?;
-        if !inode.is_dir() {
+        if self.operation(|files| files.names_file(parent, &name))? {
             return self.remove(path);
         }
         let name = stored_name(self.fs(), &self.files().get(parent)?, &name, false)?;
