@@ -13,6 +13,7 @@ use crate::edit::node::{Body, Encrypted, NewNode};
 use crate::error::{Result, invalid};
 use crate::format::features::RoCompat;
 use crate::format::inode::{FileType, Inode, InodeFlags, Stamp};
+use crate::read::path::LONGEST_NAME;
 
 /// Names that one inode can have (`EXT4_LINK_MAX`).
 const MOST_LINKS: u16 = 65000;
@@ -201,7 +202,7 @@ impl Files {
 
     /// A directory that is to get a name which it does not have.
     pub fn parent_mut(&mut self, parent: u32, name: &[u8]) -> Result<Inode> {
-        if name.is_empty() || name.len() > 255 {
+        if name.is_empty() || name.len() > LONGEST_NAME {
             return Err(name_too_long());
         }
         if name.contains(&b'/') || name.contains(&0) || matches!(name, b"." | b"..") {
@@ -335,7 +336,7 @@ impl Writer {
     /// The inode of the directory that a path's last name is, or will be, in, and that name.
     ///
     /// # Errors
-    /// `NotFound`, and `InvalidInput` for a path that does not end in a name.
+    /// `NotFound`; `InvalidInput` for a path that does not end in a name, and `InvalidFilename` for a longer one.
     pub fn parent_of(&self, path: &[u8]) -> Result<(u32, Vec<u8>)> {
         let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
         let path = &path[..end];
@@ -345,7 +346,11 @@ impl Writer {
             let text = format!("{}: no name of a file", String::from_utf8_lossy(path));
             return Err(invalid(ErrorKind::InvalidInput, text));
         }
-        Ok((self.fs().resolve(above, true)?.number(), name.to_vec()))
+        let above = self.fs().resolve(above, true)?.number();
+        if name.len() > LONGEST_NAME {
+            return Err(name_too_long());
+        }
+        Ok((above, name.to_vec()))
     }
 }
 

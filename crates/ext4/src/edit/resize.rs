@@ -23,7 +23,8 @@ impl Files {
     fn changeable_file(&self, number: u32) -> Result<Inode> {
         let inode = self.get(number)?;
         if inode.kind() != FileType::Regular {
-            return Err(invalid(ErrorKind::InvalidInput, format!("inode {number} is no regular file")));
+            let kind = if inode.is_dir() { ErrorKind::IsADirectory } else { ErrorKind::InvalidInput };
+            return Err(invalid(kind, format!("inode {number} is no regular file")));
         }
         if inode.has(InodeFlags::VERITY) {
             return Err(Error::unsupported("changing the contents of fs-verity files"));

@@ -9,6 +9,9 @@ use crate::read::fs::Ext4;
 /// Symbolic links that a path may lead through, as in the kernel.
 const MOST_LINKS: u32 = 40;
 
+/// Bytes of a name at most.
+pub(crate) const LONGEST_NAME: usize = 255;
+
 impl Ext4 {
     /// The inode that a path leads to, symbolic links on the way included, and one at its end if `follow`.
     ///
@@ -16,7 +19,7 @@ impl Ext4 {
     /// targets of links. ".." above the root stays there. What a slash is behind is a directory, or a link to one.
     ///
     /// # Errors
-    /// `Io` with `NotFound` or `NotADirectory`, or when links lead in a circle.
+    /// `Io` with `NotFound`, `NotADirectory` or `InvalidFilename`, or when links lead in a circle.
     pub fn resolve(&self, path: &[u8], follow: bool) -> Result<Inode> {
         let shown = || String::from_utf8_lossy(path).into_owned();
         let mut links = MOST_LINKS;
@@ -29,6 +32,10 @@ impl Ext4 {
             }
             if part == b"." {
                 continue;
+            }
+            if part.len() > LONGEST_NAME {
+                let text = format!("{}: a name has 1 to {LONGEST_NAME} bytes", shown());
+                return Err(Error::path(ErrorKind::InvalidFilename, text));
             }
             let Some(number) = self.lookup(&inode, &part)? else {
                 return Err(Error::path(ErrorKind::NotFound, format!("{}: no such file", shown())));
