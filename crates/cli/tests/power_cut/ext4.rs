@@ -16,7 +16,7 @@ use casemate_ext4::{
 };
 use casemate_testkit::kernel::with_mounts;
 use casemate_testkit::power::{Files, State};
-use casemate_testkit::{Rng, TempDir, run, run_any, slow_tests, tool};
+use casemate_testkit::{Rng, TempDir, run, run_any, slow_tests, tempdir, tool};
 
 use crate::{Judge, Outcome, Session, scratch};
 
@@ -147,7 +147,8 @@ impl Volume {
 
     /// Lets a kernel mount what was left, which replays journals and deletes orphans.
     fn end(self) {
-        let place = scratch();
+        // Memory of this machine is none of another kernel's.
+        let place = tempdir().unwrap();
         let mut script = String::new();
         let kept = std::mem::take(&mut *self.for_kernel.lock().unwrap());
         let at = place.path().join("at");
