@@ -48,28 +48,30 @@ pub use edit::{Body, NewNode, PutOptions, PutReport, RawAttributes, WriteOptions
 pub use error::{Corrupt, Error, Place, Problem, Result, Structure};
 pub use format::bytes::uuid_text;
 pub use format::csum;
+pub use format::dir::{Entries, EntryFormat, RawEntry};
+pub use format::dirhash::{DirHash, NameHasher, SIPHASH};
+pub use format::extent::{Extent, ExtentIndex, ExtentNode};
 pub use format::features::{Compat, Incompat, RoCompat};
 pub use format::group::{BLOCK_UNINIT, GroupDescriptor, INODE_UNINIT, INODE_ZEROED};
+pub use format::htree::{HtreeEntry, HtreeNode, HtreeRoot};
 pub use format::inode::{FileType, Inode, InodeFlags, ROOT_INODE, Time};
 pub use format::journal_superblock::JournalSuperblock;
 pub use format::layout::Layout;
 pub use format::superblock::{HashDefaults, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+pub use format::xattr::{XattrEntries, XattrEntry};
 pub use read::casefold::fold as casefold;
-pub use read::dir::{DirEntry, Entries, EntryFormat, RawEntry};
-pub use read::dirhash::{DirHash, NameHasher, SIPHASH};
+pub use read::dir::DirEntry;
 pub use read::encryption::{EncryptedContents, EncryptedInode, EncryptedNames, Encryption, StoredName};
-pub use read::extent::{Extent, ExtentIndex, ExtentNode};
 pub use read::extract::{
     Contents, ExtractOptions, ExtractReport, Failure, PlainContents, Record, extract_to_folder,
     extract_to_tar,
 };
 pub use read::file::FileReader;
 pub use read::fs::{Ext4, OpenOptions};
-pub use read::htree::{HtreeEntry, HtreeNode, HtreeRoot};
 pub use read::journal::Recovery;
 pub use read::map::Mapping;
 pub use read::seen::SeenDirectories;
 pub use read::verity::VerityMetadata;
-pub use read::xattr::{Xattr, XattrEntries, XattrEntry};
+pub use read::xattr::Xattr;
 pub use transaction::patch::Patching;
 pub use transaction::recovery_file::{Interrupted, RecoveryFile};

@@ -1,10 +1,10 @@
 //! Blocks taken and freed.
 
 use crate::alloc::Allocator;
-use crate::alloc::descriptors::{Bitmap, Descriptor};
 use crate::error::{Place, Result, Structure, no_space};
 use crate::format::bitmap;
 use crate::format::features::Incompat;
+use crate::format::group::{Bitmap, Descriptor};
 use crate::format::inode::FileType;
 
 /// What blocks are wanted for.
@@ -183,7 +183,7 @@ impl Allocator {
     /// Groups in a flex group.
     pub(super) fn flex_size(&self) -> u32 {
         let superblock = self.fs.superblock();
-        let s_log_groups_per_flex = u32::from(superblock.as_bytes()[0x174]);
+        let s_log_groups_per_flex = u32::from(superblock.log_groups_per_flex());
         let has = superblock.incompat.has(Incompat::FLEX_BG) && s_log_groups_per_flex < 24;
         if has { 1 << s_log_groups_per_flex } else { 1 }
     }

@@ -3,138 +3,31 @@
 use crate::alloc::Allocator;
 use crate::error::{Place, Result, Structure};
 use crate::format::bitmap;
-use crate::format::bytes::le16;
-use crate::format::csum::{Context, Kind, Subject};
+use crate::format::csum::{Context, Kind};
 use crate::format::features::Compat;
-use crate::format::group::{BLOCK_UNINIT, GroupDescriptor, INODE_UNINIT};
+use crate::format::group::{Bitmap, Descriptor};
 use crate::transaction::patch::{Part, Patching};
-
-/// The fields of a descriptor that this writer knows: its first 32 or 64 bytes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Descriptor {
-    raw: [u8; 64],
-    len: usize,
-}
-
-impl Descriptor {
-    /// Its fields, as they are read.
-    pub fn fields(&self) -> GroupDescriptor<'_> {
-        GroupDescriptor { raw: self.as_bytes() }
-    }
-
-    pub fn set_free_clusters(&mut self, value: u32) {
-        self.set_halves(0xc, 0x2c, value);
-    }
-
-    pub fn set_free_inodes(&mut self, value: u32) {
-        self.set_halves(0xe, 0x2e, value);
-    }
-
-    pub fn set_used_directories(&mut self, value: u32) {
-        self.set_halves(0x10, 0x30, value);
-    }
-
-    pub fn set_unused_inodes(&mut self, value: u32) {
-        self.set_halves(0x1c, 0x32, value);
-    }
-
-    pub fn clear_flag(&mut self, flag: u16) {
-        let flags = self.fields().flags() & !flag;
-        self.raw[0x12..0x14].copy_from_slice(&flags.to_le_bytes());
-    }
-
-    /// The stored checksum of a bitmap: 32 bits, or its low 16 where descriptors are short.
-    pub fn bitmap_sum(&self, which: Bitmap) -> u32 {
-        let (low, high) = which.sum_at();
-        self.fields().halves(low, high)
-    }
-
-    pub fn set_bitmap_sum(&mut self, which: Bitmap, value: u32) {
-        let (low, high) = which.sum_at();
-        self.set_halves(low, high, value);
-    }
-
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.raw[..self.len]
-    }
-
-    fn set_halves(&mut self, low: usize, high: usize, value: u32) {
-        let little = value.to_le_bytes();
-        self.raw[low..low + 2].copy_from_slice(&little[..2]);
-        if self.len >= 64 {
-            self.raw[high..high + 2].copy_from_slice(&little[2..]);
-        }
-    }
-}
-
-/// One of a group's two bitmaps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Bitmap {
-    Blocks,
-    Inodes,
-}
-
-impl Bitmap {
-    fn sum_at(self) -> (usize, usize) {
-        match self {
-            Bitmap::Blocks => (0x18, 0x38),
-            Bitmap::Inodes => (0x1a, 0x3a),
-        }
-    }
-
-    fn subject(self) -> Subject {
-        match self {
-            Bitmap::Blocks => Subject::BlockBitmap,
-            Bitmap::Inodes => Subject::InodeBitmap,
-        }
-    }
-
-    fn structure(self) -> Structure {
-        match self {
-            Bitmap::Blocks => Structure::BlockBitmap,
-            Bitmap::Inodes => Structure::InodeBitmap,
-        }
-    }
-
-    fn uninit(self) -> u16 {
-        match self {
-            Bitmap::Blocks => BLOCK_UNINIT,
-            Bitmap::Inodes => INODE_UNINIT,
-        }
-    }
-
-    fn block(self, descriptor: &Descriptor) -> u64 {
-        match self {
-            Bitmap::Blocks => descriptor.fields().block_bitmap(),
-            Bitmap::Inodes => descriptor.fields().inode_bitmap(),
-        }
-    }
-}
 
 impl Allocator {
     /// A group's descriptor as it is now.
     pub(super) fn descriptor(&self, group: u32) -> Result<Descriptor> {
         let layout = self.fs.layout();
         let (block, base) = self.descriptor_place(group);
-        let len = (layout.descriptor_size as usize).min(64);
-        let mut raw = [0; 64];
-        let mut copy = |bytes: &[u8]| raw[..len].copy_from_slice(&bytes[base..base + len]);
-        if self.transaction.held(block, &mut copy).is_none() {
-            // The reader checks the checksum of the descriptor when it first sees it; so do we, of all in the
-            // block.
-            let size = layout.descriptor_size as usize;
-            let first = group - group % layout.descriptors_per_block();
-            self.transaction.with(block, |bytes| {
-                for (group, raw) in (first..layout.groups).zip(bytes.chunks_exact(size)) {
-                    let place = Place::group(Structure::GroupDescriptor, group);
-                    let subject = self.transaction.sums().descriptor_subject();
-                    self.fs.verify(subject, &group_context(group), raw, place)?;
-                }
-                copy(bytes);
-                Ok::<_, crate::Error>(())
-            })??;
+        let size = layout.descriptor_size as usize;
+        let copy = |bytes: &[u8]| Descriptor::from_bytes(&bytes[base..], size);
+        if let Some(descriptor) = self.transaction.held(block, copy) {
+            return Ok(descriptor);
         }
-        Ok(Descriptor { raw, len })
+        // The reader checks the checksum of the descriptor when it first sees it; so do we, of all in the block.
+        let first = group - group % layout.descriptors_per_block();
+        self.transaction.with(block, |bytes| {
+            for (group, raw) in (first..layout.groups).zip(bytes.chunks_exact(size)) {
+                let place = Place::group(Structure::GroupDescriptor, group);
+                let subject = self.transaction.sums().descriptor_subject();
+                self.fs.verify(subject, &group_context(group), raw, place)?;
+            }
+            Ok(copy(bytes))
+        })?
     }
 
     /// Stores what was changed in a descriptor.
@@ -146,8 +39,8 @@ impl Allocator {
             base,
             len: self.fs.layout().descriptor_size as usize,
         };
-        let mut bytes = new.raw;
-        self.transaction.rewrite(block, &part, &mut bytes[..new.len])
+        let mut new = *new;
+        self.transaction.rewrite(block, &part, new.as_bytes_mut())
     }
 
     /// Inverts a run of a bitmap's bits, which must all be `!used`, and patches the bitmap's checksum in
@@ -162,10 +55,10 @@ impl Allocator {
         used: bool,
     ) -> Result<()> {
         let bits = self.bits(which);
-        let block = which.block(descriptor);
+        let block = which.block(descriptor.fields());
         let place = Place::group(which.structure(), group).at(block);
         let patcher = *self.transaction.patcher();
-        let old = descriptor.bitmap_sum(which);
+        let old = descriptor.bitmap_sum(&patcher.sums, which);
         let sum = self.transaction.update(block, |edit| {
             if first + count > bits || !bitmap::all(edit.bytes(), first, count, !used) {
                 let what = if used { "in use" } else { "free" };
@@ -182,7 +75,7 @@ impl Allocator {
             Ok(patcher.sums.flipped(old, bits, first, count, descriptor.as_bytes()))
         })??;
         if let Some(sum) = sum {
-            descriptor.set_bitmap_sum(which, sum);
+            descriptor.set_bitmap_sum(&patcher.sums, which, sum);
         }
         Ok(())
     }
@@ -190,7 +83,7 @@ impl Allocator {
     /// Makes sure that a group's bitmap is in the cache and sound; one that was never written is made.
     pub(super) fn ensure_bitmap(&mut self, which: Bitmap, group: u32) -> Result<Descriptor> {
         let mut descriptor = self.descriptor(group)?;
-        let block = which.block(&descriptor);
+        let block = which.block(descriptor.fields());
         let has_flags = self.fs.checksums().kind() != Kind::None;
         let used_bytes = (self.bits(which) / 8) as usize;
         if has_flags && descriptor.fields().flags() & which.uninit() != 0 {
@@ -201,7 +94,8 @@ impl Allocator {
             };
             if self.transaction.sums().covers(which.subject()) {
                 // All of it is new.
-                descriptor.set_bitmap_sum(which, self.transaction.sums().update(None, &bytes[..used_bytes]));
+                let sum = self.transaction.sums().update(None, &bytes[..used_bytes]);
+                descriptor.set_bitmap_sum(self.transaction.sums(), which, sum);
             }
             self.transaction.create(block, bytes);
             descriptor.clear_flag(which.uninit());
@@ -252,7 +146,7 @@ impl Allocator {
         }
         let descriptors = if meta_bg { first_meta_bg } else { layout.descriptor_blocks() };
         let reserved = if superblock.compat.has(Compat::RESIZE_INODE) {
-            u64::from(le16(&superblock.as_bytes()[..], 0xce))
+            u64::from(superblock.reserved_descriptor_blocks())
         } else {
             0
         };

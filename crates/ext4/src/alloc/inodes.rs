@@ -1,11 +1,11 @@
 //! Inodes taken and freed.
 
 use crate::alloc::Allocator;
-use crate::alloc::descriptors::{Bitmap, Descriptor};
 use crate::error::{Place, Result, Structure, no_space};
 use crate::format::bitmap;
 use crate::format::csum::Kind;
 use crate::format::group::BLOCK_UNINIT;
+use crate::format::group::{Bitmap, Descriptor};
 use crate::format::inode::ROOT_INODE;
 
 impl Allocator {

@@ -11,8 +11,6 @@ mod pins;
 use std::collections::HashMap;
 
 use crate::error::{Place, Result, Structure};
-use crate::format::bytes::{join, le32};
-use crate::format::features::Incompat;
 use crate::format::inode::Time;
 use crate::read::fs::Ext4;
 use crate::transaction::Transaction;
@@ -157,24 +155,12 @@ impl Allocator {
             return Ok(());
         }
         let now = now.seconds;
-        let is_wide = self.fs.superblock().incompat.has(Incompat::BITS64);
         let place = Place::of(Structure::Superblock);
-        self.transaction.edit_superblock(|raw| {
-            let blocks = join(le32(raw, 0xc), if is_wide { le32(raw, 0x158) } else { 0 });
-            let blocks = blocks.checked_add_signed(change);
-            let inodes = i64::from(le32(raw, 0x10)) + inodes;
-            let pair = blocks.zip(u32::try_from(inodes).ok());
-            let Some((blocks, inodes)) = pair else {
-                return Err(place.malformed("its free counts are lower than those of the groups"));
-            };
-            raw[0xc..0x10].copy_from_slice(&blocks.to_le_bytes()[..4]);
-            if is_wide {
-                raw[0x158..0x15c].copy_from_slice(&blocks.to_le_bytes()[4..]);
-            }
-            raw[0x10..0x14].copy_from_slice(&inodes.to_le_bytes());
-            // s_wtime with its high byte.
-            raw[0x30..0x34].copy_from_slice(&now.to_le_bytes()[..4]);
-            raw[0x274] = now.to_le_bytes()[4];
+        self.transaction.edit_superblock(|superblock| {
+            superblock
+                .add_free(change, inodes)
+                .ok_or_else(|| place.malformed("its free counts are lower than those of the groups"))?;
+            superblock.set_written(now);
             Ok(())
         })
     }

@@ -5,8 +5,8 @@ use casemate_providers::Work;
 use crate::check::findings::{Counts, Findings, Fix};
 use crate::check::inodes::{self, Budget};
 use crate::error::{Error, Place, Result, Structure};
-use crate::format::csum::{Context, Kind, Subject};
-use crate::format::group::{BLOCK_UNINIT, GroupDescriptor, INODE_UNINIT};
+use crate::format::csum::{Context, Kind};
+use crate::format::group::{BLOCK_UNINIT, Bitmap, GroupDescriptor, INODE_UNINIT};
 use crate::read::fs::Ext4;
 
 /// What the check of a group's inodes needs from its descriptor and bitmap.
@@ -111,13 +111,12 @@ fn check_group(fs: &Ext4, group: u32, findings: &Findings) -> Result<Option<Grou
         if flags & BLOCK_UNINIT == 0 {
             let bits = (layout.clusters_per_group, layout.clusters_in(group));
             count(Structure::BlockBitmap);
-            check_bitmap(fs, group, Subject::BlockBitmap, descriptor.block_bitmap(), bits, &raw, findings)?;
+            check_bitmap(fs, group, Bitmap::Blocks, descriptor, bits, findings)?;
         }
         if flags & INODE_UNINIT == 0 {
             let bits = (layout.inodes_per_group, layout.inodes_per_group);
             count(Structure::InodeBitmap);
-            let block = descriptor.inode_bitmap();
-            bitmap = check_bitmap(fs, group, Subject::InodeBitmap, block, bits, &raw, findings)?;
+            bitmap = check_bitmap(fs, group, Bitmap::Inodes, descriptor, bits, findings)?;
         }
     }
     findings.add(counts);
@@ -140,23 +139,21 @@ fn check_group(fs: &Ext4, group: u32, findings: &Findings) -> Result<Option<Grou
 fn check_bitmap(
     fs: &Ext4,
     group: u32,
-    subject: Subject,
-    block: u64,
+    which: Bitmap,
+    descriptor: GroupDescriptor<'_>,
     (covered, used): (u32, u32),
-    descriptor: &[u8],
     findings: &Findings,
 ) -> Result<Option<Vec<u8>>> {
+    let block = which.block(descriptor);
     if let Err(error) = fs.check_blocks(block, 1, Place::group(Structure::GroupDescriptor, group)) {
         return findings.damage(error).map(|()| None);
     }
-    let structure =
-        if subject == Subject::BlockBitmap { Structure::BlockBitmap } else { Structure::InodeBitmap };
     let mut bytes = fs.read_block(block)?;
-    let place = Place::group(structure, group).at(block);
+    let place = Place::group(which.structure(), group).at(block);
     let summed = &bytes[..covered as usize / 8];
-    let result = fs.checksums().verify_bitmap(subject, summed, descriptor, place);
+    let result = fs.checksums().verify_bitmap(which.subject(), summed, descriptor.as_bytes(), place);
     let value = fs.checksums().update(None, summed);
-    if !findings.note(result, Some(Fix::Bitmap { subject, group, value })) {
+    if !findings.note(result, Some(Fix::Bitmap { subject: which.subject(), group, value })) {
         return Ok(None);
     }
     let padding = used as usize;

@@ -9,13 +9,14 @@ use casemate_providers::Work;
 use crate::check::findings::{Counts, Findings, Fix};
 use crate::check::groups::GroupInodes;
 use crate::error::{Corrupt, Error, Place, Problem, Result, Structure};
-use crate::format::bytes::{le16, le32};
 use crate::format::csum::{Context, Subject};
+use crate::format::extent;
 use crate::format::inode::{GENERATION, Inode, InodeFlags, LINKS, MODE};
+use crate::format::orphan;
+use crate::format::xattr::{LARGEST_VALUE, XattrEntries};
 use crate::read::dir::BlockRole;
 use crate::read::fs::Ext4;
 use crate::read::map::{MapVisitor, Mapping};
-use crate::read::xattr::XattrEntries;
 
 /// Inodes of a piece of work: a quarter of a megabyte of the usual ones.
 const PIECE: u32 = 1024;
@@ -127,8 +128,7 @@ impl Checker<'_> {
             return self.orphan_file(&inode);
         }
         // Old maps have no checksums, and a tree of one level lies in the inode.
-        let below = inode.has(InodeFlags::EXTENTS) && le16(inode.block_area(), 6) > 0;
-        if below || inode.has(InodeFlags::EXTENTS) && le16(inode.block_area(), 0) != 0xf30a {
+        if inode.has(InodeFlags::EXTENTS) && !extent::is_leaf(inode.block_area()) {
             self.map(&inode, |_, _| Ok(()))?;
         }
         Ok(())
@@ -218,8 +218,8 @@ impl Checker<'_> {
         self.runs(file, blocks, |checker, _, block, bytes| {
             let place = Place::inode(Structure::OrphanBlock, file.number()).at(block);
             checker.counts.add(Structure::OrphanBlock, 1);
-            if le32(bytes, bytes.len() - 8) != 0x0b10_ca04 {
-                return checker.findings.damage(place.malformed("no magic number 0xb10ca04"));
+            if let Err(error) = orphan::check(bytes, place) {
+                return checker.findings.damage(error);
             }
             let context = Context { block, ..context };
             let fix = checker.block_fix(block, Subject::OrphanBlock, context);
@@ -297,7 +297,7 @@ impl Checker<'_> {
             Ok(file) => file,
             Err(error) => return self.findings.damage(error),
         };
-        let value_size = inode.size().min(crate::read::xattr::LARGEST_VALUE.into());
+        let value_size = inode.size().min(LARGEST_VALUE.into());
         if let Err(error) = self.budget.take(value_size / u64::from(self.fs.layout().block_size)) {
             return self.findings.damage(error);
         }

@@ -18,7 +18,7 @@ use casemate_providers::Work;
 
 use crate::error::{Corrupt, Place, Result, Structure};
 use crate::format::csum::{Context, Kind, Subject};
-use crate::format::journal_superblock::JournalSuperblock;
+use crate::format::journal_superblock::{JOURNAL_SUPERBLOCK_SIZE, JournalSuperblock};
 use crate::format::mmp::{MMP_SIZE, MmpBlock};
 use crate::format::superblock::SUPERBLOCK_OFFSET;
 use crate::read::fs::{Ext4, OpenOptions};
@@ -93,7 +93,7 @@ fn with_journal(fs: Ext4, options: &OpenOptions, findings: &Findings) -> Result<
         Ok(Some((runs, first))) => {
             // OK to index: a journal that was located has a first run.
             let offset = fs.layout().offset(runs[0].physical);
-            check_journal_superblock(&fs, &first[..1024], offset, findings)?
+            check_journal_superblock(&fs, &first[..JOURNAL_SUPERBLOCK_SIZE], offset, findings)?
         }
         // The inode will be found damaged again when its table is checked.
         Err(error) if Corrupt::of(&error).is_some_and(|it| it.place().structure == Structure::Inode) => false,

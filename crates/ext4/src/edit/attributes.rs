@@ -10,7 +10,7 @@ use crate::edit::xattr::split_name;
 use crate::error::{Error, Place, Result, Structure, invalid};
 use crate::format::acl;
 use crate::format::inode::{FileType, Inode, InodeFlags, Stamp, Time};
-use crate::read::xattr::{ACL_ACCESS, ACL_DEFAULT, SECURITY, USER};
+use crate::format::xattr::{ACL_ACCESS, ACL_DEFAULT, SECURITY, USER};
 
 /// Bits of a mode: run as the owner, run as the group (which is what it says if the group runs it).
 const SET_UID: u16 = 0o4000;

@@ -5,8 +5,8 @@ use crate::error::{Place, Result, Structure};
 use crate::format::acl;
 use crate::format::features::RoCompat;
 use crate::format::inode::{FileType, Inode, InodeFlags};
+use crate::format::xattr::{ACL_ACCESS, ACL_DEFAULT};
 use crate::read::fs::Ext4;
-use crate::read::xattr::{ACL_ACCESS, ACL_DEFAULT};
 
 /// The bit of a mode that lets a directory give its group to what is made in it.
 const SET_GID: u16 = 0o2000;

@@ -58,10 +58,3 @@ fn part(space: &Allocator, inode: &Inode) -> Result<(u64, Part)> {
     let base = at % space.block_size();
     Ok((block, Part { subject: Subject::Inode, context: inode.context(), base, len }))
 }
-
-/// The root of an empty extent tree.
-pub(crate) fn empty_extents() -> [u8; 60] {
-    let mut area = [0; 60];
-    area[..5].copy_from_slice(&[0x0a, 0xf3, 0, 0, 4]);
-    area
-}

@@ -18,13 +18,10 @@ use crate::edit::random::Random;
 use crate::edit::xattr::Attributes;
 use crate::error::Result;
 use crate::format::inode::{FileType, Inode, InodeFlags, Time};
-use crate::format::superblock::SUPERBLOCK_OFFSET;
+use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, last_orphan};
 use crate::read::fs::Ext4;
 use crate::read::map::is_fast_symlink;
 use crate::transaction::Transaction;
-
-/// Where the superblock keeps the list's first inode.
-const LAST_ORPHAN: usize = 0xe8;
 
 /// The inodes of a file system, to change.
 pub(crate) struct Inodes {
@@ -248,14 +245,14 @@ impl Inodes {
 
     /// The first inode of the list, or 0.
     pub fn last_orphan(&self) -> Result<u32> {
-        let mut raw = [0; 4];
-        self.space.transaction().read_at(&mut raw, SUPERBLOCK_OFFSET + LAST_ORPHAN as u64)?;
-        Ok(u32::from_le_bytes(raw))
+        let mut raw = [0; SUPERBLOCK_SIZE];
+        self.space.transaction().read_at(&mut raw, SUPERBLOCK_OFFSET)?;
+        Ok(last_orphan(&raw))
     }
 
     pub fn set_last_orphan(&mut self, number: u32) -> Result<()> {
-        self.space.transaction_mut().edit_superblock(|raw| {
-            raw[LAST_ORPHAN..LAST_ORPHAN + 4].copy_from_slice(&number.to_le_bytes());
+        self.space.transaction_mut().edit_superblock(|superblock| {
+            superblock.set_last_orphan(number);
             Ok(())
         })
     }

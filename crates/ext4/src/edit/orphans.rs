@@ -11,16 +11,10 @@ use crate::edit::Writer;
 use crate::edit::file_map::Cut;
 use crate::edit::files::Files;
 use crate::error::{Error, Place, Result, Structure};
-use crate::format::bytes::le32;
 use crate::format::csum::{Context, Subject};
 use crate::format::features::RoCompat;
 use crate::format::inode::{Inode, InodeFlags};
-
-/// What the orphan file's blocks end in, before their checksum.
-const MAGIC: u32 = 0x0b10_ca04;
-
-/// Bytes of that end.
-const TAIL: usize = 8;
+use crate::format::orphan;
 
 impl Files {
     /// An inode that waits, which must be one in use.
@@ -86,9 +80,8 @@ impl Writer {
                 self.release_from_file(file)?;
             }
             self.operation(|files| {
-                files.inodes().transaction().edit_superblock(|raw| {
-                    let flags = le32(raw, 0x64) & !RoCompat::ORPHAN_PRESENT.0;
-                    raw[0x64..0x68].copy_from_slice(&flags.to_le_bytes());
+                files.inodes().transaction().edit_superblock(|superblock| {
+                    superblock.remove_ro_compat(RoCompat::ORPHAN_PRESENT);
                     Ok(())
                 })
             })?;
@@ -109,19 +102,23 @@ impl Writer {
             let context = Context { block, ..file.context() };
             let place = Place::inode(Structure::OrphanBlock, file.number()).at(block);
             self.files().space().load(block, place, |bytes| {
-                if le32(bytes, size - TAIL) != MAGIC {
-                    return Err(place.malformed("has no magic number"));
-                }
+                orphan::check(bytes, place)?;
                 self.fs().verify(Subject::OrphanBlock, &context, bytes, place)
             })?;
-            for at in (0..size - TAIL).step_by(4) {
-                let number = self.files().space().transaction().with(block, |bytes| le32(bytes, at))?;
+            for field in orphan::numbers(size) {
+                let number = self.files().space().transaction().with(block, |bytes| field.get(bytes))?;
                 if number == 0 {
                     continue;
                 }
                 self.operation(|files| {
                     let inode = files.orphan(number)?;
-                    files.inodes().transaction().patch(Subject::OrphanBlock, context, block, at, &[0; 4])?;
+                    files.inodes().transaction().patch(
+                        Subject::OrphanBlock,
+                        context,
+                        block,
+                        field.at(),
+                        &[0; 4],
+                    )?;
                     files.release_orphan(inode)
                 })?;
             }

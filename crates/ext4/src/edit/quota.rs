@@ -8,13 +8,14 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::alloc::Allocator;
-use crate::edit::quota_file::{EntryPlace, Kind, QuotaFile, Usage};
+use crate::edit::quota_file::{EntryPlace, QuotaFile, Usage};
 use crate::edit::xattr::load_block;
 use crate::error::Result;
 use crate::format::features::RoCompat;
 use crate::format::inode::{Inode, InodeFlags, ROOT_INODE, Time};
+use crate::format::quota::Kind;
+use crate::format::xattr::XattrEntries;
 use crate::read::fs::Ext4;
-use crate::read::xattr::XattrEntries;
 
 /// The quota files of a file system, and what is to be added to them.
 #[derive(Debug, Default)]

@@ -1,37 +1,15 @@
-//! The files of quotas: a tree of blocks of 1 KiB that leads from a number of 32 bits to its entry.
-//!
-//! Block 0 holds two headers. Block 1 is the tree's root: 256 block numbers, one for each value of the id's highest
-//! byte; three levels more lead to a block of entries. Blocks that are free form a list, blocks of entries that have
-//! room another one with links in both directions.
-//!
-//! Source: the kernel's Documentation/filesystems/quota.rst and fs/quota/quota_tree.c, for facts (format vfsv1).
+//! Entries of quota files, found, changed, made and removed.
 
 use crate::alloc::Allocator;
 use crate::edit::file_map::FileMap;
 use crate::edit::inode::write;
 use crate::error::{Error, Place, Result, Structure};
-use crate::format::bytes::{le16, le32, le64};
+use crate::format::field::Le32;
 use crate::format::inode::Time;
-
-/// Whose usage a file counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Kind {
-    User,
-    Group,
-    Project,
-}
-
-impl Kind {
-    pub const ALL: [Kind; 3] = [Kind::User, Kind::Group, Kind::Project];
-
-    fn magic(self) -> u32 {
-        match self {
-            Kind::User => 0xd9c0_1f11,
-            Kind::Group => 0xd9c0_1927,
-            Kind::Project => 0xd9c0_3f14,
-        }
-    }
-}
+use crate::format::quota::{
+    self, BEFORE, BLOCK, BLOCKS, ENTRIES, ENTRY, FREE_BLOCK, FREE_ENTRY, ID, INODES, Kind, LEVELS, NEXT,
+    ROOT, SPACE, USED, entries, slot,
+};
 
 /// Where an entry lies: a block of the file system, and the byte in it.
 #[derive(Clone, Copy, Debug)]
@@ -55,24 +33,6 @@ pub(crate) struct QuotaFile<'t> {
     now: Time,
 }
 
-/// Bytes of the file's blocks, of an entry, and of the header before entries.
-const BLOCK: usize = 1024;
-const ENTRY: usize = 72;
-const HEADER: usize = 16;
-
-/// Entries of a block.
-const ENTRIES: usize = (BLOCK - HEADER) / ENTRY;
-
-/// The tree's root.
-const ROOT: u32 = 1;
-
-/// Fields of block 0: grace times, how many blocks there are, and where the lists begin.
-const BLOCK_GRACE: usize = 8;
-const INODE_GRACE: usize = 12;
-const BLOCKS: usize = 20;
-const FREE_BLOCK: usize = 24;
-const FREE_ENTRY: usize = 28;
-
 impl<'t> QuotaFile<'t> {
     pub fn new(space: &'t mut Allocator, file: u32, now: Time) -> QuotaFile<'t> {
         QuotaFile { space, file, now }
@@ -89,7 +49,7 @@ impl<'t> QuotaFile<'t> {
     /// The same as a block of the file, and the byte in it.
     fn find(&mut self, id: u32) -> Result<(u32, usize)> {
         let mut block = ROOT;
-        for level in 0..4 {
+        for level in 0..LEVELS {
             let next = self.word(block, slot(id, level))?;
             if next == 0 {
                 return self.insert(id, block, level);
@@ -97,8 +57,7 @@ impl<'t> QuotaFile<'t> {
             block = self.checked(next)?;
         }
         let bytes = self.bytes(block)?;
-        let is_it =
-            |at: &usize| le32(&bytes, *at) == id && bytes[*at..at + ENTRY].iter().any(|byte| *byte != 0);
+        let is_it = |at: &usize| ID.from(*at).get(&bytes) == id && !quota::is_free(&bytes[*at..]);
         match entries().find(is_it) {
             Some(at) => Ok((block, at)),
             None => Err(damaged(self.file, format!("block {block} lacks the entry of {id}"))),
@@ -109,30 +68,14 @@ impl<'t> QuotaFile<'t> {
     pub fn change(&mut self, place: EntryPlace, change: Usage) -> Result<bool> {
         let EntryPlace { physical, at } = place;
         let mut entry = self.space.transaction().with(physical, |bytes| bytes[at..at + ENTRY].to_vec())?;
-        // Usage, soft limit and the unit that it counts, the time at which it starts to bind, and how long it may
-        // be passed.
-        for (at, change, limit_at, unit, time_at, grace_at) in [
-            (48, change.space, 40, BLOCK as u64, 56, BLOCK_GRACE),
-            (24, change.inodes, 16, 1, 64, INODE_GRACE),
-        ] {
-            // Files that were wrong before, e2fsck puts right; as in the kernel they are no reason to stop.
-            let value = le64(&entry, at).saturating_add_signed(change);
-            entry[at..at + 8].copy_from_slice(&value.to_le_bytes());
-            let limit = le64(&entry, limit_at).saturating_mul(unit);
-            let mut time = le64(&entry, time_at);
-            if limit == 0 || value <= limit {
-                time = 0;
-            } else if time == 0 {
+        for (counter, change) in [(SPACE, change.space), (INODES, change.inodes)] {
+            if counter.add(&mut entry, change) {
                 let now = self.now.seconds.max(1).cast_unsigned();
-                time = now + u64::from(self.word(0, grace_at)?);
+                counter.set_time(&mut entry, now + u64::from(self.word(0, counter.grace)?));
             }
-            entry[time_at..time_at + 8].copy_from_slice(&time.to_le_bytes());
         }
-        if entry.iter().all(|byte| *byte == 0) {
-            // The entry of id 0 would look free; the kernel marks it so.
-            entry[64] = 1;
-        }
-        let is_used = entry[8..].iter().any(|byte| *byte != 0);
+        quota::keep(&mut entry);
+        let is_used = quota::is_used(&entry);
         self.space.transaction_mut().update(physical, |edit| edit.write(at, &entry))?;
         Ok(is_used)
     }
@@ -141,14 +84,14 @@ impl<'t> QuotaFile<'t> {
     pub fn remove(&mut self, id: u32) -> Result<()> {
         let (block, at) = self.find(id)?;
         let mut path = vec![ROOT];
-        for level in 0..3 {
+        for level in 0..LEVELS - 1 {
             path.push(self.word(path[level], slot(id, level))?);
         }
         self.write(block, at, &[0; ENTRY])?;
-        let used = le16(&self.bytes(block)?, 8);
+        let used = USED.get(&self.bytes(block)?);
         let left = used.checked_sub(1);
         let left = left.ok_or_else(|| damaged(self.file, format!("block {block} counts no entries")))?;
-        self.write(block, 8, &left.to_le_bytes())?;
+        self.write(block, USED.at(), &left.to_le_bytes())?;
         if left == 0 {
             self.unlist_room(block)?;
             self.free_block(block)?;
@@ -156,7 +99,7 @@ impl<'t> QuotaFile<'t> {
             self.list_room(block)?;
         }
         for (level, node) in path.into_iter().enumerate().rev() {
-            self.write(node, slot(id, level), &[0; 4])?;
+            self.set_word(node, slot(id, level), 0)?;
             let is_empty = self.bytes(node)?.iter().all(|byte| *byte == 0);
             if node == ROOT || !is_empty {
                 break;
@@ -168,9 +111,9 @@ impl<'t> QuotaFile<'t> {
 
     /// Makes the entry of an id whose way through the tree ends in `node`.
     fn insert(&mut self, id: u32, mut node: u32, level: usize) -> Result<(u32, usize)> {
-        for level in level..3 {
+        for level in level..LEVELS - 1 {
             let next = self.take_block()?;
-            self.write(node, slot(id, level), &next.to_le_bytes())?;
+            self.set_word(node, slot(id, level), next)?;
             node = next;
         }
         let block = match self.word(0, FREE_ENTRY)? {
@@ -182,17 +125,17 @@ impl<'t> QuotaFile<'t> {
             block => self.checked(block)?,
         };
         let bytes = self.bytes(block)?;
-        let free = entries().find(|at| bytes[*at..at + ENTRY].iter().all(|byte| *byte == 0));
+        let free = entries().find(|at| quota::is_free(&bytes[*at..]));
         let Some(at) = free else {
             return Err(damaged(self.file, format!("block {block} is full and said to have room")));
         };
-        let used = le16(&bytes, 8).saturating_add(1);
+        let used = USED.get(&bytes).saturating_add(1);
         if usize::from(used) >= ENTRIES {
             self.unlist_room(block)?;
         }
-        self.write(block, 8, &used.to_le_bytes())?;
-        self.write(block, at, &id.to_le_bytes())?;
-        self.write(node, slot(id, 3), &block.to_le_bytes())?;
+        self.write(block, USED.at(), &used.to_le_bytes())?;
+        self.set_word(block, ID.from(at), id)?;
+        self.set_word(node, slot(id, 3), block)?;
         Ok((block, at))
     }
 
@@ -201,27 +144,28 @@ impl<'t> QuotaFile<'t> {
         let first = self.word(0, FREE_ENTRY)?;
         if first != 0 {
             let first = self.checked(first)?;
-            self.write(first, 4, &block.to_le_bytes())?;
+            self.set_word(first, BEFORE, block)?;
         }
-        self.write(block, 0, &first.to_le_bytes())?;
-        self.write(block, 4, &[0; 4])?;
-        self.write(0, FREE_ENTRY, &block.to_le_bytes())
+        self.set_word(block, NEXT, first)?;
+        self.set_word(block, BEFORE, 0)?;
+        self.set_word(0, FREE_ENTRY, block)
     }
 
     /// Takes a block of entries out of that list.
     fn unlist_room(&mut self, block: u32) -> Result<()> {
-        let (next, before) = (self.word(block, 0)?, self.word(block, 4)?);
+        let (next, before) = (self.word(block, NEXT)?, self.word(block, BEFORE)?);
         if next != 0 {
             let next = self.checked(next)?;
-            self.write(next, 4, &before.to_le_bytes())?;
+            self.set_word(next, BEFORE, before)?;
         }
         if before != 0 {
             let before = self.checked(before)?;
-            self.write(before, 0, &next.to_le_bytes())?;
+            self.set_word(before, NEXT, next)?;
         } else if self.word(0, FREE_ENTRY)? == block {
-            self.write(0, FREE_ENTRY, &next.to_le_bytes())?;
+            self.set_word(0, FREE_ENTRY, next)?;
         }
-        self.write(block, 0, &[0; 8])
+        self.set_word(block, NEXT, 0)?;
+        self.set_word(block, BEFORE, 0)
     }
 
     /// A block of zeros for the tree: one that was free, or a new one at the file's end.
@@ -232,13 +176,13 @@ impl<'t> QuotaFile<'t> {
                 let blocks = block.checked_add(1).filter(|_| block > ROOT);
                 let blocks = blocks.ok_or_else(|| damaged(self.file, format!("has {block} blocks")))?;
                 self.grow(block)?;
-                self.write(0, BLOCKS, &blocks.to_le_bytes())?;
+                self.set_word(0, BLOCKS, blocks)?;
                 Ok(block)
             }
             block => {
                 let block = self.checked(block)?;
-                let next = self.word(block, 0)?;
-                self.write(0, FREE_BLOCK, &next.to_le_bytes())?;
+                let next = self.word(block, NEXT)?;
+                self.set_word(0, FREE_BLOCK, next)?;
                 self.write(block, 0, &[0; BLOCK])?;
                 Ok(block)
             }
@@ -248,8 +192,8 @@ impl<'t> QuotaFile<'t> {
     fn free_block(&mut self, block: u32) -> Result<()> {
         let first = self.word(0, FREE_BLOCK)?;
         self.write(block, 0, &[0; BLOCK])?;
-        self.write(block, 0, &first.to_le_bytes())?;
-        self.write(0, FREE_BLOCK, &block.to_le_bytes())
+        self.set_word(block, NEXT, first)?;
+        self.set_word(0, FREE_BLOCK, block)
     }
 
     /// Lets a quota file have this block, the one behind its last.
@@ -272,14 +216,7 @@ impl<'t> QuotaFile<'t> {
     }
 
     fn check(&self, kind: Kind) -> Result<()> {
-        let header = self.bytes(0)?;
-        if le32(&header, 0) != kind.magic() {
-            return Err(damaged(self.file, "has no magic number of its kind".to_owned()));
-        }
-        match le32(&header, 4) {
-            1 => Ok(()),
-            version => Err(Error::unsupported(format!("quota files of version {version}"))),
-        }
+        kind.check(&self.bytes(0)?, Place::inode(Structure::QuotaFile, self.file))
     }
 
     /// A block number that a quota file names, checked.
@@ -290,14 +227,18 @@ impl<'t> QuotaFile<'t> {
         Err(damaged(self.file, format!("names block {block}")))
     }
 
-    fn word(&self, block: u32, at: usize) -> Result<u32> {
+    fn word(&self, block: u32, field: Le32) -> Result<u32> {
         let (physical, base) = self.place(block)?;
-        self.space.transaction().with(physical, |bytes| le32(bytes, base + at))
+        self.space.transaction().with(physical, |bytes| field.from(base).get(bytes))
     }
 
     fn bytes(&self, block: u32) -> Result<Vec<u8>> {
         let (physical, base) = self.place(block)?;
         self.space.transaction().with(physical, |bytes| bytes[base..base + BLOCK].to_vec())
+    }
+
+    fn set_word(&mut self, block: u32, field: Le32, value: u32) -> Result<()> {
+        self.write(block, field.at(), &value.to_le_bytes())
     }
 
     fn write(&mut self, block: u32, at: usize, new: &[u8]) -> Result<()> {
@@ -319,16 +260,6 @@ impl<'t> QuotaFile<'t> {
         let run = run.ok_or_else(|| damaged(self.file, format!("has a hole at block {block}")))?;
         Ok((run.physical + (start / size - run.logical), (start % size) as usize))
     }
-}
-
-/// Where a node keeps what an id goes on with.
-fn slot(id: u32, level: usize) -> usize {
-    4 * usize::from(id.to_be_bytes()[level])
-}
-
-/// Where a block's entries begin.
-fn entries() -> impl Iterator<Item = usize> {
-    (0..ENTRIES).map(|number| HEADER + ENTRY * number)
 }
 
 fn damaged(file: u32, what: String) -> Error {

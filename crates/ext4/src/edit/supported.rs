@@ -1,7 +1,6 @@
 //! What this writer does not keep right, refused by name before anything is changed.
 
 use crate::error::{Error, Place, Result, Structure};
-use crate::format::bytes::be32;
 use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::read::fs::Ext4;
 use crate::read::journal::Journal;
@@ -23,15 +22,13 @@ pub(crate) fn unsupported(fs: &Ext4) -> Result<()> {
         return Err(Error::unsupported(text.to_owned()));
     }
     let place = Place::of(Structure::Superblock);
-    if superblock.state() & 2 != 0 || !superblock.is_clean() {
+    if superblock.has_errors() || !superblock.is_clean() {
         return Err(place.malformed("the file system was not left clean; run e2fsck first"));
     }
     if superblock.compat.has(Compat::HAS_JOURNAL) && superblock.journal_inode == 0 {
         return Err(Error::unsupported("file systems with a journal on another device can't be changed"));
     }
-    if let Some((_, raw)) = Journal::locate(fs)?
-        && be32(&raw, 0x20) != 0
-    {
+    if Journal::open(fs)?.is_some_and(|journal| journal.superblock().error != 0) {
         let place = Place::of(Structure::JournalSuperblock);
         return Err(place.malformed("the journal was aborted; run e2fsck first"));
     }

@@ -13,6 +13,8 @@ use casemate_primitives::crc32c::Crc32c;
 use crate::error::{Corrupt, Error, Place, Problem, Result};
 use crate::format::bytes::{be32, le16, le32};
 use crate::format::crc16::crc16;
+use crate::format::extent;
+use crate::format::htree;
 use crate::format::inode::{self, OLD_INODE_SIZE};
 use crate::format::superblock::Superblock;
 
@@ -282,7 +284,7 @@ impl Checksums {
                 }
             }
             Covered::HtreeEntries => {
-                crc.update(&bytes[..htree_entries(bytes)?]);
+                crc.update(&bytes[..htree::covered_end(bytes)?]);
                 crc.update(&bytes[stored.start - 4..stored.start]);
                 crc.update(&[0; 4]);
             }
@@ -404,8 +406,7 @@ impl Checksums {
             Covered::All | Covered::ChecksumZeroed | Covered::WithoutChecksum => bytes.len(),
             Covered::BeforeChecksum => stored.start,
             Covered::AllBut(tail) => bytes.len().checked_sub(tail)?,
-            // Behind the entries follow eight bytes of the tail.
-            Covered::HtreeEntries => htree_entries(bytes)? + 8,
+            Covered::HtreeEntries => htree::covered_end(bytes)? + htree::TAIL,
         };
         let region = bytes.get(at..at + new.len())?;
         match recipe.algorithm {
@@ -525,15 +526,8 @@ impl Stored {
             Stored::Le16(at) | Stored::Descriptor(at, _) => (at, 2),
             Stored::Le32FromEnd(back) | Stored::Be32FromEnd(back) => (bytes.len().checked_sub(back)?, 4),
             Stored::Inode => (inode::CHECKSUM.0.0, 2),
-            Stored::AfterExtents => {
-                // OK to index: get() tells whether the header is there.
-                bytes.get(..12)?;
-                (12 + 12 * usize::from(le16(bytes, 4)), 4)
-            }
-            Stored::HtreeTail => {
-                let at = htree_count_offset(bytes)?;
-                (at + 8 * usize::from(le16(bytes, at)) + 4, 4)
-            }
+            Stored::AfterExtents => (extent::checksum_at(bytes)?, 4),
+            Stored::HtreeTail => (htree::checksum_at(bytes)?, 4),
             Stored::Elsewhere => (bytes.len(), 0),
         };
         (start + len <= bytes.len()).then_some(start..start + len)
@@ -561,29 +555,6 @@ impl Stored {
             _ => !0,
         }
     }
-}
-
-/// Where limit and count of a hash tree node lie: behind the fake entries of a root or an inner node.
-pub(crate) fn htree_count_offset(block: &[u8]) -> Option<usize> {
-    // A record of the whole block is stored as 0 or 65535 where 65536 doesn't fit.
-    let is = |stored: u16, len: usize| match stored {
-        0 | 65535 => len == 65536,
-        other => usize::from(other) == len,
-    };
-    if block.len() < 1024 {
-        return None;
-    }
-    if is(le16(block, 4), block.len()) {
-        return Some(8);
-    }
-    (le16(block, 4) == 12 && is(le16(block, 16), block.len() - 12)).then_some(32)
-}
-
-/// How many bytes of a hash tree node are covered: up to the last entry in use.
-fn htree_entries(block: &[u8]) -> Option<usize> {
-    let at = htree_count_offset(block)?;
-    let (limit, count) = (usize::from(le16(block, at)), usize::from(le16(block, at + 2)));
-    (count <= limit).then_some(at + 8 * count)
 }
 
 #[cfg(test)]

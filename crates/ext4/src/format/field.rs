@@ -1,7 +1,8 @@
 //! Fields of structures: where a number lies, how wide it is and in which byte order, under one name for whoever reads
 //! it and whoever writes it.
 //!
-//! All of these index like slices do: the caller has checked the structure's length before.
+//! All of these index like slices do: the caller has checked the structure's length before. Only what lies in `format`
+//! can make a field of an offset.
 
 use crate::format::bytes::array;
 
@@ -9,13 +10,18 @@ macro_rules! numbers {
     ($($field:ident $number:ident $from:ident $to:ident $doc:literal;)*) => {$(
         #[doc = $doc]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) struct $field(pub usize);
+        pub(crate) struct $field(pub(in crate::format) usize);
 
         #[allow(dead_code, reason = "every width has the same functions")]
         impl $field {
             /// The same field where the structure begins at byte `base`.
             pub const fn from(self, base: usize) -> $field {
                 $field(base + self.0)
+            }
+
+            /// The byte that the field begins at.
+            pub const fn at(self) -> usize {
+                self.0
             }
 
             /// The byte behind the field.
@@ -48,7 +54,7 @@ numbers! {
 
 /// A number whose low and high part lie apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Split<Low, High>(pub Low, pub High);
+pub(crate) struct Split<Low, High>(pub(in crate::format) Low, pub(in crate::format) High);
 
 macro_rules! splits {
     ($($low:ident $low_number:ident + $high:ident $high_number:ident = $number:ident;)*) => {$(
@@ -93,7 +99,7 @@ splits! {
 
 /// So many bytes at this offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bytes<const N: usize>(pub usize);
+pub(crate) struct Bytes<const N: usize>(pub(in crate::format) usize);
 
 impl<const N: usize> Bytes<N> {
     pub fn get(self, bytes: &[u8]) -> &[u8; N] {

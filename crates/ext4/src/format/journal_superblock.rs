@@ -1,16 +1,35 @@
 //! The journal's superblock: the first block of its file.
 
 use crate::error::{Error, Place, Result, Structure};
-use crate::format::bytes::{array, be32};
+use crate::format::field::{Be32, Byte, Bytes};
+use crate::format::journal_block::{KIND, MAGIC, MAGIC_AT};
 
-/// The magic number that all of the journal's own blocks begin with.
-pub(crate) const MAGIC: u32 = 0xc03b_3998;
+/// Bytes of the structure.
+pub(crate) const JOURNAL_SUPERBLOCK_SIZE: usize = 1024;
+
+/// Its two versions, as kinds of blocks. The first one knows no features.
+const VERSION_1: u32 = 3;
+const VERSION_2: u32 = 4;
+
+const BLOCK_SIZE: Be32 = Be32(0xc);
+const BLOCKS: Be32 = Be32(0x10);
+const FIRST: Be32 = Be32(0x14);
+const SEQUENCE: Be32 = Be32(0x18);
+const START: Be32 = Be32(0x1c);
+const ERROR: Be32 = Be32(0x20);
+const COMPAT: Be32 = Be32(0x24);
+const INCOMPAT: Be32 = Be32(0x28);
+const UUID: Bytes<16> = Bytes(0x30);
+const CHECKSUM_TYPE: Byte = Byte(0x50);
+const FAST_COMMIT_BLOCKS: Be32 = Be32(0x54);
+
+const CRC32C: u8 = 4;
 
 /// A compatible feature, as which no reader needs to know it.
-pub(crate) const CHECKSUM_V1: u32 = 0x1;
+const CHECKSUM_V1: u32 = 0x1;
 
 const BITS64: u32 = 0x2;
-pub(crate) const ASYNC_COMMIT: u32 = 0x4;
+const ASYNC_COMMIT: u32 = 0x4;
 const CSUM_V2: u32 = 0x8;
 const CSUM_V3: u32 = 0x10;
 const FAST_COMMIT: u32 = 0x20;
@@ -52,12 +71,12 @@ impl JournalSuperblock {
     /// that a reader must know.
     pub fn from_bytes(bytes: &[u8]) -> Result<JournalSuperblock> {
         let place = Place::of(Structure::JournalSuperblock);
-        if bytes.len() < 1024 || be32(bytes, 0) != MAGIC {
+        if bytes.len() < JOURNAL_SUPERBLOCK_SIZE || MAGIC_AT.get(bytes) != MAGIC {
             return Err(place.malformed("no magic number 0xc03b3998"));
         }
-        let (compat, incompat) = match be32(bytes, 4) {
-            3 => (0, 0),
-            4 => (be32(bytes, 0x24), be32(bytes, 0x28)),
+        let (compat, incompat) = match KIND.get(bytes) {
+            VERSION_1 => (0, 0),
+            VERSION_2 => (COMPAT.get(bytes), INCOMPAT.get(bytes)),
             other => return Err(place.malformed(format!("block type {other}"))),
         };
         if incompat & !KNOWN != 0 {
@@ -70,25 +89,26 @@ impl JournalSuperblock {
         if compat & CHECKSUM_V1 != 0 && incompat & (CSUM_V2 | CSUM_V3) != 0 {
             return Err(place.malformed("checksums of version 1 and of a later one at once"));
         }
-        let fast_commit_blocks = match (incompat & FAST_COMMIT, be32(bytes, 0x54)) {
+        let fast_commit_blocks = match (incompat & FAST_COMMIT, FAST_COMMIT_BLOCKS.get(bytes)) {
             (0, _) => 0,
             (_, 0) => DEFAULT_FAST_COMMIT_BLOCKS,
             (_, blocks) => blocks,
         };
         let superblock = JournalSuperblock {
-            block_size: be32(bytes, 0xc),
-            blocks: be32(bytes, 0x10),
-            first: be32(bytes, 0x14),
-            sequence: be32(bytes, 0x18),
-            start: be32(bytes, 0x1c),
-            error: be32(bytes, 0x20),
-            uuid: array(bytes, 0x30),
+            block_size: BLOCK_SIZE.get(bytes),
+            blocks: BLOCKS.get(bytes),
+            first: FIRST.get(bytes),
+            sequence: SEQUENCE.get(bytes),
+            start: START.get(bytes),
+            error: ERROR.get(bytes),
+            uuid: *UUID.get(bytes),
             fast_commit_blocks,
             compat,
             incompat,
         };
-        if superblock.has_checksums() && bytes[0x50] != 4 {
-            return Err(Error::unsupported(format!("journal checksums of type {}", bytes[0x50])));
+        let checksum_type = CHECKSUM_TYPE.get(bytes);
+        if superblock.has_checksums() && checksum_type != CRC32C {
+            return Err(Error::unsupported(format!("journal checksums of type {checksum_type}")));
         }
         let log = superblock.first..superblock.end();
         if superblock.first == 0 || log.is_empty() {
@@ -165,20 +185,74 @@ impl JournalSuperblock {
     }
 }
 
+/// Lets the log of a superblock's bytes begin at `start` with the transaction `sequence`, or be empty if `start` is 0.
+pub(crate) fn set_log(raw: &mut [u8], sequence: u32, start: u32) {
+    SEQUENCE.set(raw, sequence);
+    START.set(raw, start);
+}
+
+/// Gives a journal that no kernel has used yet the features that a kernel would give it.
+pub(crate) fn set_features(raw: &mut [u8], has_checksums: bool, is_64bit: bool) {
+    if KIND.get(raw) != VERSION_2 || INCOMPAT.get(raw) & (CSUM_V2 | CSUM_V3) != 0 {
+        return;
+    }
+    let mut features = INCOMPAT.get(raw);
+    if has_checksums {
+        features = features & !ASYNC_COMMIT | CSUM_V3;
+        CHECKSUM_TYPE.set(raw, CRC32C);
+        // Checksums of version 1 and 3 at once make a journal that nobody accepts.
+        COMPAT.set(raw, COMPAT.get(raw) & !CHECKSUM_V1);
+    }
+    if is_64bit {
+        features |= BITS64;
+    }
+    INCOMPAT.set(raw, features);
+}
+
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// A journal of 64 blocks of 1 KiB with these features.
+    pub(crate) fn sample(incompat: u32) -> Vec<u8> {
+        let mut raw = vec![0; JOURNAL_SUPERBLOCK_SIZE];
+        let fields = [
+            (MAGIC_AT, MAGIC),
+            (KIND, VERSION_2),
+            (BLOCK_SIZE, 1024),
+            (BLOCKS, 64),
+            (FIRST, 1),
+            (INCOMPAT, incompat),
+        ];
+        for (field, value) in fields {
+            field.set(&mut raw, value);
+        }
+        CHECKSUM_TYPE.set(&mut raw, CRC32C);
+        raw
+    }
 
     #[test]
     fn sizes_of_tags() {
         for (incompat, size) in [(0, 8), (2, 12), (8, 10), (10, 14), (16, 16), (18, 16)] {
-            let mut raw = vec![0; 1024];
-            for (at, value) in
-                [(0, MAGIC), (4, 4), (0xc, 1024), (0x10, 64), (0x14, 1), (0x28, incompat), (0x50, 4 << 24)]
-            {
-                raw[at..at + 4].copy_from_slice(&value.to_be_bytes());
-            }
-            assert_eq!(JournalSuperblock::from_bytes(&raw).unwrap().tag_size(), size, "{incompat}");
+            let superblock = JournalSuperblock::from_bytes(&sample(incompat)).unwrap();
+            assert_eq!(superblock.tag_size(), size, "{incompat}");
         }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut raw = sample(ASYNC_COMMIT);
+        CHECKSUM_TYPE.set(&mut raw, 0);
+        COMPAT.set(&mut raw, CHECKSUM_V1);
+        set_features(&mut raw, true, true);
+        set_log(&mut raw, 7, 9);
+        let superblock = JournalSuperblock::from_bytes(&raw).unwrap();
+        assert!(superblock.is_v3() && superblock.is_64bit());
+        assert!(!superblock.has_v1_checksums() && !superblock.has_async_commits());
+        assert_eq!((superblock.sequence, superblock.start), (7, 9));
+        // One that has been used keeps what it has.
+        let mut raw = sample(CSUM_V2);
+        set_features(&mut raw, true, true);
+        assert_eq!(raw, sample(CSUM_V2));
     }
 }

@@ -3,14 +3,75 @@
 //! Source: Documentation/filesystems/ext4/super.rst.
 
 use crate::error::{Error, Place, Result, Structure};
-use crate::format::bytes::{array, join, le16, le32, le64, text};
+use crate::format::bytes::{array, text};
 use crate::format::features::{Compat, Incompat, RoCompat};
+use crate::format::field::{Byte, Bytes, Le16, Le32, Le64, Split};
 
 /// The bytes of a superblock.
 pub const SUPERBLOCK_SIZE: usize = 1024;
 
 /// Where the primary superblock lies, in bytes.
 pub const SUPERBLOCK_OFFSET: u64 = 1024;
+
+/// What the first revision does not say: the first inode that is not reserved, and the bytes of an inode.
+const OLD_FIRST_INODE: u32 = 11;
+const OLD_INODE_SIZE: u32 = 128;
+
+const MAGIC: u16 = 0xef53;
+
+const INODES: Le32 = Le32(0x0);
+const BLOCKS: Split<Le32, Le32> = Split(Le32(0x4), Le32(0x150));
+const BLOCKS_RESERVED: Split<Le32, Le32> = Split(Le32(0x8), Le32(0x154));
+const BLOCKS_FREE: Split<Le32, Le32> = Split(Le32(0xc), Le32(0x158));
+const INODES_FREE: Le32 = Le32(0x10);
+const FIRST_DATA_BLOCK: Le32 = Le32(0x14);
+const LOG_BLOCK_SIZE: Le32 = Le32(0x18);
+const LOG_CLUSTER_SIZE: Le32 = Le32(0x1c);
+const BLOCKS_PER_GROUP: Le32 = Le32(0x20);
+const CLUSTERS_PER_GROUP: Le32 = Le32(0x24);
+const INODES_PER_GROUP: Le32 = Le32(0x28);
+const MOUNTED: Split<Le32, Byte> = Split(Le32(0x2c), Byte(0x275));
+const WRITTEN: Split<Le32, Byte> = Split(Le32(0x30), Byte(0x274));
+const MAGIC_AT: Le16 = Le16(0x38);
+const STATE: Le16 = Le16(0x3a);
+const REVISION: Le32 = Le32(0x4c);
+const FIRST_INODE: Le32 = Le32(0x54);
+const INODE_SIZE: Le16 = Le16(0x58);
+const GROUP: Le16 = Le16(0x5a);
+const COMPAT: Le32 = Le32(0x5c);
+const INCOMPAT: Le32 = Le32(0x60);
+const RO_COMPAT: Le32 = Le32(0x64);
+const UUID: Bytes<16> = Bytes(0x68);
+const LABEL: Bytes<16> = Bytes(0x78);
+const LAST_MOUNTED: Bytes<64> = Bytes(0x88);
+const RESERVED_DESCRIPTOR_BLOCKS: Le16 = Le16(0xce);
+const JOURNAL_INODE: Le32 = Le32(0xe0);
+const LAST_ORPHAN: Le32 = Le32(0xe8);
+const HASH_SEED: [Le32; 4] = [Le32(0xec), Le32(0xf0), Le32(0xf4), Le32(0xf8)];
+const HASH_VERSION: Byte = Byte(0xfc);
+const DESCRIPTOR_SIZE: Le16 = Le16(0xfe);
+const FIRST_META_BG: Le32 = Le32(0x104);
+const MADE: Split<Le32, Byte> = Split(Le32(0x108), Byte(0x276));
+const EXTRA_FIELDS: Le16 = Le16(0x15e);
+const FLAGS: Le32 = Le32(0x160);
+const MMP_INTERVAL: Le16 = Le16(0x166);
+const MMP_BLOCK: Le64 = Le64(0x168);
+const LOG_GROUPS_PER_FLEX: Byte = Byte(0x174);
+const CHECKSUM_TYPE: Byte = Byte(0x175);
+const QUOTA_INODES: [Le32; 3] = [Le32(0x240), Le32(0x244), Le32(0x26c)];
+const BACKUP_GROUPS: [Le32; 2] = [Le32(0x24c), Le32(0x250)];
+const ENCRYPTION_SALT: Bytes<16> = Bytes(0x258);
+const CHECKSUM_SEED: Le32 = Le32(0x270);
+const ENCODING: Le16 = Le16(0x27c);
+const ENCODING_FLAGS: Le16 = Le16(0x27e);
+const ORPHAN_FILE: Le32 = Le32(0x280);
+
+/// The flag of a file system that was made where `char` is unsigned.
+const UNSIGNED_HASH: u32 = 0x2;
+
+/// Bits of the state: nobody is changing the file system; errors were found.
+const CLEAN: u16 = 0x1;
+const ERRORS: u16 = 0x2;
 
 /// How the names of a directory are hashed, and with which seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +149,7 @@ pub struct Superblock {
 impl Superblock {
     /// Whether bytes at [`SUPERBLOCK_OFFSET`] begin a file system at all, damaged or not.
     pub fn has_magic(raw: &[u8; SUPERBLOCK_SIZE]) -> bool {
-        le16(raw, 0x38) == 0xef53
+        MAGIC_AT.get(raw) == MAGIC
     }
 
     /// Reads the fields and refuses what no file system has.
@@ -103,35 +164,33 @@ impl Superblock {
             return bad("fewer than 1024 bytes");
         }
         let raw: Box<[u8; SUPERBLOCK_SIZE]> = Box::new(array(bytes, 0));
-        let raw_ref = &raw[..];
         if !Superblock::has_magic(&raw) {
             return bad("no magic number 0xef53: this is no ext2, ext3 or ext4 file system");
         }
-        let s_rev_level = le32(raw_ref, 0x4c);
+        let s_rev_level = REVISION.get(bytes);
         if s_rev_level > 1 {
             return Err(Error::unsupported(format!("ext4 revision {s_rev_level}")));
         }
         let dynamic = s_rev_level == 1;
-        let field = |at, old| if dynamic { le32(raw_ref, at) } else { old };
-        let compat = Compat(field(0x5c, 0));
-        let incompat = Incompat(field(0x60, 0));
-        let ro_compat = RoCompat(field(0x64, 0));
+        let field = |field: Le32, old| if dynamic { field.get(bytes) } else { old };
+        let compat = Compat(field(COMPAT, 0));
+        let incompat = Incompat(field(INCOMPAT, 0));
+        let ro_compat = RoCompat(field(RO_COMPAT, 0));
         let bits64 = incompat.has(Incompat::BITS64);
         let bigalloc = ro_compat.has(RoCompat::BIGALLOC);
-        let wide = |low, high| join(le32(raw_ref, low), if bits64 { le32(raw_ref, high) } else { 0 });
 
-        let s_log_block_size = le32(raw_ref, 0x18);
+        let s_log_block_size = LOG_BLOCK_SIZE.get(bytes);
         if s_log_block_size > 6 {
             return bad("the block size is above 64 KiB");
         }
         let block_size = 1024u32 << s_log_block_size;
-        let s_log_cluster_size = if bigalloc { le32(raw_ref, 0x1c) } else { s_log_block_size };
+        let s_log_cluster_size = if bigalloc { LOG_CLUSTER_SIZE.get(bytes) } else { s_log_block_size };
         if s_log_cluster_size < s_log_block_size || s_log_cluster_size > 20 {
             return bad("the cluster size is below the block size or above 1 GiB");
         }
         let cluster_size = 1024u32 << s_log_cluster_size;
-        let blocks_per_group = le32(raw_ref, 0x20);
-        let clusters_per_group = if bigalloc { le32(raw_ref, 0x24) } else { blocks_per_group };
+        let blocks_per_group = BLOCKS_PER_GROUP.get(bytes);
+        let clusters_per_group = if bigalloc { CLUSTERS_PER_GROUP.get(bytes) } else { blocks_per_group };
         if clusters_per_group == 0
             || clusters_per_group > 8 * block_size
             || !clusters_per_group.is_multiple_of(8)
@@ -142,33 +201,32 @@ impl Superblock {
         {
             return bad("blocks and clusters of a group don't agree");
         }
-        let inodes_per_group = le32(raw_ref, 0x28);
+        let inodes_per_group = INODES_PER_GROUP.get(bytes);
         if inodes_per_group == 0 || inodes_per_group > 8 * block_size || !inodes_per_group.is_multiple_of(8) {
             return bad("a group's inodes don't fit its bitmap");
         }
-        let inode_size = if dynamic { u32::from(le16(raw_ref, 0x58)) } else { 128 };
+        let inode_size = if dynamic { u32::from(INODE_SIZE.get(bytes)) } else { OLD_INODE_SIZE };
         // OK to compare as u32: a 64 KiB inode can't be written in the field, so 32 KiB is the largest.
         if inode_size < 128 || inode_size > block_size || !inode_size.is_power_of_two() {
             return bad("the inode size is no power of two from 128 to the block size");
         }
-        let descriptor_size = if bits64 { u32::from(le16(raw_ref, 0xfe)) } else { 32 };
+        let descriptor_size = if bits64 { u32::from(DESCRIPTOR_SIZE.get(bytes)) } else { 32 };
         let largest = block_size.min(1024);
         if bits64 && !(64..=largest).contains(&descriptor_size) || !descriptor_size.is_power_of_two() {
             return bad("the descriptor size is no power of two from 64 to 1024");
         }
-        let blocks = wide(0x4, 0x150);
-        let first_data_block = le32(raw_ref, 0x14);
+        let blocks = BLOCKS.get_if(bits64, bytes);
+        let first_data_block = FIRST_DATA_BLOCK.get(bytes);
         let expected = u32::from(block_size == 1024 && !bigalloc);
         if first_data_block != expected || blocks <= u64::from(first_data_block) {
             return bad("the first data block is not where it belongs");
         }
-        let s_flags = le32(raw_ref, 0x160);
         Ok(Superblock {
-            inodes: le32(raw_ref, 0),
+            inodes: INODES.get(bytes),
             blocks,
-            blocks_free: wide(0xc, 0x158),
-            blocks_reserved: wide(0x8, 0x154),
-            inodes_free: le32(raw_ref, 0x10),
+            blocks_free: BLOCKS_FREE.get_if(bits64, bytes),
+            blocks_reserved: BLOCKS_RESERVED.get_if(bits64, bytes),
+            inodes_free: INODES_FREE.get(bytes),
             first_data_block,
             block_size,
             cluster_size,
@@ -177,25 +235,25 @@ impl Superblock {
             inodes_per_group,
             inode_size,
             descriptor_size,
-            first_inode: field(0x54, 11),
+            first_inode: field(FIRST_INODE, OLD_FIRST_INODE),
             compat,
             incompat,
             ro_compat,
-            uuid: array(raw_ref, 0x68),
-            group: le16(raw_ref, 0x5a),
-            journal_inode: if compat.has(Compat::HAS_JOURNAL) { le32(raw_ref, 0xe0) } else { 0 },
-            checksum_seed: incompat.has(Incompat::CSUM_SEED).then(|| le32(raw_ref, 0x270)),
-            first_meta_bg: le32(raw_ref, 0x104),
-            backup_groups: [le32(raw_ref, 0x24c), le32(raw_ref, 0x250)],
+            uuid: *UUID.get(bytes),
+            group: GROUP.get(bytes),
+            journal_inode: if compat.has(Compat::HAS_JOURNAL) { JOURNAL_INODE.get(bytes) } else { 0 },
+            checksum_seed: incompat.has(Incompat::CSUM_SEED).then(|| CHECKSUM_SEED.get(bytes)),
+            first_meta_bg: FIRST_META_BG.get(bytes),
+            backup_groups: BACKUP_GROUPS.map(|field| field.get(bytes)),
             hash: HashDefaults {
-                version: raw_ref[0xfc],
-                seed: [0xec, 0xf0, 0xf4, 0xf8].map(|at| le32(raw_ref, at)),
-                unsigned: s_flags & 2 != 0,
+                version: HASH_VERSION.get(bytes),
+                seed: HASH_SEED.map(|field| field.get(bytes)),
+                unsigned: FLAGS.get(bytes) & UNSIGNED_HASH != 0,
             },
-            mmp_block: incompat.has(Incompat::MMP).then(|| le64(raw_ref, 0x168)),
-            orphan_file: compat.has(Compat::ORPHAN_FILE).then(|| le32(raw_ref, 0x280)),
-            quota_inodes: [0x240, 0x244, 0x26c].map(|at| le32(raw_ref, at)),
-            encoding: (le16(raw_ref, 0x27c), le16(raw_ref, 0x27e)),
+            mmp_block: incompat.has(Incompat::MMP).then(|| MMP_BLOCK.get(bytes)),
+            orphan_file: compat.has(Compat::ORPHAN_FILE).then(|| ORPHAN_FILE.get(bytes)),
+            quota_inodes: QUOTA_INODES.map(|field| field.get(bytes)),
+            encoding: (ENCODING.get(bytes), ENCODING_FLAGS.get(bytes)),
             raw,
         })
     }
@@ -222,52 +280,137 @@ impl Superblock {
 
     /// `s_volume_name`.
     pub fn label(&self) -> String {
-        text(&self.raw[0x78..0x88])
+        text(LABEL.get(&self.raw[..]))
     }
 
     /// `s_last_mounted`.
     pub fn last_mounted(&self) -> String {
-        text(&self.raw[0x88..0xc8])
+        text(LAST_MOUNTED.get(&self.raw[..]))
     }
 
     /// `s_state`: 1 clean, 2 errors were found, 4 orphans are being recovered.
     pub fn state(&self) -> u16 {
-        le16(&self.raw[..], 0x3a)
+        STATE.get(&self.raw[..])
     }
 
     /// Whether nobody was changing it when it was left. One with a journal says so even then.
     pub fn is_clean(&self) -> bool {
-        self.state() & 1 != 0
+        self.state() & CLEAN != 0
+    }
+
+    /// Whether somebody found errors in it.
+    pub(crate) fn has_errors(&self) -> bool {
+        self.state() & ERRORS != 0
     }
 
     /// `s_checksum_type`; 1 is CRC-32C, the only one there is.
     pub fn checksum_type(&self) -> u8 {
-        self.raw[0x175]
+        CHECKSUM_TYPE.get(&self.raw[..])
     }
 
     /// When it was made, last mounted and last written: seconds since 1970 with their high bytes.
     pub fn times(&self) -> [i64; 3] {
-        let raw = &self.raw[..];
-        [(0x108, 0x276), (0x2c, 0x275), (0x30, 0x274)].map(|(low, high)| {
-            // The high bytes came later and were zero before.
-            i64::from(le32(raw, low)) | i64::from(raw[high]) << 32
-        })
+        // The high bytes came later and were zero before.
+        [MADE, MOUNTED, WRITTEN].map(|field| field.get(&self.raw[..]).cast_signed())
+    }
+
+    /// Blocks behind the descriptors that are kept for more of them (`s_reserved_gdt_blocks`).
+    pub(crate) fn reserved_descriptor_blocks(&self) -> u16 {
+        RESERVED_DESCRIPTOR_BLOCKS.get(&self.raw[..])
+    }
+
+    /// How many groups keep their metadata together (`s_log_groups_per_flex`), as a power of two.
+    pub(crate) fn log_groups_per_flex(&self) -> u8 {
+        LOG_GROUPS_PER_FLEX.get(&self.raw[..])
     }
 
     /// Seconds between counts of multi-mount protection (`s_mmp_update_interval`), or 0.
     pub(crate) fn mmp_interval(&self) -> u16 {
-        le16(&self.raw[..], 0x166)
+        MMP_INTERVAL.get(&self.raw[..])
     }
 
     /// Bytes of extra fields that new inodes are to have room for (`s_want_extra_isize`).
     pub(crate) fn extra_fields(&self) -> u16 {
-        le16(&self.raw[..], 0x15e)
+        EXTRA_FIELDS.get(&self.raw[..])
     }
 
     /// The salt of fscrypt passphrases (`s_encrypt_pw_salt`).
     pub fn encryption_salt(&self) -> [u8; 16] {
-        array(&self.raw[..], 0x258)
+        *ENCRYPTION_SALT.get(&self.raw[..])
     }
+}
+
+/// A superblock's bytes while they are changed, 1024 of them.
+pub(crate) struct SuperblockMut<'a> {
+    pub raw: &'a mut [u8],
+}
+
+impl SuperblockMut<'_> {
+    /// Adds to what is free; `None` if it would be less than nothing.
+    pub fn add_free(&mut self, blocks: i64, inodes: i64) -> Option<()> {
+        let bits64 = REVISION.get(self.raw) > 0 && Incompat(INCOMPAT.get(self.raw)).has(Incompat::BITS64);
+        let blocks = BLOCKS_FREE.get_if(bits64, self.raw).checked_add_signed(blocks)?;
+        let inodes = u32::try_from(i64::from(INODES_FREE.get(self.raw)) + inodes).ok()?;
+        BLOCKS_FREE.set_if(bits64, self.raw, blocks);
+        INODES_FREE.set(self.raw, inodes);
+        Some(())
+    }
+
+    /// Notes when it was written, in seconds since 1970.
+    pub fn set_written(&mut self, seconds: i64) {
+        WRITTEN.set(self.raw, seconds.cast_unsigned());
+    }
+
+    /// Says whether nobody is changing the file system.
+    pub fn set_clean(&mut self, clean: bool) {
+        let others = STATE.get(self.raw) & !CLEAN;
+        STATE.set(self.raw, if clean { others | CLEAN } else { others });
+    }
+
+    /// Lets the list of orphans begin with this inode; 0 if it is empty.
+    pub fn set_last_orphan(&mut self, number: u32) {
+        LAST_ORPHAN.set(self.raw, number);
+    }
+
+    pub fn add_compat(&mut self, feature: Compat) {
+        self.require_features();
+        COMPAT.set(self.raw, COMPAT.get(self.raw) | feature.0);
+    }
+
+    pub fn add_ro_compat(&mut self, feature: RoCompat) {
+        self.require_features();
+        RO_COMPAT.set(self.raw, RO_COMPAT.get(self.raw) | feature.0);
+    }
+
+    pub fn remove_ro_compat(&mut self, feature: RoCompat) {
+        RO_COMPAT.set(self.raw, RO_COMPAT.get(self.raw) & !feature.0);
+    }
+
+    /// Says whether the journal must be replayed.
+    pub fn set_needs_recovery(&mut self, needs: bool) {
+        let others = INCOMPAT.get(self.raw) & !Incompat::RECOVER.0;
+        INCOMPAT.set(self.raw, if needs { others | Incompat::RECOVER.0 } else { others });
+    }
+
+    /// The first revision knows no features; what it takes for granted, the next one says.
+    fn require_features(&mut self) {
+        if REVISION.get(self.raw) > 0 {
+            return;
+        }
+        REVISION.set(self.raw, 1);
+        FIRST_INODE.set(self.raw, OLD_FIRST_INODE);
+        // OK to truncate: 128.
+        INODE_SIZE.set(self.raw, OLD_INODE_SIZE as u16);
+        GROUP.set(self.raw, 0);
+        for field in [COMPAT, INCOMPAT, RO_COMPAT] {
+            field.set(self.raw, 0);
+        }
+    }
+}
+
+/// The first inode of the list of orphans in a superblock's bytes; 0 if it is empty.
+pub(crate) fn last_orphan(raw: &[u8; SUPERBLOCK_SIZE]) -> u32 {
+    LAST_ORPHAN.get(raw)
 }
 
 fn place() -> Place {
@@ -281,23 +424,23 @@ pub(crate) mod tests {
     /// A superblock of 8192 blocks of 1 KiB in one group of 256 inodes.
     pub(crate) fn sample() -> [u8; SUPERBLOCK_SIZE] {
         let mut raw = [0; SUPERBLOCK_SIZE];
-        let fields: [(usize, u32); 12] = [
-            (0x0, 256),
-            (0x4, 8192),
-            (0x14, 1),
-            (0x20, 8192),
-            (0x24, 8192),
-            (0x28, 256),
-            (0x38, 0xef53),
-            (0x4c, 1),
-            (0x54, 11),
-            (0x58, 256),
-            (0x60, 0x2 | 0x40 | 0x80),
-            (0xfc, 1 | 64 << 16),
-        ];
-        for (at, value) in fields {
-            raw[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        for (field, value) in [
+            (INODES, 256),
+            (BLOCKS.0, 8192),
+            (FIRST_DATA_BLOCK, 1),
+            (BLOCKS_PER_GROUP, 8192),
+            (CLUSTERS_PER_GROUP, 8192),
+            (INODES_PER_GROUP, 256),
+            (REVISION, 1),
+            (FIRST_INODE, 11),
+            (INCOMPAT, 0x2 | 0x40 | 0x80),
+        ] {
+            field.set(&mut raw, value);
         }
+        MAGIC_AT.set(&mut raw, MAGIC);
+        INODE_SIZE.set(&mut raw, 256);
+        HASH_VERSION.set(&mut raw, 1);
+        DESCRIPTOR_SIZE.set(&mut raw, 64);
         raw
     }
 
@@ -305,22 +448,62 @@ pub(crate) mod tests {
     fn absurd_sizes_are_refused() {
         assert!(Superblock::from_bytes(&sample()).is_ok());
         let cases: [(usize, u32, &str); 9] = [
-            (0x38, 0xef54, "magic"),
-            (0x18, 7, "64 KiB"),
-            (0x20, 8193, "bitmap"),
-            (0x20, 0, "bitmap"),
-            (0x28, 8200, "bitmap"),
-            (0x28, 0, "bitmap"),
-            (0x58, 100, "inode size"),
-            (0x58, 2048, "inode size"),
-            (0x14, 0, "first data block"),
+            (MAGIC_AT.0, 0xef54, "magic"),
+            (LOG_BLOCK_SIZE.0, 7, "64 KiB"),
+            (BLOCKS_PER_GROUP.0, 8193, "bitmap"),
+            (BLOCKS_PER_GROUP.0, 0, "bitmap"),
+            (INODES_PER_GROUP.0, 8200, "bitmap"),
+            (INODES_PER_GROUP.0, 0, "bitmap"),
+            (INODE_SIZE.0, 100, "inode size"),
+            (INODE_SIZE.0, 2048, "inode size"),
+            (FIRST_DATA_BLOCK.0, 0, "first data block"),
         ];
         for (at, value, text) in cases {
             let mut raw = sample();
-            raw[at..at + 4].copy_from_slice(&value.to_le_bytes());
+            Le32(at).set(&mut raw, value);
             let error = Superblock::from_bytes(&raw).unwrap_err().to_string();
             assert!(error.contains(text), "{at:#x} = {value}: {error}");
         }
         assert!(Superblock::from_bytes(&sample()[..1023]).is_err());
+    }
+
+    #[test]
+    fn what_is_changed_is_read() {
+        let mut raw = sample();
+        let mut fields = SuperblockMut { raw: &mut raw };
+        assert_eq!(fields.add_free(-1, 0), None);
+        assert_eq!(fields.add_free(0, 1 << 32), None);
+        fields.add_free(0x1_0000_0002, 3).unwrap();
+        fields.set_written(0x4_0000_0005);
+        fields.set_last_orphan(6);
+        fields.add_compat(Compat::EXT_ATTR);
+        fields.add_ro_compat(RoCompat(3));
+        fields.remove_ro_compat(RoCompat(1));
+        fields.set_needs_recovery(true);
+        fields.set_clean(true);
+        let read = Superblock::from_bytes(&raw).unwrap();
+        assert_eq!((read.blocks_free, read.inodes_free, read.times()[2]), (0x1_0000_0002, 3, 0x4_0000_0005));
+        assert_eq!((read.compat, read.ro_compat), (Compat::EXT_ATTR, RoCompat(2)));
+        assert!(read.needs_recovery() && read.is_clean() && !read.has_errors());
+        SuperblockMut { raw: &mut raw }.set_needs_recovery(false);
+        assert_eq!(Superblock::from_bytes(&raw).unwrap().incompat, Incompat(0x2 | 0x40 | 0x80));
+        assert_eq!(last_orphan(&raw), 6);
+    }
+
+    #[test]
+    fn features_make_the_second_revision_of_the_first() {
+        let mut raw = sample();
+        for (field, value) in
+            [(REVISION, 0), (FIRST_INODE, 0xaa), (COMPAT, 0xbb), (INCOMPAT, 0xcc), (RO_COMPAT, 0xdd)]
+        {
+            field.set(&mut raw, value);
+        }
+        DESCRIPTOR_SIZE.set(&mut raw, 0);
+        let old = Superblock::from_bytes(&raw).unwrap();
+        assert_eq!((old.first_inode, old.inode_size, old.incompat), (11, 128, Incompat(0)));
+        SuperblockMut { raw: &mut raw }.add_ro_compat(RoCompat::LARGE_FILE);
+        let new = Superblock::from_bytes(&raw).unwrap();
+        assert_eq!((new.first_inode, new.inode_size, new.incompat), (11, 128, Incompat(0)));
+        assert_eq!((new.compat, new.ro_compat), (Compat(0), RoCompat::LARGE_FILE));
     }
 }

@@ -71,8 +71,8 @@ mod tests {
     use casemate_testkit::{run, tempdir, tool};
 
     use super::*;
+    use crate::format::dirhash::NameHasher;
     use crate::format::superblock::HashDefaults;
-    use crate::read::dirhash::NameHasher;
 
     #[test]
     fn names_that_are_the_same() {

@@ -1,16 +1,15 @@
-//! Directories: records of names in blocks, or in the inode itself.
-//!
-//! Source: Documentation/filesystems/ext4/directory.rst. A directory with a hash tree is read like any other:
-//! the tree's own blocks look like blocks with one empty record.
+//! Reading directories. One with a hash tree is read like any other: the tree's own blocks look like blocks with one
+//! empty record.
 
 use std::ops::ControlFlow;
 
 use crate::error::{Place, Result, Structure};
-use crate::format::bytes::{le16, le32};
-use crate::format::csum::{Context, Subject, htree_count_offset};
+use crate::format::csum::{Context, Subject};
+use crate::format::dir::{Entries, EntryFormat, RawEntry, has_tail};
 use crate::format::features::{Compat, Incompat};
+use crate::format::htree;
+use crate::format::inline;
 use crate::format::inode::{FileType, Inode, InodeFlags};
-use crate::read::dirhash::DirHash;
 use crate::read::encryption::StoredName;
 use crate::read::fs::Ext4;
 use crate::read::runs::BlockRuns;
@@ -24,107 +23,6 @@ pub struct DirEntry {
     pub kind: Option<FileType>,
     /// The name, decrypted if the directory is encrypted and somebody can.
     pub name: Vec<u8>,
-}
-
-/// A record of a directory block, as it is stored.
-#[derive(Clone, Copy, Debug)]
-pub struct RawEntry<'a> {
-    /// The inode, never 0.
-    pub inode: u32,
-    /// The kind, where entries tell.
-    pub kind: Option<FileType>,
-    /// The name as it is stored.
-    pub name: &'a [u8],
-    /// The hash that encrypted, casefolded directories store with each name.
-    pub hash: Option<DirHash>,
-    /// Where in the block the record begins.
-    pub offset: usize,
-}
-
-/// What the records of a file system or directory look like.
-#[derive(Clone, Copy, Debug)]
-pub struct EntryFormat {
-    /// Whether records tell the kind of file (feature `filetype`).
-    pub with_type: bool,
-    /// Whether names are followed by hashes (encrypted and casefolded directories).
-    pub with_hash: bool,
-    /// The highest inode number.
-    pub inodes: u32,
-}
-
-/// The records in use of a block.
-#[derive(Clone, Debug)]
-pub struct Entries<'a> {
-    block: &'a [u8],
-    at: usize,
-    format: EntryFormat,
-    place: Place,
-}
-
-impl<'a> Entries<'a> {
-    /// The records of a block, or of a part of an inode that holds some.
-    pub fn new(block: &'a [u8], format: EntryFormat, place: Place) -> Entries<'a> {
-        Entries { block, at: 0, format, place }
-    }
-
-    fn record(&mut self) -> Result<Option<RawEntry<'a>>> {
-        while self.at < self.block.len() {
-            let offset = self.at;
-            let malformed = |what: &str| self.place.malformed(format!("the entry at byte {offset} {what}"));
-            let rest = &self.block[offset..];
-            if rest.len() < 8 {
-                return Err(malformed("passes the end"));
-            }
-            let inode = le32(rest, 0);
-            let rec_len = record_length(le16(rest, 4), self.block.len());
-            let name_len =
-                if self.format.with_type { usize::from(rest[6]) } else { usize::from(le16(rest, 6)) };
-            let dots = matches!(rest.get(8..8 + name_len), Some(b"." | b".."));
-            let with_hash = self.format.with_hash && !dots && inode != 0;
-            let needed = match inode {
-                // A free record may keep anything as its name; the tail with the checksum looks like one.
-                0 => 8,
-                _ => 8 + name_len.next_multiple_of(4) + if with_hash { 8 } else { 0 },
-            };
-            if rec_len < needed || !rec_len.is_multiple_of(4) || rec_len > rest.len() {
-                return Err(malformed(&format!("has {rec_len} bytes")));
-            }
-            self.at += rec_len;
-            if inode == 0 {
-                continue;
-            }
-            if inode > self.format.inodes || name_len == 0 {
-                return Err(malformed(&format!("has inode {inode} and {name_len} bytes of name")));
-            }
-            let hash_at = 8 + name_len.next_multiple_of(4);
-            let hash =
-                with_hash.then(|| DirHash { major: le32(rest, hash_at), minor: le32(rest, hash_at + 4) });
-            let kind = if self.format.with_type { kind_of(rest[7]) } else { None };
-            return Ok(Some(RawEntry { inode, kind, name: &rest[8..8 + name_len], hash, offset }));
-        }
-        Ok(None)
-    }
-}
-
-impl<'a> Iterator for Entries<'a> {
-    type Item = Result<RawEntry<'a>>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let record = self.record().transpose();
-        if matches!(record, Some(Err(_))) {
-            self.at = self.block.len();
-        }
-        record
-    }
-}
-
-/// How long a record is: with 64 KiB blocks, lengths that don't fit 16 bits are stored in other ways.
-fn record_length(stored: u16, block: usize) -> usize {
-    match stored {
-        0 | 0xffff if block >= 1 << 16 => block,
-        // Above 64 KiB the two low bits, unused otherwise, would be bits 16 and 17.
-        other => usize::from(other),
-    }
 }
 
 /// What a block of a directory is.
@@ -262,9 +160,7 @@ impl Ext4 {
             BlockRole::Node => Subject::HtreeNode,
         };
         if role == BlockRole::Leaf && self.checksums().covers(subject) {
-            // An empty record of twelve bytes with a type that no file has.
-            let tail = &bytes[bytes.len() - 12..];
-            if tail[..8] != [0, 0, 0, 0, 12, 0, 0, 0xde] {
+            if !has_tail(bytes) {
                 return Err(place.malformed("has no tail with a checksum"));
             }
         }
@@ -276,12 +172,8 @@ impl Ext4 {
         if !self.is_indexed(dir) {
             return BlockRole::Leaf;
         }
-        match (logical, htree_count_offset(bytes)) {
-            (0, _) => BlockRole::Node,
-            // A node begins with an empty record as long as the block; an empty leaf leaves room for its tail.
-            (_, Some(8)) if le32(bytes, 0) == 0 && self.is_fake_record(bytes) => BlockRole::Node,
-            _ => BlockRole::Leaf,
-        }
+        // An empty leaf leaves room for its tail.
+        if logical == 0 || htree::is_inner(bytes) { BlockRole::Node } else { BlockRole::Leaf }
     }
 
     /// Whether a directory has a hash tree.
@@ -295,7 +187,7 @@ impl Ext4 {
     pub(crate) fn entry_format(&self, dir: &Inode) -> EntryFormat {
         EntryFormat {
             with_type: self.superblock().incompat.has(Incompat::FILETYPE),
-            with_hash: dir.has(InodeFlags::ENCRYPT) && dir.has(InodeFlags::CASEFOLD),
+            with_hash: dir.has_hashes(),
             inodes: self.layout().inodes,
         }
     }
@@ -323,8 +215,8 @@ impl Ext4 {
     ) -> Result<()> {
         let place = Place::inode(Structure::InlineData, dir.number());
         let data = self.inline_data(dir)?;
-        let (head, rest) = data.split_at_checked(60).ok_or_else(|| place.malformed("fewer than 60 bytes"))?;
-        let parent = le32(head, 0);
+        let (head, rest) = data.split_first_chunk().ok_or_else(|| place.malformed("fewer than 60 bytes"))?;
+        let (parent, first) = inline::split(head);
         if parent == 0 || parent > format.inodes {
             return Err(place.malformed(format!("the parent is inode {parent}")));
         }
@@ -334,78 +226,12 @@ impl Ext4 {
                 return Ok(());
             }
         }
-        let entries = Entries::new(&head[4..], format, place).chain(Entries::new(rest, format, place));
+        let entries = Entries::new(first, format, place).chain(Entries::new(rest, format, place));
         for entry in entries {
             if visit(entry?)?.is_break() {
                 break;
             }
         }
         Ok(())
-    }
-
-    fn is_fake_record(&self, bytes: &[u8]) -> bool {
-        bytes[6] == 0 && bytes[7] == 0
-    }
-}
-
-/// What kind of file an entry's byte stands for.
-fn kind_of(byte: u8) -> Option<FileType> {
-    Some(match byte {
-        1 => FileType::Regular,
-        2 => FileType::Directory,
-        3 => FileType::CharacterDevice,
-        4 => FileType::BlockDevice,
-        5 => FileType::Fifo,
-        6 => FileType::Socket,
-        7 => FileType::Symlink,
-        _ => return None,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const FORMAT: EntryFormat = EntryFormat { with_type: true, with_hash: false, inodes: 100 };
-
-    fn record(inode: u32, len: u16, name: &[u8]) -> Vec<u8> {
-        let mut record = inode.to_le_bytes().to_vec();
-        record.extend(len.to_le_bytes());
-        record.extend([name.len() as u8, 1]);
-        record.extend(name);
-        record.resize(usize::from(len).max(record.len()), 0);
-        record
-    }
-
-    fn read(block: &[u8]) -> Vec<Result<Vec<u8>>> {
-        let entries = Entries::new(block, FORMAT, Place::of(Structure::DirectoryBlock));
-        entries.map(|entry| entry.map(|entry| entry.name.to_vec())).collect()
-    }
-
-    #[test]
-    fn records_are_read_until_one_is_broken() {
-        let block = [record(5, 12, b"a"), record(0, 12, b""), record(6, 40, b"bcdef")].concat();
-        let names: Vec<_> = read(&block).into_iter().map(Result::unwrap).collect();
-        assert_eq!(names, [b"a".to_vec(), b"bcdef".to_vec()]);
-        let broken: [(&str, Vec<u8>); 6] = [
-            ("length zero", record(5, 0, b"a")),
-            ("past the end", record(5, 16, b"a")[..12].to_vec()),
-            ("shorter than its name", record(5, 12, b"abcdef")),
-            ("no multiple of four", record(5, 14, b"a")),
-            ("no such inode", record(101, 12, b"a")),
-            ("no name", record(5, 12, b"")),
-        ];
-        for (what, record) in broken {
-            let list = read(&[block.clone(), record].concat());
-            assert!(list.len() == 3 && list[2].is_err(), "{what}: {list:?}");
-        }
-    }
-
-    #[test]
-    fn whole_blocks_of_64_kib_have_two_encodings() {
-        assert_eq!(record_length(0, 65536), 65536);
-        assert_eq!(record_length(0xffff, 65536), 65536);
-        assert_eq!(record_length(65524, 65536), 65524);
-        assert_eq!(record_length(0, 4096), 0);
     }
 }

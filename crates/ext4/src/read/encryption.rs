@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::format::dirhash::DirHash;
 use crate::format::inode::{FileType, Inode, InodeFlags};
-use crate::read::dirhash::DirHash;
 use crate::read::fs::Ext4;
 
 /// An encrypted inode, as far as decryption needs to know it.

@@ -1,87 +1,16 @@
-//! Hash trees of directories: nodes of hashes that lead to the leaf that may hold a name.
-//!
-//! Source: Documentation/filesystems/ext4/directory.rst, "Hash Tree Directories".
+//! Finding names by the hash trees of directories.
 
 use std::ops::ControlFlow;
 
-use crate::format::bytes::{le16, le32};
-use crate::format::csum::htree_count_offset;
+use crate::format::dir::Entries;
+use crate::format::dirhash::NameHasher;
 use crate::format::features::Compat;
+use crate::format::htree::{HtreeNode, HtreeRoot};
 use crate::format::inode::{Inode, InodeFlags};
 use crate::read::casefold::fold;
-use crate::read::dir::{BlockRole, Entries};
-use crate::read::dirhash::NameHasher;
+use crate::read::dir::BlockRole;
 use crate::read::fs::Ext4;
 use crate::{ErrorKind, Place, Result, Structure};
-
-/// Levels of nodes that the kernel allows, the root among them, with `large_dir`.
-const MOST_LEVELS: u8 = 3;
-
-/// What a tree's root says about the tree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HtreeRoot {
-    /// How names are hashed.
-    pub version: u8,
-    /// Levels of nodes below the root.
-    pub levels: u8,
-}
-
-/// Where the entries of a node are, root or not.
-#[derive(Clone, Copy, Debug)]
-pub struct HtreeNode<'a> {
-    /// Count and limit take the place of the first entry's hash.
-    entries: &'a [u8],
-}
-
-/// Names whose hash is not below `hash` lie in the block `block` of the directory, or below it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HtreeEntry {
-    /// The lowest hash; with the lowest bit set, the leaf before ends with the same one.
-    pub hash: u32,
-    /// The block, counted in the directory.
-    pub block: u32,
-}
-
-impl HtreeRoot {
-    /// The root's header from a directory's first block.
-    ///
-    /// # Errors
-    /// `Corrupt` at `place` when it is none.
-    pub fn from_bytes(block: &[u8], place: Place) -> Result<HtreeRoot> {
-        if htree_count_offset(block) != Some(32) {
-            return Err(place.malformed("is no root of a hash tree"));
-        }
-        let (version, info_length, levels) = (block[0x1c], block[0x1d], block[0x1e]);
-        if le32(block, 0x18) != 0 || info_length != 8 || levels >= MOST_LEVELS {
-            return Err(place.malformed(format!("version {version}, {levels} levels, {info_length} bytes")));
-        }
-        Ok(HtreeRoot { version, levels })
-    }
-}
-
-impl<'a> HtreeNode<'a> {
-    /// A node's entries from its block.
-    ///
-    /// # Errors
-    /// `Corrupt` at `place` when counts make no sense.
-    pub fn from_bytes(block: &'a [u8], place: Place) -> Result<HtreeNode<'a>> {
-        let at = htree_count_offset(block).ok_or_else(|| place.malformed("is no node of a hash tree"))?;
-        let (limit, count) = (usize::from(le16(block, at)), usize::from(le16(block, at + 2)));
-        if count == 0 || count > limit || at + 8 * limit > block.len() {
-            return Err(place.malformed(format!("{count} entries where there is room for {limit}")));
-        }
-        Ok(HtreeNode { entries: &block[at..at + 8 * count] })
-    }
-
-    /// The entries; the first one stands for all hashes below the second one's.
-    pub fn entries(&self) -> impl ExactSizeIterator<Item = HtreeEntry> + use<'a> {
-        self.entries.chunks_exact(8).enumerate().map(|(number, entry)| HtreeEntry {
-            hash: if number == 0 { 0 } else { le32(entry, 0) },
-            // The upper four bits are reserved.
-            block: le32(entry, 4) & 0x0fff_ffff,
-        })
-    }
-}
 
 impl Ext4 {
     /// How the names of a directory are hashed where it is, or could be, indexed. `None` where the hash needs

@@ -1,11 +1,9 @@
-//! Old block maps: twelve direct block numbers, then blocks of numbers, up to three levels deep.
-//!
-//! Source: Documentation/filesystems/ext4/ifork.rst, "Direct/Indirect Block Addressing".
+//! Walks over old block maps.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use crate::format::bytes::le32;
+use crate::format::block_map::{self, SLOTS};
 use crate::format::inode::Inode;
 use crate::read::fs::Ext4;
 use crate::read::map::{MapVisitor, Mapping, map_place};
@@ -20,9 +18,9 @@ pub(crate) fn walk(
 ) -> Result<ControlFlow<()>> {
     let mut walk = Walk { fs, inode, from, visitor, logical: 0, pending: None, seen: HashSet::new() };
     let area = inode.block_area();
-    for slot in 0..15 {
-        let level = u32::try_from(slot).unwrap_or(0).saturating_sub(11);
-        if walk.pointer(le32(area, 4 * slot), level, map_place(inode))?.is_break() {
+    for slot in 0..SLOTS {
+        let number = block_map::number(slot).get(area);
+        if walk.pointer(number, block_map::level(slot), map_place(inode))?.is_break() {
             return Ok(ControlFlow::Break(()));
         }
     }
@@ -45,7 +43,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// Visits what a block number stands for: a block, or `level` levels of numbers.
     fn pointer(&mut self, block: u32, level: u32, place: Place) -> Result<ControlFlow<()>> {
-        let per_block = u64::from(self.fs.layout().block_size) / 4;
+        let per_block = block_map::per_block(self.fs.layout().block_size.into());
         let covered = per_block.pow(level);
         let block = u64::from(block);
         if block == 0 || self.logical + covered <= self.from {
@@ -74,8 +72,8 @@ impl Walk<'_> {
         }
         self.visitor.map_block(block)?;
         let bytes = self.fs.read_block(block)?;
-        for number in bytes.chunks_exact(4) {
-            if self.pointer(le32(number, 0), level - 1, place)?.is_break() {
+        for number in block_map::numbers(&bytes) {
+            if self.pointer(number, level - 1, place)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }

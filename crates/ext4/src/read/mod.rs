@@ -3,7 +3,6 @@
 
 pub(crate) mod casefold;
 pub(crate) mod dir;
-pub(crate) mod dirhash;
 pub(crate) mod encryption;
 pub(crate) mod extent;
 pub(crate) mod extract;

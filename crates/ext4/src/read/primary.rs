@@ -10,8 +10,7 @@ use casemate_primitives::crc32c::Crc32c;
 
 use crate::error::{Place, Result, Structure};
 use crate::format::csum::{Checksums, Context, Subject};
-use crate::format::features::Incompat;
-use crate::format::superblock::{SUPERBLOCK_OFFSET, Superblock};
+use crate::format::superblock::{SUPERBLOCK_OFFSET, Superblock, SuperblockMut};
 use crate::read::fs::read_superblock;
 
 /// The file system's own superblock, with the mark that its checksum is of.
@@ -20,9 +19,13 @@ pub(crate) fn read_primary(device: &dyn BlockDevice, crc: Crc32c) -> Result<Supe
     if is_whole(&found, crc) {
         return Ok(found);
     }
-    for (byte, bit) in [(0x60, Incompat::RECOVER.0 as u8), (0x3a, 1)] {
+    let other_marks: [fn(&Superblock, SuperblockMut<'_>); 2] = [
+        |found, mut other| other.set_needs_recovery(!found.needs_recovery()),
+        |found, mut other| other.set_clean(!found.is_clean()),
+    ];
+    for set_mark in other_marks {
         let mut raw = *found.as_bytes();
-        raw[byte] ^= bit;
+        set_mark(&found, SuperblockMut { raw: &mut raw });
         match Superblock::from_bytes(&raw) {
             Ok(other) if is_whole(&other, crc) => return Ok(other),
             _ => {}

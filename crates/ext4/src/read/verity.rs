@@ -8,7 +8,6 @@
 use casemate_blockdev::BlockDevice;
 
 use crate::error::{Place, Result, Structure};
-use crate::format::bytes::le32;
 use crate::format::inode::{FileType, Inode, InodeFlags};
 use crate::read::file::FileReader;
 use crate::read::fs::Ext4;
@@ -55,7 +54,7 @@ impl Ext4 {
         }
         let mut size = [0; 4];
         whole.read_at(&mut size, end - 4)?;
-        let size = le32(&size, 0);
+        let size = u32::from_le_bytes(size);
         if size == 0 || size > LARGEST_DESCRIPTOR || u64::from(size) + 4 > end - tree_offset {
             return malformed("the descriptor's size makes no sense");
         }

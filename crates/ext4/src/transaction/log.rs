@@ -11,12 +11,12 @@ use std::sync::Arc;
 use casemate_blockdev::BlockDevice;
 
 use crate::error::{Error, Result};
-use crate::format::bytes::{be32, le32};
 use crate::format::csum::{Checksums, Context, Subject, recipe};
 use crate::format::features::Incompat;
 use crate::format::inode::Time;
-use crate::format::journal_superblock::{ASYNC_COMMIT, CHECKSUM_V1, JournalSuperblock, MAGIC};
-use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use crate::format::journal_block::{self, MAGIC, MAGIC_AT, Tag};
+use crate::format::journal_superblock::{self, JOURNAL_SUPERBLOCK_SIZE, JournalSuperblock};
+use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockMut};
 use crate::read::fs::{Ext4, OpenOptions, read_superblock};
 use crate::read::journal::{self, Journal};
 use crate::transaction::cache::Blocks;
@@ -27,11 +27,6 @@ const CHUNK: usize = 4 << 20;
 
 /// Dirty metadata that is collected before a commit, in bytes, where the log would hold more.
 const COMFORTABLE: usize = 32 << 20;
-
-/// Tags say so of copies whose first four bytes were zeroed, that no UUID follows, and that they are the last.
-const ESCAPED: u32 = 1;
-const SAME_UUID: u32 = 2;
-const LAST: u32 = 8;
 
 /// Where transactions go.
 #[derive(Debug)]
@@ -180,13 +175,13 @@ impl Log {
             if block == superblock {
                 let base = (SUPERBLOCK_OFFSET % size) as usize;
                 let raw = &mut bytes[base..base + SUPERBLOCK_SIZE];
-                set_unclean(raw);
+                SuperblockMut { raw }.set_clean(false);
                 self.seal_superblock(raw);
             }
             Ok(bytes)
         })?;
         // From here on the file counts, until the transaction's own superblock says that it is clean.
-        self.mark(device, set_unclean)?;
+        self.mark(device, |mut superblock| superblock.set_clean(false))?;
         device.flush()?;
         let rest = blocks.iter().filter(|(block, _)| **block != superblock);
         write_blocks(device, self.block_size, rest)?;
@@ -203,7 +198,7 @@ impl Log {
         now: Time,
     ) -> Result<()> {
         self.set_recover(&mut blocks);
-        self.mark(device, |raw| raw[0x60] |= Incompat::RECOVER.0 as u8)?;
+        self.mark(device, |mut superblock| superblock.set_needs_recovery(true))?;
         let Kind::Journal(log) = &mut self.kind else { return Ok(()) };
         log.write_transaction(device, &blocks, now)?;
         device.flush()?;
@@ -215,7 +210,7 @@ impl Log {
         log.write_superblock(device, 0)?;
         // A log with something in it, and nothing that says that it must be replayed, is what others complain of.
         device.flush()?;
-        self.mark(device, |raw| raw[0x60] &= !(Incompat::RECOVER.0 as u8))?;
+        self.mark(device, |mut superblock| superblock.set_needs_recovery(false))?;
         device.flush()
     }
 
@@ -225,16 +220,16 @@ impl Log {
         let base = (SUPERBLOCK_OFFSET % size) as usize;
         if let Some(block) = blocks.get_mut(&(SUPERBLOCK_OFFSET / size)) {
             let raw = &mut block.to_mut()[base..base + SUPERBLOCK_SIZE];
-            raw[0x60] |= Incompat::RECOVER.0 as u8;
+            SuperblockMut { raw }.set_needs_recovery(true);
             self.seal_superblock(raw);
         }
     }
 
-    /// Changes a byte of the superblock on the device.
-    fn mark(&self, device: &dyn BlockDevice, f: impl FnOnce(&mut [u8])) -> Result<()> {
+    /// Changes what the superblock on the device says of the file system's state.
+    fn mark(&self, device: &dyn BlockDevice, f: impl FnOnce(SuperblockMut<'_>)) -> Result<()> {
         let mut raw = [0; SUPERBLOCK_SIZE];
         device.read_at(&mut raw, SUPERBLOCK_OFFSET)?;
-        f(&mut raw);
+        f(SuperblockMut { raw: &mut raw });
         self.seal_superblock(&mut raw);
         device.write_at(&raw, SUPERBLOCK_OFFSET)
     }
@@ -249,22 +244,8 @@ impl Log {
 impl InJournal {
     fn new(fs: &Ext4, journal: Journal) -> Result<InJournal> {
         let (_, mut raw) = Journal::locate(fs)?.ok_or_else(|| Error::unsupported("no journal"))?;
-        // A journal that no kernel has used yet gets the features that a kernel would give it.
-        let is_fresh = be32(&raw, 4) == 4 && !journal.superblock().has_checksums();
-        if is_fresh {
-            let mut features = be32(&raw, 0x28);
-            if fs.superblock().has_metadata_csum() {
-                features = features & !ASYNC_COMMIT | 0x10;
-                raw[0x50] = 4;
-                // Checksums of version 1 and 3 at once make a journal that nobody accepts.
-                let compat = be32(&raw, 0x24) & !CHECKSUM_V1;
-                raw[0x24..0x28].copy_from_slice(&compat.to_be_bytes());
-            }
-            if fs.superblock().incompat.has(Incompat::BITS64) {
-                features |= 0x2;
-            }
-            raw[0x28..0x2c].copy_from_slice(&features.to_be_bytes());
-        }
+        let is_64bit = fs.superblock().incompat.has(Incompat::BITS64);
+        journal_superblock::set_features(&mut raw, fs.superblock().has_metadata_csum(), is_64bit);
         let superblock = JournalSuperblock::from_bytes(&raw)?;
         if fs.layout().blocks >> 32 != 0 && !superblock.is_64bit() {
             return Err(Error::unsupported("a journal of 32 bits in a file system of 64"));
@@ -279,9 +260,7 @@ impl InJournal {
     }
 
     fn tags_per_block(&self) -> usize {
-        let tail = if self.superblock.has_checksums() { 4 } else { 0 };
-        // Header and the UUID behind the first tag.
-        (self.raw.len() - 12 - 16 - tail) / self.superblock.tag_size()
+        journal_block::tags_per_block(self.raw.len(), &self.superblock)
     }
 
     fn write_transaction(&self, device: &dyn BlockDevice, blocks: &Blocks<'_>, now: Time) -> Result<()> {
@@ -302,57 +281,26 @@ impl InJournal {
     }
 
     fn descriptor(&self, copies: &[LogCopy<'_>]) -> Vec<u8> {
-        let mut block = self.header(1);
         let sums = self.journal.checksums();
         let context = Context { sequence: self.sequence, ..Context::default() };
-        let size = self.superblock.tag_size();
-        let mut at = 12;
-        for (position, copy) in copies.iter().enumerate() {
-            let mut flags = if copy.escaped { ESCAPED } else { 0 };
-            flags |= if position > 0 { SAME_UUID } else { 0 };
-            flags |= if position + 1 == copies.len() { LAST } else { 0 };
-            let sum = if self.superblock.has_checksums() {
-                sums.compute(recipe(Subject::JournalData), &context, &copy.bytes).unwrap_or(0)
-            } else {
-                0
+        let tag = |copy: &LogCopy<'_>| {
+            let checksum = match self.superblock.has_checksums() {
+                true => sums.compute(recipe(Subject::JournalData), &context, &copy.bytes).unwrap_or(0),
+                false => 0,
             };
-            let big = copy.number.to_be_bytes();
-            let tag = &mut block[at..at + size];
-            tag[..4].copy_from_slice(&big[4..]);
-            if self.superblock.is_v3() {
-                tag[4..8].copy_from_slice(&flags.to_be_bytes());
-                tag[12..16].copy_from_slice(&sum.to_be_bytes());
-            } else {
-                // OK to truncate: the low half is what version 2 has room for; flags are small.
-                tag[4..6].copy_from_slice(&(sum as u16).to_be_bytes());
-                tag[6..8].copy_from_slice(&(flags as u16).to_be_bytes());
-            }
-            if self.superblock.is_64bit() {
-                tag[8..12].copy_from_slice(&big[..4]);
-            }
-            at += size;
-            if position == 0 {
-                block[at..at + 16].copy_from_slice(&self.superblock.uuid);
-                at += 16;
-            }
-        }
+            Tag { block: copy.number, escaped: copy.escaped, checksum }
+        };
+        let tags: Vec<Tag> = copies.iter().map(tag).collect();
+        let mut block =
+            journal_block::descriptor_bytes(self.raw.len(), self.sequence, &tags, &self.superblock);
         self.seal(Subject::JournalList, &mut block);
         block
     }
 
     fn commit_block(&self, now: Time) -> Vec<u8> {
-        let mut block = self.header(2);
-        block[0x30..0x38].copy_from_slice(&now.seconds.to_be_bytes());
-        block[0x38..0x3c].copy_from_slice(&now.nanoseconds.to_be_bytes());
+        let size = self.raw.len();
+        let mut block = journal_block::commit_bytes(size, self.sequence, now.seconds, now.nanoseconds);
         self.seal(Subject::JournalCommit, &mut block);
-        block
-    }
-
-    fn header(&self, kind: u32) -> Vec<u8> {
-        let mut block = vec![0; self.raw.len()];
-        for (at, word) in [(0, MAGIC), (4, kind), (8, self.sequence)] {
-            block[at..at + 4].copy_from_slice(&word.to_be_bytes());
-        }
         block
     }
 
@@ -364,14 +312,17 @@ impl InJournal {
 
     /// Lets the log begin at `start`, or be empty if that is 0.
     fn write_superblock(&mut self, device: &dyn BlockDevice, start: u32) -> Result<()> {
-        self.raw[0x18..0x1c].copy_from_slice(&self.sequence.to_be_bytes());
-        self.raw[0x1c..0x20].copy_from_slice(&start.to_be_bytes());
+        journal_superblock::set_log(&mut self.raw, self.sequence, start);
         if self.superblock.has_checksums() {
             let (subject, context) = (Subject::JournalSuperblock, Context::default());
-            self.journal.checksums().store(recipe(subject), &context, &mut self.raw[..1024]);
+            self.journal.checksums().store(
+                recipe(subject),
+                &context,
+                &mut self.raw[..JOURNAL_SUPERBLOCK_SIZE],
+            );
         }
         let offset = self.journal.physical(0)? * self.raw.len() as u64;
-        device.write_at(&self.raw[..1024], offset)
+        device.write_at(&self.raw[..JOURNAL_SUPERBLOCK_SIZE], offset)
     }
 }
 
@@ -405,17 +356,9 @@ pub(super) fn replay(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Re
         log.write_superblock(&**device, 0)?;
     }
     device.flush()?;
-    log.mark(&**device, |raw| {
-        let flags = le32(raw, 0x60) & !Incompat::RECOVER.0;
-        raw[0x60..0x64].copy_from_slice(&flags.to_le_bytes());
-    })?;
+    log.mark(&*device, |mut superblock| superblock.set_needs_recovery(false))?;
     device.flush()?;
     Ok(true)
-}
-
-/// Clears the bit of `s_state` that says so.
-fn set_unclean(raw: &mut [u8]) {
-    raw[0x3a] &= !1;
 }
 
 /// A block as the log holds it: without the magic number that the log's own blocks begin with.
@@ -428,9 +371,9 @@ struct LogCopy<'a> {
 impl<'a> LogCopy<'a> {
     fn new(number: u64, block: &'a [u8]) -> LogCopy<'a> {
         let mut bytes = Cow::Borrowed(block);
-        let escaped = be32(block, 0) == MAGIC;
+        let escaped = MAGIC_AT.get(block) == MAGIC;
         if escaped {
-            bytes.to_mut()[..4].fill(0);
+            MAGIC_AT.set(bytes.to_mut(), 0);
         }
         LogCopy { number, bytes, escaped }
     }

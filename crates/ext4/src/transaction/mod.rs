@@ -17,10 +17,9 @@ use casemate_blockdev::BlockDevice;
 use casemate_primitives::crc32c::Crc32c;
 
 use crate::error::Result;
-use crate::format::bytes::le32;
 use crate::format::csum::{Checksums, Context, Subject};
 use crate::format::inode::Time;
-use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockMut};
 use crate::read::fs::{Ext4, OpenOptions, read_superblock};
 use crate::read::primary;
 
@@ -250,33 +249,18 @@ impl Transaction {
     }
 
     /// Changes fields of the superblock.
-    pub fn edit_superblock(&mut self, f: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
+    pub fn edit_superblock(&mut self, f: impl FnOnce(&mut SuperblockMut<'_>) -> Result<()>) -> Result<()> {
         let size = self.block_size as u64;
         let (block, base) = (SUPERBLOCK_OFFSET / size, (SUPERBLOCK_OFFSET % size) as usize);
         let range = base..base + SUPERBLOCK_SIZE;
         let mut raw = self.cache.with(block, |bytes| bytes[range].to_vec())?;
-        f(&mut raw)?;
+        f(&mut SuperblockMut { raw: &mut raw })?;
         let context = Context::default();
         let part = Part { subject: Subject::Superblock, context, base, len: SUPERBLOCK_SIZE };
         self.cache.update(block, |edit| {
             self.patcher.rewrite(edit, &part, &mut raw);
             // It is part of every transaction, changed or not: what marks the image as being changed goes with it.
             edit.write(base, &[]);
-        })
-    }
-
-    /// Sets a feature in the word at `at` of the superblock.
-    pub fn add_feature(&mut self, at: usize, feature: u32) -> Result<()> {
-        self.edit_superblock(|raw| {
-            if le32(raw, 0x4c) == 0 {
-                // The first revision knows no features; what it takes for granted, the next one says.
-                for (at, value) in [(0x4c, 1u32), (0x54, 11), (0x58, 128), (0x5c, 0), (0x60, 0), (0x64, 0)] {
-                    raw[at..at + 4].copy_from_slice(&value.to_le_bytes());
-                }
-            }
-            let features = le32(raw, at) | feature;
-            raw[at..at + 4].copy_from_slice(&features.to_le_bytes());
-            Ok(())
         })
     }
 

@@ -18,24 +18,11 @@ use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::Providers;
 
 use crate::error::{Error, Result};
-use crate::format::bytes::{array, le32, le64};
+use crate::format::recovery_file::{self as format, HEADER, Header, SECTOR, Version};
 use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use crate::read::journal::{Copy, Overlay};
 use crate::read::primary::{is_whole, read_primary};
 use crate::transaction::cache::Blocks;
-
-/// Magic number, then UUID (16 bytes), block size (32 bits), count (64 bits), CRC-32C of all of the file but these four
-/// bytes. Then for each block, in ascending order: its number (64 bits), the CRC-32C of each of its sectors as it was,
-/// and the block. Little-endian, sums not inverted.
-const MAGIC: &[u8; 16] = b"casemate redo 2\n";
-const HEADER: usize = 48;
-const SUM: usize = 44;
-
-/// What all versions begin with.
-const FAMILY: usize = 14;
-
-/// The bytes of a disk that are written at once: of a block that was being written some may be new.
-const SECTOR: usize = 512;
 
 /// Where a transaction is kept until the image has it.
 #[derive(Clone, Debug)]
@@ -150,56 +137,55 @@ impl RecoveryFile {
         if file.size() >= HEADER as u64 {
             file.read_at(&mut header, 0)?;
         }
-        if header[..FAMILY] != MAGIC[..FAMILY] {
-            return refuse("is no file of an interrupted change; move it away");
+        match format::version(&header) {
+            Version::This => {}
+            Version::Another => {
+                return refuse(
+                    "is of another version of casemate; run e2fsck on the image, then remove this file",
+                );
+            }
+            Version::None => return refuse("is no file of an interrupted change; move it away"),
         }
-        if header[..16] != MAGIC[..] {
-            return refuse(
-                "is of another version of casemate; run e2fsck on the image, then remove this file",
-            );
-        }
+        let Header { uuid, block_size, count, sum: expected_sum } = Header::from_bytes(&header);
         let superblock = read_primary(device, crc)?;
-        if array::<16>(&header, 16) != superblock.uuid {
+        if uuid != superblock.uuid {
             return refuse("belongs to another image; move it away");
         }
         if is_complete(&superblock, crc) {
             return Ok(Found::Void);
         }
-        let (block_size, count) = (superblock.block_size as usize, le64(&header, 36));
-        let sums = 4 * (block_size / SECTOR);
-        let record = 8 + sums + block_size;
+        let is_fitting = block_size == superblock.block_size;
+        let block_size = superblock.block_size as usize;
+        let record = format::record_len(block_size);
         let expected = count.checked_mul(record as u64).and_then(|len| len.checked_add(HEADER as u64));
-        if le32(&header, 32) != superblock.block_size || expected != Some(file.size()) {
+        if !is_fitting || expected != Some(file.size()) {
             return refuse(damaged);
         }
         let end = superblock.blocks.min(device.size() / block_size as u64);
-        let mut sum = crc.update(!0, &header[..SUM]);
+        let mut sum = crc.update(!0, format::summed(&header));
         let mut blocks = BTreeMap::new();
         let mut changed = None;
         let (mut bytes, mut there) = (vec![0; record], vec![0; block_size]);
         for at in (HEADER as u64..file.size()).step_by(record) {
             file.read_at(&mut bytes, at)?;
             sum = crc.update(sum, &bytes);
-            let block = le64(&bytes, 0);
+            let (block, old, new) = format::split(&bytes, block_size);
             let is_next = blocks.last_key_value().is_none_or(|(last, _)| *last < block);
             if !is_next || block >= end {
                 return refuse(damaged);
             }
-            blocks.insert(block, at + 8 + sums as u64);
+            blocks.insert(block, at + format::contents_at(block_size) as u64);
             device.read_at(&mut there, block * block_size as u64)?;
             if block == SUPERBLOCK_OFFSET / block_size as u64 {
                 // As it is without a tear.
                 let base = SUPERBLOCK_OFFSET as usize % block_size;
                 there[base..base + SUPERBLOCK_SIZE].copy_from_slice(superblock.as_bytes());
             }
-            let (old, new) = bytes[8..].split_at(sums);
-            let mut sectors =
-                there.chunks_exact(SECTOR).zip(new.chunks_exact(SECTOR)).zip(old.chunks_exact(4));
-            let fits =
-                sectors.all(|((there, new), old)| there == new || crc.update(!0, there) == le32(old, 0));
+            let mut sectors = there.chunks_exact(SECTOR).zip(new.chunks_exact(SECTOR)).zip(old);
+            let fits = sectors.all(|((there, new), old)| there == new || crc.update(!0, there) == old);
             changed = changed.or((!fits).then_some(block));
         }
-        if sum != le32(&header, SUM) {
+        if sum != expected_sum {
             return refuse(damaged);
         }
         if let Some(block) = changed {
@@ -220,20 +206,16 @@ impl RecoveryFile {
         blocks: &Blocks<'_>,
         old: impl Fn(u64) -> Result<Vec<u8>>,
     ) -> Result<()> {
-        let mut body = Vec::with_capacity(blocks.len() * (8 + size + 4 * (size / SECTOR)));
+        let mut body = Vec::with_capacity(blocks.len() * format::record_len(size));
         for (block, bytes) in blocks {
-            body.extend(block.to_le_bytes());
-            for sector in old(*block)?.chunks_exact(SECTOR) {
-                body.extend(crc.update(!0, sector).to_le_bytes());
-            }
-            body.extend_from_slice(bytes);
+            let old = old(*block)?;
+            let sums = old.chunks_exact(SECTOR).map(|sector| crc.update(!0, sector));
+            body.extend(format::record_bytes(*block, sums, bytes));
         }
-        let mut header = MAGIC.to_vec();
-        header.extend(uuid);
         // OK to truncate: at most 64 KiB.
-        header.extend((size as u32).to_le_bytes());
-        header.extend((blocks.len() as u64).to_le_bytes());
-        header.extend(crc.update(crc.update(!0, &header), &body).to_le_bytes());
+        let header = Header { uuid: *uuid, block_size: size as u32, count: blocks.len() as u64, sum: 0 };
+        let sum = crc.update(crc.update(!0, format::summed(&header.to_bytes())), &body);
+        let header = Header { sum, ..header }.to_bytes();
         let output = OutputFile::create(&self.path)?;
         output.device().write_at(&header, 0)?;
         output.device().write_at(&body, header.len() as u64)?;

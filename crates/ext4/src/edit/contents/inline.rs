@@ -1,16 +1,12 @@
-//! Contents that lie in the inode itself: what fits in the place of its map, and an attribute behind.
-//!
-//! Source: Documentation/filesystems/ext4/inlinedata.rst.
+//! Contents that lie in the inode itself.
 
 use crate::edit::contents::Contents;
 use crate::edit::xattr::inline_room;
 use crate::error::Result;
 use crate::format::features::Incompat;
+use crate::format::inline::HEAD;
 use crate::format::inode::{Inode, InodeFlags};
 use crate::read::fs::Ext4;
-
-/// Bytes in the place of the map.
-pub(in crate::edit) const HEAD: usize = 60;
 
 impl Contents<'_> {
     /// Whether the contents of a new file or link are to lie in its inode. Without contents it has an empty map.

@@ -1,24 +1,22 @@
 //! Hash trees of directories that grow: leaves and nodes split where the kernel splits them.
 
 use crate::edit::dir::name::Name;
-use crate::edit::dir::{Directory, Found, NewName, name_too_long, stored_record_length};
+use crate::edit::dir::{Directory, Found, NewName, name_too_long};
 use crate::error::{Error, Place, Result, Structure, no_space};
-use crate::format::bytes::{le16, le32};
-use crate::format::csum::{Subject, htree_count_offset, recipe};
+use crate::format::csum::{Subject, recipe};
+use crate::format::dir::Record;
+use crate::format::dirhash::{NameHasher, SIPHASH};
 use crate::format::features::{Compat, Incompat};
+use crate::format::htree::{self, HtreeEntry, HtreeNode, HtreeRoot};
 use crate::format::inode::{Inode, InodeFlags};
 use crate::read::dir::BlockRole;
-use crate::read::dirhash::{NameHasher, SIPHASH};
 use crate::read::encryption::no_keys;
-use crate::read::htree::{HtreeNode, HtreeRoot};
 use crate::transaction::patch::Patching;
 
 /// A node on the way to a leaf.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     block: u64,
-    /// Where count and limit lie, and the entries from there on.
-    entries_at: usize,
     count: usize,
     limit: usize,
     slot: usize,
@@ -36,25 +34,14 @@ impl Directory<'_> {
     pub fn index_directory(&mut self) -> Result<()> {
         let first = self.leaf(0)?;
         let place = Place::inode(Structure::DirectoryBlock, self.dir.number()).at(first);
-        let records = self.live_records(first)?;
-        let Some(([own, up], names)) = records.split_first_chunk() else {
-            return Err(place.malformed("has no \".\" and \"..\""));
-        };
-        if own.get(8..9) != Some(b".") || up.get(8..10) != Some(b"..") {
+        let records = self.live_records(first, |record| record.name.to_vec())?;
+        let dots = records.split_first_chunk().filter(|([own, up], _)| own.0 == b"." && up.0 == b"..");
+        let Some(([(_, own), (_, up)], names)) = dots else {
             return Err(place.malformed("does not begin with \".\" and \"..\""));
-        }
-        let size = self.block_size();
-        let mut root = vec![0; size];
-        root[..12].copy_from_slice(&own[..12]);
-        root[4..6].copy_from_slice(&12u16.to_le_bytes());
-        root[12..24].copy_from_slice(&up[..12]);
-        root[16..18].copy_from_slice(&stored_record_length(size - 12, size));
-        root[0x1c] = if self.dir.has_hashes() { SIPHASH } else { self.fs().superblock().hash.version };
-        root[0x1d] = 8;
-        root[32..34].copy_from_slice(&self.node_limit(32));
-        root[34..36].copy_from_slice(&1u16.to_le_bytes());
-        root[36..40].copy_from_slice(&1u32.to_le_bytes());
-        let leaf = self.pack(names);
+        };
+        let version = if self.dir.has_hashes() { SIPHASH } else { self.fs().superblock().hash.version };
+        let root = htree::root_bytes(self.block_size(), [own, up], version, self.has_node_tail());
+        let leaf = self.pack(&plain(names));
         let (block, _) = self.append_block()?;
         self.create_block(Subject::DirectoryBlock, block, leaf);
         self.create_block(Subject::HtreeNode, first, root);
@@ -115,12 +102,15 @@ impl Directory<'_> {
         Ok(block)
     }
 
-    /// What hashes the directory's names; `None` where they are stored with their hashes.
-    fn hasher(&mut self) -> Result<Option<NameHasher>> {
+    fn root(&mut self) -> Result<HtreeRoot> {
         let block = self.htree_node(0)?;
         let place = Place::inode(Structure::HtreeNode, self.dir.number()).at(block);
-        let root =
-            self.inodes.space().transaction().with(block, |bytes| HtreeRoot::from_bytes(bytes, place))??;
+        self.inodes.space().transaction().with(block, |bytes| HtreeRoot::from_bytes(bytes, place))?
+    }
+
+    /// What hashes the directory's names; `None` where they are stored with their hashes.
+    fn hasher(&mut self) -> Result<Option<NameHasher>> {
+        let root = self.root()?;
         if self.dir.has_hashes() && root.version == SIPHASH {
             return Ok(None);
         }
@@ -148,9 +138,8 @@ impl Directory<'_> {
             let (frame, child) =
                 self.frame(logical, |hashes| hashes.iter().rposition(|entry| *entry <= hash).unwrap_or(0))?;
             if levels.is_none() {
-                levels = Some(
-                    self.inodes.space().transaction().with(frame.block, |bytes| usize::from(bytes[0x1e]))?,
-                );
+                let root = self.root()?;
+                levels = Some(usize::from(root.levels));
             }
             frames.push(frame);
             logical = child;
@@ -166,14 +155,10 @@ impl Directory<'_> {
         let place = Place::inode(Structure::HtreeNode, self.dir.number()).at(block);
         self.inodes.space().transaction().with(block, |bytes| {
             let node = HtreeNode::from_bytes(bytes, place)?;
-            // OK to unwrap: from_bytes() found it, too.
-            let entries_at = htree_count_offset(bytes).unwrap_or(8);
-            let entries: Vec<_> = node.entries().collect();
-            let hashes: Vec<u32> = entries.iter().map(|entry| entry.hash).collect();
+            let hashes: Vec<u32> = node.entries().map(|entry| entry.hash).collect();
             let slot = choose(&hashes);
-            let limit = usize::from(le16(bytes, entries_at));
-            let frame = Frame { block, entries_at, count: entries.len(), limit, slot };
-            Ok((frame, u64::from(entries[slot].block)))
+            let frame = Frame { block, count: node.len(), limit: node.limit(), slot };
+            Ok((frame, u64::from(node.entry(slot).block)))
         })?
     }
 
@@ -184,18 +169,14 @@ impl Directory<'_> {
         };
         frames[level].slot += 1;
         let frame = frames[level];
-        let at = frame.entries_at + 8 * frame.slot;
-        let (hash, mut logical) = self
-            .inodes
-            .space()
-            .transaction()
-            .with(frame.block, |bytes| (le32(bytes, at), u64::from(le32(bytes, at + 4))))?;
+        let HtreeEntry { hash, block } = self.with_node(&frame, |node| node.entry(frame.slot))?;
+        let mut logical = u64::from(block);
         for below in &mut frames[level + 1..] {
-            let (frame, child) = self.frame(logical & 0x0fff_ffff, |_| 0)?;
+            let (frame, child) = self.frame(logical, |_| 0)?;
             *below = frame;
             logical = child;
         }
-        Ok(Some((hash, logical & 0x0fff_ffff)))
+        Ok(Some((hash, logical)))
     }
 
     /// Moves the upper half of a leaf to a new one.
@@ -206,19 +187,13 @@ impl Directory<'_> {
         parent: &Frame,
         needed: usize,
     ) -> Result<()> {
-        let mut records: Vec<(u32, Vec<u8>)> = Vec::new();
-        for record in self.live_records(block)? {
-            let name = &record[8..8 + usize::from(record[6])];
-            let hash = match hasher {
-                Some(hasher) => hash_of(hasher, self.dir, name),
-                None => le32(&record, 8 + name.len().next_multiple_of(4)),
-            };
-            records.push((hash, record));
-        }
+        let mut records = self.live_records(block, |record| match hasher {
+            Some(hasher) => hash_of(hasher, self.dir, record.name),
+            None => record.hash.map_or(0, |hash| hash.major),
+        })?;
         records.sort_by_key(|(hash, _)| *hash);
         let size = self.block_size();
         let bytes_of = |records: &[(u32, Vec<u8>)]| -> usize { records.iter().map(|(_, r)| r.len()).sum() };
-        let plain = |records: &[(u32, Vec<u8>)]| records.iter().map(|(_, r)| r.clone()).collect::<Vec<_>>();
         if records.len() < 2 || bytes_of(&records) + needed <= size - self.tail_size() {
             // There is room, only in pieces.
             let bytes = self.pack(&plain(&records));
@@ -243,44 +218,40 @@ impl Directory<'_> {
 
     /// Splits the highest full node below one that has room, or gives the tree another level.
     fn split_node(&mut self, frames: &[Frame]) -> Result<()> {
-        let size = self.block_size();
-        let mut bytes = vec![0; size];
-        bytes[4..6].copy_from_slice(&stored_record_length(size, size));
-        bytes[8..10].copy_from_slice(&self.node_limit(8));
+        let (size, has_tail) = (self.block_size(), self.has_node_tail());
         let Some(level) = frames.iter().rposition(|frame| frame.count < frame.limit) else {
             let most = if self.fs().superblock().incompat.has(Incompat::LARGEDIR) { 3 } else { 2 };
             if frames.len() >= most {
                 return Err(no_space("room in the directory's index"));
             }
             let root = frames[0];
-            let mut root_bytes = self.inodes.space().transaction().with(root.block, <[u8]>::to_vec)?;
-            let entries = &root_bytes[root.entries_at..root.entries_at + 8 * root.count];
-            bytes[8 + 4..8 + entries.len()].copy_from_slice(&entries[4..]);
-            // OK to truncate: fewer than a block has room for.
-            bytes[10..12].copy_from_slice(&(root.count as u16).to_le_bytes());
+            let entries = self.with_node(&root, |node| node.entries_from(0).to_vec())?;
             let (block, logical) = self.append_block()?;
-            self.create_block(Subject::HtreeNode, block, bytes);
-            let at = root.entries_at;
-            root_bytes[0x1e] += 1;
-            root_bytes[at + 2..at + 4].copy_from_slice(&1u16.to_le_bytes());
+            self.create_block(Subject::HtreeNode, block, htree::node_bytes(size, &entries, has_tail));
+            let mut root_bytes = self.inodes.space().transaction().with(root.block, <[u8]>::to_vec)?;
             // OK to truncate: blocks of a directory have 28 bits.
-            root_bytes[at + 4..at + 8].copy_from_slice(&(logical as u32).to_le_bytes());
+            htree::deepen_root(&mut root_bytes, logical as u32);
             self.create_block(Subject::HtreeNode, root.block, root_bytes);
             return Ok(());
         };
         let full = frames[level + 1];
         let kept = full.count / 2;
-        let moved = full.count - kept;
-        let mut old = self.inodes.space().transaction().with(full.block, <[u8]>::to_vec)?;
-        let from = full.entries_at + 8 * kept;
-        let hash = le32(&old, from);
-        bytes[8 + 4..8 + 8 * moved].copy_from_slice(&old[from + 4..from + 8 * moved]);
-        bytes[10..12].copy_from_slice(&(moved as u16).to_le_bytes());
+        let (hash, moved, (count_at, count)) = self.with_node(&full, |node| {
+            (node.entry(kept).hash, node.entries_from(kept).to_vec(), node.count_patch(kept))
+        })?;
         let (block, logical) = self.append_block()?;
-        self.create_block(Subject::HtreeNode, block, bytes);
-        old[full.entries_at + 2..full.entries_at + 4].copy_from_slice(&(kept as u16).to_le_bytes());
+        self.create_block(Subject::HtreeNode, block, htree::node_bytes(size, &moved, has_tail));
+        let mut old = self.inodes.space().transaction().with(full.block, <[u8]>::to_vec)?;
+        old[count_at..count_at + 2].copy_from_slice(&count);
         self.create_block(Subject::HtreeNode, full.block, old);
         self.insert_entry(&frames[level], hash, logical)
+    }
+
+    /// Calls `f` with a node that is in the cache.
+    fn with_node<T>(&self, frame: &Frame, f: impl FnOnce(HtreeNode<'_>) -> T) -> Result<T> {
+        let place = Place::inode(Structure::HtreeNode, self.dir.number()).at(frame.block);
+        let transaction = self.inodes.space().transaction();
+        transaction.with(frame.block, |bytes| HtreeNode::from_bytes(bytes, place).map(f))?
     }
 
     /// Puts an entry behind the one that a frame went down.
@@ -289,18 +260,18 @@ impl Directory<'_> {
         let recipe = recipe(Subject::HtreeNode);
         let patcher = *self.inodes.space().transaction().patcher();
         let covered = patcher.sums.covers(Subject::HtreeNode);
-        // OK to truncate: blocks of a directory have 28 bits, and counts fit.
-        let entry = [hash.to_le_bytes(), (logical as u32).to_le_bytes()].concat();
-        let count = (frame.count as u16 + 1).to_le_bytes();
-        let (count_at, at) = (frame.entries_at + 2, frame.entries_at + 8 * (frame.slot + 1));
-        let end = frame.entries_at + 8 * frame.count;
+        // OK to truncate: blocks of a directory have 28 bits.
+        let entry = HtreeEntry { hash, block: logical as u32 }.to_bytes();
+        let slot = frame.slot + 1;
+        let (at, tail_at, rest, (count_at, count)) = self.with_node(frame, |node| {
+            let rest = node.entries_from(slot).to_vec();
+            (node.entry_at(slot), node.tail_at(), rest, node.count_patch(frame.count + 1))
+        })?;
         self.transaction().update(frame.block, |edit| {
             let bytes = edit.bytes();
-            let rest = bytes[at..end].to_vec();
             let mut sum = None;
             if covered && patcher.patching == Patching::Splice {
-                let tail_at = frame.entries_at + 8 * frame.limit;
-                let mut tail = [0; 8];
+                let mut tail = [0; htree::TAIL];
                 tail[..4].copy_from_slice(&bytes[tail_at..tail_at + 4]);
                 let old = patcher.sums.stored(recipe, bytes);
                 let counted = old.and_then(|old| patcher.sums.splice(recipe, bytes, old, count_at, &count));
@@ -318,28 +289,16 @@ impl Directory<'_> {
         Ok(())
     }
 
-    /// The records in use of a leaf, each as long as it needs.
-    fn live_records(&self, block: u64) -> Result<Vec<Vec<u8>>> {
-        let places = self.records(block, |records| {
+    /// The records in use of a leaf, each as long as it needs, and what `f` makes of it.
+    fn live_records<T>(&self, block: u64, f: impl Fn(&Record<'_>) -> T) -> Result<Vec<(T, Vec<u8>)>> {
+        self.records(block, |records| {
             let live = records.filter(|record| record.as_ref().map_or(true, |record| record.inode != 0));
-            live.map(|record| record.map(|record| (record.at, record.used))).collect::<Result<Vec<_>>>()
-        })??;
-        self.inodes.space().transaction().with(block, |bytes| {
-            let record = |(at, used): &(usize, usize)| {
-                let mut record = bytes[*at..at + used].to_vec();
-                // OK to truncate: at most 264 bytes.
-                record[4..6].copy_from_slice(&(*used as u16).to_le_bytes());
-                record
-            };
-            places.iter().map(record).collect()
-        })
+            live.map(|record| record.map(|record| (f(&record), record.to_bytes()))).collect()
+        })?
     }
 
-    /// How many entries a node has room for whose entries begin at `at`.
-    fn node_limit(&self, at: usize) -> [u8; 2] {
-        let tail = if self.inodes.space().transaction().sums().covers(Subject::HtreeNode) { 8 } else { 0 };
-        // OK to truncate: at most 8191.
-        (((self.block_size() - at - tail) / 8) as u16).to_le_bytes()
+    fn has_node_tail(&self) -> bool {
+        self.inodes.space().transaction().sums().covers(Subject::HtreeNode)
     }
 }
 
@@ -349,4 +308,8 @@ fn hash_of(hasher: &NameHasher, dir: &Inode, name: &[u8]) -> u32 {
         Some(folded) => hasher.hash(folded.as_bytes()).major,
         None => hasher.hash(name).major,
     }
+}
+
+fn plain<T>(records: &[(T, Vec<u8>)]) -> Vec<Vec<u8>> {
+    records.iter().map(|(_, record)| record.clone()).collect()
 }

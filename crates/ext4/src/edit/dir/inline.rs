@@ -1,18 +1,14 @@
-//! Names that lie in the directory's inode itself: what fits in the place of its map, and an attribute behind.
-//!
-//! Source: Documentation/filesystems/ext4/inlinedata.rst.
+//! Names that lie in the directory's inode itself.
 
 use std::ops::ControlFlow;
 
-use crate::edit::contents::inline::{HEAD, may_be_inline};
+use crate::edit::contents::inline::may_be_inline;
 use crate::edit::dir::name::Name;
-use crate::edit::dir::{Directory, Found, NewName, stored_record_length};
+use crate::edit::dir::{Directory, Found, NewName};
 use crate::edit::xattr::inline_room;
 use crate::error::Result;
-use crate::format::bytes::le32;
-
-/// Bytes of the parent's number, which comes first in the place of the map.
-const PARENT: usize = 4;
+use crate::format::dir;
+use crate::format::inline::{self, FIRST_RECORDS, HEAD};
 
 impl Directory<'_> {
     /// Lets the names of a new directory lie in its inode, if they may.
@@ -74,7 +70,7 @@ impl Directory<'_> {
             }
             Ok(ControlFlow::Continue(()))
         })?;
-        Ok((le32(self.dir.block_area(), 0), records))
+        Ok((inline::split(self.dir.block_area()).0, records))
     }
 
     /// Writes all names of a directory to its inode; false if they have no room there.
@@ -83,7 +79,7 @@ impl Directory<'_> {
         // A record lies in one of the two places; the last one in each reaches to its end.
         let (mut last_in_head, mut used) = (0, 0);
         for record in records {
-            if used + record.len() <= HEAD - PARENT {
+            if used + record.len() <= FIRST_RECORDS {
                 last_in_head = used;
                 used += record.len();
                 head.extend_from_slice(record);
@@ -94,10 +90,10 @@ impl Directory<'_> {
         if HEAD + rest.len() > inline_room(self.inodes.space(), self.dir)? {
             return Ok(false);
         }
-        head.resize(HEAD - PARENT, 0);
-        let len = stored_record_length(HEAD - PARENT - last_in_head, self.block_size());
-        head[last_in_head + 4..last_in_head + 6].copy_from_slice(&len);
-        self.inodes.contents(self.dir).store_inline(&[&parent.to_le_bytes()[..], &head, &rest].concat())?;
+        head.resize(FIRST_RECORDS, 0);
+        let len = FIRST_RECORDS - last_in_head;
+        dir::set_length(&mut head[last_in_head..], len, self.block_size());
+        self.inodes.contents(self.dir).store_inline(&inline::directory_bytes(parent, &head, &rest))?;
         Ok(true)
     }
 }

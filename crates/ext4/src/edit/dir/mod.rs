@@ -6,21 +6,18 @@ pub(crate) mod name;
 
 use std::collections::HashMap;
 
-use crate::edit::dir::name::{HASH, Name};
+use crate::edit::dir::name::Name;
 use crate::edit::encrypted::stored_name;
 use crate::edit::inodes::Inodes;
 use crate::error::{Error, Place, Result, Structure, invalid};
-use crate::format::bytes::{le16, le32};
 use crate::format::csum::Subject;
+use crate::format::dir::{self, Record, Records};
 use crate::format::features::{Compat, Incompat};
+use crate::format::inline as inline_data;
 use crate::format::inode::{FileType, Inode, InodeFlags};
 use crate::read::dir::BlockRole;
-use crate::read::dirhash::DirHash;
 use crate::read::fs::Ext4;
 use crate::transaction::Transaction;
-
-/// The tail with the checksum of a leaf: an empty record of a type that no file has.
-const TAIL: usize = 12;
 
 /// Where to look first. Wrong hints cost time and nothing else.
 #[derive(Debug, Default)]
@@ -51,64 +48,6 @@ pub(crate) struct Directory<'t> {
     inodes: &'t mut Inodes,
     hints: &'t mut Hints,
     dir: &'t mut Inode,
-}
-
-/// A record of a leaf, in use or not.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Record<'a> {
-    pub at: usize,
-    pub len: usize,
-    /// 0 if the record is free.
-    pub inode: u32,
-    pub name: &'a [u8],
-    /// What is stored behind the name in some directories.
-    pub hash: Option<DirHash>,
-    /// What is needed of `len`.
-    pub used: usize,
-}
-
-/// The records of a leaf.
-#[derive(Clone)]
-pub(crate) struct Records<'a> {
-    bytes: &'a [u8],
-    at: usize,
-    /// Where the tail begins, if there is one.
-    end: usize,
-    /// Whether records have a type, and those of files their names' hashes.
-    with_type: bool,
-    with_hash: bool,
-    place: Place,
-}
-
-impl<'a> Iterator for Records<'a> {
-    type Item = Result<Record<'a>>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.at + 8 > self.end {
-            return None;
-        }
-        let at = self.at;
-        let rest = &self.bytes[at..];
-        let inode = le32(rest, 0);
-        let len = match le16(rest, 4) {
-            0 | 0xffff if self.bytes.len() >= 1 << 16 => self.bytes.len(),
-            other => usize::from(other),
-        };
-        let name_len = usize::from(if self.with_type { rest[6].into() } else { le16(rest, 6) });
-        let hash_at = 8 + name_len.next_multiple_of(4);
-        let has_hash =
-            self.with_hash && inode != 0 && !matches!(rest.get(8..8 + name_len), Some(b"." | b".."));
-        let used = if inode == 0 { 0 } else { hash_at + if has_hash { HASH } else { 0 } };
-        if len < used.max(8) || len % 4 != 0 || len > rest.len() {
-            self.at = self.end;
-            return Some(Err(self.place.malformed(format!("the entry at byte {at} has {len} bytes"))));
-        }
-        let name = if inode == 0 { &[][..] } else { &rest[8..8 + name_len] };
-        let hash = has_hash.then(|| DirHash { major: le32(rest, hash_at), minor: le32(rest, hash_at + 4) });
-        self.at += len;
-        Some(Ok(Record { at, len, inode, name, hash, used }))
-    }
 }
 
 /// Where a name stands.
@@ -243,11 +182,18 @@ impl<'t> Directory<'t> {
         self.hints.last_records.remove(&found.block);
         match found.before {
             Some((at, len)) => {
-                let len = stored_record_length(len + found.len, self.block_size());
-                self.transaction().patch(Subject::DirectoryBlock, context, found.block, at + 4, &len)
+                let len = dir::stored_length(len + found.len, self.block_size());
+                self.transaction().patch(
+                    Subject::DirectoryBlock,
+                    context,
+                    found.block,
+                    dir::LENGTH.from(at).at(),
+                    &len,
+                )
             }
             None => {
-                self.transaction().patch(Subject::DirectoryBlock, context, found.block, found.at, &[0; 4])
+                let at = dir::INODE.from(found.at).at();
+                self.transaction().patch(Subject::DirectoryBlock, context, found.block, at, &[0; 4])
             }
         }
     }
@@ -258,16 +204,17 @@ impl<'t> Directory<'t> {
         // ".." of an indexed directory stands in the tree's root.
         let indexed = self.is_indexed() && self.block_of(0)? == found.block;
         let subject = if indexed { Subject::HtreeNode } else { Subject::DirectoryBlock };
-        let type_byte = [self.type_byte(kind)];
+        let byte = self.stored_kind(kind).map_or(0, dir::byte_of);
+        let (inode_at, kind_at) = (dir::INODE.from(found.at).at(), dir::KIND.from(found.at).at());
         let transaction = self.transaction();
-        transaction.patch(subject, context, found.block, found.at, &inode.to_le_bytes())?;
-        transaction.patch(subject, context, found.block, found.at + 7, &type_byte)
+        transaction.patch(subject, context, found.block, inode_at, &inode.to_le_bytes())?;
+        transaction.patch(subject, context, found.block, kind_at, &[byte])
     }
 
     /// Lets ".." of a directory stand for another parent.
     pub fn set_parent(&mut self, parent: u32) -> Result<()> {
         if self.dir.has(InodeFlags::INLINE_DATA) {
-            self.dir.block_area_mut()[..4].copy_from_slice(&parent.to_le_bytes());
+            inline_data::set_parent(self.dir.block_area_mut(), parent);
             return Ok(());
         }
         let place = Place::inode(Structure::Directory, self.dir.number());
@@ -321,9 +268,10 @@ impl<'t> Directory<'t> {
         let last = self.hints.last_records.get(&block).copied();
         let room = self.records(block, |records| {
             // Most room is at the end.
-            let last = last.and_then(|at| Records { at, ..records.clone() }.next()).filter(Result::is_ok);
+            let last = last.and_then(|at| records.clone().from(at).next()).filter(Result::is_ok);
             for record in last.into_iter().chain(records) {
-                let Record { at, len, used, .. } = record?;
+                let Record { at, len, stored, .. } = record?;
+                let used = stored.len();
                 if len - used >= needed {
                     return Ok(Some((at, len, used)));
                 }
@@ -336,13 +284,13 @@ impl<'t> Directory<'t> {
         }
         let context = self.dir.context();
         let mut record = self.record_bytes(new);
-        record[4..6].copy_from_slice(&stored_record_length(len - used, self.block_size()));
+        dir::set_length(&mut record, len - used, self.block_size());
         let (subject, part_at) = (Subject::DirectoryBlock, at + used);
         if used > 0 {
-            let shrunk = stored_record_length(used, self.block_size());
-            self.transaction().patch(subject, context, block, at + 4, &shrunk)?;
+            let shrunk = dir::stored_length(used, self.block_size());
+            self.transaction().patch(subject, context, block, dir::LENGTH.from(at).at(), &shrunk)?;
         }
-        let written = if new.name.hash.is_some() { record.len() } else { 8 + new.name.bytes.len() };
+        let written = if new.name.hash.is_some() { record.len() } else { dir::NAME + new.name.bytes.len() };
         self.transaction().patch(subject, context, block, part_at, &record[..written])?;
         Ok(true)
     }
@@ -366,49 +314,18 @@ impl<'t> Directory<'t> {
     /// Calls `f` with the records of a block that is in the cache.
     pub fn records<T>(&self, block: u64, f: impl FnOnce(Records<'_>) -> T) -> Result<T> {
         let place = Place::inode(Structure::DirectoryBlock, self.dir.number()).at(block);
-        let with_type = self.fs().superblock().incompat.has(Incompat::FILETYPE);
-        let tail = self.tail_size();
-        let with_hash = self.dir.has_hashes();
-        self.inodes.space().transaction().with(block, |bytes| {
-            let end = bytes.len() - tail;
-            f(Records { bytes, at: 0, end, with_type, with_hash, place })
-        })
+        let (format, tail) = (self.fs().entry_format(self.dir), self.tail_size());
+        self.inodes.space().transaction().with(block, |bytes| f(Records::new(bytes, tail, format, place)))
     }
 
     /// The bytes of a record, as long as its name needs.
     pub fn record_bytes(&self, new: &NewName<'_>) -> Vec<u8> {
-        let name = &new.name.bytes;
-        let mut bytes = vec![0; new.name.record_len()];
-        bytes[..4].copy_from_slice(&new.inode.to_le_bytes());
-        // OK to truncate: names have at most 255 bytes.
-        bytes[4..6].copy_from_slice(&(new.name.record_len() as u16).to_le_bytes());
-        bytes[6] = name.len() as u8;
-        bytes[7] = self.type_byte(new.kind);
-        bytes[8..8 + name.len()].copy_from_slice(name);
-        if let Some(DirHash { major, minor }) = new.name.hash {
-            let at = bytes.len() - HASH;
-            bytes[at..at + 4].copy_from_slice(&major.to_le_bytes());
-            bytes[at + 4..].copy_from_slice(&minor.to_le_bytes());
-        }
-        bytes
+        dir::record_bytes(new.inode, &new.name.bytes, self.stored_kind(new.kind), new.name.hash)
     }
 
     /// A leaf with these records, without its checksum.
     pub fn pack(&self, records: &[Vec<u8>]) -> Vec<u8> {
-        let size = self.block_size();
-        let end = size - self.tail_size();
-        let mut bytes = Vec::with_capacity(size);
-        let mut last = 0;
-        for record in records {
-            last = bytes.len();
-            bytes.extend_from_slice(record);
-        }
-        bytes.resize(size, 0);
-        bytes[last + 4..last + 6].copy_from_slice(&stored_record_length(end - last, size));
-        if self.tail_size() > 0 {
-            bytes[end + 4..end + 8].copy_from_slice(&[TAIL as u8, 0, 0, 0xde]);
-        }
-        bytes
+        dir::leaf_bytes(self.block_size(), self.tail_size(), records)
     }
 
     /// Where a leaf lies; it is in the cache then, and sound.
@@ -459,7 +376,7 @@ impl<'t> Directory<'t> {
     }
 
     pub fn tail_size(&self) -> usize {
-        if self.inodes.space().transaction().sums().covers(Subject::DirectoryBlock) { TAIL } else { 0 }
+        if self.inodes.space().transaction().sums().covers(Subject::DirectoryBlock) { dir::TAIL } else { 0 }
     }
 
     /// Refuses what is no directory.
@@ -471,28 +388,9 @@ impl<'t> Directory<'t> {
         Ok(())
     }
 
-    fn type_byte(&self, kind: FileType) -> u8 {
-        if !self.fs().superblock().incompat.has(Incompat::FILETYPE) {
-            return 0;
-        }
-        match kind {
-            FileType::Regular => 1,
-            FileType::Directory => 2,
-            FileType::CharacterDevice => 3,
-            FileType::BlockDevice => 4,
-            FileType::Fifo => 5,
-            FileType::Socket => 6,
-            FileType::Symlink => 7,
-        }
-    }
-}
-
-/// A record's length as it is stored: with 64 KiB blocks one length does not fit.
-pub(crate) fn stored_record_length(len: usize, block: usize) -> [u8; 2] {
-    match len {
-        65536 if block == 65536 => u16::MAX.to_le_bytes(),
-        // OK to truncate: shorter than 64 KiB.
-        _ => (len as u16).to_le_bytes(),
+    /// What a record tells of a file's kind.
+    fn stored_kind(&self, kind: FileType) -> Option<FileType> {
+        self.fs().superblock().incompat.has(Incompat::FILETYPE).then_some(kind)
     }
 }
 

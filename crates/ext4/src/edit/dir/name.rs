@@ -3,8 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::format::dir;
+use crate::format::dirhash::DirHash;
 use crate::read::casefold::fold;
-use crate::read::dirhash::DirHash;
 use crate::read::encryption::{EncryptedNames, StoredName};
 
 /// A name's bytes in a directory, and what else says which records have the same name.
@@ -60,9 +61,6 @@ impl Name {
 
     /// Bytes of a record with this name.
     pub fn record_len(&self) -> usize {
-        8 + self.bytes.len().next_multiple_of(4) + if self.hash.is_some() { HASH } else { 0 }
+        dir::record_len(&self.bytes, self.hash)
     }
 }
-
-/// Bytes of the hash behind a name.
-pub(crate) const HASH: usize = 8;

@@ -1,18 +1,10 @@
 //! Extent trees that grow and shrink.
 
 use crate::edit::file_map::{FileMap, MapView};
-use crate::edit::inode::empty_extents;
 use crate::error::{Place, Result, Structure, invalid};
-use crate::format::bytes::{join, le16, le32};
 use crate::format::csum::Subject;
-use crate::read::extent::{Extent, ExtentNode};
+use crate::format::extent::{self, Extent, ExtentIndex, ExtentNode, LONGEST, MOST_LEVELS};
 use crate::read::map::Mapping;
-
-/// Bytes of the header and of each entry.
-const ENTRY: usize = 12;
-
-/// Blocks of a written extent; an unwritten one has one less.
-pub(crate) const LONGEST: u64 = 32768;
 
 /// Where a path through the tree goes through a node.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +34,7 @@ impl MapView<'_> {
         // The next leaf begins where the nearest inner node goes on.
         for step in path[..path.len() - 1].iter().rev() {
             if step.slot + 1 < step.entries {
-                let next = self.node(step.block, |node| le32(node, ENTRY * (step.slot + 2)))?;
+                let next = self.node(step.block, |node| node.logical(step.slot + 1))?;
                 return self.extent_from(u64::from(next).max(at + 1));
             }
         }
@@ -56,13 +48,11 @@ impl MapView<'_> {
         let mut below: Option<u16> = None;
         loop {
             let (step, depth, child) = self.node(block, |node| {
-                let (entries, max) = (usize::from(le16(node, 2)), usize::from(le16(node, 4)));
-                let depth = le16(node, 6);
-                let key = |slot: usize| u64::from(le32(node, ENTRY * (slot + 1)));
+                let (entries, max, depth) = (node.len(), node.max(), node.depth());
                 let (mut low, mut high) = (0, entries);
                 while low < high {
                     let middle = low.midpoint(high);
-                    if key(middle) <= logical {
+                    if u64::from(node.logical(middle)) <= logical {
                         low = middle + 1;
                     } else {
                         high = middle;
@@ -72,9 +62,7 @@ impl MapView<'_> {
                     return (Step { block, entries, max, slot: low }, depth, 0);
                 }
                 let slot = low.max(1) - 1;
-                let at = ENTRY * (slot + 1);
-                let child = join(le32(node, at + 4), u32::from(le16(node, at + 8)));
-                (Step { block, entries, max, slot }, depth, child)
+                (Step { block, entries, max, slot }, depth, node.index(slot).block)
             })?;
             path.push(step);
             if below.is_some_and(|below| below != depth) || depth > 5 {
@@ -90,17 +78,7 @@ impl MapView<'_> {
     }
 
     fn extent_at(&self, block: Option<u64>, slot: usize) -> Result<Mapping> {
-        let extent = self.node(block, |node| {
-            let entry = &node[ENTRY * (slot + 1)..ENTRY * (slot + 2)];
-            let ee_len = le16(entry, 4);
-            let unwritten = ee_len > 0x8000;
-            Extent {
-                logical: le32(entry, 0),
-                physical: join(le32(entry, 8), u32::from(le16(entry, 6))),
-                len: if unwritten { ee_len - 0x8000 } else { ee_len },
-                unwritten,
-            }
-        })?;
+        let extent = self.node(block, |node| node.extent(slot))?;
         let len = u64::from(extent.len);
         let place = Place::inode(Structure::ExtentBlock, self.inode.number());
         if len == 0 {
@@ -115,19 +93,17 @@ impl MapView<'_> {
         })
     }
 
-    /// Calls `f` with a node's bytes. Nodes are checked when they come in.
-    fn node<T>(&self, block: Option<u64>, f: impl FnOnce(&[u8]) -> T) -> Result<T> {
+    /// Calls `f` with a node. Checksums are checked when nodes come in.
+    fn node<T>(&self, block: Option<u64>, f: impl FnOnce(ExtentNode<'_>) -> T) -> Result<T> {
         let Some(block) = block else {
             let place = Place::inode(Structure::Inode, self.inode.number());
-            ExtentNode::from_bytes(self.inode.block_area(), place)?;
-            return Ok(f(self.inode.block_area()));
+            return ExtentNode::from_bytes(self.inode.block_area(), place).map(f);
         };
         let place = Place::inode(Structure::ExtentBlock, self.inode.number()).at(block);
         self.space.load(block, place, |bytes| {
-            self.space.fs().verify(Subject::ExtentBlock, &self.inode.context(), bytes, place)?;
-            ExtentNode::from_bytes(bytes, place).map(|_| ())
+            self.space.fs().verify(Subject::ExtentBlock, &self.inode.context(), bytes, place)
         })?;
-        self.space.transaction().with(block, f)
+        self.space.transaction().with(block, |bytes| ExtentNode::from_bytes(bytes, place).map(f))?
     }
 }
 
@@ -135,7 +111,6 @@ impl FileMap<'_> {
     /// Adds an extent where there is a hole, joined with its neighbours if it continues one.
     pub fn insert_extent(&mut self, new: Mapping) -> Result<()> {
         let longest = if new.unwritten { LONGEST - 1 } else { LONGEST };
-        let flag = if new.unwritten { 0x8000u16 } else { 0 };
         loop {
             let path = self.view().extent_path(new.logical)?;
             let leaf = path[path.len() - 1];
@@ -145,26 +120,25 @@ impl FileMap<'_> {
                     && before.end() == new.logical
                     && before.physical + before.len == new.physical;
                 if joins && before.len + new.len <= longest {
-                    let len = stored_length(before.len + new.len, flag);
-                    return self.write_node(leaf.block, ENTRY * leaf.slot + 4, &len);
+                    let joined = Mapping { len: before.len + new.len, ..before };
+                    return self.write_node(leaf.block, extent::entry_at(leaf.slot - 1), &stored(joined));
                 }
             }
             if leaf.entries == leaf.max {
                 self.make_room(&path, new.logical)?;
                 continue;
             }
-            let at = ENTRY * (leaf.slot + 1);
-            let mut bytes = entry(new.logical, new.physical, stored_length(new.len, flag));
-            self.view().node(leaf.block, |node| bytes.extend(&node[at..ENTRY * (leaf.entries + 1)]))?;
-            self.write_node(leaf.block, at, &bytes)?;
+            let mut bytes = stored(new).to_vec();
+            self.view().node(leaf.block, |node| bytes.extend(node.entries_from(leaf.slot)))?;
+            self.write_node(leaf.block, extent::entry_at(leaf.slot), &bytes)?;
             self.set_entries(leaf.block, leaf.entries + 1)?;
             // Indexes are not above what they lead to.
             for step in path[..path.len() - 1].iter().rev() {
-                let at = ENTRY * (step.slot + 1);
-                let key = self.view().node(step.block, |node| le32(node, at))?;
-                if u64::from(key) > new.logical {
+                let first = self.view().node(step.block, |node| node.logical(step.slot))?;
+                if u64::from(first) > new.logical {
                     // OK to truncate: logical blocks have 32 bits.
-                    self.write_node(step.block, at, &(new.logical as u32).to_le_bytes())?;
+                    let first = (new.logical as u32).to_le_bytes();
+                    self.write_node(step.block, extent::entry_at(step.slot), &first)?;
                 }
             }
             return Ok(());
@@ -177,25 +151,17 @@ impl FileMap<'_> {
         let context = self.inode.context();
         let subject = Subject::ExtentBlock;
         let block = self.metadata_block()?;
-        let mut bytes = vec![0; self.space.block_size()];
-        let max = (self.space.block_size() / ENTRY).saturating_sub(1).min(usize::from(u16::MAX));
-        // OK to truncate: at most 5460 entries.
-        let max_bytes = (max as u16).to_le_bytes();
         let Some(parent) = path.iter().rposition(|step| step.entries < step.max) else {
-            let root = path[0];
             let depth = path.len() as u16;
-            if depth >= 5 {
+            if depth >= MOST_LEVELS {
                 return Err(invalid(std::io::ErrorKind::FileTooLarge, "an extent tree of 5 levels is full"));
             }
-            bytes[..60].copy_from_slice(self.inode.block_area());
-            bytes[4..6].copy_from_slice(&max_bytes);
-            let first = le32(&bytes, ENTRY);
-            self.space.transaction_mut().create_structure(subject, context, block, bytes);
-            let area = self.inode.block_area_mut();
-            area[2..4].copy_from_slice(&1u16.to_le_bytes());
-            area[6..8].copy_from_slice(&depth.to_le_bytes());
-            area[ENTRY..2 * ENTRY].copy_from_slice(&index(first, block));
-            area[2 * ENTRY..ENTRY * (root.max + 1)].fill(0);
+            let (first, entries) =
+                self.view().node(None, |root| (root.logical(0), root.entries_from(0).to_vec()))?;
+            let below = extent::node_bytes(self.space.block_size(), depth - 1, &entries);
+            self.space.transaction_mut().create_structure(subject, context, block, below);
+            let index = ExtentIndex { logical: first, block }.to_bytes();
+            self.inode.block_area_mut().copy_from_slice(&extent::root_bytes(depth, &index));
             return Ok(());
         };
         let full = path[parent + 1];
@@ -206,26 +172,19 @@ impl FileMap<'_> {
             (false, slot) if slot + 1 == full.entries => slot,
             _ => full.entries / 2,
         };
-        let moved = full.entries - split;
-        let mut first = logical as u32;
-        self.view().node(full.block, |node| {
-            bytes[..ENTRY].copy_from_slice(&node[..ENTRY]);
-            let from = ENTRY * (split + 1);
-            bytes[ENTRY..ENTRY * (moved + 1)].copy_from_slice(&node[from..from + ENTRY * moved]);
-            if moved > 0 {
-                first = le32(node, from);
-            }
+        let (depth, entries, first) = self.view().node(full.block, |node| {
+            let first = (split < full.entries).then(|| node.logical(split));
+            (node.depth(), node.entries_from(split).to_vec(), first)
         })?;
-        // OK to truncate: fewer than there were.
-        bytes[2..4].copy_from_slice(&(moved as u16).to_le_bytes());
-        bytes[4..6].copy_from_slice(&max_bytes);
+        let bytes = extent::node_bytes(self.space.block_size(), depth, &entries);
         self.space.transaction_mut().create_structure(subject, context, block, bytes);
         self.set_entries(full.block, split)?;
         let step = path[parent];
-        let at = ENTRY * (step.slot + 2);
-        let mut entries = index(first, block).to_vec();
-        self.view().node(step.block, |node| entries.extend(&node[at..ENTRY * (step.entries + 1)]))?;
-        self.write_node(step.block, at, &entries)?;
+        // OK to truncate: logical blocks have 32 bits.
+        let logical = first.unwrap_or(logical as u32);
+        let mut entries = ExtentIndex { logical, block }.to_bytes().to_vec();
+        self.view().node(step.block, |node| entries.extend(node.entries_from(step.slot + 1)))?;
+        self.write_node(step.block, extent::entry_at(step.slot + 1), &entries)?;
         self.set_entries(step.block, step.entries + 1)
     }
 
@@ -242,8 +201,8 @@ impl FileMap<'_> {
         }
         let kept = from.saturating_sub(extent.logical);
         if kept > 0 {
-            let len = stored_length(kept, if extent.unwritten { 0x8000 } else { 0 });
-            self.write_node(leaf.block, ENTRY * leaf.entries + 4, &len)?;
+            let kept = stored(Mapping { len: kept, ..extent });
+            self.write_node(leaf.block, extent::entry_at(leaf.entries - 1), &kept)?;
         } else {
             self.remove_last(&path)?;
         }
@@ -262,8 +221,8 @@ impl FileMap<'_> {
                 self.free_metadata_block(block)?;
             }
         }
-        if le16(self.inode.block_area(), 2) == 0 {
-            self.inode.block_area_mut().copy_from_slice(&empty_extents());
+        if path.iter().all(|step| step.entries == 1) {
+            self.inode.block_area_mut().copy_from_slice(&extent::root_bytes(0, &[]));
         }
         Ok(())
     }
@@ -283,28 +242,13 @@ impl FileMap<'_> {
     }
 
     fn set_entries(&mut self, block: Option<u64>, entries: usize) -> Result<()> {
-        // OK to truncate: not more than eh_max.
-        self.write_node(block, 2, &(entries as u16).to_le_bytes())
+        let (at, bytes) = extent::entries_patch(entries);
+        self.write_node(block, at, &bytes)
     }
 }
 
-/// `ee_len` of so many blocks: 32768 written ones are 0x8000, all above are unwritten.
-fn stored_length(len: u64, flag: u16) -> [u8; 2] {
-    // OK to truncate: at most 32768.
-    (len as u16 | flag).to_le_bytes()
-}
-
-fn entry(logical: u64, physical: u64, len: [u8; 2]) -> Vec<u8> {
-    let little = physical.to_le_bytes();
-    // OK to truncate: logical blocks have 32 bits.
-    [&(logical as u32).to_le_bytes()[..], &len, &little[4..6], &little[..4]].concat()
-}
-
-fn index(logical: u32, block: u64) -> [u8; ENTRY] {
-    let little = block.to_le_bytes();
-    let mut bytes = [0; ENTRY];
-    bytes[..4].copy_from_slice(&logical.to_le_bytes());
-    bytes[4..8].copy_from_slice(&little[..4]);
-    bytes[8..10].copy_from_slice(&little[4..6]);
-    bytes
+fn stored(extent: Mapping) -> [u8; 12] {
+    let Mapping { logical, physical, len, unwritten } = extent;
+    // OK to truncate: logical blocks have 32 bits, and an extent at most 32768 of them.
+    Extent { logical: logical as u32, physical, len: len as u16, unwritten }.to_bytes()
 }

@@ -6,14 +6,13 @@ mod pointers;
 use std::ops::ControlFlow;
 
 use crate::alloc::{Allocator, Goal};
-use crate::edit::inode::{count_clusters, empty_extents};
+use crate::edit::inode::count_clusters;
 use crate::edit::too_large::TooLarge;
 use crate::error::{Error, Place, Result, Structure, invalid, no_space};
+use crate::format::extent::{self, LONGEST};
 use crate::format::features::{Incompat, RoCompat};
 use crate::format::inode::{FileType, Inode, InodeFlags};
 use crate::read::map::Mapping;
-
-use extents::LONGEST;
 
 /// The two ways in which an inode says where its blocks lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +142,7 @@ impl<'t> FileMap<'t> {
         let flags = self.inode.flags().0 & !InodeFlags::EXTENTS.0;
         if self.space.fs().superblock().incompat.has(Incompat::EXTENTS) {
             self.inode.set_flags(flags | InodeFlags::EXTENTS.0);
-            self.inode.block_area_mut().copy_from_slice(&empty_extents());
+            self.inode.block_area_mut().copy_from_slice(&extent::root_bytes(0, &[]));
         } else {
             self.inode.set_flags(flags);
             self.inode.block_area_mut().fill(0);
@@ -230,7 +229,10 @@ impl<'t> FileMap<'t> {
     pub fn set_size(&mut self, size: u64) -> Result<()> {
         self.inode.set_size(size);
         if size > i32::MAX as u64 && !self.space.fs().superblock().ro_compat.has(RoCompat::LARGE_FILE) {
-            self.space.transaction_mut().add_feature(0x64, RoCompat::LARGE_FILE.0)?;
+            self.space.transaction_mut().edit_superblock(|superblock| {
+                superblock.add_ro_compat(RoCompat::LARGE_FILE);
+                Ok(())
+            })?;
         }
         Ok(())
     }

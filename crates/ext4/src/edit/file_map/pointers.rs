@@ -1,19 +1,12 @@
 //! Maps of block numbers that grow and shrink: what files have without extents.
-//!
-//! Twelve numbers in the inode stand for blocks, three more for one, two and three levels of blocks of numbers. A
-//! number of zero is a hole, on any level.
 
 use super::no_room;
 use crate::alloc::Goal;
 use crate::edit::file_map::{FileMap, MapView};
 use crate::edit::inode::count_clusters;
 use crate::error::{Error, Place, Result, Structure};
-use crate::format::bytes::le32;
+use crate::format::block_map::{self, DIRECT, SLOTS};
 use crate::read::map::Mapping;
-
-/// Numbers in an inode, and those of them that stand for blocks.
-const SLOTS: usize = 15;
-const DIRECT: usize = 12;
 
 /// Where numbers stand: a block of them, or the inode if `None`; and which one of them.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +27,7 @@ struct Root {
 
 /// Blocks that can have a place in a file.
 pub(crate) fn most_blocks(block_size: u64) -> u64 {
-    let per_block = block_size / 4;
+    let per_block = block_map::per_block(block_size);
     // Blocks are counted in 32 bits elsewhere.
     (DIRECT as u64 + per_block + per_block.pow(2) + per_block.pow(3)).min(u32::MAX.into())
 }
@@ -50,8 +43,7 @@ impl MapView<'_> {
     fn roots(&self) -> [Root; SLOTS] {
         let mut next = 0;
         std::array::from_fn(|index| {
-            // OK to truncate: at most 3.
-            let level = (index + 1).saturating_sub(DIRECT) as u32;
+            let level = block_map::level(index);
             let logical = next;
             next += self.covered(level);
             Root { index, level, logical }
@@ -60,7 +52,7 @@ impl MapView<'_> {
 
     /// Numbers in a block.
     fn per_block(&self) -> u64 {
-        self.space.block_size() as u64 / 4
+        block_map::per_block(self.space.block_size() as u64)
     }
 
     /// Blocks of a file that a number with so many levels below it stands for.
@@ -69,12 +61,12 @@ impl MapView<'_> {
     }
 
     fn number(&self, slot: Slot) -> Result<u64> {
-        let at = 4 * slot.index;
+        let field = block_map::number(slot.index);
         let number = match slot.holder {
-            None => le32(self.inode.block_area(), at),
+            None => field.get(self.inode.block_area()),
             Some(block) => {
                 self.load_numbers(block)?;
-                self.space.transaction().with(block, |bytes| le32(bytes, at))?
+                self.space.transaction().with(block, |bytes| field.get(bytes))?
             }
         };
         Ok(number.into())
@@ -84,7 +76,7 @@ impl MapView<'_> {
     fn last_number(&self, block: u64) -> Result<Option<usize>> {
         self.space
             .transaction()
-            .with(block, |bytes| bytes.chunks_exact(4).rposition(|number| number != [0; 4]))
+            .with(block, |bytes| block_map::numbers(bytes).rposition(|number| number != 0))
     }
 
     fn load_numbers(&self, block: u64) -> Result<()> {
@@ -224,7 +216,7 @@ impl FileMap<'_> {
 
     fn set_numbers(&mut self, first: Slot, numbers: &[u32]) -> Result<()> {
         let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-        let at = 4 * first.index;
+        let at = block_map::number(first.index).at();
         match first.holder {
             None => self.inode.block_area_mut()[at..at + bytes.len()].copy_from_slice(&bytes),
             Some(block) => self.space.transaction_mut().update(block, |edit| edit.write(at, &bytes))?,

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use crate::edit::put::walk::Part;
 use crate::edit::xattr::is_storable;
 use crate::error::{Error, Result};
-use crate::read::xattr::LARGEST_VALUE;
+use crate::format::xattr::LARGEST_VALUE;
 
 /// Larger files are not read ahead.
 const MOST_AHEAD: u64 = 256 << 10;

@@ -12,15 +12,12 @@ use crate::edit::inodes::Inodes;
 use crate::edit::xattr::value_inode::value_hash;
 use crate::error::{Error, Place, Result, Structure, invalid, no_space};
 use crate::format::acl;
-use crate::format::bytes::le32;
 use crate::format::csum::{Context, Subject};
 use crate::format::features::{Compat, Incompat};
 use crate::format::inode::{FileType, Inode};
-use crate::read::xattr::{ACL_ACCESS, ACL_DEFAULT, ENCRYPTION, MAGIC, PREFIXES, SYSTEM, XattrEntries};
-
-/// Bytes of a block's header, and of an entry without its name.
-const HEADER: usize = 32;
-const ENTRY: usize = 16;
+use crate::format::xattr::{
+    self, ACL_ACCESS, ACL_DEFAULT, Attribute, ENCRYPTION, INLINE_DATA, PREFIXES, SYSTEM, Value, XattrEntries,
+};
 
 /// What the kernel reads at most: of a whole name (`XATTR_NAME_MAX`) and of a value (`XATTR_SIZE_MAX`).
 const MOST_NAME: usize = 255;
@@ -30,59 +27,6 @@ const MOST_VALUE: usize = 1 << 16;
 pub(crate) struct Attributes<'t> {
     inodes: &'t mut Inodes,
     inode: &'t mut Inode,
-}
-
-/// An attribute while it is moved about.
-#[derive(Clone, Debug)]
-struct Attribute {
-    index: u8,
-    name: Vec<u8>,
-    value: Value,
-}
-
-#[derive(Clone, Debug)]
-enum Value {
-    Here(Vec<u8>),
-    /// In an inode of its own: its number, the value's size and hash.
-    Inode(u32, u32, u32),
-}
-
-impl Attribute {
-    /// Bytes of the entry.
-    fn entry_size(&self) -> usize {
-        ENTRY + self.name.len().next_multiple_of(4)
-    }
-
-    /// Bytes of the value where the entry is.
-    fn value_size(&self) -> usize {
-        match &self.value {
-            Value::Here(bytes) => bytes.len().next_multiple_of(4),
-            Value::Inode(..) => 0,
-        }
-    }
-
-    fn size(&self) -> usize {
-        self.entry_size() + self.value_size()
-    }
-
-    /// Whether contents of the file continue in it.
-    fn is_inline_data(&self) -> bool {
-        self.index == SYSTEM && self.name == b"data"
-    }
-
-    /// `e_hash`: the name, then the value in words.
-    fn hash(&self) -> u32 {
-        let name = self.name.iter().fold(0u32, |hash, byte| hash.rotate_left(5) ^ u32::from(*byte));
-        let word = |hash: u32, word: u32| hash.rotate_left(16) ^ word;
-        match &self.value {
-            Value::Here(bytes) => bytes.chunks(4).fold(name, |hash, chunk| {
-                let mut padded = [0; 4];
-                padded[..chunk.len()].copy_from_slice(chunk);
-                word(hash, u32::from_le_bytes(padded))
-            }),
-            Value::Inode(_, _, value_hash) => word(name, *value_hash),
-        }
-    }
 }
 
 impl<'t> Attributes<'t> {
@@ -184,7 +128,7 @@ impl<'t> Attributes<'t> {
         list.retain(|old| !old.is_inline_data());
         list.insert(
             0,
-            Attribute { index: SYSTEM, name: b"data".to_vec(), value: Value::Here(value.to_vec()) },
+            Attribute { index: SYSTEM, name: INLINE_DATA.to_vec(), value: Value::Here(value.to_vec()) },
         );
         self.place(list)
     }
@@ -221,11 +165,13 @@ impl<'t> Attributes<'t> {
     /// Writes a whole new list of attributes.
     fn place(&mut self, mut list: Vec<Attribute>) -> Result<()> {
         if !list.is_empty() && !self.inodes.fs().superblock().compat.has(Compat::EXT_ATTR) {
-            self.inodes.transaction().add_feature(0x5c, Compat::EXT_ATTR.0)?;
+            self.inodes.transaction().edit_superblock(|superblock| {
+                superblock.add_compat(Compat::EXT_ATTR);
+                Ok(())
+            })?;
         }
-        let block_size = self.space().block_size();
         let room = room_inside(self.inode);
-        let block_room = block_size - HEADER - 4;
+        let block_room = xattr::room_in_block(self.space().block_size());
         // What inline data continues in has its place in the inode; then small ones, as they come.
         list.sort_by_key(|attribute| attribute.index != SYSTEM);
         let (mut inside, mut outside) = (Vec::new(), Vec::new());
@@ -260,35 +206,16 @@ impl<'t> Attributes<'t> {
             block_used += attribute.size();
             outside.push(attribute);
         }
-        let area = self.inode.xattr_area_mut();
-        area.fill(0);
-        if !inside.is_empty() {
-            area[..4].copy_from_slice(&MAGIC.to_le_bytes());
-            // Entries in the inode have a hash only for values in other inodes.
-            write_entries(&mut area[4..], 0, &inside, |a| match a.value {
-                Value::Inode(..) => a.hash(),
-                Value::Here(_) => 0,
-            });
-        }
+        xattr::write_area(self.inode.xattr_area_mut(), &inside);
         self.place_block(outside)
     }
 
-    fn place_block(&mut self, mut list: Vec<Attribute>) -> Result<()> {
+    fn place_block(&mut self, list: Vec<Attribute>) -> Result<()> {
         let old = self.inode.xattr_block();
         if list.is_empty() {
             return if old == 0 { Ok(()) } else { self.drop_block(old) };
         }
-        list.sort_by(|a, b| (a.index, a.name.len(), &a.name).cmp(&(b.index, b.name.len(), &b.name)));
-        let mut bytes = vec![0; self.space().block_size()];
-        for (at, word) in [(0, MAGIC), (4, 1), (8, 1)] {
-            bytes[at..at + 4].copy_from_slice(&word.to_le_bytes());
-        }
-        write_entries(&mut bytes, HEADER, &list, Attribute::hash);
-        // One entry without a hash makes the block one that is shared with nobody.
-        let hashes = list.iter().map(Attribute::hash);
-        let all = hashes.clone().fold(0u32, |all, hash| all.rotate_left(16) ^ hash);
-        let hash = if hashes.into_iter().any(|hash| hash == 0) { 0 } else { all };
-        bytes[0xc..0x10].copy_from_slice(&hash.to_le_bytes());
+        let bytes = xattr::block_bytes(self.space().block_size(), list);
         let block = if old != 0 && users_of(self.space(), self.inode, old)? == 1 {
             old
         } else {
@@ -317,7 +244,13 @@ impl<'t> Attributes<'t> {
         }
         count_clusters(self.inodes.fs(), self.inode, -1)?;
         let context = Context { block, ..Context::default() };
-        self.inodes.transaction().patch(Subject::XattrBlock, context, block, 4, &(users - 1).to_le_bytes())
+        self.inodes.transaction().patch(
+            Subject::XattrBlock,
+            context,
+            block,
+            xattr::USERS.at(),
+            &(users - 1).to_le_bytes(),
+        )
     }
 
     fn release_value(&mut self, value: &Value) -> Result<()> {
@@ -339,7 +272,7 @@ pub(crate) fn inline_room(space: &Allocator, inode: &Inode) -> Result<usize> {
             room = room.saturating_sub(attribute.size());
         }
     }
-    let entry = Attribute { index: SYSTEM, name: b"data".to_vec(), value: Value::Here(Vec::new()) };
+    let entry = Attribute { index: SYSTEM, name: INLINE_DATA.to_vec(), value: Value::Here(Vec::new()) };
     let value = room.checked_sub(entry.size());
     Ok(value.map_or(0, |value| inode.block_area().len() + value / 4 * 4))
 }
@@ -369,7 +302,7 @@ fn in_block(space: &Allocator, inode: &Inode, block: u64) -> Result<Vec<Attribut
     XattrEntries::from_block(&bytes, place)?.map(|entry| attribute(space, &entry?)).collect()
 }
 
-fn attribute(space: &Allocator, entry: &crate::read::xattr::XattrEntry<'_>) -> Result<Attribute> {
+fn attribute(space: &Allocator, entry: &xattr::XattrEntry<'_>) -> Result<Attribute> {
     let value = match entry.value_inode {
         0 => Value::Here(entry.value.to_vec()),
         number => Value::Inode(number, entry.value_size, value_hash(space, number)?),
@@ -379,14 +312,13 @@ fn attribute(space: &Allocator, entry: &crate::read::xattr::XattrEntry<'_>) -> R
 
 /// Bytes for attributes in an inode.
 fn room_inside(inode: &Inode) -> usize {
-    // Magic number before, four zero bytes behind the entries.
-    inode.xattr_area().len().saturating_sub(8)
+    xattr::room_in_inode(inode.xattr_area())
 }
 
 /// How many inodes use a block of attributes.
 fn users_of(space: &Allocator, inode: &Inode, block: u64) -> Result<u32> {
     load_block(space, inode, block)?;
-    space.transaction().with(block, |bytes| le32(bytes, 4))
+    space.transaction().with(block, |bytes| xattr::USERS.get(bytes))
 }
 
 pub(crate) fn load_block(space: &Allocator, inode: &Inode, block: u64) -> Result<Place> {
@@ -397,31 +329,6 @@ pub(crate) fn load_block(space: &Allocator, inode: &Inode, block: u64) -> Result
         XattrEntries::from_block(bytes, place).map(|_| ())
     })?;
     Ok(place)
-}
-
-/// Writes entries from `at` on and their values from the end of `area` on, offsets counted from its start.
-fn write_entries(area: &mut [u8], at: usize, list: &[Attribute], hash: impl Fn(&Attribute) -> u32) {
-    let (mut at, mut end) = (at, area.len());
-    for attribute in list {
-        let (offset, inode, size) = match &attribute.value {
-            Value::Here(bytes) if bytes.is_empty() => (0, 0, 0),
-            Value::Here(bytes) => {
-                end -= attribute.value_size();
-                area[end..end + bytes.len()].copy_from_slice(bytes);
-                (end, 0, bytes.len() as u32)
-            }
-            Value::Inode(number, size, _) => (0, *number, *size),
-        };
-        // OK to truncate: names have at most 255 bytes, offsets lie in a block.
-        area[at] = attribute.name.len() as u8;
-        area[at + 1] = attribute.index;
-        area[at + 2..at + 4].copy_from_slice(&(offset as u16).to_le_bytes());
-        for (word, value) in [(4, inode), (8, size), (12, hash(attribute))] {
-            area[at + word..at + word + 4].copy_from_slice(&value.to_le_bytes());
-        }
-        area[at + ENTRY..at + ENTRY + attribute.name.len()].copy_from_slice(&attribute.name);
-        at += attribute.entry_size();
-    }
 }
 
 /// A whole name as prefix index and the rest.

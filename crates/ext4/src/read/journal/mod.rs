@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use crate::error::{Corrupt, Error, Place, Result, Structure};
 use crate::format::csum::{Checksums, Context, Subject};
 use crate::format::inode::FileType;
-use crate::format::journal_superblock::JournalSuperblock;
+use crate::format::journal_superblock::{JOURNAL_SUPERBLOCK_SIZE, JournalSuperblock};
 use crate::read::fs::Ext4;
 use crate::read::map::Mapping;
 use crate::read::runs::BlockRuns;
@@ -71,7 +71,12 @@ impl Journal {
         let superblock = JournalSuperblock::from_bytes(&raw)?;
         let place = Place::of(Structure::JournalSuperblock);
         if superblock.has_checksums() {
-            fs.verify(Subject::JournalSuperblock, &Context::default(), &raw[..1024], place)?;
+            fs.verify(
+                Subject::JournalSuperblock,
+                &Context::default(),
+                &raw[..JOURNAL_SUPERBLOCK_SIZE],
+                place,
+            )?;
         }
         let length: u64 = runs.iter().map(|run| run.len).sum();
         if superblock.block_size != fs.layout().block_size || u64::from(superblock.blocks) > length {

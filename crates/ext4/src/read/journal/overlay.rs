@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use casemate_blockdev::BlockDevice;
 
-use crate::format::journal_superblock::MAGIC;
+use crate::format::journal_block::MAGIC;
 
 /// Where the newer copy of a block lies.
 #[derive(Clone, Copy, Debug)]
