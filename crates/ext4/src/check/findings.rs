@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::check::CheckReport;
-use crate::error::{Corrupt, Error, Place, Result, Structure};
+use crate::error::{Corrupt, Error, Result, Structure};
 use crate::format::csum::{Context, Subject};
 use crate::read::fs::Ext4;
 
@@ -79,20 +79,6 @@ impl Findings {
         let Some(corrupt) = Corrupt::of(&error) else { return Err(error) };
         self.fault(corrupt.clone(), None);
         Ok(())
-    }
-
-    /// Checks a checksum, counts that, and notes a fault. Whether it fits.
-    pub fn verify(
-        &self,
-        fs: &Ext4,
-        subject: Subject,
-        context: &Context,
-        bytes: &[u8],
-        place: Place,
-        fix: Option<Fix>,
-    ) -> bool {
-        self.count(place.structure);
-        self.note(fs.checksums().verify(subject, context, bytes, place), fix)
     }
 
     /// Notes what a verification said. Whether it was satisfied.

@@ -1,14 +1,15 @@
 //! Checking every metadata checksum of an image, and what stands behind the bits in use of bitmaps.
 //!
-//! Structures are found the way the file system finds them: groups from the superblock, inodes from their
-//! tables, blocks from inodes. What lies below a damaged structure is not looked at, so that one damage is one
-//! fault. Names and contents are not checked: this is no replacement for e2fsck.
+//! [`walk`] leads to every structure, and [`checksums`] is the [`Visitor`](visit::Visitor) that checks them. What lies
+//! below a damaged structure is not looked at, so that one damage is one fault. Names and contents are not checked: this
+//! is no replacement for e2fsck.
 
+mod checksums;
 mod findings;
 mod fix;
-mod groups;
-mod inodes;
 mod superblocks;
+mod visit;
+mod walk;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,14 +17,12 @@ use std::sync::Arc;
 use casemate_blockdev::BlockDevice;
 use casemate_providers::Work;
 
-use crate::error::{Corrupt, Place, Result, Structure};
-use crate::format::csum::{Context, Kind, Subject};
-use crate::format::journal_superblock::{JOURNAL_SUPERBLOCK_SIZE, JournalSuperblock};
-use crate::format::mmp::{MMP_SIZE, MmpBlock};
-use crate::format::superblock::SUPERBLOCK_OFFSET;
+use crate::error::{Corrupt, Result, Structure};
+use crate::format::csum::Kind;
 use crate::read::fs::{Ext4, OpenOptions};
-use crate::read::journal::{self, Journal};
+use crate::read::journal;
 
+use checksums::Checker;
 use findings::{Findings, Fix};
 pub use fix::fix_checksums;
 
@@ -69,14 +68,7 @@ pub fn check(device: Arc<dyn BlockDevice>, options: &OpenOptions, work: &Work<'_
     let findings = Findings::default();
     let fs = superblocks::open(device, options, &findings)?;
     let (fs, replayed) = with_journal(fs, options, &findings)?;
-    if fs.checksums().kind() != Kind::None {
-        superblocks::check_copies(&fs, &findings)?;
-        groups::check_descriptor_copies(&fs, work, &findings)?;
-    }
-    groups::check_groups(&fs, work, &findings)?;
-    if fs.checksums().kind() == Kind::Metadata {
-        check_mmp(&fs, &findings)?;
-    }
+    walk::walk(&fs, work, || Checker::new(&fs, &findings))?;
     Ok(findings.into_report(fs, replayed))
 }
 
@@ -88,17 +80,7 @@ pub fn check_size(fs: &Ext4) -> u64 {
 
 /// Checks the journal's superblock, and lays its transactions over the file system if they count.
 fn with_journal(fs: Ext4, options: &OpenOptions, findings: &Findings) -> Result<(Ext4, u32)> {
-    let sound = match Journal::locate(&fs) {
-        Ok(None) => return Ok((fs, 0)),
-        Ok(Some((runs, first))) => {
-            // OK to index: a journal that was located has a first run.
-            let offset = fs.layout().offset(runs[0].physical);
-            check_journal_superblock(&fs, &first[..JOURNAL_SUPERBLOCK_SIZE], offset, findings)?
-        }
-        // The inode will be found damaged again when its table is checked.
-        Err(error) if Corrupt::of(&error).is_some_and(|it| it.place().structure == Structure::Inode) => false,
-        Err(error) => findings.damage(error).map(|()| false)?,
-    };
+    let sound = walk::journal(&fs, &mut Checker::new(&fs, findings))?;
     if !sound || !options.replay_journal {
         return Ok((fs, 0));
     }
@@ -115,36 +97,3 @@ fn with_journal(fs: Ext4, options: &OpenOptions, findings: &Findings) -> Result<
         Err(error) => findings.damage(error).map(|()| (fs, 0)),
     }
 }
-
-fn check_journal_superblock(fs: &Ext4, raw: &[u8], offset: u64, findings: &Findings) -> Result<bool> {
-    let place = Place::of(Structure::JournalSuperblock);
-    let superblock = match JournalSuperblock::from_bytes(raw) {
-        Ok(superblock) => superblock,
-        Err(error) => return findings.damage(error).map(|()| false),
-    };
-    if !superblock.has_checksums() {
-        return Ok(true);
-    }
-    let fix = Fix::in_place(offset, raw.len(), Subject::JournalSuperblock, Context::default());
-    Ok(findings.verify(fs, Subject::JournalSuperblock, &Context::default(), raw, place, Some(fix)))
-}
-
-/// Checks the block of multi-mount protection.
-fn check_mmp(fs: &Ext4, findings: &Findings) -> Result<()> {
-    let Some(block) = fs.superblock().mmp_block else { return Ok(()) };
-    let place = Place::of(Structure::MmpBlock).at(block);
-    if let Err(error) = fs.check_blocks(block, 1, Place::of(Structure::Superblock)) {
-        return findings.damage(error);
-    }
-    let bytes = fs.read_block(block)?;
-    if let Err(error) = MmpBlock::from_bytes(&bytes, place) {
-        return findings.damage(error);
-    }
-    let context = Context::default();
-    let fix = Fix::in_place(fs.layout().offset(block), MMP_SIZE, Subject::MmpBlock, context);
-    findings.verify(fs, Subject::MmpBlock, &context, &bytes[..MMP_SIZE], place, Some(fix));
-    Ok(())
-}
-
-/// The byte that the primary superblock lies at, for fixes.
-const PRIMARY: u64 = SUPERBLOCK_OFFSET;

@@ -1,21 +1,20 @@
-//! The primary superblock, and its copies.
+//! The superblock that a check goes by: the primary one, or a copy.
 
 use std::sync::Arc;
 
 use casemate_blockdev::BlockDevice;
 use casemate_primitives::crc32c::Crc32c;
 
-use crate::check::PRIMARY;
 use crate::check::findings::{Findings, Fix};
+use crate::error::{Corrupt, Place, Result, Structure};
 use crate::format::csum::{Checksums, Context, Subject};
 use crate::format::layout::Layout;
-use crate::format::superblock::{SUPERBLOCK_SIZE, Superblock};
+use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use crate::read::fs::{Ext4, OpenOptions, read_superblock};
-use crate::{Corrupt, Place, Result, Structure};
 
 /// Opens the file system for a check: by its primary superblock, or where that is damaged by a sound copy.
 pub(crate) fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions, findings: &Findings) -> Result<Ext4> {
-    let primary = read_superblock(&*device, PRIMARY);
+    let primary = read_superblock(&*device, SUPERBLOCK_OFFSET);
     let sound = match &primary {
         Ok(superblock) => {
             superblock.incompat.check_readable()?;
@@ -48,31 +47,8 @@ pub(crate) fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions, findings
     Ext4::with_superblock(device, copy, options)
 }
 
-/// Checks the checksums of all copies.
-pub(crate) fn check_copies(fs: &Ext4, findings: &Findings) -> Result<()> {
-    for group in fs.layout().copy_groups() {
-        let place = Place::group(Structure::BackupSuperblock, group);
-        // OK to unwrap: the group is one of those with a copy.
-        let offset = fs.layout().superblock_offset(group).unwrap_or(PRIMARY);
-        match read_superblock(&**fs.device(), offset) {
-            Ok(copy) if copy.has_metadata_csum() => {
-                let context = Context::default();
-                let fix = Fix::in_place(offset, SUPERBLOCK_SIZE, Subject::Superblock, context);
-                let raw = &copy.as_bytes()[..];
-                findings.verify(fs, Subject::Superblock, &context, raw, place, Some(fix));
-            }
-            Ok(_) => {}
-            Err(error) => match Corrupt::of(&error) {
-                Some(corrupt) => findings.damage(place.malformed(corrupt.problem().to_string()))?,
-                None => return Err(error),
-            },
-        }
-    }
-    Ok(())
-}
-
 fn fix() -> Fix {
-    Fix::in_place(PRIMARY, SUPERBLOCK_SIZE, Subject::Superblock, Context::default())
+    Fix::in_place(SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Subject::Superblock, Context::default())
 }
 
 fn verify(superblock: &Superblock, options: &OpenOptions, place: Place) -> Result<()> {

@@ -72,6 +72,10 @@ impl Walk<'_> {
         }
         self.visitor.map_block(block)?;
         let bytes = self.fs.read_block(block)?;
+        if !self.visitor.node(self.fs, self.inode, place, block, &bytes)? {
+            self.logical += block_map::per_block(self.fs.layout().block_size.into()).pow(level);
+            return Ok(ControlFlow::Continue(()));
+        }
         for number in block_map::numbers(&bytes) {
             if self.pointer(number, level - 1, place)?.is_break() {
                 return Ok(ControlFlow::Break(()));

@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use crate::error::{Error, Place, Result, Structure};
+use crate::format::csum::Subject;
 use crate::format::inode::{FileType, Inode, InodeFlags};
 use crate::read::extent;
 use crate::read::fs::Ext4;
@@ -41,6 +42,15 @@ pub(crate) trait MapVisitor {
     /// A block of the map itself, before it is read.
     fn map_block(&mut self, _block: u64) -> Result<()> {
         Ok(())
+    }
+
+    /// The bytes of a block of the map itself. Whether to go on to what it leads to.
+    fn node(&mut self, fs: &Ext4, inode: &Inode, place: Place, _block: u64, bytes: &[u8]) -> Result<bool> {
+        // Blocks of old maps have no checksums.
+        if place.structure == Structure::ExtentBlock {
+            fs.verify(Subject::ExtentBlock, &inode.context(), bytes, place)?;
+        }
+        Ok(true)
     }
 }
 
