@@ -180,7 +180,7 @@ impl<'a> Iterator for Records<'a> {
             self.with_hash && inode != 0 && !matches!(rest.get(NAME..NAME + name_len), Some(b"." | b".."));
         // A free record may keep anything as its name.
         let used = if inode == 0 { 0 } else { hash_at + if has_hash { HASH } else { 0 } };
-        if len < used.max(NAME) || len % 4 != 0 || len > rest.len() {
+        if len < used.max(NAME) || !len.is_multiple_of(4) || len > rest.len() {
             return Some(Err(self.malformed(at, &format!("has {len} bytes"))));
         }
         let name = if inode == 0 { &[][..] } else { &rest[NAME..NAME + name_len] };

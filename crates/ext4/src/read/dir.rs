@@ -159,10 +159,8 @@ impl Ext4 {
             BlockRole::Leaf => Subject::DirectoryBlock,
             BlockRole::Node => Subject::HtreeNode,
         };
-        if role == BlockRole::Leaf && self.checksums().covers(subject) {
-            if !has_tail(bytes) {
-                return Err(place.malformed("has no tail with a checksum"));
-            }
+        if role == BlockRole::Leaf && self.checksums().covers(subject) && !has_tail(bytes) {
+            return Err(place.malformed("has no tail with a checksum"));
         }
         self.checksums().verify(subject, context, bytes, place)
     }

@@ -356,7 +356,7 @@ pub(super) fn replay(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Re
         log.write_superblock(&**device, 0)?;
     }
     device.flush()?;
-    log.mark(&*device, |mut superblock| superblock.set_needs_recovery(false))?;
+    log.mark(&**device, |mut superblock| superblock.set_needs_recovery(false))?;
     device.flush()?;
     Ok(true)
 }
