@@ -48,9 +48,9 @@ impl Writer {
         })
     }
 
-    /// Changes a file's owner, group or both; a symbolic link's own if not `follow`. What ran with the rights of the old
-    /// owner does not do so with those of the new one: set-user-ID, set-group-ID and capabilities go, as in the kernel,
-    /// but for those of directories.
+    /// Changes a file's owner, group or both; a symbolic link's own if not `follow`. What ran with the rights of the
+    /// old owner does not do so with those of the new one: set-user-ID, set-group-ID and capabilities go, as in the
+    /// kernel, but for those of directories.
     ///
     /// # Errors
     /// `NotFound`; `PermissionDenied` for immutable and append-only files.
@@ -103,14 +103,14 @@ impl Writer {
         })
     }
 
-    /// Sets an attribute of a file, or removes it if the value is `None`. With an access ACL, the permission bits become
-    /// what it says, and it is stored if it says more than they can.
+    /// Sets an attribute of a file, or removes it if the value is `None`. With an access ACL, the permission bits
+    /// become what it says, and it is stored if it says more than they can.
     ///
     /// # Errors
-    /// `NotFound` for a path, or an attribute to be removed, that is not there (which may be so for ACLs); `StorageFull`
-    /// when all attributes together have no room; `InvalidInput` for names without a known prefix, and for more than
-    /// the kernel takes; `PermissionDenied` for immutable and append-only files, and for attributes that files of this
-    /// kind can't have.
+    /// `NotFound` for a path, or an attribute to be removed, that is not there (which may be so for ACLs);
+    /// `StorageFull` when all attributes together have no room; `InvalidInput` for names without a known prefix, and
+    /// for more than the kernel takes; `PermissionDenied` for immutable and append-only files, and for attributes that
+    /// files of this kind can't have.
     pub fn set_xattr(&mut self, path: &[u8], name: &[u8], value: Option<&[u8]>, follow: bool) -> Result<()> {
         let number = self.changeable(path, follow)?;
         self.operation(|files| {

@@ -248,8 +248,8 @@ impl Writer {
         self.create_at(path, node, Body::Directory).map(|_| ())
     }
 
-    /// Makes the directories of a path that are not there, one in the other: the last one as `node` says, those above it
-    /// like those that nobody asks anything of.
+    /// Makes the directories of a path that are not there, one in the other: the last one as `node` says, those above
+    /// it like those that nobody asks anything of.
     fn make_directories(&mut self, path: &[u8], node: &NewNode) -> Result<()> {
         let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
         let above = NewNode { mode: 0o777, umask: 0o022, ..*node };

@@ -90,8 +90,8 @@ impl Files {
         inode.set_time(Stamp::Changed, now);
     }
 
-    /// Takes back what the steps of a change did that is not going on: the inode is cut to its size, and goes if it has no
-    /// name.
+    /// Takes back what the steps of a change did that is not going on: the inode is cut to its size, and goes if it
+    /// has no name.
     pub fn give_up(&mut self, number: u32, is_listed: bool) -> Result<()> {
         let mut inode = self.inodes.get_unlinked(number)?;
         if is_listed {

@@ -6,8 +6,11 @@
 //!
 //! Where the file system has a journal, a commit is a transaction in it: whoever opens the image next, be it
 //! the kernel, e2fsck or this crate, completes it. Where there is none, the transaction is written to a file
-//! beside the image first ([`RecoveryFile`](crate::RecoveryFile)), which only this crate can complete it from. Readers see it as complete
-//! through [`RecoveryFile::over`](crate::RecoveryFile::over).
+//! beside the image first ([`RecoveryFile`](crate::RecoveryFile)), which only this crate can complete it from. Readers
+//! see it as complete through [`RecoveryFile::over`](crate::RecoveryFile::over).
+//!
+//! Each of these builds on those before it: `inode`, `file_map`, `quota`, `inodes` (with `xattr` and `contents`),
+//! `dir`, `files`, `writer`. The other files have operations, and the parts that they consist of.
 
 mod attributes;
 mod contents;

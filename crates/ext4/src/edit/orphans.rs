@@ -1,7 +1,8 @@
 //! Inodes that wait to be deleted or cut: what a file system that was in use until it stopped still has to do.
 //!
-//! Their list is the one of [`Inodes`](super::inodes::Inodes); with the feature orphan_file they are numbers in a file of their own.
-//! The kernel does what they wait for when it mounts, e2fsck before it checks, and a writer when it opens.
+//! Their list is the one of [`Inodes`](super::inodes::Inodes); with the feature orphan_file they are numbers in a file
+//! of their own. The kernel does what they wait for when it mounts, e2fsck before it checks, and a writer when it
+//! opens.
 //!
 //! Source: Documentation/filesystems/ext4/orphan.rst.
 

@@ -210,13 +210,14 @@ impl Writer {
         Ok(())
     }
 
-    /// Goes on with something that no transaction has room for, in steps, of which each leaves the file system whole and
-    /// returns whether it was the last one.
+    /// Goes on with something that no transaction has room for, in steps, of which each leaves the file system whole
+    /// and returns whether it was the last one.
     ///
-    /// If the inode was put on the list of orphans, the last step takes it off again: a file that is being removed or cut
-    /// is gone or short after a crash, one that was growing is as long as before, and a new one, which gets its name last,
-    /// was never there. (Unwritten extents may lie behind a file's end for good, so growing by those needs no list.) When
-    /// a step fails, the inode is cut to its size, and goes if it has no name; that is committed, as the steps before were.
+    /// If the inode was put on the list of orphans, the last step takes it off again: a file that is being removed or
+    /// cut is gone or short after a crash, one that was growing is as long as before, and a new one, which gets its
+    /// name last, was never there. (Unwritten extents may lie behind a file's end for good, so growing by those needs
+    /// no list.) When a step fails, the inode is cut to its size, and goes if it has no name; that is committed, as
+    /// the steps before were.
     pub(crate) fn in_steps<B: Behind>(
         &mut self,
         behind: &mut B,

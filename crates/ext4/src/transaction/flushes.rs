@@ -8,8 +8,8 @@ use crate::error::{Error, Result, again};
 
 /// A device that several threads flush for reasons of their own: contents, commits, multi-mount protection.
 ///
-/// A system tells one of them that writes were lost, once, and says to the next one that all is well. After a flush that
-/// failed, all others here fail too: no commit is called whole that is not.
+/// A system tells one of them that writes were lost, once, and says to the next one that all is well. After a flush
+/// that failed, all others here fail too: no commit is called whole that is not.
 pub(super) struct Flushes<D> {
     device: D,
     failed: Mutex<Option<Error>>,

@@ -105,7 +105,8 @@ impl Mmp {
             }
             number => return Err(place.malformed(format!("has the number {number:#x}"))),
         }
-        // The standard library seeds its hashers from the system. OK to truncate: the low half is as random as the rest.
+        // The standard library seeds its hashers from the system. OK to truncate: the low half is as random as the
+        // rest.
         let number = RandomState::new().build_hasher().finish() as u32 % HIGHEST + 1;
         block.set_number(number);
         block.set_user(rustix::system::uname().nodename().to_bytes(), b"casemate", valid);

@@ -1,8 +1,9 @@
-//! One transaction: metadata blocks that are changed, with their checksums, until all of them become the image's at once.
+//! One transaction: metadata blocks that are changed, with their checksums, until all of them become the image's at
+//! once.
 //!
 //! [`Transaction`] knows blocks, not files. What was changed since [`begin`](Transaction::begin) can be taken back by
-//! [`roll_back`](Transaction::roll_back); [`commit`](Transaction::commit) makes everything permanent, through the [`Log`]
-//! that the file system has.
+//! [`roll_back`](Transaction::roll_back); [`commit`](Transaction::commit) makes everything permanent, through the
+//! [`Log`] that the file system has.
 
 mod cache;
 mod flushes;
@@ -61,8 +62,8 @@ pub(crate) fn shared(device: Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
     Arc::new(Flushes::new(device))
 }
 
-/// Completes a change of the file system on `device` that was interrupted: the one in the recovery file, or those in the
-/// journal.
+/// Completes a change of the file system on `device` that was interrupted: the one in the recovery file, or those in
+/// the journal.
 pub(crate) fn recover(
     device: &Arc<dyn BlockDevice>,
     options: &OpenOptions,

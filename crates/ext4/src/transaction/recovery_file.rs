@@ -229,8 +229,8 @@ impl RecoveryFile {
     }
 }
 
-/// Whether a superblock says that the image is whole without the file. One that was being written when the power failed,
-/// as the last block of a change, does not.
+/// Whether a superblock says that the image is whole without the file. One that was being written when the power
+/// failed, as the last block of a change, does not.
 fn is_complete(superblock: &Superblock, crc: Crc32c) -> bool {
     superblock.is_clean() && is_whole(superblock, crc)
 }

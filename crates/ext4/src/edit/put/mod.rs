@@ -209,7 +209,8 @@ impl Writer {
         })
     }
 
-    /// Commits if what was freed since the last time, which can be used then, may be needed for contents of `size` bytes.
+    /// Commits if what was freed since the last time, which can be used then, may be needed for contents of `size`
+    /// bytes.
     fn recycle(&mut self, behind: &mut impl Behind, size: u64) -> Result<()> {
         let space = self.files().space();
         let needed = size / space.block_size() as u64;

@@ -11,9 +11,9 @@ use crate::error::Result;
 use crate::format::inode::Inode;
 
 impl Put<'_> {
-    /// Copies a file in as many transactions as it takes. Meanwhile it has no name: after a crash it is there as a whole
-    /// or not at all, and what had its name before is there until then. (Whoever was told of progress when it was tried
-    /// at once is not told again.)
+    /// Copies a file in as many transactions as it takes. Meanwhile it has no name: after a crash it is there as a
+    /// whole or not at all, and what had its name before is there until then. (Whoever was told of progress when it
+    /// was tried at once is not told again.)
     pub(super) fn put_in_steps(
         &mut self,
         parent: u32,

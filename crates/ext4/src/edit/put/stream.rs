@@ -28,8 +28,8 @@ pub(super) struct Stream<'a> {
 
 /// Contents in the order in which they lie in a file.
 pub(super) trait Chunks {
-    /// Fills a buffer with what comes next: where in the file it begins, which is at a block, and how many bytes it has;
-    /// fewer than there is room only before a hole or the end. None at the end.
+    /// Fills a buffer with what comes next: where in the file it begins, which is at a block, and how many bytes it
+    /// has; fewer than there is room only before a hole or the end. None at the end.
     fn next(&mut self, buffer: &mut [u8]) -> Result<Option<(u64, usize)>>;
 
     /// The file's size, where it is known.
@@ -119,8 +119,8 @@ impl Writer {
         Ok(PutReport { files: 1, bytes, ..PutReport::default() })
     }
 
-    /// Makes a file of what comes out of a stream: its inode's number, and how many bytes came. In one transaction if that
-    /// is little, else as [`Writer::in_steps`].
+    /// Makes a file of what comes out of a stream: its inode's number, and how many bytes came. In one transaction if
+    /// that is little, else as [`Writer::in_steps`].
     pub(super) fn put_stream(
         &mut self,
         behind: &mut impl Behind,

@@ -36,12 +36,12 @@ struct Put<'a> {
 }
 
 impl Writer {
-    /// Copies what a tar stream has, which errors call `name`, into the directory that the path `to` names, and makes that
-    /// if it is not there.
+    /// Copies what a tar stream has, which errors call `name`, into the directory that the path `to` names, and makes
+    /// that if it is not there.
     ///
     /// Modes, owners, times of modification, holes, hard links, attributes and devices are kept; as in
-    /// [`put`](Writer::put) a name that is there already gets the new file, a directory stays and is added to. All stays
-    /// below `to`: a path from the root is taken from there, one with `..` is refused, and no link is followed.
+    /// [`put`](Writer::put) a name that is there already gets the new file, a directory stays and is added to. All
+    /// stays below `to`: a path from the root is taken from there, one with `..` is refused, and no link is followed.
     ///
     /// # Errors
     /// `Corrupt` when it is no tar stream, or ends early; `InvalidInput`, `IsADirectory`, `NotADirectory` for paths;

@@ -42,8 +42,8 @@ impl<'t> Attributes<'t> {
         self.inodes.map(self.inode)
     }
 
-    /// Checks an ACL as programs see it, and gives the inode the permission bits that it says. Returns it if more is left
-    /// of it.
+    /// Checks an ACL as programs see it, and gives the inode the permission bits that it says. Returns it if more is
+    /// left of it.
     pub fn apply_acl<'a>(&mut self, index: u8, value: Option<&'a [u8]>) -> Result<Option<&'a [u8]>> {
         if self.inode.kind() == FileType::Symlink {
             return Err(invalid(ErrorKind::PermissionDenied, "symbolic links have no ACLs"));
