@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use casemate_blockdev::{AtFile, BlockDevice, FileDevice, Named, Window, is_same_file, sync_name};
+use casemate_blockdev::{AtFile, BlockDevice, FileDevice, Named, Window, sync_name};
 use casemate_crypt::image::{transform, transform_stream};
 use casemate_crypt::in_place::{self, Job};
 use casemate_primitives::secret::SecretVec;
@@ -18,9 +18,9 @@ pub use casemate_crypt::{
 };
 pub use casemate_providers::Direction;
 
-use crate::image::{self, Access};
+use crate::image::{Access, Image};
 use crate::named::NamedStream;
-use crate::{Error, Output, probe};
+use crate::{Error, probe};
 
 pub use crate::mapping_options::MappingOptions;
 
@@ -41,6 +41,24 @@ pub struct Mapping {
     cipher: SectorCipher,
     /// For the journal of work in place.
     sha256: Hash,
+}
+
+/// How an image is transformed where it lies.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct InPlaceOptions {
+    /// The journal's path; beside the image if `None`. It holds pieces of what the image becomes.
+    pub journal: Option<PathBuf>,
+    /// Whether the work that the journal tells of goes on. Without, there must be no journal.
+    pub resume: bool,
+    /// Bytes that go to the journal at a time: whole sectors, at most [`MAX_HOT_ZONE`].
+    pub hot_zone: u64,
+}
+
+impl Default for InPlaceOptions {
+    fn default() -> InPlaceOptions {
+        InPlaceOptions { journal: None, resume: false, hot_zone: DEFAULT_HOT_ZONE }
+    }
 }
 
 impl Mapping {
@@ -123,66 +141,57 @@ impl Mapping {
         })
     }
 
-    /// Transforms the file or block device `source` to `target`, on all threads.
-    ///
-    /// The encrypted side's first `offset` sectors are no data. A new or replaced regular target is written aside and
-    /// renamed when whole; a block device, and an existing file where there is an offset to keep, is written in place.
+    /// The image that [`Mapping::transform`] writes to, at a path: a new file, or one that replaces a regular file, and has
+    /// its name when it is whole; a block device, a partition, and a file where there is an offset to keep, is written in
+    /// place. The partition, counted from 1, is that of the encrypted side.
     ///
     /// # Errors
-    /// `Argument` for sizes that do not fit; `Io`, [`Error::is_busy`] if the target is in use.
+    /// `Argument` if the partition is not there; `Io`, [`Error::is_busy`] if the target is in use.
+    pub fn target(&self, direction: Direction, path: &Path, partition: Option<u32>) -> Result<Image, Error> {
+        let is_encrypted = direction == Direction::Encrypt;
+        let partition = partition.filter(|_| is_encrypted);
+        let is_kept = |metadata: fs::Metadata| !metadata.is_file() || (is_encrypted && self.offset > 0);
+        match partition {
+            Some(number) => Image::open(path, Access::Change)?.partition(number),
+            None if fs::metadata(path).is_ok_and(is_kept) => Image::open(path, Access::Change),
+            None => Image::replace(path),
+        }
+    }
+
+    /// Transforms the device on top of `source` to that of `target`, on all threads; a new file gets its name then. The
+    /// encrypted side's first `offset` sectors are no data. The listener hears if a key may be wrong.
+    ///
+    /// # Errors
+    /// `Argument` for sizes that do not fit, or if both are the same file; `Io`.
     pub fn transform(
         &self,
         direction: Direction,
-        source: &Path,
-        target: &Path,
+        source: &Image,
+        target: &Image,
         holes: Holes,
         work: &Work<'_>,
     ) -> Result<(), Error> {
-        let input = FileDevice::open(source).map_err(|error| Error::io(source.display(), error))?;
-        let input = Named::new(source.display(), &input);
-        let skipped = self.offset * 512;
-        let data_size = match direction {
-            Direction::Encrypt => self.check_fits(input.size()).map(|()| input.size()),
-            Direction::Decrypt => self.data_size(input.size()),
-        };
-        let data_size = data_size.at(source.display())?;
-        let (read_from, write_to) = match direction {
-            Direction::Encrypt => (0, skipped),
-            Direction::Decrypt => (skipped, 0),
-        };
-        let window = |device, start| {
-            Window::new(device, start, data_size).map_err(|error| Error::io(source.display(), error))
-        };
-        let input = window(&input as &dyn BlockDevice, read_from)?;
-        let metadata = fs::metadata(target).ok();
-        let exists = metadata.as_ref().is_some_and(|metadata| !metadata.is_file() || write_to > 0);
-        if is_same_file(source, target) {
+        if target.path().is_some_and(|path| source.is_file(path)) {
             let text =
-                format!("{}: source and target are the same file; --in-place does that", target.display());
+                format!("{}: source and target are the same file; --in-place does that", target.name());
             return Err(Error::argument(text));
         }
-        let run = |output: &FileDevice| {
-            let end =
-                write_to.checked_add(data_size).ok_or(io::ErrorKind::FileTooLarge).at(target.display())?;
-            if output.file().metadata().is_ok_and(|metadata| metadata.is_file()) {
-                // So that a hole at the end is there, and a window can be had.
-                output.file().set_len(end.max(output.size())).at(target.display())?;
-            }
-            let named = Named::new(target.display(), output);
-            let output = Window::new(&named as &dyn BlockDevice, write_to, data_size).at(target.display())?;
-            transform(&self.cipher, direction, &input, &output, holes, work)?;
-            self.note_noise(direction, &output, target, work);
-            Ok(())
+        let skipped = self.offset * 512;
+        let size = source.top().size();
+        let (data_size, read_from, write_to) = match direction {
+            Direction::Encrypt => (self.check_fits(size).map(|()| size), 0, skipped),
+            Direction::Decrypt => (self.data_size(size), skipped, 0),
         };
-        if exists {
-            return run(&image::open_file(target, Access::Change)?);
-        }
-        let output = Output::create(target)?;
-        match output.device() {
-            Some(device) => run(device)?,
-            None => return Err(Error::argument(format!("{}: not a file with positions", target.display()))),
-        }
-        output.commit()
+        let data_size = data_size.at(source.name())?;
+        let (input, output) = (source.named(), target.named());
+        let input = Window::new(&input as &dyn BlockDevice, read_from, data_size).at(source.name())?;
+        let end = write_to.checked_add(data_size).ok_or(io::ErrorKind::FileTooLarge).at(target.name())?;
+        // So that a hole at the end is there, and a window can be had.
+        target.grow_to(end)?;
+        let output = Window::new(&output as &dyn BlockDevice, write_to, data_size).at(target.name())?;
+        transform(&self.cipher, direction, &input, &output, holes, work)?;
+        self.note_noise(direction, &output, target, work);
+        target.commit_unsynced()
     }
 
     /// Transforms a stream; each end comes with its name for errors. The offset is left to the caller: nothing is
@@ -215,33 +224,53 @@ impl Mapping {
         Ok(size)
     }
 
-    /// Transforms `image` where it lies, with a journal beside it; see [`casemate_crypt::in_place`].
-    ///
-    /// With `resume` the work that `journal` tells of goes on; without, `journal` must not exist. After the work the
-    /// journal is removed.
+    /// Transforms the device on top of `image` where it lies, with a journal beside it; see [`casemate_crypt::in_place`].
+    /// After the work the journal is removed. The listener hears if work was stopped that can go on, or a key may be wrong.
     ///
     /// # Errors
     /// `Argument` for what can't be, another key or image than the journal tells of, or a journal that is there or
-    /// missing: nothing is changed then. `Io`, [`Error::is_busy`] if image or journal are in use; otherwise the work can
-    /// be resumed, if there is a journal.
-    #[allow(clippy::too_many_arguments, reason = "each is one option of the command")]
+    /// missing: nothing is changed then. `Io`, [`Error::is_busy`] if the journal is in use; otherwise the work can be
+    /// resumed, if there is a journal.
     pub fn transform_in_place(
         &self,
         direction: Direction,
-        image: &Path,
-        journal: &Path,
-        resume: bool,
-        hot_zone: u64,
+        image: &Image,
+        options: &InPlaceOptions,
         work: &Work<'_>,
     ) -> Result<(), Error> {
-        if is_same_file(image, journal) {
-            let text = format!("{}: the journal can't be the image itself", image.display());
+        let journal = match &options.journal {
+            Some(journal) => journal.clone(),
+            None => image.beside(".casemate-journal").ok_or_else(|| {
+                let text = "there is no place beside it for a journal that is there after a power failure; name one on a disk \
+                            with --journal";
+                Error::argument(format!("{}: {text}", image.name()))
+            })?,
+        };
+        let done = self.in_place(direction, image, &journal, options, work);
+        if done.as_ref().is_err_and(|error| error.io_kind().is_some() && !error.is_busy()) && journal.exists()
+        {
+            let name = image.name();
+            work.events.note(&format!("{name}: stopped; the same command with --resume goes on"));
+        }
+        done
+    }
+
+    fn in_place(
+        &self,
+        direction: Direction,
+        image: &Image,
+        journal: &Path,
+        &InPlaceOptions { resume, hot_zone, .. }: &InPlaceOptions,
+        work: &Work<'_>,
+    ) -> Result<(), Error> {
+        if image.is_file(journal) {
+            let text = format!("{}: the journal can't be the image itself", image.name());
             return Err(Error::argument(text));
         }
-        let device = image::open_file(image, Access::Change)?;
-        let named = Named::new(image.display(), &device);
-        let size = self.data_size(named.size()).at(image.display())?;
-        let data = Window::new(&named as &dyn BlockDevice, self.offset * 512, size).at(image.display())?;
+        image.check_writable()?;
+        let named = image.named();
+        let size = self.data_size(named.size()).at(image.name())?;
+        let data = Window::new(&named as &dyn BlockDevice, self.offset * 512, size).at(image.name())?;
         let log = match resume {
             true => FileDevice::open_exclusive(journal),
             // When decrypting the journal holds plaintext.
@@ -292,9 +321,9 @@ impl Mapping {
     }
 
     /// Tells the listener that the key may be wrong, if what was decrypted begins as nothing that is known.
-    fn note_noise(&self, direction: Direction, decrypted: &dyn BlockDevice, place: &Path, work: &Work<'_>) {
+    fn note_noise(&self, direction: Direction, decrypted: &dyn BlockDevice, image: &Image, work: &Work<'_>) {
         if direction == Direction::Decrypt {
-            probe::note_noise(decrypted, place.display(), work.events);
+            probe::note_noise(decrypted, image.name(), work.events);
         }
     }
 
@@ -323,11 +352,4 @@ impl Mapping {
             _ => Ok(()),
         }
     }
-}
-
-/// The journal's usual name for an image.
-pub fn journal_path(image: &Path) -> PathBuf {
-    let mut name = image.as_os_str().to_owned();
-    name.push(".casemate-journal");
-    PathBuf::from(name)
 }

@@ -118,10 +118,21 @@ impl Image {
     /// Those of [`Image::open`].
     pub fn create(path: impl AsRef<Path>) -> Result<Image, Error> {
         let path = path.as_ref();
-        if fs::exists(path).at(path.display())? {
-            return Image::open(path, Access::Change);
+        match fs::exists(path).at(path.display())? {
+            true => Image::open(path, Access::Change),
+            false => Image::replace(path),
         }
-        let new = OutputFile::create(path).at(path.display())?;
+    }
+
+    /// Begins a file that gets its name with [`Image::commit`], and takes the place of a regular file that has the name; a
+    /// link is followed.
+    ///
+    /// # Errors
+    /// `Io`; [`Error::is_busy`] if what has the name is in use.
+    pub fn replace(path: impl AsRef<Path>) -> Result<Image, Error> {
+        let path = path.as_ref();
+        let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let new = OutputFile::create(place).at(path.display())?;
         // The same open file once more, so that who writes it and who names it need no lock.
         let device = new.device().file().try_clone().map_err(Error::from).and_then(FileDevice::from_file);
         let device = Named::new(path.display(), device.at(path.display())?);
@@ -136,10 +147,31 @@ impl Image {
     /// # Errors
     /// `Io`; [`Error::is_busy`] if another file has got the name meanwhile and is in use.
     pub fn commit(&self) -> Result<(), Error> {
+        self.name_new(true)
+    }
+
+    /// The same without waiting for stable storage, as files are copied.
+    pub(crate) fn commit_unsynced(&self) -> Result<(), Error> {
+        self.name_new(false)
+    }
+
+    fn name_new(&self, sync: bool) -> Result<(), Error> {
         let Some(new) = &self.new else { return Ok(()) };
         match new.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(file) => file.commit(true).at(&self.name),
+            Some(file) => file.commit(sync).at(&self.name),
             None => Ok(()),
+        }
+    }
+
+    /// Makes a file at least so long, if it can be: the end is a hole.
+    pub(crate) fn grow_to(&self, len: u64) -> Result<(), Error> {
+        if self.top.size() >= len {
+            return Ok(());
+        }
+        let new = self.new.as_deref().map(|new| new.lock().unwrap_or_else(PoisonError::into_inner));
+        match new.as_ref().and_then(|new| new.as_ref()) {
+            Some(new) => new.device().file().set_len(len).at(&self.name),
+            None => self.top.write_at(&[0], len - 1).at(&self.name),
         }
     }
 
@@ -316,9 +348,14 @@ impl Image {
     /// Where changes of a file system without a journal are kept until they are complete: beside the image, unless it
     /// is a block device, or something lies on it; what is encrypted must not lie there in plain text.
     pub(crate) fn recovery_file(&self) -> Option<PathBuf> {
-        let file = self.file.as_ref().filter(|file| !file.is_block_device && self.layers.is_empty())?;
+        if self.layers.is_empty() { self.beside(".casemate-redo") } else { None }
+    }
+
+    /// A path beside the image's file, for what belongs to the part of it that this is; none for a block device.
+    pub(crate) fn beside(&self, suffix: &str) -> Option<PathBuf> {
+        let file = self.file.as_ref().filter(|file| !file.is_block_device)?;
         let mut path = OsString::from(&file.path);
-        path.push(".casemate-redo");
+        path.push(suffix);
         if file.start > 0 {
             path.push(format!(".{}", file.start));
         }
@@ -335,6 +372,11 @@ impl Image {
     /// What errors call the image: its path, if it has one.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The path of the file that the image is, or lies in.
+    pub fn path(&self) -> Option<&Path> {
+        self.file.as_ref().map(|file| &*file.path)
     }
 
     /// Whether a path leads to the file that the image is.

@@ -325,7 +325,7 @@ impl Image {
         layout.map_err(|error| error.at(self.name()))
     }
 
-    fn named(&self) -> Named<&dyn BlockDevice> {
+    pub(crate) fn named(&self) -> Named<&dyn BlockDevice> {
         Named::new(self.name(), self.top())
     }
 }

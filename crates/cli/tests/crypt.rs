@@ -289,6 +289,42 @@ fn bad_input_is_one_line_and_no_file() {
     assert!(!folder.path().join("out2").exists());
 }
 
+/// A partition is encrypted and decrypted as a file of its own, and nothing beside it changes.
+#[test]
+fn a_partition_is_the_encrypted_side() {
+    let Some(sfdisk) = tool("sfdisk") else { return };
+    let folder = folder(1 << 20);
+    let at = |name: &str| fs::read(folder.path().join(name)).unwrap();
+    let parts = "printf 'label: gpt\\nstart=2048,size=2048\\nstart=4096,size=2048\\n'";
+    let script = format!("truncate -s 4M disk; {parts} | {} -q disk", sfdisk.display());
+    run(Command::new("sh").args(["-ec", &script]).current_dir(folder.path()));
+    let mut expected = at("disk");
+    run(&mut with_key(folder.path(), &["encrypt", "plain", "cipher"]));
+    expected[2 << 20..3 << 20].copy_from_slice(&at("cipher"));
+    run(&mut with_key(folder.path(), &["encrypt", "plain", "disk", "-P", "2"]));
+    assert!(at("disk") == expected);
+    run(&mut with_key(folder.path(), &["decrypt", "disk", "back", "--partition", "2"]));
+    assert!(at("back") == at("plain"));
+    run(&mut with_key(folder.path(), &["decrypt", "--in-place", "disk", "-P", "2"]));
+    expected[2 << 20..3 << 20].copy_from_slice(&at("plain"));
+    assert!(at("disk") == expected);
+
+    // What is stopped goes on, with a journal for this partition.
+    run(&mut with_key(folder.path(), &["encrypt", "--in-place", "disk", "-P", "2", "--journal", "other"]));
+    for (args, said) in [
+        (
+            &["encrypt", "--in-place", "disk", "-P", "2", "--resume"][..],
+            "disk.casemate-journal.2097152: no journal",
+        ),
+        (&["encrypt", "plain", "disk", "-P", "3"], "there is no partition 3; there are: 1, 2"),
+        (&["decrypt", "disk", "disk", "-P", "2"], "source and target are the same file"),
+        (&["encrypt", "-", "disk", "-P", "2"], "--partition is for files"),
+    ] {
+        let (status, stderr) = failure(&mut with_key(folder.path(), args), b"");
+        assert!(status == 2 && stderr.contains(said), "{args:?}: {stderr}");
+    }
+}
+
 #[test]
 fn work_in_place_survives_being_killed() {
     let folder = folder(3 << 20);

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use casemate::crypt::{Direction, Mapping, Params};
-use casemate::{Providers, SecretVec, Work};
+use casemate::crypt::{Direction, InPlaceOptions, Mapping, Params};
+use casemate::{Access, Image, Providers, SecretVec, Work};
 use casemate_testkit::Rng;
 use casemate_testkit::power::{Files, State};
 
@@ -33,8 +33,11 @@ fn judge<'a>(direction: Direction, key: &[u8], before: &Files, after: &Files) ->
         fs::write(at("image"), image).unwrap();
         fs::write(at("journal"), journal).unwrap();
         let resume = || {
-            let (image, journal) = (at("image"), at("journal"));
-            mapping.transform_in_place(direction, &image, &journal, true, HOT_ZONE, &Work::default())
+            let mut options = InPlaceOptions::default();
+            options.journal = Some(at("journal"));
+            (options.resume, options.hot_zone) = (true, HOT_ZONE);
+            let image = Image::open(at("image"), Access::Change)?;
+            mapping.transform_in_place(direction, &image, &options, &Work::default())
         };
         let mut result = resume();
         // Tools that other tests start hold our locks for a moment, between fork and exec.

@@ -1,14 +1,13 @@
 //! `casemate crypt encrypt` and `casemate crypt decrypt`.
 
-use std::os::unix::fs::FileTypeExt;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use serde_json::json;
 
-use casemate::blockdev::{BlockDevice, Events, FileDevice};
-use casemate::crypt::{DEFAULT_HOT_ZONE, Direction, Holes, Mapping, journal_path};
-use casemate::{Error, probe};
+use casemate::blockdev::{BlockDevice, FileDevice};
+use casemate::crypt::{DEFAULT_HOT_ZONE, Direction, Holes, InPlaceOptions, Mapping};
+use casemate::{Access, Error, Image, probe};
 
 use super::mapping::OwnMappingArgs;
 use crate::answer::Answer;
@@ -48,6 +47,10 @@ pub struct Args {
     /// result shows which ranges were never written, and reading them through the mapping gives noise.
     #[arg(long, conflicts_with = "in_place")]
     sparse: bool,
+    /// The partition (GPT or MBR) of the encrypted side, counted from 1: of the image that is decrypted, of that to write
+    /// when encrypting, or of that which is changed in place.
+    #[arg(short = 'P', long, value_name = "N")]
+    partition: Option<u32>,
     #[command(flatten)]
     mapping: OwnMappingArgs,
 }
@@ -68,16 +71,37 @@ impl Args {
             _ => Asked::Once,
         };
         let mapping = given.mapping(&self.source, asked, context)?;
+        let source = |access| {
+            let image = Image::open(&self.source, access)?;
+            let encrypted = self.in_place || direction == Direction::Decrypt;
+            match self.partition.filter(|_| encrypted) {
+                Some(number) => image.partition(number),
+                None => Ok(image),
+            }
+        };
         match target {
-            None => self.in_place(direction, &mapping, context)?,
+            None => {
+                let image = source(Access::Change)?;
+                let mut options = InPlaceOptions::default();
+                options.journal = self.journal.clone();
+                (options.resume, options.hot_zone) = (self.resume, self.hotzone_size);
+                let progress = context.progress(image.name(), image.device().size());
+                let work = context.work(context.providers().clone(), &progress);
+                mapping.transform_in_place(direction, &image, &options, &work)?;
+            }
             Some(target) if is_standard(&self.source) || is_standard(target) => {
+                if self.partition.is_some() {
+                    return Err(Error::argument("--partition is for files: a stream has no partitions"));
+                }
                 stream(direction, &mapping, &self.source, target, context)?;
             }
             Some(target) => {
-                let progress = context.progress(&self.source.display().to_string(), size_of(&self.source));
+                let image = source(Access::Read)?;
+                let output = mapping.target(direction, target, self.partition)?;
+                let progress = context.progress(image.name(), image.device().size());
                 let work = context.work(context.providers().clone(), &progress);
                 let holes = if self.sparse { Holes::Keep } else { Holes::Data };
-                mapping.transform(direction, &self.source, target, holes, &work)?;
+                mapping.transform(direction, &image, &output, holes, &work)?;
             }
         }
         if context.json() && !target.is_some_and(is_standard) {
@@ -92,28 +116,6 @@ impl Args {
         let done = if direction == Direction::Encrypt { "encrypted" } else { "decrypted" };
         context.done(format_args!("{}: {done}", target.unwrap_or(&self.source).display()));
         Ok(Answer::Yes)
-    }
-
-    fn in_place(&self, direction: Direction, mapping: &Mapping, context: &Context) -> Result<(), Error> {
-        let is_device = || fs::metadata(&self.source).is_ok_and(|data| data.file_type().is_block_device());
-        let journal = match &self.journal {
-            Some(journal) => journal.clone(),
-            None if is_device() => {
-                let text = "a journal in /dev would be gone after a power failure; name one on a disk with --journal";
-                return Err(Error::argument(format!("{}: {text}", self.source.display())));
-            }
-            None => journal_path(&self.source),
-        };
-        let progress = context.progress(&self.source.display().to_string(), size_of(&self.source));
-        let (image, work) = (&self.source, context.work(context.providers().clone(), &progress));
-        let done =
-            mapping.transform_in_place(direction, image, &journal, self.resume, self.hotzone_size, &work);
-        drop(progress);
-        if done.as_ref().is_err_and(|error| error.io_kind().is_some() && !error.is_busy()) && journal.exists()
-        {
-            context.note(&format!("{}: stopped; the same command with --resume goes on", image.display()));
-        }
-        done
     }
 }
 
