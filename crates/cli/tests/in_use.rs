@@ -13,7 +13,7 @@ const WRITERS: &[&str] = &[
     "crypt encrypt --in-place IMAGE --journal journal --key-file key",
     "crypt decrypt --in-place IMAGE --journal journal --key-file key",
     "crypt encrypt data IMAGE --key-file key",
-    "crypt encrypt data IMAGE --key-file key --offset 8",
+    "crypt encrypt data IMAGE --key-file key --crypt-offset 8s",
     "crypt encrypt - IMAGE --key-file key",
     "serve IMAGE --exec true",
     "serve data --overlay IMAGE --exec true",
@@ -156,7 +156,7 @@ fn two_names_of_one_file_are_seen() {
     let before = fs::read(place.path().join("data")).unwrap();
     fs::hard_link(place.path().join("data"), place.path().join("link")).unwrap();
     for (line, why) in [
-        ("crypt encrypt data link --key-file key --offset 8", "are the same file"),
+        ("crypt encrypt data link --key-file key --crypt-offset 8s", "are the same file"),
         ("serve data --overlay link --exec true", "can't be kept in the image itself"),
         ("crypt encrypt --in-place data --journal link --key-file key", "can't be the image itself"),
     ] {

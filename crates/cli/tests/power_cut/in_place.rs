@@ -72,7 +72,7 @@ fn work_in_place_can_be_cut_at_any_moment() {
     fs::write(session.path().join("image"), rng.bytes(4096 + 9 * 4096 + 1536)).unwrap();
     for (name, direction) in [("encrypt", Direction::Encrypt), ("decrypt", Direction::Decrypt)] {
         let line = format!(
-            "crypt {name} --in-place image --journal journal --key-file {} --key-size 512 --offset 8",
+            "crypt {name} --in-place image --journal journal --key-file {} --key-size 512 --crypt-offset 8s",
             file.display()
         );
         let recover = format!("{line} --resume");
