@@ -8,6 +8,7 @@ use crate::error::{Corrupt, Error, Place, Problem, Result, Structure};
 use crate::format::csum::{Kind, Subject};
 use crate::format::inode::{Inode, InodeFlags};
 use crate::format::journal_superblock::JournalSuperblock;
+use crate::format::orphan;
 use crate::format::superblock::Superblock;
 use crate::read::dir::BlockRole;
 use crate::read::file::FileReader;
@@ -30,6 +31,8 @@ impl<'a> Checker<'a> {
         let Item { place, offset, bytes, context } = *item;
         self.counts.add(place.structure, 1);
         let result = match subject {
+            Subject::OrphanBlock => orphan::check(bytes, place)
+                .and_then(|()| self.fs.checksums().verify(subject, &context, bytes, place)),
             Subject::DirectoryBlock => {
                 self.fs.verify_directory_block(BlockRole::Leaf, &context, bytes, place)
             }
