@@ -5,7 +5,21 @@
 //! fs/ext4/acl.h and include/uapi/linux/posix_acl_xattr.h, for facts.
 
 use crate::error::{Place, Result};
-use crate::format::bytes::le32;
+use crate::format::field::{Le16, Le32};
+
+/// The version, and the fields of the entries behind it.
+const VERSION: Le32 = Le32(0);
+const HEADER: usize = VERSION.end();
+const TAG: Le16 = Le16(0);
+const PERMISSIONS: Le16 = Le16(2);
+const ID: Le32 = Le32(4);
+/// Bytes of an entry without an id, and of one with it.
+const SHORT: usize = PERMISSIONS.end();
+const LONG: usize = ID.end();
+
+/// Versions of what is stored, and of what programs see.
+const STORED: u32 = 1;
+const SEEN: u32 = 2;
 
 /// The tags that are followed by an id: a named user, a named group.
 const NAMED: [u16; 2] = [0x02, 0x08];
@@ -19,17 +33,17 @@ const NO_ID: u32 = !0;
 /// The attribute's value as programs see it.
 pub(crate) fn to_program(stored: &[u8], place: Place) -> Result<Vec<u8>> {
     let malformed = || place.malformed("an ACL that makes no sense");
-    if stored.len() < 4 || le32(stored, 0) != 1 {
+    if stored.len() < HEADER || VERSION.get(stored) != STORED {
         return Err(malformed());
     }
-    let mut value = 2u32.to_le_bytes().to_vec();
-    let mut rest = &stored[4..];
+    let mut value = SEEN.to_le_bytes().to_vec();
+    let mut rest = &stored[HEADER..];
     while !rest.is_empty() {
-        let (head, after) = rest.split_at_checked(4).ok_or_else(malformed)?;
+        let (head, after) = rest.split_at_checked(SHORT).ok_or_else(malformed)?;
         value.extend(head);
         rest = after;
-        if NAMED.contains(&u16::from_le_bytes([head[0], head[1]])) {
-            let (id, after) = rest.split_at_checked(4).ok_or_else(malformed)?;
+        if NAMED.contains(&TAG.get(head)) {
+            let (id, after) = rest.split_at_checked(LONG - SHORT).ok_or_else(malformed)?;
             value.extend(id);
             rest = after;
         } else {
@@ -41,14 +55,13 @@ pub(crate) fn to_program(stored: &[u8], place: Place) -> Result<Vec<u8>> {
 
 /// The value as it is stored, from what programs see; `None` for nonsense.
 pub(crate) fn to_stored(seen: &[u8]) -> Option<Vec<u8>> {
-    let (version, entries) = seen.split_at_checked(4)?;
-    if le32(version, 0) != 2 || entries.len() % 8 != 0 {
+    let (version, entries) = seen.split_at_checked(HEADER)?;
+    if VERSION.get(version) != SEEN || entries.len() % LONG != 0 {
         return None;
     }
-    let mut value = 1u32.to_le_bytes().to_vec();
-    for entry in entries.chunks_exact(8) {
-        let named = NAMED.contains(&u16::from_le_bytes([entry[0], entry[1]]));
-        value.extend(&entry[..if named { 8 } else { 4 }]);
+    let mut value = STORED.to_le_bytes().to_vec();
+    for entry in entries.chunks_exact(LONG) {
+        value.extend(&entry[..entry_len(TAG.get(entry))]);
     }
     Some(value)
 }
@@ -82,21 +95,22 @@ pub(crate) fn change_mode(access: &[u8], mode: u16) -> Option<Vec<u8>> {
 /// the kernel would not take it (`posix_acl_valid`). It is as it is stored.
 pub(crate) fn mode(access: &[u8]) -> Option<(u16, bool)> {
     let (classes, is_more) = classes(access)?;
-    let (mut at, mut last, mut is_named, mut has_mask) = (4, 0, false, false);
+    let (mut at, mut last, mut is_named, mut has_mask) = (HEADER, 0, false, false);
     while at < access.len() {
-        let tag = u16::from_le_bytes([access[at], access[at + 1]]);
+        let entry = &access[at..];
+        let tag = TAG.get(entry);
         let has_id = NAMED.contains(&tag);
         // In the order of the tags, and each once but those that have a name.
-        if tag < last || tag == last && !has_id || access[at + 2] > 7 || access[at + 3] != 0 {
+        if tag < last || tag == last && !has_id || PERMISSIONS.get(entry) > 7 {
             return None;
         }
-        if has_id && le32(access, at + 4) == NO_ID {
+        if has_id && ID.get(entry) == NO_ID {
             return None;
         }
         is_named |= has_id;
         has_mask |= tag == MASK;
         last = tag;
-        at += if has_id { 8 } else { 4 };
+        at += entry_len(tag);
     }
     let bits = classes.iter().fold(0, |bits, (at, shift)| bits | u16::from(access[*at]) << shift);
     (has_mask || !is_named).then_some((bits, is_more))
@@ -104,7 +118,7 @@ pub(crate) fn mode(access: &[u8]) -> Option<(u16, bool)> {
 
 /// Whether an ACL as it is stored has no entries: then it is none.
 pub(crate) fn is_empty(acl: &[u8]) -> bool {
-    acl.len() == 4
+    acl.len() == HEADER
 }
 
 /// Where an ACL has the permissions that the bits of owner, group and others are those of, and where those bits stand in
@@ -113,26 +127,32 @@ fn classes(acl: &[u8]) -> Option<([(usize, u32); 3], bool)> {
     const OWNER: u16 = 0x01;
     const GROUP: u16 = 0x04;
     const OTHER: u16 = 0x20;
-    if acl.len() < 4 || le32(acl, 0) != 1 {
+    if acl.len() < HEADER || VERSION.get(acl) != STORED {
         return None;
     }
     let [mut owner, mut group, mut mask, mut other] = [None; 4];
-    let (mut at, mut is_more) = (4, false);
+    let (mut at, mut is_more) = (HEADER, false);
     while at < acl.len() {
-        let tag = u16::from_le_bytes(*acl.get(at..at + 4)?.first_chunk()?);
+        let tag = TAG.get(acl.get(at..at + SHORT)?);
         let is_named = NAMED.contains(&tag);
+        let permissions = Some(at + PERMISSIONS.at());
         match tag {
-            OWNER => owner = Some(at + 2),
-            GROUP => group = Some(at + 2),
-            MASK => mask = Some(at + 2),
-            OTHER => other = Some(at + 2),
+            OWNER => owner = permissions,
+            GROUP => group = permissions,
+            MASK => mask = permissions,
+            OTHER => other = permissions,
             _ if is_named => {}
             _ => return None,
         }
         is_more |= tag == MASK || is_named;
-        at += if is_named { 8 } else { 4 };
+        at += entry_len(tag);
     }
     (at == acl.len()).then_some(([(owner?, 6), (mask.or(group)?, 3), (other?, 0)], is_more))
+}
+
+/// Bytes of an entry with this tag.
+fn entry_len(tag: u16) -> usize {
+    if NAMED.contains(&tag) { LONG } else { SHORT }
 }
 
 fn three_bits(mode: u16, shift: u32) -> u8 {

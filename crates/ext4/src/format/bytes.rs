@@ -1,22 +1,8 @@
-//! Integers at positions of a buffer, for what [fields](super::field) can't name.
-//!
-//! All of these index like slices do: the caller has checked the buffer's length before.
+//! Bytes of a buffer, and what they say.
 
 use casemate_primitives::hex;
 
-pub(in crate::format) fn le16(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([bytes[at], bytes[at + 1]])
-}
-
-pub(in crate::format) fn le32(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(array(bytes, at))
-}
-
-pub(in crate::format) fn be32(bytes: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes(array(bytes, at))
-}
-
-/// `N` bytes from `at` on.
+/// `N` bytes from `at` on; the caller has checked the length.
 pub(in crate::format) fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut array = [0; N];
     array.copy_from_slice(&bytes[at..at + N]);

@@ -11,9 +11,9 @@
 use casemate_primitives::crc32c::Crc32c;
 
 use crate::error::{Corrupt, Error, Place, Problem, Result};
-use crate::format::bytes::{be32, le16, le32};
 use crate::format::crc16::crc16;
 use crate::format::extent;
+use crate::format::field;
 use crate::format::htree;
 use crate::format::inode::{self, OLD_INODE_SIZE};
 use crate::format::superblock::Superblock;
@@ -297,13 +297,14 @@ impl Checksums {
         let range = recipe.stored.range(bytes)?;
         Some(match recipe.stored {
             Stored::Elsewhere => return None,
-            Stored::Be32(_) | Stored::Be32FromEnd(_) => be32(bytes, range.start),
-            Stored::Le16(_) => u32::from(le16(bytes, range.start)),
+            Stored::Be32(_) | Stored::Be32FromEnd(_) => field::Be32(range.start).get(bytes),
+            Stored::Le16(_) => field::Le16(range.start).get(bytes).into(),
             Stored::Inode | Stored::Descriptor(..) => {
-                let high = recipe.stored.high_range(bytes).map_or(0, |high| le16(bytes, high.start));
-                u32::from(le16(bytes, range.start)) | u32::from(high) << 16
+                let high = recipe.stored.high_range(bytes);
+                let high = high.map_or(0, |high| field::Le16(high.start).get(bytes));
+                u32::from(field::Le16(range.start).get(bytes)) | u32::from(high) << 16
             }
-            _ => le32(bytes, range.start),
+            _ => field::Le32(range.start).get(bytes),
         })
     }
 

@@ -203,8 +203,8 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let sums =
-            Checksums::new(Crc32c::new(Cpu::detect()), &Superblock::from_bytes(&sample()).unwrap()).unwrap();
+        let sums = Checksums::new(Crc32c::new(Cpu::portable()), &Superblock::from_bytes(&sample()).unwrap())
+            .unwrap();
         for (size, mask) in [(32, 0xffff), (64, !0), (128, !0)] {
             let mut descriptor = Descriptor::from_bytes(&[0xff; 128], size);
             descriptor.set_free_clusters(0x1_0002);

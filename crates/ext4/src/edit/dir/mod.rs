@@ -12,7 +12,7 @@ use crate::edit::inodes::Inodes;
 use crate::error::{Error, Place, Result, Structure, invalid};
 use crate::format::csum::Subject;
 use crate::format::dir::{self, Record, Records};
-use crate::format::features::{Compat, Incompat};
+use crate::format::features::Incompat;
 use crate::format::inline as inline_data;
 use crate::format::inode::{FileType, Inode, InodeFlags};
 use crate::read::dir::BlockRole;
@@ -360,9 +360,7 @@ impl<'t> Directory<'t> {
     }
 
     pub fn is_indexed(&self) -> bool {
-        self.dir.has(InodeFlags::INDEX)
-            && !self.dir.has(InodeFlags::INLINE_DATA)
-            && self.fs().superblock().compat.has(Compat::DIR_INDEX)
+        self.fs().is_indexed(self.dir)
     }
 
     /// Whether a directory is empty but for "." and "..".
