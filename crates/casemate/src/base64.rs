@@ -10,11 +10,11 @@ pub use casemate_primitives::base64::{
 
 /// Where a codec reads and writes, with the names that errors show.
 pub struct Stream<'a> {
-    /// What is read to its end.
+    /// The input, which is read to its end.
     pub input: &'a mut dyn Read,
     /// The input's name.
     pub input_name: &'a str,
-    /// What is written.
+    /// The output.
     pub output: &'a mut dyn Write,
     /// The output's name.
     pub output_name: &'a str,

@@ -30,7 +30,7 @@ use crate::{Error, probe};
 
 type Below = Arc<dyn BlockDevice>;
 
-/// What an image, or a file of any other kind that exists, is opened for.
+/// Purpose that an image, or a file of any other kind that exists, is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Reading, whatever others do with it meanwhile.
@@ -72,7 +72,7 @@ enum Layer {
     Overlay(Arc<OverlayFile<Below, FileDevice>>),
 }
 
-/// What one layer of an image has done.
+/// Work of one layer of an image, counted.
 #[derive(Clone, Debug)]
 pub enum LayerStatistics {
     /// A dm-crypt mapping, and the driver that does its work.
@@ -362,14 +362,14 @@ impl Image {
         Some(path.into())
     }
 
-    /// Takes no writes.
+    /// The same image, which takes no writes.
     #[must_use]
     pub fn make_read_only(mut self) -> Image {
         self.read_only = true;
         self
     }
 
-    /// What errors call the image: its path, if it has one.
+    /// The image's name in errors: its path, if it has one.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -411,12 +411,12 @@ impl Image {
         &*self.top
     }
 
-    /// The device on top, for whoever keeps it.
+    /// The device on top, to be kept.
     pub fn device(&self) -> Arc<dyn BlockDevice> {
         Arc::clone(&self.top)
     }
 
-    /// Whether nothing can be written.
+    /// Whether the image takes no writes.
     pub fn is_read_only(&self) -> bool {
         self.read_only
     }
@@ -434,12 +434,12 @@ impl Image {
         }
     }
 
-    /// What requests should be multiples of, for speed: a number of bytes.
+    /// Bytes that requests should be multiples of, for speed.
     pub fn preferred_block(&self) -> u32 {
         self.preferred_block
     }
 
-    /// What each layer has done so far, from the image upwards.
+    /// Work of each layer so far, from the image upwards.
     pub fn statistics(&self) -> Vec<LayerStatistics> {
         let of = |layer: &Layer| match layer {
             Layer::Crypt(device) => {

@@ -1,4 +1,4 @@
-//! Which implementations there are, and what is thought of them.
+//! Implementations of ciphers and hashes, and which of them the policy lets do the work.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use casemate_providers::bench::measure;
 pub use casemate_providers::bench::Speed;
 pub use casemate_providers::{Flags, Origin, Policy, Providers, Registry, Row, Spec};
 
-/// What the policy does with one row.
+/// The policy's answer to one row of the registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It is what an algorithm's name gets.
+    /// The driver that an algorithm's name gets.
     Chosen,
-    /// It could be chosen; another has a higher priority.
+    /// A driver that could be chosen; another has a higher priority.
     Allowed,
-    /// It is not used, for this reason.
+    /// A driver that is not used, for this reason.
     Refused(String),
 }
 
-/// What is thought of `row`, which is one of `providers`'.
+/// The policy's answer to `row`, one of those of `providers`.
 pub fn standing(providers: &Providers, row: &Row) -> Standing {
     let (registry, policy) = (providers.registry(), providers.policy());
     if let Err(refusal) = policy.allows(row) {

@@ -82,7 +82,7 @@ impl SecretSource {
         self
     }
 
-    /// What errors call the place: a file's path, but never the secret.
+    /// The place's name in errors: a file's path, but never the secret.
     pub fn name(&self) -> String {
         match &self.kind {
             Kind::File(path) => path.display().to_string(),

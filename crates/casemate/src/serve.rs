@@ -11,13 +11,13 @@ use casemate_providers::Work;
 
 use crate::{Error, Image};
 
-/// How an image is offered.
+/// Options of offering an image.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct ServeOptions {
     /// The export's name, which clients have to ask for.
     pub export_name: String,
-    /// Which connections are encrypted, and which clients are let in; none and all by default.
+    /// Encryption of connections, and the clients that are let in; none and all by default.
     pub tls: Tls,
     /// Limits for clients, threads and memory.
     pub limits: Limits,
@@ -94,7 +94,7 @@ impl Service {
         &self.uri
     }
 
-    /// How many clients there are.
+    /// The number of clients at this moment.
     pub fn clients(&self) -> usize {
         self.server.clients()
     }

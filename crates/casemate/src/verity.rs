@@ -68,7 +68,7 @@ impl Default for VerityOptions {
     }
 }
 
-/// What [`Image::verity_format`] is to make.
+/// Hash area that [`Image::verity_format`] is to make.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct FormatOptions {
@@ -76,7 +76,7 @@ pub struct FormatOptions {
     pub area: VerityOptions,
     /// The UUID in the superblock; a random one if `None`, or one of the seed.
     pub uuid: Option<Uuid>,
-    /// What salt and UUID are made from where they are not said, so that they are the same each time.
+    /// The seed of salt and UUID where they are not said, so that they are the same each time.
     pub seed: Option<Seed>,
 }
 
@@ -84,7 +84,7 @@ pub struct FormatOptions {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Fec {
-    /// Where the parity is; it may be the hash device.
+    /// The image with the parity; it may be the hash device.
     pub image: Image,
     /// The byte that the parity begins at there: a multiple of the block size.
     pub offset: u64,
@@ -99,14 +99,14 @@ impl Fec {
     }
 }
 
-/// What [`Image::verity_format`] has made.
+/// Hash area that [`Image::verity_format`] has made.
 #[derive(Clone, Debug)]
 pub struct Formatted {
-    /// Where everything lies.
+    /// The layout of data and hash area.
     pub layout: Layout,
     /// The root hash.
     pub root_hash: Vec<u8>,
-    /// What the parity covers, if there is one.
+    /// The layout of the parity, if there is one.
     pub fec: Option<FecLayout>,
     /// Whether the parity lies on the hash device.
     pub fec_on_hash_device: bool,
@@ -450,12 +450,12 @@ impl Volume {
         Ok(table)
     }
 
-    /// Where everything lies.
+    /// The layout of data and hash area.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// What the parity covers, if the volume was opened with one.
+    /// The layout of the parity, if the volume was opened with one.
     pub fn fec_layout(&self) -> Option<&FecLayout> {
         self.parity.as_ref().map(|parity| &parity.layout)
     }

@@ -19,7 +19,7 @@ use super::codec;
 use super::member::{inode_info, number, xattrs};
 use crate::{Error, Keys};
 
-/// What is restored.
+/// Options of restoring a backup into a folder.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct RestoreOptions {
@@ -36,7 +36,7 @@ impl Default for RestoreOptions {
     }
 }
 
-/// What was restored, and what was not.
+/// Counts of the files that were restored, and what was not.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Regular files.
@@ -47,7 +47,7 @@ pub struct Report {
     pub others: u64,
     /// Bytes of contents, holes not counted.
     pub bytes: u64,
-    /// What could not be restored, in the order of the backup.
+    /// Errors of the members that could not be restored, in the order of the backup.
     pub failures: Vec<Error>,
 }
 

@@ -13,13 +13,13 @@ pub use casemate_ext4::{Interrupted, NewNode, PutOptions, PutReport, Writer};
 use super::{ReadOptions, Time};
 use crate::{Error, Image, Keys};
 
-/// How a file system is changed.
+/// Options of changing a file system.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct WriteOptions {
     /// Keys of encrypted files.
     pub keys: Keys,
-    /// What generations and nonces of new inodes are made from: the same seed and time give the same image. Random if
+    /// The seed of generations and nonces of new inodes: the same seed and time give the same image. Random if
     /// `None`. Two encrypted files with the same key and nonce show where their contents are equal: a seed is for one
     /// image, and for no other one with the same keys.
     pub seed: Option<u64>,
@@ -89,7 +89,7 @@ impl Image {
     }
 }
 
-/// How a new encrypted directory encrypts.
+/// Encryption of a new directory.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct NewPolicy {
@@ -97,7 +97,7 @@ pub struct NewPolicy {
     pub contents: Mode,
     /// The mode of names and links.
     pub names: Mode,
-    /// What names are padded to a multiple of: 4, 8, 16 or 32 bytes.
+    /// Bytes that names are padded to a multiple of: 4, 8, 16 or 32.
     pub padding: usize,
 }
 

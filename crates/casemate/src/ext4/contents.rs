@@ -7,7 +7,7 @@ use casemate_verity::fs::{Descriptor, FileDigest};
 
 use crate::Error;
 
-/// What is demanded of files with and without fs-verity.
+/// Demand on files with and without fs-verity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VerityPolicy {
     /// Every file must have fs-verity, and match it.
@@ -19,7 +19,7 @@ pub enum VerityPolicy {
     Ignore,
 }
 
-/// What a file's fs-verity descriptor says.
+/// The fs-verity descriptor of a file, and its signature.
 #[derive(Clone, Debug)]
 pub struct VerityInfo {
     /// The descriptor.

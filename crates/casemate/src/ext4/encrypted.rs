@@ -14,12 +14,12 @@ use casemate_providers::Providers;
 
 use crate::{Error, ErrorKind};
 
-/// How an inode is encrypted.
+/// Encryption of an inode.
 #[derive(Clone, Copy, Debug)]
 pub struct EncryptionInfo {
-    /// Its policy and nonce.
+    /// The inode's policy and nonce.
     pub context: Context,
-    /// Whether its key is there and fits.
+    /// Whether the inode's key is there and fits.
     pub readable: bool,
 }
 

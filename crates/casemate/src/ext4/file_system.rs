@@ -28,7 +28,7 @@ pub struct FileSystem {
     providers: Providers,
 }
 
-/// What [`FileSystem::extract`] restores.
+/// Options of [`FileSystem::extract`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ExtractOptions {
@@ -45,7 +45,7 @@ impl Default for ExtractOptions {
     }
 }
 
-/// Where [`FileSystem::extract`] copies to.
+/// Place on the host that [`FileSystem::extract`] copies to.
 pub enum Target<'a> {
     /// A folder, made if it is not there.
     Folder(&'a Path),
@@ -200,7 +200,7 @@ impl FileSystem {
         &self.fs
     }
 
-    /// What errors call the image.
+    /// The image's name in errors.
     pub fn name(&self) -> &str {
         &self.name
     }

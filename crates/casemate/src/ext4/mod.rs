@@ -32,13 +32,13 @@ pub use contents::{VerityInfo, VerityPolicy, open_file, verity_info};
 pub use encrypted::{EncryptionInfo, encryption_info};
 pub use file_system::{ExtractOptions, FileSystem, MOST_READ, Target};
 
-/// How a file system is read.
+/// Options of reading a file system.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ReadOptions {
     /// Keys of encrypted files. Without a file's key its name is shown as the kernel shows it then.
     pub keys: Keys,
-    /// What is demanded of files with and without fs-verity, where files are read by path.
+    /// The demand on files with and without fs-verity, where files are read by path.
     pub verity: VerityPolicy,
     /// Whether damaged metadata is refused. On by default.
     pub verify_checksums: bool,

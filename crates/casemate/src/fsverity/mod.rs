@@ -29,7 +29,7 @@ const SMALL: u64 = 8 << 20;
 /// Files that are worked on together before their results are given out.
 const BATCH: usize = 1024;
 
-/// Something to describe: a file or block device with positions, or a stream that is read to its end.
+/// Input of a description: a file or block device with positions, or a stream that is read to its end.
 #[derive(Debug)]
 pub enum Input {
     /// A regular file or a block device.
