@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use casemate_testkit::{Rng, run_any, tempdir, tool};
+use casemate_testkit::{Rng, run_any, stderr, tempdir, tool};
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 
@@ -23,10 +23,6 @@ fn piped(program: &str, args: &[&str], input: &[u8]) -> Output {
 
 fn casemate(args: &[&str], input: &[u8]) -> Output {
     piped(CASEMATE, &[&["base64"], args].concat(), input)
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use casemate_testkit::{TempDir, fixture, run, run_any, tempdir, tool};
+use casemate_testkit::{fixture, run, run_any, stderr, stdout, tool};
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 
@@ -17,11 +17,19 @@ const INODE_TIME: usize = 150_032;
 /// Where `1k-dirty-journal` has the checksum in the commit block of transaction 22, one of many.
 const COMMIT_CHECKSUM: usize = 302_096;
 
-struct Place(TempDir);
+struct Place(casemate_testkit::Place);
+
+impl std::ops::Deref for Place {
+    type Target = casemate_testkit::Place;
+
+    fn deref(&self) -> &casemate_testkit::Place {
+        &self.0
+    }
+}
 
 impl Place {
     fn new() -> Place {
-        Place(tempdir().unwrap())
+        Place(casemate_testkit::Place::new(CASEMATE))
     }
 
     /// Unpacks an image, with a byte changed if `damage` says where.
@@ -31,7 +39,7 @@ impl Place {
         if let Some(at) = damage {
             bytes[at] ^= 1;
         }
-        let path = self.0.path().join("image");
+        let path = self.folder().join("image");
         fs::write(&path, bytes).unwrap();
         path
     }
@@ -40,7 +48,7 @@ impl Place {
     fn ext4(&self, line: &str) -> Output {
         let mut command = Command::new(CASEMATE);
         command.arg("ext4").args(line.split_whitespace()).arg("--no-progress");
-        command.current_dir(self.0.path()).output().unwrap()
+        command.current_dir(self.folder()).output().unwrap()
     }
 
     /// The same, when all must be well.
@@ -49,14 +57,6 @@ impl Place {
         assert_eq!(output.status.code(), Some(0), "{line}: {}", stderr(&output));
         stdout(&output)
     }
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 fn json(line: &str) -> serde_json::Value {
@@ -112,7 +112,7 @@ fn what_is_not_there() {
     assert_eq!(stderr(&output), "casemate: image: /dir/none: no such file\n");
     assert_eq!(place.ext4("cat image /dir").status.code(), Some(2));
     assert_eq!(place.ext4("ls image --partition=1").status.code(), Some(2));
-    fs::write(place.0.path().join("image"), [0; 5000]).unwrap();
+    fs::write(place.folder().join("image"), [0; 5000]).unwrap();
     let output = place.ext4("info image");
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("no magic number 0xef53"), "{}", stderr(&output));
@@ -129,7 +129,7 @@ fn a_partition_and_an_offset() {
     disk[446 + 16 + 8..][..4].copy_from_slice(&2048u32.to_le_bytes());
     disk[446 + 16 + 12..][..4].copy_from_slice(&(bytes.len() as u32 / 512).to_le_bytes());
     disk[510..512].copy_from_slice(&[0x55, 0xaa]);
-    fs::write(place.0.path().join("disk"), disk).unwrap();
+    fs::write(place.folder().join("disk"), disk).unwrap();
     let expected = place.yes("ls -li image");
     assert_eq!(place.yes("ls -li disk --partition=2"), expected);
     assert_eq!(place.yes("ls -li disk --offset=1048576"), expected);
@@ -214,7 +214,7 @@ fn verity_files_are_checked_while_they_are_read() {
     assert_eq!(place.ext4("cat image /size528384 --verity=ignore").stdout.len(), 528_384);
     let output = place.ext4("extract image out");
     assert_eq!(output.status.code(), Some(2));
-    let out = place.0.path().join("out");
+    let out = place.folder().join("out");
     assert!(!out.join("size528384").exists() && out.join("size1").exists());
     place.image("4k-default.img.xz", None);
     let output = place.ext4("cat image /dir/size1 --verity=require");
@@ -231,11 +231,11 @@ fn extracting() {
         "{report}"
     );
     let file = place.ext4("cat image /dir/size4097");
-    assert_eq!(fs::read(place.0.path().join("out/size4097")).unwrap(), file.stdout);
+    assert_eq!(fs::read(place.folder().join("out/size4097")).unwrap(), file.stdout);
     place.yes("extract image --path=/dir --tar=dir.tar");
     let stream = place.ext4("extract image --path=/dir --tar=-");
-    assert!(stream.stdout == fs::read(place.0.path().join("dir.tar")).unwrap());
+    assert!(stream.stdout == fs::read(place.folder().join("dir.tar")).unwrap());
     let Some(tar) = tool("tar") else { return };
-    let list = run(Command::new(tar).arg("-tf").arg(place.0.path().join("dir.tar")));
+    let list = run(Command::new(tar).arg("-tf").arg(place.folder().join("dir.tar")));
     assert!(list.starts_with("./\nsize0\nsize1\n"), "{list}");
 }

@@ -2,23 +2,30 @@
 
 use std::fs;
 use std::os::unix::fs::{FileExt, symlink};
-use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use casemate_testkit::{Rng, TempDir, run, tempdir, tool};
+use casemate_testkit::{Rng, run, tool};
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 const CRYPT: &str = "--crypt aes-xts-plain64 --key-file key --key-size 512";
 /// Where the file `data`, which begins with this, can be found in the image.
 const MARK: &[u8] = b"the file that is damaged in a test";
 
-struct Place(TempDir);
+struct Place(casemate_testkit::Place);
+
+impl std::ops::Deref for Place {
+    type Target = casemate_testkit::Place;
+
+    fn deref(&self) -> &casemate_testkit::Place {
+        &self.0
+    }
+}
 
 impl Place {
     /// A folder with the file system `plain` and a key.
     fn new() -> Option<Place> {
         let mke2fs = tool("mke2fs")?;
-        let place = Place(tempdir().unwrap());
+        let place = Place(casemate_testkit::Place::new(CASEMATE));
         let mut rng = Rng::new(11);
         let tree = place.path("tree");
         fs::create_dir_all(tree.join("etc/many")).unwrap();
@@ -37,13 +44,9 @@ impl Place {
         Some(place)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
     fn casemate(&self, line: &str) -> Output {
         let mut command = Command::new(CASEMATE);
-        command.args(line.split_whitespace()).arg("--no-progress").current_dir(self.0.path());
+        command.args(line.split_whitespace()).arg("--no-progress").current_dir(self.folder());
         command.output().unwrap()
     }
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use casemate_testkit::{TempDir, fixture, run, run_any, skip, tempdir, tool};
+use casemate_testkit::{TempDir, fixture, run, run_any, skip, stderr, tempdir, tool};
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 
@@ -103,10 +103,6 @@ impl Place {
         let closed = self.ext4(&format!("cat disk.img /old/note {two}"));
         assert!(!closed.status.success());
     }
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[test]

@@ -1,64 +1,37 @@
 //! The fsverity commands, run as a user runs them, beside the real tool where it is installed.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use casemate_testkit::{Rng, TempDir, slow_tests, tempdir, tool};
+use casemate_testkit::{Rng, slow_tests, status, stderr, stdout, tool};
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 
 /// A folder to work in.
-struct Place(TempDir);
+struct Place(casemate_testkit::Place);
+
+impl std::ops::Deref for Place {
+    type Target = casemate_testkit::Place;
+
+    fn deref(&self) -> &casemate_testkit::Place {
+        &self.0
+    }
+}
 
 impl Place {
     fn new() -> Place {
-        Place(tempdir().unwrap())
-    }
-
-    fn file(&self, name: impl AsRef<Path>, bytes: &[u8]) -> PathBuf {
-        let path = self.0.path().join(name);
-        fs::write(&path, bytes).unwrap();
-        path
-    }
-
-    fn read(&self, name: &str) -> Vec<u8> {
-        fs::read(self.0.path().join(name)).unwrap()
-    }
-
-    /// Runs a program here; arguments are words.
-    fn run(&self, program: impl AsRef<OsStr>, line: &str) -> Output {
-        Command::new(program).args(line.split_whitespace()).current_dir(self.0.path()).output().unwrap()
+        Place(casemate_testkit::Place::new(CASEMATE))
     }
 
     /// Runs `casemate fsverity`.
     fn own(&self, line: &str) -> Output {
-        self.run(CASEMATE, &format!("fsverity {line}"))
+        self.0.own(&format!("fsverity {line}"))
     }
-
-    /// The command under the tool's name.
-    fn link(&self) -> PathBuf {
-        let link = self.0.path().join("fsverity");
-        let _ = symlink(CASEMATE, &link);
-        link
-    }
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn status(output: &Output) -> i32 {
-    output.status.code().unwrap_or(-1)
 }
 
 fn random(seed: u64, len: usize) -> Vec<u8> {
@@ -107,7 +80,7 @@ fn digests_trees_and_descriptors_equal_the_tools() {
         let mut piped = Command::new(CASEMATE)
             .args(["fsverity", "digest", "-", "--out-merkle-tree=t3"])
             .args(options.split(' '))
-            .current_dir(place.0.path())
+            .current_dir(place.folder())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -125,7 +98,7 @@ fn digests_trees_and_descriptors_equal_the_tools() {
 fn the_link_behaves_as_the_tool() {
     let Some(tool) = tool("fsverity") else { return };
     let place = Place::new();
-    let link = place.link();
+    let link = place.link("fsverity");
     place.file("big", &random(2, 300_000));
     place.file("small", b"x");
     place.file("back\\slash", b"y");
@@ -186,13 +159,13 @@ fn one_bad_file_does_not_stop_the_others() {
     let place = Place::new();
     place.file("a", b"");
     place.file("b", b"");
-    fs::create_dir(place.0.path().join("folder")).unwrap();
+    fs::create_dir(place.folder().join("folder")).unwrap();
     let lines = format!("{EMPTY} a\n{EMPTY} b\n");
     let ours = place.own("digest a missing folder b");
     assert_eq!((status(&ours), stdout(&ours)), (2, lines.clone()));
     assert_eq!(stderr(&ours).lines().count(), 2, "{}", stderr(&ours));
     assert!(stderr(&ours).contains("missing: ") && stderr(&ours).contains("folder: "));
-    let linked = place.run(place.link(), "digest a missing folder b");
+    let linked = place.run(place.link("fsverity"), "digest a missing folder b");
     assert_eq!((status(&linked), stdout(&linked)), (1, lines));
 }
 
@@ -200,8 +173,8 @@ fn one_bad_file_does_not_stop_the_others() {
 #[test]
 fn unreadable_files_are_named() {
     let place = Place::new();
-    symlink("loop", place.0.path().join("loop")).unwrap();
-    let _socket = UnixListener::bind(place.0.path().join("socket")).unwrap();
+    symlink("loop", place.folder().join("loop")).unwrap();
+    let _socket = UnixListener::bind(place.folder().join("socket")).unwrap();
     for name in ["loop", "socket"] {
         let ours = place.own(&format!("digest {name}"));
         assert_eq!(status(&ours), 2);
@@ -215,7 +188,7 @@ fn strange_names_survive() {
     let place = Place::new();
     let names: [&[u8]; 5] = [b"\xff\xfe", b" two  spaces ", b"line\nend", b"back\\slash", b"-dash"];
     let mut command = Command::new(CASEMATE);
-    command.args(["fsverity", "digest", "--"]).current_dir(place.0.path());
+    command.args(["fsverity", "digest", "--"]).current_dir(place.folder());
     for (i, name) in names.iter().enumerate() {
         let name = OsString::from_vec(name.to_vec());
         place.file(&name, &random(i as u64, 5000 * i));
@@ -333,7 +306,7 @@ fn printing_to_a_closed_pipe_is_no_error() {
     let mut child = Command::new(CASEMATE)
         .args(["fsverity", "digest"])
         .args(&names)
-        .current_dir(place.0.path())
+        .current_dir(place.folder())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -365,7 +338,7 @@ fn output_files_are_whole_or_not_there() {
     assert_eq!(status(&place.own("digest data --out-merkle-tree=/dev/null --out-descriptor=/dev/null")), 0);
     assert_eq!(status(&place.own("digest data data --out-merkle-tree=tree")), 2);
     assert_eq!(status(&place.own("digest missing --out-merkle-tree=tree")), 2);
-    assert!(!place.0.path().join("tree").exists());
+    assert!(!place.folder().join("tree").exists());
     let full = place.own("digest data --out-merkle-tree=/dev/full");
     assert_eq!(status(&full), 2);
     assert!(stderr(&full).contains("/dev/full: "), "{}", stderr(&full));

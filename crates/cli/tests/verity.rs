@@ -1,12 +1,10 @@
 //! The verity commands, run as a user runs them, beside the real tool where it is installed.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use casemate_testkit::{Rng, TempDir, slow_tests, tempdir, tool};
+use casemate_testkit::{Rng, slow_tests, status, stderr, stdout, tool};
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 
@@ -14,55 +12,28 @@ const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 const PINNED: &str = "--salt=00112233445566778899aabbccddeeff --uuid=5e34f531-3859-825c-fad6-33289ccfcb92";
 
 /// A folder to work in.
-struct Place(TempDir);
+struct Place(casemate_testkit::Place);
+
+impl std::ops::Deref for Place {
+    type Target = casemate_testkit::Place;
+
+    fn deref(&self) -> &casemate_testkit::Place {
+        &self.0
+    }
+}
 
 impl Place {
     fn new() -> Place {
-        Place(tempdir().unwrap())
-    }
-
-    fn path(&self, name: impl AsRef<Path>) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn file(&self, name: impl AsRef<Path>, bytes: &[u8]) -> PathBuf {
-        let path = self.path(name);
-        fs::write(&path, bytes).unwrap();
-        path
-    }
-
-    fn read(&self, name: &str) -> Vec<u8> {
-        fs::read(self.path(name)).unwrap()
-    }
-
-    /// XORs a byte of a file.
-    fn flip(&self, name: &str, offset: usize, with: u8) {
-        let mut bytes = self.read(name);
-        bytes[offset] ^= with;
-        self.file(name, &bytes);
-    }
-
-    fn names(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.0.path()).unwrap();
-        let mut names: Vec<_> =
-            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    }
-
-    /// Runs a program here; arguments are words.
-    fn run(&self, program: impl AsRef<OsStr>, line: &str) -> Output {
-        let mut command = Command::new(program);
-        command.args(line.split_whitespace()).current_dir(self.0.path()).output().unwrap()
+        Place(casemate_testkit::Place::new(CASEMATE))
     }
 
     fn run_script(&self, script: &str) -> Output {
-        Command::new("sh").args(["-ec", script]).current_dir(self.0.path()).output().unwrap()
+        Command::new("sh").args(["-ec", script]).current_dir(self.folder()).output().unwrap()
     }
 
     /// Runs `casemate verity`.
     fn own(&self, line: &str) -> Output {
-        self.run(CASEMATE, &format!("verity {line}"))
+        self.0.own(&format!("verity {line}"))
     }
 
     /// Runs `casemate verity` and wants success.
@@ -71,25 +42,6 @@ impl Place {
         assert_eq!((status(&output), &*stderr(&output)), (0, ""), "{line}");
         stdout(&output)
     }
-
-    /// The command under the tool's name.
-    fn link(&self) -> PathBuf {
-        let link = self.path("veritysetup");
-        let _ = symlink(CASEMATE, &link);
-        link
-    }
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn status(output: &Output) -> i32 {
-    output.status.code().unwrap_or(-1)
 }
 
 fn root_hash(printed: &str) -> String {
@@ -102,7 +54,7 @@ fn root_hash(printed: &str) -> String {
 fn under_its_name_it_is_veritysetup() {
     let Some(tool) = tool("veritysetup") else { return };
     let (theirs, ours) = (Place::new(), Place::new());
-    let link = ours.link();
+    let link = ours.link("veritysetup");
     symlink(&tool, theirs.path("veritysetup")).unwrap();
     let data = Rng::new(1).bytes(300 * 4096 + 17);
     for place in [&theirs, &ours] {
@@ -193,7 +145,7 @@ fn dedup(mut lines: Vec<&str>) -> Vec<&str> {
 fn damage_is_reported_as_veritysetup_does() {
     let Some(tool) = tool("veritysetup") else { return };
     let place = Place::new();
-    let link = place.link();
+    let link = place.link("veritysetup");
     let mut rng = Rng::new(2);
     let rounds = if slow_tests() { 400 } else { 40 };
     for round in 0..rounds {
@@ -605,7 +557,7 @@ fn a_full_disk_leaves_nothing_that_looks_whole() {
     let limited = |line: &str| {
         // No file may grow beyond 16 KiB; the signal for that is ignored, so that the error is seen.
         let script = format!("trap '' XFSZ; ulimit -f 16; exec {CASEMATE} verity {line}");
-        Command::new("bash").args(["-c", &script]).current_dir(place.0.path()).output().unwrap()
+        Command::new("bash").args(["-c", &script]).current_dir(place.folder()).output().unwrap()
     };
     let output = limited("format data new");
     assert_eq!((status(&output), place.names()), (2, vec!["data".to_owned()]), "{}", stderr(&output));
@@ -631,7 +583,7 @@ fn a_closed_pipe_is_no_error() {
     place.file("data", &vec![0; 3000 * 4096]);
     let line = format!("verity verify data hash {root}");
     let mut command = Command::new(CASEMATE);
-    command.args(line.split_whitespace()).current_dir(place.0.path());
+    command.args(line.split_whitespace()).current_dir(place.folder());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();

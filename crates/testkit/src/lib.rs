@@ -8,6 +8,7 @@ mod cpio;
 pub mod kernel;
 pub mod mke2fs;
 pub mod nbd;
+mod place;
 pub mod power;
 pub mod qemu;
 pub mod uml;
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 pub use casemate_primitives::testing::Rng;
+pub use place::{Place, status, stderr, stdout};
 pub use tempfile::{TempDir, tempdir};
 
 /// What a script did that ran under another kernel.
