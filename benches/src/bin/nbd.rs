@@ -115,7 +115,10 @@ fn start(folder: &Path, mib: u64) -> Vec<Contestant> {
         at("luks")
     ));
     fs::copy(at("luks"), at("luks2")).expect("room for the image");
-    let serve = |socket: &str, rest: &str| format!("{CASEMATE} serve --socket {} {rest}", at(socket));
+    let serve = |socket: &str, rest: &str| {
+        let may = if rest.contains("--dm-verity") { "--read-only" } else { "--write" };
+        format!("{CASEMATE} serve {may} --socket {} {rest}", at(socket))
+    };
     let options = "--crypt aes-xts-plain64 --key-size 512";
     let key = at("key");
     let lines = [
@@ -125,7 +128,7 @@ fn start(folder: &Path, mib: u64) -> Vec<Contestant> {
             "crypt 4096",
             serve("s2", &format!("{options} --sector-size 4096 --key-file {key} {}", at("c4096"))),
         ),
-        ("verity", serve("s3", &format!("--verity {} {root} {}", at("tree"), at("plain")))),
+        ("verity", serve("s3", &format!("--dm-verity {} {root} {}", at("tree"), at("plain")))),
         (
             "qemu-nbd luks",
             format!(

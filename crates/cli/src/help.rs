@@ -120,7 +120,7 @@ fn is_image(command: &Command) -> bool {
 fn group(arg: &Arg) -> Option<&'static Group> {
     let name = arg.get_long()?;
     let is_member = |member: &&str| *member == name || (member.ends_with('-') && name.starts_with(*member));
-    GROUPS.iter().find(|group| group.names.iter().any(|member| is_member(member)))
+    GROUPS.iter().find(|group| group.names.iter().any(is_member))
 }
 
 /// An option under the heading where it belongs; where a heading of a group leaked to another option, under none.

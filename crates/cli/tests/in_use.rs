@@ -15,7 +15,7 @@ const WRITERS: &[&str] = &[
     "crypt encrypt data IMAGE --key-file key",
     "crypt encrypt data IMAGE --key-file key --crypt-offset 8s",
     "crypt encrypt - IMAGE --key-file key",
-    "serve IMAGE --exec true",
+    "serve IMAGE --write --exec true",
     "serve data --overlay IMAGE --exec true",
     "ext4 mkdir IMAGE /x",
     "ext4 put IMAGE key /x",

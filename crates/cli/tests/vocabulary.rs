@@ -48,6 +48,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("dm-verity", "HASH ROOT", "what dm-verity checks against"),
     ("dry-run", "", "nothing is written"),
     ("exec", "COMMAND", "a command that runs meanwhile"),
+    ("exit-with-last", "", "the server ends with its last client"),
     ("export-name", "NAME", "the name of an NBD export"),
     ("fec-device", "PATH", "where parity is"),
     ("fec-name", "NAME", "kernel: the device with parity"),
@@ -123,6 +124,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("passphrase-hash", "HASH", "what makes a key of a passphrase"),
     ("path", "PATH", "a directory of the image"),
     ("patience", "SECONDS", "how long clients may take answers"),
+    ("pid-file", "FILE", "where the process number goes"),
     ("plot", "FILE", "where a drawing goes"),
     ("policy-version", "1|2", "the version of fscrypt's policy"),
     ("print", "WHAT", "the only thing that is printed"),
@@ -178,6 +180,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("verity-provider", "DRIVER", "layer: provider"),
     ("verity-salt", "HEX", "layer: salt"),
     ("warn", "", "malformed lines are named"),
+    ("write", "", "clients may write"),
     ("wrap", "COLUMNS", "characters in a line"),
 ];
 

@@ -703,7 +703,7 @@ fn an_interrupted_change_is_read_as_complete_or_not_at_all() {
         );
         assert!(fs::read(place.path("served")).unwrap() == after);
     }
-    let output = serve(&[]);
+    let output = serve(&["--write"]);
     assert!(
         String::from_utf8_lossy(&output.stderr).contains("must be completed before others write"),
         "{output:?}"

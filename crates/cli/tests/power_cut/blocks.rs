@@ -138,7 +138,8 @@ fn what_was_flushed_to_a_served_image_stays() {
             }
             .map_err(|error| error.to_string())
         };
-        let line = format!("serve image {options} --exec {}", client.display());
+        let write = if options.contains("--overlay") { "" } else { "--write" };
+        let line = format!("serve image {write} {options} --exec {}", client.display());
         let again = line.replace(&client.display().to_string(), "true");
         if !session.cut(100, &line, &again, |_: &Files, _: &Files| judge(open)) {
             return;

@@ -190,7 +190,7 @@ fn the_kernels_client_and_dm_crypt() {
         "ip link set lo up 2>/dev/null || busybox ifconfig lo up\n\
          modprobe -d $(dirname $(cat /proc/sys/kernel/modprobe))/modroot nbd nbds_max=2\n\
          busybox mdev -s\n\
-         {CASEMATE} serve {CRYPT_ABSOLUTE} --key-file {here}/key --socket /run/sock {here}/disk >/run/uri 2>/run/log & s=$!\n\
+         {CASEMATE} serve --write {CRYPT_ABSOLUTE} --key-file {here}/key --socket /run/sock {here}/disk >/run/uri 2>/run/log & s=$!\n\
          for i in $(seq 100); do [ -s /run/uri ] && break; sleep 0.1; done\n\
          nbd-client -unix /run/sock /dev/nbd0 -C 2\n\
          mke2fs -q -t ext4 /dev/nbd0\n\

@@ -10,7 +10,7 @@ use casemate_testkit::uml::Uml;
 use casemate_testkit::{Rng, skip, slow_tests, tool};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::{CASEMATE, CRYPT, Folder, Running, SIZE};
+use crate::{CASEMATE, CRYPT, Folder, Running, SIZE, writable};
 
 #[test]
 fn damaged_blocks_fail_alone_and_are_named() {
@@ -172,7 +172,8 @@ fn a_disk_that_fills() {
         let folder = Folder::new();
         fs::create_dir(folder.path().join("small")).unwrap();
         let script = format!(
-            "mount -t tmpfs -o size=1m none small && truncate -s 4M small/disk && exec {CASEMATE} serve --socket sock {options}"
+            "mount -t tmpfs -o size=1m none small && truncate -s 4M small/disk && exec {CASEMATE} serve --socket sock {options}{}",
+            writable(options)
         );
         let errors = fs::File::create(folder.path().join("log")).unwrap();
         let mut unshare = Command::new("unshare");
@@ -225,14 +226,14 @@ fn a_real_device_that_fails() {
          END\n\
          io() {{ qemu-io -f raw -c \"$1\" 'nbd+unix:///?socket=/run/sock' >/run/said 2>&1 && echo \"$1: done\" || echo \"$1: failed\"; }}\n\
          for crypt in '' '{CRYPT_WITHOUT_KEY} --key-file {here}/key'; do\n\
-             {CASEMATE} serve $crypt --socket /run/sock /dev/mapper/bad >/run/uri 2>/run/log & s=$!\n\
+             {CASEMATE} serve --write $crypt --socket /run/sock /dev/mapper/bad >/run/uri 2>/run/log & s=$!\n\
              for i in $(seq 100); do [ -s /run/uri ] && break; sleep 0.1; done\n\
              io 'read 0 4M'; io 'read 4M 32k'; io 'read 4100k 4k'; io 'read 3M 2M'; io 'read 4224k 8M'\n\
              io 'write -P 5 0 4M'; io 'write -f -P 6 5M 64k'; io 'flush'; io 'read -P 5 4032k 64k'\n\
              io 'write -f -P 7 4100k 4k'; io 'flush'; io 'flush'; io 'read -P 6 5M 64k'; io 'write -f -P 8 8M 4k'\n\
              kill -TERM $s; wait $s || echo \"ended with $?\"\n\
              cat /run/log >&2; rm -f /run/uri\n\
-             {CASEMATE} serve $crypt --socket /run/sock /dev/mapper/bad >/run/uri & s=$!\n\
+             {CASEMATE} serve --write $crypt --socket /run/sock /dev/mapper/bad >/run/uri & s=$!\n\
              for i in $(seq 100); do [ -s /run/uri ] && break; sleep 0.1; done\n\
              io 'read -P 5 0 4M'; io 'read -P 6 5M 64k'; io 'flush'\n\
              kill -TERM $s; wait $s; rm -f /run/uri\n\

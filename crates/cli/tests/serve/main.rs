@@ -62,7 +62,7 @@ impl Folder {
 
     /// Serves while a shell command runs; gives what both said.
     fn with(&self, options: &str, script: &str) -> (i32, String, String) {
-        let mut command = self.command(&format!("serve {options}"));
+        let mut command = self.command(&format!("serve {options}{}", writable(options)));
         let output = run_any(command.arg("--exec").arg(script));
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
@@ -76,7 +76,7 @@ impl Folder {
     }
 
     fn start(&self, options: &str) -> Running {
-        let mut command = self.command(&format!("serve --socket sock {options}"));
+        let mut command = self.command(&format!("serve --socket sock {options}{}", writable(options)));
         let errors = fs::File::create(self.path().join("log")).unwrap();
         let child = command.stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
         Running { child, folder: self.path().to_owned() }
@@ -89,6 +89,13 @@ impl Folder {
     fn log(&self) -> String {
         String::from_utf8(self.read("log")).unwrap()
     }
+}
+
+/// Lets clients write, where the options do not say otherwise.
+fn writable(options: &str) -> &'static str {
+    let says_otherwise =
+        ["--read-only", "verity", "--overlay"].into_iter().any(|word| options.contains(word));
+    if says_otherwise { "" } else { " --write" }
 }
 
 impl Running {

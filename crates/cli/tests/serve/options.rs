@@ -242,6 +242,49 @@ fn clients_are_told_what_there_is() {
     assert!(said.contains("has no export named ''"), "{said}");
 }
 
+/// Nobody's image is written to because it was looked at.
+#[test]
+fn clients_can_only_read_unless_they_may_write() {
+    let folder = Folder::new();
+    let before = folder.read("image");
+    let write = "qemu-io -f raw -c 'write -P 7 0 4k' \"$uri\"";
+    if tool("qemu-io").is_none() {
+        return;
+    }
+    for (options, said) in [
+        ("image", "casemate: note: clients can only read; --write lets them write"),
+        ("image --read-only", ""),
+    ] {
+        let output = run_any(folder.command(&format!("serve {options}")).arg("--exec").arg(write));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && stderr.contains(said), "{options}: {stderr}");
+        assert_eq!(stderr.contains("note:"), !said.is_empty(), "{options}: {stderr}");
+        assert!(folder.read("image") == before, "{options}");
+    }
+    folder.expect("image", write);
+    assert!(folder.read("image")[..4096] == [7; 4096]);
+    for options in ["image --write --read-only", "image --write --overlay o"] {
+        let output = run_any(&mut folder.command(&format!("serve {options} --exec true")));
+        assert_eq!(output.status.code(), Some(2), "{options}");
+    }
+}
+
+#[test]
+fn a_server_ends_with_its_last_client_and_says_who_it_is() {
+    if tool("nbdinfo").is_none() {
+        return;
+    }
+    let folder = Folder::new();
+    let running = folder.start("image --read-only --exit-with-last --pid-file pid");
+    let client = running.client();
+    let pid = String::from_utf8(folder.read("pid")).unwrap();
+    assert_eq!(pid.trim(), running.child.id().to_string());
+    drop(client);
+    let mut running = running;
+    assert_eq!(running.child.wait().unwrap().code(), Some(0));
+    assert!(!folder.path().join("pid").exists());
+}
+
 /// Noise is served, but not without a word.
 #[test]
 fn a_wrong_key_is_mentioned() {
@@ -274,7 +317,7 @@ fn wrong_options_are_refused() {
         ("image", "--socket <PATH>|--tcp <[ADDRESS:]PORT>|--exec <COMMAND>"),
         ("--exec true", "<IMAGE>"),
         ("none --exec true", "none: No such file"),
-        (". --exec true", "Is a directory"),
+        (". --exec true", "neither a regular file nor a block device"),
         ("image --socket image", "image: there is something else of this name"),
         ("image --socket none/s", "none/s: No such file"),
         ("image --socket s --tcp 0", "cannot be used with"),

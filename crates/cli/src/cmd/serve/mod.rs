@@ -5,9 +5,10 @@ mod statistics;
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use signal_hook::iterator::Signals;
 use casemate::blockdev::{BlockDevice, Events};
 use casemate::nbd::{Address, Export};
 use casemate::serve::ServeOptions;
-use casemate::{Error, Image};
+use casemate::{Error, Image, Output};
 
 pub use self::options::Args;
 use self::options::Place;
@@ -65,8 +66,23 @@ impl Args {
             None => context.print(format!("{}\n", service.uri()))?,
         }
 
+        let _pid_file = self.pid_file.as_deref().map(PidFile::write).transpose()?;
         let mut answer = Answer::Yes;
-        for event in incoming {
+        loop {
+            let event = match self.exit_with_last {
+                false => incoming.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                true => incoming.recv_timeout(LOOK),
+            };
+            let event = match event {
+                Ok(event) => event,
+                Err(RecvTimeoutError::Timeout) => {
+                    match export.statistics().connections > 0 && service.clients() == 0 {
+                        true => break,
+                        false => continue,
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
             match event {
                 Event::Signal(SIGUSR1) => report(context, &export, &image, service.clients())?,
                 Event::Signal(_) => {
@@ -97,6 +113,26 @@ struct Faults;
 impl Events for Faults {
     fn note(&self, text: &str) {
         eprintln!("casemate: {text}");
+    }
+}
+
+/// How often it is seen whether the last client has gone.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A file with this process's number, which goes with it.
+struct PidFile<'a>(&'a Path);
+
+impl PidFile<'_> {
+    fn write(path: &Path) -> Result<PidFile<'_>, Error> {
+        Output::write_whole(path, format!("{}\n", std::process::id()).as_bytes())?;
+        Ok(PidFile(path))
+    }
+}
+
+impl Drop for PidFile<'_> {
+    fn drop(&mut self) {
+        // Somebody else may have removed it.
+        let _ = std::fs::remove_file(self.0);
     }
 }
 

@@ -31,7 +31,7 @@ use crate::size::bytes;
     \x20     --exec 'qemu-io -f raw -c \"write 0 4k\" \"$uri\"'\n\
     \x20 qemu-system-x86_64 -drive file=nbd+unix:///?socket=disk.sock,format=raw\n\
     \n\
-    From the image upwards: partition or offset, then --crypt and --dm-verity in the order in which they are given, then --overlay. A stack with verity is read-only unless there is an overlay.",
+    From the image upwards: partition or offset, then --crypt and --dm-verity in the order in which they are given, then --overlay. Clients can only read unless there is --write or --overlay.",
     group = ArgGroup::new("place").args(["socket", "tcp", "exec"]).required(true).multiple(true),
     // Names of earlier days.
     mut_arg("dm_verity", |arg| arg.alias("verity")),
@@ -67,7 +67,10 @@ pub struct Args {
         value_parser = export_name
     )]
     pub export_name: String,
-    /// Take no writes.
+    /// Let clients write to the image. Without this, and without --overlay, they can only read.
+    #[arg(short, long, conflicts_with_all = ["read_only", "dm_verity", "overlay"])]
+    write: bool,
+    /// Take no writes, as is usual, and say nothing of it.
     #[arg(short, long)]
     read_only: bool,
     /// Begin at this byte of the image.
@@ -82,6 +85,12 @@ pub struct Args {
     /// Keep what clients write in this file, made if it is not there, and change nothing below.
     #[arg(long, value_name = "FILE", conflicts_with = "read_only")]
     overlay: Option<PathBuf>,
+    /// End when the last client has gone.
+    #[arg(long)]
+    pub exit_with_last: bool,
+    /// Write the server's process number to this file when clients can connect; it is removed at the end.
+    #[arg(long, value_name = "FILE")]
+    pub pid_file: Option<PathBuf>,
     /// Clients at a time; more are turned away. All together may have 1 GiB of requests and answers in memory.
     #[arg(long, value_name = "N", default_value = "4096")]
     max_clients: NonZero<usize>,
@@ -100,6 +109,7 @@ pub struct Args {
         long,
         help_heading = "dm-crypt",
         requires = DECRYPTION,
+        requires = "write",
         conflicts_with_all = ["read_only", "dm_verity", "overlay"]
     )]
     allow_discards: bool,
@@ -151,7 +161,7 @@ pub struct Place {
 impl Args {
     /// The image with everything on it.
     pub fn image(&self, context: &Context) -> Result<Image, Error> {
-        let protected = self.read_only || self.overlay.is_some() || self.layers.verify();
+        let protected = !self.write;
         let mut image =
             Image::open(&self.image, if protected { Access::ReadLocked } else { Access::Change })?;
         if let Some(number) = self.partition {
@@ -166,6 +176,10 @@ impl Args {
         image = image.settled(&context.opening())?;
         image = self.layers.over(image, context, self.allow_discards)?;
         image.note_noise(context);
+        if !(self.write || self.read_only || self.overlay.is_some() || self.layers.verify()) {
+            context
+                .note("clients can only read; --write lets them write, --read-only says that this is meant");
+        }
         match &self.overlay {
             Some(path) => image.overlay(path),
             None => Ok(image),
