@@ -1,15 +1,13 @@
 #![no_main]
-//! The first blocks of an image of any kind: what it is said to hold, and its partitions.
+//! The first blocks of an image of any kind: what it is said to hold, down to what lies in its partitions.
 
-use casemate::probe;
-use casemate_blockdev::{BlockDevice, MemoryDevice, Window, partitions};
+use std::sync::Arc;
+
+use casemate::{Image, probe};
+use casemate_blockdev::MemoryDevice;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let device = MemoryDevice::new(bytes.to_vec());
-    let _ = probe::device(&device);
-    for partition in partitions(&device).unwrap_or_default() {
-        if let Ok(window) = Window::new(&device as &dyn BlockDevice, partition.start, partition.len) {
-            let _ = probe::device(&window);
-        }
-    }
+    let device = Arc::new(MemoryDevice::new(bytes.to_vec()));
+    let _ = probe::device(&*device);
+    let _ = probe::look(&Image::over("image", device));
 });

@@ -2,10 +2,11 @@
 
 use std::fs::{self, File};
 use std::process::Command;
+use std::sync::Arc;
 
-use casemate::blockdev::FileDevice;
-use casemate::probe;
-use casemate_testkit::{run, tempdir, tool};
+use casemate::blockdev::{BlockDevice, FileDevice, MemoryDevice};
+use casemate::{Image, probe};
+use casemate_testkit::{Rng, run, tempdir, tool};
 
 #[test]
 fn what_other_tools_make_is_known() {
@@ -49,7 +50,31 @@ fn what_other_tools_make_is_known() {
         run(Command::new("sh").arg("-ec").arg(script).current_dir(folder.path()));
         let device = FileDevice::open(folder.path().join("image")).unwrap();
         assert_eq!(probe::device(&device).unwrap(), Some(what), "{script}");
+        let mut head = vec![0; device.size().min(1 << 20) as usize];
+        device.read_at(&mut head, 0).unwrap();
+        look_at_damaged(&head, what);
     }
     let plain = FileDevice::open(folder.path().join("file")).unwrap();
     assert_eq!(probe::device(&plain).unwrap(), None);
+}
+
+/// Whatever a superblock, header or table says: something is said of it, and nothing panics.
+fn look_at_damaged(whole: &[u8], what: &str) {
+    let look = |bytes: Vec<u8>| {
+        let len = bytes.len() as u64;
+        let found = probe::look(&Image::over("image", Arc::new(MemoryDevice::new(bytes)))).unwrap();
+        assert_eq!((found.start, found.len), (0, len), "{what}");
+        found
+    };
+    assert_eq!(look(whole.to_vec()).what, Some(what));
+    let mut rng = Rng::new(whole.len() as u64);
+    for round in 0..40 {
+        let mut bytes = whole.to_vec();
+        for _ in 0..1 + round % 8 {
+            let at = rng.below(bytes.len().min(probe::HEAD) as u64) as usize;
+            bytes[at] = if round % 3 == 0 { 0xff } else { rng.below(256) as u8 };
+        }
+        bytes.truncate(rng.below(bytes.len() as u64) as usize + 1);
+        look(bytes);
+    }
 }

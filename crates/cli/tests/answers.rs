@@ -77,6 +77,7 @@ fn only_a_question_is_answered_with_no() {
     place.is("ext4 check damaged", 1, "");
 
     // Could not: what is asked about is not there, or what was given is not what it should be.
+    place.is(&format!("ext4 ls --dm-verity root.hash {other} root.img"), 2, "does not match the root hash");
     fs::write(place.path("digests"), format!("sha256:{root} none\n")).unwrap();
     place.is("fsverity check digests", 2, "could not be read");
     for line in [
@@ -90,6 +91,7 @@ fn only_a_question_is_answered_with_no() {
         format!("ext4 check {crypt} wrong.key root.enc"),
         format!("ext4 ls --dm-verity root.hash {other} root.img"),
         "serve --overlay f root.img --exec true".to_owned(),
+        "serve -r --pid-file none/pid root.img --exec true".to_owned(),
         "fsverity check f".to_owned(),
         "base64 decode cert.pem".to_owned(),
         "crypt encrypt f g --hash sha256 --key-file disk.key".to_owned(),

@@ -163,8 +163,12 @@ impl<D: BlockDevice, T: BlockDevice> VerifiedDevice<D, T> {
         add(&self.counters.hash_blocks, 1);
         if !self.mismatches(level + 1, index, &digest)?.is_empty() {
             let data = self.geometry.data_below(level, index);
+            let above = match level + 1 == self.geometry.levels().len() {
+                true => "the root hash, which is that of other data, or the block is damaged",
+                false => "the block above",
+            };
             let text = format!(
-                "hash block {index} of level {level} does not match the block above; data blocks {} to {} can't be verified",
+                "hash block {index} of level {level} does not match {above}; data blocks {} to {} can't be verified",
                 data.start,
                 data.end.saturating_sub(1)
             );
