@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use casemate::blockdev::{Events, Pool};
 use casemate::{Cpu, Error, Providers, Work};
@@ -103,19 +103,7 @@ impl Context {
             eprintln!("{}{error}", self.prefix);
             return;
         }
-        let place = error.place();
-        let value = json!({"error": {
-            "kind": error.kind().name(),
-            "place": {
-                "file": place.file,
-                "structure": place.structure,
-                "block": place.block,
-                "group": place.group,
-                "inode": place.inode,
-            },
-            "text": error.text(),
-        }});
-        eprintln!("{value}");
+        eprintln!("{}", json!({"error": error_value(error)}));
     }
 
     /// Says that something is done, to whoever waits for it or wants to hear it.
@@ -259,6 +247,22 @@ impl Failures {
     pub fn finish(self) -> Result<Answer, Error> {
         Ok(if self.any { Answer::Failed } else { Answer::Yes })
     }
+}
+
+/// An error for programs.
+pub fn error_value(error: &Error) -> Value {
+    let place = error.place();
+    json!({
+        "kind": error.kind().name(),
+        "place": {
+            "file": place.file,
+            "structure": place.structure,
+            "block": place.block,
+            "group": place.group,
+            "inode": place.inode,
+        },
+        "text": error.text(),
+    })
 }
 
 /// Refuses a driver that was named for the hash `name`, and does not make it.

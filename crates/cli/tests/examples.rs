@@ -122,7 +122,7 @@ fn own_options_come_first_and_layers_last() {
     let help = |line: &str| run(Command::new(CASEMATE).args(line.split(' ')));
     for command in ["cat", "tree", "stat", "put", "mkdir", "extract", "check"] {
         let short = help(&format!("ext4 {command} -h"));
-        assert!(short.lines().count() < 55, "{command}: {} lines", short.lines().count());
+        assert!(short.lines().count() < 62, "{command}: {} lines", short.lines().count());
         assert!(short.contains("Layers: --crypt, ") && short.contains("see casemate help layers"), "{short}");
         assert!(!short.contains("--iv-large-sectors") && !short.contains("--verity-salt"), "{short}");
         let long = help(&format!("ext4 {command} --help"));
@@ -178,4 +178,118 @@ fn manual_pages_have_the_usual_sections() {
     let page = fs::read_to_string(folder.path().join("casemate-ext4-ls.1")).unwrap();
     assert!(page.contains(".SH EXAMPLES\n.nf\n  casemate ext4 ls root.img\n"), "{page}");
     assert!(page.contains("casemate ext4 ls [OPTIONS] <IMAGE> [PATH]..."), "{page}");
+}
+
+/// What `docs/json.md` says of a command: fields that are always there, and those that may be.
+fn documented(document: &str, command: &str) -> (Vec<String>, Vec<String>) {
+    let row = |name: &str| {
+        let rows = document.lines().filter(|line| line.starts_with("| `"));
+        let mut rows = rows.map(|line| line.trim_matches('|').split(" | ").collect::<Vec<_>>());
+        let row = rows.find(|cells| cells[0].split(", ").any(|cell| cell.trim() == format!("`{name}`")));
+        row.unwrap_or_else(|| panic!("docs/json.md does not have {name}"))[2].to_owned()
+    };
+    let words = |text: &str| text.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+    let fields = row(command);
+    let (mut always, mut sometimes) = (Vec::new(), Vec::new());
+    let mut add = |text: &str, except: &[String]| {
+        for part in text.split(", ").filter(|part| part.contains('`')) {
+            let name = words(part).remove(0);
+            if !except.contains(&name) {
+                if part.contains("(`") { sometimes.push(name) } else { always.push(name) }
+            }
+        }
+    };
+    let Some(rest) = fields.trim().strip_prefix("those of `") else {
+        add(&fields, &[]);
+        return (always, sometimes);
+    };
+    let (other, rest) = rest.split_once('`').unwrap();
+    let family = command.split(' ').next().unwrap();
+    let (except, more) = match rest.split_once(" but ") {
+        Some((_, rest)) => rest.split_once(", and ").unwrap_or((rest, "")),
+        None => ("", rest.split_once(" and ").unwrap().1),
+    };
+    add(&row(&format!("{family} {other}")), &words(except));
+    add(more, &[]);
+    (always, sometimes)
+}
+
+#[test]
+fn json_is_as_documented() {
+    let Some(place) = Place::new() else { return };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let document = fs::read_to_string(root.join("docs/json.md")).unwrap();
+    let nonce = "00112233445566778899aabbccddeeff";
+    for (command, arguments) in [
+        ("info", "disk.img"),
+        ("verity verify", "root.img root.verity @root.hash.txt"),
+        ("verity repair", "root.img root.verity @root.hash.txt --fec-device root.fec -n"),
+        ("verity update", "root.img root.verity --changed 0+1K"),
+        ("ext4 info", "root.img"),
+        ("ext4 ls", "root.img /etc /dev"),
+        ("ext4 tree", "root.img /"),
+        ("ext4 stat", "root.img / /etc/motd /home"),
+        ("ext4 check", "root.img"),
+        ("ext4 mkdir", "root.img /new"),
+        ("ext4 put", "root.img motd /new/motd"),
+        ("ext4 rm", "root.img /new/motd -n"),
+        ("ext4 mv", "root.img /new/motd /new/m"),
+        ("ext4 ln", "root.img -s m /new/l"),
+        ("ext4 chmod", "root.img 600 /new/m"),
+        ("ext4 chown", "root.img 1:1 /new/m"),
+        ("ext4 touch", "root.img /new/m"),
+        ("ext4 setfattr", "root.img --name user.a --value b /new/m"),
+        ("ext4 truncate", "root.img /new/m 1K"),
+        ("ext4 fallocate", "root.img /new/n 1K"),
+        ("ext4 recover", "root.img"),
+        ("ext4 mkdir", "root.img /locked"),
+        ("fscrypt set-policy", "--fscrypt-key master.key root.img /locked"),
+        ("ext4 extract", "root.img out --no-owners"),
+        ("fscrypt backup", "root.img /home saved.tar"),
+        ("fscrypt extract", "saved.tar saved --fscrypt-key master.key --no-owners"),
+        ("fscrypt restore", "saved.tar root.img /restored"),
+        ("verity format", "disk.enc new.verity --fec-device new.fec"),
+        ("verity dump", "root.verity"),
+        ("verity table", "disk.enc root.verity @root.hash.txt"),
+        ("verity sign", "@root.hash.txt new.sig --signing-key key.pem --cert cert.pem"),
+        ("verity verify-signature", "@root.hash.txt new.sig --cert cert.pem"),
+        ("fsverity digest", "motd f"),
+        ("fsverity check", "digests"),
+        ("fsverity check --merkle-tree", "f.tree --descriptor f.descriptor f"),
+        ("fsverity sign", "f new.sig --signing-key key.pem --cert cert.pem"),
+        ("fsverity verify-signature", "f new.sig --cert cert.pem"),
+        ("crypt encrypt", "disk.img out.enc --key-file disk.key --key-size 512"),
+        ("crypt decrypt", "out.enc out.img --key-file disk.key --key-size 512"),
+        ("crypt table", "out.enc --key-file disk.key --key-size 512"),
+        ("fscrypt key-id", "master.key"),
+        ("fscrypt derive", &format!("contents --fscrypt-key master.key --nonce {nonce}")),
+        ("providers", "--algorithm sha256"),
+    ] {
+        let (always, sometimes) = documented(&document, command);
+        let output = run_any(&mut place.bash(&format!("casemate {command} {arguments} --json"), "prepared"));
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(!text.is_empty(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+        for line in text.lines() {
+            let value: serde_json::Value = serde_json::from_str(line).unwrap();
+            let found: Vec<&String> = value.as_object().unwrap().keys().collect();
+            for field in &always {
+                assert!(found.contains(&field), "{command}: no {field} in {line}");
+            }
+            for field in found {
+                assert!(
+                    always.contains(field) || sometimes.contains(field),
+                    "{command}: {field} is not documented"
+                );
+            }
+        }
+    }
+    // Errors too, and their names are the documented ones.
+    let output = run_any(&mut place.bash("casemate ext4 ls none --json", "prepared"));
+    let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    for (object, value) in [("error", &error["error"]), ("place", &error["error"]["place"])] {
+        let row = document.lines().find(|line| line.starts_with(&format!("| {object} |"))).unwrap();
+        for field in value.as_object().unwrap().keys() {
+            assert!(row.contains(&format!("`{field}`")), "{object}: {field}");
+        }
+    }
 }

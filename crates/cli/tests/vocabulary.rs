@@ -36,7 +36,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("data-blocks", "BLOCKS", "how many data blocks"),
     ("data-name", "NAME", "kernel: the data device"),
     ("data-unit-size", "BYTES", "the size of fscrypt's data units"),
-    ("date", "@SECONDS", "a time"),
+    ("date", "DATE", "a time"),
     ("decode", "", "names that are shown without the key, the other way"),
     ("dereference", "", "links are followed"),
     ("descriptor", "FILE", "an fs-verity descriptor"),

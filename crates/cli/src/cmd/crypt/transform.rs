@@ -111,6 +111,7 @@ impl Args {
                 "driver": cipher.driver_name(),
                 "batches_sectors": cipher.batches_sectors(),
                 "sector_size": cipher.sector_size(),
+                "bytes": size_of(target.unwrap_or(&self.source)),
             }))?;
         }
         let done = if direction == Direction::Encrypt { "encrypted" } else { "decrypted" };

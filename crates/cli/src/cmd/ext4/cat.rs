@@ -37,7 +37,10 @@ impl Args {
         let mut failures = Failures::default();
         for path in &self.paths {
             let place = || format!("{}: {}", fs.name(), path.to_string_lossy());
-            let copied = fs.open(path).and_then(|file| copy(&*file, place));
+            let copied = fs.open(path).and_then(|file| {
+                let mut out = std::io::stdout().lock();
+                copy(&*file, place, &mut out).map_err(|error| error.at("standard output"))
+            });
             match copied {
                 Err(error) if error.is_broken_pipe() => return Err(error),
                 Err(error) => failures.add(context, error),
@@ -48,15 +51,15 @@ impl Args {
     }
 }
 
-fn copy(file: &dyn BlockDevice, place: impl Fn() -> String) -> Result<(), Error> {
-    let mut out = std::io::stdout().lock();
+/// Copies a file that errors call `place`; those of writing have no name.
+pub fn copy(file: &dyn BlockDevice, place: impl Fn() -> String, out: &mut dyn Write) -> Result<(), Error> {
     let mut buffer = vec![0; CHUNK.min(file.size()) as usize];
     let mut at = 0;
     while at < file.size() {
         let len = (file.size() - at).min(CHUNK) as usize;
         file.read_at(&mut buffer[..len], at).map_err(|error| error.at(place()))?;
-        out.write_all(&buffer[..len]).map_err(|error| Error::io("standard output", error))?;
+        out.write_all(&buffer[..len])?;
         at += len as u64;
     }
-    out.flush().map_err(|error| Error::io("standard output", error))
+    Ok(out.flush()?)
 }

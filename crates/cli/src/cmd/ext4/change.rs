@@ -6,11 +6,14 @@ use std::path::PathBuf;
 use serde_json::json;
 use tempfile::TempDir;
 
-use casemate::ext4::{FileType, NewNode, PutReport, WriteOptions, Writer, source_date_epoch};
+use casemate::ext4::{
+    FileType, NewNode, PutReport, SeenDirectories, WriteOptions, Writer, source_date_epoch,
+};
 use casemate::verity::Seed;
 use casemate::{Access, Error, Image, probe};
 
 use super::keys::KeyArgs;
+use crate::answer::Answer;
 use crate::cmd::info::explained;
 use crate::cmd::layers::{CryptArgs, DECRYPTION};
 use crate::context::Context;
@@ -88,12 +91,33 @@ impl ChangeArgs {
         &self,
         context: &Context,
         f: impl FnOnce(&mut Writer) -> Result<(), Error>,
-    ) -> Result<crate::answer::Answer, Error> {
+    ) -> Result<Answer, Error> {
+        self.change_with(context, f)?;
+        self.print_change(context)?;
+        Ok(Answer::Yes)
+    }
+
+    /// The same for a change of which there is more to print.
+    pub fn change_with<T>(
+        &self,
+        context: &Context,
+        f: impl FnOnce(&mut Writer) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let mut change = self.open(context)?;
-        f(&mut change.writer)?;
+        let done = f(&mut change.writer)?;
         self.place(change.writer.commit())?;
         self.done(context, "changed");
-        Ok(crate::answer::Answer::Yes)
+        Ok(done)
+    }
+
+    /// For programs: what was changed, or would be.
+    pub fn print_change(&self, context: &Context) -> Result<(), Error> {
+        match context.json() {
+            true => {
+                context.print_json(&json!({"image": self.image.to_string_lossy(), "dry_run": self.dry_run}))
+            }
+            false => Ok(()),
+        }
     }
 
     /// Says that the change is made, or would be.
@@ -132,6 +156,26 @@ impl ChangeArgs {
     }
 }
 
+/// A path, and with `recursive` all below it, directories before what is in them. Links are not followed but at the path's
+/// own end.
+pub fn paths(writer: &Writer, top: &[u8], recursive: bool) -> Result<Vec<Vec<u8>>, Error> {
+    let mut found = vec![top.to_vec()];
+    let mut seen = SeenDirectories::new();
+    let mut next = 0;
+    while let Some(path) = found.get(next).filter(|_| recursive).cloned() {
+        let inode = writer.fs().resolve(&path, next == 0)?;
+        next += 1;
+        if !inode.is_dir() {
+            continue;
+        }
+        seen.enter(writer.fs(), &path, &inode)?;
+        let slash: &[u8] = if path.ends_with(b"/") { b"" } else { b"/" };
+        let entries = writer.fs().read_dir(&inode)?;
+        found.extend(entries.iter().map(|entry| [&path, slash, &entry.name].concat()));
+    }
+    Ok(found)
+}
+
 /// A new file or directory of root's, with these permission bits; with the usual ones if `None`, or those that a
 /// default ACL says.
 pub fn node(mode: Option<u16>, usual: u16) -> NewNode {
@@ -140,9 +184,11 @@ pub fn node(mode: Option<u16>, usual: u16) -> NewNode {
 }
 
 /// Prints what was put into an image, where JSON is wanted.
-pub fn print_report(context: &Context, report: &PutReport) -> Result<(), Error> {
+pub fn print_report(context: &Context, change: &ChangeArgs, report: &PutReport) -> Result<(), Error> {
     if context.json() {
         context.print_json(&json!({
+            "image": change.image.to_string_lossy(),
+            "dry_run": change.dry_run,
             "files": report.files,
             "directories": report.directories,
             "others": report.others,

@@ -4,8 +4,9 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use casemate::Error;
+use casemate::ext4::FileType;
 
-use super::change::ChangeArgs;
+use super::change::{ChangeArgs, paths};
 use crate::answer::Answer;
 use crate::context::Context;
 
@@ -23,17 +24,27 @@ pub struct Args {
     /// The files; symbolic links are followed.
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
+    /// Directories with all that is in them; links in them are passed over.
+    #[arg(short = 'R', long)]
+    recursive: bool,
 }
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         self.change.change(context, |writer| {
-            self.paths.iter().try_for_each(|path| {
-                let path = path.as_bytes();
-                let inode = self.change.place(writer.fs().resolve(path, true))?;
-                let mode = self.mode.apply(inode.mode() & 0o7777, inode.is_dir());
-                self.change.place(writer.set_mode(path, mode))
-            })
+            for top in &self.paths {
+                let all = self.change.place(paths(writer, top.as_bytes(), self.recursive))?;
+                for (number, path) in all.iter().enumerate() {
+                    let inode = self.change.place(writer.fs().resolve(path, number == 0))?;
+                    // Links below have no permissions, and what they lead to may lie elsewhere.
+                    if inode.kind() == FileType::Symlink {
+                        continue;
+                    }
+                    let mode = self.mode.apply(inode.mode() & 0o7777, inode.is_dir());
+                    self.change.place(writer.set_mode(path, mode))?;
+                }
+            }
+            Ok(())
         })
     }
 }

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use casemate::Error;
 
-use super::change::ChangeArgs;
+use super::change::{ChangeArgs, paths};
 use crate::answer::Answer;
 use crate::context::Context;
 
@@ -27,6 +27,9 @@ pub struct Args {
     /// Change symbolic links themselves.
     #[arg(long)]
     no_dereference: bool,
+    /// Directories with all that is in them, links themselves.
+    #[arg(short = 'R', long)]
+    recursive: bool,
 }
 
 /// What stays and what changes.
@@ -40,9 +43,14 @@ impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         self.change.change(context, |writer| {
             let Owner { uid, gid } = self.owner;
-            self.paths.iter().try_for_each(|path| {
-                self.change.place(writer.set_owner(path.as_bytes(), uid, gid, !self.no_dereference))
-            })
+            for top in &self.paths {
+                let all = self.change.place(paths(writer, top.as_bytes(), self.recursive))?;
+                for (number, path) in all.iter().enumerate() {
+                    let follow = number == 0 && !self.no_dereference;
+                    self.change.place(writer.set_owner(path, uid, gid, follow))?;
+                }
+            }
+            Ok(())
         })
     }
 }

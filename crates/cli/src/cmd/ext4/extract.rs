@@ -1,20 +1,24 @@
 //! `casemate ext4 extract`.
 
 use std::ffi::OsString;
+use std::fs::{File, Permissions};
 use std::io::{BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 
-use casemate::ext4::{ExtractOptions, Target};
+use casemate::ext4::{ExtractOptions, FileSystem, Inode, Target, Time};
 use casemate::{Error, Output};
 
+use super::cat::copy;
 use super::image::{ImageArgs, Verity};
 use crate::answer::Answer;
 use crate::cmd::ends::standard_output;
-use crate::context::Context;
+use crate::context::{Context, error_value};
 
-/// Copy a tree out of an image, into a folder or a tar stream.
+/// Copy a tree out of an image, into a folder or a tar stream, or one file.
 ///
 /// Holes, modes, times, hard links and extended attributes are kept; owners too in a tar stream, and in a folder
 /// if root asks. A file that can't be read, or does not match its fs-verity tree, is named and left out.
@@ -32,7 +36,7 @@ pub struct Args {
     /// Write a tar stream to this file instead; "-" is standard output.
     #[arg(long, value_name = "FILE", conflicts_with = "folder")]
     tar: Option<PathBuf>,
-    /// The directory of the image whose contents are copied.
+    /// The directory of the image whose contents are copied, or a file of it: to the file DIR, or into it if it is a folder.
     #[arg(long, value_name = "PATH", default_value = "/")]
     path: OsString,
     /// Give files to whoever runs this, not to their owners.
@@ -51,6 +55,10 @@ impl Args {
         // As in tar: a folder of this name can be written ./-
         let tar = self.tar.as_deref().or(self.folder.as_deref().filter(|folder| *folder == Path::new("-")));
         let fs = self.image.open_with(self.fsverity, context)?;
+        let inode = fs.metadata(&self.path)?;
+        if let (false, None, Some(folder)) = (inode.is_dir(), tar, &self.folder) {
+            return self.one(&fs, &inode, folder, context);
+        }
         let progress = context.progress(fs.name(), fs.used_bytes());
         let mut options = ExtractOptions::default();
         options.owners = !self.no_owners;
@@ -78,10 +86,10 @@ impl Args {
         let failed = !report.failures.is_empty();
         let mut failures = Vec::new();
         for failure in report.failures {
-            let path = String::from_utf8_lossy(&failure.path).into_owned();
-            let error = failure.error.at(format!("/{path}"));
+            let path = format!("/{}", String::from_utf8_lossy(&failure.path));
+            let error = failure.error.at(&path);
             context.complain(&error);
-            failures.push(json!({"path": path, "error": error.to_string(), "partial": failure.partial}));
+            failures.push(json!({"path": path, "error": error_value(&error), "partial": failure.partial}));
         }
         if report.failures_left_out > 0 {
             context.complain(&Error::corrupt(format!("{} more failures", report.failures_left_out)));
@@ -99,5 +107,35 @@ impl Args {
         let (files, folder) = (report.files, self.folder.as_deref().or(tar).unwrap_or(Path::new("")));
         context.done(format_args!("{}: {files} files, {} bytes", folder.display(), report.bytes));
         Ok(if failed { Answer::Failed } else { Answer::Yes })
+    }
+
+    /// Copies one file, into a folder that is there or to a file that is called so. It is there whole or not at all.
+    fn one(&self, fs: &FileSystem, inode: &Inode, target: &Path, context: &Context) -> Result<Answer, Error> {
+        let name = Path::new(&self.path).file_name().unwrap_or_default();
+        let target = if target.is_dir() { target.join(name) } else { target.to_owned() };
+        let at = |error| Error::io(target.display(), error);
+        let place = || format!("{}: {}", fs.name(), self.path.to_string_lossy());
+        let mut output = Output::create(&target)?;
+        copy(&*fs.open(&self.path)?, place, &mut output).map_err(|error| error.at(target.display()))?;
+        output.commit()?;
+        let file = File::options().write(true).open(&target).map_err(at)?;
+        let Time { seconds, nanoseconds } = inode.modified();
+        let whole = Duration::from_secs(seconds.unsigned_abs());
+        let second = match seconds < 0 {
+            true => SystemTime::UNIX_EPOCH.checked_sub(whole),
+            false => SystemTime::UNIX_EPOCH.checked_add(whole),
+        };
+        let time = second.and_then(|time| time.checked_add(Duration::from_nanos(nanoseconds.into())));
+        time.map_or(Ok(()), |time| file.set_modified(time)).map_err(at)?;
+        let mode = Permissions::from_mode((inode.mode() & 0o777).into());
+        file.set_permissions(mode).map_err(at)?;
+        if context.json() {
+            context.print_json(&json!({
+                "files": 1, "directories": 0, "others": 0, "bytes": inode.size(), "failures": [],
+                "failures_left_out": 0,
+            }))?;
+        }
+        context.done(format_args!("{}: {} bytes", target.display(), inode.size()));
+        Ok(Answer::Yes)
     }
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 use casemate::Error;
 use casemate::ext4::{Time, uuid_text};
 
-use super::entry::long_time;
+use super::entry::{long_time, time_value};
 use super::image::ImageArgs;
 use crate::answer::Answer;
 use crate::context::Context;
@@ -35,6 +35,7 @@ impl Args {
             state if state & 1 != 0 => "clean",
             _ => "not clean",
         };
+        let time = |seconds| time_value(Time { seconds, nanoseconds: 0 });
         if context.json() {
             context.print_json(&json!({
                 "label": superblock.label(),
@@ -57,9 +58,9 @@ impl Args {
                 "blocks_per_group": layout.blocks_per_group,
                 "inodes_per_group": layout.inodes_per_group,
                 "journal_inode": superblock.journal_inode,
-                "created": created,
-                "mounted": mounted,
-                "written": written,
+                "created": time(created),
+                "mounted": time(mounted),
+                "written": time(written),
             }))?;
             return Ok(Answer::Yes);
         }
@@ -87,6 +88,7 @@ impl Args {
         line("blocks", format!("{} ({} free)", superblock.blocks, superblock.blocks_free));
         line("reserved blocks", superblock.blocks_reserved.to_string());
         line("inodes", format!("{} ({} free)", superblock.inodes, superblock.inodes_free));
+        line("journal inode", superblock.journal_inode.to_string());
         line("inode size", layout.inode_size.to_string());
         line("groups", layout.groups.to_string());
         line("blocks per group", layout.blocks_per_group.to_string());

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use clap::ArgAction;
 
 use casemate::Error;
-use casemate::ext4::{Ext4, Inode};
+use casemate::ext4::{Ext4, Inode, SeenDirectories};
 
 use super::entry::{self, Widths, long_line, shown};
 use super::image::ImageArgs;
@@ -48,6 +48,9 @@ pub struct Args {
     /// List directories themselves, not what is in them.
     #[arg(short = 'd', long)]
     directory: bool,
+    /// List directories below, too.
+    #[arg(short = 'R', long)]
+    recursive: bool,
     /// Show inode numbers.
     #[arg(short = 'i', long)]
     inode: bool,
@@ -71,7 +74,7 @@ impl Args {
             let follow = !self.long && !self.directory;
             match if follow { fs.metadata(path) } else { fs.symlink_metadata(path) } {
                 Ok(inode) if inode.is_dir() && !self.directory => {
-                    folders.push((path.as_bytes().to_vec(), inode));
+                    folders.push((path.as_bytes().to_vec(), inode.number()));
                 }
                 Ok(inode) => files.push((path.as_bytes().to_vec(), inode.number())),
                 Err(error) => failures.add(context, error),
@@ -79,17 +82,32 @@ impl Args {
         }
         let fs = fs.inodes();
         self.print(context, fs, b"", &files, &mut failures)?;
-        let several = paths.len() > 1;
-        for (number, (path, dir)) in folders.iter().enumerate() {
+        let several = paths.len() > 1 || self.recursive;
+        let mut gap = if files.is_empty() { "" } else { "\n" };
+        let mut seen = SeenDirectories::new();
+        // With a stack of its own: an image may nest deeper than ours is. The next directory is last.
+        folders.reverse();
+        while let Some((path, number)) = folders.pop() {
             if several && !context.json() {
-                let gap = if number > 0 || !files.is_empty() { "\n" } else { "" };
-                context.print([gap.as_bytes(), &shown(path), b":\n"].concat())?;
+                context.print([gap.as_bytes(), &shown(&path), b":\n"].concat())?;
+                gap = "\n";
             }
-            let rows = self.rows(context, fs, dir).unwrap_or_else(|error| {
+            let dir = fs.inode(number).and_then(|dir| {
+                if self.recursive {
+                    seen.enter(fs, &path, &dir)?;
+                }
+                Ok(dir)
+            });
+            let rows = dir.map_err(|error| self.image.error(error));
+            let rows = rows.and_then(|dir| self.rows(context, fs, &dir)).unwrap_or_else(|error| {
                 failures.add(context, error);
                 Vec::new()
             });
-            self.print(context, fs, path, &rows, &mut failures)?;
+            self.print(context, fs, &path, &rows, &mut failures)?;
+            let below = rows.iter().rev().filter(|_| self.recursive);
+            // What can't be read was named when it was printed.
+            let below = below.filter(|(_, number)| fs.inode(*number).is_ok_and(|inode| inode.is_dir()));
+            folders.extend(below.map(|(name, number)| (join(&path, name), *number)));
         }
         failures.finish()
     }

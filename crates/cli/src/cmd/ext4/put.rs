@@ -5,17 +5,19 @@ use std::io::BufReader;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use casemate::Error;
-use casemate::ext4::PutOptions;
+use casemate::ext4::{PutOptions, PutReport, Writer};
+use casemate::{Error, Work};
 
-use super::change::{ChangeArgs, print_report};
+use super::change::{ChangeArgs, node, print_report};
+use super::chmod::parse_octal;
+use super::mv::into;
 use crate::answer::Answer;
 use crate::context::Context;
 
 /// What messages call it.
 const STANDARD_INPUT: &str = "standard input";
 
-/// Copy files or trees into an image.
+/// Copy files or trees into an image: each SRC to DST, or into the directory DST.
 ///
 /// Modes, owners, times of modification, holes, links and extended attributes are kept. What goes into an
 /// existing directory keeps its name; SRC/. stands for what is in SRC. An existing file is replaced by a new one, and
@@ -26,8 +28,10 @@ const STANDARD_INPUT: &str = "standard input";
 /// What a tar stream has stays below DST: paths from the root begin there, `..` is refused, links are not followed.
 #[derive(clap::Args, Debug)]
 #[command(
-    allow_missing_positional = true,
+    override_usage = "casemate ext4 put [OPTIONS] <IMAGE> <SRC>... <DST>\n       \
+    casemate ext4 put [OPTIONS] --tar <FILE> <IMAGE> <DST>",
     after_help = "Examples:\n  casemate ext4 put root.img motd /etc/motd\n  \
+    casemate ext4 put -p --mode 600 root.img motd f /srv/private\n  \
     casemate ext4 put -r root.img rootfs/. /\n  \
     date | casemate ext4 put root.img - /etc/built\n  \
     zstdcat rootfs.tar.zst | casemate ext4 put --tar=- root.img /"
@@ -35,15 +39,12 @@ const STANDARD_INPUT: &str = "standard input";
 pub struct Args {
     #[command(flatten)]
     change: ChangeArgs,
-    /// The file or folder to copy; - is standard input.
-    #[arg(value_name = "SRC", required_unless_present = "tar")]
-    source: Option<PathBuf>,
-    /// Where to in the image.
-    #[arg(value_name = "DST")]
-    destination: OsString,
+    /// SRC, the files or folders to copy, "-" is standard input; and DST, where to in the image.
+    #[arg(value_name = "PATH", required = true, num_args = 1..)]
+    paths: Vec<OsString>,
     /// Copy what is in this tar stream into the directory DST, which is made if it is not there; "-" is standard
     /// input.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["source", "recursive", "no_dereference"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["recursive", "no_dereference", "mode"])]
     tar: Option<PathBuf>,
     /// Copy folders with all that is in them.
     #[arg(short, long)]
@@ -54,6 +55,12 @@ pub struct Args {
     /// Give everything to this owner and group, by their numbers.
     #[arg(long, value_name = "UID:GID", value_parser = super::chown::parse_both)]
     owner: Option<(u32, u32)>,
+    /// Make the directories above DST, too; DST itself if several files go there, or it ends with a slash.
+    #[arg(short, long)]
+    parents: bool,
+    /// Permission bits of the files that are named, octal [default: those that they have here].
+    #[arg(short, long, value_name = "MODE", value_parser = parse_octal, conflicts_with = "recursive")]
+    mode: Option<u16>,
     /// Leave extended attributes out.
     #[arg(long)]
     no_xattrs: bool,
@@ -61,22 +68,20 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let is_tar = self.tar.is_some();
-        let source = self.tar.or(self.source).unwrap_or_default();
-        let is_input = source.as_os_str() == "-";
-        if !is_tar && !is_input {
-            let here = |error| Error::io(source.display(), error);
-            let link = std::fs::symlink_metadata(&source).map_err(here)?;
-            let is_folder = link.is_dir() || (!self.no_dereference && source.is_dir());
-            if is_folder && !self.recursive {
-                return Err(
-                    Error::argument("is a folder; -r copies it with all that is in it").at(source.display())
-                );
-            }
+        // OK to unwrap: there is one at least.
+        let (to, sources) = self.paths.split_last().unwrap();
+        let sources: Vec<PathBuf> = match (&self.tar, sources) {
+            (Some(tar), []) => vec![tar.clone()],
+            (Some(_), _) => return Err(Error::argument("--tar takes one directory of the image: DST")),
+            (None, []) => return Err(Error::argument("give what to copy and where to: SRC... DST")),
+            (None, sources) => sources.iter().map(PathBuf::from).collect(),
+        };
+        if self.tar.is_none() {
+            sources.iter().try_for_each(|source| self.check(source))?;
         }
         let mut change = self.change.open(context)?;
         let writer = &mut change.writer;
-        let progress = context.progress(&source.display().to_string(), 0);
+        let progress = context.progress(&sources[0].display().to_string(), 0);
         let options = PutOptions {
             recursive: self.recursive,
             no_dereference: self.no_dereference,
@@ -85,29 +90,78 @@ impl Args {
             xattrs: !self.no_xattrs,
         };
         let work = context.work(context.providers().clone(), &progress);
-        let to = self.destination.as_bytes();
-        let result = match (is_tar, is_input) {
-            (true, true) => writer.put_tar(&mut std::io::stdin().lock(), STANDARD_INPUT, to, &options, &work),
-            (true, false) => {
-                let file =
-                    std::fs::File::open(&source).map_err(|error| Error::io(source.display(), error))?;
-                let mut file = BufReader::with_capacity(1 << 16, file);
-                writer.put_tar(&mut file, &source.display().to_string(), to, &options, &work)
+        let to = to.as_bytes();
+        let several = sources.len() > 1 || to.ends_with(b"/");
+        if self.parents {
+            let above = to.iter().rposition(|byte| *byte == b'/').filter(|slash| *slash > 0);
+            let folder = if several { to } else { above.map_or(&b"/"[..], |slash| &to[..slash]) };
+            self.change.place(writer.make_directory(folder, &node(None, 0o777), true))?;
+        }
+        let is_folder = writer.fs().resolve(to, true).is_ok_and(|inode| inode.is_dir());
+        if sources.len() > 1 && !is_folder {
+            let text =
+                format!("{}: several files go into a directory; -p makes it", String::from_utf8_lossy(to));
+            return Err(Error::argument(text).at(self.change.image.display()));
+        }
+        let mut report = PutReport::default();
+        for source in &sources {
+            let added = self.change.place(self.copy(writer, source, to, &options, &work))?;
+            report.files += added.files;
+            report.directories += added.directories;
+            report.others += added.others;
+            report.bytes += added.bytes;
+            if let Some(mode) = self.mode {
+                let name = into(writer, source.as_os_str().as_bytes(), to);
+                self.change.place(writer.set_mode(&name, mode))?;
             }
-            (false, true) => writer.put_contents(
-                &mut std::io::stdin().lock(),
-                Path::new(STANDARD_INPUT),
-                to,
-                &options,
-                &work,
-            ),
-            (false, false) => writer.put(&source, to, &options, &work),
-        };
+        }
         drop(progress);
-        let report = self.change.place(result)?;
         self.change.place(change.writer.commit())?;
-        print_report(context, &report)?;
+        print_report(context, &self.change, &report)?;
         self.change.done(context, &format!("{} files, {} bytes put", report.files, report.bytes));
         Ok(Answer::Yes)
     }
+
+    /// Checks what is named of this machine, before anything is changed.
+    fn check(&self, source: &Path) -> Result<(), Error> {
+        if is_input(source) {
+            return Ok(());
+        }
+        let link = std::fs::symlink_metadata(source).map_err(|error| Error::io(source.display(), error))?;
+        let is_folder = link.is_dir() || (!self.no_dereference && source.is_dir());
+        match is_folder && !self.recursive {
+            true => {
+                Err(Error::argument("is a folder; -r copies it with all that is in it").at(source.display()))
+            }
+            false => Ok(()),
+        }
+    }
+
+    fn copy(
+        &self,
+        writer: &mut Writer,
+        source: &Path,
+        to: &[u8],
+        options: &PutOptions,
+        work: &Work<'_>,
+    ) -> Result<PutReport, Error> {
+        let name = source.display().to_string();
+        match (self.tar.is_some(), is_input(source)) {
+            (true, true) => writer.put_tar(&mut std::io::stdin().lock(), STANDARD_INPUT, to, options, work),
+            (true, false) => {
+                let file = std::fs::File::open(source).map_err(|error| Error::io(&name, error))?;
+                let mut file = BufReader::with_capacity(1 << 16, file);
+                writer.put_tar(&mut file, &name, to, options, work)
+            }
+            (false, true) => {
+                let input = &mut std::io::stdin().lock();
+                writer.put_contents(input, Path::new(STANDARD_INPUT), to, options, work)
+            }
+            (false, false) => writer.put(source, to, options, work),
+        }
+    }
+}
+
+fn is_input(source: &Path) -> bool {
+    source.as_os_str() == "-"
 }

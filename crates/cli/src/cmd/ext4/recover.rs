@@ -20,6 +20,7 @@ pub struct Args {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         self.change.open(context)?;
+        self.change.print_change(context)?;
         self.change.done(context, "nothing is left to complete");
         Ok(Answer::Yes)
     }

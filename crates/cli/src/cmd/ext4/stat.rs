@@ -152,6 +152,7 @@ fn text(fs: &Ext4, path: &[u8], inode: &Inode, value: &Value) -> Vec<u8> {
         line(format!(" Birth: {}", long_time(created)));
     }
     line(format!(" Flags: {} ({})", inode.flags(), inode.flags().names().join(" ")));
+    line(format!("  More: Generation: {} Project: {}", inode.generation(), inode.project()));
     for xattr in value["xattrs"].as_array().into_iter().flatten() {
         let part = |key: &str| xattr[key].as_str().unwrap_or_default().to_owned();
         line(format!(" Xattr: {}=0x{}", part("name"), part("value_hex")));

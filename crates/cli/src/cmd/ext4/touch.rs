@@ -7,13 +7,14 @@ use casemate::Error;
 use casemate::ext4::Time;
 
 use super::change::{ChangeArgs, is_missing};
+use super::entry::calendar;
 use crate::answer::Answer;
 use crate::context::Context;
 
 /// Change times of files in an image; make files that are not there, empty.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
-    \x20 casemate ext4 touch root.img --date @1700000000 /etc/.updated")]
+    \x20 casemate ext4 touch root.img --date 2020-01-31 /etc/.updated")]
 pub struct Args {
     #[command(flatten)]
     change: ChangeArgs,
@@ -29,8 +30,9 @@ pub struct Args {
     /// Make no files.
     #[arg(short = 'c', long)]
     no_create: bool,
-    /// The time, as seconds since 1970 behind an @ [default: now].
-    #[arg(short, long, value_name = "@SECONDS", value_parser = parse)]
+    /// The time: a date such as 2020-01-31, with a time of day in UTC such as 2020-01-31T23:59:59, or seconds since 1970
+    /// behind an @ [default: now].
+    #[arg(short, long, value_name = "DATE", value_parser = parse)]
     date: Option<Time>,
 }
 
@@ -60,7 +62,69 @@ impl Args {
 }
 
 fn parse(text: &str) -> Result<Time, String> {
-    let seconds = text.strip_prefix('@').and_then(|text| text.parse().ok());
-    let seconds = seconds.ok_or_else(|| format!("{text}: not seconds since 1970 behind an @"))?;
+    let seconds = match text.strip_prefix('@') {
+        Some(seconds) => seconds.parse().ok(),
+        None => seconds_of(text),
+    };
+    let seconds = seconds
+        .ok_or_else(|| "neither a date such as 2020-01-31T23:59:59 nor seconds behind an @".to_owned())?;
     Ok(Time { seconds, nanoseconds: 0 })
+}
+
+/// Seconds since 1970 of a date, with or without a time of day, in UTC.
+fn seconds_of(text: &str) -> Option<i64> {
+    let (date, time) = text.split_once(['T', ' ']).unwrap_or((text, "00:00:00"));
+    let numbers = |text: &str, separator: char| -> Option<Vec<i64>> {
+        let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit()) && part.len() <= 4;
+        text.split(separator).map(|part| part.parse().ok().filter(|_| digits(part))).collect()
+    };
+    let time = time.strip_suffix('Z').unwrap_or(time);
+    let (&[year, month, day], &[hour, minute, ref second @ ..]) =
+        (&numbers(date, '-')?[..], &numbers(time, ':')?[..])
+    else {
+        return None;
+    };
+    let second = match second {
+        [] => 0,
+        [second] => *second,
+        _ => return None,
+    };
+    // Years are counted from 1 March of year 0, so that leap days come last.
+    let shifted = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days = 365 * shifted.0 + shifted.0.div_euclid(4) - shifted.0.div_euclid(100)
+        + shifted.0.div_euclid(400)
+        + (153 * shifted.1 + 2) / 5
+        + day
+        - 1
+        - 719_468;
+    let seconds = ((days * 24 + hour) * 60 + minute) * 60 + second;
+    // A date that is none, such as 31 February, comes back as another one.
+    let back = calendar(seconds);
+    let same = (year, month, day, hour, minute, second)
+        == (back.0, back.1.into(), back.2.into(), back.3.into(), back.4.into(), back.5.into());
+    same.then_some(seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates() {
+        for (text, seconds) in [
+            ("@7", 7),
+            ("@-7", -7),
+            ("1970-01-01", 0),
+            ("2000-02-29", 951_782_400),
+            ("1969-12-31T23:59:59", -1),
+            ("2020-01-01 12:30", 1_577_881_800),
+            ("2100-03-01T00:00:00Z", 4_107_542_400),
+        ] {
+            assert_eq!(parse(text).map(|time| time.seconds), Ok(seconds), "{text}");
+        }
+        for text in ["", "@", "now", "2020-02-30", "2020-13-01", "2020-01-01T24:00", "2020-1", "99999-01-01"]
+        {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
 }

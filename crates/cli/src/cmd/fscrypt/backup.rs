@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use casemate::backup::{self, RestoreOptions};
 use casemate::blockdev::Events;
@@ -16,7 +16,7 @@ use crate::answer::Answer;
 use crate::cmd::ends::standard_output;
 use crate::cmd::ext4::image::ImageArgs;
 use crate::cmd::ext4::keys::RawKeyArgs;
-use crate::context::Context;
+use crate::context::{Context, error_value};
 
 /// Copy a directory of an ext4 image into a tar stream, encrypted files as they are: without their key.
 ///
@@ -88,7 +88,8 @@ impl BackupArgs {
         if failures_left_out > 0 {
             context.note(&format!("{failures_left_out} more failures"));
         }
-        finish(context, [files, directories, others, bytes], complained, !is_standard)
+        let failures = (complained, failures_left_out);
+        finish(context, [files, directories, others, bytes], failures, !is_standard)
     }
 }
 
@@ -102,7 +103,7 @@ impl ExtractArgs {
         let report = backup::extract(&mut input, &name, &self.folder, &keys, &options, &context.opening())?;
         let complained = complain(context, report.failures);
         let counts = [report.files, report.directories, report.others, report.bytes];
-        finish(context, counts, complained, true)
+        finish(context, counts, (complained, 0), true)
     }
 }
 
@@ -115,16 +116,16 @@ pub fn open(tar: &Path) -> Result<Box<dyn Read>, Error> {
     Ok(Box::new(BufReader::with_capacity(1 << 20, file)))
 }
 
-/// Prints all errors. Their texts.
-fn complain(context: &Context, errors: impl IntoIterator<Item = Error>) -> Vec<String> {
+/// Prints all errors. What programs are told of them.
+fn complain(context: &Context, errors: impl IntoIterator<Item = Error>) -> Vec<Value> {
     let errors = errors.into_iter().inspect(|error| context.complain(error));
-    errors.map(|error| error.to_string()).collect()
+    errors.map(|error| json!({"path": error.place().file, "error": error_value(&error)})).collect()
 }
 
 fn finish(
     context: &Context,
     [files, directories, others, bytes]: [u64; 4],
-    failures: Vec<String>,
+    (failures, left_out): (Vec<Value>, u64),
     print: bool,
 ) -> Result<Answer, Error> {
     if context.json() && print {
@@ -134,6 +135,7 @@ fn finish(
             "others": others,
             "bytes": bytes,
             "failures": failures,
+            "failures_left_out": left_out,
         }))?;
     }
     Ok(if failures.is_empty() { Answer::Yes } else { Answer::Failed })

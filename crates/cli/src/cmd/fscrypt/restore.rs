@@ -38,15 +38,13 @@ impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let mut input = open(&self.tar)?;
         let name = self.tar.display().to_string();
-        let mut report = Default::default();
-        let answer = self.change.change(context, |writer| {
+        let report = self.change.change_with(context, |writer| {
             let progress = context.progress(&name, 0);
             let path = self.path.as_bytes();
             let work = context.work(context.providers().clone(), &progress);
-            report = backup::restore(&mut input, &name, writer, path, &work)?;
-            Ok(())
+            backup::restore(&mut input, &name, writer, path, &work)
         })?;
-        print_report(context, &report)?;
-        Ok(answer)
+        print_report(context, &self.change, &report)?;
+        Ok(Answer::Yes)
     }
 }

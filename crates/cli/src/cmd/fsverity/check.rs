@@ -154,6 +154,7 @@ impl Args {
             let mut lines = Vec::new();
             for ((path, result), entry) in results.into_iter().zip(&mut expected) {
                 let digest = result.and_then(|descriptor| descriptor.digest(context.providers()));
+                let found = digest.as_ref().ok().map(FileDigest::to_string);
                 let verdict = match digest {
                     Ok(digest) if digest == entry.digest => {
                         tally.right += 1;
@@ -175,17 +176,27 @@ impl Args {
                     }
                 };
                 if !(self.list.status || context.quiet() && verdict == "OK") {
-                    lines.extend(self.line(context, path, verdict)?);
+                    let digests = (Some(entry.digest.to_string()), found);
+                    lines.extend(self.line(context, path, verdict, digests)?);
                 }
             }
             context.print(lines)
         })
     }
 
-    fn line(&self, context: &Context, path: &Path, verdict: &str) -> Result<Vec<u8>, Error> {
+    /// A file's line; the digests that are expected and found are for programs.
+    fn line(
+        &self,
+        context: &Context,
+        path: &Path,
+        verdict: &str,
+        (expected, found): (Option<String>, Option<String>),
+    ) -> Result<Vec<u8>, Error> {
         if context.json() {
-            let json = serde_json::json!({ "file": path.to_string_lossy(), "result": verdict });
-            return context.json_line(&json);
+            let file = path.to_string_lossy();
+            return context.json_line(&serde_json::json!({
+                "file": file, "result": verdict, "expected": expected, "found": found,
+            }));
         }
         let verdict = verdict.as_bytes();
         let plain = || path.as_os_str().as_encoded_bytes().to_vec();
@@ -237,7 +248,7 @@ impl Args {
                 let name = file.display();
                 context.print(format!("{name}: the tree is one of {digest}, not of {expected}\n"))?;
             }
-            context.print(self.line(context, file, if clean { "OK" } else { "FAILED" })?)?;
+            context.print(self.line(context, file, if clean { "OK" } else { "FAILED" }, (None, None))?)?;
         }
         Ok(if clean { Answer::Yes } else { Answer::No })
     }
@@ -299,8 +310,10 @@ fn json_summary(file: &Path, summary: &Summary, digest: &FileDigest, clean: bool
         "file": file.to_string_lossy(),
         "result": if clean { "OK" } else { "FAILED" },
         "digest": digest.to_string(),
-        "bad_data_blocks": ranges(&summary.bad_data),
-        "unverified_data_blocks": ranges(&summary.unverified),
-        "bad_tree_blocks": summary.bad_hash_blocks,
+        "bad_data_blocks": summary.bad_data.count(),
+        "unverified_data_blocks": summary.unverified.count(),
+        "bad_hash_blocks": summary.bad_hash_blocks,
+        "bad_data_ranges": ranges(&summary.bad_data),
+        "unverified_data_ranges": ranges(&summary.unverified),
     })
 }
