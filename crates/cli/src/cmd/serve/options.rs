@@ -1,5 +1,6 @@
 //! The options of `casemate serve`.
 
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -82,8 +83,9 @@ pub struct Args {
     /// A partition of the image (GPT or MBR), counted from 1.
     #[arg(short = 'P', long, value_name = "N")]
     partition: Option<u32>,
-    /// Keep what clients write in this file, made if it is not there, and change nothing below.
-    #[arg(long, value_name = "FILE", conflicts_with = "read_only")]
+    /// Keep what clients write in this file, made if it is not there, and change nothing below. With --read-only they see
+    /// what it has.
+    #[arg(long, value_name = "FILE")]
     overlay: Option<PathBuf>,
     /// End when the last client has gone.
     #[arg(long)]
@@ -181,6 +183,10 @@ impl Args {
                 .note("clients can only read; --write lets them write, --read-only says that this is meant");
         }
         match &self.overlay {
+            Some(path) if self.read_only && !path.exists() => {
+                Err(Error::io(path.display(), io::ErrorKind::NotFound))
+            }
+            Some(path) if self.read_only => Ok(image.overlay(path)?.make_read_only()),
             Some(path) => image.overlay(path),
             None => Ok(image),
         }
