@@ -4,6 +4,24 @@
 //! Unix socket or on TCP, and runs requests of many clients on an [`Export`]. [`tls`] says which clients are
 //! let in, and how.
 //!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use casemate_blockdev::MemoryDevice;
+//! use casemate_nbd::tls::Tls;
+//! use casemate_nbd::{Export, Limits, Listener, Server};
+//!
+//! # let folder = casemate_testkit::tempdir()?;
+//! let disk = Arc::new(MemoryDevice::new(vec![0; 1 << 20]));
+//! let export = Arc::new(Export::new(disk, "disk", false, 4096));
+//! let listener = Listener::unix(&folder.path().join("socket"))?;
+//! println!("{}", listener.address().uri(false, "disk"));
+//! let server = Server::start(listener, export, Tls::off(), Limits::default(), |fault| eprintln!("{fault}"))?;
+//! server.stop(Duration::from_secs(1))?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
 //! Source: the protocol's description, doc/proto.md of the NetworkBlockDevice project.
 //!
 //! # Limits

@@ -5,6 +5,16 @@
 //! that this CPU can run it. All `unsafe` of the workspace's own logic lives in this crate,
 //! but for the ioctls of `casemate-sys`.
 //!
+//! ```
+//! use casemate_primitives::Cpu;
+//! use casemate_primitives::sha256::Sha256;
+//!
+//! let sha256 = Sha256::new(Cpu::detect());
+//! let mut hasher = sha256.hasher();
+//! hasher.update(b"abc");
+//! assert_eq!(hasher.finalize()[..4], [0xba, 0x78, 0x16, 0xbf]);
+//! ```
+//!
 //! Nothing here reads files, calls the kernel, allocates by a size from a disk, or knows a disk format.
 
 pub mod adiantum;

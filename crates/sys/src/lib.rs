@@ -2,5 +2,15 @@
 //!
 //! Everything here is a safe function on an open file. Beside the primitives, this is the only crate with `unsafe`: an
 //! ioctl takes a pointer, and what it reads and writes there is known from the kernel's header alone.
+//!
+//! ```
+//! # let path = std::env::current_exe()?;
+//! let file = std::fs::File::open(path)?;
+//! match casemate_sys::fsverity::measure(&file) {
+//!     Ok((algorithm, digest)) => println!("algorithm {algorithm}: {} bytes", digest.len()),
+//!     Err(error) => println!("no fs-verity: {error}"),
+//! }
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 pub mod fsverity;
