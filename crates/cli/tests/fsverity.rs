@@ -99,7 +99,7 @@ fn the_link_behaves_as_the_tool() {
     let Some(tool) = tool("fsverity") else { return };
     let place = Place::new();
     let link = place.link("fsverity");
-    place.file("big", &random(2, 300_000));
+    place.file("big", random(2, 300_000));
     place.file("small", b"x");
     place.file("back\\slash", b"y");
     for line in [
@@ -191,7 +191,7 @@ fn strange_names_survive() {
     command.args(["fsverity", "digest", "--"]).current_dir(place.folder());
     for (i, name) in names.iter().enumerate() {
         let name = OsString::from_vec(name.to_vec());
-        place.file(&name, &random(i as u64, 5000 * i));
+        place.file(&name, random(i as u64, 5000 * i));
         command.arg(name);
     }
     let list = command.output().unwrap();
@@ -243,7 +243,7 @@ fn lists_are_checked_as_sha256sum_does() {
     let expected = serde_json::json!({"file": "right", "result": "OK", "expected": EMPTY, "found": EMPTY});
     assert_eq!(json, expected);
     // Block size and salt are not in the list; the algorithm is.
-    place.file("data", &random(3, 10_000));
+    place.file("data", random(3, 10_000));
     let options = "--block-size=1024 --salt=beef";
     place.file("salted", &place.own(&format!("digest --hash-alg=sha512 {options} data")).stdout);
     assert_eq!((run("check salted").0, run(&format!("check {options} salted")).0), (1, 0));
@@ -323,7 +323,7 @@ fn many_files_come_in_order() {
     let place = Place::new();
     let mut list = String::new();
     for i in 0..60usize {
-        place.file(i.to_string(), &random(i as u64, if i == 30 { 9 << 20 } else { i * 1000 }));
+        place.file(i.to_string(), random(i as u64, if i == 30 { 9 << 20 } else { i * 1000 }));
         list.push_str(&format!("{i} "));
     }
     let together = stdout(&place.own(&format!("digest {list}")));
@@ -335,7 +335,7 @@ fn many_files_come_in_order() {
 #[test]
 fn output_files_are_whole_or_not_there() {
     let place = Place::new();
-    place.file("data", &random(6, 100_000));
+    place.file("data", random(6, 100_000));
     assert_eq!(status(&place.own("digest data --out-merkle-tree=none/tree")), 2);
     assert_eq!(status(&place.own("digest data --out-merkle-tree=/dev/null --out-descriptor=/dev/null")), 0);
     assert_eq!(status(&place.own("digest data data --out-merkle-tree=tree")), 2);

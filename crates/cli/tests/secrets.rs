@@ -97,7 +97,7 @@ fn of_key(key: &[u8]) -> Vec<Secret> {
 
 /// AES-256's key expansion (FIPS 197, section 5.2).
 fn expand(key: &[u8]) -> Vec<u8> {
-    let double = |byte: u8| byte << 1 ^ (byte >> 7) * 0x1b;
+    let double = |byte: u8| (byte << 1) ^ ((byte >> 7) * 0x1b);
     let multiply = |a: u8, b: u8| {
         let (mut product, mut power) = (0, a);
         for bit in 0..8 {

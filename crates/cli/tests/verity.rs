@@ -150,7 +150,7 @@ fn damage_is_reported_as_veritysetup_does() {
     let rounds = if slow_tests() { 400 } else { 40 };
     for round in 0..rounds {
         let blocks = 1 + rng.below(200);
-        place.file("data", &rng.bytes(blocks as usize * 1024));
+        place.file("data", rng.bytes(blocks as usize * 1024));
         let _ = fs::remove_file(place.path("hash"));
         let hash_block = [512, 1024, 4096][rng.below(3) as usize];
         let algorithm = ["sha1", "sha256", "sha384"][rng.below(3) as usize];
@@ -180,7 +180,7 @@ fn damage_is_reported_as_veritysetup_does() {
 #[test]
 fn verify_names_every_bad_block() {
     let place = Place::new();
-    place.file("data", &Rng::new(3).bytes(300 * 4096));
+    place.file("data", Rng::new(3).bytes(300 * 4096));
     let root = root_hash(&place.own_ok(&format!("format data hash {PINNED}")));
     assert_eq!(place.own_ok(&format!("verify data hash {root}")), "");
     place.flip("data", 5 * 4096 + 1, 1);
@@ -221,7 +221,7 @@ fn verify_names_every_bad_block() {
 #[test]
 fn a_seed_makes_the_same_image_each_time() {
     let place = Place::new();
-    place.file("data", &Rng::new(4).bytes(20 * 4096));
+    place.file("data", Rng::new(4).bytes(20 * 4096));
     let seed = "--seed=5e34f531-3859-825c-fad6-33289ccfcb92";
     let first = place.own_ok(&format!("format data one {seed} --root-hash-file=root"));
     let second = place.own_ok(&format!("format data two {seed}"));
@@ -241,7 +241,7 @@ fn a_seed_makes_the_same_image_each_time() {
 #[test]
 fn tables_and_kernel_arguments() {
     let place = Place::new();
-    place.file("data", &Rng::new(5).bytes(20 * 4096));
+    place.file("data", Rng::new(5).bytes(20 * 4096));
     let root = root_hash(&place.own_ok(&format!("format data hash {PINNED} --fec-device=fec --fec-roots=4")));
     let line = format!(
         "0 160 verity 1 /dev/vda /dev/vdb 4096 4096 20 1 sha256 {root} 00112233445566778899aabbccddeeff"
@@ -376,7 +376,7 @@ fn layers_lie_below_every_command() {
     let place = Place::new();
     let data = Rng::new(5).bytes(2 * MIB);
     place.file("data", &data);
-    place.file("key", &Rng::new(6).bytes(64));
+    place.file("key", Rng::new(6).bytes(64));
     let bare = place.own(&format!("format data hash {PINNED} --root-hash-file=root"));
     assert_eq!(status(&bare), 0, "{}", stderr(&bare));
     let root = root_hash(&stdout(&bare));
@@ -460,9 +460,9 @@ fn signatures_are_made_and_verified() {
 #[test]
 fn bad_input_gives_one_clear_line() {
     let place = Place::new();
-    place.file("data", &Rng::new(8).bytes(20 * 4096));
+    place.file("data", Rng::new(8).bytes(20 * 4096));
     place.file("empty", b"");
-    place.file("text", &b"hello ".repeat(1000));
+    place.file("text", b"hello ".repeat(1000));
     fs::create_dir(place.path("folder")).unwrap();
     let root = root_hash(&place.own_ok(&format!("format data hash {PINNED}")));
     let hash = place.read("hash");
@@ -553,7 +553,7 @@ fn bad_input_gives_one_clear_line() {
 #[test]
 fn a_full_disk_leaves_nothing_that_looks_whole() {
     let place = Place::new();
-    place.file("data", &Rng::new(9).bytes(2000 * 4096));
+    place.file("data", Rng::new(9).bytes(2000 * 4096));
     let limited = |line: &str| {
         // No file may grow beyond 16 KiB; the signal for that is ignored, so that the error is seen.
         let script = format!("trap '' XFSZ; ulimit -f 16; exec {CASEMATE} verity {line}");
@@ -578,9 +578,9 @@ fn a_full_disk_leaves_nothing_that_looks_whole() {
 #[test]
 fn a_closed_pipe_is_no_error() {
     let place = Place::new();
-    place.file("data", &Rng::new(10).bytes(3000 * 4096));
+    place.file("data", Rng::new(10).bytes(3000 * 4096));
     let root = root_hash(&place.own_ok("format data hash"));
-    place.file("data", &vec![0; 3000 * 4096]);
+    place.file("data", vec![0; 3000 * 4096]);
     let line = format!("verity verify data hash {root}");
     let mut command = Command::new(CASEMATE);
     command.args(line.split_whitespace()).current_dir(place.folder());
