@@ -2,16 +2,18 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use serde_json::json;
 use tempfile::TempDir;
 
 use casemate::ext4::{
-    FileType, NewNode, PutReport, SeenDirectories, WriteOptions, Writer, source_date_epoch,
+    FileType, Inode, NewNode, PutReport, SeenDirectories, WriteOptions, Writer, source_date_epoch,
 };
 use casemate::verity::Seed;
 use casemate::{Access, Error, Image, probe};
 
+use super::entry::join;
 use super::keys::KeyArgs;
 use crate::answer::Answer;
 use crate::cmd::info::explained;
@@ -156,24 +158,35 @@ impl ChangeArgs {
     }
 }
 
-/// A path, and with `recursive` all below it, directories before what is in them. Links are not followed but at the path's
-/// own end.
-pub fn paths(writer: &Writer, top: &[u8], recursive: bool) -> Result<Vec<Vec<u8>>, Error> {
-    let mut found = vec![top.to_vec()];
+/// Changes the inode of a path and, with `recursive`, of all paths below it, directories before what is in them. Links
+/// are not followed but, where `follow` says so, at the first path's own end.
+///
+/// # Errors
+/// Those of reading a directory, of `change`, and of directories that lie within themselves.
+pub fn each(
+    writer: &mut Writer,
+    top: &[u8],
+    recursive: bool,
+    mut follow: bool,
+    mut change: impl FnMut(&mut Writer, &[u8], &Inode) -> Result<(), Error>,
+) -> Result<(), Error> {
     let mut seen = SeenDirectories::new();
-    let mut next = 0;
-    while let Some(path) = found.get(next).filter(|_| recursive).cloned() {
-        let inode = writer.fs().resolve(&path, next == 0)?;
-        next += 1;
-        if !inode.is_dir() {
+    // With a stack of its own: an image may nest deeper than ours is. Next one last; names share their directory's path,
+    // which a hostile image can make long for each of them.
+    let mut left: Vec<(Rc<[u8]>, Vec<u8>)> = vec![(Rc::default(), top.to_vec())];
+    while let Some((folder, name)) = left.pop() {
+        let path = join(&folder, &name);
+        let inode = writer.fs().resolve(&path, std::mem::take(&mut follow))?;
+        change(writer, &path, &inode)?;
+        if !recursive || !inode.is_dir() {
             continue;
         }
         seen.enter(writer.fs(), &path, &inode)?;
-        let slash: &[u8] = if path.ends_with(b"/") { b"" } else { b"/" };
         let entries = writer.fs().read_dir(&inode)?;
-        found.extend(entries.iter().map(|entry| [&path, slash, &entry.name].concat()));
+        let folder: Rc<[u8]> = path.into();
+        left.extend(entries.into_iter().rev().map(|entry| (Rc::clone(&folder), entry.name)));
     }
-    Ok(found)
+    Ok(())
 }
 
 /// A new file or directory of root's, with these permission bits; with the usual ones if `None`, or those that a

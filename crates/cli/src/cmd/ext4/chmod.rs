@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use casemate::Error;
 use casemate::ext4::FileType;
 
-use super::change::{ChangeArgs, paths};
+use super::change::{ChangeArgs, each};
 use crate::answer::Answer;
 use crate::context::Context;
 
@@ -33,16 +33,14 @@ impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         self.change.change(context, |writer| {
             for top in &self.paths {
-                let all = self.change.place(paths(writer, top.as_bytes(), self.recursive))?;
-                for (number, path) in all.iter().enumerate() {
-                    let inode = self.change.place(writer.fs().resolve(path, number == 0))?;
+                let changed = each(writer, top.as_bytes(), self.recursive, true, |writer, path, inode| {
                     // Links below have no permissions, and what they lead to may lie elsewhere.
                     if inode.kind() == FileType::Symlink {
-                        continue;
+                        return Ok(());
                     }
-                    let mode = self.mode.apply(inode.mode() & 0o7777, inode.is_dir());
-                    self.change.place(writer.set_mode(path, mode))?;
-                }
+                    writer.set_mode(path, self.mode.apply(inode.mode() & 0o7777, inode.is_dir()))
+                });
+                self.change.place(changed)?;
             }
             Ok(())
         })

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use casemate::Error;
 
-use super::change::{ChangeArgs, paths};
+use super::change::{ChangeArgs, each};
 use crate::answer::Answer;
 use crate::context::Context;
 
@@ -44,11 +44,11 @@ impl Args {
         self.change.change(context, |writer| {
             let Owner { uid, gid } = self.owner;
             for top in &self.paths {
-                let all = self.change.place(paths(writer, top.as_bytes(), self.recursive))?;
-                for (number, path) in all.iter().enumerate() {
-                    let follow = number == 0 && !self.no_dereference;
-                    self.change.place(writer.set_owner(path, uid, gid, follow))?;
-                }
+                let mut follow = !self.no_dereference;
+                let changed = each(writer, top.as_bytes(), self.recursive, follow, |writer, path, _| {
+                    writer.set_owner(path, uid, gid, std::mem::take(&mut follow))
+                });
+                self.change.place(changed)?;
             }
             Ok(())
         })

@@ -19,6 +19,15 @@ pub fn shown(name: &[u8]) -> Vec<u8> {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect::<String>().into_bytes()
 }
 
+/// The path of a name in a folder; a name that stands alone if there is no folder.
+pub fn join(folder: &[u8], name: &[u8]) -> Vec<u8> {
+    match folder {
+        [] => name.to_vec(),
+        [.., b'/'] => [folder, name].concat(),
+        _ => [folder, b"/", name].concat(),
+    }
+}
+
 /// The mode as `ls -l` shows it.
 pub fn mode(inode: &Inode) -> String {
     let bits = inode.mode();

@@ -3,13 +3,14 @@
 use std::ffi::OsString;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
+use std::rc::Rc;
 
 use clap::ArgAction;
 
 use casemate::Error;
 use casemate::ext4::{Ext4, Inode, SeenDirectories};
 
-use super::entry::{self, Widths, long_line, shown};
+use super::entry::{self, Widths, join, long_line, shown};
 use super::image::ImageArgs;
 use crate::answer::Answer;
 use crate::context::{Context, Failures};
@@ -68,13 +69,15 @@ impl Args {
         let mut failures = Failures::default();
         let default = [OsString::from("/")];
         let paths = if self.paths.is_empty() { &default[..] } else { &self.paths[..] };
-        let (mut files, mut folders) = (Vec::new(), Vec::new());
+        let mut files = Vec::new();
+        // Names share their directory's path, which a hostile image can make long for each of them.
+        let mut folders: Vec<(Rc<[u8]>, Row)> = Vec::new();
         for path in paths {
             // As ls: a link that is named is followed, unless details are asked of it.
             let follow = !self.long && !self.directory;
             match if follow { fs.metadata(path) } else { fs.symlink_metadata(path) } {
                 Ok(inode) if inode.is_dir() && !self.directory => {
-                    folders.push((path.as_bytes().to_vec(), inode.number()));
+                    folders.push((Rc::default(), (path.as_bytes().to_vec(), inode.number())));
                 }
                 Ok(inode) => files.push((path.as_bytes().to_vec(), inode.number())),
                 Err(error) => failures.add(context, error),
@@ -87,7 +90,8 @@ impl Args {
         let mut seen = SeenDirectories::new();
         // With a stack of its own: an image may nest deeper than ours is. The next directory is last.
         folders.reverse();
-        while let Some((path, number)) = folders.pop() {
+        while let Some((above, (name, number))) = folders.pop() {
+            let path = join(&above, &name);
             if several && !context.json() {
                 context.print([gap.as_bytes(), &shown(&path), b":\n"].concat())?;
                 gap = "\n";
@@ -104,10 +108,13 @@ impl Args {
                 Vec::new()
             });
             self.print(context, fs, &path, &rows, &mut failures)?;
-            let below = rows.iter().rev().filter(|_| self.recursive);
-            // What can't be read was named when it was printed.
-            let below = below.filter(|(_, number)| fs.inode(*number).is_ok_and(|inode| inode.is_dir()));
-            folders.extend(below.map(|(name, number)| (join(&path, name), *number)));
+            if self.recursive {
+                let path: Rc<[u8]> = path.into();
+                // What can't be read was named when it was printed.
+                let is_dir = |(_, number): &Row| fs.inode(*number).is_ok_and(|inode| inode.is_dir());
+                let below = rows.into_iter().rev().filter(is_dir);
+                folders.extend(below.map(|row| (Rc::clone(&path), row)));
+            }
         }
         failures.finish()
     }
@@ -173,13 +180,5 @@ impl Args {
             }
         }
         context.print(out)
-    }
-}
-
-fn join(folder: &[u8], name: &[u8]) -> Vec<u8> {
-    match folder {
-        [] => name.to_vec(),
-        [.., b'/'] => [folder, name].concat(),
-        _ => [folder, b"/", name].concat(),
     }
 }

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use casemate::Error;
 use casemate::ext4::{DirEntry, Ext4, FileType, Inode, SeenDirectories};
 
-use super::entry::{self, shown};
+use super::entry::{self, join, shown};
 use super::image::ImageArgs;
 use crate::answer::Answer;
 use crate::context::{Context, Failures};
@@ -97,10 +97,7 @@ impl Walk<'_> {
                 }
             };
             let is_last = level.rest.is_empty();
-            let path = match &level.path[..] {
-                [.., b'/'] => [&level.path[..], &name].concat(),
-                _ => [&level.path[..], b"/", &name].concat(),
-            };
+            let path = join(&level.path, &name);
             let indent = level.indent.clone();
             if inode.is_dir() {
                 self.directories += 1
