@@ -115,18 +115,20 @@ pub fn device(device: &dyn BlockDevice) -> io::Result<Option<&'static str>> {
 /// What reading says. What is damaged is no error but [`Found::damage`].
 pub fn look(image: &Image) -> Result<Found, Error> {
     let device = image.device();
-    let found = look_at(&device, 0, device.size(), None, 2);
+    let found = look_at(&device, 0, device.size(), None, 2, &mut { MOST_PLACES });
     found.map_err(|error| error.at(image.name()))
 }
 
-/// What lies in a part of a device, so many levels deep.
+/// What lies in a part of a device, so many levels deep, in `left` places at most.
 fn look_at(
     device: &Arc<dyn BlockDevice>,
     start: u64,
     len: u64,
     partition: Option<u32>,
     depth: u32,
+    left: &mut u32,
 ) -> Result<Found, Error> {
+    *left = left.saturating_sub(1);
     let part: Arc<dyn BlockDevice> = Arc::new(Window::new(Arc::clone(device), start, len)?);
     // OK to cast: at most HEAD.
     let mut head = vec![0; len.min(HEAD as u64) as usize];
@@ -138,11 +140,19 @@ fn look_at(
         Some(GPT | MBR) if depth > 0 => match partitions(&*part) {
             Ok(list) => {
                 for entry in list {
+                    if *left == 0 {
+                        found
+                            .damage
+                            .push(format!("more than {MOST_PLACES} places: the rest was not looked at"));
+                        break;
+                    }
                     // Both lie within the part.
-                    let mut inner =
-                        look_at(device, start + entry.start, entry.len, Some(entry.number), depth - 1)?;
-                    let named = Some(("name", entry.name)).filter(|(_, name)| !name.is_empty());
-                    inner.facts.splice(0..0, named.into_iter().chain([("type", entry.kind)]));
+                    let (start, number) = (start + entry.start, Some(entry.number));
+                    let mut inner = look_at(device, start, entry.len, number, depth - 1, left)?;
+                    let facts = std::mem::take(&mut inner.facts);
+                    inner.say("name", entry.name);
+                    inner.say("type", entry.kind);
+                    inner.facts.extend(facts);
                     found.inside.push(inner);
                 }
             }
@@ -165,8 +175,11 @@ impl Found {
         self.facts.iter().find(|(key, _)| *key == name).map(|(_, value)| &**value)
     }
 
+    /// Notes a fact. What an image says is shown on terminals: it has no control characters and no line ends, which could
+    /// pass for words of ours.
     fn say(&mut self, name: &'static str, value: impl ToString) {
-        let value = value.to_string();
+        let value: String =
+            value.to_string().chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
         if !value.is_empty() {
             self.facts.push((name, value));
         }
@@ -286,7 +299,7 @@ impl Found {
         let text = |at: usize, len: usize| {
             let bytes = head.get(at..at + len).unwrap_or_default();
             let bytes = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
-            String::from_utf8_lossy(bytes).chars().filter(|c| !c.is_control()).collect::<String>()
+            String::from_utf8_lossy(bytes).into_owned()
         };
         let number = |at: usize, len: usize, big: bool| {
             let bytes = head.get(at..at + len).unwrap_or_default();
@@ -350,6 +363,9 @@ fn uuid_of(head: &[u8], at: usize) -> String {
     bytes.map(uuid_text).unwrap_or_default()
 }
 
+/// Places that are looked at: tables can name one file system, with its journal, thousands of times.
+const MOST_PLACES: u32 = 256;
+
 /// Entries of a root directory that are looked at.
 const MOST_ENTRIES: usize = 1000;
 
@@ -391,9 +407,45 @@ fn is_mbr(head: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use casemate_blockdev::MemoryDevice;
     use casemate_testkit::Rng;
 
     use super::*;
+
+    /// A table whose chain of logical partitions names one place again and again, with another such table there.
+    fn nested_tables() -> Vec<u8> {
+        let record = |entries: &[(u8, u32, u32)]| {
+            let mut sector = [0; 512];
+            for (slot, (kind, start, sectors)) in entries.iter().enumerate() {
+                let at = 446 + 16 * slot;
+                sector[at + 4] = *kind;
+                sector[at + 8..at + 12].copy_from_slice(&start.to_le_bytes());
+                sector[at + 12..at + 16].copy_from_slice(&sectors.to_le_bytes());
+            }
+            sector[510..].copy_from_slice(&[0x55, 0xaa]);
+            sector
+        };
+        let mut disk = vec![0; 100 * 512];
+        for (at, len) in [(0, 100), (3, 40)] {
+            disk[at * 512..][..512].copy_from_slice(&record(&[(0x05, 2, len - 2)]));
+            disk[(at + 2) * 512..][..512].copy_from_slice(&record(&[(0x83, 1, 40), (0x05, 0, len - 2)]));
+        }
+        disk
+    }
+
+    fn places(found: &Found) -> usize {
+        1 + found.inside.iter().map(places).sum::<usize>()
+    }
+
+    #[test]
+    fn tables_in_tables_end() {
+        let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(nested_tables()));
+        let found = look_at(&device, 0, device.size(), None, 2, &mut { MOST_PLACES }).unwrap();
+        assert!((100..=MOST_PLACES as usize).contains(&places(&found)), "{}", places(&found));
+        let damage: Vec<_> = found.inside.iter().chain([&found]).flat_map(|found| &found.damage).collect();
+        assert!(damage.iter().any(|text| text.contains("256 places")), "{damage:?}");
+        assert!(found.inside.iter().any(|part| part.inside.len() > 50));
+    }
 
     #[test]
     fn signatures_are_found_in_their_place_alone() {

@@ -131,6 +131,25 @@ fn what_is_cut_off_or_damaged_is_said() {
     assert_ne!(place.json("disk")["damage"], serde_json::json!([]));
 }
 
+/// Names in an image can't pass for words of ours, nor move a terminal's cursor.
+#[test]
+fn what_an_image_says_is_shown_without_control_characters() {
+    let place = Place::new();
+    if !place.disk() {
+        return;
+    }
+    place.sh("truncate -s 8M odd; mke2fs -q -t ext4 -O ^metadata_csum odd");
+    let image = fs::File::options().write(true).open(place.path("odd")).unwrap();
+    image.write_all_at(b"\x1b[2J\nroot: \xc2\x9b1m", 1024 + 120).unwrap();
+    image.write_all_at(b"/a\nb", 1024 + 136).unwrap();
+    for line in ["info odd", "info --json odd", "info --html - odd"] {
+        let text = place.yes(line);
+        assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{line}: {text:?}");
+        assert!(!text.contains("\nroot:") && text.contains("root: "), "{line}: {text:?}");
+    }
+    assert_eq!(place.json("odd")["facts"]["label"], "\u{fffd}[2J\u{fffd}root: \u{fffd}1m");
+}
+
 #[test]
 fn errors_about_a_wrong_image_say_what_it_is() {
     let place = Place::new();
