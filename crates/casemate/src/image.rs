@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -397,6 +398,15 @@ impl Image {
                 }
                 _ => false,
             }
+    }
+
+    /// Whether some of the first `len` bytes here are, in the file below, some of the bytes `range` of `other`.
+    pub(crate) fn overlaps(&self, len: u64, other: &Image, range: Range<u64>) -> bool {
+        let (Some(one), Some(two)) = (&self.file, &other.file) else { return false };
+        let range = two.start.saturating_add(range.start)..two.start.saturating_add(range.end);
+        one.start < range.end
+            && range.start < one.start.saturating_add(len)
+            && is_same_file(&one.path, &two.path)
     }
 
     /// Whether this is a file that has no name yet.

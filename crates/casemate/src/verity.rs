@@ -243,8 +243,12 @@ impl Image {
     ) -> Result<Formatted, Error> {
         let layout = options.layout(self, &work.providers)?;
         let work = &driven(work, layout.parameters().algorithm(), options.area.driver.as_deref())?;
+        let area = options.area.hash_offset..layout.hash_device_size();
         if self.is_same(hash) {
             layout.check_one_device()?;
+        } else if self.overlaps(layout.geometry().data_size(), hash, area) {
+            let text = "data area overlaps with hash area: both are in one file; give the partition of the data, or --data-blocks";
+            return Err(Error::argument(text).at(hash.name()));
         }
         hash.check_writable()?;
         let mut fec_layout = None;

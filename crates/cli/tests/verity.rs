@@ -589,3 +589,25 @@ fn a_closed_pipe_is_no_error() {
     let output = child.wait_with_output().unwrap();
     assert_eq!((status(&output), &*stderr(&output)), (0, ""));
 }
+
+/// A disk's partition for the hash area lies in the disk: the whole disk is not the data.
+#[test]
+fn data_that_holds_the_hash_area_is_refused() {
+    let Some(sfdisk) = tool("sfdisk") else { return };
+    let place = Place::new();
+    place.file("disk", Rng::new(7).bytes(8 << 20));
+    let table = "label: gpt\nstart=2048, size=8192\nstart=10240, size=2048\nstart=12288, size=2048\n";
+    place.file("table", table);
+    place.run_script(&format!("{} -q disk <table", sfdisk.display()));
+    let before = place.read("disk");
+    for (line, said) in [
+        ("format disk disk --hash-partition 2", "data area overlaps with hash area"),
+        ("format disk disk --hash-partition 2 --data-blocks 1281", "data area overlaps with hash area"),
+    ] {
+        let output = place.own(line);
+        assert!(status(&output) == 2 && stderr(&output).contains(said), "{line}: {}", stderr(&output));
+        assert!(place.read("disk") == before, "{line}");
+    }
+    place.own_ok("format disk disk --partition 1 --hash-partition 2");
+    place.own_ok("format disk disk --hash-partition 2 --data-blocks 1280");
+}
