@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use casemate_blockdev::{BlockDevice, FileDevice, OutputFile};
+use casemate_blockdev::{BlockDevice, FileDevice, OutputFile, is_same_file};
 
 use crate::Error;
 
@@ -26,11 +26,19 @@ enum Kind {
 }
 
 impl Output {
-    /// Begins to write `path`; a symbolic link is followed.
+    /// Begins to write `path`; a symbolic link is followed. `others` are the files that the same command reads or writes,
+    /// none of which it may replace.
     ///
     /// # Errors
-    /// `Io` if it can't be made, [`Error::is_busy`] if what is there is in use.
-    pub fn create(path: &Path) -> Result<Output, Error> {
+    /// `Io` if it can't be made, [`Error::is_busy`] if what is there is in use; `Argument` if it is one of the others.
+    pub fn create(path: &Path, others: &[&Path]) -> Result<Output, Error> {
+        // A pipe, or /dev/null, is not replaced.
+        let is_kept = |metadata: fs::Metadata| !metadata.is_file() && !metadata.file_type().is_block_device();
+        let replaced = others.iter().find(|other| is_same_file(path, other));
+        if let Some(other) = replaced.filter(|_| !fs::metadata(path).is_ok_and(is_kept)) {
+            let text = format!("{}: this would replace {}", path.display(), other.display());
+            return Err(Error::argument(text));
+        }
         let create = || match fs::metadata(path) {
             Ok(metadata) if metadata.file_type().is_block_device() => {
                 FileDevice::open_exclusive(path).map(Kind::BlockDevice)
@@ -48,11 +56,18 @@ impl Output {
     /// Writes `bytes` as the whole of the file `path`.
     ///
     /// # Errors
+    /// Those of [`Output::create`]; nothing half-written is left.
+    pub fn write_whole(path: &Path, others: &[&Path], bytes: &[u8]) -> Result<(), Error> {
+        Output::create(path, others)?.finish(bytes)
+    }
+
+    /// Writes `bytes`, which are all that follows, and commits.
+    ///
+    /// # Errors
     /// `Io`; nothing half-written is left.
-    pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-        let mut output = Output::create(path)?;
-        output.write_all(bytes).map_err(|error| Error::io(path.display(), error))?;
-        output.commit()
+    pub fn finish(mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.write_all(bytes).map_err(|error| Error::io(self.path.display(), error))?;
+        self.commit()
     }
 
     /// The file as a device, if it has positions.
@@ -108,14 +123,28 @@ mod tests {
         let (file, link) = (folder.path().join("file"), folder.path().join("link"));
         fs::write(&file, "old and longer").unwrap();
         symlink(&file, &link).unwrap();
-        Output::write_whole(&link, b"new").unwrap();
+        Output::write_whole(&link, &[], b"new").unwrap();
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::read(&file).unwrap(), b"new");
         let null = folder.path().join("null");
         symlink("/dev/null", &null).unwrap();
-        Output::write_whole(&null, b"gone").unwrap();
+        Output::write_whole(&null, &[], b"gone").unwrap();
         assert!(fs::symlink_metadata(&null).unwrap().is_symlink());
-        assert!(Output::write_whole(&folder.path().join("none/file"), b"").is_err());
-        assert!(Output::write_whole(folder.path(), b"").is_err());
+        assert!(Output::write_whole(&folder.path().join("none/file"), &[], b"").is_err());
+        assert!(Output::write_whole(folder.path(), &[], b"").is_err());
+    }
+
+    #[test]
+    fn what_is_read_is_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, new) = (folder.path().join("file"), folder.path().join("new"));
+        fs::write(&file, "old").unwrap();
+        fs::hard_link(&file, folder.path().join("hard")).unwrap();
+        for (path, other) in [("file", &file), ("hard", &file), ("new", &new)] {
+            let error = Output::create(&folder.path().join(path), &[&file, other]).unwrap_err();
+            assert_eq!(error.kind(), crate::ErrorKind::Argument, "{path}: {error}");
+        }
+        assert_eq!(fs::read(&file).unwrap(), b"old");
+        assert!(!new.exists());
     }
 }

@@ -124,6 +124,40 @@ fn errors_name_what_the_user_named() {
     place.is(&long, 2, "a Unix socket has at most 107 bytes");
 }
 
+/// A slip of the finger that names an input as the output is told, and costs nothing.
+#[test]
+fn what_is_read_is_not_replaced() {
+    let Some(place) = Place::new() else { return };
+    for name in ["root.img", "root.hash", "f", "key.pem", "root.enc", "root.txt"] {
+        fs::hard_link(place.path(name), place.path(&format!("{name}.other"))).unwrap();
+    }
+    let root = fs::read_to_string(place.path("root.txt")).unwrap();
+    let names = ["root.img", "root.hash", "f", "key.pem", "root.enc"];
+    let before = names.map(|name| fs::read(place.path(name)).unwrap());
+    for line in [
+        "info --html root.img root.img",
+        "info --html root.img.other root.img",
+        "ext4 extract root.img --tar root.img.other",
+        "ext4 extract root.img --path /etc/hostname root.img",
+        "fscrypt backup root.img /etc root.img",
+        "verity format root.img root.hash --root-hash-file root.img",
+        "verity format root.img root.hash --root-hash-file root.hash.other",
+        "verity update root.img root.hash --changed 0-4096 --root-hash-file root.img",
+        "fsverity digest f --out-merkle-tree f.other",
+        "fsverity digest f --out-descriptor f",
+        "fsverity sign f key.pem.other --signing-key key.pem --cert cert.pem",
+        "crypt decrypt root.enc root.enc.other --key-file disk.key --key-size 512",
+        "serve --pid-file root.img.other root.img --exec true",
+        &format!("verity sign {root} key.pem --signing-key key.pem --cert cert.pem"),
+    ] {
+        place.is(line, 2, "casemate: ");
+        for (name, before) in names.iter().zip(&before) {
+            assert!(fs::read(place.path(name)).unwrap() == *before, "{line}: {name}");
+        }
+    }
+    place.is("info --html root.img.other root.img", 2, "this would replace root.img");
+}
+
 #[test]
 fn with_json_errors_are_objects() {
     let Some(place) = Place::new() else { return };

@@ -90,7 +90,7 @@ pub fn describe(
     let on_input = |error: Error| error.at(name.display());
     let Some(path) = tree else { return run(input, &()).map_err(on_input) };
     let on_tree = |error| Error::io(path.display(), error);
-    let mut output = Output::create(path)?;
+    let mut output = Output::create(path, &[name])?;
     let descriptor = match (output.device(), &input) {
         // Both have positions: every block goes to its place at once.
         (Some(target), Input::Device(device)) => {

@@ -46,7 +46,8 @@ impl Ends {
         let input: (&mut dyn Read, &str) = (&mut *input, &input_name);
         match &self.output {
             Some(path) => {
-                let mut output = Output::create(path)?;
+                // As sort -o: the input may become the output, when that is whole.
+                let mut output = Output::create(path, &[])?;
                 work(input, (&mut output, &path.to_string_lossy()))?;
                 output.commit()?;
             }

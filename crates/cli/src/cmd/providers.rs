@@ -157,7 +157,7 @@ fn bench(rows: &[&Row], time: Duration, plot: Option<&Path>, context: &Context) 
         context.print_json(&json!({ "message_bytes": 4096, "batch_bytes": 131_072, "bench": values }))?;
     }
     if let Some(path) = plot {
-        Output::write_whole(path, svg(&measured).as_bytes())?;
+        Output::write_whole(path, &[], svg(&measured).as_bytes())?;
     }
     Ok(Answer::Yes)
 }

@@ -29,6 +29,14 @@ pub struct SignerArgs {
 }
 
 impl SignerArgs {
+    /// The files that are read.
+    pub fn inputs(&self) -> impl Iterator<Item = &Path> {
+        [&self.key, &self.cert, &self.signature, &self.bare_signature]
+            .into_iter()
+            .flatten()
+            .map(|path| &**path)
+    }
+
     /// If only the bytes to sign are wanted: prints them and says so.
     pub fn print_tbs(&self, context: &Context, message: &[u8]) -> Result<bool, Error> {
         if self.print_tbs {

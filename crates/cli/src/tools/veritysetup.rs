@@ -188,7 +188,7 @@ impl Tool {
         let work = context.work(context.providers().clone(), &progress);
         let formatted = data_image.verity_format(&hash_image, &options, &work).map_err(failed)?;
         if let Some(path) = &self.root_hash_file {
-            Output::write_whole(path, hex::encode(&formatted.root_hash).as_bytes())
+            Output::write_whole(path, &[data, hash], hex::encode(&formatted.root_hash).as_bytes())
                 .map_err(|error| Failure::other(&error))?;
         }
         let lines = info::formatted_lines(&hash.display(), self.fec_offset, &formatted);

@@ -154,7 +154,7 @@ fn stream(
         mapping.transform_stream(direction, from, to, &work)?;
         return Ok(());
     }
-    let mut output = casemate::Output::create(target)?;
+    let mut output = casemate::Output::create(target, &[source])?;
     let (from, to) = (
         (&*from, &mut input as &mut (dyn io::Read + Send)),
         (&*to, &mut output as &mut (dyn io::Write + Send)),

@@ -71,7 +71,7 @@ impl Args {
                 copy(Target::Tar(&mut out))?
             }
             (Some(file), _) => {
-                let mut out = BufWriter::with_capacity(1 << 20, Output::create(file)?);
+                let mut out = BufWriter::with_capacity(1 << 20, Output::create(file, &[&self.image.image])?);
                 let report = copy(Target::Tar(&mut out))?;
                 out.flush().map_err(|error| Error::io(file.display(), error))?;
                 let output =
@@ -115,7 +115,7 @@ impl Args {
         let target = if target.is_dir() { target.join(name) } else { target.to_owned() };
         let at = |error| Error::io(target.display(), error);
         let place = || format!("{}: {}", fs.name(), self.path.to_string_lossy());
-        let mut output = Output::create(&target)?;
+        let mut output = Output::create(&target, &[&self.image.image])?;
         copy(&*fs.open(&self.path)?, place, &mut output).map_err(|error| error.at(target.display()))?;
         output.commit()?;
         let file = File::options().write(true).open(&target).map_err(at)?;

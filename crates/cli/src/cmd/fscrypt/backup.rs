@@ -71,7 +71,7 @@ impl BackupArgs {
         let report = if is_standard {
             write(&mut BufWriter::with_capacity(1 << 20, standard_output()?))?
         } else {
-            let mut out = BufWriter::with_capacity(1 << 20, Output::create(&self.tar)?);
+            let mut out = BufWriter::with_capacity(1 << 20, Output::create(&self.tar, &[&self.image.image])?);
             let report = write(&mut out)?;
             let output =
                 out.into_inner().map_err(|error| Error::io(self.tar.display(), error.into_error()))?;

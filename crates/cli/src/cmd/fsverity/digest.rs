@@ -65,7 +65,7 @@ impl Args {
             let tree = self.out_merkle_tree.as_deref();
             let descriptor = fsverity::describe(&name, input, &parameters, &work, tree)?;
             if let Some(path) = &self.out_descriptor {
-                Output::write_whole(path, &descriptor.to_bytes())?;
+                Output::write_whole(path, &[file], &descriptor.to_bytes())?;
             }
             drop(progress);
             context.print(self.line(context, file, &descriptor)?)?;

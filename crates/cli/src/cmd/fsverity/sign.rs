@@ -1,6 +1,6 @@
 //! `casemate fsverity sign`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use casemate::fsverity::{self, Algorithm, FileDigest};
 use casemate::signature::DigestAlgorithm;
@@ -63,7 +63,7 @@ impl Args {
         let descriptor = fsverity::describe(&name, input, &parameters, &work, tree)?;
         drop(progress);
         if let Some(path) = &self.out_descriptor {
-            Output::write_whole(path, &descriptor.to_bytes())?;
+            Output::write_whole(path, &[&self.file], &descriptor.to_bytes())?;
         }
         let digest = descriptor.digest(context.providers())?;
         let message = digest.bytes_to_sign();
@@ -72,7 +72,8 @@ impl Args {
         }
         let (signature, _) = self.signer.signature(&message, message_digest(&digest), context)?;
         let out = self.out.ok_or_else(|| Error::argument("no file for the signature"))?;
-        Output::write_whole(&out, signature.der())?;
+        let inputs: Vec<&Path> = self.signer.inputs().chain([&*self.file]).collect();
+        Output::write_whole(&out, &inputs, signature.der())?;
         if context.json() {
             context.print_json(&serde_json::json!({
                 "file": self.file.to_string_lossy(),

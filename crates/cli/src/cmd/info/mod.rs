@@ -58,7 +58,7 @@ impl Args {
                 context.print(text)?;
                 return Ok(Answer::Yes);
             }
-            Output::write_whole(path, text.as_bytes())?;
+            Output::write_whole(path, &[&self.image], text.as_bytes())?;
         }
         match context.json() {
             true => context.print_json(&value(&found, &place))?,
@@ -86,7 +86,10 @@ pub fn name(found: &Found) -> String {
     if matches!(found.what, Some(probe::GPT | probe::MBR)) {
         let numbers: Vec<String> =
             found.inside.iter().filter_map(|part| part.partition).map(|number| number.to_string()).collect();
-        write!(text, " with partitions {}", numbers.join(", ")).expect("writing to a string");
+        match &numbers[..] {
+            [] => text.push_str(" without partitions that can be read"),
+            numbers => write!(text, " with partitions {}", numbers.join(", ")).expect("writing to a string"),
+        }
     }
     if let Some(label) = found.fact("label") {
         write!(text, " \"{label}\"").expect("writing to a string");

@@ -66,7 +66,7 @@ impl Args {
             None => context.print(format!("{}\n", service.uri()))?,
         }
 
-        let _pid_file = self.pid_file.as_deref().map(PidFile::write).transpose()?;
+        let _pid_file = self.pid_file.as_deref().map(|path| PidFile::write(path, &self.image)).transpose()?;
         let mut answer = Answer::Yes;
         loop {
             let event = match self.exit_with_last {
@@ -123,16 +123,22 @@ const LOOK: Duration = Duration::from_millis(100);
 struct PidFile<'a>(&'a Path);
 
 impl PidFile<'_> {
-    fn write(path: &Path) -> Result<PidFile<'_>, Error> {
-        Output::write_whole(path, format!("{}\n", std::process::id()).as_bytes())?;
+    fn write<'a>(path: &'a Path, image: &Path) -> Result<PidFile<'a>, Error> {
+        Output::write_whole(path, &[image], PidFile::text().as_bytes())?;
         Ok(PidFile(path))
+    }
+
+    fn text() -> String {
+        format!("{}\n", std::process::id())
     }
 }
 
 impl Drop for PidFile<'_> {
     fn drop(&mut self) {
-        // Somebody else may have removed it.
-        let _ = std::fs::remove_file(self.0);
+        // Another server may have taken the name, and somebody else may have removed it.
+        if std::fs::read_to_string(self.0).is_ok_and(|text| text == PidFile::text()) {
+            let _ = std::fs::remove_file(self.0);
+        }
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use casemate::Error;
 use casemate::verity::{FormatOptions, Seed, Uuid, hex};
-use casemate::{Error, Output};
 
 use super::info;
 use super::options::{Changes, StoredArgs};
@@ -38,6 +38,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let root_hash_file = self.stored.begin(self.root_hash_file.as_deref())?;
         let (data, hash, area) = self.stored.images(Changes::New, context)?;
         let mut options = FormatOptions::default();
         options.area = area;
@@ -46,8 +47,8 @@ impl Args {
         let progress = context.progress(data.name(), options.work_size(&data));
         let formatted = data.verity_format(&hash, &options, &self.stored.work(context, &progress))?;
         drop(progress);
-        if let Some(path) = &self.root_hash_file {
-            Output::write_whole(path, hex::encode(&formatted.root_hash).as_bytes())?;
+        if let Some(file) = root_hash_file {
+            file.finish(hex::encode(&formatted.root_hash).as_bytes())?;
         }
         if context.json() {
             context.print_json(&info::formatted_json(&formatted))?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use casemate::blockdev::{Events, is_same_file};
 use casemate::verity::{BlockSize, Fec, HashType, Salt, VerityOptions, Volume, hex};
-use casemate::{Access, Error, Image, Work, probe};
+use casemate::{Access, Error, Image, Output, Work, probe};
 
 use crate::cmd::info::explained;
 use crate::cmd::layers::CryptArgs;
@@ -184,6 +184,13 @@ impl StoredArgs {
                 .note(&format!("{device} has the size of parity with {roots} roots; --fec-roots {roots}?"));
         }
         Ok(volume)
+    }
+
+    /// Begins the file for the root hash: what can't be written is known before anything is changed.
+    pub fn begin(&self, root_hash_file: Option<&Path>) -> Result<Option<Output>, Error> {
+        let parity = self.fec.fec_device.as_deref();
+        let others: Vec<&Path> = [&*self.data, &self.hash].into_iter().chain(parity).collect();
+        root_hash_file.map(|path| Output::create(path, &others)).transpose()
     }
 
     /// What does the work: with the driver's engines, if one was named.

@@ -74,7 +74,7 @@ impl Args {
             }
             false => signature.der().to_vec(),
         };
-        Output::write_whole(&out, &bytes)?;
+        Output::write_whole(&out, &self.signer.inputs().collect::<Vec<_>>(), &bytes)?;
         if context.json() {
             context.print_json(&json!({
                 "root_hash": hex::encode(&root_hash),

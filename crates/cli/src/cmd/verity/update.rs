@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
+use casemate::Error;
 use casemate::tree::Ranges;
 use casemate::verity::hex;
-use casemate::{Error, Output};
 
 use super::options::{Changes, StoredArgs, parse_root_hash};
 use crate::answer::Answer;
@@ -39,6 +39,7 @@ pub struct Args {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let old_root = self.old_root_hash.as_deref().map(parse_root_hash).transpose()?;
+        let root_hash_file = self.stored.begin(self.root_hash_file.as_deref())?;
         let volume = self.stored.open(Changes::HashArea, context)?;
         let bytes: Ranges = self.changed.into_iter().collect();
         let blocks = volume.blocks_of(&bytes);
@@ -46,8 +47,8 @@ impl Args {
         let progress = context.progress(&self.stored.data.display().to_string(), total);
         let root_hash = volume.update(&blocks, old_root.as_deref(), &self.stored.work(context, &progress))?;
         drop(progress);
-        if let Some(path) = &self.root_hash_file {
-            Output::write_whole(path, hex::encode(&root_hash).as_bytes())?;
+        if let Some(file) = root_hash_file {
+            file.finish(hex::encode(&root_hash).as_bytes())?;
         }
         if context.json() {
             let root_hash = hex::encode(&root_hash);
