@@ -32,6 +32,7 @@ mod overlay_file;
 mod partition;
 mod pool;
 mod sample;
+mod trial;
 mod window;
 
 pub use device::BlockDevice;
@@ -47,4 +48,5 @@ pub use overlay_file::OverlayFile;
 pub use partition::{Partition, partitions};
 pub use pool::Pool;
 pub use sample::samples;
+pub use trial::Trial;
 pub use window::Window;

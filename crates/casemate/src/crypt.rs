@@ -5,7 +5,9 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use casemate_blockdev::{AtFile, BlockDevice, FileDevice, Named, Window, sync_name};
+use casemate_blockdev::{
+    AtFile, BlockDevice, FileDevice, MemoryDevice, Named, OutputFile, Overlay, Window, sync_name,
+};
 use casemate_crypt::image::{transform, transform_stream};
 use casemate_crypt::in_place::{self, Job};
 use casemate_primitives::secret::SecretVec;
@@ -53,11 +55,13 @@ pub struct InPlaceOptions {
     pub resume: bool,
     /// Bytes that go to the journal at a time: whole sectors, at most [`MAX_HOT_ZONE`].
     pub hot_zone: u64,
+    /// Whether nothing is written: all is checked, and all of the image that is to be transformed is read.
+    pub dry_run: bool,
 }
 
 impl Default for InPlaceOptions {
     fn default() -> InPlaceOptions {
-        InPlaceOptions { journal: None, resume: false, hot_zone: DEFAULT_HOT_ZONE }
+        InPlaceOptions { journal: None, resume: false, hot_zone: DEFAULT_HOT_ZONE, dry_run: false }
     }
 }
 
@@ -247,8 +251,8 @@ impl Mapping {
             })?,
         };
         let done = self.in_place(direction, image, &journal, options, work);
-        if done.as_ref().is_err_and(|error| error.io_kind().is_some() && !error.is_busy()) && journal.exists()
-        {
+        let stopped = done.as_ref().is_err_and(|error| error.io_kind().is_some() && !error.is_busy());
+        if stopped && !options.dry_run && journal.exists() {
             let name = image.name();
             work.events.note(&format!("{name}: stopped; the same command with --resume goes on"));
         }
@@ -260,28 +264,35 @@ impl Mapping {
         direction: Direction,
         image: &Image,
         journal: &Path,
-        &InPlaceOptions { resume, hot_zone, .. }: &InPlaceOptions,
+        &InPlaceOptions { resume, hot_zone, dry_run, .. }: &InPlaceOptions,
         work: &Work<'_>,
     ) -> Result<(), Error> {
         if image.is_file(journal) {
             let text = format!("{}: the journal can't be the image itself", image.name());
             return Err(Error::argument(text));
         }
-        image.check_writable()?;
+        if !dry_run {
+            image.check_writable()?;
+        }
         let named = image.named();
         let size = self.data_size(named.size()).at(image.name())?;
         let data = Window::new(&named as &dyn BlockDevice, self.offset * 512, size).at(image.name())?;
-        let log = match resume {
-            true => FileDevice::open_exclusive(journal),
+        let log: Result<Box<dyn BlockDevice>, Error> = match (resume, dry_run) {
+            (true, _) => FileDevice::open_exclusive(journal).map(|log| Box::new(log) as _),
+            (false, true) if journal.exists() => Err(io::Error::from(io::ErrorKind::AlreadyExists).into()),
+            // Whether it could be made.
+            (false, true) => OutputFile::create(journal)
+                .map(|_| Box::new(MemoryDevice::new(vec![0; in_place::RECORDS])) as _),
             // When decrypting the journal holds plaintext.
-            false => OpenOptions::new()
+            (false, false) => OpenOptions::new()
                 .read(true)
                 .write(true)
                 .create_new(true)
                 .mode(0o600)
                 .open(journal)
                 .map_err(Error::from)
-                .and_then(FileDevice::exclusive),
+                .and_then(FileDevice::exclusive)
+                .map(|log| Box::new(log) as _),
         };
         let log = log.map_err(|error| match error.io_kind() {
             Some(io::ErrorKind::AlreadyExists) => Error::argument(format!(
@@ -294,7 +305,12 @@ impl Mapping {
             )),
             _ => error.at(journal.display()),
         })?;
-        let log = Named::new(journal.display(), &log);
+        let log = Named::new(journal.display(), log);
+        // What the work reads again of what it wrote lies at the beginning: the journal's records, and what tells a wrong key.
+        let (log, data): (Box<dyn BlockDevice>, Box<dyn BlockDevice + '_>) = match dry_run {
+            true => (Box::new(Beginning(Overlay::new(log))), Box::new(Beginning(Overlay::new(data)))),
+            false => (Box::new(log), Box::new(data)),
+        };
         // Key and image aside, this is all that decides what the bytes become.
         let Params { spec, sector_size, iv_large_sectors, iv_offset, .. } = &self.params;
         let mapping = format!("{spec} {sector_size} {iv_large_sectors} {iv_offset} {}", self.offset);
@@ -307,16 +323,21 @@ impl Mapping {
                     .map_err(|error| Error::io("random numbers", io::Error::from(error)))?;
                 in_place::begin(&job, &data, &log, hot_zone, salt)?;
                 // The journal's name must be there after a power failure too.
-                sync_name(journal).at(journal.display())
+                if dry_run { Ok(()) } else { sync_name(journal).at(journal.display()) }
             };
             if let Err(error) = begin() {
                 // The image is untouched, and there is nothing to resume.
-                fs::remove_file(journal).at(journal.display())?;
+                if !dry_run {
+                    fs::remove_file(journal).at(journal.display())?;
+                }
                 return Err(error);
             }
         }
         in_place::resume(&job, &data, &log)?;
         self.note_noise(direction, &data, image, work);
+        if dry_run {
+            return Ok(());
+        }
         fs::remove_file(journal).map_err(Error::from).and_then(|()| sync_name(journal)).at(journal.display())
     }
 
@@ -351,5 +372,35 @@ impl Mapping {
             ))),
             _ => Ok(()),
         }
+    }
+}
+
+/// A device as it seems after writes, of which those to its beginning are kept, in memory, and the others forgotten.
+struct Beginning<D>(Overlay<D>);
+
+/// How much that is.
+const BEGINNING: u64 = 1 << 20;
+
+impl<D: BlockDevice> BlockDevice for Beginning<D> {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.0)
+    }
+
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<(), Error> {
+        self.0.read_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), Error> {
+        let room = BEGINNING.min(self.size()).saturating_sub(offset);
+        // OK to cast: at most the buffer's length.
+        self.0.write_at(&buf[..room.min(buf.len() as u64) as usize], offset.min(self.size()))
+    }
+
+    fn flush(&self) -> Result<(), Error> {
+        Ok(())
     }
 }

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use casemate_blockdev::{
-    AtFile, BlockDevice, Events, FileDevice, Named, OutputFile, OverlayFile, Window, is_same_file,
-    partitions, samples,
+    AtFile, BlockDevice, Events, FileDevice, MemoryDevice, Named, OutputFile, OverlayFile, Trial, Window,
+    is_same_file, partitions, samples,
 };
 use casemate_crypt::CryptDevice;
 use casemate_ext4::RecoveryFile;
@@ -55,6 +55,8 @@ pub struct Image {
     preferred_block: u32,
     /// A file that has no name yet.
     new: Option<Arc<Mutex<Option<OutputFile>>>>,
+    /// Whether nothing of what is written stays.
+    is_trial: bool,
 }
 
 /// The file that an image is.
@@ -143,6 +145,31 @@ impl Image {
         Ok(image)
     }
 
+    /// The image as [`Image::create`] opens it, for a trial: what is written goes to a temporary file without a name, and is
+    /// gone with the image.
+    ///
+    /// # Errors
+    /// Those of [`Image::create`], but for a file that can only be read.
+    pub fn create_on_trial(path: impl AsRef<Path>) -> Result<Image, Error> {
+        let path = path.as_ref();
+        if fs::exists(path).at(path.display())? {
+            return Image::open(path, Access::ReadLocked)?.on_trial();
+        }
+        // Whether it could be there.
+        drop(Image::replace(path)?);
+        Image::over(path.display(), Arc::new(MemoryDevice::new(Vec::new()))).on_trial()
+    }
+
+    /// The same image, which takes writes, and keeps them in a temporary file without a name until it is gone.
+    ///
+    /// # Errors
+    /// `Io` if there is no temporary file to be had.
+    pub fn on_trial(mut self) -> Result<Image, Error> {
+        self.top = Arc::new(Trial::new(self.top)?);
+        (self.read_only, self.is_trial) = (false, true);
+        Ok(self)
+    }
+
     /// Gives a new file its name, once its contents are on stable storage. What has its name already stays as it is.
     ///
     /// # Errors
@@ -187,6 +214,7 @@ impl Image {
             root_hash: None,
             preferred_block: 4096,
             new: None,
+            is_trial: false,
         }
     }
 
@@ -409,11 +437,11 @@ impl Image {
             && is_same_file(&one.path, &two.path)
     }
 
-    /// Whether this is a file that has no name yet.
-    pub(crate) fn is_new(&self) -> bool {
+    /// Whether what is written leaves nothing behind, unless all goes well.
+    pub(crate) fn leaves_nothing(&self) -> bool {
         let is_open =
             |file: &Mutex<Option<OutputFile>>| file.lock().unwrap_or_else(PoisonError::into_inner).is_some();
-        self.new.as_deref().is_some_and(is_open)
+        self.is_trial || self.new.as_deref().is_some_and(is_open)
     }
 
     /// The device on top.

@@ -406,7 +406,7 @@ impl Volume {
         let path = self.hash.name();
         let remains =
             || format!("{path} may be changed in part, do the update again without the old root hash");
-        let root_hash = root_hash.map_err(|error| with_remains(error, remains))?;
+        let root_hash = root_hash.map_err(|error| with_remains(error, &self.hash, remains))?;
         if self.parity.is_some() {
             self.with_parity(&data, &hash, |layout, devices| {
                 fec::encode(layout, devices, work)?;
@@ -510,19 +510,14 @@ pub(crate) fn naming(
 
 /// Adds to an error what it has left of a file that was there before.
 fn left_behind(error: Error, image: &Image) -> Error {
-    match image.is_new() {
-        true => error,
-        false => {
-            with_remains(error, || format!("{} was begun and is not whole, format it again", image.name()))
-        }
-    }
+    with_remains(error, image, || format!("{} was begun and is not whole, format it again", image.name()))
 }
 
 /// Adds to an I/O error, or an interruption, what it has left on disk.
-fn with_remains(error: Error, remains: impl FnOnce() -> String) -> Error {
+fn with_remains(error: Error, image: &Image, remains: impl FnOnce() -> String) -> Error {
     match error.io_kind() {
-        Some(_) => error.map_text(|text| format!("{text}; {}", remains())),
-        None => error,
+        Some(_) if !image.leaves_nothing() => error.map_text(|text| format!("{text}; {}", remains())),
+        _ => error,
     }
 }
 

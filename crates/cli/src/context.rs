@@ -114,6 +114,12 @@ impl Context {
         }
     }
 
+    /// Says that something is done with a file, or would be.
+    pub fn done_or_tried(&self, dry_run: bool, file: &Path, what: &str) {
+        let dry = if dry_run { ", but nothing was written: this was a dry run" } else { "" };
+        self.done(format_args!("{}: {what}{dry}", file.display()));
+    }
+
     /// Prints text to standard output as it is.
     pub fn print(&self, text: impl AsRef<[u8]>) -> Result<(), Error> {
         let mut out = io::stdout().lock();

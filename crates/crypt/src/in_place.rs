@@ -40,6 +40,9 @@ pub const DEFAULT_HOT_ZONE: u64 = 32 << 20;
 /// The most bytes of a hot zone: two zones are in the journal, one in memory.
 pub const MAX_HOT_ZONE: u64 = 1 << 30;
 
+/// Bytes of the journal before its slots: the two records.
+pub const RECORDS: usize = 2 * RECORD as usize;
+
 /// The transformation of an image in place: mapping, key and direction.
 #[derive(Clone, Copy)]
 pub struct Job<'a> {

@@ -34,14 +34,17 @@ pub struct Args {
     #[arg(long)]
     in_place: bool,
     /// Go on with work in place that was stopped.
-    #[arg(long, requires = "in_place")]
+    #[arg(long, requires = "in_place", conflicts_with = "target")]
     resume: bool,
     /// The journal for work in place [default: the image's name with ".casemate-journal"; a block device has none].
     /// It holds pieces of what the image becomes.
-    #[arg(long, value_name = "FILE", requires = "in_place")]
+    #[arg(long, value_name = "FILE", requires = "in_place", conflicts_with = "target")]
     journal: Option<PathBuf>,
+    /// Do everything but write: read and transform the whole image, so that what can't be is known before.
+    #[arg(short = 'n', long, requires = "in_place", conflicts_with = "target")]
+    dry_run: bool,
     /// How many bytes go to the journal at a time; at most 1 GiB.
-    #[arg(long, value_name = "BYTES", requires = "in_place", default_value_t = DEFAULT_HOT_ZONE, value_parser = bytes::<u64>)]
+    #[arg(long, value_name = "BYTES", requires = "in_place", conflicts_with = "target", default_value_t = DEFAULT_HOT_ZONE, value_parser = bytes::<u64>)]
     hotzone_size: u64,
     /// Keep holes of a sparse source as holes. Without this a hole is zeros, and zeros are data to a cipher. With it the
     /// result shows which ranges were never written, and reading them through the mapping gives noise.
@@ -81,10 +84,11 @@ impl Args {
         };
         match target {
             None => {
-                let image = source(Access::Change)?;
+                let image = source(if self.dry_run { Access::ReadLocked } else { Access::Change })?;
                 let mut options = InPlaceOptions::default();
                 options.journal = self.journal.clone();
                 (options.resume, options.hot_zone) = (self.resume, self.hotzone_size);
+                options.dry_run = self.dry_run;
                 let progress = context.progress(image.name(), image.device().size());
                 let work = context.work(context.providers().clone(), &progress);
                 mapping.transform_in_place(direction, &image, &options, &work)?;
@@ -112,10 +116,11 @@ impl Args {
                 "batches_sectors": cipher.batches_sectors(),
                 "sector_size": cipher.sector_size(),
                 "bytes": size_of(target.unwrap_or(&self.source)),
+                "dry_run": self.dry_run,
             }))?;
         }
         let done = if direction == Direction::Encrypt { "encrypted" } else { "decrypted" };
-        context.done(format_args!("{}: {done}", target.unwrap_or(&self.source).display()));
+        context.done_or_tried(self.dry_run, target.unwrap_or(&self.source), done);
         Ok(Answer::Yes)
     }
 }

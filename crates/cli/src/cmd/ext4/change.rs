@@ -75,7 +75,7 @@ impl ChangeArgs {
         if let Some(scratch) = &scratch {
             // Below what decrypts, so that nothing lies there in plain text.
             image = image.completed(self.recovery_file.as_deref(), context.providers())?.0;
-            image = image.overlay(&scratch.path().join("written"))?;
+            image = image.on_trial()?;
             options.recovery_file = (!self.crypt.decrypt()).then(|| scratch.path().join("recovery"));
         }
         image = self.crypt.over(image, context, false)?;
@@ -124,8 +124,7 @@ impl ChangeArgs {
 
     /// Says that the change is made, or would be.
     pub fn done(&self, context: &Context, what: &str) {
-        let dry = if self.dry_run { ", but nothing was written: this was a dry run" } else { "" };
-        context.done(format_args!("{}: {what}{dry}", self.image.display()));
+        context.done_or_tried(self.dry_run, &self.image, what);
     }
 
     /// The device and inode of the image, if it is a file.

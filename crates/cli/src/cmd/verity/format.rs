@@ -6,7 +6,7 @@ use casemate::Error;
 use casemate::verity::{FormatOptions, Seed, Uuid, hex};
 
 use super::info;
-use super::options::{Changes, StoredArgs};
+use super::options::{ChangedArgs, Changes};
 use crate::answer::Answer;
 use crate::context::Context;
 
@@ -23,7 +23,7 @@ use crate::context::Context;
     \x20 casemate verity format root.img root.img --data-blocks=16384 --hash-offset=64M")]
 pub struct Args {
     #[command(flatten)]
-    stored: StoredArgs,
+    changed: ChangedArgs,
     /// The UUID in the superblock [default: a random one].
     #[arg(long, value_name = "UUID")]
     uuid: Option<String>,
@@ -38,23 +38,25 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let root_hash_file = self.stored.begin(self.root_hash_file.as_deref())?;
-        let (data, hash, area) = self.stored.images(Changes::New, context)?;
+        let root_hash_file = self.changed.begin(self.root_hash_file.as_deref())?;
+        let stored = &self.changed.stored;
+        let (data, hash, area) = self.changed.images(Changes::New, context)?;
         let mut options = FormatOptions::default();
         options.area = area;
         options.uuid = self.uuid.as_deref().map(Uuid::from_text).transpose()?;
         options.seed = self.seed.as_deref().map(Seed::from_text);
         let progress = context.progress(data.name(), options.work_size(&data));
-        let formatted = data.verity_format(&hash, &options, &self.stored.work(context, &progress))?;
+        let formatted = data.verity_format(&hash, &options, &stored.work(context, &progress))?;
         drop(progress);
         if let Some(file) = root_hash_file {
             file.finish(hex::encode(&formatted.root_hash).as_bytes())?;
         }
         if context.json() {
-            context.print_json(&info::formatted_json(&formatted))?;
+            context.print_json(&info::formatted_json(&formatted, self.changed.dry_run))?;
         } else {
-            context.print(info::formatted_lines(&hash.name(), self.stored.fec.fec_offset, &formatted))?;
+            context.print(info::formatted_lines(&hash.name(), stored.fec.fec_offset, &formatted))?;
         }
+        context.done_or_tried(self.changed.dry_run, &stored.hash, "formatted");
         Ok(Answer::Yes)
     }
 }

@@ -25,6 +25,8 @@ pub struct Json {
     levels: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     fec: Option<FecJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dry_run: Option<bool>,
 }
 
 /// Parity for programs.
@@ -37,9 +39,9 @@ pub struct FecJson {
 }
 
 /// What was made, for programs.
-pub fn formatted_json(formatted: &Formatted) -> Json {
+pub fn formatted_json(formatted: &Formatted, dry_run: bool) -> Json {
     let fec = formatted.fec.as_ref().map(fec_json);
-    Json { fec, ..json(&formatted.layout, Some(&formatted.root_hash)) }
+    Json { fec, dry_run: Some(dry_run), ..json(&formatted.layout, Some(&formatted.root_hash)) }
 }
 
 /// Parity for programs.
@@ -65,6 +67,7 @@ pub fn json(layout: &Layout, root_hash: Option<&[u8]>) -> Json {
         hash_device_size: layout.hash_device_size(),
         levels: geometry.levels().len(),
         fec: None,
+        dry_run: None,
     }
 }
 

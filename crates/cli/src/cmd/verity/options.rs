@@ -68,6 +68,16 @@ pub struct StoredArgs {
     crypt: CryptArgs,
 }
 
+/// Data with its hash area, for commands that change them.
+#[derive(clap::Args, Debug)]
+pub struct ChangedArgs {
+    #[command(flatten)]
+    pub stored: StoredArgs,
+    /// Do everything but write; what would be written goes to temporary files.
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+}
+
 /// Error correction.
 #[derive(clap::Args, Clone, Debug)]
 pub struct FecArgs {
@@ -114,7 +124,6 @@ impl HashArgs {
 /// What is going to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changes {
-    Nothing,
     /// Hash area and parity, which are made if they are not there.
     New,
     /// Hash area and parity.
@@ -124,27 +133,29 @@ pub enum Changes {
 }
 
 impl StoredArgs {
-    /// The data, the hash device, and the options with the parity; what lies in one file is opened once.
-    pub fn images(
+    /// The data, the hash device, and the options with the parity; what lies in one file is opened once. What is written
+    /// on trial goes to temporary files.
+    fn images(
         &self,
-        changes: Changes,
+        changes: Option<Changes>,
+        on_trial: bool,
         context: &Context,
     ) -> Result<(Image, Image, VerityOptions), Error> {
-        let area = changes != Changes::Nothing;
-        let parity = matches!(changes, Changes::New | Changes::HashArea);
+        let parity = matches!(changes, Some(Changes::New | Changes::HashArea));
         let fec = self.fec.fec_device.as_deref();
         let is_changed = |path: &Path| {
-            (changes == Changes::Data && is_same_file(path, &self.data))
-                || (area && is_same_file(path, &self.hash))
+            (changes == Some(Changes::Data) && is_same_file(path, &self.data))
+                || (changes.is_some() && is_same_file(path, &self.hash))
                 || (parity && fec.is_some_and(|fec| is_same_file(path, fec)))
         };
         let open = |path: &Path| match (is_changed(path), changes) {
-            (true, Changes::New) => Image::create(path),
-            (true, _) => Image::open(path, Access::Change),
             (false, _) => Image::open(path, Access::Read),
+            (true, Some(Changes::New)) if on_trial => Image::create_on_trial(path),
+            (true, Some(Changes::New)) => Image::create(path),
+            (true, _) if on_trial => Image::open(path, Access::ReadLocked)?.on_trial(),
+            (true, _) => Image::open(path, Access::Change),
         };
-        let access = if is_changed(&self.data) { Access::Change } else { Access::Read };
-        let disk = Image::open(&self.data, access)?;
+        let disk = if self.data.exists() { open(&self.data) } else { Image::open(&self.data, Access::Read) }?;
         let data = match self.partition {
             Some(number) => disk.clone().partition(number)?,
             None => disk.clone(),
@@ -170,9 +181,16 @@ impl StoredArgs {
         Ok((data, hash, options))
     }
 
-    /// Opens everything.
-    pub fn open(&self, changes: Changes, context: &Context) -> Result<Volume, Error> {
-        let (data, hash, options) = self.images(changes, context)?;
+    /// Opens everything for reading.
+    pub fn open(&self, context: &Context) -> Result<Volume, Error> {
+        self.volume(self.images(None, false, context)?, context)
+    }
+
+    fn volume(
+        &self,
+        (data, hash, options): (Image, Image, VerityOptions),
+        context: &Context,
+    ) -> Result<Volume, Error> {
         let volume = data.verity_volume(&hash, &options);
         let volume = volume.map_err(|error| match self.hash_offset {
             0 => explained(error, &hash, probe::VERITY),
@@ -186,16 +204,34 @@ impl StoredArgs {
         Ok(volume)
     }
 
-    /// Begins the file for the root hash: what can't be written is known before anything is changed.
-    pub fn begin(&self, root_hash_file: Option<&Path>) -> Result<Option<Output>, Error> {
-        let parity = self.fec.fec_device.as_deref();
-        let others: Vec<&Path> = [&*self.data, &self.hash].into_iter().chain(parity).collect();
-        root_hash_file.map(|path| Output::create(path, &others)).transpose()
-    }
-
     /// What does the work: with the driver's engines, if one was named.
     pub fn work<'a>(&self, context: &Context, events: &'a dyn Events) -> Work<'a> {
         context.work(context.naming(self.options.provider.as_slice()), events)
+    }
+}
+
+impl ChangedArgs {
+    /// The data, the hash device, and the options with the parity, of which some are changed.
+    pub fn images(
+        &self,
+        changes: Changes,
+        context: &Context,
+    ) -> Result<(Image, Image, VerityOptions), Error> {
+        self.stored.images(Some(changes), self.dry_run, context)
+    }
+
+    /// Opens everything.
+    pub fn open(&self, changes: Changes, context: &Context) -> Result<Volume, Error> {
+        self.stored.volume(self.images(changes, context)?, context)
+    }
+
+    /// Begins the file for the root hash: what can't be written is known before anything is changed.
+    pub fn begin(&self, root_hash_file: Option<&Path>) -> Result<Option<Output>, Error> {
+        let StoredArgs { data, hash, fec, .. } = &self.stored;
+        let parity = fec.fec_device.as_deref();
+        let others: Vec<&Path> = [&**data, hash].into_iter().chain(parity).collect();
+        let file = root_hash_file.map(|path| Output::create(path, &others)).transpose()?;
+        Ok(file.filter(|_| !self.dry_run))
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::json;
 use casemate::Error;
 use casemate::verity::Repaired;
 
-use super::options::{Changes, RootHashArgs, StoredArgs};
+use super::options::{ChangedArgs, Changes, RootHashArgs};
 use super::verify::{summary_lines, summary_value};
 use crate::answer::Answer;
 use crate::context::Context;
@@ -20,29 +20,23 @@ use crate::context::Context;
     \x20 casemate verity repair root.img root.verity @root.hash.txt --fec-device=root.fec")]
 pub struct Args {
     #[command(flatten)]
-    stored: StoredArgs,
+    changed: ChangedArgs,
     #[command(flatten)]
     root_hash: RootHashArgs,
-    /// Say what could be restored, and write nothing.
-    #[arg(short = 'n', long)]
-    dry_run: bool,
 }
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        if self.stored.fec.fec_device.is_none() {
+        let ChangedArgs { stored, dry_run } = &self.changed;
+        if stored.fec.fec_device.is_none() {
             return Err(Error::argument("give the device with the parity: --fec-device"));
         }
         let root_hash = self.root_hash.get()?;
-        let changes = if self.dry_run { Changes::Nothing } else { Changes::Data };
-        let volume = self.stored.open(changes, context)?;
+        let volume = self.changed.open(Changes::Data, context)?;
         let size = volume.layout().geometry().data_size();
-        let progress = context.progress(&self.stored.data.display().to_string(), size);
-        let work = self.stored.work(context, &progress);
-        let repaired = match self.dry_run {
-            true => volume.try_repair(&root_hash, &work)?.0,
-            false => volume.repair(&root_hash, &work)?,
-        };
+        let progress = context.progress(&stored.data.display().to_string(), size);
+        let work = stored.work(context, &progress);
+        let repaired = volume.repair(&root_hash, &work)?;
         drop(progress);
         if context.json() {
             let mut value = summary_value(&repaired.left);
@@ -50,11 +44,16 @@ impl Args {
             value["repaired_hash_blocks"] = repaired.hash_blocks.into();
             let ranges: Vec<_> = repaired.data.iter().map(|range| json!([range.start, range.end])).collect();
             value["repaired_data_ranges"] = ranges.into();
+            value["dry_run"] = (*dry_run).into();
             context.print_json(&value)?;
         } else {
-            context.print(lines(&repaired, self.dry_run))?;
+            context.print(lines(&repaired, *dry_run))?;
         }
-        Ok(if repaired.left.is_clean() { Answer::Yes } else { Answer::No })
+        if !repaired.left.is_clean() {
+            return Ok(Answer::No);
+        }
+        context.done_or_tried(*dry_run, &stored.data, "repaired");
+        Ok(Answer::Yes)
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::json;
 use casemate::Error;
 use casemate::verity::{OnFault, partition_uuids};
 
-use super::options::{Changes, RootHashArgs, StoredArgs};
+use super::options::{RootHashArgs, StoredArgs};
 use crate::answer::Answer;
 use crate::context::Context;
 
@@ -83,7 +83,7 @@ enum Print {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let root_hash = self.root_hash.get()?;
-        let volume = self.stored.open(Changes::Nothing, context)?;
+        let volume = self.stored.open(context)?;
         let name = |given: &Option<String>, location: &dyn Display| {
             given.clone().unwrap_or_else(|| location.to_string())
         };

@@ -9,7 +9,7 @@ use casemate::Error;
 use casemate::tree::Ranges;
 use casemate::verity::hex;
 
-use super::options::{Changes, StoredArgs, parse_root_hash};
+use super::options::{ChangedArgs, Changes, parse_root_hash};
 use crate::answer::Answer;
 use crate::context::Context;
 use crate::size::bytes;
@@ -23,7 +23,7 @@ use crate::size::bytes;
     \x20 casemate verity update root.img root.verity --changed=1M+4K --old-root-hash=@root.hash.txt")]
 pub struct Args {
     #[command(flatten)]
-    stored: StoredArgs,
+    area: ChangedArgs,
     /// Bytes that have changed: OFFSET+LENGTH, in bytes of the data device. May be given often.
     #[arg(long, value_name = "RANGE", required = true, value_parser = byte_range)]
     changed: Vec<Range<u64>>,
@@ -39,23 +39,27 @@ pub struct Args {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let old_root = self.old_root_hash.as_deref().map(parse_root_hash).transpose()?;
-        let root_hash_file = self.stored.begin(self.root_hash_file.as_deref())?;
-        let volume = self.stored.open(Changes::HashArea, context)?;
+        let root_hash_file = self.area.begin(self.root_hash_file.as_deref())?;
+        let stored = &self.area.stored;
+        let volume = self.area.open(Changes::HashArea, context)?;
         let bytes: Ranges = self.changed.into_iter().collect();
         let blocks = volume.blocks_of(&bytes);
         let total = volume.update_size(&blocks);
-        let progress = context.progress(&self.stored.data.display().to_string(), total);
-        let root_hash = volume.update(&blocks, old_root.as_deref(), &self.stored.work(context, &progress))?;
+        let progress = context.progress(&stored.data.display().to_string(), total);
+        let root_hash = volume.update(&blocks, old_root.as_deref(), &stored.work(context, &progress))?;
         drop(progress);
         if let Some(file) = root_hash_file {
             file.finish(hex::encode(&root_hash).as_bytes())?;
         }
         if context.json() {
             let root_hash = hex::encode(&root_hash);
-            context.print_json(&json!({"root_hash": root_hash, "data_blocks_hashed": blocks.count()}))?;
+            context.print_json(&json!({
+                "root_hash": root_hash, "data_blocks_hashed": blocks.count(), "dry_run": self.area.dry_run,
+            }))?;
         } else {
             context.print(format!("Root hash:      \t{}\n", hex::encode(&root_hash)))?;
         }
+        context.done_or_tried(self.area.dry_run, &stored.hash, "updated");
         Ok(Answer::Yes)
     }
 }

@@ -9,7 +9,7 @@ use casemate::Error;
 use casemate::tree::{Block, Fault, Finding, Ranges, Summary};
 use casemate::verity::{Layout, Repaired, Volume, hex};
 
-use super::options::{Changes, RootHashArgs, StoredArgs};
+use super::options::{RootHashArgs, StoredArgs};
 use crate::answer::Answer;
 use crate::context::Context;
 
@@ -31,7 +31,7 @@ pub struct Args {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let root_hash = self.root_hash.get()?;
-        let volume = self.stored.open(Changes::Nothing, context)?;
+        let volume = self.stored.open(context)?;
         let layout = volume.layout();
         let progress =
             context.progress(&self.stored.data.display().to_string(), layout.geometry().data_size());
