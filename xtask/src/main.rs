@@ -4,6 +4,7 @@
 //! tool which is missing say so; with `CI` set in the environment such a skip is a failure.
 #![forbid(unsafe_code)]
 
+mod binaries;
 mod cross;
 mod install;
 mod narrowed;
@@ -86,9 +87,9 @@ fn lint(_: &mut Report) -> Outcome {
 }
 
 fn native(report: &mut Report) -> Outcome {
-    // The command's own tests run the binary; real tools are many times faster than a debug build.
-    let skips = report.skip_log();
-    cargo(["test", "--workspace", "--no-fail-fast"]).env("CASEMATE_SKIP_LOG", skips).run_tests(report)
+    let all = binaries::run(report, &[], &[]);
+    let documentation = cargo(["test", "--workspace", "--doc", "--no-fail-fast"]).run_tests(report);
+    all.and(documentation)
 }
 
 fn slow(report: &mut Report) -> Outcome {

@@ -2,8 +2,9 @@
 //!
 //! They are the binaries that `native` has built: `CASEMATE_CPU` is read when they run.
 
+use crate::binaries;
 use crate::report::Report;
-use crate::step::{Outcome, cargo};
+use crate::step::Outcome;
 
 /// What runs ciphers, hashes and checksums: all units, vectors of other programs, and commands over small images.
 const TESTS: &[&str] = &[
@@ -47,7 +48,5 @@ fn has_avx512() -> bool {
 }
 
 fn tests(report: &mut Report, cpu: &str) -> Outcome {
-    let skips = report.skip_log();
-    let tests = cargo(["test", "--workspace", "--no-fail-fast"]).args(TESTS);
-    tests.env("CASEMATE_SKIP_LOG", skips).env("CASEMATE_CPU", cpu).run_tests(report)
+    binaries::run(report, TESTS, &[("CASEMATE_CPU", cpu)])
 }

@@ -25,11 +25,16 @@ pub fn cargo<const N: usize>(args: [&str; N]) -> Step {
 pub fn step<const N: usize>(program: impl AsRef<OsStr>, args: [&str; N]) -> Step {
     let mut command = Command::new(program.as_ref());
     command.args(args).current_dir(root());
+    expect_no_skips(&mut command);
+    let name = std::path::Path::new(program.as_ref()).file_name().unwrap_or(program.as_ref());
+    Step { command, text: format!("{} {}", name.to_string_lossy(), args.join(" ")) }
+}
+
+/// Makes a skipped test a failure where skips are not expected.
+pub fn expect_no_skips(command: &mut Command) {
     if std::env::var_os("CI").is_some() {
         command.env("CASEMATE_NO_SKIPS", "1");
     }
-    let name = std::path::Path::new(program.as_ref()).file_name().unwrap_or(program.as_ref());
-    Step { command, text: format!("{} {}", name.to_string_lossy(), args.join(" ")) }
 }
 
 /// The workspace's root: this program's manifest lies one folder below.
@@ -62,6 +67,16 @@ impl Step {
     pub fn run(mut self) -> Outcome {
         let status = self.command.status().map_err(|error| format!("{}: {error}", self.text))?;
         if status.success() { Ok(()) } else { Err(format!("{}: {status}", self.text)) }
+    }
+
+    /// Runs it, showing what it says, and returns what it writes to standard output.
+    pub fn output(mut self) -> Result<String, String> {
+        let output = self.command.stderr(Stdio::inherit()).output();
+        let output = output.map_err(|error| format!("{}: {error}", self.text))?;
+        match output.status.success() {
+            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+            false => Err(format!("{}: {}", self.text, output.status)),
+        }
     }
 
     /// Runs it, showing what it prints, and counts the tests that cargo reports.
