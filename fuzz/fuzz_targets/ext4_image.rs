@@ -77,7 +77,8 @@ fn change(device: Arc<dyn BlockDevice>, open: OpenOptions, how: u8, work: &Work<
     let options = WriteOptions { open, seed: Some(1), recovery, ..WriteOptions::default() };
     let mut writer = Writer::open(device.clone(), options)?;
     let node = NewNode::default();
-    let put = PutOptions { owner: Some((0, 0)), ..PutOptions::new() };
+    let mut put = PutOptions::default();
+    put.owner = Some((0, 0));
     let names = writer.fs().root().and_then(|root| writer.fs().read_dir(&root)).unwrap_or_default();
     let mut paths = names.iter().map(|entry| [b"/", &entry.name[..]].concat()).filter(|path| path.len() > 3);
     let path = paths.nth(usize::from(how >> 6)).unwrap_or_else(|| b"/pieces".to_vec());

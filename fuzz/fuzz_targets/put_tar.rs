@@ -15,7 +15,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let recovery = Some(RecoveryFile::new(folder.path().join("redo")));
     let options = WriteOptions { seed: Some(1), recovery, ..WriteOptions::default() };
     let mut writer = Writer::open(device.clone(), options).expect("a sound image");
-    let put = PutOptions { owner: Some((0, 0)), ..PutOptions::new() };
+    let mut put = PutOptions::default();
+    put.owner = Some((0, 0));
     if writer.put_tar(&mut &tar[..], "input", b"/folder", &put, &Default::default()).is_ok() {
         writer.commit().expect("what was put can be committed");
     }

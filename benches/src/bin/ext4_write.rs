@@ -78,7 +78,7 @@ fn allocate(device: &Arc<dyn BlockDevice>, patching: Patching) -> f64 {
     let options = WriteOptions { patching, ..WriteOptions::default() };
     let mut writer = Writer::open(device.clone(), options).expect("a sound image");
     let numbers = [&b"/a"[..], b"/b"].map(|path| {
-        writer.make_file(path, &NewNode { mode: 0o644, ..NewNode::default() }).expect("room for a file");
+        writer.make_file(path, &NewNode::new(0o644)).expect("room for a file");
         writer.fs().resolve(path, true).expect("the file").number()
     });
     let start = Instant::now();

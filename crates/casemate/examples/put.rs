@@ -12,7 +12,9 @@ fn main() -> Result<(), Error> {
     options.seed = Some(1);
     options.time = source_date_epoch()?;
     let mut writer = Image::open(image, Access::Change)?.ext4_writer(&options, &work)?;
-    let put = PutOptions { recursive: true, owner: Some((0, 0)), ..PutOptions::default() };
+    let mut put = PutOptions::default();
+    put.recursive = true;
+    put.owner = Some((0, 0));
     let report = writer.put(Path::new(&tree), path.as_bytes(), &put, &work)?;
     writer.commit()?;
     println!("{} files, {} bytes", report.files, report.bytes);

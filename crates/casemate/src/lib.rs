@@ -120,7 +120,8 @@
 //! let work = Work::default();
 //! let mut writer =
 //!     Image::open(path("root.img"), Access::Change)?.ext4_writer(&WriteOptions::default(), &work)?;
-//! let options = PutOptions { recursive: true, ..PutOptions::default() };
+//! let mut options = PutOptions::default();
+//! options.recursive = true;
 //! let report = writer.put(&path("tree/."), b"/", &options, &work)?;
 //! writer.commit()?;
 //! # assert_eq!((report.files, report.directories), (1, 1));

@@ -155,7 +155,7 @@ fn said<T>(result: Result<T, Option<io::ErrorKind>>) -> String {
 fn ours(writer: &mut Writer, line: &Line, folder: &Path) -> String {
     let Line { operation, path, other, number } = line;
     let (path, other, number) = (path.as_bytes(), other.as_bytes(), *number);
-    let node = |mode| NewNode { mode, ..NewNode::default() };
+    let node = |mode| NewNode::new(mode);
     let mode = number as u16 & 0o7777;
     let result = match operation {
         Operation::MakeDirectory => writer.make_directory(path, &node(mode & 0o1777), false),
@@ -168,7 +168,9 @@ fn ours(writer: &mut Writer, line: &Line, folder: &Path) -> String {
             let source = folder.join("source");
             fs::write(&source, contents(number)).unwrap();
             fs::set_permissions(&source, Permissions::from_mode(0o640)).unwrap();
-            let options = PutOptions { owner: Some((0, 0)), xattrs: false, ..PutOptions::new() };
+            let mut options = PutOptions::default();
+            options.owner = Some((0, 0));
+            options.xattrs = false;
             writer.put(&source, path, &options, &Work::default()).map(drop)
         }
         Operation::Symlink => writer.make_symlink(path, other, &node(0o777)),

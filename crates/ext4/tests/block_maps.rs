@@ -80,7 +80,12 @@ fn marked(at: u64, block: u64) -> Vec<u8> {
     vec![(at % 251) as u8 + 1; block as usize]
 }
 
-const PUT: PutOptions = PutOptions { owner: Some((0, 0)), xattrs: false, ..PutOptions::new() };
+const PUT: PutOptions = {
+    let mut put = PutOptions::new();
+    put.owner = Some((0, 0));
+    put.xattrs = false;
+    put
+};
 
 /// A sparse file with contents where levels of the map begin and end; returns those blocks.
 fn make_sparse(path: &Path, block: u64) -> BTreeSet<u64> {
@@ -163,7 +168,7 @@ fn maps_of_every_depth_grow_and_shrink() {
 fn the_kernel_goes_on_with_maps_made_here() {
     let Some(image) = Image::new("-t ext3 -b 1024", "32M") else { return };
     let mut writer = image.writer();
-    let node = NewNode { mode: 0o755, ..NewNode::default() };
+    let node = NewNode::new(0o755);
     writer.make_directory(b"/many", &node, false).unwrap();
     for number in 0..700 {
         writer.make_file(format!("/many/{number}-{}", "n".repeat(90)).as_bytes(), &node).unwrap();
@@ -192,7 +197,7 @@ fn old_maps_live_on_beside_extents() {
     let Some(tune2fs) = tool("tune2fs") else { return };
     let mut writer = image.writer();
     let before = image.free();
-    let node = NewNode { mode: 0o755, ..NewNode::default() };
+    let node = NewNode::new(0o755);
     std::fs::write(image.source(), vec![b'x'; 400_000]).unwrap();
     writer.make_directory(b"/dir", &node, false).unwrap();
     for name in ["/dir/removed", "/dir/replaced", "/dir/cut", "/dir/grown"] {

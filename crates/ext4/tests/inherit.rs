@@ -52,15 +52,15 @@ fn new_files_get_what_the_kernel_gives_them() {
     let mut first = writer();
     for (name, entries) in acls {
         let path = format!("/{name}");
-        first.make_directory(path.as_bytes(), &NewNode { mode: 0o755, ..NewNode::default() }, false).unwrap();
+        first.make_directory(path.as_bytes(), &NewNode::new(0o755), false).unwrap();
         if !entries.is_empty() {
             let value = acl(entries);
             first.set_xattr(path.as_bytes(), b"system.posix_acl_default", Some(&value), true).unwrap();
         }
     }
-    first.make_directory(b"/group", &NewNode { mode: 0o2775, ..NewNode::default() }, false).unwrap();
+    first.make_directory(b"/group", &NewNode::new(0o2775), false).unwrap();
     first.set_owner(b"/group", None, Some(70_042), true).unwrap();
-    first.make_directory(b"/flags", &NewNode { mode: 0o755, ..NewNode::default() }, false).unwrap();
+    first.make_directory(b"/flags", &NewNode::new(0o755), false).unwrap();
     first.commit().unwrap();
     drop(first);
     let script = "set -e; chattr +ASDd flags; umask 022; \
@@ -75,7 +75,11 @@ fn new_files_get_what_the_kernel_gives_them() {
     let dirs = ["plain", "short", "named", "groups", "group", "flags"];
     for dir in dirs {
         let path = |name: &str| format!("/{dir}/{name}-casemate").into_bytes();
-        let node = |mode, umask| NewNode { mode, umask, ..NewNode::default() };
+        let node = |mode, umask| {
+            let mut node = NewNode::new(mode);
+            node.umask = umask;
+            node
+        };
         second.make_directory(&path("dir"), &node(0o777, 0o022), false).unwrap();
         second.make_directory(&path("open"), &node(0o777, 0), false).unwrap();
         second.make_file(&path("file"), &node(0o666, 0o022)).unwrap();
@@ -103,7 +107,7 @@ fn projects_go_on() {
     let image = folder.path().join("image");
     run(Command::new(mke2fs).args(["-q", "-F", "-t", "ext4", "-O", "project"]).arg(&image).arg("4M"));
     let open = || Arc::new(FileDevice::open_writable(&image).unwrap());
-    let node = NewNode { mode: 0o755, ..NewNode::default() };
+    let node = NewNode::new(0o755);
     let mut writer = Writer::open(open(), WriteOptions::default()).unwrap();
     writer.make_directory(b"/dir", &node, false).unwrap();
     writer.commit().unwrap();

@@ -10,7 +10,12 @@ use casemate_providers::Work;
 use casemate_testkit::uml::Uml;
 use casemate_testkit::{TempDir, run, run_any, tempdir, tool};
 
-const PUT: PutOptions = PutOptions { owner: Some((0, 0)), xattrs: false, ..PutOptions::new() };
+const PUT: PutOptions = {
+    let mut put = PutOptions::new();
+    put.owner = Some((0, 0));
+    put.xattrs = false;
+    put
+};
 
 struct Image {
     folder: TempDir,
@@ -65,7 +70,7 @@ fn what_fits_lies_in_the_inode_until_it_grows() {
     for options in ["-b 1024 -I 256", "-b 4096 -I 512 -O ^has_journal", "-b 1024 -I 256 -O ^extent,^64bit"] {
         let Some(image) = Image::new(options) else { return };
         let mut writer = image.writer();
-        let node = NewNode { mode: 0o755, ..NewNode::default() };
+        let node = NewNode::new(0o755);
         let before = writer.fs().superblock().blocks_free;
         for (name, len) in
             [("empty", 0), ("one", 1), ("sixty", 60), ("more", 61), ("most", 128), ("big", 4000)]
@@ -125,7 +130,7 @@ fn what_fits_lies_in_the_inode_until_it_grows() {
 fn a_kernel_reads_and_changes_inline_data_made_here() {
     let Some(image) = Image::new("-b 1024 -I 512") else { return };
     let mut writer = image.writer();
-    let node = NewNode { mode: 0o755, ..NewNode::default() };
+    let node = NewNode::new(0o755);
     writer.make_directory(b"/dir", &node, false).unwrap();
     for len in [1, 60, 61, 200, 300] {
         image.put(&mut writer, &format!("/dir/{len}"), &vec![b'a'; len]);

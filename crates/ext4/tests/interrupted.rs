@@ -25,7 +25,7 @@ const JOURNAL: [u8; 8] = [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 4];
 const SEQUENCE: usize = 0x18;
 const START: usize = 0x1c;
 
-const NODE: fn() -> NewNode = || NewNode { mode: 0o755, ..NewNode::default() };
+const NODE: fn() -> NewNode = || NewNode::new(0o755);
 
 struct Place {
     folder: TempDir,
@@ -220,7 +220,9 @@ fn nothing_is_written_after_a_commit_that_failed() {
     for options in ["-t ext3 -b 1024 -J size=1", "-t ext4 -b 1024 -J size=1 -O ^extent,^64bit"] {
         let Some(before) = place.image(options, "16M") else { return };
         let put = |writer: &mut Writer| {
-            let options = PutOptions { owner: Some((0, 0)), xattrs: false, ..PutOptions::new() };
+            let mut options = PutOptions::default();
+            options.owner = Some((0, 0));
+            options.xattrs = false;
             writer.put(&sparse, b"/sparse", &options, &Work::default())
         };
         let whole = Recorder::new(&before, usize::MAX);

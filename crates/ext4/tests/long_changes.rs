@@ -39,7 +39,7 @@ impl Image {
         let image = Image { folder, e2fsck };
         run(Command::new(mke2fs).args(["-q", "-F"]).args(options.split(' ')).arg(image.path()).arg(size));
         let mut writer = writer(image.device(&image.path(), i64::MAX));
-        let node = NewNode { mode: 0o644, ..NewNode::default() };
+        let node = NewNode::new(0o644);
         writer.make_file(b"/other", &node).unwrap();
         writer.allocate_file(b"/other", 100_000).unwrap();
         writer.make_file(b"/large", &node).unwrap();
@@ -171,7 +171,9 @@ fn crash(options: &str, points: usize) {
     }
     let sparse = Some(file.metadata().unwrap().len());
     let put = move |writer: &mut Writer| {
-        let options = PutOptions { owner: Some((0, 0)), xattrs: false, ..PutOptions::new() };
+        let mut options = PutOptions::default();
+        options.owner = Some((0, 0));
+        options.xattrs = false;
         writer.put(&source, b"/large", &options, &Work::default()).map(|_| ())
     };
     type Change<'a> = (&'a str, &'a dyn Fn(&mut Writer) -> Result<(), Error>, &'a [Option<u64>]);

@@ -46,7 +46,7 @@ fn one_machine_at_a_time() {
         let mut command = Command::new(&mke2fs);
         command.args(["-q", "-F", "-t", "ext4", "-b", "1024", "-O", features, "-E", "mmp_update_interval=1"]);
         run(command.arg(&image).arg("8M"));
-        let node = NewNode { mode: 0o755, ..NewNode::default() };
+        let node = NewNode::new(0o755);
         let mut writer = open(&image, &waits).unwrap();
         assert_eq!(waits.0.load(Ordering::Relaxed), 0);
         writer.make_directory(b"/one", &node, false).unwrap();

@@ -45,7 +45,7 @@ impl Place {
         let output = run_any(Command::new(&self.e2fsck).arg("-fn").arg(self.image()));
         assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stdout));
         // And it can be used.
-        let node = NewNode { mode: 0o755, ..NewNode::default() };
+        let node = NewNode::new(0o755);
         writer.make_directory(b"/new", &node, false).unwrap();
         writer.commit().unwrap();
         drop(writer);
@@ -64,13 +64,15 @@ fn list(place: &Place) -> Option<Vec<u32>> {
     let debugfs = tool("debugfs")?;
     let device = Arc::new(FileDevice::open_writable(place.image()).unwrap());
     let mut writer = Writer::open(device, WriteOptions::default()).unwrap();
-    let node = NewNode { mode: 0o644, uid: 5, ..NewNode::default() };
+    let mut node = NewNode::default();
+    node.mode = 0o644;
+    node.uid = 5;
     for name in ["file", "large", "cut"] {
         writer.make_file(name.as_bytes(), &node).unwrap();
         writer.allocate_file(name.as_bytes(), if name == "file" { 100 } else { 2_000_000 }).unwrap();
     }
     writer.set_xattr(b"/file", b"user.a", Some(&[7; 700]), true).unwrap();
-    writer.make_directory(b"/dir", &NewNode { mode: 0o755, ..node }, false).unwrap();
+    writer.make_directory(b"/dir", &NewNode::new(0o755), false).unwrap();
     writer.make_symlink(b"/short", b"target", &node).unwrap();
     writer.make_symlink(b"/long", &[b't'; 300], &node).unwrap();
     writer.commit().unwrap();

@@ -72,7 +72,9 @@ impl Place {
 }
 
 fn node(uid: u32, gid: u32) -> NewNode {
-    NewNode { mode: 0o755, uid, gid, ..NewNode::default() }
+    let mut node = NewNode::new(0o755);
+    (node.uid, node.gid) = (uid, gid);
+    node
 }
 
 /// Ids that go different ways through the tree.
@@ -114,7 +116,10 @@ fn usage_follows_every_change() {
         let source = place.folder.path().join("source");
         std::fs::write(&source, vec![1; 20_000]).unwrap();
         let (recursive, xattrs) = (false, false);
-        let put = PutOptions { recursive, owner: Some((6, 7)), xattrs, ..PutOptions::new() };
+        let mut put = PutOptions::default();
+        put.recursive = recursive;
+        put.owner = Some((6, 7));
+        put.xattrs = xattrs;
         writer.put(&source, b"/dir/7", &put, &Work::default()).unwrap();
         writer.truncate(b"/dir/9", 3).unwrap();
         writer.set_xattr(b"/dir/3", b"user.long", None, true).unwrap();

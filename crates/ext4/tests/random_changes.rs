@@ -106,11 +106,11 @@ impl World {
 
     /// One random operation, in the image and in the model.
     fn step(&mut self, writer: &mut Writer) {
-        let node = NewNode { mode: 0o644, ..NewNode::default() };
+        let node = NewNode::new(0o644);
         match self.below(13) {
             0 | 1 => {
                 let path = self.fresh();
-                let dir = NewNode { mode: 0o755, ..node };
+                let dir = NewNode::new(0o755);
                 if self.done(writer.make_directory(&path, &dir, false)) {
                     self.model.insert(path, Node::Directory);
                 }
@@ -124,7 +124,9 @@ impl World {
                     _ => None,
                 };
                 let path = path.unwrap_or_else(|| self.fresh());
-                let options = PutOptions { owner: Some((0, 0)), xattrs: false, ..PutOptions::new() };
+                let mut options = PutOptions::default();
+                options.owner = Some((0, 0));
+                options.xattrs = false;
                 if self.done(writer.put(&source, &path, &options, &Work::default())) {
                     self.next_id += 1;
                     self.model.insert(path, Node::File { contents, id: self.next_id });
@@ -362,7 +364,7 @@ fn a_full_file_system_gives_everything_back() {
             (fs.superblock().blocks_free, fs.superblock().inodes_free)
         };
         let before = counts(&writer);
-        let node = NewNode { mode: 0o755, ..NewNode::default() };
+        let node = NewNode::new(0o755);
         writer.make_directory(b"/full", &node, false).unwrap();
         let full = |result: Result<(), Error>| match result {
             Ok(()) => false,
@@ -463,7 +465,7 @@ fn a_crash_at_any_write_loses_nothing_that_was_there() {
                 ..WriteOptions::default()
             };
             let mut writer = Writer::open(device, options)?;
-            let node = NewNode { mode: 0o755, ..NewNode::default() };
+            let node = NewNode::new(0o755);
             for round in 0..4 {
                 writer.make_directory(format!("/new{round}").as_bytes(), &node, false)?;
                 for number in 0..30 {

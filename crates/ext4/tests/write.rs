@@ -63,7 +63,11 @@ fn on(threads: usize) -> Work<'static> {
     Work { pool: Pool::new(std::num::NonZeroUsize::new(threads)), ..Work::default() }
 }
 
-const PUT: PutOptions = PutOptions { recursive: true, ..PutOptions::new() };
+const PUT: PutOptions = {
+    let mut put = PutOptions::new();
+    put.recursive = true;
+    put
+};
 
 #[test]
 fn trees_are_written_as_they_are_read() {
@@ -83,7 +87,7 @@ fn trees_are_written_as_they_are_read() {
         place.make(&mke2fs, features, size);
         let empty = counts(&place.reader());
         let mut writer = place.writer();
-        writer.make_directory(b"/made/below", &NewNode { mode: 0o755, ..NewNode::default() }, true).unwrap();
+        writer.make_directory(b"/made/below", &NewNode::new(0o755), true).unwrap();
         writer.commit().unwrap();
         place.assert_clean(&e2fsck, features);
         writer
@@ -234,7 +238,9 @@ fn what_comes_before_an_unreadable_file_is_put() {
     let refused = std::fs::metadata(source.join("c")).unwrap();
     let image = Some((refused.dev(), refused.ino()));
     let mut writer = place.writer();
-    let error = writer.put(&source, b"/", &PutOptions { image, ..PUT }, &Work::default()).unwrap_err();
+    let mut put = PUT;
+    put.image = image;
+    let error = writer.put(&source, b"/", &put, &Work::default()).unwrap_err();
     assert!(error.to_string().contains("source/c"), "{error}");
     writer.commit().unwrap();
     let names = |fs: &Ext4| {

@@ -209,13 +209,11 @@ impl Restore<'_> {
 
     fn attributes(&mut self, inode: u32, member: &Member, size: Option<u64>) -> Result<(), Error> {
         let xattrs: Vec<_> = xattrs(member).map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
-        let node = NewNode {
-            mode: member.node.mode,
-            uid: member.node.uid,
-            gid: member.node.gid,
-            modified: Some(member.node.modified),
-            ..NewNode::default()
-        };
+        let mut node = NewNode::default();
+        node.mode = member.node.mode;
+        node.uid = member.node.uid;
+        node.gid = member.node.gid;
+        node.modified = Some(member.node.modified);
         let attributes = RawAttributes { node, accessed: member.node.accessed, size, xattrs: &xattrs };
         self.writer.finish_raw(inode, &attributes).map_err(inner)
     }

@@ -197,7 +197,10 @@ impl World {
                 };
                 let path = old.unwrap_or_else(|| self.fresh());
                 let (recursive, xattrs) = (false, false);
-                let options = PutOptions { recursive, owner: Some((0, 0)), xattrs, ..PutOptions::new() };
+                let mut options = PutOptions::default();
+                options.recursive = recursive;
+                options.owner = Some((0, 0));
+                options.xattrs = xattrs;
                 self.done(writer.put(&source, &path, &options, &Work::default()));
                 self.next_id += 1;
                 self.model.insert(path, Node::File { contents, id: self.next_id });
@@ -341,7 +344,7 @@ impl World {
 }
 
 fn node(mode: u16) -> NewNode {
-    NewNode { mode, ..NewNode::default() }
+    NewNode::new(mode)
 }
 
 /// A directory is "", a link "-> TARGET", a file the SHA-256 of its contents.

@@ -100,7 +100,7 @@ impl Volume {
         let outcome = outcome(&tree, trees, steps)?;
         if rng.below(8) == 0 {
             let mut writer = Writer::open(device.clone(), options()).map_err(text)?;
-            let node = NewNode { mode: 0o755, ..NewNode::default() };
+            let node = NewNode::new(0o755);
             writer.make_directory(b"/next", &node, false).map_err(text)?;
             writer.commit().map_err(text)?;
             drop(writer);

@@ -4,6 +4,7 @@ use crate::format::inode::{FileType, Time};
 
 /// What a new file is like.
 #[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
 pub struct NewNode {
     /// Permission bits.
     pub mode: u16,
@@ -15,6 +16,13 @@ pub struct NewNode {
     pub gid: u32,
     /// Last change of the contents; now if `None`.
     pub modified: Option<Time>,
+}
+
+impl NewNode {
+    /// Root's, changed now, with these permission bits.
+    pub const fn new(mode: u16) -> Self {
+        NewNode { mode, umask: 0, uid: 0, gid: 0, modified: None }
+    }
 }
 
 /// What a new file is.

@@ -192,7 +192,9 @@ pub fn each(
 /// default ACL says.
 pub fn node(mode: Option<u16>, usual: u16) -> NewNode {
     let (mode, umask) = mode.map_or((usual, 0o022), |mode| (mode, 0));
-    NewNode { mode, umask, ..NewNode::default() }
+    let mut node = NewNode::new(mode);
+    node.umask = umask;
+    node
 }
 
 /// Prints what was put into an image, where JSON is wanted.

@@ -82,13 +82,12 @@ impl Args {
         let mut change = self.change.open(context)?;
         let writer = &mut change.writer;
         let progress = context.progress(&sources[0].display().to_string(), 0);
-        let options = PutOptions {
-            recursive: self.recursive,
-            no_dereference: self.no_dereference,
-            image: self.change.image_file(),
-            owner: self.owner,
-            xattrs: !self.no_xattrs,
-        };
+        let mut options = PutOptions::default();
+        options.recursive = self.recursive;
+        options.no_dereference = self.no_dereference;
+        options.image = self.change.image_file();
+        options.owner = self.owner;
+        options.xattrs = !self.no_xattrs;
         let work = context.work(context.providers().clone(), &progress);
         let to = to.as_bytes();
         let several = sources.len() > 1 || to.ends_with(b"/");

@@ -38,6 +38,7 @@ use placed::Placed;
 
 /// What [`Writer::put`] copies, and how.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct PutOptions {
     /// Whether directories are copied with all that is in them.
     pub recursive: bool,
