@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, FileDevice, Pool};
+use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice, Pool};
 use casemate_ext4::{
     Ext4, NewNode, OpenOptions, PutOptions, RecoveryFile, Time, WriteOptions, Writer, check,
 };
@@ -247,4 +247,38 @@ fn what_comes_before_an_unreadable_file_is_put() {
         ["a", "b", "c", "d"].map(|name| fs.resolve(format!("/source/{name}").as_bytes(), true).is_ok())
     };
     assert_eq!(names(&place.reader()), [true, true, false, false]);
+}
+
+/// A bitmap in the superblock would be changed as a bitmap is, and nobody could open the file system again.
+#[test]
+fn bitmaps_and_tables_on_other_metadata_are_refused() {
+    let Some(mke2fs) = tool("mke2fs") else { return };
+    let place = Place::new();
+    for (features, block) in [
+        ("-t ext4 -b 1024 -O bigalloc", 1024),
+        ("-t ext4 -b 1024 -O meta_bg,^resize_inode", 1024),
+        ("-t ext4 -b 4096", 4096),
+        ("-t ext3 -b 1024 -g 1024", 1024),
+    ] {
+        place.make(&mke2fs, features, "8M");
+        let image = std::fs::read(place.image()).unwrap();
+        let superblock = 1024 / block;
+        let descriptor = (superblock as usize + 1) * block as usize;
+        let table = u32::from_le_bytes(image[descriptor + 8..][..4].try_into().unwrap());
+        let wrong = [0, superblock, superblock + 1, table, (8 << 20) / block, u32::MAX];
+        for (field, value) in (0..3).flat_map(|field| wrong.map(|value| (field, value))) {
+            let mut image = image.clone();
+            if (field, value) == (2, table) {
+                continue;
+            }
+            image[descriptor + 4 * field..][..4].copy_from_slice(&value.to_le_bytes());
+            let open = OpenOptions { verify_checksums: false, ..OpenOptions::default() };
+            let options = WriteOptions { open, is_direct: true, ..WriteOptions::default() };
+            let error = Writer::open(Arc::new(MemoryDevice::new(image)), options).map(|_| ()).unwrap_err();
+            let text = error.to_string();
+            // With another table the journal's inode is not found, which is told first.
+            let is_told = text.starts_with("group descriptor 0: ") || field == 2;
+            assert!(is_told, "{features}, {field}, {value}: {text}");
+        }
+    }
 }

@@ -73,7 +73,7 @@ impl Allocator {
         let (mut block, end) = (block, block + len);
         while block < end {
             let (group, bit) = self.cluster_position(block);
-            let group_end = self.fs.layout().group_start(group) + self.group_blocks(group);
+            let group_end = self.fs.layout().group_start(group) + self.fs.layout().blocks_in(group);
             let stop = end.min(group_end);
             let start = self.fs.layout().group_start(group);
             let count = (stop - start).div_ceil(ratio) - bit;
@@ -100,7 +100,7 @@ impl Allocator {
     fn find_run(&mut self, group: u32, from: u64, want: u64, exact: bool) -> Result<Option<(u64, u64)>> {
         let descriptor = self.ensure_bitmap(Bitmap::Blocks, group)?;
         // A cluster that is cut off by the end of the file system can't be used.
-        let end = self.group_blocks(group) / self.ratio();
+        let end = self.fs.layout().blocks_in(group) / self.ratio();
         let search = |bytes: &[u8]| {
             if exact {
                 let stop = bitmap::next(bytes, from, end.min(from.saturating_add(want)), true);

@@ -122,12 +122,6 @@ impl Allocator {
         }
     }
 
-    /// Blocks of a group; the last one may have fewer.
-    pub(super) fn group_blocks(&self, group: u32) -> u64 {
-        let layout = self.fs.layout();
-        (layout.blocks - layout.group_start(group)).min(layout.blocks_per_group.into())
-    }
-
     /// What lies at fixed places in a group: copies of superblock and descriptors, and room for more of those.
     pub(super) fn base_blocks(&self, group: u32) -> u64 {
         let layout = self.fs.layout();
@@ -158,7 +152,7 @@ impl Allocator {
         let layout = self.fs.layout();
         let ratio = self.ratio();
         let start = layout.group_start(group);
-        let clusters = self.group_blocks(group).div_ceil(ratio);
+        let clusters = layout.blocks_in(group).div_ceil(ratio);
         let mut bytes = vec![0; self.block_size()];
         let mut take = |from: u64, len: u64| {
             let (first, end) = (from / ratio, (from + len).div_ceil(ratio).min(clusters));
@@ -173,7 +167,7 @@ impl Allocator {
             (descriptor.fields().inode_table(), layout.inode_table_blocks()),
         ];
         for (block, len) in own {
-            let end = start + self.group_blocks(group);
+            let end = start + layout.blocks_in(group);
             if block >= start && block < end {
                 take(block - start, len.min(end - block));
             }

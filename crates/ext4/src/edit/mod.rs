@@ -15,6 +15,7 @@
 mod attributes;
 mod contents;
 mod create;
+mod descriptors;
 mod dir;
 mod encrypted;
 mod file_map;

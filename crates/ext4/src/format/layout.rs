@@ -106,7 +106,8 @@ impl Layout {
 
     /// Whether `len` blocks from `block` on lie inside the file system and behind its superblock.
     pub fn contains(&self, block: u64, len: u64) -> bool {
-        block > u64::from(self.first_data_block)
+        // With 1 KiB blocks and bigalloc, the superblock lies behind the first block.
+        block > self.superblock_block().max(self.first_data_block.into())
             && block.checked_add(len).is_some_and(|end| end <= self.blocks)
     }
 
@@ -115,12 +116,15 @@ impl Layout {
         u64::from(self.first_data_block) + u64::from(group) * u64::from(self.blocks_per_group)
     }
 
+    /// Blocks of a group; the last one may have fewer.
+    pub fn blocks_in(&self, group: u32) -> u64 {
+        self.blocks.saturating_sub(self.group_start(group)).min(u64::from(self.blocks_per_group))
+    }
+
     /// Clusters in a group; the last one may have fewer, of which the last may be cut.
     pub fn clusters_in(&self, group: u32) -> u32 {
-        let blocks =
-            self.blocks.saturating_sub(self.group_start(group)).min(u64::from(self.blocks_per_group));
         // OK to truncate: at most blocks_per_group.
-        (blocks as u32).div_ceil(self.cluster_blocks)
+        (self.blocks_in(group) as u32).div_ceil(self.cluster_blocks)
     }
 
     /// Whether the group begins with a copy of the superblock (group 0: with the superblock).

@@ -1,0 +1,44 @@
+//! Group descriptors that a file system can be changed by: what each points to is not the superblock, not a descriptor,
+//! and not something else of the same group. The kernel asks the same of what it mounts.
+
+use crate::error::{Place, Result, Structure};
+use crate::format::features::Incompat;
+use crate::read::fs::Ext4;
+
+/// Checks where all groups say that their bitmaps and inode tables lie.
+pub(crate) fn check(fs: &Ext4) -> Result<()> {
+    let layout = fs.layout();
+    let mut descriptors: Vec<u64> =
+        (0..layout.descriptor_blocks()).map(|index| layout.descriptor_block(index)).collect();
+    descriptors.sort_unstable();
+    let is_flexible = fs.superblock().incompat.has(Incompat::FLEX_BG);
+    for group in 0..layout.groups {
+        let place = Place::group(Structure::GroupDescriptor, group);
+        let places = fs.with_descriptor(group, |descriptor| {
+            [
+                ("block bitmap", descriptor.block_bitmap(), 1),
+                ("inode bitmap", descriptor.inode_bitmap(), 1),
+                ("inode table", descriptor.inode_table(), layout.inode_table_blocks()),
+            ]
+        })?;
+        let (first, end) = match is_flexible {
+            true => (0, layout.blocks),
+            false => (layout.group_start(group), layout.group_start(group) + layout.blocks_in(group)),
+        };
+        for (index, (name, block, len)) in places.into_iter().enumerate() {
+            fs.check_blocks(block, len, place)?;
+            // No overflow from here on: the blocks lie in the file system.
+            if block < first || block + len > end {
+                return Err(place.malformed(format!("the {name} at {block} lies in another group")));
+            }
+            let next = descriptors.partition_point(|descriptor| *descriptor < block);
+            let mut others = places[..index].iter().map(|(_, other, len)| (*other, *len));
+            if descriptors.get(next).is_some_and(|descriptor| *descriptor < block + len)
+                || others.any(|(other, other_len)| block < other + other_len && other < block + len)
+            {
+                return Err(place.malformed(format!("the {name} at {block} lies on other metadata")));
+            }
+        }
+    }
+    Ok(())
+}
