@@ -9,7 +9,7 @@ use std::num::NonZeroUsize;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use casemate_blockdev::{BlockDevice, Error, MemoryDevice, Pool, Result};
+use casemate_blockdev::{BlockDevice, Error, ErrorKind, MemoryDevice, Pool, Result};
 use casemate_crypt::in_place::{Job, begin, resume};
 use casemate_crypt::{Params, SectorCipher};
 use casemate_fuzz::edit;
@@ -51,7 +51,9 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         }
     }
     let before = contents(&image);
-    if resume(&job, &image, &MemoryDevice::new(bytes)).is_err() {
+    // A larger hot zone, with a digest that fits, finds the end of the journal in the middle of the work.
+    let resumed = resume(&job, &image, &MemoryDevice::new(bytes));
+    if resumed.is_err_and(|error| matches!(error.kind(), ErrorKind::Argument | ErrorKind::Corrupt)) {
         assert!(contents(&image) == before, "refused, and changed");
     }
 });
