@@ -1,0 +1,106 @@
+//! LUKS headers, version 1 and 2: read and checked as cryptsetup does, and written as it writes them.
+//!
+//! [`Header::read`] finds the header on a device and says which version it is. [`luks1::Header`] is plain old bytes;
+//! [`luks2::Header`] is the better one of two copies, with its [`luks2::Metadata`]: JSON whose foreign members stay as
+//! they are. [`af`] makes stripes of a key. Nothing here derives a key or decrypts: a header names KDFs and ciphers, and
+//! whoever has them opens it.
+//!
+//! ```
+//! use casemate_blockdev::MemoryDevice;
+//! use casemate_luks::{Header, luks1};
+//! use casemate_providers::Providers;
+//!
+//! let mut made = luks1::Header::new("aes", "xts-plain64", "sha256", 64)?;
+//! made.payload_offset = 4096;
+//! let mut disk = vec![0; 4 << 20];
+//! disk[..1024].copy_from_slice(&made.to_bytes());
+//! let Header::Luks1(header) = Header::read(&MemoryDevice::new(disk), &Providers::default())? else { panic!() };
+//! assert_eq!(header.encryption(), "aes-xts-plain64");
+//! # Ok::<(), casemate_luks::Error>(())
+//! ```
+//!
+//! Sources: the LUKS1 and LUKS2 on-disk format specifications, and what cryptsetup 2.6 and 2.8 do where these are silent.
+//!
+//! # Limits
+//! Reencryption in progress is recognised, not continued.
+#![forbid(unsafe_code)]
+
+use casemate_blockdev::BlockDevice;
+use casemate_providers::Providers;
+
+pub mod af;
+pub mod json;
+pub mod luks1;
+pub mod luks2;
+
+pub use casemate_blockdev::{Error, ErrorKind, Result};
+
+/// What a header begins with; the second copy of a LUKS2 header has these bytes turned.
+pub const MAGIC: &[u8; 6] = b"LUKS\xba\xbe";
+
+/// Source of random bytes: fills a buffer.
+pub type Random<'a> = &'a mut dyn FnMut(&mut [u8]) -> Result<()>;
+
+/// A header of either version.
+#[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one for an image")]
+pub enum Header {
+    /// Version 1.
+    Luks1(luks1::Header),
+    /// Version 2.
+    Luks2(luks2::Header),
+}
+
+impl Header {
+    /// Reads the header at the beginning of a device; of LUKS2 the second copy is looked for where there is no first.
+    ///
+    /// # Errors
+    /// `Corrupt` if there is none, or none that makes sense; `Unsupported` for a version that is not known; `Io`.
+    pub fn read(device: &dyn BlockDevice, providers: &Providers) -> Result<Header> {
+        let mut bytes = [0; luks1::HEADER_LEN];
+        if device.size() >= bytes.len() as u64 {
+            device.read_at(&mut bytes, 0)?;
+        }
+        match (&bytes[..6] == MAGIC, u16::from_be_bytes([bytes[6], bytes[7]])) {
+            (true, 1) => {
+                let header = luks1::Header::from_bytes(&bytes)?;
+                match header.metadata_end() <= device.size() {
+                    true => Ok(Header::Luks1(header)),
+                    false => Err(Error::corrupt(format!(
+                        "LUKS1 header: its key slots end at byte {}, and {} bytes are here",
+                        header.metadata_end(),
+                        device.size()
+                    ))),
+                }
+            }
+            (true, version) if version != 2 => {
+                luks2::Header::read(device, providers).map(Header::Luks2).map_err(|_| {
+                    Error::unsupported(format!("LUKS header: version {version}; 1 and 2 are known"))
+                })
+            }
+            _ => luks2::Header::read(device, providers).map(Header::Luks2),
+        }
+    }
+
+    /// The version: 1 or 2.
+    pub fn version(&self) -> u32 {
+        match self {
+            Header::Luks1(_) => 1,
+            Header::Luks2(_) => 2,
+        }
+    }
+
+    /// The UUID's text.
+    pub fn uuid(&self) -> &str {
+        match self {
+            Header::Luks1(header) => &header.uuid,
+            Header::Luks2(header) => &header.uuid,
+        }
+    }
+}
+
+/// The text in a field of fixed size, which ends at its first NUL or, at the latest, with the byte before its last.
+fn field_text(field: &[u8]) -> String {
+    let text = field[..field.len() - 1].split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(text).into_owned()
+}

@@ -1,0 +1,256 @@
+//! The header of LUKS2 as a whole: the better one of two copies, and how both are written.
+
+use casemate_blockdev::BlockDevice;
+use casemate_providers::Providers;
+
+use crate::{Error, Random, Result};
+
+use super::binary::{BINARY_LEN, BinaryHeader, LARGEST_HEADER, Place, SALT_LEN, SMALLEST_HEADER};
+use super::metadata::Metadata;
+
+/// A header of LUKS2.
+#[derive(Clone, Debug)]
+pub struct Header {
+    /// The label; empty if there is none.
+    pub label: String,
+    /// A second label; empty if there is none.
+    pub subsystem: String,
+    /// The UUID's text.
+    pub uuid: String,
+    /// The number that grows with every update.
+    pub seqid: u64,
+    /// The name of the hash that checksums are made with.
+    pub checksum_alg: String,
+    /// Keyslots, segments, digests, tokens and configuration.
+    pub metadata: Metadata,
+    /// The salts of both copies; `None` for one that must be made anew.
+    salts: [Option<[u8; SALT_LEN]>; 2],
+    /// The state that both copies were found in.
+    copies: [CopyState; 2],
+}
+
+/// The state of a copy of a header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CopyState {
+    /// The copy is whole, and has this number.
+    Valid(u64),
+    /// The copy is not there, or damaged: why.
+    Damaged(String),
+    /// The copy's checksum is right, and its metadata are not: why.
+    Obsolete(String),
+}
+
+/// A copy that was looked for, and the size of the header where its checksum is right.
+struct Found {
+    state: CopyState,
+    size: Option<u64>,
+    copy: Option<(BinaryHeader, Metadata)>,
+}
+
+impl Found {
+    fn damaged(why: impl Into<String>) -> Found {
+        Found { state: CopyState::Damaged(why.into()), size: None, copy: None }
+    }
+}
+
+impl Header {
+    /// Reads both copies and takes the newer one of those that are whole. Nothing is written.
+    ///
+    /// # Errors
+    /// `Corrupt` if neither is whole: why.
+    pub fn read(device: &dyn BlockDevice, providers: &Providers) -> Result<Header> {
+        let primary = read_copy(device, Place::Primary, 0, providers)?;
+        let places = match primary.size {
+            Some(size) => vec![size],
+            None => possible_sizes().collect(),
+        };
+        let mut secondary = Found::damaged("not found");
+        for offset in places {
+            let found = read_copy(device, Place::Secondary, offset, providers)?;
+            let is_found = found.size.is_some();
+            if is_found || primary.size.is_some() {
+                secondary = found;
+            }
+            if is_found {
+                break;
+            }
+        }
+        let salt = |found: &Found| found.copy.as_ref().map(|(binary, _)| binary.salt);
+        let salts = [salt(&primary), salt(&secondary)];
+        let copies = [primary.state, secondary.state];
+        let (binary, metadata) = match (primary.copy, secondary.copy) {
+            (Some(one), Some(two)) if two.0.seqid > one.0.seqid => two,
+            (Some(one), _) => one,
+            (None, Some(two)) => two,
+            (None, None) => {
+                let [one, two] = copies.map(|copy| copy.reason().to_owned());
+                let text = format!("no LUKS header that is whole; first copy: {one}; second copy: {two}");
+                return Err(Error::corrupt(text));
+            }
+        };
+        let BinaryHeader { seqid, label, checksum_alg, uuid, subsystem, .. } = binary;
+        Ok(Header { label, subsystem, uuid, seqid, checksum_alg, metadata, salts, copies })
+    }
+
+    /// A header that was never written. Its first number is 1.
+    pub fn new(uuid: String, metadata: Metadata) -> Header {
+        let unwritten = || CopyState::Damaged("never written".to_owned());
+        Header {
+            label: String::new(),
+            subsystem: String::new(),
+            uuid,
+            seqid: 0,
+            checksum_alg: "sha256".to_owned(),
+            metadata,
+            salts: [None; 2],
+            copies: [unwritten(), unwritten()],
+        }
+    }
+
+    /// The states of the first and the second copy.
+    pub fn copies(&self) -> &[CopyState; 2] {
+        &self.copies
+    }
+
+    /// Whether the first copy is the one that was taken.
+    pub fn is_primary(&self) -> bool {
+        self.copies[0] == CopyState::Valid(self.seqid)
+    }
+
+    /// Writes both copies with the next number, one after the other. At any moment one of them is whole, the old one or the
+    /// new one: a copy that is not whole, or older, is the first that is written.
+    ///
+    /// # Errors
+    /// `Argument` if something does not fit the header; `Io`, `Unsupported`.
+    pub fn write(
+        &mut self,
+        device: &dyn BlockDevice,
+        providers: &Providers,
+        random: Random<'_>,
+    ) -> Result<()> {
+        let seqid = self
+            .seqid
+            .checked_add(1)
+            .ok_or_else(|| Error::unsupported("LUKS2 header: its number can't grow any more"))?;
+        let is_good = |k: usize| self.copies[k] == CopyState::Valid(self.seqid);
+        let order = if is_good(0) && !is_good(1) { [1, 0] } else { [0, 1] };
+        for k in order {
+            self.write_copy(k, seqid, device, providers, random)?;
+        }
+        self.seqid = seqid;
+        Ok(())
+    }
+
+    /// Writes the copies that are not whole, or older than the one that was taken, as that one is. Says whether there were
+    /// any.
+    ///
+    /// # Errors
+    /// Those of [`Header::write`].
+    pub fn repair(
+        &mut self,
+        device: &dyn BlockDevice,
+        providers: &Providers,
+        random: Random<'_>,
+    ) -> Result<bool> {
+        let good = CopyState::Valid(self.seqid);
+        let damaged = self.copies.iter().any(|copy| *copy != good);
+        if damaged {
+            for (k, copy) in self.copies.clone().into_iter().enumerate() {
+                if copy != good {
+                    self.write_copy(k, self.seqid, device, providers, random)?;
+                }
+            }
+        }
+        Ok(damaged)
+    }
+
+    /// Writes one copy, until it is on stable storage.
+    fn write_copy(
+        &mut self,
+        k: usize,
+        seqid: u64,
+        device: &dyn BlockDevice,
+        providers: &Providers,
+        random: Random<'_>,
+    ) -> Result<()> {
+        let place = [Place::Primary, Place::Secondary][k];
+        let hdr_size = self.metadata.hdr_size();
+        let salt = match self.salts[k] {
+            Some(salt) => salt,
+            None => {
+                let mut salt = [0; SALT_LEN];
+                random(&mut salt)?;
+                salt
+            }
+        };
+        let hdr_offset = if place == Place::Primary { 0 } else { hdr_size };
+        let binary = BinaryHeader {
+            hdr_size,
+            seqid,
+            label: self.label.clone(),
+            checksum_alg: self.checksum_alg.clone(),
+            salt,
+            uuid: self.uuid.clone(),
+            subsystem: self.subsystem.clone(),
+            hdr_offset,
+        };
+        let bytes = binary.to_bytes(place, &self.metadata.to_plain(), providers)?;
+        device.write_at(&bytes, hdr_offset)?;
+        device.flush()?;
+        self.salts[k] = Some(salt);
+        self.copies[k] = CopyState::Valid(seqid);
+        Ok(())
+    }
+}
+
+impl CopyState {
+    /// What is wrong with the copy; empty if nothing is.
+    pub fn reason(&self) -> &str {
+        match self {
+            CopyState::Valid(_) => "",
+            CopyState::Damaged(why) | CopyState::Obsolete(why) => why,
+        }
+    }
+}
+
+/// The sizes that a header may have, which is where its second copy lies.
+fn possible_sizes() -> impl Iterator<Item = u64> {
+    std::iter::successors(Some(SMALLEST_HEADER), |size| Some(size * 2))
+        .take_while(|size| *size <= LARGEST_HEADER)
+}
+
+/// Looks at a copy.
+///
+/// # Errors
+/// What reading says; nothing that the bytes say is an error.
+fn read_copy(device: &dyn BlockDevice, place: Place, offset: u64, providers: &Providers) -> Result<Found> {
+    let mut head = [0; BINARY_LEN];
+    if offset + head.len() as u64 > device.size() {
+        return Ok(Found::damaged("the device ends before it"));
+    }
+    device.read_at(&mut head, offset)?;
+    let binary = match BinaryHeader::from_bytes(&head, place, offset) {
+        Ok(binary) => binary,
+        Err(error) => return Ok(Found::damaged(error.text())),
+    };
+    if offset + binary.hdr_size > device.size() {
+        return Ok(Found::damaged("cut off"));
+    }
+    // OK to cast: at most 4 MiB.
+    let mut copy = vec![0; binary.hdr_size as usize];
+    device.read_at(&mut copy, offset)?;
+    // What was checked is what is used: the head that was read first may have been another one.
+    if copy[..BINARY_LEN] != head {
+        return Ok(Found::damaged("it changed while it was read"));
+    }
+    match binary.checksum_is_right(&copy, providers) {
+        Ok(true) => {}
+        Ok(false) => return Ok(Found::damaged("the checksum is wrong")),
+        Err(error) => return Ok(Found::damaged(format!("checksum: {}", error.text()))),
+    }
+    let size = Some(binary.hdr_size);
+    Ok(match Metadata::from_bytes(&copy[BINARY_LEN..], binary.hdr_size) {
+        Ok(metadata) => Found { state: CopyState::Valid(binary.seqid), size, copy: Some((binary, metadata)) },
+        Err(error) => Found { state: CopyState::Obsolete(error.text().into_owned()), size, copy: None },
+    })
+}

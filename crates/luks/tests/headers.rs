@@ -1,0 +1,343 @@
+//! Headers that cryptsetup takes and refuses, with its verdicts, and headers with mutated bytes.
+
+use std::path::Path;
+use std::process::Command;
+
+use casemate_blockdev::{BlockDevice, MemoryDevice};
+use casemate_luks::json::Json;
+use casemate_luks::luks2::{BINARY_LEN, BinaryHeader, CopyState, Metadata, Place};
+use casemate_luks::{ErrorKind, Header, Result, luks1, luks2};
+use casemate_primitives::hex;
+use casemate_providers::Providers;
+use casemate_testkit::{Rng, fixture, run_any, slow_tests, stderr, tempdir, tool};
+
+const HDR_SIZE: u64 = 16384;
+
+/// Metadata areas with the verdicts of cryptsetup 2.6.1 and 2.8.8, which are the same.
+fn verdicts() -> Vec<(String, Vec<u8>, bool)> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/verdicts.json.xz");
+    let list: serde_json::Value = serde_json::from_slice(&fixture(path)).unwrap();
+    let one = |case: &serde_json::Value| {
+        let mut area = match case["json"].as_str() {
+            Some(json) => json.as_bytes().to_vec(),
+            None => hex::decode(case["area_hex"].as_str().unwrap()).unwrap(),
+        };
+        area.resize(HDR_SIZE as usize - BINARY_LEN, 0);
+        (case["name"].as_str().unwrap().to_owned(), area, case["accepted"].as_bool().unwrap())
+    };
+    list.as_array().unwrap().iter().map(one).collect()
+}
+
+/// Metadata as cryptsetup makes them.
+fn metadata() -> Metadata {
+    Metadata::from_bytes(&verdicts()[0].1, HDR_SIZE).unwrap()
+}
+
+fn random(rng: &mut Rng) -> impl FnMut(&mut [u8]) -> Result<()> + '_ {
+    |bytes| {
+        bytes.copy_from_slice(&rng.bytes(bytes.len()));
+        Ok(())
+    }
+}
+
+fn bytes_of(device: &MemoryDevice) -> Vec<u8> {
+    let mut bytes = vec![0; device.size() as usize];
+    device.read_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+/// A disk with both copies of a header.
+fn disk() -> (MemoryDevice, luks2::Header) {
+    let device = MemoryDevice::new(vec![0; 40000]);
+    let mut header = luks2::Header::new("fc88ce7a-e42f-4827-d46f-604faf9dccfb".to_owned(), metadata());
+    header.label = "a label".to_owned();
+    header.write(&device, &Providers::default(), &mut random(&mut Rng::new(1))).unwrap();
+    (device, header)
+}
+
+fn read(bytes: &[u8]) -> Result<Header> {
+    Header::read(&MemoryDevice::new(bytes.to_vec()), &Providers::default())
+}
+
+fn read2(bytes: &[u8]) -> luks2::Header {
+    match read(bytes).unwrap() {
+        Header::Luks2(header) => header,
+        Header::Luks1(_) => panic!("LUKS1"),
+    }
+}
+
+#[test]
+fn metadata_are_taken_or_refused_as_by_cryptsetup() {
+    let verdicts = verdicts();
+    assert!(verdicts.len() > 60);
+    for (name, area, accepted) in verdicts {
+        let found = Metadata::from_bytes(&area, HDR_SIZE);
+        assert_eq!(found.is_ok(), accepted, "{name}: {found:?}");
+    }
+}
+
+#[test]
+fn foreign_members_and_their_order_stay() {
+    for (name, area, accepted) in verdicts() {
+        let text = area.split(|byte| *byte == 0).next().unwrap();
+        // What json-c takes and does not write is written as json-c writes it.
+        if accepted && !["single-quotes", "nan"].contains(&&*name) {
+            let written = Metadata::from_bytes(&area, HDR_SIZE).unwrap().to_plain();
+            assert_eq!(String::from_utf8_lossy(&written), String::from_utf8_lossy(text), "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_newer_copy_that_is_whole_is_taken() {
+    let (device, mut header) = disk();
+    let old = bytes_of(&device);
+    header.label = "new".to_owned();
+    header.write(&device, &Providers::default(), &mut random(&mut Rng::new(2))).unwrap();
+    let new = bytes_of(&device);
+    let at = HDR_SIZE as usize;
+    let both = |one: &[u8], two: &[u8]| [&one[..at], &two[at..2 * at], &old[2 * at..]].concat();
+    for (one, two, label, primary) in [
+        (&new, &new, "new", true),
+        (&new, &old, "new", true),
+        (&old, &new, "new", false),
+        (&old, &old, "a label", true),
+    ] {
+        let found = read2(&both(one, two));
+        assert_eq!((&*found.label, found.is_primary()), (label, primary));
+    }
+    // A damaged copy is passed over, wherever it is damaged; where the first one says no size, the second is looked for.
+    for place in [0, 7, 10, 20, 72, 300, 450, 3000, 4096, 16000] {
+        let mut one = new.clone();
+        one[place] ^= 1;
+        let found = read2(&both(&one, &old));
+        assert_eq!((&*found.label, found.is_primary()), ("a label", false), "byte {place}");
+        assert!(matches!(found.copies(), [CopyState::Damaged(_), CopyState::Valid(1)]));
+        let mut two = new.clone();
+        two[at + place] ^= 1;
+        assert_eq!(read2(&both(&old, &two)).label, "a label", "byte {place}");
+        let error = read(&both(&one, &two)).unwrap_err();
+        let unknown_version = place == 7;
+        let kind = if unknown_version { ErrorKind::Unsupported } else { ErrorKind::Corrupt };
+        assert_eq!(error.kind(), kind, "{error}");
+    }
+}
+
+#[test]
+fn a_copy_whose_metadata_are_refused_still_says_where_the_other_is() {
+    let (device, header) = disk();
+    let (_, area, _) = verdicts().into_iter().find(|(name, ..)| name == "no-segments").unwrap();
+    let json = area.split(|byte| *byte == 0).next().unwrap();
+    let binary = BinaryHeader {
+        hdr_size: HDR_SIZE,
+        seqid: 9,
+        label: String::new(),
+        checksum_alg: "sha512".to_owned(),
+        salt: [0; 64],
+        uuid: String::new(),
+        subsystem: String::new(),
+        hdr_offset: 0,
+    };
+    let mut bytes = bytes_of(&device);
+    bytes[..HDR_SIZE as usize]
+        .copy_from_slice(&binary.to_bytes(Place::Primary, json, &Providers::default()).unwrap());
+    let found = read2(&bytes);
+    assert_eq!(found.label, header.label);
+    assert!(matches!(&found.copies()[0], CopyState::Obsolete(why) if why.contains("no object 'segments'")));
+    let device = MemoryDevice::new(bytes);
+    let mut found = found;
+    assert!(found.repair(&device, &Providers::default(), &mut random(&mut Rng::new(3))).unwrap());
+    let mended = read2(&bytes_of(&device));
+    assert_eq!(mended.copies(), &[CopyState::Valid(1), CopyState::Valid(1)]);
+    assert_eq!(mended.label, header.label);
+}
+
+/// A device that is cut off by a loss of power at each byte of each write.
+#[test]
+fn an_update_that_is_cut_leaves_the_old_header_or_the_new_one() {
+    let (device, header) = disk();
+    let old = bytes_of(&device);
+    let at = HDR_SIZE as usize;
+    let providers = Providers::default();
+    for damage in [None, Some(100), Some(at + 100)] {
+        let mut before = old.clone();
+        if let Some(place) = damage {
+            before[place] ^= 1;
+        }
+        let device = MemoryDevice::new(before.clone());
+        let mut changed = read2(&before);
+        changed.label = "new".to_owned();
+        changed.write(&device, &providers, &mut random(&mut Rng::new(4))).unwrap();
+        let after = bytes_of(&device);
+        let order = if damage == Some(at + 100) { [at, 0] } else { [0, at] };
+        let mut state = before;
+        for copy in order {
+            for cut in [0, 1, 24, 512, 4095, 4096, 4200, 6000, at - 1, at] {
+                let mut torn = state.clone();
+                torn[copy..copy + cut].copy_from_slice(&after[copy..copy + cut]);
+                let label = read2(&torn).label;
+                assert!(
+                    label == header.label || label == "new",
+                    "{damage:?}: {cut} bytes at {copy}: {label}"
+                );
+            }
+            state[copy..copy + at].copy_from_slice(&after[copy..copy + at]);
+        }
+        assert_eq!((read2(&state).label, read2(&state).seqid), ("new".to_owned(), 2));
+    }
+}
+
+#[test]
+fn mutated_headers_do_no_harm() {
+    let mut rng = Rng::new(5);
+    let (device, _) = disk();
+    let mut luks1 = luks1::Header::new("aes", "cbc-plain", "sha1", 16).unwrap().to_bytes().to_vec();
+    luks1.resize(1 << 20, 0);
+    for round in 0..3000 {
+        let mut bytes = if round % 4 == 0 { luks1.clone() } else { bytes_of(&device) };
+        let area = if round % 4 == 0 { 600 } else { 6000 };
+        for _ in 0..1 + rng.below(4) {
+            let place = rng.below(area) as usize;
+            bytes[place] = rng.below(256) as u8;
+        }
+        let _ = read(&bytes);
+        // And past the checksum.
+        let text = &mut bytes[BINARY_LEN..];
+        let _ = Metadata::from_bytes(text, HDR_SIZE).map(|metadata| exercise(&metadata));
+    }
+}
+
+/// Metadata in the middle of a reencryption, as cryptsetup writes them.
+const REENCRYPTING: &str = r#"{"keyslots":{"0":{"type":"luks2","key_size":16,"af":{"type":"luks1","stripes":4000,"hash":"sha256"},"area":{"type":"raw","offset":"32768","size":"65536","encryption":"aes-cbc-essiv:sha256","key_size":16},"kdf":{"type":"pbkdf2","hash":"sha256","iterations":1000,"salt":"JgyghKBeF5DIllbrOdPlnHeBqxKvWAkxaR5wVCHpKuU="}},"1":{"area":{"offset":"98304","size":"32768","type":"datashift-checksum","hash":"sha256","sector_size":4096,"shift_size":"131072"},"type":"reencrypt","key_size":1,"mode":"decrypt","direction":"forward","priority":0}},"tokens":{"1":{"type":"systemd-tpm2","keyslots":["0"],"tpm2-pcrs":[7]}},"segments":{"0":{"type":"crypt","offset":"0","size":"32768","iv_tweak":"0","encryption":"aes-cbc-essiv:sha256","sector_size":512},"1":{"type":"linear","offset":"32768","size":"131072","flags":["in-reencryption"]},"2":{"type":"crypt","offset":"294912","size":"dynamic","iv_tweak":"320","encryption":"aes-cbc-essiv:sha256","sector_size":512,"integrity":{"type":"aead","journal_encryption":"none","journal_integrity":"none"}},"3":{"type":"crypt","offset":"131072","size":"dynamic","iv_tweak":"0","encryption":"aes-cbc-essiv:sha256","sector_size":512,"flags":["backup-previous"]},"4":{"type":"linear","offset":"0","size":"dynamic","flags":["backup-final"]}},"digests":{"0":{"type":"pbkdf2","keyslots":["0"],"segments":["3","0","2"],"hash":"sha256","iterations":1000,"salt":"FDGU9cBssBIq9htfOqn7Kslh9kPBqNmzSiMdEQy/iZQ=","digest":"4BnBURTp70zCL2aK55FoO65UzepzFav2b2xVFqqxcqI="},"2":{"type":"pbkdf2","keyslots":["1"],"segments":[],"hash":"sha256","iterations":24824,"salt":"dkzmSegTX8SoZ/L78H0QGt/7ZSgmEbpSgkuy0BK7bTo=","digest":"HfvQeTxALX8bY2NkmsrPWJEVA+Py+RuMIaYHZhvcROw="}},"config":{"json_size":"12288","keyslots_size":"98304","flags":["allow-discards"],"requirements":{"mandatory":["online-reencrypt-v3"]}}}"#;
+
+/// JSON texts with a value exchanged, or a member removed.
+fn changed(text: &[u8], rng: &mut Rng) -> Vec<u8> {
+    let words: [&[u8]; 30] = [
+        b"\"0\"",
+        b"0",
+        b"\"18446744073709551615\"",
+        b"\"18446744073709551104\"",
+        b"\"18446744073709551616\"",
+        b"\"dynamic\"",
+        b"{}",
+        b"[]",
+        b"[\"0\"]",
+        b"[\"3\",\"0\"]",
+        b"[0]",
+        b"null",
+        b"4294967295",
+        b"4294967296",
+        b"\"luks2\"",
+        b"\"reencrypt\"",
+        b"\"crypt\"",
+        b"\"linear\"",
+        b"\"\"",
+        b"-1",
+        b"{\"type\":\"x\"}",
+        b"\"4096\"",
+        b"[\"backup-x\"]",
+        b"\"294912\"",
+        b"2.5",
+        b"[\"online-reencrypt\"]",
+        b"\"datashift\"",
+        b"\"datashift-journal\"",
+        b"\"checksum\"",
+        b"[]",
+    ];
+    let mut text = text.to_vec();
+    let at = |text: &[u8], what: u8, rng: &mut Rng| {
+        let places: Vec<usize> = (0..text.len()).filter(|k| text[*k] == what).collect();
+        places[rng.below(places.len() as u64) as usize]
+    };
+    let value = at(&text, b':', rng) + 1;
+    let Some((_, len)) = Json::parse(&text[value..]) else { return text };
+    if rng.below(3) > 0 {
+        let word = words[rng.below(words.len() as u64) as usize];
+        text.splice(value..value + len, word.iter().copied());
+    } else if rng.below(2) == 0 {
+        // The member, from its name on, and the comma before or behind it; or one more digit of its name.
+        let name = text[..value - 2].iter().rposition(|byte| *byte == b'"').unwrap_or(0);
+        let end = value + len + usize::from(text.get(value + len) == Some(&b','));
+        let start = name - usize::from(name > 0 && text[name - 1] == b',' && end == value + len);
+        text.drain(start..end);
+    } else {
+        text.insert(value - 2, *b"0x9".get(rng.below(3) as usize).unwrap());
+    }
+    text
+}
+
+fn area(mut text: Vec<u8>) -> Vec<u8> {
+    text.resize(HDR_SIZE as usize - BINARY_LEN, 0);
+    text
+}
+
+/// Metadata whose parts are exchanged for those of other places and kinds.
+#[test]
+fn metadata_with_other_parts_do_no_harm() {
+    let mut rng = Rng::new(6);
+    let mut taken = 0;
+    for round in 0..6000 {
+        let base = if round % 2 == 0 { metadata().to_plain() } else { REENCRYPTING.into() };
+        let mut text = changed(&base, &mut rng);
+        if rng.below(2) == 0 {
+            text = changed(&text, &mut rng);
+        }
+        if let Ok(metadata) = Metadata::from_bytes(&area(text), HDR_SIZE) {
+            taken += 1;
+            exercise(&metadata);
+        }
+    }
+    assert!(taken > 100, "{taken}");
+}
+
+/// The same verdict as cryptsetup's on headers with changed metadata.
+#[test]
+fn changed_metadata_have_the_verdict_of_the_cryptsetup_that_is_here() {
+    let Some(cryptsetup) = tool("cryptsetup") else { return };
+    let (folder, mut rng) = (tempdir().unwrap(), Rng::new(7));
+    let path = folder.path().join("image");
+    let rounds = if slow_tests() { 2_000 } else { 200 };
+    let (mut taken, mut differences) = (0, Vec::new());
+    for round in 0..rounds {
+        let base = if round % 2 == 0 { metadata().to_plain() } else { REENCRYPTING.into() };
+        let mut text = base.clone();
+        for _ in 0..if round < 2 { 0 } else { 1 + rng.below(2) } {
+            text = changed(&text, &mut rng);
+        }
+        let binary = BinaryHeader {
+            hdr_size: HDR_SIZE,
+            seqid: 3,
+            label: String::new(),
+            checksum_alg: "sha256".to_owned(),
+            salt: [1; 64],
+            uuid: "fc88ce7a-e42f-4827-d46f-604faf9dccfb".to_owned(),
+            subsystem: String::new(),
+            hdr_offset: 0,
+        };
+        let mut bytes = binary.to_bytes(Place::Primary, &text, &Providers::default()).unwrap();
+        bytes.resize(512 << 10, 0);
+        std::fs::write(&path, bytes).unwrap();
+        let output = run_any(Command::new(&cryptsetup).args(["luksDump", "--disable-locks"]).arg(&path));
+        let found = Metadata::from_bytes(&area(text.clone()), HDR_SIZE);
+        taken += u32::from(found.is_ok());
+        if found.is_ok() != output.status.success() {
+            let start = text.iter().zip(&base).take_while(|(one, two)| one == two).count().saturating_sub(60);
+            let excerpt = String::from_utf8_lossy(&text[start..text.len().min(start + 120)]).into_owned();
+            differences.push(format!(
+                "{excerpt}\n  here: {:?}\n  cryptsetup: {}",
+                found.err(),
+                stderr(&output)
+            ));
+        }
+    }
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+    assert!(taken > rounds / 10, "{taken}");
+}
+
+fn exercise(metadata: &Metadata) {
+    let _ = (metadata.keyslots(), metadata.keyslot_order(), metadata.digests(), metadata.segments());
+    let _ = (metadata.tokens(), metadata.requirements(), metadata.flags(), metadata.keyslots_area());
+    let _ = metadata.has_token_out_of_range();
+    let again = Metadata::new(metadata.object().clone(), HDR_SIZE);
+    assert_eq!(again.as_ref().ok(), Some(metadata), "{again:?}");
+}
