@@ -1,59 +1,32 @@
 //! Exit statuses and messages: what is "no", what is "could not", and how each is said.
 
 use std::fs;
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
-use casemate_testkit::{TempDir, run, tempdir, tool};
+use casemate_testkit::{Place, mke2fs, run, tool};
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 
-struct Place(TempDir);
-
-impl Place {
-    /// An image `root.img` with the folder /etc, keys, and a tree over the image with its root hash in `root.txt`.
-    fn new() -> Option<Place> {
-        let (mke2fs, openssl) = (tool("mke2fs")?, tool("openssl")?);
-        let place = Place(tempdir().unwrap());
-        let file = fs::File::create(place.path("root.img")).unwrap();
-        file.set_len(8 << 20).unwrap();
-        run(Command::new(mke2fs).args(["-q", "-t", "ext4"]).arg(place.path("root.img")));
-        fs::write(place.path("disk.key"), (0..64).collect::<Vec<u8>>()).unwrap();
-        fs::write(place.path("wrong.key"), (1..65).collect::<Vec<u8>>()).unwrap();
-        fs::write(place.path("f"), "hello\n").unwrap();
-        fs::create_dir(place.path("tree")).unwrap();
-        let new_key = "req -x509 -newkey rsa:2048 -nodes -subj /CN=example -keyout key.pem -out cert.pem";
-        run(Command::new(openssl).args(new_key.split(' ')).current_dir(place.0.path()));
-        place.is("ext4 mkdir root.img /etc", 0, "");
-        place.is("verity format root.img root.hash --root-hash-file root.txt", 0, "");
-        place.is("crypt encrypt root.img root.enc --key-file disk.key --key-size 512", 0, "");
-        Some(place)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn run(&self, line: &str) -> Output {
-        let mut command = Command::new(CASEMATE);
-        command.args(line.split_whitespace()).current_dir(self.0.path()).stdin(Stdio::null());
-        command.output().unwrap()
-    }
-
-    /// The command ends with a status, and standard error has a text.
-    #[track_caller]
-    fn is(&self, line: &str, status: i32, said: &str) -> Output {
-        let output = self.run(line);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(status), "{line}: {stderr}");
-        assert!(stderr.contains(said), "{line}: {stderr}");
-        output
-    }
+/// An image `root.img` with the folder /etc, keys, and a tree over the image with its root hash in `root.txt`.
+fn place() -> Option<Place> {
+    let (mke2fs, openssl) = (tool("mke2fs")?, tool("openssl")?);
+    let place = Place::new(CASEMATE);
+    mke2fs::make(&mke2fs, "-t ext4", &place.path("root.img"), "8M");
+    place.file("disk.key", (0..64).collect::<Vec<u8>>());
+    place.file("wrong.key", (1..65).collect::<Vec<u8>>());
+    place.file("f", "hello\n");
+    fs::create_dir(place.path("tree")).unwrap();
+    let new_key = "req -x509 -newkey rsa:2048 -nodes -subj /CN=example -keyout key.pem -out cert.pem";
+    run(Command::new(openssl).args(new_key.split(' ')).current_dir(place.folder()));
+    place.is("ext4 mkdir root.img /etc", 0, "");
+    place.is("verity format root.img root.hash --root-hash-file root.txt", 0, "");
+    place.is("crypt encrypt root.img root.enc --key-file disk.key --key-size 512", 0, "");
+    Some(place)
 }
 
 #[test]
 fn only_a_question_is_answered_with_no() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = place() else { return };
     let root = fs::read_to_string(place.path("root.txt")).unwrap();
     let other = root.replace(&root[..1], if root.starts_with('0') { "1" } else { "0" });
     let crypt = "--crypt aes-xts-plain64 --key-size 512 --key-file";
@@ -102,7 +75,7 @@ fn only_a_question_is_answered_with_no() {
 
 #[test]
 fn errors_name_what_the_user_named() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = place() else { return };
     for (line, said) in [
         ("verity format root.img none/hash", "casemate: none/hash: No such file or directory\n"),
         ("ext4 ls none", "casemate: none: No such file or directory\n"),
@@ -127,9 +100,9 @@ fn errors_name_what_the_user_named() {
 /// A slip of the finger that names an input as the output is told, and costs nothing.
 #[test]
 fn what_is_read_is_not_replaced() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = place() else { return };
     for name in ["root.img", "root.hash", "f", "key.pem", "root.enc", "root.txt"] {
-        fs::hard_link(place.path(name), place.path(&format!("{name}.other"))).unwrap();
+        fs::hard_link(place.path(name), place.path(format!("{name}.other"))).unwrap();
     }
     let root = fs::read_to_string(place.path("root.txt")).unwrap();
     let names = ["root.img", "root.hash", "f", "key.pem", "root.enc"];
@@ -160,7 +133,7 @@ fn what_is_read_is_not_replaced() {
 
 #[test]
 fn with_json_errors_are_objects() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = place() else { return };
     for (line, kind, file) in [
         ("ext4 ls none", "io", Some("none")),
         ("ext4 ls f", "corrupt", Some("f")),
@@ -179,7 +152,7 @@ fn with_json_errors_are_objects() {
 
 #[test]
 fn who_waits_hears_of_success_and_scripts_do_not() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = place() else { return };
     let root = fs::read_to_string(place.path("root.txt")).unwrap();
     for (line, said) in [
         (format!("verity verify root.img root.hash {root}"), "casemate: root.img: verified\n"),
@@ -207,11 +180,11 @@ fn who_waits_hears_of_success_and_scripts_do_not() {
 
 #[test]
 fn data_go_into_no_terminal() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = place() else { return };
     let Some(script) = tool("script") else { return };
     for line in ["crypt decrypt root.enc - --key-file disk.key", "ext4 extract root.img -"] {
         let mut command = Command::new(&script);
-        command.args(["-qec", &format!("{CASEMATE} {line}"), "/dev/null"]).current_dir(place.0.path());
+        command.args(["-qec", &format!("{CASEMATE} {line}"), "/dev/null"]).current_dir(place.folder());
         let output = command.stdin(Stdio::null()).output().unwrap();
         let shown = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.code() == Some(2) && shown.contains("is a terminal"), "{line}: {shown}");
@@ -223,7 +196,7 @@ fn data_go_into_no_terminal() {
 
 #[test]
 fn text_that_encode_wrote_is_decoded_strictly() {
-    let place = Place(tempdir().unwrap());
+    let place = Place::new(CASEMATE);
     fs::write(place.path("f"), "hello\n").unwrap();
     place.is("base64 encode f -o text", 0, "");
     assert_eq!(fs::read(place.path("text")).unwrap(), b"aGVsbG8K\n");
@@ -234,7 +207,7 @@ fn text_that_encode_wrote_is_decoded_strictly() {
 
 #[test]
 fn manual_pages_get_their_folder() {
-    let place = Place(tempdir().unwrap());
+    let place = Place::new(CASEMATE);
     place.is("man a/b", 0, "");
     assert!(place.path("a/b/casemate.1").exists());
 }

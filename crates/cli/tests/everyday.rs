@@ -1,97 +1,73 @@
 //! What people do with files every day, in images: trees of owners and modes, dates, several files at once.
 
 use std::fs;
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 
-use casemate_testkit::{TempDir, run, tempdir, tool};
+use casemate_testkit::{Place, mke2fs, run, tool};
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 
-struct Place(TempDir);
+/// An image `image` with a tree in /tree, and the same tree in the folder `tree`.
+fn place() -> Option<Place> {
+    let mke2fs = tool("mke2fs")?;
+    let place = Place::under(CASEMATE, "ext4");
+    mke2fs::make(&mke2fs, "-t ext4", &place.path("image"), "8M");
+    place.sh("mkdir -p tree/a/b; echo 1 >tree/one; echo 2 >tree/a/two; echo 3 >tree/a/b/three
+              ln -s ../one tree/a/link; ln -s / tree/root; chmod 644 tree/one tree/a/two tree/a/b/three
+              chmod 755 tree tree/a tree/a/b");
+    place.yes("put -r image tree /");
+    Some(place)
+}
 
-impl Place {
-    /// An image `image` with a tree in /tree, and the same tree in the folder `tree`.
-    fn new() -> Option<Place> {
-        let mke2fs = tool("mke2fs")?;
-        let place = Place(tempdir().unwrap());
-        fs::File::create(place.path("image")).unwrap().set_len(8 << 20).unwrap();
-        run(Command::new(mke2fs).args(["-q", "-t", "ext4"]).arg(place.path("image")));
-        let script = "mkdir -p tree/a/b; echo 1 >tree/one; echo 2 >tree/a/two; echo 3 >tree/a/b/three; \
-                      ln -s ../one tree/a/link; ln -s / tree/root; chmod 644 tree/one tree/a/two tree/a/b/three; \
-                      chmod 755 tree tree/a tree/a/b";
-        run(Command::new("bash").args(["-euc", script]).current_dir(place.0.path()));
-        place.yes("put -r image tree /");
-        Some(place)
-    }
+/// A field of each file below a directory, in the order of paths.
+fn each(place: &Place, top: &str, field: &str) -> Vec<String> {
+    let text = place.yes(&format!("tree --json image {top}"));
+    let values = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let mut all: Vec<String> =
+        values.map(|value| format!("{} {}", value["path"].as_str().unwrap(), value[field])).collect();
+    all.sort();
+    all
+}
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn run(&self, line: &str) -> Output {
-        let mut command = Command::new(CASEMATE);
-        command.arg("ext4").args(line.split_whitespace()).current_dir(self.0.path()).stdin(Stdio::null());
-        command.output().unwrap()
-    }
-
-    #[track_caller]
-    fn yes(&self, line: &str) -> String {
-        let output = self.run(line);
-        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    }
-
-    /// A field of each file below a directory, in the order of paths.
-    fn each(&self, top: &str, field: &str) -> Vec<String> {
-        let text = self.yes(&format!("tree --json image {top}"));
-        let values = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-        let mut all: Vec<String> =
-            values.map(|value| format!("{} {}", value["path"].as_str().unwrap(), value[field])).collect();
-        all.sort();
-        all
-    }
-
-    fn check(&self) {
-        if let Some(e2fsck) = tool("e2fsck") {
-            run(Command::new(e2fsck).arg("-fn").arg(self.path("image")));
-        }
+fn check(place: &Place) {
+    if let Some(e2fsck) = tool("e2fsck") {
+        run(Command::new(e2fsck).arg("-fn").arg(place.path("image")));
     }
 }
 
 #[test]
 fn modes_and_owners_of_trees_change_as_with_the_real_commands() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = place() else { return };
     place.yes("chmod -R image u=rwX,go= /tree");
-    run(Command::new("chmod").args(["-R", "u=rwX,go=", "tree"]).current_dir(place.0.path()));
+    run(Command::new("chmod").args(["-R", "u=rwX,go=", "tree"]).current_dir(place.folder()));
     let script = r#"find tree -mindepth 1 ! -type l -printf '/%p "%04m"\n' | sort"#;
-    let expected = run(Command::new("bash").args(["-c", script]).current_dir(place.0.path()));
+    let expected = run(Command::new("bash").args(["-c", script]).current_dir(place.folder()));
     let links = |line: &String| !line.starts_with("/tree/a/link ") && !line.starts_with("/tree/root ");
-    let found: Vec<String> = place.each("/tree", "mode").into_iter().filter(links).collect();
+    let found: Vec<String> = each(&place, "/tree", "mode").into_iter().filter(links).collect();
     assert_eq!(found.join("\n"), expected.trim());
     // What a link in the tree leads to is left alone.
     assert!(place.yes("stat --json image /").contains("\"mode\":\"0755\""));
 
     place.yes("chown -R image 7:8 /tree");
     let owned = |line: &String| line.ends_with(" 7");
-    assert!(place.each("/tree", "uid").iter().all(owned), "{:?}", place.each("/tree", "uid"));
+    assert!(each(&place, "/tree", "uid").iter().all(owned), "{:?}", each(&place, "/tree", "uid"));
     assert!(place.yes("stat --json image /").contains("\"uid\":0"));
-    place.check();
+    check(&place);
 }
 
 #[test]
 fn directories_are_listed_with_all_below_as_by_ls() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = place() else { return };
     let ours = place.yes("ls -R image /tree");
     let script = "cd tree && LC_ALL=C ls -R . | sed 's,^\\.\\(.*\\):$,/tree\\1:,'";
-    let theirs = run(Command::new("bash").args(["-c", script]).current_dir(place.0.path()));
+    let theirs = run(Command::new("bash").args(["-c", script]).current_dir(place.folder()));
     assert_eq!(ours, theirs);
     assert_eq!(place.yes("ls -R --json image /tree").lines().count(), 7);
 }
 
 #[test]
 fn dates_are_dates() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = place() else { return };
     for (given, seconds) in
         [("2020-01-31", 1_580_428_800), ("2020-01-31T23:59:59Z", 1_580_515_199), ("@7", 7)]
     {
@@ -100,30 +76,30 @@ fn dates_are_dates() {
             serde_json::from_str(&place.yes("stat --json image /tree/one")).unwrap();
         assert_eq!(stat["mtime"]["seconds"], seconds, "{given}");
     }
-    let output = place.run("touch image --date 2020-02-30 /tree/one");
+    let output = place.own("touch image --date 2020-02-30 /tree/one");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(2) && stderr.contains("a date such as"), "{stderr}");
 }
 
 #[test]
 fn several_files_are_put_at_once() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = place() else { return };
     place.yes("put -p --mode 600 image tree/one tree/a/two /srv/private");
-    assert_eq!(place.each("/srv", "mode")[1..], ["/srv/private/one \"0600\"", "/srv/private/two \"0600\""]);
+    assert_eq!(each(&place, "/srv", "mode")[1..], ["/srv/private/one \"0600\"", "/srv/private/two \"0600\""]);
     place.yes("put -p image tree/one /deep/er/name");
     assert_eq!(place.yes("cat image /deep/er/name"), "1\n");
-    let output = place.run("put image tree/one tree/a/two /new");
+    let output = place.own("put image tree/one tree/a/two /new");
     assert!(String::from_utf8_lossy(&output.stderr).contains("-p makes it"));
     // All of it or nothing: what is not here is said before anything is changed.
     let before = fs::read(place.path("image")).unwrap();
-    let output = place.run("put image tree/one tree/none /srv/private");
+    let output = place.own("put image tree/one tree/none /srv/private");
     assert!(output.status.code() == Some(2) && fs::read(place.path("image")).unwrap() == before);
-    place.check();
+    check(&place);
 }
 
 #[test]
 fn one_file_is_extracted_to_a_name_or_into_a_folder() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = place() else { return };
     place.yes("chmod image 640 /tree/a/two");
     place.yes("touch image --date 2001-02-03 /tree/a/two");
     place.yes("extract image got --path /tree/a/two");
@@ -134,6 +110,6 @@ fn one_file_is_extracted_to_a_name_or_into_a_folder() {
     assert_eq!(fs::read(place.path("folder/link")).unwrap(), b"1\n");
     let shown = run(Command::new("stat").args(["-c", "%a %Y"]).arg(place.path("got")));
     assert_eq!(shown.trim(), "640 981158400");
-    let output = place.run("extract image none/got --path /tree/a/two");
+    let output = place.own("extract image none/got --path /tree/a/two");
     assert!(output.status.code() == Some(2) && !place.path("none").exists());
 }

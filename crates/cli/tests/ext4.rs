@@ -2,9 +2,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
-use casemate_testkit::{fixture, run, run_any, stderr, stdout, tool};
+use casemate_testkit::{Place, fixture, run, run_any, stderr, stdout, tool};
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 
@@ -17,46 +17,19 @@ const INODE_TIME: usize = 150_032;
 /// Where `1k-dirty-journal` has the checksum in the commit block of transaction 22, one of many.
 const COMMIT_CHECKSUM: usize = 302_096;
 
-struct Place(casemate_testkit::Place);
-
-impl std::ops::Deref for Place {
-    type Target = casemate_testkit::Place;
-
-    fn deref(&self) -> &casemate_testkit::Place {
-        &self.0
-    }
+/// A folder for `casemate ext4`.
+fn place() -> Place {
+    Place::under(CASEMATE, "ext4")
 }
 
-impl Place {
-    fn new() -> Place {
-        Place(casemate_testkit::Place::new(CASEMATE))
+/// Unpacks an image, with a byte changed if `damage` says where.
+fn image(place: &Place, name: &str, damage: Option<usize>) -> PathBuf {
+    let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ext4/tests/fixtures").join(name);
+    let mut bytes = fixture(packed);
+    if let Some(at) = damage {
+        bytes[at] ^= 1;
     }
-
-    /// Unpacks an image, with a byte changed if `damage` says where.
-    fn image(&self, name: &str, damage: Option<usize>) -> PathBuf {
-        let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ext4/tests/fixtures").join(name);
-        let mut bytes = fixture(packed);
-        if let Some(at) = damage {
-            bytes[at] ^= 1;
-        }
-        let path = self.folder().join("image");
-        fs::write(&path, bytes).unwrap();
-        path
-    }
-
-    /// Runs `casemate ext4`; arguments are words.
-    fn ext4(&self, line: &str) -> Output {
-        let mut command = Command::new(CASEMATE);
-        command.arg("ext4").args(line.split_whitespace()).arg("--no-progress");
-        command.current_dir(self.folder()).output().unwrap()
-    }
-
-    /// The same, when all must be well.
-    fn yes(&self, line: &str) -> String {
-        let output = self.ext4(line);
-        assert_eq!(output.status.code(), Some(0), "{line}: {}", stderr(&output));
-        stdout(&output)
-    }
+    place.file("image", bytes)
 }
 
 fn json(line: &str) -> serde_json::Value {
@@ -65,8 +38,8 @@ fn json(line: &str) -> serde_json::Value {
 
 #[test]
 fn listing_and_describing() {
-    let place = Place::new();
-    place.image("4k-default.img.xz", None);
+    let place = place();
+    image(&place, "4k-default.img.xz", None);
     let names = "chr\ndir\nfifo\nfragmented\nhardlink\nlost+found\nmany\nprealloc\nsparse\nsym-short\nsym59\n\
                  sym60\nsym600\nxattr-block\nxattr-inode\nxattr-shared\n";
     assert_eq!(place.yes("ls image"), names);
@@ -80,8 +53,8 @@ fn listing_and_describing() {
     let iec =
         casemate_testkit::run(Command::new("numfmt").args(["--to=iec", "--round=up"]).args(sizes.split(' ')));
     assert_eq!(column(&human).join("\n") + "\n", iec);
-    assert_eq!(place.ext4("ls -h").status.code(), Some(2));
-    assert_eq!(place.ext4("cat image -h").status.code(), Some(2));
+    assert_eq!(place.own("ls -h").status.code(), Some(2));
+    assert_eq!(place.own("cat image -h").status.code(), Some(2));
     assert!(place.yes("ls --help").contains("--human-readable"));
     let lines = place.yes("ls --json image /");
     let found: Vec<_> = lines.lines().map(|line| json(line)["path"].as_str().unwrap().to_owned()).collect();
@@ -105,23 +78,23 @@ fn listing_and_describing() {
 
 #[test]
 fn what_is_not_there() {
-    let place = Place::new();
-    place.image("4k-default.img.xz", None);
-    let output = place.ext4("cat image /dir/none");
+    let place = place();
+    image(&place, "4k-default.img.xz", None);
+    let output = place.own("cat image /dir/none");
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(stderr(&output), "casemate: image: /dir/none: no such file\n");
-    assert_eq!(place.ext4("cat image /dir").status.code(), Some(2));
-    assert_eq!(place.ext4("ls image --partition=1").status.code(), Some(2));
+    assert_eq!(place.own("cat image /dir").status.code(), Some(2));
+    assert_eq!(place.own("ls image --partition=1").status.code(), Some(2));
     fs::write(place.folder().join("image"), [0; 5000]).unwrap();
-    let output = place.ext4("info image");
+    let output = place.own("info image");
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("no magic number 0xef53"), "{}", stderr(&output));
 }
 
 #[test]
 fn a_partition_and_an_offset() {
-    let place = Place::new();
-    let bytes = fs::read(place.image("4k-default.img.xz", None)).unwrap();
+    let place = place();
+    let bytes = fs::read(image(&place, "4k-default.img.xz", None)).unwrap();
     let mut disk = vec![0; (1 << 20) + bytes.len()];
     disk[1 << 20..].copy_from_slice(&bytes);
     // The second entry of a boot record: Linux, from sector 2048 on.
@@ -133,27 +106,27 @@ fn a_partition_and_an_offset() {
     let expected = place.yes("ls -li image");
     assert_eq!(place.yes("ls -li disk --partition=2"), expected);
     assert_eq!(place.yes("ls -li disk --offset=1048576"), expected);
-    let output = place.ext4("ls disk --partition=1");
+    let output = place.own("ls disk --partition=1");
     assert!(stderr(&output).contains("no partition 1; there are: 2"), "{}", stderr(&output));
 }
 
 #[test]
 fn checking_and_rewriting() {
-    let place = Place::new();
-    let image = place.image("4k-default.img.xz", Some(INODE_TIME));
+    let place = place();
+    let image = image(&place, "4k-default.img.xz", Some(INODE_TIME));
     let damaged = fs::read(&image).unwrap();
-    let output = place.ext4("check image");
+    let output = place.own("check image");
     assert_eq!(output.status.code(), Some(1));
     let fault = "inode 27: wrong checksum: expected 0xe7752319, found 0x18ad71df\n";
     assert!(stdout(&output).starts_with(fault), "{}", stdout(&output));
-    let output = place.ext4("check --json image");
+    let output = place.own("check --json image");
     let report = json(&stdout(&output));
     assert_eq!((&report["faults"][0]["inode"], &report["clean"]), (&27.into(), &false.into()));
-    let output = place.ext4("check --fix-checksums --dry-run image");
+    let output = place.own("check --fix-checksums --dry-run image");
     assert!(stdout(&output).contains("inode 27: 0x18ad71df becomes 0xe7752319"), "{}", stdout(&output));
     assert!(fs::read(&image).unwrap() == damaged, "a dry run writes nothing");
     // The damaged inode can't be read, unless somebody insists.
-    assert_eq!(place.ext4("stat image /dir/size4096").status.code(), Some(2));
+    assert_eq!(place.own("stat image /dir/size4096").status.code(), Some(2));
     place.yes("stat --ignore-checksums image /dir/size4096");
     assert!(place.yes("check --fix-checksums image").contains("1 checksum rewritten\n"));
     assert!(place.yes("check image").ends_with(" checksums checked, 0 faults\n"));
@@ -165,24 +138,22 @@ fn checking_and_rewriting() {
 
 #[test]
 fn a_damaged_transaction_is_said_and_never_dropped() {
-    let place = Place::new();
-    let image = place.image("1k-dirty-journal.img.xz", Some(COMMIT_CHECKSUM));
+    let place = place();
+    let image = image(&place, "1k-dirty-journal.img.xz", Some(COMMIT_CHECKSUM));
     let damaged = fs::read(&image).unwrap();
     let cut = "transaction 22 of the journal was committed and is damaged (journal block 165: wrong checksum";
     for line in
         ["info image", "ls image", "tree image", "stat image /", "extract image out", "info --json image"]
     {
-        let output = place.ext4(line);
-        assert_eq!(output.status.code(), Some(0), "{line}: {}", stderr(&output));
-        assert!(stderr(&output).contains(cut), "{line}: {}", stderr(&output));
+        place.is(line, 0, cut);
     }
-    assert!(place.yes("info image").contains(cut));
-    let info = json(&place.yes("info --json image"));
+    assert!(stdout(&place.own("info image")).contains(cut));
+    let info = json(&stdout(&place.own("info --json image")));
     assert!(info["journal_cut"].as_str().unwrap().starts_with(cut), "{info}");
     assert_eq!(info["replayed_transactions"], 20);
-    assert_eq!(place.ext4("check image").status.code(), Some(1));
+    assert_eq!(place.own("check image").status.code(), Some(1));
     for line in ["recover image", "mkdir image /new"] {
-        let output = place.ext4(line);
+        let output = place.own(line);
         assert_eq!(output.status.code(), Some(2), "{line}: {}", stderr(&output));
         let text = stderr(&output);
         assert!(
@@ -194,46 +165,46 @@ fn a_damaged_transaction_is_said_and_never_dropped() {
     let Some(e2fsck) = tool("e2fsck") else { return };
     let output = run_any(Command::new(e2fsck).arg("-fy").arg(&image));
     assert!(stdout(&output).contains("transaction 22 was corrupt"), "{}", stdout(&output));
-    assert_eq!(stderr(&place.ext4("ls image")), "");
+    assert_eq!(stderr(&place.own("ls image")), "");
     place.yes("mkdir image /new");
 }
 
 #[test]
 fn verity_files_are_checked_while_they_are_read() {
-    let place = Place::new();
-    place.image("verity/verity-4k-qemu.img.xz", None);
-    let whole = place.ext4("cat image /size528384 --verity=require");
+    let place = place();
+    image(&place, "verity/verity-4k-qemu.img.xz", None);
+    let whole = place.own("cat image /size528384 --verity=require");
     assert_eq!((whole.status.code(), whole.stdout.len()), (Some(0), 528_384), "{}", stderr(&whole));
     let stat = json(&place.yes("stat --json image /size0"));
     let empty = "sha256:3d248ca542a24fc62d1c43b916eae5016878e2533c88238480b26128a1f1af95";
     assert_eq!(stat["verity"]["digest"], empty);
-    place.image("verity/verity-4k-qemu.img.xz", Some(VERITY_DATA));
-    let output = place.ext4("cat image /size528384");
+    image(&place, "verity/verity-4k-qemu.img.xz", Some(VERITY_DATA));
+    let output = place.own("cat image /size528384");
     assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
     assert!(stderr(&output).contains("data block 0 does not match its hash tree"), "{}", stderr(&output));
-    assert_eq!(place.ext4("cat image /size528384 --verity=ignore").stdout.len(), 528_384);
-    let output = place.ext4("extract image out");
+    assert_eq!(place.own("cat image /size528384 --verity=ignore").stdout.len(), 528_384);
+    let output = place.own("extract image out");
     assert_eq!(output.status.code(), Some(2));
     let out = place.folder().join("out");
     assert!(!out.join("size528384").exists() && out.join("size1").exists());
-    place.image("4k-default.img.xz", None);
-    let output = place.ext4("cat image /dir/size1 --verity=require");
+    image(&place, "4k-default.img.xz", None);
+    let output = place.own("cat image /dir/size1 --verity=require");
     assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
 }
 
 #[test]
 fn extracting() {
-    let place = Place::new();
-    place.image("4k-default.img.xz", None);
+    let place = place();
+    image(&place, "4k-default.img.xz", None);
     let report = json(&place.yes("extract image out --path=/dir --no-owners --json"));
     assert!(
         report["files"].as_u64().unwrap() > 15 && report["failures"] == serde_json::json!([]),
         "{report}"
     );
-    let file = place.ext4("cat image /dir/size4097");
+    let file = place.own("cat image /dir/size4097");
     assert_eq!(fs::read(place.folder().join("out/size4097")).unwrap(), file.stdout);
     place.yes("extract image --path=/dir --tar=dir.tar");
-    let stream = place.ext4("extract image --path=/dir --tar=-");
+    let stream = place.own("extract image --path=/dir --tar=-");
     assert!(stream.stdout == fs::read(place.folder().join("dir.tar")).unwrap());
     let Some(tar) = tool("tar") else { return };
     let list = run(Command::new(tar).arg("-tf").arg(place.folder().join("dir.tar")));

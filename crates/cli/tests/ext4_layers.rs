@@ -2,111 +2,85 @@
 
 use std::fs;
 use std::os::unix::fs::{FileExt, symlink};
-use std::process::{Command, Output};
+use std::process::Command;
 
-use casemate_testkit::{Rng, run, tool};
+use casemate_testkit::{Place, Rng, run, tool};
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 const CRYPT: &str = "--crypt aes-xts-plain64 --key-file key --key-size 512";
 /// Where the file `data`, which begins with this, can be found in the image.
 const MARK: &[u8] = b"the file that is damaged in a test";
 
-struct Place(casemate_testkit::Place);
-
-impl std::ops::Deref for Place {
-    type Target = casemate_testkit::Place;
-
-    fn deref(&self) -> &casemate_testkit::Place {
-        &self.0
+/// A folder with the file system `plain` and a key.
+fn place() -> Option<Place> {
+    let mke2fs = tool("mke2fs")?;
+    let place = Place::new(CASEMATE);
+    let mut rng = Rng::new(11);
+    let tree = place.path("tree");
+    fs::create_dir_all(tree.join("etc/many")).unwrap();
+    fs::write(tree.join("etc/passwd"), "root:x:0:0::/:/bin/sh\n").unwrap();
+    let data = [MARK, &rng.bytes(700_000)].concat();
+    fs::write(tree.join("data"), data).unwrap();
+    symlink("etc/passwd", tree.join("link")).unwrap();
+    for number in 0..50 {
+        fs::write(tree.join(format!("etc/many/{number}")), rng.bytes(number * 100)).unwrap();
     }
+    fs::write(place.path("key"), rng.bytes(64)).unwrap();
+    fs::write(place.path("wrong"), rng.bytes(64)).unwrap();
+    let mut command = Command::new(mke2fs);
+    command.args(["-q", "-F", "-t", "ext4", "-b", "4096", "-d"]).arg(&tree);
+    run(command.arg(place.path("plain")).arg("8M"));
+    Some(place)
 }
 
-impl Place {
-    /// A folder with the file system `plain` and a key.
-    fn new() -> Option<Place> {
-        let mke2fs = tool("mke2fs")?;
-        let place = Place(casemate_testkit::Place::new(CASEMATE));
-        let mut rng = Rng::new(11);
-        let tree = place.path("tree");
-        fs::create_dir_all(tree.join("etc/many")).unwrap();
-        fs::write(tree.join("etc/passwd"), "root:x:0:0::/:/bin/sh\n").unwrap();
-        let data = [MARK, &rng.bytes(700_000)].concat();
-        fs::write(tree.join("data"), data).unwrap();
-        symlink("etc/passwd", tree.join("link")).unwrap();
-        for number in 0..50 {
-            fs::write(tree.join(format!("etc/many/{number}")), rng.bytes(number * 100)).unwrap();
-        }
-        fs::write(place.path("key"), rng.bytes(64)).unwrap();
-        fs::write(place.path("wrong"), rng.bytes(64)).unwrap();
-        let mut command = Command::new(mke2fs);
-        command.args(["-q", "-F", "-t", "ext4", "-b", "4096", "-d"]).arg(&tree);
-        run(command.arg(place.path("plain")).arg("8M"));
-        Some(place)
-    }
+/// Makes a hash tree; gives the root hash.
+fn format(place: &Place, image: &str, tree: &str) -> String {
+    let said = place.yes(&format!("verity format {image} {tree}"));
+    said.lines().find_map(|line| line.strip_prefix("Root hash:")).unwrap().trim().to_owned()
+}
 
-    fn casemate(&self, line: &str) -> Output {
-        let mut command = Command::new(CASEMATE);
-        command.args(line.split_whitespace()).arg("--no-progress").current_dir(self.folder());
-        command.output().unwrap()
-    }
+/// What a command that succeeds prints, byte for byte.
+#[track_caller]
+fn printed(place: &Place, line: &str) -> Vec<u8> {
+    place.is(line, 0, "").stdout
+}
 
-    fn yes(&self, line: &str) -> Vec<u8> {
-        let output = self.casemate(line);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(0), "{line}: {errors}");
-        output.stdout
-    }
-
-    fn no(&self, line: &str, status: i32, what: &str) {
-        let output = self.casemate(line);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(status), "{line}: {errors}");
-        assert!(errors.contains(what), "{line}: {errors}");
-    }
-
-    /// Makes a hash tree; gives the root hash.
-    fn format(&self, image: &str, tree: &str) -> String {
-        let said = String::from_utf8(self.yes(&format!("verity format {image} {tree}"))).unwrap();
-        said.lines().find_map(|line| line.strip_prefix("Root hash:")).unwrap().trim().to_owned()
-    }
-
-    /// What every reading command says about the file system that `image`, a name with options, is.
-    fn everything(&self, image: &str) -> Vec<Vec<u8>> {
-        let folder = self.path("out");
-        self.yes(&format!("ext4 extract {image} out"));
-        let same = Command::new("diff").arg("-r").arg(&folder).arg(self.path("tree")).output().unwrap();
-        // lost+found is not in the tree.
-        let said = String::from_utf8_lossy(&same.stdout).into_owned();
-        assert_eq!(said, format!("Only in {}: lost+found\n", folder.display()), "{image}");
-        fs::remove_dir_all(folder).unwrap();
-        [
-            "info #",
-            "ls -l # / /etc/many",
-            "tree #",
-            "stat # /data",
-            "cat # /data /link",
-            "check #",
-            "extract # --tar=-",
-        ]
-        .iter()
-        .map(|line| self.yes(&format!("ext4 {}", line.replace('#', image))))
-        .collect()
-    }
+/// What every reading command says about the file system that `image`, a name with options, is.
+fn everything(place: &Place, image: &str) -> Vec<Vec<u8>> {
+    let folder = place.path("out");
+    printed(place, &format!("ext4 extract {image} out"));
+    let same = Command::new("diff").arg("-r").arg(&folder).arg(place.path("tree")).output().unwrap();
+    // lost+found is not in the tree.
+    let said = String::from_utf8_lossy(&same.stdout).into_owned();
+    assert_eq!(said, format!("Only in {}: lost+found\n", folder.display()), "{image}");
+    fs::remove_dir_all(folder).unwrap();
+    [
+        "info #",
+        "ls -l # / /etc/many",
+        "tree #",
+        "stat # /data",
+        "cat # /data /link",
+        "check #",
+        "extract # --tar=-",
+    ]
+    .iter()
+    .map(|line| printed(place, &format!("ext4 {}", line.replace('#', image))))
+    .collect()
 }
 
 #[test]
 fn every_layer_gives_what_is_in_the_plain_image() {
-    let Some(place) = Place::new() else { return };
-    let expected = place.everything("plain");
+    let Some(place) = place() else { return };
+    let expected = everything(&place, "plain");
     let data = fs::read(place.path("tree/data")).unwrap();
     assert!(expected[4].starts_with(&data) && expected[4].ends_with(b"/bin/sh\n"));
 
     for sector in ["", "--sector-size 4096"] {
-        place.yes(&format!("crypt encrypt plain enc --key-file key --key-size 512 {sector}"));
+        printed(&place, &format!("crypt encrypt plain enc --key-file key --key-size 512 {sector}"));
         assert!(!fs::read(place.path("enc")).unwrap().windows(MARK.len()).any(|bytes| bytes == MARK));
         let crypt = format!("{CRYPT} {sector}");
-        let over_cipher = place.format("enc", "enctree");
-        let over_plain = place.format("plain", "tree.hash");
+        let over_cipher = format(&place, "enc", "enctree");
+        let over_plain = format(&place, "plain", "tree.hash");
         // In a partition, after 1 MiB.
         let mut disk = vec![0; 1 << 20];
         disk[446..462].copy_from_slice(&[0, 0, 0, 0, 0x83, 0, 0, 0, 0, 8, 0, 0, 0, 0x40, 0, 0]);
@@ -121,41 +95,41 @@ fn every_layer_gives_what_is_in_the_plain_image() {
             format!("--partition 1 --dm-verity enctree {over_cipher} {crypt} disk"),
             format!("--offset 1048576 {crypt} --dm-verity tree.hash {over_plain} disk"),
         ] {
-            assert!(place.everything(&image) == expected, "{image}");
+            assert!(everything(&place, &image) == expected, "{image}");
         }
         // The order is the user's: the other one is no way to read it.
-        place.no(&format!("ext4 ls {crypt} --dm-verity enctree {over_cipher} enc"), 2, "");
+        place.is(&format!("ext4 ls {crypt} --dm-verity enctree {over_cipher} enc"), 2, "");
         fs::remove_file(place.path("enc")).unwrap();
     }
 }
 
 #[test]
 fn what_is_wrong_is_said() {
-    let Some(place) = Place::new() else { return };
-    let root = place.format("plain", "tree.hash");
+    let Some(place) = place() else { return };
+    let root = format(&place, "plain", "tree.hash");
     let image = fs::File::options().read(true).write(true).open(place.path("plain")).unwrap();
     let bytes = fs::read(place.path("plain")).unwrap();
     let at = bytes.windows(MARK.len()).position(|found| found == MARK).unwrap();
-    place.yes("crypt encrypt plain enc --key-file key --key-size 512");
+    printed(&place, "crypt encrypt plain enc --key-file key --key-size 512");
     image.write_all_at(&[!MARK[3]], at as u64 + 3).unwrap();
 
     let verity = format!("--dm-verity tree.hash {root} plain");
     let block = format!("data block {} does not match its hash tree", at / 4096);
-    place.no(&format!("ext4 cat {verity} /data"), 2, &block);
-    assert_eq!(place.yes(&format!("ext4 cat {verity} /etc/passwd")), b"root:x:0:0::/:/bin/sh\n");
+    place.is(&format!("ext4 cat {verity} /data"), 2, &block);
+    assert_eq!(printed(&place, &format!("ext4 cat {verity} /etc/passwd")), b"root:x:0:0::/:/bin/sh\n");
     // Without the layer nobody notices.
-    assert!(place.yes("ext4 cat plain /data").starts_with(&MARK[..3]));
-    place.no(&format!("ext4 extract {verity} out"), 2, &block);
-    place.no(&format!("ext4 check --fix-checksums {verity}"), 2, "cannot be used with");
+    assert!(printed(&place, "ext4 cat plain /data").starts_with(&MARK[..3]));
+    place.is(&format!("ext4 extract {verity} out"), 2, &block);
+    place.is(&format!("ext4 check --fix-checksums {verity}"), 2, "cannot be used with");
     let other = root.replace(&root[..1], if root.starts_with('0') { "1" } else { "0" });
-    place.no(&format!("ext4 ls --dm-verity tree.hash {other} plain"), 2, "does not match");
+    place.is(&format!("ext4 ls --dm-verity tree.hash {other} plain"), 2, "does not match");
 
     let wrong = CRYPT.replace("key-file key", "key-file wrong");
     for command in ["info", "ls", "check"] {
-        place.no(&format!("ext4 {command} {wrong} enc"), 2, "the key may be wrong");
+        place.is(&format!("ext4 {command} {wrong} enc"), 2, "the key may be wrong");
     }
-    place.no(&format!("ext4 ls {wrong} --dm-verity tree.hash {root} enc"), 2, "does not match its hash tree");
-    place.no("ext4 ls --key-file key enc", 2, "--crypt");
+    place.is(&format!("ext4 ls {wrong} --dm-verity tree.hash {root} enc"), 2, "does not match its hash tree");
+    place.is("ext4 ls --key-file key enc", 2, "--crypt");
     // What cryptsetup means by -s is not taken for a salt, and options of a layer that is not there are refused.
     for (line, what) in [
         ("ls -s 512", "unexpected argument '-s'"),
@@ -166,20 +140,20 @@ fn what_is_wrong_is_said() {
         ("stat --data-blocks 4", "--dm-verity"),
         ("mkdir -s 512", "unexpected argument '-s'"),
     ] {
-        place.no(&format!("ext4 {line} {CRYPT} enc /new"), 2, what);
+        place.is(&format!("ext4 {line} {CRYPT} enc /new"), 2, what);
     }
-    place.no("fscrypt backup --salt 00 plain backup /etc", 2, "--dm-verity");
+    place.is("fscrypt backup --salt 00 plain backup /etc", 2, "--dm-verity");
     // fs-verity's option is still what it was.
     assert_eq!(
-        place.yes(&format!("ext4 cat --verity check {CRYPT} enc /etc/passwd")),
+        printed(&place, &format!("ext4 cat --verity check {CRYPT} enc /etc/passwd")),
         b"root:x:0:0::/:/bin/sh\n"
     );
-    place.no("ext4 cat --verity require plain /etc/passwd", 2, "no fs-verity");
+    place.is("ext4 cat --verity require plain /etc/passwd", 2, "no fs-verity");
 }
 
 #[test]
 fn changes_reach_the_image_encrypted() {
-    let (Some(place), Some(e2fsck)) = (Place::new(), tool("e2fsck")) else { return };
+    let (Some(place), Some(e2fsck)) = (place(), tool("e2fsck")) else { return };
     for (number, crypt) in [
         CRYPT.to_owned(),
         format!("{CRYPT} --sector-size 4096 --crypt-offset 8s"),
@@ -189,24 +163,24 @@ fn changes_reach_the_image_encrypted() {
     .enumerate()
     {
         let options = crypt.clone();
-        place.yes(&format!("crypt encrypt {options} plain image"));
+        printed(&place, &format!("crypt encrypt {options} plain image"));
         fs::write(place.path("new"), MARK.repeat(500)).unwrap();
-        place.yes(&format!("ext4 mkdir image /a-directory-with-a-name {crypt}"));
-        place.yes(&format!("ext4 put image new /a-directory-with-a-name/{number} {crypt}"));
-        place.yes(&format!("ext4 rm -r image /etc/many {crypt}"));
-        place.no(
+        printed(&place, &format!("ext4 mkdir image /a-directory-with-a-name {crypt}"));
+        printed(&place, &format!("ext4 put image new /a-directory-with-a-name/{number} {crypt}"));
+        printed(&place, &format!("ext4 rm -r image /etc/many {crypt}"));
+        place.is(
             &format!("ext4 mkdir image /other {}", crypt.replace("file key", "file wrong")),
             2,
             "may be wrong",
         );
-        let cat = place.yes(&format!("ext4 cat image /a-directory-with-a-name/{number} {crypt}"));
+        let cat = printed(&place, &format!("ext4 cat image /a-directory-with-a-name/{number} {crypt}"));
         assert!(cat == MARK.repeat(500));
         // Nothing of it can be seen without the key, and decrypted it is a clean file system.
         let raw = fs::read(place.path("image")).unwrap();
         for part in [MARK, b"a-directory-with-a-name"] {
             assert!(!raw.windows(part.len()).any(|window| window == part), "{crypt}");
         }
-        place.yes(&format!("crypt decrypt {options} image decrypted"));
+        printed(&place, &format!("crypt decrypt {options} image decrypted"));
         run(Command::new(&e2fsck).arg("-fn").arg(place.path("decrypted")));
         assert!(!place.path("image.casemate-redo").exists());
     }
@@ -214,21 +188,21 @@ fn changes_reach_the_image_encrypted() {
     let mut plain = fs::read(place.path("plain")).unwrap();
     plain[1024 + 1020] ^= 1;
     fs::write(place.path("damaged"), &plain).unwrap();
-    place.yes(&format!("crypt encrypt {} damaged image", CRYPT));
+    printed(&place, &format!("crypt encrypt {} damaged image", CRYPT));
     let before = fs::read(place.path("image")).unwrap();
     let fix = format!("ext4 check --fix-checksums image {CRYPT}");
-    place.no(&fix.replace("file key", "file wrong"), 2, "may be wrong");
-    assert_eq!(place.casemate(&format!("{fix} --dry-run")).status.code(), Some(1));
+    place.is(&fix.replace("file key", "file wrong"), 2, "may be wrong");
+    assert_eq!(place.own(&format!("{fix} --dry-run")).status.code(), Some(1));
     assert!(fs::read(place.path("image")).unwrap() == before);
-    place.yes(&fix);
-    place.yes(&format!("crypt decrypt {} image decrypted", CRYPT));
+    printed(&place, &fix);
+    printed(&place, &format!("crypt decrypt {} image decrypted", CRYPT));
     plain[1024 + 1020] ^= 1;
     assert!(fs::read(place.path("decrypted")).unwrap() == plain);
 
     run(Command::new(tool("tune2fs").unwrap()).args(["-O", "^has_journal"]).arg(place.path("plain")));
-    place.yes(&format!("crypt encrypt {} plain image", CRYPT));
+    printed(&place, &format!("crypt encrypt {} plain image", CRYPT));
     let before = fs::read(place.path("image")).unwrap();
-    place.no(&format!("ext4 mkdir image /new {CRYPT}"), 2, "without a journal");
-    place.no(&format!("ext4 mkdir image /new --recovery-file redo {CRYPT}"), 2, "--recovery-file");
+    place.is(&format!("ext4 mkdir image /new {CRYPT}"), 2, "without a journal");
+    place.is(&format!("ext4 mkdir image /new --recovery-file redo {CRYPT}"), 2, "--recovery-file");
     assert!(fs::read(place.path("image")).unwrap() == before);
 }

@@ -8,30 +8,13 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::process::{Command, Output, Stdio};
 
-use casemate_testkit::{Rng, slow_tests, status, stderr, stdout, tool};
+use casemate_testkit::{Place, Rng, slow_tests, status, stderr, stdout, tool};
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 
-/// A folder to work in.
-struct Place(casemate_testkit::Place);
-
-impl std::ops::Deref for Place {
-    type Target = casemate_testkit::Place;
-
-    fn deref(&self) -> &casemate_testkit::Place {
-        &self.0
-    }
-}
-
-impl Place {
-    fn new() -> Place {
-        Place(casemate_testkit::Place::new(CASEMATE))
-    }
-
-    /// Runs `casemate fsverity`.
-    fn own(&self, line: &str) -> Output {
-        self.0.own(&format!("fsverity {line}"))
-    }
+/// A folder for `casemate fsverity`.
+fn place() -> Place {
+    Place::under(CASEMATE, "fsverity")
 }
 
 fn random(seed: u64, len: usize) -> Vec<u8> {
@@ -45,7 +28,7 @@ const EMPTY: &str = "sha256:3d248ca542a24fc62d1c43b916eae5016878e2533c88238480b2
 #[test]
 fn digests_trees_and_descriptors_equal_the_tools() {
     let Some(tool) = tool("fsverity") else { return };
-    let place = Place::new();
+    let place = place();
     let mut rng = Rng::new(0xf5);
     let rounds = if slow_tests() { 600 } else { 60 };
     let data = random(1, 3 << 20);
@@ -97,7 +80,7 @@ fn digests_trees_and_descriptors_equal_the_tools() {
 #[test]
 fn the_link_behaves_as_the_tool() {
     let Some(tool) = tool("fsverity") else { return };
-    let place = Place::new();
+    let place = place();
     let link = place.link("fsverity");
     place.file("big", random(2, 300_000));
     place.file("small", b"x");
@@ -156,7 +139,7 @@ fn the_link_behaves_as_the_tool() {
 
 #[test]
 fn one_bad_file_does_not_stop_the_others() {
-    let place = Place::new();
+    let place = place();
     place.file("a", b"");
     place.file("b", b"");
     fs::create_dir(place.folder().join("folder")).unwrap();
@@ -172,7 +155,7 @@ fn one_bad_file_does_not_stop_the_others() {
 /// Not even root can open these.
 #[test]
 fn unreadable_files_are_named() {
-    let place = Place::new();
+    let place = place();
     symlink("loop", place.folder().join("loop")).unwrap();
     let _socket = UnixListener::bind(place.folder().join("socket")).unwrap();
     for name in ["loop", "socket"] {
@@ -185,7 +168,7 @@ fn unreadable_files_are_named() {
 /// Names are bytes: they come out as they went in, and a list with them can be checked.
 #[test]
 fn strange_names_survive() {
-    let place = Place::new();
+    let place = place();
     let names: [&[u8]; 5] = [b"\xff\xfe", b" two  spaces ", b"line\nend", b"back\\slash", b"-dash"];
     let mut command = Command::new(CASEMATE);
     command.args(["fsverity", "digest", "--"]).current_dir(place.folder());
@@ -209,7 +192,7 @@ fn strange_names_survive() {
 
 #[test]
 fn lists_are_checked_as_sha256sum_does() {
-    let place = Place::new();
+    let place = place();
     place.file("right", b"");
     place.file("wrong", b"x");
     let list = format!("{EMPTY} right\n{EMPTY} wrong\nnonsense\n{EMPTY} missing\n");
@@ -252,7 +235,7 @@ fn lists_are_checked_as_sha256sum_does() {
 /// Every damaged block is named, and no other.
 #[test]
 fn a_dumped_tree_names_the_bad_blocks() {
-    let place = Place::new();
+    let place = place();
     let data = random(4, 2_000_001);
     place.file("data", &data);
     let made = place.own("digest data --block-size=1024 --out-merkle-tree=tree --out-descriptor=desc");
@@ -300,7 +283,7 @@ fn a_dumped_tree_names_the_bad_blocks() {
 
 #[test]
 fn printing_to_a_closed_pipe_is_no_error() {
-    let place = Place::new();
+    let place = place();
     let names: Vec<String> = (0..3000).map(|i| format!("file-with-a-long-name-{i}")).collect();
     for name in &names {
         place.file(name, b"");
@@ -320,7 +303,7 @@ fn printing_to_a_closed_pipe_is_no_error() {
 
 #[test]
 fn many_files_come_in_order() {
-    let place = Place::new();
+    let place = place();
     let mut list = String::new();
     for i in 0..60usize {
         place.file(i.to_string(), random(i as u64, if i == 30 { 9 << 20 } else { i * 1000 }));
@@ -334,7 +317,7 @@ fn many_files_come_in_order() {
 
 #[test]
 fn output_files_are_whole_or_not_there() {
-    let place = Place::new();
+    let place = place();
     place.file("data", random(6, 100_000));
     assert_eq!(status(&place.own("digest data --out-merkle-tree=none/tree")), 2);
     assert_eq!(status(&place.own("digest data --out-merkle-tree=/dev/null --out-descriptor=/dev/null")), 0);

@@ -2,82 +2,54 @@
 
 use std::fs;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 
-use casemate_testkit::{TempDir, run, skip, tempdir, tool};
+use casemate_testkit::{Place, run, skip, tool};
 use serde_json::Value;
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 
-struct Place(TempDir);
+/// A folder with a key and a file.
+fn place() -> Place {
+    let place = Place::new(CASEMATE);
+    place.file("disk.key", (0..64).collect::<Vec<u8>>());
+    place.file("file", "hello\n".repeat(1000));
+    place
+}
 
-impl Place {
-    fn new() -> Place {
-        let place = Place(tempdir().unwrap());
-        fs::write(place.path("disk.key"), (0..64).collect::<Vec<u8>>()).unwrap();
-        fs::write(place.path("file"), "hello\n".repeat(1000)).unwrap();
-        place
-    }
+#[track_caller]
+fn json(place: &Place, line: &str) -> Value {
+    serde_json::from_str(&place.yes(&format!("info --json {line}"))).unwrap()
+}
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+/// A disk with two partitions: ext4 with a hash area behind it and an encrypted folder, and LUKS2.
+fn disk(place: &Place) -> bool {
+    if ["mke2fs", "veritysetup", "cryptsetup", "sfdisk"].into_iter().any(|name| tool(name).is_none()) {
+        return false;
     }
-
-    fn sh(&self, script: &str) -> String {
-        let mut command = Command::new("bash");
-        let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
-        run(command.args(["-euc", script]).env("PATH", path).current_dir(self.0.path()))
-    }
-
-    fn run(&self, line: &str) -> Output {
-        let mut command = Command::new(CASEMATE);
-        command.args(line.split_whitespace()).current_dir(self.0.path()).stdin(Stdio::null());
-        command.output().unwrap()
-    }
-
-    #[track_caller]
-    fn yes(&self, line: &str) -> String {
-        let output = self.run(line);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && stderr.is_empty(), "{line}: {stderr}");
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    }
-
-    #[track_caller]
-    fn json(&self, line: &str) -> Value {
-        serde_json::from_str(&self.yes(&format!("info --json {line}"))).unwrap()
-    }
-
-    /// A disk with two partitions: ext4 with a hash area behind it and an encrypted folder, and LUKS2.
-    fn disk(&self) -> bool {
-        if ["mke2fs", "veritysetup", "cryptsetup", "sfdisk"].into_iter().any(|name| tool(name).is_none()) {
-            return false;
-        }
-        self.sh("truncate -s 8M root; mke2fs -q -t ext4 -O encrypt -L system root");
-        self.yes("ext4 mkdir root /home");
-        self.yes("fscrypt set-policy --fscrypt-key disk.key root /home");
-        self.sh(
-            "veritysetup format root root --hash-offset 8388608 --data-blocks 2048 >verity.txt
-             truncate -s 4M luks
-             echo x | cryptsetup luksFormat -q --type luks2 --label secret --luks2-keyslots-size 256K \
-                --luks2-metadata-size 16K --pbkdf pbkdf2 --pbkdf-force-iterations 1000 luks
-             truncate -s 20M disk
-             printf 'label: gpt\nstart=2048, size=24576, name=root\nstart=28672, size=8192, name=data\n' | sfdisk -q disk
-             dd if=root of=disk bs=512 seek=2048 conv=notrunc status=none
-             dd if=luks of=disk bs=512 seek=28672 conv=notrunc status=none",
-        );
-        true
-    }
+    place.sh("truncate -s 8M root; mke2fs -q -t ext4 -O encrypt -L system root");
+    place.yes("ext4 mkdir root /home");
+    place.yes("fscrypt set-policy --fscrypt-key disk.key root /home");
+    place.sh(
+        "veritysetup format root root --hash-offset 8388608 --data-blocks 2048 >verity.txt
+         truncate -s 4M luks
+         echo x | cryptsetup luksFormat -q --type luks2 --label secret --luks2-keyslots-size 256K \
+            --luks2-metadata-size 16K --pbkdf pbkdf2 --pbkdf-force-iterations 1000 luks
+         truncate -s 20M disk
+         printf 'label: gpt\nstart=2048, size=24576, name=root\nstart=28672, size=8192, name=data\n' | sfdisk -q disk
+         dd if=root of=disk bs=512 seek=2048 conv=notrunc status=none
+         dd if=luks of=disk bs=512 seek=28672 conv=notrunc status=none",
+    );
+    true
 }
 
 #[test]
 fn a_disk_is_described_down_to_its_hash_area() {
-    let place = Place::new();
-    if !place.disk() {
+    let place = place();
+    if !disk(&place) {
         return;
     }
-    let found = place.json("disk");
+    let found = json(&place, "disk");
     assert_eq!((&found["what"], &found["bytes"]), (&"a GPT partition table".into(), &(20 << 20).into()));
     let [root, data] = &found["inside"].as_array().unwrap()[..] else { panic!("{found}") };
     assert_eq!((&root["partition"], &root["start"]), (&1.into(), &(1 << 20).into()));
@@ -105,37 +77,37 @@ fn a_disk_is_described_down_to_its_hash_area() {
     }
     assert!(text.contains("partition 2, at byte 14680064: a LUKS2 header \"secret\""), "{text}");
     // A partition alone, and what is behind dm-crypt.
-    assert_eq!(place.json("disk -P 1")["facts"]["version"], "ext4");
+    assert_eq!(json(&place, "disk -P 1")["facts"]["version"], "ext4");
     place.yes("crypt encrypt root enc --key-file disk.key --key-size 512");
-    assert_eq!(place.json("enc")["what"], Value::Null);
+    assert_eq!(json(&place, "enc")["what"], Value::Null);
     let crypt = "--crypt aes-xts-plain64 --key-file disk.key --key-size 512";
-    assert_eq!(place.json(&format!("{crypt} enc"))["facts"]["label"], "system");
+    assert_eq!(json(&place, &format!("{crypt} enc"))["facts"]["label"], "system");
 }
 
 #[test]
 fn what_is_cut_off_or_damaged_is_said() {
-    let place = Place::new();
-    if !place.disk() {
+    let place = place();
+    if !disk(&place) {
         return;
     }
     let root = fs::read(place.path("root")).unwrap();
     fs::write(place.path("cut"), &root[..5 << 20]).unwrap();
-    let damage = place.json("cut")["damage"].to_string();
+    let damage = json(&place, "cut")["damage"].to_string();
     assert!(damage.contains("cut off: it has 8388608 bytes, and 5242880 are here"), "{damage}");
     let image = fs::File::options().write(true).open(place.path("root")).unwrap();
     image.write_all_at(&[0xff; 64], 2048).unwrap();
-    assert!(place.json("root")["damage"][0].as_str().unwrap().contains("group descriptor"));
+    assert!(json(&place, "root")["damage"][0].as_str().unwrap().contains("group descriptor"));
     let disk = fs::File::options().write(true).open(place.path("disk")).unwrap();
     disk.write_all_at(&[1; 64], 1024).unwrap();
     disk.write_all_at(&[1; 64], (20 << 20) - 512).unwrap();
-    assert_ne!(place.json("disk")["damage"], serde_json::json!([]));
+    assert_ne!(json(&place, "disk")["damage"], serde_json::json!([]));
 }
 
 /// Names in an image can't pass for words of ours, nor move a terminal's cursor.
 #[test]
 fn what_an_image_says_is_shown_without_control_characters() {
-    let place = Place::new();
-    if !place.disk() {
+    let place = place();
+    if !disk(&place) {
         return;
     }
     place.sh("truncate -s 8M odd; mke2fs -q -t ext4 -O ^metadata_csum odd");
@@ -147,12 +119,12 @@ fn what_an_image_says_is_shown_without_control_characters() {
         assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{line}: {text:?}");
         assert!(!text.contains("\nroot:") && text.contains("root: "), "{line}: {text:?}");
     }
-    assert_eq!(place.json("odd")["facts"]["label"], "\u{fffd}[2J\u{fffd}root: \u{fffd}1m");
+    assert_eq!(json(&place, "odd")["facts"]["label"], "\u{fffd}[2J\u{fffd}root: \u{fffd}1m");
 }
 
 #[test]
 fn errors_about_a_wrong_image_say_what_it_is() {
-    let place = Place::new();
+    let place = place();
     for (program, script, said) in [
         (
             "cryptsetup",
@@ -173,7 +145,7 @@ fn errors_about_a_wrong_image_say_what_it_is() {
         }
         place.sh(&format!("rm -f image; truncate -s 16M image; {{ {script}\n}} >&2"));
         for command in ["ext4 ls image", "ext4 mkdir image /x", "verity dump image"] {
-            let output = place.run(command);
+            let output = place.own(command);
             let stderr = String::from_utf8_lossy(&output.stderr);
             assert!(
                 output.status.code() == Some(2) && stderr.contains(said),
@@ -189,8 +161,8 @@ fn errors_about_a_wrong_image_say_what_it_is() {
 /// A browser that is nobody's shows the page: it is whole, to scale, and needs nothing from elsewhere.
 #[test]
 fn the_page_is_shown_by_a_browser() {
-    let place = Place::new();
-    if !place.disk() {
+    let place = place();
+    if !disk(&place) {
         return;
     }
     place.yes("info --html page.html disk");
@@ -220,7 +192,7 @@ fn the_page_is_shown_by_a_browser() {
         "--window-size=1200,1600",
     ]);
     command.args(["--screenshot=shot.png", "--user-data-dir=profile", "page.html"]);
-    let home = place.0.path();
+    let home = place.folder();
     run(command.current_dir(home).env("HOME", home));
     let shot = fs::read(place.path("shot.png")).unwrap();
     assert!(shot.starts_with(b"\x89PNG") && shot.len() > 10_000, "{} bytes", shot.len());

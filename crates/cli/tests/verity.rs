@@ -2,46 +2,18 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
-use casemate_testkit::{Rng, slow_tests, status, stderr, stdout, tool};
+use casemate_testkit::{Place, Rng, slow_tests, status, stderr, stdout, tool};
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 
 /// Pins what is random otherwise.
 const PINNED: &str = "--salt=00112233445566778899aabbccddeeff --uuid=5e34f531-3859-825c-fad6-33289ccfcb92";
 
-/// A folder to work in.
-struct Place(casemate_testkit::Place);
-
-impl std::ops::Deref for Place {
-    type Target = casemate_testkit::Place;
-
-    fn deref(&self) -> &casemate_testkit::Place {
-        &self.0
-    }
-}
-
-impl Place {
-    fn new() -> Place {
-        Place(casemate_testkit::Place::new(CASEMATE))
-    }
-
-    fn run_script(&self, script: &str) -> Output {
-        Command::new("sh").args(["-ec", script]).current_dir(self.folder()).output().unwrap()
-    }
-
-    /// Runs `casemate verity`.
-    fn own(&self, line: &str) -> Output {
-        self.0.own(&format!("verity {line}"))
-    }
-
-    /// Runs `casemate verity` and wants success.
-    fn own_ok(&self, line: &str) -> String {
-        let output = self.own(line);
-        assert_eq!((status(&output), &*stderr(&output)), (0, ""), "{line}");
-        stdout(&output)
-    }
+/// A folder for `casemate verity`.
+fn place() -> Place {
+    Place::under(CASEMATE, "verity")
 }
 
 fn root_hash(printed: &str) -> String {
@@ -53,7 +25,7 @@ fn root_hash(printed: &str) -> String {
 #[test]
 fn under_its_name_it_is_veritysetup() {
     let Some(tool) = tool("veritysetup") else { return };
-    let (theirs, ours) = (Place::new(), Place::new());
+    let (theirs, ours) = (place(), place());
     let link = ours.link("veritysetup");
     symlink(&tool, theirs.path("veritysetup")).unwrap();
     let data = Rng::new(1).bytes(300 * 4096 + 17);
@@ -144,7 +116,7 @@ fn dedup(mut lines: Vec<&str>) -> Vec<&str> {
 #[test]
 fn damage_is_reported_as_veritysetup_does() {
     let Some(tool) = tool("veritysetup") else { return };
-    let place = Place::new();
+    let place = place();
     let link = place.link("veritysetup");
     let mut rng = Rng::new(2);
     let rounds = if slow_tests() { 400 } else { 40 };
@@ -158,7 +130,7 @@ fn damage_is_reported_as_veritysetup_does() {
         let options = format!(
             "--format={hash_type} --hash={algorithm} --data-block-size=1024 --hash-block-size={hash_block}"
         );
-        let root = root_hash(&place.own_ok(&format!("format data hash {options}")));
+        let root = root_hash(&place.yes(&format!("format data hash {options}")));
         for _ in 0..rng.below(4) {
             let name = ["data", "hash"][rng.below(2) as usize];
             // Not the superblock.
@@ -179,10 +151,10 @@ fn damage_is_reported_as_veritysetup_does() {
 
 #[test]
 fn verify_names_every_bad_block() {
-    let place = Place::new();
+    let place = place();
     place.file("data", Rng::new(3).bytes(300 * 4096));
-    let root = root_hash(&place.own_ok(&format!("format data hash {PINNED}")));
-    assert_eq!(place.own_ok(&format!("verify data hash {root}")), "");
+    let root = root_hash(&place.yes(&format!("format data hash {PINNED}")));
+    assert_eq!(place.yes(&format!("verify data hash {root}")), "");
     place.flip("data", 5 * 4096 + 1, 1);
     place.flip("data", 299 * 4096, 1);
     // Superblock, top block, then level 0: the second block, which is over data blocks 128 to 255.
@@ -220,18 +192,18 @@ fn verify_names_every_bad_block() {
 
 #[test]
 fn a_seed_makes_the_same_image_each_time() {
-    let place = Place::new();
+    let place = place();
     place.file("data", Rng::new(4).bytes(20 * 4096));
     let seed = "--seed=5e34f531-3859-825c-fad6-33289ccfcb92";
-    let first = place.own_ok(&format!("format data one {seed} --root-hash-file=root"));
-    let second = place.own_ok(&format!("format data two {seed}"));
+    let first = place.yes(&format!("format data one {seed} --root-hash-file=root"));
+    let second = place.yes(&format!("format data two {seed}"));
     assert_eq!(place.read("one"), place.read("two"));
     assert_eq!(root_hash(&first), root_hash(&second));
     assert_eq!(String::from_utf8(place.read("root")).unwrap(), root_hash(&first));
-    place.own_ok("format data three --seed=other");
+    place.yes("format data three --seed=other");
     assert_ne!(place.read("one"), place.read("three"));
     let json: serde_json::Value =
-        serde_json::from_str(&place.own_ok(&format!("format --json data four {seed}"))).unwrap();
+        serde_json::from_str(&place.yes(&format!("format --json data four {seed}"))).unwrap();
     assert_eq!(json["root_hash"], root_hash(&first));
     assert_eq!((&json["data_blocks"], &json["hash_start_block"]), (&20.into(), &1.into()));
     // HMAC-SHA256 of "verity-salt" under the UUID's bytes, by Python's hmac.
@@ -240,14 +212,14 @@ fn a_seed_makes_the_same_image_each_time() {
 
 #[test]
 fn tables_and_kernel_arguments() {
-    let place = Place::new();
+    let place = place();
     place.file("data", Rng::new(5).bytes(20 * 4096));
-    let root = root_hash(&place.own_ok(&format!("format data hash {PINNED} --fec-device=fec --fec-roots=4")));
+    let root = root_hash(&place.yes(&format!("format data hash {PINNED} --fec-device=fec --fec-roots=4")));
     let line = format!(
         "0 160 verity 1 /dev/vda /dev/vdb 4096 4096 20 1 sha256 {root} 00112233445566778899aabbccddeeff"
     );
     let names = "--data-name=/dev/vda --hash-name=/dev/vdb";
-    let text = place.own_ok(&format!("table data hash {root} {names} --name=root"));
+    let text = place.yes(&format!("table data hash {root} {names} --name=root"));
     let uuid = |digits: &str| {
         [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..32]].join("-")
     };
@@ -260,46 +232,46 @@ fn tables_and_kernel_arguments() {
     assert_eq!(text, expected);
     let options =
         "--panic-on-corruption --ignore-zero-blocks --fec-device=fec --fec-roots=4 --fec-name=/dev/vdc";
-    let text = place.own_ok(&format!("table data hash {root} {names} {options} --print=table"));
+    let text = place.yes(&format!("table data hash {root} {names} {options} --print=table"));
     let options = "10 panic_on_corruption ignore_zero_blocks use_fec_from_device /dev/vdc fec_start 0 \
         fec_blocks 21 fec_roots 4";
     assert_eq!(text, format!("{line} {options}\n"));
     let wrong = place.own(&format!("table data hash {root} --data-name=/dev/vd,a --print=kernel-argument"));
     assert_eq!(status(&wrong), 2);
     let json: serde_json::Value =
-        serde_json::from_str(&place.own_ok(&format!("table --json data hash {root} {names}"))).unwrap();
+        serde_json::from_str(&place.yes(&format!("table --json data hash {root} {names}"))).unwrap();
     assert_eq!(json["table"], line);
 }
 
 #[test]
 fn an_update_gives_what_formatting_would() {
-    let place = Place::new();
+    let place = place();
     let data = Rng::new(6).bytes(1000 * 4096);
     place.file("data", &data);
     let fec = "--fec-device=fec";
-    let old = root_hash(&place.own_ok(&format!("format data hash {PINNED} {fec}")));
+    let old = root_hash(&place.yes(&format!("format data hash {PINNED} {fec}")));
     place.flip("data", 4096 * 4096 / 10, 1);
     place.flip("data", 999 * 4096 + 5, 1);
     let changed = format!("--changed={}+1 --changed={}+10", 4096 * 4096 / 10, 999 * 4096);
     let wrong = place.own(&format!("update data hash {changed} --old-root-hash={}", "00".repeat(32)));
     assert_eq!(status(&wrong), 2, "{}", stderr(&wrong));
     assert_eq!(status(&place.own(&format!("verify data hash {old}"))), 1);
-    let new = root_hash(&place.own_ok(&format!("update data hash {changed} --old-root-hash={old} {fec}")));
-    assert_eq!(root_hash(&place.own_ok(&format!("format data fresh {PINNED} --fec-device=fresh-fec"))), new);
+    let new = root_hash(&place.yes(&format!("update data hash {changed} --old-root-hash={old} {fec}")));
+    assert_eq!(root_hash(&place.yes(&format!("format data fresh {PINNED} --fec-device=fresh-fec"))), new);
     assert!(place.read("hash") == place.read("fresh"));
     assert!(place.read("fec") == place.read("fresh-fec"));
-    place.own_ok(&format!("verify data hash {new} {fec}"));
+    place.yes(&format!("verify data hash {new} {fec}"));
     let beyond = place.own("update data hash --changed=4096000+1");
     assert_eq!(status(&beyond), 2, "{}", stderr(&beyond));
 }
 
 #[test]
 fn damage_is_repaired() {
-    let place = Place::new();
+    let place = place();
     let data = Rng::new(7).bytes(600 * 4096);
     place.file("data", &data);
     let fec = "--fec-device=fec --fec-roots=8";
-    let root = root_hash(&place.own_ok(&format!("format data hash {PINNED} {fec}")));
+    let root = root_hash(&place.yes(&format!("format data hash {PINNED} {fec}")));
     let hash = place.read("hash");
     for block in [3, 100, 400, 401] {
         place.flip("data", block * 4096 + 9, 0x55);
@@ -311,25 +283,25 @@ fn damage_is_repaired() {
     assert_eq!(status(&verified), 1);
     let offer = "can restore 4 data blocks and 1 hash blocks: that is all";
     assert!(stdout(&verified).contains(offer), "{}", stdout(&verified));
-    let dry = place.own_ok(&format!("repair data hash {root} {fec} --dry-run"));
+    let dry = place.yes(&format!("repair data hash {root} {fec} --dry-run"));
     assert_eq!(dry, "4 data blocks and 1 hash blocks can be restored.\n");
     assert!((place.read("data"), place.read("hash")) == damaged);
-    let done = place.own_ok(&format!("repair data hash {root} {fec}"));
+    let done = place.yes(&format!("repair data hash {root} {fec}"));
     assert_eq!(done, "Restored 4 data blocks and 1 hash blocks.\n");
     assert!(place.read("data") == data && place.read("hash") == hash);
-    assert_eq!(place.own_ok(&format!("repair data hash {root} {fec}")), "Nothing is damaged.\n");
-    assert_eq!(place.own_ok(&format!("verify data hash {root} {fec}")), "");
+    assert_eq!(place.yes(&format!("repair data hash {root} {fec}")), "Nothing is damaged.\n");
+    assert_eq!(place.yes(&format!("verify data hash {root} {fec}")), "");
 
     // The size of the parity tells how it was made; whoever says something else is told.
     place.flip("data", 9 * 4096, 1);
-    let dry = place.own_ok(&format!("repair data hash {root} --fec-device=fec --dry-run"));
+    let dry = place.yes(&format!("repair data hash {root} --fec-device=fec --dry-run"));
     assert_eq!(dry, "1 data blocks and 0 hash blocks can be restored.\n");
     let wrong = place.own(&format!("repair data hash {root} --fec-device=fec --fec-roots=2"));
     let note = "casemate: note: fec has the size of parity with 8 roots; --fec-roots 8?\n";
     assert_eq!((status(&wrong), &*stderr(&wrong)), (1, note));
-    let table = place.own_ok(&format!("table data hash {root} --fec-device=fec --print=table"));
+    let table = place.yes(&format!("table data hash {root} --fec-device=fec --print=table"));
     assert!(table.trim_end().ends_with(" fec_roots 8"), "{table}");
-    let done = place.own_ok(&format!("repair data hash {root} --fec-device=fec"));
+    let done = place.yes(&format!("repair data hash {root} --fec-device=fec"));
     assert_eq!(done, "Restored 1 data blocks and 0 hash blocks.\n");
     assert!(place.read("data") == data && place.read("hash") == hash);
     assert_eq!(status(&place.own(&format!("verify data hash {root} --fec-roots=8"))), 2);
@@ -351,20 +323,20 @@ fn damage_is_repaired() {
 /// Data, hash area and parity in one file, with room between them.
 #[test]
 fn one_file_holds_everything() {
-    let place = Place::new();
+    let place = place();
     let data = Rng::new(17).bytes(600 * 4096);
     place.file("all", &data);
     let options =
         "--hash-offset=4096000 --data-blocks=600 --fec-device=all --fec-offset=8192000 --fec-roots=3";
-    let root = root_hash(&place.own_ok(&format!("format all all {options}")));
+    let root = root_hash(&place.yes(&format!("format all all {options}")));
     let whole = place.read("all");
     assert!(whole[..data.len()] == data);
-    assert_eq!(place.own_ok(&format!("verify all all {root} {options}")), "");
+    assert_eq!(place.yes(&format!("verify all all {root} {options}")), "");
     place.flip("all", 100_000, 1);
     place.flip("all", 4096000 + 4096 * 3, 1);
     let overlap = options.replace("8192000", "4096000");
     assert_eq!(status(&place.own(&format!("verify all all {root} {overlap}"))), 2);
-    place.own_ok(&format!("repair all all {root} {options}"));
+    place.yes(&format!("repair all all {root} {options}"));
     assert!(place.read("all") == whole);
 }
 
@@ -373,7 +345,7 @@ fn one_file_holds_everything() {
 fn layers_lie_below_every_command() {
     let Some(sfdisk) = tool("sfdisk") else { return };
     const MIB: usize = 1 << 20;
-    let place = Place::new();
+    let place = place();
     let data = Rng::new(5).bytes(2 * MIB);
     place.file("data", &data);
     place.file("key", Rng::new(6).bytes(64));
@@ -384,7 +356,7 @@ fn layers_lie_below_every_command() {
 
     let parts = "printf 'label: gpt\nstart=2048,size=4096\nstart=6144,size=4096\nstart=10240,size=4096\n'";
     let script = format!("truncate -s 8M disk && {parts} | {} -q disk", sfdisk.display());
-    assert!(place.run_script(&script).status.success());
+    place.sh(&script);
     let key = "--crypt aes-xts-plain64 --key-file key --key-size 512";
     let encrypted = place.run(CASEMATE, "crypt encrypt data cipher --key-file key --key-size 512");
     assert!(encrypted.status.success(), "{}", stderr(&encrypted));
@@ -429,16 +401,16 @@ fn layers_lie_below_every_command() {
 #[test]
 fn signatures_are_made_and_verified() {
     let Some(openssl) = tool("openssl") else { return };
-    let place = Place::new();
+    let place = place();
     let root = "4392712ba01368efdf14b05c76f9e4df0d53664630b5d48632ed17a137f39076";
-    assert_eq!(place.own_ok(&format!("sign {root} --print-tbs")), root);
+    assert_eq!(place.yes(&format!("sign {root} --print-tbs")), root);
     let made = place.run(
         &openssl,
         "req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -subj /CN=test -days 2",
     );
     assert_eq!(status(&made), 0, "{}", stderr(&made));
-    place.own_ok(&format!("sign {root} sig --key=key.pem --cert=cert.pem"));
-    let said = place.own_ok(&format!("verify-signature {root} sig --cert=cert.pem"));
+    place.yes(&format!("sign {root} sig --key=key.pem --cert=cert.pem"));
+    let said = place.yes(&format!("verify-signature {root} sig --cert=cert.pem"));
     assert!(said.contains("CN=test"), "{said}");
     let other = root.replace('4', "5");
     assert_eq!(status(&place.own(&format!("verify-signature {other} sig --cert=cert.pem"))), 1);
@@ -448,7 +420,7 @@ fn signatures_are_made_and_verified() {
         "smime -verify -binary -inform DER -in sig -content tbs -certfile cert.pem -nointern -noverify -out /dev/null",
     );
     assert_eq!(status(&checked), 0, "{}", stderr(&checked));
-    place.own_ok(&format!("sign {root} sig.json --signature=sig --cert=cert.pem --systemd"));
+    place.yes(&format!("sign {root} sig.json --signature=sig --cert=cert.pem --systemd"));
     let partition = place.read("sig.json");
     assert_eq!(partition.len(), 16384);
     let end = partition.iter().position(|byte| *byte == 0).unwrap();
@@ -459,12 +431,12 @@ fn signatures_are_made_and_verified() {
 /// One line on standard error, the right status, and nothing left.
 #[test]
 fn bad_input_gives_one_clear_line() {
-    let place = Place::new();
+    let place = place();
     place.file("data", Rng::new(8).bytes(20 * 4096));
     place.file("empty", b"");
     place.file("text", b"hello ".repeat(1000));
     fs::create_dir(place.path("folder")).unwrap();
-    let root = root_hash(&place.own_ok(&format!("format data hash {PINNED}")));
+    let root = root_hash(&place.yes(&format!("format data hash {PINNED}")));
     let hash = place.read("hash");
     place.file("cut", &hash[..5000]);
     place.file("header", &hash[..512]);
@@ -552,7 +524,7 @@ fn bad_input_gives_one_clear_line() {
 /// Neither a new file nor one that looks whole is left when the disk is full.
 #[test]
 fn a_full_disk_leaves_nothing_that_looks_whole() {
-    let place = Place::new();
+    let place = place();
     place.file("data", Rng::new(9).bytes(2000 * 4096));
     let limited = |line: &str| {
         // No file may grow beyond 16 KiB; the signal for that is ignored, so that the error is seen.
@@ -564,7 +536,7 @@ fn a_full_disk_leaves_nothing_that_looks_whole() {
     assert!(stderr(&output).starts_with("casemate: new: File too large"), "{}", stderr(&output));
 
     // An existing file is written in place: what is left says so, and has no superblock any more.
-    let root = root_hash(&place.own_ok("format data old"));
+    let root = root_hash(&place.yes("format data old"));
     let whole = place.read("old");
     place.file("old", &whole[..8192]);
     let output = limited("format data old");
@@ -577,9 +549,9 @@ fn a_full_disk_leaves_nothing_that_looks_whole() {
 
 #[test]
 fn a_closed_pipe_is_no_error() {
-    let place = Place::new();
+    let place = place();
     place.file("data", Rng::new(10).bytes(3000 * 4096));
-    let root = root_hash(&place.own_ok("format data hash"));
+    let root = root_hash(&place.yes("format data hash"));
     place.file("data", vec![0; 3000 * 4096]);
     let line = format!("verity verify data hash {root}");
     let mut command = Command::new(CASEMATE);
@@ -594,11 +566,11 @@ fn a_closed_pipe_is_no_error() {
 #[test]
 fn data_that_holds_the_hash_area_is_refused() {
     let Some(sfdisk) = tool("sfdisk") else { return };
-    let place = Place::new();
+    let place = place();
     place.file("disk", Rng::new(7).bytes(8 << 20));
     let table = "label: gpt\nstart=2048, size=8192\nstart=10240, size=2048\nstart=12288, size=2048\n";
     place.file("table", table);
-    place.run_script(&format!("{} -q disk <table", sfdisk.display()));
+    place.sh(&format!("{} -q disk <table", sfdisk.display()));
     let before = place.read("disk");
     for (line, said) in [
         ("format disk disk --hash-partition 2", "data area overlaps with hash area"),
@@ -608,6 +580,6 @@ fn data_that_holds_the_hash_area_is_refused() {
         assert!(status(&output) == 2 && stderr(&output).contains(said), "{line}: {}", stderr(&output));
         assert!(place.read("disk") == before, "{line}");
     }
-    place.own_ok("format disk disk --partition 1 --hash-partition 2");
-    place.own_ok("format disk disk --hash-partition 2 --data-blocks 1280");
+    place.yes("format disk disk --partition 1 --hash-partition 2");
+    place.yes("format disk disk --hash-partition 2 --data-blocks 1280");
 }

@@ -3,10 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::PathBuf;
-use std::process::{Output, Stdio};
 
-use casemate_testkit::{TempDir, run, tempdir, tool};
+use casemate_testkit::{Place, mke2fs, run, stdout, tool};
 use clap::{Arg, Command as Description};
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
@@ -208,55 +206,21 @@ const OLD: &[(&str, &str, &str)] = &[
     ("verity table", "name", "device-name"),
 ];
 
-struct Place(TempDir);
-
-impl Place {
-    /// An image `root.img` with /etc/f, and a key.
-    fn new() -> Option<Place> {
-        let mke2fs = tool("mke2fs")?;
-        let place = Place(tempdir().unwrap());
-        fs::File::create(place.path("root.img")).unwrap().set_len(8 << 20).unwrap();
-        run(std::process::Command::new(mke2fs).args(["-q", "-t", "ext4"]).arg(place.path("root.img")));
-        fs::write(place.path("disk.key"), (0..64).collect::<Vec<u8>>()).unwrap();
-        fs::write(place.path("f"), "hello\n").unwrap();
-        place.yes("ext4 mkdir root.img /etc");
-        place.yes("ext4 put root.img f /etc/f");
-        Some(place)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn read(&self, name: &str) -> Vec<u8> {
-        fs::read(self.path(name)).unwrap()
-    }
-
-    fn run(&self, line: &str) -> Output {
-        let mut command = std::process::Command::new(CASEMATE);
-        command.args(line.split_whitespace()).current_dir(self.0.path()).stdin(Stdio::null());
-        command.output().unwrap()
-    }
-
-    #[track_caller]
-    fn yes(&self, line: &str) -> String {
-        let output = self.run(line);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{line}: {stderr}");
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    }
-
-    #[track_caller]
-    fn no(&self, line: &str, said: &str) {
-        let output = self.run(line);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(2) && stderr.contains(said), "{line}: {stderr}");
-    }
+/// An image `root.img` with /etc/f, and a key.
+fn place() -> Option<Place> {
+    let mke2fs = tool("mke2fs")?;
+    let place = Place::new(CASEMATE);
+    mke2fs::make(&mke2fs, "-t ext4", &place.path("root.img"), "8M");
+    place.file("disk.key", (0..64).collect::<Vec<u8>>());
+    place.file("f", "hello\n");
+    place.yes("ext4 mkdir root.img /etc");
+    place.yes("ext4 put root.img f /etc/f");
+    Some(place)
 }
 
 #[test]
 fn sizes_have_units_and_offsets_are_bytes() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = place() else { return };
     let mut disk = vec![0; 1 << 20];
     disk.extend(place.read("root.img"));
     fs::write(place.path("disk"), disk).unwrap();
@@ -271,17 +235,17 @@ fn sizes_have_units_and_offsets_are_bytes() {
     for offset in ["4096", "4K", "8s"] {
         assert_eq!(place.yes(&format!("{read} {offset}")), "hello\n");
     }
-    place.no(&format!("{read} 8"), "no multiple of 512 bytes; 8s are so many sectors");
-    place.no(&format!("crypt encrypt root.img enc3 --offset 8 {crypt}"), "--crypt-offset");
+    place.is(&format!("{read} 8"), 2, "no multiple of 512 bytes; 8s are so many sectors");
+    place.is(&format!("crypt encrypt root.img enc3 --offset 8 {crypt}"), 2, "--crypt-offset");
     place.yes("ext4 truncate root.img /etc/f 3s");
     assert!(place.yes("ext4 ls -l root.img /etc").contains(" 1536 "));
 }
 
 #[test]
 fn a_root_hash_comes_from_a_file_everywhere() {
-    let (Some(place), Some(openssl)) = (Place::new(), tool("openssl")) else { return };
+    let (Some(place), Some(openssl)) = (place(), tool("openssl")) else { return };
     let new_key = "req -x509 -newkey rsa:2048 -nodes -subj /CN=example -keyout key.pem -out cert.pem";
-    run(std::process::Command::new(openssl).args(new_key.split(' ')).current_dir(place.0.path()));
+    run(std::process::Command::new(openssl).args(new_key.split(' ')).current_dir(place.folder()));
     place.yes("verity format root.img tree --root-hash-file root --fec-device fec");
     let hex = fs::read_to_string(place.path("root")).unwrap();
     assert_eq!(place.yes("ext4 ls --dm-verity tree @root root.img /etc"), "f\n");
@@ -300,26 +264,26 @@ fn a_root_hash_comes_from_a_file_everywhere() {
         assert_eq!(place.yes(&format!("verity sign {given} --print-tbs")), hex);
     }
     assert!(signatures.iter().all(|signature| *signature == signatures[0]));
-    place.no("verity verify root.img tree @f", "f: 'hello' is no root hash");
-    place.no("verity verify root.img tree", "@FILE");
+    place.is("verity verify root.img tree @f", 2, "f: 'hello' is no root hash");
+    place.is("verity verify root.img tree", 2, "@FILE");
 }
 
 #[test]
 fn a_dry_run_does_everything_but_write() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = place() else { return };
     let crypt = "--crypt aes-xts-plain64 --key-file disk.key --key-size 512";
     place.yes("crypt encrypt root.img enc --key-file disk.key --key-size 512");
     for image in ["root.img".to_owned(), format!("{crypt} enc")] {
         let name = image.rsplit(' ').next().unwrap();
         let before = place.read(name);
         for change in ["mkdir -n IMAGE /new", "rm -rn IMAGE /etc", "chmod --dry-run IMAGE 600 /etc/f"] {
-            let output = place.run(&format!("ext4 {} -v", change.replace("IMAGE", &image)));
+            let output = place.own(&format!("ext4 {} -v", change.replace("IMAGE", &image)));
             let stderr = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success() && stderr.contains("nothing was written"), "{change}: {stderr}");
         }
         place.yes(&format!("ext4 put -n {image} f /etc/g"));
         // What would fail does.
-        place.no(&format!("ext4 rm -n {image} /none"), "/none: no such file");
+        place.is(&format!("ext4 rm -n {image} /none"), 2, "/none: no such file");
         assert!(place.read(name) == before, "{name}");
         assert!(!place.path("enc.casemate-redo").exists());
     }
@@ -327,14 +291,15 @@ fn a_dry_run_does_everything_but_write() {
 
 #[test]
 fn what_people_try_first_is_pointed_to() {
-    let Some(place) = Place::new() else { return };
-    place.no("ext4 get root.img /etc/f", "casemate ext4 extract copies out of an image");
-    place.no("ext4 getfattr root.img /etc/f", "casemate ext4 stat");
-    place.no("verity open a b c", "dmsetup create");
-    place.no("mount root.img /mnt", "casemate serve");
+    let Some(place) = place() else { return };
+    place.is("ext4 get root.img /etc/f", 2, "casemate ext4 extract copies out of an image");
+    place.is("ext4 getfattr root.img /etc/f", 2, "casemate ext4 stat");
+    place.is("verity open a b c", 2, "dmsetup create");
+    place.is("mount root.img /mnt", 2, "casemate serve");
     // Names of other servers' options.
-    assert_eq!(place.yes("serve root.img -U - --run true"), "");
-    assert_eq!(place.yes("serve root.img -p 0 --run true"), "");
+    for line in ["serve root.img -U - --run true", "serve root.img -p 0 --run true"] {
+        assert_eq!(stdout(&place.is(line, 0, "clients can only read")), "");
+    }
     // The same seed, a number or a text, gives the same image.
     let first = place.read("root.img");
     for seed in ["7", "a-text"] {
@@ -343,7 +308,7 @@ fn what_people_try_first_is_pointed_to() {
             fs::write(place.path("root.img"), &first).unwrap();
             let mut command = std::process::Command::new(CASEMATE);
             command.args(["ext4", "mkdir", "root.img", "/new", "--seed", seed]);
-            run(command.current_dir(place.0.path()).env("SOURCE_DATE_EPOCH", "1700000000"));
+            run(command.current_dir(place.folder()).env("SOURCE_DATE_EPOCH", "1700000000"));
             made.push(place.read("root.img"));
         }
         assert!(made[0] == made[1], "{seed}");

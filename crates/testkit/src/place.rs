@@ -4,22 +4,28 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use tempfile::{TempDir, tempdir};
 
-use crate::run_any;
+use crate::{run, run_any};
 
 /// A folder that is gone when the test ends, and the program under test.
 pub struct Place {
     folder: TempDir,
     program: PathBuf,
+    words: &'static str,
 }
 
 impl Place {
     /// An empty folder; `program` is what a test builds, `env!("CARGO_BIN_EXE_...")`.
     pub fn new(program: impl Into<PathBuf>) -> Place {
-        Place { folder: tempdir().unwrap(), program: program.into() }
+        Place::under(program, "")
+    }
+
+    /// The same, for the program's command of these words.
+    pub fn under(program: impl Into<PathBuf>, words: &'static str) -> Place {
+        Place { folder: tempdir().unwrap(), program: program.into(), words }
     }
 
     /// The folder itself.
@@ -65,15 +71,39 @@ impl Place {
         run_any(Command::new(program).args(line.split_whitespace()).current_dir(self.folder()))
     }
 
-    /// Runs the program under test in the folder; arguments are words.
+    /// Runs a script in the folder, with the tools of the system. Returns what it prints.
+    pub fn sh(&self, script: &str) -> String {
+        let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+        run(Command::new("bash").args(["-euc", script]).env("PATH", path).current_dir(self.folder()))
+    }
+
+    /// Runs the program under test in the folder, without input; arguments are words.
     pub fn own(&self, line: &str) -> Output {
-        self.run(&self.program, line)
+        run_any(self.command().args(line.split_whitespace()).stdin(Stdio::null()))
+    }
+
+    /// Runs the program under test, which must end with this status and say this on standard error.
+    #[track_caller]
+    pub fn is(&self, line: &str, expected: i32, said: &str) -> Output {
+        let output = self.own(line);
+        let talk = stderr(&output);
+        assert_eq!(status(&output), expected, "{line}: {talk}");
+        assert!(talk.contains(said), "{line}: {talk}");
+        output
+    }
+
+    /// Runs the program under test, which must succeed and have nothing to say. Returns what it prints.
+    #[track_caller]
+    pub fn yes(&self, line: &str) -> String {
+        let output = self.is(line, 0, "");
+        assert_eq!(stderr(&output), "", "{line}");
+        stdout(&output)
     }
 
     /// The program under test as a command in the folder, for arguments with spaces, input and variables.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
-        command.current_dir(self.folder());
+        command.args(self.words.split_whitespace()).current_dir(self.folder());
         command
     }
 
