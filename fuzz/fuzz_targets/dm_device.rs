@@ -6,8 +6,8 @@
 
 use std::num::NonZeroUsize;
 
-use casemate_blockdev::{MemoryDevice, Pool};
 use casemate::Work;
+use casemate_blockdev::{MemoryDevice, Pool};
 use casemate_verity::dm::fec::{FecDevices, FecLayout, check, repair};
 use casemate_verity::dm::{Layout, Superblock, verify};
 

@@ -3,8 +3,8 @@
 
 use std::sync::OnceLock;
 
-use casemate_fscrypt::{Context, InodeInfo, KeyId, MasterKey, NoKeyName};
 use casemate::{Providers, SecretVec};
+use casemate_fscrypt::{Context, InodeInfo, KeyId, MasterKey, NoKeyName};
 
 static KEY: OnceLock<(Providers, MasterKey)> = OnceLock::new();
 

@@ -63,10 +63,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let _ = stream.shutdown(Shutdown::Write);
     let mut answers = Vec::new();
     let end = (&mut stream).take(64 << 20).read_to_end(&mut answers);
-    assert!(
-        !end.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock),
-        "no end after a minute"
-    );
+    assert!(!end.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock), "no end after a minute");
 });
 
 fn certificate(folder: &Path) {

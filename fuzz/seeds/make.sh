@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes the small ext4 images that fuzz targets begin with: fuzz/seeds/make.sh. Needs mke2fs, debugfs and casemate, the
-# latter for the encrypted one. The images are kept because other versions of these tools make others.
+# latter for the encrypted one and its backup. The images are kept because other versions of these tools make others.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
@@ -38,6 +38,7 @@ head -c 64 /dev/zero | tr '\0' k > "$work/key"
 casemate ext4 mkdir "$work/encrypted.img" /secret
 casemate fscrypt set-policy "$work/encrypted.img" /secret --key "$work/key"
 casemate ext4 put -r "$work/encrypted.img" "$tree/folder/many" /secret --fscrypt-key "$work/key"
-for image in "$work"/*.img; do
-    xz -9e < "$image" > "$here/$(basename "$image").xz"
+casemate fscrypt backup "$work/encrypted.img" /secret "$work/backup.tar"
+for file in "$work"/*.img "$work/backup.tar"; do
+    xz -9e < "$file" > "$here/$(basename "$file").xz"
 done

@@ -46,16 +46,35 @@ impl Seed {
 pub fn images() -> &'static [Seed] {
     static IMAGES: OnceLock<Vec<Seed>> = OnceLock::new();
     IMAGES.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds");
-        // Where the program runs on another machine than it was built on.
-        let folder = std::env::var_os("CASEMATE_SEEDS").map_or(folder, PathBuf::from);
+        let folder = seeds();
         let entries = std::fs::read_dir(&folder).expect("the folder of seeds");
         let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
-        paths.retain(|path| path.extension().is_some_and(|extension| extension == "xz"));
+        paths.retain(|path| path.to_string_lossy().ends_with(".img.xz"));
         paths.sort();
         assert!(!paths.is_empty(), "no seeds in {}", folder.display());
         paths.iter().map(|path| Seed::new(unpacked(path))).collect()
     })
+}
+
+/// A backup of the encrypted folder of one of the images, unpacked once; its key is 64 times the letter k.
+pub fn backup() -> &'static Seed {
+    static BACKUP: OnceLock<Seed> = OnceLock::new();
+    BACKUP.get_or_init(|| Seed::new(unpacked(&seeds().join("backup.tar.xz"))))
+}
+
+/// Makes the sums of a tar's headers fit what they say.
+pub fn fix_tar_sums(tar: &mut [u8]) {
+    for header in tar.chunks_exact_mut(512).filter(|block| block[257..262] == *b"ustar") {
+        header[148..156].fill(b' ');
+        let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+        header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    }
+}
+
+fn seeds() -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds");
+    // Where the program runs on another machine than it was built on.
+    std::env::var_os("CASEMATE_SEEDS").map_or(folder, PathBuf::from)
 }
 
 fn unpacked(path: &Path) -> Vec<u8> {
