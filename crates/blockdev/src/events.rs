@@ -29,7 +29,7 @@ pub trait Events: Sync {
     }
 }
 
-/// Tells nobody and never stops.
+/// A listener that hears nothing and never stops the work.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoEvents;
 

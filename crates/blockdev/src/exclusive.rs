@@ -13,7 +13,7 @@ use crate::file::FileDevice;
 use crate::identity::FileId;
 
 impl FileDevice {
-    /// Opens for reading, and keeps others from changing it meanwhile; they may read it too.
+    /// Opens a file or block device for reading, and keeps others from changing it meanwhile; they may read it too.
     ///
     /// # Errors
     /// `Busy` when another process has it open for changes.

@@ -22,7 +22,7 @@ pub struct FileDevice {
 }
 
 impl FileDevice {
-    /// Opens for reading, whatever others do with it.
+    /// Opens a file or block device for reading, whatever others do with it.
     pub fn open(path: impl AsRef<Path>) -> Result<FileDevice> {
         FileDevice::from_file(File::open(path)?)
     }
@@ -33,7 +33,7 @@ impl FileDevice {
         FileDevice::from_file(OpenOptions::new().read(true).write(true).open(path)?)
     }
 
-    /// Uses a file that is already open.
+    /// The device over a file that is already open.
     ///
     /// # Errors
     /// Directories, pipes and terminals are refused: they have no positions.

@@ -17,7 +17,7 @@ pub enum FileId {
 }
 
 impl FileId {
-    /// Whose metadata this is.
+    /// The file or device that has this metadata.
     pub fn of(metadata: &Metadata) -> FileId {
         match metadata.file_type().is_block_device() {
             true => FileId::BlockDevice(metadata.rdev()),

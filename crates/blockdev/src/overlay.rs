@@ -21,12 +21,12 @@ pub struct Overlay<D> {
 }
 
 impl<D: BlockDevice> Overlay<D> {
-    /// No changes yet.
+    /// The device `below`, without changes yet.
     pub fn new(below: D) -> Overlay<D> {
         Overlay { below, pages: RwLock::default() }
     }
 
-    /// How many bytes differ from the device below.
+    /// The number of bytes that differ from the device below.
     ///
     /// # Errors
     /// What reading the device below says.

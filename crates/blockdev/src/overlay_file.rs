@@ -127,7 +127,7 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
         Ok(overlay)
     }
 
-    /// How many blocks are kept here, not below.
+    /// The number of blocks that are kept in the store, not below.
     pub fn changed_blocks(&self) -> u64 {
         self.bits.iter().map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum()
     }

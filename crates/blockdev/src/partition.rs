@@ -8,15 +8,15 @@ use crate::error::{Error, Result};
 /// A partition: where it lies, and what the table says of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
-    /// Its number, as the kernel counts: 1 for `sda1`.
+    /// The partition's number, as the kernel counts: 1 for `sda1`.
     pub number: u32,
-    /// The first byte.
+    /// The partition's first byte on the disk.
     pub start: u64,
-    /// How many bytes.
+    /// The partition's length in bytes.
     pub len: u64,
-    /// What it is for: a GUID, or the two digits of an MBR type.
+    /// The partition's type: a GUID, or the two hex digits of an MBR type.
     pub kind: String,
-    /// Its name, which only GPT has.
+    /// The partition's name, which only GPT has.
     pub name: String,
 }
 

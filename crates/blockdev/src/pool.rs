@@ -5,7 +5,7 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-/// How many threads work on a job. Threads live as long as one job: jobs here take long, threads start fast.
+/// The number of threads that work on a job. Threads live as long as one job: jobs here take long, threads start fast.
 #[derive(Clone, Copy, Debug)]
 pub struct Pool {
     threads: NonZeroUsize,

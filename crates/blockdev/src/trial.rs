@@ -29,7 +29,7 @@ struct Changes {
 }
 
 impl<D: BlockDevice> Trial<D> {
-    /// No changes yet.
+    /// The device `below`, without changes yet.
     ///
     /// # Errors
     /// `Io` if there is no temporary file to be had.

@@ -21,7 +21,7 @@ pub const BATCH: usize = 128 * 1024;
 /// Samples of which the median is taken.
 const SAMPLES: usize = 7;
 
-/// Megabytes (10^6 bytes) a second.
+/// The speed of a row in megabytes (10^6 bytes) a second.
 #[derive(Clone, Copy, Debug)]
 pub struct Speed {
     /// Messages of 4096 bytes, one at a time.

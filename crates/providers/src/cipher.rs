@@ -68,7 +68,7 @@ impl Cipher {
         self.run(Direction::Decrypt, ivs, data)
     }
 
-    /// The same in the direction given.
+    /// Encrypts or decrypts `data` in place.
     ///
     /// # Errors
     /// As [`Cipher::encrypt`].
@@ -104,7 +104,7 @@ impl Cipher {
         &self.driver_name
     }
 
-    /// What went wrong under this handle and was mended, if anything: an engine that is no longer asked.
+    /// The fault of an engine under this handle, if there was one: it was mended, and the engine is no longer asked.
     pub fn trouble(&self) -> Option<&str> {
         self.driver.trouble()
     }

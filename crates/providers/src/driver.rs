@@ -43,7 +43,7 @@ impl Ivs<'_> {
     }
 }
 
-/// What does the work of a cipher under one key.
+/// A driver: what does the work of a cipher under one key.
 ///
 /// Lengths have been checked when these functions are called: a data unit is at least one block.
 pub trait Driver: Send + Sync {
@@ -96,7 +96,7 @@ pub(crate) fn walk<D: Driver + ?Sized>(
 /// The longest IV of any cipher here.
 pub const MAX_IV_LEN: usize = 32;
 
-/// What does the work of a hash outside this program.
+/// A driver of a hash outside this program.
 pub trait HashDriver: Send + Sync {
     /// Writes the digest of one message, which is given in `parts`, one after the other.
     ///

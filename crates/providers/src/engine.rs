@@ -44,7 +44,7 @@ impl Clone for Box<dyn ColdHash> {
 
 /// A hash algorithm, whoever runs it.
 pub(crate) struct Algorithm {
-    /// The name to print, and other names that tools and the kernel have for it.
+    /// The algorithm's names: the one to print, then others that tools and the kernel have.
     pub names: &'static [&'static str],
     /// Bytes of a digest.
     pub digest_len: usize,
@@ -107,7 +107,7 @@ impl Algorithm {
         ALGORITHMS.iter().find(known)
     }
 
-    /// The name to print, under which rows have it.
+    /// The algorithm's name to print, under which rows have it.
     pub fn name(&self) -> &'static str {
         self.names[0]
     }

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::ops::BitOr;
 
-/// What is to be known about an implementation before it is trusted; the kernel's flags of the same names.
+/// Flags of an implementation, known before it is trusted: the kernel's of the same names.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Flags(u8);
 
 impl Flags {
-    /// Nothing special.
+    /// No flag.
     pub const NONE: Flags = Flags(0);
     /// Finishes later than the call (`CRYPTO_ALG_ASYNC`): an engine outside the CPU, or a queue before one.
     pub const ASYNC: Flags = Flags(1);
@@ -61,7 +61,7 @@ impl fmt::Debug for Flags {
     }
 }
 
-/// Where an implementation comes from.
+/// The origin of an implementation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// This project's primitives, run by the CPU.
@@ -75,7 +75,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// The name to print.
+    /// The origin's name to print.
     pub fn name(self) -> &'static str {
         match self {
             Origin::Own => "casemate",

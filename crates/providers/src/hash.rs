@@ -35,7 +35,7 @@ pub struct SaltedHash {
 }
 
 impl Hash {
-    /// The names of all algorithms.
+    /// The names of all hash algorithms.
     pub fn names() -> impl Iterator<Item = &'static str> {
         ALGORITHMS.iter().map(Algorithm::name)
     }
@@ -84,7 +84,7 @@ impl Hash {
         self.algorithm.block_len
     }
 
-    /// Where the implementation comes from.
+    /// The origin of the implementation.
     pub fn origin(&self) -> Origin {
         self.origin
     }
@@ -94,7 +94,7 @@ impl Hash {
         &self.driver
     }
 
-    /// What went wrong and was mended, if anything: an engine that is no longer asked.
+    /// The fault of the engine, if there was one: it was mended, and the engine is no longer asked.
     pub fn trouble(&self) -> Option<&str> {
         self.outside.as_ref()?.trouble()
     }

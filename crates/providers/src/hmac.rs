@@ -18,7 +18,7 @@ pub struct Hmac {
 }
 
 impl Hmac {
-    /// Keys it. The key may have any length.
+    /// HMAC with `hash` under a key of any length.
     pub fn new(hash: Hash, key: &[u8]) -> Hmac {
         let mut block = SecretVec::zeroed(hash.block_len());
         if key.len() > hash.block_len() {
@@ -53,7 +53,7 @@ impl Hmac {
         self.outer.hash(digest.expose(), tag);
     }
 
-    /// Bytes of a tag.
+    /// The length of a tag in bytes.
     pub fn tag_len(&self) -> usize {
         self.outer.digest_len()
     }

@@ -9,7 +9,7 @@ use std::fmt;
 use crate::flags::Flags;
 use crate::row::Row;
 
-/// What may be chosen for an algorithm.
+/// The policy by which one of an algorithm's implementations is chosen.
 #[derive(Clone, Debug)]
 pub struct Policy {
     mask: Flags,
@@ -21,13 +21,13 @@ pub struct Policy {
 pub struct Refusal(pub String);
 
 impl Policy {
-    /// Only what runs on the CPU at once: rows that are kernel-driver-only, allocate memory for each request or
+    /// The policy of only what runs on the CPU at once: rows that are kernel-driver-only, allocate memory for each request or
     /// are asynchronous are masked out.
     pub fn cpu_only() -> Policy {
         Policy { mask: Flags::KERN_DRIVER_ONLY | Flags::ALLOCATES_MEMORY | Flags::ASYNC, named: Vec::new() }
     }
 
-    /// Also allows the row of this driver name, masked or not, and prefers it. It still has to pass its tests.
+    /// The policy that also allows the row of this driver name, masked or not, and prefers it. It still has to pass its tests.
     pub fn naming(mut self, driver: impl Into<String>) -> Policy {
         self.named.push(driver.into());
         self

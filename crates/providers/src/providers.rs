@@ -24,17 +24,17 @@ struct Inner {
 }
 
 impl Providers {
-    /// What runs on `cpu`, under the default policy.
+    /// The implementations that run on `cpu`, under the default policy.
     pub fn new(cpu: Cpu) -> Providers {
         Providers::with(cpu, Registry::new(cpu), Policy::default())
     }
 
-    /// What `registry` has, chosen by `policy`; what has no row there, such as CRC-32C, runs on `cpu`.
+    /// The implementations that `registry` has, chosen by `policy`; what has no row there, such as CRC-32C, runs on `cpu`.
     pub fn with(cpu: Cpu, registry: Registry, policy: Policy) -> Providers {
         Providers(Arc::new(Inner { cpu, registry: Arc::new(registry), policy }))
     }
 
-    /// What runs on `cpu` and what the kernel offers through AF_ALG, under the default policy: engines outside the CPU
+    /// The implementations that run on `cpu` and those that the kernel offers through AF_ALG, under the default policy: engines outside the CPU
     /// are there to be named.
     pub fn with_engines(cpu: Cpu) -> Providers {
         let mut registry = Registry::new(cpu);
@@ -78,7 +78,7 @@ impl Providers {
         &self.0.registry
     }
 
-    /// What may be chosen.
+    /// The policy by which implementations are chosen.
     pub fn policy(&self) -> &Policy {
         &self.0.policy
     }

@@ -32,7 +32,7 @@ struct Known {
 }
 
 impl Registry {
-    /// Everything that runs on `cpu`: our back ends and the vetted crates.
+    /// The registry of everything that runs on `cpu`: our back ends and the vetted crates.
     pub fn new(cpu: Cpu) -> Registry {
         let mut rows = drivers::rows(cpu);
         rows.extend(drivers::hash::rows(cpu));
@@ -59,7 +59,7 @@ impl Registry {
         registry
     }
 
-    /// Adds a row.
+    /// Adds an implementation.
     ///
     /// # Errors
     /// The reason why it can't be in a registry: the multi-data-unit flag where the IV has not 16 bytes, or a
@@ -143,7 +143,7 @@ impl Registry {
         Err(ChoiceError::Refused(refusals))
     }
 
-    /// Keys the chosen implementation of `algorithm`.
+    /// The chosen implementation of `algorithm` under a key.
     ///
     /// A row outside the CPU is watched: each of its results is compared with the CPU's, work that it fails is
     /// redone, and after a failure it is not asked again.
@@ -216,7 +216,7 @@ fn refused(why: String) -> ChoiceError {
     ChoiceError::Refused(vec![Refusal(why)])
 }
 
-/// Why there is no cipher or hash.
+/// The reason why there is no cipher or hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChoiceError {

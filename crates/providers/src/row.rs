@@ -11,19 +11,19 @@ use crate::hash::SaltedHash;
 /// Makes a driver for a key.
 pub type MakeCipher = dyn Fn(&[u8]) -> Result<Box<dyn Driver>, BadKey> + Send + Sync;
 
-/// How to use an implementation.
+/// The sizes of an implementation and how to make it.
 #[derive(Clone)]
 pub enum Spec {
-    /// Of a cipher.
+    /// Those of a cipher.
     Cipher(CipherSpec),
-    /// Of a hash.
+    /// Those of a hash.
     Hash(HashSpec),
 }
 
 /// A cipher's sizes and how to key it.
 #[derive(Clone)]
 pub struct CipherSpec {
-    /// Bytes of an IV.
+    /// The length of an IV in bytes.
     pub iv_len: usize,
     /// The least size of a data unit: the block, or 1 for stream modes.
     pub block_len: usize,
@@ -31,7 +31,7 @@ pub struct CipherSpec {
     pub whole_blocks: bool,
     /// Key lengths in bytes, the usual one first.
     pub key_lens: Vec<usize>,
-    /// Keys it.
+    /// Makes the driver for a key.
     pub make: Arc<MakeCipher>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) enum MakeHash {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadKey(pub String);
 
-/// One implementation.
+/// One implementation of one algorithm.
 #[derive(Clone)]
 pub struct Row {
     /// The algorithm's standard name, the kernel's: `xts(aes)`.
@@ -62,11 +62,11 @@ pub struct Row {
     pub driver: String,
     /// The kernel's habit: of two rows that may be chosen, the one with the higher number is.
     pub priority: u32,
-    /// What is to be known before it is trusted.
+    /// The implementation's flags, known before it is trusted.
     pub flags: Flags,
-    /// Where it comes from.
+    /// The implementation's origin.
     pub origin: Origin,
-    /// How to use it, or why it is not available.
+    /// The sizes and how to make it, or why it is not available.
     pub spec: Result<Spec, String>,
 }
 
@@ -120,7 +120,7 @@ impl Row {
         Ok(())
     }
 
-    /// How to use it as a cipher.
+    /// The sizes of the cipher and how to key it.
     ///
     /// # Errors
     /// Why it is not available, or that it is a hash.
@@ -132,7 +132,7 @@ impl Row {
         }
     }
 
-    /// How to use it as a hash.
+    /// The digest length of the hash and what runs it.
     ///
     /// # Errors
     /// Why it is not available, or that it is a cipher.

@@ -2,7 +2,7 @@
 
 use crate::Time;
 
-/// What kind of file something is.
+/// The kind of a file: the type bits of `st_mode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum FileType {
@@ -16,7 +16,7 @@ pub enum FileType {
 }
 
 impl FileType {
-    /// From the type bits of a mode.
+    /// The kind of file that the type bits of a mode (`st_mode`) name; `None` for bits that name none.
     pub fn from_mode(mode: u16) -> Option<FileType> {
         Some(match mode >> 12 {
             0x1 => FileType::Fifo,
@@ -73,17 +73,17 @@ impl FileType {
 /// What a file is beside its names, contents and attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// The kind.
+    /// The kind of file.
     pub kind: FileType,
     /// Permission bits.
     pub mode: u16,
-    /// The owner.
+    /// The owner's number.
     pub uid: u32,
-    /// The group.
+    /// The group's number.
     pub gid: u32,
-    /// Last change of the contents.
+    /// The time of the contents' last change.
     pub modified: Time,
-    /// Last access, where that is told.
+    /// The time of the last access, where that is told.
     pub accessed: Option<Time>,
     /// Major and minor number of a device.
     pub device: (u32, u32),

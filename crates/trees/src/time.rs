@@ -10,7 +10,7 @@ pub struct Time {
 }
 
 impl Time {
-    /// Decimal seconds; a fraction counts away from zero before 1970, and from below in the value.
+    /// The time as decimal seconds; a fraction counts away from zero before 1970, and from below in the value.
     pub fn to_decimal(self) -> String {
         let (sign, seconds, nanoseconds) = match self {
             Time { seconds: ..0, nanoseconds: 1.. } => {
@@ -24,7 +24,7 @@ impl Time {
         text.trim_end_matches('0').trim_end_matches('.').to_owned()
     }
 
-    /// From decimal seconds; digits behind the ninth are left out.
+    /// The time of decimal seconds; digits behind the ninth are left out.
     pub fn from_decimal(text: &str) -> Option<Time> {
         let (sign, text) = match text.strip_prefix('-') {
             Some(text) => (-1, text),

@@ -22,7 +22,7 @@ fn xor(into: &mut [u8], from: &[u8]) {
     into.iter_mut().zip(from).for_each(|(a, b)| *a ^= b);
 }
 
-/// No chaining.
+/// Electronic code book mode: no chaining.
 pub struct Ecb(pub Block);
 
 impl Driver for Ecb {

@@ -7,7 +7,7 @@ use casemate_primitives::secret::SecretVec;
 
 use super::{KdfError, KdfLimits};
 
-/// Which of Argon2's ways through the memory is taken.
+/// The variant of Argon2: its way through the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Argon2Variant {
     /// By counters alone: old LUKS2 headers.
@@ -19,13 +19,13 @@ pub enum Argon2Variant {
 /// Argon2 with its costs, version 1.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Argon2 {
-    /// The way through the memory.
+    /// The variant: the way through the memory.
     pub variant: Argon2Variant,
-    /// Passes over the memory, at least 1.
+    /// The number of passes over the memory, at least 1.
     pub passes: u32,
-    /// KiB of memory, at least 8 for each lane.
+    /// The memory in KiB, at least 8 for each lane.
     pub memory: u32,
-    /// Lanes that may be filled at the same time, at least 1.
+    /// The number of lanes, which may be filled at the same time, at least 1.
     pub lanes: u32,
 }
 

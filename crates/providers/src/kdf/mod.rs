@@ -24,9 +24,9 @@ pub use pbkdf2::pbkdf2;
 /// The most that a derivation may cost. The default is what a desktop grants: a minute or two of one core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KdfLimits {
-    /// KiB of memory at once, for Argon2.
+    /// The memory of Argon2 in KiB at once.
     pub memory: u32,
-    /// KiB of memory filled in all passes together, for Argon2.
+    /// The memory in KiB that all passes of Argon2 fill together.
     pub work: u64,
     /// Iterations of PBKDF2, each block of output counted for itself.
     pub iterations: u64,

@@ -26,15 +26,15 @@ const RECORD: usize = 512;
 /// A file of a stream, without its contents.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// Its path; those of directories end in a slash.
+    /// The member's path; those of directories end in a slash.
     pub path: Vec<u8>,
-    /// What it is. Of a hard link that was read, the kind tells nothing.
+    /// The file's kind, mode, owners and times. Of a hard link that was read, the kind tells nothing.
     pub node: Node,
     /// A symbolic link's target, or the path of the member that this one is another name of.
     pub link: Option<Link>,
-    /// Bytes of contents, holes included.
+    /// The length of the contents in bytes, holes included.
     pub size: u64,
-    /// Records of its extended header, attributes among them; of those that were read, the last ones first.
+    /// Records of the member's extended header, attributes among them; of those that were read, the last ones first.
     pub records: Vec<Record>,
     /// Where the contents lie, if they have holes.
     sparse: Option<Sparse>,
@@ -50,12 +50,12 @@ enum Sparse {
 }
 
 impl Member {
-    /// A member without contents and records.
+    /// A member of a tar stream without contents and records.
     pub fn new(path: impl Into<Vec<u8>>, node: Node, link: Option<Link>) -> Member {
         Member { path: path.into(), node, link, size: 0, records: Vec::new(), sparse: None }
     }
 
-    /// The value of a record.
+    /// The value of the record with a key.
     pub fn record(&self, key: &[u8]) -> Option<&[u8]> {
         self.records.iter().find(|(other, _)| other == key).map(|(_, value)| &value[..])
     }

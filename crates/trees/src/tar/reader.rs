@@ -15,7 +15,7 @@ const MOST_COMMON: u64 = 1 << 16;
 /// Bytes behind the end that are read, so that a writer does not find its pipe broken: what GNU tar fills up.
 const MOST_BEHIND: u64 = 1 << 20;
 
-/// Reads members one after the other.
+/// A tar stream that is read, one member after the other.
 pub struct TarReader<'a> {
     input: &'a mut dyn Read,
     name: &'a str,
@@ -38,7 +38,7 @@ struct Before {
 }
 
 impl<'a> TarReader<'a> {
-    /// A stream, which errors call `name`.
+    /// The tar stream of `input`, which errors call `name`.
     pub fn new(input: &'a mut dyn Read, name: &'a str) -> TarReader<'a> {
         TarReader { input, name, left: 0, fill: 0, common: Vec::new() }
     }
@@ -122,7 +122,7 @@ impl<'a> TarReader<'a> {
         Ok(ranges)
     }
 
-    /// Reads contents.
+    /// Reads contents of the member that was just read.
     ///
     /// # Errors
     /// `Corrupt` when there are fewer.
@@ -134,7 +134,7 @@ impl<'a> TarReader<'a> {
         self.exact(buf)
     }
 
-    /// An error in the stream.
+    /// The error of a damaged stream, with its name.
     pub fn corrupt(&self, what: &str) -> Error {
         Error::corrupt(format!("tar stream: {what}")).at(self.name)
     }

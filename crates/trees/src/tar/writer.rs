@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::{Member, RECORD, header, map};
 use crate::Result;
 
-/// Writes members one after the other.
+/// A tar stream that is written, one member after the other.
 pub struct TarWriter<'a> {
     out: &'a mut dyn Write,
     /// What fills the last record of the contents before.
@@ -14,7 +14,7 @@ pub struct TarWriter<'a> {
 }
 
 impl<'a> TarWriter<'a> {
-    /// A stream without members yet.
+    /// A tar stream to `out`, without members yet.
     pub fn new(out: &'a mut dyn Write) -> TarWriter<'a> {
         TarWriter { out, fill: 0 }
     }
@@ -43,7 +43,7 @@ impl<'a> TarWriter<'a> {
         Ok(self.out.write_all(&map)?)
     }
 
-    /// Writes contents.
+    /// Writes contents of the member that was begun last.
     ///
     /// # Errors
     /// When writing fails.
