@@ -193,7 +193,9 @@ impl Connection<'_> {
         reader.large_writes = request.payload() >= LARGE;
         if request.payload() > 0 {
             let _waiting = self.link.waiting();
-            reader.read_exact(&self.link, payload.extend(request.len as usize))?;
+            let read = reader.read_exact(&self.link, payload.extend(request.len as usize));
+            // Others wait for the room of a client that leaves in the middle.
+            read.inspect_err(|_| self.give_room(&request))?;
         }
         Ok(Some(request))
     }

@@ -455,6 +455,19 @@ fn memory_that_is_held_for_nothing_is_taken_back() {
     running.stop();
 }
 
+/// Clients that leave in the middle of a write take no memory with them.
+#[test]
+fn memory_of_a_write_that_broke_off_is_given_back() {
+    let running = Running::start(Device::new(), Limits { total_memory: 33 << 20, ..Limits::default() });
+    for _ in 0..4 {
+        running.client().send(WRITE, 0, 0, 30 << 20, &[1; 1000]).unwrap();
+    }
+    let mut client = running.client();
+    client.stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    assert_eq!(client.read(512, 4 << 20).unwrap()[..2], [1; 2]);
+    running.stop();
+}
+
 /// Nobody is cut off because the device is slow.
 #[test]
 fn a_device_that_stalls_costs_no_client() {
