@@ -1,5 +1,5 @@
 //! Trees of files on their way in and out of file systems: what a file is beside its contents, tar streams in both
-//! directions, and files in folders of the host.
+//! directions, and trees in folders of the host, made and read.
 //!
 //! ```
 //! use casemate_trees::{FileType, Link, Node};
@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 pub mod folder;
+pub mod host;
 mod node;
 mod path;
 pub mod tar;

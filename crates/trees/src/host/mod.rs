@@ -1,4 +1,8 @@
-//! Files of the host, read before it is their turn to be put into an image.
+//! Trees of the host, read in batches of neighbours before it is their turn to be copied.
+//!
+//! A [`Walk`] says in which order, [`Reading`] reads what it gives out, on any thread.
+
+mod walk;
 
 use std::ffi::{CStr, CString, OsStr};
 use std::io::{self, ErrorKind};
@@ -13,113 +17,132 @@ use casemate_blockdev::{BlockDevice, FileDevice};
 use rustix::fs::{AtFlags, FileType as HostType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
 use rustix::io::Errno;
 
-use crate::edit::put::walk::Part;
-use crate::edit::xattr::is_storable;
-use crate::error::{Error, Result};
-use crate::format::xattr::LARGEST_VALUE;
+use crate::{Error, FileType, Node, Result, Time};
+
+pub use walk::{Part, Walk};
+
+/// Bytes of an attribute's value that are read: far more than any kernel stores.
+const LARGEST_VALUE: usize = 1 << 24;
 
 /// Larger files are not read ahead.
 const MOST_AHEAD: u64 = 256 << 10;
 
 /// Extended attributes by their names.
-pub(super) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// A folder that is being copied.
+/// A folder of the host that is being copied.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub struct Folder {
     fd: OwnedFd,
     path: PathBuf,
     /// Whether a link to a file stands for the file.
     follow: bool,
-    /// Which of the folders of the tree it is.
+    /// The folder's number in its tree.
     pub number: usize,
 }
 
 /// A name in a folder.
 #[derive(Debug)]
-pub(super) struct Name {
-    pub name: CString,
-    pub kind: NameKind,
+struct Name {
+    name: CString,
+    kind: NameKind,
 }
 
 /// What a name is said to stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NameKind {
+enum NameKind {
     File,
     /// A folder, and its number.
     Folder(usize),
     Other,
 }
 
-/// Neighbours in a folder.
+/// Files that are neighbours in a folder.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub struct Batch {
+    /// The folder.
     pub folder: Arc<Folder>,
+    /// The files, in the order of the walk.
     pub entries: Vec<Entry>,
     /// Contents, each file's from the beginning of a block on and with zeros to the end of one.
     pub buffer: Vec<u8>,
     /// Whether these are the folder's last ones.
     pub ends: bool,
-    /// Why the one behind them could not be read.
+    /// The error of the file behind them, if that could not be read.
     pub failed: Option<Error>,
 }
 
-/// A file of any kind.
+/// A file of any kind, as it was when it was read.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub struct Entry {
+    /// The file's name in its folder.
     pub name: CString,
-    pub stat: Stat,
+    /// The file's kind, mode, owners and time.
+    pub node: Node,
+    /// The device and inode on the host, which all names of one file have.
+    pub inode: (u64, u64),
+    /// The number of the file's names.
+    pub links: u64,
+    /// The length of the contents in bytes, as the host tells it.
+    pub size: u64,
+    /// Extended attributes, in the order of their names.
     pub xattrs: Xattrs,
-    pub body: HostBody,
+    /// The contents.
+    pub body: Body,
 }
 
-/// What a file of the host is.
+/// The contents of a file of the host.
 #[derive(Debug)]
-pub(super) enum HostBody {
+pub enum Body {
     /// A folder, and its number.
     Folder(usize),
-    /// Its contents are in the batch's buffer from this byte on.
+    /// A file's contents in the batch's buffer, from this byte on.
     Read(usize),
-    /// Its contents are still to be read.
+    /// A file's contents that are still to be read.
     Open(Arc<Source>),
-    /// Its contents are still to be read, and its size tells nothing.
+    /// A file's contents that are still to be read, and whose length is not known.
     Stream(std::fs::File),
+    /// A symbolic link's target.
     Symlink(Vec<u8>),
+    /// None: a device, a pipe or a socket.
     Node,
 }
 
-/// How files are read.
+/// The way in which files are read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reading {
-    /// The block size of the file system that they are for.
+pub struct Reading {
+    /// The block size in bytes of the file system that the files are for.
     pub block: usize,
-    /// Whether extended attributes are read.
-    pub xattrs: bool,
-    /// The device and inode of the image itself.
+    /// The names of the extended attributes that are read; none are if `None`.
+    pub xattrs: Option<fn(&[u8]) -> bool>,
+    /// The device and inode of a file that is refused: the image that the tree is copied into.
     pub image: Option<(u64, u64)>,
 }
 
 impl Folder {
-    pub fn open(path: &Path, number: usize) -> Result<Folder> {
+    fn open(path: &Path, number: usize) -> Result<Folder> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| at(path, error))?;
         Ok(Folder { fd, path: path.to_owned(), follow: false, number })
     }
 
-    /// The one that paths are looked up from.
+    /// The folder that paths are looked up from. With `follow`, a link to a file stands for the file.
+    ///
+    /// # Errors
+    /// `Io`.
     pub fn current(follow: bool) -> Result<Folder> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(".", flags, Mode::empty()).map_err(|error| at(Path::new("."), error))?;
         Ok(Folder { fd, path: PathBuf::new(), follow, number: 0 })
     }
 
-    /// The path of what has this name.
+    /// The path of the file that has this name in the folder.
     pub fn join(&self, name: &CStr) -> PathBuf {
         self.path.join(OsStr::from_bytes(name.to_bytes()))
     }
 
     /// All names and what they stand for, in the order of their bytes: the same wherever the folder lies.
-    pub fn list(&self) -> Result<Vec<(CString, HostType)>> {
+    fn list(&self) -> Result<Vec<(CString, HostType)>> {
         let host = |error| at(&self.path, error);
         let mut names = Vec::new();
         for entry in rustix::fs::Dir::read_from(&self.fd).map_err(host)? {
@@ -146,7 +169,7 @@ impl Folder {
 }
 
 impl Reading {
-    /// Bytes of a batch's buffer.
+    /// The length of a batch's buffer in bytes.
     pub fn buffer_size(&self) -> usize {
         (1 << 20).max(16 * self.block)
     }
@@ -175,25 +198,24 @@ impl Reading {
         } else {
             let stat = folder.stat(&name)?;
             let body = match (HostType::from_raw_mode(stat.st_mode), kind) {
-                (HostType::Directory, NameKind::Folder(number)) => HostBody::Folder(number),
+                (HostType::Directory, NameKind::Folder(number)) => Body::Folder(number),
                 (HostType::Symlink, NameKind::Other) => {
                     let target = readlinkat(&folder.fd, &*name, Vec::new());
-                    HostBody::Symlink(target.map_err(|error| at(&folder.join(&name), error))?.into_bytes())
+                    Body::Symlink(target.map_err(|error| at(&folder.join(&name), error))?.into_bytes())
                 }
                 (HostType::Directory | HostType::RegularFile, _) | (_, NameKind::Folder(_)) => {
                     return Err(changed(&folder.join(&name)));
                 }
-                _ => HostBody::Node,
+                _ => Body::Node,
             };
-            let xattrs = if self.xattrs {
-                let path = folder.join(&name);
-                xattrs(&Attributed::Path(&path)).map_err(|error| at(&path, error))?
-            } else {
-                Vec::new()
-            };
+            let path = folder.join(&name);
+            let xattrs = self.attributes(&Attributed::Path(&path)).map_err(|error| at(&path, error))?;
             (stat, xattrs, body)
         };
-        Ok(Entry { name, stat, xattrs, body })
+        let path = || changed(&folder.join(&name));
+        let node = node(&stat).ok_or_else(path)?;
+        let (inode, links) = ((stat.st_dev, stat.st_ino), stat.st_nlink as u64);
+        Ok(Entry { node, inode, links, size: stat.st_size.cast_unsigned(), xattrs, body, name })
     }
 
     fn file(
@@ -202,7 +224,7 @@ impl Reading {
         name: &CStr,
         buffer: &mut [u8],
         used: &mut usize,
-    ) -> Result<(Stat, Xattrs, HostBody)> {
+    ) -> Result<(Stat, Xattrs, Body)> {
         let host = |error| at(&folder.join(name), error);
         let failed = |error: io::Error| Error::path(error.kind(), told(&folder.join(name), &error));
         // What is no file any more must not keep us waiting.
@@ -217,23 +239,24 @@ impl Reading {
             let text = format!("{}: is the image itself", folder.join(name).display());
             return Err(Error::path(ErrorKind::InvalidInput, text));
         }
-        let xattrs =
-            if self.xattrs { xattrs(&Attributed::File(fd.as_fd())).map_err(host)? } else { Vec::new() };
+        let xattrs = self.attributes(&Attributed::File(fd.as_fd())).map_err(host)?;
         let size = stat.st_size.cast_unsigned();
         let sparse = stat.st_blocks.cast_unsigned().saturating_mul(512) < size;
         // OK to cast: sizes that are compared with that of a buffer first.
         let padded = |size: u64| (size as usize).next_multiple_of(self.block);
         // Of a file with several names one is copied.
-        let ahead =
-            !sparse && stat.st_nlink == 1 && size <= MOST_AHEAD && padded(size) <= buffer.len() - *used;
+        let ahead = !sparse
+            && stat.st_nlink as u64 == 1
+            && size <= MOST_AHEAD
+            && padded(size) <= buffer.len() - *used;
         let file = std::fs::File::from(fd);
         if stat.st_blocks == 0 && self.has_other_size(&file, size).map_err(failed)? {
-            return Ok((stat, xattrs, HostBody::Stream(file)));
+            return Ok((stat, xattrs, Body::Stream(file)));
         }
         if !ahead {
             let file = FileDevice::from_file(file).map_err(|error| error.at(folder.join(name).display()))?;
             let source = Source { file, path: folder.join(name), size, sparse };
-            return Ok((stat, xattrs, HostBody::Open(Arc::new(source))));
+            return Ok((stat, xattrs, Body::Open(Arc::new(source))));
         }
         let (from, end) = (*used, *used + size as usize);
         *used += padded(size);
@@ -242,7 +265,7 @@ impl Reading {
             result => result.map_err(failed),
         }?;
         buffer[end..*used].fill(0);
-        Ok((stat, xattrs, HostBody::Read(from)))
+        Ok((stat, xattrs, Body::Read(from)))
     }
 }
 
@@ -261,9 +284,9 @@ impl Reading {
     }
 }
 
-/// A host's file of a size that was noted once. Only sparse ones are asked for their holes.
+/// A regular file of the host, with the size that it had when it was opened. Only sparse ones are asked for their holes.
 #[derive(Debug)]
-pub(super) struct Source {
+pub struct Source {
     file: FileDevice,
     path: PathBuf,
     size: u64,
@@ -324,8 +347,15 @@ impl Attributed<'_> {
     }
 }
 
-/// The attributes that ext4 can store.
-fn xattrs(of: &Attributed<'_>) -> rustix::io::Result<Xattrs> {
+impl Reading {
+    /// The attributes that are wanted.
+    fn attributes(&self, of: &Attributed<'_>) -> rustix::io::Result<Xattrs> {
+        self.xattrs.map_or(Ok(Vec::new()), |is_wanted| xattrs(of, is_wanted))
+    }
+}
+
+/// The attributes that are wanted, in the order of their names.
+fn xattrs(of: &Attributed<'_>, is_wanted: fn(&[u8]) -> bool) -> rustix::io::Result<Xattrs> {
     let mut few = [0; 256];
     let mut many = Vec::new();
     let names = match of.list(&mut few) {
@@ -341,12 +371,12 @@ fn xattrs(of: &Attributed<'_>) -> rustix::io::Result<Xattrs> {
     let mut list = Vec::new();
     for name in names.split_inclusive(|byte| *byte == 0) {
         let Ok(c_name) = CStr::from_bytes_with_nul(name) else { continue };
-        if is_storable(c_name.to_bytes()) {
+        if is_wanted(c_name.to_bytes()) {
             let mut value = vec![0u8; 4096];
             let len = loop {
                 match of.get(c_name, &mut value) {
                     Ok(len) => break len,
-                    Err(Errno::RANGE) if value.len() < LARGEST_VALUE as usize => {
+                    Err(Errno::RANGE) if value.len() < LARGEST_VALUE => {
                         value.resize(value.len() * 4, 0);
                     }
                     Err(error) => return Err(error),
@@ -360,13 +390,23 @@ fn xattrs(of: &Attributed<'_>) -> rustix::io::Result<Xattrs> {
     Ok(list)
 }
 
+/// The file's kind, mode, owners and time.
+fn node(stat: &Stat) -> Option<Node> {
+    // OK to truncate: the bits of a mode are 16, and nanoseconds are below 10^9.
+    let kind = FileType::from_mode(stat.st_mode as u16)?;
+    let modified = Time { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 };
+    let device = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
+    let (mode, uid, gid) = ((stat.st_mode & 0o7777) as u16, stat.st_uid, stat.st_gid);
+    Some(Node { kind, mode, uid, gid, modified, accessed: None, device })
+}
+
 /// An error of the host, with the path that it happened at.
 fn at(path: &Path, error: Errno) -> Error {
     let error = io::Error::from(error);
     Error::path(error.kind(), told(path, &error))
 }
 
-pub(super) fn told(path: &Path, error: &io::Error) -> String {
+fn told(path: &Path, error: &io::Error) -> String {
     format!("{}: {error}", path.display())
 }
 

@@ -8,15 +8,15 @@ use std::sync::Arc;
 
 use rustix::fs::FileType as HostType;
 
-use crate::edit::put::host::{Folder, Name, NameKind};
-use crate::error::Result;
+use super::{Folder, Name, NameKind};
+use crate::{FileType, Result};
 
 /// Names that are read together: of 8 to 64 about the best, when copied from memory to memory.
 const NAMES: usize = 16;
 
-/// Goes through a tree: all that is in a folder, then what is in its folders, one after the other.
+/// The way through a tree of the host: all that is in a folder, then what is in its folders, one after the other.
 #[derive(Debug)]
-pub(super) struct Walk {
+pub struct Walk {
     /// Folders whose turn comes, the next one last.
     open: Vec<(PathBuf, usize)>,
     /// The folder that it is in, and what is left of it.
@@ -27,26 +27,30 @@ pub(super) struct Walk {
     parts: u64,
 }
 
-/// What is read together: some names of a folder, and whether they are its last ones.
+/// Some names of a folder, which are read together.
 #[derive(Debug)]
-pub(super) struct Part {
-    pub folder: Arc<Folder>,
-    pub names: Vec<Name>,
-    pub ends: bool,
+pub struct Part {
+    pub(super) folder: Arc<Folder>,
+    pub(super) names: Vec<Name>,
+    /// Whether they are the folder's last ones.
+    pub(super) ends: bool,
 }
 
 impl Walk {
-    /// Through all that is in the folder at this path, which has the number 0.
+    /// The way through all that is in the folder at this path, which has the number 0.
     pub fn within(path: PathBuf) -> Walk {
         Walk { open: vec![(path, 0)], now: None, folders: 1, parts: 0 }
     }
 
-    /// To what has this name in a folder, which has the number 0, and through it.
-    pub fn to(folder: Folder, name: &Path, kind: HostType) -> Result<Walk> {
+    /// The way to the file of this name and kind in a folder, which has the number 0, and through it.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a name with a NUL.
+    pub fn to(folder: Folder, name: &Path, kind: FileType) -> Result<Walk> {
         let name = CString::new(name.as_os_str().as_bytes()).map_err(std::io::Error::from)?;
         let mut walk = Walk { open: Vec::new(), now: None, folders: 1, parts: 0 };
         let path = folder.join(&name);
-        let name = walk.name(name, kind);
+        let name = walk.name(name, host_type(kind));
         if let NameKind::Folder(number) = name.kind {
             walk.open.push((path, number));
         }
@@ -54,12 +58,15 @@ impl Walk {
         Ok(walk)
     }
 
-    /// How many parts it gave out.
+    /// The number of parts that were given out.
     pub fn parts(&self) -> u64 {
         self.parts
     }
 
-    /// The next part. Nothing comes after an error.
+    /// The next part; `None` at the end. Nothing comes after an error.
+    ///
+    /// # Errors
+    /// `Io` for a folder that can't be read.
     pub fn next(&mut self) -> Option<Result<Part>> {
         if self.now.is_none() {
             let (path, number) = self.open.pop()?;
@@ -105,4 +112,8 @@ impl Walk {
         };
         Name { name, kind }
     }
+}
+
+fn host_type(kind: FileType) -> HostType {
+    HostType::from_raw_mode(kind.mode_bits().into())
 }

@@ -1,12 +1,10 @@
 //! Copying files and trees of the host into a file system.
 
-mod host;
 mod pipeline;
 mod placed;
 mod steps;
 mod stream;
 mod tar;
-mod walk;
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -17,7 +15,7 @@ use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, Events};
 use casemate_providers::Work;
-use rustix::fs::FileType as HostType;
+use casemate_trees::host::{Batch, Body as HostBody, Entry, Folder, Reading, Source, Walk};
 
 use crate::edit::Writer;
 use crate::edit::create::{is_not_found, refuse_slash};
@@ -26,13 +24,12 @@ use crate::edit::files::Files;
 use crate::edit::node::{Body, NewNode};
 use crate::edit::too_large::TooLarge;
 use crate::edit::writer::Behind;
+use crate::edit::xattr::is_storable;
 use crate::error::{Error, Result, invalid};
 use crate::format::inode::{FileType, Inode, InodeFlags, Stamp, Time};
 
-use host::{Batch, Entry, Folder, HostBody, Reading, Source};
 use pipeline::{CHUNK, Piece, Pipeline, Write};
 use stream::{Ahead, NewFile, Stream};
-use walk::Walk;
 
 use placed::Placed;
 
@@ -124,7 +121,7 @@ impl Writer {
         options: &PutOptions,
         work: &Work<'_>,
     ) -> Result<PutReport> {
-        let told = |error: std::io::Error| Error::path(error.kind(), host::told(source, &error));
+        let told = |error: std::io::Error| Error::path(error.kind(), told(source, &error));
         let link = std::fs::symlink_metadata(source).map_err(told)?;
         let follow = !options.no_dereference;
         let metadata = if follow { std::fs::metadata(source).map_err(told)? } else { link.clone() };
@@ -175,13 +172,15 @@ impl Writer {
                 } else {
                     source.to_owned()
                 };
-                Walk::to(Folder::current(follow)?, &whole, HostType::from_raw_mode(metadata.mode()))?
+                // OK to truncate: the type bits are among the lower 16. What no kind fits is refused when it is read.
+                let kind = FileType::from_mode(metadata.mode() as u16).unwrap_or(FileType::Regular);
+                Walk::to(Folder::current(follow)?, &whole, kind)?
             }
             None => Walk::within(source.to_owned()),
         };
         let reading = Reading {
             block: self.files().space().block_size(),
-            xattrs: options.xattrs,
+            xattrs: options.xattrs.then_some(is_storable),
             image: options.image,
         };
         let pipeline = Arc::new(Pipeline::new(
@@ -222,6 +221,11 @@ impl Writer {
     }
 }
 
+/// What is said of an error of the host at a path.
+fn told(path: &Path, error: &std::io::Error) -> String {
+    format!("{}: {error}", path.display())
+}
+
 impl Put<'_> {
     /// Copies everything.
     fn run(mut self) -> Result<PutReport> {
@@ -252,16 +256,13 @@ impl Put<'_> {
 
     /// Copies one file without what is below it.
     fn put_entry(&mut self, target: Target, folder: &Folder, entry: Entry) -> Result<()> {
-        let Entry { name: host_name, stat, xattrs, body: host_body } = entry;
+        let Entry { name: host_name, node: host, inode: host_inode, links, size, xattrs, body: host_body } =
+            entry;
         let Target { number: parent, fresh, .. } = target;
         let top = self.name.take();
         let name = top.as_deref().unwrap_or(host_name.to_bytes());
-        let (uid, gid) = self.options.owner.unwrap_or((stat.st_uid, stat.st_gid));
-        // The host's nanoseconds are below 10^9.
-        let modified = Time { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 };
-        // OK to truncate: permission bits.
-        let mode = (stat.st_mode & 0o7777) as u16;
-        let node = NewNode { mode, umask: 0, uid, gid, modified: Some(modified) };
+        let (uid, gid) = self.options.owner.unwrap_or((host.uid, host.gid));
+        let node = NewNode { mode: host.mode, umask: 0, uid, gid, modified: Some(host.modified) };
         if let HostBody::Folder(number) = host_body {
             let dir = self.writer.fs().inode(parent)?;
             if let Some(found) = self.writer.fs().lookup(&dir, name)? {
@@ -275,7 +276,7 @@ impl Put<'_> {
             }
         }
         let is_folder = matches!(host_body, HostBody::Folder(_));
-        let shared = (stat.st_nlink > 1 && !is_folder).then_some((stat.st_dev, stat.st_ino));
+        let shared = (links > 1 && !is_folder).then_some(host_inode);
         if let Some(number) = shared.and_then(|key| self.links.get(&key)).copied() {
             self.operation(|files, _| {
                 files.make_way(parent, name)?;
@@ -288,17 +289,9 @@ impl Put<'_> {
             HostBody::Folder(_) => Body::Directory,
             HostBody::Read(_) | HostBody::Open(_) | HostBody::Stream(_) => Body::File,
             HostBody::Symlink(target) => Body::Symlink(target),
-            HostBody::Node => {
-                let kind = match HostType::from_raw_mode(stat.st_mode) {
-                    HostType::CharacterDevice => FileType::CharacterDevice,
-                    HostType::BlockDevice => FileType::BlockDevice,
-                    HostType::Fifo => FileType::Fifo,
-                    _ => FileType::Socket,
-                };
-                Body::Node(kind, rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev))
-            }
+            HostBody::Node => Body::Node(host.kind, host.device.0, host.device.1),
         };
-        let size = if matches!(body, Body::File) { stat.st_size.cast_unsigned() } else { 0 };
+        let size = if matches!(body, Body::File) { size } else { 0 };
         self.writer.recycle(&mut self.placed, size)?;
         let events = self.work.events;
         if let HostBody::Stream(file) = &host_body {

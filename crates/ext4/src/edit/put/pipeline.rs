@@ -11,9 +11,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use casemate_blockdev::{BlockDevice, Pool};
+use casemate_trees::host::{Batch, Reading, Source, Walk};
 
-use crate::edit::put::host::{Batch, Reading, Source};
-use crate::edit::put::walk::Walk;
 use crate::error::{Error, Result, again};
 use crate::read::encryption::EncryptedContents;
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, NoEvents};
+use casemate_trees::host::Source;
 
 use crate::edit::node::NewNode;
-use crate::edit::put::host::Source;
 use crate::edit::put::{Put, copy_some};
 use crate::error::Result;
 use crate::format::inode::Inode;
