@@ -81,8 +81,8 @@ pub struct Entry {
     pub node: Node,
     /// The device and inode on the host, which all names of one file have.
     pub inode: (u64, u64),
-    /// The number of the file's names.
-    pub links: u64,
+    /// Whether the file has more names than this one.
+    pub has_more_names: bool,
     /// The length of the contents in bytes, as the host tells it.
     pub size: u64,
     /// Extended attributes, in the order of their names.
@@ -214,8 +214,8 @@ impl Reading {
         };
         let path = || changed(&folder.join(&name));
         let node = node(&stat).ok_or_else(path)?;
-        let (inode, links) = ((stat.st_dev, stat.st_ino), stat.st_nlink as u64);
-        Ok(Entry { node, inode, links, size: stat.st_size.cast_unsigned(), xattrs, body, name })
+        let (inode, has_more_names) = ((stat.st_dev, stat.st_ino), stat.st_nlink > 1);
+        Ok(Entry { node, inode, has_more_names, size: stat.st_size.cast_unsigned(), xattrs, body, name })
     }
 
     fn file(
@@ -245,10 +245,8 @@ impl Reading {
         // OK to cast: sizes that are compared with that of a buffer first.
         let padded = |size: u64| (size as usize).next_multiple_of(self.block);
         // Of a file with several names one is copied.
-        let ahead = !sparse
-            && stat.st_nlink as u64 == 1
-            && size <= MOST_AHEAD
-            && padded(size) <= buffer.len() - *used;
+        let ahead =
+            !sparse && stat.st_nlink == 1 && size <= MOST_AHEAD && padded(size) <= buffer.len() - *used;
         let file = std::fs::File::from(fd);
         if stat.st_blocks == 0 && self.has_other_size(&file, size).map_err(failed)? {
             return Ok((stat, xattrs, Body::Stream(file)));

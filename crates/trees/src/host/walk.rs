@@ -63,32 +63,6 @@ impl Walk {
         self.parts
     }
 
-    /// The next part; `None` at the end. Nothing comes after an error.
-    ///
-    /// # Errors
-    /// `Io` for a folder that can't be read.
-    pub fn next(&mut self) -> Option<Result<Part>> {
-        if self.now.is_none() {
-            let (path, number) = self.open.pop()?;
-            match self.enter(path, number) {
-                Ok(now) => self.now = Some(now),
-                Err(error) => {
-                    self.open.clear();
-                    self.parts += 1;
-                    return Some(Err(error));
-                }
-            }
-        }
-        let (folder, left) = self.now.as_mut()?;
-        let names = left.drain(..left.len().min(NAMES)).collect();
-        let part = Part { folder: folder.clone(), names, ends: left.is_empty() };
-        self.parts += 1;
-        if part.ends {
-            self.now = None;
-        }
-        Some(Ok(part))
-    }
-
     fn enter(&mut self, path: PathBuf, number: usize) -> Result<(Arc<Folder>, VecDeque<Name>)> {
         let folder = Folder::open(&path, number)?;
         let names = folder.list()?;
@@ -111,6 +85,33 @@ impl Walk {
             _ => NameKind::Other,
         };
         Name { name, kind }
+    }
+}
+
+impl Iterator for Walk {
+    type Item = Result<Part>;
+
+    /// The next part, or the error of a folder that can't be read, after which nothing comes.
+    fn next(&mut self) -> Option<Result<Part>> {
+        if self.now.is_none() {
+            let (path, number) = self.open.pop()?;
+            match self.enter(path, number) {
+                Ok(now) => self.now = Some(now),
+                Err(error) => {
+                    self.open.clear();
+                    self.parts += 1;
+                    return Some(Err(error));
+                }
+            }
+        }
+        let (folder, left) = self.now.as_mut()?;
+        let names = left.drain(..left.len().min(NAMES)).collect();
+        let part = Part { folder: folder.clone(), names, ends: left.is_empty() };
+        self.parts += 1;
+        if part.ends {
+            self.now = None;
+        }
+        Some(Ok(part))
     }
 }
 

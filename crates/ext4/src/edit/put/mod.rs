@@ -256,8 +256,15 @@ impl Put<'_> {
 
     /// Copies one file without what is below it.
     fn put_entry(&mut self, target: Target, folder: &Folder, entry: Entry) -> Result<()> {
-        let Entry { name: host_name, node: host, inode: host_inode, links, size, xattrs, body: host_body } =
-            entry;
+        let Entry {
+            name: host_name,
+            node: host,
+            inode: host_inode,
+            has_more_names,
+            size,
+            xattrs,
+            body: host_body,
+        } = entry;
         let Target { number: parent, fresh, .. } = target;
         let top = self.name.take();
         let name = top.as_deref().unwrap_or(host_name.to_bytes());
@@ -276,7 +283,7 @@ impl Put<'_> {
             }
         }
         let is_folder = matches!(host_body, HostBody::Folder(_));
-        let shared = (links > 1 && !is_folder).then_some(host_inode);
+        let shared = (has_more_names && !is_folder).then_some(host_inode);
         if let Some(number) = shared.and_then(|key| self.links.get(&key)).copied() {
             self.operation(|files, _| {
                 files.make_way(parent, name)?;
