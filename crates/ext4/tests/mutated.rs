@@ -25,7 +25,7 @@ use casemate_ext4::{
     extract_to_folder, extract_to_tar,
 };
 use casemate_providers::Work;
-use casemate_testkit::{Rng, find_program, fixture, run, slow_tests, tempdir, tool};
+use casemate_testkit::{Rng, block_map, find_program, fixture, run, slow_tests, tempdir, tool};
 
 /// The place of what is sound.
 const NOWHERE: Place = Place { structure: Structure::Inode, block: None, group: None, inode: None };
@@ -129,7 +129,6 @@ enum Bomb {
 impl Bomb {
     /// Makes an image of 256 MiB, nearly all of it holes. Old block maps need no more than a few blocks of numbers.
     fn make(self, mke2fs: &Path, debugfs: &Path, image: &Path) {
-        const SIZE: u64 = 4096;
         // Where nothing else lies.
         const FREE: u32 = 40_000;
         let _ = std::fs::remove_file(image);
@@ -138,7 +137,8 @@ impl Bomb {
         command.args(["-q", "-F", "-t", kind, "-b", "4096", "-N", "1024", "-O", "^resize_inode,^dir_index"]);
         run(command.arg(image).arg("256M"));
         let file = File::options().read(true).write(true).open(image).unwrap();
-        let write = |block: u32, bytes: &[u8]| file.write_all_at(bytes, u64::from(block) * SIZE).unwrap();
+        let write =
+            |block: u32, bytes: &[u8]| file.write_all_at(bytes, u64::from(block) * block_map::SIZE).unwrap();
         let contents = if let Bomb::Journal = self { revocations() } else { same_names() };
         let distinct = if let Bomb::Directories = self { 11 + 1024 } else { 1 };
         (0..distinct).for_each(|number| write(FREE + number, &contents));
@@ -149,42 +149,16 @@ impl Bomb {
             Bomb::Directories => distinct + 1,
             Bomb::Journal => 200_000,
         };
-        let levels = FREE + distinct;
-        let full =
-            |first: u32| -> Vec<u8> { (first..first + 1024).flat_map(|n| at(n).to_le_bytes()).collect() };
-        write(levels, &full(12));
-        let more = (blocks - 1036).div_ceil(1024);
-        (0..more).for_each(|number| write(levels + 2 + number, &full(1036 + 1024 * number)));
-        let second: Vec<u8> = (0..more).flat_map(|number| (levels + 2 + number).to_le_bytes()).collect();
-        write(levels + 1, &second);
-        let mut script = String::new();
         let names: Vec<String> = match self {
             Bomb::Directory => vec!["d".to_owned()],
             Bomb::Directories => (0..60).map(|number| format!("d{number}")).collect(),
-            Bomb::Journal => vec!["<8>".to_owned()],
+            Bomb::Journal => return block_map::journal(debugfs, image, blocks, at, FREE + distinct),
         };
-        for name in names {
-            if !matches!(self, Bomb::Journal) {
-                script += &format!("mkdir {name}\n");
-            }
-            for number in 1..12 {
-                script += &format!("sif {name} block[{number}] {}\n", at(number));
-            }
-            script += &format!("sif {name} block[IND] {levels}\nsif {name} block[DIND] {}\n", levels + 1);
-            script += &format!("sif {name} size {}\n", u64::from(blocks) * SIZE);
-        }
         let commands = image.with_extension("commands");
-        std::fs::write(&commands, script).unwrap();
+        std::fs::write(&commands, names.iter().map(|name| format!("mkdir {name}\n")).collect::<String>())
+            .unwrap();
         run(Command::new(debugfs).arg("-w").arg("-f").arg(&commands).arg(image));
-        if let Bomb::Journal = self {
-            let list = run(Command::new(debugfs).args(["-R", "bmap <8> 0"]).arg(image));
-            let start = list.trim().parse::<u64>().unwrap() * SIZE;
-            for (field, value) in [(0x10, blocks), (0x14, 1), (0x18, 1), (0x1c, 1), (0x28, 1)] {
-                file.write_all_at(&value.to_be_bytes(), start + field).unwrap();
-            }
-            // needs_recovery
-            file.write_all_at(&[6], 1024 + 0x60).unwrap();
-        }
+        block_map::give(debugfs, image, &names, blocks, at, FREE + distinct);
     }
 }
 

@@ -4,6 +4,7 @@
 //! `skipped: why` and ends; where skips are not expected ([`skip`]), that is a failure.
 #![forbid(unsafe_code)]
 
+pub mod block_map;
 mod cpio;
 pub mod kernel;
 pub mod mke2fs;

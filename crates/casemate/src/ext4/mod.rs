@@ -19,7 +19,7 @@ use casemate_providers::{Providers, Work};
 pub use casemate_ext4::csum::Kind as ChecksumKind;
 pub use casemate_ext4::{
     CheckReport, Corrupt, DirEntry, Ext4, ExtractReport, Failure, FileReader, FileType, Inode, InodeFlags,
-    Place, Problem, SeenDirectories, Structure, Superblock, Time, Xattr, uuid_text,
+    IntoNames, Name, Names, Place, Problem, SeenDirectories, Structure, Superblock, Time, Xattr, uuid_text,
 };
 
 use crate::{Error, Image, Keys};

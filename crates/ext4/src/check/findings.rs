@@ -9,7 +9,7 @@ use crate::format::csum::{Context, Subject};
 use crate::read::fs::Ext4;
 
 /// Faults that are kept; damage beyond that is only counted.
-const MOST_FAULTS: usize = 100_000;
+pub(crate) const MOST_FAULTS: usize = 25_000;
 
 /// How to make a wrong checksum right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use casemate_blockdev::BlockDevice;
 use casemate_providers::Work;
 
-use crate::check::findings::Fix;
+use crate::check::findings::{Fix, MOST_FAULTS};
 use crate::check::{CheckReport, check};
 use crate::error::{Corrupt, Error, Result};
 use crate::format::csum::{Context, recipe};
 use crate::read::fs::{Ext4, OpenOptions};
 
 /// A structure below one whose checksum was rewritten shows its own fault in the next round: inode, tree,
-/// blocks.
-const MOST_ROUNDS: usize = 8;
+/// blocks. Faults that a report has no room for take rounds of their own.
+const MOST_ROUNDS: u64 = 8;
 
 /// Rewrites every checksum that a check finds wrong, so that the structures are accepted as they are. Returns
 /// what was rewritten, and what a last check still finds.
@@ -31,10 +31,12 @@ pub fn fix_checksums(
     let plain = OpenOptions { replay_journal: false, ..options.clone() };
     let mut rewritten = Vec::new();
     let mut report = check(device.clone(), &plain, work)?;
-    for _ in 0..MOST_ROUNDS {
-        if report.fixable().next().is_none() {
-            break;
-        }
+    let mut rounds = 0;
+    // A block that two inodes share never suits both.
+    while rounds < MOST_ROUNDS + report.checked.values().sum::<u64>() / MOST_FAULTS as u64
+        && report.fixable().next().is_some()
+    {
+        rounds += 1;
         let fs = report.fs.clone();
         fs.superblock().ro_compat.check_writable()?;
         if fs.superblock().needs_recovery() {

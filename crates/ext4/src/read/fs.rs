@@ -48,11 +48,14 @@ struct Inner {
     layout: Layout,
     checksums: Checksums,
     verify: bool,
-    /// Blocks of descriptors, read and checked when they are first needed.
+    /// The first blocks of descriptors, read when they are needed. Those of groups behind are read each time.
     descriptors: Vec<OnceLock<Box<[u8]>>>,
     recovery: Recovery,
     encryption: Option<Arc<dyn Encryption>>,
 }
+
+/// Bytes of descriptors that are kept: those of 32 TiB with blocks of 4096 bytes.
+const MOST_DESCRIPTORS: u32 = 1 << 24;
 
 impl Ext4 {
     /// Opens the file system on `device`.
@@ -88,9 +91,10 @@ impl Ext4 {
             return Err(Place::of(Structure::Superblock).malformed(text));
         }
         let checksums = Checksums::new(Crc32c::new(options.providers.cpu()), &superblock)?;
+        let kept = layout.descriptor_blocks().min(MOST_DESCRIPTORS / layout.block_size);
         Ok(Ext4(Arc::new(Inner {
             device,
-            descriptors: (0..layout.descriptor_blocks()).map(|_| OnceLock::new()).collect(),
+            descriptors: (0..kept).map(|_| OnceLock::new()).collect(),
             superblock,
             layout,
             checksums,
@@ -203,19 +207,17 @@ impl Ext4 {
         let per_block = self.layout().descriptors_per_block();
         let size = self.layout().descriptor_size as usize;
         let start = (group % per_block) as usize * size;
-        // OK to index: callers have checked the group, and there is a slot for each block of descriptors.
-        let slot = &self.0.descriptors[(group / per_block) as usize];
-        let block = match slot.get() {
-            Some(block) => block,
-            None => {
-                let number = self.layout().descriptor_block(group / per_block);
-                self.check_blocks(number, 1, Place::of(Structure::Superblock))?;
-                let block = self.read_block(number)?;
-                // Another thread may have been faster; its block is the same.
-                slot.get_or_init(|| block.into())
-            }
-        };
-        Ok(f(&block[start..start + size]))
+        let slot = self.0.descriptors.get((group / per_block) as usize);
+        if let Some(block) = slot.and_then(OnceLock::get) {
+            return Ok(f(&block[start..start + size]));
+        }
+        let number = self.layout().descriptor_block(group / per_block);
+        self.check_blocks(number, 1, Place::of(Structure::Superblock))?;
+        let block = self.read_block(number)?;
+        let result = f(&block[start..start + size]);
+        // Another thread may have been faster; its block is the same.
+        let _ = slot.map(|slot| slot.set(block.into()));
+        Ok(result)
     }
 
     /// Where a group's descriptor lies, in bytes.

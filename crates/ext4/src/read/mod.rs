@@ -12,6 +12,7 @@ pub(crate) mod htree;
 pub(crate) mod indirect;
 pub(crate) mod journal;
 pub(crate) mod map;
+pub(crate) mod names;
 pub(crate) mod path;
 pub(crate) mod primary;
 pub(crate) mod runs;

@@ -7,8 +7,7 @@ use crate::format::acl;
 use crate::format::csum::{Context, Subject};
 use crate::format::inode::{Inode, InodeFlags};
 use crate::format::xattr::{
-    ACL_ACCESS, ACL_DEFAULT, ENCRYPTION, INLINE_DATA, LARGEST_VALUE, PREFIXES, SYSTEM, XattrEntries,
-    XattrEntry,
+    ACL_ACCESS, ACL_DEFAULT, ENCRYPTION, INLINE_DATA, PREFIXES, SYSTEM, XattrEntries, XattrEntry,
 };
 use crate::read::fs::Ext4;
 
@@ -21,8 +20,8 @@ pub struct Xattr {
     pub value: Vec<u8>,
 }
 
-/// All values of one inode together: four times the largest one.
-const LARGEST_SUM: u64 = 1 << 26;
+/// All values of one inode together: 64 of the largest ones that the kernel lets programs set.
+const LARGEST_SUM: u64 = 1 << 22;
 
 impl Ext4 {
     /// The attributes of an inode that programs see, in the order of the disk, ACLs as the kernel shows them.
@@ -41,7 +40,7 @@ impl Ext4 {
             }
             sum += u64::from(entry.value_size);
             if sum > LARGEST_SUM {
-                return Err(place.malformed("attributes of more than 64 MiB"));
+                return Err(place.malformed("attributes of more than 4 MiB"));
             }
             let value = self.xattr_value(inode, &entry, place)?;
             let value = if matches!(entry.index, ACL_ACCESS | ACL_DEFAULT) {
@@ -126,7 +125,7 @@ impl Ext4 {
         if entry.value_inode == 0 {
             return Ok(entry.value.to_vec());
         }
-        if entry.value_size > LARGEST_VALUE {
+        if u64::from(entry.value_size) > LARGEST_SUM {
             return Err(place.malformed(format!("a value of {} bytes", entry.value_size)));
         }
         let holder = self.inode(entry.value_inode)?;

@@ -2,13 +2,12 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::rc::Rc;
 
 use serde_json::json;
 use tempfile::TempDir;
 
 use casemate::ext4::{
-    FileType, Inode, NewNode, PutReport, SeenDirectories, WriteOptions, Writer, source_date_epoch,
+    FileType, Inode, IntoNames, NewNode, PutReport, SeenDirectories, WriteOptions, Writer, source_date_epoch,
 };
 use casemate::verity::Seed;
 use casemate::{Access, Error, Image, probe};
@@ -170,22 +169,32 @@ pub fn each(
     mut change: impl FnMut(&mut Writer, &[u8], &Inode) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut seen = SeenDirectories::new();
-    // With a stack of its own: an image may nest deeper than ours is. Next one last; names share their directory's path,
-    // which a hostile image can make long for each of them.
-    let mut left: Vec<(Rc<[u8]>, Vec<u8>)> = vec![(Rc::default(), top.to_vec())];
-    while let Some((folder, name)) = left.pop() {
-        let path = join(&folder, &name);
+    // With a stack of its own: an image may nest deeper than ours is. Paths of directories and, of each, what is still to
+    // come below.
+    let mut levels: Vec<(Vec<u8>, IntoNames)> = Vec::new();
+    let mut next = Some(top.to_vec());
+    while let Some(path) = next.take().or_else(|| next_below(&mut levels)) {
         let inode = writer.fs().resolve(&path, std::mem::take(&mut follow))?;
         change(writer, &path, &inode)?;
         if !recursive || !inode.is_dir() {
             continue;
         }
         seen.enter(writer.fs(), &path, &inode)?;
-        let entries = writer.fs().read_dir(&inode)?;
-        let folder: Rc<[u8]> = path.into();
-        left.extend(entries.into_iter().rev().map(|entry| (Rc::clone(&folder), entry.name)));
+        let names = writer.fs().names(&inode)?;
+        levels.push((path, names.into_iter()));
     }
     Ok(())
+}
+
+/// The next path of a walk.
+fn next_below(levels: &mut Vec<(Vec<u8>, IntoNames)>) -> Option<Vec<u8>> {
+    loop {
+        let (folder, rest) = levels.last_mut()?;
+        match rest.next() {
+            Some(entry) => return Some(join(folder, &entry.name)),
+            None => drop(levels.pop()),
+        }
+    }
 }
 
 /// A new file or directory of root's, with these permission bits; with the usual ones if `None`, or those that a

@@ -1,14 +1,12 @@
 //! `casemate ext4 ls`.
 
 use std::ffi::OsString;
-use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
-use std::rc::Rc;
 
 use clap::ArgAction;
 
 use casemate::Error;
-use casemate::ext4::{Ext4, Inode, SeenDirectories};
+use casemate::ext4::{Ext4, Inode, IntoNames, Name, Names, SeenDirectories};
 
 use super::entry::{self, Widths, join, long_line, shown};
 use super::image::ImageArgs;
@@ -57,9 +55,6 @@ pub struct Args {
     inode: bool,
 }
 
-/// A name and the number of its inode, which is read when it is printed: many names may stand for one large inode.
-type Row = (Vec<u8>, u32);
-
 /// Bytes that are printed at once.
 const PIECE: usize = 1 << 16;
 
@@ -69,29 +64,43 @@ impl Args {
         let mut failures = Failures::default();
         let default = [OsString::from("/")];
         let paths = if self.paths.is_empty() { &default[..] } else { &self.paths[..] };
-        let mut files = Vec::new();
-        // Names share their directory's path, which a hostile image can make long for each of them.
-        let mut folders: Vec<(Rc<[u8]>, Row)> = Vec::new();
+        let (mut files, mut folders) = (Vec::new(), Vec::new());
         for path in paths {
             // As ls: a link that is named is followed, unless details are asked of it.
             let follow = !self.long && !self.directory;
             match if follow { fs.metadata(path) } else { fs.symlink_metadata(path) } {
                 Ok(inode) if inode.is_dir() && !self.directory => {
-                    folders.push((Rc::default(), (path.as_bytes().to_vec(), inode.number())));
+                    folders.push((path.as_bytes().to_vec(), inode.number()));
                 }
-                Ok(inode) => files.push((path.as_bytes().to_vec(), inode.number())),
+                Ok(inode) => {
+                    let (inode, kind) = (inode.number(), None);
+                    files.push(Name { inode, kind, bytes: path.as_bytes() });
+                }
                 Err(error) => failures.add(context, error),
             }
         }
         let fs = fs.inodes();
-        self.print(context, fs, b"", &files, &mut failures)?;
+        self.print(context, fs, b"", files.iter().copied(), &mut failures)?;
         let several = paths.len() > 1 || self.recursive;
         let mut gap = if files.is_empty() { "" } else { "\n" };
         let mut seen = SeenDirectories::new();
-        // With a stack of its own: an image may nest deeper than ours is. The next directory is last.
-        folders.reverse();
-        while let Some((above, (name, number))) = folders.pop() {
-            let path = join(&above, &name);
+        // With a stack of its own: an image may nest deeper than ours is. Paths of directories and, of each, what is
+        // still to come below.
+        let mut levels: Vec<(Vec<u8>, IntoNames)> = Vec::new();
+        let mut folders = folders.into_iter();
+        loop {
+            let below = levels.last_mut().map(|(path, rest)| (path, rest.next()));
+            let (path, number) = match below {
+                Some((above, Some(entry))) => (join(above, &entry.name), entry.inode),
+                Some((_, None)) => {
+                    levels.pop();
+                    continue;
+                }
+                None => match folders.next() {
+                    Some(folder) => folder,
+                    None => break,
+                },
+            };
             if several && !context.json() {
                 context.print([gap.as_bytes(), &shown(&path), b":\n"].concat())?;
                 gap = "\n";
@@ -103,55 +112,45 @@ impl Args {
                 Ok(dir)
             });
             let rows = dir.map_err(|error| self.image.error(error));
-            let rows = rows.and_then(|dir| self.rows(context, fs, &dir)).unwrap_or_else(|error| {
+            let mut rows = rows.and_then(|dir| self.rows(context, fs, &dir)).unwrap_or_else(|error| {
                 failures.add(context, error);
-                Vec::new()
+                Names::default()
             });
-            self.print(context, fs, &path, &rows, &mut failures)?;
+            self.print(context, fs, &path, rows.iter(), &mut failures)?;
             if self.recursive {
-                let path: Rc<[u8]> = path.into();
                 // What can't be read was named when it was printed.
-                let is_dir = |(_, number): &Row| fs.inode(*number).is_ok_and(|inode| inode.is_dir());
-                let below = rows.into_iter().rev().filter(is_dir);
-                folders.extend(below.map(|row| (Rc::clone(&path), row)));
+                rows.retain(|name| fs.inode(name.inode).is_ok_and(|inode| inode.is_dir()));
+                levels.push((path, rows.into_iter()));
             }
         }
         failures.finish()
     }
 
     /// The names in a directory, in the order of their bytes.
-    fn rows(&self, context: &Context, fs: &Ext4, dir: &Inode) -> Result<Vec<Row>, Error> {
-        let mut rows = Vec::new();
-        let read = fs.for_each_entry(dir, |entry| {
-            let is_hidden = entry.name.starts_with(b".") && !self.all && !context.json();
-            if !is_hidden && !matches!(&entry.name[..], b"." | b"..") {
-                rows.push((entry.name, entry.inode));
-            }
-            Ok(ControlFlow::Continue(()))
-        });
-        read.map_err(|error| self.image.error(error))?;
-        rows.sort_by(|a, b| a.0.cmp(&b.0));
+    fn rows(&self, context: &Context, fs: &Ext4, dir: &Inode) -> Result<Names, Error> {
+        let mut rows = fs.names(dir).map_err(|error| self.image.error(error))?;
+        rows.retain(|name| !name.bytes.starts_with(b".") || self.all || context.json());
         Ok(rows)
     }
 
-    fn print(
+    /// Prints names. Their inodes are read when it is their turn: many names may stand for one large inode.
+    fn print<'a>(
         &self,
         context: &Context,
         fs: &Ext4,
         folder: &[u8],
-        rows: &[Row],
+        rows: impl Iterator<Item = Name<'a>> + Clone,
         failures: &mut Failures,
     ) -> Result<(), Error> {
-        let measured = if self.long { rows } else { &[] };
-        let measured = measured.iter().filter_map(|(_, number)| fs.inode(*number).ok());
+        let measured = rows.clone().filter(|_| self.long).filter_map(|name| fs.inode(name.inode).ok());
         let widths = Widths::of(measured, self.human_readable);
-        let number_width = rows.iter().map(|(_, number)| number.to_string().len()).max().unwrap_or(0);
+        let number_width = rows.clone().map(|name| name.inode.to_string().len()).max().unwrap_or(0);
         let mut out = Vec::new();
-        for (name, number) in rows {
+        for Name { inode: number, bytes: name, .. } in rows {
             if out.len() >= PIECE {
                 context.print(std::mem::take(&mut out))?;
             }
-            let inode = match fs.inode(*number) {
+            let inode = match fs.inode(number) {
                 Ok(inode) => inode,
                 Err(error) => {
                     failures.add(context, self.image.error(error));

@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 
 use casemate::Error;
-use casemate::ext4::{DirEntry, Ext4, FileType, Inode, SeenDirectories};
+use casemate::ext4::{DirEntry, Ext4, FileType, Inode, IntoNames, Name, Names, SeenDirectories};
 
 use super::entry::{self, join, shown};
 use super::image::ImageArgs;
@@ -40,8 +40,8 @@ struct Level {
     path: Vec<u8>,
     /// What lines below it begin with.
     indent: String,
-    /// What is still to come, next one last.
-    rest: Vec<DirEntry>,
+    /// What is still to come.
+    rest: IntoNames,
 }
 
 impl Args {
@@ -82,10 +82,10 @@ impl Walk<'_> {
             let line = [&shown(&path)[..], b"\n"].concat();
             self.write(&line)?;
         }
-        let rest = self.list(&path, top);
+        let rest = self.list(&path, top).into_iter();
         let mut levels = vec![Level { path, indent: String::new(), rest }];
         while let Some(level) = levels.last_mut() {
-            let Some(DirEntry { name, inode: number, .. }) = level.rest.pop() else {
+            let Some(DirEntry { name, inode: number, .. }) = level.rest.next() else {
                 levels.pop();
                 continue;
             };
@@ -96,7 +96,7 @@ impl Walk<'_> {
                     continue;
                 }
             };
-            let is_last = level.rest.is_empty();
+            let is_last = level.rest.len() == 0;
             let path = join(&level.path, &name);
             let indent = level.indent.clone();
             if inode.is_dir() {
@@ -107,7 +107,7 @@ impl Walk<'_> {
             self.line(&path, &name, &inode, &indent, is_last)?;
             let deeper = self.args.level.is_none_or(|most| levels.len() < most);
             if inode.is_dir() && deeper {
-                let rest = self.list(&path, &inode);
+                let rest = self.list(&path, &inode).into_iter();
                 let more = if is_last { "    " } else { "\u{2502}\u{a0}\u{a0} " };
                 levels.push(Level { path, indent: indent + more, rest });
             }
@@ -157,27 +157,26 @@ impl Walk<'_> {
         self.write(&line)
     }
 
-    /// What is shown of a directory, next name last. Inodes are read when they are printed: many names may stand
+    /// What is shown of a directory. Inodes are read when they are printed: many names may stand
     /// for one large inode.
-    fn list(&mut self, path: &[u8], dir: &Inode) -> Vec<DirEntry> {
-        let entries = self.seen.enter(self.fs, path, dir).and_then(|()| self.fs.read_dir(dir));
-        let mut entries = entries.unwrap_or_else(|error| {
+    fn list(&mut self, path: &[u8], dir: &Inode) -> Names {
+        let names = self.seen.enter(self.fs, path, dir).and_then(|()| self.fs.names(dir));
+        let mut names = names.unwrap_or_else(|error| {
             self.failures.add(self.context, self.args.image.error(error));
-            Vec::new()
+            Names::default()
         });
-        entries.sort_by(|a, b| b.name.cmp(&a.name));
-        entries.retain(|entry| {
-            let hidden = entry.name.starts_with(b".") && !self.args.all && !self.context.json();
-            !hidden && (!self.args.directories || self.is_dir(entry))
+        names.retain(|name| {
+            let hidden = name.bytes.starts_with(b".") && !self.args.all && !self.context.json();
+            !hidden && (!self.args.directories || self.is_dir(name))
         });
-        entries
+        names
     }
 
-    fn is_dir(&self, entry: &DirEntry) -> bool {
-        match entry.kind {
+    fn is_dir(&self, name: Name<'_>) -> bool {
+        match name.kind {
             Some(kind) => kind == FileType::Directory,
             // What can't be read is to be named when its turn comes.
-            None => self.fs.inode(entry.inode).map_or(true, |inode| inode.is_dir()),
+            None => self.fs.inode(name.inode).map_or(true, |inode| inode.is_dir()),
         }
     }
 

@@ -79,7 +79,7 @@ impl BackupArgs {
             report
         };
         drop(progress);
-        let ExtractReport { files, directories, others, bytes, failures, failures_left_out } = report;
+        let ExtractReport { files, directories, others, bytes, failures, failures_left_out, .. } = report;
         let errors = failures.into_iter().map(|failure| {
             let path = String::from_utf8_lossy(&failure.path).into_owned();
             failure.error.at(format!("/{path}"))

@@ -23,13 +23,16 @@ pub(crate) struct GroupInodes {
     pub bitmap: Option<Vec<u8>>,
 }
 
-/// Groups whose bitmaps are in memory at once: 64 MiB of them with the largest blocks.
-const GROUPS_AT_ONCE: usize = 1024;
+/// Groups that are visited at once, and bytes of the inode bitmaps that are in memory for that.
+const GROUPS_AT_ONCE: u32 = 1024;
+const BITMAPS_AT_ONCE: u32 = 8 << 20;
 
 /// All groups, in runs of as many as are visited at once.
 pub(crate) fn all(fs: &Ext4) -> impl Iterator<Item = Range<u32>> {
-    let groups = fs.layout().groups;
-    (0..groups).step_by(GROUPS_AT_ONCE).map(move |start| start..groups.min(start + GROUPS_AT_ONCE as u32))
+    let layout = fs.layout();
+    let (groups, bitmap) = (layout.groups, layout.inodes_per_group.div_ceil(8).max(1));
+    let at_once = (BITMAPS_AT_ONCE / bitmap).clamp(1, GROUPS_AT_ONCE);
+    (0..groups).step_by(at_once as usize).map(move |start| start..groups.min(start + at_once))
 }
 
 /// Visits the copies of all descriptors.

@@ -17,8 +17,8 @@ use crate::read::dir::BlockRole;
 use crate::read::fs::Ext4;
 use crate::read::map::{MapVisitor, Mapping};
 
-/// Inodes of a piece of work: a quarter of a megabyte of the usual ones.
-const PIECE: u32 = 1024;
+/// Bytes of inode tables that are a piece of work.
+const PIECE_BYTES: u32 = 1 << 18;
 
 /// Blocks of a file are read up to so many bytes at once.
 const RUN_BYTES: u64 = 1 << 20;
@@ -31,11 +31,12 @@ pub(crate) fn tables<V: Visitor>(
     groups: &[GroupInodes],
     budget: &Budget,
 ) -> Result<()> {
+    let per_piece = PIECE_BYTES / fs.layout().inode_size;
     let pieces: Vec<(&GroupInodes, u32)> = groups
         .iter()
-        .flat_map(|group| (0..group.used).step_by(PIECE as usize).map(move |first| (group, first)))
+        .flat_map(|group| (0..group.used).step_by(per_piece as usize).map(move |first| (group, first)))
         .collect();
-    let walk = || Walk { fs, visitor: visitor(), budget, table: Vec::new(), blocks: Vec::new() };
+    let walk = || Walk { fs, visitor: visitor(), budget, per_piece, table: Vec::new(), blocks: Vec::new() };
     work.pool.run(pieces.len() as u64, walk, |walk, piece| {
         let (group, first) = pieces[piece as usize];
         walk.piece(group, first)?;
@@ -47,6 +48,8 @@ struct Walk<'a, V> {
     fs: &'a Ext4,
     visitor: V,
     budget: &'a Budget,
+    /// Inodes of a piece of work.
+    per_piece: u32,
     table: Vec<u8>,
     blocks: Vec<u8>,
 }
@@ -55,7 +58,7 @@ impl<V: Visitor> Walk<'_, V> {
     fn piece(&mut self, group: &GroupInodes, first: u32) -> Result<()> {
         let layout = self.fs.layout();
         let size = layout.inode_size as usize;
-        let count = (group.used - first).min(PIECE);
+        let count = (group.used - first).min(self.per_piece);
         let offset = layout.offset(group.table) + u64::from(first) * u64::from(layout.inode_size);
         let mut table = std::mem::take(&mut self.table);
         table.resize(count as usize * size, 0);

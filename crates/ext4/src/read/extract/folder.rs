@@ -4,11 +4,11 @@
 //! Nothing is ever made by a path that could lead through a link: every folder is opened part by part from
 //! the top, without following links, and every file is new.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use casemate_blockdev::BlockDevice;
 use casemate_providers::Work;
@@ -17,16 +17,18 @@ use casemate_trees::{join, split};
 
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::inode::{FileType, Inode};
-use crate::read::dir::DirEntry;
-use crate::read::extract::{CHUNK, ExtractOptions, ExtractReport, children, link_target, may_have_links};
+use crate::read::extract::{
+    CHUNK, ExtractOptions, ExtractReport, FirstName, Folder, children, link_target, may_have_links,
+};
 use crate::read::fs::Ext4;
+use crate::read::names::{Name, Names};
 use crate::read::seen::SeenDirectories;
 
 /// Files from this size on are copied by all workers together, after the others of their level.
 const LARGE: u64 = 32 << 20;
 
 /// Large files that are open at once; more of one level are copied like small ones.
-const MOST_LARGE: usize = 64;
+const MOST_LARGE: usize = 8;
 
 /// What a worker copies of a large file at once.
 const LARGE_PIECE: u64 = 8 << 20;
@@ -68,8 +70,8 @@ struct Extract<'a> {
     work: &'a Work<'a>,
     root: BorrowedFd<'a>,
     report: Mutex<ExtractReport>,
-    /// The first path of each inode that may have several.
-    links: Mutex<HashMap<u32, Vec<u8>>>,
+    /// The first name of each inode that may have several.
+    links: Mutex<HashMap<u32, FirstName>>,
     /// Large files of this level, made and not filled yet.
     large: Mutex<Vec<Large>>,
 }
@@ -81,128 +83,134 @@ struct Large {
     contents: Box<dyn BlockDevice>,
 }
 
-/// A directory, and its path.
-type Folder = (Vec<u8>, Inode);
-
-/// What is in a directory.
-#[derive(Default)]
-struct Names {
-    folders: Vec<DirEntry>,
-    files: Vec<DirEntry>,
+/// What is in a directory of a level.
+struct Listed {
+    /// The directory's number in its level.
+    number: usize,
+    folders: Names,
+    files: Names,
 }
 
 impl Extract<'_> {
     fn run(&self, top: &Inode) -> Result<()> {
         let mut seen = SeenDirectories::new();
         seen.enter(self.fs, b"", top)?;
-        let mut folders: Vec<Folder> = Vec::new();
-        let mut level: Vec<Folder> = vec![(Vec::new(), top.clone())];
+        let mut folders: Vec<Arc<Folder>> = Vec::new();
+        let mut level = vec![Folder::top(top)];
         while !level.is_empty() {
             let found = self.list(&level)?;
             let mut next = Vec::new();
-            let mut files = Vec::new();
-            for (folder, names) in found {
-                files.push((folder, names.files));
-                for entry in names.folders {
-                    let path = join(&level[folder].0, &entry.name);
-                    let inode = self.fs.inode(entry.inode).and_then(|inode| {
-                        seen.enter(self.fs, &path, &inode)?;
-                        Ok(inode)
-                    });
-                    match inode {
-                        Ok(inode) => next.push((path, inode)),
+            for Listed { number, folders, .. } in &found {
+                for name in folders.iter() {
+                    let folder = level[*number].below(name.bytes, name.inode);
+                    let path = folder.path();
+                    let inode = self.fs.inode(name.inode);
+                    match inode.and_then(|inode| seen.enter(self.fs, &path, &inode)) {
+                        Ok(()) => next.push(folder),
                         Err(error) => self.fail(path, error, false),
                     }
                 }
             }
-            self.make_folders(&next)?;
-            self.make_files(&level, &files)?;
+            self.make_folders(&next);
+            self.make_files(&level, &found)?;
             self.fill_large()?;
             folders.append(&mut level);
             level = next;
         }
         // From the deepest up, so that nothing changes a folder's times, or needs to enter it, afterwards.
-        for (path, inode) in folders.iter().rev() {
-            self.finish_folder(path, inode);
+        for folder in folders.iter().rev() {
+            self.finish_folder(folder);
         }
         Ok(())
     }
 
-    /// Reads all directories of a level: for each one's number, what is in it.
-    fn list(&self, level: &[Folder]) -> Result<Vec<(usize, Names)>> {
+    /// Reads all directories of a level.
+    fn list(&self, level: &[Arc<Folder>]) -> Result<Vec<Listed>> {
         let found = Mutex::new(Vec::new());
         self.work.pool.run(
             level.len() as u64,
             || (),
             |(), number| {
                 let number = number as usize;
-                let (path, dir) = &level[number];
-                let names = self.names(path, dir).unwrap_or_else(|error| {
-                    self.fail(path.clone(), error, false);
-                    Names::default()
-                });
-                found.lock().unwrap_or_else(PoisonError::into_inner).push((number, names));
+                let path = level[number].path();
+                match self.names(&path, level[number].inode) {
+                    Ok((folders, files)) => {
+                        let listed = Listed { number, folders, files };
+                        found.lock().unwrap_or_else(PoisonError::into_inner).push(listed);
+                    }
+                    Err(error) => self.fail(path, error, false),
+                }
                 // An empty piece of progress: whoever wants to stop may.
                 self.work.events.advance(0)
             },
         )?;
         let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-        found.sort_by_key(|(number, _)| *number);
+        found.sort_by_key(|listed| listed.number);
         Ok(found)
     }
 
-    fn names(&self, path: &[u8], dir: &Inode) -> Result<Names> {
-        let mut names = Names::default();
-        let fail = |name: &[u8], error| self.fail(join(path, name), error, false);
-        for entry in children(self.fs, dir, fail)? {
-            // Where the entry tells the kind, files are left for later.
-            if entry.kind.is_some_and(|kind| kind != FileType::Directory) {
-                names.files.push(entry);
-                continue;
+    /// The directories and the files in a directory.
+    fn names(&self, path: &[u8], dir: u32) -> Result<(Names, Names)> {
+        let dir = self.fs.inode(dir)?;
+        let mut names = children(self.fs, &dir, |name, error| self.fail(join(path, name), error, false))?;
+        // Where the entry tells the kind, files are left for later.
+        let is_file = |name: &Name<'_>| name.kind.is_some_and(|kind| kind != FileType::Directory);
+        let mut folders = HashSet::new();
+        names.retain(|name| {
+            if is_file(&name) {
+                return true;
             }
-            match self.fs.inode(entry.inode) {
-                Ok(inode) if inode.is_dir() => names.folders.push(entry),
-                Ok(_) => names.files.push(entry),
-                Err(error) => self.fail(join(path, &entry.name), error, false),
+            match self.fs.inode(name.inode) {
+                Ok(inode) => {
+                    if inode.is_dir() {
+                        folders.insert(name.inode);
+                    }
+                    true
+                }
+                Err(error) => {
+                    self.fail(join(path, name.bytes), error, false);
+                    false
+                }
             }
-        }
-        Ok(names)
+        });
+        Ok(names.partition(|name| !is_file(&name) && folders.contains(&name.inode)))
     }
 
-    fn make_folders(&self, folders: &[Folder]) -> Result<()> {
-        for (path, _) in folders {
-            let (parent, name) = split(path);
+    fn make_folders(&self, folders: &[Arc<Folder>]) {
+        for folder in folders {
+            let path = folder.path();
+            let (parent, name) = split(&path);
             let made =
                 open_folder(self.root, parent).and_then(|parent| host::make_folder(parent.as_fd(), name));
             if let Err(error) = made {
-                self.fail(path.clone(), error, false);
+                self.fail(path, error, false);
             }
         }
-        Ok(())
     }
 
-    fn make_files(&self, level: &[Folder], files: &[(usize, Vec<DirEntry>)]) -> Result<()> {
-        let pieces: Vec<(usize, &[DirEntry])> = files
+    fn make_files(&self, level: &[Arc<Folder>], found: &[Listed]) -> Result<()> {
+        let pieces: Vec<(&Listed, usize)> = found
             .iter()
-            .flat_map(|(folder, files)| files.chunks(NAMES).map(|some| (*folder, some)))
+            .flat_map(|listed| (0..listed.files.len()).step_by(NAMES).map(move |first| (listed, first)))
             .collect();
         let buffer = || vec![0; CHUNK as usize];
         self.work.pool.run(pieces.len() as u64, buffer, |buffer, piece| {
-            let (folder, files) = pieces[piece as usize];
-            let folder = &level[folder].0;
-            let parent = match open_folder(self.root, folder) {
+            let (listed, first) = pieces[piece as usize];
+            let folder = &level[listed.number];
+            let path = folder.path();
+            let parent = match open_folder(self.root, &path) {
                 Ok(parent) => parent,
                 Err(error) => {
-                    self.fail(folder.clone(), error, false);
+                    self.fail(path, error, false);
                     return Ok(());
                 }
             };
-            for entry in files {
-                let path = join(folder, &entry.name);
+            for name in (first..first + NAMES).map_while(|index| listed.files.get(index)) {
+                let path = join(&path, name.bytes);
                 let made = self
                     .fs
-                    .inode(entry.inode)
-                    .and_then(|inode| self.make(parent.as_fd(), &entry.name, &path, &inode, buffer));
+                    .inode(name.inode)
+                    .and_then(|inode| self.make(parent.as_fd(), folder, name.bytes, &path, &inode, buffer));
                 match made {
                     Err(error) if error.is_interrupt() => return Err(error),
                     Err(error) => self.fail(path, error, false),
@@ -217,6 +225,7 @@ impl Extract<'_> {
     fn make(
         &self,
         parent: BorrowedFd<'_>,
+        folder: &Arc<Folder>,
         name: &[u8],
         path: &[u8],
         inode: &Inode,
@@ -224,14 +233,13 @@ impl Extract<'_> {
     ) -> Result<()> {
         if may_have_links(inode) {
             let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(first) = links.get(&inode.number()) {
-                let (folder, old) = split(first);
-                let from = open_folder(self.root, folder)?;
+            if let Some((folder, old)) = links.get(&inode.number()) {
+                let from = open_folder(self.root, &folder.path())?;
                 return host::make_link(from.as_fd(), old, parent, name);
             }
             // Still under the lock: whoever comes next must find the file that this one makes.
             let made = self.make_first(parent, name, path, inode)?;
-            links.insert(inode.number(), path.to_vec());
+            links.insert(inode.number(), (folder.clone(), name.into()));
             drop(links);
             return self.fill(made, parent, name, path, inode, buffer);
         }
@@ -357,13 +365,15 @@ impl Extract<'_> {
         self.count(|report| report.files += 1);
     }
 
-    fn finish_folder(&self, path: &[u8], inode: &Inode) {
-        match open_folder(self.root, path) {
-            Ok(folder) => {
-                self.restore(folder.as_fd(), path, inode);
+    fn finish_folder(&self, folder: &Folder) {
+        let path = folder.path();
+        let opened = open_folder(self.root, &path).and_then(|at| Ok((at, self.fs.inode(folder.inode)?)));
+        match opened {
+            Ok((at, inode)) => {
+                self.restore(at.as_fd(), &path, &inode);
                 self.count(|report| report.directories += 1);
             }
-            Err(error) => self.fail(path.to_vec(), error, false),
+            Err(error) => self.fail(path, error, false),
         }
     }
 

@@ -4,13 +4,15 @@ mod folder;
 mod tar;
 
 use std::fmt;
+use std::sync::Arc;
 
 use casemate_blockdev::BlockDevice;
+use casemate_trees::join;
 
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::inode::{FileType, Inode};
-use crate::read::dir::DirEntry;
 use crate::read::fs::Ext4;
+use crate::read::names::Names;
 
 pub use casemate_trees::tar::Record;
 pub use folder::extract_to_folder;
@@ -68,6 +70,8 @@ pub struct ExtractReport {
     pub failures: Vec<Failure>,
     /// Failures beyond those listed: a list has an end, damage may have none.
     pub failures_left_out: u64,
+    /// Bytes of the failures' paths.
+    failure_bytes: usize,
 }
 
 /// Something that could not be copied, or not wholly.
@@ -90,16 +94,55 @@ impl fmt::Display for Failure {
 /// Bytes that are read and written at once.
 const CHUNK: u64 = 1 << 20;
 
-/// Failures that are kept in a report.
+/// Failures that are kept in a report, and bytes of their paths.
 const MOST_FAILURES: usize = 10_000;
+const MOST_FAILURE_BYTES: usize = 4 << 20;
 
 impl ExtractReport {
     fn fail(&mut self, path: Vec<u8>, error: Error, partial: bool) {
-        if self.failures.len() < MOST_FAILURES {
+        if self.failures.len() < MOST_FAILURES && self.failure_bytes < MOST_FAILURE_BYTES {
+            self.failure_bytes += path.len();
             self.failures.push(Failure { path, error, partial });
         } else {
             self.failures_left_out += 1;
         }
+    }
+}
+
+/// A directory of the tree. Others share it: an image can make the path of each of its directories long.
+#[derive(Debug)]
+struct Folder {
+    /// None for the top.
+    above: Option<Arc<Folder>>,
+    name: Box<[u8]>,
+    inode: u32,
+}
+
+/// A name in a directory, for when it is needed again.
+type FirstName = (Arc<Folder>, Box<[u8]>);
+
+impl Folder {
+    fn top(inode: &Inode) -> Arc<Folder> {
+        Arc::new(Folder { above: None, name: Box::default(), inode: inode.number() })
+    }
+
+    fn below(self: &Arc<Folder>, name: &[u8], inode: u32) -> Arc<Folder> {
+        Arc::new(Folder { above: Some(self.clone()), name: name.into(), inode })
+    }
+
+    fn path(&self) -> Vec<u8> {
+        let mut names = Vec::new();
+        let mut folder = self;
+        while let Some(above) = &folder.above {
+            names.push(&folder.name[..]);
+            folder = above;
+        }
+        names.reverse();
+        names.join(&b'/')
+    }
+
+    fn path_of(&self, name: &[u8]) -> Vec<u8> {
+        join(&self.path(), name)
     }
 }
 
@@ -108,22 +151,13 @@ impl ExtractReport {
 ///
 /// A name that is there several times is left out and told to `fail`: whoever unpacks a link, and then a folder of the
 /// same name, could be led anywhere.
-fn children(fs: &Ext4, dir: &Inode, mut fail: impl FnMut(&[u8], Error)) -> Result<Vec<DirEntry>> {
+fn children(fs: &Ext4, dir: &Inode, mut fail: impl FnMut(&[u8], Error)) -> Result<Names> {
     // Names that stand for others are no copy of the directory.
     fs.require_key(dir)?;
-    let mut entries = fs.read_dir(dir)?;
-    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut names = fs.names(dir)?;
     let place = Place::inode(Structure::Directory, dir.number());
-    let mut unique = Vec::new();
-    for same in entries.chunk_by(|a, b| a.name == b.name) {
-        unique.resize(unique.len() + same.len(), same.len() == 1);
-        if same.len() > 1 {
-            fail(&same[0].name, place.malformed(format!("has this name {} times", same.len())));
-        }
-    }
-    let mut unique = unique.into_iter();
-    entries.retain(|_| unique.next() == Some(true));
-    Ok(entries)
+    names.drop_repeated(|name, times| fail(name, place.malformed(format!("has this name {times} times"))));
+    Ok(names)
 }
 
 /// The target of a symbolic link, and nothing that only stands for it.

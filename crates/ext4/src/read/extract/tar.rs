@@ -12,8 +12,11 @@ use casemate_trees::{Link, Node, join};
 
 use crate::error::{Error, Result};
 use crate::format::inode::{FileType, Inode};
-use crate::read::extract::{CHUNK, ExtractOptions, ExtractReport, children, link_target, may_have_links};
+use crate::read::extract::{
+    CHUNK, ExtractOptions, ExtractReport, FirstName, Folder, children, link_target, may_have_links,
+};
 use crate::read::fs::Ext4;
+use crate::read::names::IntoNames;
 use crate::read::seen::SeenDirectories;
 
 /// Files up to this size are read ahead whole.
@@ -21,7 +24,7 @@ const SMALL: u64 = 1 << 20;
 
 /// Small files that are in memory at once: at most this many, and this many bytes.
 const BATCH: usize = 1024;
-const BATCH_BYTES: u64 = 64 << 20;
+const BATCH_BYTES: u64 = 24 << 20;
 
 /// Copies what is below `top` into a tar stream in the pax format, sparse members as GNU tar has them (1.0).
 /// Names are in the order of their bytes, so that the same tree gives the same stream.
@@ -60,12 +63,20 @@ struct Stream<'a> {
     work: &'a Work<'a>,
     out: TarWriter<'a>,
     report: ExtractReport,
-    /// The first path of each inode that may have several.
-    links: HashMap<u32, Vec<u8>>,
+    /// The first name of each inode that may have several.
+    links: HashMap<u32, FirstName>,
     /// Inodes that could not be read.
     lost: HashSet<u32>,
     batch: Vec<Item>,
     batch_bytes: u64,
+}
+
+/// A directory whose names are being copied.
+struct Level {
+    path: Vec<u8>,
+    folder: Arc<Folder>,
+    /// What is still to come.
+    rest: IntoNames,
 }
 
 struct Item {
@@ -83,46 +94,56 @@ struct Loaded {
 impl Stream<'_> {
     fn tree(&mut self, top: &Inode) -> Result<()> {
         let mut seen = SeenDirectories::new();
-        // What is still to come, next one last: the folder's path, the name, the inode.
-        let mut stack = vec![(Arc::from(&b""[..]), Vec::new(), top.number())];
-        while let Some((folder, name, number)) = stack.pop() {
-            let path = join(&folder, &name);
-            let inode = match self.fs.inode(number) {
-                Ok(inode) => inode,
-                Err(error) => {
-                    self.fail(path, error, false);
-                    continue;
-                }
-            };
-            if !inode.is_dir() {
-                self.add(path, inode)?;
+        let mut levels = Vec::new();
+        levels.extend(self.directory(&mut seen, Vec::new(), Folder::top(top), top.clone())?);
+        while let Some(Level { path, folder, rest }) = levels.last_mut() {
+            let Some(entry) = rest.next() else {
+                levels.pop();
                 continue;
-            }
-            let list = seen.enter(self.fs, &path, &inode).and_then(|()| {
-                children(self.fs, &inode, |name, error| self.report.fail(join(&path, name), error, false))
-            });
-            let list = match list {
-                Ok(list) => list,
-                Err(error) => {
-                    self.fail(path, error, false);
-                    continue;
-                }
             };
-            let folder: Arc<[u8]> = path.clone().into();
-            stack.extend(list.into_iter().rev().map(|entry| (folder.clone(), entry.name, entry.inode)));
-            let path = if path.is_empty() { b"./".to_vec() } else { [&path[..], b"/"].concat() };
-            self.push(Item { path, inode, link: None })?;
+            let path = join(path, &entry.name);
+            match self.fs.inode(entry.inode) {
+                Ok(inode) if inode.is_dir() => {
+                    let folder = folder.below(&entry.name, entry.inode);
+                    levels.extend(self.directory(&mut seen, path, folder, inode)?);
+                }
+                Ok(inode) => self.add((folder.clone(), entry.name.into()), path, inode)?,
+                Err(error) => self.fail(path, error, false),
+            }
         }
         Ok(())
     }
 
-    fn add(&mut self, path: Vec<u8>, inode: Inode) -> Result<()> {
+    /// Adds a directory. What is below it, if that can be read.
+    fn directory(
+        &mut self,
+        seen: &mut SeenDirectories,
+        path: Vec<u8>,
+        folder: Arc<Folder>,
+        inode: Inode,
+    ) -> Result<Option<Level>> {
+        let list = seen.enter(self.fs, &path, &inode).and_then(|()| {
+            children(self.fs, &inode, |name, error| self.report.fail(join(&path, name), error, false))
+        });
+        let list = match list {
+            Ok(list) => list,
+            Err(error) => {
+                self.fail(path, error, false);
+                return Ok(None);
+            }
+        };
+        let member = if path.is_empty() { b"./".to_vec() } else { [&path[..], b"/"].concat() };
+        self.push(Item { path: member, inode, link: None })?;
+        Ok(Some(Level { path, folder, rest: list.into_iter() }))
+    }
+
+    fn add(&mut self, name: FirstName, path: Vec<u8>, inode: Inode) -> Result<()> {
         if may_have_links(&inode) {
-            if let Some(first) = self.links.get(&inode.number()) {
-                let link = Some(Link::Hard(first.clone()));
+            if let Some((folder, name)) = self.links.get(&inode.number()) {
+                let link = Some(Link::Hard(folder.path_of(name)));
                 return self.push(Item { path, inode, link });
             }
-            self.links.insert(inode.number(), path.clone());
+            self.links.insert(inode.number(), name);
         }
         let link = match inode.kind() {
             FileType::Socket => {

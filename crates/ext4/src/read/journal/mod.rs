@@ -6,7 +6,6 @@ mod fast_commit;
 mod overlay;
 mod replay;
 
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use crate::error::{Corrupt, Error, Place, Result, Structure};
@@ -165,17 +164,13 @@ pub(crate) fn recover(fs: &Ext4) -> Result<Option<(Overlay, Recovery)>> {
     if journal.superblock.has_fast_commits() {
         fast_commit::refuse(&journal, replay.next_sequence)?;
     }
-    let mut blocks = BTreeMap::new();
-    for (block, copy) in &replay.blocks {
-        let offset = fs.layout().offset(journal.physical(copy.log)?);
-        blocks.insert(*block, Copy { offset, escaped: copy.escaped });
-    }
     let recovery = Recovery {
         transactions: replay.transactions,
-        blocks: blocks.len() as u64,
+        blocks: replay.blocks.len() as u64,
         cut: replay.cut,
         next_sequence: replay.next_sequence,
     };
     let device = fs.device();
-    Ok(Some((Overlay::new(device.clone(), device.clone(), fs.layout().block_size, blocks), recovery)))
+    let overlay = Overlay::new(device.clone(), device.clone(), fs.layout().block_size, replay.blocks);
+    Ok(Some((overlay, recovery)))
 }

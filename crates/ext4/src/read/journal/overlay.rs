@@ -1,7 +1,6 @@
 //! A device with newer copies of blocks laid over it: those of the journal, or of a recovery file.
 
 use crate::Result;
-use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,24 +24,30 @@ pub(crate) struct Overlay {
     /// What the copies lie on.
     copies: Arc<dyn BlockDevice>,
     block_size: u64,
-    blocks: BTreeMap<u64, Copy>,
+    /// In the order of blocks.
+    blocks: Vec<(u64, Copy)>,
 }
 
 impl Overlay {
+    /// `blocks` are in their order.
     pub fn new(
         inner: Arc<dyn BlockDevice>,
         copies: Arc<dyn BlockDevice>,
         block_size: u32,
-        blocks: BTreeMap<u64, Copy>,
+        blocks: Vec<(u64, Copy)>,
     ) -> Overlay {
         Overlay { inner, copies, block_size: u64::from(block_size), blocks }
     }
-}
 
-impl Overlay {
     /// The blocks that there are newer copies of.
     pub fn blocks(&self) -> impl Iterator<Item = u64> {
-        self.blocks.keys().copied()
+        self.blocks.iter().map(|(block, _)| *block)
+    }
+
+    /// The copies from a byte of the device on.
+    fn copies_from(&self, offset: u64) -> &[(u64, Copy)] {
+        let first = self.blocks.partition_point(|(block, _)| *block < offset / self.block_size);
+        &self.blocks[first..]
     }
 }
 
@@ -61,7 +66,10 @@ impl BlockDevice for Overlay {
             return Ok(());
         }
         let end = offset + buf.len() as u64;
-        for (block, copy) in self.blocks.range(offset / self.block_size..end.div_ceil(self.block_size)) {
+        for (block, copy) in self.copies_from(offset) {
+            if *block >= end.div_ceil(self.block_size) {
+                break;
+            }
             let start = block * self.block_size;
             let (from, to) = (start.max(offset), (start + self.block_size).min(end));
             let part = &mut buf[(from - offset) as usize..(to - offset) as usize];
@@ -85,7 +93,7 @@ impl BlockDevice for Overlay {
     }
 
     fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>> {
-        let copied = self.blocks.range(offset / self.block_size..).next();
+        let copied = self.copies_from(offset).first();
         let copied = copied.map(|(block, _)| {
             let start = block * self.block_size;
             start.max(offset)..start + self.block_size

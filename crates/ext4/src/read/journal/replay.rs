@@ -1,12 +1,11 @@
 //! Reading the log: which transactions are whole, what they revoke, and where each block's last copy lies.
 
-use std::collections::{HashMap, HashSet};
-
 use crate::error::{Corrupt, Place, Result, Structure};
 use crate::format::crc32::crc32;
 use crate::format::csum::{Context, Subject};
 use crate::format::journal_block::{self, Kind, Tag};
 use crate::read::journal::Journal;
+use crate::read::journal::overlay::Copy;
 
 /// What a log holds.
 #[derive(Debug, Default)]
@@ -15,34 +14,30 @@ pub(crate) struct Replay {
     pub transactions: u32,
     /// The sequence number that the next transaction would have had.
     pub next_sequence: u32,
-    /// The last copy of each block of the file system.
-    pub blocks: HashMap<u64, LogCopy>,
+    /// The last copy of each block of the file system, in the order of blocks.
+    pub blocks: Vec<(u64, Copy)>,
     /// Why the log ended before its last transaction, which was committed.
     pub cut: Option<Corrupt>,
 }
 
 /// A copy of a block in the log.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LogCopy {
-    /// The block of the journal.
-    pub log: u32,
-    /// Its first four bytes were the magic number.
-    pub escaped: bool,
-}
-
-/// A copy that a transaction holds.
 struct Logged {
     tag: Tag,
+    /// The block of the journal.
     log: u32,
     sequence: u32,
+    /// The last transaction that revokes copies of the block; noted with the first of them alone.
+    revoked: Option<u32>,
 }
 
-/// Reads the whole log. Three passes become one: copies are collected, then filtered by what was revoked.
+/// Reads the whole log once, and then once more what was revoked: a small log can revoke far more blocks than it has
+/// copies of, which are all that is kept in memory.
 pub(crate) fn scan(journal: &Journal) -> Result<Replay> {
     let superblock = &journal.superblock;
     let mut replay = Replay { next_sequence: superblock.sequence, ..Replay::default() };
-    let mut logged = Vec::new();
-    let mut revoked: HashMap<u64, u32> = HashMap::new();
+    // Copies in the order of the log, and the blocks of the journal that revoke some; those of whole transactions come first.
+    let (mut logged, mut revokes) = (Vec::new(), Vec::new());
+    let mut whole_ones = (0, 0);
     let mut at = superblock.start;
     // What the ring has room for; more would be the same blocks again.
     let mut budget = superblock.end() - superblock.first;
@@ -58,6 +53,7 @@ pub(crate) fn scan(journal: &Journal) -> Result<Replay> {
             break;
         }
         let place = Place::of(Structure::JournalBlock).at(u64::from(at));
+        let log = at;
         at = superblock.next(at);
         budget -= 1;
         let sound = journal.check(kind, &bytes, place);
@@ -84,16 +80,12 @@ pub(crate) fn scan(journal: &Journal) -> Result<Replay> {
                     if has_v1 {
                         transaction.checksum = crc32(transaction.checksum, &journal.read(at)?);
                     }
-                    transaction.logged.push(Logged { tag, log: at, sequence });
+                    logged.push(Logged { tag, log: at, sequence, revoked: None });
                     skip(journal, &mut at, &mut budget, 1);
                 }
             }
             Kind::Revoke => match journal_block::revoked(&bytes, superblock, place) {
-                // What lies elsewhere has no copies either.
-                Ok(list) => {
-                    let blocks = journal.fs.layout().blocks;
-                    transaction.revoked.extend(list.into_iter().filter(|block| *block < blocks));
-                }
+                Ok(_) => revokes.push((log, sequence)),
                 Err(error) => transaction.malformed = corrupt(Err(error))?,
             },
             Kind::Commit => {
@@ -130,43 +122,39 @@ pub(crate) fn scan(journal: &Journal) -> Result<Replay> {
                 replay.transactions += 1;
                 expected = expected.wrapping_add(1);
                 replay.next_sequence = expected;
-                logged.extend(whole.logged);
-                for block in whole.revoked {
-                    revoked.insert(block, sequence);
-                }
+                whole_ones = (logged.len(), revokes.len());
             }
         }
     }
-    for copy in logged {
-        let block = copy.tag.block;
-        // Sequence numbers wrap, so "not before" is a difference that is not negative.
-        let is_revoked =
-            revoked.get(&block).is_some_and(|revoked| revoked.wrapping_sub(copy.sequence).cast_signed() >= 0);
-        if is_revoked {
-            continue;
+    logged.truncate(whole_ones.0);
+    revokes.truncate(whole_ones.1);
+    // Stable: the last copy of a block stays the last one.
+    logged.sort_by_key(|copy| copy.tag.block);
+    for (log, sequence) in revokes {
+        let place = Place::of(Structure::JournalBlock).at(u64::from(log));
+        for block in journal_block::revoked(&journal.read(log)?, superblock, place)? {
+            let first = logged.partition_point(|copy| copy.tag.block < block);
+            if let Some(copy) = logged.get_mut(first).filter(|copy| copy.tag.block == block) {
+                copy.revoked = Some(sequence);
+            }
         }
-        let place = Place::of(Structure::JournalBlock).at(u64::from(copy.log));
-        if block >= journal.fs.layout().blocks {
-            return Err(place.malformed(format!("is a copy of block {block}, outside the file system")));
+    }
+    for copies in logged.chunk_by(|a, b| a.tag.block == b.tag.block) {
+        let revoked = copies[0].revoked;
+        let mut last = None;
+        for copy in copies {
+            // Sequence numbers wrap, so "not before" is a difference that is not negative.
+            if revoked.is_none_or(|revoked| revoked.wrapping_sub(copy.sequence).cast_signed() < 0) {
+                last = Some((copy.tag.block, journal.copy(copy)?));
+            }
         }
-        if let Some(damage) = corrupt(journal.check_copy(&copy, place))? {
-            let text = format!(
-                "{}; transaction {}, of which it is, was committed: run e2fsck -f, \
-                 or open the image without its journal",
-                damage.problem(),
-                copy.sequence
-            );
-            return Err(place.malformed(text));
-        }
-        replay.blocks.insert(block, LogCopy { log: copy.log, escaped: copy.tag.escaped });
+        replay.blocks.extend(last);
     }
     Ok(replay)
 }
 
 /// What was read of the transaction that is not committed yet.
 struct Transaction {
-    logged: Vec<Logged>,
-    revoked: HashSet<u64>,
     /// A block with a wrong checksum.
     suspect: Option<Corrupt>,
     /// A block that makes no sense.
@@ -177,13 +165,7 @@ struct Transaction {
 
 impl Default for Transaction {
     fn default() -> Transaction {
-        Transaction {
-            logged: Vec::new(),
-            revoked: HashSet::new(),
-            suspect: None,
-            malformed: None,
-            checksum: !0,
-        }
+        Transaction { suspect: None, malformed: None, checksum: !0 }
     }
 }
 
@@ -216,6 +198,26 @@ impl Journal {
             Some(found) => crate::format::csum::compare(expected, found, place),
             None => Ok(()),
         }
+    }
+
+    /// Where a copy that counts lies.
+    fn copy(&self, copy: &Logged) -> Result<Copy> {
+        let place = Place::of(Structure::JournalBlock).at(u64::from(copy.log));
+        let block = copy.tag.block;
+        if block >= self.fs.layout().blocks {
+            return Err(place.malformed(format!("is a copy of block {block}, outside the file system")));
+        }
+        if let Some(damage) = corrupt(self.check_copy(copy, place))? {
+            let text = format!(
+                "{}; transaction {}, of which it is, was committed: run e2fsck -f, \
+                 or open the image without its journal",
+                damage.problem(),
+                copy.sequence
+            );
+            return Err(place.malformed(text));
+        }
+        let offset = self.fs.layout().offset(self.physical(copy.log)?);
+        Ok(Copy { offset, escaped: copy.tag.escaped })
     }
 
     /// Checks the checksum in the tag of a copy.
