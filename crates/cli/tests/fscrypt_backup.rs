@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use casemate_testkit::{Rng, TempDir, fixture, run, run_any, skip, tempdir, tool};
+use casemate_testkit::{Rng, TempDir, fixture, listing, run, run_any, skip, tempdir, tool};
 use serde_json::Value;
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
@@ -49,49 +48,10 @@ impl Place {
     }
 }
 
-/// Everything about the files below a folder; other names of a file refer to the first one.
+/// Everything about the files below a folder.
 fn tree(top: &Path) -> BTreeMap<PathBuf, String> {
-    let mut found = BTreeMap::new();
-    let mut first = BTreeMap::new();
-    let mut folders = vec![PathBuf::new()];
-    while let Some(folder) = folders.pop() {
-        let mut names: Vec<_> =
-            fs::read_dir(top.join(&folder)).unwrap().map(|entry| entry.unwrap()).collect();
-        names.sort_by_key(|entry| entry.file_name());
-        for entry in names {
-            let path = folder.join(entry.file_name());
-            let whole = top.join(&path);
-            let data = fs::symlink_metadata(&whole).unwrap();
-            let contents = if data.is_symlink() {
-                fs::read_link(&whole).unwrap().into_os_string().into_encoded_bytes()
-            } else if data.is_file() {
-                fs::read(&whole).unwrap()
-            } else {
-                Vec::new()
-            };
-            let link = first.entry(data.ino()).or_insert_with(|| path.clone()).clone();
-            let sum =
-                contents.iter().fold(7u64, |sum, byte| sum.wrapping_mul(0x100_0000_01b3) ^ u64::from(*byte));
-            let text = format!(
-                "mode {:o} owner {}:{} size {} mtime {}.{} atime {}.{} device {} sum {sum:x} link {}",
-                data.mode(),
-                data.uid(),
-                data.gid(),
-                if data.is_dir() { 0 } else { data.len() },
-                data.mtime(),
-                data.mtime_nsec(),
-                // We have read directories, links, and files by another name.
-                if data.is_file() && data.nlink() == 1 { data.atime() } else { 0 },
-                if data.is_file() && data.nlink() == 1 { data.atime_nsec() } else { 0 },
-                data.rdev(),
-                link.display(),
-            );
-            if data.is_dir() {
-                folders.push(path.clone());
-            }
-            found.insert(path, text);
-        }
-    }
+    let mut found = listing(top, true);
+    found.remove(Path::new(""));
     found
 }
 

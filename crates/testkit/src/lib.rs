@@ -7,6 +7,7 @@
 pub mod block_map;
 mod cpio;
 pub mod kernel;
+mod listing;
 pub mod mke2fs;
 pub mod nbd;
 mod place;
@@ -20,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 pub use casemate_primitives::testing::Rng;
+pub use listing::listing;
 pub use place::{Place, status, stderr, stdout};
 pub use tempfile::{TempDir, tempdir};
 

@@ -1,6 +1,16 @@
 //! Tar streams put into images, beside what GNU tar makes of them.
 
-use super::*;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, PermissionsExt, lchown, symlink};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, UNIX_EPOCH};
+
+use casemate_testkit::{listing, run, run_any, tool};
+
+use crate::{CASEMATE, Place};
 
 /// A folder with about a thousand files of all kinds.
 fn random_tree(top: &Path) {
@@ -74,47 +84,8 @@ fn run_quietly(program: &str, arguments: &[&OsStr]) {
     run(Command::new(program).args(arguments));
 }
 
-/// Everything about the files below a folder, and itself; other names of a file refer to the first one.
-fn everything(top: &Path) -> BTreeMap<PathBuf, String> {
-    let mut found = BTreeMap::new();
-    let mut first = BTreeMap::new();
-    let mut paths = vec![PathBuf::new()];
-    while let Some(path) = paths.pop() {
-        let whole = if path.as_os_str().is_empty() { top.to_owned() } else { top.join(&path) };
-        let data = fs::symlink_metadata(&whole).unwrap();
-        let mut contents = Vec::new();
-        if data.is_symlink() {
-            contents = fs::read_link(&whole).unwrap().into_os_string().into_encoded_bytes();
-        } else if data.is_file() {
-            contents = fs::read(&whole).unwrap();
-        } else if data.is_dir() {
-            let names = fs::read_dir(&whole).unwrap().map(|entry| entry.unwrap().file_name());
-            let mut names: Vec<_> = names.map(|name| path.join(name)).collect();
-            names.sort();
-            paths.extend(names.into_iter().rev());
-        }
-        let link = first.entry(data.ino()).or_insert_with(|| path.clone()).clone();
-        let sum =
-            contents.iter().fold(7u64, |sum, byte| sum.wrapping_mul(0x100_0000_01b3) ^ u64::from(*byte));
-        let text = format!(
-            "mode {:o} owner {}:{} size {} mtime {}.{} device {} sum {sum:x} link {}",
-            data.mode(),
-            data.uid(),
-            data.gid(),
-            if data.is_dir() { 0 } else { data.len() },
-            // Links made anew have the time of that where the stream told no nanoseconds.
-            data.mtime(),
-            data.mtime_nsec(),
-            data.rdev(),
-            link.display(),
-        );
-        found.insert(path, text);
-    }
-    found
-}
-
 fn assert_same(one: &Path, other: &Path, what: &str) {
-    let (one_tree, other_tree) = (everything(one), everything(other));
+    let (one_tree, other_tree) = (listing(one, false), listing(other, false));
     for (path, text) in &one_tree {
         assert_eq!(Some(text), other_tree.get(path), "{what}: {}", path.display());
     }

@@ -1,0 +1,171 @@
+//! Modes, owners, attributes, projects and names, changed as the kernel changes them.
+
+use std::process::Command;
+
+use casemate_testkit::{run, run_any, tool};
+
+use crate::{CASEMATE, Place};
+
+/// An access ACL of owner, the user 1234, group, mask and others; the same without user and mask.
+const ACL: &str =
+    "0x0200000001000600ffffffff02000700d204000004000500ffffffff10000700ffffffff20000400ffffffff";
+const SHORT_ACL: &str = "0x0200000001000700ffffffff04000500ffffffff20000100ffffffff";
+const CAPABILITY: &str = "0x0100000200200000000000000000000000000000";
+
+/// A change of `/x`, which is made as the first word says, and what becomes of its mode and its attributes; or what is
+/// said when it is refused.
+#[test]
+fn modes_and_attributes_change_as_in_the_kernel() {
+    let Some(place) = Place::new("-O ea_inode -b 1024") else { return };
+    let long = format!("user.{}", "n".repeat(251));
+    let cases: &[(&str, &str, Result<&str, &str>)] = &[
+        ("file 6755", "chown 1:1 /x", Ok("755")),
+        ("file 2745", "chown :1 /x", Ok("2745")),
+        ("file 4644", "chown 1 /x", Ok("644")),
+        ("dir 6755", "chown 1:1 /x", Ok("6755 security.capability")),
+        ("file 6755", "truncate /x 0", Ok("6755")),
+        ("file 6755", "fallocate /x 10", Ok("6755")),
+        ("file 6755", "touch /x", Ok("6755 security.capability")),
+        ("file 700", "fallocate /x 0", Err("0 bytes")),
+        ("file 700", "truncate /x 16T", Err("at most 4398046510080 bytes")),
+        ("file 700", "truncate /x 4398046510080", Ok("700")),
+        ("dir 6755", "chmod 700 /x", Ok("6700 security.capability")),
+        (
+            "file 600",
+            "setfattr -n system.posix_acl_access -v ACL /x",
+            Ok("674 security.capability system.posix_acl_access"),
+        ),
+        ("file 6600", "setfattr -n system.posix_acl_access -v SHORT_ACL /x", Ok("6751 security.capability")),
+        ("file 600", "setfattr -n system.posix_acl_access -v 0x02000000 /x", Ok("600 security.capability")),
+        ("file 600", "setfattr -x system.posix_acl_access /x", Ok("600 security.capability")),
+        (
+            "file 600",
+            "setfattr -n system.posix_acl_access -v 0x0200000004000500ffffffff01000700ffffffff20000100ffffffff /x",
+            Err("no sense"),
+        ),
+        (
+            "file 600",
+            "setfattr -n system.posix_acl_access -v 0x0200000001000600ffffffff02000700d204000004000500ffffffff20000400ffffffff /x",
+            Err("no sense"),
+        ),
+        (
+            "file 600",
+            "setfattr -n system.posix_acl_access -v 0x0200000001000800ffffffff04000500ffffffff20000400ffffffff /x",
+            Err("no sense"),
+        ),
+        ("file 600", "setfattr -n system.posix_acl_default -v SHORT_ACL /x", Err("only directories")),
+        (
+            "dir 700",
+            "setfattr -n system.posix_acl_default -v SHORT_ACL /x",
+            Ok("700 security.capability system.posix_acl_default"),
+        ),
+        ("file 600", "setfattr -x user.none /x", Err("no such attribute")),
+        ("file 600", "setfattr -n LONG -v a /x", Err("255 bytes")),
+        ("file 600", "setfattr -n user.value -v VALUE /x", Err("65536 bytes")),
+        (
+            "link 777",
+            "setfattr --no-dereference -n user.a -v b /x",
+            Err("only regular files and directories"),
+        ),
+        (
+            "link 777",
+            "setfattr --no-dereference -n trusted.a -v b /x",
+            Ok("777 security.capability trusted.a"),
+        ),
+        ("link 777", "setfattr --no-dereference -n system.posix_acl_access -v ACL /x", Err("no ACLs")),
+        ("link 777", "chown --no-dereference 1 /x", Ok("777")),
+    ];
+    let value = "v".repeat(65537);
+    for (number, (kind, line, expected)) in cases.iter().enumerate() {
+        let path = format!("/{number}");
+        let (kind, mode) = kind.split_once(' ').unwrap();
+        match kind {
+            "file" => place.yes(&format!("touch image {path}")),
+            "dir" => place.yes(&format!("mkdir image {path}")),
+            _ => place.yes(&format!("ln -s image nowhere {path}")),
+        };
+        if kind != "link" {
+            place.yes(&format!("chmod image 0{mode} {path}"));
+        }
+        place.yes(&format!("setfattr image --no-dereference -n security.capability -v {CAPABILITY} {path}"));
+        let (command, rest) = line.split_once(' ').unwrap();
+        let rest = rest.replace("/x", &path).replace("LONG", &long).replace("VALUE", &value);
+        let rest = rest.replace("SHORT_ACL", SHORT_ACL).replace(" ACL ", &format!(" {ACL} "));
+        let changed = format!("{command} image {rest}");
+        match expected {
+            Err(text) => place.no(&changed, 2, text),
+            Ok(expected) => {
+                place.yes(&changed);
+                assert_eq!(place.state(&path), *expected, "{kind} {mode}: {line}");
+            }
+        }
+    }
+    place.assert_clean();
+    place.yes("mkdir -p image -m 700 /p/q//r/");
+    assert_eq!(["/p", "/p/q", "/p/q/r"].map(|path| place.state(path)), ["755", "755", "700"]);
+    place.yes("ln -s image p/q /to");
+    place.yes("mkdir -p image /to/./s/../t");
+    assert_eq!(place.state("/p/q/t"), "755");
+    place.no("mkdir -p image /0/below", 2, "no directory");
+    place.no("mkdir -p image /0", 2, "exists");
+    // A file is made where a link leads.
+    for (number, line) in
+        ["touch image /dangling", "truncate image /dangling 9", "fallocate image /dangling 9"]
+            .into_iter()
+            .enumerate()
+    {
+        place.yes(&format!("ln -s image p/{number} /l{number}"));
+        place.yes(&line.replace("dangling", &format!("l{number}")));
+        assert_eq!(place.state(&format!("/p/{number}")), "644");
+    }
+    place.no("chown image 4294967295 /p", 2, "not the number");
+    place.no("put image image /image", 2, "is the image itself");
+    place.assert_clean();
+}
+
+#[test]
+fn a_project_keeps_its_files() {
+    let (Some(place), Some(debugfs)) = (Place::new("-O project"), tool("debugfs")) else { return };
+    place.yes("mkdir image /p /q");
+    for field in ["flags 0x20080000", "projid 77"] {
+        let request = format!("set_inode_field /p {field}");
+        run(Command::new(&debugfs).args(["-w", "-R", &request]).arg(place.path("image")));
+    }
+    place.yes("touch image /q/f /p/own");
+    for line in ["ln image /q/f /p/f", "mv image /q/f /p/g", "mv image /q /p/"] {
+        place.no(line, 2, "belongs to project 0");
+    }
+    for line in
+        ["ln image /p/own /p/again", "mv image /p/again /p/more", "mv image /p/own /q/", "mkdir image /p/d"]
+    {
+        place.yes(line);
+    }
+    place.yes("mv image /p/more /p/d");
+    place.assert_clean();
+}
+
+#[test]
+fn strict_directories_take_text_only() {
+    use std::os::unix::ffi::OsStrExt;
+    let (Some(place), Some(debugfs)) = (Place::new("-O casefold -E encoding_flags=strict"), tool("debugfs"))
+    else {
+        return;
+    };
+    place.yes("mkdir image /cf");
+    place.yes("touch image /file");
+    let request = "set_inode_field /cf flags 0x40080000";
+    run(Command::new(&debugfs).args(["-w", "-R", request]).arg(place.path("image")));
+    let bad = std::ffi::OsStr::from_bytes(b"/cf/\xff\xfe");
+    for line in
+        ["touch image", "mkdir image", "ln image /file", "ln -s image x", "mv image /file", "put image image"]
+    {
+        let mut command = Command::new(CASEMATE);
+        command.arg("ext4").args(line.split(' ')).arg(bad).current_dir(place.folder.path());
+        let output = run_any(&mut command);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{line}: {text}");
+        assert!(text.contains("UTF-8") || text.contains("itself"), "{line}: {text}");
+    }
+    place.yes("touch image /cf/Ä");
+    place.assert_clean();
+}
