@@ -40,6 +40,8 @@ pub struct Mapping {
     pub allow_discards: bool,
     /// Bytes of the mapped device; `None` if it is everything behind the offset.
     size: Option<u64>,
+    /// Whether something has told the key from a wrong one.
+    pub(crate) is_key_verified: bool,
     cipher: SectorCipher,
     /// For the journal of work in place.
     sha256: Hash,
@@ -76,7 +78,16 @@ impl Mapping {
         if offset.checked_mul(512).is_none() {
             return Err(Error::argument(format!("an offset of {offset} sectors passes 2^64 bytes")));
         }
-        Ok(Mapping { params, key, offset, allow_discards: false, size: None, cipher, sha256 })
+        Ok(Mapping {
+            params,
+            key,
+            offset,
+            allow_discards: false,
+            size: None,
+            is_key_verified: false,
+            cipher,
+            sha256,
+        })
     }
 
     /// Keys the mapping of a table line, which has the line's number of sectors and no more.
@@ -103,6 +114,12 @@ impl Mapping {
             return Err(Error::argument(text));
         }
         Ok(Mapping { size: Some(size), ..Mapping::new(params, key, offset, providers)? })
+    }
+
+    /// The same mapping of so many bytes, with a key that is known to be right.
+    pub(crate) fn verified(mut self, size: u64) -> Mapping {
+        (self.size, self.is_key_verified) = (Some(size), true);
+        self
     }
 
     /// The cipher, for its name and its state.
@@ -343,7 +360,7 @@ impl Mapping {
 
     /// Tells the listener that the key may be wrong, if what was decrypted begins as nothing that is known.
     fn note_noise(&self, direction: Direction, decrypted: &dyn BlockDevice, image: &Image, work: &Work<'_>) {
-        if direction == Direction::Decrypt {
+        if direction == Direction::Decrypt && !self.is_key_verified {
             probe::note_noise(decrypted, image.name(), work.events);
         }
     }

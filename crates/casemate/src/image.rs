@@ -70,7 +70,7 @@ struct File {
 
 #[derive(Clone)]
 enum Layer {
-    Crypt(Arc<CryptDevice<Window<Below>>>),
+    Crypt { device: Arc<CryptDevice<Window<Below>>>, is_key_verified: bool },
     Verity(Arc<VerifiedDevice<Below, Below>>),
     Overlay(Arc<OverlayFile<Below, FileDevice>>),
 }
@@ -257,13 +257,14 @@ impl Image {
     /// # Errors
     /// `Argument` if the device below is not whole sectors.
     pub fn crypt(mut self, mapping: Mapping) -> Result<Image, Error> {
+        let is_key_verified = mapping.is_key_verified;
         let allow_discards = mapping.allow_discards;
         let mut device = mapping.over(self.top).at(&self.name)?;
         if allow_discards {
             device = device.allowing_discards();
         }
         let device = Arc::new(device);
-        self.layers.push(Layer::Crypt(Arc::clone(&device)));
+        self.layers.push(Layer::Crypt { device: Arc::clone(&device), is_key_verified });
         self.top = device;
         Ok(self)
     }
@@ -459,15 +460,20 @@ impl Image {
         self.read_only
     }
 
-    /// Whether something is decrypted, so that a wrong key may be what is wrong.
+    /// Whether something is decrypted.
     pub fn is_decrypted(&self) -> bool {
-        self.layers.iter().any(|layer| matches!(layer, Layer::Crypt(_)))
+        self.layers.iter().any(|layer| matches!(layer, Layer::Crypt { .. }))
+    }
+
+    /// Whether something is decrypted with a key that nothing has told from a wrong one, so that this may be what is wrong.
+    pub(crate) fn is_key_in_doubt(&self) -> bool {
+        self.layers.iter().any(|layer| matches!(layer, Layer::Crypt { is_key_verified: false, .. }))
     }
 
     /// Tells the listener that a key may be wrong, where what was decrypted with it begins as nothing that is known. Nothing
     /// else tells a wrong key from a right one.
     pub fn note_noise(&self, events: &dyn Events) {
-        if self.is_decrypted() {
+        if self.is_key_in_doubt() {
             probe::note_noise(self.top(), &self.name, events);
         }
     }
@@ -480,7 +486,7 @@ impl Image {
     /// Work of each layer so far, from the image upwards.
     pub fn statistics(&self) -> Vec<LayerStatistics> {
         let of = |layer: &Layer| match layer {
-            Layer::Crypt(device) => {
+            Layer::Crypt { device, .. } => {
                 LayerStatistics::Crypt(device.statistics(), device.cipher().driver_name().to_owned())
             }
             Layer::Verity(device) => LayerStatistics::Verity(device.statistics()),

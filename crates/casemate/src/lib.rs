@@ -155,7 +155,7 @@
 //!
 //! # Modules
 //!
-//! [`verity`], [`fsverity`] and [`signature`], [`crypt`], [`ext4`], [`fscrypt`] and [`backup`], [`serve`] and [`nbd`]:
+//! [`verity`], [`fsverity`] and [`signature`], [`crypt`] and [`luks`], [`ext4`], [`fscrypt`] and [`backup`], [`serve`] and [`nbd`]:
 //! one for each format, with what hangs on an [`Image`] and the values that go in and come out. [`SecretSource`] reads keys
 //! and passphrases from wherever they are, [`Keys`] opens encrypted folders. [`blockdev`] has the devices, for those who bring
 //! their own ([`Image::over`]).
@@ -175,7 +175,7 @@
 //! # Limits
 //!
 //! Linux on x86-64 and AArch64; other CPUs work, slowly. One process changes an image at a time, which is locked for that;
-//! what looks at no locks is not stopped. LUKS and authenticated dm-crypt are not there yet. README.md has the table.
+//! what looks at no locks is not stopped. Reencryption of LUKS2 and authenticated dm-crypt are not there yet. README.md has the table.
 #![forbid(unsafe_code)]
 
 pub mod backup;
@@ -186,6 +186,7 @@ pub mod fscrypt;
 pub mod fsverity;
 pub mod image;
 mod keys;
+pub mod luks;
 mod mapping_options;
 mod named;
 mod output;
@@ -202,7 +203,7 @@ pub use casemate_nbd as nbd;
 pub use casemate_primitives::cpu::{Cpu, CpuError, Feature};
 pub use casemate_primitives::hex;
 pub use casemate_primitives::secret::SecretVec;
-pub use casemate_providers::{Providers, Work};
+pub use casemate_providers::{KdfLimits, Providers, Work};
 pub use casemate_verity::{signature, tree};
 pub use image::{Access, Image};
 pub use keys::Keys;

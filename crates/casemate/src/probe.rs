@@ -9,7 +9,8 @@ use std::{fmt, io};
 
 use casemate_blockdev::{BlockDevice, Events, Window, partitions};
 use casemate_ext4::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, uuid_text};
-use casemate_providers::Work;
+use casemate_luks::Header;
+use casemate_providers::{Providers, Work};
 
 use crate::ext4::{ReadOptions, Superblock};
 use crate::{Error, Image, hex};
@@ -160,6 +161,7 @@ fn look_at(
         },
         Some(EXT) => found.describe_ext(&part, &head),
         Some(VERITY) => found.describe_verity(&part, 0),
+        Some(LUKS) => found.describe_luks(&part, &head),
         Some(what) => found.describe(what, &head),
         None => {}
     }
@@ -235,6 +237,39 @@ impl Found {
         }
     }
 
+    fn describe_luks(&mut self, part: &Arc<dyn BlockDevice>, head: &[u8]) {
+        let version = head.get(6..8).map_or(0, |bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
+        match Header::read(&**part, &Providers::default()) {
+            Ok(Header::Luks1(header)) => {
+                self.say("version", 1);
+                self.say("uuid", &header.uuid);
+                self.say("cipher", header.encryption());
+                self.say("key bits", u64::from(header.key_bytes) * 8);
+                self.say("data offset", u64::from(header.payload_offset) * 512);
+            }
+            Ok(Header::Luks2(header)) => {
+                self.say("version", 2);
+                self.say("uuid", &header.uuid);
+                self.say("label", &header.label);
+                if let Some(segment) = header.metadata.segments().first() {
+                    self.say("cipher", &segment.encryption);
+                    self.say("sector size", segment.sector_size);
+                    self.say("data offset", segment.offset);
+                }
+                self.say("requires", header.metadata.requirements().join(" "));
+                for (copy, which) in header.copies().iter().zip(["first", "second"]) {
+                    if !copy.reason().is_empty() {
+                        self.damage.push(format!("the header's {which} copy: {}", copy.reason()));
+                    }
+                }
+            }
+            Err(error) => {
+                self.say("version", version);
+                self.damage.push(error.text().into_owned());
+            }
+        }
+    }
+
     fn describe_ext(&mut self, part: &Arc<dyn BlockDevice>, head: &[u8]) {
         let raw =
             head.get(SUPERBLOCK_OFFSET as usize..).and_then(|rest| rest.first_chunk::<SUPERBLOCK_SIZE>());
@@ -307,19 +342,6 @@ impl Found {
             if big { bytes.iter().fold(0, push) } else { bytes.iter().rev().fold(0, push) }
         };
         match what {
-            LUKS => {
-                let version = number(6, 2, true);
-                self.say("version", version);
-                self.say("uuid", text(168, 40));
-                if version == 1 {
-                    self.say("cipher", format!("{}-{}", text(8, 32), text(40, 32)));
-                    self.say("key bits", number(108, 4, true).saturating_mul(8));
-                    self.say("data offset", number(104, 4, true).saturating_mul(512));
-                } else {
-                    self.say("label", text(24, 48));
-                    self.say("header bytes", number(8, 8, true));
-                }
-            }
             QCOW2 => {
                 self.say("version", number(4, 4, true));
                 self.say("disk bytes", number(24, 8, true));

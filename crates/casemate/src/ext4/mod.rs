@@ -169,7 +169,7 @@ impl Image {
     /// Says that the key may be wrong where what was decrypted is no file system: before anything is said about checksums
     /// of what is noise.
     fn check_key(&self) -> Result<(), Error> {
-        if !self.is_decrypted() || Superblock::has_magic(&self.ext4_superblock()?) {
+        if !self.is_key_in_doubt() || Superblock::has_magic(&self.ext4_superblock()?) {
             return Ok(());
         }
         let text = "decrypted, this is no ext2, ext3 or ext4 file system: the key may be wrong, or what --crypt and its options \

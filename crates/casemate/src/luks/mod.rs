@@ -1,0 +1,342 @@
+//! LUKS over images: headers read, keys found in their slots, and the data as the dm-crypt mapping that they are.
+//!
+//! [`Image::luks`] opens the data behind a header with a passphrase, as a device that nests like any other.
+//! [`Image::luks_volume`] reads the header, once: what is shown, tried and opened afterwards is that copy of it.
+//!
+//! A wrong passphrase costs as much as a right one: as the header says, within [`LuksOptions::limits`].
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use casemate_blockdev::{AtFile, BlockDevice};
+use casemate_luks::luks2::{Segment, SegmentSize};
+use casemate_primitives::secret::SecretVec;
+use casemate_providers::{KdfLimits, Providers, Work};
+
+pub use casemate_luks::{Header, json, luks1, luks2};
+
+use crate::crypt::{Direction, Holes, Mapping, Params};
+use crate::secrets::SecretSource;
+use crate::{Error, Image};
+
+mod unlock;
+
+pub use unlock::Unlocked;
+
+/// Key that opens a LUKS volume.
+#[derive(Clone, Debug)]
+pub enum LuksKey {
+    /// A passphrase, or all of a key file: what a key slot takes.
+    Passphrase(SecretVec),
+    /// The volume key itself, without any key slot.
+    VolumeKey(SecretVec),
+}
+
+/// Bytes of a key file at most.
+const LONGEST_KEY_FILE: usize = 8 << 20;
+
+impl LuksKey {
+    /// A passphrase that a person says, or the first line of an input; `of` says what it is of.
+    ///
+    /// # Errors
+    /// `Io`; `Argument` for an empty one; whatever asking says.
+    pub fn passphrase(source: &SecretSource, of: &str) -> Result<LuksKey, Error> {
+        source.passphrase(of).map(LuksKey::Passphrase)
+    }
+
+    /// The passphrase that is all of a key file, its line ends too, or its first `size` bytes.
+    ///
+    /// # Errors
+    /// `Io`; `Argument` if it has more than 8 MiB, or fewer than `size` bytes.
+    pub fn file(source: &SecretSource, size: Option<usize>) -> Result<LuksKey, Error> {
+        read_file(source, size).map(LuksKey::Passphrase)
+    }
+
+    /// The volume key that is all of a file.
+    ///
+    /// # Errors
+    /// `Io`; `Argument` if it has more than 8 MiB.
+    pub fn volume_key(source: &SecretSource) -> Result<LuksKey, Error> {
+        read_file(source, None).map(LuksKey::VolumeKey)
+    }
+}
+
+fn read_file(source: &SecretSource, size: Option<usize>) -> Result<SecretVec, Error> {
+    let too_long = || Error::argument(format!("{}: a key file has at most 8 MiB", source.name()));
+    match size {
+        Some(size) if size > LONGEST_KEY_FILE => Err(too_long()),
+        Some(size) => source.read_exact(size),
+        None => source.read_all(LONGEST_KEY_FILE)?.ok_or_else(too_long),
+    }
+}
+
+/// How a volume is opened.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LuksOptions {
+    /// The key slot that is tried alone. Without, all are that are for the data, preferred ones first.
+    pub keyslot: Option<u32>,
+    /// The most that a key slot may cost: a slot that demands more is not tried.
+    pub limits: KdfLimits,
+    /// How many key slots are tried at most.
+    pub tries: u32,
+    /// Whether an XTS key is taken whose halves are equal.
+    pub allow_equal_halves: bool,
+    /// Whether discards pass down.
+    pub allow_discards: bool,
+}
+
+impl Default for LuksOptions {
+    /// Every slot of LUKS1, as many of LUKS2, at costs that a desktop grants.
+    fn default() -> LuksOptions {
+        LuksOptions {
+            keyslot: None,
+            limits: KdfLimits::default(),
+            tries: 8,
+            allow_equal_halves: false,
+            allow_discards: false,
+        }
+    }
+}
+
+impl LuksOptions {
+    /// The same options, which let a header cost so many times as much.
+    #[must_use]
+    pub fn raised(mut self, times: u32) -> LuksOptions {
+        let KdfLimits { memory, work, iterations } = self.limits;
+        self.limits = KdfLimits {
+            memory: memory.saturating_mul(times),
+            work: work.saturating_mul(times.into()),
+            iterations: iterations.saturating_mul(times.into()),
+        };
+        self.tries = self.tries.saturating_mul(times);
+        self
+    }
+}
+
+/// A LUKS header with the data that it is of.
+#[derive(Clone)]
+pub struct Volume {
+    header: Header,
+    /// The image that the header was read from.
+    header_image: Image,
+    data: Image,
+}
+
+impl Image {
+    /// The header at the beginning of the image, or of `header` if it lies apart from the data.
+    ///
+    /// # Errors
+    /// `Corrupt` if there is none that makes sense, `Unsupported` for an unknown version, `Io`.
+    pub fn luks_volume(&self, header: Option<&Image>, providers: &Providers) -> Result<Volume, Error> {
+        let header_image = header.unwrap_or(self).clone();
+        let found = Header::read(header_image.top(), providers).at(header_image.name())?;
+        Ok(Volume { header: found, header_image, data: self.clone() })
+    }
+
+    /// The data behind the header at the image's beginning, or in `header` if that lies apart, opened with a key.
+    ///
+    /// ```
+    /// use casemate::luks::{LuksKey, LuksOptions};
+    /// use casemate::{Access, Image, SecretSource, Work};
+    ///
+    /// # let Some(cryptsetup) = casemate_testkit::tool("cryptsetup") else { return Ok(()) };
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = |name: &str| folder.path().join(name);
+    /// # std::fs::write(path("disk.img"), vec![0; 20 << 20])?;
+    /// # std::fs::write(path("disk.key"), "secret")?;
+    /// # casemate_testkit::run(std::process::Command::new(cryptsetup).current_dir(&folder).args(
+    /// #     "luksFormat -q --pbkdf pbkdf2 --pbkdf-force-iterations 1000 disk.img disk.key".split(' ')));
+    /// let work = Work::default();
+    /// let key = LuksKey::file(&SecretSource::file(path("disk.key")), None)?;
+    /// let disk = Image::open(path("disk.img"), Access::Read)?.luks(None, &key, &LuksOptions::default(), &work)?;
+    /// assert_eq!(disk.device().size(), 4 << 20);
+    /// # Ok::<(), casemate::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Image::luks_volume`], [`Volume::unlock`] and [`Volume::mapping`].
+    pub fn luks(
+        self,
+        header: Option<&Image>,
+        key: &LuksKey,
+        options: &LuksOptions,
+        work: &Work<'_>,
+    ) -> Result<Image, Error> {
+        self.luks_volume(header, &work.providers)?.open(key, options, work)
+    }
+}
+
+impl Volume {
+    /// The header, as it was read.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The data as the device that dm-crypt makes of them.
+    ///
+    /// # Errors
+    /// Those of [`Volume::unlock`] and [`Volume::mapping`].
+    pub fn open(self, key: &LuksKey, options: &LuksOptions, work: &Work<'_>) -> Result<Image, Error> {
+        // What can't be opened with any key costs none.
+        self.check_openable().at(self.header_image.name())?;
+        let unlocked = self.unlock(key, options, work)?;
+        let mapping = self.mapping(unlocked, options, &work.providers)?;
+        self.data.crypt(mapping)
+    }
+
+    /// Finds the volume key: in a key slot that the passphrase opens, or that it is the one that was given.
+    ///
+    /// # Errors
+    /// `Mismatch` for a wrong key; `Unsupported` if no slot could be tried, because it costs more than is granted or needs
+    /// what is not there; `Corrupt`, `Io`.
+    pub fn unlock(&self, key: &LuksKey, options: &LuksOptions, work: &Work<'_>) -> Result<Unlocked, Error> {
+        unlock::unlock(&self.header, self.header_image.top(), key, options, &work.providers)
+            .at(self.header_image.name())
+    }
+
+    /// The mapping of the data.
+    ///
+    /// # Errors
+    /// `Unsupported` for what is no plain mapping of one segment: a reencryption that is not finished, integrity, OPAL, and
+    /// requirements that are not known, each by its name; those of [`Mapping::new`].
+    pub fn mapping(
+        &self,
+        unlocked: Unlocked,
+        options: &LuksOptions,
+        providers: &Providers,
+    ) -> Result<Mapping, Error> {
+        self.check_openable().at(self.header_image.name())?;
+        let (encryption, sector_size, offset, size) = self.geometry();
+        if unlock::is_null(&encryption) && !unlocked.is_empty_passphrase {
+            let text = format!(
+                "the data's cipher is {encryption}, which encrypts nothing; only an empty passphrase opens it"
+            );
+            return Err(Error::unsupported(text).at(self.header_image.name()));
+        }
+        let mut params = Params::new(encryption.parse().at(self.header_image.name())?);
+        params.sector_size = sector_size;
+        params.allow_equal_halves = options.allow_equal_halves;
+        let mapping = Mapping::new(params, unlocked.volume_key, offset / 512, providers);
+        let mut mapping = mapping.at(self.header_image.name())?;
+        mapping.allow_discards = options.allow_discards;
+        // A part of a sector at the end belongs to no device.
+        let rest = self.data.top().size().saturating_sub(offset);
+        Ok(mapping.verified(size.unwrap_or(rest - rest % 512)))
+    }
+
+    /// Decrypts the data to a file or block device; a new file gets its name when it is whole.
+    ///
+    /// # Errors
+    /// Those of [`Volume::mapping`] and [`Mapping::transform`].
+    pub fn extract(
+        &self,
+        unlocked: Unlocked,
+        target: &Path,
+        options: &LuksOptions,
+        work: &Work<'_>,
+    ) -> Result<(), Error> {
+        let mapping = self.mapping(unlocked, options, &work.providers)?;
+        let target = mapping.target(Direction::Decrypt, target, None)?;
+        mapping.transform(Direction::Decrypt, &self.data, &target, Holes::Data, work)
+    }
+
+    /// Decrypts the data to a stream, which comes with its name for errors.
+    ///
+    /// # Errors
+    /// Those of [`Volume::mapping`] and [`Mapping::transform_stream`].
+    pub fn extract_stream(
+        &self,
+        unlocked: Unlocked,
+        output: (&str, &mut (dyn Write + Send)),
+        options: &LuksOptions,
+        work: &Work<'_>,
+    ) -> Result<(), Error> {
+        let mapping = self.mapping(unlocked, options, &work.providers)?;
+        let offset = mapping.offset * 512;
+        let mut input = Reader { device: self.data.top(), offset };
+        let input: (&str, &mut (dyn Read + Send)) = (self.data.name(), &mut input);
+        mapping.transform_stream(Direction::Decrypt, input, output, work).map(drop)
+    }
+
+    /// Bytes of the data.
+    pub fn data_size(&self) -> u64 {
+        let (_, _, offset, size) = self.geometry();
+        size.unwrap_or(self.data.top().size().saturating_sub(offset))
+    }
+
+    /// What the data are: the cipher, bytes of a sector, the first byte, and how many there are.
+    fn geometry(&self) -> (String, usize, u64, Option<u64>) {
+        match &self.header {
+            Header::Luks1(header) => (header.encryption(), 512, u64::from(header.payload_offset) * 512, None),
+            Header::Luks2(header) => {
+                // OK to unwrap: there is a segment 0.
+                let segment = header.metadata.segments().into_iter().next().unwrap();
+                let size = match segment.size {
+                    SegmentSize::Dynamic => None,
+                    SegmentSize::Fixed(size) => Some(size),
+                };
+                // OK to cast: 32 bits.
+                (segment.encryption, segment.sector_size as usize, segment.offset, size)
+            }
+        }
+    }
+
+    fn check_openable(&self) -> Result<(), Error> {
+        let Header::Luks2(header) = &self.header else { return Ok(()) };
+        let metadata = &header.metadata;
+        if let Some(name) = metadata.requirements().into_iter().next() {
+            let why = match &*name {
+                "offline-reencrypt" | "online-reencrypt" | "online-reencrypt-v2" | "online-reencrypt-v3" => {
+                    "it is being reencrypted; finish this with cryptsetup reencrypt --resume-only"
+                }
+                "opal" | "opal-v2" => "it needs a disk that encrypts by itself (OPAL)",
+                "inline-hw-tags" => "it needs a disk with room for tags",
+                _ => "whatever that is, casemate does not have it",
+            };
+            return Err(Error::unsupported(format!("the LUKS2 header requires {name}: {why}")));
+        }
+        let segments = metadata.segments();
+        let [Segment { kind, iv_tweak, integrity, .. }] = &segments[..] else {
+            let text = format!("the LUKS2 header has {} segments; one is supported", segments.len());
+            return Err(Error::unsupported(text));
+        };
+        if let Some(integrity) = integrity {
+            let text = format!("the data have integrity protection ({integrity}), which needs dm-integrity");
+            return Err(Error::unsupported(text));
+        }
+        if kind != "crypt" {
+            return Err(Error::unsupported(format!("segment 0 is of type '{kind}'; 'crypt' is supported")));
+        }
+        if *iv_tweak != 0 {
+            return Err(Error::unsupported(format!(
+                "segment 0 has iv_tweak {iv_tweak}, which cryptsetup ignores: what its data are encrypted with can't be known"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// The bytes of a device, one after the other.
+struct Reader<'a> {
+    device: &'a dyn BlockDevice,
+    offset: u64,
+}
+
+impl Read for Reader<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let rest = self.device.size().saturating_sub(self.offset);
+        // OK to cast: no more than the buffer has.
+        let len = rest.min(buf.len() as u64) as usize;
+        self.device.read_at(&mut buf[..len], self.offset)?;
+        self.offset += len as u64;
+        Ok(len)
+    }
+}
+
+impl fmt::Debug for Volume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Volume(LUKS{} of {:?})", self.header.version(), self.data)
+    }
+}

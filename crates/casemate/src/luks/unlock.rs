@@ -1,0 +1,360 @@
+//! From a passphrase to the volume key, through the key slots of either version.
+
+use std::ops::Range;
+
+use casemate_blockdev::BlockDevice;
+use casemate_crypt::{Params, SectorCipher};
+use casemate_luks::luks2::{Digest, Kdf, Keyslot, Priority, decode};
+use casemate_luks::{Header, af, luks1, luks2};
+use casemate_primitives::secret::{SecretVec, constant_time_eq};
+use casemate_providers::{Argon2, Argon2Variant, KdfLimits, Providers, pbkdf2};
+
+use super::{LuksKey, LuksOptions};
+use crate::{Error, ErrorKind};
+
+/// A volume key that was found to be right.
+#[derive(Debug)]
+pub struct Unlocked {
+    /// The number of the key slot that was opened; `None` for a volume key that was given.
+    pub keyslot: Option<u32>,
+    /// The volume key.
+    pub(super) volume_key: SecretVec,
+    /// Whether the passphrase had no bytes: that of a volume that is not to be kept secret.
+    pub(super) is_empty_passphrase: bool,
+}
+
+impl Unlocked {
+    /// The volume key. Who has it reads the data whatever becomes of the key slots.
+    pub fn volume_key(&self) -> &SecretVec {
+        &self.volume_key
+    }
+}
+
+/// A key slot of either version, and what tells whether its key is right.
+pub(super) struct Slot {
+    /// Bytes of the key in the slot.
+    pub key_len: usize,
+    /// Where its stripes lie.
+    pub area: Range<u64>,
+    /// The cipher of the stripes.
+    pub encryption: String,
+    /// Bytes of the cipher's key.
+    pub cipher_key_len: usize,
+    pub kdf: Derivation,
+    pub af_hash: String,
+    pub checks: Vec<Check>,
+}
+
+/// What makes a key of a passphrase.
+pub(super) enum Derivation {
+    Pbkdf2 { hash: String, iterations: u32, salt: Vec<u8> },
+    Argon2(Argon2, Vec<u8>),
+}
+
+/// A digest of a volume key.
+pub(super) struct Check {
+    pub hash: String,
+    pub iterations: u32,
+    pub salt: Vec<u8>,
+    pub digest: Vec<u8>,
+}
+
+/// Bytes of a cipher's key, or of a volume key, at most: several times what any cipher takes.
+const LONGEST_KEY: u32 = 1024;
+
+/// Bytes of a digest, at least and at most.
+const DIGEST_LEN: std::ops::RangeInclusive<usize> = 20..=64;
+
+/// Whether a specification is that of a cipher that does nothing.
+pub(super) fn is_null(encryption: &str) -> bool {
+    matches!(encryption.split('-').next(), Some("cipher_null" | "null"))
+        || encryption.contains("(cipher_null)")
+}
+
+/// Finds the volume key of a header that lies on `device`.
+pub(super) fn unlock(
+    header: &Header,
+    device: &dyn BlockDevice,
+    key: &LuksKey,
+    options: &LuksOptions,
+    providers: &Providers,
+) -> Result<Unlocked, Error> {
+    let passphrase = match key {
+        LuksKey::VolumeKey(key) => return check_volume_key(header, key, &options.limits, providers),
+        LuksKey::Passphrase(passphrase) => passphrase,
+    };
+    let is_empty_passphrase = passphrase.is_empty();
+    let (mut tried, mut failed) = (Vec::new(), Vec::new());
+    for (id, slot) in slots(header, options)? {
+        let opened = slot.and_then(|slot| {
+            if tried.len() as u64 >= u64::from(options.tries) {
+                let text =
+                    format!("it is one more than the {} that are tried; it can be named", options.tries);
+                return Err(Error::unsupported(text));
+            }
+            open(&slot, device, passphrase, &options.limits, providers)
+        });
+        match opened {
+            Ok(Some(volume_key)) => {
+                return Ok(Unlocked { keyslot: Some(id), volume_key, is_empty_passphrase });
+            }
+            Ok(None) => tried.push(id),
+            Err(error) if error.kind() == ErrorKind::Io => return Err(error),
+            Err(error) => failed.push(error.map_text(|text| format!("key slot {id} was not tried: {text}"))),
+        }
+    }
+    if tried.is_empty() {
+        let none = || Error::mismatch("no key slot holds a key of the data; only the volume key opens them");
+        return Err(failed.into_iter().next().unwrap_or_else(none));
+    }
+    let mut text = match &tried[..] {
+        [one] => format!("key slot {one} does not open with this passphrase"),
+        _ => "no key slot opens with this passphrase".to_owned(),
+    };
+    failed.iter().for_each(|error| text.push_str(&format!("; {}", error.text())));
+    Err(Error::mismatch(text))
+}
+
+/// The slots in the order in which they are tried; each may be one that can't be.
+#[allow(clippy::type_complexity, reason = "said in one place, and taken apart in one")]
+fn slots(header: &Header, options: &LuksOptions) -> Result<Vec<(u32, Result<Slot, Error>)>, Error> {
+    match header {
+        Header::Luks1(header) => {
+            let named = |id: u32| options.keyslot.is_none_or(|named| named == id);
+            let all = (0u32..).zip(&header.slots);
+            let enabled: Vec<_> =
+                all.filter(|(id, slot)| named(*id) && slot.state == luks1::SlotState::Enabled).collect();
+            match options.keyslot {
+                Some(id) if enabled.is_empty() => Err(no_slot(id)),
+                _ => {
+                    Ok(enabled.into_iter().map(|(id, slot)| (id, Ok(Slot::of_luks1(header, slot)))).collect())
+                }
+            }
+        }
+        Header::Luks2(header) => slots_of_luks2(header, options),
+    }
+}
+
+fn no_slot(id: u32) -> Error {
+    Error::argument(format!("key slot {id} holds no key"))
+}
+
+#[allow(clippy::type_complexity, reason = "as above")]
+fn slots_of_luks2(
+    header: &luks2::Header,
+    options: &LuksOptions,
+) -> Result<Vec<(u32, Result<Slot, Error>)>, Error> {
+    let metadata = &header.metadata;
+    if metadata.has_token_out_of_range() {
+        let text = "LUKS2 metadata: a token's number is above 31, on which cryptsetup ends itself";
+        return Err(Error::corrupt(text));
+    }
+    let (keyslots, digests) = (metadata.keyslots(), metadata.digests());
+    let mut found = Vec::new();
+    for id in metadata.keyslot_order() {
+        let Some(keyslot) = keyslots.iter().find(|slot| slot.id == id && slot.kind == "luks2") else {
+            continue;
+        };
+        let of_slot: Vec<&Digest> = digests.iter().filter(|digest| digest.keyslots.contains(&id)).collect();
+        let is_bound = of_slot.iter().any(|digest| digest.segments.contains(&0));
+        let wanted = match options.keyslot {
+            Some(named) => named == id,
+            None => is_bound && keyslot.priority != Priority::Ignore,
+        };
+        if wanted {
+            found.push((keyslot.priority, id, Slot::of_luks2(keyslot, &of_slot)));
+        }
+    }
+    if let (Some(id), true) = (options.keyslot, found.is_empty()) {
+        return Err(no_slot(id));
+    }
+    found.sort_by_key(|(priority, ..)| *priority);
+    Ok(found.into_iter().map(|(_, id, slot)| (id, slot)).collect())
+}
+
+impl Slot {
+    pub fn of_luks1(header: &luks1::Header, slot: &luks1::Slot) -> Slot {
+        // OK to cast: 32 bits.
+        let key_len = header.key_bytes as usize;
+        Slot {
+            key_len,
+            area: header.area(slot),
+            encryption: header.encryption(),
+            cipher_key_len: key_len,
+            kdf: Derivation::Pbkdf2 {
+                hash: header.hash.clone(),
+                iterations: slot.iterations,
+                salt: slot.salt.to_vec(),
+            },
+            af_hash: header.hash.clone(),
+            checks: vec![Check::of_luks1(header)],
+        }
+    }
+
+    fn of_luks2(keyslot: &Keyslot, digests: &[&Digest]) -> Result<Slot, Error> {
+        let area = &keyslot.area;
+        if keyslot.key_size > LONGEST_KEY || area.key_size > LONGEST_KEY {
+            let text = format!("keys of {} and {} bytes", keyslot.key_size, area.key_size);
+            return Err(Error::unsupported(text));
+        }
+        let salt = |salt: &str| match decode(salt, "salt")? {
+            salt if salt.len() == luks1::SALT_LEN => Ok(salt),
+            salt => Err(Error::corrupt(format!("a salt of {} bytes", salt.len()))),
+        };
+        let kdf = match &keyslot.kdf {
+            Some(Kdf::Pbkdf2 { hash, iterations, salt: text }) => {
+                Derivation::Pbkdf2 { hash: hash.clone(), iterations: *iterations, salt: salt(text)? }
+            }
+            Some(Kdf::Argon2 { kind, time, memory, cpus, salt: text }) => {
+                let variant = if kind == "argon2i" { Argon2Variant::I } else { Argon2Variant::Id };
+                let argon2 = Argon2 { variant, passes: *time, memory: *memory, lanes: *cpus };
+                Derivation::Argon2(argon2, salt(text)?)
+            }
+            Some(Kdf::Other(name)) => return Err(Error::unsupported(format!("its KDF is {name}"))),
+            None => return Err(Error::unsupported(format!("it is of type '{}'", keyslot.kind))),
+        };
+        let checks: Result<Vec<Check>, Error> =
+            digests.iter().map(|digest| Check::of_luks2(digest)).collect();
+        Ok(Slot {
+            // OK to cast: bounded.
+            key_len: keyslot.key_size as usize,
+            area: area.offset..area.offset.saturating_add(area.size),
+            encryption: area.encryption.clone(),
+            cipher_key_len: area.key_size as usize,
+            kdf,
+            af_hash: keyslot.af_hash.clone(),
+            checks: checks?,
+        })
+    }
+
+    /// The cipher of the slot's stripes, under the key that a passphrase makes.
+    pub fn cipher(
+        &self,
+        passphrase: &SecretVec,
+        limits: &KdfLimits,
+        providers: &Providers,
+    ) -> Result<SectorCipher, Error> {
+        let key = self.kdf.derive(passphrase, self.cipher_key_len, limits, providers)?;
+        let mut params = Params::new(self.encryption.parse()?);
+        params.allow_equal_halves = true;
+        SectorCipher::new(&params, key.expose(), providers)
+    }
+
+    /// Bytes of the slot's stripes, in whole sectors, if the area has room for them.
+    pub fn material_len(&self) -> Result<usize, Error> {
+        let len = af::material_len(self.key_len).filter(|len| *len as u64 <= self.area.end - self.area.start);
+        len.ok_or_else(|| Error::corrupt(format!("its area has no room for a key of {} bytes", self.key_len)))
+    }
+}
+
+impl Derivation {
+    fn derive(
+        &self,
+        passphrase: &SecretVec,
+        len: usize,
+        limits: &KdfLimits,
+        providers: &Providers,
+    ) -> Result<SecretVec, Error> {
+        let passphrase = passphrase.expose();
+        Ok(match self {
+            Derivation::Pbkdf2 { hash, iterations, salt } => {
+                pbkdf2(providers.hash(hash)?, passphrase, salt, *iterations, len, limits)?
+            }
+            Derivation::Argon2(argon2, salt) => argon2.derive(passphrase, salt, len, limits)?,
+        })
+    }
+}
+
+impl Check {
+    fn of_luks1(header: &luks1::Header) -> Check {
+        Check {
+            hash: header.hash.clone(),
+            iterations: header.digest_iterations,
+            salt: header.digest_salt.to_vec(),
+            digest: header.digest.to_vec(),
+        }
+    }
+
+    fn of_luks2(digest: &Digest) -> Result<Check, Error> {
+        if digest.kind != "pbkdf2" {
+            return Err(Error::unsupported(format!("digest {} is of type '{}'", digest.id, digest.kind)));
+        }
+        Ok(Check {
+            hash: digest.hash.clone(),
+            iterations: digest.iterations,
+            salt: decode(&digest.salt, "digest's salt")?,
+            digest: decode(&digest.digest, "digest")?,
+        })
+    }
+
+    /// Whether the digest is that of a key.
+    fn fits(&self, key: &SecretVec, limits: &KdfLimits, providers: &Providers) -> Result<bool, Error> {
+        // With nothing to compare with, any key would be right.
+        if !DIGEST_LEN.contains(&self.digest.len()) {
+            return Err(Error::corrupt(format!("a digest of {} bytes", self.digest.len())));
+        }
+        let hash = providers.hash(&self.hash)?;
+        let found = pbkdf2(hash, key.expose(), &self.salt, self.iterations, self.digest.len(), limits)?;
+        Ok(constant_time_eq(found.expose(), &self.digest))
+    }
+}
+
+/// The key in a slot, if the passphrase is the slot's.
+fn open(
+    slot: &Slot,
+    device: &dyn BlockDevice,
+    passphrase: &SecretVec,
+    limits: &KdfLimits,
+    providers: &Providers,
+) -> Result<Option<SecretVec>, Error> {
+    if is_null(&slot.encryption) && !passphrase.is_empty() {
+        let text = format!(
+            "its cipher is {}, which hides nothing; only an empty passphrase opens it",
+            slot.encryption
+        );
+        return Err(Error::unsupported(text));
+    }
+    let len = slot.material_len()?;
+    let hash = providers.hash(&slot.af_hash)?;
+    let cipher = slot.cipher(passphrase, limits, providers)?;
+    let mut material = SecretVec::zeroed(len);
+    device.read_at(material.expose_mut(), slot.area.start)?;
+    cipher.decrypt(0, material.expose_mut())?;
+    let key = af::merge(material.expose(), slot.key_len, &hash)?;
+    for check in &slot.checks {
+        if check.fits(&key, limits, providers)? {
+            return Ok(Some(key));
+        }
+    }
+    Ok(None)
+}
+
+fn check_volume_key(
+    header: &Header,
+    key: &SecretVec,
+    limits: &KdfLimits,
+    providers: &Providers,
+) -> Result<Unlocked, Error> {
+    let (len, checks) = match header {
+        Header::Luks1(header) => (Some(header.key_bytes), vec![Check::of_luks1(header)]),
+        Header::Luks2(header) => {
+            let digests: Vec<Digest> = header.metadata.digests();
+            let of_data: Vec<&Digest> =
+                digests.iter().filter(|digest| digest.segments.contains(&0)).collect();
+            let named = |slot: &Keyslot| of_data.iter().any(|digest| digest.keyslots.contains(&slot.id));
+            let len = header.metadata.keyslots().iter().find(|slot| named(slot)).map(|slot| slot.key_size);
+            (len, of_data.into_iter().map(Check::of_luks2).collect::<Result<_, _>>()?)
+        }
+    };
+    // HMAC fills keys up with zeros, so a key of another length may have the same digest.
+    let wrong = || Error::mismatch("this is not the volume key");
+    if len.is_some_and(|len| len as usize != key.len()) {
+        return Err(wrong());
+    }
+    for check in &checks {
+        if check.fits(key, limits, providers)? {
+            return Ok(Unlocked { keyslot: None, volume_key: key.clone(), is_empty_passphrase: false });
+        }
+    }
+    Err(wrong())
+}
