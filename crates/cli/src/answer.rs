@@ -19,6 +19,7 @@ const QUESTIONS: &[(&str, ErrorKind)] = &[
     ("ext4 check", ErrorKind::Corrupt),
     ("fsverity check", ErrorKind::Mismatch),
     ("fsverity verify-signature", ErrorKind::Mismatch),
+    ("luks test-passphrase", ErrorKind::Mismatch),
     ("verity verify", ErrorKind::Mismatch),
     ("verity verify-signature", ErrorKind::Mismatch),
 ];

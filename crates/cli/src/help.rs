@@ -37,6 +37,11 @@ const GROUPS: &[Group] = &[
         ],
         is_layer: true,
     },
+    Group {
+        heading: "LUKS",
+        names: &["luks", "luks-", "key-slot", "volume-key-file", "kdf-limit"],
+        is_layer: true,
+    },
     Group { heading: "dm-verity", names: &["dm-verity", "verity-"], is_layer: true },
     Group {
         heading: "Encrypted files",
@@ -54,18 +59,23 @@ Most commands read an image through layers, as the kernel stacks them. From the 
 
   1. a part of it       --partition N, or --offset BYTES
   2. dm-crypt           --crypt SPEC, or --crypt-table FILE with a device-mapper line
+     or LUKS            --luks
      dm-verity          --dm-verity HASH ROOT
-                        in the order in which the two are given
+                        in the order in which they are given
   3. the file system    --fscrypt-key FILE, --fscrypt-passphrase-file FILE for its encrypted files
                         --fsverity DEMAND of cat and extract, for files with fs-verity
 
-Commands that change an image work through dm-crypt; what dm-verity protects can't be changed. casemate serve takes
+Commands that change an image work through dm-crypt and LUKS; what dm-verity protects can't be changed. casemate serve takes
 the same layers, and --overlay FILE on top, which keeps what clients write.
 
 dm-crypt: the key is in --key-file FILE (- is standard input) or --key-fd NUMBER, from --keyfile-offset BYTES on, and has
 --key-size BITS (256 if nothing is said; a key file of 64 bytes for aes-xts has 512). Without a file a passphrase is
 asked for, or is the first line of standard input, and --passphrase-hash makes the key. --crypt-offset, --skip,
 --sector-size and --iv-large-sectors are cryptsetup's --offset, --skip, --sector-size and --iv-large-sectors.
+
+LUKS: the header says everything but the passphrase, which is all of --key-file FILE or --key-fd NUMBER, or asked for, or
+the first line of standard input. --volume-key-file FILE has the volume key instead. --luks-header FILE is a header that
+lies apart, --key-slot N the only slot to try, and --kdf-limit TIMES lets a header cost more than is granted otherwise.
 
 dm-verity: HASH is the file or device with the hash area; if it is the image itself, the area lies behind the data, at
 --verity-hash-offset BYTES. ROOT is the root hash in hex, or @FILE. --verity-hash, --verity-salt, --verity-format,
@@ -79,6 +89,7 @@ Examples:
   casemate ext4 cat --dm-verity root.verity @root.hash.txt root.img /etc/os-release
   casemate ext4 ls --crypt aes-xts-plain64 --key-file disk.key --key-size 512 \\
       --dm-verity root.verity @root.hash.txt disk.enc /
+  casemate ext4 ls --luks --key-file pass.key disk.luks /
   casemate ext4 ls --fscrypt-key master.key root.img /home
   casemate ext4 ls --partition 1 disk.img /
 ";
@@ -109,7 +120,7 @@ pub fn arranged(command: Command) -> Command {
 }
 
 /// The options that a layer begins with.
-const HEADS: &[&str] = &["crypt", "dm-verity", "fscrypt-key"];
+const HEADS: &[&str] = &["crypt", "luks", "dm-verity", "fscrypt-key"];
 
 /// Whether a command works on an image through layers.
 fn is_image(command: &Command) -> bool {

@@ -2,18 +2,20 @@
 
 use std::path::Path;
 
-use clap::{ArgMatches, FromArgMatches};
+use clap::{ArgGroup, ArgMatches, FromArgMatches};
 
-use casemate::{Access, Error, Image};
+use casemate::{Access, Error, Image, probe};
 
 pub use super::crypt::mapping::DECRYPTION;
 use super::crypt::mapping::MappingArgs;
+use super::info::explained;
+use super::luks::options::UnlockArgs;
 use super::verity::options::{HashArgs, parse_root_hash};
 use crate::context::Context;
 use crate::passphrase::Asked;
 use crate::size::bytes;
 
-/// dm-crypt and dm-verity over an image, in the order in which they are given.
+/// dm-crypt or LUKS, and dm-verity, over an image, in the order in which they are given.
 #[derive(clap::Args, Debug)]
 // Without the layer they would do nothing. --hash, --salt, ... alone could be those of something else.
 #[command(
@@ -42,11 +44,24 @@ pub struct LayerArgs {
     hash: HashArgs,
 }
 
-/// dm-crypt over an image, if it is asked for. Without it the other options do nothing, and are refused.
+const KEY_FILE: &str = "Read the key from this file, as it is, cut to the key's size; with --luks the passphrase, all of it. \"-\" is \
+                        standard input. Without it a passphrase is asked for, or is the first line of standard input if that \
+                        is no terminal";
+
+/// The group of options that say what a key is for.
+const KEYED: &str = "keyed";
+
+/// dm-crypt or LUKS over an image, if it is asked for. Without it the other options do nothing, and are refused.
 #[derive(clap::Args, Debug)]
 #[command(
-    mut_arg("key_file", |arg| arg.requires("crypt")),
-    mut_arg("key_fd", |arg| arg.requires("crypt")),
+    group = ArgGroup::new(KEYED).args(["crypt", "luks"]),
+    mut_arg("crypt_table", |arg| arg.conflicts_with("luks")),
+    mut_arg("key_file", |arg| arg.requires(KEYED).help(KEY_FILE).long_help(None)),
+    mut_arg("key_fd", |arg| arg.requires(KEYED)),
+    mut_arg("luks_header", |arg| arg.requires("luks")),
+    mut_arg("key_slot", |arg| arg.requires("luks")),
+    mut_arg("volume_key_file", |arg| arg.requires("luks").conflicts_with_all(["key_file", "key_fd"])),
+    mut_arg("kdf_limit", |arg| arg.requires("luks")),
     mut_arg("key_size", |arg| arg.requires("crypt")),
     mut_arg("passphrase_hash", |arg| arg.requires("crypt")),
     mut_arg("crypt_offset", |arg| arg.requires("crypt")),
@@ -58,6 +73,11 @@ pub struct LayerArgs {
 pub struct CryptArgs {
     #[command(flatten)]
     mapping: MappingArgs,
+    /// The image is a LUKS volume. --key-file, or --key-fd, is its passphrase, all of it.
+    #[arg(long, help_heading = "LUKS")]
+    luks: bool,
+    #[command(flatten)]
+    unlock: UnlockArgs,
 }
 
 #[derive(clap::Args, Debug)]
@@ -90,7 +110,9 @@ struct Order {
 
 impl FromArgMatches for Order {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Order, clap::Error> {
-        let crypt = matches.index_of("crypt").or_else(|| matches.index_of("crypt_table"));
+        let is_luks = matches.try_get_one("luks").is_ok_and(|luks| luks == Some(&true));
+        let luks = if is_luks { matches.index_of("luks") } else { None };
+        let crypt = matches.index_of("crypt").or_else(|| matches.index_of("crypt_table")).or(luks);
         let verity = matches.index_of("dm_verity");
         Ok(Order { verity_first: verity.is_some() && verity < crypt })
     }
@@ -143,7 +165,7 @@ impl LayerArgs {
 impl CryptArgs {
     /// Whether something is decrypted.
     pub fn decrypt(&self) -> bool {
-        self.mapping.decrypt()
+        self.mapping.decrypt() || self.luks
     }
 
     /// Lays the mapping on an image, if there is one.
@@ -151,8 +173,22 @@ impl CryptArgs {
         if !self.decrypt() {
             return Ok(image);
         }
+        if self.luks {
+            return self.with_luks(image, context, allow_discards);
+        }
         let mut mapping = self.mapping.mapping(Path::new(image.name()), Asked::Once, context)?;
         mapping.allow_discards = allow_discards;
         image.crypt(mapping)
+    }
+
+    fn with_luks(&self, image: Image, context: &Context, allow_discards: bool) -> Result<Image, Error> {
+        let header = self.unlock.header()?;
+        let volume = image.luks_volume(header.as_ref(), context.providers());
+        let volume =
+            volume.map_err(|error| explained(error, header.as_ref().unwrap_or(&image), probe::LUKS))?;
+        let key = self.unlock.key(self.mapping.key_source(), None, Path::new(image.name()))?;
+        let mut options = self.unlock.options();
+        options.allow_discards = allow_discards;
+        volume.open(&key, &options, &context.opening())
     }
 }

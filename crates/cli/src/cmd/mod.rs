@@ -9,6 +9,7 @@ mod fscrypt;
 pub mod fsverity;
 pub mod info;
 pub mod layers;
+mod luks;
 mod man;
 mod providers;
 mod serve;
@@ -33,6 +34,7 @@ pub enum Command {
     Fscrypt(fscrypt::Args),
     Fsverity(fsverity::Args),
     Info(info::Args),
+    Luks(luks::Args),
     Man(man::Args),
     Providers(providers::Args),
     Serve(serve::Args),
@@ -49,6 +51,7 @@ impl Command {
             Command::Fscrypt(args) => args.run(context),
             Command::Fsverity(args) => args.run(context),
             Command::Info(args) => args.run(context),
+            Command::Luks(args) => args.run(context),
             Command::Man(args) => args.run(context),
             Command::Providers(args) => args.run(context),
             Command::Serve(args) => args.run(context),

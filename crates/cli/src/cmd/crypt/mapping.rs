@@ -124,15 +124,20 @@ impl MappingArgs {
         options.iv_offset = self.skip;
         options.sector_size = self.sector_size;
         options.iv_large_sectors = self.iv_large_sectors;
-        let key = match (&self.key_file, self.key_fd) {
+        match self.key_source() {
+            Some(key) => options.with_key(&key, &work),
+            None => options.with_passphrase(&passphrase::source(asked), &image.display().to_string(), &work),
+        }
+    }
+
+    /// Where the key is, if that was said.
+    pub fn key_source(&self) -> Option<SecretSource> {
+        let source = match (&self.key_file, self.key_fd) {
             (Some(path), _) => SecretSource::file(path),
             (None, Some(number)) => SecretSource::descriptor(number),
-            (None, None) => {
-                let passphrase = passphrase::source(asked);
-                return options.with_passphrase(&passphrase, &image.display().to_string(), &work);
-            }
+            (None, None) => return None,
         };
-        options.with_key(&key.from_byte(self.keyfile_offset), &work)
+        Some(source.from_byte(self.keyfile_offset))
     }
 
     /// Whether the key comes from standard input, which then has no data.

@@ -1,0 +1,50 @@
+//! `casemate luks extract`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use casemate::Error;
+
+use super::options::VolumeArgs;
+use crate::answer::Answer;
+use crate::cmd::ends::standard_output;
+use crate::context::Context;
+
+/// Decrypt what is in a LUKS volume to a file, or to standard output.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n\
+    \x20 casemate luks extract disk.img plain.img --key-file disk.key\n\
+    \x20 casemate luks extract disk.img - | tar -xf -")]
+pub struct Args {
+    #[command(flatten)]
+    volume: VolumeArgs,
+    /// The file to write; "-" is standard output. A new file gets its name when it is whole.
+    #[arg(value_name = "TARGET")]
+    target: PathBuf,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let volume = self.volume.volume(context)?;
+        let key = self.volume.key()?;
+        let options = self.volume.unlock.options();
+        let unlocked = volume.unlock(&key, &options, &context.opening())?;
+        let size = volume.data_size();
+        let progress = context.progress(&self.volume.place.image.display().to_string(), size);
+        let work = context.work(context.providers().clone(), &progress);
+        if self.target == Path::new("-") {
+            drop(standard_output()?);
+            volume.extract_stream(unlocked, ("standard output", &mut io::stdout()), &options, &work)?;
+            return Ok(Answer::Yes);
+        }
+        volume.extract(unlocked, &self.target, &options, &work)?;
+        drop(progress);
+        if context.json() {
+            context.print_json(&json!({ "bytes": size }))?;
+        }
+        context.done(format_args!("{}: decrypted", self.target.display()));
+        Ok(Answer::Yes)
+    }
+}

@@ -1,0 +1,148 @@
+//! Options that say where a LUKS header lies, and what opens it.
+
+use std::path::{Path, PathBuf};
+
+use casemate::luks::{LuksKey, LuksOptions, Volume};
+use casemate::{Access, Error, Image, SecretSource, probe};
+
+use crate::cmd::info::explained;
+use crate::context::Context;
+use crate::passphrase::{self, Asked};
+use crate::size::bytes;
+
+/// What opens a LUKS volume, but for the passphrase's place.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "LUKS")]
+pub struct UnlockArgs {
+    /// Read the LUKS header from this file: it lies apart from the data.
+    #[arg(long, value_name = "FILE")]
+    pub luks_header: Option<PathBuf>,
+    /// Try this key slot alone. Without it all are tried that are for the data, preferred ones first.
+    #[arg(long, value_name = "N")]
+    key_slot: Option<u32>,
+    /// Open the data with the volume key in this file, without a key slot; "-" is standard input.
+    #[arg(long, value_name = "FILE")]
+    volume_key_file: Option<PathBuf>,
+    /// Let key slots cost so many times what is granted otherwise: 1 GiB of memory at once, 64 GiB filled in all passes,
+    /// 2^30 iterations, 8 slots.
+    #[arg(long, value_name = "TIMES", default_value_t = 1)]
+    kdf_limit: u32,
+}
+
+/// Where a passphrase is read.
+#[derive(clap::Args, Clone, Debug)]
+pub struct PassphraseArgs {
+    /// Read the passphrase from this file, all of it, its line ends too; "-" is standard input. Without it a passphrase is
+    /// asked for, or is the first line of standard input if that is no terminal.
+    #[arg(short = 'd', long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// Read the passphrase from this open file descriptor, all of it.
+    #[arg(long, value_name = "NUMBER", conflicts_with = "key_file")]
+    key_fd: Option<u32>,
+    /// Pass over this many bytes of the key file.
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>)]
+    keyfile_offset: u64,
+    /// Take so many bytes of the key file [default: all].
+    #[arg(long, value_name = "BYTES", value_parser = bytes::<usize>)]
+    keyfile_size: Option<usize>,
+}
+
+/// The image with a header.
+#[derive(clap::Args, Clone, Debug)]
+pub struct PlaceArgs {
+    /// The image file or block device.
+    #[arg(value_name = "IMAGE")]
+    pub image: PathBuf,
+    /// The byte of the image that the header begins at.
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>, conflicts_with = "partition")]
+    offset: u64,
+    /// The partition (GPT or MBR) with the header, counted from 1.
+    #[arg(short = 'P', long, value_name = "N")]
+    partition: Option<u32>,
+}
+
+/// An image with a volume, and what opens it.
+#[derive(clap::Args, Clone, Debug)]
+pub struct VolumeArgs {
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    #[command(flatten)]
+    pub passphrase: PassphraseArgs,
+    #[command(flatten)]
+    pub unlock: UnlockArgs,
+}
+
+impl UnlockArgs {
+    /// The key: of the place that is named, or of a person.
+    pub fn key(
+        &self,
+        source: Option<SecretSource>,
+        size: Option<usize>,
+        of: &Path,
+    ) -> Result<LuksKey, Error> {
+        match (&self.volume_key_file, source) {
+            (Some(path), _) => LuksKey::volume_key(&SecretSource::file(path)),
+            (None, Some(source)) => LuksKey::file(&source, size),
+            (None, None) => LuksKey::passphrase(&passphrase::source(Asked::Once), &of.display().to_string()),
+        }
+    }
+
+    /// How key slots are tried.
+    pub fn options(&self) -> LuksOptions {
+        let mut options = LuksOptions::default().raised(self.kdf_limit);
+        options.keyslot = self.key_slot;
+        options
+    }
+
+    /// The header, if it lies apart.
+    pub fn header(&self) -> Result<Option<Image>, Error> {
+        self.luks_header.as_ref().map(|path| Image::open(path, Access::Read)).transpose()
+    }
+}
+
+impl PassphraseArgs {
+    /// Where the passphrase is, if that was said.
+    pub fn source(&self) -> Option<SecretSource> {
+        let source = match (&self.key_file, self.key_fd) {
+            (Some(path), _) => SecretSource::file(path),
+            (None, Some(number)) => SecretSource::descriptor(number),
+            (None, None) => return None,
+        };
+        Some(source.from_byte(self.keyfile_offset))
+    }
+
+    /// How many bytes of it are taken.
+    pub fn size(&self) -> Option<usize> {
+        self.keyfile_size
+    }
+}
+
+impl PlaceArgs {
+    /// The image, or its part.
+    pub fn open(&self, access: Access) -> Result<Image, Error> {
+        let image = Image::open(&self.image, access)?;
+        match self.partition {
+            Some(number) => image.partition(number),
+            None => image.window(self.offset, None),
+        }
+    }
+
+    /// The header and its data; where there is none, what is there instead is said.
+    pub fn volume(&self, header: Option<&Image>, context: &Context) -> Result<Volume, Error> {
+        let image = self.open(Access::Read)?;
+        let found = image.luks_volume(header, context.providers());
+        found.map_err(|error| explained(error, header.unwrap_or(&image), probe::LUKS))
+    }
+}
+
+impl VolumeArgs {
+    /// The key.
+    pub fn key(&self) -> Result<LuksKey, Error> {
+        self.unlock.key(self.passphrase.source(), self.passphrase.size(), &self.place.image)
+    }
+
+    /// The header and its data.
+    pub fn volume(&self, context: &Context) -> Result<Volume, Error> {
+        self.place.volume(self.unlock.header()?.as_ref(), context)
+    }
+}
