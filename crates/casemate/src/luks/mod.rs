@@ -20,8 +20,14 @@ use crate::crypt::{Direction, Holes, Mapping, Params};
 use crate::secrets::SecretSource;
 use crate::{Error, Image};
 
+mod format;
+mod slot;
 mod unlock;
 
+pub use casemate_providers::{Argon2, Argon2Variant};
+pub use casemate_verity::dm::{Seed, Uuid};
+pub use format::{LuksFormatOptions, LuksVersion, NewVolume};
+pub use slot::Pbkdf;
 pub use unlock::Unlocked;
 
 /// Key that opens a LUKS volume.

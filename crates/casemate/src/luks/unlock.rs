@@ -248,7 +248,7 @@ impl Slot {
 }
 
 impl Derivation {
-    fn derive(
+    pub fn derive(
         &self,
         passphrase: &SecretVec,
         len: usize,

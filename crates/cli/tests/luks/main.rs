@@ -1,6 +1,7 @@
 //! `casemate luks` and `--luks`, beside cryptsetup.
 
 mod dump;
+mod format;
 mod layers;
 
 use std::path::{Path, PathBuf};

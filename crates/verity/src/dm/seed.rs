@@ -42,7 +42,11 @@ impl Seed {
         Ok(Uuid::v4(bytes))
     }
 
-    fn tag(&self, label: &[u8], providers: &Providers) -> Result<SecretVec, Error> {
+    /// The 32 bytes that follow from the seed for what is called `label`.
+    ///
+    /// # Errors
+    /// As [`Seed::salt`].
+    pub fn tag(&self, label: &[u8], providers: &Providers) -> Result<SecretVec, Error> {
         Ok(Hmac::new(providers.hash("sha256")?, &self.0).tag(label))
     }
 }

@@ -2,6 +2,7 @@
 
 mod dump;
 mod extract;
+mod format;
 pub mod options;
 mod question;
 
@@ -12,7 +13,7 @@ use casemate::Error;
 use crate::answer::Answer;
 use crate::context::Context;
 
-/// Read LUKS headers, try passphrases, and decrypt what is behind.
+/// Make LUKS volumes, read their headers, try passphrases, and decrypt what is behind.
 ///
 /// LUKS1 and LUKS2. Other commands read what is in a volume with --luks.
 #[derive(clap::Args, Debug)]
@@ -25,6 +26,7 @@ pub struct Args {
 enum Action {
     Dump(dump::Args),
     Extract(extract::Args),
+    Format(format::Args),
     IsLuks(question::IsLuks),
     TestPassphrase(question::TestPassphrase),
     Uuid(question::Uuid),
@@ -35,6 +37,7 @@ impl Args {
         match self.action {
             Action::Dump(args) => args.run(context),
             Action::Extract(args) => args.run(context),
+            Action::Format(args) => args.run(context),
             Action::IsLuks(args) => args.run(context),
             Action::TestPassphrase(args) => args.run(context),
             Action::Uuid(args) => args.run(context),

@@ -111,6 +111,12 @@ impl PassphraseArgs {
         Some(source.from_byte(self.keyfile_offset))
     }
 
+    /// Whether the passphrase is read from standard input, which then has no data.
+    pub fn reads_standard_input(&self) -> bool {
+        let from_file = self.key_file.as_ref().is_some_and(|path| path.as_os_str() != "-");
+        !(from_file || self.key_fd.is_some())
+    }
+
     /// How many bytes of it are taken.
     pub fn size(&self) -> Option<usize> {
         self.keyfile_size
@@ -125,6 +131,11 @@ impl PlaceArgs {
             Some(number) => image.partition(number),
             None => image.window(self.offset, None),
         }
+    }
+
+    /// Whether it is a part of the image.
+    pub fn is_part(&self) -> bool {
+        self.partition.is_some() || self.offset > 0
     }
 
     /// The header and its data; where there is none, what is there instead is said.

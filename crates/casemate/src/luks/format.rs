@@ -1,0 +1,415 @@
+//! New LUKS volumes: a header with one key slot, and what is encrypted behind it.
+
+use std::io::{Read, Write};
+
+use casemate_blockdev::{AtFile, BlockDevice};
+use casemate_luks::json::{Json, Object};
+use casemate_luks::luks2::{Metadata, encode};
+use casemate_luks::{Header, luks1, luks2};
+use casemate_primitives::secret::SecretVec;
+use casemate_providers::{Hmac, Providers, Work};
+use casemate_verity::dm::{Seed, Uuid};
+
+use super::slot::{Pbkdf, Sealed, SlotPlace};
+use crate::crypt::{Direction, Holes, Mapping, Params};
+use crate::{Error, Image, probe};
+
+/// The version of a LUKS header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LuksVersion {
+    /// LUKS1: PBKDF2 alone, sectors of 512 bytes.
+    One,
+    /// LUKS2.
+    #[default]
+    Two,
+}
+
+/// How a volume is made. The defaults are those of cryptsetup.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LuksFormatOptions {
+    /// The version.
+    pub version: LuksVersion,
+    /// dm-crypt's specification; aes-xts-plain64 by default.
+    pub cipher: String,
+    /// Bits of the volume key: 512 for XTS and 256 for other modes if `None`.
+    pub key_bits: Option<usize>,
+    /// The hash of stripes and digest, and of all of LUKS1.
+    pub hash: String,
+    /// What makes a key of the passphrase, and its costs; Argon2id, and PBKDF2 for LUKS1, if `None`.
+    pub pbkdf: Option<Pbkdf>,
+    /// Bytes of an encryption sector: 512 by default, 1024, 2048 or 4096.
+    pub sector_size: u32,
+    /// The first byte of the data; 16 MiB, or as near as there can be with LUKS1, if `None`.
+    pub offset: Option<u64>,
+    /// The label, of LUKS2.
+    pub label: String,
+    /// The UUID; a random one, or one of the seed, if `None`.
+    pub uuid: Option<Uuid>,
+    /// The number of the key slot.
+    pub keyslot: u32,
+    /// The volume key; a random one if `None`.
+    pub volume_key: Option<SecretVec>,
+    /// The seed that UUID, salts and stripes follow from, with the volume key, so that a volume can be made again. It needs a
+    /// volume key: what follows from a seed is no secret.
+    pub seed: Option<Seed>,
+}
+
+impl Default for LuksFormatOptions {
+    fn default() -> LuksFormatOptions {
+        LuksFormatOptions {
+            version: LuksVersion::Two,
+            cipher: "aes-xts-plain64".to_owned(),
+            key_bits: None,
+            hash: "sha256".to_owned(),
+            pbkdf: None,
+            sector_size: 512,
+            offset: None,
+            label: String::new(),
+            uuid: None,
+            keyslot: 0,
+            volume_key: None,
+            seed: None,
+        }
+    }
+}
+
+/// Iterations of the volume key's digest: cryptsetup's least. A volume key is random, and no digest is what it is guessed by.
+pub(super) const DIGEST_ITERATIONS: u32 = 1000;
+
+/// Bytes of a copy of the header of LUKS2.
+const HDR_SIZE: u64 = 16 << 10;
+
+/// The first byte of data behind a header of LUKS2, and at the most what lies between for key slots.
+const DATA_OFFSET: u64 = 16 << 20;
+const LARGEST_KEYSLOTS: u64 = 128 << 20;
+
+/// A volume that is about to be written.
+#[derive(Debug)]
+pub struct NewVolume {
+    header: Header,
+    /// The pieces of header and key slot, in their order.
+    pieces: Vec<(u64, Vec<u8>)>,
+    offset: u64,
+    mapping: Mapping,
+}
+
+/// Random bytes, or those that follow from a seed and a volume key.
+pub(super) enum Source {
+    System,
+    Seeded(Box<Hmac>, u64),
+}
+
+impl Source {
+    pub fn fill(&mut self, bytes: &mut [u8]) -> Result<(), Error> {
+        match self {
+            Source::System => getrandom::fill(bytes)
+                .map_err(|error| Error::io("random numbers", std::io::Error::from(error))),
+            Source::Seeded(hmac, count) => {
+                for piece in bytes.chunks_mut(hmac.tag_len()) {
+                    *count += 1;
+                    piece.copy_from_slice(&hmac.tag(&count.to_be_bytes()).expose()[..piece.len()]);
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl LuksFormatOptions {
+    /// Makes header, key slot and mapping of a volume that a passphrase opens. Nothing is written yet.
+    ///
+    /// # Errors
+    /// `Argument` for what can't be; `Unsupported` where no implementation may be used; `Io` if there are no random bytes.
+    pub fn prepare(&self, passphrase: &SecretVec, work: &Work<'_>) -> Result<NewVolume, Error> {
+        let providers = &work.providers;
+        let key_len = self.key_len()?;
+        let mut volume_key = SecretVec::zeroed(key_len);
+        match &self.volume_key {
+            Some(key) if key.len() == key_len => volume_key = key.clone(),
+            Some(key) => {
+                let text = format!("the volume key has {} bytes, and {key_len} are needed", key.len());
+                return Err(Error::argument(text));
+            }
+            None if self.seed.is_some() => {
+                let text = "a volume key that follows from a seed would be no secret: --seed needs --volume-key-file";
+                return Err(Error::argument(text));
+            }
+            None => Source::System.fill(volume_key.expose_mut())?,
+        }
+        let mut random = match &self.seed {
+            None => Source::System,
+            Some(seed) => {
+                let key = Hmac::new(providers.hash("sha256")?, volume_key.expose());
+                let key = key.tag(seed.tag(b"luks-random", providers)?.expose());
+                Source::Seeded(Box::new(Hmac::new(providers.hash("sha256")?, key.expose())), 0)
+            }
+        };
+        let uuid = match (self.uuid, &self.seed) {
+            (Some(uuid), _) => uuid,
+            (None, Some(seed)) => seed.uuid(providers)?,
+            (None, None) => Uuid::random()?,
+        };
+        let mut params = Params::new(self.cipher.parse()?);
+        // OK to cast: 32 bits.
+        params.sector_size = self.sector_size as usize;
+        // What can't be mapped costs no key derivation.
+        let mut mapping = Mapping::new(params, volume_key.clone(), 0, providers)?;
+        let (header, pieces, offset) = match self.version {
+            LuksVersion::One => self.luks1(passphrase, &volume_key, uuid, &mut random, providers)?,
+            LuksVersion::Two => self.luks2(passphrase, &volume_key, uuid, &mut random, providers)?,
+        };
+        mapping.offset = offset / 512;
+        Ok(NewVolume { header, pieces, offset, mapping })
+    }
+
+    fn key_len(&self) -> Result<usize, Error> {
+        let is_xts = self.cipher.contains("-xts-") || self.cipher.contains("xts(");
+        match self.key_bits.unwrap_or(if is_xts { 512 } else { 256 }) {
+            bits if bits.is_multiple_of(8) && (8..=8192).contains(&bits) => Ok(bits / 8),
+            bits => Err(Error::argument(format!("--key-size {bits}: it must be a multiple of 8 bits"))),
+        }
+    }
+
+    #[allow(clippy::type_complexity, reason = "taken apart where it is made")]
+    fn luks1(
+        &self,
+        passphrase: &SecretVec,
+        volume_key: &SecretVec,
+        uuid: Uuid,
+        random: &mut Source,
+        providers: &Providers,
+    ) -> Result<(Header, Vec<(u64, Vec<u8>)>, u64), Error> {
+        if self.sector_size != 512 || !self.label.is_empty() {
+            return Err(Error::argument("LUKS1 has sectors of 512 bytes and no label; LUKS2 has both"));
+        }
+        let (name, mode) = self.cipher.split_once('-').unwrap_or((&self.cipher, ""));
+        for (what, text) in [("cipher", name), ("cipher mode", mode), ("hash", &*self.hash)] {
+            if text.len() >= 32 || text.starts_with("capi:") {
+                return Err(Error::argument(format!("LUKS1 has no room for the {what} '{text}'; LUKS2 has")));
+            }
+        }
+        // OK to cast: at most 1024.
+        let mut header = luks1::Header::new(name, mode, &self.hash, volume_key.len() as u32)?;
+        let id = self.keyslot;
+        let Some(mut slot) = header.slots.get(id as usize).copied() else {
+            return Err(Error::argument(format!("--key-slot {id}: LUKS1 has slots 0 to 7")));
+        };
+        let offset = self.offset.unwrap_or(header.metadata_end().next_multiple_of(1 << 20));
+        if !offset.is_multiple_of(512) || offset < header.metadata_end() {
+            let text = format!(
+                "data at byte {offset}: they begin at {} or later, at a multiple of 512",
+                header.metadata_end()
+            );
+            return Err(Error::argument(text));
+        }
+        header.payload_offset = u32::try_from(offset / 512)
+            .map_err(|_| Error::argument("LUKS1 has no room for such an offset; LUKS2 has"))?;
+        header.uuid = uuid.to_string();
+        random.fill(&mut header.digest_salt)?;
+        header.digest_iterations = DIGEST_ITERATIONS;
+        let digest = super::slot::digest(
+            volume_key,
+            &self.hash,
+            &header.digest_salt,
+            DIGEST_ITERATIONS,
+            luks1::DIGEST_LEN,
+            providers,
+        )?;
+        // OK to unwrap: so many bytes were asked for.
+        header.digest = digest.expose().try_into().unwrap();
+        let place = SlotPlace::of_luks1(&header, &slot);
+        let sealed = place.seal(passphrase, volume_key, &self.pbkdf(), random, providers)?;
+        sealed.put_luks1(&mut slot)?;
+        // OK to index: the slot was found there.
+        header.slots[id as usize] = slot;
+        let pieces =
+            vec![(0, header.to_bytes().to_vec()), (place.area.start, sealed.material.expose().to_vec())];
+        Ok((Header::Luks1(header), pieces, offset))
+    }
+
+    #[allow(clippy::type_complexity, reason = "as above")]
+    fn luks2(
+        &self,
+        passphrase: &SecretVec,
+        volume_key: &SecretVec,
+        uuid: Uuid,
+        random: &mut Source,
+        providers: &Providers,
+    ) -> Result<(Header, Vec<(u64, Vec<u8>)>, u64), Error> {
+        let offset = self.offset.unwrap_or(DATA_OFFSET);
+        let keyslots_size = offset.saturating_sub(2 * HDR_SIZE).min(LARGEST_KEYSLOTS) / 4096 * 4096;
+        let place = SlotPlace::of_luks2(2 * HDR_SIZE, volume_key.len(), &self.cipher, &self.hash)?;
+        let least = place.area.end;
+        if !offset.is_multiple_of(u64::from(self.sector_size.max(512))) || offset < least {
+            let text =
+                format!("data at byte {offset}: they begin at {least} or later, at a sector's beginning");
+            return Err(Error::argument(text));
+        }
+        if self.keyslot >= luks2::KEYSLOTS {
+            return Err(Error::argument(format!("--key-slot {}: LUKS2 has slots 0 to 31", self.keyslot)));
+        }
+        let sealed = place.seal(passphrase, volume_key, &self.pbkdf(), random, providers)?;
+        let mut salt = [0; luks1::SALT_LEN];
+        random.fill(&mut salt)?;
+        let len = providers.hash(&self.hash)?.digest_len().min(64);
+        let digest = super::slot::digest(volume_key, &self.hash, &salt, DIGEST_ITERATIONS, len, providers)?;
+        let id = self.keyslot.to_string();
+        let one = |id: &str| Json::from(vec![Json::from(id)]);
+        let segment = Object::default()
+            .with("type", "crypt")
+            .with("offset", offset.to_string())
+            .with("size", "dynamic")
+            .with("iv_tweak", "0")
+            .with("encryption", &*self.cipher)
+            .with("sector_size", self.sector_size);
+        let digest = Object::default()
+            .with("type", "pbkdf2")
+            .with("keyslots", one(&id))
+            .with("segments", one("0"))
+            .with("hash", &*self.hash)
+            .with("iterations", DIGEST_ITERATIONS)
+            .with("salt", encode(&salt))
+            .with("digest", encode(digest.expose()));
+        let config = Object::default()
+            .with("json_size", (HDR_SIZE - luks2::BINARY_LEN as u64).to_string())
+            .with("keyslots_size", keyslots_size.to_string());
+        let metadata = Object::default()
+            .with("keyslots", Object::default().with(&id, sealed.to_json(volume_key.len())))
+            .with("tokens", Object::default())
+            .with("segments", Object::default().with("0", segment))
+            .with("digests", Object::default().with("0", digest))
+            .with("config", config);
+        let metadata = Metadata::new(metadata, HDR_SIZE)?;
+        let mut header = luks2::Header::new(uuid.to_string(), metadata);
+        header.label = self.label.clone();
+        let copies = casemate_blockdev::MemoryDevice::new(vec![0; 2 * HDR_SIZE as usize]);
+        header.write(&copies, providers, &mut |bytes| random.fill(bytes))?;
+        let pieces = vec![(0, copies.into_bytes()), (place.area.start, sealed.material.expose().to_vec())];
+        Ok((Header::Luks2(header), pieces, offset))
+    }
+
+    fn pbkdf(&self) -> Pbkdf {
+        match (&self.pbkdf, self.version) {
+            (Some(pbkdf), _) => pbkdf.clone(),
+            (None, LuksVersion::One) => Pbkdf::pbkdf2(&self.hash),
+            (None, LuksVersion::Two) => Pbkdf::argon2id(),
+        }
+    }
+}
+
+impl NewVolume {
+    /// The header.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The first byte of the data.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Makes the volume on an image that exists: zeros up to the data, then the key slot, and the header last. The data stay
+    /// as they are, and read as noise.
+    ///
+    /// # Errors
+    /// `Argument` if the image is too small or was opened for reading, or holds something that is known, unless
+    /// `overwrite`; `Io`.
+    pub fn format(&self, image: &Image, overwrite: bool) -> Result<(), Error> {
+        image.check_writable()?;
+        let (device, size) = (image.top(), image.top().size());
+        if size <= self.offset {
+            let text =
+                format!("{size} bytes have no room for data behind the header, from byte {} on", self.offset);
+            return Err(Error::argument(text).at(image.name()));
+        }
+        let found = probe::device(device).at(image.name())?.filter(|what| *what != "zeros");
+        if let Some(what) = found.filter(|_| !overwrite) {
+            let text =
+                format!("it holds {what}, which would be lost; --overwrite makes a volume nevertheless");
+            return Err(Error::argument(text).at(image.name()));
+        }
+        self.write_header(device).at(image.name())
+    }
+
+    fn write_header(&self, device: &dyn BlockDevice) -> Result<(), Error> {
+        device.write_zeroes(0, self.offset, false)?;
+        device.flush()?;
+        for (offset, piece) in self.pieces.iter().rev() {
+            device.write_at(piece, *offset)?;
+            device.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Makes the volume on `target` with all of `source` encrypted, on all threads; a new file gets its name then.
+    ///
+    /// # Errors
+    /// `Argument` if the source is no multiple of the sector size, or the target is too small; `Io`.
+    pub fn encrypt(&self, source: &Image, target: &Image, work: &Work<'_>) -> Result<(), Error> {
+        target.check_writable()?;
+        let end = self.offset.saturating_add(source.top().size());
+        target.grow_to(end)?;
+        self.write_header(target.top()).at(target.name())?;
+        self.mapping.transform(Direction::Encrypt, source, target, Holes::Data, work)
+    }
+
+    /// Writes header and encrypted data, one behind the other, as they come; each end has its name for errors. Returns the
+    /// bytes of the data.
+    ///
+    /// # Errors
+    /// `Argument` if the input ends within a sector; `Io`.
+    pub fn encrypt_stream(
+        &self,
+        input: (&str, &mut (dyn Read + Send)),
+        output: (&str, &mut (dyn Write + Send)),
+        work: &Work<'_>,
+    ) -> Result<u64, Error> {
+        let mut written = 0;
+        let zeros = [0; 4096];
+        let mut put = |to: u64, piece: &[u8]| -> Result<(), Error> {
+            while written < to {
+                // OK to cast: at most 4096.
+                let now = (to - written).min(zeros.len() as u64) as usize;
+                output.1.write_all(&zeros[..now])?;
+                written += now as u64;
+            }
+            output.1.write_all(piece)?;
+            written += piece.len() as u64;
+            Ok(())
+        };
+        for (offset, piece) in &self.pieces {
+            put(*offset, piece).at(output.0)?;
+        }
+        put(self.offset, &[]).at(output.0)?;
+        self.mapping.transform_stream(Direction::Encrypt, input, output, work)
+    }
+}
+
+impl Sealed {
+    /// What the metadata of LUKS2 say of the slot.
+    pub(super) fn to_json(&self, key_len: usize) -> Object {
+        let place = &self.place;
+        Object::default()
+            .with("type", "luks2")
+            // OK to cast: keys have at most 1024 bytes.
+            .with("key_size", key_len as u32)
+            .with(
+                "af",
+                Object::default()
+                    .with("type", "luks1")
+                    .with("stripes", casemate_luks::af::STRIPES as u32)
+                    .with("hash", &*place.hash),
+            )
+            .with(
+                "area",
+                Object::default()
+                    .with("type", "raw")
+                    .with("offset", place.area.start.to_string())
+                    .with("size", (place.area.end - place.area.start).to_string())
+                    .with("encryption", &*place.encryption)
+                    .with("key_size", place.cipher_key_len as u32),
+            )
+            .with("kdf", self.kdf_json())
+    }
+}

@@ -1,0 +1,235 @@
+//! `casemate luks format`.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use serde_json::json;
+
+use casemate::luks::{
+    Argon2, Argon2Variant, LuksFormatOptions, LuksKey, LuksVersion, NewVolume, Pbkdf, Seed, Uuid,
+};
+use casemate::{Access, Error, Image, Output, SecretSource};
+
+use super::options::{PassphraseArgs, PlaceArgs};
+use crate::answer::Answer;
+use crate::cmd::ends::standard_output;
+use crate::context::Context;
+use crate::passphrase::{self, Asked};
+use crate::size::bytes;
+
+/// Make a LUKS volume: on an image that exists, whose data become noise, or with --from of what is encrypted.
+///
+/// With --from a new file is there whole or not at all, and streams go through in one pass.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n\
+    \x20 casemate luks format --from root.img disk.luks --key-file pass.key\n\
+    \x20 tar -cf - tree | casemate luks format --from - disk.luks --key-file pass.key\n\
+    \x20 truncate -s 1G disk.img && casemate luks format disk.img")]
+pub struct Args {
+    #[command(flatten)]
+    place: PlaceArgs,
+    /// Encrypt what is in this file; "-" is standard input. IMAGE is made, or replaced; as "-" it is standard output.
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+    /// Make a volume of an image that holds something known, which is lost.
+    #[arg(long, conflicts_with = "from")]
+    overwrite: bool,
+    /// The version: luks1 or luks2.
+    #[arg(long = "type", value_name = "TYPE", value_parser = ["luks1", "luks2"], default_value = "luks2")]
+    kind: String,
+    /// The dm-crypt specification.
+    #[arg(short = 'c', long, value_name = "SPEC", alias = "cipher", default_value = "aes-xts-plain64")]
+    crypt: String,
+    /// The size of the volume key in bits [default: 512 for XTS, 256 for other modes].
+    #[arg(short = 's', long, value_name = "BITS")]
+    key_size: Option<usize>,
+    /// The hash of key slots and digest.
+    #[arg(long, value_name = "NAME", default_value = "sha256")]
+    hash: String,
+    /// The size of an encryption sector: 512, 1024, 2048 or 4096 bytes.
+    #[arg(long, value_name = "BYTES", default_value = "512", value_parser = bytes::<u32>)]
+    sector_size: u32,
+    /// Where the encrypted data begins [default: 16M; for LUKS1 as near as there can be].
+    #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
+    crypt_offset: Option<u64>,
+    /// The label (LUKS2).
+    #[arg(long, value_name = "LABEL", default_value = "", hide_default_value = true)]
+    label: String,
+    /// The UUID [default: a random one].
+    #[arg(long, value_name = "UUID")]
+    uuid: Option<String>,
+    /// Make UUID, salts and stripes from this UUID or text and the volume key, so that they are the same each time.
+    #[arg(long, value_name = "SEED", requires = "volume_key_file")]
+    seed: Option<String>,
+    /// Take the volume key from this file, all of it [default: a random one].
+    #[arg(long, value_name = "FILE")]
+    volume_key_file: Option<PathBuf>,
+    /// The number of the key slot.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    key_slot: u32,
+    #[command(flatten)]
+    pbkdf: PbkdfArgs,
+    #[command(flatten)]
+    passphrase: PassphraseArgs,
+}
+
+/// What makes a key of a passphrase.
+#[derive(clap::Args, Clone, Debug)]
+pub struct PbkdfArgs {
+    /// What makes a key of the passphrase [default: argon2id; for LUKS1 pbkdf2].
+    #[arg(long, value_name = "KDF")]
+    pbkdf: Option<Kdf>,
+    /// How often it is repeated [default: 4 passes of Argon2, 4000000 iterations of PBKDF2].
+    #[arg(long, value_name = "COUNT")]
+    pbkdf_force_iterations: Option<u32>,
+    /// The memory that Argon2 fills [default: 1G].
+    #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
+    pbkdf_memory: Option<u64>,
+    /// The lanes in which Argon2 fills it, 1 to 4 [default: 4].
+    #[arg(long, value_name = "COUNT")]
+    pbkdf_parallel: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Kdf {
+    Argon2id,
+    Argon2i,
+    Pbkdf2,
+}
+
+impl PbkdfArgs {
+    /// What was said; `is_luks1` and the hash decide the rest.
+    pub fn get(&self, is_luks1: bool, hash: &str) -> Result<Pbkdf, Error> {
+        let kind = self.pbkdf.unwrap_or(if is_luks1 { Kdf::Pbkdf2 } else { Kdf::Argon2id });
+        if kind == Kdf::Pbkdf2 && (self.pbkdf_memory.is_some() || self.pbkdf_parallel.is_some()) {
+            return Err(Error::argument("PBKDF2 has neither memory nor lanes"));
+        }
+        let mut pbkdf = if kind == Kdf::Pbkdf2 { Pbkdf::pbkdf2(hash) } else { Pbkdf::argon2id() };
+        match &mut pbkdf {
+            Pbkdf::Pbkdf2 { iterations, .. } => {
+                *iterations = self.pbkdf_force_iterations.unwrap_or(*iterations);
+            }
+            Pbkdf::Argon2(Argon2 { variant, passes, memory, lanes }) => {
+                *variant = if kind == Kdf::Argon2i { Argon2Variant::I } else { Argon2Variant::Id };
+                *passes = self.pbkdf_force_iterations.unwrap_or(*passes);
+                *lanes = self.pbkdf_parallel.unwrap_or(*lanes);
+                let kib = self.pbkdf_memory.map(|bytes| u32::try_from(bytes / 1024).unwrap_or(u32::MAX));
+                *memory = kib.unwrap_or(*memory);
+            }
+        }
+        Ok(pbkdf)
+    }
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let standard = Path::new("-");
+        if self.from.as_deref() == Some(standard) && self.passphrase.reads_standard_input() {
+            let text = "standard input can't be both the passphrase and the data; give the passphrase as a file or a descriptor";
+            return Err(Error::argument(text));
+        }
+        let options = self.options()?;
+        let passphrase = match self.passphrase.source() {
+            Some(source) => LuksKey::file(&source, self.passphrase.size())?,
+            None => LuksKey::passphrase(
+                &passphrase::source(Asked::Twice),
+                &self.place.image.display().to_string(),
+            )?,
+        };
+        let (LuksKey::Passphrase(passphrase) | LuksKey::VolumeKey(passphrase)) = &passphrase;
+        let prepare = || options.prepare(passphrase, &context.opening());
+        let Some(from) = &self.from else {
+            let image = self.place.open(Access::Change)?;
+            let made = prepare()?;
+            made.format(&image, self.overwrite)?;
+            return self.answer(context, &made);
+        };
+        let target = &*self.place.image;
+        if self.place.is_part() {
+            // A part of a disk is written where it lies.
+            let (source, target) = (Image::open(from, Access::Read)?, self.place.open(Access::Change)?);
+            let made = prepare()?;
+            let progress = context.progress(source.name(), source.device().size());
+            made.encrypt(&source, &target, &context.work(context.providers().clone(), &progress))?;
+            drop(progress);
+            return self.answer(context, &made);
+        }
+        if from != standard && target != standard {
+            let source = Image::open(from, Access::Read)?;
+            if source.is_file(target) {
+                let text = format!("{}: source and target are the same file", target.display());
+                return Err(Error::argument(text));
+            }
+            let target = Image::replace(target)?;
+            let made = prepare()?;
+            let progress = context.progress(source.name(), source.device().size());
+            made.encrypt(&source, &target, &context.work(context.providers().clone(), &progress))?;
+            drop(progress);
+            return self.answer(context, &made);
+        }
+        let mut input: Box<dyn Read + Send> = match from == standard {
+            true => Box::new(io::stdin()),
+            false => Box::new(File::open(from).map_err(|error| Error::io(from.display(), error))?),
+        };
+        let name = from.display().to_string();
+        let input: (&str, &mut (dyn Read + Send)) = (&name, &mut input);
+        let progress = context.progress(input.0, 0);
+        let work = context.work(context.providers().clone(), &progress);
+        if target == standard {
+            drop(standard_output()?);
+            let output: (&str, &mut (dyn Write + Send)) = ("standard output", &mut io::stdout());
+            prepare()?.encrypt_stream(input, output, &work)?;
+            return Ok(Answer::Yes);
+        }
+        let mut output = Output::create(target, &[])?;
+        let made = prepare()?;
+        let name = target.display().to_string();
+        made.encrypt_stream(input, (&name, &mut output), &work)?;
+        output.commit()?;
+        drop(progress);
+        self.answer(context, &made)
+    }
+
+    fn options(&self) -> Result<LuksFormatOptions, Error> {
+        let is_luks1 = self.kind == "luks1";
+        let mut options = LuksFormatOptions::default();
+        options.version = if is_luks1 { LuksVersion::One } else { LuksVersion::Two };
+        options.cipher = self.crypt.clone();
+        options.key_bits = self.key_size;
+        options.hash = self.hash.clone();
+        options.pbkdf = Some(self.pbkdf.get(is_luks1, &self.hash)?);
+        options.sector_size = self.sector_size;
+        options.offset = self.crypt_offset;
+        options.label = self.label.clone();
+        options.uuid = self.uuid.as_deref().map(Uuid::from_text).transpose()?;
+        options.keyslot = self.key_slot;
+        options.seed = self.seed.as_deref().map(Seed::from_text);
+        if let Some(path) = &self.volume_key_file
+            && let LuksKey::VolumeKey(key) = LuksKey::volume_key(&SecretSource::file(path))?
+        {
+            options.key_bits = options.key_bits.or(Some(key.len() * 8));
+            options.volume_key = Some(key);
+        }
+        Ok(options)
+    }
+
+    fn answer(&self, context: &Context, made: &NewVolume) -> Result<Answer, Error> {
+        let header = made.header();
+        if context.json() {
+            context.print_json(&json!({
+                "version": header.version(),
+                "uuid": header.uuid(),
+                "data_offset": made.offset(),
+            }))?;
+        }
+        context.done(format_args!(
+            "{}: LUKS{} volume {}",
+            self.place.image.display(),
+            header.version(),
+            header.uuid()
+        ));
+        Ok(Answer::Yes)
+    }
+}

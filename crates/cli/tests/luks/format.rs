@@ -1,0 +1,190 @@
+//! Volumes that are made here, and opened by cryptsetup.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use casemate_testkit::{Place, Rng, run, stdout, tool};
+
+use crate::{CASEMATE, says, yes};
+
+const CHEAP: &str = "--pbkdf-force-iterations 4 --pbkdf-memory 64K --pbkdf-parallel 1";
+const CHEAP1: &str = "--pbkdf pbkdf2 --pbkdf-force-iterations 1000";
+
+/// A folder with a passphrase in `key`, and 1 MiB and a bit in `plain`.
+fn place() -> Place {
+    let place = Place::new(CASEMATE);
+    place.file("key", "a secret\nwith a line end");
+    place.file("plain", Rng::new(1).bytes((1 << 20) + 4096));
+    place
+}
+
+fn of(place: &Place, program: &std::path::Path, line: &str) -> String {
+    run(Command::new(program).args(line.split_whitespace()).current_dir(place.folder()))
+}
+
+#[test]
+fn cryptsetup_opens_what_is_made() {
+    let Some(cryptsetup) = tool("cryptsetup") else { return };
+    let volume = place();
+    for options in [
+        CHEAP.to_owned(),
+        format!("{CHEAP} --pbkdf argon2i --sector-size 4096 --label a.label --hash sha512 --key-slot 3"),
+        format!("{CHEAP1} -c aes-cbc-essiv:sha256 --crypt-offset 1M"),
+        format!("{CHEAP1} -c capi:xts(aes)-plain64 -s 256"),
+        format!("{CHEAP} -c serpent-xts-plain64 --crypt-offset 1M"),
+        format!("{CHEAP} -c xchacha20,aes-adiantum-plain64 --sector-size 4096 --hash whirlpool"),
+        format!("--type luks1 {CHEAP1}"),
+        format!(
+            "--type luks1 {CHEAP1} -c aes-cbc-plain64 -s 128 --hash ripemd160 --key-slot 7 --crypt-offset 4M"
+        ),
+    ] {
+        yes(volume.own(&format!("luks format --from plain disk --key-file key {options}")));
+        of(&volume, &cryptsetup, "open --test-passphrase --key-file key disk");
+        assert_eq!(yes(volume.own("luks dump disk")), of(&volume, &cryptsetup, "luksDump disk"), "{options}");
+        // The key in the slot is that of the data: dm-crypt's mapping under it is what was encrypted.
+        yes(volume.own("luks extract disk out --key-file key"));
+        assert!(volume.read("out") == volume.read("plain"), "{options}");
+        of(&volume, &cryptsetup, "luksDump -q --dump-volume-key --volume-key-file vk --key-file key disk");
+        yes(volume.own("luks test-passphrase disk --volume-key-file vk"));
+        fs::remove_file(volume.path("vk")).unwrap();
+        // And what cryptsetup does to the header is done to one of its own.
+        // Without AF_ALG it has AES alone.
+        let is_aes = !["serpent", "adiantum", "capi"].iter().any(|cipher| options.contains(cipher));
+        let area = if is_aes { "" } else { "--keyslot-cipher aes-xts-plain64 --keyslot-key-size 512" };
+        of(&volume, &cryptsetup, &format!("luksAddKey -q {CHEAP1} {area} --key-file key disk plain -S 5"));
+        yes(volume.own("luks test-passphrase disk --key-file plain --key-slot 5"));
+    }
+}
+
+#[test]
+fn streams_and_parts_become_the_same_volume() {
+    let place = place();
+    place.file("vk", (0..64).collect::<Vec<u8>>());
+    let options =
+        format!("{CHEAP} --volume-key-file vk --seed 5e34f531-3859-825c-fad6-33289ccfcb92 --key-file key");
+    yes(place.own(&format!("luks format --from plain one {options}")));
+    let one = place.read("one");
+    assert_eq!(one.len(), (16 << 20) + (1 << 20) + 4096);
+    let stream = |from: &str, to: &str| {
+        let mut command = place.command();
+        command.args(format!("luks format --from {from} {to} {options}").split_whitespace());
+        let plain = fs::File::open(place.path("plain")).unwrap();
+        command.stdin(Stdio::from(plain)).output().unwrap()
+    };
+    yes(stream("-", "two"));
+    assert!(place.read("two") == one, "standard input");
+    let output = stream("-", "-");
+    assert!(output.stdout == one, "standard input to standard output");
+    assert!(stream("plain", "-").stdout == one, "standard output");
+    // At an offset of an image that is there, what lies before stays.
+    place.file("three", vec![7; (1 << 20) + one.len()]);
+    yes(place.own(&format!("luks format --from plain --offset 1M three {options}")));
+    let three = place.read("three");
+    assert!(three[..1 << 20] == vec![7; 1 << 20] && three[1 << 20..] == one, "offset");
+    // Another seed, other stripes; a random volume key, other data.
+    yes(place.own(&format!(
+        "luks format --from plain four {} --seed x",
+        options.replace("--seed 5e34f531-3859-825c-fad6-33289ccfcb92", "")
+    )));
+    let four = place.read("four");
+    assert!(four[32768..40000] != one[32768..40000] && four[16 << 20..] == one[16 << 20..]);
+    says(
+        place.own(&format!("luks format --from plain five {CHEAP} --key-file key --seed x")),
+        2,
+        "--volume-key-file",
+    );
+    assert!(!place.path("five").exists());
+}
+
+#[test]
+fn what_is_there_is_not_lost_by_mistake() {
+    let place = place();
+    fs::File::create(place.path("disk")).unwrap().set_len(20 << 20).unwrap();
+    let format = format!("luks format disk --key-file key {CHEAP}");
+    yes(place.own(&format));
+    says(place.own(&format), 2, "it holds a LUKS header, which would be lost");
+    let before = yes(place.own("luks uuid disk"));
+    yes(place.own(&format!("{format} --overwrite")));
+    assert_ne!(yes(place.own("luks uuid disk")), before);
+    yes(place.own("luks test-passphrase disk --key-file key"));
+    says(place.own(&format!("luks format --from disk disk --key-file key {CHEAP}")), 2, "the same file");
+    says(
+        place.own(&format!("luks format plain --key-file key {CHEAP}")),
+        2,
+        "no room for data behind the header",
+    );
+    says(place.own(&format!("luks format none --key-file key {CHEAP}")), 2, "none");
+    let line = format!("luks format disk --key-file key --overwrite --json --type luks1 {CHEAP1}");
+    let value: serde_json::Value = serde_json::from_str(&yes(place.own(&line))).unwrap();
+    assert_eq!(value["data_offset"], 2 << 20);
+}
+
+#[test]
+fn what_no_cryptsetup_would_take_is_not_made() {
+    let place = place();
+    let refused = |options: &str, why: &str| {
+        says(place.own(&format!("luks format --from plain disk --key-file key {options}")), 2, why);
+        assert!(!place.path("disk").exists());
+    };
+    refused("--pbkdf pbkdf2 --pbkdf-force-iterations 999", "at least 1000");
+    refused("--pbkdf-force-iterations 3", "at least 4 passes");
+    refused("--pbkdf-memory 31K", "32 KiB to 4 GiB");
+    refused("--pbkdf-parallel 5", "1 to 4 lanes");
+    refused(&format!("{CHEAP1} --crypt-offset 256K"), "data at byte 262144: they begin at 290816 or later");
+    refused(&format!("{CHEAP1} --crypt-offset 1000001"), "data at byte 1000001");
+    refused(&format!("{CHEAP1} --sector-size 513"), "sector size 513");
+    refused(&format!("{CHEAP1} --key-size 100"), "multiple of 8 bits");
+    refused(&format!("{CHEAP1} --key-slot 32"), "LUKS2 has slots 0 to 31");
+    refused(&format!("{CHEAP1} -c aes-xts-plain65"), "unknown IV mode");
+    refused(&format!("{CHEAP1} --hash md6"), "md6");
+    refused(&format!("{CHEAP1} --label {}", "x".repeat(48)), "longer than 47 bytes");
+    refused("--type luks1 --pbkdf argon2id", "LUKS1 has PBKDF2");
+    refused(&format!("--type luks1 {CHEAP1} --sector-size 4096"), "LUKS1 has sectors of 512 bytes");
+    place.file("short", "short");
+    refused(
+        &format!("{CHEAP1} --volume-key-file short --key-size 512"),
+        "the volume key has 5 bytes, and 64 are needed",
+    );
+    place.file("odd", vec![1; 1000]);
+    says(
+        place.own(&format!("luks format --from odd disk --key-file key {CHEAP1}")),
+        2,
+        "no multiple of the sector size",
+    );
+    assert!(!place.path("disk").exists());
+}
+
+/// qemu-img makes LUKS1 of its own, and reads ours.
+#[test]
+fn qemu_reads_what_is_made() {
+    let Some(qemu) = tool("qemu-img") else { return };
+    let place = place();
+    yes(place.own(&format!("luks format --type luks1 {CHEAP1} --from plain disk --key-file key")));
+    let plain = format!("driver=luks,key-secret=s,file.filename={}", place.path("disk").display());
+    let output = casemate_testkit::run_any(Command::new(&qemu).current_dir(place.folder()).args([
+        "convert",
+        "-O",
+        "raw",
+        "--object",
+        "secret,id=s,file=key",
+        "--image-opts",
+        &plain,
+        "out",
+    ]));
+    assert!(output.status.success(), "{}", casemate_testkit::stderr(&output));
+    assert!(place.read("out") == place.read("plain"), "{}", stdout(&output));
+    let made = casemate_testkit::run_any(Command::new(&qemu).current_dir(place.folder()).args([
+        "convert",
+        "-O",
+        "luks",
+        "--object",
+        "secret,id=s,file=key",
+        "-o",
+        "key-secret=s,iter-time=10",
+        "plain",
+        "theirs",
+    ]));
+    assert!(made.status.success(), "{}", casemate_testkit::stderr(&made));
+    yes(place.own("luks extract theirs out2 --key-file key"));
+    assert!(place.read("out2") == place.read("plain"));
+}
