@@ -7,7 +7,7 @@ use std::sync::Arc;
 use casemate_ext4::Ext4;
 use casemate_fscrypt::{KeyDescriptor, Keyring};
 use casemate_primitives::secret::SecretVec;
-use casemate_providers::Providers;
+use casemate_providers::{KdfLimits, Providers};
 
 use crate::protectors::{self, Secret};
 use crate::secrets::SecretSource;
@@ -33,6 +33,7 @@ pub struct Keys {
     raw: Vec<Raw>,
     secrets: Vec<Arc<Secret>>,
     protectors: Vec<PathBuf>,
+    limits: KdfLimits,
 }
 
 #[derive(Clone)]
@@ -80,6 +81,14 @@ impl Keys {
         self
     }
 
+    /// Grants protectors such costs: each so much memory at once, all that are tried together so much work. Without this,
+    /// those of [`KdfLimits::default`].
+    #[must_use]
+    pub fn with_kdf_limits(mut self, limits: KdfLimits) -> Keys {
+        self.limits = limits;
+        self
+    }
+
     /// The raw keys, ready to be used. Those that protectors guard are not among them.
     ///
     /// # Errors
@@ -103,7 +112,7 @@ impl Keys {
 
     /// Adds to `ring` what the secrets open in a file system.
     pub(crate) fn unlock(&self, fs: &Ext4, ring: &mut Keyring) -> Result<(), Error> {
-        protectors::unlock(fs, ring, &self.secrets, &self.protectors).map(drop)
+        protectors::unlock(fs, ring, &self.secrets, &self.protectors, &self.limits).map(drop)
     }
 }
 

@@ -11,6 +11,7 @@ use casemate_ext4::{Ext4, FileType};
 use casemate_fscrypt::metadata::{MAX_LEN, PolicyFile, Protector, ProtectorId, ProtectorKey, Source};
 use casemate_fscrypt::{KeyId, Keyring};
 use casemate_primitives::secret::SecretVec;
+use casemate_providers::KdfLimits;
 
 use crate::secrets::SecretSource;
 use crate::{Error, ErrorKind};
@@ -56,33 +57,49 @@ impl Secret {
 }
 
 /// Adds to `keyring` the master keys of all policies of a file system that `secrets` open, and returns what policies
-/// call them. If `files` are given, these are the protectors; else those in the file system are.
+/// call them. If `files` are given, these are the protectors; else those in the file system are. All that is tried together
+/// does no more work than `limits` grant.
 ///
 /// # Errors
 /// `Mismatch` if a secret opens no protector, `Corrupt` or `Unsupported` if the files of a protector or a policy that
-/// it would open make no sense.
+/// it would open make no sense, `Unsupported` for costs above the limits.
 pub(crate) fn unlock(
     fs: &Ext4,
     keyring: &mut Keyring,
     secrets: &[Arc<Secret>],
     files: &[PathBuf],
+    limits: &KdfLimits,
 ) -> Result<Vec<KeyId>, Error> {
     let policies = policies(fs)?;
     let found = Protectors::find(fs, &policies, files)?;
     let providers = keyring.providers().clone();
     let mut opened: BTreeMap<ProtectorId, ProtectorKey> = BTreeMap::new();
+    let mut left = *limits;
     for secret in secrets {
         let mut fits = false;
         for protector in &found.protectors {
             if opened.contains_key(&protector.id()) {
                 continue;
             }
-            match protector.unlock(&providers, secret.for_source(protector.source())) {
+            let spent = limits.work - left.work;
+            let unlocked = protector.unlock(&providers, secret.for_source(protector.source()), &left);
+            left.work = left.work.saturating_sub(protector.work());
+            match unlocked {
                 Ok(key) => {
                     fits = true;
                     opened.insert(protector.id(), key);
                 }
                 Err(error) if error.kind() == ErrorKind::Mismatch => {}
+                Err(error) if error.kind() == ErrorKind::Unsupported => {
+                    let spent = match spent {
+                        0 => String::new(),
+                        spent => format!("; what was tried before filled {spent} KiB"),
+                    };
+                    return Err(Error::unsupported(format!(
+                        "{protector}: {}{spent}: --protector FILE tries one alone, --fscrypt-kdf-limit grants more",
+                        error.text()
+                    )));
+                }
                 Err(error) => return Err(error),
             }
         }

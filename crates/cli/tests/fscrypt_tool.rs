@@ -6,6 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use casemate::ext4::ReadOptions;
+use casemate::{Access, ErrorKind, Image, KdfLimits, Keys, SecretSource, Work};
 use casemate_testkit::{TempDir, fixture, run, run_any, skip, stderr, tempdir, tool};
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
@@ -115,6 +117,55 @@ fn passphrases_open_what_the_tool_makes_here() {
     if let Some(place) = Place::afresh() {
         place.check_all();
     }
+}
+
+/// A protector's file with other costs: a message in field 4, of which this writes what is needed.
+fn with_costs(protector: &[u8], memory: u32) -> Vec<u8> {
+    let varint = |mut value: u32| {
+        let mut bytes = Vec::new();
+        while value >= 0x80 {
+            bytes.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        bytes.push(value as u8);
+        bytes
+    };
+    let costs = [&[0x10, 1, 0x18][..], &varint(memory), &[0x20, 1, 0x28, 1]].concat();
+    // Of two messages of one field the later one counts, field by field.
+    [protector, &[0x22, costs.len() as u8], &costs].concat()
+}
+
+#[test]
+fn a_protector_costs_no_more_than_is_granted() {
+    let place = Place::of_fixture();
+    let costly = with_costs(&fs::read(&place.login).unwrap(), (1 << 20) + 8);
+    fs::write(place.folder.path().join("costly"), costly).unwrap();
+    let line = "ls disk.img / --fscrypt-passphrase-file login --protector costly";
+    let output = place.ext4(line);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("over 1048584 KiB") && text.contains("--fscrypt-kdf-limit grants more"), "{text}");
+    // More is granted; with other costs the passphrase makes another key.
+    let text = stderr(&place.ext4(&format!("{line} --fscrypt-kdf-limit 2")));
+    assert!(text.contains("it does not open protector"), "{text}");
+
+    // What all tries together cost counts.
+    let keys = |limits: KdfLimits| {
+        fs::write(place.folder.path().join("wrong"), "hunter3").unwrap();
+        let secret = SecretSource::file(place.folder.path().join("wrong"));
+        let mut options = ReadOptions::default();
+        options.keys = Keys::default().with_secret(&secret).unwrap().with_kdf_limits(limits);
+        let image = Image::open(place.folder.path().join("disk.img"), Access::Read).unwrap();
+        image.ext4(&options, &Work::default()).map(drop).unwrap_err()
+    };
+    let error = keys(KdfLimits::default());
+    assert!(error.kind() == ErrorKind::Mismatch, "{error}");
+    // Each protector alone is cheap enough.
+    let error = keys(KdfLimits { work: 10_000, ..KdfLimits::default() });
+    assert!(
+        error.kind() == ErrorKind::Unsupported && error.text().contains("tried before filled"),
+        "{error}"
+    );
 }
 
 #[test]

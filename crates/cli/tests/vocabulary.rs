@@ -87,6 +87,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("journal", "FILE", "the journal of work in place"),
     ("json", "", "results for programs"),
     ("kdf-limit", "TIMES", "how much a header may cost"),
+    ("fscrypt-kdf-limit", "TIMES", "how much protectors may cost"),
     ("key-fd", "NUMBER", "a key or LUKS passphrase from a descriptor"),
     ("key-file", "FILE", "a dm-crypt key, or a LUKS passphrase"),
     ("key-size", "BITS", "the size of dm-crypt's key"),

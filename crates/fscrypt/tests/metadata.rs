@@ -5,8 +5,11 @@ use std::path::Path;
 
 use casemate_fscrypt::metadata::{PolicyFile, Protector, ProtectorKey, Source};
 use casemate_fscrypt::{KeyId, MasterKey};
-use casemate_providers::Providers;
+use casemate_providers::{KdfLimits, Providers};
 use casemate_testkit::Rng;
+
+/// What is granted here.
+const LIMITS: KdfLimits = KdfLimits { memory: 1 << 20, work: 1 << 26, iterations: 0 };
 
 fn file(name: &str) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tool").join(name);
@@ -27,7 +30,10 @@ fn secret(text: &[u8]) -> Vec<u8> {
 }
 
 fn unlocked(protector: &str, text: &[u8]) -> ProtectorKey {
-    Protector::from_bytes(&file(protector)).unwrap().unlock(&Providers::default(), &secret(text)).unwrap()
+    Protector::from_bytes(&file(protector))
+        .unwrap()
+        .unlock(&Providers::default(), &secret(text), &LIMITS)
+        .unwrap()
 }
 
 #[test]
@@ -60,11 +66,11 @@ fn wrong_secrets_and_wrong_protectors_are_told() {
         let read = Protector::from_bytes(&file(protector)).unwrap();
         let mut wrong = secret(text);
         wrong[0] ^= 1;
-        let error = read.unlock(&providers, &wrong).unwrap_err();
+        let error = read.unlock(&providers, &wrong, &LIMITS).unwrap_err();
         assert!(error.kind() == ErrorKind::Mismatch && error.text().contains(protector), "{error}");
     }
     let raw = Protector::from_bytes(&file("a08de91ab9e20c0a")).unwrap();
-    let error = raw.unlock(&providers, &[0; 31]).unwrap_err().to_string();
+    let error = raw.unlock(&providers, &[0; 31], &LIMITS).unwrap_err().to_string();
     assert_eq!(error, "protector a08de91ab9e20c0a (raw key \"file\"): its key has 32 bytes, not 31");
     let other = PolicyFile::from_bytes(&file(PAIRS[0].1)).unwrap();
     let error = other.unlock(&providers, &unlocked(PAIRS[4].0, PAIRS[4].2)).unwrap_err();
@@ -79,7 +85,7 @@ fn damage_never_gives_another_key() {
     let (protector, policy) = (file(protector), file(policy));
     let secret = secret(text);
     let key = |protector: &[u8], policy: &[u8]| {
-        let key = Protector::from_bytes(protector)?.unlock(&providers, &secret)?;
+        let key = Protector::from_bytes(protector)?.unlock(&providers, &secret, &LIMITS)?;
         PolicyFile::from_bytes(policy)?.unlock(&providers, &key)
     };
     let right = key(&protector, &policy).unwrap();
@@ -141,13 +147,13 @@ fn absurd_costs_are_refused() {
     };
     let error = |bytes: Vec<u8>| {
         Protector::from_bytes(&bytes)
-            .and_then(|read| read.unlock(&Providers::default(), b"hunter2").map(|_| ()))
+            .and_then(|read| read.unlock(&Providers::default(), b"hunter2", &LIMITS).map(|_| ()))
             .unwrap_err()
     };
     assert!(
         Protector::from_bytes(&with(2, 4096, 1, true))
             .unwrap()
-            .unlock(&Providers::default(), b"hunter2")
+            .unlock(&Providers::default(), b"hunter2", &LIMITS)
             .is_ok()
     );
     for (time, memory) in [(1, 1 << 21), (1, u64::from(u32::MAX)), (1 << 20, 4096), ((1 << 32) - 1, 4096)] {
@@ -164,7 +170,7 @@ fn absurd_costs_are_refused() {
     assert!(
         Protector::from_bytes(&with(2, 4096, 257, false))
             .unwrap()
-            .unlock(&Providers::default(), b"hunter2")
+            .unlock(&Providers::default(), b"hunter2", &LIMITS)
             .is_ok()
     );
     assert!(Protector::from_bytes(&with(2, 4096, 257, true)).is_err());

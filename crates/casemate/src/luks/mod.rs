@@ -110,12 +110,7 @@ impl LuksOptions {
     /// The same options, which let a header cost so many times as much.
     #[must_use]
     pub fn raised(mut self, times: u32) -> LuksOptions {
-        let KdfLimits { memory, work, iterations } = self.limits;
-        self.limits = KdfLimits {
-            memory: memory.saturating_mul(times),
-            work: work.saturating_mul(times.into()),
-            iterations: iterations.saturating_mul(times.into()),
-        };
+        self.limits = self.limits.times(times);
         self.tries = self.tries.saturating_mul(times);
         self
     }

@@ -6,13 +6,14 @@
 //!
 //! ```no_run
 //! use casemate_fscrypt::metadata::{PolicyFile, Protector};
-//! use casemate_providers::Providers;
+//! use casemate_providers::{KdfLimits, Providers};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let providers = Providers::default();
 //! let protector = Protector::from_bytes(&std::fs::read("/mnt/.fscrypt/protectors/7626382168311a9d")?)?;
 //! let policy = PolicyFile::from_bytes(&std::fs::read("/mnt/.fscrypt/policies/16382f282d7b29ee27e6460151d03382")?)?;
-//! let master_key = policy.unlock(&providers, &protector.unlock(&providers, b"hunter2")?)?;
+//! let key = protector.unlock(&providers, b"hunter2", &KdfLimits::default())?;
+//! let master_key = policy.unlock(&providers, &key)?;
 //! # Ok(()) }
 //! ```
 //!

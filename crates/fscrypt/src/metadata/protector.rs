@@ -11,10 +11,6 @@ use super::{ProtectorId, wrapped};
 use crate::key::MasterKey;
 use crate::{Error, Result};
 
-/// The most that a protector's file may demand: 1 GiB of memory, 64 GiB in all passes, a minute or two of one core. The
-/// tool itself takes at most 128 MiB.
-const LIMITS: KdfLimits = KdfLimits { memory: 1 << 20, work: 1 << 26, iterations: 0 };
-
 /// A protector's file: a key, wrapped under what a passphrase or a key file gives.
 #[derive(Clone, Debug)]
 pub struct Protector {
@@ -83,14 +79,14 @@ impl Protector {
         Ok(Protector { id, name: data.name, source, wrapped })
     }
 
-    /// Opens the protector with a passphrase, or with the 32 bytes of its raw key.
+    /// Opens the protector with a passphrase, or with the 32 bytes of its raw key. Its file names the costs, and `limits`
+    /// grants them: the tool itself takes at most 128 MiB of memory.
     ///
     /// # Errors
-    /// `Mismatch` for a wrong secret: it can't be told from a damaged file. `Unsupported` for costs
-    /// above those granted: 1 GiB of memory, 64 GiB in all passes.
-    pub fn unlock(&self, providers: &Providers, secret: &[u8]) -> Result<ProtectorKey> {
+    /// `Mismatch` for a wrong secret: it can't be told from a damaged file. `Unsupported` for costs above the limits.
+    pub fn unlock(&self, providers: &Providers, secret: &[u8], limits: &KdfLimits) -> Result<ProtectorKey> {
         let wrapping = match &self.source {
-            Source::Login { hashing, .. } | Source::Passphrase(hashing) => hashing.key(secret)?,
+            Source::Login { hashing, .. } | Source::Passphrase(hashing) => hashing.key(secret, limits)?,
             Source::RawKey if secret.len() == WRAPPING_LEN => secret.into(),
             Source::RawKey => {
                 let text = format!("{self}: its key has {WRAPPING_LEN} bytes, not {}", secret.len());
@@ -104,6 +100,16 @@ impl Protector {
             return Err(Error::corrupt(format!("{self}: the key inside has another descriptor")));
         }
         Ok(ProtectorKey { id: self.id, key })
+    }
+
+    /// The memory in KiB that all passes of a passphrase's derivation fill together; 0 for a raw key.
+    pub fn work(&self) -> u64 {
+        match self.source {
+            Source::Login { hashing, .. } | Source::Passphrase(hashing) => {
+                u64::from(hashing.costs.passes) * u64::from(hashing.costs.memory)
+            }
+            Source::RawKey => 0,
+        }
     }
 
     /// The name that policies have for the protector.
@@ -157,8 +163,8 @@ impl Hashing {
         Ok(Hashing { costs, salt })
     }
 
-    fn key(&self, passphrase: &[u8]) -> Result<SecretVec> {
-        let key = self.costs.derive(passphrase, &self.salt, wrapped::WRAPPING_LEN, &LIMITS);
+    fn key(&self, passphrase: &[u8], limits: &KdfLimits) -> Result<SecretVec> {
+        let key = self.costs.derive(passphrase, &self.salt, wrapped::WRAPPING_LEN, limits);
         key.map_err(|error| {
             let text = format!("protector: {error}");
             match error {

@@ -39,6 +39,18 @@ impl Default for KdfLimits {
     }
 }
 
+impl KdfLimits {
+    /// So many times these limits.
+    #[must_use]
+    pub fn times(self, times: u32) -> KdfLimits {
+        KdfLimits {
+            memory: self.memory.saturating_mul(times),
+            work: self.work.saturating_mul(times.into()),
+            iterations: self.iterations.saturating_mul(times.into()),
+        }
+    }
+}
+
 /// Why no key was derived. Says nothing of the passphrase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use casemate::fscrypt::{KeyDescriptor, KeyId};
-use casemate::{Error, Keys, SecretSource};
+use casemate::{Error, KdfLimits, Keys, SecretSource};
 
 /// Raw keys of encrypted files.
 #[derive(clap::Args, Debug)]
@@ -34,6 +34,18 @@ pub struct KeyArgs {
         help_heading = "Encrypted files"
     )]
     protectors: Vec<PathBuf>,
+    /// Let protectors cost so many times what is granted otherwise: 1 GiB of memory at once, 64 GiB filled in all passes
+    /// of all that are tried.
+    #[arg(
+        long,
+        value_name = "TIMES",
+        default_value = "1",
+        hide_default_value = true,
+        value_parser = clap::value_parser!(u32).range(1..),
+        requires = "passphrases",
+        help_heading = "Encrypted files"
+    )]
+    fscrypt_kdf_limit: u32,
 }
 
 /// A file with a key, and the descriptor that the key has.
@@ -59,7 +71,8 @@ impl FromStr for KeyFile {
 impl KeyArgs {
     /// All keys that were given.
     pub fn keys(&self) -> Result<Keys, Error> {
-        let mut keys = self.raw.keys()?;
+        let limits = KdfLimits::default().times(self.fscrypt_kdf_limit);
+        let mut keys = self.raw.keys()?.with_kdf_limits(limits);
         for path in &self.passphrases {
             keys = keys.with_secret(&SecretSource::file(path))?;
         }
