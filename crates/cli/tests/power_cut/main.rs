@@ -9,6 +9,7 @@
 //! judges a state.
 
 mod blocks;
+mod checksums;
 mod ext4;
 mod in_place;
 mod verity;

@@ -10,6 +10,7 @@ use crate::check::{CheckReport, check};
 use crate::error::{Corrupt, Error, Result};
 use crate::format::csum::{Context, recipe};
 use crate::read::fs::{Ext4, OpenOptions};
+use crate::transaction::Mmp;
 
 /// A structure below one whose checksum was rewritten shows its own fault in the next round: inode, tree,
 /// blocks. Faults that a report has no room for take rounds of their own.
@@ -22,7 +23,7 @@ const MOST_ROUNDS: u64 = 8;
 ///
 /// # Errors
 /// `Unsupported` when the journal must be replayed first, or the file system has features that a
-/// writer must know; and all errors of [`check`].
+/// writer must know; `ResourceBusy` when another machine uses it (multi-mount protection); and all errors of [`check`].
 pub fn fix_checksums(
     device: Arc<dyn BlockDevice>,
     options: &OpenOptions,
@@ -31,6 +32,7 @@ pub fn fix_checksums(
     let plain = OpenOptions { replay_journal: false, ..options.clone() };
     let mut rewritten = Vec::new();
     let mut report = check(device.clone(), &plain, work)?;
+    let mut mmp = None;
     let mut rounds = 0;
     // A block that two inodes share never suits both.
     while rounds < MOST_ROUNDS + report.checked.values().sum::<u64>() / MOST_FAULTS as u64
@@ -43,6 +45,11 @@ pub fn fix_checksums(
             let text = "the journal must be replayed before checksums are rewritten; \
                         mount the image once or run e2fsck";
             return Err(Error::unsupported(text.to_owned()));
+        }
+        if mmp.is_none() {
+            // Its own block may be what has a wrong checksum.
+            let open = OpenOptions { verify_checksums: false, ..plain.clone() };
+            mmp = Mmp::start(&device, fs.superblock(), &open, work.events)?;
         }
         for (corrupt, fix) in &report.fixes {
             if let Some(fix) = fix {

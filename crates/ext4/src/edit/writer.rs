@@ -12,7 +12,8 @@ use crate::edit::random::Random;
 use crate::edit::{descriptors, supported};
 use crate::error::Result;
 use crate::format::inode::Time;
-use crate::read::fs::{Ext4, OpenOptions};
+use crate::format::superblock::SUPERBLOCK_OFFSET;
+use crate::read::fs::{Ext4, OpenOptions, read_superblock};
 use crate::transaction::patch::Patching;
 use crate::transaction::recovery_file::{Interrupted, RecoveryFile};
 use crate::transaction::{self, LogOptions, Mmp, Transaction};
@@ -98,7 +99,7 @@ impl Writer {
     pub fn open(device: Arc<dyn BlockDevice>, options: WriteOptions<'_>) -> Result<Writer> {
         let WriteOptions { open, seed, time, recovery, is_direct, patching, events } = options;
         let device = transaction::shared(device);
-        let mmp = Mmp::start(&device, &open, events)?;
+        let mmp = Mmp::start(&device, &read_superblock(&*device, SUPERBLOCK_OFFSET)?, &open, events)?;
         let interrupted = transaction::recover(&device, &open, recovery.as_ref())?;
         let found = Ext4::open(device.clone(), &open)?;
         supported::unsupported(&found)?;
