@@ -7,6 +7,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -373,6 +374,31 @@ impl Image {
             self.read_only = true;
         }
         Ok((self, is_interrupted))
+    }
+
+    /// The first byte of a part of the whole image whose file system has a change that was interrupted, and is kept beside
+    /// the image.
+    pub(crate) fn part_interrupted(&self, providers: &Providers) -> Result<Option<u64>, Error> {
+        let Some(whole) = self.file.as_ref().filter(|file| file.start == 0 && self.layers.is_empty()) else {
+            return Ok(None);
+        };
+        let Some(beside) = self.recovery_file() else { return Ok(None) };
+        let folder = whole.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        // Where names can't be listed nothing else is known either.
+        let Ok(entries) = fs::read_dir(folder.unwrap_or(Path::new("."))) else { return Ok(None) };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let start = beside
+                .file_name()
+                .and_then(|beside| name.as_bytes().strip_prefix(beside.as_bytes())?.strip_prefix(b"."));
+            let start = start.and_then(|digits| str::from_utf8(digits).ok()?.parse().ok());
+            let Some(start) = start.filter(|start| *start < self.top.size()) else { continue };
+            let part = self.clone().window(start, None)?;
+            if part.completed(None, providers)?.1 {
+                return Ok(Some(start));
+            }
+        }
+        Ok(None)
     }
 
     /// Where changes of a file system without a journal are kept until they are complete: beside the image, unless it

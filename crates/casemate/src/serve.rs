@@ -1,6 +1,7 @@
 //! Images offered over NBD.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,13 +62,23 @@ impl Image {
     }
 
     /// The image as others may have it: a change of the ext4 file system in it that was interrupted is shown as complete,
-    /// which the listener hears.
+    /// which the listener hears. The change is kept in `recovery_file`, beside the image if `None`.
     ///
     /// # Errors
-    /// `Unsupported` if there is such a change, and the image could be written: it has to be completed first.
-    pub fn settled(self, work: &Work<'_>) -> Result<Image, Error> {
-        let (completed, was_interrupted) = self.clone().completed(None, &work.providers)?;
+    /// `Unsupported` if there is such a change, and the image could be written, or if it is one in a part of the image: it
+    /// has to be completed first.
+    pub fn settled(self, recovery_file: Option<&Path>, work: &Work<'_>) -> Result<Image, Error> {
+        if let Some(start) = self.part_interrupted(&work.providers)? {
+            let name = self.name();
+            return Err(Error::unsupported(format!(
+                "a change of the file system at byte {start} was interrupted, and must be completed before the whole is \
+                 served: casemate ext4 recover --offset {start}"
+            ))
+            .within(name));
+        }
+        let (completed, was_interrupted) = self.clone().completed(recovery_file, &work.providers)?;
         if !was_interrupted {
+            self.note_half_changed(work.events);
             return Ok(self);
         }
         let what = "a change of the file system in it was interrupted";

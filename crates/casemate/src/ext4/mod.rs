@@ -135,13 +135,7 @@ impl Image {
                 image.note_interrupted(work.events);
             }
         }
-        if image.is_half_changed() {
-            let name = image.name();
-            work.events.note(&format!(
-                "{name}: the file system was not left clean and has no journal: what is read may be half of a change; \
-                 run e2fsck on it"
-            ));
-        }
+        image.note_half_changed(work.events);
         Ok(image)
     }
 
@@ -178,10 +172,17 @@ impl Image {
     }
 
     /// Whether a file system without a journal was left in the middle of changes. Damaged ones are for others to tell.
-    fn is_half_changed(&self) -> bool {
+    pub(crate) fn note_half_changed(&self, events: &dyn Events) {
         let superblock = self.ext4_superblock().and_then(|raw| Superblock::from_bytes(&raw));
-        superblock
-            .is_ok_and(|superblock| !superblock.compat.has(Compat::HAS_JOURNAL) && !superblock.is_clean())
+        let is_half_changed = superblock
+            .is_ok_and(|superblock| !superblock.compat.has(Compat::HAS_JOURNAL) && !superblock.is_clean());
+        if is_half_changed {
+            let name = self.name();
+            events.note(&format!(
+                "{name}: the file system was not left clean and has no journal: what is read may be half of a change; \
+                 run e2fsck on it"
+            ));
+        }
     }
 
     fn ext4_superblock(&self) -> Result<[u8; SUPERBLOCK_SIZE], Error> {

@@ -142,6 +142,28 @@ fn an_interrupted_change_is_read_as_complete_or_not_at_all() {
     fs::write(place.path("image"), &image).unwrap();
     fs::rename(place.path("image.casemate-redo"), place.path("redo")).unwrap();
     assert_eq!(place.yes("cat image /new/a/file --recovery-file redo"), "contents\n");
+    // A server finds it where it is said to be; without it, what it offers is said to be half of a change.
+    let output = serve(&["--read-only", "--recovery-file", "redo"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is shown as complete"), "{output:?}");
+    let output = serve(&["--read-only"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("was not left clean"), "{output:?}");
+    // A disk with the file system in it shows nobody half of a change.
+    let start = 1 << 20;
+    fs::write(place.path("disk"), [vec![0; start], image.clone()].concat()).unwrap();
+    fs::copy(place.path("redo"), place.path(&format!("disk.casemate-redo.{start}"))).unwrap();
+    let serve = |line: &str| {
+        let mut command = Command::new(CASEMATE);
+        command.args(line.split(' ')).args(["--exec", "true"]).current_dir(place.folder.path());
+        let output = run_any(&mut command);
+        (output.status.code().unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (status, said) = serve("serve --read-only disk");
+    assert!(status == 2 && said.contains(&format!("at byte {start} was interrupted")), "{said}");
+    let (status, said) = serve(&format!("serve --read-only --offset {start} disk"));
+    assert!(status == 0 && said.contains("is shown as complete"), "{said}");
+    place.yes(&format!("recover disk --offset {start}"));
+    assert_eq!(serve("serve --read-only disk"), (0, String::new()));
+
     let output = place.ext4("recover image --recovery-file redo");
     assert!(String::from_utf8_lossy(&output.stderr).contains("completed a change that was interrupted"));
     assert_eq!(fs::read(place.path("image")).unwrap(), after);

@@ -83,6 +83,9 @@ pub struct Args {
     /// A partition of the image (GPT or MBR), counted from 1.
     #[arg(short = 'P', long, value_name = "N")]
     partition: Option<u32>,
+    /// Where a change of a file system without a journal was kept [default: IMAGE.casemate-redo].
+    #[arg(long, value_name = "FILE")]
+    recovery_file: Option<PathBuf>,
     /// Keep what clients write in this file, made if it is not there, and change nothing below. With --read-only they see
     /// what it has.
     #[arg(long, value_name = "FILE")]
@@ -175,7 +178,7 @@ impl Args {
             let name = image.name();
             context.note(&format!("{name}: {what}: served as it is, not the disk in it (see casemate info)"));
         }
-        image = image.settled(&context.opening())?;
+        image = image.settled(self.recovery_file.as_deref(), &context.opening())?;
         image = self.layers.over(image, context, self.allow_discards)?;
         image.note_noise(context);
         if !(self.write || self.read_only || self.overlay.is_some() || self.layers.verify()) {
