@@ -1,15 +1,19 @@
 //! Listening sockets: Unix and TCP.
 
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use casemate_blockdev::FileId;
-use rustix::fs::Mode;
+use rustix::fs::{FlockOperation, Mode};
+use rustix::io::Errno;
 
 use crate::link::Stream;
 
@@ -38,23 +42,34 @@ enum Socket {
     Tcp(TcpListener),
 }
 
+/// Held while the process's umask is another one.
+static UMASK: Mutex<()> = Mutex::new(());
+
+/// How long another server may take to make or to remove its socket.
+const LONGEST_LOCK: Duration = Duration::from_secs(5);
+
 impl Listener {
     /// Makes a Unix socket that nobody but this user can connect to. A socket that a dead server left is replaced.
     ///
     /// The process's umask is changed for a moment, so this is for the time before there are threads.
     ///
     /// # Errors
-    /// `AddrInUse` if a server listens at `path`, or something lies there that is no socket.
+    /// `AddrInUse` if a server listens at `path`, or something lies there that is no socket; `WouldBlock` if another process
+    /// has had the folder locked for seconds.
     pub fn unix(path: &Path) -> io::Result<Listener> {
+        // Nobody else may take a dead server's place meanwhile, nor believe that this one is dead before it listens.
+        let _lock = lock_folder(path)?;
         let is_socket = path.symlink_metadata().is_ok_and(|metadata| metadata.file_type().is_socket());
         if is_socket
             && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
         {
             std::fs::remove_file(path)?;
         }
+        let umask = UMASK.lock().unwrap_or_else(PoisonError::into_inner);
         let before = rustix::process::umask(Mode::from_raw_mode(0o177));
         let bound = UnixListener::bind(path);
         rustix::process::umask(before);
+        drop(umask);
         let bound = bound.map_err(|error| match error.kind() {
             io::ErrorKind::InvalidInput => {
                 io::Error::new(error.kind(), "the path of a Unix socket has at most 107 bytes")
@@ -108,9 +123,33 @@ impl Drop for Listener {
         // else's as long as the socket is open.
         if let Address::Unix(path) = &self.address
             && self.bound.is_some()
-            && socket_at(path) == self.bound
         {
-            let _ = std::fs::remove_file(path);
+            let _lock = lock_folder(path);
+            if socket_at(path) == self.bound {
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+}
+
+/// Keeps other servers from making and removing sockets in the folder of `path`, until what is returned is dropped.
+fn lock_folder(path: &Path) -> io::Result<Option<File>> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // Whoever may use a folder but not read it goes without the lock.
+    let Ok(folder) = File::open(folder) else { return Ok(None) };
+    let begin = Instant::now();
+    loop {
+        match rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Some(folder)),
+            Err(Errno::WOULDBLOCK) if begin.elapsed() < LONGEST_LOCK => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            Err(Errno::WOULDBLOCK) => {
+                let text = "another process has locked the folder of the socket";
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, text));
+            }
+            // Not every file system has locks.
+            Err(_) => return Ok(None),
         }
     }
 }
