@@ -2,8 +2,9 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
+use std::iter;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::Result;
 
@@ -30,15 +31,40 @@ impl FileId {
     }
 }
 
-/// Whether two paths lead to one file or device. Two that are not there yet are the same if they will be.
+/// Whether two paths lead to one file or device, or one to what the other lies on: a loop device lies on a file, a partition
+/// on its disk. Two that are not there yet are the same if they will be.
 ///
 /// What can't be looked at is nobody's double: opening it will say why.
 pub fn is_same_file(one: &Path, other: &Path) -> bool {
     match (FileId::at(one), FileId::at(other)) {
-        (Some(one), Some(other)) => one == other,
+        (Some(one), Some(other)) => lies_on(one, other) || lies_on(other, one),
         (None, None) => new_name(one).is_some_and(|one| new_name(other) == Some(one)),
         _ => false,
     }
+}
+
+/// Whether a file or device is another one, or lies on it, over any number of devices.
+fn lies_on(one: FileId, other: FileId) -> bool {
+    // What is below has something below it a few times at most.
+    iter::successors(Some(one), |id| below(*id)).take(16).any(|id| id == other)
+}
+
+/// The file that a loop device stands on, or the disk of a partition, as the kernel tells them.
+fn below(id: FileId) -> Option<FileId> {
+    let FileId::BlockDevice(number) = id else { return None };
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let device = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    if let Ok(backing) = fs::read_to_string(device.join("loop/backing_file")) {
+        return FileId::at(Path::new(backing.trim_end_matches('\n')));
+    }
+    if !device.join("partition").exists() {
+        return None;
+    }
+    // A partition's folder lies in that of its disk.
+    let disk = fs::canonicalize(device).ok()?;
+    let disk = fs::read_to_string(disk.parent()?.join("dev")).ok()?;
+    let (major, minor) = disk.trim().split_once(':')?;
+    Some(FileId::BlockDevice(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?)))
 }
 
 /// The folder that a new file will lie in, and its name there.

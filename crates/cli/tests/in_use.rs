@@ -150,6 +150,38 @@ fn a_device_in_use_is_left_alone() {
     assert!(stderr.contains("are the same file"), "{stderr}");
 }
 
+/// A loop device is the file that it stands on, and a partition the disk that it lies on.
+#[test]
+fn what_a_device_lies_on_is_seen() {
+    let Some(place) = Place::new() else { return };
+    let table = "label: dos\nstart=2048, size=2048\nstart=4096\n";
+    let disk = place.path().join("disk");
+    fs::write(&disk, vec![0; 4 << 20]).unwrap();
+    let Some(device) = Loop::new(&disk) else { return };
+    let same = |one: &str, other: &str| {
+        let line = format!("crypt encrypt {one} {other} --key-file key --crypt-offset 8s");
+        let output = place.casemate(&line);
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).contains("are the same file"))
+    };
+    assert_eq!(same("disk", &device.0), (Some(2), true));
+    assert!(fs::read(&disk).unwrap() == vec![0; 4 << 20]);
+    let Some(sfdisk) = tool("sfdisk") else { return };
+    fs::write(place.path().join("table"), table).unwrap();
+    let input = fs::File::open(place.path().join("table")).unwrap();
+    run(Command::new(sfdisk).args(["-q", "--no-reread"]).arg(&device.0).stdin(input));
+    let scanned = tool("partx").map(|partx| run_any(Command::new(partx).args(["-a", &device.0])));
+    let parts = [1, 2].map(|number| format!("{}p{number}", device.0));
+    if !scanned.is_some_and(|output| output.status.success()) || !Path::new(&parts[0]).exists() {
+        return skip("no partitions of loop devices here");
+    }
+    for (one, other) in [(&device.0[..], &parts[0][..]), (&parts[1], &device.0), ("disk", &parts[0])] {
+        assert_eq!(same(one, other), (Some(2), true), "{one} {other}");
+    }
+    // Two parts are two devices.
+    assert_eq!(same(&parts[0], &parts[1]).1, false);
+    run(Command::new("partx").args(["-d", &device.0]));
+}
+
 #[test]
 fn two_names_of_one_file_are_seen() {
     let Some(place) = Place::new() else { return };
