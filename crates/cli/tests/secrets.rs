@@ -77,7 +77,8 @@ struct Secret {
     bytes: Vec<u8>,
 }
 
-/// A key: each of its pieces of 16 bytes, and the round keys that AES makes of each of its halves.
+/// A key: each of its pieces of 16 bytes, and the round keys that AES makes of each of its halves, as they are and as
+/// decryption has them.
 fn of_key(key: &[u8]) -> Vec<Secret> {
     let mut secrets: Vec<Secret> = key
         .chunks(16)
@@ -90,22 +91,37 @@ fn of_key(key: &[u8]) -> Vec<Secret> {
     for half in key.chunks(32) {
         for (round, bytes) in expand(half).chunks(16).enumerate().skip(2) {
             secrets.push(Secret { what: format!("AES's round key {round}"), bytes: bytes.to_vec() });
+            let bytes = bytes.chunks(4).flat_map(|column| unmix(column.try_into().unwrap())).collect();
+            secrets.push(Secret { what: format!("AES's round key {round} of decryption"), bytes });
         }
     }
     secrets
 }
 
+/// AES's field: a byte times x.
+fn double(byte: u8) -> u8 {
+    (byte << 1) ^ ((byte >> 7) * 0x1b)
+}
+
+fn multiply(a: u8, b: u8) -> u8 {
+    let (mut product, mut power) = (0, a);
+    for bit in 0..8 {
+        product ^= power * (b >> bit & 1);
+        power = double(power);
+    }
+    product
+}
+
+/// InvMixColumns of a column (FIPS 197, section 5.3.3).
+fn unmix(column: [u8; 4]) -> [u8; 4] {
+    std::array::from_fn(|row| {
+        let factors = [14, 11, 13, 9].into_iter().enumerate();
+        factors.fold(0, |sum, (at, factor)| sum ^ multiply(column[(row + at) % 4], factor))
+    })
+}
+
 /// AES-256's key expansion (FIPS 197, section 5.2).
 fn expand(key: &[u8]) -> Vec<u8> {
-    let double = |byte: u8| (byte << 1) ^ ((byte >> 7) * 0x1b);
-    let multiply = |a: u8, b: u8| {
-        let (mut product, mut power) = (0, a);
-        for bit in 0..8 {
-            product ^= power * (b >> bit & 1);
-            power = double(power);
-        }
-        product
-    };
     let substitute = |byte: u8| {
         let inverse = (1..=255).find(|other| multiply(byte, *other) == 1).unwrap_or(0);
         (0..5).fold(0x63, |sum: u8, turn| sum ^ inverse.rotate_left(turn))
@@ -170,6 +186,8 @@ fn round_keys_are_those_of_the_standard() {
         .flat_map(|word| word.to_be_bytes())
         .collect();
     assert_eq!(expand(&key)[32..48], third);
+    // The standard's example of MixColumns, backwards.
+    assert_eq!(unmix([0x04, 0x66, 0x81, 0xe5]), [0xd4, 0xbf, 0x5d, 0x30]);
 }
 
 #[test]
@@ -222,7 +240,26 @@ fn encrypted_folders_leave_nothing() {
     run(Command::new(mke2fs).args(["-q", "-t", "ext4", "-O", "encrypt"]).arg(image).arg("8M"));
     casemate(place.path(), "ext4 mkdir fs /home");
     casemate(place.path(), "fscrypt set-policy --key key fs /home");
-    let secrets = of_key(&key);
+    casemate(place.path(), "ext4 put --fscrypt-key key fs image /home/file");
+    // The keys that are derived for one file's contents and for one directory's names.
+    let derived = |purpose: &str, path: &str| {
+        let said = run(Command::new(CASEMATE)
+            .args(["ext4", "stat", "--json", "--fscrypt-key", "key", "fs", path])
+            .current_dir(place.path()));
+        let context =
+            said.split("\"encryption_context\":").nth(1).unwrap().split('"').nth(1).unwrap().to_owned();
+        let mut command = Command::new(CASEMATE);
+        command.args(["fscrypt", "derive", purpose, "--fscrypt-key", "key", "--context", &context]);
+        casemate::hex::decode(run(command.current_dir(place.path())).trim()).unwrap()
+    };
+    let (contents, names) = (derived("contents", "/home/file"), derived("filenames", "/home"));
+    assert_eq!((contents.len(), names.len()), (64, 32));
+    let mut secrets = of_key(&key);
+    // AES's key expansion leaves the first 16 bytes of the last key that it was given on the stack.
+    for (what, key) in [("contents", contents), ("names", names)] {
+        let derived = of_key(&key).into_iter().skip(1);
+        secrets.extend(derived.map(|secret| Secret { what: format!("{what}: {}", secret.what), ..secret }));
+    }
     for line in [
         "ext4 put --fscrypt-key key fs image /home/file",
         "ext4 ls --fscrypt-key key fs /home",
