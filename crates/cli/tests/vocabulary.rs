@@ -107,6 +107,8 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("mode", "MODE", "permission bits"),
     ("name", "NAME", "an extended attribute that is set"),
     ("name-hash", "NUMBER", "a name's first hash"),
+    ("new-key-file", "FILE", "a new LUKS passphrase"),
+    ("new-key-slot", "N", "where a new LUKS passphrase goes"),
     ("no-create", "", "missing files are not made"),
     ("no-dereference", "", "links themselves"),
     ("no-owners", "", "owners are left out"),

@@ -20,12 +20,14 @@ use crate::crypt::{Direction, Holes, Mapping, Params};
 use crate::secrets::SecretSource;
 use crate::{Error, Image};
 
+mod change;
 mod format;
 mod slot;
 mod unlock;
 
 pub use casemate_providers::{Argon2, Argon2Variant};
 pub use casemate_verity::dm::{Seed, Uuid};
+pub use change::NewKeyOptions;
 pub use format::{LuksFormatOptions, LuksVersion, NewVolume};
 pub use slot::Pbkdf;
 pub use unlock::Unlocked;

@@ -1,4 +1,5 @@
 //! LUKS volumes that cryptsetup made and the kernel wrote, opened.
 
+mod changes;
 mod images;
 mod verdicts;

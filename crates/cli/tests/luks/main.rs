@@ -2,6 +2,7 @@
 
 mod dump;
 mod format;
+mod keys;
 mod layers;
 
 use std::path::{Path, PathBuf};

@@ -10,7 +10,7 @@ use casemate::luks::luks2::{
     CopyState, Digest, Kdf, Keyslot, Metadata, Priority, Segment, SegmentSize, decode,
 };
 use casemate::luks::{Header, luks1, luks2};
-use casemate::{Error, hex};
+use casemate::{Access, Error, hex};
 
 use super::options::PlaceArgs;
 use crate::answer::Answer;
@@ -31,7 +31,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let volume = self.place.volume(None, context)?;
+        let volume = self.place.volume(Access::Read, None, context)?;
         match (volume.header(), self.dump_json_metadata) {
             (Header::Luks1(_), true) => {
                 return Err(Error::argument("LUKS1 has no JSON metadata; --json prints what it has"));

@@ -3,6 +3,7 @@
 mod dump;
 mod extract;
 mod format;
+mod keys;
 pub mod options;
 mod question;
 
@@ -13,7 +14,7 @@ use casemate::Error;
 use crate::answer::Answer;
 use crate::context::Context;
 
-/// Make LUKS volumes, read their headers, try passphrases, and decrypt what is behind.
+/// Make LUKS volumes, decrypt what is in them, and change their passphrases.
 ///
 /// LUKS1 and LUKS2. Other commands read what is in a volume with --luks.
 #[derive(clap::Args, Debug)]
@@ -24,10 +25,14 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
+    AddKey(keys::AddKey),
+    ChangeKey(keys::ChangeKey),
     Dump(dump::Args),
     Extract(extract::Args),
     Format(format::Args),
     IsLuks(question::IsLuks),
+    KillSlot(keys::KillSlot),
+    RemoveKey(keys::RemoveKey),
     TestPassphrase(question::TestPassphrase),
     Uuid(question::Uuid),
 }
@@ -35,10 +40,14 @@ enum Action {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         match self.action {
+            Action::AddKey(args) => args.run(context),
+            Action::ChangeKey(args) => args.run(context),
             Action::Dump(args) => args.run(context),
             Action::Extract(args) => args.run(context),
             Action::Format(args) => args.run(context),
             Action::IsLuks(args) => args.run(context),
+            Action::KillSlot(args) => args.run(context),
+            Action::RemoveKey(args) => args.run(context),
             Action::TestPassphrase(args) => args.run(context),
             Action::Uuid(args) => args.run(context),
         }

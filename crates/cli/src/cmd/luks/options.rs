@@ -139,8 +139,8 @@ impl PlaceArgs {
     }
 
     /// The header and its data; where there is none, what is there instead is said.
-    pub fn volume(&self, header: Option<&Image>, context: &Context) -> Result<Volume, Error> {
-        let image = self.open(Access::Read)?;
+    pub fn volume(&self, access: Access, header: Option<&Image>, context: &Context) -> Result<Volume, Error> {
+        let image = self.open(access)?;
         let found = image.luks_volume(header, context.providers());
         found.map_err(|error| explained(error, header.unwrap_or(&image), probe::LUKS))
     }
@@ -154,6 +154,6 @@ impl VolumeArgs {
 
     /// The header and its data.
     pub fn volume(&self, context: &Context) -> Result<Volume, Error> {
-        self.place.volume(self.unlock.header()?.as_ref(), context)
+        self.place.volume(Access::Read, self.unlock.header()?.as_ref(), context)
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use casemate::{Error, ErrorKind};
+use casemate::{Access, Error, ErrorKind, Image};
 
 use super::options::{PlaceArgs, VolumeArgs};
 use crate::answer::Answer;
@@ -42,7 +42,7 @@ pub struct TestPassphrase {
 
 impl IsLuks {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let image = self.place.open(casemate::Access::Read)?;
+        let image = self.place.open(Access::Read)?;
         match image.luks_volume(None, context.providers()) {
             Ok(volume) => {
                 let version = volume.header().version();
@@ -59,9 +59,8 @@ impl IsLuks {
 
 impl Uuid {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let header =
-            self.luks_header.as_ref().map(|path| casemate::Image::open(path, casemate::Access::Read));
-        let volume = self.place.volume(header.transpose()?.as_ref(), context)?;
+        let header = self.luks_header.as_ref().map(|path| Image::open(path, Access::Read));
+        let volume = self.place.volume(Access::Read, header.transpose()?.as_ref(), context)?;
         let uuid = super::dump::shown(volume.header().uuid());
         match context.json() {
             true => context.print_json(&json!({ "uuid": uuid }))?,

@@ -1,0 +1,263 @@
+//! Key slots added and removed, so that at any moment the header opens with the keys of before or of after.
+//!
+//! A new slot's area is written first, and then the header that names it. A slot that goes is wiped first: from then on it
+//! opens nothing, whatever the header says.
+
+use casemate_blockdev::{AtFile, BlockDevice};
+use casemate_luks::json::{Json, Object};
+use casemate_luks::luks1::{self, SlotState};
+use casemate_luks::luks2::{self, Keyslot, Metadata};
+use casemate_luks::{Header, af};
+use casemate_primitives::secret::SecretVec;
+use casemate_providers::{Providers, Work};
+
+use super::format::Source;
+use super::slot::{Pbkdf, SlotPlace};
+use super::{Unlocked, Volume};
+use crate::Error;
+
+/// A key slot that is to be made.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct NewKeyOptions {
+    /// The slot's number; the first free one if `None`.
+    pub keyslot: Option<u32>,
+    /// What makes a key of the passphrase, and its costs; Argon2id, and PBKDF2 for LUKS1, if `None`.
+    pub pbkdf: Option<Pbkdf>,
+}
+
+impl Volume {
+    /// Puts the volume key into a free key slot, which a passphrase opens then. Returns the slot's number.
+    ///
+    /// # Errors
+    /// `Argument` if the image was opened for reading, the slot is not free, or there is no room for one; `Unsupported` if
+    /// the header requires something; `Io`: then everything is as it was, or the slot is there.
+    pub fn add_key(
+        &mut self,
+        unlocked: &Unlocked,
+        passphrase: &SecretVec,
+        options: &NewKeyOptions,
+        work: &Work<'_>,
+    ) -> Result<u32, Error> {
+        self.check_changeable()?;
+        let (image, providers) = (&self.header_image, &work.providers);
+        let added = match &mut self.header {
+            Header::Luks1(header) => add_luks1(header, image.top(), unlocked, passphrase, options, providers),
+            Header::Luks2(header) => add_luks2(header, image.top(), unlocked, passphrase, options, providers),
+        };
+        added.at(image.name())
+    }
+
+    /// Removes a key slot: its area is wiped, and nothing brings the key in it back. Backups of the header still have it.
+    ///
+    /// # Errors
+    /// `Argument` if the image was opened for reading, the slot holds no key, or it is the last one that opens the data;
+    /// `Unsupported` if the header requires something; `Io`: then the slot may still be there, and opens nothing.
+    pub fn kill_slot(&mut self, id: u32, work: &Work<'_>) -> Result<(), Error> {
+        self.check_changeable()?;
+        let image = &self.header_image;
+        let killed = match &mut self.header {
+            Header::Luks1(header) => kill_luks1(header, image.top(), id),
+            Header::Luks2(header) => kill_luks2(header, image.top(), id, &work.providers),
+        };
+        killed.at(image.name())
+    }
+
+    fn check_changeable(&self) -> Result<(), Error> {
+        self.header_image.check_writable()?;
+        if let Header::Luks2(header) = &self.header
+            && let Some(name) = header.metadata.requirements().first()
+        {
+            let text = format!("the LUKS2 header requires {name}, and is left as it is");
+            return Err(Error::unsupported(text).at(self.header_image.name()));
+        }
+        Ok(())
+    }
+}
+
+fn no_free_slot() -> Error {
+    Error::argument("no key slot is free")
+}
+
+fn add_luks1(
+    header: &mut luks1::Header,
+    device: &dyn BlockDevice,
+    unlocked: &Unlocked,
+    passphrase: &SecretVec,
+    options: &NewKeyOptions,
+    providers: &Providers,
+) -> Result<u32, Error> {
+    let is_free = |id: &usize| header.slots[*id].state == SlotState::Disabled;
+    let id = match options.keyslot {
+        None => (0..luks1::SLOTS).find(is_free).ok_or_else(no_free_slot)?,
+        Some(id) => Some(id as usize)
+            .filter(|id| *id < luks1::SLOTS && is_free(id))
+            .ok_or_else(|| Error::argument(format!("key slot {id} is not free")))?,
+    };
+    let pbkdf = options.pbkdf.clone().unwrap_or_else(|| Pbkdf::pbkdf2(&header.hash));
+    let mut slot = header.slots[id];
+    let place = SlotPlace::of_luks1(header, &slot);
+    let sealed = place.seal(passphrase, unlocked.volume_key(), &pbkdf, &mut Source::System, providers)?;
+    sealed.put_luks1(&mut slot)?;
+    device.write_at(sealed.material.expose(), place.area.start)?;
+    device.flush()?;
+    header.slots[id] = slot;
+    device.write_at(&header.to_bytes(), 0)?;
+    device.flush()?;
+    // OK to cast: below 8.
+    Ok(id as u32)
+}
+
+fn kill_luks1(header: &mut luks1::Header, device: &dyn BlockDevice, id: u32) -> Result<(), Error> {
+    let enabled = header.slots.iter().filter(|slot| slot.state == SlotState::Enabled).count();
+    let slot = header.slots.get(id as usize).filter(|slot| slot.state == SlotState::Enabled);
+    let Some(slot) = slot.copied() else {
+        return Err(Error::argument(format!("key slot {id} holds no key")));
+    };
+    if enabled == 1 {
+        return Err(last_slot(id));
+    }
+    wipe(device, header.area(&slot))?;
+    let slot = &mut header.slots[id as usize];
+    (slot.state, slot.iterations, slot.salt) = (SlotState::Disabled, 0, [0; luks1::SALT_LEN]);
+    device.write_at(&header.to_bytes(), 0)?;
+    device.flush()
+}
+
+fn last_slot(id: u32) -> Error {
+    Error::argument(format!(
+        "key slot {id} is the last one that opens the data: add another key before it is removed"
+    ))
+}
+
+/// Overwrites an area with random bytes, until they are on stable storage.
+fn wipe(device: &dyn BlockDevice, area: std::ops::Range<u64>) -> Result<(), Error> {
+    let mut noise = vec![0; 64 << 10];
+    let mut place = area.start;
+    while place < area.end {
+        // OK to cast: at most 64 KiB.
+        let now = (area.end - place).min(noise.len() as u64) as usize;
+        Source::System.fill(&mut noise[..now])?;
+        device.write_at(&noise[..now], place)?;
+        place += now as u64;
+    }
+    device.flush()
+}
+
+fn add_luks2(
+    header: &mut luks2::Header,
+    device: &dyn BlockDevice,
+    unlocked: &Unlocked,
+    passphrase: &SecretVec,
+    options: &NewKeyOptions,
+    providers: &Providers,
+) -> Result<u32, Error> {
+    let metadata = &header.metadata;
+    let keyslots = metadata.keyslots();
+    let is_free = |id: &u32| keyslots.iter().all(|slot| slot.id != *id);
+    let id = match options.keyslot {
+        None => (0..luks2::KEYSLOTS).find(is_free).ok_or_else(no_free_slot)?,
+        Some(id) => Some(id)
+            .filter(|id| *id < luks2::KEYSLOTS && is_free(id))
+            .ok_or_else(|| Error::argument(format!("key slot {id} is not free")))?,
+    };
+    let digests = metadata.digests();
+    let digest = digests.iter().find(|digest| match unlocked.keyslot {
+        Some(slot) => digest.keyslots.contains(&slot),
+        None => digest.segments.contains(&0),
+    });
+    let digest = digest.ok_or_else(|| Error::corrupt("no digest is of the volume key"))?.id;
+    let segments = metadata.segments();
+    let (volume_key, hash) = (unlocked.volume_key(), "sha256");
+    let cipher = segments.first().map_or("", |segment| &segment.encryption);
+    let len = af::material_len(volume_key.len()).and_then(|len| len.checked_next_multiple_of(4096));
+    let start = len.and_then(|len| free_area(metadata, &keyslots, len as u64));
+    let start = start.ok_or_else(|| Error::argument("the area for key slots has no room for another one"))?;
+    let place = SlotPlace::of_luks2(start, volume_key.len(), cipher, hash)?;
+    let pbkdf = options.pbkdf.clone().unwrap_or_else(Pbkdf::argon2id);
+    let sealed = place.seal(passphrase, volume_key, &pbkdf, &mut Source::System, providers)?;
+    let mut object = metadata.object().clone();
+    let slot = sealed.to_json(volume_key.len());
+    if let Some(keyslots) = object.get_mut("keyslots").and_then(Json::object_mut) {
+        keyslots.set(id.to_string(), slot.into());
+    }
+    if let Some(names) = names_of(&mut object, "digests", &digest.to_string()) {
+        names.push(Json::from(id.to_string()));
+    }
+    let changed = Metadata::new(object, metadata.hdr_size())?;
+    device.write_at(sealed.material.expose(), place.area.start)?;
+    device.flush()?;
+    header.metadata = changed;
+    header.write(device, providers, &mut |bytes| Source::System.fill(bytes))?;
+    Ok(id)
+}
+
+/// The first gap between areas, at a multiple of 4096, that has so many bytes.
+fn free_area(metadata: &Metadata, keyslots: &[Keyslot], len: u64) -> Option<u64> {
+    let room = metadata.keyslots_area();
+    let mut taken: Vec<_> =
+        keyslots.iter().map(|slot| (slot.area.offset, slot.area.offset + slot.area.size)).collect();
+    taken.sort_unstable();
+    let mut start = room.start;
+    for (offset, end) in taken {
+        if start.checked_add(len)? <= offset {
+            return Some(start);
+        }
+        start = start.max(end.checked_next_multiple_of(4096)?);
+    }
+    (start.checked_add(len)? <= room.end).then_some(start)
+}
+
+/// The names of key slots in an object of a section.
+fn names_of<'a>(metadata: &'a mut Object, section: &str, id: &str) -> Option<&'a mut Vec<Json>> {
+    let section = metadata.get_mut(section)?.object_mut()?;
+    match section.get_mut(id)?.object_mut()?.get_mut("keyslots")? {
+        Json::Array(names) => Some(names),
+        _ => None,
+    }
+}
+
+fn kill_luks2(
+    header: &mut luks2::Header,
+    device: &dyn BlockDevice,
+    id: u32,
+    providers: &Providers,
+) -> Result<(), Error> {
+    let metadata = &header.metadata;
+    let keyslots = metadata.keyslots();
+    let slot = keyslots.iter().find(|slot| slot.id == id && slot.kind == "luks2");
+    let slot = slot.ok_or_else(|| Error::argument(format!("key slot {id} holds no key")))?;
+    let opens_data = |id: &u32| {
+        let of_data = |digest: &luks2::Digest| digest.segments.contains(&0) && digest.keyslots.contains(id);
+        metadata.digests().iter().any(of_data)
+    };
+    if opens_data(&id) && keyslots.iter().filter(|slot| opens_data(&slot.id)).count() == 1 {
+        return Err(last_slot(id));
+    }
+    let area = slot.area.offset..slot.area.offset + slot.area.size;
+    let name = id.to_string();
+    let mut object = metadata.object().clone();
+    if let Some(keyslots) = object.get_mut("keyslots").and_then(Json::object_mut) {
+        keyslots.retain(|slot, _| slot != name.as_bytes());
+    }
+    for section in ["digests", "tokens"] {
+        let ids = object.get(section).and_then(Json::object).into_iter().flat_map(Object::iter);
+        let ids: Vec<String> = ids.map(|(id, _)| String::from_utf8_lossy(id).into_owned()).collect();
+        for id in ids {
+            if let Some(names) = names_of(&mut object, section, &id) {
+                names.retain(|slot| slot.bytes() != Some(name.as_bytes()));
+            }
+        }
+    }
+    // A digest that is of no slot and no segment any more tells of a key that nothing has.
+    if let Some(digests) = object.get_mut("digests").and_then(Json::object_mut) {
+        let is_empty = |digest: &Json, member: &str| {
+            digest.object().and_then(|digest| digest.get(member)?.array()).is_none_or(<[Json]>::is_empty)
+        };
+        digests.retain(|_, digest| !is_empty(digest, "keyslots") || !is_empty(digest, "segments"));
+    }
+    let changed = Metadata::new(object, metadata.hdr_size())?;
+    wipe(device, area)?;
+    header.metadata = changed;
+    header.write(device, providers, &mut |bytes| Source::System.fill(bytes))
+}
