@@ -31,15 +31,23 @@ impl FileId {
     }
 }
 
-/// Whether two paths lead to one file or device, or one to what the other lies on: a loop device lies on a file, a partition
-/// on its disk. Two that are not there yet are the same if they will be.
+/// Whether two paths lead to one file or device. Two that are not there yet are the same if they will be.
 ///
 /// What can't be looked at is nobody's double: opening it will say why.
 pub fn is_same_file(one: &Path, other: &Path) -> bool {
     match (FileId::at(one), FileId::at(other)) {
-        (Some(one), Some(other)) => lies_on(one, other) || lies_on(other, one),
+        (Some(one), Some(other)) => one == other,
         (None, None) => new_name(one).is_some_and(|one| new_name(other) == Some(one)),
         _ => false,
+    }
+}
+
+/// Whether what is written at one path may change what is at the other: they lead to one file, or one to what the other
+/// lies on, as a loop device lies on a file, and a partition on its disk. Their bytes need not have the same places.
+pub fn is_same_storage(one: &Path, other: &Path) -> bool {
+    match (FileId::at(one), FileId::at(other)) {
+        (Some(one), Some(other)) => lies_on(one, other) || lies_on(other, one),
+        _ => is_same_file(one, other),
     }
 }
 

@@ -39,7 +39,7 @@ pub use device::BlockDevice;
 pub use error::{AtFile, Error, ErrorKind, Place, Result};
 pub use events::{Events, NoEvents};
 pub use file::FileDevice;
-pub use identity::{FileId, is_same_file, sync_name};
+pub use identity::{FileId, is_same_file, is_same_storage, sync_name};
 pub use memory::MemoryDevice;
 pub use named::Named;
 pub use output::OutputFile;

@@ -192,7 +192,7 @@ impl Mapping {
         holes: Holes,
         work: &Work<'_>,
     ) -> Result<(), Error> {
-        if target.path().is_some_and(|path| source.is_file(path)) {
+        if target.path().is_some_and(|path| source.is_stored_at(path)) {
             let text =
                 format!("{}: source and target are the same file; --in-place does that", target.name());
             return Err(Error::argument(text));
@@ -284,7 +284,7 @@ impl Mapping {
         &InPlaceOptions { resume, hot_zone, dry_run, .. }: &InPlaceOptions,
         work: &Work<'_>,
     ) -> Result<(), Error> {
-        if image.is_file(journal) {
+        if image.is_stored_at(journal) {
             let text = format!("{}: the journal can't be the image itself", image.name());
             return Err(Error::argument(text));
         }

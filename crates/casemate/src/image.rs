@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use casemate_blockdev::{
     AtFile, BlockDevice, Events, FileDevice, MemoryDevice, Named, OutputFile, OverlayFile, Trial, Window,
-    is_same_file, partitions, samples,
+    is_same_file, is_same_storage, partitions, samples,
 };
 use casemate_crypt::CryptDevice;
 use casemate_ext4::RecoveryFile;
@@ -320,7 +320,7 @@ impl Image {
     /// [`Error::is_busy`] if it is in use.
     pub fn overlay(mut self, path: &Path) -> Result<Image, Error> {
         type Store = OverlayFile<Below, FileDevice>;
-        if self.is_file(path) {
+        if self.is_stored_at(path) {
             let text = format!("{}: changes of an image can't be kept in the image itself", path.display());
             return Err(Error::argument(text));
         }
@@ -438,6 +438,11 @@ impl Image {
     /// Whether a path leads to the file that the image is.
     pub fn is_file(&self, path: &Path) -> bool {
         self.file.as_ref().is_some_and(|file| is_same_file(&file.path, path))
+    }
+
+    /// Whether what is written at a path may change the file that the image is: it is this one, or one lies on the other.
+    pub fn is_stored_at(&self, path: &Path) -> bool {
+        self.file.as_ref().is_some_and(|file| is_same_storage(&file.path, path))
     }
 
     /// Whether both are the same bytes: clones of one image, or the same part of one file.

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use casemate_blockdev::{BlockDevice, FileDevice, OutputFile, is_same_file};
+use casemate_blockdev::{BlockDevice, FileDevice, OutputFile, is_same_storage};
 
 use crate::Error;
 
@@ -34,7 +34,7 @@ impl Output {
     pub fn create(path: &Path, others: &[&Path]) -> Result<Output, Error> {
         // A pipe, or /dev/null, is not replaced.
         let is_kept = |metadata: fs::Metadata| !metadata.is_file() && !metadata.file_type().is_block_device();
-        let replaced = others.iter().find(|other| is_same_file(path, other));
+        let replaced = others.iter().find(|other| is_same_storage(path, other));
         if let Some(other) = replaced.filter(|_| !fs::metadata(path).is_ok_and(is_kept)) {
             let text = format!("{}: this would replace {}", path.display(), other.display());
             return Err(Error::argument(text));

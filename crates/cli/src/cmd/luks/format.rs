@@ -158,7 +158,7 @@ impl Args {
         }
         if from != standard && target != standard {
             let source = Image::open(from, Access::Read)?;
-            if source.is_file(target) {
+            if source.is_stored_at(target) {
                 let text = format!("{}: source and target are the same file", target.display());
                 return Err(Error::argument(text));
             }
