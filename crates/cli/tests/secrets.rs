@@ -232,6 +232,30 @@ fn passphrases_leave_nothing() {
 }
 
 #[test]
+fn volumes_leave_nothing() {
+    let key = Rng::new(79).bytes(64);
+    let place = place(&key);
+    fs::write(place.path().join("pass"), PASSPHRASE).unwrap();
+    fs::write(place.path().join("other"), "another one that is long enough").unwrap();
+    let cheap = "--pbkdf-force-iterations 4 --pbkdf-memory 64K --pbkdf-parallel 1";
+    let mut secrets = of_key(&key);
+    // As below: the first 16 bytes of the last key that AES expands, which is that of the tweaks.
+    secrets.retain(|secret| secret.what != "bytes 32 and on of the key");
+    secrets.push(Secret { what: "the passphrase".to_owned(), bytes: PASSPHRASE.as_bytes()[8..].to_vec() });
+    for line in [
+        format!("luks format --volume-key-file key --key-file pass {cheap} --from image disk"),
+        "luks test-passphrase --key-file pass disk".to_owned(),
+        "luks extract --key-file pass disk out".to_owned(),
+        format!("luks add-key --key-file pass --new-key-file other {cheap} disk"),
+        "luks remove-key --key-file pass disk".to_owned(),
+    ] {
+        if assert_gone(&place, &line, "", &secrets).is_none() {
+            return;
+        }
+    }
+}
+
+#[test]
 fn encrypted_folders_leave_nothing() {
     let Some(mke2fs) = tool("mke2fs") else { return };
     let key = Rng::new(78).bytes(64);
