@@ -95,10 +95,11 @@ fn add_luks1(
             .ok_or_else(|| Error::argument(format!("key slot {id} is not free")))?,
     };
     let pbkdf = options.pbkdf.clone().unwrap_or_else(|| Pbkdf::pbkdf2(&header.hash));
+    pbkdf.check_luks1(&header.hash)?;
     let mut slot = header.slots[id];
     let place = SlotPlace::of_luks1(header, &slot);
     let sealed = place.seal(passphrase, unlocked.volume_key(), &pbkdf, &mut Source::System, providers)?;
-    sealed.put_luks1(&mut slot)?;
+    sealed.put_luks1(&mut slot);
     device.write_at(sealed.material.expose(), place.area.start)?;
     device.flush()?;
     header.slots[id] = slot;

@@ -183,6 +183,7 @@ impl LuksFormatOptions {
         if self.sector_size != 512 || !self.label.is_empty() {
             return Err(Error::argument("LUKS1 has sectors of 512 bytes and no label; LUKS2 has both"));
         }
+        self.pbkdf().check_luks1(&self.hash)?;
         let (name, mode) = self.cipher.split_once('-').unwrap_or((&self.cipher, ""));
         for (what, text) in [("cipher", name), ("cipher mode", mode), ("hash", &*self.hash)] {
             if text.len() >= 32 || text.starts_with("capi:") {
@@ -220,7 +221,7 @@ impl LuksFormatOptions {
         header.digest = digest.expose().try_into().unwrap();
         let place = SlotPlace::of_luks1(&header, &slot);
         let sealed = place.seal(passphrase, volume_key, &self.pbkdf(), random, providers)?;
-        sealed.put_luks1(&mut slot)?;
+        sealed.put_luks1(&mut slot);
         // OK to index: the slot was found there.
         header.slots[id as usize] = slot;
         let pieces =

@@ -41,6 +41,14 @@ impl Pbkdf {
         Pbkdf::Argon2(Argon2 { variant: Argon2Variant::Id, passes: 4, memory: 1 << 20, lanes: 4 })
     }
 
+    /// Refuses what a header of LUKS1 with a hash can't name.
+    pub(super) fn check_luks1(&self, hash: &str) -> Result<(), Error> {
+        match self {
+            Pbkdf::Pbkdf2 { hash: own, .. } if own == hash => Ok(()),
+            _ => Err(Error::argument("LUKS1 has PBKDF2 with the header's hash only; LUKS2 has more")),
+        }
+    }
+
     /// Refuses costs that cryptsetup would not take.
     fn check(&self) -> Result<(), Error> {
         match self {
@@ -135,13 +143,9 @@ const ALL: KdfLimits = KdfLimits { memory: u32::MAX, work: u64::MAX, iterations:
 
 impl Sealed {
     /// Notes in a slot of LUKS1 what opens it.
-    pub fn put_luks1(&self, slot: &mut luks1::Slot) -> Result<(), Error> {
-        match &self.pbkdf {
-            Pbkdf::Pbkdf2 { hash, iterations } if *hash == self.place.hash => {
-                (slot.state, slot.iterations, slot.salt) = (SlotState::Enabled, *iterations, self.salt);
-                Ok(())
-            }
-            _ => Err(Error::argument("LUKS1 has PBKDF2 with the header's hash only; LUKS2 has more")),
+    pub fn put_luks1(&self, slot: &mut luks1::Slot) {
+        if let Pbkdf::Pbkdf2 { iterations, .. } = self.pbkdf {
+            (slot.state, slot.iterations, slot.salt) = (SlotState::Enabled, iterations, self.salt);
         }
     }
 
