@@ -17,6 +17,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("casemate-trees", 2),
     ("casemate-verity", 3),
     ("casemate-crypt", 3),
+    ("casemate-integrity", 3),
     ("casemate-luks", 3),
     ("casemate-fscrypt", 3),
     ("casemate-ext4", 3),

@@ -1,0 +1,158 @@
+//! The journal: blocks that were written to it and perhaps not yet to their places.
+//!
+//! A section is some entries (number of a block's first sector, the block's tag, and those bytes of its data that the marks
+//! at the ends of sectors have displaced) and the blocks. Each of its sectors ends in a mark that says in which of four
+//! rounds it was written; a section counts if all of its sectors are of one round.
+
+use std::collections::HashMap;
+
+use casemate_blockdev::BlockDevice;
+
+use crate::layout::METADATA_SECTORS;
+use crate::{Error, Flags, Layout, Result, Superblock};
+
+/// The largest journal in bytes whose blocks are looked up: the kernel's own default is 64 MiB.
+const MOST: u64 = 512 << 20;
+
+const ROUNDS: usize = 4;
+
+/// The marks of the rounds, before a section's and a sector's number go in.
+const MARKS: [u64; ROUNDS] =
+    [0x1111_1111_1111_1111, 0x2222_2222_2222_2222, 0x3333_3333_3333_3333, 0x4444_4444_4444_4444];
+
+const SECTOR: usize = 512;
+
+/// Bytes of a sector before its mark.
+const BEFORE_MARK: usize = SECTOR - 8;
+
+/// Blocks that the journal has newer than their places.
+#[derive(Debug, Default)]
+pub(crate) struct Journal {
+    /// Section and entry of each block.
+    blocks: HashMap<u64, (u32, u32)>,
+}
+
+impl Journal {
+    /// The blocks that the kernel would write to their places when it opens the volume.
+    pub fn read(device: &dyn BlockDevice, superblock: &Superblock, layout: &Layout) -> Result<Journal> {
+        if superblock.flags.contains(Flags::DIRTY_BITMAP) {
+            // Its place is the bitmap's.
+            return Ok(Journal::default());
+        }
+        if superblock.flags.contains(Flags::JOURNAL_MAC) {
+            return Err(Error::unsupported("dm-integrity journals with a code (--journal-integrity)"));
+        }
+        if layout.journal_len() > MOST {
+            let text = format!("a dm-integrity journal of {} bytes; {MOST} are the most", layout.journal_len());
+            return Err(Error::unsupported(text));
+        }
+        let mut journal = Journal::default();
+        let sections = layout.sections();
+        let mut section = vec![0; layout.section_sectors() as usize * SECTOR];
+        // Of each round, the last section that it wrote something in.
+        let mut last: [Option<u64>; ROUNDS] = [None; ROUNDS];
+        for number in 0..sections {
+            device.read_at(&mut section, layout.journal_sector(number, 0))?;
+            for mark in marks(&section, number) {
+                // A mark of none: the journal was never used, or is not this one's.
+                let Some(round) = mark else { return Ok(journal) };
+                last[round] = Some(number);
+            }
+        }
+        let Some((mut round, mut number)) = begin(&last, sections) else { return Ok(journal) };
+        for _ in 0..sections {
+            device.read_at(&mut section, layout.journal_sector(number, 0))?;
+            if marks(&section, number).any(|mark| mark != Some(round)) {
+                break;
+            }
+            for entry in 0..layout.section_entries() {
+                let sector = u64_at(&section, place(layout, entry));
+                // Unused entries have numbers behind all devices.
+                if sector < superblock.provided_data_sectors {
+                    // OK to cast: 32 bits of sections, and few entries.
+                    let at = (number as u32, entry as u32);
+                    journal.blocks.insert(sector >> superblock.log2_sectors_per_block, at);
+                }
+            }
+            number += 1;
+            if number == sections {
+                (number, round) = (0, (round + 1) % ROUNDS);
+            }
+        }
+        Ok(journal)
+    }
+
+    pub fn len(&self) -> u64 {
+        self.blocks.len() as u64
+    }
+
+    /// Whether one of some blocks is in the journal.
+    pub fn has_any(&self, first: u64, count: u64) -> bool {
+        match count < self.blocks.len() as u64 {
+            true => (first..first + count).any(|block| self.blocks.contains_key(&block)),
+            false => self.blocks.keys().any(|block| (first..first + count).contains(block)),
+        }
+    }
+
+    /// Reads a block and its tag, if the journal has it.
+    pub fn read_block(
+        &self,
+        device: &dyn BlockDevice,
+        layout: &Layout,
+        block: u64,
+        data: &mut [u8],
+        tag: &mut [u8],
+    ) -> Result<bool> {
+        let Some((section, entry)) = self.blocks.get(&block).copied() else { return Ok(false) };
+        let (section, entry) = (u64::from(section), u64::from(entry));
+        let mut sector = [0; SECTOR];
+        device.read_at(&mut sector, layout.journal_sector(section, entry % METADATA_SECTORS))?;
+        let entry_at = (entry / METADATA_SECTORS * layout.entry_size()) as usize;
+        let displaced = entry_at + 8;
+        let tag_at = displaced + 8 * layout.sectors_per_block() as usize;
+        tag.copy_from_slice(&sector[tag_at..tag_at + tag.len()]);
+        let first = METADATA_SECTORS + entry * layout.sectors_per_block();
+        device.read_at(data, layout.journal_sector(section, first))?;
+        for (k, part) in data.chunks_exact_mut(SECTOR).enumerate() {
+            part[BEFORE_MARK..].copy_from_slice(&sector[displaced + 8 * k..displaced + 8 * (k + 1)]);
+        }
+        Ok(true)
+    }
+}
+
+/// The rounds of a section's sectors.
+fn marks(section: &[u8], number: u64) -> impl Iterator<Item = Option<usize>> {
+    section.chunks_exact(SECTOR).enumerate().map(move |(sector, bytes)| {
+        let mark = u64_at(bytes, BEFORE_MARK) ^ (number << 32 | sector as u64);
+        MARKS.iter().position(|known| *known == mark)
+    })
+}
+
+/// The round and the section that replay begins with, from the last section of each round; `None` if there is nothing to
+/// replay. Three rounds at most have left marks: the newest is the one before a round that has not.
+fn begin(last: &[Option<u64>; ROUNDS], sections: u64) -> Option<(usize, u64)> {
+    let before = |round: usize| (round + ROUNDS - 1) % ROUNDS;
+    let unused = match last[ROUNDS - 1] {
+        None => (0..ROUNDS).find(|round| last[*round..].iter().all(Option::is_none))?,
+        Some(_) => last.iter().position(Option::is_none)?,
+    };
+    let newest = before(unused);
+    let (want, older) = (before(newest), before(before(newest)));
+    if last[want].is_none() && last[older].is_some() {
+        return None;
+    }
+    // Behind what the newest round has written lies what the one before has, and has not been written elsewhere yet.
+    let next = last[newest].map_or(0, |section| section + 1);
+    Some(if next >= sections { (newest, 0) } else { (want, next) })
+}
+
+/// The byte of a section that an entry begins at.
+fn place(layout: &Layout, entry: u64) -> usize {
+    // OK to cast: within a section.
+    ((entry % METADATA_SECTORS) * SECTOR as u64 + entry / METADATA_SECTORS * layout.entry_size()) as usize
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    // OK to unwrap: eight bytes.
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
+}
