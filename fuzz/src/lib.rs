@@ -62,6 +62,13 @@ pub fn backup() -> &'static Seed {
     BACKUP.get_or_init(|| Seed::new(unpacked(&seeds().join("backup.tar.xz"))))
 }
 
+/// A dm-integrity volume with tags of SHA-256 and blocks in its journal, unpacked once: a fixture of its tests.
+pub fn integrity_volume() -> &'static Seed {
+    static VOLUME: OnceLock<Seed> = OnceLock::new();
+    let path = "../../crates/integrity/tests/fixtures/journal.img.xz";
+    VOLUME.get_or_init(|| Seed::new(unpacked(&seeds().join(path))))
+}
+
 /// Makes the sums of a tar's headers fit what they say.
 pub fn fix_tar_sums(tar: &mut [u8]) {
     for header in tar.chunks_exact_mut(512).filter(|block| block[257..262] == *b"ustar") {

@@ -192,8 +192,11 @@ impl Image {
         }
     }
 
-    /// Makes a file at least so long, if it can be: the end is a hole.
-    pub(crate) fn grow_to(&self, len: u64) -> Result<(), Error> {
+    /// Makes a file at least `len` bytes long, if it can be: the end is a hole.
+    ///
+    /// # Errors
+    /// `Io`; a block device can't grow.
+    pub fn grow_to(&self, len: u64) -> Result<(), Error> {
         if self.top.size() >= len {
             return Ok(());
         }
@@ -217,6 +220,12 @@ impl Image {
             new: None,
             is_trial: false,
         }
+    }
+
+    /// The same image, which can't be written.
+    pub(crate) fn for_reading(mut self) -> Image {
+        self.read_only = true;
+        self
     }
 
     /// The bytes from `offset` on: `len` of them, or all.

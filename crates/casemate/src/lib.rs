@@ -155,7 +155,7 @@
 //!
 //! # Modules
 //!
-//! [`verity`], [`fsverity`] and [`signature`], [`crypt`] and [`luks`], [`ext4`], [`fscrypt`] and [`backup`], [`serve`] and [`nbd`]:
+//! [`verity`], [`fsverity`] and [`signature`], [`crypt`] and [`luks`], [`integrity`], [`ext4`], [`fscrypt`] and [`backup`], [`serve`] and [`nbd`]:
 //! one for each format, with what hangs on an [`Image`] and the values that go in and come out. [`SecretSource`] reads keys
 //! and passphrases from wherever they are, [`Keys`] opens encrypted folders. [`blockdev`] has the devices, for those who bring
 //! their own ([`Image::over`]).
@@ -185,6 +185,7 @@ pub mod ext4;
 pub mod fscrypt;
 pub mod fsverity;
 pub mod image;
+pub mod integrity;
 mod keys;
 pub mod luks;
 mod mapping_options;

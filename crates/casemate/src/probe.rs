@@ -26,6 +26,8 @@ pub const GPT: &str = "a GPT partition table";
 pub const MBR: &str = "an MBR partition table";
 /// A header of LUKS 1 or 2.
 pub const LUKS: &str = "a LUKS header";
+/// The beginning of a dm-integrity volume.
+pub const INTEGRITY: &str = "a dm-integrity superblock";
 /// The beginning of a hash area of dm-verity.
 pub const VERITY: &str = "a dm-verity superblock";
 /// An image that must be unpacked first.
@@ -64,7 +66,7 @@ type Signature = (usize, &'static [u8], &'static str);
 const SIGNATURES: &[Signature] = &[
     (0, b"LUKS\xba\xbe", LUKS),
     (0, b"verity\0\0", VERITY),
-    (0, b"integrt\0", "a dm-integrity superblock"),
+    (0, b"integrt\0", INTEGRITY),
     (3, b"-FVE-FS-", "a BitLocker header"),
     (0, b"XFSB", XFS),
     (0, b"hsqs", SQUASHFS),
@@ -162,6 +164,7 @@ fn look_at(
         Some(EXT) => found.describe_ext(&part, &head),
         Some(VERITY) => found.describe_verity(&part, 0),
         Some(LUKS) => found.describe_luks(&part, &head),
+        Some(INTEGRITY) => found.describe_integrity(&head),
         Some(what) => found.describe(what, &head),
         None => {}
     }
@@ -232,6 +235,19 @@ impl Found {
                 self.say("salt", hex::encode(parameters.salt.bytes()));
                 self.say("hash area offset", offset);
                 self.say_size(layout.hash_device_size().saturating_sub(offset));
+            }
+            Err(error) => self.damage.push(error.text().into_owned()),
+        }
+    }
+
+    fn describe_integrity(&mut self, head: &[u8]) {
+        match casemate_integrity::Superblock::from_bytes(head) {
+            Ok(superblock) => {
+                self.say("version", superblock.version);
+                self.say("data sectors", superblock.provided_data_sectors);
+                self.say("block size", superblock.block_size());
+                self.say("tag size", superblock.tag_size);
+                self.say("flags", superblock.flags.names().collect::<Vec<_>>().join(" "));
             }
             Err(error) => self.damage.push(error.text().into_owned()),
         }

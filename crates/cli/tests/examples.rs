@@ -32,6 +32,9 @@ printf 'label: gpt\nstart=2048, size=131072\n' >parts
 truncate -s 70M disk.img && sfdisk -q disk.img <parts
 dd if=root.img of=disk.img bs=1M seek=1 conv=notrunc status=none
 casemate fscrypt backup root.img /home home.tar
+casemate integrity format volume.img --size 8M
+head -c 1M /dev/zero >keyed.img; head -c 32 /dev/urandom >integrity.key
+casemate integrity format keyed.img --sector-size 4096 -I hmac-sha256 --integrity-key-file integrity.key
 openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=example -keyout key.pem -out cert.pem 2>openssl.log
 casemate fsverity digest motd f >digests
 casemate fsverity digest --out-merkle-tree=f.tree --out-descriptor=f.descriptor f >f.digest

@@ -119,7 +119,9 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
         let bit = block.checked_shr(superblock.log2_blocks_per_bitmap_bit.into()).unwrap_or(0);
         let mut byte = [0];
         if bit / 8 >= self.layout.journal_len() {
-            return Err(Error::corrupt("dm-integrity superblock: its bitmap is longer than the journal's place"));
+            return Err(Error::corrupt(
+                "dm-integrity superblock: its bitmap is longer than the journal's place",
+            ));
         }
         self.meta().read_at(&mut byte, self.layout.bitmap() + bit / 8)?;
         Ok(byte[0] & 1 << (bit % 8) != 0)
@@ -130,7 +132,7 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
 ///
 /// # Errors
 /// `Io`; those of [`Superblock::from_bytes`].
-fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
+pub fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     let mut bytes = [0; LEN];
     // OK to cast: at most LEN.
     let len = device.size().min(LEN as u64) as usize;
@@ -157,7 +159,9 @@ impl<D: BlockDevice, M: BlockDevice> BlockDevice for IntegrityDevice<D, M> {
             Verdict::Unknown => Ok(()),
             Verdict::Wrong => {
                 let at = block * self.layout.block_size();
-                Err(Error::mismatch(format!("dm-integrity: the tag of block {block}, at {at}, is not that of its data")))
+                Err(Error::mismatch(format!(
+                    "dm-integrity: the tag of block {block}, at {at}, is not that of its data"
+                )))
             }
         };
         let block_size = self.layout.block_size();

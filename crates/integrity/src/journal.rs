@@ -43,7 +43,8 @@ impl Journal {
             return Err(Error::unsupported("dm-integrity journals with a code (--journal-integrity)"));
         }
         if layout.journal_len() > MOST {
-            let text = format!("a dm-integrity journal of {} bytes; {MOST} are the most", layout.journal_len());
+            let text =
+                format!("a dm-integrity journal of {} bytes; {MOST} are the most", layout.journal_len());
             return Err(Error::unsupported(text));
         }
         let mut journal = Journal::default();
@@ -118,6 +119,20 @@ impl Journal {
         }
         Ok(true)
     }
+}
+
+/// The bytes of a section without entries, as the first round leaves it.
+pub(crate) fn empty_section(layout: &Layout, number: u64) -> Vec<u8> {
+    let mut section = vec![0; layout.section_sectors() as usize * SECTOR];
+    for entry in 0..layout.section_entries() {
+        let at = place(layout, entry);
+        section[at + 4..at + 8].fill(0xff);
+    }
+    for (sector, bytes) in section.chunks_exact_mut(SECTOR).enumerate() {
+        let mark = MARKS[0] ^ (number << 32 | sector as u64);
+        bytes[BEFORE_MARK..].copy_from_slice(&mark.to_le_bytes());
+    }
+    section
 }
 
 /// The rounds of a section's sectors.

@@ -35,7 +35,9 @@ impl Layout {
     pub(crate) fn new(superblock: &Superblock, separate: bool) -> Result<Layout> {
         if separate != (superblock.log2_interleave_sectors == 0) {
             return Err(Error::corrupt(match separate {
-                true => "dm-integrity superblock: its tags lie among the data, which are said to be on another device",
+                true => {
+                    "dm-integrity superblock: its tags lie among the data, which are said to be on another device"
+                }
                 false => "dm-integrity superblock: its data lie on another device, which was not given",
             }));
         }
@@ -47,7 +49,8 @@ impl Layout {
         let has_mac = superblock.flags.contains(Flags::JOURNAL_MAC);
         let entries_per_sector = if has_mac { ENTRY_ROOM_WITH_MAC } else { ENTRY_ROOM } / entry_size;
         if entries_per_sector == 0 {
-            let text = format!("dm-integrity superblock: tags of {tag_size} bytes, which no journal has room for");
+            let text =
+                format!("dm-integrity superblock: tags of {tag_size} bytes, which no journal has room for");
             return Err(Error::corrupt(text));
         }
         let section = (entries_per_sector * METADATA_SECTORS * sectors_per_block + METADATA_SECTORS) * SECTOR;

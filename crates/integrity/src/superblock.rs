@@ -7,7 +7,7 @@ use crate::{Error, Layout, Result};
 const MAGIC: &[u8; 8] = b"integrt\0";
 
 /// Bytes of a superblock that are read.
-pub(crate) const LEN: usize = 512;
+pub const LEN: usize = 512;
 
 /// The largest tag in bytes: what an entry of the journal has room for.
 const LARGEST_TAG: u16 = 424;
@@ -70,6 +70,11 @@ impl Flags {
         self.0 & other.0 == other.0
     }
 
+    /// These flags and others.
+    pub const fn with(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+
     /// The names of the flags that are set, as integritysetup prints them.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         Flags::NAMES.into_iter().filter(move |(flag, _)| self.contains(*flag)).map(|(_, name)| name)
@@ -110,7 +115,9 @@ impl Superblock {
         };
         let Superblock { version, tag_size, flags, log2_sectors_per_block: log2_block, .. } = superblock;
         if flags.contains(Flags::INLINE) {
-            return Err(Error::unsupported("dm-integrity with tags inside the device's sectors (inline mode)"));
+            return Err(Error::unsupported(
+                "dm-integrity with tags inside the device's sectors (inline mode)",
+            ));
         }
         if !(1..=5).contains(&version) || flags.0 >= 64 {
             let text = format!("dm-integrity superblock of version {version} with flags {:#x}", flags.0);
@@ -134,6 +141,21 @@ impl Superblock {
             return Err(wrong(format!("tags after each 2^{interleave} sectors")));
         }
         Ok(superblock)
+    }
+
+    /// The 512 bytes of the superblock, as they are written.
+    pub fn to_bytes(&self) -> [u8; LEN] {
+        let mut bytes = [0; LEN];
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..10].copy_from_slice(&[self.version, self.log2_interleave_sectors]);
+        bytes[10..12].copy_from_slice(&self.tag_size.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.journal_sections.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.provided_data_sectors.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.flags.0.to_le_bytes());
+        bytes[28..30].copy_from_slice(&[self.log2_sectors_per_block, self.log2_blocks_per_bitmap_bit]);
+        bytes[32..40].copy_from_slice(&self.recalc_sector.to_le_bytes());
+        bytes[48..64].copy_from_slice(&self.salt);
+        bytes
     }
 
     /// The places of data, tags and journal. `separate` says whether the data lie on another device than the superblock.
@@ -190,7 +212,8 @@ mod tests {
 
     #[test]
     fn numbers_that_make_no_sense_are_refused() {
-        assert!(Superblock::from_bytes(&sample()).is_ok());
+        let superblock = Superblock::from_bytes(&sample()).unwrap();
+        assert_eq!(superblock.to_bytes()[..64], sample());
         for (at, value) in [(0, 0), (8, 0), (8, 7), (9, 1), (9, 2), (9, 32), (11, 2), (12, 0), (23, 0x40)] {
             let mut bytes = sample();
             bytes[at] = value;

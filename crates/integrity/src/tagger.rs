@@ -37,8 +37,8 @@ pub struct Tagger {
 enum Recipe {
     Crc32(Box<Crc<u32, Table<16>>>),
     Crc32c(Crc32c),
-    Hash(SaltedHash, usize),
-    Hmac(Hmac),
+    Hash(Box<SaltedHash>, usize),
+    Hmac(Box<Hmac>),
 }
 
 impl Tagger {
@@ -47,18 +47,26 @@ impl Tagger {
     ///
     /// # Errors
     /// `Unsupported` for other names; `Locked` if a key is needed, `Argument` if one is not.
-    pub fn new(name: &str, key: Option<&[u8]>, superblock: &Superblock, providers: &Providers) -> Result<Tagger> {
+    pub fn new(
+        name: &str,
+        key: Option<&[u8]>,
+        superblock: &Superblock,
+        providers: &Providers,
+    ) -> Result<Tagger> {
         let hmac = name.strip_prefix("hmac(").and_then(|name| name.strip_suffix(')'));
         let recipe = match (name, hmac.or(name.strip_prefix("hmac-")), key) {
-            (_, Some(_), None) => return Err(Error::locked(format!("{name}: the key that tags are made with"))),
+            (_, Some(_), None) => {
+                return Err(Error::locked(format!("{name}: the key that tags are made with")));
+            }
             (_, None, Some(_)) => return Err(Error::argument(format!("{name} takes no key"))),
-            (_, Some(hash), Some(key)) => Recipe::Hmac(Hmac::new(providers.hash(hash)?, key)),
+            (_, Some(hash), Some(key)) => Recipe::Hmac(Box::new(Hmac::new(providers.hash(hash)?, key))),
             ("crc32", ..) => Recipe::Crc32(Box::new(Crc::<u32, Table<16>>::new(&CRC32))),
             ("crc32c", ..) => Recipe::Crc32c(Crc32c::new(providers.cpu())),
             (hash, ..) => {
                 let hash = providers.hash(hash)?;
-                let salt = if superblock.flags.contains(Flags::FIX_HMAC) { &superblock.salt[..] } else { &[] };
-                Recipe::Hash(hash.salted(salt, &[]), hash.digest_len())
+                let salt =
+                    if superblock.flags.contains(Flags::FIX_HMAC) { &superblock.salt[..] } else { &[] };
+                Recipe::Hash(Box::new(hash.salted(salt, &[])), hash.digest_len())
             }
         };
         let salted = superblock.flags.contains(Flags::FIX_HMAC) && !matches!(recipe, Recipe::Hash(..));
@@ -69,6 +77,19 @@ impl Tagger {
             block_size: superblock.block_size() as usize,
             tag_size: superblock.tag_size.into(),
         })
+    }
+
+    /// The length in bytes of what an algorithm makes of a block, which tags have where nothing else is said.
+    ///
+    /// # Errors
+    /// As [`Tagger::new`].
+    pub fn digest_len(name: &str, providers: &Providers) -> Result<u16> {
+        let hmac = name.strip_prefix("hmac(").and_then(|name| name.strip_suffix(')'));
+        match hmac.or(name.strip_prefix("hmac-")).unwrap_or(name) {
+            "crc32" | "crc32c" => Ok(4),
+            // OK to cast: at most 64.
+            hash => Ok(providers.hash(hash)?.digest_len() as u16),
+        }
     }
 
     /// Makes the tags of whole blocks, of which the first has the number `block`, one after the other in `tags`. Digests
@@ -102,7 +123,8 @@ impl Tagger {
             }
             // Several at once, for hashes with lanes.
             Recipe::Hash(hash, digest_len) => {
-                let (mut messages, mut tags) = (Vec::with_capacity(AT_ONCE + 8 + self.block_size), Vec::new());
+                let (mut messages, mut tags) =
+                    (Vec::with_capacity(AT_ONCE + 8 + self.block_size), Vec::new());
                 let flush = |messages: &mut Vec<u8>, tags: &mut Vec<&mut [u8]>| {
                     let mut digests = vec![0; tags.len() * digest_len];
                     hash.hash_many(Messages::contiguous(messages, 8 + self.block_size), &mut digests);

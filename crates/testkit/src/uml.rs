@@ -1,6 +1,6 @@
 //! A real Linux kernel as a process: Debian's User-Mode-Linux with this machine's files as its root.
 //!
-//! It boots in a few seconds, as any user, and has device-mapper's crypt and verity targets, loop devices and
+//! It boots in a few seconds, as any user, and has device-mapper's crypt, integrity and verity targets, loop devices and
 //! AF_ALG. What the guest writes below the working folder is there afterwards: its root is the host's file
 //! tree.
 
@@ -116,7 +116,7 @@ fn init_script(dir: &Path, modroot: &Path) -> String {
         "printf '#!/bin/sh\\nexec modprobe -d {modroot} \"$@\"\\n' >{dir}/modprobe\n\
          chmod +x {dir}/modprobe\n\
          echo {dir}/modprobe >/proc/sys/kernel/modprobe\n\
-         for m in loop dm-mod dm-crypt dm-verity algif_hash algif_skcipher; do\n\
+         for m in loop dm-mod dm-crypt dm-integrity dm-verity algif_hash algif_skcipher; do\n\
              modprobe -d {modroot} $m 2>/dev/null\n\
          done\n\
          busybox mdev -s\n\

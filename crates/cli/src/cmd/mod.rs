@@ -8,6 +8,7 @@ pub mod ext4;
 mod fscrypt;
 pub mod fsverity;
 pub mod info;
+mod integrity;
 pub mod layers;
 mod luks;
 mod man;
@@ -34,6 +35,7 @@ pub enum Command {
     Fscrypt(fscrypt::Args),
     Fsverity(fsverity::Args),
     Info(info::Args),
+    Integrity(integrity::Args),
     Luks(luks::Args),
     Man(man::Args),
     Providers(providers::Args),
@@ -51,6 +53,7 @@ impl Command {
             Command::Fscrypt(args) => args.run(context),
             Command::Fsverity(args) => args.run(context),
             Command::Info(args) => args.run(context),
+            Command::Integrity(args) => args.run(context),
             Command::Luks(args) => args.run(context),
             Command::Man(args) => args.run(context),
             Command::Providers(args) => args.run(context),

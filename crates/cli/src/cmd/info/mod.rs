@@ -131,6 +131,7 @@ fn commands(found: &Found, place: &Place) -> Vec<String> {
         }
         Some(probe::GPT | probe::MBR) => Vec::new(),
         Some(probe::LUKS) => vec![format!("casemate luks dump{at} {image}")],
+        Some(probe::INTEGRITY) => vec![format!("casemate integrity dump{at} {image}")],
         Some(probe::QCOW2) => vec![format!("qemu-img convert -O raw {image} raw.img")],
         Some(probe::SPARSE) => vec![format!("simg2img {image} raw.img")],
         Some("gzip data") => vec![format!("gzip -dc {image}")],

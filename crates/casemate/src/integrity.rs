@@ -1,0 +1,214 @@
+//! dm-integrity over images: superblocks read, volumes checked, and their data as a device.
+//!
+//! Nothing is written. What the journal holds is shown as if the kernel had written it to its place.
+
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use casemate_blockdev::{AtFile, BlockDevice};
+use casemate_integrity::{IntegrityDevice, Tagger};
+use casemate_primitives::secret::SecretVec;
+use casemate_providers::{Providers, Work};
+
+pub use casemate_integrity::{Flags, FormatOptions, Layout, Report, Superblock};
+
+use crate::{Error, Image, Output, SecretSource};
+
+type Below = Arc<dyn BlockDevice>;
+
+/// Bytes that are copied at once.
+const PIECE: u64 = 1 << 20;
+
+/// How the tags of a volume are made, which its superblock does not say.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct IntegrityOptions {
+    /// The algorithm: `crc32c`, `crc32`, a hash such as `sha256`, or one under a key, `hmac(sha256)` or `hmac-sha256`.
+    pub algorithm: String,
+    /// The key, for algorithms with one.
+    pub key: Option<SecretVec>,
+}
+
+impl Default for IntegrityOptions {
+    /// CRC-32C, as integritysetup takes it.
+    fn default() -> IntegrityOptions {
+        IntegrityOptions { algorithm: "crc32c".to_owned(), key: None }
+    }
+}
+
+/// Bytes of a key at most, as integritysetup takes it.
+const LONGEST_KEY: usize = 4096;
+
+impl IntegrityOptions {
+    /// The length in bytes that tags have where nothing else is said.
+    ///
+    /// # Errors
+    /// `Unsupported` for other algorithms.
+    pub fn tag_size(&self, providers: &Providers) -> Result<u16, Error> {
+        Tagger::digest_len(&self.algorithm, providers)
+    }
+
+    /// The same options with the key that is all of a file.
+    ///
+    /// # Errors
+    /// `Io`; `Argument` for a key of more than 4096 bytes.
+    pub fn with_key(mut self, source: &SecretSource) -> Result<IntegrityOptions, Error> {
+        let key = source.read_all(LONGEST_KEY)?;
+        let too_long =
+            || Error::argument(format!("{}: a key has at most {LONGEST_KEY} bytes", source.name()));
+        self.key = Some(key.ok_or_else(too_long)?);
+        Ok(self)
+    }
+}
+
+/// A salt from the system's random numbers.
+///
+/// # Errors
+/// `Io`.
+pub fn random_salt() -> Result<[u8; 16], Error> {
+    let mut salt = [0; 16];
+    getrandom::fill(&mut salt).map_err(|error| Error::io("random numbers", std::io::Error::from(error)))?;
+    Ok(salt)
+}
+
+/// A dm-integrity volume.
+#[derive(Clone)]
+pub struct Volume {
+    image: Image,
+    device: Arc<IntegrityDevice<Below, Below>>,
+}
+
+impl Image {
+    /// The dm-integrity superblock that the image begins with.
+    ///
+    /// # Errors
+    /// `Corrupt` if there is none that makes sense; `Unsupported` for unknown versions; `Io`.
+    pub fn integrity_superblock(&self) -> Result<Superblock, Error> {
+        casemate_integrity::read_superblock(self.top()).at(self.name())
+    }
+
+    /// Makes a dm-integrity volume that fills the image, with the data that `from` gives, and zeros behind them.
+    ///
+    /// # Errors
+    /// `Argument` for an image without room, or more data than the volume takes; those of [`Image::integrity_volume`];
+    /// `Io`.
+    pub fn integrity_format(
+        &self,
+        format: &FormatOptions,
+        options: &IntegrityOptions,
+        from: Option<&mut dyn Read>,
+        work: &Work<'_>,
+    ) -> Result<Superblock, Error> {
+        let superblock = Superblock::new(self.top().size(), format).at(self.name())?;
+        let key = options.key.as_ref().map(SecretVec::expose);
+        let tagger = Tagger::new(&options.algorithm, key, &superblock, &work.providers).at(self.name())?;
+        casemate_integrity::format(self.top(), &superblock, &tagger, from, work).at(self.name())?;
+        Ok(superblock)
+    }
+
+    /// The dm-integrity volume whose superblock the image begins with. `data` is the image with the data, if they lie
+    /// apart.
+    ///
+    /// # Errors
+    /// Those of [`Image::integrity_superblock`]; `Corrupt` if the volume does not fit the image; `Locked` for a missing key;
+    /// `Unsupported` for other algorithms, and for journals with codes.
+    pub fn integrity_volume(
+        &self,
+        data: Option<&Image>,
+        options: &IntegrityOptions,
+        providers: &Providers,
+    ) -> Result<Volume, Error> {
+        let superblock = self.integrity_superblock()?;
+        let key = options.key.as_ref().map(SecretVec::expose);
+        let tagger = Tagger::new(&options.algorithm, key, &superblock, providers).at(self.name())?;
+        let own = self.device();
+        let opened = match data {
+            Some(data) => IntegrityDevice::open(data.device(), Some(own), tagger),
+            None => IntegrityDevice::open(own, None, tagger),
+        };
+        Ok(Volume { image: data.unwrap_or(self).clone(), device: Arc::new(opened.at(self.name())?) })
+    }
+}
+
+impl Volume {
+    /// The volume's superblock.
+    pub fn superblock(&self) -> &Superblock {
+        self.device.superblock()
+    }
+
+    /// The size of the data in bytes.
+    pub fn size(&self) -> u64 {
+        self.device.size()
+    }
+
+    /// Checks all blocks.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn verify(&self, work: &Work<'_>) -> Result<Report, Error> {
+        casemate_integrity::verify(&self.device, work).at(self.image.name())
+    }
+
+    /// The data as an image that can't be written: each block is checked when it is read.
+    pub fn open(self) -> Image {
+        let device: Below = self.device;
+        Image::over(self.image.name(), device).for_reading()
+    }
+
+    /// Copies the data, checked, to a file or block device; a new file gets its name when it is whole.
+    ///
+    /// # Errors
+    /// `Mismatch` for a block whose tag is not that of its data; `Io`.
+    pub fn extract(&self, target: &Path, others: &[&Path], work: &Work<'_>) -> Result<(), Error> {
+        let output = Output::create(target, others)?;
+        let Some(to) = output.device() else {
+            let mut output = output;
+            self.extract_stream((&target.display().to_string(), &mut output), work)?;
+            return output.commit();
+        };
+        let size = self.size();
+        work.pool.run(size.div_ceil(PIECE), Vec::new, |buffer: &mut Vec<u8>, piece| {
+            let offset = piece * PIECE;
+            // OK to cast: at most a MiB.
+            buffer.resize(PIECE.min(size - offset) as usize, 0);
+            self.device.read_at(buffer, offset).at(self.image.name())?;
+            to.write_at(buffer, offset).at(target.display())?;
+            work.events.advance(buffer.len() as u64)
+        })?;
+        output.commit()
+    }
+
+    /// Copies the data, checked, to a stream, which comes with its name for errors.
+    ///
+    /// # Errors
+    /// As [`Volume::extract`]; what was written before a wrong block is right.
+    pub fn extract_stream(&self, (name, to): (&str, &mut dyn Write), work: &Work<'_>) -> Result<(), Error> {
+        let size = self.size();
+        // As many pieces at once as there are threads, which are written in their order.
+        let together = PIECE * work.pool.threads() as u64;
+        let mut buffers: Vec<Mutex<Vec<u8>>> = Vec::new();
+        buffers.resize_with(work.pool.threads(), Mutex::default);
+        for start in (0..size).step_by(usize::try_from(together).unwrap_or(usize::MAX)) {
+            let len = together.min(size - start);
+            let pieces = len.div_ceil(PIECE);
+            work.pool.run(
+                pieces,
+                || (),
+                |(), piece| {
+                    let offset = start + piece * PIECE;
+                    // OK to cast and to index: at most a MiB, and as many as there are threads.
+                    let mut buffer = buffers[piece as usize].lock().unwrap_or_else(PoisonError::into_inner);
+                    buffer.resize(PIECE.min(size - offset) as usize, 0);
+                    self.device.read_at(&mut buffer, offset).at(self.image.name())
+                },
+            )?;
+            for buffer in buffers.iter_mut().take(pieces as usize) {
+                let buffer = buffer.get_mut().unwrap_or_else(PoisonError::into_inner);
+                to.write_all(buffer).map_err(|error| Error::io(name, error))?;
+                work.events.advance(buffer.len() as u64)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,308 @@
+//! `casemate integrity`: dm-integrity volumes.
+
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use serde_json::json;
+
+use casemate::blockdev::is_same_file;
+use casemate::integrity::{FormatOptions, IntegrityOptions, Superblock, Volume, random_salt};
+use casemate::{Access, Error, Image, SecretSource, hex, probe};
+
+use crate::answer::Answer;
+use crate::cmd::ends::standard_output;
+use crate::cmd::info::explained;
+use crate::cmd::luks::options::PlaceArgs;
+use crate::context::Context;
+use crate::size::bytes;
+
+/// Make, show, check and copy dm-integrity volumes, which have a tag for each block.
+///
+/// A volume that is there is not written to. What its journal holds is read as if it had been written to its place.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    Dump(DumpArgs),
+    Extract(ExtractArgs),
+    Format(FormatArgs),
+    Verify(VerifyArgs),
+}
+
+/// Print what a dm-integrity superblock says, as integritysetup dump does.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n  casemate integrity dump volume.img")]
+pub struct DumpArgs {
+    #[command(flatten)]
+    place: PlaceArgs,
+}
+
+/// Check every block of a volume. The exit status is 1 if a tag is not that of its data.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n\
+    \x20 casemate integrity verify volume.img\n\
+    \x20 casemate integrity verify keyed.img --integrity hmac-sha256 --integrity-key-file integrity.key")]
+pub struct VerifyArgs {
+    #[command(flatten)]
+    volume: VolumeArgs,
+}
+
+/// Copy the data of a volume, checked, to a file or to standard output.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n\
+    \x20 casemate integrity extract volume.img plain.img\n\
+    \x20 casemate integrity extract volume.img - | sha256sum")]
+pub struct ExtractArgs {
+    #[command(flatten)]
+    volume: VolumeArgs,
+    /// The file to write; "-" is standard output. A new file gets its name when it is whole.
+    #[arg(value_name = "TARGET")]
+    target: PathBuf,
+}
+
+/// Make a volume, with data or zeros, and all tags. What was there is lost.
+///
+/// The tags of zeros are computed, too: no device needs to be wiped. The superblock is written last.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n\
+    \x20 casemate integrity format new.img --size 64M\n\
+    \x20 casemate integrity format copy.img --size 70M --from root.img --integrity sha256 --sector-size 4096")]
+pub struct FormatArgs {
+    #[command(flatten)]
+    place: PlaceArgs,
+    #[command(flatten)]
+    tags: TagArgs,
+    /// Make a file of so many bytes, or let the one that is there grow to them.
+    #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>, conflicts_with_all = ["offset", "partition"])]
+    size: Option<u64>,
+    /// Put the contents of this file into the volume; "-" is standard input.
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+    /// Take an image that holds something known already.
+    #[arg(long)]
+    overwrite: bool,
+    /// The size of a block in bytes: 512, 1024, 2048 or 4096.
+    #[arg(long, value_name = "BYTES", default_value = "512", value_parser = bytes::<u32>)]
+    sector_size: u32,
+    /// The length of a tag in bytes [default: all of the checksum or hash].
+    #[arg(long, value_name = "BYTES", value_parser = bytes::<u16>)]
+    tag_size: Option<u16>,
+    /// The size of the journal in bytes [default: a 128th of the image, at most 64 MiB].
+    #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
+    journal_size: Option<u64>,
+    /// So many sectors of 512 bytes lie between two runs of tags: a power of two from 8 to 2^31.
+    #[arg(long, value_name = "SECTORS", default_value_t = 32768)]
+    interleave_sectors: u32,
+    /// The salt, 16 bytes in hex [default: random].
+    #[arg(long, value_name = "HEX")]
+    salt: Option<String>,
+}
+
+/// How tags are made.
+#[derive(clap::Args, Debug)]
+struct TagArgs {
+    /// What tags are made with, which a volume does not say: crc32c, crc32, sha1, sha256, ..., or with a key
+    /// hmac-sha256, ...
+    #[arg(short = 'I', long, value_name = "NAME", default_value = "crc32c")]
+    integrity: String,
+    /// Read the key that tags are made with from this file, all of it; "-" is standard input.
+    #[arg(long, value_name = "FILE")]
+    integrity_key_file: Option<PathBuf>,
+}
+
+/// A volume, and how its tags are made.
+#[derive(clap::Args, Debug)]
+struct VolumeArgs {
+    #[command(flatten)]
+    place: PlaceArgs,
+    #[command(flatten)]
+    tags: TagArgs,
+    /// The file or block device with the data: IMAGE has the tags alone.
+    #[arg(long, value_name = "PATH")]
+    data_device: Option<PathBuf>,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        match self.action {
+            Action::Dump(args) => args.run(context),
+            Action::Extract(args) => args.run(context),
+            Action::Format(args) => args.run(context),
+            Action::Verify(args) => args.run(context),
+        }
+    }
+}
+
+impl DumpArgs {
+    fn run(self, context: &Context) -> Result<Answer, Error> {
+        let superblock = superblock(&self.place)?;
+        match context.json() {
+            true => context.print_json(&value(&superblock))?,
+            false => {
+                let name = self.place.image.display();
+                context.print(format!("Info for integrity device {name}.\n{}", superblock.to_text()))?;
+            }
+        }
+        Ok(Answer::Yes)
+    }
+}
+
+impl VerifyArgs {
+    fn run(self, context: &Context) -> Result<Answer, Error> {
+        let volume = self.volume.open(context)?;
+        let name = self.volume.place.image.display().to_string();
+        let progress = context.progress(&name, volume.size());
+        let report = volume.verify(&context.work(context.providers().clone(), &progress))?;
+        drop(progress);
+        if context.json() {
+            context.print_json(&json!({
+                "blocks": report.blocks,
+                "wrong": report.wrong,
+                "wrong_blocks": report.wrong_blocks.iter().map(|range| [range.start, range.end]).collect::<Vec<_>>(),
+                "unknown": report.unknown,
+                "from_journal": report.journalled,
+            }))?;
+        } else {
+            for range in &report.wrong_blocks {
+                let blocks = match range.end - range.start {
+                    1 => format!("block {}", range.start),
+                    _ => format!("blocks {} to {}", range.start, range.end - 1),
+                };
+                context.print(format!("{name}: {blocks}: wrong tag\n"))?;
+            }
+            let kept: u64 = report.wrong_blocks.iter().map(|range| range.end - range.start).sum();
+            if kept < report.wrong {
+                context.print(format!("{name}: {} more blocks: wrong tag\n", report.wrong - kept))?;
+            }
+        }
+        if report.unknown > 0 {
+            let text = format!(
+                "{name}: {} blocks have no tag yet: the volume was in use, and its tags were still to be computed",
+                report.unknown
+            );
+            casemate::blockdev::Events::note(context, &text);
+        }
+        context.done(format_args!("{name}: {} of {} blocks are wrong", report.wrong, report.blocks));
+        Ok(if report.wrong == 0 { Answer::Yes } else { Answer::No })
+    }
+}
+
+impl ExtractArgs {
+    fn run(self, context: &Context) -> Result<Answer, Error> {
+        let volume = self.volume.open(context)?;
+        let image = &self.volume.place.image;
+        let progress = context.progress(&image.display().to_string(), volume.size());
+        let work = context.work(context.providers().clone(), &progress);
+        if self.target == Path::new("-") {
+            volume.extract_stream(("standard output", &mut standard_output()?), &work)?;
+            return Ok(Answer::Yes);
+        }
+        let others: Vec<&Path> = [&**image].into_iter().chain(self.volume.data_device.as_deref()).collect();
+        volume.extract(&self.target, &others, &work)?;
+        drop(progress);
+        if context.json() {
+            context.print_json(&json!({ "bytes": volume.size() }))?;
+        }
+        context.done(format_args!("{}: copied", self.target.display()));
+        Ok(Answer::Yes)
+    }
+}
+
+impl FormatArgs {
+    fn run(self, context: &Context) -> Result<Answer, Error> {
+        let options = self.tags.options()?;
+        let tag_size = self.tag_size.map_or_else(|| options.tag_size(context.providers()), Ok)?;
+        let salt = match &self.salt {
+            None => random_salt()?,
+            Some(text) => hex::decode_array(text)
+                .ok_or_else(|| Error::argument(format!("{text}: not 16 bytes in hex")))?,
+        };
+        let mut format = FormatOptions::new(tag_size, salt);
+        (format.block_size, format.journal_size) = (self.sector_size, self.journal_size);
+        format.interleave_sectors = self.interleave_sectors;
+        let mut from = self.from.as_deref().map(|path| input(path, &self.place.image)).transpose()?;
+        let name = self.place.image.display().to_string();
+        let image = match self.size {
+            Some(size) => {
+                let image = Image::create(&self.place.image)?;
+                image.grow_to(size)?;
+                image
+            }
+            None => self.place.open(Access::Change)?,
+        };
+        let found = probe::look(&image)?.what.filter(|what| !self.overwrite && *what != "zeros");
+        if let Some(what) = found {
+            let text = format!("{name}: holds {what}; --overwrite takes it all the same");
+            return Err(Error::argument(text));
+        }
+        let progress = context.progress(&name, image.device().size());
+        let work = context.work(context.providers().clone(), &progress);
+        let from = from.as_mut().map(|from| from as &mut dyn Read);
+        let superblock = image.integrity_format(&format, &options, from, &work)?;
+        image.commit()?;
+        drop(progress);
+        if context.json() {
+            context.print_json(&value(&superblock))?;
+        }
+        context.done(format_args!("{name}: formatted"));
+        Ok(Answer::Yes)
+    }
+}
+
+/// The data that a volume is made with.
+fn input(path: &Path, image: &Path) -> Result<Box<dyn Read>, Error> {
+    if path == Path::new("-") {
+        return Ok(Box::new(std::io::stdin()));
+    }
+    if is_same_file(path, image) {
+        return Err(Error::argument(format!("{}: a volume can't be made of itself", path.display())));
+    }
+    let file = std::fs::File::open(path).map_err(|error| Error::io(path.display(), error))?;
+    Ok(Box::new(BufReader::with_capacity(1 << 20, file)))
+}
+
+impl TagArgs {
+    fn options(&self) -> Result<IntegrityOptions, Error> {
+        let mut options = IntegrityOptions::default();
+        options.algorithm.clone_from(&self.integrity);
+        match &self.integrity_key_file {
+            Some(path) => options.with_key(&SecretSource::file(path)),
+            None => Ok(options),
+        }
+    }
+}
+
+impl VolumeArgs {
+    fn open(&self, context: &Context) -> Result<Volume, Error> {
+        let options = self.tags.options()?;
+        let data = self.data_device.as_ref().map(|path| Image::open(path, Access::Read)).transpose()?;
+        let image = self.place.open(Access::Read)?;
+        let volume = image.integrity_volume(data.as_ref(), &options, context.providers());
+        volume.map_err(|error| explained(error, &image, probe::INTEGRITY))
+    }
+}
+
+fn superblock(place: &PlaceArgs) -> Result<Superblock, Error> {
+    let image = place.open(Access::Read)?;
+    image.integrity_superblock().map_err(|error| explained(error, &image, probe::INTEGRITY))
+}
+
+fn value(superblock: &Superblock) -> serde_json::Value {
+    json!({
+        "version": superblock.version,
+        "interleave_sectors": 1u64 << superblock.log2_interleave_sectors,
+        "tag_size": superblock.tag_size,
+        "journal_sections": superblock.journal_sections,
+        "provided_data_sectors": superblock.provided_data_sectors,
+        "block_size": superblock.block_size(),
+        "blocks_per_bitmap_bit": 1u64.checked_shl(superblock.log2_blocks_per_bitmap_bit.into()),
+        "recalc_sector": superblock.recalc_sector,
+        "flags": superblock.flags.names().collect::<Vec<_>>(),
+        "salt": hex::encode(&superblock.salt),
+    })
+}
