@@ -83,7 +83,6 @@ fn volumes_of_a_kernel_are_checked_and_copied() {
         let format = open.replace("--integrity-bitmap-mode", "");
         let format = format.split(" --journal-watermark").next().unwrap().to_owned()
             + open.split("--journal-commit-time 1").nth(1).unwrap();
-        let mut open = open;
         for only in ["--tag-size", "--sector-size", "--interleave-sectors"] {
             let words: Vec<_> = open.split(' ').map(str::to_owned).collect();
             if let Some(at) = words.iter().position(|word| word == only) {

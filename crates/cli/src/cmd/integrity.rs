@@ -71,7 +71,7 @@ pub struct ExtractArgs {
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate integrity format new.img --size 64M\n\
-    \x20 casemate integrity format copy.img --size 70M --from root.img --integrity sha256 --sector-size 4096")]
+    \x20 casemate integrity format copy.img --size 70M --from root.img -I sha256 --sector-size 4096")]
 pub struct FormatArgs {
     #[command(flatten)]
     place: PlaceArgs,
