@@ -279,9 +279,8 @@ fn encrypted_folders_leave_nothing() {
     let (contents, names) = (derived("contents", "/home/file"), derived("filenames", "/home"));
     assert_eq!((contents.len(), names.len()), (64, 32));
     let mut secrets = of_key(&key);
-    // AES's key expansion leaves the first 16 bytes of the last key that it was given on the stack.
     for (what, key) in [("contents", contents), ("names", names)] {
-        let derived = of_key(&key).into_iter().skip(1);
+        let derived = of_key(&key).into_iter();
         secrets.extend(derived.map(|secret| Secret { what: format!("{what}: {}", secret.what), ..secret }));
     }
     for line in [

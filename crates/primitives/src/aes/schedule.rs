@@ -49,9 +49,11 @@ impl Schedule {
             self.enc[i / 4][i % 4 * 4..][..4].copy_from_slice(&word.to_le_bytes());
         }
         w.zeroize();
-        for i in 0..=self.rounds {
-            let key = self.enc[self.rounds - i];
-            self.dec[i] = if i == 0 || i == self.rounds { key } else { e.inv_mix_columns(key) };
+        // From place to place: a copy on the way would stay on the stack, and the last one is the key itself.
+        self.dec[0].copy_from_slice(&self.enc[self.rounds]);
+        self.dec[self.rounds].copy_from_slice(&self.enc[0]);
+        for i in 1..self.rounds {
+            self.dec[i] = e.inv_mix_columns(self.enc[self.rounds - i]);
         }
     }
 
