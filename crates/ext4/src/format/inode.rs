@@ -147,14 +147,14 @@ impl Stamp {
 }
 
 impl Inode {
-    /// An inode in use from its bytes, 128 up to the block size.
+    /// An inode in use from its bytes, 128 up to the block size: a power of two.
     ///
     /// # Errors
     /// `Corrupt` when its type is none, or its extra fields pass its end.
     pub fn from_bytes(number: u32, bytes: &[u8]) -> Result<Inode> {
         let place = Place::inode(Structure::Inode, number);
-        if bytes.len() < OLD_INODE_SIZE {
-            return Err(place.malformed("fewer than 128 bytes"));
+        if bytes.len() < OLD_INODE_SIZE || !bytes.len().is_power_of_two() {
+            return Err(place.malformed(format!("{} bytes: no power of two from 128 on", bytes.len())));
         }
         if bytes.len() > OLD_INODE_SIZE {
             let i_extra_isize = usize::from(EXTRA_SIZE.get(bytes));
@@ -579,6 +579,9 @@ mod tests {
     fn nonsense_is_refused() {
         let mut raw = sample();
         raw[0x80] = 129;
+        for len in [0, 127, 129, 130, 160, 255] {
+            assert!(Inode::from_bytes(1, &[0xff; 256][..len]).is_err(), "{len}");
+        }
         assert!(Inode::from_bytes(1, &raw).is_err());
         raw[0x80] = 32;
         raw[1] = 0x31;
