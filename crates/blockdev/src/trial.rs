@@ -61,7 +61,9 @@ impl Changes {
                 // What lies between the old end and what was written behind it.
                 let old = below.size().saturating_sub(at).min(now.len() as u64);
                 let (old, new) = now.split_at_mut(old as usize);
-                below.read_at(old, at)?;
+                if !old.is_empty() {
+                    below.read_at(old, at)?;
+                }
                 new.fill(0);
             }
             at += now.len() as u64;
