@@ -256,7 +256,7 @@ fn bad_input_is_one_line_and_no_file() {
         (&["whole", "out", "--key-file", "equal", "--key-size", "512"], "equal"),
         (
             &["whole", "out", "--key-file", "key", "--cipher", "rot13-xts-plain64"],
-            "no implementation of 'xts(rot13)'",
+            "no implementation of 'xts(rot13)'; known are adiantum(",
         ),
         (&["whole", "out", "--key-file", "key", "--cipher", "aes-xts-random"], "dm-integrity"),
         (&["whole", "out", "--key-file", "key", "--key-size", "200"], "keys of 64 or 32 or 48 bytes"),

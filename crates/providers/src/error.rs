@@ -10,7 +10,7 @@ impl From<ChoiceError> for Error {
     fn from(error: ChoiceError) -> Error {
         match error {
             ChoiceError::Key(_) | ChoiceError::UnknownHash(_) => Error::argument(error.to_string()),
-            ChoiceError::Unknown(_) | ChoiceError::Refused(_) => Error::unsupported(error.to_string()),
+            ChoiceError::Unknown { .. } | ChoiceError::Refused(_) => Error::unsupported(error.to_string()),
         }
     }
 }

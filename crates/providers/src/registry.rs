@@ -1,5 +1,6 @@
 //! All implementations, and the choice among them.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -100,6 +101,21 @@ impl Registry {
         self.known.iter().filter_map(|known| known.watch.trouble())
     }
 
+    /// The ciphers of all rows: each mode with what it is of. Those whose IVs are made from the key are modes in modes.
+    fn ciphers(&self) -> String {
+        let mut modes: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for row in self.rows.iter().filter(|row| !row.algorithm.starts_with("essiv(")) {
+            if let Some((mode, rest)) = row.algorithm.strip_suffix(')').and_then(|name| name.split_once('('))
+            {
+                modes.entry(mode).or_default().insert(rest);
+            }
+        }
+        let shown = |(mode, of): (&&str, &BTreeSet<&str>)| {
+            format!("{mode}({})", of.iter().copied().collect::<Vec<_>>().join("|"))
+        };
+        modes.iter().map(shown).collect::<Vec<_>>().join(", ")
+    }
+
     fn place(&self, row: &Row) -> Option<usize> {
         self.rows.iter().position(|other| other.algorithm == row.algorithm && other.driver == row.driver)
     }
@@ -118,7 +134,7 @@ impl Registry {
     pub fn choose(&self, algorithm: &str, policy: &Policy) -> Result<&Row, ChoiceError> {
         let mut rows: Vec<&Row> = self.rows.iter().filter(|row| row.algorithm == algorithm).collect();
         if rows.is_empty() {
-            return Err(ChoiceError::Unknown(algorithm.to_owned()));
+            return Err(ChoiceError::Unknown { name: algorithm.to_owned(), known: self.ciphers() });
         }
         // Who names a driver wants that one or an explanation, not another.
         let missing = |driver: &&String| !self.rows.iter().any(|row| row.driver == **driver);
@@ -221,7 +237,12 @@ fn refused(why: String) -> ChoiceError {
 #[non_exhaustive]
 pub enum ChoiceError {
     /// No implementation has this algorithm's name.
-    Unknown(String),
+    Unknown {
+        /// The name.
+        name: String,
+        /// The ciphers that there are, by their modes: `xts(aes|serpent)`.
+        known: String,
+    },
     /// No hash has this name.
     UnknownHash(String),
     /// Every implementation was refused, each for a reason.
@@ -233,7 +254,9 @@ pub enum ChoiceError {
 impl fmt::Display for ChoiceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ChoiceError::Unknown(name) => write!(f, "no implementation of '{name}'"),
+            ChoiceError::Unknown { name, known } => {
+                write!(f, "no implementation of '{name}'; known are {known}")
+            }
             ChoiceError::UnknownHash(name) => {
                 let known: Vec<_> = Hash::names().collect();
                 write!(f, "unknown hash algorithm '{name}'; known are {}", known.join(", "))
@@ -301,7 +324,15 @@ mod tests {
         let row = registry.choose("xts(serpent)", &Policy::default()).unwrap();
         assert_eq!(row.origin, Origin::Crate);
         let error = registry.choose("xts(rot13)", &Policy::default()).unwrap_err();
-        assert_eq!(error.to_string(), "no implementation of 'xts(rot13)'");
+        let text = error.to_string();
+        assert!(
+            text.starts_with("no implementation of 'xts(rot13)'; known are adiantum(xchacha12,aes"),
+            "{text}"
+        );
+        assert!(
+            text.contains(" xts(aes|") && text.contains(" hctr2(aes)") && !text.contains("sha256"),
+            "{text}"
+        );
     }
 
     /// Wraps a good AES-XTS, and does wrong in one way.
