@@ -284,7 +284,7 @@ impl Image {
     ///
     /// # Errors
     /// Those of [`Image::verity_volume`]; `Argument` for a root hash of a wrong length, data that are too short, or a driver
-    /// that does not make the hash.
+    /// that does not make the hash; `Mismatch` for the root hash of another tree.
     pub fn verity(
         mut self,
         hash: &Image,
@@ -315,6 +315,7 @@ impl Image {
             layout.tree_offset(),
             root_hash,
         ));
+        device.check_root().map_err(|error| error.at(hash.name()))?;
         self.layers.push(Layer::Verity(Arc::clone(&device)));
         self.top = device;
         self.read_only = true;

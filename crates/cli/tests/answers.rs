@@ -64,6 +64,7 @@ fn only_a_question_is_answered_with_no() {
         format!("ext4 check {crypt} wrong.key root.enc"),
         format!("ext4 ls --dm-verity root.hash {other} root.img"),
         "serve --overlay f root.img --exec true".to_owned(),
+        format!("serve -r --dm-verity root.hash {other} root.img --exec true"),
         "serve -r --pid-file none/pid root.img --exec true".to_owned(),
         "fsverity check f".to_owned(),
         "base64 decode cert.pem".to_owned(),

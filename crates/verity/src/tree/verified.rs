@@ -86,6 +86,17 @@ impl<D: BlockDevice, T: BlockDevice> VerifiedDevice<D, T> {
         VerifiedDevice { geometry, hash, data, tree, tree_offset, root_hash, kept, counters }
     }
 
+    /// Checks that the root hash is that of the tree, which shows without reading much.
+    ///
+    /// # Errors
+    /// `Mismatch` if it is not, or the highest block is damaged; what reading says.
+    pub fn check_root(&self) -> Result<(), Error> {
+        match self.geometry.levels().len() {
+            0 => self.read_at(&mut vec![0; self.size() as usize], 0),
+            levels => self.hash_block(levels - 1, 0).map(drop),
+        }
+    }
+
     /// The device's counters so far.
     pub fn statistics(&self) -> VerifiedStatistics {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
