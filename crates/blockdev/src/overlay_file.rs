@@ -15,6 +15,7 @@ use std::sync::{Mutex, PoisonError, RwLock};
 
 use crate::device::{BlockDevice, past_end};
 use crate::error::{Error, Result};
+use crate::events::Events;
 use crate::partition::crc32;
 
 /// A device with changes that are kept in `store`, usually a file; what is below is never written.
@@ -45,18 +46,7 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
     /// `Argument` for sizes that can't be; what the store says.
     pub fn format(store: &S, size: u64, base: &[u8]) -> Result<()> {
         let data_start = data_start(size)?;
-        let mut header = [0; HEADER];
-        let base = (base.len() <= BASE)
-            .then_some(base)
-            .ok_or_else(|| Error::argument("the name of the device below is too long"))?;
-        header[..16].copy_from_slice(MAGIC);
-        header[16..20].copy_from_slice(&VERSION.to_le_bytes());
-        header[20..24].copy_from_slice(&(Self::BLOCK as u32).to_le_bytes());
-        header[24..32].copy_from_slice(&size.to_le_bytes());
-        header[32..40].copy_from_slice(&data_start.to_le_bytes());
-        header[40..40 + base.len()].copy_from_slice(base);
-        let crc = crc32(&header[..CHECKED]);
-        header[CHECKED..CHECKED + 4].copy_from_slice(&crc.to_le_bytes());
+        let header = header(VERSION, size, &padded(base)?)?;
         store.write_zeroes(HEADER as u64, data_start - HEADER as u64, true)?;
         // A hole behind the end of a file is there only when something follows.
         store.write_at(&[0], data_start - 1)?;
@@ -70,6 +60,67 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
     /// # Errors
     /// `Argument` if it is none, or belongs to another device; `Corrupt` if it is damaged; what the store says.
     pub fn open(below: D, store: S, base: &[u8]) -> Result<OverlayFile<D, S>> {
+        let (overlay, is_committed, found) = OverlayFile::read(below, store)?;
+        if is_committed {
+            return Err(refuse(
+                "a commit of the overlay was interrupted; casemate overlay commit completes it",
+            ));
+        }
+        check_base(&found, base)?;
+        Ok(overlay)
+    }
+
+    /// Writes what a store has into the device below, and empties the store, which is one for the device as it is then.
+    /// `identify` makes of a device what says which one it is. Returns how many blocks were written; the listener hears of
+    /// their bytes. What was interrupted is completed by the same again: nothing but that can be done with the store
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// Those of [`OverlayFile::open`]; what either device says, after which the same can be done again.
+    pub fn commit(
+        below: D,
+        store: S,
+        identify: impl Fn(&dyn BlockDevice) -> Result<Vec<u8>>,
+        events: &dyn Events,
+    ) -> Result<u64> {
+        let (overlay, is_committed, found) = OverlayFile::read(below, store)?;
+        // What is seen through the store stays the same from the beginning of the commit to its end: this tells the device
+        // meanwhile.
+        let view = padded(&identify(&overlay)?)?;
+        match is_committed {
+            true => check_base(&found, &view)?,
+            false => check_base(&found, &identify(&overlay.below)?)?,
+        }
+        let OverlayFile { below, store, size, data_start, .. } = &overlay;
+        let write_header = |version| -> Result<()> {
+            store.write_at(&header(version, *size, &view)?, 0)?;
+            store.flush()
+        };
+        store.flush()?;
+        write_header(COMMITTED)?;
+        let mut buffer = vec![0; COPIED.min(*size) as usize];
+        let mut at = 0;
+        while at < *size {
+            let (is_stored, run) = overlay.run(at, *size);
+            at = run.end;
+            for start in run.clone().step_by(buffer.len()).filter(|_| is_stored) {
+                // OK to cast: at most the buffer's length.
+                let piece = &mut buffer[..(run.end - start).min(COPIED) as usize];
+                store.read_at(piece, data_start + start)?;
+                below.write_at(piece, start)?;
+                events.advance(piece.len() as u64)?;
+            }
+        }
+        below.flush()?;
+        store.write_zeroes(HEADER as u64, data_start - HEADER as u64, true)?;
+        store.flush()?;
+        write_header(VERSION)?;
+        store.discard(*data_start, *size)?;
+        Ok(overlay.changed_blocks())
+    }
+
+    /// A store over `below`, whether a commit of it has begun, and what says which device it is for.
+    fn read(below: D, store: S) -> Result<(OverlayFile<D, S>, bool, [u8; BASE])> {
         let size = below.size();
         let data_start = data_start(size)?;
         let mut header = [0; HEADER];
@@ -85,7 +136,8 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
         if le32(CHECKED) != crc32(&header[..CHECKED]) {
             return Err(invalid("the overlay's header is damaged: its checksum is wrong"));
         }
-        if le32(16) != VERSION
+        let version = le32(16);
+        if !matches!(version, VERSION | COMMITTED)
             || u64::from(le32(20)) != Self::BLOCK
             || le64(32) != data_start && le64(24) == size
         {
@@ -94,14 +146,7 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
         if le64(24) != size {
             return Err(refuse(&format!("the overlay is of a device of {} bytes, not {size}", le64(24))));
         }
-        if header[40..40 + BASE]
-            .iter()
-            .ne(base.iter().chain(std::iter::repeat_n(&0, BASE - base.len().min(BASE))))
-        {
-            return Err(refuse(
-                "the overlay belongs to another image, or this one was changed since it was made",
-            ));
-        }
+        let base = header[40..40 + BASE].try_into().expect("as many bytes");
         let blocks = size.div_ceil(Self::BLOCK);
         // The size is that of a device which exists.
         let mut bytes = vec![0; (data_start - HEADER as u64) as usize];
@@ -124,7 +169,7 @@ impl<D: BlockDevice, S: BlockDevice> OverlayFile<D, S> {
         if (blocks..overlay.bits.len() as u64 * 64).any(|block| overlay.has(block)) {
             return Err(invalid("the overlay is damaged: it has blocks behind the device's end"));
         }
-        Ok(overlay)
+        Ok((overlay, version == COMMITTED, base))
     }
 
     /// The number of blocks that are kept in the store, not below.
@@ -316,6 +361,37 @@ impl<D: BlockDevice, S: BlockDevice> BlockDevice for OverlayFile<D, S> {
     }
 }
 
+/// The bytes of a header.
+fn header(version: u32, size: u64, base: &[u8; BASE]) -> Result<[u8; HEADER]> {
+    let mut header = [0; HEADER];
+    header[..16].copy_from_slice(MAGIC);
+    header[16..20].copy_from_slice(&version.to_le_bytes());
+    header[20..24].copy_from_slice(&4096u32.to_le_bytes());
+    header[24..32].copy_from_slice(&size.to_le_bytes());
+    header[32..40].copy_from_slice(&data_start(size)?.to_le_bytes());
+    header[40..CHECKED].copy_from_slice(base);
+    let crc = crc32(&header[..CHECKED]);
+    header[CHECKED..CHECKED + 4].copy_from_slice(&crc.to_le_bytes());
+    Ok(header)
+}
+
+/// What says which device it is, as the header has it.
+fn padded(base: &[u8]) -> Result<[u8; BASE]> {
+    let mut padded = [0; BASE];
+    let place = padded.get_mut(..base.len());
+    place.ok_or_else(|| Error::argument("the name of the device below is too long"))?.copy_from_slice(base);
+    Ok(padded)
+}
+
+fn check_base(found: &[u8; BASE], base: &[u8]) -> Result<()> {
+    match *found == padded(base)? {
+        true => Ok(()),
+        false => {
+            Err(refuse("the overlay belongs to another image, or this one was changed since it was made"))
+        }
+    }
+}
+
 /// Where the blocks begin: behind header and bitmap, at a whole block.
 fn data_start(size: u64) -> Result<u64> {
     // Positions in files end at 2^63.
@@ -336,6 +412,10 @@ fn invalid(text: &str) -> Error {
 
 const MAGIC: &[u8; 16] = b"casemate overlay";
 const VERSION: u32 = 1;
+/// The version of a store whose blocks are on their way into the device below.
+const COMMITTED: u32 = 2;
+/// Bytes that are copied at once.
+const COPIED: u64 = 1 << 20;
 const HEADER: usize = 4096;
 /// The longest identity of a device below.
 const BASE: usize = 64;

@@ -5,7 +5,6 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::fs;
-use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
@@ -20,7 +19,7 @@ use casemate_crypt::CryptDevice;
 use casemate_ext4::RecoveryFile;
 use casemate_primitives::Cpu;
 use casemate_primitives::sha256::Sha256;
-use casemate_providers::Providers;
+use casemate_providers::{Providers, Work};
 use casemate_verity::tree::VerifiedDevice;
 
 pub use casemate_crypt::CryptStatistics;
@@ -336,7 +335,7 @@ impl Image {
         }
         let identity = match &self.root_hash {
             Some(root_hash) => root_hash.clone(),
-            None => self.sampled().at(&self.name)?,
+            None => sampled(&*self.top).at(&self.name)?,
         };
         if !fs::exists(path).at(path.display())? {
             let new = OutputFile::create(path).at(path.display())?;
@@ -351,17 +350,25 @@ impl Image {
         Ok(self)
     }
 
-    /// What tells the device on top from others: the SHA-256 of samples of it.
-    fn sampled(&self) -> io::Result<Vec<u8>> {
-        let mut hash = Sha256::new(Cpu::detect()).hasher();
-        let mut data = Vec::new();
-        for range in samples(self.top.size()) {
-            // OK to cast: at most a MiB.
-            data.resize((range.end - range.start) as usize, 0);
-            self.top.read_at(&mut data, range.start)?;
-            hash.update(&data);
+    /// Writes what the overlay in the file `path` keeps for the device on top into that, and empties the overlay. Returns how
+    /// many blocks of 4096 bytes it had. What was interrupted is completed by the same again.
+    ///
+    /// # Errors
+    /// `Argument` if the image was opened for reading, or the file is no overlay of it; `Corrupt` if it is a damaged one;
+    /// `Io`, [`Error::is_busy`] if it is in use.
+    pub fn commit_overlay(&self, path: &Path, work: &Work<'_>) -> Result<u64, Error> {
+        self.check_writable()?;
+        if self.is_stored_at(path) {
+            return Err(Error::argument(format!(
+                "{}: the overlay can't be the image itself",
+                path.display()
+            )));
         }
-        Ok(hash.finalize().to_vec())
+        let store: Below = match self.is_trial {
+            true => Arc::new(Trial::new(open_file(path, Access::ReadLocked)?)?),
+            false => Arc::new(open_file(path, Access::Change)?),
+        };
+        OverlayFile::commit(Arc::clone(&self.top), store, sampled, work.events).at(path.display())
     }
 
     /// The image as it will be once a change of its file system that was interrupted is complete, and whether there
@@ -543,6 +550,19 @@ impl Image {
             false => Ok(()),
         }
     }
+}
+
+/// What tells a device from others: the SHA-256 of samples of it.
+fn sampled(device: &dyn BlockDevice) -> Result<Vec<u8>, Error> {
+    let mut hash = Sha256::new(Cpu::detect()).hasher();
+    let mut data = Vec::new();
+    for range in samples(device.size()) {
+        // OK to cast: at most a MiB.
+        data.resize((range.end - range.start) as usize, 0);
+        device.read_at(&mut data, range.start)?;
+        hash.update(&data);
+    }
+    Ok(hash.finalize().to_vec())
 }
 
 impl fmt::Debug for Image {

@@ -23,6 +23,8 @@ const WRITERS: &[&str] = &[
     "ext4 check --fix-checksums IMAGE",
     "ext4 extract fs --tar IMAGE",
     "fscrypt restore tar IMAGE /x",
+    "overlay commit data IMAGE",
+    "overlay commit IMAGE data",
     "verity format data IMAGE",
     "verity format data new --fec-device IMAGE",
     "verity update data IMAGE --changed 0+4096",

@@ -12,6 +12,7 @@ mod integrity;
 pub mod layers;
 mod luks;
 mod man;
+mod overlay;
 mod providers;
 mod serve;
 pub mod signer;
@@ -38,6 +39,7 @@ pub enum Command {
     Integrity(integrity::Args),
     Luks(luks::Args),
     Man(man::Args),
+    Overlay(overlay::Args),
     Providers(providers::Args),
     Serve(serve::Args),
     Verity(verity::Args),
@@ -56,6 +58,7 @@ impl Command {
             Command::Integrity(args) => args.run(context),
             Command::Luks(args) => args.run(context),
             Command::Man(args) => args.run(context),
+            Command::Overlay(args) => args.run(context),
             Command::Providers(args) => args.run(context),
             Command::Serve(args) => args.run(context),
             Command::Verity(args) => args.run(context),

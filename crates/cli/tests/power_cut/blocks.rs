@@ -11,7 +11,7 @@ use casemate::{Access, Image, Providers, SecretVec};
 use casemate_testkit::power::{Files, State, write_folder};
 use casemate_testkit::{Rng, nbd};
 
-use crate::{Judge, Outcome, Session, scratch};
+use crate::{Judge, Outcome, Session, retry, scratch};
 
 /// Sectors of the image.
 const SECTORS: u64 = 512;
@@ -145,15 +145,5 @@ fn what_was_flushed_to_a_served_image_stays() {
             return;
         }
         session.end(60);
-    }
-}
-
-fn retry(open: impl Fn() -> casemate::Result<Image>) -> Result<Image, String> {
-    loop {
-        match open() {
-            // Tools that other tests start hold our locks for a moment, between fork and exec.
-            Err(error) if error.is_busy() => {}
-            result => return result.map_err(|error| error.to_string()),
-        }
     }
 }

@@ -12,6 +12,7 @@ mod blocks;
 mod checksums;
 mod ext4;
 mod in_place;
+mod overlay;
 mod verity;
 
 use std::collections::BTreeMap;
@@ -187,4 +188,14 @@ impl Session {
 /// A folder in memory, where there is one: nothing here needs a disk.
 fn scratch() -> TempDir {
     TempDir::new_in("/dev/shm").or_else(|_| tempdir()).unwrap()
+}
+
+/// Opens what tools that other tests start may hold locks of for a moment, between fork and exec.
+fn retry<T>(open: impl Fn() -> casemate::Result<T>) -> Result<T, String> {
+    loop {
+        match open() {
+            Err(error) if error.is_busy() => {}
+            result => return result.map_err(|error| error.to_string()),
+        }
+    }
 }

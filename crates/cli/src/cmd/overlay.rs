@@ -1,0 +1,94 @@
+//! `casemate overlay`.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use serde_json::json;
+
+use casemate::{Access, Error, Image};
+
+use super::layers::CryptArgs;
+use crate::answer::Answer;
+use crate::context::Context;
+use crate::size::bytes;
+
+/// Overlays, in which casemate serve keeps what clients write.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Commit(CommitArgs),
+}
+
+/// Write what an overlay keeps into its image, and empty the overlay, as qemu-img commit does.
+///
+/// The image is given as it was to casemate serve --overlay. Being killed or losing power loses nothing: the same command
+/// again completes it, and until then the overlay can't be served. What dm-verity protects can't be changed.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n\
+    \x20 casemate serve --overlay changes.ovl root.img --exec 'qemu-io -f raw -c \"write 0 4k\" \"$uri\"'\n\
+    \x20 casemate overlay commit changes.ovl root.img -n\n\
+    \x20 casemate overlay commit changes.ovl root.img")]
+struct CommitArgs {
+    /// The overlay's file.
+    #[arg(value_name = "OVERLAY")]
+    overlay: PathBuf,
+    /// The image file or block device.
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+    /// The byte of the image that the overlay begins at.
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>, conflicts_with = "partition")]
+    offset: u64,
+    /// Only so many bytes of the image.
+    #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>, conflicts_with = "partition")]
+    size: Option<u64>,
+    /// The partition (GPT or MBR) that the overlay is over, counted from 1.
+    #[arg(short = 'P', long, value_name = "N")]
+    partition: Option<u32>,
+    /// Do everything but write; what would be written goes to temporary files.
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    #[command(flatten)]
+    crypt: CryptArgs,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        match self.command {
+            Command::Commit(args) => args.run(context),
+        }
+    }
+}
+
+impl CommitArgs {
+    fn run(self, context: &Context) -> Result<Answer, Error> {
+        let image = match self.dry_run {
+            true => Image::open(&self.image, Access::ReadLocked)?.on_trial()?,
+            false => Image::open(&self.image, Access::Change)?,
+        };
+        let image = match self.partition {
+            Some(number) => image.partition(number)?,
+            None => image.window(self.offset, self.size)?,
+        };
+        let image = self.crypt.over(image, context, false)?;
+        let progress = context.progress(image.name(), 0);
+        let work = context.work(context.providers().clone(), &progress);
+        let blocks = image.commit_overlay(&self.overlay, &work)?;
+        drop(progress);
+        if context.json() {
+            context.print_json(&json!({
+                "image": self.image.to_string_lossy(),
+                "overlay": self.overlay.to_string_lossy(),
+                "blocks": blocks,
+                "dry_run": self.dry_run,
+            }))?;
+        }
+        let what = format!("{blocks} blocks of 4096 bytes written");
+        context.done_or_tried(self.dry_run, &self.image, &what);
+        Ok(Answer::Yes)
+    }
+}
