@@ -61,6 +61,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("flag", "FLAG", "how fscrypt makes keys and IVs"),
     ("for-builtin-sig", "", "the bytes that a built-in signature signs"),
     ("force", "", "what is missing is no error"),
+    ("fork", "", "the server goes into the background"),
     ("format", "NUMBER", "dm-verity's hash type"),
     ("from", "FILE", "what a new volume holds"),
     ("fscrypt-key", "FILE", "a raw master key"),

@@ -89,7 +89,32 @@ impl Listener {
     /// # Errors
     /// The system's error, if the port can't be had.
     pub fn tcp(address: SocketAddr) -> io::Result<Listener> {
-        let listener = TcpListener::bind(address)?;
+        Listener::given_tcp(TcpListener::bind(address)?)
+    }
+
+    /// A Unix socket that listens already, and whose name is somebody else's.
+    ///
+    /// # Errors
+    /// `Unsupported` for one without a path.
+    pub fn given_unix(listener: UnixListener) -> io::Result<Listener> {
+        listener.set_nonblocking(false)?;
+        let address = listener.local_addr()?;
+        let path = address.as_pathname().ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::Unsupported,
+                "the Unix socket has no path, and clients could not be told one",
+            )
+        })?;
+        let address = Address::Unix(path.to_owned());
+        Ok(Listener { socket: Socket::Unix(listener), address, bound: None })
+    }
+
+    /// A TCP socket that listens already.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn given_tcp(listener: TcpListener) -> io::Result<Listener> {
+        listener.set_nonblocking(false)?;
         let address = Address::Tcp(listener.local_addr()?);
         Ok(Listener { socket: Socket::Tcp(listener), address, bound: None })
     }

@@ -1,5 +1,6 @@
 //! `casemate serve` with clients that nobody here wrote, and with a model.
 
+mod background;
 mod clients;
 mod faults;
 mod options;

@@ -3,10 +3,11 @@
 mod options;
 mod statistics;
 
-use std::io;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
@@ -36,6 +37,9 @@ enum Event {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        if self.fork {
+            return fork(context);
+        }
         let mut options = ServeOptions::default();
         options.export_name = self.export_name.clone();
         options.tls = self.tls()?;
@@ -50,6 +54,8 @@ impl Args {
         handle_signals(&events).map_err(|error| Error::io("signals", error))?;
         let service = image.serve(listener, &options)?;
         let export = Arc::clone(service.export());
+        // Whoever reads the URI finds it.
+        let _pid_file = self.pid_file.as_deref().map(|path| PidFile::write(path, &self.image)).transpose()?;
         let mut child = None;
         match &self.exec {
             Some(command) => {
@@ -65,8 +71,10 @@ impl Args {
             }))?,
             None => context.print(format!("{}\n", service.uri()))?,
         }
+        if self.forked {
+            leave().map_err(|error| Error::io("the background", error))?;
+        }
 
-        let _pid_file = self.pid_file.as_deref().map(|path| PidFile::write(path, &self.image)).transpose()?;
         let mut answer = Answer::Yes;
         loop {
             let event = match self.exit_with_last {
@@ -105,6 +113,38 @@ impl Args {
         stopped?;
         Ok(answer)
     }
+}
+
+/// Starts this command once more, as the server in the background, and ends when clients can connect to it: what it prints
+/// then is printed here.
+fn fork(context: &Context) -> Result<Answer, Error> {
+    let start = || -> io::Result<(Vec<u8>, Child)> {
+        let args = std::env::args_os().skip(1);
+        let args = args.map(|arg| if arg == "--fork" { "--forked".into() } else { arg });
+        let mut server = Command::new(std::env::current_exe()?).args(args).stdout(Stdio::piped()).spawn()?;
+        let mut line = Vec::new();
+        if let Some(stdout) = server.stdout.take() {
+            BufReader::new(stdout).read_until(b'\n', &mut line)?;
+        }
+        Ok((line, server))
+    };
+    let (line, mut server) = start().map_err(|error| Error::io("the server", error))?;
+    if line.is_empty() {
+        // It has said why.
+        let status = server.wait().map_err(|error| Error::io("the server", error))?;
+        return Ok(Answer::Status(exit_status(status)));
+    }
+    context.print(line)?;
+    Ok(Answer::Yes)
+}
+
+/// Leaves the terminal, and lets go of what a shell waits for: a pipe that it reads to its end, say.
+fn leave() -> io::Result<()> {
+    rustix::process::setsid()?;
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    Ok(rustix::stdio::dup2_stderr(&null)?)
 }
 
 /// Prints what goes wrong with single clients.

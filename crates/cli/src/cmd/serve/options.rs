@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, ValueEnum};
+use listenfd::ListenFd;
 
 use casemate::blockdev::Events;
 use casemate::nbd::protocol::MAX_NAME;
@@ -31,9 +32,17 @@ use crate::size::bytes;
     \x20 casemate serve --dm-verity root.verity @root.hash.txt --overlay changes.ovl root.img \\\n\
     \x20     --exec 'qemu-io -f raw -c \"write 0 4k\" \"$uri\"'\n\
     \x20 qemu-system-x86_64 -drive file=nbd+unix:///?socket=disk.sock,format=raw\n\
+    \x20 uri=$(casemate serve -r --fork --exit-with-last --socket copy.sock disk.img)\n\
+    \x20 nbdcopy \"$uri\" copy.img\n\
+    \n\
+    A socket that a service manager hands over (LISTEN_FDS, as systemd does it) is used instead of --socket and --tcp.\n\
     \n\
     From the image upwards: partition or offset, then --crypt and --dm-verity in the order in which they are given, then --overlay. Clients can only read unless there is --write or --overlay.",
-    group = ArgGroup::new("place").args(["socket", "tcp", "exec"]).required(true).multiple(true),
+    // A service manager may have opened a socket.
+    group = ArgGroup::new("place")
+        .args(["socket", "tcp", "exec"])
+        .multiple(true)
+        .required(std::env::var_os("LISTEN_FDS").is_none()),
     // Names of earlier days.
     mut_arg("dm_verity", |arg| arg.alias("verity")),
     mut_arg("key_file", |arg| arg.short_alias('d')),
@@ -93,6 +102,13 @@ pub struct Args {
     /// End when the last client has gone.
     #[arg(long)]
     pub exit_with_last: bool,
+    /// Go into the background when clients can connect, after the URI is printed; nothing more is said then, and SIGTERM ends
+    /// the server.
+    #[arg(long, conflicts_with = "exec")]
+    pub fork: bool,
+    /// What is in the background.
+    #[arg(long, hide = true, conflicts_with = "fork")]
+    pub forked: bool,
     /// Write the server's process number to this file when clients can connect; it is removed at the end.
     #[arg(long, value_name = "FILE")]
     pub pid_file: Option<PathBuf>,
@@ -198,6 +214,9 @@ impl Args {
     /// Begins to listen where the options say.
     pub fn listener(&self, read_only: bool, context: &Context) -> Result<Place, Error> {
         let at = |error| Error::io("the socket", error);
+        if let Some(listener) = self.given_listener().transpose()? {
+            return Ok(Place { listener, folder: None });
+        }
         if let Some(text) = &self.tcp {
             let address = self.tcp_address(text, read_only, context)?;
             return Ok(Place {
@@ -209,9 +228,39 @@ impl Args {
             let listener = Listener::unix(path).map_err(|error| Error::io(path.display(), error))?;
             return Ok(Place { listener, folder: None });
         }
+        if self.socket.is_none() && self.exec.is_none() {
+            return Err(Error::argument(
+                "say where clients connect: --socket, --tcp, or --exec with what they are",
+            ));
+        }
         let folder = tempfile::TempDir::new().map_err(at)?;
         let listener = Listener::unix(&folder.path().join("socket")).map_err(at)?;
         Ok(Place { listener, folder: Some(folder) })
+    }
+
+    /// The socket that a service manager has opened for this process, if there is one.
+    fn given_listener(&self) -> Option<Result<Listener, Error>> {
+        let mut given = ListenFd::from_env();
+        if given.len() == 0 {
+            return None;
+        }
+        let listener = match given.len() {
+            1 => {
+                let unix = given.take_unix_listener(0).ok().flatten().map(Listener::given_unix);
+                let tcp =
+                    || given.take_tcp_listener(0).transpose().map(|tcp| tcp.and_then(Listener::given_tcp));
+                unix.or_else(tcp).unwrap_or_else(|| Err(io::ErrorKind::InvalidInput.into()))
+            }
+            number => {
+                let text = format!("LISTEN_FDS has {number} sockets; this server listens on one");
+                return Some(Err(Error::argument(text)));
+            }
+        };
+        if self.socket.is_some() || self.tcp.is_some() || self.fork {
+            let text = "LISTEN_FDS has the socket, so --socket, --tcp and --fork are not for this server";
+            return Some(Err(Error::argument(text)));
+        }
+        Some(listener.map_err(|error| Error::io("the socket of LISTEN_FDS", error)))
     }
 
     fn tcp_address(&self, text: &str, read_only: bool, context: &Context) -> Result<SocketAddr, Error> {

@@ -1,0 +1,159 @@
+//! Servers in the background, sockets that somebody else has opened, and overlays that go back into their images.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use casemate_testkit::{Place, Rng, nbd, run, run_any, status, stderr, stdout, tool};
+
+const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
+
+fn place() -> Place {
+    let place = Place::new(CASEMATE);
+    let mut image = Rng::new(3).bytes(1 << 20);
+    // As gzip's, so that it is something when it is decrypted.
+    image[..3].copy_from_slice(b"\x1f\x8b\x08");
+    place.file("image", image);
+    place
+}
+
+/// Waits until something is so; a test that hangs says so.
+#[track_caller]
+fn wait_until(is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(30), "it takes too long");
+        sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_server_goes_into_the_background_when_clients_can_connect() {
+    let place = place();
+    // Its output is a pipe: who reads that to the end does not wait for the server.
+    let output = place.own("serve image -r --socket s --fork --pid-file pid --json");
+    assert_eq!((status(&output), stderr(&output)), (0, String::new()));
+    let said = stdout(&output);
+    let pid = fs::read_to_string(place.path("pid")).unwrap();
+    assert!(said.contains(&format!("\"pid\":{}", pid.trim())), "{said}");
+    let mut client = nbd::Client::connect(place.path("s")).unwrap();
+    assert!(client.read(4096, 512).unwrap() == place.read("image")[4096..4608]);
+    drop(client);
+    // Out of this session, so that nobody's terminal ends it.
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    assert_eq!(fields[3], pid.trim(), "the session of {stat}");
+    run(Command::new("kill").arg(pid.trim()));
+    wait_until(|| !place.path("pid").exists() && !place.path("s").exists());
+
+    let uri = stdout(&place.own("serve image -r --socket s --fork --exit-with-last"));
+    assert!(uri.starts_with("nbd+unix:///?socket="), "{uri}");
+    drop(nbd::Client::connect(place.path("s")).unwrap());
+    wait_until(|| !place.path("s").exists());
+    // What keeps it from beginning is its own.
+    place.is("serve none -r --socket s --fork", 2, "none: No such file");
+    place.is("serve image -r --socket none/s --fork", 2, "none/s");
+    place.is("serve image -r --fork --exec true", 2, "--exec");
+    place.is("serve image -r", 2, "--socket");
+}
+
+/// Runs a server with this program's socket as descriptor 3, as systemd does.
+fn activated(place: &Place, family: &str, options: &str) -> Option<std::process::Child> {
+    let python = tool("python3")?;
+    let script = format!(
+        "import os, socket\n\
+         s = socket.socket(socket.AF_{family})\n\
+         s.bind('given' if '{family}' == 'UNIX' else ('127.0.0.1', 0))\n\
+         s.listen()\n\
+         if s.fileno() != 3: os.dup2(s.fileno(), 3)\n\
+         os.set_inheritable(3, True)\n\
+         os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid()))\n\
+         os.execv('{CASEMATE}', ['casemate', 'serve', 'image', '-r'] + '{options}'.split())"
+    );
+    let mut command = Command::new(python);
+    command.args(["-c", &script]).current_dir(place.folder()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Some(command.spawn().unwrap())
+}
+
+#[test]
+fn a_socket_of_a_service_manager_is_used() {
+    let place = place();
+    let Some(mut server) = activated(&place, "UNIX", "--exit-with-last") else { return };
+    wait_until(|| place.path("given").exists());
+    let mut client = nbd::Client::connect_when_there(place.path("given"));
+    assert!(client.read(512, 512).unwrap() == place.read("image")[512..1024]);
+    drop(client);
+    assert!(server.wait().unwrap().success());
+    let output = server.wait_with_output().unwrap();
+    assert_eq!((&*stdout(&output), &*stderr(&output)), ("nbd+unix:///?socket=given\n", ""));
+    // The name is the manager's.
+    assert!(place.path("given").exists());
+    fs::remove_file(place.path("given")).unwrap();
+    let output = activated(&place, "INET", "--exec true").unwrap().wait_with_output().unwrap();
+    assert_eq!((status(&output), stderr(&output)), (0, String::new()));
+    let output = activated(&place, "INET", "--tcp 0").unwrap().wait_with_output().unwrap();
+    assert!(status(&output) == 2 && stderr(&output).contains("LISTEN_FDS"), "{}", stderr(&output));
+    // Those of another process are none of ours.
+    let mut other = place.command();
+    other.args(["serve", "image", "-r", "--exec", "true"]).env("LISTEN_FDS", "1").env("LISTEN_PID", "1");
+    assert_eq!(status(&run_any(&mut other)), 0);
+}
+
+#[test]
+fn an_overlay_is_committed() {
+    let Some(qemu_io) = tool("qemu-io") else { return };
+    let place = place();
+    let mut rng = Rng::new(5);
+    place.file("key", rng.bytes(64));
+    place.yes("crypt encrypt image enc --key-file key --key-size 512");
+    let crypt = "--crypt aes-xts-plain64 --key-file key --key-size 512";
+    for (image, options) in [("image", ""), ("enc", crypt)] {
+        let write = |pattern: u8| {
+            let exec = format!(
+                "{} -f raw -c 'write -P {pattern} 300k 70k' -c 'write -P {pattern} 1048064 512' \"$uri\" >log",
+                qemu_io.display()
+            );
+            let mut command = place.command();
+            command
+                .args(["serve", image, "--overlay", "ovl", "--exec", &exec])
+                .args(options.split_whitespace());
+            run(&mut command);
+        };
+        let plain = || match options {
+            "" => place.read(image),
+            _ => {
+                place.yes("crypt decrypt enc plain --key-file key --key-size 512");
+                place.read("plain")
+            }
+        };
+        let (before, mut after) = (place.read(image), plain());
+        for pattern in [7, 8] {
+            write(pattern);
+            let commit = format!("overlay commit ovl {image} {options}");
+            let overlay = place.read("ovl");
+            if pattern == 7 {
+                place.is(
+                    &format!("{commit} -n -v"),
+                    0,
+                    "19 blocks of 4096 bytes written, but nothing was written",
+                );
+                assert!(place.read(image) == before && place.read("ovl") == overlay);
+                place.file("other", [0; 4096]);
+                place.is(&format!("overlay commit ovl other {options}"), 2, "not 4096");
+            }
+            place.is(&format!("{commit} -v"), 0, "19 blocks of 4096 bytes written");
+            after[300 << 10..370 << 10].fill(pattern);
+            after[1_048_064..].fill(pattern);
+            assert!(plain() == after, "{image} {pattern}");
+            // The overlay goes on with the image as it is now.
+            place.is(&format!("{commit} -v"), 0, "0 blocks of 4096 bytes written");
+        }
+        // One of an image that has changed meanwhile is refused.
+        write(9);
+        place.flip(image, 100, 1);
+        place.is(&format!("overlay commit ovl {image} {options}"), 2, "belongs to another image");
+        fs::remove_file(place.path("ovl")).unwrap();
+    }
+    place.is("overlay commit image image", 2, "the overlay can't be the image itself");
+}
