@@ -24,10 +24,12 @@ pub mod folder;
 pub mod host;
 mod node;
 mod path;
+mod pattern;
 pub mod tar;
 mod time;
 
 pub use casemate_blockdev::{Error, Result};
 pub use node::{FileType, Link, Node};
 pub use path::{join, split, trim};
+pub use pattern::{Choice, Glob, Pattern, Selection};
 pub use time::Time;
