@@ -23,8 +23,8 @@ pub struct Partition {
 /// The partitions of `device`, in the order of their numbers.
 ///
 /// # Errors
-/// `Argument` when there is no table; `Corrupt` when the GPT and its copy are damaged, a partition passes the device's
-/// end, or the device is shorter than a table.
+/// `Argument` when there is no table; `Corrupt` when the GPT and its copy are damaged, or the device is shorter than a
+/// table. That it is shorter than a partition is no error: it may be cut off.
 pub fn partitions(device: &dyn BlockDevice) -> Result<Vec<Partition>> {
     let mut sector = [0; 512];
     if device.size() < 512 {
@@ -35,13 +35,7 @@ pub fn partitions(device: &dyn BlockDevice) -> Result<Vec<Partition>> {
         return Err(Error::argument("there is no partition table"));
     }
     let is_gpt = entries(&sector).any(|entry| entry.kind == 0xee);
-    let list = if is_gpt { gpt(device)? } else { mbr(device, &sector)? };
-    let size = device.size();
-    let fits = |part: &Partition| part.start.checked_add(part.len).is_some_and(|end| end <= size);
-    match list.iter().find(|part| !fits(part)) {
-        Some(part) => Err(invalid(&format!("partition {} passes the device's end", part.number))),
-        None => Ok(list),
-    }
+    if is_gpt { gpt(device) } else { mbr(device, &sector) }
 }
 
 /// Sectors of an MBR have this size, whatever the device's.

@@ -248,17 +248,38 @@ impl Image {
     /// A partition of GPT or MBR, counted from 1.
     ///
     /// # Errors
-    /// `Argument` if there is none of this number; `Corrupt` for a damaged table.
+    /// `Argument` if there is none of this number; `Corrupt` for a damaged table, or a partition that passes the image's end.
     pub fn partition(self, number: u32) -> Result<Image, Error> {
+        let (start, len) = self.find_partition(number)?;
+        if start.checked_add(len).is_none_or(|end| end > self.top.size()) {
+            let text = format!("partition {number} passes the end of the image, which is cut off");
+            return Err(Error::corrupt(text).at(self.name));
+        }
+        self.window(start, Some(len))
+    }
+
+    /// The same of an image that may be cut off: as far as the partition is there.
+    ///
+    /// # Errors
+    /// Those of [`Image::partition`], where nothing of the partition is there.
+    pub fn partition_so_far(self, number: u32) -> Result<Image, Error> {
+        let (start, len) = self.find_partition(number)?;
+        match self.top.size().checked_sub(start) {
+            None | Some(0) => self.partition(number),
+            Some(there) => self.window(start, Some(len.min(there))),
+        }
+    }
+
+    fn find_partition(&self, number: u32) -> Result<(u64, u64), Error> {
         let list = partitions(&*self.top).at(&self.name)?;
         let Some(found) = list.iter().find(|partition| partition.number == number) else {
             let all: Vec<_> = list.iter().map(|partition| partition.number.to_string()).collect();
             let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
             return Err(
-                Error::argument(format!("there is no partition {number}; there are: {all}")).at(self.name)
+                Error::argument(format!("there is no partition {number}; there are: {all}")).at(&self.name)
             );
         };
-        self.window(found.start, Some(found.len))
+        Ok((found.start, found.len))
     }
 
     /// A dm-crypt mapping. Discards reach the image only with [`Mapping::allow_discards`].

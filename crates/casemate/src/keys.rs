@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casemate_ext4::Ext4;
-use casemate_fscrypt::{KeyDescriptor, Keyring};
+use casemate_fscrypt::{KeyDescriptor, KeyId, Keyring, MasterKey};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{KdfLimits, Providers};
 
@@ -103,6 +103,19 @@ impl Keys {
             added.map_err(|error| Error::argument(format!("{name}: {error}")))?;
         }
         Ok(ring)
+    }
+
+    /// The raw keys with their names in policies, in words.
+    pub(crate) fn described(&self, providers: &Providers) -> Option<String> {
+        let one = |raw: &Raw| {
+            let id = match raw.descriptor {
+                Some(descriptor) => KeyId::from(descriptor),
+                None => MasterKey::new(providers, raw.key.clone()).ok()?.identifier().into(),
+            };
+            Some(format!("{} has {} {id}", raw.name, id.kind()))
+        };
+        let all: Vec<String> = self.raw.iter().filter_map(one).collect();
+        (!all.is_empty()).then(|| all.join(", "))
     }
 
     /// Whether there are secrets that open protectors in a file system.

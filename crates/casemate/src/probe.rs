@@ -149,9 +149,16 @@ fn look_at(
                             .push(format!("more than {MOST_PLACES} places: the rest was not looked at"));
                         break;
                     }
-                    // Both lie within the part.
-                    let (start, number) = (start + entry.start, Some(entry.number));
-                    let mut inner = look_at(device, start, entry.len, number, depth - 1, left)?;
+                    // The image may be cut off.
+                    let there = part.size().saturating_sub(entry.start).min(entry.len);
+                    let (start, number) = (start.saturating_add(entry.start), Some(entry.number));
+                    let mut inner =
+                        look_at(device, start.min(device.size()), there, number, depth - 1, left)?;
+                    inner.start = start;
+                    if there < entry.len {
+                        let text = format!("cut off: it has {} bytes, and {there} are here", entry.len);
+                        inner.damage.push(text);
+                    }
                     let facts = std::mem::take(&mut inner.facts);
                     inner.say("name", entry.name);
                     inner.say("type", entry.kind);

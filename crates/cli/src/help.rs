@@ -14,7 +14,16 @@ struct Group {
 const GROUPS: &[Group] = &[
     Group {
         heading: "Image",
-        names: &["offset", "partition", "ignore-checksums", "no-replay", "recovery-file", "seed", "dry-run"],
+        names: &[
+            "offset",
+            "partition",
+            "ignore-checksums",
+            "superblock",
+            "no-replay",
+            "recovery-file",
+            "seed",
+            "dry-run",
+        ],
         is_layer: false,
     },
     Group {

@@ -16,7 +16,6 @@ mod tools;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ContextValue};
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 
 use casemate::{Error, ErrorKind};
@@ -50,7 +49,7 @@ pub fn main() -> ExitCode {
     if let Some(tool) = tools::called_as(&args) {
         return tool(&args);
     }
-    ExitCode::from(run(&args))
+    ExitCode::from(run(&cmd::ext4::find::with_two_dashes(&args)))
 }
 
 /// All commands with their options: for tests and documents.
@@ -68,6 +67,10 @@ fn run(args: &[OsString]) -> u8 {
     if args.len() == 3 && args[1] == "help" && args[2] == "layers" {
         let printed = Context::default().print(help::LAYERS);
         return answer::exit_status(&printed.map(|()| answer::Answer::Yes), "help");
+    }
+    if let Some(error) = tried_first(args) {
+        context_of(args).complain(&error);
+        return 2;
     }
     let matches = command().try_get_matches_from(args);
     let parsed = matches.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, words(&matches))));
@@ -111,22 +114,37 @@ fn refuse(args: &[OsString], error: &clap::Error) -> ! {
     if !error.use_stderr() {
         error.exit();
     }
-    let mut text = error.render().to_string();
-    if error.kind() == clap::error::ErrorKind::InvalidSubcommand
-        && let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
-        && let Some(hint) = hints::of(word)
-    {
-        let end = text.find('\n').unwrap_or(text.len());
-        text.insert_str(end, &format!("; {hint}"));
-    }
+    let text = error.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
-    if args.iter().any(|word| word == "--json") {
+    let context = context_of(args);
+    if context.json() {
         let first = text.split("\n\n").next().unwrap_or_default();
-        Context::for_json().complain(&Error::argument(first.to_owned()));
+        context.complain(&Error::argument(first.to_owned()));
     } else {
         eprint!("{OWN_PREFIX}{text}");
     }
     std::process::exit(2)
+}
+
+/// What errors of a command line go to, which is not understood.
+fn context_of(args: &[OsString]) -> Context {
+    if args.iter().any(|word| word == "--json") { Context::for_json() } else { Context::default() }
+}
+
+/// What to say of a command that is called as in another tool: such a word is no abbreviation of one of ours.
+fn tried_first(args: &[OsString]) -> Option<Error> {
+    let mut command = &Cli::command();
+    for word in args.iter().skip(1).filter(|word| !word.as_encoded_bytes().starts_with(b"-")) {
+        let name = word.to_str()?;
+        match command.find_subcommand(name) {
+            Some(inner) => command = inner,
+            None => {
+                let hint = hints::of(name).filter(|_| command.has_subcommands())?;
+                return Some(Error::argument(format!("'{name}' is no command here; {hint}")));
+            }
+        }
+    }
+    None
 }
 
 /// What to say of -h in a command line that has more than the names of commands; `None` where help was asked for.

@@ -83,12 +83,20 @@ fn an_image_with_and_without_its_key() {
     let place = Place::new(IMAGE);
     let names = place.yes("ext4 ls image /enc --fscrypt-key key");
     assert!(names.lines().any(|name| name == "alldrop"), "{names}");
-    assert_eq!(place.yes("ext4 ls image /enc --fscrypt-key other --fscrypt-key key"), names);
+    let both = place.run("ext4 ls image /enc --fscrypt-key other --fscrypt-key key", &[]);
+    assert_eq!((text(&both.stdout), text(&both.stderr)), (names.clone(), String::new()));
+    // Where nothing encrypted was looked at, there is nothing to say.
+    let plain = place.run("ext4 ls image /plaindir --fscrypt-key other", &[]);
+    assert_eq!((plain.status.code(), text(&plain.stderr)), (Some(0), String::new()));
     let shown = place.entry("enc/alldrop")["nokey_name"].as_str().unwrap();
     for keys in ["", "--fscrypt-key other"] {
         let names = place.yes(&format!("ext4 ls image /enc {keys}"));
         assert!(names.lines().any(|name| name == shown), "{names}");
         assert!(place.yes(&format!("ext4 tree image {keys}")).contains(shown));
+        let said = text(&place.run(&format!("ext4 ls image /enc {keys}"), &[]).stderr);
+        let needed = format!("; needed is identifier {}", place.identifier());
+        let is_told = said.contains("note: image: no key that was given fits: other has identifier ");
+        assert_eq!((is_told, said.contains(&needed)), (!keys.is_empty(), !keys.is_empty()), "{said}");
         let error = place.cannot(&format!("ext4 cat image /enc/{shown} {keys}"));
         let missing = format!("needs the key with identifier {}, which was not given", place.identifier());
         assert!(error.contains(&missing), "{error}");

@@ -69,7 +69,8 @@ fn directories() {
     }
     run(Command::new(&debugfs).args(["-w", "-R", "mkdir d"]).arg(&image));
     block_map::give(&debugfs, &image, &["d".to_owned()], BLOCKS, |number| FREE + number, LEVELS);
-    for line in ["ext4 ls image /d", "ext4 tree image /d"] {
+    for line in ["ext4 ls image /d", "ext4 tree image /d", "ext4 find image /d --name x", "ext4 du image /d"]
+    {
         limited(&place, 24, line);
     }
     // Each name is one of a directory that has been there before.
@@ -91,9 +92,16 @@ fn long_paths() {
     }
     let options = format!("-t ext4 -b 1024 -N 8192 -d {}", tree.display());
     mke2fs::make(&make, &options, &place.path("image"), "32M");
-    for line in
-        ["ext4 ls -R image", "ext4 tree image", "ext4 extract --tar=- image", "ext4 extract image out"]
-    {
+    for line in [
+        "ext4 ls -R image",
+        "ext4 tree image",
+        "ext4 find image",
+        "ext4 du image",
+        "ext4 digest image",
+        "ext4 extract --tar=- image",
+        "ext4 extract image out",
+        "ext4 extract image out --include=a --exclude=1*",
+    ] {
         limited(&place, 16, line);
     }
 }

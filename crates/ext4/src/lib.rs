@@ -46,7 +46,7 @@ mod read;
 mod transaction;
 
 pub use casemate_blockdev::ErrorKind;
-pub use check::{CheckReport, check, check_size, fix_checksums};
+pub use check::{CheckReport, check, check_size, copy_to_read_by, fix_checksums};
 pub use edit::{Body, NewNode, PutOptions, PutReport, RawAttributes, WriteOptions, Writer};
 pub use error::{Corrupt, Error, Place, Problem, Result, Structure};
 pub use format::bytes::uuid_text;
@@ -75,6 +75,7 @@ pub use read::journal::Recovery;
 pub use read::map::Mapping;
 pub use read::names::{IntoNames, Name, Names};
 pub use read::seen::SeenDirectories;
+pub use read::usage::Usage;
 pub use read::verity::VerityMetadata;
 pub use read::xattr::Xattr;
 pub use transaction::patch::Patching;

@@ -17,7 +17,7 @@ use common::{fixtures, tree};
 
 fn options(contents: &dyn Contents) -> ExtractOptions<'_> {
     let owners = rustix::process::geteuid().is_root();
-    ExtractOptions { owners, xattrs: true, contents }
+    ExtractOptions { owners, xattrs: true, overwrite: false, selection: None, contents }
 }
 
 /// An image made of a tree, and the tree.

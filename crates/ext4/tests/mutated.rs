@@ -193,7 +193,13 @@ fn child_with_a_bomb() {
     }
     walk(&fs, root.clone());
     let contents = Limited { left: AtomicU64::new(64 << 20) };
-    let extract = ExtractOptions { owners: false, xattrs: true, contents: &contents };
+    let extract = ExtractOptions {
+        owners: false,
+        xattrs: true,
+        overwrite: false,
+        selection: None,
+        contents: &contents,
+    };
     let folder = tempdir().unwrap();
     let report =
         extract_to_folder(&fs, &root, &folder.path().join("out"), &extract, &Work::default()).unwrap();
@@ -270,7 +276,13 @@ fn exercise(device: &Arc<Counting>, rng: &mut Rng, folder: &Path) {
         }
     }
     let contents = Limited { left: AtomicU64::new(64 << 20) };
-    let extract = ExtractOptions { owners: false, xattrs: true, contents: &contents };
+    let extract = ExtractOptions {
+        owners: false,
+        xattrs: true,
+        overwrite: false,
+        selection: None,
+        contents: &contents,
+    };
     let Ok(root) = fs.root() else { return };
     let _ = extract_to_tar(&fs, &root, &mut io::sink(), &extract, &Work::default());
     if rng.below(8) == 0 {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use casemate_blockdev::{AtFile, BlockDevice};
 use casemate_ext4::{
     Contents, EncryptedContents, EncryptedInode, EncryptedNames, Encryption, Ext4, ExtractOptions,
-    ExtractReport, Inode, OpenOptions, Record, Result, StoredName, extract_to_tar, uuid_text,
+    ExtractReport, Inode, Record, Result, StoredName, extract_to_tar, uuid_text,
 };
 use casemate_primitives::base64::Base64;
 use casemate_providers::Work;
@@ -34,15 +34,14 @@ pub fn write(
         let name = format!("{}: {}", fs.name(), top.display());
         return Err(Error::io(name, std::io::ErrorKind::NotADirectory));
     }
-    let options = OpenOptions {
-        providers: work.providers.clone(),
-        verify_checksums: fs.verify_checksums,
-        // It lies over the device already.
-        replay_journal: false,
-        encryption: Some(Arc::new(AsStored(codec(work.providers.cpu())))),
+    let stored = fs.inodes().with_encryption(Arc::new(AsStored(codec(work.providers.cpu()))));
+    let options = ExtractOptions {
+        owners: true,
+        xattrs: true,
+        overwrite: false,
+        selection: None,
+        contents: &WholeBlocks,
     };
-    let stored = Ext4::open(Arc::clone(fs.inodes().device()), &options).at(fs.name())?;
-    let options = ExtractOptions { owners: true, xattrs: true, contents: &WholeBlocks };
     extract_to_tar(&stored, &inode, out, &options, work).at(fs.name())
 }
 

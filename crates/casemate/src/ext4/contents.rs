@@ -2,7 +2,8 @@
 
 use casemate_blockdev::{BlockDevice, Window};
 use casemate_ext4::{Contents, Ext4, Inode, InodeFlags};
-use casemate_providers::Providers;
+use casemate_primitives::sha256::Sha256;
+use casemate_providers::{Providers, Work};
 use casemate_verity::fs::{Descriptor, FileDigest};
 
 use crate::Error;
@@ -83,6 +84,25 @@ pub fn verity_info(fs: &Ext4, inode: &Inode) -> Result<Option<VerityInfo>, Error
     let (descriptor, signature) =
         Descriptor::from_disk(&metadata.descriptor).map_err(|error| error.at(place()))?;
     Ok(Some(VerityInfo { signature: signature.to_vec(), descriptor }))
+}
+
+/// The SHA-256 of a file's contents; the listener hears of its bytes.
+///
+/// # Errors
+/// What reading says.
+pub fn sha256(file: &dyn BlockDevice, work: &Work<'_>) -> Result<[u8; 32], Error> {
+    let mut hash = Sha256::new(work.providers.cpu()).hasher();
+    // OK to cast: at most a MiB.
+    let mut buffer = vec![0; file.size().min(1 << 20) as usize];
+    let mut at = 0;
+    while at < file.size() {
+        let len = (file.size() - at).min(1 << 20) as usize;
+        file.read_at(&mut buffer[..len], at)?;
+        hash.update(&buffer[..len]);
+        work.events.advance(len as u64)?;
+        at += len as u64;
+    }
+    Ok(hash.finalize())
 }
 
 /// [`open_file`], for copies of whole trees.

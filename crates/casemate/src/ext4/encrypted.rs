@@ -1,14 +1,16 @@
 //! Encrypted files of ext4 images, read with the keys of fscrypt.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use casemate_ext4::{
     DirHash, EncryptedContents, EncryptedInode, EncryptedNames, Encryption, Ext4, Inode, Place, Result,
     StoredName, Structure, casefold,
 };
 use casemate_fscrypt::{
-    ContentCipher, Context, DirHashKey, InodeInfo, Keyring, LONGEST_NAME, MasterKey, NameCipher, NoKeyName,
-    symlink_ciphertext,
+    ContentCipher, Context, DirHashKey, InodeInfo, KeyId, Keyring, LONGEST_NAME, MasterKey, NameCipher,
+    NoKeyName, symlink_ciphertext,
 };
 use casemate_providers::Providers;
 
@@ -36,14 +38,51 @@ pub fn encryption_info(fs: &Ext4, inode: &Inode) -> std::result::Result<Option<E
     read().map_err(|error| error.at(format!("inode {}", inode.number())))
 }
 
+/// What has become of the keys of a ring.
+#[derive(Debug, Default)]
+pub(super) struct KeyUse {
+    /// Whether one of them was of use.
+    found: AtomicBool,
+    /// The names of those that were needed and not there.
+    missed: Mutex<BTreeSet<String>>,
+}
+
+/// Missing keys that are named: an image may name any number.
+const MOST_MISSED: usize = 4;
+
+impl KeyUse {
+    /// The keys that were needed, in words, if none of those that are there was of use.
+    pub fn missed(&self) -> Option<String> {
+        let missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
+        let missed: Vec<&str> = missed.iter().map(String::as_str).collect();
+        (!missed.is_empty() && !self.found.load(Ordering::Relaxed)).then(|| missed.join(", "))
+    }
+
+    fn note(&self, id: &KeyId, is_there: bool) {
+        if is_there {
+            self.found.store(true, Ordering::Relaxed);
+            return;
+        }
+        let mut missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
+        if missed.len() < MOST_MISSED {
+            missed.insert(format!("{} {id}", id.kind()));
+        }
+    }
+}
+
 /// Reads encrypted inodes with the keys of a ring.
-pub(super) struct Unlocked(pub Keyring);
+pub(super) struct Unlocked {
+    pub ring: Keyring,
+    pub uses: Arc<KeyUse>,
+}
 
 impl Unlocked {
     /// What a policy calls for, and the key, if it is there.
     fn key(&self, encrypted: &EncryptedInode) -> Result<(InodeInfo, Option<&MasterKey>)> {
         let inode = info(encrypted)?;
-        Ok((inode, self.0.get(&inode.context.policy.key).map(Arc::as_ref)))
+        let key = self.ring.get(&inode.context.policy.key).map(Arc::as_ref);
+        self.uses.note(&inode.context.policy.key, key.is_some());
+        Ok((inode, key))
     }
 
     fn needed_key(&self, encrypted: &EncryptedInode) -> Result<(InodeInfo, &MasterKey)> {
@@ -77,7 +116,7 @@ impl Encryption for Unlocked {
                 let cipher = key.names(&inode).map_err(fail)?;
                 Ok(Arc::new(Names { directory: directory.number, cipher, hash }))
             }
-            _ => Ok(Arc::new(NoKeyNames(self.0.providers().clone()))),
+            _ => Ok(Arc::new(NoKeyNames(self.ring.providers().clone()))),
         }
     }
 
@@ -94,7 +133,7 @@ impl Encryption for Unlocked {
         match key {
             Some(key) => key.names(&inode).and_then(|names| names.decrypt_symlink(stored)).map_err(fail),
             None => {
-                let providers = self.0.providers();
+                let providers = self.ring.providers();
                 let ciphertext = symlink_ciphertext(stored).map_err(fail)?;
                 Ok(NoKeyName::new(providers, [0; 2], ciphertext)?.text(providers).into_bytes())
             }

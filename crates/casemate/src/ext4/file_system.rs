@@ -7,12 +7,14 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, Events};
 use casemate_providers::{Providers, Work};
+use casemate_trees::Selection;
 
 use super::contents::Checked;
+use super::encrypted::KeyUse;
 use super::{DirEntry, Ext4, ExtractReport, Inode, ReadOptions, VerityPolicy, open_file};
-use crate::Error;
+use crate::{Error, Keys};
 
 /// A file system that is open for reading, by any number of threads. Cheap to clone.
 ///
@@ -24,24 +26,30 @@ pub struct FileSystem {
     fs: Ext4,
     name: Arc<str>,
     verity: VerityPolicy,
-    pub(crate) verify_checksums: bool,
+    keys: Keys,
+    uses: Arc<KeyUse>,
     providers: Providers,
 }
 
 /// Options of [`FileSystem::extract`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ExtractOptions {
     /// Whether owners are restored. In a folder only root can; for others this changes nothing there.
     pub owners: bool,
     /// Whether extended attributes are restored.
     pub xattrs: bool,
+    /// Whether what is there already under the name of a file, a folder aside, gives way to it; without, it stays, and the
+    /// file is a failure.
+    pub overwrite: bool,
+    /// Patterns of what is copied, and of what is not.
+    pub selection: Selection,
 }
 
 impl Default for ExtractOptions {
-    /// Everything.
+    /// Everything, to where nothing is yet.
     fn default() -> ExtractOptions {
-        ExtractOptions { owners: true, xattrs: true }
+        ExtractOptions { owners: true, xattrs: true, overwrite: false, selection: Selection::default() }
     }
 }
 
@@ -57,9 +65,15 @@ pub enum Target<'a> {
 pub const MOST_READ: u64 = 1 << 30;
 
 impl FileSystem {
-    pub(super) fn new(fs: Ext4, name: &str, options: &ReadOptions, providers: &Providers) -> FileSystem {
-        let (verity, verify_checksums) = (options.verity, options.verify_checksums);
-        FileSystem { fs, name: name.into(), verity, verify_checksums, providers: providers.clone() }
+    pub(super) fn new(
+        fs: Ext4,
+        name: &str,
+        options: &ReadOptions,
+        uses: Arc<KeyUse>,
+        providers: &Providers,
+    ) -> FileSystem {
+        let (keys, verity) = (options.keys.clone(), options.verity);
+        FileSystem { fs, name: name.into(), verity, keys, uses, providers: providers.clone() }
     }
 
     /// The contents of a file.
@@ -171,6 +185,8 @@ impl FileSystem {
         let options = casemate_ext4::ExtractOptions {
             owners: options.owners && can_give,
             xattrs: options.xattrs,
+            overwrite: options.overwrite,
+            selection: Some(&options.selection).filter(|selection| !selection.is_everything()),
             contents: &contents,
         };
         match target {
@@ -180,6 +196,16 @@ impl FileSystem {
             }
             Target::Tar(out) => casemate_ext4::extract_to_tar(&self.fs, &inode, out, &options, work)
                 .map_err(|error| error.at("tar stream")),
+        }
+    }
+
+    /// Tells the listener of raw keys that were of no use so far, where others were needed: without its key a name is shown as
+    /// it is without any.
+    pub fn note_useless_keys(&self, events: &dyn Events) {
+        if let Some(missed) = self.uses.missed()
+            && let Some(given) = self.keys.described(&self.providers)
+        {
+            events.note(&format!("{}: no key that was given fits: {given}; needed is {missed}", self.name));
         }
     }
 
@@ -214,9 +240,13 @@ impl FileSystem {
         })
     }
 
-    /// An error that is about the file at a path.
-    fn error(&self, path: &Path, error: Error) -> Error {
-        error.at(format_args!("{}: {}", self.name, path.display()))
+    /// An error that is about the file at a path, which names both: what lies below knows the image alone.
+    pub fn error(&self, path: impl AsRef<Path>, error: Error) -> Error {
+        let path = path.as_ref().display();
+        match error.place().file.as_deref() == Some(&*self.name) {
+            true => error.map_text(|text| format!("{path}: {text}")),
+            false => error.at(format_args!("{}: {path}", self.name)),
+        }
     }
 }
 

@@ -12,23 +12,26 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use casemate_blockdev::{AtFile, Events};
-use casemate_ext4::{Compat, OpenOptions, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use casemate_ext4::{Compat, OpenOptions, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, copy_to_read_by};
 use casemate_fscrypt::Keyring;
 use casemate_providers::{Providers, Work};
 
 pub use casemate_ext4::csum::Kind as ChecksumKind;
 pub use casemate_ext4::{
     CheckReport, Corrupt, DirEntry, Ext4, ExtractReport, Failure, FileReader, FileType, Inode, InodeFlags,
-    IntoNames, Name, Names, Place, Problem, SeenDirectories, Structure, Superblock, Time, Xattr, uuid_text,
+    IntoNames, Name, Names, Place, Problem, SeenDirectories, Structure, Superblock, Time, Usage, Xattr,
+    uuid_text,
 };
+pub use casemate_trees::{Glob, Pattern, Selection};
 
-use crate::{Error, Image, Keys};
+use crate::{Error, ErrorKind, Image, Keys};
 
 pub use change::{
     Interrupted, NewNode, NewPolicy, PutOptions, PutReport, WriteOptions, Writer, set_policy,
     source_date_epoch,
 };
-pub use contents::{VerityInfo, VerityPolicy, open_file, verity_info};
+pub use contents::{VerityInfo, VerityPolicy, open_file, sha256, verity_info};
+use encrypted::KeyUse;
 pub use encrypted::{EncryptionInfo, encryption_info};
 pub use file_system::{ExtractOptions, FileSystem, MOST_READ, Target};
 
@@ -46,6 +49,8 @@ pub struct ReadOptions {
     pub replay_journal: bool,
     /// The file that a change of a file system without a journal was kept in; beside the image if `None`.
     pub recovery_file: Option<PathBuf>,
+    /// The block of the copy of the superblock that is read by; the primary one if `None`. A check finds one itself.
+    pub superblock: Option<u64>,
 }
 
 impl Default for ReadOptions {
@@ -56,18 +61,30 @@ impl Default for ReadOptions {
             verify_checksums: true,
             replay_journal: true,
             recovery_file: None,
+            superblock: None,
         }
     }
 }
 
 impl ReadOptions {
     fn open(&self, ring: Keyring, providers: &Providers) -> OpenOptions {
+        self.open_seen(ring, Arc::default(), providers)
+    }
+
+    fn open_seen(&self, ring: Keyring, uses: Arc<KeyUse>, providers: &Providers) -> OpenOptions {
         OpenOptions {
             providers: providers.clone(),
             verify_checksums: self.verify_checksums,
             replay_journal: self.replay_journal,
-            encryption: Some(Arc::new(encrypted::Unlocked(ring))),
+            encryption: Some(Arc::new(encrypted::Unlocked { ring, uses })),
+            ..OpenOptions::default()
         }
+    }
+
+    /// How a file system is opened that may be damaged, or end early.
+    fn open_anyhow(&self, ring: Keyring, uses: &Arc<KeyUse>, providers: &Providers) -> OpenOptions {
+        let options = self.open_seen(ring, Arc::clone(uses), providers);
+        OpenOptions { cut_short: true, superblock: self.superblock, ..options }
     }
 }
 
@@ -80,18 +97,47 @@ impl Image {
     /// decrypted is none, so that the key may be wrong, and for a secret that opens nothing.
     pub fn ext4(&self, options: &ReadOptions, work: &Work<'_>) -> Result<FileSystem, Error> {
         let image = self.readable(options, work)?;
-        let open = |ring| Ext4::open(image.device(), &options.open(ring, &work.providers)).at(image.name());
+        let uses = Arc::default();
+        let open = |ring| {
+            let options = options.open_anyhow(ring, &uses, &work.providers);
+            Ext4::open(image.device(), &options).map_err(|error| image.naming_a_copy(error, &options))
+        };
         let fs = match options.keys.open_protectors() {
             false => open(options.keys.keyring(&work.providers)?)?,
             true => open(image.unlocked(options, &work.providers)?)?,
         };
-        if let Some(cut) = fs.recovery().cut_text() {
-            let name = image.name();
+        let name = image.name();
+        if fs.missing_bytes() > 0 {
+            let size = image.device().size();
+            let needed = size + fs.missing_bytes();
+            work.events.note(&format!(
+                "{name}: the image ends at byte {size}, and its file system at {needed}: what lies behind can't be read"
+            ));
+        }
+        if fs.recovery().missing {
+            let text = "what is read may be half of a change: the journal, which tells, lies behind the end";
+            work.events.note(&format!("{name}: {text}"));
+        } else if let Some(cut) = fs.recovery().cut_text() {
             work.events.note(&format!(
                 "{name}: {cut}: what is read is the state before it; e2fsck -f makes it the last one"
             ));
         }
-        Ok(FileSystem::new(fs, image.name(), options, &work.providers))
+        Ok(FileSystem::new(fs, image.name(), options, uses, &work.providers))
+    }
+
+    /// An error of opening, with a copy of the superblock that could be read by, if the primary one is damaged.
+    fn naming_a_copy(&self, error: Error, options: &OpenOptions) -> Error {
+        let copy = match options.superblock {
+            None if error.kind() == ErrorKind::Corrupt => copy_to_read_by(self.top(), options),
+            _ => None,
+        };
+        let error = error.at(self.name());
+        match copy {
+            Some(block) => error.map_text(|text| {
+                format!("{text}; there is a copy of it: --superblock {block} reads by that")
+            }),
+            None => error,
+        }
     }
 
     /// Checks every metadata checksum of the file system on the image, and the ends of its bitmaps. The listener hears of
@@ -126,7 +172,9 @@ impl Image {
 
     /// The image as its file system is read; the listener hears what a person should know of its state.
     fn readable(&self, options: &ReadOptions, work: &Work<'_>) -> Result<Image, Error> {
-        self.check_key()?;
+        if options.superblock.is_none() {
+            self.check_key()?;
+        }
         let mut image = self.clone();
         if options.replay_journal {
             let was_interrupted;
@@ -146,7 +194,7 @@ impl Image {
 
     /// All keys: raw ones, and those that secrets open in the file system itself, which is read without keys for that.
     fn unlocked(&self, options: &ReadOptions, providers: &Providers) -> Result<Keyring, Error> {
-        let locked = options.open(Keyring::new(providers.clone()), providers);
+        let locked = options.open_anyhow(Keyring::new(providers.clone()), &Arc::default(), providers);
         let fs = Ext4::open(self.device(), &locked).at(self.name())?;
         let mut ring = options.keys.keyring(providers)?;
         options.keys.unlock(&fs, &mut ring).map_err(|error| error.within(self.name()))?;

@@ -117,6 +117,18 @@ pub fn describe(
     Ok(descriptor)
 }
 
+/// Describes all that a device holds, with all threads.
+///
+/// # Errors
+/// What reading says.
+pub fn describe_device(
+    device: &dyn BlockDevice,
+    parameters: &Parameters,
+    work: &Work<'_>,
+) -> Result<Descriptor, Error> {
+    Describer::new(parameters.clone(), work)?.describe(device, &())
+}
+
 /// The digest of a file, as the kernel has it when fs-verity is enabled on the file.
 ///
 /// # Errors

@@ -25,6 +25,7 @@ use crate::read::journal;
 use checksums::Checker;
 use findings::{Findings, Fix};
 pub use fix::fix_checksums;
+pub use superblocks::copy_to_read_by;
 
 /// What a check found.
 #[derive(Debug)]
@@ -84,7 +85,7 @@ fn with_journal(fs: Ext4, options: &OpenOptions, findings: &Findings) -> Result<
     if !sound || !options.replay_journal {
         return Ok((fs, 0));
     }
-    match journal::recover(&fs) {
+    match journal::recover(&fs, fs.superblock().needs_recovery()) {
         Ok(None) => Ok((fs, 0)),
         Ok(Some(_)) => {
             let fs = fs.recovered(options)?;

@@ -11,6 +11,7 @@ use crate::format::csum::{Checksums, Context, Subject};
 use crate::format::layout::Layout;
 use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use crate::read::fs::{Ext4, OpenOptions, read_superblock};
+use crate::read::primary::read_primary;
 
 /// Opens the file system for a check: by its primary superblock, or where that is damaged by a sound copy.
 pub(crate) fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions, findings: &Findings) -> Result<Ext4> {
@@ -45,6 +46,18 @@ pub(crate) fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions, findings
         _ => copy,
     };
     Ext4::with_superblock(device, copy, options)
+}
+
+/// The block of a sound copy of the superblock, if the primary one is damaged.
+pub fn copy_to_read_by(device: &dyn BlockDevice, options: &OpenOptions) -> Option<u64> {
+    let primary = read_primary(device, Crc32c::new(options.providers.cpu())).ok();
+    let place = Place::of(Structure::Superblock);
+    if primary.as_ref().is_some_and(|primary| verify(primary, options, place).is_ok()) {
+        return None;
+    }
+    let copy = find_copy(device, options, primary.as_ref())?;
+    let offset = Layout::new(&copy).ok()?.superblock_offset(copy.group.into())?;
+    Some(offset / u64::from(copy.block_size))
 }
 
 fn fix() -> Fix {

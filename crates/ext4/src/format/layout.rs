@@ -37,6 +37,8 @@ pub struct Layout {
     pub descriptor_size: u32,
     first_meta_bg: Option<u32>,
     copies: Copies,
+    /// The group whose copies of the descriptors are read; 0 for the primary ones.
+    home: u32,
 }
 
 /// Which groups hold a copy of superblock and descriptors.
@@ -87,6 +89,7 @@ impl Layout {
             descriptor_size: superblock.descriptor_size,
             first_meta_bg: meta_bg.then_some(superblock.first_meta_bg),
             copies,
+            home: 0,
         };
         // What follows keeps the work of a walk over all groups below the size of the file system.
         let descriptors = layout.descriptor_blocks().min(layout.first_meta_bg.unwrap_or(u32::MAX));
@@ -155,8 +158,22 @@ impl Layout {
         self.groups.div_ceil(self.descriptors_per_block())
     }
 
+    /// The same layout, of whose descriptors a group's copies are read: where these lie elsewhere, other copies.
+    #[must_use]
+    pub fn by_copies_of(self, group: u32) -> Layout {
+        Layout { home: group, ..self }
+    }
+
     /// Where the `index`th block of descriptors lies.
     pub fn descriptor_block(&self, index: u32) -> u64 {
+        if self.home > 0 && !self.is_meta(index) {
+            return self.group_start(self.home) + 1 + u64::from(index);
+        }
+        if self.home > 0
+            && let Some((_, block)) = self.descriptor_copies(index).first()
+        {
+            return *block;
+        }
         if self.is_meta(index) {
             let group = index * self.descriptors_per_block();
             // With 1 KiB blocks and bigalloc, block 0 is the boot block although it belongs to group 0.
@@ -204,7 +221,8 @@ impl Layout {
         SUPERBLOCK_OFFSET / u64::from(self.block_size)
     }
 
-    fn is_meta(&self, index: u32) -> bool {
+    /// Whether the `index`th block of descriptors lies in the groups that it describes.
+    pub(crate) fn is_meta(&self, index: u32) -> bool {
         self.first_meta_bg.is_some_and(|first| index >= first)
     }
 }

@@ -59,6 +59,7 @@ const MMP_BLOCK: Le64 = Le64(0x168);
 const LOG_GROUPS_PER_FLEX: Byte = Byte(0x174);
 const CHECKSUM_TYPE: Byte = Byte(0x175);
 const QUOTA_INODES: [Le32; 3] = [Le32(0x240), Le32(0x244), Le32(0x26c)];
+const OVERHEAD_CLUSTERS: Le32 = Le32(0x248);
 const BACKUP_GROUPS: [Le32; 2] = [Le32(0x24c), Le32(0x250)];
 const ENCRYPTION_SALT: Bytes<16> = Bytes(0x258);
 const CHECKSUM_SEED: Le32 = Le32(0x270);
@@ -312,6 +313,11 @@ impl Superblock {
     pub fn times(&self) -> [i64; 3] {
         // The high bytes came later and were zero before.
         [MADE, MOUNTED, WRITTEN].map(|field| field.get(&self.raw[..]).cast_signed())
+    }
+
+    /// Clusters of the file system's own structures (`s_overhead_clusters`), or 0 if nobody has counted them.
+    pub(crate) fn overhead_clusters(&self) -> u32 {
+        OVERHEAD_CLUSTERS.get(&self.raw[..])
     }
 
     /// Blocks behind the descriptors that are kept for more of them (`s_reserved_gdt_blocks`).

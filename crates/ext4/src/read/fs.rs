@@ -1,16 +1,18 @@
 //! An open file system: superblock, descriptors, inodes, and blocks with their checksums.
 
 use std::fmt;
+use std::io::ErrorKind;
+use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
 use casemate_blockdev::BlockDevice;
 use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::Providers;
 
-use crate::error::{Place, Result, Structure};
+use crate::error::{Error, Place, Result, Structure};
 use crate::format::csum::{self, Checksums, Subject};
 use crate::format::group::GroupDescriptor;
-use crate::format::inode::{GENERATION, Inode, ROOT_INODE};
+use crate::format::inode::{GENERATION, Inode, InodeFlags, ROOT_INODE};
 use crate::format::layout::Layout;
 use crate::format::superblock::{SUPERBLOCK_SIZE, Superblock};
 use crate::read::encryption::Encryption;
@@ -29,12 +31,25 @@ pub struct OpenOptions {
     pub replay_journal: bool,
     /// Who reads names and contents of encrypted inodes.
     pub encryption: Option<Arc<dyn Encryption>>,
+    /// Whether the device may end before the file system does: what lies behind its end fails when it is read. Off by
+    /// default.
+    pub cut_short: bool,
+    /// The block of the copy of the superblock that is read by, with its copies of the descriptors; the primary one if
+    /// `None`.
+    pub superblock: Option<u64>,
 }
 
 impl Default for OpenOptions {
     fn default() -> OpenOptions {
         let providers = Providers::default();
-        OpenOptions { providers, verify_checksums: true, replay_journal: true, encryption: None }
+        OpenOptions {
+            providers,
+            verify_checksums: true,
+            replay_journal: true,
+            encryption: None,
+            cut_short: false,
+            superblock: None,
+        }
     }
 }
 
@@ -65,7 +80,10 @@ impl Ext4 {
     /// the file system, or the journal is damaged; `Unsupported` for features
     /// that a reader must know and this one does not.
     pub fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Ext4> {
-        let superblock = read_primary(&*device, Crc32c::new(options.providers.cpu()))?;
+        let superblock = match options.superblock {
+            None => read_primary(&*device, Crc32c::new(options.providers.cpu()))?,
+            Some(block) => read_copy(&*device, block)?,
+        };
         let fs = Ext4::with_superblock(device, superblock, options)?;
         // One that was torn while a transaction was written in place is whole in the journal.
         let recovered = fs.clone().recovered(options);
@@ -82,10 +100,13 @@ impl Ext4 {
         options: &OpenOptions,
     ) -> Result<Ext4> {
         superblock.incompat.check_readable()?;
-        let layout = Layout::new(&superblock)?;
+        let mut layout = Layout::new(&superblock)?;
+        if options.superblock.is_some() {
+            layout = layout.by_copies_of(superblock.group.into());
+        }
         let needed = layout.blocks.checked_mul(u64::from(layout.block_size));
         let size = device.size();
-        if needed.is_none_or(|needed| needed > size) {
+        if needed.is_none_or(|needed| needed > size && !options.cut_short) {
             let text =
                 format!("{} blocks of {} bytes on a device of {size}", layout.blocks, layout.block_size);
             return Err(Place::of(Structure::Superblock).malformed(text));
@@ -109,14 +130,67 @@ impl Ext4 {
         if !options.replay_journal {
             return Ok(self);
         }
-        let Some((overlay, recovery)) = journal::recover(&self)? else { return Ok(self) };
-        let device: Arc<dyn BlockDevice> = Arc::new(overlay);
-        // The journal may hold a newer superblock.
-        let superblock = read_primary(&*device, Crc32c::new(options.providers.cpu()))?;
+        let by_copy = options.superblock.map(|_| self.superblock().clone());
+        // Copies do not tell whether the journal must be replayed; it tells that itself.
+        let must = by_copy.is_some() || self.superblock().needs_recovery();
+        let (device, recovery) = match journal::recover(&self, must) {
+            Ok(None) => return Ok(self),
+            Ok(Some((overlay, recovery))) => (Arc::new(overlay) as Arc<dyn BlockDevice>, recovery),
+            Err(error) if self.missing_bytes() > 0 && error.io_kind() == Some(ErrorKind::UnexpectedEof) => {
+                (Arc::clone(self.device()), Recovery { missing: true, ..Recovery::default() })
+            }
+            Err(error) => return Err(error),
+        };
+        let superblock = match by_copy {
+            Some(copy) => copy,
+            // The journal may hold a newer superblock.
+            None => read_primary(&*device, Crc32c::new(options.providers.cpu()))?,
+        };
         let fs = Ext4::with_superblock(device, superblock, options)?;
         let mut inner = Arc::into_inner(fs.0).expect("the only handle, made just above");
         inner.recovery = recovery;
         Ok(Ext4(Arc::new(inner)))
+    }
+
+    /// The same file system, of whose encrypted inodes somebody else reads names and contents.
+    #[must_use]
+    pub fn with_encryption(&self, encryption: Arc<dyn Encryption>) -> Ext4 {
+        let Inner { device, superblock, layout, checksums, verify, recovery, .. } = &*self.0;
+        Ext4(Arc::new(Inner {
+            device: Arc::clone(device),
+            superblock: superblock.clone(),
+            layout: *layout,
+            checksums: *checksums,
+            verify: *verify,
+            descriptors: (0..layout.descriptor_blocks()).map(|_| OnceLock::new()).collect(),
+            recovery: recovery.clone(),
+            encryption: Some(encryption),
+        }))
+    }
+
+    /// Bytes of the file system behind the end of the device.
+    pub fn missing_bytes(&self) -> u64 {
+        let needed = self.layout().blocks.saturating_mul(u64::from(self.layout().block_size));
+        needed.saturating_sub(self.device().size())
+    }
+
+    /// Refuses a file of whose contents some lie behind the end of the device.
+    pub(crate) fn require_present(&self, inode: &Inode) -> Result<()> {
+        if self.missing_bytes() == 0 || inode.has(InodeFlags::INLINE_DATA) {
+            return Ok(());
+        }
+        let size = self.device().size();
+        self.mappings(inode, 0, |run| {
+            let end = self.layout().offset(run.physical).saturating_add(self.layout().offset(run.len));
+            match end > size && !run.unwritten {
+                false => Ok(ControlFlow::Continue(())),
+                true => {
+                    let text =
+                        format!("inode {}: some of it lies behind the end of the image", inode.number());
+                    Err(Error::path(ErrorKind::UnexpectedEof, text))
+                }
+            }
+        })
     }
 
     /// The superblock.
@@ -261,6 +335,19 @@ impl fmt::Debug for Ext4 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ext4").field("layout", self.layout()).finish_non_exhaustive()
     }
+}
+
+/// The copy of the superblock in a block, whose size it tells itself.
+fn read_copy(device: &dyn BlockDevice, block: u64) -> Result<Superblock> {
+    let found = (10..=16).map(|log| 1u64 << log).find_map(|block_size| {
+        let offset = block.checked_mul(block_size)?;
+        let copy =
+            read_superblock(device, offset).ok().filter(|copy| u64::from(copy.block_size) == block_size)?;
+        let layout = Layout::new(&copy).ok()?;
+        (layout.superblock_offset(copy.group.into()) == Some(offset)).then_some(copy)
+    });
+    let place = Place::of(Structure::BackupSuperblock).at(block);
+    found.ok_or_else(|| place.malformed("there is no copy of a superblock there"))
 }
 
 /// The superblock at a byte of the device.

@@ -18,5 +18,6 @@ pub(crate) mod primary;
 pub(crate) mod runs;
 pub(crate) mod seen;
 pub(crate) mod symlink;
+pub(crate) mod usage;
 pub(crate) mod verity;
 pub(crate) mod xattr;

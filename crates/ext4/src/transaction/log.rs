@@ -335,7 +335,7 @@ pub(super) fn replay(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Re
     superblock.ro_compat.check_writable()?;
     let fs = Ext4::with_superblock(device.clone(), superblock, options)?;
     let mut next = None;
-    if let Some((overlay, recovery)) = journal::recover(&fs)? {
+    if let Some((overlay, recovery)) = journal::recover(&fs, fs.superblock().needs_recovery())? {
         recovery.require_whole()?;
         let size = fs.layout().block_size as usize;
         let mut block = vec![0; size];

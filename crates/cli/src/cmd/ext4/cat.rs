@@ -36,10 +36,10 @@ impl Args {
         let fs = self.image.open_with(self.fsverity, context)?;
         let mut failures = Failures::default();
         for path in &self.paths {
-            let place = || format!("{}: {}", fs.name(), path.to_string_lossy());
             let copied = fs.open(path).and_then(|file| {
                 let mut out = std::io::stdout().lock();
-                copy(&*file, place, &mut out).map_err(|error| error.at("standard output"))
+                copy(&*file, |error| fs.error(path, error), &mut out)
+                    .map_err(|error| error.at("standard output"))
             });
             match copied {
                 Err(error) if error.is_broken_pipe() => return Err(error),
@@ -51,13 +51,13 @@ impl Args {
     }
 }
 
-/// Copies a file that errors call `place`; those of writing have no name.
-pub fn copy(file: &dyn BlockDevice, place: impl Fn() -> String, out: &mut dyn Write) -> Result<(), Error> {
+/// Copies a file, of whose errors `name` says which one it is; those of writing have no name.
+pub fn copy(file: &dyn BlockDevice, name: impl Fn(Error) -> Error, out: &mut dyn Write) -> Result<(), Error> {
     let mut buffer = vec![0; CHUNK.min(file.size()) as usize];
     let mut at = 0;
     while at < file.size() {
         let len = (file.size() - at).min(CHUNK) as usize;
-        file.read_at(&mut buffer[..len], at).map_err(|error| error.at(place()))?;
+        file.read_at(&mut buffer[..len], at).map_err(&name)?;
         out.write_all(&buffer[..len])?;
         at += len as u64;
     }

@@ -37,6 +37,9 @@ impl Args {
         let access = if self.fix_checksums && !self.dry_run { Access::Change } else { Access::Read };
         let image = self.image.image(access, context)?;
         let options = self.image.options()?;
+        if options.superblock.is_some() {
+            return Err(Error::argument("--superblock: a check finds a sound copy by itself"));
+        }
         let name = image.name().to_owned();
         // A damaged superblock is for the check to say; only the bar's length is unknown then.
         let silent = Work { events: &NoEvents, ..context.opening() };

@@ -95,6 +95,11 @@ pub fn parse_octal(text: &str) -> Result<u16, String> {
     mode.ok_or_else(|| format!("{text}: not an octal mode"))
 }
 
+/// Permission bits: octal, or those that changes such as u+s make of none.
+pub fn mode_bits(text: &str) -> Result<u16, String> {
+    Ok(parse_mode(text)?.apply(0, false))
+}
+
 fn parse_mode(text: &str) -> Result<Mode, String> {
     if text.starts_with(|c: char| c.is_ascii_digit()) {
         let is_whole = text.len() > 4;

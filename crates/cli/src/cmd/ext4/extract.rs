@@ -2,14 +2,15 @@
 
 use std::ffi::OsString;
 use std::fs::{File, Permissions};
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 
-use casemate::ext4::{ExtractOptions, FileSystem, Inode, Target, Time};
+use casemate::blockdev::Events;
+use casemate::ext4::{ExtractOptions, Failure, FileSystem, Inode, Pattern, Selection, Target, Time};
 use casemate::{Error, Output};
 
 use super::cat::copy;
@@ -21,11 +22,17 @@ use crate::context::{Context, error_value};
 /// Copy a tree out of an image, into a folder or a tar stream, or one file.
 ///
 /// Holes, modes, times, hard links and extended attributes are kept; owners too in a tar stream, and in a folder
-/// if root asks. A file that can't be read, or does not match its fs-verity tree, is named and left out.
+/// if root asks. A file that can't be read, or does not match its fs-verity tree, is named and left out; so is one
+/// whose name is taken already in the folder, but for --overwrite.
+///
+/// Patterns are those of .gitignore: * and ? and [a-z] in one name, ** for any directories. One without a slash is for
+/// names anywhere, one with a slash for paths from the top of what is copied; a slash at the end means directories only.
+/// A directory that matches is meant with all that is in it.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate ext4 extract root.img copy --fscrypt-key master.key\n\
     \x20 casemate ext4 extract root.img --path=/etc - | tar -tv\n\
+    \x20 casemate ext4 extract root.img logs --include=/var/log --include='/etc/*.conf' --exclude='*.gz'\n\
     \x20 casemate ext4 extract --dm-verity root.verity @root.hash.txt root.img etc --path=/etc")]
 pub struct Args {
     #[command(flatten)]
@@ -39,6 +46,15 @@ pub struct Args {
     /// The directory of the image whose contents are copied, or a file of it: to the file DIR, or into it if it is a folder.
     #[arg(long, value_name = "PATH", default_value = "/")]
     path: OsString,
+    /// Copy only what matches this pattern, and the directories above it. May be given several times.
+    #[arg(long, value_name = "PATTERN", value_parser = pattern)]
+    include: Vec<Pattern>,
+    /// Leave out what matches this pattern, whatever --include says. May be given several times.
+    #[arg(long, value_name = "PATTERN", value_parser = pattern)]
+    exclude: Vec<Pattern>,
+    /// Replace what is there already under the name of a file. Folders stay, and are added to.
+    #[arg(long)]
+    overwrite: bool,
     /// Give files to whoever runs this, not to their owners.
     #[arg(long)]
     no_owners: bool,
@@ -54,15 +70,24 @@ impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         // As in tar: a folder of this name can be written ./-
         let tar = self.tar.as_deref().or(self.folder.as_deref().filter(|folder| *folder == Path::new("-")));
+        if tar.is_some() && self.overwrite {
+            return Err(Error::argument("--overwrite is for folders"));
+        }
         let fs = self.image.open_with(self.fsverity, context)?;
         let inode = fs.metadata(&self.path)?;
+        let selection = Selection { include: self.include.clone(), exclude: self.exclude.clone() };
         if let (false, None, Some(folder)) = (inode.is_dir(), tar, &self.folder) {
+            if !selection.is_everything() {
+                return Err(Error::argument("--include and --exclude are for directories"));
+            }
             return self.one(&fs, &inode, folder, context);
         }
         let progress = context.progress(fs.name(), fs.used_bytes());
         let mut options = ExtractOptions::default();
         options.owners = !self.no_owners;
         options.xattrs = !self.no_xattrs;
+        options.overwrite = self.overwrite;
+        options.selection = selection;
         let work = context.work(context.providers().clone(), &progress);
         let copy = |target: Target<'_>| fs.extract(&self.path, target, &options, &work);
         let report = match (tar, &self.folder) {
@@ -84,15 +109,25 @@ impl Args {
         };
         drop(progress);
         let failed = !report.failures.is_empty();
+        if !self.include.is_empty() && !failed && report.files + report.others == 0 && report.directories < 2
+        {
+            return Err(Error::argument("nothing there matches --include"));
+        }
+        let taken = |failure: &&Failure| failure.error.io_kind() == Some(ErrorKind::AlreadyExists);
+        let taken = report.failures.iter().filter(taken).count();
         let mut failures = Vec::new();
         for failure in report.failures {
             let path = format!("/{}", String::from_utf8_lossy(&failure.path));
-            let error = failure.error.at(&path);
+            let error = failure.error.within(&path);
             context.complain(&error);
             failures.push(json!({"path": path, "error": error_value(&error), "partial": failure.partial}));
         }
         if report.failures_left_out > 0 {
             context.complain(&Error::corrupt(format!("{} more failures", report.failures_left_out)));
+        }
+        if taken > 0 {
+            context
+                .note(&format!("names that are taken already: {taken}; --overwrite replaces what has them"));
         }
         if context.json() && tar != Some(Path::new("-")) {
             context.print_json(&json!({
@@ -114,9 +149,13 @@ impl Args {
         let name = Path::new(&self.path).file_name().unwrap_or_default();
         let target = if target.is_dir() { target.join(name) } else { target.to_owned() };
         let at = |error| Error::io(target.display(), error);
-        let place = || format!("{}: {}", fs.name(), self.path.to_string_lossy());
         let mut output = Output::create(&target, &[&self.image.image])?;
-        copy(&*fs.open(&self.path)?, place, &mut output).map_err(|error| error.at(target.display()))?;
+        if !self.overwrite && target.is_file() {
+            let text = format!("{}: is there already; --overwrite replaces it", target.display());
+            return Err(Error::argument(text));
+        }
+        copy(&*fs.open(&self.path)?, |error| fs.error(&self.path, error), &mut output)
+            .map_err(|error| error.at(target.display()))?;
         output.commit()?;
         let file = File::options().write(true).open(&target).map_err(at)?;
         let Time { seconds, nanoseconds } = inode.modified();
@@ -138,4 +177,9 @@ impl Args {
         context.done(format_args!("{}: {} bytes", target.display(), inode.size()));
         Ok(Answer::Yes)
     }
+}
+
+/// Reads a pattern of paths.
+fn pattern(text: &str) -> Result<Pattern, String> {
+    Pattern::new(text.as_bytes()).map_err(|error| error.to_string())
 }

@@ -1,5 +1,6 @@
 //! The image, and how it is read: options that all commands take.
 
+use std::ops::Deref;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
@@ -28,6 +29,10 @@ pub struct ImageArgs {
     /// Read structures whose checksum does not fit, too.
     #[arg(long)]
     ignore_checksums: bool,
+    /// Read by the copy of the superblock in this block, as e2fsck -b does, and by its copies of the group descriptors, where
+    /// the primary ones are damaged. Usually there is one in block 8193, 16384 or 32768.
+    #[arg(long, value_name = "BLOCK")]
+    superblock: Option<u64>,
     /// Do not replay the journal in memory, nor complete a change that is kept beside the image: read the image as it
     /// lies there.
     #[arg(long)]
@@ -63,11 +68,33 @@ impl From<Verity> for VerityPolicy {
     }
 }
 
+/// A file system that a command reads. At the end it is said of keys if they were of no use.
+pub struct Opened<'a> {
+    fs: FileSystem,
+    context: &'a Context,
+}
+
+impl Deref for Opened<'_> {
+    type Target = FileSystem;
+
+    fn deref(&self) -> &FileSystem {
+        &self.fs
+    }
+}
+
+impl Drop for Opened<'_> {
+    fn drop(&mut self) {
+        self.fs.note_useless_keys(self.context);
+    }
+}
+
 impl ImageArgs {
     /// The image that the file system lies on, decrypted and verified as the options say.
     pub fn image(&self, access: Access, context: &Context) -> Result<Image, Error> {
         let image = Image::open(&self.image, access)?;
         let image = match self.partition {
+            // An image that is cut off is read as far as it goes.
+            Some(number) if access == Access::Read => image.partition_so_far(number)?,
             Some(number) => image.partition(number)?,
             None => image.window(self.offset, None)?,
         };
@@ -81,19 +108,21 @@ impl ImageArgs {
         options.verify_checksums = !self.ignore_checksums;
         options.replay_journal = !self.no_replay;
         options.recovery_file = self.recovery_file.clone();
+        options.superblock = self.superblock;
         Ok(options)
     }
 
-    pub fn open(&self, context: &Context) -> Result<FileSystem, Error> {
+    pub fn open<'a>(&self, context: &'a Context) -> Result<Opened<'a>, Error> {
         self.open_with(Verity::default(), context)
     }
 
     /// Opens the file system; of files that are read by path this is demanded.
-    pub fn open_with(&self, verity: Verity, context: &Context) -> Result<FileSystem, Error> {
+    pub fn open_with<'a>(&self, verity: Verity, context: &'a Context) -> Result<Opened<'a>, Error> {
         let mut options = self.options()?;
         options.verity = verity.into();
         let image = self.image(Access::Read, context)?;
-        image.ext4(&options, &context.opening()).map_err(|error| explained(error, &image, probe::EXT))
+        let fs = image.ext4(&options, &context.opening());
+        Ok(Opened { fs: fs.map_err(|error| explained(error, &image, probe::EXT))?, context })
     }
 
     /// An error that happened in the image.

@@ -154,6 +154,10 @@ impl Args {
                 Ok(inode) => inode,
                 Err(error) => {
                     failures.add(context, self.image.error(error));
+                    // The name is there all the same.
+                    if !self.long && !context.json() {
+                        out.extend([&shown(name)[..], b"\n"].concat());
+                    }
                     continue;
                 }
             };

@@ -5,9 +5,14 @@ pub mod change;
 mod check;
 mod chmod;
 mod chown;
+mod df;
+mod digest;
+mod du;
 mod entry;
 mod extract;
 mod fallocate;
+pub mod find;
+mod getfattr;
 pub mod image;
 mod info;
 pub mod keys;
@@ -16,6 +21,7 @@ mod ls;
 mod mkdir;
 mod mv;
 mod put;
+mod readlink;
 mod recover;
 mod rm;
 mod setfattr;
@@ -23,6 +29,7 @@ mod stat;
 mod touch;
 mod tree;
 mod truncate;
+mod walk;
 
 use clap::Subcommand;
 
@@ -52,6 +59,12 @@ enum Command {
     Ls(ls::Args),
     Tree(tree::Args),
     Stat(stat::Args),
+    Find(find::Args),
+    Readlink(readlink::Args),
+    Getfattr(getfattr::Args),
+    Digest(digest::Args),
+    Du(du::Args),
+    Df(df::Args),
     Cat(cat::Args),
     Extract(extract::Args),
     Check(check::Args),
@@ -76,6 +89,12 @@ impl Args {
             Command::Ls(args) => args.run(context),
             Command::Tree(args) => args.run(context),
             Command::Stat(args) => args.run(context),
+            Command::Find(args) => args.run(context),
+            Command::Readlink(args) => args.run(context),
+            Command::Getfattr(args) => args.run(context),
+            Command::Digest(args) => args.run(context),
+            Command::Du(args) => args.run(context),
+            Command::Df(args) => args.run(context),
             Command::Cat(args) => args.run(context),
             Command::Extract(args) => args.run(context),
             Command::Check(args) => args.run(context),

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use casemate::base64::{Alphabet, Base64, Padding};
 use casemate::{Error, hex};
 
 use super::change::ChangeArgs;
@@ -23,7 +24,7 @@ pub struct Args {
     /// The attribute to set.
     #[arg(short, long, value_name = "NAME", required_unless_present = "remove", conflicts_with = "remove")]
     name: Option<OsString>,
-    /// Its value: text, or bytes in hexadecimal behind 0x [default: empty].
+    /// Its value: text, or bytes in hexadecimal behind 0x, or in base64 behind 0s [default: empty].
     #[arg(short, long, value_name = "VALUE", requires = "name")]
     value: Option<OsString>,
     /// The attribute to remove.
@@ -45,11 +46,12 @@ impl Args {
         let value = self.value.clone().unwrap_or_default().into_vec();
         let value = match value.strip_prefix(b"0x").or_else(|| value.strip_prefix(b"0X")) {
             Some(digits) => parse_hex(digits)?,
-            None if value.starts_with(b"0s") => {
-                let text = "values in base64 (0s...) are not taken; give them in hexadecimal (0x...)";
-                return Err(Error::argument(text.to_owned()));
-            }
-            None => value,
+            None => match value.strip_prefix(b"0s").or_else(|| value.strip_prefix(b"0S")) {
+                Some(text) => Base64::new(context.cpu(), &Alphabet::STANDARD, Padding::Padded)
+                    .decode_to_vec(text)
+                    .map_err(|error| Error::argument(format!("not a value in base64: {error}")))?,
+                None => value,
+            },
         };
         let (name, value) = match (&self.name, &self.remove) {
             (Some(name), _) => (name, Some(&value[..])),

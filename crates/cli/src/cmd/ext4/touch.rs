@@ -32,7 +32,7 @@ pub struct Args {
     no_create: bool,
     /// The time: a date such as 2020-01-31, with a time of day in UTC such as 2020-01-31T23:59:59, or seconds since 1970
     /// behind an @ [default: now].
-    #[arg(short, long, value_name = "DATE", value_parser = parse)]
+    #[arg(short, long, value_name = "DATE", value_parser = date)]
     date: Option<Time>,
 }
 
@@ -61,7 +61,8 @@ impl Args {
     }
 }
 
-fn parse(text: &str) -> Result<Time, String> {
+/// A time: a date, with or without a time of day in UTC, or seconds behind an @.
+pub fn date(text: &str) -> Result<Time, String> {
     let seconds = match text.strip_prefix('@') {
         Some(seconds) => seconds.parse().ok(),
         None => seconds_of(text),
@@ -120,11 +121,11 @@ mod tests {
             ("2020-01-01 12:30", 1_577_881_800),
             ("2100-03-01T00:00:00Z", 4_107_542_400),
         ] {
-            assert_eq!(parse(text).map(|time| time.seconds), Ok(seconds), "{text}");
+            assert_eq!(date(text).map(|time| time.seconds), Ok(seconds), "{text}");
         }
         for text in ["", "@", "now", "2020-02-30", "2020-13-01", "2020-01-01T24:00", "2020-1", "99999-01-01"]
         {
-            assert!(parse(text).is_err(), "{text}");
+            assert!(date(text).is_err(), "{text}");
         }
     }
 }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use casemate_blockdev::BlockDevice;
 use casemate_providers::Work;
 use casemate_trees::folder::{self as host, open_folder};
-use casemate_trees::{join, split};
+use casemate_trees::{Choice, join, split};
 
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::inode::{FileType, Inode};
@@ -96,14 +96,23 @@ impl Extract<'_> {
         let mut seen = SeenDirectories::new();
         seen.enter(self.fs, b"", top)?;
         let mut folders: Vec<Arc<Folder>> = Vec::new();
-        let mut level = vec![Folder::top(top)];
+        let mut level = vec![Folder::top(top, self.options.wants_top())];
+        // The inodes of directories on the way to something that is wanted.
+        let mut ways = HashSet::new();
         while !level.is_empty() {
             let found = self.list(&level)?;
             let mut next = Vec::new();
-            for Listed { number, folders, .. } in &found {
+            for Listed { number, folders, files } in &found {
+                let above = &level[*number];
+                let path = above.path();
+                let is_wanted =
+                    |name: &[u8]| self.options.choice(&path, name, true, above.wanted) == Choice::Wanted;
+                if !files.is_empty() || folders.iter().any(|name| is_wanted(name.bytes)) {
+                    self.make_way(above, &mut ways);
+                }
                 for name in folders.iter() {
-                    let folder = level[*number].below(name.bytes, name.inode);
-                    let path = folder.path();
+                    let folder = above.below(name.bytes, name.inode, is_wanted(name.bytes));
+                    let path = join(&path, name.bytes);
                     let inode = self.fs.inode(name.inode);
                     match inode.and_then(|inode| seen.enter(self.fs, &path, &inode)) {
                         Ok(()) => next.push(folder),
@@ -111,7 +120,7 @@ impl Extract<'_> {
                     }
                 }
             }
-            self.make_folders(&next);
+            next.iter().filter(|folder| folder.wanted).for_each(|folder| self.make_folder(folder));
             self.make_files(&level, &found)?;
             self.fill_large()?;
             folders.append(&mut level);
@@ -119,7 +128,9 @@ impl Extract<'_> {
         }
         // From the deepest up, so that nothing changes a folder's times, or needs to enter it, afterwards.
         for folder in folders.iter().rev() {
-            self.finish_folder(folder);
+            if folder.wanted || folder.above.is_none() || ways.contains(&folder.inode) {
+                self.finish_folder(folder);
+            }
         }
         Ok(())
     }
@@ -133,7 +144,7 @@ impl Extract<'_> {
             |(), number| {
                 let number = number as usize;
                 let path = level[number].path();
-                match self.names(&path, level[number].inode) {
+                match self.names(&path, &level[number]) {
                     Ok((folders, files)) => {
                         let listed = Listed { number, folders, files };
                         found.lock().unwrap_or_else(PoisonError::into_inner).push(listed);
@@ -149,20 +160,25 @@ impl Extract<'_> {
         Ok(found)
     }
 
-    /// The directories and the files in a directory.
-    fn names(&self, path: &[u8], dir: u32) -> Result<(Names, Names)> {
-        let dir = self.fs.inode(dir)?;
+    /// The directories and the files in a directory that are copied, or may lead to what is.
+    fn names(&self, path: &[u8], folder: &Folder) -> Result<(Names, Names)> {
+        let dir = self.fs.inode(folder.inode)?;
         let mut names = children(self.fs, &dir, |name, error| self.fail(join(path, name), error, false))?;
         // Where the entry tells the kind, files are left for later.
         let is_file = |name: &Name<'_>| name.kind.is_some_and(|kind| kind != FileType::Directory);
         let mut folders = HashSet::new();
         names.retain(|name| {
-            if is_file(&name) {
-                return true;
+            let is_dir = match is_file(&name) {
+                true => Ok(false),
+                false => self.fs.inode(name.inode).map(|inode| inode.is_dir()),
+            };
+            let may_be_dir = *is_dir.as_ref().unwrap_or(&true);
+            if self.options.choice(path, name.bytes, may_be_dir, folder.wanted) == Choice::LeftOut {
+                return false;
             }
-            match self.fs.inode(name.inode) {
-                Ok(inode) => {
-                    if inode.is_dir() {
+            match is_dir {
+                Ok(is_dir) => {
+                    if is_dir {
                         folders.insert(name.inode);
                     }
                     true
@@ -176,15 +192,41 @@ impl Extract<'_> {
         Ok(names.partition(|name| !is_file(&name) && folders.contains(&name.inode)))
     }
 
-    fn make_folders(&self, folders: &[Arc<Folder>]) {
-        for folder in folders {
-            let path = folder.path();
-            let (parent, name) = split(&path);
-            let made =
-                open_folder(self.root, parent).and_then(|parent| host::make_folder(parent.as_fd(), name));
-            if let Err(error) = made {
-                self.fail(path, error, false);
-            }
+    /// Makes a folder and those above it, as far as they are not made.
+    fn make_way(&self, folder: &Arc<Folder>, ways: &mut HashSet<u32>) {
+        let mut missing = Vec::new();
+        let mut folder = Some(folder);
+        while let Some(here) = folder.filter(|here| !here.wanted && ways.insert(here.inode)) {
+            missing.push(here);
+            folder = here.above.as_ref();
+        }
+        missing.iter().rev().filter(|here| here.above.is_some()).for_each(|here| self.make_folder(here));
+    }
+
+    fn make_folder(&self, folder: &Folder) {
+        let path = folder.path();
+        let (parent, name) = split(&path);
+        let made =
+            open_folder(self.root, parent).and_then(|parent| match host::make_folder(parent.as_fd(), name) {
+                Err(_) if self.options.overwrite => {
+                    host::remove(parent.as_fd(), name)?;
+                    host::make_folder(parent.as_fd(), name)
+                }
+                made => made,
+            });
+        if let Err(error) = made {
+            self.fail(path, error, false);
+        }
+    }
+
+    /// Takes away what is there under the name of a file that is about to be made.
+    fn make_room(&self, parent: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
+        if !self.options.overwrite {
+            return Ok(());
+        }
+        match host::remove(parent, name) {
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => Ok(()),
         }
     }
 
@@ -234,6 +276,7 @@ impl Extract<'_> {
         if may_have_links(inode) {
             let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some((folder, old)) = links.get(&inode.number()) {
+                self.make_room(parent, name)?;
                 let from = open_folder(self.root, &folder.path())?;
                 return host::make_link(from.as_fd(), old, parent, name);
             }
@@ -257,15 +300,23 @@ impl Extract<'_> {
     ) -> Result<Option<(OwnedFd, Box<dyn BlockDevice>)>> {
         match inode.kind() {
             FileType::Regular => {
-                let contents = self.options.contents.open(self.fs, inode)?;
+                let contents = self.options.open(self.fs, inode)?;
+                self.make_room(parent, name)?;
                 return Ok(Some((host::make_file(parent, name)?, contents)));
             }
             FileType::Directory => {
                 let place = Place::inode(Structure::Directory, inode.number());
                 return Err(place.malformed("has a name that says it is no directory"));
             }
-            FileType::Symlink => host::make_symlink(&link_target(self.fs, inode)?, parent, name)?,
-            _ => host::make_special(&inode.node(), parent, name)?,
+            FileType::Symlink => {
+                let target = link_target(self.fs, inode)?;
+                self.make_room(parent, name)?;
+                host::make_symlink(&target, parent, name)?;
+            }
+            _ => {
+                self.make_room(parent, name)?;
+                host::make_special(&inode.node(), parent, name)?;
+            }
         }
         for error in host::restore_at(parent, name, &inode.node(), self.options.owners)? {
             self.fail(path.to_vec(), error, true);

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use casemate_blockdev::BlockDevice;
-use casemate_trees::join;
+use casemate_trees::{Choice, Selection, join};
 
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::inode::{FileType, Inode};
@@ -24,6 +24,11 @@ pub struct ExtractOptions<'a> {
     pub owners: bool,
     /// Whether extended attributes are restored.
     pub xattrs: bool,
+    /// Whether what is there already under the name of a file, a folder aside, gives way to it; without, it stays, and the
+    /// file is a failure.
+    pub overwrite: bool,
+    /// What of the tree is copied; all of it if `None`.
+    pub selection: Option<&'a Selection>,
     /// Who opens the contents of files.
     pub contents: &'a dyn Contents,
 }
@@ -52,6 +57,27 @@ pub struct PlainContents;
 impl Contents for PlainContents {
     fn open(&self, fs: &Ext4, inode: &Inode) -> Result<Box<dyn BlockDevice>> {
         Ok(Box::new(fs.open_file(inode)?))
+    }
+}
+
+impl ExtractOptions<'_> {
+    /// What becomes of a name in a folder; `within` says that the folder is wanted.
+    fn choice(&self, folder: &[u8], name: &[u8], is_dir: bool, within: bool) -> Choice {
+        match self.selection {
+            Some(selection) => selection.choice(&join(folder, name), is_dir, within),
+            None => Choice::Wanted,
+        }
+    }
+
+    /// The contents of a file, all of which must be there.
+    fn open(&self, fs: &Ext4, inode: &Inode) -> Result<Box<dyn BlockDevice>> {
+        fs.require_present(inode)?;
+        self.contents.open(fs, inode)
+    }
+
+    /// Whether the top directory is wanted, not only what patterns find in it.
+    fn wants_top(&self) -> bool {
+        self.selection.is_none_or(|selection| selection.include.is_empty())
     }
 }
 
@@ -116,18 +142,20 @@ struct Folder {
     above: Option<Arc<Folder>>,
     name: Box<[u8]>,
     inode: u32,
+    /// Whether it is wanted, or only what is found in it: then it is made when that is.
+    wanted: bool,
 }
 
 /// A name in a directory, for when it is needed again.
 type FirstName = (Arc<Folder>, Box<[u8]>);
 
 impl Folder {
-    fn top(inode: &Inode) -> Arc<Folder> {
-        Arc::new(Folder { above: None, name: Box::default(), inode: inode.number() })
+    fn top(inode: &Inode, wanted: bool) -> Arc<Folder> {
+        Arc::new(Folder { above: None, name: Box::default(), inode: inode.number(), wanted })
     }
 
-    fn below(self: &Arc<Folder>, name: &[u8], inode: u32) -> Arc<Folder> {
-        Arc::new(Folder { above: Some(self.clone()), name: name.into(), inode })
+    fn below(self: &Arc<Folder>, name: &[u8], inode: u32, wanted: bool) -> Arc<Folder> {
+        Arc::new(Folder { above: Some(self.clone()), name: name.into(), inode, wanted })
     }
 
     fn path(&self) -> Vec<u8> {

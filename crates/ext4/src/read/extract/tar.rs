@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use casemate_blockdev::BlockDevice;
 use casemate_providers::Work;
 use casemate_trees::tar::{Member, TarWriter, XATTR};
-use casemate_trees::{Link, Node, join};
+use casemate_trees::{Choice, Link, Node, join};
 
 use crate::error::{Error, Result};
 use crate::format::inode::{FileType, Inode};
@@ -46,6 +46,7 @@ pub fn extract_to_tar(
         work,
         out: TarWriter::new(out),
         report: ExtractReport::default(),
+        ways: Vec::new(),
         links: HashMap::new(),
         lost: HashSet::new(),
         batch: Vec::new(),
@@ -63,6 +64,8 @@ struct Stream<'a> {
     work: &'a Work<'a>,
     out: TarWriter<'a>,
     report: ExtractReport,
+    /// Directories above the place that are only on the way to something that is wanted, and are not written yet.
+    ways: Vec<Item>,
     /// The first name of each inode that may have several.
     links: HashMap<u32, FirstName>,
     /// Inodes that could not be read.
@@ -85,6 +88,13 @@ struct Item {
     link: Option<Link>,
 }
 
+impl Item {
+    /// Whether a directory's path, which ends in a slash, is one above another.
+    fn is_above(&self, path: &[u8]) -> bool {
+        self.path == b"./" || path.starts_with(&self.path)
+    }
+}
+
 /// A small file's contents, or its pieces of data where it has holes.
 struct Loaded {
     size: u64,
@@ -95,20 +105,45 @@ impl Stream<'_> {
     fn tree(&mut self, top: &Inode) -> Result<()> {
         let mut seen = SeenDirectories::new();
         let mut levels = Vec::new();
-        levels.extend(self.directory(&mut seen, Vec::new(), Folder::top(top), top.clone())?);
+        levels.extend(self.directory(
+            &mut seen,
+            Vec::new(),
+            Folder::top(top, self.options.wants_top()),
+            top.clone(),
+        )?);
         while let Some(Level { path, folder, rest }) = levels.last_mut() {
             let Some(entry) = rest.next() else {
                 levels.pop();
                 continue;
             };
-            let path = join(path, &entry.name);
-            match self.fs.inode(entry.inode) {
-                Ok(inode) if inode.is_dir() => {
-                    let folder = folder.below(&entry.name, entry.inode);
-                    levels.extend(self.directory(&mut seen, path, folder, inode)?);
+            let inode = match self.fs.inode(entry.inode) {
+                Ok(inode) => inode,
+                Err(error) => {
+                    self.fail(join(path, &entry.name), error, false);
+                    continue;
                 }
-                Ok(inode) => self.add((folder.clone(), entry.name.into()), path, inode)?,
-                Err(error) => self.fail(path, error, false),
+            };
+            let choice = self.options.choice(path, &entry.name, inode.is_dir(), folder.wanted);
+            let path = join(path, &entry.name);
+            if choice == Choice::LeftOut {
+                continue;
+            }
+            if inode.is_dir() {
+                let folder = folder.below(&entry.name, entry.inode, choice == Choice::Wanted);
+                levels.extend(self.directory(&mut seen, path, folder, inode)?);
+            } else {
+                self.write_ways(&path)?;
+                self.add((folder.clone(), entry.name.into()), path, inode)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the directories above a path that were only on the way so far.
+    fn write_ways(&mut self, path: &[u8]) -> Result<()> {
+        for way in std::mem::take(&mut self.ways) {
+            if way.is_above(path) {
+                self.push(way)?;
             }
         }
         Ok(())
@@ -133,7 +168,14 @@ impl Stream<'_> {
             }
         };
         let member = if path.is_empty() { b"./".to_vec() } else { [&path[..], b"/"].concat() };
-        self.push(Item { path: member, inode, link: None })?;
+        let item = Item { path: member, inode, link: None };
+        if folder.wanted {
+            self.write_ways(&path)?;
+            self.push(item)?;
+        } else {
+            self.ways.retain(|way| way.is_above(&item.path));
+            self.ways.push(item);
+        }
         Ok(Some(Level { path, folder, rest: list.into_iter() }))
     }
 
@@ -231,7 +273,7 @@ impl Stream<'_> {
         let written = match loaded {
             Some(Ok(loaded)) => self.small(member, loaded),
             Some(Err(error)) => return self.skip(path, item.inode.number(), error),
-            None => match self.options.contents.open(self.fs, &item.inode) {
+            None => match self.options.open(self.fs, &item.inode) {
                 Ok(contents) => self.large(member, &*contents),
                 Err(error) => return self.skip(path, item.inode.number(), error),
             },
@@ -300,7 +342,7 @@ impl Stream<'_> {
 }
 
 fn load(fs: &Ext4, options: &ExtractOptions<'_>, inode: &Inode) -> Result<Loaded> {
-    let contents = options.contents.open(fs, inode)?;
+    let contents = options.open(fs, inode)?;
     let size = contents.size();
     let pieces = data_ranges(&*contents)?
         .into_iter()

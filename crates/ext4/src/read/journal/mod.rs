@@ -27,6 +27,8 @@ pub struct Recovery {
     pub blocks: u64,
     /// Why the log ends before its last transaction: one that was committed is damaged.
     pub cut: Option<Corrupt>,
+    /// Whether there was something to replay, and it lies behind the end of the device.
+    pub missing: bool,
     /// The number that the transaction behind the last one would have.
     pub(crate) next_sequence: u32,
 }
@@ -34,6 +36,9 @@ pub struct Recovery {
 impl Recovery {
     /// What is missing where the log was cut, in words.
     pub fn cut_text(&self) -> Option<String> {
+        if self.missing {
+            return Some("the journal lies behind the end of the image, and was not replayed".to_owned());
+        }
         let (cut, number) = (self.cut.as_ref()?, self.next_sequence);
         Some(format!("transaction {number} of the journal was committed and is damaged ({cut})"))
     }
@@ -147,12 +152,16 @@ impl Journal {
     }
 }
 
-/// Replays the journal of `fs` into a layer over its device; `None` if nothing must be replayed.
-pub(crate) fn recover(fs: &Ext4) -> Result<Option<(Overlay, Recovery)>> {
-    if !fs.superblock().needs_recovery() {
+/// Replays the journal of `fs` into a layer over its device; `None` if nothing must be replayed. `must` is what the
+/// superblock says of that.
+pub(crate) fn recover(fs: &Ext4, must: bool) -> Result<Option<(Overlay, Recovery)>> {
+    if !must {
         return Ok(None);
     }
     let Some(journal) = Journal::open(fs)? else {
+        if !fs.superblock().needs_recovery() {
+            return Ok(None);
+        }
         let text = "the journal must be replayed and lies on another device; \
                     open the image without it to see what is there";
         return Err(Error::unsupported(text.to_owned()));
@@ -168,6 +177,7 @@ pub(crate) fn recover(fs: &Ext4) -> Result<Option<(Overlay, Recovery)>> {
         transactions: replay.transactions,
         blocks: replay.blocks.len() as u64,
         cut: replay.cut,
+        missing: false,
         next_sequence: replay.next_sequence,
     };
     let device = fs.device();

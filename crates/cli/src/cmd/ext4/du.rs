@@ -1,0 +1,129 @@
+//! `casemate ext4 du`.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::io::{BufWriter, Write};
+use std::os::unix::ffi::OsStrExt;
+
+use serde_json::json;
+
+use casemate::Error;
+use casemate::ext4::Inode;
+use casemate::hex;
+
+use super::entry::shown;
+use super::image::ImageArgs;
+use super::walk::{Step, walk};
+use crate::answer::Answer;
+use crate::context::{Context, Failures};
+use crate::size;
+
+/// Show how much room directories take with all that is in them, as du does: in KiB. Files with several names count once.
+///
+/// With --json, one object a line, in bytes.
+#[derive(clap::Args, Debug)]
+#[command(
+    // -h is that of du.
+    disable_help_flag = true,
+    after_help = "Examples:\n\
+    \x20 casemate ext4 du -sh root.img /usr /var\n\
+    \x20 casemate ext4 du -d 1 root.img"
+)]
+pub struct Args {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// What to count; the root directory if nothing is said.
+    #[arg(value_name = "PATH")]
+    paths: Vec<OsString>,
+    /// Show files, too.
+    #[arg(short = 'a', long, conflicts_with = "summarize")]
+    all: bool,
+    /// Show the paths that were given, and nothing below.
+    #[arg(short = 's', long, conflicts_with = "max_depth")]
+    summarize: bool,
+    /// Show at most so many levels below; all count.
+    #[arg(short = 'd', long, value_name = "N")]
+    max_depth: Option<usize>,
+    /// Count the sizes of files, not the room that they take: holes count, and what fills the last block does not.
+    #[arg(long)]
+    apparent_size: bool,
+    /// Show sizes as 1.5K, 23M, 4G: in powers of 1024, rounded up.
+    #[arg(short = 'h', long)]
+    human_readable: bool,
+    /// Print help.
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let fs = self.image.open(context)?;
+        let block_size = fs.inodes().layout().block_size;
+        let most = if self.summarize { Some(0) } else { self.max_depth };
+        let mut failures = Failures::default();
+        let mut out = BufWriter::new(std::io::stdout().lock());
+        // Files with several names, and what was named before.
+        let mut counted = HashSet::new();
+        let default = [OsString::from("/")];
+        let paths = if self.paths.is_empty() { &default[..] } else { &self.paths[..] };
+        for path in paths {
+            let top = match fs.symlink_metadata(path) {
+                Ok(inode) => inode,
+                Err(error) => {
+                    failures.add(context, error);
+                    continue;
+                }
+            };
+            // Bytes so far of the directories down to here.
+            let mut sums: Vec<u64> = Vec::new();
+            let bytes = |inode: &Inode| match self.apparent_size {
+                true if inode.is_dir() => 0,
+                true => inode.size(),
+                false => inode.sectors(block_size).saturating_mul(512),
+            };
+            walk(fs.inodes(), path.as_bytes(), top, |step, depth| {
+                let (path, sum, is_dir) = match step {
+                    Step::Found(_, inode) if inode.is_dir() => {
+                        let is_new = counted.insert(inode.number());
+                        if is_new {
+                            sums.push(bytes(inode));
+                        }
+                        return Ok(is_new);
+                    }
+                    Step::Found(_, inode) if inode.links() > 1 && !counted.insert(inode.number()) => {
+                        return Ok(false);
+                    }
+                    Step::Found(path, inode) => (path, bytes(inode), false),
+                    Step::Left(path) => (path, sums.pop().unwrap_or(0), true),
+                    Step::Failed(error) => {
+                        failures.add(context, self.image.error(error));
+                        return Ok(false);
+                    }
+                };
+                if let Some(above) = sums.last_mut() {
+                    *above = above.saturating_add(sum);
+                }
+                let is_shown = is_dir || self.all || depth == 0;
+                if is_shown && most.is_none_or(|most| depth <= most) {
+                    let line = self.line(path, sum, context)?;
+                    out.write_all(&line).map_err(|error| Error::io("standard output", error))?;
+                }
+                Ok(false)
+            })?;
+        }
+        out.flush().map_err(|error| Error::io("standard output", error))?;
+        failures.finish()
+    }
+
+    fn line(&self, path: &[u8], bytes: u64, context: &Context) -> Result<Vec<u8>, Error> {
+        if context.json() {
+            let mut value = json!({"path": String::from_utf8_lossy(path), "bytes": bytes});
+            if std::str::from_utf8(path).is_err() {
+                value["path_hex"] = hex::encode(path).into();
+            }
+            return context.json_line(&value);
+        }
+        let size = if self.human_readable { size::shown(bytes) } else { bytes.div_ceil(1024).to_string() };
+        Ok([size.as_bytes(), b"\t", &shown(path), b"\n"].concat())
+    }
+}
