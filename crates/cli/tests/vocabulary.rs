@@ -138,7 +138,6 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("overwrite", "", "what is there is lost"),
     ("owner", "UID:GID", "owner and group"),
     ("padding", "BYTES", "what names are padded to"),
-    ("overwrite", "", "what is there is replaced"),
     ("panic-on-corruption", "", "kernel: panic on corruption"),
     ("panic-on-error", "", "kernel: panic on errors"),
     ("parents", "", "directories above"),
