@@ -233,8 +233,13 @@ impl Mapping {
         let mut output = NamedStream { name: output_name, stream: output };
         let size = transform_stream(&self.cipher, direction, &mut input, &mut output, work)?;
         match direction {
-            // Behind the encrypted side of a mapping there may be anything.
-            Direction::Decrypt if self.size.is_some() => self.data_size(size).map(drop),
+            // Behind the encrypted side of a mapping there may be anything. The stream begins where that begins.
+            Direction::Decrypt if self.size.is_some_and(|mapped| mapped > size) => {
+                Err(Error::argument(format!(
+                    "the mapping has {} sectors of 512 bytes, and the stream ends after {size} bytes",
+                    limit / 512
+                )))
+            }
             Direction::Encrypt if size == limit => {
                 let more = NamedStream { name: input_name, stream: part.into_inner() }.read(&mut [0])?;
                 self.check_fits(size + more as u64)

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::{fmt, io};
 
-use casemate_blockdev::{BlockDevice, Events, Window, partitions};
+use casemate_blockdev::{AtFile, BlockDevice, Events, Window, partitions};
 use casemate_ext4::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, uuid_text};
 use casemate_luks::Header;
 use casemate_providers::{Providers, Work};
@@ -120,6 +120,20 @@ pub fn look(image: &Image) -> Result<Found, Error> {
     let device = image.device();
     let found = look_at(&device, 0, device.size(), None, 2, &mut { MOST_PLACES });
     found.map_err(|error| error.at(image.name()))
+}
+
+/// Refuses an image that holds something known, which would be lost if something else were made of it.
+///
+/// # Errors
+/// `Argument`, which names what it holds; `Io`.
+pub fn refuse_known(image: &Image) -> Result<(), Error> {
+    match device(image.top()).at(image.name())?.filter(|what| *what != "zeros") {
+        None => Ok(()),
+        Some(what) => {
+            let text = format!("it holds {what}, which would be lost; --overwrite takes it all the same");
+            Err(Error::argument(text).at(image.name()))
+        }
+    }
 }
 
 /// What lies in a part of a device, so many levels deep, in `left` places at most.

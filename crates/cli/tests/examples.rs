@@ -32,6 +32,9 @@ printf 'label: gpt\nstart=2048, size=131072\n' >parts
 truncate -s 70M disk.img && sfdisk -q disk.img <parts
 dd if=root.img of=disk.img bs=1M seek=1 conv=notrunc status=none
 casemate fscrypt backup root.img /home home.tar
+printf secret >pass.key; printf another >new.key
+tar -cf - private | casemate luks format --from - vault.img --key-file pass.key --pbkdf-memory 1M --pbkdf-force-iterations 4
+casemate luks format --from root.img disk.luks --key-file pass.key --pbkdf-memory 1M --pbkdf-force-iterations 4
 casemate integrity format volume.img --size 8M
 head -c 1M /dev/zero >keyed.img; head -c 32 /dev/urandom >integrity.key
 casemate integrity format keyed.img --sector-size 4096 -I hmac-sha256 --integrity-key-file integrity.key

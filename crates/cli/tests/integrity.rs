@@ -176,7 +176,10 @@ fn slips_are_refused_before_anything_is_written() {
     place.file("zeros", vec![0; 1 << 20]);
     place.yes("format volume --size 1M");
     for (line, said) in [
-        ("format volume", "holds a dm-integrity superblock; --overwrite takes it all the same"),
+        (
+            "format volume",
+            "holds a dm-integrity superblock, which would be lost; --overwrite takes it all the same",
+        ),
         ("format zeros --from zeros", "can't be made of itself"),
         ("format zeros --from file", "more data than the"),
         ("format zeros --integrity md9", "md9"),

@@ -113,7 +113,16 @@ fn a_flipped_checksum_is_rewritten_to_what_it_was() {
             let (rewritten, report) = fix_checksums(device.clone(), &options, &Work::default()).unwrap();
             let place = format!("{}: {what}: {rewritten:?}, then {:?}", fixture.name, report.faults);
             assert!(!rewritten.is_empty(), "{place}");
-            let after = bytes(&device);
+            let mut after = bytes(&device);
+            if fixture.name == "4k-mmp" {
+                if what.starts_with("MMP") {
+                    assert!(report.is_clean(), "{place}");
+                    continue;
+                }
+                // Whoever changes something says there who he is (s_mmp_block).
+                let block = u64::from_le_bytes(image[1024 + 0x168..][..8].try_into().unwrap()) as usize;
+                after[block * 4096..][..4096].copy_from_slice(&image[block * 4096..][..4096]);
+            }
             if what.contains("checksum") {
                 assert!(after == fixture.image, "{place}");
             }

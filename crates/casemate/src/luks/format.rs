@@ -324,11 +324,8 @@ impl NewVolume {
                 format!("{size} bytes have no room for data behind the header, from byte {} on", self.offset);
             return Err(Error::argument(text).at(image.name()));
         }
-        let found = probe::device(device).at(image.name())?.filter(|what| *what != "zeros");
-        if let Some(what) = found.filter(|_| !overwrite) {
-            let text =
-                format!("it holds {what}, which would be lost; --overwrite makes a volume nevertheless");
-            return Err(Error::argument(text).at(image.name()));
+        if !overwrite {
+            probe::refuse_known(image)?;
         }
         self.write_header(device).at(image.name())
     }

@@ -83,7 +83,7 @@ pub struct FormatArgs {
     /// Put the contents of this file into the volume; "-" is standard input.
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
-    /// Take an image that holds something known already.
+    /// Take an image that holds something known, which is lost.
     #[arg(long)]
     overwrite: bool,
     /// The size of a block in bytes: 512, 1024, 2048 or 4096.
@@ -235,10 +235,8 @@ impl FormatArgs {
             }
             None => self.place.open(Access::Change)?,
         };
-        let found = probe::look(&image)?.what.filter(|what| !self.overwrite && *what != "zeros");
-        if let Some(what) = found {
-            let text = format!("{name}: holds {what}; --overwrite takes it all the same");
-            return Err(Error::argument(text));
+        if !self.overwrite {
+            probe::refuse_known(&image)?;
         }
         let progress = context.progress(&name, image.device().size());
         let work = context.work(context.providers().clone(), &progress);

@@ -57,7 +57,13 @@ fn a_file_system_in_a_volume_is_read_and_changed() {
         yes(place.own("luks extract disk out --key-file key"));
         assert_eq!(yes(place.own("ext4 cat out /f")), "hello\n");
         let stream = place.own("luks extract disk - --key-file key");
-        assert!(stream.stdout == place.read("out"));
+        assert!(stream.status.success() && stream.stdout == place.read("out"), "{stream:?}");
+        // A volume that is there is not lost by a slip.
+        says(
+            place.own("luks format --from plain disk --key-file key"),
+            2,
+            "holds a LUKS header, which would be lost",
+        );
     }
 }
 

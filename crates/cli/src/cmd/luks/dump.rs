@@ -19,8 +19,8 @@ use crate::context::Context;
 /// Print what a LUKS header says. Nothing is written, not even a damaged copy that could be mended.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
-    \x20 casemate luks dump disk.img\n\
-    \x20 casemate luks dump --dump-json-metadata disk.img")]
+    \x20 casemate luks dump vault.img\n\
+    \x20 casemate luks dump --dump-json-metadata vault.img")]
 pub struct Args {
     #[command(flatten)]
     place: PlaceArgs,

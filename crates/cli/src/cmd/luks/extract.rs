@@ -15,8 +15,8 @@ use crate::context::Context;
 /// Decrypt what is in a LUKS volume to a file, or to standard output.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
-    \x20 casemate luks extract disk.img plain.img --key-file disk.key\n\
-    \x20 casemate luks extract disk.img - | tar -xf -")]
+    \x20 casemate luks extract vault.img plain.img --key-file pass.key\n\
+    \x20 casemate luks extract vault.img - --key-file pass.key | tar -xf -")]
 pub struct Args {
     #[command(flatten)]
     volume: VolumeArgs,

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
@@ -10,7 +11,7 @@ use serde_json::json;
 use casemate::luks::{
     Argon2, Argon2Variant, LuksFormatOptions, LuksKey, LuksVersion, NewVolume, Pbkdf, Seed, Uuid,
 };
-use casemate::{Access, Error, Image, Output, SecretSource};
+use casemate::{Access, Error, Image, Output, SecretSource, probe};
 
 use super::options::{PassphraseArgs, PlaceArgs};
 use crate::answer::Answer;
@@ -25,8 +26,8 @@ use crate::size::bytes;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate luks format --from root.img disk.luks --key-file pass.key\n\
-    \x20 tar -cf - tree | casemate luks format --from - disk.luks --key-file pass.key\n\
-    \x20 truncate -s 1G disk.img && casemate luks format disk.img")]
+    \x20 tar -cf - rootfs | casemate luks format --from - disk.luks --key-file pass.key\n\
+    \x20 truncate -s 64M new.luks && casemate luks format new.luks --key-file pass.key")]
 pub struct Args {
     #[command(flatten)]
     place: PlaceArgs,
@@ -150,11 +151,19 @@ impl Args {
         if self.place.is_part() {
             // A part of a disk is written where it lies.
             let (source, target) = (Image::open(from, Access::Read)?, self.place.open(Access::Change)?);
+            if !self.overwrite {
+                probe::refuse_known(&target)?;
+            }
             let made = prepare()?;
             let progress = context.progress(source.name(), source.device().size());
             made.encrypt(&source, &target, &context.work(context.providers().clone(), &progress))?;
             drop(progress);
             return self.answer(context, &made);
+        }
+        let is_there = std::fs::metadata(target)
+            .is_ok_and(|metadata| metadata.is_file() || metadata.file_type().is_block_device());
+        if is_there && !self.overwrite {
+            probe::refuse_known(&Image::open(target, Access::Read)?)?;
         }
         if from != standard && target != standard {
             let source = Image::open(from, Access::Read)?;

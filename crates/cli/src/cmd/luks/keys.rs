@@ -17,9 +17,8 @@ use crate::passphrase::{self, Asked};
 ///
 /// The new key slot is written first, and then the header: at any moment the volume opens with the passphrases of before.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n\
-    \x20 casemate luks add-key disk.img\n\
-    \x20 casemate luks add-key disk.img --key-file old.key --new-key-file new.key")]
+#[command(after_help = "Example:\n\
+    \x20 casemate luks add-key vault.img --key-file pass.key --new-key-file new.key")]
 pub struct AddKey {
     #[command(flatten)]
     volume: VolumeArgs,

@@ -33,8 +33,8 @@ pub struct Uuid {
 /// Try a passphrase, or a volume key; nothing is decrypted. The exit status is 1 for a wrong one.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
-    \x20 casemate luks test-passphrase disk.img\n\
-    \x20 casemate luks test-passphrase disk.img --key-file disk.key --key-slot 1")]
+    \x20 casemate luks test-passphrase vault.img --key-file pass.key\n\
+    \x20 echo secret | casemate luks test-passphrase vault.img --key-slot 0")]
 pub struct TestPassphrase {
     #[command(flatten)]
     volume: VolumeArgs,
