@@ -38,7 +38,7 @@ fn cryptsetup_opens_what_is_made() {
             "--type luks1 {CHEAP1} -c aes-cbc-plain64 -s 128 --hash ripemd160 --key-slot 7 --crypt-offset 4M"
         ),
     ] {
-        yes(volume.own(&format!("luks format --from plain disk --key-file key {options}")));
+        yes(volume.own(&format!("luks format --from plain disk --key-file key {options} --overwrite")));
         of(&volume, &cryptsetup, "open --test-passphrase --key-file key disk");
         assert_eq!(yes(volume.own("luks dump disk")), of(&volume, &cryptsetup, "luksDump disk"), "{options}");
         // The key in the slot is that of the data: dm-crypt's mapping under it is what was encrypted.
@@ -123,7 +123,11 @@ fn what_is_there_is_not_lost_by_mistake() {
 fn what_no_cryptsetup_would_take_is_not_made() {
     let place = place();
     let refused = |options: &str, why: &str| {
-        says(place.own(&format!("luks format --from plain disk --key-file key {options}")), 2, why);
+        says(
+            place.own(&format!("luks format --from plain disk --key-file key {options} --overwrite")),
+            2,
+            why,
+        );
         assert!(!place.path("disk").exists());
     };
     refused("--pbkdf pbkdf2 --pbkdf-force-iterations 999", "at least 1000");
@@ -147,7 +151,7 @@ fn what_no_cryptsetup_would_take_is_not_made() {
     );
     place.file("odd", vec![1; 1000]);
     says(
-        place.own(&format!("luks format --from odd disk --key-file key {CHEAP1}")),
+        place.own(&format!("luks format --from odd disk --key-file key {CHEAP1} --overwrite")),
         2,
         "no multiple of the sector size",
     );
@@ -159,7 +163,7 @@ fn what_no_cryptsetup_would_take_is_not_made() {
 fn qemu_reads_what_is_made() {
     let Some(qemu) = tool("qemu-img") else { return };
     let place = place();
-    yes(place.own(&format!("luks format --type luks1 {CHEAP1} --from plain disk --key-file key")));
+    yes(place.own(&format!("luks format --type luks1 {CHEAP1} --from plain disk --key-file key --overwrite")));
     let plain = format!("driver=luks,key-secret=s,file.filename={}", place.path("disk").display());
     let output = casemate_testkit::run_any(Command::new(&qemu).current_dir(place.folder()).args([
         "convert",

@@ -25,8 +25,8 @@ use crate::size::bytes;
 /// With --from a new file is there whole or not at all, and streams go through in one pass.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
-    \x20 casemate luks format --from root.img disk.luks --key-file pass.key\n\
-    \x20 tar -cf - rootfs | casemate luks format --from - disk.luks --key-file pass.key\n\
+    \x20 casemate luks format --from root.img root.luks --key-file pass.key\n\
+    \x20 tar -cf - rootfs | casemate luks format --from - rootfs.luks --key-file pass.key\n\
     \x20 truncate -s 64M new.luks && casemate luks format new.luks --key-file pass.key")]
 pub struct Args {
     #[command(flatten)]
@@ -35,7 +35,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
     /// Make a volume of an image that holds something known, which is lost.
-    #[arg(long, conflicts_with = "from")]
+    #[arg(long)]
     overwrite: bool,
     /// The version: luks1 or luks2.
     #[arg(long = "type", value_name = "TYPE", value_parser = ["luks1", "luks2"], default_value = "luks2")]
@@ -160,17 +160,13 @@ impl Args {
             drop(progress);
             return self.answer(context, &made);
         }
-        let is_there = std::fs::metadata(target)
-            .is_ok_and(|metadata| metadata.is_file() || metadata.file_type().is_block_device());
-        if is_there && !self.overwrite {
-            probe::refuse_known(&Image::open(target, Access::Read)?)?;
-        }
         if from != standard && target != standard {
             let source = Image::open(from, Access::Read)?;
             if source.is_stored_at(target) {
                 let text = format!("{}: source and target are the same file", target.display());
                 return Err(Error::argument(text));
             }
+            self.refuse_known(target)?;
             let target = Image::replace(target)?;
             let made = prepare()?;
             let progress = context.progress(source.name(), source.device().size());
@@ -192,13 +188,24 @@ impl Args {
             prepare()?.encrypt_stream(input, output, &work)?;
             return Ok(Answer::Yes);
         }
-        let mut output = Output::create(target, &[])?;
+        self.refuse_known(target)?;
+        let mut output = Output::create(target, &[from])?;
         let made = prepare()?;
         let name = target.display().to_string();
         made.encrypt_stream(input, (&name, &mut output), &work)?;
         output.commit()?;
         drop(progress);
         self.answer(context, &made)
+    }
+
+    /// Refuses a file or block device that holds something known and would be replaced.
+    fn refuse_known(&self, target: &Path) -> Result<(), Error> {
+        let is_replaced = std::fs::metadata(target)
+            .is_ok_and(|metadata| metadata.is_file() || metadata.file_type().is_block_device());
+        match is_replaced && !self.overwrite {
+            true => probe::refuse_known(&Image::open(target, Access::Read)?),
+            false => Ok(()),
+        }
     }
 
     fn options(&self) -> Result<LuksFormatOptions, Error> {
