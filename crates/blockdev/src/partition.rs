@@ -233,7 +233,9 @@ mod tests {
         disk[30 * 512..31 * 512].copy_from_slice(&record(&[(0x82, 2, 8), (0x05, 0, 20)]));
         assert!(partitions(&MemoryDevice::new(disk.clone())).unwrap().len() < 200);
         disk[..512].copy_from_slice(&record(&[(0x83, 50, 60)]));
-        assert!(partitions(&MemoryDevice::new(disk)).is_err());
+        // One that passes the end is there all the same: the disk may be cut off.
+        let list = partitions(&MemoryDevice::new(disk)).unwrap();
+        assert_eq!((list.len(), list[0].start, list[0].len), (1, 50 * 512, 60 * 512));
     }
 
     /// A disk with one partition, its table and the copy of it.

@@ -2,7 +2,7 @@
 //!
 //! [`Superblock`] says how the volume is laid out, but not how its tags are made: a [`Tagger`] does. Both, and what the
 //! journal holds, make an [`IntegrityDevice`], whose reads are checked; [`verify`] checks all of it on many threads.
-//! [`format`] makes a volume. One that is there is never written: a journal that was not replayed is shown as if it had
+//! [`format()`] makes a volume. One that is there is never written: a journal that was not replayed is shown as if it had
 //! been.
 //!
 //! ```
