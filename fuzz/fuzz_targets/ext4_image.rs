@@ -65,7 +65,13 @@ fn read(fs: &Ext4, work: &Work<'_>) {
             }
         }
     }
-    let options = ExtractOptions { owners: false, xattrs: true, contents: &contents };
+    let options = ExtractOptions {
+        owners: false,
+        xattrs: true,
+        overwrite: false,
+        selection: None,
+        contents: &contents,
+    };
     let _ = extract_to_tar(fs, &root, &mut io::sink(), &options, work);
 }
 
