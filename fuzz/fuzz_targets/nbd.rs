@@ -8,7 +8,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Some(hello) = ClientHello::from_bytes(*hello) else { return };
     let export = Description { name: "x".to_owned(), size: 1 << 40, flags: 0xffff, preferred_block: 4096 };
     let mode = [TlsMode::Off, TlsMode::On, TlsMode::Require][bytes.len() % 3];
-    let mut talk = Negotiation::new(export, mode, hello);
+    let mut talk = Negotiation::new([export].into(), mode, hello);
     while let Some((header, after)) = rest.split_first_chunk() {
         let Some(header) = OptionHeader::from_bytes(header) else { return };
         let Some((data, after)) = after.split_at_checked(header.len as usize) else { return };
@@ -18,7 +18,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
             Step::Continue => assert!(!out.is_empty()),
             Step::StartTls => talk.secured(),
             Step::Close => return,
-            Step::Transmission(agreed) => {
+            Step::Transmission(_, agreed) => {
                 for request in rest.chunks_exact(Request::LEN) {
                     let request: &[u8; Request::LEN] = request.try_into().expect("that many");
                     let Some(request) = Request::from_bytes(request) else { return };

@@ -27,7 +27,7 @@ static SERVER: LazyLock<(PathBuf, Arc<ClientConfig>)> = LazyLock::new(|| {
     let export = Arc::new(Export::new(device, "disk", false, 4096));
     let tls = Tls::optional(&folder).expect("a certificate");
     let limits = Limits { negotiation: Duration::from_secs(1), memory: 33 << 20, ..Limits::default() };
-    let server = Server::start(Listener::unix(&socket).expect("a socket"), export, tls, limits, |_| ());
+    let server = Server::start(Listener::unix(&socket).expect("a socket"), vec![export], tls, limits, |_| ());
     std::mem::forget(server.expect("a server"));
     let mut roots = RootCertStore::empty();
     let certificate = CertificateDer::from_pem_file(folder.join("server-cert.pem")).expect("a certificate");

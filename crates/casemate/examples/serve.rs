@@ -12,9 +12,9 @@ fn main() -> Result<(), Error> {
     let [image, overlay, socket] = arguments()?;
     let image = Image::open(image, Access::ReadLocked)?.overlay(Path::new(&overlay))?;
     let service = image.serve(Listener::unix(Path::new(&socket))?, &ServeOptions::default())?;
-    println!("{}", service.uri());
+    println!("{}", service.uris()[0]);
     std::io::stdin().read_to_end(&mut Vec::new())?;
-    println!("{} requests", service.export().statistics().reads);
+    println!("{} requests", service.exports()[0].statistics().reads);
     service.stop(Duration::from_secs(10))
 }
 

@@ -1,6 +1,7 @@
 //! Images offered over NBD.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use crate::{Error, Image};
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct ServeOptions {
-    /// The export's name, which clients have to ask for.
+    /// The export's name, which clients have to ask for, where there is one.
     pub export_name: String,
     /// Encryption of connections, and the clients that are let in; none and all by default.
     pub tls: Tls,
@@ -33,13 +34,12 @@ impl fmt::Debug for ServeOptions {
     }
 }
 
-/// An image that is being offered. Dropped without [`Service::stop`], it goes on to the end of the process.
+/// Images that are being offered. Dropped without [`Service::stop`], it goes on to the end of the process.
 pub struct Service {
     server: Server,
-    export: Arc<Export>,
-    name: String,
+    exports: Vec<Arc<Export>>,
     address: Address,
-    uri: String,
+    uris: Vec<String>,
 }
 
 impl Image {
@@ -48,17 +48,7 @@ impl Image {
     /// # Errors
     /// `Io` if no thread can be started.
     pub fn serve(&self, listener: Listener, options: &ServeOptions) -> Result<Service, Error> {
-        let address = listener.address().clone();
-        let with_tls = options.tls.mode() != casemate_nbd::protocol::TlsMode::Off;
-        let uri = address.uri(with_tls, &options.export_name);
-        let export =
-            Export::new(self.device(), &options.export_name, self.is_read_only(), self.preferred_block());
-        let export = Arc::new(export);
-        let events = options.events.clone();
-        let log = move |text: &str| events.iter().for_each(|events| events.note(text));
-        let server = Server::start(listener, Arc::clone(&export), options.tls.clone(), options.limits, log)
-            .map_err(|error| Error::io(&address, error))?;
-        Ok(Service { server, export, name: self.name().to_owned(), address, uri })
+        Service::start(&[(&options.export_name, self)], listener, options)
     }
 
     /// The image as others may have it: a change of the ext4 file system in it that was interrupted is shown as complete,
@@ -95,14 +85,40 @@ impl Image {
 }
 
 impl Service {
+    /// Offers the devices on top of images, each under its name, as [`Image::serve`] does with one.
+    ///
+    /// # Errors
+    /// `Argument` for no image, and for two of one name; `Io` if no thread can be started.
+    pub fn start(
+        images: &[(&str, &Image)],
+        listener: Listener,
+        options: &ServeOptions,
+    ) -> Result<Service, Error> {
+        let address = listener.address().clone();
+        let with_tls = options.tls.mode() != casemate_nbd::protocol::TlsMode::Off;
+        let uris = images.iter().map(|(name, _)| address.uri(with_tls, name)).collect();
+        let export = |(name, image): &(&str, &Image)| {
+            Arc::new(Export::new(image.device(), name, image.is_read_only(), image.preferred_block()))
+        };
+        let exports: Vec<Arc<Export>> = images.iter().map(export).collect();
+        let events = options.events.clone();
+        let log = move |text: &str| events.iter().for_each(|events| events.note(text));
+        let server = Server::start(listener, exports.clone(), options.tls.clone(), options.limits, log);
+        let server = server.map_err(|error| match error.kind() {
+            ErrorKind::InvalidInput => Error::argument(error.to_string()),
+            _ => Error::io(&address, error),
+        })?;
+        Ok(Service { server, exports, address, uris })
+    }
+
     /// The address that clients reach.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// The URI that clients take.
-    pub fn uri(&self) -> &str {
-        &self.uri
+    /// The URIs that clients take, one for each export.
+    pub fn uris(&self) -> &[String] {
+        &self.uris
     }
 
     /// The number of clients at this moment.
@@ -110,10 +126,10 @@ impl Service {
         self.server.clients()
     }
 
-    /// The export, which knows what clients have asked for, also when the service has stopped. What each layer did for that
+    /// The exports, which know what clients have asked for, also when the service has stopped. What each layer did for that
     /// is in [`Image::statistics`].
-    pub fn export(&self) -> &Arc<Export> {
-        &self.export
+    pub fn exports(&self) -> &[Arc<Export>] {
+        &self.exports
     }
 
     /// Lets no more clients in, answers the requests that have come, and puts everything on stable storage. Clients that
@@ -122,12 +138,12 @@ impl Service {
     /// # Errors
     /// `Io` of the last flush.
     pub fn stop(self, patience: Duration) -> Result<(), Error> {
-        self.server.stop(patience).map_err(|error| Error::io(&self.name, error))
+        self.server.stop(patience).map_err(|error| Error::io(&self.address, error))
     }
 }
 
 impl fmt::Debug for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Service").field("uri", &self.uri).finish_non_exhaustive()
+        f.debug_struct("Service").field("uris", &self.uris).finish_non_exhaustive()
     }
 }

@@ -52,6 +52,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("exclude", "PATTERN", "what is not copied"),
     ("exec", "COMMAND", "a command that runs meanwhile"),
     ("exit-with-last", "", "the server ends with its last client"),
+    ("export", "NAME=IMAGE", "an NBD export more"),
     ("export-name", "NAME", "the name of an NBD export"),
     ("fec-device", "PATH", "where parity is"),
     ("fec-name", "NAME", "kernel: the device with parity"),

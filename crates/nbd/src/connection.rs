@@ -16,6 +16,7 @@ use std::thread::{Builder, Scope};
 use std::time::{Duration, Instant};
 
 use crate::crew::Crew;
+use crate::export::Export;
 use crate::link::{Link, Sending, lock};
 use crate::protocol::{
     Agreed, ClientHello, Command, GREETING, MAX_PAYLOAD, Negotiation, OptionHeader, Request, Step, errors,
@@ -29,6 +30,7 @@ pub(crate) struct Connection<'a> {
     shared: &'a Shared,
     number: u64,
     link: Arc<Link>,
+    export: &'a Export,
     agreed: Agreed,
     reader: Mutex<Reader>,
     crew: Crew,
@@ -42,7 +44,7 @@ pub(crate) struct Connection<'a> {
 impl Connection<'_> {
     /// Serves a client until it leaves, misbehaves, or the server stops.
     pub(crate) fn run(shared: &Shared, number: u64, link: Link) {
-        let (link, agreed, answer) = match negotiate(shared, link) {
+        let Negotiated { link, export, agreed, answer } = match negotiate(shared, link) {
             Ok(Some(agreed)) => agreed,
             Ok(None) => return,
             // Whoever only looks whether somebody is there leaves like this.
@@ -59,11 +61,13 @@ impl Connection<'_> {
         if link.send(&answer).and_then(|()| link.no_timeout()).is_err() {
             return;
         }
-        shared.export.counters().connected();
+        let export = &*shared.exports[export];
+        export.counters().connected();
         let connection = Connection {
             shared,
             number,
             link,
+            export,
             agreed,
             reader: Mutex::default(),
             crew: Crew::new(shared.processors, shared.limits.threads),
@@ -222,7 +226,7 @@ impl Connection<'_> {
 
     /// Executes a request and appends the reply to `out`.
     fn execute(&self, request: &Request, payload: &mut Buffer, out: &mut Buffer) {
-        let description = self.shared.export.description();
+        let description = self.export.description();
         let structured =
             self.agreed.structured && matches!(request.command, Ok(Command::Read | Command::BlockStatus));
         let checked = request.check(description.size, description.flags, self.agreed.allocation);
@@ -245,21 +249,21 @@ impl Connection<'_> {
                 if command != Command::Read || !structured || request.flags & Request::DF != 0 {
                     return Err(number);
                 }
-                self.shared.export.counters().failed();
+                self.export.counters().failed();
                 self.read_around(request, number, out);
                 Ok(())
             })
         });
         if let Err(number) = done {
-            self.shared.export.counters().failed();
+            self.export.counters().failed();
             out.error(structured, request.cookie, number);
         }
     }
 
     /// Answers a read that has failed with those blocks that can be read, and says where the others are.
     fn read_around(&self, request: &Request, number: u32, out: &mut Buffer) {
-        let (device, start) = (self.shared.export.device(), Instant::now());
-        let block = u64::from(self.shared.export.description().preferred_block.max(1));
+        let (device, start) = (self.export.device(), Instant::now());
+        let block = u64::from(self.export.description().preferred_block.max(1));
         let whole = request.offset..request.offset + u64::from(request.len);
         let (mut ranges, mut bad) = (vec![whole.clone()], Vec::<std::ops::Range<u64>>::new());
         // Halves of halves, down to a block. A device that takes long to fail is not asked for ever.
@@ -292,7 +296,7 @@ impl Connection<'_> {
         payload: &mut Buffer,
         out: &mut Buffer,
     ) -> io::Result<()> {
-        let export = &self.shared.export;
+        let export = self.export;
         let (device, counters) = (export.device(), export.counters());
         let Request { cookie, offset, len, .. } = *request;
         let mut flush = request.flags & Request::FUA != 0;
@@ -349,16 +353,25 @@ impl Connection<'_> {
     }
 }
 
-/// Negotiates until the transmission begins. Returns the last answer unsent; `None` if the client wants no
-/// transmission.
-fn negotiate(shared: &Shared, mut link: Link) -> io::Result<Option<(Link, Agreed, Vec<u8>)>> {
+/// A negotiation that has led to an export.
+struct Negotiated {
+    link: Link,
+    /// The number of the export.
+    export: usize,
+    agreed: Agreed,
+    /// The last answer, not sent yet.
+    answer: Vec<u8>,
+}
+
+/// Negotiates until the transmission begins; `None` if the client wants no transmission.
+fn negotiate(shared: &Shared, mut link: Link) -> io::Result<Option<Negotiated>> {
     let invalid = |text: &str| io::Error::new(io::ErrorKind::InvalidData, text.to_owned());
     let deadline = Instant::now() + shared.limits.negotiation;
     link.send(&GREETING)?;
     let mut hello = [0; 4];
     link.read_exact_until(&mut hello, deadline)?;
     let hello = ClientHello::from_bytes(hello).ok_or_else(|| invalid("that is no client of ours"))?;
-    let mut talk = Negotiation::new(shared.export.description().clone(), shared.tls.mode(), hello);
+    let mut talk = Negotiation::new(Arc::clone(&shared.descriptions), shared.tls.mode(), hello);
     let mut out = Vec::new();
     loop {
         let mut header = [0; OptionHeader::LEN];
@@ -367,13 +380,13 @@ fn negotiate(shared: &Shared, mut link: Link) -> io::Result<Option<(Link, Agreed
         let mut data = vec![0; header.len as usize];
         link.read_exact_until(&mut data, deadline)?;
         let step = talk.option(header.option, &data, &mut out);
-        if let Step::Transmission(agreed) = step {
-            return Ok(Some((link, agreed, out)));
+        if let Step::Transmission(export, agreed) = step {
+            return Ok(Some(Negotiated { link, export, agreed, answer: out }));
         }
         link.send(&out)?;
         out.clear();
         match step {
-            Step::Continue | Step::Transmission(_) => {}
+            Step::Continue | Step::Transmission(..) => {}
             Step::StartTls => {
                 let config = shared.tls.config().ok_or_else(|| invalid("no certificate"))?;
                 link.secure(config, deadline)?;

@@ -1,7 +1,7 @@
 //! The NBD protocol, and a server that offers any [`BlockDevice`](casemate_blockdev::BlockDevice) to any client.
 //!
 //! [`protocol`] turns bytes into requests and answers into bytes; it does no I/O. [`Server`] listens on a
-//! Unix socket or on TCP, and runs requests of many clients on an [`Export`]. [`tls`] says which clients are
+//! Unix socket or on TCP, and runs requests of many clients on its [`Export`]s. [`tls`] says which clients are
 //! let in, and how.
 //!
 //! ```
@@ -17,7 +17,7 @@
 //! let export = Arc::new(Export::new(disk, "disk", false, 4096));
 //! let listener = Listener::unix(&folder.path().join("socket"))?;
 //! println!("{}", listener.address().uri(false, "disk"));
-//! let server = Server::start(listener, export, Tls::off(), Limits::default(), |fault| eprintln!("{fault}"))?;
+//! let server = Server::start(listener, vec![export], Tls::off(), Limits::default(), |fault| eprintln!("{fault}"))?;
 //! server.stop(Duration::from_secs(1))?;
 //! # Ok::<(), std::io::Error>(())
 //! ```
@@ -25,7 +25,7 @@
 //! Source: the protocol's description, doc/proto.md of the NetworkBlockDevice project.
 //!
 //! # Limits
-//! One export for each server. No extended headers, no resizing, no metadata context but `base:allocation`.
+//! No extended headers, no resizing, no metadata context but `base:allocation`.
 #![forbid(unsafe_code)]
 
 mod connection;

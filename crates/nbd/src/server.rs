@@ -1,6 +1,6 @@
-//! The server: many clients of one export at once.
+//! The server: many clients of some exports at once.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::Shutdown;
 use std::num::NonZero;
@@ -14,7 +14,7 @@ use crate::export::Export;
 use crate::link::{Link, lock};
 use crate::listener::Listener;
 use crate::log::Log;
-use crate::protocol::MAX_PAYLOAD;
+use crate::protocol::{Description, MAX_PAYLOAD};
 use crate::room::Room;
 use crate::tls::Tls;
 
@@ -34,7 +34,7 @@ pub struct Limits {
     pub negotiation: Duration,
 }
 
-/// A server of one export, at work until [`Server::stop`].
+/// A server of one or more exports, at work until [`Server::stop`].
 pub struct Server {
     shared: Arc<Shared>,
     listener: Arc<Listener>,
@@ -43,7 +43,9 @@ pub struct Server {
 
 /// What all connections share.
 pub(crate) struct Shared {
-    pub(crate) export: Arc<Export>,
+    pub(crate) exports: Vec<Arc<Export>>,
+    /// Descriptions of the exports, in their order.
+    pub(crate) descriptions: Arc<[Description]>,
     pub(crate) tls: Tls,
     pub(crate) limits: Limits,
     pub(crate) stopping: AtomicBool,
@@ -78,19 +80,28 @@ impl Default for Limits {
 }
 
 impl Server {
-    /// Starts a server that lets clients in. `log` hears, from any thread, a line about each fault.
+    /// Starts a server that lets clients in, each to the export whose name it asks for. `log` hears, from any thread, a
+    /// line about each fault.
     ///
     /// # Errors
-    /// The system's error, if no thread can be started.
+    /// `InvalidInput` for no export at all, and for two of one name; the system's error, if no thread can be started.
     pub fn start(
         listener: Listener,
-        export: Arc<Export>,
+        exports: Vec<Arc<Export>>,
         tls: Tls,
         limits: Limits,
         log: impl Fn(&str) + Send + Sync + 'static,
     ) -> io::Result<Server> {
+        let descriptions: Arc<[Description]> =
+            exports.iter().map(|export| export.description().clone()).collect();
+        let names: HashSet<&str> = descriptions.iter().map(|export| &*export.name).collect();
+        if names.is_empty() || names.len() < exports.len() {
+            let text = "a server has exports, each with a name of its own";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
         let shared = Arc::new(Shared {
-            export,
+            exports,
+            descriptions,
             tls,
             limits,
             stopping: AtomicBool::new(false),
@@ -114,7 +125,7 @@ impl Server {
     /// off.
     ///
     /// # Errors
-    /// The error of the last flush.
+    /// The error of the last flush of an export.
     pub fn stop(self, patience: Duration) -> io::Result<()> {
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.listener.stop();
@@ -125,7 +136,10 @@ impl Server {
             self.shared.shut(Shutdown::Both);
             self.shared.wait_for_clients(patience);
         }
-        if self.shared.export.is_read_only() { Ok(()) } else { self.shared.export.flush() }
+        // Each of them, whatever becomes of another.
+        let exports = self.shared.exports.iter().filter(|export| !export.is_read_only());
+        let flushed: Vec<io::Result<()>> = exports.map(|export| export.flush()).collect();
+        flushed.into_iter().collect()
     }
 
     /// The number of clients at this moment.

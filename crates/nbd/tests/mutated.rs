@@ -92,7 +92,7 @@ fn mutate(bytes: &mut Vec<u8>, rng: &mut Rng) {
 /// The protocol's own form of answers to an option.
 fn check_answers(out: &[u8], option: u32, step: &Step) {
     if option == 1 {
-        let len = if matches!(step, Step::Transmission(_)) {
+        let len = if matches!(step, Step::Transmission(..)) {
             [10, 134].contains(&out.len())
         } else {
             out.is_empty()
@@ -116,7 +116,7 @@ fn talk(bytes: &[u8], tls: TlsMode, outcome: &mut Outcome) {
     let export =
         flags::HAS_FLAGS | flags::SEND_FLUSH | flags::SEND_FUA | flags::SEND_TRIM | flags::SEND_CACHE;
     let export = Description { name: "disk".to_owned(), size: SIZE, flags: export, preferred_block: 4096 };
-    let mut talk = Negotiation::new(export.clone(), tls, hello);
+    let mut talk = Negotiation::new([export.clone()].into(), tls, hello);
     let mut secured = false;
     while let Some((header, after)) = rest.split_first_chunk() {
         let Some(header) = OptionHeader::from_bytes(header) else { return };
@@ -134,7 +134,8 @@ fn talk(bytes: &[u8], tls: TlsMode, outcome: &mut Outcome) {
                 talk.secured();
             }
             Step::Close => return,
-            Step::Transmission(agreed) => {
+            Step::Transmission(number, agreed) => {
+                assert_eq!(number, 0);
                 assert!(tls != TlsMode::Require || secured, "nothing is served in the clear");
                 outcome.transmissions += 1;
                 return requests(rest, &export, agreed, outcome);

@@ -93,7 +93,7 @@ impl Running {
         let lines = Arc::clone(&log);
         let server = Server::start(
             Listener::unix(&socket).unwrap(),
-            Arc::clone(&export),
+            vec![Arc::clone(&export)],
             Tls::off(),
             limits,
             move |line| lines.lock().unwrap().push(line.to_owned()),

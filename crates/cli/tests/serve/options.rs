@@ -424,3 +424,60 @@ fn wrong_options_are_refused() {
     }
     assert!(!folder.path().join("o").exists());
 }
+
+/// Several images on one socket: found by their names, and decrypted alike.
+#[test]
+fn several_exports() {
+    let folder = Folder::new();
+    for name in ["nbdinfo", "nbdcopy", "qemu-img", "nbd-client"] {
+        if tool(name).is_none() {
+            return;
+        }
+    }
+    let half = &folder.read("enc")[..SIZE / 2];
+    fs::write(folder.path().join("half"), half).unwrap();
+    let at = "nbd+unix:///$name?socket=$unixsocket";
+    let script = format!(
+        "nbdinfo --list \"$uri\" | grep -E '^export=|export-size'\n\
+         nbd-client -l -unix \"$unixsocket\" | sort\n\
+         echo $uris | tr ' ' '\\n' | sed 's/?.*//'\n\
+         for name in my/root data; do nbdcopy \"{at}\" copy.$(basename $name); done\n\
+         name=data; qemu-img info \"{at}\" | grep -c '2 MiB'\n\
+         name=none; ! nbdinfo \"{at}\" 2>/dev/null\n\
+         printf both | nbdcopy - \"nbd+unix:///my/root?socket=$unixsocket\""
+    );
+    let said = folder.expect(&format!("{CRYPT} --export my/root=enc --export data=half"), &script);
+    assert!(said.contains("export=\"my/root\":\n\texport-size: 4194304"), "{said}");
+    assert!(said.contains("export=\"data\":\n\texport-size: 2097152"), "{said}");
+    assert!(said.contains("data\nmy/root\n"), "{said}");
+    assert!(said.contains("nbd+unix:///my/root\nnbd+unix:///data\n1\n"), "{said}");
+    let plain = folder.read("image");
+    assert!(folder.read("copy.root") == plain);
+    assert!(folder.read("copy.data") == plain[..SIZE / 2]);
+    folder.casemate("crypt decrypt enc plain --key-file key --key-size 512");
+    assert_eq!(folder.read("plain")[..4], *b"both");
+
+    // The image that is named alone is the default export, and each export counts for itself.
+    let said = folder.expect("image --read-only --json --export other=half", "nbdcopy \"$uri\" copy");
+    let lines: Vec<serde_json::Value> =
+        said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let names: Vec<_> = lines.iter().map(|line| line["export_name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["", "other"]);
+    assert!(lines[0]["reads"].as_u64() > Some(0) && lines[1]["reads"] == 0, "{said}");
+    for (options, what) in [
+        ("image --export =half", "each with a name of its own"),
+        ("--export a=image --export a=half", "each with a name of its own"),
+        ("--export image", "give a name and an image"),
+        ("image --export a=half --overlay changes", "cannot be used with"),
+        ("image --export a=missing", "missing"),
+        ("--read-only", "required"),
+    ] {
+        let (status, _, stderr) = folder.with(options, "true");
+        assert_eq!((status, stderr.contains(what)), (2, true), "{options}: {stderr}");
+    }
+    assert!(!folder.path().join("changes").exists());
+    let forked =
+        folder.casemate("serve -r --fork --socket sock --export a=image --export b=half --pid-file pid");
+    assert_eq!(forked.lines().count(), 2, "{forked}");
+    run(Command::new("sh").args(["-c", "kill $(cat pid)"]).current_dir(folder.path()));
+}

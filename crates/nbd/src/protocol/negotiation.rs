@@ -1,5 +1,7 @@
 //! The negotiation before requests: options and their answers.
 
+use std::sync::Arc;
+
 use super::{ALLOCATION_ID, MAX_NAME, MAX_OPTION, MAX_PAYLOAD};
 
 /// The description of the export that clients are given.
@@ -59,8 +61,8 @@ pub enum Step {
     Continue,
     /// TLS's own handshake, on the same connection; then [`Negotiation::secured`].
     StartTls,
-    /// The transmission: the client's requests.
-    Transmission(Agreed),
+    /// The transmission: the client's requests to the export of this number, counted from 0.
+    Transmission(usize, Agreed),
     /// The end: the connection is to be closed after the answer.
     Close,
 }
@@ -68,11 +70,13 @@ pub enum Step {
 /// One client's negotiation.
 #[derive(Debug)]
 pub struct Negotiation {
-    export: Description,
+    exports: Arc<[Description]>,
     tls: TlsMode,
     secured: bool,
     no_zeroes: bool,
-    agreed: Agreed,
+    structured: bool,
+    /// The number of the export whose block status may be asked for.
+    allocation: Option<usize>,
 }
 
 impl ClientHello {
@@ -99,15 +103,27 @@ impl OptionHeader {
 }
 
 impl Negotiation {
-    /// The negotiation with a client whose flags have come.
-    pub fn new(export: Description, tls: TlsMode, hello: ClientHello) -> Negotiation {
-        Negotiation { export, tls, secured: false, no_zeroes: hello.no_zeroes, agreed: Agreed::default() }
+    /// The negotiation about these exports with a client whose flags have come.
+    pub fn new(exports: Arc<[Description]>, tls: TlsMode, hello: ClientHello) -> Negotiation {
+        let no_zeroes = hello.no_zeroes;
+        Negotiation { exports, tls, secured: false, no_zeroes, structured: false, allocation: None }
     }
 
     /// Forgets what was agreed on before TLS began: somebody between client and server may have said it.
     pub fn secured(&mut self) {
         self.secured = true;
-        self.agreed = Agreed::default();
+        (self.structured, self.allocation) = (false, None);
+    }
+
+    /// The export of a name.
+    fn find(&self, name: &[u8]) -> Option<(usize, &Description)> {
+        self.exports.iter().enumerate().find(|(_, export)| export.name.as_bytes() == name)
+    }
+
+    /// The transmission to an export. Block status of one export is not that of another.
+    fn begin(&self, export: usize) -> Step {
+        let allocation = self.allocation == Some(export);
+        Step::Transmission(export, Agreed { structured: self.structured, allocation })
     }
 
     /// Answers an option: appends what is to be sent to `out`, and says what comes next.
@@ -135,64 +151,72 @@ impl Negotiation {
                     return Step::StartTls;
                 }
             },
-            // This option has no error replies.
-            OPT_EXPORT_NAME if forbidden || data != self.export.name.as_bytes() => return Step::Close,
-            OPT_EXPORT_NAME => {
-                out.extend_from_slice(&self.export.size.to_be_bytes());
-                out.extend_from_slice(&self.export.flags.to_be_bytes());
-                if !self.no_zeroes {
-                    out.extend_from_slice(&[0; 124]);
+            OPT_EXPORT_NAME => match self.find(data) {
+                Some((number, export)) if !forbidden => {
+                    out.extend_from_slice(&export.size.to_be_bytes());
+                    out.extend_from_slice(&export.flags.to_be_bytes());
+                    if !self.no_zeroes {
+                        out.extend_from_slice(&[0; 124]);
+                    }
+                    return self.begin(number);
                 }
-                return Step::Transmission(self.agreed);
-            }
+                // This option has no error replies.
+                _ => return Step::Close,
+            },
             _ if forbidden => reply(ERR_TLS_REQD, &[]),
             OPT_LIST if !data.is_empty() => reply(ERR_INVALID, &[]),
             OPT_LIST => {
-                let name = self.export.name.as_bytes();
-                reply(REP_SERVER, &[&(name.len() as u32).to_be_bytes(), name]);
+                for export in &*self.exports {
+                    let name = export.name.as_bytes();
+                    reply(REP_SERVER, &[&(name.len() as u32).to_be_bytes(), name]);
+                }
                 reply(REP_ACK, &[]);
             }
             OPT_INFO | OPT_GO => match parse_info(data) {
                 Some((name, _)) if name.len() > MAX_NAME => reply(ERR_TOO_BIG, &[]),
-                Some((name, wanted)) if name == self.export.name.as_bytes() => {
-                    let Description { name, size, flags, preferred_block } = &self.export;
-                    reply(REP_INFO, &[&INFO_EXPORT.to_be_bytes(), &size.to_be_bytes(), &flags.to_be_bytes()]);
-                    if wanted.contains(&INFO_NAME) {
-                        reply(REP_INFO, &[&INFO_NAME.to_be_bytes(), name.as_bytes()]);
+                Some((name, wanted)) => match self.find(name) {
+                    Some((number, Description { name, size, flags, preferred_block })) => {
+                        let (size, flags) = (size.to_be_bytes(), flags.to_be_bytes());
+                        reply(REP_INFO, &[&INFO_EXPORT.to_be_bytes(), &size, &flags]);
+                        if wanted.contains(&INFO_NAME) {
+                            reply(REP_INFO, &[&INFO_NAME.to_be_bytes(), name.as_bytes()]);
+                        }
+                        let sizes = [1, *preferred_block, MAX_PAYLOAD].map(u32::to_be_bytes);
+                        reply(REP_INFO, &[&INFO_BLOCK_SIZE.to_be_bytes(), &sizes.concat()]);
+                        reply(REP_ACK, &[]);
+                        if option == OPT_GO {
+                            return self.begin(number);
+                        }
                     }
-                    let sizes = [1, *preferred_block, MAX_PAYLOAD].map(u32::to_be_bytes);
-                    reply(REP_INFO, &[&INFO_BLOCK_SIZE.to_be_bytes(), &sizes.concat()]);
-                    reply(REP_ACK, &[]);
-                    if option == OPT_GO {
-                        return Step::Transmission(self.agreed);
-                    }
-                }
-                Some(_) => reply(ERR_UNKNOWN, &[b"there is no export of this name"]),
+                    None => reply(ERR_UNKNOWN, &[b"there is no export of this name"]),
+                },
                 None => reply(ERR_INVALID, &[]),
             },
             OPT_STRUCTURED_REPLY if !data.is_empty() => reply(ERR_INVALID, &[]),
             OPT_STRUCTURED_REPLY => {
-                self.agreed.structured = true;
+                self.structured = true;
                 reply(REP_ACK, &[]);
             }
             OPT_LIST_META_CONTEXT | OPT_SET_META_CONTEXT => match parse_contexts(data) {
-                _ if !self.agreed.structured => reply(ERR_INVALID, &[b"structured replies come first"]),
+                _ if !self.structured => reply(ERR_INVALID, &[b"structured replies come first"]),
                 Some((name, _)) if name.len() > MAX_NAME => reply(ERR_TOO_BIG, &[]),
-                Some((name, queries)) if name == self.export.name.as_bytes() => {
-                    let set = option == OPT_SET_META_CONTEXT;
-                    let all = !set && queries.is_empty();
-                    let asked = |query: &&[u8]| **query == *ALLOCATION || !set && **query == *b"base:";
-                    let found = all || queries.iter().any(asked);
-                    if set {
-                        self.agreed.allocation = found;
+                Some((name, queries)) => match self.find(name) {
+                    Some((number, _)) => {
+                        let set = option == OPT_SET_META_CONTEXT;
+                        let all = !set && queries.is_empty();
+                        let asked = |query: &&[u8]| **query == *ALLOCATION || !set && **query == *b"base:";
+                        let found = all || queries.iter().any(asked);
+                        if set {
+                            self.allocation = found.then_some(number);
+                        }
+                        if found {
+                            let id = if set { ALLOCATION_ID } else { 0 };
+                            reply(REP_META_CONTEXT, &[&id.to_be_bytes(), ALLOCATION]);
+                        }
+                        reply(REP_ACK, &[]);
                     }
-                    if found {
-                        let id = if set { ALLOCATION_ID } else { 0 };
-                        reply(REP_META_CONTEXT, &[&id.to_be_bytes(), ALLOCATION]);
-                    }
-                    reply(REP_ACK, &[]);
-                }
-                Some(_) => reply(ERR_UNKNOWN, &[]),
+                    None => reply(ERR_UNKNOWN, &[]),
+                },
                 None => reply(ERR_INVALID, &[]),
             },
             _ => reply(ERR_UNSUP, &[]),
@@ -263,9 +287,14 @@ mod tests {
     use super::*;
 
     fn negotiation(tls: TlsMode) -> Negotiation {
-        let export =
-            Description { name: "disk".to_owned(), size: 1 << 20, flags: 0x0101, preferred_block: 4096 };
-        Negotiation::new(export, tls, ClientHello { no_zeroes: true })
+        let export = |name: &str, size| Description {
+            name: name.to_owned(),
+            size,
+            flags: 0x0101,
+            preferred_block: 4096,
+        };
+        let exports = [export("disk", 1 << 20), export("other", 1 << 21)];
+        Negotiation::new(exports.into(), tls, ClientHello { no_zeroes: true })
     }
 
     /// Kinds of the replies to an option, and what comes next.
@@ -297,14 +326,14 @@ mod tests {
         assert_eq!(ask(&mut talk, OPT_SET_META_CONTEXT, &all).0, [ERR_INVALID]);
         assert_eq!(ask(&mut talk, OPT_STRUCTURED_REPLY, b"x").0, [ERR_INVALID]);
         assert_eq!(ask(&mut talk, OPT_STRUCTURED_REPLY, &[]).0, [REP_ACK]);
-        assert_eq!(ask(&mut talk, OPT_LIST, &[]).0, [REP_SERVER, REP_ACK]);
+        assert_eq!(ask(&mut talk, OPT_LIST, &[]).0, [REP_SERVER, REP_SERVER, REP_ACK]);
         assert_eq!(ask(&mut talk, 11, &[]).0, [ERR_UNSUP]);
         for queries in [&[][..], &["base:"]] {
             let found = ask(&mut talk, OPT_LIST_META_CONTEXT, &contexts("disk", queries)).0;
             assert_eq!(found, [REP_META_CONTEXT, REP_ACK]);
         }
         assert_eq!(ask(&mut talk, OPT_SET_META_CONTEXT, &all).0, [REP_META_CONTEXT, REP_ACK]);
-        assert_eq!(ask(&mut talk, OPT_SET_META_CONTEXT, &contexts("other", &[])).0, [ERR_UNKNOWN]);
+        assert_eq!(ask(&mut talk, OPT_SET_META_CONTEXT, &contexts("none", &[])).0, [ERR_UNKNOWN]);
         assert_eq!(ask(&mut talk, OPT_INFO, b"\0\0\0\x04disk\0\0").0, [REP_INFO, REP_INFO, REP_ACK]);
         assert_eq!(ask(&mut talk, OPT_GO, b"\0\0\0\x03dis\0\0").0, [ERR_UNKNOWN]);
         for wrong in [&b""[..], b"\0\0\0\x05disk", b"\0\0\0\x04disk\0\x01", b"\0\0\0\x04disk\0\0\0"] {
@@ -312,11 +341,30 @@ mod tests {
         }
         let (kinds, step) = ask(&mut talk, OPT_GO, b"\0\0\0\x04disk\0\x01\0\x01");
         assert_eq!(kinds, [REP_INFO, REP_INFO, REP_INFO, REP_ACK]);
-        assert_eq!(step, Step::Transmission(Agreed { structured: true, allocation: true }));
+        assert_eq!(step, Step::Transmission(0, Agreed { structured: true, allocation: true }));
         // The last word on contexts counts.
         ask(&mut talk, OPT_SET_META_CONTEXT, &contexts("disk", &["base:"]));
         let step = ask(&mut talk, OPT_GO, b"\0\0\0\x04disk\0\0").1;
-        assert_eq!(step, Step::Transmission(Agreed { structured: true, allocation: false }));
+        assert_eq!(step, Step::Transmission(0, Agreed { structured: true, allocation: false }));
+    }
+
+    /// What was said about one export is not said about another.
+    #[test]
+    fn each_export_for_itself() {
+        let mut talk = negotiation(TlsMode::Off);
+        let mut out = Vec::new();
+        talk.option(OPT_LIST, &[], &mut out);
+        assert!(out.windows(9).any(|part| part == b"\0\0\0\x05other"));
+        ask(&mut talk, OPT_STRUCTURED_REPLY, &[]);
+        ask(&mut talk, OPT_SET_META_CONTEXT, &contexts("disk", &["base:allocation"]));
+        let agreed = Agreed { structured: true, allocation: false };
+        let other = b"\0\0\0\x05other\0\0";
+        assert_eq!(ask(&mut talk, OPT_GO, other).1, Step::Transmission(1, agreed));
+        let agreed = Agreed { allocation: true, ..agreed };
+        assert_eq!(ask(&mut talk, OPT_GO, b"\0\0\0\x04disk\0\0").1, Step::Transmission(0, agreed));
+        let mut out = Vec::new();
+        assert!(matches!(talk.option(OPT_EXPORT_NAME, b"other", &mut out), Step::Transmission(1, _)));
+        assert_eq!(out[..8], (1u64 << 21).to_be_bytes());
     }
 
     #[test]
@@ -326,7 +374,7 @@ mod tests {
             talk.no_zeroes = no_zeroes;
             let mut out = Vec::new();
             let step = talk.option(OPT_EXPORT_NAME, b"disk", &mut out);
-            assert_eq!((step, out.len()), (Step::Transmission(Agreed::default()), len));
+            assert_eq!((step, out.len()), (Step::Transmission(0, Agreed::default()), len));
             assert_eq!(talk.option(OPT_EXPORT_NAME, b"", &mut Vec::new()), Step::Close);
         }
         assert_eq!(ClientHello::from_bytes([0, 0, 0, 4]), None);
@@ -345,7 +393,7 @@ mod tests {
         assert_eq!(ask(&mut talk, OPT_STARTTLS, &[]), (vec![REP_ACK], Step::StartTls));
         talk.secured();
         assert_eq!(ask(&mut talk, OPT_STARTTLS, &[]).0, [ERR_INVALID]);
-        assert!(matches!(ask(&mut talk, OPT_GO, b"\0\0\0\x04disk\0\0").1, Step::Transmission(_)));
+        assert!(matches!(ask(&mut talk, OPT_GO, b"\0\0\0\x04disk\0\0").1, Step::Transmission(..)));
         assert_eq!(ask(&mut negotiation(TlsMode::Off), OPT_STARTTLS, &[]).0, [ERR_POLICY]);
         assert_eq!(ask(&mut negotiation(TlsMode::Off), OPT_ABORT, &[]), (vec![REP_ACK], Step::Close));
     }
@@ -356,6 +404,6 @@ mod tests {
         ask(&mut talk, OPT_STRUCTURED_REPLY, &[]);
         talk.secured();
         let step = ask(&mut talk, OPT_GO, b"\0\0\0\x04disk\0\0").1;
-        assert_eq!(step, Step::Transmission(Agreed::default()));
+        assert_eq!(step, Step::Transmission(0, Agreed::default()));
     }
 }

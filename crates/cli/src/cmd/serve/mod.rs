@@ -4,7 +4,7 @@ mod options;
 mod statistics;
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -20,7 +20,7 @@ use signal_hook::iterator::Signals;
 
 use casemate::blockdev::{BlockDevice, Events};
 use casemate::nbd::{Address, Export};
-use casemate::serve::ServeOptions;
+use casemate::serve::{ServeOptions, Service};
 use casemate::{Error, Image, Output};
 
 pub use self::options::Args;
@@ -41,35 +41,42 @@ impl Args {
             return fork(context);
         }
         let mut options = ServeOptions::default();
-        options.export_name = self.export_name.clone();
         options.tls = self.tls()?;
         options.limits = self.limits(context);
         options.events = Some(Arc::new(Faults));
-        let image = self.image(context)?;
-        let Place { listener, folder: _folder } = self.listener(image.is_read_only(), context)?;
+        let images = self.images(context)?;
+        let read_only = images.iter().all(|(_, image)| image.is_read_only());
+        let Place { listener, folder: _folder } = self.listener(read_only, context)?;
         raise_file_limit();
 
         let (events, incoming) = mpsc::channel();
         // Before the first client, so that no signal finds the server without its handler.
         handle_signals(&events).map_err(|error| Error::io("signals", error))?;
-        let service = image.serve(listener, &options)?;
-        let export = Arc::clone(service.export());
-        // Whoever reads the URI finds it.
-        let _pid_file = self.pid_file.as_deref().map(|path| PidFile::write(path, &self.image)).transpose()?;
+        let named: Vec<(&str, &Image)> = images.iter().map(|(name, image)| (&**name, image)).collect();
+        let service = Service::start(&named, listener, &options)?;
+        let served: Vec<(Arc<Export>, &Image)> =
+            service.exports().iter().cloned().zip(images.iter().map(|(_, image)| image)).collect();
+        // Whoever reads the URIs finds it.
+        let paths: Vec<&Path> = images.iter().filter_map(|(_, image)| image.path()).collect();
+        let _pid_file = self.pid_file.as_deref().map(|path| PidFile::write(path, &paths)).transpose()?;
         let mut child = None;
         match &self.exec {
             Some(command) => {
-                child = Some(run_command(command, service.uri(), service.address(), events)?);
+                child = Some(run_command(command, service.uris(), service.address(), events)?);
             }
-            None if context.json() => context.print_json(&json!({
-                "uri": service.uri(),
-                "address": service.address().to_string(),
-                "export_name": self.export_name,
-                "size": image.device().size(),
-                "read_only": image.is_read_only(),
-                "pid": std::process::id(),
-            }))?,
-            None => context.print(format!("{}\n", service.uri()))?,
+            None if context.json() => {
+                for (uri, (name, image)) in service.uris().iter().zip(&images) {
+                    context.print_json(&json!({
+                        "uri": uri,
+                        "address": service.address().to_string(),
+                        "export_name": name,
+                        "size": image.device().size(),
+                        "read_only": image.is_read_only(),
+                        "pid": std::process::id(),
+                    }))?;
+                }
+            }
+            None => service.uris().iter().try_for_each(|uri| context.print(format!("{uri}\n")))?,
         }
         if self.forked {
             leave().map_err(|error| Error::io("the background", error))?;
@@ -84,7 +91,8 @@ impl Args {
             let event = match event {
                 Ok(event) => event,
                 Err(RecvTimeoutError::Timeout) => {
-                    match export.statistics().connections > 0 && service.clients() == 0 {
+                    let were_there = served.iter().any(|(export, _)| export.statistics().connections > 0);
+                    match were_there && service.clients() == 0 {
                         true => break,
                         false => continue,
                     }
@@ -92,7 +100,7 @@ impl Args {
                 Err(RecvTimeoutError::Disconnected) => break,
             };
             match event {
-                Event::Signal(SIGUSR1) => report(context, &export, &image, service.clients())?,
+                Event::Signal(SIGUSR1) => report(context, &served, service.clients())?,
                 Event::Signal(_) => {
                     // A command that has ended meanwhile can't be told, and need not be.
                     let _ = child.map(|child| rustix::process::kill_process(child, Signal::TERM));
@@ -108,7 +116,7 @@ impl Args {
         let clients = service.clients();
         let stopped = service.stop(Duration::from_secs(self.patience));
         if context.json() {
-            report(context, &export, &image, clients)?;
+            report(context, &served, clients)?;
         }
         stopped?;
         Ok(answer)
@@ -116,25 +124,25 @@ impl Args {
 }
 
 /// Starts this command once more, as the server in the background, and ends when clients can connect to it: what it prints
-/// then is printed here.
+/// until then is printed here.
 fn fork(context: &Context) -> Result<Answer, Error> {
-    let start = || -> io::Result<(Vec<u8>, Child)> {
+    let start = || -> io::Result<(String, Child)> {
         let args = std::env::args_os().skip(1);
         let args = args.map(|arg| if arg == "--fork" { "--forked".into() } else { arg });
         let mut server = Command::new(std::env::current_exe()?).args(args).stdout(Stdio::piped()).spawn()?;
-        let mut line = Vec::new();
-        if let Some(stdout) = server.stdout.take() {
-            BufReader::new(stdout).read_until(b'\n', &mut line)?;
+        let mut lines = String::new();
+        if let Some(mut stdout) = server.stdout.take() {
+            stdout.read_to_string(&mut lines)?;
         }
-        Ok((line, server))
+        Ok((lines, server))
     };
-    let (line, mut server) = start().map_err(|error| Error::io("the server", error))?;
-    if line.is_empty() {
+    let (lines, mut server) = start().map_err(|error| Error::io("the server", error))?;
+    if lines.is_empty() {
         // It has said why.
         let status = server.wait().map_err(|error| Error::io("the server", error))?;
         return Ok(Answer::Status(exit_status(status)));
     }
-    context.print(line)?;
+    context.print(lines)?;
     Ok(Answer::Yes)
 }
 
@@ -163,8 +171,8 @@ const LOOK: Duration = Duration::from_millis(100);
 struct PidFile<'a>(&'a Path);
 
 impl PidFile<'_> {
-    fn write<'a>(path: &'a Path, image: &Path) -> Result<PidFile<'a>, Error> {
-        Output::write_whole(path, &[image], PidFile::text().as_bytes())?;
+    fn write<'a>(path: &'a Path, images: &[&Path]) -> Result<PidFile<'a>, Error> {
+        Output::write_whole(path, images, PidFile::text().as_bytes())?;
         Ok(PidFile(path))
     }
 
@@ -183,19 +191,23 @@ impl Drop for PidFile<'_> {
 }
 
 /// Prints what was done so far.
-fn report(context: &Context, export: &Export, image: &Image, clients: usize) -> Result<(), Error> {
-    let (export, layers) = (export.statistics(), image.statistics());
-    if context.json() {
-        return context.print_json(&statistics::value(&export, &layers, clients));
+fn report(context: &Context, served: &[(Arc<Export>, &Image)], clients: usize) -> Result<(), Error> {
+    for (export, image) in served {
+        let (name, export, layers) = (&*export.description().name, export.statistics(), image.statistics());
+        if context.json() {
+            context.print_json(&statistics::value(name, &export, &layers, clients))?;
+        } else {
+            let name = (served.len() > 1).then_some(name);
+            eprint!("{}", statistics::text(name, &export, &layers, clients));
+        }
     }
-    eprint!("{}", statistics::text(&export, &layers, clients));
     Ok(())
 }
 
-/// The command, which hears where the server is under the names that nbdkit uses.
-fn run_command(line: &str, uri: &str, address: &Address, events: Sender<Event>) -> Result<Pid, Error> {
+/// The command, which hears where the server is under the names that nbdkit uses, and of all exports in $uris.
+fn run_command(line: &str, uris: &[String], address: &Address, events: Sender<Event>) -> Result<Pid, Error> {
     let mut command = Command::new("sh");
-    command.arg("-c").arg(line).env("uri", uri);
+    command.arg("-c").arg(line).env("uri", &uris[0]).env("uris", uris.join(" "));
     match address {
         Address::Unix(path) => command.env("unixsocket", path),
         Address::Tcp(address) => command.env("port", address.port().to_string()),

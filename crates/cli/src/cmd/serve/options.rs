@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZero;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{ArgGroup, ValueEnum};
@@ -31,6 +31,7 @@ use crate::size::bytes;
     \x20     --exec 'nbdcopy \"$uri\" plain.img'\n\
     \x20 casemate serve --dm-verity root.verity @root.hash.txt --overlay changes.ovl root.img \\\n\
     \x20     --exec 'qemu-io -f raw -c \"write 0 4k\" \"$uri\"'\n\
+    \x20 casemate serve --socket vm.sock --export root=root.img --export disk=disk.img\n\
     \x20 qemu-system-x86_64 -drive file=nbd+unix:///?socket=disk.sock,format=raw\n\
     \x20 uri=$(casemate serve -r --fork --exit-with-last --socket copy.sock disk.img)\n\
     \x20 nbdcopy \"$uri\" copy.img\n\
@@ -49,7 +50,17 @@ use crate::size::bytes;
     mut_arg("key_size", |arg| arg.short_alias('s')))]
 pub struct Args {
     /// The image file or block device.
-    pub image: PathBuf,
+    #[arg(required_unless_present = "export")]
+    image: Option<PathBuf>,
+    /// Offer this image too, under this name; any number of times. All images are served in the same way: what other
+    /// options say of the image they say of each.
+    #[arg(
+        long,
+        value_name = "NAME=IMAGE",
+        value_parser = export,
+        conflicts_with_all = ["overlay", "dm_verity", "luks_header", "recovery_file"]
+    )]
+    export: Vec<(String, PathBuf)>,
     /// Listen on this Unix socket, which nobody but this user can connect to; "-" is one in a private folder.
     #[arg(short = 'U', long, value_name = "PATH", conflicts_with = "tcp")]
     socket: Option<PathBuf>,
@@ -61,11 +72,12 @@ pub struct Args {
     /// everybody on the way can read and change what is sent.
     #[arg(long, requires = "tcp")]
     allow_remote: bool,
-    /// Run this shell command while serving, and end with it and its exit status. It finds $uri, and $unixsocket or $port.
+    /// Run this shell command while serving, and end with it and its exit status. It finds $uri (of several exports that of
+    /// the first, and all in $uris), and $unixsocket or $port.
     /// Without --socket and --tcp the socket is in a private folder.
     #[arg(long, value_name = "COMMAND", alias = "run")]
     pub exec: Option<String>,
-    /// The export's name. Clients have to ask for it.
+    /// The name of the image's export. Clients have to ask for it.
     #[arg(
         short = 'e',
         long,
@@ -76,7 +88,7 @@ pub struct Args {
         hide_default_value = true,
         value_parser = export_name
     )]
-    pub export_name: String,
+    export_name: String,
     /// Let clients write to the image. Without this, and without --overlay, they can only read.
     #[arg(short, long, conflicts_with_all = ["read_only", "dm_verity", "overlay"])]
     write: bool,
@@ -173,6 +185,14 @@ fn export_name(name: &str) -> Result<String, String> {
     }
 }
 
+/// A name, and the image behind the first "=".
+fn export(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((name, image)) if !image.is_empty() => Ok((export_name(name)?, image.into())),
+        _ => Err("give a name and an image, as in root=root.img".to_owned()),
+    }
+}
+
 /// A socket, and the folder that was made for it.
 pub struct Place {
     pub listener: Listener,
@@ -180,11 +200,23 @@ pub struct Place {
 }
 
 impl Args {
-    /// The image with everything on it.
-    pub fn image(&self, context: &Context) -> Result<Image, Error> {
+    /// The images by their exports' names, with everything on them.
+    pub fn images(&self, context: &Context) -> Result<Vec<(String, Image)>, Error> {
+        let image = self.image.iter().map(|path| (&self.export_name, path));
+        let others = self.export.iter().map(|(name, path)| (name, path));
+        let images = image.chain(others).map(|(name, path)| Ok((name.clone(), self.image(path, context)?)));
+        let images = images.collect::<Result<_, Error>>()?;
+        if !(self.write || self.read_only || self.overlay.is_some() || self.layers.verify()) {
+            context
+                .note("clients can only read; --write lets them write, --read-only says that this is meant");
+        }
+        Ok(images)
+    }
+
+    /// An image with everything on it.
+    fn image(&self, path: &Path, context: &Context) -> Result<Image, Error> {
         let protected = !self.write;
-        let mut image =
-            Image::open(&self.image, if protected { Access::ReadLocked } else { Access::Change })?;
+        let mut image = Image::open(path, if protected { Access::ReadLocked } else { Access::Change })?;
         if let Some(number) = self.partition {
             image = image.partition(number)?;
         } else if self.offset > 0 || self.size.is_some() {
@@ -197,10 +229,6 @@ impl Args {
         image = image.settled(self.recovery_file.as_deref(), &context.opening())?;
         image = self.layers.over(image, context, self.allow_discards)?;
         image.note_noise(context);
-        if !(self.write || self.read_only || self.overlay.is_some() || self.layers.verify()) {
-            context
-                .note("clients can only read; --write lets them write, --read-only says that this is meant");
-        }
         match &self.overlay {
             Some(path) if self.read_only && !path.exists() => {
                 Err(Error::io(path.display(), io::ErrorKind::NotFound))

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use casemate::image::LayerStatistics;
 use casemate::nbd::Statistics;
 
-/// One JSON object.
-pub fn value(export: &Statistics, layers: &[LayerStatistics], clients: usize) -> Value {
+/// One JSON object of an export.
+pub fn value(name: &str, export: &Statistics, layers: &[LayerStatistics], clients: usize) -> Value {
     let layer = |layer: &LayerStatistics| match layer {
         LayerStatistics::Crypt(crypt, driver) => json!({
             "kind": "crypt",
@@ -31,6 +31,7 @@ pub fn value(export: &Statistics, layers: &[LayerStatistics], clients: usize) ->
         LayerStatistics::Overlay(blocks) => json!({"kind": "overlay", "blocks": blocks}),
     };
     json!({
+        "export_name": name,
         "clients": clients,
         "connections": export.connections,
         "reads": export.reads,
@@ -47,8 +48,8 @@ pub fn value(export: &Statistics, layers: &[LayerStatistics], clients: usize) ->
     })
 }
 
-/// A line for the export and one for each device of the image.
-pub fn text(export: &Statistics, layers: &[LayerStatistics], clients: usize) -> String {
+/// A line for the export, which has a name if there are several, and one for each device of the image.
+pub fn text(name: Option<&str>, export: &Statistics, layers: &[LayerStatistics], clients: usize) -> String {
     let Statistics {
         connections,
         reads,
@@ -62,7 +63,8 @@ pub fn text(export: &Statistics, layers: &[LayerStatistics], clients: usize) -> 
         caches,
         errors,
     } = export;
-    let mut text = format!(
+    let mut text = name.map_or_else(String::new, |name| format!("{name}: "));
+    text += &format!(
         "{clients} clients now, {connections} in all: {reads} reads ({read_bytes} bytes), {writes} writes \
          ({written_bytes} bytes), {flushes} flushes, {trims} trims, {zeroes} zeroes, {statuses} block statuses, \
          {caches} read ahead, {errors} errors\n"
