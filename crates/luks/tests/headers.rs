@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::Mutex;
 
 use casemate_blockdev::{BlockDevice, MemoryDevice};
 use casemate_luks::json::Json;
@@ -10,7 +9,7 @@ use casemate_luks::luks2::{BINARY_LEN, BinaryHeader, CopyState, Metadata, Place}
 use casemate_luks::{ErrorKind, Header, Result, luks1, luks2};
 use casemate_primitives::hex;
 use casemate_providers::Providers;
-use casemate_testkit::{Rng, fixture, run_any, slow_tests, stderr, tempdir, tool};
+use casemate_testkit::{Medium, Rng, cut_states, fixture, run_any, slow_tests, stderr, tempdir, tool};
 
 const HDR_SIZE: u64 = 16384;
 
@@ -45,35 +44,6 @@ fn bytes_of(device: &MemoryDevice) -> Vec<u8> {
     let mut bytes = vec![0; device.size() as usize];
     device.read_at(&mut bytes, 0).unwrap();
     bytes
-}
-
-/// A medium that remembers what was written, in order.
-struct Medium {
-    bytes: MemoryDevice,
-    writes: Mutex<Vec<(usize, Vec<u8>)>>,
-}
-
-impl BlockDevice for Medium {
-    fn below(&self) -> Option<&dyn BlockDevice> {
-        None
-    }
-
-    fn size(&self) -> u64 {
-        self.bytes.size()
-    }
-
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.bytes.read_at(buf, offset)
-    }
-
-    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.writes.lock().unwrap().push((offset as usize, buf.to_vec()));
-        self.bytes.write_at(buf, offset)
-    }
-
-    fn flush(&self) -> Result<()> {
-        Ok(())
-    }
 }
 
 /// A disk with both copies of a header.
@@ -194,24 +164,39 @@ fn an_update_that_is_cut_leaves_the_old_header_or_the_new_one() {
         if let Some(place) = damage {
             before[place] ^= 1;
         }
-        let medium = Medium { bytes: MemoryDevice::new(before.clone()), writes: Mutex::default() };
+        let medium = Medium::new(before.clone());
         let mut changed = read2(&before);
         changed.label = "new".to_owned();
-        changed.write(&medium, &providers, &mut random(&mut Rng::new(4))).unwrap();
-        let mut state = before;
-        for (place, written) in medium.writes.lock().unwrap().iter() {
-            for cut in [0, 1, 24, 512, 4095, 4096, 4200, 6000, written.len() - 1, written.len()] {
-                let mut torn = state.clone();
-                torn[*place..place + cut].copy_from_slice(&written[..cut]);
-                let label = read2(&torn).label;
-                assert!(
-                    label == header.label || label == "new",
-                    "{damage:?}: {cut} bytes at {place}: {label}"
-                );
-            }
-            state[*place..place + written.len()].copy_from_slice(written);
+        changed.write(&*medium, &providers, &mut random(&mut Rng::new(4))).unwrap();
+        let cuts = |len| vec![0, 1, 24, 512, 4095, 4096, 4200, 6000, len - 1, len];
+        for torn in cut_states(&before, &medium.take_writes(), cuts) {
+            let label = read2(&torn).label;
+            assert!(label == header.label || label == "new", "{damage:?}: {label}");
         }
+        let state = medium.bytes();
         assert_eq!((read2(&state).label, read2(&state).seqid), ("new".to_owned(), 2));
+    }
+}
+
+/// An update that failed, and is tried again by whoever holds the header.
+#[test]
+fn a_failed_update_that_is_tried_again_leaves_a_whole_copy_at_any_moment() {
+    let (device, _) = disk();
+    let providers = Providers::default();
+    for good in 0..4 {
+        let medium = Medium::new(bytes_of(&device));
+        let mut changed = read2(&medium.bytes());
+        changed.label = "new".to_owned();
+        let mut write = || changed.write(&*medium, &providers, &mut random(&mut Rng::new(4)));
+        medium.fail_after(good % 2);
+        write().unwrap_err();
+        medium.fail_after(if good < 2 { u64::MAX } else { 0 });
+        medium.take_writes();
+        let before = medium.bytes();
+        assert_eq!(write().is_ok(), good < 2);
+        for torn in cut_states(&before, &medium.take_writes(), |len| vec![0, 512, 4200, len]) {
+            read(&torn).unwrap_or_else(|error| panic!("{good} good writes before the failure: {error}"));
+        }
     }
 }
 

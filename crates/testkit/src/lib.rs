@@ -8,6 +8,7 @@ pub mod block_map;
 mod cpio;
 pub mod kernel;
 mod listing;
+mod medium;
 pub mod mke2fs;
 pub mod nbd;
 mod place;
@@ -22,6 +23,7 @@ use std::process::{Command, Output};
 
 pub use casemate_primitives::testing::Rng;
 pub use listing::listing;
+pub use medium::{Medium, cut_states};
 pub use place::{Place, status, stderr, stdout};
 pub use tempfile::{TempDir, tempdir};
 

@@ -136,8 +136,9 @@ impl Header {
         let order = if is_good(0) && !is_good(1) { [1, 0] } else { [0, 1] };
         for k in order {
             self.write_copy(k, seqid, device, providers, random)?;
+            // From now on this is the newest: if the other copy fails, it is the first to be written again.
+            self.seqid = seqid;
         }
-        self.seqid = seqid;
         Ok(())
     }
 
@@ -195,9 +196,10 @@ impl Header {
             hdr_offset,
         };
         let bytes = binary.to_bytes(place, &self.metadata.to_plain(), providers)?;
+        self.salts[k] = Some(salt);
+        self.copies[k] = CopyState::Damaged("its writing failed".to_owned());
         device.write_at(&bytes, hdr_offset)?;
         device.flush()?;
-        self.salts[k] = Some(salt);
         self.copies[k] = CopyState::Valid(seqid);
         Ok(())
     }
