@@ -192,6 +192,19 @@ impl Mapping {
         holes: Holes,
         work: &Work<'_>,
     ) -> Result<(), Error> {
+        self.fill(direction, source, target, holes, work)?;
+        target.commit_unsynced()
+    }
+
+    /// The same, but for the name of a new file.
+    pub(crate) fn fill(
+        &self,
+        direction: Direction,
+        source: &Image,
+        target: &Image,
+        holes: Holes,
+        work: &Work<'_>,
+    ) -> Result<(), Error> {
         if target.path().is_some_and(|path| source.is_stored_at(path)) {
             let text =
                 format!("{}: source and target are the same file; --in-place does that", target.name());
@@ -212,7 +225,7 @@ impl Mapping {
         let output = Window::new(&output as &dyn BlockDevice, write_to, data_size).at(target.name())?;
         transform(&self.cipher, direction, &input, &output, holes, work)?;
         self.note_noise(direction, &output, target, work);
-        target.commit_unsynced()
+        Ok(())
     }
 
     /// Transforms a stream; each end comes with its name for errors. The offset is left to the caller: nothing is

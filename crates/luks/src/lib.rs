@@ -90,6 +90,14 @@ impl Header {
         }
     }
 
+    /// The byte behind the header and its key slots.
+    pub fn metadata_end(&self) -> u64 {
+        match self {
+            Header::Luks1(header) => header.metadata_end(),
+            Header::Luks2(header) => header.metadata.keyslots_area().end,
+        }
+    }
+
     /// The UUID's text.
     pub fn uuid(&self) -> &str {
         match self {

@@ -327,12 +327,15 @@ impl NewVolume {
         if !overwrite {
             probe::refuse_known(image)?;
         }
-        self.write_header(device).at(image.name())
+        self.wipe_header(device).and_then(|()| self.write_header(device)).at(image.name())
+    }
+
+    fn wipe_header(&self, device: &dyn BlockDevice) -> Result<(), Error> {
+        device.write_zeroes(0, self.offset, false)?;
+        device.flush()
     }
 
     fn write_header(&self, device: &dyn BlockDevice) -> Result<(), Error> {
-        device.write_zeroes(0, self.offset, false)?;
-        device.flush()?;
         for (offset, piece) in self.pieces.iter().rev() {
             device.write_at(piece, *offset)?;
             device.flush()?;
@@ -340,7 +343,8 @@ impl NewVolume {
         Ok(())
     }
 
-    /// Makes the volume on `target` with all of `source` encrypted, on all threads; a new file gets its name then.
+    /// Makes the volume on `target` with all of `source` encrypted, on all threads; a new file gets its name then. The header
+    /// comes last: where work was stopped on a block device, there is no volume.
     ///
     /// # Errors
     /// `Argument` if the source is no multiple of the sector size, or the target is too small; `Io`.
@@ -348,8 +352,10 @@ impl NewVolume {
         target.check_writable()?;
         let end = self.offset.saturating_add(source.top().size());
         target.grow_to(end)?;
-        self.write_header(target.top()).at(target.name())?;
-        self.mapping.transform(Direction::Encrypt, source, target, Holes::Data, work)
+        self.wipe_header(target.top()).at(target.name())?;
+        self.mapping.fill(Direction::Encrypt, source, target, Holes::Data, work)?;
+        target.top().flush().and_then(|()| self.write_header(target.top())).at(target.name())?;
+        target.commit_unsynced()
     }
 
     /// Writes header and encrypted data, one behind the other, as they come; each end has its name for errors. Returns the

@@ -124,6 +124,8 @@ pub struct Volume {
     header: Header,
     /// The image that the header was read from.
     header_image: Image,
+    /// Whether that is the data's image, too.
+    is_attached: bool,
     data: Image,
 }
 
@@ -135,7 +137,7 @@ impl Image {
     pub fn luks_volume(&self, header: Option<&Image>, providers: &Providers) -> Result<Volume, Error> {
         let header_image = header.unwrap_or(self).clone();
         let found = Header::read(header_image.top(), providers).at(header_image.name())?;
-        Ok(Volume { header: found, header_image, data: self.clone() })
+        Ok(Volume { header: found, header_image, is_attached: header.is_none(), data: self.clone() })
     }
 
     /// The data behind the header at the image's beginning, or in `header` if that lies apart, opened with a key.
@@ -287,6 +289,15 @@ impl Volume {
     }
 
     fn check_openable(&self) -> Result<(), Error> {
+        self.check_segments()?;
+        if self.is_attached && self.geometry().2 < self.header.metadata_end() {
+            let text = "this is the header of data that lie elsewhere: give these, and the header with --luks-header";
+            return Err(Error::argument(text));
+        }
+        Ok(())
+    }
+
+    fn check_segments(&self) -> Result<(), Error> {
         let Header::Luks2(header) = &self.header else { return Ok(()) };
         let metadata = &header.metadata;
         if let Some(name) = metadata.requirements().into_iter().next() {

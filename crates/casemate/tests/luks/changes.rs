@@ -1,48 +1,11 @@
 //! Key slots added and removed, with the power cut at every write.
 
-use std::sync::{Arc, Mutex};
-
-use casemate::blockdev::{BlockDevice, MemoryDevice, Result};
 use casemate::luks::luks1::SlotState;
-use casemate::luks::{Header, LuksKey, LuksOptions, NewKeyOptions, Pbkdf};
+use casemate::luks::{Header, LuksFormatOptions, LuksKey, LuksOptions, LuksVersion, NewKeyOptions, Pbkdf};
 use casemate::{ErrorKind, Image, Providers, SecretVec, Work};
+use casemate_testkit::{Medium, Rng, cut_states};
 
 use crate::images::{image, passphrase, volume};
-
-/// A medium that remembers what was written, in order.
-struct Medium {
-    bytes: MemoryDevice,
-    writes: Mutex<Vec<(u64, Vec<u8>)>>,
-}
-
-impl Medium {
-    fn new(bytes: Vec<u8>) -> Arc<Medium> {
-        Arc::new(Medium { bytes: MemoryDevice::new(bytes), writes: Mutex::default() })
-    }
-}
-
-impl BlockDevice for Medium {
-    fn below(&self) -> Option<&dyn BlockDevice> {
-        None
-    }
-
-    fn size(&self) -> u64 {
-        self.bytes.size()
-    }
-
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.bytes.read_at(buf, offset)
-    }
-
-    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.writes.lock().unwrap().push((offset, buf.to_vec()));
-        self.bytes.write_at(buf, offset)
-    }
-
-    fn flush(&self) -> Result<()> {
-        Ok(())
-    }
-}
 
 fn cheap(version: u32) -> NewKeyOptions {
     let mut options = NewKeyOptions::default();
@@ -64,22 +27,9 @@ fn has_slot(bytes: &[u8], id: u32) -> bool {
     }
 }
 
-/// The bytes before and after, and all states between in which the power may be cut: each write is there in none, a part, or
-/// all of its sectors.
+/// The states in which the power may be cut: each write is there in none, a part, or all of its sectors.
 fn states(before: &[u8], medium: &Medium) -> Vec<Vec<u8>> {
-    let mut states = Vec::new();
-    let mut bytes = before.to_vec();
-    for (offset, written) in medium.writes.lock().unwrap().iter() {
-        let at = *offset as usize;
-        for cut in [512, written.len() / 1024 * 512, written.len()] {
-            let mut torn = bytes.clone();
-            let cut = cut.min(written.len());
-            torn[at..at + cut].copy_from_slice(&written[..cut]);
-            states.push(torn);
-        }
-        bytes[at..at + written.len()].copy_from_slice(written);
-    }
-    states
+    cut_states(before, &medium.take_writes(), |len| vec![0, 512, len / 1024 * 512, len])
 }
 
 #[test]
@@ -106,8 +56,7 @@ fn a_change_that_is_cut_leaves_the_old_keys_or_the_new_ones() {
             // A slot that the header has is one that opens.
             assert!(!has_slot(&state, added) || opens(&state, &passphrase(b"new")), "{name}: the new slot");
         }
-        let mut after = vec![0; data.len()];
-        medium.read_at(&mut after, 0).unwrap();
+        let after = medium.bytes();
         let new = passphrase(b"new");
         assert!(opens(&after, old) && opens(&after, &new), "{name}");
         let opened = image(after.clone()).luks(None, &new, &LuksOptions::default(), &work).unwrap();
@@ -115,16 +64,15 @@ fn a_change_that_is_cut_leaves_the_old_keys_or_the_new_ones() {
         opened.device().read_at(&mut plain, 0).unwrap();
         assert!(plain == before.plaintext());
 
-        medium.writes.lock().unwrap().clear();
         let mut changed = open();
         changed.kill_slot(slot, &work).unwrap();
-        for state in states(&after, &medium) {
-            assert!(opens(&state, &new), "{name}: the other key while one is removed");
+        let during = states(&after, &medium);
+        for state in &during {
+            assert!(opens(state, &new), "{name}: the other key while one is removed");
         }
-        let wiped = &states(&after, &medium)[0];
+        let wiped = &during[1];
         assert!(!opens(wiped, old), "{name}: a slot opens nothing from the first write on");
-        let mut last = vec![0; data.len()];
-        medium.read_at(&mut last, 0).unwrap();
+        let last = medium.bytes();
         assert!(!opens(&last, old) && opens(&last, &new), "{name}");
         if keys.len() == 1 {
             let error = open().kill_slot(added, &work).unwrap_err();
@@ -150,8 +98,39 @@ fn a_full_header_and_one_that_requires_something_stay_as_they_are() {
     options.keyslot = Some(0);
     let error = changed.add_key(&unlocked, &new, &options, &work).unwrap_err();
     assert_eq!(error.text(), "key slot 0 is not free");
-    assert!(medium.writes.lock().unwrap().is_empty());
+    assert!(medium.take_writes().is_empty());
     let read_only = image(full.data).make_read_only();
     let mut changed = read_only.luks_volume(None, &Providers::default()).unwrap();
     assert_eq!(changed.kill_slot(0, &work).unwrap_err().kind(), ErrorKind::Argument);
+}
+
+#[test]
+fn a_header_is_there_once_all_data_are() {
+    let mut options = LuksFormatOptions::default();
+    options.pbkdf = Some(Pbkdf::Pbkdf2 { hash: "sha256".to_owned(), iterations: 1000 });
+    options.offset = Some(2 << 20);
+    let plain = Rng::new(3).bytes(3 << 20);
+    let work = Work::default();
+    for version in [LuksVersion::One, LuksVersion::Two] {
+        options.version = version;
+        let new = options.prepare(&SecretVec::from(&b"key"[..]), &work).unwrap();
+        // A partition with an older volume.
+        let mut before = vec![0xa5; 5 << 20];
+        before[..6].copy_from_slice(b"LUKS\xba\xbe");
+        let medium = Medium::new(before.clone());
+        new.encrypt(&image(plain.clone()), &Image::over("disk", medium.clone()), &work).unwrap();
+        let (mut none, mut all) = (0, 0);
+        for state in states(&before, &medium) {
+            match image(state).luks(None, &passphrase(b"key"), &LuksOptions::default(), &work) {
+                Ok(opened) => {
+                    let mut found = vec![0; plain.len()];
+                    opened.device().read_at(&mut found, 0).unwrap();
+                    assert!(found == plain, "{version:?}");
+                    all += 1;
+                }
+                Err(_) => none += 1,
+            }
+        }
+        assert!(none > 5 && all > 0, "{version:?}: {none} without, {all} with a volume");
+    }
 }
