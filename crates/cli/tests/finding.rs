@@ -1,7 +1,7 @@
 //! `find`, `du`, `df`, `getfattr` and `readlink` of `casemate ext4` beside the tools of these names on the mounted image, and
 //! what `extract` copies of a tree.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
@@ -145,6 +145,9 @@ fn room_is_counted_as_du_and_df_do() {
         }
         let expected = mounted(&place, "cd at; du --apparent-size usr/lib/hole etc/a.conf etc/link");
         assert_eq!(own(&place, "ext4 du image --apparent-size usr/lib/hole etc/a.conf etc/link"), expected);
+        if number == 0 {
+            a_directory_that_cannot_be_read_counts_itself(&place);
+        }
         for options in ["", "-i", "-h"] {
             let fields = |bytes: &[u8]| {
                 let text = String::from_utf8_lossy(bytes).into_owned();
@@ -160,6 +163,28 @@ fn room_is_counted_as_du_and_df_do() {
                 "{number} {options}"
             );
         }
+    }
+}
+
+fn a_directory_that_cannot_be_read_counts_itself(place: &Place) {
+    let sums = |image: &str| -> BTreeMap<String, u64> {
+        let output = place.own(&format!("ext4 du {image}"));
+        let split =
+            |line: &str| line.split_once('\t').map(|(size, path)| (path.to_owned(), size.parse().unwrap()));
+        stdout(&output).lines().filter_map(split).collect()
+    };
+    let whole = sums("image");
+    place.file("damaged", place.read("image"));
+    let request = "set_inode_field /usr/lib block[0] 0";
+    run(Command::new("debugfs").args(["-w", "-R", request, "damaged"]).current_dir(place.folder()));
+    let damaged = sums("damaged");
+    assert_eq!(status(&place.own("ext4 du damaged")), 2);
+    // What is in it is not counted, and nothing else changes.
+    let lost = whole["/usr/lib"] - damaged["/usr/lib"];
+    assert!(lost > 100, "{lost}");
+    for (path, size) in &whole {
+        let lost = if ["/", "/usr", "/usr/lib"].contains(&&**path) { lost } else { 0 };
+        assert_eq!(damaged.get(path), Some(&(size - lost)), "{path}");
     }
 }
 

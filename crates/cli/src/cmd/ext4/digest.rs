@@ -45,31 +45,20 @@ impl Args {
         let mut failures = Failures::default();
         let progress = context.progress(fs.name(), fs.used_bytes());
         let work = context.work(context.providers().clone(), &progress);
-        let default = [OsString::from("/")];
-        let paths = if self.paths.is_empty() { &default[..] } else { &self.paths[..] };
-        for path in paths {
-            let top = match fs.symlink_metadata(path) {
-                Ok(inode) => inode,
-                Err(error) => {
-                    failures.add(context, error);
-                    continue;
-                }
-            };
-            walk(fs.inodes(), path.as_bytes(), top, |step, _| {
-                match step {
-                    Step::Found(path, inode) if inode.kind() == FileType::Regular => {
-                        match self.line(&fs, path, &work, context) {
-                            Ok(line) => context.print(line)?,
-                            Err(error) if error.is_interrupt() => return Err(error),
-                            Err(error) => failures.add(context, error),
-                        }
+        walk(&fs, &self.paths, |step, _| {
+            match step {
+                Step::Found(path, inode) if inode.kind() == FileType::Regular => {
+                    match self.line(&fs, path, &work, context) {
+                        Ok(line) => context.print(line)?,
+                        Err(error) if error.is_interrupt() => return Err(error),
+                        Err(error) => failures.add(context, error),
                     }
-                    Step::Failed(error) => failures.add(context, self.image.error(error)),
-                    _ => {}
                 }
-                Ok(true)
-            })?;
-        }
+                Step::Failed(error) => failures.add(context, error),
+                _ => {}
+            }
+            Ok(true)
+        })?;
         failures.finish()
     }
 

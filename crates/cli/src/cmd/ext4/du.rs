@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
-use std::os::unix::ffi::OsStrExt;
 
 use serde_json::json;
 
@@ -64,53 +63,42 @@ impl Args {
         let mut out = BufWriter::new(std::io::stdout().lock());
         // Files with several names, and what was named before.
         let mut counted = HashSet::new();
-        let default = [OsString::from("/")];
-        let paths = if self.paths.is_empty() { &default[..] } else { &self.paths[..] };
-        for path in paths {
-            let top = match fs.symlink_metadata(path) {
-                Ok(inode) => inode,
-                Err(error) => {
-                    failures.add(context, error);
-                    continue;
+        // Bytes so far of the directories down to here.
+        let mut sums: Vec<u64> = Vec::new();
+        let bytes = |inode: &Inode| match self.apparent_size {
+            true if inode.is_dir() => 0,
+            true => inode.size(),
+            false => inode.sectors(block_size).saturating_mul(512),
+        };
+        walk(&fs, &self.paths, |step, depth| {
+            let (path, sum, is_dir) = match step {
+                Step::Found(_, inode) if inode.is_dir() => {
+                    let is_new = counted.insert(inode.number());
+                    if is_new {
+                        sums.push(bytes(inode));
+                    }
+                    return Ok(is_new);
+                }
+                Step::Found(_, inode) if inode.links() > 1 && !counted.insert(inode.number()) => {
+                    return Ok(false);
+                }
+                Step::Found(path, inode) => (path, bytes(inode), false),
+                Step::Left(path) => (path, sums.pop().unwrap_or(0), true),
+                Step::Failed(error) => {
+                    failures.add(context, self.image.error(error));
+                    return Ok(false);
                 }
             };
-            // Bytes so far of the directories down to here.
-            let mut sums: Vec<u64> = Vec::new();
-            let bytes = |inode: &Inode| match self.apparent_size {
-                true if inode.is_dir() => 0,
-                true => inode.size(),
-                false => inode.sectors(block_size).saturating_mul(512),
-            };
-            walk(fs.inodes(), path.as_bytes(), top, |step, depth| {
-                let (path, sum, is_dir) = match step {
-                    Step::Found(_, inode) if inode.is_dir() => {
-                        let is_new = counted.insert(inode.number());
-                        if is_new {
-                            sums.push(bytes(inode));
-                        }
-                        return Ok(is_new);
-                    }
-                    Step::Found(_, inode) if inode.links() > 1 && !counted.insert(inode.number()) => {
-                        return Ok(false);
-                    }
-                    Step::Found(path, inode) => (path, bytes(inode), false),
-                    Step::Left(path) => (path, sums.pop().unwrap_or(0), true),
-                    Step::Failed(error) => {
-                        failures.add(context, self.image.error(error));
-                        return Ok(false);
-                    }
-                };
-                if let Some(above) = sums.last_mut() {
-                    *above = above.saturating_add(sum);
-                }
-                let is_shown = is_dir || self.all || depth == 0;
-                if is_shown && most.is_none_or(|most| depth <= most) {
-                    let line = self.line(path, sum, context)?;
-                    out.write_all(&line).map_err(|error| Error::io("standard output", error))?;
-                }
-                Ok(false)
-            })?;
-        }
+            if let Some(above) = sums.last_mut() {
+                *above = above.saturating_add(sum);
+            }
+            let is_shown = is_dir || self.all || depth == 0;
+            if is_shown && most.is_none_or(|most| depth <= most) {
+                let line = self.line(path, sum, context)?;
+                out.write_all(&line).map_err(|error| Error::io("standard output", error))?;
+            }
+            Ok(false)
+        })?;
         out.flush().map_err(|error| Error::io("standard output", error))?;
         failures.finish()
     }

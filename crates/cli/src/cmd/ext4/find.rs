@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
-use std::os::unix::ffi::OsStrExt;
 
 use casemate::Error;
 use casemate::ext4::{Ext4, FileType, Glob, Inode, Time};
@@ -112,32 +111,21 @@ impl Args {
         let fs = self.image.open(context)?;
         let mut failures = Failures::default();
         let mut out = BufWriter::new(std::io::stdout().lock());
-        let default = [OsString::from("/")];
-        let paths = if self.paths.is_empty() { &default[..] } else { &self.paths[..] };
-        for path in paths {
-            let top = match fs.symlink_metadata(path) {
-                Ok(inode) => inode,
-                Err(error) => {
-                    failures.add(context, error);
-                    continue;
-                }
-            };
-            walk(fs.inodes(), path.as_bytes(), top, |step, depth| {
-                match step {
-                    Step::Found(path, inode) if self.is_wanted(path, inode) => {
-                        match self.line(fs.inodes(), path, inode, context) {
-                            Ok(line) => {
-                                out.write_all(&line).map_err(|error| Error::io("standard output", error))?
-                            }
-                            Err(error) => failures.add(context, self.image.error(error)),
+        walk(&fs, &self.paths, |step, depth| {
+            match step {
+                Step::Found(path, inode) if self.is_wanted(path, inode) => {
+                    match self.line(fs.inodes(), path, inode, context) {
+                        Ok(line) => {
+                            out.write_all(&line).map_err(|error| Error::io("standard output", error))?
                         }
+                        Err(error) => failures.add(context, self.image.error(error)),
                     }
-                    Step::Failed(error) => failures.add(context, self.image.error(error)),
-                    _ => {}
                 }
-                Ok(self.maxdepth.is_none_or(|most| depth < most))
-            })?;
-        }
+                Step::Failed(error) => failures.add(context, error),
+                _ => {}
+            }
+            Ok(self.maxdepth.is_none_or(|most| depth < most))
+        })?;
         out.flush().map_err(|error| Error::io("standard output", error))?;
         failures.finish()
     }

@@ -1,7 +1,10 @@
 //! A walk over all that is below a path of an image.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
 use casemate::Error;
-use casemate::ext4::{Ext4, Inode, IntoNames, SeenDirectories};
+use casemate::ext4::{FileSystem, Inode, IntoNames, SeenDirectories};
 
 use super::entry::join;
 
@@ -9,7 +12,7 @@ use super::entry::join;
 pub enum Step<'a> {
     /// A file, or a directory before what is in it.
     Found(&'a [u8], &'a Inode),
-    /// A directory after what is in it.
+    /// A directory that was gone into, after what is in it; also one that could not be read.
     Left(&'a [u8]),
     /// What can't be read, and is passed over.
     Failed(Error),
@@ -22,17 +25,36 @@ struct Level {
     rest: IntoNames,
 }
 
-/// Calls `see` with a path and, if it is a directory, with all that is below it, names in the order of their bytes. Of a
-/// directory that is found `see` says whether to go into it; it is told how deep it is, the path itself being at 0.
+/// Calls `see` with each path, the root directory if there is none, and with all that is below it, names in the order of
+/// their bytes. Of a directory that is found `see` says whether to go into it; it is told how deep it is, the path itself
+/// being at 0. Links are not followed.
 ///
 /// # Errors
 /// Those of `see`.
 pub fn walk(
-    fs: &Ext4,
-    top: &[u8],
-    inode: Inode,
+    fs: &FileSystem,
+    paths: &[OsString],
     mut see: impl FnMut(Step<'_>, usize) -> Result<bool, Error>,
 ) -> Result<(), Error> {
+    let default = [OsString::from("/")];
+    for path in if paths.is_empty() { &default } else { paths } {
+        match fs.symlink_metadata(path) {
+            Ok(inode) => walk_one(fs, path.as_bytes(), inode, &mut see)?,
+            Err(error) => {
+                see(Step::Failed(error), 0)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn walk_one(
+    fs: &FileSystem,
+    top: &[u8],
+    inode: Inode,
+    see: &mut impl FnMut(Step<'_>, usize) -> Result<bool, Error>,
+) -> Result<(), Error> {
+    let failed = |path: &[u8], error| Step::Failed(fs.error(OsString::from_vec(path.to_vec()), error));
     let mut seen = SeenDirectories::new();
     // With a stack of its own: an image may nest deeper than ours is.
     let mut levels: Vec<Level> = Vec::new();
@@ -41,10 +63,11 @@ pub fn walk(
         let depth = levels.len();
         if let Some((path, inode)) = now.take() {
             if see(Step::Found(&path, &inode), depth)? && inode.is_dir() {
-                match seen.enter(fs, &path, &inode).and_then(|()| fs.names(&inode)) {
+                match seen.enter(fs.inodes(), &path, &inode).and_then(|()| fs.inodes().names(&inode)) {
                     Ok(names) => levels.push(Level { path, rest: names.into_iter() }),
                     Err(error) => {
-                        see(Step::Failed(error.at(String::from_utf8_lossy(&path))), depth)?;
+                        see(failed(&path, error), depth)?;
+                        see(Step::Left(&path), depth)?;
                     }
                 }
             }
@@ -54,10 +77,10 @@ pub fn walk(
         match level.rest.next() {
             Some(entry) => {
                 let path = join(&level.path, &entry.name);
-                match fs.inode(entry.inode) {
+                match fs.inodes().inode(entry.inode) {
                     Ok(inode) => now = Some((path, inode)),
                     Err(error) => {
-                        see(Step::Failed(error.at(String::from_utf8_lossy(&path))), depth)?;
+                        see(failed(&path, error), depth)?;
                     }
                 }
             }
