@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use casemate::nbd::Listener;
 use casemate::serve::ServeOptions;
-use casemate::{Access, Error, Image};
+use casemate::{Access, Error, Image, Providers};
 
 fn main() -> Result<(), Error> {
     let [image, overlay, socket] = arguments()?;
-    let image = Image::open(image, Access::ReadLocked)?.overlay(Path::new(&overlay))?;
+    let image = Image::open(image, Access::ReadLocked)?;
+    let image = image.overlay(Path::new(&overlay), &Providers::default())?;
     let service = image.serve(Listener::unix(Path::new(&socket))?, &ServeOptions::default())?;
     println!("{}", service.uris()[0]);
     std::io::stdin().read_to_end(&mut Vec::new())?;

@@ -17,8 +17,6 @@ use casemate_blockdev::{
 };
 use casemate_crypt::CryptDevice;
 use casemate_ext4::RecoveryFile;
-use casemate_primitives::Cpu;
-use casemate_primitives::sha256::Sha256;
 use casemate_providers::{Providers, Work};
 use casemate_verity::tree::VerifiedDevice;
 
@@ -348,7 +346,7 @@ impl Image {
     /// # Errors
     /// `Argument` if the file is no overlay or belongs to another image, `Corrupt` if it is a damaged one; `Io`,
     /// [`Error::is_busy`] if it is in use.
-    pub fn overlay(mut self, path: &Path) -> Result<Image, Error> {
+    pub fn overlay(mut self, path: &Path, providers: &Providers) -> Result<Image, Error> {
         type Store = OverlayFile<Below, FileDevice>;
         if self.is_stored_at(path) {
             let text = format!("{}: changes of an image can't be kept in the image itself", path.display());
@@ -356,7 +354,7 @@ impl Image {
         }
         let identity = match &self.root_hash {
             Some(root_hash) => root_hash.clone(),
-            None => sampled(&*self.top).at(&self.name)?,
+            None => sampled(&*self.top, providers).at(&self.name)?,
         };
         if !fs::exists(path).at(path.display())? {
             let new = OutputFile::create(path).at(path.display())?;
@@ -389,6 +387,7 @@ impl Image {
             true => Arc::new(Trial::new(open_file(path, Access::ReadLocked)?)?),
             false => Arc::new(open_file(path, Access::Change)?),
         };
+        let sampled = |device: &dyn BlockDevice| sampled(device, &work.providers);
         OverlayFile::commit(Arc::clone(&self.top), store, sampled, work.events).at(path.display())
     }
 
@@ -574,16 +573,15 @@ impl Image {
 }
 
 /// What tells a device from others: the SHA-256 of samples of it.
-fn sampled(device: &dyn BlockDevice) -> Result<Vec<u8>, Error> {
-    let mut hash = Sha256::new(Cpu::detect()).hasher();
+fn sampled(device: &dyn BlockDevice, providers: &Providers) -> Result<Vec<u8>, Error> {
     let mut data = Vec::new();
     for range in samples(device.size()) {
-        // OK to cast: at most a MiB.
-        data.resize((range.end - range.start) as usize, 0);
-        device.read_at(&mut data, range.start)?;
-        hash.update(&data);
+        let start = data.len();
+        // OK to cast: a few MiB altogether.
+        data.resize(start + (range.end - range.start) as usize, 0);
+        device.read_at(&mut data[start..], range.start)?;
     }
-    Ok(hash.finalize().to_vec())
+    Ok(providers.hash("sha256")?.digest(&data))
 }
 
 impl fmt::Debug for Image {

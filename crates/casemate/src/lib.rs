@@ -138,12 +138,13 @@
 //!
 //! use casemate::nbd::Listener;
 //! use casemate::serve::ServeOptions;
-//! use casemate::{Access, Image};
+//! use casemate::{Access, Image, Providers};
 //!
 //! # let folder = tempfile::tempdir()?;
 //! # let path = |name: &str| folder.path().join(name);
 //! # std::fs::write(path("root.img"), vec![7; 1 << 20])?;
-//! let image = Image::open(path("root.img"), Access::ReadLocked)?.overlay(&path("changes"))?;
+//! let image = Image::open(path("root.img"), Access::ReadLocked)?;
+//! let image = image.overlay(&path("changes"), &Providers::default())?;
 //! let listener = Listener::unix(&path("socket"))?;
 //! let service = image.serve(listener, &ServeOptions::default())?;
 //! println!("{}", service.uri());

@@ -132,7 +132,9 @@ fn what_was_flushed_to_a_served_image_stays() {
                 "serve --crypt" => image.crypt(mapping(&key)),
                 // Who has no overlay yet has nothing in it.
                 "serve --overlay" if folder.join("overlay").exists() => {
-                    return retry(|| image.clone().overlay(&folder.join("overlay")));
+                    return retry(|| {
+                        image.clone().overlay(&folder.join("overlay"), &casemate::Providers::default())
+                    });
                 }
                 _ => Ok(image),
             }

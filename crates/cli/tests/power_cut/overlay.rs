@@ -3,7 +3,7 @@
 use std::fs;
 
 use casemate::blockdev::BlockDevice;
-use casemate::{Access, Image, Work};
+use casemate::{Access, Image, Providers, Work};
 use casemate_testkit::Rng;
 use casemate_testkit::power::{Files, State, write_folder};
 
@@ -17,7 +17,7 @@ fn judge<'a>(before: &Files, after: &Files) -> Judge<'a> {
         write_folder(place.path(), files);
         let (image, overlay) = (place.path().join("image"), place.path().join("overlay"));
         let is_after = files["image"] == after;
-        let shown = retry(|| Image::open(&image, Access::Read)?.overlay(&overlay));
+        let shown = retry(|| Image::open(&image, Access::Read)?.overlay(&overlay, &Providers::default()));
         let is_usable = shown.is_ok();
         if let Ok(shown) = shown {
             let mut bytes = vec![0; after.len()];
@@ -30,7 +30,7 @@ fn judge<'a>(before: &Files, after: &Files) -> Judge<'a> {
         if fs::read(&image).unwrap() != after {
             return Err("committed again, and the image is something else".to_owned());
         }
-        retry(|| Image::open(&image, Access::Read)?.overlay(&overlay))?;
+        retry(|| Image::open(&image, Access::Read)?.overlay(&overlay, &Providers::default()))?;
         Ok(match (files["image"] == before, is_after) {
             (true, _) => Outcome::Before,
             (_, true) if is_usable => Outcome::After,
@@ -47,7 +47,7 @@ fn an_overlay_is_committed_at_any_moment() {
     fs::write(&image, rng.bytes((2 << 20) + 700)).unwrap();
     {
         let image = Image::open(&image, Access::Read).unwrap();
-        let over = image.overlay(&session.path().join("overlay")).unwrap();
+        let over = image.overlay(&session.path().join("overlay"), &Providers::default()).unwrap();
         // Among the samples that tell images apart, and elsewhere.
         for (at, len) in [(0, 5000), (1 << 20, 20_000), (1_500_000, 3), ((2 << 20) - 100, 800)] {
             over.device().write_at(&rng.bytes(len), at).unwrap();

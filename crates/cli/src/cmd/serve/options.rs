@@ -233,8 +233,8 @@ impl Args {
             Some(path) if self.read_only && !path.exists() => {
                 Err(Error::io(path.display(), io::ErrorKind::NotFound))
             }
-            Some(path) if self.read_only => Ok(image.overlay(path)?.make_read_only()),
-            Some(path) => image.overlay(path),
+            Some(path) if self.read_only => Ok(image.overlay(path, context.providers())?.make_read_only()),
+            Some(path) => image.overlay(path, context.providers()),
             None => Ok(image),
         }
     }
