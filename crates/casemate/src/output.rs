@@ -26,19 +26,30 @@ enum Kind {
 }
 
 impl Output {
+    /// Whether `path` may be written by a command that reads or writes the files `others`, too.
+    ///
+    /// # Errors
+    /// `Argument` if that would replace one of them.
+    pub fn check(path: &Path, others: &[&Path]) -> Result<(), Error> {
+        // A pipe, or /dev/null, is not replaced.
+        let is_kept = |metadata: fs::Metadata| !metadata.is_file() && !metadata.file_type().is_block_device();
+        let replaced = others.iter().find(|other| is_same_storage(path, other));
+        match replaced.filter(|_| !fs::metadata(path).is_ok_and(is_kept)) {
+            Some(other) => {
+                let text = format!("{}: this would replace {}", path.display(), other.display());
+                Err(Error::argument(text))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Begins to write `path`; a symbolic link is followed. `others` are the files that the same command reads or writes,
     /// none of which it may replace.
     ///
     /// # Errors
     /// `Io` if it can't be made, [`Error::is_busy`] if what is there is in use; `Argument` if it is one of the others.
     pub fn create(path: &Path, others: &[&Path]) -> Result<Output, Error> {
-        // A pipe, or /dev/null, is not replaced.
-        let is_kept = |metadata: fs::Metadata| !metadata.is_file() && !metadata.file_type().is_block_device();
-        let replaced = others.iter().find(|other| is_same_storage(path, other));
-        if let Some(other) = replaced.filter(|_| !fs::metadata(path).is_ok_and(is_kept)) {
-            let text = format!("{}: this would replace {}", path.display(), other.display());
-            return Err(Error::argument(text));
-        }
+        Output::check(path, others)?;
         let create = || match fs::metadata(path) {
             Ok(metadata) if metadata.file_type().is_block_device() => {
                 FileDevice::open_exclusive(path).map(Kind::BlockDevice)

@@ -102,11 +102,11 @@ fn errors_name_what_the_user_named() {
 #[test]
 fn what_is_read_is_not_replaced() {
     let Some(place) = place() else { return };
-    for name in ["root.img", "root.hash", "f", "key.pem", "root.enc", "root.txt"] {
+    for name in ["root.img", "root.hash", "f", "key.pem", "root.enc", "root.txt", "disk.key"] {
         fs::hard_link(place.path(name), place.path(format!("{name}.other"))).unwrap();
     }
     let root = fs::read_to_string(place.path("root.txt")).unwrap();
-    let names = ["root.img", "root.hash", "f", "key.pem", "root.enc"];
+    let names = ["root.img", "root.hash", "f", "key.pem", "root.enc", "disk.key"];
     let before = names.map(|name| fs::read(place.path(name)).unwrap());
     for line in [
         "info --html root.img root.img",
@@ -121,6 +121,12 @@ fn what_is_read_is_not_replaced() {
         "fsverity digest f --out-descriptor f",
         "fsverity sign f key.pem.other --signing-key key.pem --cert cert.pem",
         "crypt decrypt root.enc root.enc.other --key-file disk.key --key-size 512",
+        "crypt decrypt root.enc disk.key.other --key-file disk.key --key-size 512",
+        "crypt encrypt root.img disk.key --key-file disk.key --key-size 512",
+        "crypt encrypt - disk.key --key-file disk.key --key-size 512",
+        "luks format --from root.img disk.key.other --key-file disk.key",
+        "luks format --from root.img root.img.other --key-file disk.key --overwrite",
+        "luks format disk.key --key-file disk.key",
         "serve --pid-file root.img.other root.img --exec true",
         &format!("verity sign {root} key.pem --signing-key key.pem --cert cert.pem"),
     ] {

@@ -31,6 +31,16 @@ pub fn standard_output() -> Result<StdoutLock<'static>, Error> {
     }
 }
 
+/// Refuses what would replace one of the files that a command reads. "-" is a standard stream on either side.
+///
+/// # Errors
+/// `Argument`, with both names.
+pub fn check_output(path: &Path, inputs: &[&Path]) -> Result<(), Error> {
+    let standard = Path::new("-");
+    let files: Vec<_> = inputs.iter().copied().filter(|input| *input != standard).collect();
+    if path == standard { Ok(()) } else { Output::check(path, &files) }
+}
+
 impl Ends {
     /// Calls `work` with the input and the output, each with its name for errors. A file is written whole or not at all.
     pub fn open(

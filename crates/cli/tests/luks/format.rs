@@ -107,7 +107,11 @@ fn what_is_there_is_not_lost_by_mistake() {
     yes(place.own(&format!("{format} --overwrite")));
     assert_ne!(yes(place.own("luks uuid disk")), before);
     yes(place.own("luks test-passphrase disk --key-file key"));
-    says(place.own(&format!("luks format --from disk disk --key-file key {CHEAP}")), 2, "the same file");
+    says(
+        place.own(&format!("luks format --from disk disk --key-file key {CHEAP}")),
+        2,
+        "this would replace disk",
+    );
     says(
         place.own(&format!("luks format plain --key-file key {CHEAP}")),
         2,

@@ -127,4 +127,13 @@ fn a_header_may_lie_apart() {
     yes(place.own("luks extract --luks-header header image out --key-file key"));
     assert_eq!(place.read("out").len(), 4096);
     says(place.own("luks extract image out2 --key-file key"), 2, "no LUKS header");
+    for (target, input) in [("header", "header"), ("key", "key")] {
+        let before = place.read(target);
+        let line = format!("luks extract --luks-header header image {target} --key-file key");
+        says(place.own(&line), 2, &format!("this would replace {input}"));
+        assert!(place.read(target) == before);
+    }
+    // What is at its own beginning is the header, and nobody writes through it.
+    says(place.own("luks extract header out2 --key-file key"), 2, "--luks-header");
+    says(place.own("ext4 ls header --luks --key-file key"), 2, "--luks-header");
 }

@@ -140,6 +140,11 @@ impl MappingArgs {
         Some(source.from_byte(self.keyfile_offset))
     }
 
+    /// The files that the mapping is read from.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        [&self.crypt_table, &self.key_file].into_iter().flatten().map(PathBuf::as_path)
+    }
+
     /// Whether the key comes from standard input, which then has no data.
     pub fn reads_standard_input(&self) -> bool {
         let from_file = self.key_file.as_ref().is_some_and(|path| path.as_os_str() != "-");

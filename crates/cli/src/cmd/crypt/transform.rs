@@ -7,11 +7,11 @@ use serde_json::json;
 
 use casemate::blockdev::{BlockDevice, FileDevice};
 use casemate::crypt::{DEFAULT_HOT_ZONE, Direction, Holes, InPlaceOptions, Mapping};
-use casemate::{Access, Error, Image, probe};
+use casemate::{Access, Error, Image, Output, probe};
 
 use super::mapping::OwnMappingArgs;
 use crate::answer::Answer;
-use crate::cmd::ends::standard_output;
+use crate::cmd::ends::{check_output, standard_output};
 use crate::context::Context;
 use crate::passphrase::Asked;
 use crate::size::bytes;
@@ -68,6 +68,8 @@ impl Args {
                 "standard input can't be both the key and the image; give the key as a file or a descriptor";
             return Err(Error::argument(text.to_owned()));
         }
+        let keys: Vec<&Path> = given.files().collect();
+        check_output(target.unwrap_or(&self.source), &keys)?;
         // A resumed work knows its key, and decrypting shows a wrong one.
         let asked = match direction {
             Direction::Encrypt if !self.resume => Asked::Twice,
@@ -159,7 +161,7 @@ fn stream(
         mapping.transform_stream(direction, from, to, &work)?;
         return Ok(());
     }
-    let mut output = casemate::Output::create(target, &[source])?;
+    let mut output = Output::create(target, &[source])?;
     let (from, to) = (
         (&*from, &mut input as &mut (dyn io::Read + Send)),
         (&*to, &mut output as &mut (dyn io::Write + Send)),

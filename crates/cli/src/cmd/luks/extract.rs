@@ -9,7 +9,7 @@ use casemate::Error;
 
 use super::options::VolumeArgs;
 use crate::answer::Answer;
-use crate::cmd::ends::standard_output;
+use crate::cmd::ends::{check_output, standard_output};
 use crate::context::Context;
 
 /// Decrypt what is in a LUKS volume to a file, or to standard output.
@@ -27,6 +27,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        check_output(&self.target, &self.volume.files())?;
         let volume = self.volume.volume(context)?;
         let key = self.volume.key()?;
         let options = self.volume.unlock.options();

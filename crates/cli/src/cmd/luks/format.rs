@@ -15,7 +15,7 @@ use casemate::{Access, Error, Image, Output, SecretSource, probe};
 
 use super::options::{PassphraseArgs, PlaceArgs};
 use crate::answer::Answer;
-use crate::cmd::ends::standard_output;
+use crate::cmd::ends::{check_output, standard_output};
 use crate::context::Context;
 use crate::passphrase::{self, Asked};
 use crate::size::bytes;
@@ -131,6 +131,9 @@ impl Args {
             let text = "standard input can't be both the passphrase and the data; give the passphrase as a file or a descriptor";
             return Err(Error::argument(text));
         }
+        let inputs = [self.passphrase.file(), self.volume_key_file.as_deref(), self.from.as_deref()];
+        let inputs: Vec<&Path> = inputs.into_iter().flatten().collect();
+        check_output(&self.place.image, &inputs)?;
         let options = self.options()?;
         let passphrase = match self.passphrase.source() {
             Some(source) => LuksKey::file(&source, self.passphrase.size())?,
@@ -162,10 +165,6 @@ impl Args {
         }
         if from != standard && target != standard {
             let source = Image::open(from, Access::Read)?;
-            if source.is_stored_at(target) {
-                let text = format!("{}: source and target are the same file", target.display());
-                return Err(Error::argument(text));
-            }
             self.refuse_known(target)?;
             let target = Image::replace(target)?;
             let made = prepare()?;
@@ -189,7 +188,7 @@ impl Args {
             return Ok(Answer::Yes);
         }
         self.refuse_known(target)?;
-        let mut output = Output::create(target, &[from])?;
+        let mut output = Output::create(target, &[])?;
         let made = prepare()?;
         let name = target.display().to_string();
         made.encrypt_stream(input, (&name, &mut output), &work)?;

@@ -111,6 +111,11 @@ impl PassphraseArgs {
         Some(source.from_byte(self.keyfile_offset))
     }
 
+    /// The file that the passphrase is read from.
+    pub fn file(&self) -> Option<&Path> {
+        self.key_file.as_deref()
+    }
+
     /// Whether the passphrase is read from standard input, which then has no data.
     pub fn reads_standard_input(&self) -> bool {
         let from_file = self.key_file.as_ref().is_some_and(|path| path.as_os_str() != "-");
@@ -150,6 +155,13 @@ impl VolumeArgs {
     /// The key.
     pub fn key(&self) -> Result<LuksKey, Error> {
         self.unlock.key(self.passphrase.source(), self.passphrase.size(), &self.place.image)
+    }
+
+    /// The files that header and key are read from.
+    pub fn files(&self) -> Vec<&Path> {
+        let UnlockArgs { luks_header, volume_key_file, .. } = &self.unlock;
+        let files = [Some(&*self.place.image), luks_header.as_deref(), volume_key_file.as_deref()];
+        files.into_iter().chain([self.passphrase.file()]).flatten().collect()
     }
 
     /// The header and its data.
