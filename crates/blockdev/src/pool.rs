@@ -58,7 +58,9 @@ impl Pool {
             return worker().map_err(|(_, error)| error);
         }
         let results: Vec<_> = thread::scope(|scope| {
-            let others: Vec<_> = (1..threads).map(|_| scope.spawn(worker)).collect();
+            // Where no more threads can be had, those that there are do the work.
+            let start = |_| thread::Builder::new().spawn_scoped(scope, worker).ok();
+            let others: Vec<_> = (1..threads).map_while(start).collect();
             let own = worker();
             let joined =
                 others.into_iter().map(|other| other.join().unwrap_or_else(|panic| resume_unwind(panic)));

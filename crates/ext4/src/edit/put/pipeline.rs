@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, Builder};
 
 use casemate_blockdev::{BlockDevice, Pool};
 use casemate_trees::host::{Batch, Reading, Source, Walk};
@@ -104,9 +104,10 @@ impl Pipeline {
     pub fn run<T>(&self, owner: impl FnOnce() -> Result<T>) -> std::result::Result<T, (Error, bool)> {
         thread::scope(|scope| {
             let _over = Over(self);
-            scope.spawn(|| self.flush_along());
-            for _ in 1..self.threads {
-                scope.spawn(|| self.help());
+            // Where no more threads can be had, the owner does what there is to do.
+            let start = |work: fn(&Self)| Builder::new().spawn_scoped(scope, move || work(self)).is_ok();
+            if start(Self::flush_along) {
+                let _ = (1..self.threads).all(|_| start(Self::help));
             }
             let result = owner();
             self.drain().map_err(|error| (error, true))?;
