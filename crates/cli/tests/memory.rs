@@ -2,10 +2,12 @@
 //! row says what it may take. Beside that, SECURITY.md says what memory grows with.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use casemate::Providers;
+use casemate::luks::luks2::{self, BINARY_LEN, BinaryHeader};
 use casemate_testkit::block_map::{self, SIZE};
 use casemate_testkit::{Place, mke2fs, run, run_any, stderr, tool};
 
@@ -19,7 +21,7 @@ const LEVELS: u32 = FREE + 50_000;
 fn limited(place: &Place, mebibytes: u64, line: &str) -> String {
     let _ = std::fs::remove_dir_all(place.path("out"));
     let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -d $0; exec timeout -k 1 60 \"$@\" > /dev/null"]);
+    command.args(["-c", "ulimit -S -d $0; exec timeout -k 1 60 \"$@\" > /dev/null"]);
     command.arg((mebibytes << 10).to_string()).arg(CASEMATE).args(["--threads", "2"]);
     let output = run_any(command.args(line.split(' ')).current_dir(place.folder()));
     let said = stderr(&output);
@@ -239,9 +241,98 @@ fn journals() {
     }
     write(&image, u64::from(FREE + REVOKING - 1) * SIZE, &commit());
     block_map::journal(&debugfs, &image, REVOKING + 1, |number| FREE + number - 1, LEVELS);
-    for line in
-        ["ext4 ls image", "ext4 info image", "ext4 check image", "info image", "ext4 extract --tar=- image"]
-    {
+    for line in [
+        "ext4 ls image",
+        "ext4 info image",
+        "ext4 check image",
+        "info image",
+        "ext4 extract --tar=- image",
+        "ext4 recover -n image",
+        "ext4 mkdir -n image /d",
+        "serve -r --exec true image",
+    ] {
         limited(&place, 12, line);
+    }
+}
+
+/// Half a GiB that goes through each command.
+#[test]
+fn whole_devices() {
+    let place = Place::new(CASEMATE);
+    File::create(place.path("data")).unwrap().set_len(512 << 20).unwrap();
+    place.file("key", (0..64).collect::<Vec<u8>>());
+    for line in [
+        "verity format data hash --root-hash-file root",
+        "verity verify data hash --root-hash-file root",
+        "crypt encrypt data out --key-file key --key-size 512",
+        "luks format --from data vault --key-file key --pbkdf pbkdf2 --pbkdf-force-iterations 1000",
+        "luks extract vault out --key-file key",
+        "integrity format --size 512M tagged",
+        "integrity verify tagged",
+        "integrity extract tagged out",
+        "fsverity digest data",
+    ] {
+        let said = limited(&place, 24, line);
+        assert!(!said.contains("casemate: "), "{line}: {said}");
+    }
+}
+
+/// A client reads all of a server's image in the largest pieces there are.
+#[test]
+fn served() {
+    let Some(_) = tool("qemu-img") else { return };
+    let place = Place::new(CASEMATE);
+    File::create(place.path("data")).unwrap().set_len(256 << 20).unwrap();
+    place.file("key", (0..64).collect::<Vec<u8>>());
+    let key = "--key-file key --key-size 512";
+    run(place.command().args(format!("crypt encrypt data encrypted {key}").split(' ')));
+    let client = "#!/bin/sh\nulimit -S -d unlimited; qemu-img convert -f raw -W -m 16 $uri -O raw copy";
+    place.file("client", client);
+    let line = format!("serve -r encrypted --crypt aes-xts-plain64 {key} --exec ./client");
+    std::fs::set_permissions(place.path("client"), PermissionsExt::from_mode(0o755)).unwrap();
+    let said = limited(&place, 64, &line);
+    assert!(!said.contains("casemate: "), "{said}");
+    assert!(place.read("copy") == place.read("data"));
+}
+
+/// Headers of LUKS2 with four million bytes of JSON that says nothing.
+#[test]
+fn luks_headers() {
+    const SIZE: u64 = 4 << 20;
+    let room = (SIZE - BINARY_LEN as u64) as usize - 1;
+    let binary = BinaryHeader {
+        hdr_size: SIZE,
+        seqid: 3,
+        label: String::new(),
+        checksum_alg: "sha256".to_owned(),
+        salt: [1; 64],
+        uuid: "fc88ce7a-e42f-4827-d46f-604faf9dccfb".to_owned(),
+        subsystem: String::new(),
+        hdr_offset: 0,
+    };
+    let place = Place::new(CASEMATE);
+    place.file("key", "key");
+    let members: Vec<_> = (0..room / 12).map(|number| format!("\"{number:x}\":{{}}")).collect();
+    let few: Vec<_> = (0..60_000).map(|number| format!("\"{number:x}\":\"{}\"", "x".repeat(50))).collect();
+    for json in [
+        "{\"a\":".repeat(room / 5),
+        format!("{{\"a\":[{}1]}}", "1,".repeat(room / 2 - 8)),
+        format!("{{\"a\":[{}[]]}}", "[],".repeat(room / 3 - 8)),
+        format!("{{{}}}", members.join(",")),
+        format!("{{{}}}", few.join(",")),
+        format!("{{\"a\":\"{}\"}}", "x".repeat(room - 8)),
+    ] {
+        let mut bytes =
+            binary.to_bytes(luks2::Place::Primary, json.as_bytes(), &Providers::default()).unwrap();
+        bytes.resize(20 << 20, 0);
+        place.file("volume", bytes);
+        for line in [
+            "luks dump volume",
+            "luks dump --json volume",
+            "luks test-passphrase volume --key-file key",
+            "info volume",
+        ] {
+            limited(&place, 48, line);
+        }
     }
 }

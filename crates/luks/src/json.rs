@@ -127,10 +127,11 @@ impl From<Vec<Json>> for Json {
 
 impl Json {
     /// Reads the value at the beginning of `text`, which ends at its first NUL. Returns it with the place behind the value
-    /// and the blanks and comments that follow; `None` for what json-c does not take.
+    /// and the blanks and comments that follow; `None` for what json-c does not take, and for more than 65,536 values, of
+    /// which no header has a hundredth.
     pub fn parse(text: &[u8]) -> Option<(Json, usize)> {
         let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
-        let mut parser = Parser { text, place: 0 };
+        let mut parser = Parser { text, place: 0, values: 0 };
         parser.blanks()?;
         let value = parser.value(0)?;
         parser.blanks()?;
@@ -262,9 +263,14 @@ fn write_string(out: &mut Vec<u8>, bytes: &[u8]) {
 /// Containers within containers, at most.
 const DEEPEST: usize = 31;
 
+/// How many values there may be, since each takes some hundred bytes of memory and two of the text.
+const MOST_VALUES: u32 = 1 << 16;
+
 struct Parser<'a> {
     text: &'a [u8],
     place: usize,
+    /// How many values have begun.
+    values: u32,
 }
 
 impl Parser<'_> {
@@ -313,6 +319,10 @@ impl Parser<'_> {
     }
 
     fn value(&mut self, depth: usize) -> Option<Json> {
+        self.values += 1;
+        if self.values > MOST_VALUES {
+            return None;
+        }
         match self.peek()? {
             b'{' => self.object(depth),
             b'[' => self.array(depth),
@@ -532,6 +542,9 @@ mod tests {
         let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
         assert!(plain(&nested(32)).is_some());
         assert!(plain(&nested(33)).is_none());
+        let many = |count: usize| format!("[{}0]", "0,".repeat(count - 1));
+        assert!(plain(&many(65535)).is_some());
+        assert!(plain(&many(65536)).is_none());
     }
 
     #[test]

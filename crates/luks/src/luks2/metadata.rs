@@ -222,7 +222,8 @@ impl Metadata {
         if !area.contains(&0) {
             return Err(bad("no NUL behind the JSON"));
         }
-        let (json, end) = Json::parse(area).ok_or_else(|| bad("the JSON is not well formed"))?;
+        let (json, end) = Json::parse(area)
+            .ok_or_else(|| bad("the JSON is not well formed, or has more than 65536 values"))?;
         if area[end..].iter().any(|byte| *byte != 0) {
             return Err(bad("something lies behind the JSON"));
         }
