@@ -70,7 +70,7 @@ Most commands read an image through layers, as the kernel stacks them. From the 
   2. dm-crypt           --crypt SPEC, or --crypt-table FILE with a device-mapper line
      or LUKS            --luks
      dm-verity          --dm-verity HASH ROOT
-                        in the order in which they are given
+                        in the order in which they are given, each as often as there is one; --luks once
   3. the file system    --fscrypt-key FILE, --fscrypt-passphrase-file FILE for its encrypted files
                         --fsverity DEMAND of cat and extract, for files with fs-verity
 
@@ -81,6 +81,8 @@ dm-crypt: the key is in --key-file FILE (- is standard input) or --key-fd NUMBER
 --key-size BITS (256 if nothing is said; a key file of 64 bytes for aes-xts has 512). Without a file a passphrase is
 asked for, or is the first line of standard input, and --passphrase-hash makes the key. --crypt-offset, --skip,
 --sector-size and --iv-large-sectors are cryptsetup's --offset, --skip, --sector-size and --iv-large-sectors.
+
+Where there are several layers of a kind, an option is of the one before it: --crypt A --key-file 1 --crypt B --key-file 2.
 
 LUKS: the header says everything but the passphrase, which is all of --key-file FILE or --key-fd NUMBER, or asked for, or
 the first line of standard input. --volume-key-file FILE has the volume key instead. --luks-header FILE is a header that

@@ -103,6 +103,66 @@ fn every_layer_gives_what_is_in_the_plain_image() {
     }
 }
 
+/// Each option is of the layer before it; a single layer has all of them, wherever they stand.
+#[test]
+fn layers_of_one_kind_are_stacked() {
+    let Some(place) = place() else { return };
+    let expected = everything(&place, "plain");
+    fs::write(place.path("second"), Rng::new(12).bytes(100)).unwrap();
+    let inner = "aes-cbc-essiv:sha256 --key-file second --keyfile-offset 7 --key-size 256";
+    printed(
+        &place,
+        &format!("crypt encrypt plain once --crypt {inner} --sector-size 4096 --iv-large-sectors"),
+    );
+    let outer = "--key-file key --key-size 512 --sector-size 2048 --iv-large-sectors --skip 8";
+    printed(&place, &format!("crypt encrypt once twice {outer}"));
+    let inner = format!("--crypt {inner} --sector-size 4096");
+    let outer = format!("--crypt aes-xts-plain64 {outer}");
+    let root = format(&place, "once", "between");
+    let over_all = format(&place, "plain", "over");
+    for image in [
+        format!("{outer} {inner} --iv-large-sectors twice"),
+        // What stands before all layers is of the first.
+        format!("--skip 8 twice {} {inner} --iv-large-sectors", outer.replace("--skip 8", "")),
+        // Verified between the two, and above them once more.
+        format!(
+            "{outer} --dm-verity between {root} {inner} --iv-large-sectors --dm-verity over {over_all} twice"
+        ),
+    ] {
+        assert!(everything(&place, &image) == expected, "{image}");
+    }
+    // Both hash trees count: the second one is not that of what it is over.
+    let image = format!("--dm-verity over {over_all} --dm-verity between {root} plain");
+    place.is(&format!("ext4 ls {image}"), 2, "does not match");
+    place.is(&format!("ext4 ls {inner} {outer} twice"), 2, "");
+    for (options, said) in [
+        ("--crypt aes-xts-plain64 --crypt-table key --key-size 512", "cannot be used with '--key-size"),
+        ("--crypt aes-xts-plain64 --key-file key --key-fd 3", "--key-fd"),
+        ("--crypt aes-xts-plain64 --key-file key --key-file key", "multiple times"),
+        ("--crypt aes-xts-plain64 --key-file key --crypt-table key --skip 8", "--skip"),
+        ("--dm-verity over 00 --key-file key", "--crypt"),
+        (
+            "--crypt a-b-c --iv-large-sectors --crypt a-b-c --crypt a-b-c --iv-large-sectors",
+            "--iv-large-sectors is there several times",
+        ),
+    ] {
+        place.is(&format!("ext4 ls {options} twice"), 2, said);
+    }
+    // What changes an image goes through all of it, too; and a LUKS volume may lie in a mapping.
+    place.yes(&format!("ext4 mkdir {outer} {inner} --iv-large-sectors twice /new"));
+    // What is there between the two looks like nothing, as it should.
+    let outer = outer.replace("--crypt aes-xts-plain64", "crypt decrypt twice a");
+    place.is(&outer, 0, "nothing known begins");
+    place.yes(&format!("crypt decrypt a b {} --iv-large-sectors", inner));
+    assert!(place.yes("ext4 ls b /").contains("new\n"));
+    place.yes(
+        "luks format volume --from plain --key-file second --pbkdf pbkdf2 --pbkdf-force-iterations 1000",
+    );
+    place.yes("crypt encrypt volume hidden --key-file key --key-size 512");
+    let image = format!("{CRYPT} --luks --key-file second hidden");
+    assert!(everything(&place, &image) == expected, "{image}");
+}
+
 #[test]
 fn what_is_wrong_is_said() {
     let Some(place) = place() else { return };

@@ -103,11 +103,6 @@ impl OwnMappingArgs {
 }
 
 impl MappingArgs {
-    /// Whether there is a mapping.
-    pub fn decrypt(&self) -> bool {
-        self.crypt.is_some() || self.crypt_table.is_some()
-    }
-
     /// The mapping of an image, keyed. Where there is a passphrase, it is asked for so often.
     pub fn mapping(&self, image: &Path, asked: Asked, context: &Context) -> Result<Mapping, Error> {
         let work = context.work(context.naming(&self.crypt_provider), context);

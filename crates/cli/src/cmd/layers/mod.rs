@@ -1,11 +1,14 @@
 //! The layers between an image and what reads it: options of every command that takes them.
 
-use std::path::Path;
+mod stack;
 
-use clap::{ArgGroup, ArgMatches, FromArgMatches};
+use std::path::{Path, PathBuf};
+
+use clap::ArgGroup;
 
 use casemate::{Access, Error, Image, probe};
 
+use self::stack::{LayerOptions, Stack, ids};
 pub use super::crypt::mapping::DECRYPTION;
 use super::crypt::mapping::MappingArgs;
 use super::info::explained;
@@ -15,7 +18,13 @@ use crate::context::Context;
 use crate::passphrase::Asked;
 use crate::size::bytes;
 
-/// dm-crypt or LUKS, and dm-verity, over an image, in the order in which they are given.
+/// dm-crypt, LUKS and dm-verity over an image, any number of times, in the order in which they are given.
+pub type LayerArgs = Stack<Layer>;
+
+/// What can be written through: dm-crypt and LUKS over an image.
+pub type CryptArgs = Stack<CryptLayer>;
+
+/// A layer of any kind.
 #[derive(clap::Args, Debug)]
 // Without the layer they would do nothing. --hash, --salt, ... alone could be those of something else.
 #[command(
@@ -32,12 +41,9 @@ use crate::size::bytes;
         arg.short(None).long("verity-salt").alias("salt").requires("dm_verity").help("The salt in hex, or '-' for none")
     }),
     mut_arg("provider", |arg| arg.long("verity-provider").alias("provider").requires("dm_verity")))]
-pub struct LayerArgs {
-    // Looks at what was given before the other fields take it out.
+pub struct Layer {
     #[command(flatten)]
-    order: Order,
-    #[command(flatten)]
-    crypt: CryptArgs,
+    crypt: CryptLayer,
     #[command(flatten)]
     verity: VerityArgs,
     #[command(flatten, next_help_heading = "dm-verity")]
@@ -51,11 +57,10 @@ const KEY_FILE: &str = "Read the key from this file, as it is, cut to the key's 
 /// The group of options that say what a key is for.
 const KEYED: &str = "keyed";
 
-/// dm-crypt or LUKS over an image, if it is asked for. Without it the other options do nothing, and are refused.
+/// dm-crypt or LUKS. Without it the other options do nothing, and are refused.
 #[derive(clap::Args, Debug)]
 #[command(
     group = ArgGroup::new(KEYED).args(["crypt", "luks"]),
-    mut_arg("crypt_table", |arg| arg.conflicts_with("luks")),
     mut_arg("key_file", |arg| arg.requires(KEYED).help(KEY_FILE).long_help(None)),
     mut_arg("key_fd", |arg| arg.requires(KEYED)),
     mut_arg("luks_header", |arg| arg.requires("luks")),
@@ -70,7 +75,7 @@ const KEYED: &str = "keyed";
     mut_arg("iv_large_sectors", |arg| arg.requires("crypt")),
     mut_arg("allow_equal_halves", |arg| arg.requires(DECRYPTION)),
     mut_arg("crypt_provider", |arg| arg.requires(DECRYPTION)))]
-pub struct CryptArgs {
+pub struct CryptLayer {
     #[command(flatten)]
     mapping: MappingArgs,
     /// The image is a LUKS volume. --key-file, or --key-fd, is its passphrase, all of it.
@@ -102,55 +107,75 @@ struct VerityArgs {
     no_superblock: bool,
 }
 
-/// Whether verity lies below crypt.
-#[derive(Debug)]
-struct Order {
-    verity_first: bool,
+/// What begins a dm-crypt mapping or a LUKS volume, and all options that it has.
+fn crypt_kinds() -> Vec<(&'static [&'static str], Vec<String>)> {
+    let luks = ["luks", "key_file", "key_fd", "keyfile_offset"].map(str::to_owned);
+    let luks = ids::<UnlockArgs>().into_iter().chain(luks).collect();
+    vec![(&["crypt", "crypt_table"], ids::<MappingArgs>()), (&["luks"], luks)]
 }
 
-impl FromArgMatches for Order {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Order, clap::Error> {
-        let is_luks = matches.try_get_one("luks").is_ok_and(|luks| luks == Some(&true));
-        let luks = if is_luks { matches.index_of("luks") } else { None };
-        let crypt = matches.index_of("crypt").or_else(|| matches.index_of("crypt_table")).or(luks);
-        let verity = matches.index_of("dm_verity");
-        Ok(Order { verity_first: verity.is_some() && verity < crypt })
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Order::from_arg_matches(matches)?;
-        Ok(())
+impl LayerOptions for CryptLayer {
+    fn kinds() -> Vec<(&'static [&'static str], Vec<String>)> {
+        crypt_kinds()
     }
 }
 
-impl clap::Args for Order {
-    fn augment_args(command: clap::Command) -> clap::Command {
-        command
-    }
-
-    fn augment_args_for_update(command: clap::Command) -> clap::Command {
-        command
+impl LayerOptions for Layer {
+    fn kinds() -> Vec<(&'static [&'static str], Vec<String>)> {
+        let mut kinds = crypt_kinds();
+        kinds.push((&["dm_verity"], [ids::<VerityArgs>(), ids::<HashArgs>()].concat()));
+        kinds
     }
 }
 
 impl LayerArgs {
     /// Whether something is verified, so that nothing can be written.
     pub fn verify(&self) -> bool {
-        self.verity.dm_verity.is_some()
+        self.layers().iter().any(|layer| layer.verity.dm_verity.is_some())
     }
 
     /// Lays them on an image. Discards pass the decryption only with `allow_discards`.
-    pub fn over(&self, image: Image, context: &Context, allow_discards: bool) -> Result<Image, Error> {
-        let crypt = |image: Image| self.crypt.over(image, context, allow_discards);
-        if self.order.verity_first {
-            crypt(self.with_verity(image, context)?)
-        } else {
-            self.with_verity(crypt(image)?, context)
+    pub fn over(&self, mut image: Image, context: &Context, allow_discards: bool) -> Result<Image, Error> {
+        for (number, layer) in self.layers().iter().enumerate() {
+            image = match &layer.verity.dm_verity {
+                Some(verity) => layer.with_verity(verity, image, context)?,
+                None => {
+                    let of = asked_for(&image, number, self.layers().len());
+                    layer.crypt.over(image, &of, context, allow_discards)?
+                }
+            };
         }
+        Ok(image)
+    }
+}
+
+impl CryptArgs {
+    /// Whether something is decrypted.
+    pub fn decrypt(&self) -> bool {
+        !self.layers().is_empty()
     }
 
-    fn with_verity(&self, image: Image, context: &Context) -> Result<Image, Error> {
-        let Some([hash, root]) = self.verity.dm_verity.as_deref() else { return Ok(image) };
+    /// Lays the mappings on an image, if there are any.
+    pub fn over(&self, mut image: Image, context: &Context, allow_discards: bool) -> Result<Image, Error> {
+        for (number, layer) in self.layers().iter().enumerate() {
+            let of = asked_for(&image, number, self.layers().len());
+            image = layer.over(image, &of, context, allow_discards)?;
+        }
+        Ok(image)
+    }
+}
+
+/// What a person is asked for the passphrase of.
+fn asked_for(image: &Image, number: usize, layers: usize) -> PathBuf {
+    match layers {
+        1 => image.name().into(),
+        _ => format!("{}, layer {}", image.name(), number + 1).into(),
+    }
+}
+
+impl Layer {
+    fn with_verity(&self, verity: &[String], image: Image, context: &Context) -> Result<Image, Error> {
+        let [hash, root] = verity else { return Err(Error::argument("--dm-verity takes HASH and ROOT")) };
         let options = self.hash.options(self.verity.hash_offset, self.verity.no_superblock)?;
         let root = parse_root_hash(root)?;
         let providers = context.naming(self.hash.provider.as_slice());
@@ -162,31 +187,29 @@ impl LayerArgs {
     }
 }
 
-impl CryptArgs {
-    /// Whether something is decrypted.
-    pub fn decrypt(&self) -> bool {
-        self.mapping.decrypt() || self.luks
-    }
-
-    /// Lays the mapping on an image, if there is one.
-    pub fn over(&self, image: Image, context: &Context, allow_discards: bool) -> Result<Image, Error> {
-        if !self.decrypt() {
-            return Ok(image);
-        }
+impl CryptLayer {
+    /// Lays the mapping on an image; a person is asked for the passphrase of `of`.
+    fn over(&self, image: Image, of: &Path, context: &Context, allow_discards: bool) -> Result<Image, Error> {
         if self.luks {
-            return self.with_luks(image, context, allow_discards);
+            return self.with_luks(image, of, context, allow_discards);
         }
-        let mut mapping = self.mapping.mapping(Path::new(image.name()), Asked::Once, context)?;
+        let mut mapping = self.mapping.mapping(of, Asked::Once, context)?;
         mapping.allow_discards = allow_discards;
         image.crypt(mapping)
     }
 
-    fn with_luks(&self, image: Image, context: &Context, allow_discards: bool) -> Result<Image, Error> {
+    fn with_luks(
+        &self,
+        image: Image,
+        of: &Path,
+        context: &Context,
+        allow_discards: bool,
+    ) -> Result<Image, Error> {
         let header = self.unlock.header()?;
         let volume = image.luks_volume(header.as_ref(), context.providers());
         let volume =
             volume.map_err(|error| explained(error, header.as_ref().unwrap_or(&image), probe::LUKS))?;
-        let key = self.unlock.key(self.mapping.key_source(), None, Path::new(image.name()))?;
+        let key = self.unlock.key(self.mapping.key_source(), None, of)?;
         let mut options = self.unlock.options();
         options.allow_discards = allow_discards;
         volume.open(&key, &options, &context.opening())
