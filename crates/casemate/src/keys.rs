@@ -1,6 +1,7 @@
 //! Keys of encrypted files, as they were given: what opens a file system's encrypted folders.
 
 use std::fmt;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use casemate_fscrypt::{KeyDescriptor, KeyId, Keyring, MasterKey};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{KdfLimits, Providers};
 
-use crate::protectors::{self, Secret};
+use crate::protectors::{self, Secret, Taken, ToolFiles};
 use crate::secrets::SecretSource;
 use crate::{Error, fscrypt};
 
@@ -33,6 +34,8 @@ pub struct Keys {
     raw: Vec<Raw>,
     secrets: Vec<Arc<Secret>>,
     protectors: Vec<PathBuf>,
+    /// Policies and protectors that are used instead of those in the file system.
+    metadata: Option<Arc<Taken>>,
     limits: KdfLimits,
 }
 
@@ -81,6 +84,25 @@ impl Keys {
         self
     }
 
+    /// Takes policies and protectors from a folder, a copy of some /.fscrypt, instead of the file system.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt` for what is longer or more than such files are.
+    pub fn with_metadata(mut self, folder: impl AsRef<Path>) -> Result<Keys, Error> {
+        self.metadata = Some(Arc::new(Taken::of_folder(folder.as_ref())?));
+        Ok(self)
+    }
+
+    /// Takes policies and protectors from a backup that has the file system's root, instead of the file system; `name` is
+    /// the backup's.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt` if the stream is no backup.
+    pub fn with_metadata_of_backup(mut self, backup: &mut dyn Read, name: &str) -> Result<Keys, Error> {
+        self.metadata = Some(Arc::new(Taken::of_backup(backup, name)?));
+        Ok(self)
+    }
+
     /// Grants protectors such costs: each so much memory at once, all that are tried together so much work. Without this,
     /// those of [`KdfLimits::default`].
     #[must_use]
@@ -118,14 +140,36 @@ impl Keys {
         (!all.is_empty()).then(|| all.join(", "))
     }
 
-    /// Whether there are secrets that open protectors in a file system.
-    pub(crate) fn open_protectors(&self) -> bool {
+    /// Whether there are secrets that open protectors.
+    pub fn open_protectors(&self) -> bool {
         !self.secrets.is_empty()
+    }
+
+    /// Whether policies and protectors were taken from elsewhere than the file system.
+    pub fn have_metadata(&self) -> bool {
+        self.metadata.is_some()
     }
 
     /// Adds to `ring` what the secrets open in a file system.
     pub(crate) fn unlock(&self, fs: &Ext4, ring: &mut Keyring) -> Result<(), Error> {
-        protectors::unlock(fs, ring, &self.secrets, &self.protectors, &self.limits).map(drop)
+        self.unlock_tool(self.metadata.as_deref().map_or(fs, |taken| taken as &dyn ToolFiles), ring)
+    }
+
+    /// The raw keys, and what the secrets open of the policies that were taken from elsewhere.
+    ///
+    /// # Errors
+    /// Those of [`Keys::keyring`]; `Mismatch` if a secret opens nothing; `Unsupported` for costs above what is granted.
+    pub(crate) fn opened(&self, providers: &Providers) -> Result<Keyring, Error> {
+        let mut ring = self.keyring(providers)?;
+        if self.open_protectors() {
+            let none = Taken::default();
+            self.unlock_tool(self.metadata.as_deref().unwrap_or(&none), &mut ring)?;
+        }
+        Ok(ring)
+    }
+
+    fn unlock_tool(&self, tool: &dyn ToolFiles, ring: &mut Keyring) -> Result<(), Error> {
+        protectors::unlock(tool, ring, &self.secrets, &self.protectors, &self.limits).map(drop)
     }
 }
 

@@ -54,7 +54,13 @@ const GROUPS: &[Group] = &[
     Group { heading: "dm-verity", names: &["dm-verity", "verity-"], is_layer: true },
     Group {
         heading: "Encrypted files",
-        names: &["fscrypt-key", "fscrypt-passphrase-file", "protector", "fscrypt-kdf-limit"],
+        names: &[
+            "fscrypt-key",
+            "fscrypt-passphrase-file",
+            "protector",
+            "fscrypt-metadata",
+            "fscrypt-kdf-limit",
+        ],
         is_layer: true,
     },
     Group { heading: "TLS", names: &["tls", "tls-"], is_layer: false },

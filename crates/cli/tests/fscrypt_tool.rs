@@ -196,3 +196,45 @@ fn what_does_not_open_says_why() {
         assert!(stderr(&output).contains("no policies in /.fscrypt/policies"), "{}", stderr(&output));
     }
 }
+
+/// A backup of the root has the tool's files; any other needs them from elsewhere.
+#[test]
+fn passphrases_open_backups() {
+    let place = Place::of_fixture();
+    let path = |name: &str| place.folder.path().join(name);
+    let casemate = |args: &str| {
+        run_any(Command::new(CASEMATE).args(args.split_whitespace()).current_dir(place.folder.path()))
+    };
+    let yes = |args: &str| {
+        let output = casemate(args);
+        assert!(output.status.success(), "{args}: {}", stderr(&output));
+    };
+    yes("fscrypt backup disk.img / all.tar");
+    yes("fscrypt backup disk.img /wide wide.tar");
+    yes("ext4 extract disk.img metadata --path /.fscrypt");
+    let login = format!("--fscrypt-passphrase-file login --protector {}", place.login.display());
+    for (folder, options) in [
+        ("passphrase", "--fscrypt-passphrase-file passphrase"),
+        ("raw", "--fscrypt-passphrase-file raw"),
+        ("old", "--fscrypt-passphrase-file old --fscrypt-metadata metadata"),
+        ("login", &login),
+    ] {
+        // What no key was given for is left out, and told.
+        let output = casemate(&format!("fscrypt extract all.tar out-{folder} {options}"));
+        assert_eq!(output.status.code(), Some(2), "{folder}: {}", stderr(&output));
+        let note = fs::read_to_string(path(&format!("out-{folder}")).join(folder).join("note"));
+        assert_eq!(note.unwrap(), format!("in {folder}\n"));
+    }
+    let wide = "fscrypt extract wide.tar wide --fscrypt-passphrase-file wide";
+    fs::rename(path("wide"), path("other-words")).unwrap();
+    let wide = wide.replace("file wide", "file other-words");
+    let output = casemate(&wide);
+    assert!(stderr(&output).contains("no policies in /.fscrypt/policies"), "{}", stderr(&output));
+    yes(&format!("{wide} --fscrypt-metadata metadata"));
+    assert_eq!(fs::read_to_string(path("wide/below/again")).unwrap(), "in wide\n");
+    let output = casemate(&wide.replace("wide.tar", "-"));
+    assert!(stderr(&output).contains("--fscrypt-metadata says where else"), "{}", stderr(&output));
+    let output =
+        casemate("fscrypt extract all.tar none --fscrypt-passphrase-file other-words --protector raw.key");
+    assert_eq!(output.status.code(), Some(2));
+}

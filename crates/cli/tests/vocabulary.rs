@@ -69,6 +69,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("format", "NUMBER", "dm-verity's hash type"),
     ("from", "FILE", "what a new volume holds"),
     ("fscrypt-key", "FILE", "a raw master key"),
+    ("fscrypt-metadata", "FOLDER", "where policies and protectors are"),
     ("fscrypt-passphrase-file", "FILE", "what opens a protector"),
     ("fsverity", "DEMAND", "what is demanded of fs-verity"),
     ("handshake-timeout", "SECONDS", "how long a client may negotiate"),

@@ -54,12 +54,13 @@ pub struct Report {
 /// Bytes that are decrypted at once: a multiple of every data unit.
 const PIECE: u64 = 1 << 20;
 
-/// Restores a backup below `folder`, which is made if it is not there, with the raw keys of `keys`.
+/// Restores a backup below `folder`, which is made if it is not there. Secrets that open protectors need
+/// [`Keys::with_metadata`], or [`Keys::with_metadata_of_backup`]: a stream can be read only once.
 ///
 /// Nothing is made by a path that could lead through a link, and every file is new.
 ///
 /// # Errors
-/// `Corrupt` if the stream is no backup, `Io` if it can't be read or the folder not be used. What single members lack,
+/// `Mismatch` for a secret that opens nothing; `Corrupt` if the stream is no backup, `Io` if it can't be read or the folder not be used. What single members lack,
 /// their key above all, is in the report; what is below a directory without a key is left out with it.
 pub fn extract(
     input: &mut dyn Read,
@@ -73,7 +74,7 @@ pub fn extract(
     let owners = options.owners && rustix::process::geteuid().is_root();
     let mut extract = Extract {
         root: root.as_fd(),
-        keyring: keys.keyring(&work.providers)?,
+        keyring: keys.opened(&work.providers)?,
         options: RestoreOptions { owners, ..*options },
         codec: codec(work.providers.cpu()),
         folders: HashMap::new(),

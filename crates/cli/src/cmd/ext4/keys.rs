@@ -34,6 +34,9 @@ pub struct KeyArgs {
         help_heading = "Encrypted files"
     )]
     protectors: Vec<PathBuf>,
+    /// Use the policies and protectors in this folder, a copy of /.fscrypt, instead of those in the image.
+    #[arg(long, value_name = "FOLDER", requires = "passphrases", help_heading = "Encrypted files")]
+    fscrypt_metadata: Option<PathBuf>,
     /// Let protectors cost so many times what is granted otherwise: 1 GiB of memory at once, 64 GiB filled in all passes
     /// of all that are tried.
     #[arg(
@@ -75,6 +78,9 @@ impl KeyArgs {
         let mut keys = self.raw.keys()?.with_kdf_limits(limits);
         for path in &self.passphrases {
             keys = keys.with_secret(&SecretSource::file(path))?;
+        }
+        if let Some(folder) = &self.fscrypt_metadata {
+            keys = keys.with_metadata(folder)?;
         }
         Ok(self.protectors.iter().fold(keys, Keys::with_protector))
     }

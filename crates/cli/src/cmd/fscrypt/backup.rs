@@ -15,7 +15,7 @@ use casemate::{Error, Output};
 use crate::answer::Answer;
 use crate::cmd::ends::standard_output;
 use crate::cmd::ext4::image::ImageArgs;
-use crate::cmd::ext4::keys::RawKeyArgs;
+use crate::cmd::ext4::keys::KeyArgs;
 use crate::context::{Context, error_value};
 
 /// Copy a directory of an ext4 image into a tar stream, encrypted files as they are: without their key.
@@ -41,9 +41,11 @@ pub struct BackupArgs {
 /// Restore a backup into a folder, decrypted.
 ///
 /// The result is what casemate ext4 extract would have copied out of the image with the same keys. What has no key is
-/// named and left out. fs-verity trees are not part of a backup, so nothing is checked against them.
+/// named and left out. Passphrases open the protectors of google/fscrypt in a backup of the root (its
+/// /.fscrypt), or in --fscrypt-metadata. fs-verity trees are not part of a backup, so nothing is checked against them.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Example:\n  casemate fscrypt extract home.tar home --fscrypt-key master.key")]
+#[command(after_help = "Examples:\n\
+    \x20 casemate fscrypt extract home.tar home --fscrypt-key master.key")]
 pub struct ExtractArgs {
     /// The backup; "-" is standard input.
     #[arg(value_name = "TAR")]
@@ -52,7 +54,7 @@ pub struct ExtractArgs {
     #[arg(value_name = "DIR")]
     folder: PathBuf,
     #[command(flatten)]
-    keys: RawKeyArgs,
+    keys: KeyArgs,
     /// Give files to whoever runs this, not to their owners.
     #[arg(long)]
     no_owners: bool,
@@ -95,11 +97,20 @@ impl BackupArgs {
 
 impl ExtractArgs {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let keys = self.keys.keys()?;
+        let mut keys = self.keys.keys()?;
+        let name = self.tar.display().to_string();
+        if keys.open_protectors() && !keys.have_metadata() {
+            if self.tar == Path::new("-") {
+                return Err(Error::argument(
+                    "a stream is read once, and the protectors may lie at its end: --fscrypt-metadata says where else \
+                     they are",
+                ));
+            }
+            keys = keys.with_metadata_of_backup(&mut open(&self.tar)?, &name)?;
+        }
         let mut input = open(&self.tar)?;
         let mut options = RestoreOptions::default();
         (options.owners, options.xattrs) = (!self.no_owners, !self.no_xattrs);
-        let name = self.tar.display().to_string();
         let report = backup::extract(&mut input, &name, &self.folder, &keys, &options, &context.opening())?;
         let complained = complain(context, report.failures);
         let counts = [report.files, report.directories, report.others, report.bytes];
