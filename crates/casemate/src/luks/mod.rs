@@ -197,8 +197,7 @@ impl Volume {
     /// `Mismatch` for a wrong key; `Unsupported` if no slot could be tried, because it costs more than is granted or needs
     /// what is not there; `Corrupt`, `Io`.
     pub fn unlock(&self, key: &LuksKey, options: &LuksOptions, work: &Work<'_>) -> Result<Unlocked, Error> {
-        unlock::unlock(&self.header, self.header_image.top(), key, options, &work.providers)
-            .at(self.header_image.name())
+        unlock::unlock(&self.header, self.header_image.top(), key, options, work).at(self.header_image.name())
     }
 
     /// The mapping of the data.

@@ -1,13 +1,14 @@
 //! From a passphrase to the volume key, through the key slots of either version.
 
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 use casemate_blockdev::BlockDevice;
 use casemate_crypt::{Params, SectorCipher};
 use casemate_luks::luks2::{Digest, Kdf, Keyslot, Priority, decode};
 use casemate_luks::{Header, af, luks1, luks2};
 use casemate_primitives::secret::{SecretVec, constant_time_eq};
-use casemate_providers::{Argon2, Argon2Variant, KdfLimits, Providers, pbkdf2};
+use casemate_providers::{Argon2, Argon2Variant, KdfLimits, Providers, Work, pbkdf2};
 
 use super::{LuksKey, LuksOptions};
 use crate::{Error, ErrorKind};
@@ -71,36 +72,59 @@ pub(super) fn is_null(encryption: &str) -> bool {
         || encryption.contains("(cipher_null)")
 }
 
-/// Finds the volume key of a header that lies on `device`.
+/// Finds the volume key of a header that lies on `device`. Slots of about the same cost are tried at the same time, as far as
+/// threads and memory go.
 pub(super) fn unlock(
     header: &Header,
     device: &dyn BlockDevice,
     key: &LuksKey,
     options: &LuksOptions,
-    providers: &Providers,
+    work: &Work<'_>,
 ) -> Result<Unlocked, Error> {
     let passphrase = match key {
-        LuksKey::VolumeKey(key) => return check_volume_key(header, key, &options.limits, providers),
+        LuksKey::VolumeKey(key) => return check_volume_key(header, key, &options.limits, &work.providers),
         LuksKey::Passphrase(passphrase) => passphrase,
     };
     let is_empty_passphrase = passphrase.is_empty();
-    let (mut tried, mut failed) = (Vec::new(), Vec::new());
-    for (id, slot) in slots(header, options)? {
-        let opened = slot.and_then(|slot| {
-            if tried.len() as u64 >= u64::from(options.tries) {
+    let (mut tried, mut failed, mut slots) = (Vec::new(), Vec::new(), Vec::new());
+    let not_tried =
+        |id: u32, error: Error| error.map_text(|text| format!("key slot {id} was not tried: {text}"));
+    for (id, slot) in self::slots(header, options)? {
+        match slot {
+            Ok(slot) => slots.push((id, slot)),
+            Err(error) => failed.push(not_tried(id, error)),
+        }
+    }
+    while !slots.is_empty() {
+        let left = (options.tries as usize).saturating_sub(tried.len());
+        let count = together(&slots, options.limits.memory, work.pool.threads()).min(left.max(1));
+        let group: Vec<_> = slots.drain(..count).collect();
+        let results: Mutex<Vec<_>> = Mutex::default();
+        let open = |_: &mut (), number| {
+            // OK to cast: at most the length of the group.
+            let (id, slot) = &group[number as usize];
+            let opened = if left == 0 {
                 let text =
                     format!("it is one more than the {} that are tried; it can be named", options.tries);
-                return Err(Error::unsupported(text));
+                Err(Error::unsupported(text))
+            } else {
+                open(slot, device, passphrase, &options.limits, &work.providers)
+            };
+            results.lock().unwrap_or_else(PoisonError::into_inner).push((number, *id, opened));
+            Ok::<(), Error>(())
+        };
+        work.pool.run(group.len() as u64, || (), open)?;
+        let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+        results.sort_by_key(|(number, ..)| *number);
+        for (_, id, opened) in results {
+            match opened {
+                Ok(Some(volume_key)) => {
+                    return Ok(Unlocked { keyslot: Some(id), volume_key, is_empty_passphrase });
+                }
+                Ok(None) => tried.push(id),
+                Err(error) if error.kind() == ErrorKind::Io => return Err(error),
+                Err(error) => failed.push(not_tried(id, error)),
             }
-            open(&slot, device, passphrase, &options.limits, providers)
-        });
-        match opened {
-            Ok(Some(volume_key)) => {
-                return Ok(Unlocked { keyslot: Some(id), volume_key, is_empty_passphrase });
-            }
-            Ok(None) => tried.push(id),
-            Err(error) if error.kind() == ErrorKind::Io => return Err(error),
-            Err(error) => failed.push(error.map_text(|text| format!("key slot {id} was not tried: {text}"))),
         }
     }
     if tried.is_empty() {
@@ -113,6 +137,20 @@ pub(super) fn unlock(
     };
     failed.iter().for_each(|error| text.push_str(&format!("; {}", error.text())));
     Err(Error::mismatch(text))
+}
+
+/// How many of these slots are tried at the same time, at least one: those that follow the first and cost no more than twice
+/// as much, if together they have no more lanes than there are threads, and no more memory than one may have.
+fn together(slots: &[(u32, Slot)], most_memory: u32, threads: usize) -> usize {
+    let costs = slots.iter().map(|(_, slot)| slot.kdf.cost());
+    let (mut lanes, mut memory, mut first) = (0_u64, 0_u64, None);
+    let fitting = costs.take_while(|cost| {
+        let first = *first.get_or_insert(cost.work);
+        lanes += u64::from(cost.lanes);
+        memory += u64::from(cost.memory);
+        lanes <= threads as u64 && memory <= most_memory.into() && cost.work / 2 <= first
+    });
+    fitting.count().max(1)
 }
 
 /// The slots in the order in which they are tried; each may be one that can't be.
@@ -247,7 +285,25 @@ impl Slot {
     }
 }
 
+/// What a derivation takes.
+struct Cost {
+    /// Iterations, or KiB in all passes: two kinds of slots are seldom of one size.
+    work: u64,
+    lanes: u32,
+    /// KiB at once.
+    memory: u32,
+}
+
 impl Derivation {
+    fn cost(&self) -> Cost {
+        match self {
+            Derivation::Pbkdf2 { iterations, .. } => Cost { work: (*iterations).into(), lanes: 1, memory: 0 },
+            Derivation::Argon2(Argon2 { passes, memory, lanes, .. }, _) => {
+                Cost { work: u64::from(*passes) * u64::from(*memory), lanes: *lanes, memory: *memory }
+            }
+        }
+    }
+
     pub fn derive(
         &self,
         passphrase: &SecretVec,
@@ -357,4 +413,37 @@ fn check_volume_key(
         }
     }
     Err(wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slot(kdf: Derivation) -> (u32, Slot) {
+        let (area, encryption, af_hash) = (0..0, String::new(), String::new());
+        (0, Slot { key_len: 0, area, encryption, cipher_key_len: 0, kdf, af_hash, checks: Vec::new() })
+    }
+
+    #[test]
+    fn slots_share_threads_and_memory() {
+        let pbkdf2 =
+            |iterations| slot(Derivation::Pbkdf2 { hash: String::new(), iterations, salt: Vec::new() });
+        let argon2 = |memory, lanes| {
+            let argon2 = Argon2 { variant: Argon2Variant::Id, passes: 4, memory, lanes };
+            slot(Derivation::Argon2(argon2, Vec::new()))
+        };
+        let small: Vec<_> = (0..8).map(|_| argon2(1000, 1)).collect();
+        for (slots, threads, expected) in [
+            (&[pbkdf2(1000), pbkdf2(1500), pbkdf2(2001), pbkdf2(2002)][..], 8, 3),
+            (&[pbkdf2(1000), pbkdf2(1), pbkdf2(1)], 2, 2),
+            (&[pbkdf2(1000), pbkdf2(1)], 1, 1),
+            (&[argon2(1 << 20, 4), argon2(8, 1)], 4, 1),
+            (&[argon2(1 << 20, 4)], 2, 1),
+            (&[argon2(1 << 20, 1), argon2(1000, 1)], 4, 1),
+            (&small, 4, 4),
+            (&small, 64, 8),
+        ] {
+            assert_eq!(together(slots, 1 << 20, threads), expected);
+        }
+    }
 }
