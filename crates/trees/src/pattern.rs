@@ -87,7 +87,7 @@ impl Glob {
                     let end = (first + 1..letters.len()).find(|at| is(*at, b']'));
                     match end {
                         None => Token::Letter(letter),
-                        Some(_) if (first..letters.len()).any(|at| is(at, b'[') && is(at + 1, b':')) => {
+                        Some(end) if (first..end).any(|at| is(at, b'[') && is(at + 1, b':')) => {
                             return refuse("has a class of characters, which is not supported");
                         }
                         Some(end) => {
@@ -281,6 +281,7 @@ mod tests {
             ("[a-]", "-"),
             ("[-a]", "-"),
             ("[", "["),
+            ("[a]x[:", "ax[:"),
             ("\\*", "*"),
             ("*", ".hidden"),
             ("", ""),

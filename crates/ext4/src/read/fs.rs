@@ -155,14 +155,14 @@ impl Ext4 {
     /// The same file system, of whose encrypted inodes somebody else reads names and contents.
     #[must_use]
     pub fn with_encryption(&self, encryption: Arc<dyn Encryption>) -> Ext4 {
-        let Inner { device, superblock, layout, checksums, verify, recovery, .. } = &*self.0;
+        let Inner { device, superblock, layout, checksums, verify, descriptors, recovery, .. } = &*self.0;
         Ext4(Arc::new(Inner {
             device: Arc::clone(device),
             superblock: superblock.clone(),
             layout: *layout,
             checksums: *checksums,
             verify: *verify,
-            descriptors: (0..layout.descriptor_blocks()).map(|_| OnceLock::new()).collect(),
+            descriptors: descriptors.iter().map(|_| OnceLock::new()).collect(),
             recovery: recovery.clone(),
             encryption: Some(encryption),
         }))
