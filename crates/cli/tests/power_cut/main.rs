@@ -177,7 +177,7 @@ impl Session {
     /// Says how many states were looked at; fewer than `least` are a mistake of the test.
     fn end(self, least: usize) {
         // So many more are wanted than a command has: no state is looked at twice.
-        let least = if slow_tests() { least * SLOW / 2 } else { least };
+        let least = if slow_tests() { least * SLOW / 4 } else { least };
         let count: usize = self.outcomes.values().sum();
         println!("power cut: {}: {count} states: {:?}", self.name, self.outcomes);
         let Session { name, outcomes, .. } = self;
