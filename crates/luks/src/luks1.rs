@@ -5,8 +5,12 @@
 
 use std::ops::Range;
 
+use casemate_blockdev::BlockDevice;
+
 use crate::af::{self, STRIPES};
 use crate::{Error, MAGIC, Result, field_text};
+
+mod repair;
 
 /// Bytes of a header that are read and written; 592 of them mean something.
 pub const HEADER_LEN: usize = 1024;
@@ -120,6 +124,13 @@ impl Header {
     /// # Errors
     /// `Corrupt` for what is none, or contradicts itself.
     pub fn from_bytes(bytes: &[u8; HEADER_LEN]) -> Result<Header> {
+        let header = Header::parse(bytes)?;
+        header.check()?;
+        Ok(header)
+    }
+
+    /// Reads a header that may contradict itself.
+    fn parse(bytes: &[u8; HEADER_LEN]) -> Result<Header> {
         if bytes[..6] != *MAGIC || bytes[6..8] != [0, 1] {
             return Err(Error::corrupt("no LUKS1 header"));
         }
@@ -133,7 +144,7 @@ impl Header {
             let (iterations, salt) = (be32(bytes, 4), array(bytes, 8));
             Slot { state, iterations, salt, offset: be32(bytes, 40), stripes: be32(bytes, 44) }
         };
-        let header = Header {
+        Ok(Header {
             cipher_name: field_text(&bytes[CIPHER_NAME]),
             cipher_mode: field_text(&bytes[CIPHER_MODE]),
             hash: field_text(&bytes[HASH]),
@@ -145,9 +156,7 @@ impl Header {
             uuid: field_text(&bytes[UUID]),
             slots: std::array::from_fn(slot),
             raw: Box::new(*bytes),
-        };
-        header.check()?;
-        Ok(header)
+        })
     }
 
     /// A header without keys: slots one behind the other from byte 4096 on, each rounded up to 4096.
@@ -212,6 +221,21 @@ impl Header {
         }
         put_text(&mut bytes[UUID], &self.uuid);
         bytes
+    }
+
+    /// Writes the header, until it is on stable storage: its second sector first. Slot 6 lies in both, and the first sector
+    /// says that it holds a key.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn write(&self, device: &dyn BlockDevice) -> Result<()> {
+        let bytes = self.to_bytes();
+        let (first, second) = bytes.split_at(512);
+        for (offset, sector) in [(512, second), (0, first)] {
+            device.write_at(sector, offset)?;
+            device.flush()?;
+        }
+        Ok(())
     }
 
     /// The specification of the data's cipher, and of the slots': `aes-xts-plain64`.

@@ -3,6 +3,8 @@
 //! A new slot's area is written first, and then the header that names it. A slot that goes is wiped first: from then on it
 //! opens nothing, whatever the header says.
 
+use std::ops::Range;
+
 use casemate_blockdev::{AtFile, BlockDevice};
 use casemate_luks::json::{Json, Object};
 use casemate_luks::luks1::{self, SlotState};
@@ -54,16 +56,101 @@ impl Volume {
     /// `Argument` if the image was opened for reading, the slot holds no key, or it is the last one that opens the data;
     /// `Unsupported` if the header requires something; `Io`: then the slot may still be there, and opens nothing.
     pub fn kill_slot(&mut self, id: u32, work: &Work<'_>) -> Result<(), Error> {
-        self.check_changeable()?;
-        let image = &self.header_image;
-        let killed = match &mut self.header {
-            Header::Luks1(header) => kill_luks1(header, image.top(), id),
-            Header::Luks2(header) => kill_luks2(header, image.top(), id, &work.providers),
-        };
-        killed.at(image.name())
+        match self.is_last_slot(id) {
+            true => Err(Error::argument(format!(
+                "key slot {id} is the last one that opens the data: add another key before it is removed"
+            ))
+            .at(self.header_image.name())),
+            false => self.erase_slots(&[id], work),
+        }
     }
 
-    fn check_changeable(&self) -> Result<(), Error> {
+    /// Removes key slots as [`Volume::kill_slot`] does, the last one that opens the data too: then nothing but a backup of
+    /// the header, or the volume key, opens them again.
+    ///
+    /// # Errors
+    /// Those of [`Volume::kill_slot`].
+    pub fn erase_slots(&mut self, ids: &[u32], work: &Work<'_>) -> Result<(), Error> {
+        self.check_changeable()?;
+        let (image, slots) = (&self.header_image, self.areas());
+        let area = |id: &u32| {
+            let found = slots.iter().find(|(slot, _)| slot == id).map(|(_, area)| area.clone());
+            found.ok_or_else(|| Error::argument(format!("key slot {id} holds no key")))
+        };
+        let areas: Vec<_> = ids.iter().map(area).collect::<Result<_, _>>().at(image.name())?;
+        areas.into_iter().try_for_each(|area| wipe(image.top(), area)).at(image.name())?;
+        match &mut self.header {
+            Header::Luks1(header) => {
+                for id in ids {
+                    // OK to index: such a slot was found.
+                    let slot = &mut header.slots[*id as usize];
+                    (slot.state, slot.iterations, slot.salt) = (SlotState::Disabled, 0, [0; luks1::SALT_LEN]);
+                }
+                header.write(image.top()).at(image.name())
+            }
+            Header::Luks2(_) => self.edit(work, |_, metadata| {
+                ids.iter().for_each(|id| forget_slot(metadata, *id));
+                Ok(())
+            }),
+        }
+    }
+
+    /// The numbers of the key slots that hold keys.
+    pub fn slots(&self) -> Vec<u32> {
+        self.areas().into_iter().map(|(id, _)| id).collect()
+    }
+
+    /// The numbers of those that hold the key of the data.
+    pub fn slots_of_data(&self) -> Vec<u32> {
+        let mut slots = self.slots();
+        if let Header::Luks2(header) = &self.header {
+            let digests = header.metadata.digests();
+            let of_data = |digest: &&luks2::Digest| digest.segments.contains(&0);
+            slots.retain(|id| digests.iter().filter(of_data).any(|digest| digest.keyslots.contains(id)));
+        }
+        slots
+    }
+
+    /// Whether a key slot is the last one that opens the data.
+    pub fn is_last_slot(&self, id: u32) -> bool {
+        self.slots_of_data() == [id]
+    }
+
+    /// The key slots that hold keys, with the bytes of their stripes.
+    fn areas(&self) -> Vec<(u32, Range<u64>)> {
+        match &self.header {
+            Header::Luks1(header) => {
+                let enabled = (0..).zip(&header.slots).filter(|(_, slot)| slot.state == SlotState::Enabled);
+                enabled.map(|(id, slot)| (id, header.area(slot))).collect()
+            }
+            Header::Luks2(header) => {
+                let keyslots = header.metadata.keyslots().into_iter().filter(|slot| slot.kind == "luks2");
+                // OK to add: validated.
+                keyslots.map(|slot| (slot.id, slot.area.offset..slot.area.offset + slot.area.size)).collect()
+            }
+        }
+    }
+
+    /// Changes a header of LUKS2, its metadata as JSON, and writes both copies. What can't be changes nothing.
+    pub(super) fn edit<T>(
+        &mut self,
+        work: &Work<'_>,
+        change: impl FnOnce(&mut luks2::Header, &mut Object) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.check_changeable()?;
+        let image = &self.header_image;
+        let Header::Luks2(header) = &self.header else {
+            return Err(Error::unsupported("LUKS1 has nothing of this; LUKS2 has").at(image.name()));
+        };
+        let (mut changed, mut object) = (header.clone(), header.metadata.object().clone());
+        let result = change(&mut changed, &mut object).at(image.name())?;
+        changed.metadata = Metadata::new(object, changed.metadata.hdr_size()).at(image.name())?;
+        let written = changed.write(image.top(), &work.providers, &mut |bytes| Source::System.fill(bytes));
+        self.header = Header::Luks2(changed);
+        written.at(image.name()).map(|()| result)
+    }
+
+    pub(super) fn check_changeable(&self) -> Result<(), Error> {
         self.header_image.check_writable()?;
         if let Header::Luks2(header) = &self.header
             && let Some(name) = header.metadata.requirements().first()
@@ -103,36 +190,13 @@ fn add_luks1(
     device.write_at(sealed.material.expose(), place.area.start)?;
     device.flush()?;
     header.slots[id] = slot;
-    device.write_at(&header.to_bytes(), 0)?;
-    device.flush()?;
+    header.write(device)?;
     // OK to cast: below 8.
     Ok(id as u32)
 }
 
-fn kill_luks1(header: &mut luks1::Header, device: &dyn BlockDevice, id: u32) -> Result<(), Error> {
-    let enabled = header.slots.iter().filter(|slot| slot.state == SlotState::Enabled).count();
-    let slot = header.slots.get(id as usize).filter(|slot| slot.state == SlotState::Enabled);
-    let Some(slot) = slot.copied() else {
-        return Err(Error::argument(format!("key slot {id} holds no key")));
-    };
-    if enabled == 1 {
-        return Err(last_slot(id));
-    }
-    wipe(device, header.area(&slot))?;
-    let slot = &mut header.slots[id as usize];
-    (slot.state, slot.iterations, slot.salt) = (SlotState::Disabled, 0, [0; luks1::SALT_LEN]);
-    device.write_at(&header.to_bytes(), 0)?;
-    device.flush()
-}
-
-fn last_slot(id: u32) -> Error {
-    Error::argument(format!(
-        "key slot {id} is the last one that opens the data: add another key before it is removed"
-    ))
-}
-
 /// Overwrites an area with random bytes, until they are on stable storage.
-fn wipe(device: &dyn BlockDevice, area: std::ops::Range<u64>) -> Result<(), Error> {
+pub(super) fn wipe(device: &dyn BlockDevice, area: Range<u64>) -> Result<(), Error> {
     let mut noise = vec![0; 64 << 10];
     let mut place = area.start;
     while place < area.end {
@@ -210,7 +274,7 @@ fn free_area(metadata: &Metadata, keyslots: &[Keyslot], len: u64) -> Option<u64>
 }
 
 /// The names of key slots in an object of a section.
-fn names_of<'a>(metadata: &'a mut Object, section: &str, id: &str) -> Option<&'a mut Vec<Json>> {
+pub(super) fn names_of<'a>(metadata: &'a mut Object, section: &str, id: &str) -> Option<&'a mut Vec<Json>> {
     let section = metadata.get_mut(section)?.object_mut()?;
     match section.get_mut(id)?.object_mut()?.get_mut("keyslots")? {
         Json::Array(names) => Some(names),
@@ -218,47 +282,27 @@ fn names_of<'a>(metadata: &'a mut Object, section: &str, id: &str) -> Option<&'a
     }
 }
 
-fn kill_luks2(
-    header: &mut luks2::Header,
-    device: &dyn BlockDevice,
-    id: u32,
-    providers: &Providers,
-) -> Result<(), Error> {
-    let metadata = &header.metadata;
-    let keyslots = metadata.keyslots();
-    let slot = keyslots.iter().find(|slot| slot.id == id && slot.kind == "luks2");
-    let slot = slot.ok_or_else(|| Error::argument(format!("key slot {id} holds no key")))?;
-    let opens_data = |id: &u32| {
-        let of_data = |digest: &luks2::Digest| digest.segments.contains(&0) && digest.keyslots.contains(id);
-        metadata.digests().iter().any(of_data)
-    };
-    if opens_data(&id) && keyslots.iter().filter(|slot| opens_data(&slot.id)).count() == 1 {
-        return Err(last_slot(id));
-    }
-    let area = slot.area.offset..slot.area.offset + slot.area.size;
+/// Removes a key slot from metadata, wherever they name it.
+fn forget_slot(metadata: &mut Object, id: u32) {
     let name = id.to_string();
-    let mut object = metadata.object().clone();
-    if let Some(keyslots) = object.get_mut("keyslots").and_then(Json::object_mut) {
+    if let Some(keyslots) = metadata.get_mut("keyslots").and_then(Json::object_mut) {
         keyslots.retain(|slot, _| slot != name.as_bytes());
     }
     for section in ["digests", "tokens"] {
-        let ids = object.get(section).and_then(Json::object).into_iter().flat_map(Object::iter);
-        let ids: Vec<String> = ids.map(|(id, _)| String::from_utf8_lossy(id).into_owned()).collect();
-        for id in ids {
-            if let Some(names) = names_of(&mut object, section, &id) {
+        let members = metadata.get_mut(section).and_then(Json::object_mut);
+        for (_, member) in members.into_iter().flat_map(Object::iter_mut) {
+            if let Some(Json::Array(names)) =
+                member.object_mut().and_then(|member| member.get_mut("keyslots"))
+            {
                 names.retain(|slot| slot.bytes() != Some(name.as_bytes()));
             }
         }
     }
     // A digest that is of no slot and no segment any more tells of a key that nothing has.
-    if let Some(digests) = object.get_mut("digests").and_then(Json::object_mut) {
+    if let Some(digests) = metadata.get_mut("digests").and_then(Json::object_mut) {
         let is_empty = |digest: &Json, member: &str| {
             digest.object().and_then(|digest| digest.get(member)?.array()).is_none_or(<[Json]>::is_empty)
         };
         digests.retain(|_, digest| !is_empty(digest, "keyslots") || !is_empty(digest, "segments"));
     }
-    let changed = Metadata::new(object, metadata.hdr_size())?;
-    wipe(device, area)?;
-    header.metadata = changed;
-    header.write(device, providers, &mut |bytes| Source::System.fill(bytes))
 }

@@ -20,16 +20,23 @@ use crate::crypt::{Direction, Holes, Mapping, Params};
 use crate::secrets::SecretSource;
 use crate::{Error, Image};
 
+mod backup;
 mod change;
 mod format;
+mod repair;
+mod settings;
 mod slot;
+mod tokens;
 mod unlock;
 
+pub use backup::{HeaderBackup, Replaced};
 pub use casemate_providers::{Argon2, Argon2Variant};
 pub use casemate_verity::dm::{Seed, Uuid};
 pub use change::NewKeyOptions;
 pub use format::{LuksFormatOptions, LuksVersion, NewVolume};
+pub use settings::{MAPPING_FLAGS, Settings};
 pub use slot::Pbkdf;
+pub use tokens::{NewTokenOptions, keyring_token, token_from_json};
 pub use unlock::Unlocked;
 
 /// Key that opens a LUKS volume.

@@ -2,6 +2,7 @@
 
 mod dump;
 mod format;
+mod headers;
 mod keys;
 mod layers;
 

@@ -12,6 +12,7 @@ mod blocks;
 mod checksums;
 mod ext4;
 mod in_place;
+mod luks;
 mod overlay;
 mod verity;
 

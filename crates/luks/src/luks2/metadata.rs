@@ -15,7 +15,8 @@ use super::validate::validate;
 
 /// How many keyslots there may be; those with higher numbers are not looked at.
 pub const KEYSLOTS: u32 = 32;
-const TOKENS: u32 = 32;
+/// How many tokens there may be.
+pub const TOKENS: u32 = 32;
 const DIGESTS: u32 = 8;
 
 /// Validated metadata.

@@ -1,17 +1,19 @@
-//! `casemate luks add-key`, `change-key`, `remove-key` and `kill-slot`.
+//! `casemate luks add-key`, `change-key`, `remove-key`, `kill-slot` and `erase`.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
 use casemate::luks::{LuksKey, NewKeyOptions, Volume};
-use casemate::{Access, Error, Image, SecretSource, SecretVec};
+use casemate::{Error, SecretSource, SecretVec};
 
+use super::confirm::Confirm;
 use super::format::PbkdfArgs;
-use super::options::{PlaceArgs, VolumeArgs};
+use super::options::{HeaderArgs, VolumeArgs};
 use crate::answer::Answer;
 use crate::context::Context;
 use crate::passphrase::{self, Asked};
+use crate::size::bytes;
 
 /// Add a passphrase to a LUKS volume that another one opens.
 ///
@@ -40,24 +42,36 @@ pub struct ChangeKey {
     new: NewKeyArgs,
 }
 
-/// Remove the key slot that a passphrase opens from a LUKS volume. The last one stays.
+/// Remove the key slot that a passphrase opens from a LUKS volume.
 #[derive(clap::Args, Debug)]
 pub struct RemoveKey {
     #[command(flatten)]
     volume: VolumeArgs,
+    #[command(flatten)]
+    confirm: Confirm,
 }
 
-/// Remove a key slot of a LUKS volume by its number; no passphrase is needed. The last one stays.
+/// Remove a key slot of a LUKS volume by its number; no passphrase is needed.
 #[derive(clap::Args, Debug)]
 pub struct KillSlot {
     #[command(flatten)]
-    place: PlaceArgs,
+    header: HeaderArgs,
     /// The number of the key slot.
     #[arg(value_name = "SLOT")]
     slot: u32,
-    /// Change the LUKS header in this file: it lies apart from the data.
-    #[arg(long, value_name = "FILE")]
-    luks_header: Option<PathBuf>,
+    #[command(flatten)]
+    confirm: Confirm,
+}
+
+/// Remove all key slots of a LUKS volume: nothing but a backup of its header opens it again.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n\
+    \x20 casemate luks erase vault.img --batch-mode")]
+pub struct Erase {
+    #[command(flatten)]
+    header: HeaderArgs,
+    #[command(flatten)]
+    confirm: Confirm,
 }
 
 /// A new passphrase.
@@ -67,6 +81,12 @@ struct NewKeyArgs {
     /// input.
     #[arg(long, value_name = "FILE")]
     new_key_file: Option<PathBuf>,
+    /// Pass over this many bytes of the new key file.
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>, requires = "new_key_file")]
+    new_keyfile_offset: u64,
+    /// Take so many bytes of the new key file [default: all].
+    #[arg(long, value_name = "BYTES", value_parser = bytes::<usize>, requires = "new_key_file")]
+    new_keyfile_size: Option<usize>,
     #[command(flatten)]
     pbkdf: PbkdfArgs,
 }
@@ -74,7 +94,10 @@ struct NewKeyArgs {
 impl NewKeyArgs {
     fn passphrase(&self, image: &Path) -> Result<SecretVec, Error> {
         let key = match &self.new_key_file {
-            Some(path) => LuksKey::file(&SecretSource::file(path), None),
+            Some(path) => {
+                let source = SecretSource::file(path).from_byte(self.new_keyfile_offset);
+                LuksKey::file(&source, self.new_keyfile_size)
+            }
             None => {
                 let of = format!("{}, the new one", image.display());
                 LuksKey::passphrase(&passphrase::source(Asked::Twice), &of)
@@ -95,13 +118,6 @@ impl NewKeyArgs {
     }
 }
 
-/// The volume, to be changed.
-fn open(place: &PlaceArgs, header: Option<&PathBuf>, context: &Context) -> Result<Volume, Error> {
-    let header = header.map(|path| Image::open(path, Access::Change)).transpose()?;
-    let access = if header.is_some() { Access::Read } else { Access::Change };
-    place.volume(access, header.as_ref(), context)
-}
-
 fn answer(context: &Context, what: &str, slot: u32) -> Result<Answer, Error> {
     if context.json() {
         context.print_json(&json!({ "key_slot": slot }))?;
@@ -113,7 +129,7 @@ fn answer(context: &Context, what: &str, slot: u32) -> Result<Answer, Error> {
 impl AddKey {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let args = &self.volume;
-        let mut volume = open(&args.place, args.unlock.luks_header.as_ref(), context)?;
+        let mut volume = args.changeable(context)?;
         let mut options = self.new.options(&volume)?;
         options.keyslot = self.new_key_slot;
         let unlocked = volume.unlock(&args.key()?, &args.unlock.options(), &context.opening())?;
@@ -126,7 +142,7 @@ impl AddKey {
 impl ChangeKey {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let args = &self.volume;
-        let mut volume = open(&args.place, args.unlock.luks_header.as_ref(), context)?;
+        let mut volume = args.changeable(context)?;
         let options = self.new.options(&volume)?;
         let work = context.opening();
         let unlocked = volume.unlock(&args.key()?, &args.unlock.options(), &work)?;
@@ -143,20 +159,36 @@ impl ChangeKey {
 impl RemoveKey {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let args = &self.volume;
-        let mut volume = open(&args.place, args.unlock.luks_header.as_ref(), context)?;
+        let mut volume = args.changeable(context)?;
         let work = context.opening();
         let Some(slot) = volume.unlock(&args.key()?, &args.unlock.options(), &work)?.keyslot else {
             return Err(Error::argument("a volume key is in no key slot"));
         };
-        volume.kill_slot(slot, &work)?;
+        self.confirm.last_slot(&volume, slot)?;
+        volume.erase_slots(&[slot], &work)?;
         answer(context, "removed", slot)
     }
 }
 
 impl KillSlot {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let mut volume = open(&self.place, self.luks_header.as_ref(), context)?;
-        volume.kill_slot(self.slot, &context.opening())?;
+        let mut volume = self.header.changeable(context)?;
+        self.confirm.last_slot(&volume, self.slot)?;
+        volume.erase_slots(&[self.slot], &context.opening())?;
         answer(context, "removed", self.slot)
+    }
+}
+
+impl Erase {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let mut volume = self.header.changeable(context)?;
+        let slots = volume.slots();
+        self.confirm.ask("all key slots will be wiped, and nothing can be read without them")?;
+        volume.erase_slots(&slots, &context.opening())?;
+        if context.json() {
+            context.print_json(&json!({ "key_slots": slots }))?;
+        }
+        self.header.done(context, "all key slots are wiped");
+        Ok(Answer::Yes)
     }
 }

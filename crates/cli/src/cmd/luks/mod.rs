@@ -1,11 +1,16 @@
 //! `casemate luks`: LUKS headers and what is behind them.
 
+mod backup;
+mod config;
+mod confirm;
 mod dump;
 mod extract;
 mod format;
 mod keys;
 pub mod options;
 mod question;
+mod repair;
+mod token;
 
 use clap::Subcommand;
 
@@ -14,7 +19,7 @@ use casemate::Error;
 use crate::answer::Answer;
 use crate::context::Context;
 
-/// Make LUKS volumes, decrypt what is in them, and change their passphrases.
+/// Make LUKS volumes, decrypt what is in them, and change their headers.
 ///
 /// LUKS1 and LUKS2. Other commands read what is in a volume with --luks.
 #[derive(clap::Args, Debug)]
@@ -27,13 +32,19 @@ pub struct Args {
 enum Action {
     AddKey(keys::AddKey),
     ChangeKey(keys::ChangeKey),
+    Config(config::Args),
     Dump(dump::Args),
+    Erase(keys::Erase),
     Extract(extract::Args),
     Format(format::Args),
+    HeaderBackup(backup::Backup),
+    HeaderRestore(backup::Restore),
     IsLuks(question::IsLuks),
     KillSlot(keys::KillSlot),
     RemoveKey(keys::RemoveKey),
+    Repair(repair::Args),
     TestPassphrase(question::TestPassphrase),
+    Token(token::Args),
     Uuid(question::Uuid),
 }
 
@@ -42,13 +53,19 @@ impl Args {
         match self.action {
             Action::AddKey(args) => args.run(context),
             Action::ChangeKey(args) => args.run(context),
+            Action::Config(args) => args.run(context),
             Action::Dump(args) => args.run(context),
+            Action::Erase(args) => args.run(context),
             Action::Extract(args) => args.run(context),
             Action::Format(args) => args.run(context),
+            Action::HeaderBackup(args) => args.run(context),
+            Action::HeaderRestore(args) => args.run(context),
             Action::IsLuks(args) => args.run(context),
             Action::KillSlot(args) => args.run(context),
             Action::RemoveKey(args) => args.run(context),
+            Action::Repair(args) => args.run(context),
             Action::TestPassphrase(args) => args.run(context),
+            Action::Token(args) => args.run(context),
             Action::Uuid(args) => args.run(context),
         }
     }

@@ -61,6 +61,16 @@ pub struct PlaceArgs {
     partition: Option<u32>,
 }
 
+/// A header, which may lie apart from its data.
+#[derive(clap::Args, Clone, Debug)]
+pub struct HeaderArgs {
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    /// Take the LUKS header in this file: it lies apart from the data.
+    #[arg(long, value_name = "FILE")]
+    luks_header: Option<PathBuf>,
+}
+
 /// An image with a volume, and what opens it.
 #[derive(clap::Args, Clone, Debug)]
 pub struct VolumeArgs {
@@ -138,6 +148,13 @@ impl PlaceArgs {
         }
     }
 
+    /// The volume, to be changed; a header that lies apart is what changes then.
+    fn changeable(&self, header: Option<&Path>, context: &Context) -> Result<Volume, Error> {
+        let header = header.map(|path| Image::open(path, Access::Change)).transpose()?;
+        let access = if header.is_some() { Access::Read } else { Access::Change };
+        self.volume(access, header.as_ref(), context)
+    }
+
     /// Whether it is a part of the image.
     pub fn is_part(&self) -> bool {
         self.partition.is_some() || self.offset > 0
@@ -151,7 +168,39 @@ impl PlaceArgs {
     }
 }
 
+impl HeaderArgs {
+    /// The header and its data.
+    pub fn volume(&self, context: &Context) -> Result<Volume, Error> {
+        let header = self.luks_header.as_ref().map(|path| Image::open(path, Access::Read)).transpose()?;
+        self.place.volume(Access::Read, header.as_ref(), context)
+    }
+
+    /// The same, to be changed.
+    pub fn changeable(&self, context: &Context) -> Result<Volume, Error> {
+        self.place.changeable(self.luks_header.as_deref(), context)
+    }
+
+    /// The image that the header lies in.
+    pub fn image(&self, access: Access) -> Result<Image, Error> {
+        match &self.luks_header {
+            Some(path) => Image::open(path, access),
+            None => self.place.open(access),
+        }
+    }
+
+    /// What was done, for people.
+    pub fn done(&self, context: &Context, what: &str) {
+        let path = self.luks_header.as_ref().unwrap_or(&self.place.image);
+        context.done(format_args!("{}: {what}", path.display()));
+    }
+}
+
 impl VolumeArgs {
+    /// The header and its data, to be changed.
+    pub fn changeable(&self, context: &Context) -> Result<Volume, Error> {
+        self.place.changeable(self.unlock.luks_header.as_deref(), context)
+    }
+
     /// The key.
     pub fn key(&self) -> Result<LuksKey, Error> {
         self.unlock.key(self.passphrase.source(), self.passphrase.size(), &self.place.image)

@@ -1,12 +1,11 @@
 //! `casemate luks is-luks`, `uuid` and `test-passphrase`.
 
-use std::path::PathBuf;
-
 use serde_json::json;
 
-use casemate::{Access, Error, ErrorKind, Image};
+use casemate::luks::{self, Settings};
+use casemate::{Access, Error, ErrorKind};
 
-use super::options::{PlaceArgs, VolumeArgs};
+use super::options::{HeaderArgs, PlaceArgs, VolumeArgs};
 use crate::answer::Answer;
 use crate::context::Context;
 
@@ -20,14 +19,14 @@ pub struct IsLuks {
     kind: String,
 }
 
-/// Print the UUID in a LUKS header.
+/// Print the UUID in a LUKS header, or give it another one.
 #[derive(clap::Args, Debug)]
 pub struct Uuid {
     #[command(flatten)]
-    place: PlaceArgs,
-    /// Read the LUKS header from this file: it lies apart from the data.
-    #[arg(long, value_name = "FILE")]
-    luks_header: Option<PathBuf>,
+    header: HeaderArgs,
+    /// Change the UUID to this one.
+    #[arg(long, value_name = "UUID")]
+    uuid: Option<String>,
 }
 
 /// Try a passphrase, or a volume key; nothing is decrypted. The exit status is 1 for a wrong one.
@@ -59,8 +58,14 @@ impl IsLuks {
 
 impl Uuid {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let header = self.luks_header.as_ref().map(|path| Image::open(path, Access::Read));
-        let volume = self.place.volume(Access::Read, header.transpose()?.as_ref(), context)?;
+        if let Some(text) = &self.uuid {
+            let mut settings = Settings::default();
+            settings.uuid = Some(luks::Uuid::from_text(text)?);
+            self.header.changeable(context)?.configure(&settings, &context.opening())?;
+            self.header.done(context, &format!("its UUID is {text} now"));
+            return Ok(Answer::Yes);
+        }
+        let volume = self.header.volume(context)?;
         let uuid = super::dump::shown(volume.header().uuid());
         match context.json() {
             true => context.print_json(&json!({ "uuid": uuid }))?,

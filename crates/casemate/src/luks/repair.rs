@@ -1,0 +1,57 @@
+//! Headers that are damaged, mended.
+
+use casemate_blockdev::AtFile;
+use casemate_luks::luks2::CopyState;
+use casemate_luks::{MAGIC, luks1, luks2};
+use casemate_providers::Work;
+
+use super::format::Source;
+use crate::{Error, Image};
+
+impl Image {
+    /// Mends the header at the image's beginning: of LUKS2 a copy that is damaged, or older, from the other one; of LUKS1
+    /// what [`luks1::Header::repaired`] says. Returns what was mended: nothing of a sound header is.
+    ///
+    /// # Errors
+    /// `Corrupt` if it can't be; `Argument` if the image was opened for reading; `Unsupported`, `Io`.
+    pub fn luks_repair(&self, work: &Work<'_>) -> Result<Vec<String>, Error> {
+        self.check_writable()?;
+        let device = self.top();
+        let mut bytes = [0; luks1::HEADER_LEN];
+        if device.size() >= bytes.len() as u64 {
+            device.read_at(&mut bytes, 0).at(self.name())?;
+        }
+        if bytes[..6] == *MAGIC && bytes[6..8] == [0, 1] {
+            let (header, mended) = luks1::Header::repaired(&bytes, &work.providers).at(self.name())?;
+            if !mended.is_empty() {
+                header.write(device).at(self.name())?;
+            }
+            return Ok(mended);
+        }
+        let mut header = luks2::Header::read(device, &work.providers).at(self.name())?;
+        let whats = header.copies().iter().zip(["first", "second"]);
+        let mended = whats.filter_map(|(copy, which)| match copy {
+            CopyState::Valid(seqid) if *seqid == header.seqid => None,
+            CopyState::Valid(seqid) => {
+                Some(format!("the {which} copy of the header was older: {seqid}, not {}", header.seqid))
+            }
+            copy => Some(format!("the {which} copy of the header was of no use: {}", copy.reason())),
+        });
+        let mended: Vec<String> = mended.collect();
+        header.repair(device, &work.providers, &mut |bytes| Source::System.fill(bytes)).at(self.name())?;
+        Ok(mended)
+    }
+
+    /// Whether the image begins with a header of LUKS, sound or not: otherwise a second copy of one may be what something
+    /// else has left.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn begins_with_luks(&self) -> Result<bool, Error> {
+        let mut bytes = [0; MAGIC.len()];
+        if self.top().size() >= bytes.len() as u64 {
+            self.top().read_at(&mut bytes, 0).at(self.name())?;
+        }
+        Ok(bytes == *MAGIC)
+    }
+}

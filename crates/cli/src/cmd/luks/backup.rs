@@ -1,0 +1,92 @@
+//! `casemate luks header-backup` and `header-restore`.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use casemate::luks::HeaderBackup;
+use casemate::{Access, Error};
+
+use super::confirm::Confirm;
+use super::dump::shown;
+use super::options::{HeaderArgs, PlaceArgs};
+use crate::answer::Answer;
+use crate::context::Context;
+
+/// Save a LUKS header with its key slots to a new file, as cryptsetup luksHeaderBackup does.
+///
+/// Whoever has that file and a passphrase of today opens the volume, also when the passphrase was changed or removed since.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n\
+    \x20 casemate luks header-backup vault.img vault.header")]
+pub struct Backup {
+    #[command(flatten)]
+    header: HeaderArgs,
+    /// The file to write, for its owner alone. One that is there is never replaced.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+}
+
+/// Put a saved LUKS header with its key slots back where it was.
+///
+/// The header that is there is replaced, and so are its passphrases. The key slots are written first, then both copies of
+/// the header: if that is interrupted, the same command completes it.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n\
+    \x20 casemate luks header-backup vault.img vault.header\n\
+    \x20 casemate luks header-restore vault.img vault.header --batch-mode")]
+pub struct Restore {
+    #[command(flatten)]
+    place: PlaceArgs,
+    /// The file with the header.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    confirm: Confirm,
+}
+
+impl Backup {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let len = self.header.volume(context)?.backup(&self.file)?;
+        if context.json() {
+            context.print_json(&json!({ "bytes": len }))?;
+        }
+        context.done(format_args!("{}: {len} bytes", self.file.display()));
+        Ok(Answer::Yes)
+    }
+}
+
+impl Restore {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let backup = HeaderBackup::open(&self.file, context.providers())?;
+        let image = self.place.open(Access::Change)?;
+        let replaced = backup.compare(&image, context.providers())?;
+        let mut what = match &replaced.uuid {
+            None => "no such LUKS header is there: what is there instead will be lost".to_owned(),
+            Some(uuid) if uuid != backup.header().uuid() => {
+                format!(
+                    "the header that is there has another UUID, {}, and will be lost with its key slots",
+                    shown(uuid)
+                )
+            }
+            Some(_) => "the header that is there will be lost with its key slots".to_owned(),
+        };
+        if !replaced.requirements.is_empty() {
+            what += &format!(
+                "; it requires {}, and its data may be lost too",
+                shown(&replaced.requirements.join(", "))
+            );
+        }
+        if !backup.requirements().is_empty() {
+            what += "; the backup is of a reencryption that was not finished, and no state but that one can be read with it";
+        }
+        self.confirm.ask(&format!("{}: {what}", self.place.image.display()))?;
+        backup.restore(&image, context.providers())?;
+        context.done(format_args!(
+            "{}: the header is as in {}",
+            self.place.image.display(),
+            self.file.display()
+        ));
+        Ok(Answer::Yes)
+    }
+}

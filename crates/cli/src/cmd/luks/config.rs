@@ -1,0 +1,86 @@
+//! `casemate luks config`.
+
+use clap::ValueEnum;
+
+use casemate::Error;
+use casemate::luks::Settings;
+use casemate::luks::luks2::Priority;
+
+use super::options::HeaderArgs;
+use crate::answer::Answer;
+use crate::context::Context;
+
+/// Change the labels in a LUKS2 header, when a key slot is tried, or the flags of mappings; what is not named stays.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n\
+    \x20 casemate luks config vault.img --label vault\n\
+    \x20 casemate luks config vault.img --key-slot 0 --priority prefer")]
+#[command(group = clap::ArgGroup::new("what").required(true).multiple(true))]
+pub struct Args {
+    #[command(flatten)]
+    header: HeaderArgs,
+    /// The label; "" for none.
+    #[arg(long, value_name = "LABEL", group = "what")]
+    label: Option<String>,
+    /// The second label; "" for none.
+    #[arg(long, value_name = "LABEL", group = "what")]
+    subsystem: Option<String>,
+    /// The key slot whose priority it is.
+    #[arg(long, value_name = "N", requires = "priority")]
+    key_slot: Option<u32>,
+    /// When the key slot is tried: before others, in its turn, or only if it is named.
+    #[arg(long, value_name = "PRIORITY", group = "what", requires = "key_slot")]
+    priority: Option<Tried>,
+    /// What the kernel opens the volume with from now on, separated by commas: allow-discards, same-cpu-crypt,
+    /// submit-from-crypt-cpus, no-journal, no-read-workqueue, no-write-workqueue; "" for none.
+    #[arg(long, value_name = "FLAGS", group = "what")]
+    persistent: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Tried {
+    Prefer,
+    Normal,
+    Ignore,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let mut settings = Settings::default();
+        settings.priority = self.key_slot.zip(self.priority).map(|(slot, tried)| {
+            let priority = match tried {
+                Tried::Prefer => Priority::Prefer,
+                Tried::Normal => Priority::Normal,
+                Tried::Ignore => Priority::Ignore,
+            };
+            (slot, priority)
+        });
+        let names =
+            |list: &String| list.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        settings.flags = self.persistent.as_ref().map(names);
+        (settings.label, settings.subsystem) = (self.label.clone(), self.subsystem.clone());
+        self.header.changeable(context)?.configure(&settings, &context.opening())?;
+        self.header.done(context, "changed");
+        Ok(Answer::Yes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use casemate::luks::MAPPING_FLAGS;
+
+    use super::*;
+
+    #[test]
+    fn the_help_names_every_flag() {
+        let help = <Args as clap::Args>::augment_args(clap::Command::new("config"));
+        let help = help
+            .get_arguments()
+            .find(|arg| arg.get_id() == "persistent")
+            .unwrap()
+            .get_help()
+            .unwrap()
+            .to_string();
+        assert!(MAPPING_FLAGS.iter().all(|flag| help.contains(flag)), "{help}");
+    }
+}

@@ -1,0 +1,48 @@
+//! Questions before something is lost.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, IsTerminal, Write};
+
+use casemate::Error;
+use casemate::luks::Volume;
+
+/// Whether somebody is asked.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct Confirm {
+    /// Ask nothing: what would be asked is meant.
+    #[arg(long)]
+    pub batch_mode: bool,
+}
+
+impl Confirm {
+    /// Returns if what will happen is meant: by --batch-mode, or by the answer of somebody at the terminal.
+    pub fn ask(self, what: &str) -> Result<(), Error> {
+        if self.batch_mode {
+            return Ok(());
+        }
+        if !io::stdin().is_terminal() {
+            return Err(Error::argument(format!("{what}; --batch-mode says that this is meant")));
+        }
+        let answer = || -> io::Result<String> {
+            let mut terminal = File::options().read(true).write(true).open("/dev/tty")?;
+            write!(terminal, "{what}.\nAre you sure? (Type 'yes' in capital letters): ")?;
+            let mut line = String::new();
+            BufReader::new(terminal).read_line(&mut line)?;
+            Ok(line)
+        };
+        match answer().map_err(|error| Error::io("the terminal", error))?.trim_end() {
+            "YES" => Ok(()),
+            _ => Err(Error::argument("the answer was not YES; nothing was done")),
+        }
+    }
+
+    /// Asks before the last key slot goes.
+    pub fn last_slot(self, volume: &Volume, slot: u32) -> Result<(), Error> {
+        match volume.is_last_slot(slot) {
+            true => self.ask(&format!(
+                "key slot {slot} is the last one that opens the data, and nothing can be read without it"
+            )),
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! `casemate luks token`.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use serde_json::json;
+
+use casemate::Error;
+use casemate::luks::{NewTokenOptions, keyring_token, token_from_json};
+
+use super::options::HeaderArgs;
+use crate::answer::Answer;
+use crate::context::{Context, read_small};
+
+/// Add, copy and remove tokens of LUKS2: what others have noted for opening key slots without a passphrase.
+///
+/// `casemate luks dump` lists them. Those of systemd, clevis and others are kept as they are.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    Add(Add),
+    Export(Export),
+    Import(Import),
+    Remove(Remove),
+    Unassign(Unassign),
+}
+
+/// Where a token goes.
+#[derive(clap::Args, Debug)]
+struct NewArgs {
+    /// The token's number [default: the first free one].
+    #[arg(long, value_name = "N")]
+    token_id: Option<u32>,
+    /// Replace a token of this number.
+    #[arg(long, requires = "token_id")]
+    overwrite: bool,
+}
+
+/// Add a token that says under what name the kernel's keyring has the passphrase.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n\
+    \x20 casemate luks token add vault.img --key-description vault-key")]
+struct Add {
+    #[command(flatten)]
+    header: HeaderArgs,
+    /// The name of the key in the keyring.
+    #[arg(long, value_name = "DESCRIPTION")]
+    key_description: String,
+    /// The key slot that it opens [default: all that are for the data].
+    #[arg(long, value_name = "N")]
+    key_slot: Option<u32>,
+    /// Make a token of no key slot.
+    #[arg(long, conflicts_with = "key_slot")]
+    unbound: bool,
+    #[command(flatten)]
+    new: NewArgs,
+}
+
+/// Add a token that is JSON in a file.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n\
+    \x20 echo '{\"type\":\"note\",\"keyslots\":[\"0\"]}' | casemate luks token import vault.img -")]
+struct Import {
+    #[command(flatten)]
+    header: HeaderArgs,
+    /// The file with the token; "-" is standard input.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// A key slot that it opens beside those that it names itself.
+    #[arg(long, value_name = "N")]
+    key_slot: Option<u32>,
+    #[command(flatten)]
+    new: NewArgs,
+}
+
+/// Print a token as JSON.
+#[derive(clap::Args, Debug)]
+struct Export {
+    #[command(flatten)]
+    header: HeaderArgs,
+    /// The token's number.
+    #[arg(value_name = "TOKEN")]
+    token: u32,
+}
+
+/// Remove a token. Its key slots stay.
+#[derive(clap::Args, Debug)]
+struct Remove {
+    #[command(flatten)]
+    header: HeaderArgs,
+    /// The token's number.
+    #[arg(value_name = "TOKEN")]
+    token: u32,
+}
+
+/// Let a token be of a key slot no more. Both stay.
+#[derive(clap::Args, Debug)]
+struct Unassign {
+    #[command(flatten)]
+    header: HeaderArgs,
+    /// The token's number.
+    #[arg(value_name = "TOKEN")]
+    token: u32,
+    /// The number of the key slot.
+    #[arg(value_name = "SLOT")]
+    slot: u32,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        match self.action {
+            Action::Add(args) => args.run(context),
+            Action::Export(args) => args.run(context),
+            Action::Import(args) => args.run(context),
+            Action::Remove(args) => {
+                args.header.changeable(context)?.remove_token(args.token, &context.opening())?;
+                args.header.done(context, &format!("token {} is removed", args.token));
+                Ok(Answer::Yes)
+            }
+            Action::Unassign(args) => {
+                let mut volume = args.header.changeable(context)?;
+                volume.unassign_token(args.token, args.slot, &context.opening())?;
+                args.header.done(context, &format!("token {} is not of key slot {}", args.token, args.slot));
+                Ok(Answer::Yes)
+            }
+        }
+    }
+}
+
+impl NewArgs {
+    fn options(&self, slots: Vec<u32>) -> NewTokenOptions {
+        let mut options = NewTokenOptions::default();
+        (options.id, options.overwrite, options.slots) = (self.token_id, self.overwrite, slots);
+        options
+    }
+}
+
+fn answer(header: &HeaderArgs, context: &Context, id: u32) -> Result<Answer, Error> {
+    if context.json() {
+        context.print_json(&json!({ "token": id }))?;
+    }
+    header.done(context, &format!("token {id} is added"));
+    Ok(Answer::Yes)
+}
+
+impl Add {
+    fn run(self, context: &Context) -> Result<Answer, Error> {
+        let mut volume = self.header.changeable(context)?;
+        let slots = match (self.key_slot, self.unbound) {
+            (Some(slot), _) => vec![slot],
+            (None, true) => Vec::new(),
+            (None, false) => volume.slots_of_data(),
+        };
+        let token = keyring_token(&self.key_description);
+        let id = volume.add_token(token, &self.new.options(slots), &context.opening())?;
+        answer(&self.header, context, id)
+    }
+}
+
+impl Import {
+    fn run(self, context: &Context) -> Result<Answer, Error> {
+        let token =
+            token_from_json(&read_small(&self.file)?).map_err(|error| error.at(self.file.display()))?;
+        let mut volume = self.header.changeable(context)?;
+        let options = self.new.options(self.key_slot.into_iter().collect());
+        let id = volume.add_token(token, &options, &context.opening())?;
+        answer(&self.header, context, id)
+    }
+}
+
+impl Export {
+    fn run(self, context: &Context) -> Result<Answer, Error> {
+        let mut text = self.header.volume(context)?.token(self.token)?.to_plain();
+        text.push(b'\n');
+        context.print(text)?;
+        Ok(Answer::Yes)
+    }
+}

@@ -1,0 +1,392 @@
+//! Headers saved, restored, mended and changed beside cryptsetup: the same is done to a copy, and both are compared.
+
+use std::fs;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::process::{Command, Stdio};
+
+use casemate_testkit::{Place, run, run_any, tool};
+
+use crate::{CASEMATE, says, yes};
+
+const CHEAP: &str = "--pbkdf pbkdf2 --pbkdf-force-iterations 1000";
+
+/// Two equal volumes, `ours` and `theirs`, with the passphrases `one` and `two` in slots 0 and 1.
+struct Twins {
+    place: Place,
+    cryptsetup: std::path::PathBuf,
+}
+
+impl Twins {
+    fn new(options: &str) -> Option<Twins> {
+        let twins = Twins { place: Place::new(CASEMATE), cryptsetup: tool("cryptsetup")? };
+        for key in ["one", "two", "three"] {
+            twins.place.file(key, key);
+        }
+        fs::File::create(twins.place.path("theirs")).unwrap().set_len(3 << 20).unwrap();
+        twins.theirs(&format!("luksFormat -q {CHEAP} {options} theirs one"));
+        twins.theirs(&format!("luksAddKey -q {CHEAP} --key-file one theirs two"));
+        twins.level();
+        Some(twins)
+    }
+
+    /// Makes both equal again.
+    fn level(&self) {
+        fs::copy(self.place.path("theirs"), self.place.path("ours")).unwrap();
+    }
+
+    fn theirs(&self, line: &str) -> String {
+        run(Command::new(&self.cryptsetup).args(line.split_whitespace()).current_dir(self.place.folder()))
+    }
+
+    fn status(&self, line: &str) -> i32 {
+        let mut command = Command::new(&self.cryptsetup);
+        let output = run_any(command.args(line.split_whitespace()).current_dir(self.place.folder()));
+        output.status.code().unwrap()
+    }
+
+    #[track_caller]
+    fn ours(&self, line: &str) -> String {
+        yes(self.place.own(&format!("luks {line}")))
+    }
+
+    #[track_caller]
+    fn refused(&self, line: &str, why: &str) {
+        let before = self.place.read("ours");
+        says(self.place.own(&format!("luks {line}")), 2, why);
+        assert!(self.place.read("ours") == before, "{line} changed something");
+    }
+
+    /// The headers say the same, but for how often they were written.
+    #[track_caller]
+    fn same(&self, what: &str) {
+        let dump = |file: &str| {
+            let lines = self.theirs(&format!("luksDump {file}"));
+            let is_kept =
+                |line: &&str| !line.starts_with("Epoch:") && !line.starts_with("LUKS header information");
+            lines.lines().filter(is_kept).collect::<Vec<_>>().join("\n")
+        };
+        assert_eq!(dump("ours"), dump("theirs"), "{what}");
+        if dump("ours").contains("Keyslots area") {
+            let json = |file: &str| self.theirs(&format!("luksDump --dump-json-metadata {file}"));
+            assert_eq!(json("ours"), json("theirs"), "{what}");
+        }
+    }
+}
+
+const LUKS1: &str = "--type luks1 -c aes-cbc-plain64 -s 128";
+const LUKS2: &str = "--type luks2 --offset 2048 --sector-size 512";
+
+#[test]
+fn backups_are_those_of_cryptsetup_and_go_back() {
+    for options in [LUKS1, LUKS2] {
+        let Some(twins) = Twins::new(options) else { return };
+        let place = &twins.place;
+        // What means nothing between a header of LUKS1 and its slots is in no backup.
+        if options == LUKS1 {
+            fs::File::options()
+                .write(true)
+                .open(place.path("theirs"))
+                .unwrap()
+                .write_all_at(&[7; 3072], 1024)
+                .unwrap();
+            twins.level();
+        }
+        twins.theirs("luksHeaderBackup theirs --header-backup-file backup.theirs");
+        twins.ours("header-backup ours backup");
+        assert!(place.read("backup") == place.read("backup.theirs"), "{options}");
+        let mode = fs::metadata(place.path("backup")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o400);
+        twins.refused("header-backup ours backup", "there is such a file");
+        assert!(place.read("backup") == place.read("backup.theirs"));
+
+        twins.ours("kill-slot ours 0");
+        twins.refused("header-restore ours backup", "will be lost with its key slots; --batch-mode says");
+        twins.ours("header-restore ours backup --batch-mode");
+        twins.theirs("luksHeaderRestore -q theirs --header-backup-file backup");
+        assert!(place.read("ours") == place.read("theirs"), "{options}");
+        twins.ours("test-passphrase ours --key-file one");
+        // What cryptsetup saved goes back, onto what is no LUKS volume any more too.
+        place.file("ours", vec![3; 3 << 20]);
+        twins.refused("header-restore ours backup.theirs", "no such LUKS header is there");
+        twins.ours("header-restore ours backup.theirs --batch-mode");
+        twins.ours("test-passphrase ours --key-file two");
+        let other = "0c4fdcf6-3db0-4d0c-9b4c-7f8ad6b1f2a0";
+        twins.ours(&format!("uuid ours --uuid {other}"));
+        twins.refused("header-restore ours backup", &format!("has another UUID, {other}"));
+        twins.ours("header-restore ours backup --batch-mode");
+        // Part of a backup is none, and one of a volume whose data begin elsewhere is not for this one.
+        let backup = place.read("backup");
+        place.file("short", &backup[..backup.len() - 1]);
+        twins.refused("header-restore ours short --batch-mode", "bytes, and");
+        fs::File::create(place.path("other")).unwrap().set_len(3 << 20).unwrap();
+        let elsewhere = options.replace("--offset 2048", "") + " --offset 4096";
+        twins.theirs(&format!("luksFormat -q {CHEAP} {elsewhere} other one"));
+        twins.theirs("luksHeaderBackup other --header-backup-file backup.other");
+        twins.refused("header-restore ours backup.other --batch-mode", "it is of another volume");
+        assert_eq!(twins.status("luksHeaderRestore -q ours --header-backup-file backup.other"), 1);
+        place.file("small", vec![0; 100_000]);
+        says(place.own("luks header-restore small backup --batch-mode"), 2, "no room for the header");
+    }
+}
+
+#[test]
+fn a_reencryption_that_is_not_finished_is_left_alone() {
+    let Some(twins) = Twins::new(LUKS2) else { return };
+    twins.theirs(&format!(
+        "reencrypt -q -S 0 --init-only --force-offline-reencrypt --key-file one {CHEAP} theirs"
+    ));
+    twins.theirs("luksHeaderBackup theirs --header-backup-file backup");
+    twins.refused("header-restore ours backup", "of a reencryption that was not finished");
+    twins.ours("header-restore ours backup --batch-mode");
+    twins.same("restored");
+    for line in ["config ours --label x", "erase ours --batch-mode", "token add ours --key-description x"] {
+        twins.refused(line, "requires online-reencrypt");
+    }
+}
+
+#[test]
+fn slots_are_erased_to_the_last_one() {
+    for options in [LUKS1, LUKS2] {
+        let Some(twins) = Twins::new(options) else { return };
+        let before = twins.place.read("ours");
+        twins.refused("erase ours", "all key slots will be wiped");
+        twins.ours("kill-slot ours 0");
+        twins.refused("kill-slot ours 1", "key slot 1 is the last one that opens the data");
+        twins.refused("remove-key ours --key-file two", "key slot 1 is the last one that opens the data");
+        twins.ours("remove-key ours --key-file two --batch-mode");
+        twins.theirs("luksErase -q theirs");
+        twins.same("one after the other");
+        twins.place.file("ours", &before);
+        twins.ours("erase ours --batch-mode");
+        twins.same("at once");
+        // With the old header nothing opens either: the stripes are gone.
+        let after = twins.place.read("ours");
+        twins.place.file("ours", [&before[..32768], &after[32768..]].concat());
+        if options == LUKS2 {
+            says(twins.place.own("luks test-passphrase ours --key-file one"), 1, "no key slot opens");
+        }
+    }
+}
+
+/// Somebody at a terminal is asked.
+#[test]
+fn who_answers_yes_means_it() {
+    let (Some(twins), Some(script)) = (Twins::new(LUKS2), tool("script")) else { return };
+    let answer = |answer: &str| {
+        let mut command = Command::new(&script);
+        command.args(["-qec", &format!("{CASEMATE} luks erase ours"), "/dev/null"]);
+        let mut child = command
+            .current_dir(twins.place.folder())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), answer.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        (output.status.code().unwrap(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let (status, said) = answer("yes\n");
+    assert!(status == 2 && said.contains("the answer was not YES; nothing was done"), "{status}: {said}");
+    twins.ours("test-passphrase ours --key-file one");
+    let (status, said) = answer("YES\n");
+    assert!(status == 0 && said.contains("all key slots will be wiped"), "{status}: {said}");
+    twins.theirs("luksErase -q theirs");
+    twins.same("asked");
+}
+
+/// Where in a header of LUKS1 which bytes are changed.
+type Damage = &'static [(usize, &'static [u8])];
+
+#[test]
+fn headers_of_luks1_are_mended_as_cryptsetup_does() {
+    let Some(twins) = Twins::new("--type luks1") else { return };
+    let sound = twins.place.read("theirs");
+    const fn slot(k: usize) -> usize {
+        208 + 48 * k
+    }
+    const CASES: &[(&str, Damage)] = &[
+        ("hash in upper case", &[(72, b"SHA256")]),
+        ("signature of a partition table", &[(510, &[0x55, 0xaa])]),
+        ("signature, and more", &[(510, &[0x55, 0xaa]), (slot(3) + 44, &[0, 0, 0, 9])]),
+        ("state of a free slot", &[(slot(2), &[1, 2, 3, 4])]),
+        ("state and place of a free slot", &[(slot(2), &[1, 2, 3, 4]), (slot(2) + 40, &[0, 0, 0, 9])]),
+        ("place of a free slot", &[(slot(7) + 40, &[0, 0, 31, 255])]),
+        ("stripes of a free slot", &[(slot(5) + 44, &[0, 0, 0, 9])]),
+        ("place of a slot with a key", &[(slot(0) + 40, &[255, 255, 255, 255])]),
+        ("stripes of a slot with a key", &[(slot(1) + 44, &[0, 0, 0, 9])]),
+        ("unknown hash", &[(72, b"bla")]),
+        ("data within the slots", &[(104, &[0, 0, 1, 0])]),
+        ("no magic", &[(0, &[0])]),
+        ("unusual key", &[(108, &[0, 0, 0, 48]), (slot(5) + 44, &[0, 0, 0, 9])]),
+        ("first slot too early", &[(slot(0) + 40, &[0, 0, 0, 4]), (slot(5) + 44, &[0, 0, 0, 9])]),
+    ];
+    let mut mended = 0;
+    for (what, damage) in CASES {
+        let mut bytes = sound.clone();
+        damage.iter().for_each(|(at, new)| bytes[*at..at + new.len()].copy_from_slice(new));
+        twins.place.file("theirs", &bytes);
+        twins.level();
+        let status = twins.status("repair -q --type luks1 theirs");
+        let ours = twins.place.own("luks repair ours --batch-mode");
+        assert_eq!(ours.status.success(), status == 0, "{what}: {}", casemate_testkit::stderr(&ours));
+        let (ours, theirs) = (twins.place.read("ours"), twins.place.read("theirs"));
+        assert!(ours[..1024] == theirs[..1024], "{what}");
+        mended += usize::from(ours[..1024] != bytes[..1024]);
+    }
+    assert!(mended >= 5, "{mended}");
+    // This cryptsetup needs the kernel to see that ECB is there.
+    let mut bytes = sound.clone();
+    bytes[40..56].copy_from_slice(b"ecb-plain\0\0\0\0\0\0\0");
+    twins.place.file("ours", bytes);
+    assert_eq!(twins.ours("repair ours"), "cipher mode ecb-plain is ecb now\n");
+    assert_eq!(twins.place.read("ours")[40..56], *b"ecb\0\0\0\0\0\0\0\0\0\0\0\0\0");
+}
+
+#[test]
+fn a_copy_of_a_header_is_mended_from_the_other() {
+    let Some(twins) = Twins::new(LUKS2) else { return };
+    let sound = twins.place.read("ours");
+    assert_eq!(twins.ours("repair ours"), "");
+    assert!(twins.place.read("ours") == sound, "nothing was wrong");
+    for (at, which) in [(5000, "first"), (16384 + 5000, "second"), (16384, "second"), (100, "first")] {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 1;
+        twins.place.file("ours", bytes);
+        let said = twins.ours("repair ours");
+        assert!(said.starts_with(&format!("the {which} copy of the header was of no use: ")), "{said}");
+        let dump: serde_json::Value = serde_json::from_str(&twins.ours("dump --json ours")).unwrap();
+        assert!(dump["copies"].as_array().unwrap().iter().all(|copy| copy["state"] == "valid"), "{dump}");
+        // Either copy alone is the header then.
+        for wiped in [0..4096, 16384..20480] {
+            let mut bytes = twins.place.read("ours");
+            bytes[wiped].fill(0);
+            twins.place.file("copy", bytes);
+            yes(twins.place.own("luks test-passphrase copy --key-file two"));
+        }
+    }
+    // What lies before a second copy may be something else by now.
+    let mut bytes = sound.clone();
+    bytes[..4096].fill(0);
+    twins.place.file("ours", bytes);
+    twins.refused("repair ours", "does not begin with a LUKS header");
+    twins.ours("repair ours --batch-mode");
+    twins.same("mended");
+    let mut bytes = sound;
+    bytes[5000] ^= 1;
+    bytes[21000] ^= 1;
+    twins.place.file("ours", bytes);
+    twins.refused("repair ours", "no LUKS header that is whole");
+}
+
+#[test]
+fn settings_are_those_of_cryptsetup() {
+    let Some(twins) = Twins::new(LUKS2) else { return };
+    let (first, second) = ("0c4fdcf6-3db0-4d0c-9b4c-7f8ad6b1f2a0", "11111111-2222-3333-4444-555555555555");
+    for (ours, theirs) in [
+        ("config ours --label a.label --subsystem sub", "config theirs --label a.label --subsystem sub"),
+        ("config ours --label b", "config theirs --label b --subsystem sub"),
+        ("config ours --subsystem=", "config theirs --label b"),
+        ("config ours --priority prefer --key-slot 1", "config theirs --priority prefer -S 1"),
+        ("config ours --priority ignore --key-slot 0", "config theirs --priority ignore -S 0"),
+        ("config ours --priority normal --key-slot 1", "config theirs --priority normal -S 1"),
+        (&format!("uuid ours --uuid {first}"), &format!("luksUUID -q theirs --uuid {first}")),
+    ] {
+        twins.ours(ours);
+        twins.theirs(theirs);
+        twins.same(ours);
+    }
+    // Flags are what cryptsetup shows, in its order.
+    twins.ours("config ours --persistent no-read-workqueue,allow-discards");
+    assert!(twins.theirs("luksDump ours").contains("Flags:       \tallow-discards no-read-workqueue \n"));
+    twins.ours("config ours --persistent=");
+    assert!(twins.theirs("luksDump ours").contains("(no flags)"));
+    twins.refused("config ours --persistent fast", "'fast' is no flag of mappings: allow-discards");
+    twins.refused("config ours --priority prefer --key-slot 5", "key slot 5 holds no key");
+    twins.refused(&format!("config ours --label {}", "x".repeat(48)), "longer than 47 bytes");
+    twins.refused("config ours", "required");
+    twins.refused("uuid ours --uuid nonsense", "UUID");
+
+    let Some(twins) = Twins::new(LUKS1) else { return };
+    twins.ours(&format!("uuid ours --uuid {second}"));
+    twins.theirs(&format!("luksUUID -q theirs --uuid {second}"));
+    twins.same("LUKS1");
+    twins.refused("config ours --label x", "LUKS1 has no labels");
+}
+
+#[test]
+fn tokens_are_kept_as_they_are() {
+    let Some(twins) = Twins::new(LUKS2) else { return };
+    let foreign = [
+        r#"{"type":"systemd-tpm2","keyslots":["1"],"tpm2-blob":"AAA/+A==","tpm2-policy-hash":"00ff","tpm2-pcrs":[7],"tpm2-pcr-bank":"sha256","tpm2-primary-alg":"ecc","tpm2-pin":false,"n":1.50}"#,
+        r#"{"type":"clevis","keyslots":["0"],"jwe":{"ciphertext":"","encrypted_key":"x/y","iv":"\u001f","protected":{"alg":"dir","a":[1,[],{}]},"tag":"t"}}"#,
+        r#"{"type":"ssh","keyslots":[],"ssh_server":"s","ssh_user":"u","ssh_path":"p","ssh_keypath":"k"}"#,
+    ];
+    for (k, token) in foreign.iter().enumerate() {
+        twins.place.file("token", token);
+        twins.ours("token import ours token");
+        twins.theirs("token import theirs --json-file token");
+        twins.same(token);
+        assert_eq!(twins.ours(&format!("token export ours {k}")), format!("{token}\n"));
+    }
+    for (ours, theirs) in [
+        ("token add ours --key-description a.key", "token add theirs --key-description a.key"),
+        (
+            "token add ours --key-description b --key-slot 1 --token-id 9",
+            "token add theirs --key-description b -S 1 --token-id 9",
+        ),
+        ("token add ours --key-description c --unbound", "token add theirs --key-description c --unbound"),
+        ("token unassign ours 0 1", "token unassign theirs --token-id 0 -S 1"),
+        (
+            "token import ours token --key-slot 1 --token-id 20",
+            "token import theirs --json-file token -S 1 --token-id 20",
+        ),
+        (
+            "token import ours token --token-id 20 --overwrite",
+            "token import theirs --json-file token --token-replace --token-id 20",
+        ),
+        ("kill-slot ours 0", "luksKillSlot -q theirs 0"),
+        ("token remove ours 1", "token remove theirs --token-id 1"),
+    ] {
+        twins.ours(ours);
+        twins.theirs(theirs);
+        twins.same(ours);
+    }
+    twins.refused("token import ours token --token-id 9", "token 9 is there; --overwrite replaces it");
+    twins.refused("token import ours token --token-id 32", "0 to 31");
+    twins.refused("token remove ours 1", "token 1 is not there");
+    twins.refused("token unassign ours 9 5", "not of key slot 5");
+    twins.refused("token add ours --key-description x --key-slot 5", "which is not there");
+    for (text, why) in [
+        ("[]", "no JSON object"),
+        ("{\"type\":\"x\"}", "no 'keyslots'"),
+        ("{\"type\":\"x\",\"keyslots\":[\"4\"]}", "which is not there"),
+        ("{\"keyslots\":[]}", "no string 'type'"),
+        ("{\"type\":\"luks2-ssh\",\"keyslots\":[]}", "luks2-keyring alone"),
+        ("{\"type\":\"luks2-keyring\",\"keyslots\":[]}", "key_description"),
+        (&format!("{{\"type\":\"{}\",\"keyslots\":[]}}", "x".repeat(13_000)), "do not fit"),
+    ] {
+        twins.place.file("bad", text);
+        twins.refused("token import ours bad", why);
+        assert_ne!(twins.status("token import theirs --json-file bad"), 0, "{text}");
+    }
+    let Some(twins) = Twins::new(LUKS1) else { return };
+    twins.refused("token add ours --key-description x", "LUKS2 has");
+    twins.refused("token export ours 0", "LUKS1 has no tokens");
+}
+
+#[test]
+fn a_header_apart_is_what_changes() {
+    let Some(twins) = Twins::new(LUKS2) else { return };
+    twins.place.file("data", vec![7; 1 << 20]);
+    twins.ours("config data --luks-header ours --label apart");
+    twins.ours("kill-slot data --luks-header ours 0");
+    twins.ours("header-backup data --luks-header ours backup");
+    assert!(twins.theirs("luksDump ours").contains("apart"));
+    assert!(twins.place.read("data") == vec![7; 1 << 20]);
+    // Somebody else is at it.
+    let held = fs::File::open(twins.place.path("ours")).unwrap();
+    held.lock().unwrap();
+    twins.refused("config ours --label x", "another process is working on it");
+    twins.refused("erase ours --batch-mode", "another process is working on it");
+    twins.refused("header-restore ours backup --batch-mode", "another process is working on it");
+}
