@@ -9,7 +9,7 @@ use casemate_testkit::{TempDir, run, run_any, tempdir, tool};
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 
 /// What needs a kernel with devices of one's own, or a whole machine.
-const NOT_HERE: [&str; 3] = ["dmsetup ", "/dev/vd", "qemu-system"];
+const NOT_HERE: [&str; 4] = ["dmsetup ", "/dev/vd", "qemu-system", "nbd-client "];
 
 /// Programs that examples use besides the command.
 const TOOLS: [&str; 7] = ["mke2fs", "sfdisk", "openssl", "jq", "zstd", "nbdcopy", "qemu-io"];

@@ -225,3 +225,54 @@ fn digests_are_those_of_the_files() {
         format!("{}  f0\n", own(&place, "ext4 digest image /f0 --json").split('"').nth(3).unwrap())
     );
 }
+
+/// Names that were removed are found as debugfs finds them.
+#[test]
+fn names_that_were_removed_are_listed() {
+    let (Some(mke2fs), Some(debugfs_tool)) = (tool("mke2fs"), tool("debugfs")) else { return };
+    for options in [
+        "-t ext2 -b 1024",
+        "-t ext4 -b 1024 -O metadata_csum",
+        "-t ext4 -b 4096 -O ^metadata_csum,^filetype",
+        "-t ext4 -b 1024 -O inline_data -I 256",
+    ] {
+        let place = Place::new(CASEMATE);
+        let mut rng = Rng::new(31);
+        let mut script = String::new();
+        for folder in ["d", "few"] {
+            fs::create_dir_all(place.path("tree").join(folder)).unwrap();
+            for number in 0..if folder == "d" { 250 } else { 4 } {
+                let name = format!("{number}-{}", "x".repeat(rng.below(30) as usize));
+                place.file(format!("tree/{folder}/{name}"), "");
+                if rng.below(3) == 0 || number == 1 {
+                    script += &format!("rm /{folder}/{name}\n");
+                }
+            }
+        }
+        // Some of the room is used again, in part.
+        place.file("tree/kept", "");
+        (0..20).for_each(|number| script += &format!("ln /kept /d/n{number}\n"));
+        let make = format!("{options} -d {}", place.path("tree").display());
+        mke2fs::make(&mke2fs, &make, &place.path("image"), "16M");
+        let commands = place.file("commands", script);
+        run(Command::new(&debugfs_tool).arg("-w").arg("-f").arg(commands).arg(place.path("image")));
+        for folder in ["/d", "/few", "/"] {
+            let listed = debugfs(&place, &format!("ls -d {folder}"));
+            let words: Vec<&str> = listed.split_whitespace().collect();
+            let deleted = words.windows(3).filter(|three| three[0].starts_with('<'));
+            let path = |name: &str| format!("{}/{name}", folder.trim_end_matches('/'));
+            let expected: BTreeSet<String> = deleted
+                .map(|three| format!("{} {}", three[0].trim_matches(['<', '>']), path(three[2])))
+                .collect();
+            let found = own(&place, &format!("ext4 ls --deleted image {folder}"));
+            let found: BTreeSet<String> = found.lines().map(str::to_owned).collect();
+            assert_eq!(found, expected, "{options}: {folder}");
+            assert!(folder == "/" || !found.is_empty(), "{options}: {folder}");
+        }
+        let json = own(&place, "ext4 ls --deleted image /few --json");
+        let first: serde_json::Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+        assert!(first["inode"].as_u64() > Some(11) && first["path"].as_str().unwrap().starts_with("/few/"));
+        let all = own(&place, "ext4 ls -R --deleted image");
+        assert!(all.contains(" /d/") && all.contains(" /few/"), "{all}");
+    }
+}

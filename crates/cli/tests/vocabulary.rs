@@ -38,6 +38,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("data-unit-size", "BYTES", "the size of fscrypt's data units"),
     ("date", "DATE", "a time"),
     ("decode", "", "names that are shown without the key, the other way"),
+    ("deleted", "", "names that were removed"),
     ("dereference", "", "links are followed"),
     ("descriptor", "FILE", "an fs-verity descriptor"),
     ("device-name", "NAME", "kernel: the verity device"),

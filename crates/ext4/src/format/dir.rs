@@ -127,6 +127,58 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
+/// The records that a block had once, and that are still to be seen behind those of today: as libext2fs looks for them. They
+/// end where the block's records make no sense.
+pub(crate) fn removed<'a>(
+    block: &'a [u8],
+    format: EntryFormat,
+    place: Place,
+) -> impl Iterator<Item = RawEntry<'a>> {
+    let tail = if has_tail(block) { TAIL } else { 0 };
+    Records::new(block, tail, format, place).map_while(Result::ok).flat_map(move |record| {
+        let end = record.at + record.len;
+        let mut at = record.at + record.stored.len();
+        std::iter::from_fn(move || {
+            while at + NAME < end {
+                // What is there may be cut off by a record of today, so its length may be anything.
+                let found = removed_at(block, at, end, format);
+                at += found.map_or(4, |entry| record_len(entry.name, entry.hash));
+                if found.is_some() {
+                    return found;
+                }
+            }
+            None
+        })
+    })
+}
+
+/// What was a record of a name before `end`.
+fn removed_at(block: &[u8], at: usize, end: usize, format: EntryFormat) -> Option<RawEntry<'_>> {
+    let bytes = &block[at..end];
+    let inode = INODE.get(bytes);
+    let name_len = match format.with_type {
+        true => NAME_LENGTH.get(bytes).into(),
+        false => usize::from(WIDE_NAME_LENGTH.get(bytes)),
+    };
+    let name = bytes.get(NAME..NAME + name_len)?;
+    let kind = if format.with_type { kind_of(KIND.get(bytes)) } else { None };
+    let hash = match format.with_hash {
+        true => {
+            let stored = bytes.get(NAME + name_len.next_multiple_of(4)..)?.get(..HASH)?;
+            Some(DirHash { major: MAJOR.get(stored), minor: MINOR.get(stored) })
+        }
+        false => None,
+    };
+    let len = length(LENGTH.get(bytes), block.len());
+    let makes_sense = (1..=format.inodes).contains(&inode)
+        && (1..=255).contains(&name_len)
+        && (kind.is_some() || !format.with_type)
+        && len.is_multiple_of(4)
+        && len >= record_len(name, hash)
+        && len <= block.len() - at;
+    makes_sense.then_some(RawEntry { inode, kind, name, hash, offset: at })
+}
+
 impl Record<'_> {
     /// The record as long as it needs to be.
     pub fn to_bytes(self) -> Vec<u8> {

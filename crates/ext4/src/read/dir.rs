@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use crate::error::{Place, Result, Structure};
 use crate::format::csum::{Context, Subject};
-use crate::format::dir::{Entries, EntryFormat, RawEntry, has_tail};
+use crate::format::dir::{Entries, EntryFormat, RawEntry, has_tail, removed};
 use crate::format::features::{Compat, Incompat};
 use crate::format::htree;
 use crate::format::inline;
@@ -59,6 +59,42 @@ impl Ext4 {
         dir: &Inode,
         mut visit: impl FnMut(DirEntry) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
+        let decode = self.name_decoder(dir)?;
+        self.for_each_raw_entry(dir, &mut |entry| {
+            let name = decode(&entry)?;
+            visit(DirEntry { inode: entry.inode, kind: entry.kind, name })
+        })
+    }
+
+    /// Calls `visit` for each name that was removed from a directory and whose record is still there, until it breaks. Linux
+    /// erases records since version 5.13; their inodes may be other files' by now.
+    ///
+    /// # Errors
+    /// `Corrupt` when a block is damaged, and what `visit` returns.
+    pub fn for_each_removed_entry(
+        &self,
+        dir: &Inode,
+        mut visit: impl FnMut(DirEntry) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        let decode = self.name_decoder(dir)?;
+        let format = self.entry_format(dir);
+        self.for_each_part(dir, &mut |part, role, place| {
+            if role == BlockRole::Node {
+                return Ok(ControlFlow::Continue(()));
+            }
+            for entry in removed(part, format, place) {
+                // What is no name was never one.
+                let Ok(name) = decode(&entry) else { continue };
+                if visit(DirEntry { inode: entry.inode, kind: entry.kind, name })?.is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            Ok(ControlFlow::Continue(()))
+        })
+    }
+
+    /// What makes names of records.
+    fn name_decoder(&self, dir: &Inode) -> Result<impl Fn(&RawEntry<'_>) -> Result<Vec<u8>> + use<>> {
         let place = Place::inode(Structure::Directory, dir.number());
         let names = match (self.encrypted(dir)?, self.encryption()) {
             (Some(encrypted), Some(encryption)) => Some(encryption.names(&encrypted)?),
@@ -66,7 +102,7 @@ impl Ext4 {
         };
         let raw_names = names.is_none() && dir.has(InodeFlags::ENCRYPT);
         let hasher = if names.is_some() { self.name_hasher(dir)? } else { None };
-        self.for_each_raw_entry(dir, &mut |entry| {
+        Ok(move |entry: &RawEntry<'_>| {
             let mut name = entry.name.to_vec();
             if !matches!(entry.name, b"." | b"..") {
                 if let Some(names) = &names {
@@ -78,7 +114,7 @@ impl Ext4 {
                     return Err(place.malformed("a name with a slash or a NUL"));
                 }
             }
-            visit(DirEntry { inode: entry.inode, kind: entry.kind, name })
+            Ok(name)
         })
     }
 
@@ -88,14 +124,41 @@ impl Ext4 {
         dir: &Inode,
         visit: &mut dyn FnMut(RawEntry<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
+        let format = self.entry_format(dir);
+        if dir.has(InodeFlags::INLINE_DATA) && self.inline_parents(dir, format, visit)?.is_break() {
+            return Ok(());
+        }
+        self.for_each_part(dir, &mut |part, _, place| {
+            for entry in Entries::new(part, format, place) {
+                if visit(entry?)?.is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            Ok(ControlFlow::Continue(()))
+        })
+    }
+
+    /// Calls `visit` for each part of a directory that has records: its blocks, with what they are, or both parts of what
+    /// lies in the inode.
+    fn for_each_part(
+        &self,
+        dir: &Inode,
+        visit: &mut dyn FnMut(&[u8], BlockRole, Place) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
         let place = Place::inode(Structure::Directory, dir.number());
         if !dir.is_dir() {
             let text = format!("inode {} is a {}, no directory", dir.number(), dir.kind().name());
             return Err(crate::Error::path(std::io::ErrorKind::NotADirectory, text));
         }
-        let format = self.entry_format(dir);
         if dir.has(InodeFlags::INLINE_DATA) {
-            return self.inline_entries(dir, format, visit);
+            let place = Place::inode(Structure::InlineData, dir.number());
+            let data = self.inline_data(dir)?;
+            let (head, rest) =
+                data.split_first_chunk().ok_or_else(|| place.malformed("fewer than 60 bytes"))?;
+            if visit(inline::split(head).1, BlockRole::Leaf, place)?.is_continue() {
+                let _ = visit(rest, BlockRole::Leaf, place)?;
+            }
+            return Ok(());
         }
         let blocks = self.directory_blocks(dir)?;
         let mut next = 0;
@@ -114,12 +177,10 @@ impl Ext4 {
             }
             for logical in run.logical..next {
                 let physical = run.physical + (logical - run.logical);
-                let (bytes, _) = self.directory_block(dir, logical, physical)?;
+                let (bytes, role) = self.directory_block(dir, logical, physical)?;
                 let place = Place::inode(Structure::DirectoryBlock, dir.number()).at(physical);
-                for entry in Entries::new(&bytes, format, place) {
-                    if visit(entry?)?.is_break() {
-                        return Ok(ControlFlow::Break(()));
-                    }
+                if visit(&bytes, role, place)?.is_break() {
+                    return Ok(ControlFlow::Break(()));
                 }
             }
             Ok(ControlFlow::Continue(()))
@@ -203,33 +264,26 @@ impl Ext4 {
         Ok(size / block_size)
     }
 
-    /// The records of a directory that lies in its inode: the parent's number, then records in the rest of
-    /// the block area and in an attribute.
-    fn inline_entries(
+    /// The first two records of a directory that lies in its inode, which only has the parent's number.
+    fn inline_parents(
         &self,
         dir: &Inode,
         format: EntryFormat,
         visit: &mut dyn FnMut(RawEntry<'_>) -> Result<ControlFlow<()>>,
-    ) -> Result<()> {
+    ) -> Result<ControlFlow<()>> {
         let place = Place::inode(Structure::InlineData, dir.number());
         let data = self.inline_data(dir)?;
-        let (head, rest) = data.split_first_chunk().ok_or_else(|| place.malformed("fewer than 60 bytes"))?;
-        let (parent, first) = inline::split(head);
+        let head = data.first_chunk().ok_or_else(|| place.malformed("fewer than 60 bytes"))?;
+        let (parent, _) = inline::split(head);
         if parent == 0 || parent > format.inodes {
             return Err(place.malformed(format!("the parent is inode {parent}")));
         }
         let kind = format.with_type.then_some(FileType::Directory);
         for (inode, name) in [(dir.number(), &b"."[..]), (parent, b"..")] {
             if visit(RawEntry { inode, kind, name, hash: None, offset: 0 })?.is_break() {
-                return Ok(());
+                return Ok(ControlFlow::Break(()));
             }
         }
-        let entries = Entries::new(first, format, place).chain(Entries::new(rest, format, place));
-        for entry in entries {
-            if visit(entry?)?.is_break() {
-                break;
-            }
-        }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     }
 }

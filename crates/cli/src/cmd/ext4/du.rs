@@ -4,13 +4,10 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 
-use serde_json::json;
-
 use casemate::Error;
 use casemate::ext4::Inode;
-use casemate::hex;
 
-use super::entry::shown;
+use super::entry::{path_value, shown};
 use super::image::ImageArgs;
 use super::walk::{Step, walk};
 use crate::answer::Answer;
@@ -105,10 +102,8 @@ impl Args {
 
     fn line(&self, path: &[u8], bytes: u64, context: &Context) -> Result<Vec<u8>, Error> {
         if context.json() {
-            let mut value = json!({"path": String::from_utf8_lossy(path), "bytes": bytes});
-            if std::str::from_utf8(path).is_err() {
-                value["path_hex"] = hex::encode(path).into();
-            }
+            let mut value = path_value(path);
+            value["bytes"] = bytes.into();
             return context.json_line(&value);
         }
         let size = if self.human_readable { size::shown(bytes) } else { bytes.div_ceil(1024).to_string() };

@@ -76,23 +76,27 @@ pub fn long_time(time: Time) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{nanoseconds:09} +0000")
 }
 
-/// A file as a JSON object.
-pub fn value(fs: &Ext4, path: &[u8], inode: &Inode) -> Result<Value, Error> {
-    let mut value = json!({
-        "path": String::from_utf8_lossy(path),
-        "inode": inode.number(),
-        "type": inode.kind().name(),
-        "mode": format!("{:04o}", inode.mode() & 0o7777),
-        "links": inode.links(),
-        "uid": inode.uid(),
-        "gid": inode.gid(),
-        "size": inode.size(),
-        "mtime": time_value(inode.modified()),
-        "flags": inode.flags().names(),
-    });
+/// A path as a JSON object, to which what is said of it comes.
+pub fn path_value(path: &[u8]) -> Value {
+    let mut value = json!({"path": String::from_utf8_lossy(path)});
     if std::str::from_utf8(path).is_err() {
         value["path_hex"] = hex::encode(path).into();
     }
+    value
+}
+
+/// A file as a JSON object.
+pub fn value(fs: &Ext4, path: &[u8], inode: &Inode) -> Result<Value, Error> {
+    let mut value = path_value(path);
+    value["inode"] = inode.number().into();
+    value["type"] = inode.kind().name().into();
+    value["mode"] = format!("{:04o}", inode.mode() & 0o7777).into();
+    value["links"] = inode.links().into();
+    value["uid"] = inode.uid().into();
+    value["gid"] = inode.gid().into();
+    value["size"] = inode.size().into();
+    value["mtime"] = time_value(inode.modified());
+    value["flags"] = json!(inode.flags().names());
     if inode.kind() == FileType::Symlink {
         let target = fs.symlink_target(inode)?;
         // An encrypted one takes more room than it has bytes.

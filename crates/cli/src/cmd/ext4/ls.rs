@@ -1,15 +1,17 @@
 //! `casemate ext4 ls`.
 
 use std::ffi::OsString;
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::ArgAction;
 
 use casemate::Error;
-use casemate::ext4::{Ext4, Inode, IntoNames, Name, Names, SeenDirectories};
+use casemate::ext4::{Ext4, FileSystem, Inode, IntoNames, Name, Names, SeenDirectories};
 
 use super::entry::{self, Widths, join, long_line, shown};
 use super::image::ImageArgs;
+use super::walk::{Step, walk};
 use crate::answer::Answer;
 use crate::context::{Context, Failures};
 
@@ -53,6 +55,10 @@ pub struct Args {
     /// Show inode numbers.
     #[arg(short = 'i', long)]
     inode: bool,
+    /// List names that were removed from directories and are still to be seen there, with the numbers of their inodes, which
+    /// may be other files' by now. Linux erases names since version 5.13.
+    #[arg(long, conflicts_with_all = ["long", "human_readable", "directory", "all"])]
+    deleted: bool,
 }
 
 /// Bytes that are printed at once.
@@ -62,6 +68,9 @@ impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let fs = self.image.open(context)?;
         let mut failures = Failures::default();
+        if self.deleted {
+            return self.list_deleted(&fs, context);
+        }
         let default = [OsString::from("/")];
         let paths = if self.paths.is_empty() { &default[..] } else { &self.paths[..] };
         let (mut files, mut folders) = (Vec::new(), Vec::new());
@@ -124,6 +133,46 @@ impl Args {
             }
         }
         failures.finish()
+    }
+
+    fn list_deleted(&self, fs: &FileSystem, context: &Context) -> Result<Answer, Error> {
+        let mut failures = Failures::default();
+        walk(fs, &self.paths, |step, depth| {
+            match step {
+                Step::Found(path, inode) if inode.is_dir() => {
+                    let shown = fs.inodes().for_each_removed_entry(inode, |entry| {
+                        context.print(self.deleted_line(
+                            &join(path, &entry.name),
+                            entry.inode,
+                            context,
+                        )?)?;
+                        Ok(ControlFlow::Continue(()))
+                    });
+                    if let Err(error) = shown {
+                        failures.add(context, self.image.error(error));
+                    }
+                }
+                Step::Found(path, _) if depth == 0 => {
+                    let path = String::from_utf8_lossy(path);
+                    failures.add(context, self.image.error(Error::argument(format!("{path}: no directory"))));
+                }
+                Step::Failed(error) => failures.add(context, error),
+                _ => {}
+            }
+            Ok(self.recursive)
+        })?;
+        failures.finish()
+    }
+
+    fn deleted_line(&self, path: &[u8], inode: u32, context: &Context) -> Result<Vec<u8>, Error> {
+        match context.json() {
+            true => {
+                let mut value = entry::path_value(path);
+                value["inode"] = inode.into();
+                context.json_line(&value)
+            }
+            false => Ok([format!("{inode} ").as_bytes(), &shown(path), b"\n"].concat()),
+        }
     }
 
     /// The names in a directory, in the order of their bytes.

@@ -33,6 +33,7 @@ use crate::size::bytes;
     \x20     --exec 'qemu-io -f raw -c \"write 0 4k\" \"$uri\"'\n\
     \x20 casemate serve --socket vm.sock --export root=root.img --export disk=disk.img\n\
     \x20 qemu-system-x86_64 -drive file=nbd+unix:///?socket=disk.sock,format=raw\n\
+    \x20 nbd-client -unix disk.sock /dev/nbd0\n\
     \x20 uri=$(casemate serve -r --fork --exit-with-last --socket copy.sock disk.img)\n\
     \x20 nbdcopy \"$uri\" copy.img\n\
     \n\
