@@ -34,6 +34,13 @@ pub(crate) enum BlockRole {
     Node,
 }
 
+/// A part of a directory that has records.
+struct Part<'a> {
+    bytes: &'a [u8],
+    role: BlockRole,
+    place: Place,
+}
+
 impl Ext4 {
     /// The names in a directory without "." and "..", in the order of the disk.
     ///
@@ -78,11 +85,11 @@ impl Ext4 {
     ) -> Result<()> {
         let decode = self.name_decoder(dir)?;
         let format = self.entry_format(dir);
-        self.for_each_part(dir, &mut |part, role, place| {
-            if role == BlockRole::Node {
+        self.for_each_part(dir, &mut |part| {
+            if part.role == BlockRole::Node {
                 return Ok(ControlFlow::Continue(()));
             }
-            for entry in removed(part, format, place) {
+            for entry in removed(part.bytes, format, part.place) {
                 // What is no name was never one.
                 let Ok(name) = decode(&entry) else { continue };
                 if visit(DirEntry { inode: entry.inode, kind: entry.kind, name })?.is_break() {
@@ -128,8 +135,8 @@ impl Ext4 {
         if dir.has(InodeFlags::INLINE_DATA) && self.inline_parents(dir, format, visit)?.is_break() {
             return Ok(());
         }
-        self.for_each_part(dir, &mut |part, _, place| {
-            for entry in Entries::new(part, format, place) {
+        self.for_each_part(dir, &mut |part| {
+            for entry in Entries::new(part.bytes, format, part.place) {
                 if visit(entry?)?.is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
@@ -143,7 +150,7 @@ impl Ext4 {
     fn for_each_part(
         &self,
         dir: &Inode,
-        visit: &mut dyn FnMut(&[u8], BlockRole, Place) -> Result<ControlFlow<()>>,
+        visit: &mut dyn FnMut(Part<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
         let place = Place::inode(Structure::Directory, dir.number());
         if !dir.is_dir() {
@@ -155,8 +162,9 @@ impl Ext4 {
             let data = self.inline_data(dir)?;
             let (head, rest) =
                 data.split_first_chunk().ok_or_else(|| place.malformed("fewer than 60 bytes"))?;
-            if visit(inline::split(head).1, BlockRole::Leaf, place)?.is_continue() {
-                let _ = visit(rest, BlockRole::Leaf, place)?;
+            let part = |bytes| Part { bytes, role: BlockRole::Leaf, place };
+            if visit(part(inline::split(head).1))?.is_continue() {
+                let _ = visit(part(rest))?;
             }
             return Ok(());
         }
@@ -179,7 +187,7 @@ impl Ext4 {
                 let physical = run.physical + (logical - run.logical);
                 let (bytes, role) = self.directory_block(dir, logical, physical)?;
                 let place = Place::inode(Structure::DirectoryBlock, dir.number()).at(physical);
-                if visit(&bytes, role, place)?.is_break() {
+                if visit(Part { bytes: &bytes, role, place })?.is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
             }
