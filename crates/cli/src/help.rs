@@ -48,7 +48,7 @@ const GROUPS: &[Group] = &[
     },
     Group {
         heading: "LUKS",
-        names: &["luks", "luks-", "key-slot", "volume-key-file", "kdf-limit"],
+        names: &["luks", "luks-", "key-slot", "volume-key-file", "kdf-limit", "mac-key-file"],
         is_layer: true,
     },
     Group { heading: "dm-verity", names: &["dm-verity", "verity-"], is_layer: true },
@@ -92,7 +92,7 @@ Where there are several layers of a kind, an option is of the one before it: --c
 
 LUKS: the header says everything but the passphrase, which is all of --key-file FILE or --key-fd NUMBER, or asked for, or
 the first line of standard input. --volume-key-file FILE has the volume key instead. --luks-header FILE is a header that
-lies apart, --key-slot N the only slot to try, and --kdf-limit TIMES lets a header cost more than is granted otherwise.
+lies apart, --luks-policy FILE what a header must be (casemate luks check), --key-slot N the only slot to try, and --kdf-limit TIMES lets a header cost more than is granted otherwise.
 
 dm-verity: HASH is the file or device with the hash area; if it is the image itself, the area lies behind the data, at
 --verity-hash-offset BYTES. ROOT is the root hash in hex, or @FILE. --verity-hash, --verity-salt, --verity-format,

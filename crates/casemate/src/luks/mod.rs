@@ -23,6 +23,7 @@ use crate::{Error, Image};
 mod backup;
 mod change;
 mod format;
+mod policy;
 mod repair;
 mod settings;
 mod slot;
@@ -34,6 +35,7 @@ pub use casemate_providers::{Argon2, Argon2Variant};
 pub use casemate_verity::dm::{Seed, Uuid};
 pub use change::NewKeyOptions;
 pub use format::{LuksFormatOptions, LuksVersion, NewVolume};
+pub use policy::{Broken, PbkdfRule, Policy};
 pub use settings::{MAPPING_FLAGS, Settings};
 pub use slot::Pbkdf;
 pub use tokens::{NewTokenOptions, keyring_token, token_from_json};
@@ -96,6 +98,8 @@ pub struct LuksOptions {
     pub limits: KdfLimits,
     /// How many key slots are tried at most.
     pub tries: u32,
+    /// What the header must be, or no key slot is tried.
+    pub policy: Option<Policy>,
     /// Whether an XTS key is taken whose halves are equal.
     pub allow_equal_halves: bool,
     /// Whether discards pass down.
@@ -109,6 +113,7 @@ impl Default for LuksOptions {
             keyslot: None,
             limits: KdfLimits::default(),
             tries: 8,
+            policy: None,
             allow_equal_halves: false,
             allow_discards: false,
         }
@@ -201,9 +206,10 @@ impl Volume {
     /// Finds the volume key: in a key slot that the passphrase opens, or that it is the one that was given.
     ///
     /// # Errors
-    /// `Mismatch` for a wrong key; `Unsupported` if no slot could be tried, because it costs more than is granted or needs
-    /// what is not there; `Corrupt`, `Io`.
+    /// `Mismatch` for a wrong key, and for a header that breaks the policy; `Unsupported` if no slot could be tried, because
+    /// it costs more than is granted or needs what is not there; `Corrupt`, `Io`.
     pub fn unlock(&self, key: &LuksKey, options: &LuksOptions, work: &Work<'_>) -> Result<Unlocked, Error> {
+        self.check_policy(options.policy.as_ref(), &work.providers)?;
         unlock::unlock(&self.header, self.header_image.top(), key, options, work).at(self.header_image.name())
     }
 

@@ -64,7 +64,7 @@ pub(super) struct Check {
 const LONGEST_KEY: u32 = 1024;
 
 /// Bytes of a digest, at least and at most.
-const DIGEST_LEN: std::ops::RangeInclusive<usize> = 20..=64;
+pub(super) const DIGEST_LEN: std::ops::RangeInclusive<usize> = 20..=64;
 
 /// Whether a specification is that of a cipher that does nothing.
 pub(super) fn is_null(encryption: &str) -> bool {

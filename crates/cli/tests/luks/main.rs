@@ -5,6 +5,7 @@ mod format;
 mod headers;
 mod keys;
 mod layers;
+mod policy;
 
 use std::path::{Path, PathBuf};
 use std::process::Output;

@@ -67,6 +67,8 @@ const KEYED: &str = "keyed";
     mut_arg("key_slot", |arg| arg.requires("luks")),
     mut_arg("volume_key_file", |arg| arg.requires("luks").conflicts_with_all(["key_file", "key_fd"])),
     mut_arg("kdf_limit", |arg| arg.requires("luks")),
+    mut_arg("luks_policy", |arg| arg.requires("luks")),
+    mut_arg("mac_key_file", |arg| arg.requires("luks_policy")),
     mut_arg("key_size", |arg| arg.requires("crypt")),
     mut_arg("passphrase_hash", |arg| arg.requires("crypt")),
     mut_arg("crypt_offset", |arg| arg.requires("crypt")),
@@ -210,7 +212,7 @@ impl CryptLayer {
         let volume =
             volume.map_err(|error| explained(error, header.as_ref().unwrap_or(&image), probe::LUKS))?;
         let key = self.unlock.key(self.mapping.key_source(), None, of)?;
-        let mut options = self.unlock.options();
+        let mut options = self.unlock.options()?;
         options.allow_discards = allow_discards;
         volume.open(&key, &options, &context.opening())
     }

@@ -30,7 +30,7 @@ impl Args {
         check_output(&self.target, &self.volume.files())?;
         let volume = self.volume.volume(context)?;
         let key = self.volume.key()?;
-        let options = self.volume.unlock.options();
+        let options = self.volume.unlock.options()?;
         let unlocked = volume.unlock(&key, &options, &context.opening())?;
         let size = volume.data_size();
         let progress = context.progress(&self.volume.place.image.display().to_string(), size);

@@ -132,7 +132,7 @@ impl AddKey {
         let mut volume = args.changeable(context)?;
         let mut options = self.new.options(&volume)?;
         options.keyslot = self.new_key_slot;
-        let unlocked = volume.unlock(&args.key()?, &args.unlock.options(), &context.opening())?;
+        let unlocked = volume.unlock(&args.key()?, &args.unlock.options()?, &context.opening())?;
         let passphrase = self.new.passphrase(&args.place.image)?;
         let slot = volume.add_key(&unlocked, &passphrase, &options, &context.opening())?;
         answer(context, "added", slot)
@@ -145,7 +145,7 @@ impl ChangeKey {
         let mut volume = args.changeable(context)?;
         let options = self.new.options(&volume)?;
         let work = context.opening();
-        let unlocked = volume.unlock(&args.key()?, &args.unlock.options(), &work)?;
+        let unlocked = volume.unlock(&args.key()?, &args.unlock.options()?, &work)?;
         let Some(old) = unlocked.keyslot else {
             return Err(Error::argument("a volume key is in no key slot: add-key adds a passphrase"));
         };
@@ -161,7 +161,7 @@ impl RemoveKey {
         let args = &self.volume;
         let mut volume = args.changeable(context)?;
         let work = context.opening();
-        let Some(slot) = volume.unlock(&args.key()?, &args.unlock.options(), &work)?.keyslot else {
+        let Some(slot) = volume.unlock(&args.key()?, &args.unlock.options()?, &work)?.keyslot else {
             return Err(Error::argument("a volume key is in no key slot"));
         };
         self.confirm.last_slot(&volume, slot)?;

@@ -1,6 +1,7 @@
 //! `casemate luks`: LUKS headers and what is behind them.
 
 mod backup;
+mod check;
 mod config;
 mod confirm;
 mod dump;
@@ -33,6 +34,7 @@ enum Action {
     AddKey(keys::AddKey),
     ChangeKey(keys::ChangeKey),
     Config(config::Args),
+    Check(check::Args),
     Dump(dump::Args),
     Erase(keys::Erase),
     Extract(extract::Args),
@@ -54,6 +56,7 @@ impl Args {
             Action::AddKey(args) => args.run(context),
             Action::ChangeKey(args) => args.run(context),
             Action::Config(args) => args.run(context),
+            Action::Check(args) => args.run(context),
             Action::Dump(args) => args.run(context),
             Action::Erase(args) => args.run(context),
             Action::Extract(args) => args.run(context),

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use casemate::luks::{LuksKey, LuksOptions, Volume};
-use casemate::{Access, Error, Image, SecretSource, probe};
+use casemate::luks::{LuksKey, LuksOptions, Policy, Volume};
+use casemate::{Access, Error, Image, SecretSource, SecretVec, probe};
 
 use crate::cmd::info::explained;
-use crate::context::Context;
+use crate::context::{Context, read_small};
 use crate::passphrase::{self, Asked};
 use crate::size::bytes;
 
@@ -27,6 +27,20 @@ pub struct UnlockArgs {
     /// 2^30 iterations, 8 slots.
     #[arg(long, value_name = "TIMES", default_value = "1", hide_default_value = true, value_parser = clap::value_parser!(u32).range(1..))]
     kdf_limit: u32,
+    #[command(flatten)]
+    policy: PolicyArgs,
+}
+
+/// What a header must be.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "LUKS")]
+pub struct PolicyArgs {
+    /// Refuse a LUKS header that breaks a rule of the policy in this file (see casemate luks check).
+    #[arg(long, value_name = "FILE")]
+    luks_policy: Option<PathBuf>,
+    /// The key of the policy's mac, an HMAC of the header: all of this file.
+    #[arg(long, value_name = "FILE")]
+    mac_key_file: Option<PathBuf>,
 }
 
 /// Where a passphrase is read.
@@ -97,16 +111,35 @@ impl UnlockArgs {
         }
     }
 
-    /// How key slots are tried.
-    pub fn options(&self) -> LuksOptions {
+    /// How key slots are tried, and what the header must be.
+    pub fn options(&self) -> Result<LuksOptions, Error> {
         let mut options = LuksOptions::default().raised(self.kdf_limit);
         options.keyslot = self.key_slot;
-        options
+        options.policy = self.policy.policy()?;
+        Ok(options)
     }
 
     /// The header, if it lies apart.
     pub fn header(&self) -> Result<Option<Image>, Error> {
         self.luks_header.as_ref().map(|path| Image::open(path, Access::Read)).transpose()
+    }
+}
+
+impl PolicyArgs {
+    /// The policy with its key, if there is one.
+    pub fn policy(&self) -> Result<Option<Policy>, Error> {
+        let Some(path) = &self.luks_policy else { return Ok(None) };
+        let text = read_small(path)?;
+        let text = str::from_utf8(&text).map_err(|_| Error::argument("a policy is text"));
+        let policy = text.and_then(str::parse::<Policy>).map_err(|error| error.at(path.display()));
+        let mut policy = policy?;
+        policy.mac_key = self.mac_key()?;
+        Ok(Some(policy))
+    }
+
+    /// The key of the HMAC.
+    pub fn mac_key(&self) -> Result<Option<SecretVec>, Error> {
+        self.mac_key_file.as_ref().map(|path| Policy::mac_key(&SecretSource::file(path))).transpose()
     }
 }
 

@@ -79,7 +79,7 @@ impl TestPassphrase {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let volume = self.volume.volume(context)?;
         let key = self.volume.key()?;
-        let opened = volume.unlock(&key, &self.volume.unlock.options(), &context.opening())?;
+        let opened = volume.unlock(&key, &self.volume.unlock.options()?, &context.opening())?;
         if context.json() {
             context.print_json(&json!({ "key_slot": opened.keyslot }))?;
         }

@@ -1,0 +1,73 @@
+//! `casemate luks check`.
+
+use std::path::PathBuf;
+
+use clap::ArgGroup;
+use serde_json::json;
+
+use casemate::luks::Volume;
+use casemate::{Access, Error, Image};
+
+use super::options::{PlaceArgs, PolicyArgs};
+use crate::answer::Answer;
+use crate::context::Context;
+
+/// Hold a LUKS header against a policy; nothing is opened. The exit status is 1 if it breaks a rule, and each is named.
+///
+/// For headers that strangers could have changed: nothing in a header is authenticated, so one that was changed may have the
+/// data written in plain text, or under a key that somebody else has. Without --luks-policy the rules count that every
+/// policy has: no null cipher, no requirement, one segment over the whole device.
+#[derive(clap::Args, Debug)]
+#[command(group = ArgGroup::new("policy_source").args(["luks_policy", "print_policy"]),
+    mut_arg("mac_key_file", |arg| arg.requires("policy_source")),
+    after_help = "Examples:\n\
+    \x20 casemate luks check vault.img --print-policy > vault.policy\n\
+    \x20 casemate luks check vault.img --luks-policy vault.policy\n\
+    \x20 casemate luks test-passphrase vault.img --luks-policy vault.policy --key-file pass.key\n\
+    \n\
+    A policy has a line for each rule; of those that may be there several times any is kept:\n\
+    \x20 cipher SPEC, key-size BITS, pbkdf KDF BOUNDS...   must be there; the others need not\n\
+    \x20 version, sector-size, hash, key-slot-cipher       the last one is as cipher if it is not there\n\
+    \x20 token, flag, integrity                            none are allowed but those that are there\n\
+    \x20 key-slots LEAST..MOST\n\
+    \x20 digest, mac                                       as --print-policy prints them")]
+pub struct Args {
+    #[command(flatten)]
+    place: PlaceArgs,
+    /// Read the LUKS header from this file: it lies apart from the data.
+    #[arg(long, value_name = "FILE")]
+    luks_header: Option<PathBuf>,
+    #[command(flatten)]
+    policy: PolicyArgs,
+    /// Print the policy that this header keeps and as few others as can be; with --mac-key-file it keeps no other.
+    #[arg(long)]
+    print_policy: bool,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let header = self.luks_header.as_ref().map(|path| Image::open(path, Access::Read)).transpose()?;
+        let volume: Volume = self.place.volume(Access::Read, header.as_ref(), context)?;
+        let own = volume.policy(self.policy.mac_key()?.as_ref(), context.providers())?;
+        let policy = self.policy.policy()?.unwrap_or_else(|| {
+            let mut own = own.clone();
+            own.mac = None;
+            own
+        });
+        let broken = volume.broken_rules(&policy, context.providers())?;
+        if context.json() {
+            let rules = broken.iter().map(|broken| json!({ "rule": broken.rule, "text": broken.text }));
+            let policy = self.print_policy.then(|| own.to_string());
+            context.print_json(&json!({ "broken_rules": rules.collect::<Vec<_>>(), "policy": policy }))?;
+        } else if self.print_policy && broken.is_empty() {
+            context.print(own.to_string())?;
+        } else {
+            broken.iter().try_for_each(|broken| context.print(format!("{broken}\n")))?;
+        }
+        if !broken.is_empty() {
+            return Ok(Answer::No);
+        }
+        context.done(format_args!("{}: the header keeps the policy", self.place.image.display()));
+        Ok(Answer::Yes)
+    }
+}
