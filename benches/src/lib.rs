@@ -8,6 +8,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+pub mod commands;
 pub mod nbd;
 pub mod peers;
 mod probe;

@@ -10,10 +10,8 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::process::Command;
-use std::time::Instant;
 
-use casemate_benches::{Probe, median};
+use casemate_benches::commands::{Contestant, race, ratio, run};
 use casemate_primitives::testing::Rng;
 
 const CASEMATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/release/casemate");
@@ -49,53 +47,21 @@ fn main() {
     run(&crypt("encrypt", &p, &c, "2"));
     run(&crypt("decrypt", &c, &out, "2"));
     run(&format!("cmp {p} {out}"));
+    let fresh = format!("rm -f {out}");
+    let contestant = |name: &str, line: &str| Contestant::new(name, &fresh, line);
     let contestants = [
-        ("cp", format!("cp --reflink=never {p} {out}")),
-        ("dd bs=256k", format!("dd if={p} of={out} bs=256k status=none")),
-        ("casemate encrypt, 2 threads", crypt("encrypt", &p, &out, "2")),
-        ("casemate decrypt, 2 threads", crypt("decrypt", &c, &out, "2")),
-        ("casemate decrypt, 1 thread", crypt("decrypt", &c, &out, "1")),
-        ("qemu-img convert to LUKS", to_luks),
-        ("qemu-img convert from LUKS", from_luks),
+        contestant("cp", &format!("cp --reflink=never {p} {out}")),
+        contestant("dd bs=256k", &format!("dd if={p} of={out} bs=256k status=none")),
+        contestant("casemate encrypt, 2 threads", &crypt("encrypt", &p, &out, "2")),
+        contestant("casemate decrypt, 2 threads", &crypt("decrypt", &c, &out, "2")),
+        contestant("casemate decrypt, 1 thread", &crypt("decrypt", &c, &out, "1")),
+        contestant("qemu-img convert to LUKS", &to_luks),
+        contestant("qemu-img convert from LUKS", &from_luks),
     ];
-    println!("{mib} MiB in {folder}, {rounds} rounds; before: {}", Probe::measure());
-    let mut seconds = vec![Vec::new(); contestants.len()];
-    for _ in 0..rounds {
-        for (k, (_, line)) in contestants.iter().enumerate() {
-            let _ = fs::remove_file(&out);
-            seconds[k].push(run(line));
-        }
-    }
-    for ((name, _), own) in contestants.iter().zip(&seconds) {
-        let ratio = median(seconds[0].iter().zip(own).map(|(cp, own)| cp / own).collect());
-        let best = own.iter().copied().fold(f64::INFINITY, f64::min);
-        println!(
-            "  {name:<32} {:>7.3} s  best {best:>7.3}   {ratio:>5.2} of cp's speed",
-            median(own.clone())
-        );
-    }
-    for (own, qemu) in [(2, 5), (3, 6)] {
-        let ratio = median(seconds[own].iter().zip(&seconds[qemu]).map(|(own, qemu)| qemu / own).collect());
-        println!("  {}: {ratio:.1} times {}", contestants[own].0, contestants[qemu].0);
-    }
+    let seconds = race(&format!("{mib} MiB in {folder}"), rounds, &contestants);
+    println!("  encrypt: {:.1} times qemu-img", ratio(&seconds[2], &seconds[5]));
+    println!("  decrypt: {:.1} times qemu-img", ratio(&seconds[3], &seconds[6]));
     for name in ["plain", "key", "cipher", "luks", "out"] {
         let _ = fs::remove_file(at(name));
-    }
-}
-
-/// Runs a command and gives the seconds that it took. qemu-img now and then can't time its key derivation and stops at
-/// once; then it is run again.
-fn run(line: &str) -> f64 {
-    loop {
-        let mut words = line.split(' ');
-        let program = words.next().expect("a program");
-        let start = Instant::now();
-        let output = Command::new(program).args(words).output();
-        let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
-        if output.status.success() {
-            return start.elapsed().as_secs_f64();
-        }
-        let why = String::from_utf8_lossy(&output.stderr);
-        assert!(why.contains("accurate CPU usage"), "{line}: {why}");
     }
 }

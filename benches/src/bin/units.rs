@@ -252,7 +252,8 @@ impl<D: BlockDevice> BlockDevice for Units<D> {
 fn run_server(device: impl BlockDevice + 'static, socket: &Path) -> ! {
     let export = Arc::new(Export::new(Arc::new(device), "", false, 4096));
     let listener = Listener::unix(socket).expect("a socket");
-    let _server = Server::start(listener, vec![export], Tls::off(), Limits::default(), |text| eprintln!("{text}"));
+    let _server =
+        Server::start(listener, vec![export], Tls::off(), Limits::default(), |text| eprintln!("{text}"));
     loop {
         std::thread::park();
     }
