@@ -68,7 +68,12 @@ struct File {
 
 #[derive(Clone)]
 enum Layer {
-    Crypt { device: Arc<CryptDevice<Window<Below>>>, is_key_verified: bool },
+    Crypt {
+        device: Arc<CryptDevice<Window<Below>>>,
+        is_key_verified: bool,
+    },
+    /// What a reencryption that is not finished has left, read as it will be.
+    Reencryption,
     Verity(Arc<VerifiedDevice<Below, Below>>),
     Overlay(Arc<OverlayFile<Below, FileDevice>>),
 }
@@ -295,6 +300,13 @@ impl Image {
         self.layers.push(Layer::Crypt { device: Arc::clone(&device), is_key_verified });
         self.top = device;
         Ok(self)
+    }
+
+    /// The plain data in the middle of a reencryption, which can't be written.
+    pub(crate) fn reencrypting(mut self, device: Below) -> Image {
+        self.layers.push(Layer::Reencryption);
+        (self.top, self.read_only) = (device, true);
+        self
     }
 
     /// A dm-verity device, which can't be written: every block is checked when it is read. `hash` may be a clone of this
@@ -530,7 +542,7 @@ impl Image {
 
     /// Whether something is decrypted.
     pub fn is_decrypted(&self) -> bool {
-        self.layers.iter().any(|layer| matches!(layer, Layer::Crypt { .. }))
+        self.layers.iter().any(|layer| matches!(layer, Layer::Crypt { .. } | Layer::Reencryption))
     }
 
     /// Whether something is decrypted with a key that nothing has told from a wrong one, so that this may be what is wrong.
@@ -555,12 +567,14 @@ impl Image {
     pub fn statistics(&self) -> Vec<LayerStatistics> {
         let of = |layer: &Layer| match layer {
             Layer::Crypt { device, .. } => {
-                LayerStatistics::Crypt(device.statistics(), device.cipher().driver_name().to_owned())
+                let driver = device.cipher().driver_name().to_owned();
+                Some(LayerStatistics::Crypt(device.statistics(), driver))
             }
-            Layer::Verity(device) => LayerStatistics::Verity(device.statistics()),
-            Layer::Overlay(device) => LayerStatistics::Overlay(device.changed_blocks()),
+            Layer::Reencryption => None,
+            Layer::Verity(device) => Some(LayerStatistics::Verity(device.statistics())),
+            Layer::Overlay(device) => Some(LayerStatistics::Overlay(device.changed_blocks())),
         };
-        self.layers.iter().map(of).collect()
+        self.layers.iter().filter_map(of).collect()
     }
 
     /// An error for what is going to be written and was opened for reading.

@@ -20,9 +20,6 @@
 //! ```
 //!
 //! Sources: the LUKS1 and LUKS2 on-disk format specifications, and what cryptsetup 2.6 and 2.8 do where these are silent.
-//!
-//! # Limits
-//! Reencryption in progress is recognised, not continued.
 #![forbid(unsafe_code)]
 
 use casemate_blockdev::BlockDevice;

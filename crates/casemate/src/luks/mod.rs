@@ -24,6 +24,7 @@ mod backup;
 mod change;
 mod format;
 mod policy;
+mod reencrypt;
 mod repair;
 mod settings;
 mod slot;
@@ -36,6 +37,7 @@ pub use casemate_verity::dm::{Seed, Uuid};
 pub use change::NewKeyOptions;
 pub use format::{LuksFormatOptions, LuksVersion, NewVolume};
 pub use policy::{Broken, PbkdfRule, Policy};
+pub use reencrypt::{Protection, ReencryptOptions};
 pub use settings::{MAPPING_FLAGS, Settings};
 pub use slot::Pbkdf;
 pub use tokens::{NewTokenOptions, keyring_token, token_from_json};
@@ -191,11 +193,14 @@ impl Volume {
         &self.header
     }
 
-    /// The data as the device that dm-crypt makes of them.
+    /// The data as the device that dm-crypt makes of them; in the middle of a reencryption as they are, to be read.
     ///
     /// # Errors
     /// Those of [`Volume::unlock`] and [`Volume::mapping`].
     pub fn open(self, key: &LuksKey, options: &LuksOptions, work: &Work<'_>) -> Result<Image, Error> {
+        if let Some(course) = self.reencryption().at(self.header_image.name())? {
+            return self.view(&course, key, options, work);
+        }
         // What can't be opened with any key costs none.
         self.check_openable().at(self.header_image.name())?;
         let unlocked = self.unlock(key, options, work)?;
@@ -246,39 +251,59 @@ impl Volume {
     /// Decrypts the data to a file or block device; a new file gets its name when it is whole.
     ///
     /// # Errors
-    /// Those of [`Volume::mapping`] and [`Mapping::transform`].
+    /// Those of [`Volume::unlock`], [`Volume::mapping`] and [`Mapping::transform`].
     pub fn extract(
         &self,
-        unlocked: Unlocked,
+        key: &LuksKey,
         target: &Path,
         options: &LuksOptions,
         work: &Work<'_>,
     ) -> Result<(), Error> {
-        let mapping = self.mapping(unlocked, options, &work.providers)?;
+        let (source, mapping) = self.source(key, options, work)?;
         let target = mapping.target(Direction::Decrypt, target, None)?;
-        mapping.transform(Direction::Decrypt, &self.data, &target, Holes::Data, work)
+        mapping.transform(Direction::Decrypt, &source, &target, Holes::Data, work)
     }
 
     /// Decrypts the data to a stream, which comes with its name for errors.
     ///
     /// # Errors
-    /// Those of [`Volume::mapping`] and [`Mapping::transform_stream`].
+    /// Those of [`Volume::unlock`], [`Volume::mapping`] and [`Mapping::transform_stream`].
     pub fn extract_stream(
         &self,
-        unlocked: Unlocked,
+        key: &LuksKey,
         output: (&str, &mut (dyn Write + Send)),
         options: &LuksOptions,
         work: &Work<'_>,
     ) -> Result<(), Error> {
-        let mapping = self.mapping(unlocked, options, &work.providers)?;
+        let (source, mapping) = self.source(key, options, work)?;
         let offset = mapping.offset * 512;
-        let mut input = Reader { device: self.data.top(), offset };
-        let input: (&str, &mut (dyn Read + Send)) = (self.data.name(), &mut input);
+        let mut input = Reader { device: source.top(), offset };
+        let input: (&str, &mut (dyn Read + Send)) = (source.name(), &mut input);
         mapping.transform_stream(Direction::Decrypt, input, output, work).map(drop)
+    }
+
+    /// What is decrypted, and how: in the middle of a reencryption that is done in reading.
+    fn source(
+        &self,
+        key: &LuksKey,
+        options: &LuksOptions,
+        work: &Work<'_>,
+    ) -> Result<(Image, Mapping), Error> {
+        let Some(course) = self.reencryption().at(self.header_image.name())? else {
+            let unlocked = self.unlock(key, options, work)?;
+            return Ok((self.data.clone(), self.mapping(unlocked, options, &work.providers)?));
+        };
+        let view = self.view(&course, key, options, work)?;
+        let nothing = Params::new("cipher_null-ecb".parse()?);
+        let mapping = Mapping::new(nothing, SecretVec::zeroed(0), 0, &work.providers)?;
+        Ok((view.clone(), mapping.verified(view.top().size())))
     }
 
     /// Bytes of the data.
     pub fn data_size(&self) -> u64 {
+        if let Ok(Some(course)) = self.reencryption() {
+            return course.len(self.data.top().size()).unwrap_or(0);
+        }
         let (_, _, offset, size) = self.geometry();
         size.unwrap_or(self.data.top().size().saturating_sub(offset))
     }
@@ -315,7 +340,7 @@ impl Volume {
         if let Some(name) = metadata.requirements().into_iter().next() {
             let why = match &*name {
                 "offline-reencrypt" | "online-reencrypt" | "online-reencrypt-v2" | "online-reencrypt-v3" => {
-                    "it is being reencrypted; finish this with cryptsetup reencrypt --resume-only"
+                    "it is being reencrypted; casemate luks reencrypt --resume-only finishes this"
                 }
                 "opal" | "opal-v2" => "it needs a disk that encrypts by itself (OPAL)",
                 "inline-hw-tags" => "it needs a disk with room for tags",

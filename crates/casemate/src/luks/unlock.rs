@@ -85,11 +85,22 @@ pub(super) fn unlock(
         LuksKey::VolumeKey(key) => return check_volume_key(header, key, &options.limits, &work.providers),
         LuksKey::Passphrase(passphrase) => passphrase,
     };
+    try_slots(slots(header, options)?, device, passphrase, options, work)
+}
+
+#[allow(clippy::type_complexity, reason = "as below")]
+fn try_slots(
+    found: Vec<(u32, Result<Slot, Error>)>,
+    device: &dyn BlockDevice,
+    passphrase: &SecretVec,
+    options: &LuksOptions,
+    work: &Work<'_>,
+) -> Result<Unlocked, Error> {
     let is_empty_passphrase = passphrase.is_empty();
     let (mut tried, mut failed, mut slots) = (Vec::new(), Vec::new(), Vec::new());
     let not_tried =
         |id: u32, error: Error| error.map_text(|text| format!("key slot {id} was not tried: {text}"));
-    for (id, slot) in self::slots(header, options)? {
+    for (id, slot) in found {
         match slot {
             Ok(slot) => slots.push((id, slot)),
             Err(error) => failed.push(not_tried(id, error)),
@@ -153,6 +164,35 @@ fn together(slots: &[(u32, Slot)], most_memory: u32, threads: usize) -> usize {
     fitting.count().max(1)
 }
 
+/// Finds the volume key that a digest is of: in one of its slots, or that it is the one that was given.
+///
+/// # Errors
+/// Those of [`unlock`].
+pub(super) fn key_of_digest(
+    header: &luks2::Header,
+    device: &dyn BlockDevice,
+    digest: u32,
+    key: &LuksKey,
+    options: &LuksOptions,
+    work: &Work<'_>,
+) -> Result<Unlocked, Error> {
+    let is_it = |one: &Digest| one.id == digest;
+    let mut options = options.clone();
+    // A slot that is named may be of the other key.
+    let has =
+        |slot: &u32| header.metadata.digests().iter().any(|one| is_it(one) && one.keyslots.contains(slot));
+    options.keyslot = options.keyslot.filter(has);
+    match key {
+        LuksKey::VolumeKey(key) => {
+            check_key_of_digests(&header.metadata, is_it, key, &options.limits, &work.providers)
+        }
+        LuksKey::Passphrase(passphrase) => {
+            let slots = slots_of_luks2(header, is_it, &options)?;
+            try_slots(slots, device, passphrase, &options, work)
+        }
+    }
+}
+
 /// The slots in the order in which they are tried; each may be one that can't be.
 #[allow(clippy::type_complexity, reason = "said in one place, and taken apart in one")]
 fn slots(header: &Header, options: &LuksOptions) -> Result<Vec<(u32, Result<Slot, Error>)>, Error> {
@@ -169,8 +209,13 @@ fn slots(header: &Header, options: &LuksOptions) -> Result<Vec<(u32, Result<Slot
                 }
             }
         }
-        Header::Luks2(header) => slots_of_luks2(header, options),
+        Header::Luks2(header) => slots_of_luks2(header, is_of_data, options),
     }
+}
+
+/// Whether a digest is of the key of the data.
+fn is_of_data(digest: &Digest) -> bool {
+    digest.segments.contains(&0)
 }
 
 fn no_slot(id: u32) -> Error {
@@ -180,6 +225,7 @@ fn no_slot(id: u32) -> Error {
 #[allow(clippy::type_complexity, reason = "as above")]
 fn slots_of_luks2(
     header: &luks2::Header,
+    is_wanted: impl Fn(&Digest) -> bool,
     options: &LuksOptions,
 ) -> Result<Vec<(u32, Result<Slot, Error>)>, Error> {
     let metadata = &header.metadata;
@@ -194,7 +240,7 @@ fn slots_of_luks2(
             continue;
         };
         let of_slot: Vec<&Digest> = digests.iter().filter(|digest| digest.keyslots.contains(&id)).collect();
-        let is_bound = of_slot.iter().any(|digest| digest.segments.contains(&0));
+        let is_bound = of_slot.iter().any(|digest| is_wanted(digest));
         let wanted = match options.keyslot {
             Some(named) => named == id,
             None => is_bound && keyslot.priority != Priority::Ignore,
@@ -331,7 +377,7 @@ impl Check {
         }
     }
 
-    fn of_luks2(digest: &Digest) -> Result<Check, Error> {
+    pub fn of_luks2(digest: &Digest) -> Result<Check, Error> {
         if digest.kind != "pbkdf2" {
             return Err(Error::unsupported(format!("digest {} is of type '{}'", digest.id, digest.kind)));
         }
@@ -344,7 +390,7 @@ impl Check {
     }
 
     /// Whether the digest is that of a key.
-    fn fits(&self, key: &SecretVec, limits: &KdfLimits, providers: &Providers) -> Result<bool, Error> {
+    pub fn fits(&self, key: &SecretVec, limits: &KdfLimits, providers: &Providers) -> Result<bool, Error> {
         // With nothing to compare with, any key would be right.
         if !DIGEST_LEN.contains(&self.digest.len()) {
             return Err(Error::corrupt(format!("a digest of {} bytes", self.digest.len())));
@@ -391,23 +437,41 @@ fn check_volume_key(
     limits: &KdfLimits,
     providers: &Providers,
 ) -> Result<Unlocked, Error> {
-    let (len, checks) = match header {
-        Header::Luks1(header) => (Some(header.key_bytes), vec![Check::of_luks1(header)]),
-        Header::Luks2(header) => {
-            let digests: Vec<Digest> = header.metadata.digests();
-            let of_data: Vec<&Digest> =
-                digests.iter().filter(|digest| digest.segments.contains(&0)).collect();
-            let named = |slot: &Keyslot| of_data.iter().any(|digest| digest.keyslots.contains(&slot.id));
-            let len = header.metadata.keyslots().iter().find(|slot| named(slot)).map(|slot| slot.key_size);
-            (len, of_data.into_iter().map(Check::of_luks2).collect::<Result<_, _>>()?)
+    match header {
+        Header::Luks1(header) => {
+            check_key(key, Some(header.key_bytes), &[Check::of_luks1(header)], limits, providers)
         }
-    };
+        Header::Luks2(header) => check_key_of_digests(&header.metadata, is_of_data, key, limits, providers),
+    }
+}
+
+fn check_key_of_digests(
+    metadata: &luks2::Metadata,
+    is_wanted: impl Fn(&Digest) -> bool,
+    key: &SecretVec,
+    limits: &KdfLimits,
+    providers: &Providers,
+) -> Result<Unlocked, Error> {
+    let digests: Vec<Digest> = metadata.digests().into_iter().filter(|digest| is_wanted(digest)).collect();
+    let named = |slot: &Keyslot| digests.iter().any(|digest| digest.keyslots.contains(&slot.id));
+    let len = metadata.keyslots().iter().find(|slot| named(slot)).map(|slot| slot.key_size);
+    let checks: Vec<Check> = digests.iter().map(Check::of_luks2).collect::<Result<_, _>>()?;
+    check_key(key, len, &checks, limits, providers)
+}
+
+fn check_key(
+    key: &SecretVec,
+    len: Option<u32>,
+    checks: &[Check],
+    limits: &KdfLimits,
+    providers: &Providers,
+) -> Result<Unlocked, Error> {
     // HMAC fills keys up with zeros, so a key of another length may have the same digest.
     let wrong = || Error::mismatch("this is not the volume key");
     if len.is_some_and(|len| len as usize != key.len()) {
         return Err(wrong());
     }
-    for check in &checks {
+    for check in checks {
         if check.fits(key, limits, providers)? {
             return Ok(Unlocked { keyslot: None, volume_key: key.clone(), is_empty_passphrase: false });
         }

@@ -2,4 +2,5 @@
 
 mod changes;
 mod images;
+mod reencrypt;
 mod verdicts;

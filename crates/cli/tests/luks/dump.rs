@@ -64,11 +64,7 @@ fn dumps_are_those_of_the_cryptsetup_that_is_here() {
         "reencrypt -q --init-only --force-offline-reencrypt --key-file k2 -S 1 --pbkdf pbkdf2 --pbkdf-force-iterations 1000 two",
     );
     same("two");
-    says(
-        place.own("luks extract two out --key-file k2"),
-        2,
-        "being reencrypted; finish this with cryptsetup",
-    );
+    yes(place.own("luks extract two out --key-file k2"));
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod headers;
 mod keys;
 mod layers;
 mod policy;
+mod reencrypt;
 
 use std::path::{Path, PathBuf};
 use std::process::Output;

@@ -14,6 +14,7 @@ mod ext4;
 mod in_place;
 mod luks;
 mod overlay;
+mod reencrypt;
 mod verity;
 
 use std::collections::BTreeMap;

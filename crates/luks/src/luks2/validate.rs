@@ -12,7 +12,7 @@ use crate::{Error, Result};
 use super::binary::{BINARY_LEN, LARGEST_HEADER};
 
 /// Bytes of the area of key slots, at most.
-const LARGEST_KEYSLOTS: u64 = 128 << 20;
+pub(super) const LARGEST_KEYSLOTS: u64 = 128 << 20;
 
 /// Why metadata are refused, without the words before it.
 type Found<T> = std::result::Result<T, String>;

@@ -31,16 +31,15 @@ impl Args {
         let volume = self.volume.volume(context)?;
         let key = self.volume.key()?;
         let options = self.volume.unlock.options()?;
-        let unlocked = volume.unlock(&key, &options, &context.opening())?;
         let size = volume.data_size();
         let progress = context.progress(&self.volume.place.image.display().to_string(), size);
         let work = context.work(context.providers().clone(), &progress);
         if self.target == Path::new("-") {
             drop(standard_output()?);
-            volume.extract_stream(unlocked, ("standard output", &mut io::stdout()), &options, &work)?;
+            volume.extract_stream(&key, ("standard output", &mut io::stdout()), &options, &work)?;
             return Ok(Answer::Yes);
         }
-        volume.extract(unlocked, &self.target, &options, &work)?;
+        volume.extract(&key, &self.target, &options, &work)?;
         drop(progress);
         if context.json() {
             context.print_json(&json!({ "bytes": size }))?;

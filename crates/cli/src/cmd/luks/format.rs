@@ -101,6 +101,12 @@ enum Kdf {
 }
 
 impl PbkdfArgs {
+    /// Whether anything was said.
+    pub fn is_given(&self) -> bool {
+        let numbers = [self.pbkdf_force_iterations, self.pbkdf_parallel];
+        self.pbkdf.is_some() || self.pbkdf_memory.is_some() || numbers.iter().any(Option::is_some)
+    }
+
     /// What was said; `is_luks1` and the hash decide the rest.
     pub fn get(&self, is_luks1: bool, hash: &str) -> Result<Pbkdf, Error> {
         let kind = self.pbkdf.unwrap_or(if is_luks1 { Kdf::Pbkdf2 } else { Kdf::Argon2id });

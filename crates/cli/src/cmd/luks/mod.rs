@@ -10,6 +10,7 @@ mod format;
 mod keys;
 pub mod options;
 mod question;
+mod reencrypt;
 mod repair;
 mod token;
 
@@ -43,6 +44,7 @@ enum Action {
     HeaderRestore(backup::Restore),
     IsLuks(question::IsLuks),
     KillSlot(keys::KillSlot),
+    Reencrypt(reencrypt::Args),
     RemoveKey(keys::RemoveKey),
     Repair(repair::Args),
     TestPassphrase(question::TestPassphrase),
@@ -65,6 +67,7 @@ impl Args {
             Action::HeaderRestore(args) => args.run(context),
             Action::IsLuks(args) => args.run(context),
             Action::KillSlot(args) => args.run(context),
+            Action::Reencrypt(args) => args.run(context),
             Action::RemoveKey(args) => args.run(context),
             Action::Repair(args) => args.run(context),
             Action::TestPassphrase(args) => args.run(context),

@@ -1,0 +1,269 @@
+//! LUKS2 volumes reencrypted, encrypted and decrypted where they lie, in the format's own metadata: what is cut off is gone
+//! on with here or by cryptsetup, and is read meanwhile.
+
+use std::sync::Arc;
+
+use casemate_blockdev::AtFile;
+use casemate_crypt::{Params, SectorCipher};
+use casemate_luks::Header;
+use casemate_luks::luks2::reencrypt::{Direction, Part, Reencryption, State};
+use casemate_luks::luks2::{self, Segment};
+use casemate_primitives::secret::SecretVec;
+use casemate_providers::{Providers, Work};
+
+use super::format::Source;
+use super::slot::Pbkdf;
+use super::{LuksKey, LuksOptions, Volume};
+use crate::{Error, Image};
+
+mod hot;
+mod sides;
+mod start;
+mod view;
+mod zones;
+
+use sides::{Keys, Sides};
+use view::View;
+use zones::Zones;
+
+/// What protects data that are rewritten where they lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protection {
+    /// Checksums of the old bytes.
+    Checksum,
+    /// A copy of the old bytes.
+    Journal,
+    /// Nothing: what is being rewritten when the power fails is lost.
+    None,
+}
+
+/// How a volume is reencrypted. What is not said stays as it was.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ReencryptOptions {
+    /// dm-crypt's specification.
+    pub cipher: Option<String>,
+    /// Bits of the new volume key.
+    pub key_bits: Option<usize>,
+    /// Bytes of an encryption sector.
+    pub sector_size: Option<u32>,
+    /// The hash of new key slots and digests.
+    pub hash: String,
+    /// What makes a key of a passphrase; as each slot has it if `None`.
+    pub pbkdf: Option<Pbkdf>,
+    /// What protects data that are rewritten where they lie. Checksums if `None`, or a journal where a sector that is torn
+    /// can't be told from its parts: with ciphers whose data units are one block.
+    pub protection: Option<Protection>,
+    /// The hash of checksums.
+    pub resilience_hash: String,
+    /// Bytes that are rewritten between two writes of the header, at most.
+    pub hotzone_size: Option<u64>,
+    /// The bytes of the data that are reencrypted, from the first one on; all if `None`.
+    pub device_size: Option<u64>,
+    /// Bytes at the device's end that are given up, so that the header can grow.
+    pub reduce_device_size: Option<u64>,
+    /// Whether the work is noted in the header, and not begun.
+    pub init_only: bool,
+    /// Whether work that was begun goes on, and none is begun.
+    pub resume_only: bool,
+}
+
+impl Default for ReencryptOptions {
+    fn default() -> ReencryptOptions {
+        ReencryptOptions {
+            cipher: None,
+            key_bits: None,
+            sector_size: None,
+            hash: "sha256".to_owned(),
+            pbkdf: None,
+            protection: None,
+            resilience_hash: "sha256".to_owned(),
+            hotzone_size: None,
+            device_size: None,
+            reduce_device_size: None,
+            init_only: false,
+            resume_only: false,
+        }
+    }
+}
+
+/// Bytes of a volume key for a cipher.
+fn key_len(cipher: &str, bits: Option<usize>) -> Result<usize, Error> {
+    let is_xts = cipher.contains("-xts-") || cipher.contains("xts(");
+    match bits.unwrap_or(if is_xts { 512 } else { 256 }) {
+        bits if bits.is_multiple_of(8) && (8..=8192).contains(&bits) => Ok(bits / 8),
+        bits => Err(Error::argument(format!("--key-size {bits}: it must be a multiple of 8 bits"))),
+    }
+}
+
+/// The position that the work ends at.
+fn limit(course: &Reencryption, len: u64, options: &ReencryptOptions) -> Result<u64, Error> {
+    let unit = course.sector_unit();
+    match options.device_size {
+        None => Ok(len),
+        Some(limit) if !limit.is_multiple_of(unit) || limit == 0 || limit > len => Err(Error::argument(
+            format!("--device-size {limit}: the data have {len} bytes, in sectors of {unit}"),
+        )),
+        Some(_) if course.shift.is_some() || course.direction != Direction::Forward => {
+            Err(Error::argument("--device-size: data that move are reencrypted as a whole"))
+        }
+        Some(limit) => Ok(limit),
+    }
+}
+
+/// A random volume key that a segment's cipher takes.
+fn new_key(segment: &Segment, len: usize, providers: &Providers) -> Result<SecretVec, Error> {
+    let mut key = SecretVec::zeroed(len);
+    Source::System.fill(key.expose_mut())?;
+    if super::unlock::is_null(&segment.encryption) {
+        return Err(Error::argument(format!("{} encrypts nothing", segment.encryption)));
+    }
+    let mut params = Params::new(segment.encryption.parse()?);
+    // OK to cast: 32 bits.
+    params.sector_size = segment.sector_size as usize;
+    SectorCipher::new(&params, key.expose(), providers)?;
+    Ok(key)
+}
+
+impl Volume {
+    /// The reencryption that goes on, if one does.
+    pub(super) fn reencryption(&self) -> Result<Option<Reencryption>, Error> {
+        match &self.header {
+            Header::Luks1(_) => Ok(None),
+            Header::Luks2(header) => header.metadata.reencryption(),
+        }
+    }
+
+    /// The plain data in the middle of a reencryption, as they are: nothing is written.
+    pub(super) fn view(
+        &self,
+        course: &Reencryption,
+        key: &LuksKey,
+        options: &LuksOptions,
+        work: &Work<'_>,
+    ) -> Result<Image, Error> {
+        let Header::Luks2(header) = &self.header else { return Err(Error::unsupported("LUKS1")) };
+        self.check_policy(options.policy.as_ref(), &work.providers)?;
+        let view = || {
+            let parts = course.parts(self.data.top().size())?;
+            let keys = self.keys(header, course, &parts, key, options, work)?;
+            let sides = Sides::new(course, keys.refs(), options, &work.providers)?;
+            let devices = (self.header_image.device(), self.data.device());
+            View::new(course, sides, &parts, devices, self.data.name(), work)
+        };
+        Ok(self.data.clone().reencrypting(Arc::new(view().at(self.header_image.name())?)))
+    }
+
+    fn keys(
+        &self,
+        header: &luks2::Header,
+        course: &Reencryption,
+        parts: &[Part],
+        key: &LuksKey,
+        options: &LuksOptions,
+        work: &Work<'_>,
+    ) -> Result<Keys, Error> {
+        let is_done = parts.iter().all(|part| part.state == State::New);
+        let device = self.header_image.top();
+        let keys = sides::unlock(header, device, course, is_done, key, options, work)?;
+        sides::refuse_null(course, &keys)?;
+        Ok(keys)
+    }
+
+    /// Reencrypts the data with a new volume key, or goes on with a reencryption, encryption or decryption that was cut
+    /// off. Every key slot of the data needs its passphrase, unless `unlocking` names the one that stays; to go on, one
+    /// passphrase is enough. Returns whether all is done.
+    ///
+    /// # Errors
+    /// `Mismatch` for a wrong passphrase, `Argument` for what can't be, `Unsupported`, `Corrupt`: nothing is changed then.
+    /// `Io`, `Interrupted`: it can go on.
+    pub fn reencrypt(
+        &mut self,
+        keys: &[LuksKey],
+        unlocking: &LuksOptions,
+        options: &ReencryptOptions,
+        work: &Work<'_>,
+    ) -> Result<bool, Error> {
+        self.header_image.check_writable()?;
+        self.data.check_writable()?;
+        self.check_policy(unlocking.policy.as_ref(), &work.providers)?;
+        let name = self.header_image.name().to_owned();
+        self.reencrypt_here(keys, unlocking, options, work).at(name)
+    }
+
+    fn reencrypt_here(
+        &mut self,
+        keys: &[LuksKey],
+        unlocking: &LuksOptions,
+        options: &ReencryptOptions,
+        work: &Work<'_>,
+    ) -> Result<bool, Error> {
+        let course = self.reencryption()?;
+        let size = self.data.top().size();
+        let (course, found) = match course {
+            Some(_) if options.init_only => {
+                return Err(Error::argument("a reencryption goes on already; --resume-only goes on with it"));
+            }
+            Some(course) => {
+                let Header::Luks2(header) = &self.header else { return Err(Error::unsupported("LUKS1")) };
+                let parts = course.parts(size)?;
+                let key = keys.first().ok_or_else(|| Error::argument("no passphrase was given"))?;
+                let found = self.keys(header, &course, &parts, key, unlocking, work)?;
+                (course, found)
+            }
+            None if options.resume_only => {
+                return Err(Error::argument(
+                    "no reencryption was begun, or it is done: there is nothing to go on with",
+                ));
+            }
+            None => {
+                self.check_openable()?;
+                let Header::Luks2(header) = &mut self.header else {
+                    let text = "LUKS1 has no reencryption; a volume that is converted to LUKS2 has";
+                    return Err(Error::unsupported(text));
+                };
+                let device = self.header_image.top();
+                let found = start::reencrypt(header, device, size, keys, unlocking, options, work)?;
+                // What is gone on with is what was written.
+                let course = header.metadata.reencryption()?;
+                (course.ok_or_else(|| Error::corrupt("no reencryption was begun"))?, found)
+            }
+        };
+        match options.init_only {
+            true => Ok(false),
+            false => self.go_on(course, &found, unlocking, options, work),
+        }
+    }
+
+    fn go_on(
+        &mut self,
+        course: Reencryption,
+        keys: &Keys,
+        unlocking: &LuksOptions,
+        options: &ReencryptOptions,
+        work: &Work<'_>,
+    ) -> Result<bool, Error> {
+        let Header::Luks2(header) = &mut self.header else { return Err(Error::unsupported("LUKS1")) };
+        let size = self.data.top().size();
+        let (len, parts) = (course.len(size)?, course.parts(size)?);
+        let limit = limit(&course, len, options)?;
+        let sides = Sides::new(&course, keys.refs(), unlocking, &work.providers)?;
+        let named = self.data.named();
+        let mut zones = Zones {
+            course,
+            sides,
+            header,
+            header_device: self.header_image.top(),
+            data: &named,
+            name: self.data.name(),
+            is_attached: self.header_image.is_same(&self.data),
+            len,
+            limit,
+            parts,
+            zone: options.hotzone_size,
+        };
+        zones.run(work)?;
+        zones.finish(work)?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,338 @@
+//! How a reencryption begins: with everything noted in the header, and no byte of the data changed.
+
+use std::ops::Range;
+
+use casemate_blockdev::BlockDevice;
+use casemate_luks::json::{Json, Object};
+use casemate_luks::luks2::reencrypt::{Backups, Direction, Mode, Reencryption, Resilience};
+use casemate_luks::luks2::{self, Keyslot, Metadata, Segment, SegmentSize, encode};
+use casemate_luks::{af, luks1};
+use casemate_primitives::secret::SecretVec;
+use casemate_providers::{Providers, Work};
+
+use super::sides::Keys;
+use super::{Protection, ReencryptOptions};
+use crate::Error;
+use crate::luks::format::{DIGEST_ITERATIONS, Source};
+use crate::luks::slot::{self, Pbkdf, SlotPlace};
+use crate::luks::unlock;
+use crate::luks::{LuksKey, LuksOptions};
+
+/// A key slot that stays, with another key: its passphrase and what it was.
+struct Kept {
+    id: u32,
+    passphrase: SecretVec,
+}
+
+/// Bytes that have one checksum, where the data are whole ones of it.
+const BLOCK: u32 = 4096;
+
+/// Makes a digest: its JSON, without what it is of.
+pub(super) fn digest(
+    secret: &SecretVec,
+    keyslots: &[u32],
+    hash: &str,
+    providers: &Providers,
+) -> Result<Object, Error> {
+    let mut salt = [0; luks1::SALT_LEN];
+    Source::System.fill(&mut salt)?;
+    let len = providers.hash(hash)?.digest_len().min(64);
+    let digest = slot::digest(secret, hash, &salt, DIGEST_ITERATIONS, len, providers)?;
+    let ids: Vec<Json> = keyslots.iter().map(|id| Json::from(id.to_string())).collect();
+    Ok(Object::default()
+        .with("type", "pbkdf2")
+        .with("keyslots", ids)
+        .with("segments", Vec::new())
+        .with("hash", hash)
+        .with("iterations", DIGEST_ITERATIONS)
+        .with("salt", encode(&salt))
+        .with("digest", encode(digest.expose())))
+}
+
+/// The gaps between areas of key slots.
+fn gaps(metadata: &Metadata) -> Vec<Range<u64>> {
+    let room = metadata.keyslots_area();
+    let mut taken: Vec<Range<u64>> = metadata
+        .keyslots()
+        .iter()
+        .map(|slot| slot.area.offset..slot.area.offset.saturating_add(slot.area.size))
+        .collect();
+    taken.push(room.end..room.end);
+    taken.sort_unstable_by_key(|area| area.start);
+    let (mut gaps, mut start) = (Vec::new(), room.start);
+    for area in taken {
+        if start < area.start {
+            gaps.push(start..area.start);
+        }
+        start = start.max(area.end.next_multiple_of(4096));
+    }
+    gaps
+}
+
+/// The largest gap, in whole blocks: where a reencryption keeps what protects it.
+pub(super) fn largest_gap(metadata: &Metadata) -> Result<Range<u64>, Error> {
+    let whole = |gap: Range<u64>| gap.start..gap.start + (gap.end - gap.start) / 4096 * 4096;
+    let largest = gaps(metadata).into_iter().map(whole).max_by_key(|gap| gap.end - gap.start);
+    largest.filter(|gap| !gap.is_empty()).ok_or_else(|| {
+        Error::argument(
+            "the area for key slots has no room for what protects a reencryption: remove a key slot first",
+        )
+    })
+}
+
+/// The number of the first free key slot.
+pub(super) fn free_slot(metadata: &Metadata) -> Result<u32, Error> {
+    let keyslots = metadata.keyslots();
+    let free = (0..luks2::KEYSLOTS).find(|id| keyslots.iter().all(|slot| slot.id != *id));
+    free.ok_or_else(|| Error::argument("no key slot is free"))
+}
+
+/// What protects data of `len` bytes that are rewritten where they lie, between two segments.
+pub(super) fn resilience(
+    options: &ReencryptOptions,
+    segments: [&Segment; 2],
+    len: u64,
+    providers: &Providers,
+) -> Result<Resilience, Error> {
+    let unit = segments.iter().map(|segment| segment.sector_size).max().unwrap_or(0).max(512);
+    // A part of a data unit of theirs says nothing of it.
+    let is_wide = |segment: &&Segment| {
+        segment.sector_size > 512
+            && ["adiantum", "hctr2"].iter().any(|name| segment.encryption.contains(name))
+    };
+    let usual = if segments.iter().any(is_wide) { Protection::Journal } else { Protection::Checksum };
+    Ok(match options.protection.unwrap_or(usual) {
+        Protection::None => Resilience::None,
+        Protection::Journal => Resilience::Journal,
+        Protection::Checksum => {
+            providers.hash(&options.resilience_hash)?;
+            let block = if len.is_multiple_of(u64::from(BLOCK)) { BLOCK } else { unit };
+            Resilience::Checksum { hash: options.resilience_hash.clone(), block }
+        }
+    })
+}
+
+/// The slots that stay, each with its passphrase, and the key of the data.
+fn kept(
+    header: &luks2::Header,
+    device: &dyn BlockDevice,
+    keys: &[LuksKey],
+    unlocking: &LuksOptions,
+    work: &Work<'_>,
+) -> Result<(Vec<Kept>, SecretVec, bool), Error> {
+    let digests = header.metadata.digests();
+    let of_data = digests.iter().find(|digest| digest.segments.contains(&0));
+    let of_data = of_data.ok_or_else(|| Error::corrupt("no digest is of the data"))?;
+    let slots = header.metadata.keyslots();
+    let is_active = |id: &u32| slots.iter().any(|slot| slot.id == *id && slot.kind == "luks2");
+    let mut ids: Vec<u32> = of_data.keyslots.iter().copied().filter(is_active).collect();
+    if let Some(named) = unlocking.keyslot {
+        ids.retain(|id| *id == named);
+        if ids.is_empty() {
+            return Err(Error::argument(format!("key slot {named} holds no key of the data")));
+        }
+    }
+    let (mut kept, mut found, mut is_empty) = (Vec::new(), None, false);
+    let mut refused = None;
+    for id in &ids {
+        for key in keys {
+            let LuksKey::Passphrase(passphrase) = key else {
+                return Err(Error::argument(
+                    "a reencryption needs passphrases: the new volume key goes to key slots",
+                ));
+            };
+            let mut one = unlocking.clone();
+            one.keyslot = Some(*id);
+            match unlock::key_of_digest(header, device, of_data.id, key, &one, work) {
+                Ok(unlocked) => {
+                    is_empty |= unlocked.is_empty_passphrase;
+                    found = Some(unlocked.volume_key);
+                    kept.push(Kept { id: *id, passphrase: passphrase.clone() });
+                    break;
+                }
+                Err(error) => refused = refused.or(Some(error)),
+            }
+        }
+    }
+    let Some(key) = found else {
+        return Err(match (refused, &ids[..]) {
+            (Some(error), [_]) => error,
+            (Some(error), _) if error.kind() == crate::ErrorKind::Mismatch => {
+                Error::mismatch("no key slot opens with this passphrase")
+            }
+            (Some(error), _) => error,
+            (None, _) => Error::argument("no key slot holds a key of the data"),
+        });
+    };
+    if let Some(lost) = ids.iter().find(|id| kept.iter().all(|one| one.id != **id)) {
+        return Err(Error::argument(format!(
+            "key slot {lost} would be lost, which no passphrase that was given opens: give its passphrase too, or name the \
+             slot that stays with --key-slot"
+        )));
+    }
+    Ok((kept, key, is_empty))
+}
+
+/// Begins to reencrypt data with a new volume key. `size` is that of the device with the data.
+pub(super) fn reencrypt(
+    header: &mut luks2::Header,
+    device: &dyn BlockDevice,
+    size: u64,
+    keys: &[LuksKey],
+    unlocking: &LuksOptions,
+    options: &ReencryptOptions,
+    work: &Work<'_>,
+) -> Result<Keys, Error> {
+    let providers = &work.providers;
+    let segments = header.metadata.segments();
+    // OK to unwrap: there is a segment 0, and one only.
+    let previous = segments.into_iter().next().unwrap();
+    if previous.size != SegmentSize::Dynamic {
+        return Err(Error::unsupported(
+            "the data have a fixed size; only data up to the device's end are reencrypted",
+        ));
+    }
+    let shift = options.reduce_device_size.unwrap_or(0);
+    let last = Segment {
+        offset: previous.offset.saturating_add(shift),
+        encryption: options.cipher.clone().unwrap_or_else(|| previous.encryption.clone()),
+        sector_size: options.sector_size.unwrap_or(previous.sector_size),
+        ..previous.clone()
+    };
+    let (kept, old_key, is_empty_passphrase) = kept(header, device, keys, unlocking, work)?;
+    let key_len = match options.key_bits {
+        None if last.encryption == previous.encryption => old_key.len(),
+        bits => super::key_len(&last.encryption, bits)?,
+    };
+    let new_key = super::new_key(&last, key_len, providers)?;
+    let mut object = header.metadata.object().clone();
+    let hdr_size = header.metadata.hdr_size();
+    let old_slots = header.metadata.keyslots();
+    let mut metadata = header.metadata.clone();
+    let digests = metadata.digests();
+    // OK to unwrap: a digest of the data was found above.
+    let old_digest = digests.iter().find(|digest| digest.segments.contains(&0)).unwrap().id;
+    let new_digest = (0..8).find(|id| digests.iter().all(|digest| digest.id != *id));
+    let new_digest =
+        new_digest.ok_or_else(|| Error::argument("the LUKS2 header has no room for another digest"))?;
+    let mut pieces: Vec<(u64, SecretVec)> = Vec::new();
+    let mut ids = Vec::new();
+    for Kept { id: old, passphrase } in &kept {
+        // OK to unwrap: the slot was opened.
+        let like = old_slots.iter().find(|slot| slot.id == *old).unwrap();
+        let id = free_slot(&metadata)?;
+        let place = free_place(&metadata, new_key.len(), &last.encryption, &options.hash)?;
+        let pbkdf = match &options.pbkdf {
+            Some(pbkdf) => pbkdf.clone(),
+            None => Pbkdf::of(like)?,
+        };
+        let sealed = place.seal(passphrase, &new_key, &pbkdf, &mut Source::System, providers)?;
+        let mut slot = sealed.to_json(new_key.len());
+        let section = object.get("keyslots").and_then(Json::object);
+        if let Some(priority) = section.and_then(|all| all.get(old.to_string())?.object()?.get("priority")) {
+            slot.set("priority", priority.clone());
+        }
+        ids.push(id);
+        // A slot and its digest are there together, or the metadata are not valid.
+        set(&mut object, "keyslots", id, slot);
+        set(&mut object, "digests", new_digest, digest(&new_key, &ids, &options.hash, providers)?);
+        for token in metadata.tokens().iter().filter(|token| token.keyslots.contains(old)) {
+            let tokens = object.get_mut("tokens").and_then(Json::object_mut);
+            let token = tokens.and_then(|tokens| tokens.get_mut(token.id.to_string())?.object_mut());
+            if let Some(Json::Array(names)) = token.and_then(|token| token.get_mut("keyslots")) {
+                names.push(Json::from(id.to_string()));
+            }
+        }
+        metadata = Metadata::new(object.clone(), hdr_size)?;
+        pieces.push((place.area.start, sealed.material));
+    }
+    let area = match shift {
+        0 => largest_gap(&metadata)?,
+        _ => shift_area(&metadata)?,
+    };
+    let direction = if shift > 0 { Direction::Backward } else { Direction::Forward };
+    let unit = u64::from(previous.sector_size.max(last.sector_size));
+    let data_len = size.saturating_sub(last.offset);
+    if !data_len.is_multiple_of(unit) {
+        return Err(Error::argument(format!(
+            "{data_len} bytes of data are no multiple of the sector size {unit}"
+        )));
+    }
+    let resilience = match shift {
+        0 => resilience(options, [&previous, &last], data_len, providers)?,
+        _ => Resilience::None,
+    };
+    let course = Reencryption::new(
+        Mode::Reencrypt,
+        direction,
+        resilience,
+        (free_slot(&metadata)?, area),
+        Backups { previous, last, moved: None },
+        [Some(old_digest), Some(new_digest)],
+    )?;
+    let keys = Keys { keys: [Some(old_key), Some(new_key)], is_empty_passphrase };
+    super::sides::refuse_null(&course, &keys)?;
+    let begun = begin(&course, &metadata, &keys, size, options, providers)?;
+    for (offset, piece) in &pieces {
+        device.write_at(piece.expose(), *offset)?;
+    }
+    device.flush()?;
+    header.metadata = begun;
+    header.write(device, providers, &mut |bytes| Source::System.fill(bytes))?;
+    Ok(keys)
+}
+
+/// Metadata in which a reencryption begins, with its digest.
+pub(super) fn begin(
+    course: &Reencryption,
+    metadata: &Metadata,
+    keys: &Keys,
+    size: u64,
+    options: &ReencryptOptions,
+    providers: &Providers,
+) -> Result<Metadata, Error> {
+    let len = course.len(size).map_err(|_| {
+        Error::argument(format!("a device of {size} bytes is too small: it has no room for data"))
+    })?;
+    super::limit(course, len, options)?;
+    let [old, new] = keys.refs();
+    let digest = digest(&course.message(old, new), &[course.keyslot], &options.hash, providers)?;
+    course.begun(metadata, &digest, len)
+}
+
+/// An area of 4096 bytes, for a reencryption that needs none.
+pub(super) fn shift_area(metadata: &Metadata) -> Result<Range<u64>, Error> {
+    let gap = largest_gap(metadata)?;
+    Ok(gap.start..gap.start + 4096)
+}
+
+/// The first gap that has room for a key slot.
+fn free_place(metadata: &Metadata, key_len: usize, cipher: &str, hash: &str) -> Result<SlotPlace, Error> {
+    let len = af::material_len(key_len).map(|len| len.next_multiple_of(4096) as u64);
+    let gap = gaps(metadata).into_iter().find(|gap| len.is_some_and(|len| gap.end - gap.start >= len));
+    let gap = gap.ok_or_else(|| Error::argument("the area for key slots has no room for another one"))?;
+    SlotPlace::of_luks2(gap.start, key_len, cipher, hash)
+}
+
+fn set(object: &mut Object, section: &str, id: u32, value: Object) {
+    if let Some(section) = object.get_mut(section).and_then(Json::object_mut) {
+        section.set(id.to_string(), value.into());
+    }
+}
+
+impl Pbkdf {
+    /// The KDF and the costs of a slot.
+    fn of(slot: &Keyslot) -> Result<Pbkdf, Error> {
+        use casemate_providers::{Argon2, Argon2Variant};
+        match &slot.kdf {
+            Some(luks2::Kdf::Pbkdf2 { hash, iterations, .. }) => {
+                Ok(Pbkdf::Pbkdf2 { hash: hash.clone(), iterations: *iterations })
+            }
+            Some(luks2::Kdf::Argon2 { kind, time, memory, cpus, .. }) => {
+                let variant = if kind == "argon2i" { Argon2Variant::I } else { Argon2Variant::Id };
+                Ok(Pbkdf::Argon2(Argon2 { variant, passes: *time, memory: *memory, lanes: *cpus }))
+            }
+            _ => Err(Error::unsupported(format!("key slot {} has a KDF that is not known", slot.id))),
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! The work itself, zone by zone, so that being cut off at any moment loses nothing.
+//!
+//! For each zone, in this order, each flushed before the next:
+//!
+//! 1. what protects it: where it is rewritten in place, checksums or a copy of its old bytes, in the keyslot's area;
+//! 2. the header, which says that the zone is hot;
+//! 3. the zone's new bytes;
+//! 4. the header, which says that the zone is new. Where a zone is protected by its old place alone, which is another
+//!    one, this is the same write as 2 of the next zone.
+//!
+//! At the end one write of the header says that there is one segment, and that no reencryption is required: what the old
+//! key opened is named nowhere any more. Only then areas are wiped. So nothing that is done needs the old key.
+
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use casemate_blockdev::{BlockDevice, Events};
+use casemate_luks::luks2;
+use casemate_luks::luks2::reencrypt::{Direction, Part, Reencryption, Resilience, State};
+use casemate_providers::Work;
+
+use super::hot::{Checksums, Verdict};
+use super::sides::{Side, Sides};
+use super::view::{CHUNK, note_lost, unprotected};
+use crate::luks::change::wipe;
+use crate::luks::format::Source;
+use crate::{Error, ErrorKind};
+
+/// Bytes of a zone where nothing else is said: large enough that flushes cost little, small enough that an interrupt is
+/// heard soon.
+const ZONE: u64 = 128 << 20;
+
+/// A reencryption with its devices.
+pub(super) struct Zones<'a> {
+    pub course: Reencryption,
+    pub sides: Sides,
+    pub header: &'a mut luks2::Header,
+    pub header_device: &'a dyn BlockDevice,
+    pub data: &'a dyn BlockDevice,
+    pub name: &'a str,
+    /// Whether the header lies before the data.
+    pub is_attached: bool,
+    /// Bytes of the data, and how many of them are worked on.
+    pub len: u64,
+    pub limit: u64,
+    pub parts: Vec<Part>,
+    /// Bytes of a zone, if that was said.
+    pub zone: Option<u64>,
+}
+
+/// A listener whose wish to stop is kept until a zone is done.
+struct Patient<'a> {
+    events: &'a dyn Events,
+    is_stopped: AtomicBool,
+}
+
+impl Events for Patient<'_> {
+    fn advance(&self, bytes: u64) -> Result<(), Error> {
+        match self.events.advance(bytes) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {
+                self.is_stopped.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn waiting(&self, time: Duration, reason: &str) {
+        self.events.waiting(time, reason);
+    }
+
+    fn note(&self, text: &str) {
+        self.events.note(text);
+    }
+}
+
+impl Zones<'_> {
+    /// Does all that is left, but for the end.
+    ///
+    /// # Errors
+    /// `Interrupted` between two zones, if the listener asks for it; whatever reading, writing and ciphers say. The work
+    /// can go on after any.
+    pub fn run(&mut self, work: &Work<'_>) -> Result<(), Error> {
+        let patient = Patient { events: work.events, is_stopped: AtomicBool::new(false) };
+        let inner = Work { providers: work.providers.clone(), pool: work.pool, events: &patient };
+        let done = self.parts.iter().filter(|part| part.state == State::New);
+        patient.advance(done.map(|part| part.range.end - part.range.start).sum())?;
+        let mut is_ahead = false;
+        if let Some(hot) =
+            self.parts.iter().find(|part| part.state == State::Hot).map(|part| part.range.clone())
+        {
+            self.recover(&hot, &inner)?;
+            self.data.flush()?;
+            self.set(&hot, State::New);
+            is_ahead = true;
+        }
+        while let Some(zone) = self.next(&inner)? {
+            let is_stopped = patient.is_stopped.load(Ordering::Relaxed);
+            // The area still protects what the header says to be hot.
+            if is_ahead && (is_stopped || self.uses_area(&zone)) {
+                self.commit(&inner)?;
+            }
+            if is_stopped {
+                return work.events.advance(0);
+            }
+            if self.uses_area(&zone) {
+                self.protect(&zone, &inner)?;
+                self.header_device.flush()?;
+            }
+            self.set(&zone, State::Hot);
+            self.commit(&inner)?;
+            self.transform(&zone, &inner)?;
+            self.data.flush()?;
+            self.set(&zone, State::New);
+            is_ahead = true;
+        }
+        Ok(())
+    }
+
+    /// Ends it: the header knows one segment and one key; then what is of no use is wiped.
+    pub fn finish(&mut self, work: &Work<'_>) -> Result<(), Error> {
+        let before = self.header.metadata.keyslots();
+        self.header.metadata = self.course.ended(&self.header.metadata, self.is_attached)?;
+        self.write_header(work)?;
+        let after = self.header.metadata.keyslots();
+        for slot in before.iter().filter(|slot| after.iter().all(|kept| kept.id != slot.id)) {
+            let area = slot.area.offset..slot.area.offset.saturating_add(slot.area.size);
+            // Of the reencryption's own area nobody needs more than that it is gone.
+            match slot.kind == "reencrypt" {
+                true => self.header_device.write_zeroes(area.start, area.end - area.start, false)?,
+                false => wipe(self.header_device, area)?,
+            }
+        }
+        self.header_device.flush()?;
+        let new_end = self.course.new_place(self.len);
+        let left = match &self.course.backups.moved {
+            // Plain data that were moved out of the way.
+            Some(moved) if moved.kind == "linear" => moved.offset..moved.offset + self.course.moved_len(),
+            // The end of the device, which the data have left.
+            _ if new_end < self.course.backups.previous.offset + self.len => {
+                new_end..self.course.backups.previous.offset + self.len
+            }
+            _ => return Ok(()),
+        };
+        wipe(self.data, left)
+    }
+
+    /// The zone that is next; `None` if all is done.
+    fn next(&self, work: &Work<'_>) -> Result<Option<Range<u64>>, Error> {
+        let moved = self.course.moved_len();
+        let mut old = self.parts.iter().filter(|part| part.state == State::Old).map(|part| &part.range);
+        let ordinary = |range: &&Range<u64>| range.start >= moved && range.start < self.limit;
+        let found = match self.course.direction {
+            Direction::Forward => old.clone().find(ordinary),
+            Direction::Backward => old.clone().rfind(ordinary),
+        };
+        let Some(range) = found.or_else(|| old.find(|range| range.start < moved)) else { return Ok(None) };
+        let range = range.start..range.end.min(self.limit);
+        let most = self.longest(&range, work)?;
+        let len = most.min(range.end - range.start);
+        Ok(Some(match self.course.direction {
+            Direction::Backward if range.start >= moved => range.end - len..range.end,
+            _ => range.start..range.start + len,
+        }))
+    }
+
+    /// How long a zone at the beginning of a range may be.
+    fn longest(&self, range: &Range<u64>, work: &Work<'_>) -> Result<u64, Error> {
+        let (old, new) = (self.course.old_place(range.start), self.course.new_place(range.start));
+        let is_moved = range.start < self.course.moved_len();
+        let wanted = if is_moved { u64::MAX } else { self.zone.unwrap_or(ZONE) };
+        let area = self.course.area.end - self.course.area.start;
+        let mut unit = self.course.sector_unit();
+        let room = match &self.course.resilience {
+            _ if old != new => old.abs_diff(new),
+            Resilience::None => u64::MAX,
+            Resilience::Journal => area,
+            Resilience::Checksum { block, .. } => {
+                unit = unit.max(u64::from(*block));
+                let checksums = Checksums::new(&self.course, &work.providers)?;
+                (area / checksums.digest_len() as u64).saturating_mul(u64::from(*block))
+            }
+        };
+        match room / unit * unit {
+            0 => Err(Error::argument(format!(
+                "the header has {area} bytes to protect what is being reencrypted, which is not enough for {unit}"
+            ))),
+            room => Ok(room.min((wanted / unit * unit).max(unit))),
+        }
+    }
+
+    /// Whether a zone is protected by what lies in the area.
+    fn uses_area(&self, zone: &Range<u64>) -> bool {
+        self.course.resilience != Resilience::None && self.is_in_place(zone)
+    }
+
+    fn is_in_place(&self, zone: &Range<u64>) -> bool {
+        self.course.old_place(zone.start) == self.course.new_place(zone.start)
+    }
+
+    /// Writes to the area what protects a zone.
+    fn protect(&self, zone: &Range<u64>, work: &Work<'_>) -> Result<(), Error> {
+        let (from, to) = (self.course.old_place(zone.start), self.course.area.start);
+        let len = zone.end - zone.start;
+        if self.course.resilience == Resilience::Journal {
+            return work.pool.run(len.div_ceil(CHUNK), Vec::new, |buf: &mut Vec<u8>, k| {
+                // OK to cast: at most a chunk.
+                buf.resize((len - k * CHUNK).min(CHUNK) as usize, 0);
+                self.data.read_at(buf, from + k * CHUNK)?;
+                self.header_device.write_at(buf, to + k * CHUNK)
+            });
+        }
+        let checksums = Checksums::new(&self.course, &work.providers)?;
+        let chunk = CHUNK.max(checksums.block() as u64);
+        let each = (chunk as usize).div_ceil(checksums.block()) * checksums.digest_len();
+        let blocks = len.div_ceil(checksums.block() as u64);
+        // OK to cast: what an area has room for.
+        let mut table = vec![0; blocks as usize * checksums.digest_len()];
+        let slices: Vec<Mutex<&mut [u8]>> = table.chunks_mut(each).map(Mutex::new).collect();
+        work.pool.run(slices.len() as u64, Vec::new, |buf: &mut Vec<u8>, k| {
+            // OK to cast: at most a chunk.
+            buf.resize((len - k * chunk).min(chunk) as usize, 0);
+            self.data.read_at(buf, from + k * chunk)?;
+            // OK to cast and to unwrap: an index of the vector, locked once.
+            slices[k as usize].lock().unwrap().copy_from_slice(&checksums.of(buf));
+            Ok::<(), Error>(())
+        })?;
+        self.header_device.write_at(&table, to)
+    }
+
+    /// Makes new bytes of the old ones of a zone.
+    fn transform(&self, zone: &Range<u64>, work: &Work<'_>) -> Result<(), Error> {
+        let place = |position: u64| (self.data, self.course.old_place(position));
+        self.rewrite(zone, work, place, |position, data| self.sides.convert(Side::Old, position, data))
+    }
+
+    /// Reads a zone, changes what was read, and writes it to its new place, on all threads.
+    fn rewrite<'d>(
+        &self,
+        zone: &Range<u64>,
+        work: &Work<'_>,
+        place: impl Fn(u64) -> (&'d dyn BlockDevice, u64) + Sync,
+        change: impl Fn(u64, &mut [u8]) -> Result<(), Error> + Sync,
+    ) -> Result<(), Error> {
+        let block = match &self.course.resilience {
+            Resilience::Checksum { block, .. } => u64::from(*block),
+            _ => 0,
+        };
+        let chunk = CHUNK.max(block);
+        work.pool.run((zone.end - zone.start).div_ceil(chunk), Vec::new, |buf: &mut Vec<u8>, k| {
+            let position = zone.start + k * chunk;
+            // OK to cast: at most a chunk.
+            buf.resize((zone.end - position).min(chunk) as usize, 0);
+            let (device, at) = place(position);
+            device.read_at(buf, at)?;
+            change(position, buf)?;
+            self.data.write_at(buf, self.course.new_place(position))?;
+            work.events.advance(buf.len() as u64)
+        })
+    }
+
+    /// Makes new bytes of what the work that was cut off has left of a zone.
+    fn recover(&self, zone: &Range<u64>, work: &Work<'_>) -> Result<(), Error> {
+        if !self.is_in_place(zone) {
+            return self.transform(zone, work);
+        }
+        match &self.course.resilience {
+            Resilience::None => {
+                let text = unprotected(self.name, zone);
+                Err(Error::corrupt(format!("{text}; casemate luks extract reads the rest")))
+            }
+            Resilience::Journal => {
+                if zone.end - zone.start > self.course.area.end - self.course.area.start {
+                    return Err(Error::corrupt(
+                        "LUKS2 reencryption: its journal has no room for what is hot",
+                    ));
+                }
+                let place =
+                    |position: u64| (self.header_device, self.course.area.start + (position - zone.start));
+                self.rewrite(zone, work, place, |position, data| {
+                    self.sides.convert(Side::Old, position, data)
+                })
+            }
+            Resilience::Checksum { .. } => {
+                let checksums = Checksums::read(
+                    &self.course,
+                    self.header_device,
+                    zone.end - zone.start,
+                    &work.providers,
+                )?;
+                let lost = Mutex::new(Vec::new());
+                let place = |position: u64| (self.data, self.course.new_place(position));
+                self.rewrite(zone, work, place, |position, data| {
+                    checksums.judge(
+                        &self.sides,
+                        position,
+                        position - zone.start,
+                        data,
+                        |position, verdict, block| {
+                            match verdict {
+                                Verdict::Old | Verdict::Torn => {
+                                    self.sides.convert(Side::Old, position, block)?
+                                }
+                                Verdict::New => {}
+                                // OK to unwrap: nobody panics with it.
+                                Verdict::Lost => lost.lock().unwrap().push(position),
+                            }
+                            Ok(())
+                        },
+                    )
+                })?;
+                note_lost(&lost.into_inner().unwrap_or_default(), checksums.block(), self.name, work);
+                Ok(())
+            }
+        }
+    }
+
+    /// Notes that a range is in a state.
+    fn set(&mut self, range: &Range<u64>, state: State) {
+        let mut parts: Vec<Part> = Vec::new();
+        let mut add = |state: State, range: Range<u64>| {
+            let may_join = |start: u64| state != State::Old || start != self.course.moved_len();
+            match parts.last_mut() {
+                _ if range.is_empty() => {}
+                Some(last) if last.state == state && may_join(range.start) => last.range.end = range.end,
+                _ => parts.push(Part { state, range }),
+            }
+        };
+        for part in &self.parts {
+            let Range { start, end } = part.range;
+            add(part.state, start..end.min(range.start));
+            add(state, start.max(range.start)..end.min(range.end));
+            add(part.state, start.max(range.end)..end);
+        }
+        self.parts = parts;
+    }
+
+    /// Writes the header as the parts are.
+    fn commit(&mut self, work: &Work<'_>) -> Result<(), Error> {
+        self.header.metadata = self.course.with_parts(&self.header.metadata, &self.parts, self.len)?;
+        self.write_header(work)
+    }
+
+    fn write_header(&mut self, work: &Work<'_>) -> Result<(), Error> {
+        self.header.write(self.header_device, &work.providers, &mut |bytes| Source::System.fill(bytes))
+    }
+}

@@ -1,0 +1,127 @@
+//! Volumes reencrypted here and by cryptsetup in turn.
+
+use std::process::Command;
+
+use casemate_testkit::{Place, Rng, run, tool};
+
+use crate::{CASEMATE, says, yes};
+
+const CHEAP: &str = "--pbkdf pbkdf2 --pbkdf-force-iterations 1000";
+
+/// A volume of 3 MiB in `disk`, made of `plain`, with the passphrase in `key`.
+fn volume(options: &str) -> Place {
+    let place = Place::new(CASEMATE);
+    place.file("key", "pass");
+    place.file("plain", Rng::new(4).bytes(3 << 20));
+    yes(place
+        .own(&format!("luks format --from plain disk --key-file key --crypt-offset 1M {CHEAP} {options}")));
+    place
+}
+
+fn is_whole(place: &Place, len: usize) {
+    yes(place.own("luks extract disk out --key-file key"));
+    assert!(place.read("out") == place.read("plain")[..len]);
+}
+
+#[test]
+fn what_is_begun_here_is_finished_there_and_the_reverse() {
+    let Some(cryptsetup) = tool("cryptsetup") else { return };
+    for (made, begun, there, len) in [
+        ("", "", "", 3 << 20),
+        ("--sector-size 4096", "--resilience journal", "--resilience journal", 3 << 20),
+        (
+            "-c aes-cbc-essiv:sha256",
+            "-c aes-xts-plain64 -s 512 --sector-size 4096 --resilience-hash sha512",
+            "-c aes-xts-plain64 -s 512 --sector-size 4096 --resilience-hash sha512",
+            3 << 20,
+        ),
+        ("", "--reduce-device-size 1M", "--reduce-device-size 1M", 2 << 20),
+        ("", "--resilience none", "--resilience none", 3 << 20),
+    ] {
+        let place = volume(made);
+        let theirs = |line: &str| {
+            let line = format!("{line} -q --key-file key disk");
+            run(Command::new(&cryptsetup).args(line.split_whitespace()).current_dir(place.folder()))
+        };
+        let reencrypt = "luks reencrypt disk --key-file key";
+        yes(place.own(&format!("{reencrypt} --init-only {begun}")));
+        says(place.own(&format!("{reencrypt} --init-only")), 2, "--resume-only goes on with it");
+        is_whole(&place, len);
+        theirs("reencrypt --resume-only --force-offline-reencrypt");
+        is_whole(&place, len);
+        says(place.own(&format!("{reencrypt} --resume-only")), 2, "there is nothing to go on with");
+        // Of the shift there are no more bytes to give up than were.
+        if len == 3 << 20 {
+            theirs(&format!("reencrypt --init-only --force-offline-reencrypt {CHEAP} {there}"));
+            let metadata = yes(place.own("luks dump --dump-json-metadata disk"));
+            assert!(metadata.contains("online-reencrypt-v2"));
+            is_whole(&place, len);
+            let done = yes(place.own(&format!("{reencrypt} --json")));
+            assert_eq!(done, "{\"done\":true}\n");
+            is_whole(&place, len);
+        }
+        theirs("open --test-passphrase");
+        assert_eq!(
+            yes(place.own("luks dump disk")),
+            run(Command::new(&cryptsetup).args(["luksDump", "disk"]).current_dir(place.folder()))
+        );
+    }
+}
+
+#[test]
+fn every_slot_that_stays_needs_its_passphrase() {
+    let Some(cryptsetup) = tool("cryptsetup") else { return };
+    let place = volume("-s 256");
+    place.file("second", "second");
+    yes(place.own(&format!("luks add-key disk --key-file key --new-key-file second {CHEAP}")));
+    place.file("token", r#"{"type":"foo","keyslots":["1"],"kept":[1.50]}"#);
+    let theirs =
+        |line: &str| run(Command::new(&cryptsetup).args(line.split_whitespace()).current_dir(place.folder()));
+    theirs("token import --json-file token disk");
+    let before = place.read("disk");
+    place.file("wrong", "wrong");
+    says(place.own("luks reencrypt disk --key-file wrong"), 2, "no key slot opens with this passphrase");
+    says(place.own("luks reencrypt disk --key-file key"), 2, "key slot 1 would be lost");
+    says(place.own("luks reencrypt disk --key-file key --key-slot 7"), 2, "key slot 7 holds no key");
+    assert!(place.read("disk") == before);
+    // Passphrases by lines, one for each slot.
+    let mut child = place.command();
+    let lines = std::fs::File::open(place.file("lines", "pass\nsecond\n")).unwrap();
+    yes(child.args(["luks", "reencrypt", "disk"]).stdin(lines).output().unwrap());
+    is_whole(&place, 3 << 20);
+    for key in ["key", "second"] {
+        theirs(&format!("open --test-passphrase --key-file {key} disk"));
+    }
+    // What belonged to a slot belongs to the one in its place.
+    let metadata = yes(place.own("luks dump --dump-json-metadata disk"));
+    assert!(
+        metadata.contains("1.50")
+            && metadata.contains("\"3\"")
+            && !metadata.contains("\"0\":{\"type\":\"luks2\"")
+    );
+    // A slot that is named stays alone.
+    yes(place.own("luks reencrypt disk --key-file second --key-slot 3"));
+    says(place.own("luks test-passphrase disk --key-file key"), 1, "does not open");
+    yes(place.own("luks extract disk out --key-file second"));
+    assert!(place.read("out") == place.read("plain"));
+}
+
+#[test]
+fn bad_input_is_one_line_and_changes_nothing() {
+    let place = volume("");
+    let before = place.read("disk");
+    says(place.own("luks reencrypt disk --key-file key --hotzone-size x"), 2, "--hotzone-size");
+    says(place.own("luks reencrypt disk --key-file key --device-size 1000"), 2, "--device-size 1000");
+    says(place.own("luks reencrypt disk --key-file key --reduce-device-size 4M"), 2, "too small");
+    says(place.own("luks reencrypt disk --key-file key --init-only --resume-only"), 2, "cannot be used with");
+    says(place.own("luks reencrypt none --key-file key"), 2, "none");
+    says(place.own("luks reencrypt plain --key-file key"), 2, "no LUKS header");
+    assert!(place.read("disk") == before);
+    yes(place.own(&format!("luks format --type luks1 --from plain old --key-file key {CHEAP}")));
+    says(place.own("luks reencrypt old --key-file key"), 2, "LUKS1 has no reencryption");
+    // Somebody else has it.
+    let held = std::fs::File::open(place.path("disk")).unwrap();
+    held.lock().unwrap();
+    says(place.own("luks reencrypt disk --key-file key"), 2, "another process is working on it");
+    assert!(place.read("disk") == before);
+}

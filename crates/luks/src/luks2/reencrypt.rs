@@ -1,0 +1,787 @@
+//! A reencryption that goes on, as the metadata of LUKS2 tell of it.
+//!
+//! The data are a run of positions from 0 on. Each has an old place on the device, under the old cipher, and a new place,
+//! under the new one; a "cipher" may be none. Regular segments say, one behind the other, which positions are old, which
+//! are new, and which are hot: being rewritten, and protected meanwhile. Two more segments, kept as backups, say how all
+//! of it was and how all of it will be; a third one where the first positions were moved to, out of the way.
+//!
+//! ```text
+//! old place of p:  moved + p  (of the first positions, if they were moved)   or   previous + p
+//! new place of p:  final + p
+//! ```
+//!
+//! Where both are the same, a position that is hot is told by checksums or by a copy (a journal) in the area of the
+//! reencryption's keyslot. Where they differ, by the shift, the old place is still whole.
+//!
+//! Source: cryptsetup 2.6 and 2.8, by what they write and take.
+
+use std::ops::Range;
+
+use casemate_primitives::secret::SecretVec;
+
+use crate::json::{Json, Object};
+use crate::{Error, Result};
+
+use super::metadata::{Metadata, Segment, SegmentSize};
+
+/// What is made of the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Ciphertext under another key.
+    Reencrypt,
+    /// Ciphertext of plaintext.
+    Encrypt,
+    /// Plaintext of ciphertext.
+    Decrypt,
+}
+
+/// Where the work begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// At the first position.
+    Forward,
+    /// At the last position.
+    Backward,
+}
+
+/// What protects positions that are rewritten where they lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resilience {
+    /// Nothing.
+    None,
+    /// A copy of the old bytes.
+    Journal,
+    /// Checksums of the old bytes.
+    Checksum {
+        /// The hash's name.
+        hash: String,
+        /// Bytes that have one checksum.
+        block: u32,
+    },
+}
+
+/// The state of a part of the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// As before.
+    Old,
+    /// Being rewritten.
+    Hot,
+    /// As it will be.
+    New,
+}
+
+/// A part of the data: positions that are in one state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The state.
+    pub state: State,
+    /// The positions, in bytes.
+    pub range: Range<u64>,
+}
+
+/// The segments between which a reencryption leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backups {
+    /// The data as they were.
+    pub previous: Segment,
+    /// The data as they will be.
+    pub last: Segment,
+    /// The first positions, where they have been moved to.
+    pub moved: Option<Segment>,
+}
+
+/// A reencryption that goes on.
+#[derive(Clone, Debug)]
+pub struct Reencryption {
+    /// What is made of the data.
+    pub mode: Mode,
+    /// Where the work begins.
+    pub direction: Direction,
+    /// What protects positions that are rewritten where they lie.
+    pub resilience: Resilience,
+    /// How far new places lie from old ones, if they do.
+    pub shift: Option<u64>,
+    /// The number of the reencryption's keyslot.
+    pub keyslot: u32,
+    /// The keyslot's area, on the device with the header.
+    pub area: Range<u64>,
+    /// The segments at both ends.
+    pub backups: Backups,
+    /// The digests of the keys of before and after, where there are such keys.
+    pub digests: [Option<u32>; 2],
+    regular: Vec<Segment>,
+    /// Digests and the regular segments that they are of.
+    bound: Vec<(u32, u32)>,
+}
+
+/// Bytes that have one checksum, at most.
+const LARGEST_BLOCK: u32 = 1 << 20;
+
+/// The longest text in what the reencryption's digest is made of.
+const LONGEST_TEXT: usize = 64;
+
+fn bad(text: impl std::fmt::Display) -> Error {
+    Error::corrupt(format!("LUKS2 reencryption: {text}"))
+}
+
+fn is_backup(segment: &Segment) -> bool {
+    segment.flags.iter().any(|flag| flag.starts_with("backup-"))
+}
+
+impl Mode {
+    /// The format's word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Reencrypt => "reencrypt",
+            Mode::Encrypt => "encrypt",
+            Mode::Decrypt => "decrypt",
+        }
+    }
+}
+
+impl Direction {
+    /// The format's word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Direction::Forward => "forward",
+            Direction::Backward => "backward",
+        }
+    }
+}
+
+impl Metadata {
+    /// The reencryption that goes on, if one does.
+    ///
+    /// # Errors
+    /// `Unsupported` for one that only cryptsetup can go on with; `Corrupt` for one that contradicts itself.
+    pub fn reencryption(&self) -> Result<Option<Reencryption>> {
+        let requirements = self.requirements();
+        let Some(name) = requirements.iter().find(|name| name.contains("-reencrypt")) else {
+            return Ok(None);
+        };
+        let unsupported = |text: String| Err(Error::unsupported(text));
+        match &**name {
+            "online-reencrypt-v2" | "online-reencrypt-v3" => {}
+            "online-reencrypt" => {
+                return unsupported(
+                    "the LUKS2 header requires online-reencrypt: a reencryption of an old version, whose state nothing \
+                     proves; cryptsetup repair makes a new one of it, after a question"
+                        .to_owned(),
+                );
+            }
+            other => {
+                return unsupported(format!(
+                    "the LUKS2 header requires {other}: it is being reencrypted, in a way that only cryptsetup goes on with"
+                ));
+            }
+        }
+        if requirements.len() > 1 {
+            let others: Vec<_> =
+                requirements.iter().filter(|other| *other != name).map(String::as_str).collect();
+            return unsupported(format!("the LUKS2 header requires {} too", others.join(", ")));
+        }
+        let found = Reencryption::of(self)?;
+        let version = if name.ends_with('3') { b'3' } else { b'2' };
+        match found.version() == version {
+            true => Ok(Some(found)),
+            false => Err(bad(format!("{name} is required, and that is another kind"))),
+        }
+    }
+}
+
+impl Reencryption {
+    /// A reencryption that is about to begin.
+    ///
+    /// # Errors
+    /// `Corrupt` for what no reencryption comes to.
+    pub fn new(
+        mode: Mode,
+        direction: Direction,
+        resilience: Resilience,
+        (keyslot, area): (u32, Range<u64>),
+        backups: Backups,
+        digests: [Option<u32>; 2],
+    ) -> Result<Reencryption> {
+        let shift = backups.previous.offset.abs_diff(backups.last.offset);
+        let shift = Some(shift).filter(|shift| *shift > 0);
+        let (regular, bound) = (Vec::new(), Vec::new());
+        let new = Reencryption {
+            mode,
+            direction,
+            resilience,
+            shift,
+            keyslot,
+            area,
+            backups,
+            digests,
+            regular,
+            bound,
+        };
+        new.check()?;
+        Ok(new)
+    }
+
+    fn of(metadata: &Metadata) -> Result<Reencryption> {
+        let keyslots = metadata.keyslots();
+        let slot = keyslots.iter().find(|slot| slot.kind == "reencrypt");
+        let slot = slot.ok_or_else(|| bad("no keyslot is of it"))?;
+        let section = metadata.object().get("keyslots").and_then(Json::object);
+        // OK to unwrap: validated, and found above.
+        let object = section.and_then(|all| all.get(slot.id.to_string())?.object()).unwrap();
+        let area = object.get("area").and_then(Json::object).cloned().unwrap_or_default();
+        let text =
+            |object: &Object, name: &str| object.get(name).and_then(Json::text).unwrap_or("").to_owned();
+        let mode = match &*text(object, "mode") {
+            "reencrypt" => Mode::Reencrypt,
+            "encrypt" => Mode::Encrypt,
+            _ => Mode::Decrypt,
+        };
+        let direction = match &*text(object, "direction") {
+            "forward" => Direction::Forward,
+            _ => Direction::Backward,
+        };
+        let checksum = || {
+            let block = area.get("sector_size").and_then(Json::number).unwrap_or(0);
+            match block.is_power_of_two() && (512..=LARGEST_BLOCK).contains(&block) {
+                true => Ok(Resilience::Checksum { hash: text(&area, "hash"), block }),
+                false => {
+                    Err(bad(format!("checksums over {block} bytes; 512 to {LARGEST_BLOCK} are supported")))
+                }
+            }
+        };
+        let kind = text(&area, "type");
+        let resilience = match &*kind {
+            "none" | "datashift" => Resilience::None,
+            "journal" | "datashift-journal" => Resilience::Journal,
+            "checksum" | "datashift-checksum" => checksum()?,
+            other => {
+                return Err(Error::unsupported(format!(
+                    "LUKS2 reencryption: resilience '{other}' is not known"
+                )));
+            }
+        };
+        let shift = kind.starts_with("datashift").then(|| text(&area, "shift_size").parse::<u64>());
+        let shift = shift.transpose().map_err(|_| bad("no shift_size"))?;
+        let segments = metadata.segments();
+        let with = |flag: &str| {
+            let mut found = segments.iter().filter(|segment| segment.flags.iter().any(|name| name == flag));
+            match (found.next(), found.next()) {
+                (_, Some(_)) => Err(bad(format!("two segments have the flag {flag}"))),
+                (one, None) => Ok(one.cloned()),
+            }
+        };
+        let missing = |flag: &str| bad(format!("no segment has the flag {flag}"));
+        let backups = Backups {
+            previous: with("backup-previous")?.ok_or_else(|| missing("backup-previous"))?,
+            last: with("backup-final")?.ok_or_else(|| missing("backup-final"))?,
+            moved: with("backup-moved-segment")?,
+        };
+        let digest = |segment: &Segment| {
+            let digests = metadata.digests();
+            let mut of = digests.iter().filter(|digest| digest.segments.contains(&segment.id));
+            match (segment.kind == "crypt", of.next(), of.next()) {
+                (true, Some(one), None) => Ok(Some(one.id)),
+                (false, None, _) => Ok(None),
+                _ => Err(bad(format!("segment {} has not the digests that it should have", segment.id))),
+            }
+        };
+        let digests = [digest(&backups.previous)?, digest(&backups.last)?];
+        if let Some(moved) = &backups.moved
+            && digest(moved)? != digests[0]
+        {
+            return Err(bad("the segment that was moved has another key"));
+        }
+        let stranger =
+            |digest: &super::Digest| !digest.segments.is_empty() && !digests.contains(&Some(digest.id));
+        if let Some(stranger) = metadata.digests().iter().find(|digest| stranger(digest)) {
+            return Err(bad(format!("digest {} is of neither key, and of segments", stranger.id)));
+        }
+        let pairs =
+            |digest: super::Digest| digest.segments.into_iter().map(move |segment| (digest.id, segment));
+        let bound = metadata.digests().into_iter().flat_map(pairs).collect();
+        let regular = segments.into_iter().filter(|segment| !is_backup(segment)).collect();
+        let area = slot.area.offset..slot.area.offset.saturating_add(slot.area.size);
+        let keyslot = slot.id;
+        let found = Reencryption {
+            mode,
+            direction,
+            resilience,
+            shift,
+            keyslot,
+            area,
+            backups,
+            digests,
+            regular,
+            bound,
+        };
+        found.check()?;
+        Ok(found)
+    }
+
+    /// Refuses what could not be gone on with without losing data.
+    fn check(&self) -> Result<()> {
+        let Backups { previous, last, moved } = &self.backups;
+        let kinds = match self.mode {
+            Mode::Reencrypt => ["crypt", "crypt"],
+            Mode::Encrypt => ["linear", "crypt"],
+            Mode::Decrypt => ["crypt", "linear"],
+        };
+        if [&*previous.kind, &*last.kind] != kinds {
+            return Err(bad(format!(
+                "a segment of type '{}' becomes one of type '{}', by a work of type '{}'",
+                previous.kind,
+                last.kind,
+                self.mode.name()
+            )));
+        }
+        for segment in [previous, last].into_iter().chain(moved) {
+            if let Some(integrity) = &segment.integrity {
+                let text =
+                    format!("the data have integrity protection ({integrity}), which can't be reencrypted");
+                return Err(Error::unsupported(text));
+            }
+            let long = [&segment.kind, &segment.encryption].into_iter().any(|text| text.len() > LONGEST_TEXT);
+            if long {
+                return Err(bad("a segment has a text of more than 64 bytes"));
+            }
+            let sector_size = segment.sector_size;
+            if segment.kind == "crypt"
+                && !(sector_size.is_power_of_two() && (512..=4096).contains(&sector_size))
+            {
+                return Err(bad(format!("sectors of {sector_size} bytes; 512 to 4096 are supported")));
+            }
+        }
+        if last.size != SegmentSize::Dynamic {
+            return Err(bad("the final segment has a fixed size"));
+        }
+        let distance = previous.offset.abs_diff(last.offset);
+        if distance != self.shift.unwrap_or(0) {
+            return Err(bad(format!(
+                "data that move by {distance} bytes, and a shift of {}",
+                self.shift.unwrap_or(0)
+            )));
+        }
+        let is_towards_start = last.offset < previous.offset;
+        if distance > 0 && is_towards_start != (self.direction == Direction::Forward) {
+            return Err(bad("data would be overwritten before they are read"));
+        }
+        let Some(moved) = moved else { return Ok(()) };
+        let same = (&moved.kind, moved.iv_tweak, &moved.encryption, moved.sector_size)
+            == (&previous.kind, previous.iv_tweak, &previous.encryption, previous.sector_size);
+        match (same, moved.size, self.mode) {
+            (false, ..) => Err(bad("the segment that was moved is not as it was")),
+            (_, SegmentSize::Dynamic, _) => Err(bad("the segment that was moved has no fixed size")),
+            (.., Mode::Reencrypt) => Err(bad("a segment was moved, which only encryption and decryption do")),
+            _ => Ok(()),
+        }
+    }
+
+    /// The version of what the digest is made of, as a digit.
+    fn version(&self) -> u8 {
+        if self.mode == Mode::Decrypt && self.backups.moved.is_some() { b'3' } else { b'2' }
+    }
+
+    /// The requirement's name.
+    fn requirement(&self) -> &'static str {
+        if self.version() == b'3' { "online-reencrypt-v3" } else { "online-reencrypt-v2" }
+    }
+
+    fn area_kind(&self) -> &'static str {
+        match (&self.resilience, self.shift.is_some()) {
+            (Resilience::None, false) => "none",
+            (Resilience::None, true) => "datashift",
+            (Resilience::Journal, false) => "journal",
+            (Resilience::Journal, true) => "datashift-journal",
+            (Resilience::Checksum { .. }, false) => "checksum",
+            (Resilience::Checksum { .. }, true) => "datashift-checksum",
+        }
+    }
+
+    /// Bytes of the positions that were moved.
+    pub fn moved_len(&self) -> u64 {
+        match self.backups.moved.as_ref().map(|moved| moved.size) {
+            Some(SegmentSize::Fixed(len)) => len,
+            _ => 0,
+        }
+    }
+
+    /// The old place of a position.
+    pub fn old_place(&self, position: u64) -> u64 {
+        match &self.backups.moved {
+            Some(moved) if position < self.moved_len() => moved.offset + position,
+            _ => self.backups.previous.offset + position,
+        }
+    }
+
+    /// The new place of a position.
+    pub fn new_place(&self, position: u64) -> u64 {
+        self.backups.last.offset + position
+    }
+
+    /// Bytes of the data on a device of `size` bytes.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is too small for what the segments say.
+    pub fn len(&self, size: u64) -> Result<u64> {
+        let Backups { previous, last, moved } = &self.backups;
+        let short = || bad(format!("the segments pass the end of the data, which have {size} bytes"));
+        let room = size.checked_sub(last.offset).ok_or_else(short)?;
+        let len = match previous.size {
+            SegmentSize::Fixed(len) => len,
+            SegmentSize::Dynamic => {
+                let len = room.min(size.checked_sub(previous.offset).ok_or_else(short)?);
+                len - len % self.sector_unit()
+            }
+        };
+        let old_end = previous.offset.checked_add(len).ok_or_else(short)?;
+        if len > room || old_end > size || len == 0 {
+            return Err(short());
+        }
+        if let Some(moved) = moved {
+            let moved_len = self.moved_len();
+            let end = moved.offset.checked_add(moved_len).ok_or_else(short)?;
+            if end > size || moved_len > len {
+                return Err(short());
+            }
+            let meets = |range: Range<u64>| moved.offset < range.end && range.start < end;
+            let is_in_place = moved.offset == last.offset;
+            if meets(previous.offset + moved_len..old_end)
+                || (!is_in_place && meets(last.offset..last.offset + len))
+            {
+                return Err(bad("the segment that was moved lies where other data are"));
+            }
+        }
+        Ok(len)
+    }
+
+    /// The parts of the data, on a device of `size` bytes, in the order of their positions.
+    ///
+    /// # Errors
+    /// `Corrupt` for what no reencryption comes to.
+    pub fn parts(&self, size: u64) -> Result<Vec<Part>> {
+        let len = self.len(size)?;
+        let mut parts: Vec<Part> = Vec::new();
+        let mut start = 0;
+        for segment in &self.regular {
+            let end = match segment.size {
+                SegmentSize::Fixed(size) => start + size,
+                SegmentSize::Dynamic => len,
+            };
+            if end <= start || end > len {
+                return Err(bad(format!("segment {} passes the end of the data", segment.id)));
+            }
+            let state = self.state_of(segment, start)?;
+            let crosses = state != State::New && start < self.moved_len() && end > self.moved_len();
+            if crosses || !start.is_multiple_of(self.sector_unit()) {
+                return Err(bad(format!("segment {} is not where a part begins", segment.id)));
+            }
+            parts.push(Part { state, range: start..end });
+            start = end;
+        }
+        if start != len {
+            return Err(bad(format!("the segments have {start} bytes of {len}")));
+        }
+        if parts.iter().filter(|part| part.state == State::Hot).count() > 1 {
+            return Err(bad("several segments are being rewritten"));
+        }
+        Ok(parts)
+    }
+
+    /// Bytes of the larger ones of both ciphers' sectors: parts begin at their multiples.
+    pub fn sector_unit(&self) -> u64 {
+        u64::from(self.backups.previous.sector_size.max(self.backups.last.sector_size)).max(512)
+    }
+
+    fn state_of(&self, segment: &Segment, start: u64) -> Result<State> {
+        let is = |backup: &Segment, place: u64| {
+            (&segment.kind, &segment.encryption, segment.sector_size)
+                == (&backup.kind, &backup.encryption, backup.sector_size)
+                && segment.offset == place
+                && (segment.kind != "crypt"
+                    || Some(segment.iv_tweak) == backup.iv_tweak.checked_add(start / 512))
+        };
+        let is_hot = segment.flags.iter().any(|flag| flag == "in-reencryption");
+        let is_new = is(&self.backups.last, self.new_place(start)) && self.is_bound(segment, 1);
+        let is_old = is(&self.backups.previous, self.old_place(start)) && self.is_bound(segment, 0);
+        match (is_hot, is_new, is_old) {
+            (true, true, _) => Ok(State::Hot),
+            (false, true, _) => Ok(State::New),
+            (false, false, true) => Ok(State::Old),
+            _ => Err(bad(format!("segment {} is neither as before nor as after", segment.id))),
+        }
+    }
+
+    /// Whether a segment has the old key, 0, or the new one, 1.
+    fn is_bound(&self, segment: &Segment, which: usize) -> bool {
+        self.bound.iter().any(|(digest, id)| *id == segment.id && self.digests[which] == Some(*digest))
+            || segment.kind != "crypt"
+    }
+}
+
+/// Bytes that a reencryption's digest is made of.
+struct Message(SecretVec);
+
+impl Message {
+    fn put(&mut self, bytes: &[u8]) {
+        let mut longer = SecretVec::zeroed(self.0.len() + bytes.len());
+        let (head, tail) = longer.expose_mut().split_at_mut(self.0.len());
+        head.copy_from_slice(self.0.expose());
+        tail.copy_from_slice(bytes);
+        self.0 = longer;
+    }
+
+    fn put_segment(&mut self, segment: &Segment) {
+        self.put(segment.kind.as_bytes());
+        self.put(&segment.offset.to_be_bytes());
+        match segment.size {
+            SegmentSize::Dynamic => self.put(b"dynamic"),
+            SegmentSize::Fixed(size) => self.put(&size.to_be_bytes()),
+        }
+        if segment.kind == "crypt" {
+            self.put(&segment.iv_tweak.to_be_bytes());
+            self.put(segment.encryption.as_bytes());
+            self.put(&segment.sector_size.to_be_bytes());
+        }
+    }
+}
+
+impl Reencryption {
+    /// The message whose digest proves that who has the keys has written this: both keys, each once, and all that decides
+    /// what becomes of the data.
+    pub fn message(&self, old: Option<&SecretVec>, new: Option<&SecretVec>) -> SecretVec {
+        let mut message = Message(SecretVec::zeroed(0));
+        message.put(&[b'v', self.version()]);
+        let second = if self.digests[0] == self.digests[1] { None } else { new };
+        for key in [old, second].into_iter().flatten() {
+            message.put(key.expose());
+        }
+        for text in [self.mode.name(), self.direction.name(), self.area_kind()] {
+            message.put(text.as_bytes());
+        }
+        message.put(&self.area.start.to_be_bytes());
+        message.put(&(self.area.end - self.area.start).to_be_bytes());
+        if let Resilience::Checksum { hash, block } = &self.resilience {
+            message.put(hash.as_bytes());
+            message.put(&block.to_be_bytes());
+        }
+        if let Some(shift) = self.shift {
+            message.put(&shift.to_be_bytes());
+        }
+        let Backups { previous, last, moved } = &self.backups;
+        [Some(previous), Some(last), moved.as_ref()]
+            .into_iter()
+            .flatten()
+            .for_each(|one| message.put_segment(one));
+        message.0
+    }
+
+    /// Metadata in which this begins, with all data as they were. `metadata` have both keys' digests; `digest` is the
+    /// reencryption's own.
+    ///
+    /// # Errors
+    /// `Argument` if the header has no room for it, or for what it will say while the work goes on.
+    pub fn begun(&self, metadata: &Metadata, digest: &Object, len: u64) -> Result<Metadata> {
+        let mut object = metadata.object().clone();
+        let mut area = Object::default()
+            .with("offset", self.area.start.to_string())
+            .with("size", (self.area.end - self.area.start).to_string())
+            .with("type", self.area_kind());
+        if let Resilience::Checksum { hash, block } = &self.resilience {
+            area = area.with("hash", &**hash).with("sector_size", *block);
+        }
+        if let Some(shift) = self.shift {
+            area = area.with("shift_size", shift.to_string());
+        }
+        let slot = Object::default()
+            .with("area", area)
+            .with("type", "reencrypt")
+            .with("key_size", 1)
+            .with("mode", self.mode.name())
+            .with("direction", self.direction.name())
+            .with("priority", 0);
+        member(&mut object, "keyslots").set(self.keyslot.to_string(), slot.into());
+        let digests = member(&mut object, "digests");
+        let free = (0..super::metadata::DIGESTS).find(|id| digests.get(id.to_string()).is_none());
+        let free = free.ok_or_else(|| Error::argument("the LUKS2 header has no room for another digest"))?;
+        digests.set(free.to_string(), digest.clone().into());
+        let mandatory = Json::from(vec![Json::from(self.requirement())]);
+        let requirements = Object::default().with("mandatory", mandatory);
+        member(&mut object, "config").set("requirements", requirements.into());
+        let flagged = |segment: &Segment, flag: &str| -> Json {
+            segment_json(segment, segment.offset, segment.size, 0)
+                .with("flags", vec![Json::from(flag)])
+                .into()
+        };
+        let Backups { previous, last, moved } = &self.backups;
+        let mut backups = vec![flagged(previous, "backup-previous"), flagged(last, "backup-final")];
+        backups.extend(moved.as_ref().map(|moved| flagged(moved, "backup-moved-segment")));
+        let moved = Some(self.moved_len()).filter(|moved| *moved > 0 && *moved < len);
+        let bounds: Vec<u64> = [Some(0), moved, Some(len)].into_iter().flatten().collect();
+        let old = |pair: &[u64]| Part { state: State::Old, range: pair[0]..pair[1] };
+        let parts: Vec<Part> = bounds.windows(2).map(old).collect();
+        // While the work goes on there are as many as these.
+        let mut most = parts.clone();
+        most.extend((0..2).map(|_| Part { state: State::Hot, range: 0..len }));
+        let room = metadata.hdr_size() - super::BINARY_LEN as u64;
+        let text = Json::Object(self.with_segments(object.clone(), &most, &backups, len)).to_plain();
+        if text.len() as u64 >= room {
+            let text = format!(
+                "the LUKS2 header has no room for what a reencryption notes: {} of {room} bytes",
+                text.len()
+            );
+            return Err(Error::argument(text));
+        }
+        Metadata::new(self.with_segments(object, &parts, &backups, len), metadata.hdr_size())
+    }
+
+    /// Metadata that say of all data in which state they are.
+    ///
+    /// # Errors
+    /// `Corrupt` for what cryptsetup would not take.
+    pub fn with_parts(&self, metadata: &Metadata, parts: &[Part], len: u64) -> Result<Metadata> {
+        let object = metadata.object().clone();
+        let segments = object.get("segments").and_then(Json::object).cloned().unwrap_or_default();
+        let is_backup = |segment: &Json| {
+            let flags =
+                segment.object().and_then(|segment| segment.get("flags")?.array()).unwrap_or_default();
+            flags.iter().filter_map(Json::bytes).any(|flag| flag.starts_with(b"backup-"))
+        };
+        let backups: Vec<Json> = (0..segments.len())
+            .filter_map(|id| segments.get(id.to_string()))
+            .filter(|one| is_backup(one))
+            .cloned()
+            .collect();
+        Metadata::new(self.with_segments(object, parts, &backups, len), metadata.hdr_size())
+    }
+
+    fn with_segments(&self, mut object: Object, parts: &[Part], backups: &[Json], len: u64) -> Object {
+        let Backups { previous, last, moved } = &self.backups;
+        let mut segments = Object::default();
+        let mut bound: [Vec<Json>; 2] = Default::default();
+        let is_done = parts.iter().all(|part| part.state == State::New);
+        for (id, part) in parts.iter().enumerate() {
+            let (start, is_old) = (part.range.start, part.state == State::Old);
+            let (like, place) = match is_old {
+                true if start < self.moved_len() => {
+                    (moved.as_ref().unwrap_or(previous), self.old_place(start))
+                }
+                true => (previous, self.old_place(start)),
+                false => (last, self.new_place(start)),
+            };
+            // As cryptsetup has it: what is hot has an end, and what had one from the beginning until all is done.
+            let is_bounded = matches!(previous.size, SegmentSize::Fixed(_)) && !is_done;
+            let has_end = part.state == State::Hot || is_bounded || is_old && start < self.moved_len();
+            let size = match part.range.end == len && !has_end {
+                true => SegmentSize::Dynamic,
+                false => SegmentSize::Fixed(part.range.end - start),
+            };
+            let mut segment = segment_json(like, place, size, start / 512);
+            if part.state == State::Hot {
+                segment = segment.with("flags", vec![Json::from("in-reencryption")]);
+            }
+            segments.set(id.to_string(), segment.into());
+            if previous.kind == "crypt" && (is_old || part.state == State::Hot && last.kind == "crypt") {
+                bound[0].push(Json::from(id.to_string()));
+            }
+            if last.kind == "crypt" && !is_old {
+                bound[1].push(Json::from(id.to_string()));
+            }
+        }
+        for (id, backup) in (parts.len()..).zip(backups) {
+            segments.set(id.to_string(), backup.clone());
+            let flags = backup.object().and_then(|one| one.get("flags")?.array()).unwrap_or_default();
+            let which = usize::from(flags.iter().any(|flag| flag.bytes() == Some(b"backup-final")));
+            let is_crypt = backup.object().and_then(|one| one.get("type")?.bytes()) == Some(b"crypt");
+            if is_crypt {
+                bound[which].push(Json::from(id.to_string()));
+            }
+        }
+        object.set("segments", segments.into());
+        let [old, new] = self.digests;
+        let [mut first, second] = bound;
+        if old == new {
+            first.extend(second.iter().filter(|id| !first.contains(id)).cloned().collect::<Vec<_>>());
+        }
+        let digests = member(&mut object, "digests");
+        let sets = [(old, first), (new.filter(|_| old != new), second)];
+        for (digest, ids) in sets {
+            if let Some(digest) =
+                digest.and_then(|id| digests.get_mut(id.to_string())).and_then(Json::object_mut)
+            {
+                digest.set("segments", ids.into());
+            }
+        }
+        object
+    }
+
+    /// Metadata after all is done: one segment, and nothing that knows of the old key any more. With a header that lies
+    /// before the data, the area of key slots reaches up to them.
+    ///
+    /// # Errors
+    /// `Corrupt` for what cryptsetup would not take.
+    pub fn ended(&self, metadata: &Metadata, is_attached: bool) -> Result<Metadata> {
+        let mut object = metadata.object().clone();
+        let last = &self.backups.last;
+        let segment = segment_json(last, last.offset, SegmentSize::Dynamic, 0);
+        object.set("segments", Object::default().with("0", segment).into());
+        let [old, new] = self.digests;
+        let gone = old.filter(|_| old != new);
+        let digests = metadata.digests();
+        let of_slot = |digest: &super::Digest| digest.keyslots.contains(&self.keyslot);
+        let is_gone = |digest: &super::Digest| Some(digest.id) == gone || of_slot(digest);
+        let mut slots: Vec<u32> = digests
+            .iter()
+            .filter(|digest| is_gone(digest))
+            .flat_map(|digest| digest.keyslots.clone())
+            .collect();
+        slots.push(self.keyslot);
+        let ids: Vec<u32> = digests.iter().filter(|digest| is_gone(digest)).map(|digest| digest.id).collect();
+        let is_one = |ids: &[u32], name: &[u8]| ids.iter().any(|id| id.to_string().as_bytes() == name);
+        member(&mut object, "keyslots").retain(|name, _| !is_one(&slots, name));
+        let digests = member(&mut object, "digests");
+        digests.retain(|name, _| !is_one(&ids, name));
+        if let Some(digest) = new.and_then(|id| digests.get_mut(id.to_string())).and_then(Json::object_mut) {
+            digest.set("segments", vec![Json::from("0")].into());
+        }
+        for (_, token) in member(&mut object, "tokens").iter_mut() {
+            if let Some(Json::Array(names)) = token.object_mut().and_then(|token| token.get_mut("keyslots")) {
+                names.retain(|name| !is_one(&slots, name.bytes().unwrap_or_default()));
+            }
+        }
+        let config = member(&mut object, "config");
+        config.retain(|name, _| name != b"requirements");
+        let start = 2 * metadata.hdr_size();
+        if is_attached && last.offset > start {
+            let room = (last.offset - start).min(super::validate::LARGEST_KEYSLOTS) / 4096 * 4096;
+            config.set("keyslots_size", room.max(metadata.keyslots_size()).to_string().into());
+        }
+        Metadata::new(object, metadata.hdr_size())
+    }
+}
+
+/// The JSON of a segment that is like another one, at a place and from a sector on.
+fn segment_json(like: &Segment, offset: u64, size: SegmentSize, sector: u64) -> Object {
+    let size = match size {
+        SegmentSize::Dynamic => "dynamic".to_owned(),
+        SegmentSize::Fixed(size) => size.to_string(),
+    };
+    let segment =
+        Object::default().with("type", &*like.kind).with("offset", offset.to_string()).with("size", size);
+    match &*like.kind {
+        "crypt" => segment
+            .with("iv_tweak", like.iv_tweak.saturating_add(sector).to_string())
+            .with("encryption", &*like.encryption)
+            .with("sector_size", like.sector_size),
+        _ => segment,
+    }
+}
+
+/// An object within metadata, which have it: they are validated.
+fn member<'a>(object: &'a mut Object, name: &str) -> &'a mut Object {
+    if object.get(name).and_then(Json::object).is_none() {
+        object.set(name, Object::default().into());
+    }
+    // OK to unwrap: it is there.
+    object.get_mut(name).and_then(Json::object_mut).unwrap()
+}
