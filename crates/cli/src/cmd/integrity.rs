@@ -12,7 +12,7 @@ use casemate::{Access, Error, Image, SecretSource, hex, probe};
 
 use crate::answer::Answer;
 use crate::cmd::ends::standard_output;
-use crate::cmd::info::explained;
+use crate::cmd::explained::explained;
 use crate::cmd::luks::options::PlaceArgs;
 use crate::context::Context;
 use crate::size::bytes;

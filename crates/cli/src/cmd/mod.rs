@@ -4,6 +4,7 @@ mod base64;
 mod completions;
 mod crypt;
 pub mod ends;
+mod explained;
 pub mod ext4;
 mod fscrypt;
 pub mod fsverity;

@@ -15,7 +15,7 @@ use casemate::{Access, Error, Image, probe};
 use super::entry::join;
 use super::keys::KeyArgs;
 use crate::answer::Answer;
-use crate::cmd::info::explained;
+use crate::cmd::explained::explained;
 use crate::cmd::layers::{CryptArgs, DECRYPTION};
 use crate::context::Context;
 use crate::size::bytes;

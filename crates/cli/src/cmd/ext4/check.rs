@@ -10,7 +10,7 @@ use casemate::{Access, Error, Work, probe};
 
 use super::image::ImageArgs;
 use crate::answer::Answer;
-use crate::cmd::info::explained;
+use crate::cmd::explained::explained;
 use crate::context::Context;
 
 /// Check every metadata checksum of an image, and the ends of its bitmaps.

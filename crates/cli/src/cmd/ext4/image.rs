@@ -9,7 +9,7 @@ use casemate::ext4::{FileSystem, ReadOptions, VerityPolicy};
 use casemate::{Access, Error, Image, probe};
 
 use super::keys::KeyArgs;
-use crate::cmd::info::explained;
+use crate::cmd::explained::explained;
 use crate::cmd::layers::LayerArgs;
 use crate::context::Context;
 use crate::size::bytes;

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
-use casemate::Error;
-use casemate::fscrypt::{Context as EncryptionContext, InodeInfo, Ivs, KeyId, MasterKey, Mode, Policy};
+use casemate::fscrypt::{
+    Context as EncryptionContext, InodeInfo, Ivs, KeyId, MasterKey, Mode, Policy, read_raw_key,
+};
 use casemate::hex;
+use casemate::{Error, SecretSource};
 
-use super::key::read_key;
 use crate::context::Context;
 use crate::size::bytes;
 
@@ -115,4 +116,18 @@ impl InodeArgs {
         let nonce = nonce.ok_or_else(|| Error::argument("--nonce: 32 hexadecimal digits"))?;
         Ok(EncryptionContext { policy, nonce })
     }
+}
+
+/// The master key in a file.
+pub fn read_key(
+    path: &std::path::Path,
+    software_secret: bool,
+    context: &Context,
+) -> Result<MasterKey, Error> {
+    let (providers, secret) = (context.providers(), read_raw_key(&SecretSource::file(path))?);
+    let key = match software_secret {
+        true => MasterKey::from_software_secret(providers, secret),
+        false => MasterKey::new(providers, secret),
+    };
+    key.map_err(|error| Error::argument(format!("{}: {error}", path.display())))
 }

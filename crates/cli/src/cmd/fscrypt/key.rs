@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use serde_json::json;
 
-use casemate::fscrypt::{KeyId, MasterKey, Purpose, read_raw_key};
+use casemate::Error;
+use casemate::fscrypt::{KeyId, Purpose};
 use casemate::hex;
-use casemate::{Error, SecretSource};
 
-use super::inode::InodeArgs;
+use super::inode::{InodeArgs, read_key};
 use crate::answer::Answer;
 use crate::context::Context;
 
@@ -98,17 +98,4 @@ impl DeriveArgs {
         }
         Ok(Answer::Yes)
     }
-}
-
-pub fn read_key(
-    path: &std::path::Path,
-    software_secret: bool,
-    context: &Context,
-) -> Result<MasterKey, Error> {
-    let (providers, secret) = (context.providers(), read_raw_key(&SecretSource::file(path))?);
-    let key = match software_secret {
-        true => MasterKey::from_software_secret(providers, secret),
-        false => MasterKey::new(providers, secret),
-    };
-    key.map_err(|error| Error::argument(format!("{}: {error}", path.display())))
 }

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use casemate::probe::{self, Found};
-use casemate::{Access, Error, ErrorKind, Image, Output};
+use casemate::{Access, Error, Image, Output};
 
 use crate::answer::Answer;
+use crate::cmd::explained::name;
 use crate::cmd::layers::LayerArgs;
 use crate::context::Context;
 use crate::size::{bytes, shown};
@@ -73,43 +74,6 @@ struct Place {
     image: String,
     partition: Option<u32>,
     offset: u64,
-}
-
-/// What to call something found, in a few words.
-pub fn name(found: &Found) -> String {
-    let mut text = match (found.what, found.fact("version")) {
-        (Some(probe::EXT), Some(version)) => format!("an {version} file system"),
-        (Some(probe::LUKS), Some(version)) => format!("a LUKS{version} header"),
-        (Some(what), _) => what.to_owned(),
-        (None, _) => "nothing known; it may be encrypted without a header".to_owned(),
-    };
-    if matches!(found.what, Some(probe::GPT | probe::MBR)) {
-        let numbers: Vec<String> =
-            found.inside.iter().filter_map(|part| part.partition).map(|number| number.to_string()).collect();
-        match &numbers[..] {
-            [] => text.push_str(" without partitions that can be read"),
-            numbers => write!(text, " with partitions {}", numbers.join(", ")).expect("writing to a string"),
-        }
-    }
-    if let Some(label) = found.fact("label") {
-        write!(text, " \"{label}\"").expect("writing to a string");
-    }
-    text
-}
-
-/// Says what a device holds, where it does not hold what was looked for.
-pub fn explained(error: Error, image: &Image, wanted: &str) -> Error {
-    if error.kind() != ErrorKind::Corrupt {
-        return error;
-    }
-    match probe::look(image) {
-        Ok(found) if found.what.is_some_and(|what| what != wanted) => {
-            let more =
-                if matches!(found.what, Some(probe::GPT | probe::MBR)) { "; give --partition" } else { "" };
-            error.map_text(|text| format!("{text}; this is {}{more} (see casemate info)", name(&found)))
-        }
-        _ => error,
-    }
 }
 
 /// The commands that read something found, or make it readable.

@@ -11,7 +11,7 @@ use casemate::{Access, Error, Image, probe};
 use self::stack::{LayerOptions, Stack, ids};
 pub use super::crypt::mapping::DECRYPTION;
 use super::crypt::mapping::MappingArgs;
-use super::info::explained;
+use super::explained::explained;
 use super::luks::options::UnlockArgs;
 use super::verity::options::{HashArgs, parse_root_hash};
 use crate::context::Context;

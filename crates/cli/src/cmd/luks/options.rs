@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use casemate::luks::{LuksKey, LuksOptions, Policy, Volume};
 use casemate::{Access, Error, Image, SecretSource, SecretVec, probe};
 
-use crate::cmd::info::explained;
+use crate::cmd::explained::explained;
 use crate::context::{Context, read_small};
 use crate::passphrase::{self, Asked};
 use crate::size::bytes;

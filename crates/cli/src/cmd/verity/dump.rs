@@ -6,7 +6,7 @@ use casemate::{Access, Error, Image, probe};
 
 use super::info;
 use crate::answer::Answer;
-use crate::cmd::info::explained;
+use crate::cmd::explained::explained;
 use crate::cmd::layers::CryptArgs;
 use crate::context::Context;
 use crate::size::bytes;

@@ -7,7 +7,7 @@ use casemate::blockdev::{Events, is_same_file};
 use casemate::verity::{BlockSize, Fec, HashType, Salt, VerityOptions, Volume, hex};
 use casemate::{Access, Error, Image, Output, Work, probe};
 
-use crate::cmd::info::explained;
+use crate::cmd::explained::explained;
 use crate::cmd::layers::CryptArgs;
 use crate::context::{Context, read_small};
 use crate::size::bytes;

@@ -1,0 +1,43 @@
+//! What an image holds, in a few words: for errors of those who looked for something else.
+
+use std::fmt::Write as _;
+
+use casemate::probe::{self, Found};
+use casemate::{Error, ErrorKind, Image};
+
+/// What to call something found, in a few words.
+pub fn name(found: &Found) -> String {
+    let mut text = match (found.what, found.fact("version")) {
+        (Some(probe::EXT), Some(version)) => format!("an {version} file system"),
+        (Some(probe::LUKS), Some(version)) => format!("a LUKS{version} header"),
+        (Some(what), _) => what.to_owned(),
+        (None, _) => "nothing known; it may be encrypted without a header".to_owned(),
+    };
+    if matches!(found.what, Some(probe::GPT | probe::MBR)) {
+        let numbers: Vec<String> =
+            found.inside.iter().filter_map(|part| part.partition).map(|number| number.to_string()).collect();
+        match &numbers[..] {
+            [] => text.push_str(" without partitions that can be read"),
+            numbers => write!(text, " with partitions {}", numbers.join(", ")).expect("writing to a string"),
+        }
+    }
+    if let Some(label) = found.fact("label") {
+        write!(text, " \"{label}\"").expect("writing to a string");
+    }
+    text
+}
+
+/// Says what a device holds, where it does not hold what was looked for.
+pub fn explained(error: Error, image: &Image, wanted: &str) -> Error {
+    if error.kind() != ErrorKind::Corrupt {
+        return error;
+    }
+    match probe::look(image) {
+        Ok(found) if found.what.is_some_and(|what| what != wanted) => {
+            let more =
+                if matches!(found.what, Some(probe::GPT | probe::MBR)) { "; give --partition" } else { "" };
+            error.map_text(|text| format!("{text}; this is {}{more} (see casemate info)", name(&found)))
+        }
+        _ => error,
+    }
+}
