@@ -17,6 +17,7 @@ use casemate_blockdev::{
 };
 use casemate_crypt::CryptDevice;
 use casemate_ext4::RecoveryFile;
+use casemate_integrity::IntegrityDevice;
 use casemate_providers::{Providers, Work};
 use casemate_verity::tree::VerifiedDevice;
 
@@ -24,6 +25,7 @@ pub use casemate_crypt::CryptStatistics;
 pub use casemate_verity::tree::VerifiedStatistics;
 
 use crate::crypt::Mapping;
+use crate::integrity::IntegrityOptions;
 use crate::verity::{self, VerityOptions};
 use crate::{Error, probe};
 
@@ -74,6 +76,7 @@ enum Layer {
     },
     /// What a reencryption that is not finished has left, read as it will be.
     Reencryption,
+    Integrity(Arc<IntegrityDevice<Below, Below>>),
     Verity(Arc<VerifiedDevice<Below, Below>>),
     Overlay(Arc<OverlayFile<Below, FileDevice>>),
 }
@@ -83,6 +86,8 @@ enum Layer {
 pub enum LayerStatistics {
     /// A dm-crypt mapping, and the driver that does its work.
     Crypt(CryptStatistics, String),
+    /// How many blocks of a dm-integrity volume were read with a wrong tag.
+    Integrity(u64),
     /// A dm-verity device.
     Verity(VerifiedStatistics),
     /// How many blocks of 4096 bytes an overlay holds.
@@ -224,12 +229,6 @@ impl Image {
         }
     }
 
-    /// The same image, which can't be written.
-    pub(crate) fn for_reading(mut self) -> Image {
-        self.read_only = true;
-        self
-    }
-
     /// The bytes from `offset` on: `len` of them, or all.
     ///
     /// # Errors
@@ -307,6 +306,37 @@ impl Image {
         self.layers.push(Layer::Reencryption);
         (self.top, self.read_only) = (device, true);
         self
+    }
+
+    /// The data of the dm-integrity volume whose superblock the image begins with; `data` has the data, if they lie apart.
+    /// Each block is checked when it is read, and what is written goes through the volume's journal once it is flushed.
+    ///
+    /// # Errors
+    /// Those of [`Image::integrity_volume`].
+    pub fn integrity(
+        mut self,
+        data: Option<&Image>,
+        options: &IntegrityOptions,
+        providers: &Providers,
+    ) -> Result<Image, Error> {
+        let device = self.integrity_device(data, options, providers)?;
+        self.preferred_block = self.preferred_block.max(device.superblock().block_size());
+        self.layers.push(Layer::Integrity(Arc::clone(&device)));
+        self.top = device;
+        self.read_only |= data.is_some_and(Image::is_read_only);
+        Ok(self)
+    }
+
+    /// Opens another image for the same purpose as this one.
+    ///
+    /// # Errors
+    /// Those of [`Image::open`].
+    pub fn open_alike(&self, path: impl AsRef<Path>) -> Result<Image, Error> {
+        match (self.is_trial, self.read_only) {
+            (true, _) => Image::open(path, Access::ReadLocked)?.on_trial(),
+            (_, true) => Image::open(path, Access::ReadLocked),
+            (_, false) => Image::open(path, Access::Change),
+        }
     }
 
     /// A dm-verity device, which can't be written: every block is checked when it is read. `hash` may be a clone of this
@@ -573,6 +603,7 @@ impl Image {
             Layer::Reencryption => None,
             Layer::Verity(device) => Some(LayerStatistics::Verity(device.statistics())),
             Layer::Overlay(device) => Some(LayerStatistics::Overlay(device.changed_blocks())),
+            Layer::Integrity(device) => Some(LayerStatistics::Integrity(device.wrong_blocks())),
         };
         self.layers.iter().filter_map(of).collect()
     }

@@ -1,6 +1,7 @@
 //! dm-integrity over images: superblocks read, volumes checked, and their data as a device.
 //!
-//! Nothing is written. What the journal holds is shown as if the kernel had written it to its place.
+//! What the journal holds is shown as if the kernel had written it to its place. [`Image::integrity`] lays the data on an image,
+//! to be read and written.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -119,6 +120,16 @@ impl Image {
         options: &IntegrityOptions,
         providers: &Providers,
     ) -> Result<Volume, Error> {
+        let device = self.integrity_device(data, options, providers)?;
+        Ok(Volume { image: data.unwrap_or(self).clone(), device })
+    }
+
+    pub(crate) fn integrity_device(
+        &self,
+        data: Option<&Image>,
+        options: &IntegrityOptions,
+        providers: &Providers,
+    ) -> Result<Arc<IntegrityDevice<Below, Below>>, Error> {
         let superblock = self.integrity_superblock()?;
         let key = options.key.as_ref().map(SecretVec::expose);
         let tagger = Tagger::new(&options.algorithm, key, &superblock, providers).at(self.name())?;
@@ -127,7 +138,7 @@ impl Image {
             Some(data) => IntegrityDevice::open(data.device(), Some(own), tagger),
             None => IntegrityDevice::open(own, None, tagger),
         };
-        Ok(Volume { image: data.unwrap_or(self).clone(), device: Arc::new(opened.at(self.name())?) })
+        opened.at(self.name()).map(Arc::new)
     }
 }
 
@@ -148,12 +159,6 @@ impl Volume {
     /// `Io`.
     pub fn verify(&self, work: &Work<'_>) -> Result<Report, Error> {
         casemate_integrity::verify(&self.device, work).at(self.image.name())
-    }
-
-    /// The data as an image that can't be written: each block is checked when it is read.
-    pub fn open(self) -> Image {
-        let device: Below = self.device;
-        Image::over(self.image.name(), device).for_reading()
     }
 
     /// Copies the data, checked, to a file or block device; a new file gets its name when it is whole.

@@ -51,6 +51,11 @@ const GROUPS: &[Group] = &[
         names: &["luks", "luks-", "key-slot", "volume-key-file", "kdf-limit", "mac-key-file"],
         is_layer: true,
     },
+    Group {
+        heading: "dm-integrity",
+        names: &["dm-integrity", "integrity-key-file", "integrity-data-device"],
+        is_layer: true,
+    },
     Group { heading: "dm-verity", names: &["dm-verity", "verity-"], is_layer: true },
     Group {
         heading: "Encrypted files",
@@ -75,12 +80,13 @@ Most commands read an image through layers, as the kernel stacks them. From the 
   1. a part of it       --partition N, or --offset BYTES
   2. dm-crypt           --crypt SPEC, or --crypt-table FILE with a device-mapper line
      or LUKS            --luks
+     dm-integrity       --dm-integrity NAME
      dm-verity          --dm-verity HASH ROOT
                         in the order in which they are given, each as often as there is one; --luks once
   3. the file system    --fscrypt-key FILE, --fscrypt-passphrase-file FILE for its encrypted files
                         --fsverity DEMAND of cat and extract, for files with fs-verity
 
-Commands that change an image work through dm-crypt and LUKS; what dm-verity protects can't be changed. casemate serve takes
+Commands that change an image work through dm-crypt, LUKS and dm-integrity; what dm-verity protects can't be changed. casemate serve takes
 the same layers, and --overlay FILE on top, which keeps what clients write.
 
 dm-crypt: the key is in --key-file FILE (- is standard input) or --key-fd NUMBER, from --keyfile-offset BYTES on, and has
@@ -93,6 +99,9 @@ Where there are several layers of a kind, an option is of the one before it: --c
 LUKS: the header says everything but the passphrase, which is all of --key-file FILE or --key-fd NUMBER, or asked for, or
 the first line of standard input. --volume-key-file FILE has the volume key instead. --luks-header FILE is a header that
 lies apart, --luks-policy FILE what a header must be (casemate luks check), --key-slot N the only slot to try, and --kdf-limit TIMES lets a header cost more than is granted otherwise.
+
+dm-integrity: NAME is what tags are made with, which the volume does not say; --integrity-key-file FILE has the key of
+hmac-sha256 and the like, --integrity-data-device PATH data that lie apart from their tags.
 
 dm-verity: HASH is the file or device with the hash area; if it is the image itself, the area lies behind the data, at
 --verity-hash-offset BYTES. ROOT is the root hash in hex, or @FILE. --verity-hash, --verity-salt, --verity-format,
@@ -137,7 +146,7 @@ pub fn arranged(command: Command) -> Command {
 }
 
 /// The options that a layer begins with.
-const HEADS: &[&str] = &["crypt", "luks", "dm-verity", "fscrypt-key"];
+const HEADS: &[&str] = &["crypt", "luks", "dm-integrity", "dm-verity", "fscrypt-key"];
 
 /// Whether a command works on an image through layers.
 fn is_image(command: &Command) -> bool {

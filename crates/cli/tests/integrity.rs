@@ -3,8 +3,11 @@
 use std::fmt::Write;
 use std::fs;
 
+use casemate::blockdev::BlockDevice;
+use casemate::integrity::IntegrityOptions;
+use casemate::{Access, Image, Providers, SecretSource};
 use casemate_testkit::uml::Uml;
-use casemate_testkit::{Place, Rng, tool};
+use casemate_testkit::{Place, Rng, mke2fs, tool};
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 
@@ -72,6 +75,7 @@ fn volumes_of_a_kernel_are_checked_and_copied() {
     let place = Place::under(CASEMATE, "integrity");
     let payload = Rng::new(9).bytes(1 << 19);
     place.file("payload", &payload);
+    let patch = Rng::new(10).bytes(20_000);
     let mut script = format!("cd {}\n{SCRIPT}", place.folder().display());
     for (number, (options, key)) in VOLUMES.iter().enumerate() {
         let mut open = format!("{options} --journal-watermark 100 --journal-commit-time 1");
@@ -98,6 +102,7 @@ fn volumes_of_a_kernel_are_checked_and_copied() {
     for (number, (options, open)) in MADE.iter().enumerate() {
         let made = place.yes(&format!("format made{number} --size 2M --from payload {options}"));
         assert_eq!(made, "");
+        leave_in_journal(&place, number, options, &patch);
         writeln!(script, "take made{number} '{open}'").unwrap();
     }
     let Some(output) = Uml::new(script).run() else { return };
@@ -146,6 +151,8 @@ fn volumes_of_a_kernel_are_checked_and_copied() {
     for (number, (options, _)) in MADE.iter().enumerate() {
         // The kernel read all of it, and what it wrote since is read here.
         let plain = place.read(format!("made{number}.plain"));
+        let mut payload = payload.clone();
+        payload[PATCHED..PATCHED + patch.len()].copy_from_slice(&patch);
         assert!(plain[..payload.len()] == payload, "{options}");
         assert!(plain[payload.len()..].iter().all(|byte| *byte == 0), "{options}");
         let how: Vec<_> = options.split(' ').collect();
@@ -161,6 +168,93 @@ fn volumes_of_a_kernel_are_checked_and_copied() {
         assert_eq!(lines(&place.yes(&format!("dump made{number}"))), lines(&theirs), "{options}");
     }
     assert!(from_journal > 100, "{from_journal} blocks were read from journals");
+}
+
+/// Where a volume is written to before the kernel opens it.
+const PATCHED: usize = 30_000;
+
+/// Writes to a volume, and takes everything back but what its journal has: as if power had failed before the blocks came to
+/// their places. Whoever opens it must replay the journal.
+fn leave_in_journal(place: &Place, number: usize, options: &str, patch: &[u8]) {
+    let (name, words) = (format!("made{number}"), options.split(' ').collect::<Vec<_>>());
+    let value = |option: &str| Some(words[words.iter().position(|word| *word == option)? + 1]);
+    let mut how = IntegrityOptions::default();
+    how.algorithm = value("--integrity").unwrap_or("crc32c").to_owned();
+    if let Some(key) = value("--integrity-key-file") {
+        how = how.with_key(&SecretSource::file(place.path(key))).unwrap();
+    }
+    let before = place.read(&name);
+    let image = Image::open(place.path(&name), Access::Change).unwrap();
+    let journal = image.integrity_superblock().unwrap().layout(false).unwrap().tag(0) as usize;
+    let open = |image: &Image| image.clone().integrity(None, &how, &Providers::default()).unwrap().device();
+    let volume = open(&image);
+    volume.write_at(patch, PATCHED as u64).unwrap();
+    volume.flush().unwrap();
+    drop((volume, image));
+    let mut cut = before.clone();
+    cut[4096..journal].copy_from_slice(&place.read(&name)[4096..journal]);
+    assert!(cut != before && cut != place.read(&name), "{options}");
+    place.file(&name, cut);
+    let mut found = vec![0; patch.len()];
+    open(&Image::open(place.path(&name), Access::Read).unwrap()).read_at(&mut found, PATCHED as u64).unwrap();
+    assert!(found == patch, "{options}");
+}
+
+/// What is in a volume is read and changed like anything else, alone and with other layers.
+#[test]
+fn commands_read_and_write_what_is_in_a_volume() {
+    let Some(mke2fs) = tool("mke2fs") else { return };
+    let place = Place::under(CASEMATE, "");
+    mke2fs::make(&mke2fs, "-t ext4", &place.path("plain"), "8M");
+    place.file("key", (0..64).collect::<Vec<u8>>());
+    place.file("file", Rng::new(3).bytes(100_000));
+    let hmac = "--integrity-key-file key";
+    place.yes(&format!(
+        "integrity format volume --size 9M --from plain -I hmac-sha256 {hmac} --sector-size 4096"
+    ));
+    let layer = format!("--dm-integrity hmac-sha256 {hmac}");
+    for image in ["plain".to_owned(), format!("{layer} volume")] {
+        place.yes(&format!("ext4 mkdir {image} /new"));
+        place.yes(&format!("ext4 put {image} file /new/file"));
+    }
+    assert_eq!(place.yes(&format!("ext4 check {layer} volume")), place.yes("ext4 check plain"));
+    assert_eq!(place.yes(&format!("integrity verify volume -I hmac-sha256 {hmac}")), "");
+    let file = place.is(&format!("ext4 cat {layer} volume /new/file"), 0, "").stdout;
+    assert!(file == place.read("file"));
+    // A volume on a mapping, and tags under what is decrypted.
+    place.yes("crypt encrypt volume outside --key-file key --key-size 512");
+    place.yes("crypt encrypt plain inside --key-file key --key-size 512");
+    place.yes("integrity format around --size 9M --from inside -I crc32c");
+    let crypt = "--crypt aes-xts-plain64 --key-file key --key-size 512";
+    for image in [format!("{crypt} {layer} outside"), format!("--dm-integrity crc32c {crypt} around")] {
+        let file = place.is(&format!("ext4 cat {image} /new/file"), 0, "").stdout;
+        assert!(file == place.read("file"), "{image}");
+    }
+    // The blocks around a wrong one are read, and wrong ones are counted.
+    let bytes = place.read("volume");
+    let at = bytes.windows(50).position(|window| window == &file[50_000..50_050]).unwrap();
+    place.flip("volume", at, 1);
+    place.is(&format!("ext4 cat {layer} volume /new/file"), 2, "is not that of its data");
+    place.yes(&format!("ext4 ls {layer} volume /new"));
+    place.is(&format!("ext4 ls --dm-integrity crc32c {hmac} volume /"), 2, "takes no key");
+    place.is("ext4 ls --dm-integrity hmac-sha256 volume /", 2, "the key that tags are made with");
+    place.is("ext4 ls --dm-integrity crc32c plain /", 2, "this is an ext4 file system");
+    if tool("nbdcopy").is_some() {
+        let script = "! nbdcopy \"$uri\" copy 2>/dev/null";
+        let mut command = place.command();
+        command.args([
+            "serve",
+            "-r",
+            "--json",
+            "--dm-integrity",
+            "hmac-sha256",
+            "--integrity-key-file",
+            "key",
+        ]);
+        let output = command.args(["volume", "--exec", script]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(said.contains("\"kind\":\"integrity\"") && !said.contains("\"wrong_blocks\":0"), "{said}");
+    }
 }
 
 /// A byte of the payload's last sector in its place, which is behind the journal.

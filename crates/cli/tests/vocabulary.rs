@@ -48,6 +48,8 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("directories", "", "directories alone"),
     ("dump", "", "also the values of attributes"),
     ("directory", "", "directories themselves"),
+    ("dm-integrity", "NAME", "layer: integrity"),
+    ("integrity-data-device", "PATH", "layer: data-device"),
     ("dm-verity", "HASH ROOT", "what dm-verity checks against"),
     ("dry-run", "", "nothing is written"),
     ("dump-json-metadata", "", "LUKS2 metadata as they are"),

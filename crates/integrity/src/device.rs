@@ -1,28 +1,79 @@
 //! The volume's device: blocks that are checked when they are read.
 
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::sync::Arc;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use casemate_blockdev::{BlockDevice, Error, Result};
 
-use crate::journal::Journal;
+use crate::journal::{Journal, ROUNDS, empty_section, section};
 use crate::superblock::LEN;
 use crate::{Flags, Layout, Superblock, Tagger};
 
 /// Bytes that are read and checked at once.
 pub(crate) const AT_ONCE: u64 = 256 << 10;
 
+/// Bytes of blocks that wait for being flushed at most.
+const MOST_WAITING: usize = 8 << 20;
+
 /// A dm-integrity volume. Every block is checked when it is read; what the journal holds is shown as if it had been
-/// written to its place. It can't be written.
+/// written to its place.
+///
+/// What is written is kept in memory until it is flushed, and goes to its place through the journal, as the kernel's does:
+/// whatever is cut off, each block has the data and the tag of one write. Before the first write the journal is replayed.
 #[derive(Debug)]
-pub struct IntegrityDevice<D, M> {
+pub struct IntegrityDevice<D: BlockDevice, M: BlockDevice> {
     data: Arc<D>,
     /// The superblock's device, if that is another one.
     meta: Option<M>,
     superblock: Superblock,
     layout: Layout,
     tagger: Tagger,
+    writes: Locked,
+    wrong: AtomicU64,
+}
+
+/// Data and tag of a block.
+type Waiting = (Box<[u8]>, Box<[u8]>);
+
+/// What of the volume is not in its place.
+#[derive(Debug, Default)]
+struct Writes {
+    /// What the journal has that was found there.
     journal: Journal,
+    /// The round and the section that are written next; `None` before the first write.
+    position: Option<(usize, u64)>,
+    /// Data and tags of blocks that wait for being flushed.
+    waiting: BTreeMap<u64, Waiting>,
+}
+
+/// Readers go on beside each other, and what changes where blocks lie waits for them.
+#[derive(Debug)]
+struct Locked(RwLock<Writes>);
+
+impl Locked {
+    fn read(&self) -> RwLockReadGuard<'_, Writes> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Writes> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Writes {
+    fn has_any(&self, first: u64, count: u64) -> bool {
+        self.waiting.range(first..first + count).next().is_some()
+    }
+
+    fn read_block(&self, block: u64, data: &mut [u8], tag: &mut [u8]) -> bool {
+        let Some((new, new_tag)) = self.waiting.get(&block) else { return false };
+        data.copy_from_slice(new);
+        tag.copy_from_slice(new_tag);
+        true
+    }
 }
 
 /// What was found of a block.
@@ -46,7 +97,9 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
         let layout = superblock.layout(meta.is_some())?;
         layout.check(data.size(), below.size())?;
         let journal = Journal::read(below, &superblock, &layout)?;
-        Ok(IntegrityDevice { data: Arc::new(data), meta, superblock, layout, tagger, journal })
+        let writes = Locked(RwLock::new(Writes { journal, ..Writes::default() }));
+        let (data, wrong) = (Arc::new(data), AtomicU64::new(0));
+        Ok(IntegrityDevice { data, meta, superblock, layout, tagger, writes, wrong })
     }
 
     /// The volume's superblock.
@@ -56,7 +109,17 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
 
     /// The number of blocks that are read from the journal.
     pub fn journalled_blocks(&self) -> u64 {
-        self.journal.len()
+        self.writes.read().journal.len()
+    }
+
+    /// The number of blocks that were read and had a wrong tag.
+    pub fn wrong_blocks(&self) -> u64 {
+        self.wrong.load(Ordering::Relaxed)
+    }
+
+    fn flush_waiting(&self) -> Result<()> {
+        let mut writes = self.writes.write();
+        self.commit(&mut writes)
     }
 
     pub(crate) fn layout(&self) -> &Layout {
@@ -70,6 +133,16 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
     /// Reads blocks, from the one of this number on, and tells of each whose tag is not right.
     pub(crate) fn read_blocks(
         &self,
+        block: u64,
+        buf: &mut [u8],
+        tell: &mut dyn FnMut(u64, Verdict) -> Result<()>,
+    ) -> Result<()> {
+        self.check_blocks(&self.writes.read(), block, buf, tell)
+    }
+
+    fn check_blocks(
+        &self,
+        writes: &Writes,
         mut block: u64,
         mut buf: &mut [u8],
         tell: &mut dyn FnMut(u64, Verdict) -> Result<()>,
@@ -78,19 +151,11 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
         let (size, tag_size) = (self.layout.block_size() as usize, self.layout.tag_size() as usize);
         let (mut tags, mut right) = (Vec::new(), Vec::new());
         while !buf.is_empty() {
-            let most = (buf.len() / size).min((AT_ONCE as usize / size).max(1));
-            let count = self.layout.run(block, most as u64);
-            let (now, rest) = buf.split_at_mut(count as usize * size);
-            tags.resize(count as usize * tag_size, 0);
+            let count = (buf.len() / size).min((AT_ONCE as usize / size).max(1));
+            let (now, rest) = buf.split_at_mut(count * size);
+            tags.resize(count * tag_size, 0);
             right.resize(tags.len(), 0);
-            self.data.read_at(now, self.layout.data(block))?;
-            self.meta().read_at(&mut tags, self.layout.tag(block))?;
-            if self.journal.has_any(block, count) {
-                let blocks = now.chunks_exact_mut(size).zip(tags.chunks_exact_mut(tag_size));
-                for (number, (data, tag)) in (block..).zip(blocks) {
-                    self.journal.read_block(self.meta(), &self.layout, number, data, tag)?;
-                }
-            }
+            self.read_stored(writes, block, now, &mut tags)?;
             self.tagger.make(block, now, &mut right);
             if tags != right {
                 let pairs = tags.chunks_exact(tag_size).zip(right.chunks_exact(tag_size));
@@ -99,10 +164,152 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
                     tell(number, verdict)?;
                 }
             }
-            block += count;
+            block += count as u64;
             buf = rest;
         }
         Ok(())
+    }
+
+    /// Reads blocks and their tags, from wherever they are newest.
+    fn read_stored(
+        &self,
+        writes: &Writes,
+        mut block: u64,
+        mut buf: &mut [u8],
+        mut tags: &mut [u8],
+    ) -> Result<()> {
+        let (size, tag_size) = (self.layout.block_size() as usize, self.layout.tag_size() as usize);
+        while !buf.is_empty() {
+            let count = self.layout.run(block, (buf.len() / size) as u64);
+            let (now, rest) = buf.split_at_mut(count as usize * size);
+            let (now_tags, rest_tags) = tags.split_at_mut(count as usize * tag_size);
+            self.data.read_at(now, self.layout.data(block))?;
+            self.meta().read_at(now_tags, self.layout.tag(block))?;
+            if writes.journal.has_any(block, count) || writes.has_any(block, count) {
+                let blocks = now.chunks_exact_mut(size).zip(now_tags.chunks_exact_mut(tag_size));
+                for (number, (data, tag)) in (block..).zip(blocks) {
+                    if !writes.read_block(number, data, tag) {
+                        writes.journal.read_block(self.meta(), &self.layout, number, data, tag)?;
+                    }
+                }
+            }
+            block += count;
+            (buf, tags) = (rest, rest_tags);
+        }
+        Ok(())
+    }
+
+    /// The range of whole blocks that has these bytes; `None` if they pass the end.
+    fn blocks_of(&self, offset: u64, len: usize) -> Option<Range<u64>> {
+        let end = offset.checked_add(len as u64).filter(|end| *end <= self.size())?;
+        Some(offset / self.layout.block_size()..end.div_ceil(self.layout.block_size()))
+    }
+
+    /// An error about a block whose tag is wrong; it is counted.
+    fn refuse(&self, block: u64, verdict: Verdict) -> Result<()> {
+        match verdict {
+            Verdict::Unknown => Ok(()),
+            Verdict::Wrong => {
+                self.wrong.fetch_add(1, Ordering::Relaxed);
+                let at = block * self.layout.block_size();
+                let text =
+                    format!("dm-integrity: the tag of block {block}, at {at}, is not that of its data");
+                Err(Error::mismatch(text))
+            }
+        }
+    }
+
+    /// Writes what the journal has to its place, and takes it out of there, so that it can be written to. Whatever is cut
+    /// off, the journal holds all of it, or nothing that would have to be replayed.
+    fn begin_to_write(&self, writes: &mut Writes) -> Result<()> {
+        if writes.position.is_some() {
+            return Ok(());
+        }
+        for (flag, what) in [
+            (Flags::DIRTY_BITMAP, "it was in use in bitmap mode, and some of its tags are not known"),
+            (Flags::RECALCULATING, "its tags are still to be computed"),
+        ] {
+            if self.superblock.flags.contains(flag) {
+                return Err(Error::unsupported(format!("dm-integrity: {what}; it can be read only")));
+            }
+        }
+        if !writes.journal.is_new() {
+            let (mut data, mut tag) =
+                (vec![0; self.layout.block_size() as usize], vec![0; self.layout.tag_size() as usize]);
+            let mut blocks: Vec<u64> = writes.journal.blocks().collect();
+            blocks.sort_unstable();
+            for block in blocks {
+                writes.journal.read_block(self.meta(), &self.layout, block, &mut data, &mut tag)?;
+                self.data.write_at(&data, self.layout.data(block))?;
+                self.meta().write_at(&tag, self.layout.tag(block))?;
+            }
+            self.flush_below()?;
+            // Without the first mark there is nothing to replay; it comes back when all others are there.
+            let first = self.layout.journal_sector(0, 0);
+            self.meta().write_at(&[0; 512], first)?;
+            self.meta().flush()?;
+            for number in 1..self.layout.sections() {
+                let section = empty_section(&self.layout, number);
+                self.meta().write_at(&section, self.layout.journal_sector(number, 0))?;
+            }
+            let section = empty_section(&self.layout, 0);
+            self.meta().write_at(&section[512..], first + 512)?;
+            self.meta().flush()?;
+            self.meta().write_at(&section[..512], first)?;
+            self.meta().flush()?;
+            writes.journal = Journal::default();
+        }
+        writes.position = Some((1, 0));
+        Ok(())
+    }
+
+    /// Puts the blocks that wait on stable storage: first into the journal, then to their places.
+    fn commit(&self, writes: &mut Writes) -> Result<()> {
+        while !writes.waiting.is_empty() {
+            let Some((mut round, mut number)) = writes.position else { return Ok(()) };
+            let entries = self.layout.section_entries();
+            // No section is used twice before what it has is in its place.
+            let most = usize::try_from(self.layout.sections().saturating_mul(entries)).unwrap_or(usize::MAX);
+            let blocks: Vec<(u64, &[u8], &[u8])> = writes
+                .waiting
+                .iter()
+                .take(most)
+                .map(|(block, (data, tag))| (*block, &**data, &**tag))
+                .collect();
+            for some in blocks.chunks(entries as usize) {
+                let section = section(&self.layout, number, round, some);
+                self.meta().write_at(&section, self.layout.journal_sector(number, 0))?;
+                number += 1;
+                if number == self.layout.sections() {
+                    (number, round) = (0, (round + 1) % ROUNDS);
+                }
+            }
+            self.meta().flush()?;
+            let mut rest = &blocks[..];
+            while let Some((first, ..)) = rest.first() {
+                let together = (*first..).zip(rest).take_while(|(block, (other, ..))| block == other).count();
+                // OK to cast: at most that many.
+                let (now, after) = rest.split_at(self.layout.run(*first, together as u64) as usize);
+                let (mut data, mut tags) = (Vec::new(), Vec::new());
+                for (_, block, tag) in now {
+                    data.extend_from_slice(block);
+                    tags.extend_from_slice(tag);
+                }
+                self.data.write_at(&data, self.layout.data(*first))?;
+                self.meta().write_at(&tags, self.layout.tag(*first))?;
+                rest = after;
+            }
+            self.flush_below()?;
+            let last = blocks.last().map(|block| block.0);
+            writes.position = Some((round, number));
+            writes.waiting = last.map_or_else(BTreeMap::new, |last| writes.waiting.split_off(&(last + 1)));
+        }
+        Ok(())
+    }
+
+    fn flush_below(&self) -> Result<()> {
+        self.data.flush()?;
+        self.meta.as_ref().map_or(Ok(()), BlockDevice::flush)
     }
 
     /// Whether the tag of a block was to be computed when the volume was last used.
@@ -150,31 +357,22 @@ impl<D: BlockDevice, M: BlockDevice> BlockDevice for IntegrityDevice<D, M> {
     }
 
     fn read_at(&self, mut buf: &mut [u8], mut offset: u64) -> Result<()> {
-        let size = self.size();
-        if offset.checked_add(buf.len() as u64).is_none_or(|end| end > size) {
-            let text = format!("{} bytes at {offset} pass the end of the device at {size}", buf.len());
-            return Err(std::io::Error::new(ErrorKind::UnexpectedEof, text).into());
+        if self.blocks_of(offset, buf.len()).is_none() {
+            return Err(past_end(offset, buf.len(), self.size()));
         }
-        let refuse = &mut |block: u64, verdict| match verdict {
-            Verdict::Unknown => Ok(()),
-            Verdict::Wrong => {
-                let at = block * self.layout.block_size();
-                Err(Error::mismatch(format!(
-                    "dm-integrity: the tag of block {block}, at {at}, is not that of its data"
-                )))
-            }
-        };
+        let refuse = &mut |block, verdict| self.refuse(block, verdict);
         let block_size = self.layout.block_size();
+        let writes = self.writes.read();
         let mut one = Vec::new();
         while !buf.is_empty() {
             let (block, within) = (offset / block_size, (offset % block_size) as usize);
             let whole = buf.len() - buf.len() % block_size as usize;
             let len = if within == 0 && whole > 0 {
-                self.read_blocks(block, &mut buf[..whole], refuse)?;
+                self.check_blocks(&writes, block, &mut buf[..whole], refuse)?;
                 whole
             } else {
                 one.resize(block_size as usize, 0);
-                self.read_blocks(block, &mut one, refuse)?;
+                self.check_blocks(&writes, block, &mut one, refuse)?;
                 let len = buf.len().min(one.len() - within);
                 buf[..len].copy_from_slice(&one[within..within + len]);
                 len
@@ -185,11 +383,52 @@ impl<D: BlockDevice, M: BlockDevice> BlockDevice for IntegrityDevice<D, M> {
         Ok(())
     }
 
-    fn write_at(&self, _buf: &[u8], _offset: u64) -> Result<()> {
-        Err(ErrorKind::ReadOnlyFilesystem.into())
+    /// Keeps the blocks in memory until they are flushed, or too many.
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        let Some(blocks) = self.blocks_of(offset, buf.len()) else {
+            return Err(past_end(offset, buf.len(), self.size()));
+        };
+        let (size, tag_size) = (self.layout.block_size() as usize, self.layout.tag_size() as usize);
+        let mut writes = self.writes.write();
+        self.begin_to_write(&mut writes)?;
+        let mut done = 0;
+        for block in blocks {
+            // OK to cast: within a block.
+            let within = ((offset + done as u64) % size as u64) as usize;
+            let len = (size - within).min(buf.len() - done);
+            let (mut data, mut tag) = (vec![0; size], vec![0; tag_size]);
+            if len < size {
+                self.check_blocks(&writes, block, &mut data, &mut |block, verdict| {
+                    self.refuse(block, verdict)
+                })?;
+            }
+            data[within..within + len].copy_from_slice(&buf[done..done + len]);
+            self.tagger.make(block, &data, &mut tag);
+            writes.waiting.insert(block, (data.into(), tag.into()));
+            done += len;
+            if writes.waiting.len() * size >= MOST_WAITING {
+                self.commit(&mut writes)?;
+            }
+        }
+        Ok(())
     }
 
     fn flush(&self) -> Result<()> {
-        Ok(())
+        let mut writes = self.writes.write();
+        self.commit(&mut writes)?;
+        self.flush_below()
     }
+}
+
+/// What nobody has flushed is written all the same, as it would be to a file.
+impl<D: BlockDevice, M: BlockDevice> Drop for IntegrityDevice<D, M> {
+    fn drop(&mut self) {
+        // Nobody is left to be told.
+        let _ = self.flush_waiting();
+    }
+}
+
+fn past_end(offset: u64, len: usize, size: u64) -> Error {
+    let text = format!("{len} bytes at {offset} pass the end of the device at {size}");
+    std::io::Error::new(ErrorKind::UnexpectedEof, text).into()
 }

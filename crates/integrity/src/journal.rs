@@ -14,7 +14,7 @@ use crate::{Error, Flags, Layout, Result, Superblock};
 /// The largest journal in bytes whose blocks are looked up: the kernel's own default is 64 MiB.
 const MOST: u64 = 512 << 20;
 
-const ROUNDS: usize = 4;
+pub(crate) const ROUNDS: usize = 4;
 
 /// The marks of the rounds, before a section's and a sector's number go in.
 const MARKS: [u64; ROUNDS] =
@@ -26,10 +26,12 @@ const SECTOR: usize = 512;
 const BEFORE_MARK: usize = SECTOR - 8;
 
 /// Blocks that the journal has newer than their places.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Journal {
     /// Section and entry of each block.
     blocks: HashMap<u64, (u32, u32)>,
+    /// Whether every section is as a new volume has it.
+    is_new: bool,
 }
 
 impl Journal {
@@ -60,6 +62,7 @@ impl Journal {
                 last[round] = Some(number);
             }
         }
+        journal.is_new = last == [Some(sections - 1), None, None, None];
         let Some((mut round, mut number)) = begin(&last, sections) else { return Ok(journal) };
         for _ in 0..sections {
             device.read_at(&mut section, layout.journal_sector(number, 0))?;
@@ -73,6 +76,7 @@ impl Journal {
                     // OK to cast: 32 bits of sections, and few entries.
                     let at = (number as u32, entry as u32);
                     journal.blocks.insert(sector >> superblock.log2_sectors_per_block, at);
+                    journal.is_new = false;
                 }
             }
             number += 1;
@@ -85,6 +89,16 @@ impl Journal {
 
     pub fn len(&self) -> u64 {
         self.blocks.len() as u64
+    }
+
+    /// Whether nothing was ever written to the journal.
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// The numbers of the blocks.
+    pub fn blocks(&self) -> impl Iterator<Item = u64> {
+        self.blocks.keys().copied()
     }
 
     /// Whether one of some blocks is in the journal.
@@ -123,13 +137,29 @@ impl Journal {
 
 /// The bytes of a section without entries, as the first round leaves it.
 pub(crate) fn empty_section(layout: &Layout, number: u64) -> Vec<u8> {
+    section(layout, number, 0, &[])
+}
+
+/// The bytes of a section with these blocks, each with its number, its data and its tag, as a round leaves it.
+pub(crate) fn section(layout: &Layout, number: u64, round: usize, blocks: &[(u64, &[u8], &[u8])]) -> Vec<u8> {
     let mut section = vec![0; layout.section_sectors() as usize * SECTOR];
     for entry in 0..layout.section_entries() {
         let at = place(layout, entry);
         section[at + 4..at + 8].fill(0xff);
     }
+    for (entry, (block, data, tag)) in (0..).zip(blocks) {
+        let at = place(layout, entry);
+        section[at..at + 8].copy_from_slice(&(block * layout.sectors_per_block()).to_le_bytes());
+        for (k, sector) in data.chunks_exact(SECTOR).enumerate() {
+            section[at + 8 + 8 * k..at + 16 + 8 * k].copy_from_slice(&sector[BEFORE_MARK..]);
+        }
+        let tag_at = at + 8 + 8 * layout.sectors_per_block() as usize;
+        section[tag_at..tag_at + tag.len()].copy_from_slice(tag);
+        let first = (METADATA_SECTORS + entry * layout.sectors_per_block()) as usize * SECTOR;
+        section[first..first + data.len()].copy_from_slice(data);
+    }
     for (sector, bytes) in section.chunks_exact_mut(SECTOR).enumerate() {
-        let mark = MARKS[0] ^ (number << 32 | sector as u64);
+        let mark = MARKS[round] ^ (number << 32 | sector as u64);
         bytes[BEFORE_MARK..].copy_from_slice(&mark.to_le_bytes());
     }
     section

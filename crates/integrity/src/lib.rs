@@ -2,8 +2,8 @@
 //!
 //! [`Superblock`] says how the volume is laid out, but not how its tags are made: a [`Tagger`] does. Both, and what the
 //! journal holds, make an [`IntegrityDevice`], whose reads are checked; [`verify`] checks all of it on many threads.
-//! [`format()`] makes a volume. One that is there is never written: a journal that was not replayed is shown as if it had
-//! been.
+//! [`format()`] makes a volume. A journal that was not replayed is shown as if it had been, and what is written goes through
+//! the journal, so that the kernel replays what was cut off.
 //!
 //! ```
 //! use casemate_blockdev::{BlockDevice, MemoryDevice};
@@ -20,6 +20,8 @@
 //! let mut data = vec![1; 4096];
 //! volume.read_at(&mut data, 0)?;
 //! assert_eq!(data, vec![0; 4096]);
+//! volume.write_at(&[1; 100], 1000)?;
+//! volume.flush()?;
 //! # Ok::<(), casemate_integrity::Error>(())
 //! ```
 //!

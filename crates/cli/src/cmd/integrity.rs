@@ -19,7 +19,8 @@ use crate::size::bytes;
 
 /// Make, show, check and copy dm-integrity volumes, which have a tag for each block.
 ///
-/// A volume that is there is not written to. What its journal holds is read as if it had been written to its place.
+/// What the journal holds is read as if it had been written to its place. Other commands read and change what is in a volume
+/// with --dm-integrity.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(subcommand)]

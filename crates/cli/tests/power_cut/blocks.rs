@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use casemate::blockdev::BlockDevice;
 use casemate::crypt::{Mapping, Params};
-use casemate::{Access, Image, Providers, SecretVec};
+use casemate::integrity::{FormatOptions, IntegrityOptions};
+use casemate::{Access, Image, Providers, SecretVec, Work};
 use casemate_testkit::power::{Files, State, write_folder};
 use casemate_testkit::{Rng, nbd};
 
@@ -100,6 +102,19 @@ fn mapping(key: &[u8]) -> Mapping {
     Mapping::new(params, secret, 0, &Providers::default()).unwrap()
 }
 
+/// A dm-integrity volume with a journal that is gone round many times.
+fn volume() -> Vec<u8> {
+    let disk =
+        Arc::new(casemate::blockdev::MemoryDevice::new(vec![0; (SECTORS * 512) as usize + (256 << 10)]));
+    let mut options = FormatOptions::new(4, [1; 16]);
+    options.journal_size = Some(64 << 10);
+    let image = Image::over("volume", Arc::clone(&disk) as _);
+    image.integrity_format(&options, &IntegrityOptions::default(), None, &Work::default()).unwrap();
+    let mut bytes = vec![0; disk.size() as usize];
+    disk.read_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
 #[test]
 fn what_was_flushed_to_a_served_image_stays() {
     let keys = scratch();
@@ -113,15 +128,21 @@ fn what_was_flushed_to_a_served_image_stays() {
     fs::write(&client, script).unwrap();
     fs::set_permissions(&client, fs::Permissions::from_mode(0o755)).unwrap();
     let crypt = format!("--crypt aes-xts-plain64 --key-size 512 --key-file {}", key_file.display());
-    for (name, options) in
-        [("serve", ""), ("serve --crypt", &crypt), ("serve --overlay", "--overlay overlay")]
-    {
+    for (name, options) in [
+        ("serve", ""),
+        ("serve --crypt", &crypt),
+        ("serve --overlay", "--overlay overlay"),
+        ("serve --dm-integrity", "--dm-integrity crc32c"),
+    ] {
         let mut session = Session::new(name);
         let mut zeros = vec![0; (SECTORS * 512) as usize];
         if name.ends_with("crypt") {
             let device = casemate::blockdev::MemoryDevice::new(zeros);
             mapping(&key).over(&device).unwrap().write_zeroes(0, SECTORS * 512, false).unwrap();
             zeros = device.into_bytes();
+        }
+        if name.ends_with("integrity") {
+            zeros = volume();
         }
         fs::write(session.path().join("image"), zeros).unwrap();
         fs::write(session.path().join("notes"), [0; 4]).unwrap();
@@ -130,6 +151,9 @@ fn what_was_flushed_to_a_served_image_stays() {
             let image = retry(|| Image::open(folder.join("image"), access))?;
             match name {
                 "serve --crypt" => image.crypt(mapping(&key)),
+                "serve --dm-integrity" => {
+                    image.integrity(None, &IntegrityOptions::default(), &Providers::default())
+                }
                 // Who has no overlay yet has nothing in it.
                 "serve --overlay" if folder.join("overlay").exists() => {
                     return retry(|| {

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use clap::ArgGroup;
 
-use casemate::{Access, Error, Image, probe};
+use casemate::integrity::IntegrityOptions;
+use casemate::{Access, Error, Image, SecretSource, probe};
 
 use self::stack::{LayerOptions, Stack, ids};
 pub use super::crypt::mapping::DECRYPTION;
@@ -18,10 +19,10 @@ use crate::context::Context;
 use crate::passphrase::Asked;
 use crate::size::bytes;
 
-/// dm-crypt, LUKS and dm-verity over an image, any number of times, in the order in which they are given.
+/// dm-crypt, LUKS, dm-integrity and dm-verity over an image, any number of times, in the order in which they are given.
 pub type LayerArgs = Stack<Layer>;
 
-/// What can be written through: dm-crypt and LUKS over an image.
+/// What can be written through: dm-crypt, LUKS and dm-integrity over an image.
 pub type CryptArgs = Stack<CryptLayer>;
 
 /// A layer of any kind.
@@ -57,7 +58,7 @@ const KEY_FILE: &str = "Read the key from this file, as it is, cut to the key's 
 /// The group of options that say what a key is for.
 const KEYED: &str = "keyed";
 
-/// dm-crypt or LUKS. Without it the other options do nothing, and are refused.
+/// dm-crypt, LUKS or dm-integrity. Without it the other options do nothing, and are refused.
 #[derive(clap::Args, Debug)]
 #[command(
     group = ArgGroup::new(KEYED).args(["crypt", "luks"]),
@@ -85,6 +86,23 @@ pub struct CryptLayer {
     luks: bool,
     #[command(flatten)]
     unlock: UnlockArgs,
+    #[command(flatten)]
+    integrity: IntegrityArgs,
+}
+
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "dm-integrity")]
+struct IntegrityArgs {
+    /// What is below is a dm-integrity volume, whose tags are made with crc32c, crc32, sha256, ..., or with a key
+    /// hmac-sha256, ...: the volume does not say. Blocks with wrong tags are errors.
+    #[arg(long, value_name = "NAME")]
+    dm_integrity: Option<String>,
+    /// Read the key that tags are made with from this file, all of it.
+    #[arg(long, value_name = "FILE", requires = "dm_integrity")]
+    integrity_key_file: Option<PathBuf>,
+    /// The file or block device with the data: what is below has the tags alone.
+    #[arg(long, value_name = "PATH", requires = "dm_integrity")]
+    integrity_data_device: Option<PathBuf>,
 }
 
 #[derive(clap::Args, Debug)]
@@ -109,11 +127,15 @@ struct VerityArgs {
     no_superblock: bool,
 }
 
-/// What begins a dm-crypt mapping or a LUKS volume, and all options that it has.
+/// What begins a dm-crypt mapping, a LUKS volume or a dm-integrity volume, and all options that it has.
 fn crypt_kinds() -> Vec<(&'static [&'static str], Vec<String>)> {
     let luks = ["luks", "key_file", "key_fd", "keyfile_offset"].map(str::to_owned);
     let luks = ids::<UnlockArgs>().into_iter().chain(luks).collect();
-    vec![(&["crypt", "crypt_table"], ids::<MappingArgs>()), (&["luks"], luks)]
+    vec![
+        (&["crypt", "crypt_table"], ids::<MappingArgs>()),
+        (&["luks"], luks),
+        (&["dm_integrity"], ids::<IntegrityArgs>()),
+    ]
 }
 
 impl LayerOptions for CryptLayer {
@@ -189,9 +211,25 @@ impl Layer {
     }
 }
 
+impl IntegrityArgs {
+    fn over(&self, name: &str, image: Image, context: &Context) -> Result<Image, Error> {
+        let mut options = IntegrityOptions::default();
+        options.algorithm = name.to_owned();
+        if let Some(path) = &self.integrity_key_file {
+            options = options.with_key(&SecretSource::file(path))?;
+        }
+        let data = self.integrity_data_device.as_ref().map(|path| image.open_alike(path)).transpose()?;
+        let over = image.clone().integrity(data.as_ref(), &options, context.providers());
+        over.map_err(|error| explained(error, &image, probe::INTEGRITY))
+    }
+}
+
 impl CryptLayer {
     /// Lays the mapping on an image; a person is asked for the passphrase of `of`.
     fn over(&self, image: Image, of: &Path, context: &Context, allow_discards: bool) -> Result<Image, Error> {
+        if let Some(name) = &self.integrity.dm_integrity {
+            return self.integrity.over(name, image, context);
+        }
         if self.luks {
             return self.with_luks(image, of, context, allow_discards);
         }

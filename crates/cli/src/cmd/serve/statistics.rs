@@ -28,6 +28,7 @@ pub fn value(name: &str, export: &Statistics, layers: &[LayerStatistics], client
             "kept_hash_blocks": verity.kept_hash_blocks,
             "hash_seconds": verity.hash_time.as_secs_f64(),
         }),
+        LayerStatistics::Integrity(wrong) => json!({"kind": "integrity", "wrong_blocks": wrong}),
         LayerStatistics::Overlay(blocks) => json!({"kind": "overlay", "blocks": blocks}),
     };
     json!({
@@ -86,6 +87,7 @@ pub fn text(name: Option<&str>, export: &Statistics, layers: &[LayerStatistics],
                 verity.hash_blocks,
                 verity.kept_hash_blocks
             ),
+            LayerStatistics::Integrity(wrong) => writeln!(text, "integrity: {wrong} blocks with a wrong tag"),
             LayerStatistics::Overlay(blocks) => writeln!(text, "overlay: {blocks} blocks"),
         };
         written.expect("writing to a string");
