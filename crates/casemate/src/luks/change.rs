@@ -3,18 +3,21 @@
 //! A new slot's area is written first, and then the header that names it. A slot that goes is wiped first: from then on it
 //! opens nothing, whatever the header says.
 
+use std::io::Write;
 use std::ops::Range;
+use std::path::Path;
 
 use casemate_blockdev::{AtFile, BlockDevice};
+use casemate_luks::Header;
 use casemate_luks::json::{Json, Object};
 use casemate_luks::luks1::{self, SlotState};
 use casemate_luks::luks2::{self, Keyslot, Metadata};
-use casemate_luks::{Header, af};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
 
-use super::format::Source;
-use super::slot::{Pbkdf, SlotPlace};
+use super::backup::write_private;
+use super::format::{self, Source};
+use super::slot::{Pbkdf, Sealed, SlotPlace, area_len};
 use super::{Unlocked, Volume};
 use crate::Error;
 
@@ -22,10 +25,24 @@ use crate::Error;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct NewKeyOptions {
-    /// The slot's number; the first free one if `None`.
+    /// The number of a slot that is added; the first free one if `None`.
     pub keyslot: Option<u32>,
     /// What makes a key of the passphrase, and its costs; Argon2id, and PBKDF2 for LUKS1, if `None`.
     pub pbkdf: Option<Pbkdf>,
+    /// The hash of the stripes, of LUKS2; SHA-256 if `None`.
+    pub hash: Option<String>,
+    /// The cipher of the slot's area, and bytes of its key, of LUKS2; that of the data, or AES-XTS, if `None`.
+    pub area: Option<(String, usize)>,
+}
+
+/// A random key.
+///
+/// # Errors
+/// `Io` if there are no random bytes.
+pub fn random_key(len: usize) -> Result<SecretVec, Error> {
+    let mut key = SecretVec::zeroed(len);
+    Source::System.fill(key.expose_mut())?;
+    Ok(key)
 }
 
 impl Volume {
@@ -42,12 +59,97 @@ impl Volume {
         work: &Work<'_>,
     ) -> Result<u32, Error> {
         self.check_changeable()?;
-        let (image, providers) = (&self.header_image, &work.providers);
-        let added = match &mut self.header {
-            Header::Luks1(header) => add_luks1(header, image.top(), unlocked, passphrase, options, providers),
-            Header::Luks2(header) => add_luks2(header, image.top(), unlocked, passphrase, options, providers),
+        if let Header::Luks1(header) = &mut self.header {
+            let image = &self.header_image;
+            let added = add_luks1(header, image.top(), unlocked, passphrase, options, &work.providers);
+            return added.at(image.name());
+        }
+        let added = self.edit_before(work, write_material, |header, metadata| {
+            let id = free_slot(&header.metadata, options.keyslot)?;
+            let digest = digest_of(&header.metadata, unlocked)?;
+            let key = unlocked.volume_key();
+            let sealed = seal_luks2(&header.metadata, key, passphrase, options, &work.providers)?;
+            set_slot(metadata, id, sealed.to_json(key.len()), digest);
+            Ok((id, sealed))
+        })?;
+        Ok(added.0)
+    }
+
+    /// Puts a key that is for no data into a free key slot of LUKS2. Returns the slot's number.
+    ///
+    /// # Errors
+    /// Those of [`Volume::add_key`].
+    pub fn add_unbound_key(
+        &mut self,
+        key: &SecretVec,
+        passphrase: &SecretVec,
+        options: &NewKeyOptions,
+        work: &Work<'_>,
+    ) -> Result<u32, Error> {
+        let added = self.edit_before(work, write_material, |header, metadata| {
+            let id = free_slot(&header.metadata, options.keyslot)?;
+            let digests = header.metadata.digests();
+            let digest = (0..luks2::DIGESTS).find(|id| digests.iter().all(|digest| digest.id != *id));
+            let digest = digest.ok_or_else(|| Error::argument("no digest is free"))?;
+            let mut options = options.clone();
+            options.area = options.area.or(Some(("aes-xts-plain64".to_owned(), 64)));
+            let sealed = seal_luks2(&header.metadata, key, passphrase, &options, &work.providers)?;
+            let json = format::new_digest(key, &sealed.place.hash, &mut Source::System, &work.providers)?;
+            if let Some(digests) = metadata.get_mut("digests").and_then(Json::object_mut) {
+                digests.set(digest.to_string(), json.into());
+            }
+            set_slot(metadata, id, sealed.to_json(key.len()), digest);
+            Ok((id, sealed))
+        })?;
+        Ok(added.0)
+    }
+
+    /// Puts the volume key under another passphrase, or other costs. Returns the slot's number: of LUKS2 the one that was
+    /// opened, of LUKS1 another one. When the new slot is there the old one is wiped; until then it is a slot of its own.
+    ///
+    /// # Errors
+    /// Those of [`Volume::add_key`]; `Argument` if a volume key was given instead of a passphrase.
+    pub fn change_key(
+        &mut self,
+        unlocked: &Unlocked,
+        passphrase: &SecretVec,
+        options: &NewKeyOptions,
+        work: &Work<'_>,
+    ) -> Result<u32, Error> {
+        let Some(old) = unlocked.keyslot else {
+            return Err(Error::argument("a volume key is in no key slot: add-key adds a passphrase"));
         };
-        added.at(image.name())
+        if matches!(self.header, Header::Luks1(_)) {
+            let new = self.add_key(unlocked, passphrase, options, work)?;
+            return self.erase_slots(&[old], work).map(|()| new);
+        }
+        let (moved, _) = self.edit_before(work, write_material, |header, metadata| {
+            let moved = free_slot(&header.metadata, None)?;
+            let digest = digest_of(&header.metadata, unlocked)?;
+            let key = unlocked.volume_key();
+            let sealed = seal_luks2(&header.metadata, key, passphrase, options, &work.providers)?;
+            let slot =
+                metadata.get("keyslots").and_then(|slots| slots.object()?.get(old.to_string())?.object());
+            let before =
+                slot.cloned().ok_or_else(|| Error::argument(format!("key slot {old} holds no key")))?;
+            let mut json = sealed.to_json(key.len());
+            if let Some(priority) = before.get("priority") {
+                json.set("priority", priority.clone());
+            }
+            set_slot(metadata, moved, before, digest);
+            set_slot(metadata, old, json, digest);
+            Ok((moved, sealed))
+        })?;
+        self.erase_slots(&[moved], work)?;
+        Ok(old)
+    }
+
+    /// Saves the key that was found to a new file, which only its owner can read.
+    ///
+    /// # Errors
+    /// `Argument` if there is such a file; `Io`.
+    pub fn save_volume_key(&self, unlocked: &Unlocked, path: &Path) -> Result<(), Error> {
+        write_private(path, 0o600, |file| Ok(file.write_all(unlocked.volume_key().expose())?))
     }
 
     /// Removes a key slot: its area is wiped, and nothing brings the key in it back. Backups of the header still have it.
@@ -137,6 +239,16 @@ impl Volume {
         work: &Work<'_>,
         change: impl FnOnce(&mut luks2::Header, &mut Object) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        self.edit_before(work, |_, _| Ok(()), change)
+    }
+
+    /// The same, with something that is written to the image before the header says that it is there.
+    fn edit_before<T>(
+        &mut self,
+        work: &Work<'_>,
+        write: impl FnOnce(&dyn BlockDevice, &T) -> Result<(), Error>,
+        change: impl FnOnce(&mut luks2::Header, &mut Object) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         self.check_changeable()?;
         let image = &self.header_image;
         let Header::Luks2(header) = &self.header else {
@@ -145,6 +257,7 @@ impl Volume {
         let (mut changed, mut object) = (header.clone(), header.metadata.object().clone());
         let result = change(&mut changed, &mut object).at(image.name())?;
         changed.metadata = Metadata::new(object, changed.metadata.hdr_size()).at(image.name())?;
+        write(image.top(), &result).at(image.name())?;
         let written = changed.write(image.top(), &work.providers, &mut |bytes| Source::System.fill(bytes));
         self.header = Header::Luks2(changed);
         written.at(image.name()).map(|()| result)
@@ -209,52 +322,65 @@ pub(super) fn wipe(device: &dyn BlockDevice, area: Range<u64>) -> Result<(), Err
     device.flush()
 }
 
-fn add_luks2(
-    header: &mut luks2::Header,
-    device: &dyn BlockDevice,
-    unlocked: &Unlocked,
-    passphrase: &SecretVec,
-    options: &NewKeyOptions,
-    providers: &Providers,
-) -> Result<u32, Error> {
-    let metadata = &header.metadata;
+/// Writes the stripes of a slot that has been made, until they are on stable storage.
+fn write_material(device: &dyn BlockDevice, (_, sealed): &(u32, Sealed)) -> Result<(), Error> {
+    device.write_at(sealed.material.expose(), sealed.place.area.start)?;
+    device.flush()
+}
+
+/// The number of a free key slot: the one that is wanted, or the first.
+fn free_slot(metadata: &Metadata, wanted: Option<u32>) -> Result<u32, Error> {
     let keyslots = metadata.keyslots();
     let is_free = |id: &u32| keyslots.iter().all(|slot| slot.id != *id);
-    let id = match options.keyslot {
-        None => (0..luks2::KEYSLOTS).find(is_free).ok_or_else(no_free_slot)?,
-        Some(id) => Some(id)
-            .filter(|id| *id < luks2::KEYSLOTS && is_free(id))
-            .ok_or_else(|| Error::argument(format!("key slot {id} is not free")))?,
-    };
+    match wanted {
+        None => (0..luks2::KEYSLOTS).find(is_free).ok_or_else(no_free_slot),
+        Some(id) if id < luks2::KEYSLOTS && is_free(&id) => Ok(id),
+        Some(id) => Err(Error::argument(format!("key slot {id} is not free"))),
+    }
+}
+
+/// The number of the digest of a key that was found.
+fn digest_of(metadata: &Metadata, unlocked: &Unlocked) -> Result<u32, Error> {
     let digests = metadata.digests();
     let digest = digests.iter().find(|digest| match unlocked.keyslot {
         Some(slot) => digest.keyslots.contains(&slot),
         None => digest.segments.contains(&0),
     });
-    let digest = digest.ok_or_else(|| Error::corrupt("no digest is of the volume key"))?.id;
-    let segments = metadata.segments();
-    let (volume_key, hash) = (unlocked.volume_key(), "sha256");
-    let cipher = segments.first().map_or("", |segment| &segment.encryption);
-    let len = af::material_len(volume_key.len()).and_then(|len| len.checked_next_multiple_of(4096));
-    let start = len.and_then(|len| free_area(metadata, &keyslots, len as u64));
+    digest.map(|digest| digest.id).ok_or_else(|| Error::corrupt("no digest is of the volume key"))
+}
+
+/// Encrypts a key for a gap between the areas of key slots.
+fn seal_luks2(
+    metadata: &Metadata,
+    key: &SecretVec,
+    passphrase: &SecretVec,
+    options: &NewKeyOptions,
+    providers: &Providers,
+) -> Result<Sealed, Error> {
+    let start = free_area(metadata, &metadata.keyslots(), area_len(key.len())?);
     let start = start.ok_or_else(|| Error::argument("the area for key slots has no room for another one"))?;
-    let place = SlotPlace::of_luks2(start, volume_key.len(), cipher, hash)?;
+    let segments = metadata.segments();
+    let cipher = segments.first().map_or("", |segment| &segment.encryption);
+    let hash = options.hash.as_deref().unwrap_or("sha256");
+    let mut place = SlotPlace::of_luks2(start, key.len(), cipher, hash)?;
+    if let Some((encryption, key_len)) = &options.area {
+        (place.encryption, place.cipher_key_len) = (encryption.clone(), *key_len);
+    }
     let pbkdf = options.pbkdf.clone().unwrap_or_else(Pbkdf::argon2id);
-    let sealed = place.seal(passphrase, volume_key, &pbkdf, &mut Source::System, providers)?;
-    let mut object = metadata.object().clone();
-    let slot = sealed.to_json(volume_key.len());
-    if let Some(keyslots) = object.get_mut("keyslots").and_then(Json::object_mut) {
-        keyslots.set(id.to_string(), slot.into());
+    place.seal(passphrase, key, &pbkdf, &mut Source::System, providers)
+}
+
+/// Sets a key slot in metadata, and notes which digest its key has.
+fn set_slot(metadata: &mut Object, id: u32, slot: Object, digest: u32) {
+    let name = id.to_string();
+    if let Some(keyslots) = metadata.get_mut("keyslots").and_then(Json::object_mut) {
+        keyslots.set(&name, slot.into());
     }
-    if let Some(names) = names_of(&mut object, "digests", &digest.to_string()) {
-        names.push(Json::from(id.to_string()));
+    if let Some(names) = names_of(metadata, "digests", &digest.to_string())
+        && names.iter().all(|slot| slot.bytes() != Some(name.as_bytes()))
+    {
+        names.push(Json::from(name));
     }
-    let changed = Metadata::new(object, metadata.hdr_size())?;
-    device.write_at(sealed.material.expose(), place.area.start)?;
-    device.flush()?;
-    header.metadata = changed;
-    header.write(device, providers, &mut |bytes| Source::System.fill(bytes))?;
-    Ok(id)
 }
 
 /// The first gap between areas, at a multiple of 4096, that has so many bytes.

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 
-use casemate_blockdev::{AtFile, BlockDevice};
+use casemate_blockdev::AtFile;
 use casemate_luks::json::{Json, Object};
 use casemate_luks::luks2::{Metadata, encode};
 use casemate_luks::{Header, luks1, luks2};
@@ -10,7 +10,7 @@ use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Hmac, Providers, Work};
 use casemate_verity::dm::{Seed, Uuid};
 
-use super::slot::{Pbkdf, Sealed, SlotPlace};
+use super::slot::{Pbkdf, SlotPlace, digest};
 use crate::crypt::{Direction, Holes, Mapping, Params};
 use crate::{Error, Image, probe};
 
@@ -40,8 +40,10 @@ pub struct LuksFormatOptions {
     pub pbkdf: Option<Pbkdf>,
     /// Bytes of an encryption sector: 512 by default, 1024, 2048 or 4096.
     pub sector_size: u32,
-    /// The first byte of the data; 16 MiB, or as near as there can be with LUKS1, if `None`.
+    /// The first byte of the data; 16 MiB, or as near as there can be with LUKS1, if `None`; 0 with a header that lies apart.
     pub offset: Option<u64>,
+    /// Whether the header lies apart from the data.
+    pub detached: bool,
     /// The label, of LUKS2.
     pub label: String,
     /// The UUID; a random one, or one of the seed, if `None`.
@@ -65,6 +67,7 @@ impl Default for LuksFormatOptions {
             pbkdf: None,
             sector_size: 512,
             offset: None,
+            detached: false,
             label: String::new(),
             uuid: None,
             keyslot: 0,
@@ -78,11 +81,11 @@ impl Default for LuksFormatOptions {
 pub(super) const DIGEST_ITERATIONS: u32 = 1000;
 
 /// Bytes of a copy of the header of LUKS2.
-const HDR_SIZE: u64 = 16 << 10;
+pub(super) const HDR_SIZE: u64 = 16 << 10;
 
 /// The first byte of data behind a header of LUKS2, and at the most what lies between for key slots.
 const DATA_OFFSET: u64 = 16 << 20;
-const LARGEST_KEYSLOTS: u64 = 128 << 20;
+pub(super) const LARGEST_KEYSLOTS: u64 = 128 << 20;
 
 /// A volume that is about to be written.
 #[derive(Debug)]
@@ -92,6 +95,7 @@ pub struct NewVolume {
     pieces: Vec<(u64, Vec<u8>)>,
     offset: u64,
     mapping: Mapping,
+    detached: bool,
 }
 
 /// Random bytes, or those that follow from a seed and a volume key.
@@ -160,7 +164,7 @@ impl LuksFormatOptions {
             LuksVersion::Two => self.luks2(passphrase, &volume_key, uuid, &mut random, providers)?,
         };
         mapping.offset = offset / 512;
-        Ok(NewVolume { header, pieces, offset, mapping })
+        Ok(NewVolume { header, pieces, offset, mapping, detached: self.detached })
     }
 
     fn key_len(&self) -> Result<usize, Error> {
@@ -196,8 +200,13 @@ impl LuksFormatOptions {
         let Some(mut slot) = header.slots.get(id as usize).copied() else {
             return Err(Error::argument(format!("--key-slot {id}: LUKS1 has slots 0 to 7")));
         };
-        let offset = self.offset.unwrap_or(header.metadata_end().next_multiple_of(1 << 20));
-        if !offset.is_multiple_of(512) || offset < header.metadata_end() {
+        let offset = match (self.offset, self.detached) {
+            (Some(offset), _) => offset,
+            (None, true) => 0,
+            (None, false) => header.metadata_end().next_multiple_of(1 << 20),
+        };
+        let is_apart = self.detached && offset == 0;
+        if !offset.is_multiple_of(512) || offset < header.metadata_end() && !is_apart {
             let text = format!(
                 "data at byte {offset}: they begin at {} or later, at a multiple of 512",
                 header.metadata_end()
@@ -209,7 +218,7 @@ impl LuksFormatOptions {
         header.uuid = uuid.to_string();
         random.fill(&mut header.digest_salt)?;
         header.digest_iterations = DIGEST_ITERATIONS;
-        let digest = super::slot::digest(
+        let digest = digest(
             volume_key,
             &self.hash,
             &header.digest_salt,
@@ -238,11 +247,13 @@ impl LuksFormatOptions {
         random: &mut Source,
         providers: &Providers,
     ) -> Result<(Header, Vec<(u64, Vec<u8>)>, u64), Error> {
-        let offset = self.offset.unwrap_or(DATA_OFFSET);
-        let keyslots_size = offset.saturating_sub(2 * HDR_SIZE).min(LARGEST_KEYSLOTS) / 4096 * 4096;
+        let offset = self.offset.unwrap_or(if self.detached { 0 } else { DATA_OFFSET });
+        let is_apart = self.detached && offset == 0;
+        let end = if is_apart { DATA_OFFSET } else { offset };
+        let keyslots_size = end.saturating_sub(2 * HDR_SIZE).min(LARGEST_KEYSLOTS) / 4096 * 4096;
         let place = SlotPlace::of_luks2(2 * HDR_SIZE, volume_key.len(), &self.cipher, &self.hash)?;
         let least = place.area.end;
-        if !offset.is_multiple_of(u64::from(self.sector_size.max(512))) || offset < least {
+        if !offset.is_multiple_of(u64::from(self.sector_size.max(512))) || offset < least && !is_apart {
             let text =
                 format!("data at byte {offset}: they begin at {least} or later, at a sector's beginning");
             return Err(Error::argument(text));
@@ -251,36 +262,16 @@ impl LuksFormatOptions {
             return Err(Error::argument(format!("--key-slot {}: LUKS2 has slots 0 to 31", self.keyslot)));
         }
         let sealed = place.seal(passphrase, volume_key, &self.pbkdf(), random, providers)?;
-        let mut salt = [0; luks1::SALT_LEN];
-        random.fill(&mut salt)?;
-        let len = providers.hash(&self.hash)?.digest_len().min(64);
-        let digest = super::slot::digest(volume_key, &self.hash, &salt, DIGEST_ITERATIONS, len, providers)?;
+        let mut digest = new_digest(volume_key, &self.hash, random, providers)?;
         let id = self.keyslot.to_string();
-        let one = |id: &str| Json::from(vec![Json::from(id)]);
-        let segment = Object::default()
-            .with("type", "crypt")
-            .with("offset", offset.to_string())
-            .with("size", "dynamic")
-            .with("iv_tweak", "0")
-            .with("encryption", &*self.cipher)
-            .with("sector_size", self.sector_size);
-        let digest = Object::default()
-            .with("type", "pbkdf2")
-            .with("keyslots", one(&id))
-            .with("segments", one("0"))
-            .with("hash", &*self.hash)
-            .with("iterations", DIGEST_ITERATIONS)
-            .with("salt", encode(&salt))
-            .with("digest", encode(digest.expose()));
-        let config = Object::default()
-            .with("json_size", (HDR_SIZE - luks2::BINARY_LEN as u64).to_string())
-            .with("keyslots_size", keyslots_size.to_string());
-        let metadata = Object::default()
-            .with("keyslots", Object::default().with(&id, sealed.to_json(volume_key.len())))
-            .with("tokens", Object::default())
-            .with("segments", Object::default().with("0", segment))
-            .with("digests", Object::default().with("0", digest))
-            .with("config", config);
+        digest.set("keyslots", vec![Json::from(&*id)].into());
+        digest.set("segments", vec![Json::from("0")].into());
+        let metadata = metadata_json(
+            Object::default().with(&id, sealed.to_json(volume_key.len())),
+            segment_json(offset, &self.cipher, self.sector_size),
+            digest,
+            keyslots_size,
+        );
         let metadata = Metadata::new(metadata, HDR_SIZE)?;
         let mut header = luks2::Header::new(uuid.to_string(), metadata);
         header.label = self.label.clone();
@@ -310,56 +301,86 @@ impl NewVolume {
         self.offset
     }
 
-    /// Makes the volume on an image that exists: zeros up to the data, then the key slot, and the header last. The data stay
-    /// as they are, and read as noise.
+    /// Makes the volume on an image that exists: zeros up to the data, then the key slot, and the header last; all of it in
+    /// `header` if that is one that lies apart. The data stay as they are, and read as noise.
     ///
     /// # Errors
     /// `Argument` if the image is too small or was opened for reading, or holds something that is known, unless
     /// `overwrite`; `Io`.
-    pub fn format(&self, image: &Image, overwrite: bool) -> Result<(), Error> {
-        image.check_writable()?;
-        let (device, size) = (image.top(), image.top().size());
+    pub fn format(&self, image: &Image, header: Option<&Image>, overwrite: bool) -> Result<(), Error> {
+        let place = self.header_place(image, header)?;
+        let size = image.top().size();
         if size <= self.offset {
             let text =
                 format!("{size} bytes have no room for data behind the header, from byte {} on", self.offset);
             return Err(Error::argument(text).at(image.name()));
         }
         if !overwrite {
-            probe::refuse_known(image)?;
+            probe::refuse_known(place)?;
         }
-        self.wipe_header(device).and_then(|()| self.write_header(device)).at(image.name())
+        self.wipe_header(place).and_then(|()| self.write_header(place)).at(place.name())?;
+        place.commit()
     }
 
-    fn wipe_header(&self, device: &dyn BlockDevice) -> Result<(), Error> {
-        device.write_zeroes(0, self.offset, false)?;
-        device.flush()
+    /// The image that the header goes to.
+    fn header_place<'a>(&self, image: &'a Image, header: Option<&'a Image>) -> Result<&'a Image, Error> {
+        if header.is_some() != self.detached {
+            return Err(Error::argument("a header that lies apart has a place of its own, and no other has"));
+        }
+        let place = header.unwrap_or(image);
+        place.check_writable()?;
+        Ok(place)
     }
 
-    fn write_header(&self, device: &dyn BlockDevice) -> Result<(), Error> {
+    /// Bytes before the data, or of a header that lies apart.
+    fn header_len(&self) -> u64 {
+        match &self.header {
+            _ if !self.detached => self.offset,
+            Header::Luks1(header) => header.metadata_end().next_multiple_of(4096),
+            Header::Luks2(header) => header.metadata.keyslots_area().end,
+        }
+    }
+
+    fn wipe_header(&self, place: &Image) -> Result<(), Error> {
+        place.grow_to(self.header_len())?;
+        place.top().write_zeroes(0, self.header_len(), false)?;
+        place.top().flush()
+    }
+
+    fn write_header(&self, place: &Image) -> Result<(), Error> {
         for (offset, piece) in self.pieces.iter().rev() {
-            device.write_at(piece, *offset)?;
-            device.flush()?;
+            place.top().write_at(piece, *offset)?;
+            place.top().flush()?;
         }
         Ok(())
     }
 
     /// Makes the volume on `target` with all of `source` encrypted, on all threads; a new file gets its name then. The header
-    /// comes last: where work was stopped on a block device, there is no volume.
+    /// comes last, in `header` if that is one that lies apart: where work was stopped on a block device, there is no volume.
     ///
     /// # Errors
     /// `Argument` if the source is no multiple of the sector size, or the target is too small; `Io`.
-    pub fn encrypt(&self, source: &Image, target: &Image, work: &Work<'_>) -> Result<(), Error> {
+    pub fn encrypt(
+        &self,
+        source: &Image,
+        target: &Image,
+        header: Option<&Image>,
+        work: &Work<'_>,
+    ) -> Result<(), Error> {
         target.check_writable()?;
+        let place = self.header_place(target, header)?;
         let end = self.offset.saturating_add(source.top().size());
         target.grow_to(end)?;
-        self.wipe_header(target.top()).at(target.name())?;
+        self.wipe_header(place).at(place.name())?;
         self.mapping.fill(Direction::Encrypt, source, target, Holes::Data, work)?;
-        target.top().flush().and_then(|()| self.write_header(target.top())).at(target.name())?;
-        target.commit_unsynced()
+        target.top().flush().at(target.name())?;
+        self.write_header(place).at(place.name())?;
+        target.commit_unsynced()?;
+        place.commit()
     }
 
-    /// Writes header and encrypted data, one behind the other, as they come; each end has its name for errors. Returns the
-    /// bytes of the data.
+    /// Writes header and encrypted data, one behind the other, as they come; each end has its name for errors. A header that
+    /// lies apart goes to `header`, when all data are written. Returns the bytes of the data.
     ///
     /// # Errors
     /// `Argument` if the input ends within a sector; `Io`.
@@ -367,6 +388,7 @@ impl NewVolume {
         &self,
         input: (&str, &mut (dyn Read + Send)),
         output: (&str, &mut (dyn Write + Send)),
+        header: Option<&Image>,
         work: &Work<'_>,
     ) -> Result<u64, Error> {
         let mut written = 0;
@@ -382,38 +404,73 @@ impl NewVolume {
             written += piece.len() as u64;
             Ok(())
         };
-        for (offset, piece) in &self.pieces {
+        for (offset, piece) in self.pieces.iter().filter(|_| !self.detached) {
             put(*offset, piece).at(output.0)?;
         }
         put(self.offset, &[]).at(output.0)?;
-        self.mapping.transform_stream(Direction::Encrypt, input, output, work)
+        let len = self.mapping.transform_stream(Direction::Encrypt, input, output, work)?;
+        if let Some(place) = header {
+            self.wipe_header(place).and_then(|()| self.write_header(place)).at(place.name())?;
+            place.commit()?;
+        }
+        Ok(len)
     }
 }
 
-impl Sealed {
-    /// What the metadata of LUKS2 say of the slot.
-    pub(super) fn to_json(&self, key_len: usize) -> Object {
-        let place = &self.place;
-        Object::default()
-            .with("type", "luks2")
-            // OK to cast: keys have at most 1024 bytes.
-            .with("key_size", key_len as u32)
-            .with(
-                "af",
-                Object::default()
-                    .with("type", "luks1")
-                    .with("stripes", casemate_luks::af::STRIPES as u32)
-                    .with("hash", &*place.hash),
-            )
-            .with(
-                "area",
-                Object::default()
-                    .with("type", "raw")
-                    .with("offset", place.area.start.to_string())
-                    .with("size", (place.area.end - place.area.start).to_string())
-                    .with("encryption", &*place.encryption)
-                    .with("key_size", place.cipher_key_len as u32),
-            )
-            .with("kdf", self.kdf_json())
-    }
+/// Metadata of LUKS2 with one segment and one digest.
+pub(super) fn metadata_json(keyslots: Object, segment: Object, digest: Object, keyslots_size: u64) -> Object {
+    let config = Object::default()
+        .with("json_size", (HDR_SIZE - luks2::BINARY_LEN as u64).to_string())
+        .with("keyslots_size", keyslots_size.to_string());
+    Object::default()
+        .with("keyslots", keyslots)
+        .with("tokens", Object::default())
+        .with("segments", Object::default().with("0", segment))
+        .with("digests", Object::default().with("0", digest))
+        .with("config", config)
+}
+
+/// A segment from `offset` to the end.
+pub(super) fn segment_json(offset: u64, cipher: &str, sector_size: u32) -> Object {
+    Object::default()
+        .with("type", "crypt")
+        .with("offset", offset.to_string())
+        .with("size", "dynamic")
+        .with("iv_tweak", "0")
+        .with("encryption", cipher)
+        .with("sector_size", sector_size)
+}
+
+/// The digest of a key that is in no key slot and for no segment yet.
+pub(super) fn new_digest(
+    key: &SecretVec,
+    hash: &str,
+    random: &mut Source,
+    providers: &Providers,
+) -> Result<Object, Error> {
+    let mut salt = [0; luks1::SALT_LEN];
+    random.fill(&mut salt)?;
+    let len = providers.hash(hash)?.digest_len().min(64);
+    let value = digest(key, hash, &salt, DIGEST_ITERATIONS, len, providers)?;
+    Ok(digest_json(hash, DIGEST_ITERATIONS, &salt, value.expose(), &[], &[]))
+}
+
+/// The digest of a key, for key slots and segments by their numbers.
+pub(super) fn digest_json(
+    hash: &str,
+    iterations: u32,
+    salt: &[u8],
+    digest: &[u8],
+    keyslots: &[&str],
+    segments: &[&str],
+) -> Object {
+    let names = |names: &[&str]| names.iter().map(|name| Json::from(*name)).collect::<Vec<Json>>();
+    Object::default()
+        .with("type", "pbkdf2")
+        .with("keyslots", names(keyslots))
+        .with("segments", names(segments))
+        .with("hash", hash)
+        .with("iterations", iterations)
+        .with("salt", encode(salt))
+        .with("digest", encode(digest))
 }

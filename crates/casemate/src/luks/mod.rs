@@ -21,7 +21,9 @@ use crate::secrets::SecretSource;
 use crate::{Error, Image};
 
 mod backup;
+mod calibrate;
 mod change;
+mod convert;
 mod format;
 mod policy;
 mod reencrypt;
@@ -32,9 +34,10 @@ mod tokens;
 mod unlock;
 
 pub use backup::{HeaderBackup, Replaced};
+pub use calibrate::{Measured, PbkdfTarget};
 pub use casemate_providers::{Argon2, Argon2Variant};
 pub use casemate_verity::dm::{Seed, Uuid};
-pub use change::NewKeyOptions;
+pub use change::{NewKeyOptions, random_key};
 pub use format::{LuksFormatOptions, LuksVersion, NewVolume};
 pub use policy::{Broken, PbkdfRule, Policy};
 pub use reencrypt::{Protection, ReencryptOptions};

@@ -49,8 +49,18 @@ impl Pbkdf {
         }
     }
 
+    pub(super) fn derivation(&self, salt: &[u8]) -> Derivation {
+        let salt = salt.to_vec();
+        match self {
+            Pbkdf::Pbkdf2 { hash, iterations } => {
+                Derivation::Pbkdf2 { hash: hash.clone(), iterations: *iterations, salt }
+            }
+            Pbkdf::Argon2(argon2) => Derivation::Argon2(*argon2, salt),
+        }
+    }
+
     /// Refuses costs that cryptsetup would not take.
-    fn check(&self) -> Result<(), Error> {
+    pub(super) fn check(&self) -> Result<(), Error> {
         match self {
             Pbkdf::Pbkdf2 { iterations, .. } if *iterations < 1000 => {
                 Err(Error::argument(format!("{iterations} iterations of PBKDF2: at least 1000")))
@@ -66,6 +76,12 @@ impl Pbkdf {
             _ => Ok(()),
         }
     }
+}
+
+/// Bytes of the area of a key's stripes, in whole pages.
+pub(super) fn area_len(key_len: usize) -> Result<u64, Error> {
+    let len = af::material_len(key_len).and_then(|len| len.checked_next_multiple_of(4096));
+    len.map(|len| len as u64).ok_or_else(|| Error::argument(format!("a volume key of {key_len} bytes")))
 }
 
 /// Where a key goes, and how it is encrypted there.
@@ -100,13 +116,12 @@ impl SlotPlace {
 
     /// An area from `start` on. It has the cipher of the data if that is one that every cryptsetup can do by itself.
     pub fn of_luks2(start: u64, key_len: usize, cipher: &str, hash: &str) -> Result<SlotPlace, Error> {
-        let len = af::material_len(key_len).and_then(|len| len.checked_next_multiple_of(4096));
-        let len = len.ok_or_else(|| Error::argument(format!("a volume key of {key_len} bytes")))?;
         let (encryption, cipher_key_len) = match cipher.starts_with("aes-") {
             true => (cipher.to_owned(), key_len),
             false => ("aes-xts-plain64".to_owned(), 64),
         };
-        Ok(SlotPlace { area: start..start + len as u64, encryption, cipher_key_len, hash: hash.to_owned() })
+        let area = start..start.saturating_add(area_len(key_len)?);
+        Ok(SlotPlace { area, encryption, cipher_key_len, hash: hash.to_owned() })
     }
 
     /// Splits the key, and encrypts it under what becomes of the passphrase.
@@ -121,13 +136,7 @@ impl SlotPlace {
         pbkdf.check()?;
         let mut salt = [0; SALT_LEN];
         random.fill(&mut salt)?;
-        let derivation = match pbkdf {
-            Pbkdf::Pbkdf2 { hash, iterations } => {
-                Derivation::Pbkdf2 { hash: hash.clone(), iterations: *iterations, salt: salt.to_vec() }
-            }
-            Pbkdf::Argon2(argon2) => Derivation::Argon2(*argon2, salt.to_vec()),
-        };
-        let key = derivation.derive(passphrase, self.cipher_key_len, &ALL, providers)?;
+        let key = pbkdf.derivation(&salt).derive(passphrase, self.cipher_key_len, &ALL, providers)?;
         let mut params = Params::new(self.encryption.parse()?);
         params.allow_equal_halves = true;
         let cipher = SectorCipher::new(&params, key.expose(), providers)?;
@@ -139,7 +148,7 @@ impl SlotPlace {
 }
 
 /// What a slot may cost that its owner asks for.
-const ALL: KdfLimits = KdfLimits { memory: u32::MAX, work: u64::MAX, iterations: u64::MAX };
+pub(super) const ALL: KdfLimits = KdfLimits { memory: u32::MAX, work: u64::MAX, iterations: u64::MAX };
 
 impl Sealed {
     /// Notes in a slot of LUKS1 what opens it.
@@ -149,23 +158,45 @@ impl Sealed {
         }
     }
 
-    /// What the metadata of LUKS2 say of the KDF.
-    pub fn kdf_json(&self) -> Object {
-        let salt = luks2::encode(&self.salt);
-        match &self.pbkdf {
-            Pbkdf::Pbkdf2 { hash, iterations } => Object::default()
-                .with("type", "pbkdf2")
-                .with("hash", &**hash)
-                .with("iterations", *iterations)
-                .with("salt", salt),
-            Pbkdf::Argon2(argon2) => Object::default()
-                .with("type", argon2.name())
-                .with("time", argon2.passes)
-                .with("memory", argon2.memory)
-                .with("cpus", argon2.lanes)
-                .with("salt", salt),
-        }
+    /// What the metadata of LUKS2 say of the slot.
+    pub fn to_json(&self, key_len: usize) -> Object {
+        keyslot_json(key_len, &self.place, &self.pbkdf, &self.salt)
     }
+}
+
+/// What the metadata of LUKS2 say of a key slot.
+pub(super) fn keyslot_json(key_len: usize, place: &SlotPlace, pbkdf: &Pbkdf, salt: &[u8]) -> Object {
+    let salt = luks2::encode(salt);
+    let af = Object::default()
+        .with("type", "luks1")
+        .with("stripes", af::STRIPES as u32)
+        .with("hash", &*place.hash);
+    let area = Object::default()
+        .with("type", "raw")
+        .with("offset", place.area.start.to_string())
+        .with("size", (place.area.end - place.area.start).to_string())
+        .with("encryption", &*place.encryption)
+        .with("key_size", place.cipher_key_len as u32);
+    let kdf = match pbkdf {
+        Pbkdf::Pbkdf2 { hash, iterations } => Object::default()
+            .with("type", "pbkdf2")
+            .with("hash", &**hash)
+            .with("iterations", *iterations)
+            .with("salt", salt),
+        Pbkdf::Argon2(argon2) => Object::default()
+            .with("type", argon2.name())
+            .with("time", argon2.passes)
+            .with("memory", argon2.memory)
+            .with("cpus", argon2.lanes)
+            .with("salt", salt),
+    };
+    Object::default()
+        .with("type", "luks2")
+        // OK to cast: keys have at most 1024 bytes.
+        .with("key_size", key_len as u32)
+        .with("af", af)
+        .with("area", area)
+        .with("kdf", kdf)
 }
 
 /// The digest of a volume key.

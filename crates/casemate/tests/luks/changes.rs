@@ -118,7 +118,7 @@ fn a_header_is_there_once_all_data_are() {
         let mut before = vec![0xa5; 5 << 20];
         before[..6].copy_from_slice(b"LUKS\xba\xbe");
         let medium = Medium::new(before.clone());
-        new.encrypt(&image(plain.clone()), &Image::over("disk", medium.clone()), &work).unwrap();
+        new.encrypt(&image(plain.clone()), &Image::over("disk", medium.clone()), None, &work).unwrap();
         let (mut none, mut all) = (0, 0);
         for state in states(&before, &medium) {
             match image(state).luks(None, &passphrase(b"key"), &LuksOptions::default(), &work) {

@@ -392,7 +392,8 @@ fn volume(sector_size: u32, cipher: &str, header: u64, len: usize) -> (Vec<u8>, 
     let plaintext = Rng::new(len as u64).bytes(len);
     let target = Arc::new(MemoryDevice::new(vec![0; header as usize + len]));
     let made = options.prepare(&SecretVec::from(&b"pass"[..]), &Work::default()).unwrap();
-    made.encrypt(&image(plaintext.clone()), &Image::over("image", target.clone()), &Work::default()).unwrap();
+    made.encrypt(&image(plaintext.clone()), &Image::over("image", target.clone()), None, &Work::default())
+        .unwrap();
     (bytes_of(&target), plaintext)
 }
 

@@ -1,5 +1,6 @@
 //! `casemate luks` and `--luks`, beside cryptsetup.
 
+mod convert;
 mod dump;
 mod format;
 mod headers;
@@ -7,6 +8,8 @@ mod keys;
 mod layers;
 mod policy;
 mod reencrypt;
+mod slots;
+mod twins;
 
 use std::path::{Path, PathBuf};
 use std::process::Output;

@@ -61,6 +61,11 @@ fn look(folder: &Path) -> Result<(String, Vec<&'static str>), String> {
 /// The header is the old one or the new one, a new one opens as it will, and some keys always open it. Nothing that `repair`
 /// does changes what it says.
 fn judge<'a>(always: &'a [&'a str], before: &Files, after: &Files) -> Judge<'a> {
+    judge_steps(always, &[], before, after)
+}
+
+/// The same for what is done in steps: between them the header may be another one, which one of some keys opens too.
+fn judge_steps<'a>(always: &'a [&'a str], either: &'a [&'a str], before: &Files, after: &Files) -> Judge<'a> {
     let place = scratch();
     let mut known = [before, after].map(|files| {
         write_folder(place.path(), files);
@@ -92,6 +97,7 @@ fn judge<'a>(always: &'a [&'a str], before: &Files, after: &Files) -> Judge<'a> 
         match header == before.0 {
             true if keys == before.1 => Ok(Outcome::Before),
             true => Ok(Outcome::Between),
+            false if either.iter().any(|key| keys.contains(key)) => Ok(Outcome::Between),
             false => Err(format!("it is neither the old header nor the new one: {header}")),
         }
     })
@@ -132,6 +138,46 @@ fn keys_change_at_any_moment() {
             }
         }
         session.end(90);
+    }
+}
+
+#[test]
+fn passphrases_and_costs_change_at_any_moment() {
+    for version in [1, 2] {
+        let mut session = session("change-key", version);
+        let change = format!("luks change-key image --key-file one --new-key-file three {CHEAP}");
+        let convert = "luks convert-key image --key-file two --pbkdf pbkdf2 --pbkdf-force-iterations 1001";
+        let either = &["one", "three"][..];
+        if !session.cut(90, &change, REPAIR, |before, after| judge_steps(&["two"], either, before, after)) {
+            return;
+        }
+        if version == 2 {
+            let always = &["two", "three"][..];
+            session.cut(60, convert, REPAIR, |before, after| judge_steps(always, always, before, after));
+        }
+        session.end(60);
+    }
+}
+
+#[test]
+fn headers_are_converted_at_any_moment() {
+    let keys = &["one", "two"][..];
+    for (version, other) in [(1, "luks2"), (2, "luks1")] {
+        let mut session = session("convert", version);
+        if version == 2 {
+            // LUKS1 has eight slots of this size.
+            session.run(&format!(
+                "luks format image --overwrite --key-file one -s 256 --crypt-offset 1088K {CHEAP}"
+            ));
+            session.run(&format!("luks add-key image --key-file one --new-key-file two {CHEAP}"));
+        }
+        let line = format!("luks convert image --type {other} --batch-mode");
+        if !session.cut(120, &line, REPAIR, |before, after| judge_steps(keys, keys, before, after)) {
+            return;
+        }
+        let back = format!("luks convert image --type luks{version} --batch-mode");
+        session.cut(120, &back, REPAIR, |before, after| judge_steps(keys, keys, before, after));
+        session.end(120);
     }
 }
 

@@ -17,7 +17,8 @@ use super::validate::validate;
 pub const KEYSLOTS: u32 = 32;
 /// How many tokens there may be.
 pub const TOKENS: u32 = 32;
-pub(super) const DIGESTS: u32 = 8;
+/// How many digests there may be.
+pub const DIGESTS: u32 = 8;
 
 /// Validated metadata.
 #[derive(Clone, Debug, PartialEq)]

@@ -27,6 +27,9 @@ pub struct Args {
     /// Print the metadata of LUKS2 as they are, as JSON in lines.
     #[arg(long)]
     dump_json_metadata: bool,
+    /// Of the key slots of LUKS2 print those alone whose keys are for no data.
+    #[arg(long)]
+    unbound: bool,
 }
 
 impl Args {
@@ -48,7 +51,7 @@ impl Args {
                         format!("the {which} copy of the header is of no use: {}", shown(copy.reason()));
                     Events::note(context, &text);
                 }
-                context.print(lines_of_luks2(header))?;
+                context.print(lines_of_luks2(header, self.unbound))?;
             }
         }
         Ok(Answer::Yes)
@@ -121,7 +124,7 @@ impl Lines {
     }
 }
 
-fn lines_of_luks2(header: &luks2::Header) -> String {
+fn lines_of_luks2(header: &luks2::Header, unbound: bool) -> String {
     let metadata = &header.metadata;
     let or = |text: &str, none: &str| if text.is_empty() { none.to_owned() } else { shown(text) };
     let mut lines = Lines("LUKS header information\n".to_owned());
@@ -147,7 +150,7 @@ fn lines_of_luks2(header: &luks2::Header) -> String {
     lines.0.push_str("Keyslots:\n");
     let digests = metadata.digests();
     for keyslot in metadata.keyslots() {
-        keyslot_lines(&mut lines, &keyslot, &digests, &segments, metadata);
+        keyslot_lines(&mut lines, &keyslot, &digests, &segments, metadata, unbound);
     }
     lines.0.push_str("Tokens:\n");
     for token in metadata.tokens() {
@@ -204,11 +207,15 @@ fn keyslot_lines(
     digests: &[Digest],
     segments: &[Segment],
     metadata: &Metadata,
+    unbound_alone: bool,
 ) {
     let digest = digests.iter().find(|digest| digest.keyslots.contains(&keyslot.id));
     let is_backup = |segment: &Segment| segment.flags.iter().any(|flag| flag.starts_with("backup-"));
     let in_use = |id: &u32| segments.iter().any(|segment| segment.id == *id && !is_backup(segment));
     let is_bound = digest.is_some_and(|digest| digest.segments.iter().any(in_use));
+    if is_bound && unbound_alone {
+        return;
+    }
     let unbound = if is_bound { "" } else { " (unbound)" };
     writeln!(lines.0, "  {}: {}{unbound}", keyslot.id, shown(&keyslot.kind)).expect("writing to a string");
     lines.field("Key", format!("{} bits", u64::from(keyslot.key_size) * 8));

@@ -5,15 +5,13 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
 use serde_json::json;
 
-use casemate::luks::{
-    Argon2, Argon2Variant, LuksFormatOptions, LuksKey, LuksVersion, NewVolume, Pbkdf, Seed, Uuid,
-};
+use casemate::luks::{LuksFormatOptions, LuksKey, LuksVersion, NewVolume, Seed, Uuid};
 use casemate::{Access, Error, Image, Output, SecretSource, probe};
 
 use super::options::{PassphraseArgs, PlaceArgs};
+use super::pbkdf::PbkdfArgs;
 use crate::answer::Answer;
 use crate::cmd::ends::{check_output, standard_output};
 use crate::context::Context;
@@ -27,16 +25,20 @@ use crate::size::bytes;
 #[command(after_help = "Examples:\n\
     \x20 casemate luks format --from root.img root.luks --key-file pass.key\n\
     \x20 tar -cf - rootfs | casemate luks format --from - rootfs.luks --key-file pass.key\n\
-    \x20 truncate -s 64M new.luks && casemate luks format new.luks --key-file pass.key")]
+    \x20 truncate -s 64M new.luks && casemate luks format new.luks --key-file pass.key\n\
+    \x20 casemate luks format --from root.img root.enc --luks-header root.header --key-file pass.key")]
 pub struct Args {
     #[command(flatten)]
     place: PlaceArgs,
     /// Encrypt what is in this file; "-" is standard input. IMAGE is made, or replaced; as "-" it is standard output.
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
-    /// Make a volume of an image that holds something known, which is lost.
+    /// Make a volume of an image, or a header in a file, that holds something known, which is lost.
     #[arg(long)]
     overwrite: bool,
+    /// Make the LUKS header in this file: it lies apart from the data, of which it changes nothing.
+    #[arg(long, value_name = "FILE")]
+    luks_header: Option<PathBuf>,
     /// The version: luks1 or luks2.
     #[arg(long = "type", value_name = "TYPE", value_parser = ["luks1", "luks2"], default_value = "luks2")]
     kind: String,
@@ -52,7 +54,7 @@ pub struct Args {
     /// The size of an encryption sector: 512, 1024, 2048 or 4096 bytes.
     #[arg(long, value_name = "BYTES", default_value = "512", value_parser = bytes::<u32>)]
     sector_size: u32,
-    /// Where the encrypted data begins [default: 16M; for LUKS1 as near as there can be].
+    /// Where the encrypted data begins [default: 16M; for LUKS1 as near as there can be; with --luks-header 0].
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
     crypt_offset: Option<u64>,
     /// The label (LUKS2).
@@ -76,60 +78,6 @@ pub struct Args {
     passphrase: PassphraseArgs,
 }
 
-/// What makes a key of a passphrase.
-#[derive(clap::Args, Clone, Debug)]
-pub struct PbkdfArgs {
-    /// What makes a key of the passphrase [default: argon2id; for LUKS1 pbkdf2].
-    #[arg(long, value_name = "KDF")]
-    pbkdf: Option<Kdf>,
-    /// How often it is repeated [default: 4 passes of Argon2, 4000000 iterations of PBKDF2].
-    #[arg(long, value_name = "COUNT")]
-    pbkdf_force_iterations: Option<u32>,
-    /// The memory that Argon2 fills [default: 1G].
-    #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
-    pbkdf_memory: Option<u64>,
-    /// The lanes in which Argon2 fills it, 1 to 4 [default: 4].
-    #[arg(long, value_name = "COUNT")]
-    pbkdf_parallel: Option<u32>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Kdf {
-    Argon2id,
-    Argon2i,
-    Pbkdf2,
-}
-
-impl PbkdfArgs {
-    /// Whether anything was said.
-    pub fn is_given(&self) -> bool {
-        let numbers = [self.pbkdf_force_iterations, self.pbkdf_parallel];
-        self.pbkdf.is_some() || self.pbkdf_memory.is_some() || numbers.iter().any(Option::is_some)
-    }
-
-    /// What was said; `is_luks1` and the hash decide the rest.
-    pub fn get(&self, is_luks1: bool, hash: &str) -> Result<Pbkdf, Error> {
-        let kind = self.pbkdf.unwrap_or(if is_luks1 { Kdf::Pbkdf2 } else { Kdf::Argon2id });
-        if kind == Kdf::Pbkdf2 && (self.pbkdf_memory.is_some() || self.pbkdf_parallel.is_some()) {
-            return Err(Error::argument("PBKDF2 has neither memory nor lanes"));
-        }
-        let mut pbkdf = if kind == Kdf::Pbkdf2 { Pbkdf::pbkdf2(hash) } else { Pbkdf::argon2id() };
-        match &mut pbkdf {
-            Pbkdf::Pbkdf2 { iterations, .. } => {
-                *iterations = self.pbkdf_force_iterations.unwrap_or(*iterations);
-            }
-            Pbkdf::Argon2(Argon2 { variant, passes, memory, lanes }) => {
-                *variant = if kind == Kdf::Argon2i { Argon2Variant::I } else { Argon2Variant::Id };
-                *passes = self.pbkdf_force_iterations.unwrap_or(*passes);
-                *lanes = self.pbkdf_parallel.unwrap_or(*lanes);
-                let kib = self.pbkdf_memory.map(|bytes| u32::try_from(bytes / 1024).unwrap_or(u32::MAX));
-                *memory = kib.unwrap_or(*memory);
-            }
-        }
-        Ok(pbkdf)
-    }
-}
-
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let standard = Path::new("-");
@@ -140,7 +88,10 @@ impl Args {
         let inputs = [self.passphrase.file(), self.volume_key_file.as_deref(), self.from.as_deref()];
         let inputs: Vec<&Path> = inputs.into_iter().flatten().collect();
         check_output(&self.place.image, &inputs)?;
-        let options = self.options()?;
+        if let Some(header) = &self.luks_header {
+            check_output(header, &[&inputs[..], &[&*self.place.image]].concat())?;
+        }
+        let options = self.options(context)?;
         let passphrase = match self.passphrase.source() {
             Some(source) => LuksKey::file(&source, self.passphrase.size())?,
             None => LuksKey::passphrase(
@@ -150,10 +101,12 @@ impl Args {
         };
         let (LuksKey::Passphrase(passphrase) | LuksKey::VolumeKey(passphrase)) = &passphrase;
         let prepare = || options.prepare(passphrase, &context.opening());
+        let header = self.luks_header.as_deref().map(|path| self.header(path)).transpose()?;
+        let header = header.as_ref();
         let Some(from) = &self.from else {
             let image = self.place.open(Access::Change)?;
             let made = prepare()?;
-            made.format(&image, self.overwrite)?;
+            made.format(&image, header, self.overwrite)?;
             return self.answer(context, &made);
         };
         let target = &*self.place.image;
@@ -165,7 +118,8 @@ impl Args {
             }
             let made = prepare()?;
             let progress = context.progress(source.name(), source.device().size());
-            made.encrypt(&source, &target, &context.work(context.providers().clone(), &progress))?;
+            let work = context.work(context.providers().clone(), &progress);
+            made.encrypt(&source, &target, header, &work)?;
             drop(progress);
             return self.answer(context, &made);
         }
@@ -175,7 +129,8 @@ impl Args {
             let target = Image::replace(target)?;
             let made = prepare()?;
             let progress = context.progress(source.name(), source.device().size());
-            made.encrypt(&source, &target, &context.work(context.providers().clone(), &progress))?;
+            let work = context.work(context.providers().clone(), &progress);
+            made.encrypt(&source, &target, header, &work)?;
             drop(progress);
             return self.answer(context, &made);
         }
@@ -190,14 +145,14 @@ impl Args {
         if target == standard {
             drop(standard_output()?);
             let output: (&str, &mut (dyn Write + Send)) = ("standard output", &mut io::stdout());
-            prepare()?.encrypt_stream(input, output, &work)?;
+            prepare()?.encrypt_stream(input, output, header, &work)?;
             return Ok(Answer::Yes);
         }
         self.refuse_known(target)?;
         let mut output = Output::create(target, &[])?;
         let made = prepare()?;
         let name = target.display().to_string();
-        made.encrypt_stream(input, (&name, &mut output), &work)?;
+        made.encrypt_stream(input, (&name, &mut output), header, &work)?;
         output.commit()?;
         drop(progress);
         self.answer(context, &made)
@@ -213,16 +168,25 @@ impl Args {
         }
     }
 
-    fn options(&self) -> Result<LuksFormatOptions, Error> {
+    /// The file or block device that the header goes to.
+    fn header(&self, path: &Path) -> Result<Image, Error> {
+        self.refuse_known(path)?;
+        match std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device()) {
+            true => Image::open(path, Access::Change),
+            false => Image::replace(path),
+        }
+    }
+
+    fn options(&self, context: &Context) -> Result<LuksFormatOptions, Error> {
         let is_luks1 = self.kind == "luks1";
         let mut options = LuksFormatOptions::default();
         options.version = if is_luks1 { LuksVersion::One } else { LuksVersion::Two };
         options.cipher = self.crypt.clone();
         options.key_bits = self.key_size;
         options.hash = self.hash.clone();
-        options.pbkdf = Some(self.pbkdf.get(is_luks1, &self.hash)?);
         options.sector_size = self.sector_size;
         options.offset = self.crypt_offset;
+        options.detached = self.luks_header.is_some();
         options.label = self.label.clone();
         options.uuid = self.uuid.as_deref().map(Uuid::from_text).transpose()?;
         options.keyslot = self.key_slot;
@@ -233,6 +197,11 @@ impl Args {
             options.key_bits = options.key_bits.or(Some(key.len() * 8));
             options.volume_key = Some(key);
         }
+        // What follows from a seed is the same on every machine.
+        options.pbkdf = Some(match self.seed {
+            Some(_) => self.pbkdf.fixed(is_luks1, &self.hash)?,
+            None => self.pbkdf.get(is_luks1, &self.hash, options.key_bits.unwrap_or(512) / 8, context)?,
+        });
         Ok(options)
     }
 

@@ -1,15 +1,15 @@
-//! `casemate luks add-key`, `change-key`, `remove-key`, `kill-slot` and `erase`.
+//! `casemate luks add-key`, `change-key`, `convert-key`, `dump-volume-key`, `remove-key`, `kill-slot` and `erase`.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use casemate::luks::{LuksKey, NewKeyOptions, Volume};
+use casemate::luks::{Header, LuksKey, NewKeyOptions, Volume, random_key};
 use casemate::{Error, SecretSource, SecretVec};
 
 use super::confirm::Confirm;
-use super::format::PbkdfArgs;
 use super::options::{HeaderArgs, VolumeArgs};
+use super::pbkdf::PbkdfArgs;
 use crate::answer::Answer;
 use crate::context::Context;
 use crate::passphrase::{self, Asked};
@@ -29,17 +29,50 @@ pub struct AddKey {
     /// The number of the new key slot [default: the first free one].
     #[arg(long, value_name = "N")]
     new_key_slot: Option<u32>,
+    /// Add a key that is for no data, and no passphrase that is there is asked for: a random key of --key-size bits, or the
+    /// one in --volume-key-file.
+    #[arg(long, conflicts_with_all = ["key_file", "key_fd", "key_slot"])]
+    unbound: bool,
+    /// The size of the key for no data.
+    #[arg(short = 's', long, value_name = "BITS", requires = "unbound")]
+    key_size: Option<usize>,
 }
 
 /// Replace a passphrase of a LUKS volume by another one.
 ///
-/// The new one goes to a free key slot, and when it is there the old slot is wiped: at any moment one of the two opens.
+/// The new one goes to where no key slot is, and when it is there the old slot is wiped: at any moment one of the two opens.
+/// Of LUKS2 the slot keeps its number, and its tokens.
 #[derive(clap::Args, Debug)]
 pub struct ChangeKey {
     #[command(flatten)]
     volume: VolumeArgs,
     #[command(flatten)]
     new: NewKeyArgs,
+}
+
+/// Put a key slot of LUKS2 under the same passphrase with other costs, another KDF, or another cipher.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n\
+    \x20 casemate luks convert-key vault.img --key-file pass.key --pbkdf pbkdf2 --iter-time 500")]
+pub struct ConvertKey {
+    #[command(flatten)]
+    volume: VolumeArgs,
+    #[command(flatten)]
+    slot: SlotArgs,
+}
+
+/// Save the volume key, or the key in another slot, to a new file, which only its owner can read.
+///
+/// Whoever has that key reads the data, whatever becomes of the passphrases.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n\
+    \x20 casemate luks dump-volume-key vault.img volume.key --key-file pass.key")]
+pub struct DumpVolumeKey {
+    #[command(flatten)]
+    volume: VolumeArgs,
+    /// The file to write. One that is there is never replaced.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
 }
 
 /// Remove the key slot that a passphrase opens from a LUKS volume.
@@ -88,7 +121,23 @@ struct NewKeyArgs {
     #[arg(long, value_name = "BYTES", value_parser = bytes::<usize>, requires = "new_key_file")]
     new_keyfile_size: Option<usize>,
     #[command(flatten)]
+    slot: SlotArgs,
+}
+
+/// How a key slot is made.
+#[derive(clap::Args, Clone, Debug)]
+struct SlotArgs {
+    #[command(flatten)]
     pbkdf: PbkdfArgs,
+    /// The hash of the stripes, and of PBKDF2 (LUKS2) [default: sha256].
+    #[arg(long, value_name = "NAME")]
+    hash: Option<String>,
+    /// The dm-crypt specification of the key slot (LUKS2) [default: that of the data if it is AES, or aes-xts-plain64].
+    #[arg(long, value_name = "SPEC")]
+    keyslot_cipher: Option<String>,
+    /// The size of its key in bits [default: 512].
+    #[arg(long, value_name = "BITS", requires = "keyslot_cipher")]
+    keyslot_key_size: Option<usize>,
 }
 
 impl NewKeyArgs {
@@ -106,14 +155,33 @@ impl NewKeyArgs {
         let (LuksKey::Passphrase(passphrase) | LuksKey::VolumeKey(passphrase)) = key?;
         Ok(passphrase)
     }
+}
 
-    fn options(&self, volume: &Volume) -> Result<NewKeyOptions, Error> {
+impl SlotArgs {
+    fn options(&self, volume: &Volume, context: &Context) -> Result<NewKeyOptions, Error> {
         let mut options = NewKeyOptions::default();
-        let (is_luks1, hash) = match volume.header() {
-            casemate::luks::Header::Luks1(header) => (true, &*header.hash),
-            casemate::luks::Header::Luks2(_) => (false, "sha256"),
+        options.area = match (&self.keyslot_cipher, self.keyslot_key_size.unwrap_or(512)) {
+            (None, _) => None,
+            (Some(cipher), bits) if bits.is_multiple_of(8) => Some((cipher.clone(), bits / 8)),
+            (Some(_), bits) => {
+                return Err(Error::argument(format!("--keyslot-key-size {bits}: no whole bytes")));
+            }
         };
-        options.pbkdf = Some(self.pbkdf.get(is_luks1, hash)?);
+        options.hash = self.hash.clone();
+        options.pbkdf = Some(match volume.header() {
+            Header::Luks1(header) => {
+                if self.hash.as_ref().is_some_and(|hash| *hash != header.hash) || options.area.is_some() {
+                    let text = "key slots of LUKS1 have hash and cipher of the header; LUKS2 has more";
+                    return Err(Error::argument(text));
+                }
+                // OK to cast: 32 bits.
+                self.pbkdf.get(true, &header.hash, header.key_bytes as usize, context)?
+            }
+            Header::Luks2(_) => {
+                let key_len = options.area.as_ref().map_or(64, |(_, len)| *len);
+                self.pbkdf.get(false, self.hash.as_deref().unwrap_or("sha256"), key_len, context)?
+            }
+        });
         Ok(options)
     }
 }
@@ -130,11 +198,32 @@ impl AddKey {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let args = &self.volume;
         let mut volume = args.changeable(context)?;
-        let mut options = self.new.options(&volume)?;
-        options.keyslot = self.new_key_slot;
-        let unlocked = volume.unlock(&args.key()?, &args.unlock.options()?, &context.opening())?;
+        let work = context.opening();
+        if self.unbound {
+            let key = match (args.unlock.volume_key()?, self.key_size) {
+                (Some(key), None) => key,
+                (Some(key), Some(bits)) if key.len() * 8 == bits => key,
+                (None, Some(bits)) if bits.is_multiple_of(8) && (8..=8192).contains(&bits) => {
+                    random_key(bits / 8)?
+                }
+                (_, bits) => {
+                    let bits = bits.map_or("none was given".to_owned(), |bits| format!("{bits} was given"));
+                    return Err(Error::argument(format!(
+                        "--unbound needs a key, or its size in bits; {bits}"
+                    )));
+                }
+            };
+            let passphrase = self.new.passphrase(&args.place.image)?;
+            let mut options = self.new.slot.options(&volume, context)?;
+            options.keyslot = self.new_key_slot;
+            let slot = volume.add_unbound_key(&key, &passphrase, &options, &work)?;
+            return answer(context, "added, for no data", slot);
+        }
+        let unlocked = volume.unlock(&args.key()?, &args.unlock.options()?, &work)?;
         let passphrase = self.new.passphrase(&args.place.image)?;
-        let slot = volume.add_key(&unlocked, &passphrase, &options, &context.opening())?;
+        let mut options = self.new.slot.options(&volume, context)?;
+        options.keyslot = self.new_key_slot;
+        let slot = volume.add_key(&unlocked, &passphrase, &options, &work)?;
         answer(context, "added", slot)
     }
 }
@@ -143,16 +232,45 @@ impl ChangeKey {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let args = &self.volume;
         let mut volume = args.changeable(context)?;
-        let options = self.new.options(&volume)?;
         let work = context.opening();
         let unlocked = volume.unlock(&args.key()?, &args.unlock.options()?, &work)?;
-        let Some(old) = unlocked.keyslot else {
-            return Err(Error::argument("a volume key is in no key slot: add-key adds a passphrase"));
-        };
         let passphrase = self.new.passphrase(&args.place.image)?;
-        let slot = volume.add_key(&unlocked, &passphrase, &options, &work)?;
-        volume.kill_slot(old, &work)?;
-        answer(context, &format!("changed; it was {old}"), slot)
+        let options = self.new.slot.options(&volume, context)?;
+        let slot = volume.change_key(&unlocked, &passphrase, &options, &work)?;
+        answer(context, "changed", slot)
+    }
+}
+
+impl ConvertKey {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let args = &self.volume;
+        let mut volume = args.changeable(context)?;
+        if let Header::Luks1(_) = volume.header() {
+            return Err(Error::argument("LUKS1 has one KDF and one cipher; convert makes a volume LUKS2"));
+        }
+        let work = context.opening();
+        let key = args.key()?;
+        let LuksKey::Passphrase(passphrase) = &key else {
+            return Err(Error::argument("a volume key is in no key slot"));
+        };
+        let unlocked = volume.unlock(&key, &args.unlock.options()?, &work)?;
+        let options = self.slot.options(&volume, context)?;
+        let slot = volume.change_key(&unlocked, passphrase, &options, &work)?;
+        answer(context, "converted", slot)
+    }
+}
+
+impl DumpVolumeKey {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let args = &self.volume;
+        let volume = args.volume(context)?;
+        let unlocked = volume.unlock(&args.key()?, &args.unlock.options()?, &context.opening())?;
+        volume.save_volume_key(&unlocked, &self.file)?;
+        if context.json() {
+            context.print_json(&json!({ "key_slot": unlocked.keyslot }))?;
+        }
+        context.done(format_args!("{}: the key is saved", self.file.display()));
+        Ok(Answer::Yes)
     }
 }
 

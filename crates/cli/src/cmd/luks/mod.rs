@@ -1,14 +1,17 @@
 //! `casemate luks`: LUKS headers and what is behind them.
 
 mod backup;
+mod benchmark;
 mod check;
 mod config;
 mod confirm;
+mod convert;
 mod dump;
 mod extract;
 mod format;
 mod keys;
 pub mod options;
+mod pbkdf;
 mod question;
 mod reencrypt;
 mod repair;
@@ -33,10 +36,14 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 enum Action {
     AddKey(keys::AddKey),
+    Benchmark(benchmark::Args),
     ChangeKey(keys::ChangeKey),
     Config(config::Args),
     Check(check::Args),
+    Convert(convert::Args),
+    ConvertKey(keys::ConvertKey),
     Dump(dump::Args),
+    DumpVolumeKey(keys::DumpVolumeKey),
     Erase(keys::Erase),
     Extract(extract::Args),
     Format(format::Args),
@@ -72,6 +79,10 @@ impl Args {
             Action::Repair(args) => args.run(context),
             Action::TestPassphrase(args) => args.run(context),
             Action::Token(args) => args.run(context),
+            Action::Benchmark(args) => args.run(context),
+            Action::Convert(args) => args.run(context),
+            Action::ConvertKey(args) => args.run(context),
+            Action::DumpVolumeKey(args) => args.run(context),
             Action::Uuid(args) => args.run(context),
         }
     }

@@ -111,6 +111,15 @@ impl UnlockArgs {
         }
     }
 
+    /// The volume key in the file that was named.
+    pub fn volume_key(&self) -> Result<Option<SecretVec>, Error> {
+        let read = |path| LuksKey::volume_key(&SecretSource::file(path));
+        Ok(self.volume_key_file.as_ref().map(read).transpose()?.map(|key| {
+            let (LuksKey::VolumeKey(key) | LuksKey::Passphrase(key)) = key;
+            key
+        }))
+    }
+
     /// How key slots are tried, and what the header must be.
     pub fn options(&self) -> Result<LuksOptions, Error> {
         let mut options = LuksOptions::default().raised(self.kdf_limit);

@@ -6,8 +6,8 @@ use serde_json::json;
 use casemate::luks::{Header, LuksKey, Protection, ReencryptOptions, Volume};
 use casemate::{Access, Error, Image};
 
-use super::format::PbkdfArgs;
 use super::options::VolumeArgs;
+use super::pbkdf::PbkdfArgs;
 use crate::answer::Answer;
 use crate::context::Context;
 use crate::passphrase::{self, Asked};
@@ -81,7 +81,7 @@ impl Args {
         let name = place.image.display().to_string();
         let progress = context.progress(&name, self.device_size.unwrap_or(volume.data_size()));
         let work = context.work(context.providers().clone(), &progress);
-        let done = volume.reencrypt(&keys, &unlock.options()?, &self.options()?, &work)?;
+        let done = volume.reencrypt(&keys, &unlock.options()?, &self.options(context)?, &work)?;
         drop(progress);
         if context.json() {
             context.print_json(&json!({ "done": done }))?;
@@ -116,13 +116,14 @@ impl Args {
         slots.into_iter().map(ask).collect()
     }
 
-    fn options(&self) -> Result<ReencryptOptions, Error> {
+    fn options(&self, context: &Context) -> Result<ReencryptOptions, Error> {
         let mut options = ReencryptOptions::default();
         options.cipher = self.crypt.clone();
         options.key_bits = self.key_size;
         options.sector_size = self.sector_size;
         options.hash = self.hash.clone();
-        options.pbkdf = self.pbkdf.is_given().then(|| self.pbkdf.get(false, &self.hash)).transpose()?;
+        let pbkdf = || self.pbkdf.get(false, &self.hash, 64, context);
+        options.pbkdf = self.pbkdf.is_given().then(pbkdf).transpose()?;
         options.protection = self.resilience.map(|resilience| match resilience {
             Resilience::Checksum => Protection::Checksum,
             Resilience::Journal => Protection::Journal,

@@ -1,0 +1,100 @@
+//! Options that say what makes a key of a passphrase, and at what cost.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use casemate::Error;
+use casemate::luks::{Argon2, Argon2Variant, Pbkdf, PbkdfTarget};
+
+use crate::context::Context;
+use crate::size::bytes;
+
+/// What makes a key of a passphrase.
+#[derive(clap::Args, Clone, Debug)]
+pub struct PbkdfArgs {
+    /// What makes a key of the passphrase [default: argon2id; for LUKS1 pbkdf2].
+    #[arg(long, value_name = "KDF")]
+    pub pbkdf: Option<Kdf>,
+    /// How long that takes on this machine [default: 2000].
+    #[arg(short = 'i', long, value_name = "MILLISECONDS", conflicts_with = "pbkdf_force_iterations")]
+    iter_time: Option<u32>,
+    /// How often it is repeated: passes of Argon2, iterations of PBKDF2 [default: as often as the time lasts].
+    #[arg(long, value_name = "COUNT")]
+    pbkdf_force_iterations: Option<u32>,
+    /// The memory that Argon2 fills, or may fill in the time [default: half of what there is, 1G at the most].
+    #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
+    pbkdf_memory: Option<u64>,
+    /// The lanes in which Argon2 fills it, 1 to 4 [default: as many as there are processors].
+    #[arg(long, value_name = "COUNT")]
+    pbkdf_parallel: Option<u32>,
+}
+
+/// What makes a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kdf {
+    Argon2id,
+    Argon2i,
+    Pbkdf2,
+}
+
+impl PbkdfArgs {
+    /// Whether anything was said.
+    pub fn is_given(&self) -> bool {
+        let numbers = [self.iter_time, self.pbkdf_force_iterations, self.pbkdf_parallel];
+        self.pbkdf.is_some() || self.pbkdf_memory.is_some() || numbers.iter().any(Option::is_some)
+    }
+
+    /// What was said, or takes the time that was said; `is_luks1` and the hash decide the rest.
+    pub fn get(&self, is_luks1: bool, hash: &str, key_len: usize, context: &Context) -> Result<Pbkdf, Error> {
+        match self.pbkdf_force_iterations {
+            Some(_) => self.fixed(is_luks1, hash),
+            None => Ok(self.target(is_luks1, hash)?.measure(key_len, context.providers())?.pbkdf),
+        }
+    }
+
+    /// What was said, and the same costs on every machine where nothing was.
+    pub fn fixed(&self, is_luks1: bool, hash: &str) -> Result<Pbkdf, Error> {
+        let kind = self.variant(is_luks1)?;
+        let mut pbkdf = if kind.is_some() { Pbkdf::argon2id() } else { Pbkdf::pbkdf2(hash) };
+        match &mut pbkdf {
+            Pbkdf::Pbkdf2 { iterations, .. } => {
+                *iterations = self.pbkdf_force_iterations.unwrap_or(*iterations);
+            }
+            Pbkdf::Argon2(Argon2 { variant, passes, memory, lanes }) => {
+                *variant = kind.unwrap_or(*variant);
+                *passes = self.pbkdf_force_iterations.unwrap_or(*passes);
+                *memory = self.memory().unwrap_or(*memory);
+                *lanes = self.pbkdf_parallel.unwrap_or(*lanes);
+            }
+        }
+        Ok(pbkdf)
+    }
+
+    /// The time that it shall take, and what it may use.
+    pub fn target(&self, is_luks1: bool, hash: &str) -> Result<PbkdfTarget, Error> {
+        let mut target = PbkdfTarget::default();
+        target.argon2 = self.variant(is_luks1)?;
+        target.hash = hash.to_owned();
+        target.time = self.iter_time.map_or(target.time, |time| Duration::from_millis(time.into()));
+        target.memory = self.memory().unwrap_or(target.memory);
+        target.lanes = self.pbkdf_parallel.unwrap_or(target.lanes);
+        Ok(target)
+    }
+
+    /// The kind of Argon2, if it is one.
+    fn variant(&self, is_luks1: bool) -> Result<Option<Argon2Variant>, Error> {
+        match self.pbkdf.unwrap_or(if is_luks1 { Kdf::Pbkdf2 } else { Kdf::Argon2id }) {
+            Kdf::Argon2id => Ok(Some(Argon2Variant::Id)),
+            Kdf::Argon2i => Ok(Some(Argon2Variant::I)),
+            Kdf::Pbkdf2 if self.pbkdf_memory.is_some() || self.pbkdf_parallel.is_some() => {
+                Err(Error::argument("PBKDF2 has neither memory nor lanes"))
+            }
+            Kdf::Pbkdf2 => Ok(None),
+        }
+    }
+
+    fn memory(&self) -> Option<u32> {
+        self.pbkdf_memory.map(|bytes| u32::try_from(bytes / 1024).unwrap_or(u32::MAX))
+    }
+}

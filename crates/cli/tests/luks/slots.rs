@@ -1,0 +1,245 @@
+//! Key slots that are changed, converted and made for no data; keys that are saved; costs that are measured.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
+use std::time::Instant;
+
+use serde_json::Value;
+
+use casemate_testkit::{Place, Rng, run, tool};
+
+use crate::twins::{CHEAP, Twins};
+use crate::{CASEMATE, says, yes};
+
+const LUKS1: &str = "--type luks1 -c aes-cbc-plain64 -s 128";
+const LUKS2: &str = "--type luks2 --offset 4096 --sector-size 512";
+
+fn metadata(twins: &Twins, file: &str) -> Value {
+    serde_json::from_str(&twins.ours(&format!("dump --dump-json-metadata {file}"))).unwrap()
+}
+
+#[test]
+fn a_changed_key_keeps_its_number_where_cryptsetup_keeps_it() {
+    for options in [LUKS1, LUKS2] {
+        let Some(twins) = Twins::new(options) else { return };
+        if options == LUKS2 {
+            twins.theirs("token add --key-description name -S 1 theirs");
+            twins.theirs("config --priority prefer -S 0 theirs");
+            twins.level();
+        }
+        twins.ours(&format!("change-key ours --key-file two --new-key-file three {CHEAP}"));
+        twins.theirs(&format!("luksChangeKey -q {CHEAP} --key-file two theirs three"));
+        let slots = |file: &str| -> Vec<String> {
+            let dump = twins.theirs(&format!("luksDump {file}"));
+            let is_told = |line: &&str| {
+                ["ENABLED", "DISABLED", "luks2", "Priority", "Keyslot:"]
+                    .iter()
+                    .any(|word| line.contains(word))
+            };
+            dump.lines().filter(is_told).map(str::to_owned).collect()
+        };
+        assert_eq!(slots("ours"), slots("theirs"), "{options}");
+        twins.theirs("open --test-passphrase --key-file three ours");
+        assert_eq!(twins.status("open --test-passphrase --key-file two ours"), 2);
+        // The old stripes are gone: nothing of before opens with the header of before.
+        let key = twins.place.read("one");
+        twins.place.file("padded", [b"xxx", &key[..], b"yy"].concat());
+        twins.ours(&format!(
+            "change-key ours --key-file three --new-key-file padded --new-keyfile-offset 3 --new-keyfile-size 3 {CHEAP}"
+        ));
+        twins.ours("kill-slot ours 0");
+        twins.theirs("open --test-passphrase --key-file one ours");
+        twins.refused(&format!("change-key ours --key-file two --new-key-file two {CHEAP}"), "does not open");
+    }
+}
+
+#[test]
+fn passphrases_are_lines_of_one_input() {
+    let Some(twins) = Twins::new(LUKS2) else { return };
+    let mut command = twins.place.command();
+    command.args(format!("luks add-key ours {CHEAP}").split(' ')).stdin(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"one\nanother\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    twins.place.file("another", "another");
+    twins.theirs("open --test-passphrase --key-file another ours");
+}
+
+#[test]
+fn full_headers_are_told_and_stay() {
+    let Some(twins) = Twins::new(LUKS1) else { return };
+    for _ in 2..8 {
+        twins.ours(&format!("add-key ours --key-file one --new-key-file three {CHEAP}"));
+    }
+    for command in ["add-key", "change-key"] {
+        twins.refused(
+            &format!("{command} ours --key-file one --new-key-file three {CHEAP}"),
+            "no key slot is free",
+        );
+    }
+    let Some(twins) = Twins::new("--offset 1536 --sector-size 512") else { return };
+    let full = "the area for key slots has no room for another one";
+    twins.refused(&format!("change-key ours --key-file one --new-key-file three {CHEAP}"), full);
+    twins.refused(&format!("convert-key ours --key-file one {CHEAP}"), full);
+}
+
+#[test]
+fn keys_for_no_data_are_those_of_cryptsetup() {
+    let Some(twins) = Twins::new(LUKS2) else { return };
+    twins.ours(&format!("add-key ours --unbound --key-size 256 --new-key-file three {CHEAP}"));
+    twins.theirs(&format!("luksAddKey -q --unbound --key-size 256 {CHEAP} theirs three"));
+    let shape = |file: &str| {
+        let mut value = metadata(&twins, file);
+        for pointer in ["/keyslots/2/kdf/salt", "/digests/1/salt", "/digests/1/digest"] {
+            assert!(value.pointer(pointer).unwrap().as_str().unwrap().len() > 40);
+            *value.pointer_mut(pointer).unwrap() = Value::Null;
+        }
+        value
+    };
+    assert_eq!(shape("ours"), shape("theirs"));
+    twins.theirs("luksDump -q --unbound -S 2 --key-file three --volume-key-file key.theirs ours");
+    twins.ours("dump-volume-key ours key --key-slot 2 --key-file three");
+    assert!(twins.place.read("key") == twins.place.read("key.theirs") && twins.place.read("key").len() == 32);
+    // It opens no data, and its listing is that of its slot alone.
+    says(twins.place.own("luks test-passphrase ours --key-file three"), 1, "no key slot opens");
+    let dump = twins.ours("dump --unbound ours");
+    assert!(dump.contains("  2: luks2 (unbound)") && !dump.contains("  0: luks2"), "{dump}");
+    twins.place.file("raw", [5; 24]);
+    twins.ours(&format!(
+        "add-key ours --unbound --volume-key-file raw --new-key-file two --new-key-slot 9 {CHEAP}"
+    ));
+    twins.ours("dump-volume-key ours raw.out --key-slot 9 --key-file two");
+    assert!(twins.place.read("raw.out") == [5; 24]);
+    let unbound = "add-key ours --unbound --new-key-file two";
+    twins.refused(&format!("{unbound} {CHEAP}"), "needs a key, or its size in bits");
+    twins.refused(&format!("{unbound} {CHEAP} --key-size 129"), "129 was given");
+    twins.refused(&format!("{unbound} {CHEAP} --key-size 256 --new-key-slot 9"), "key slot 9 is not free");
+    twins.refused(&format!("{unbound} {CHEAP} --key-size 256 --key-file one"), "cannot be used with");
+    let Some(twins) = Twins::new(LUKS1) else { return };
+    twins.refused(&format!("{unbound} {CHEAP} --key-size 256"), "LUKS2 has");
+}
+
+#[test]
+fn volume_keys_are_saved_for_their_owner() {
+    for options in [LUKS1, LUKS2] {
+        let Some(twins) = Twins::new(options) else { return };
+        twins.ours("dump-volume-key ours key --key-file two");
+        twins.theirs("luksDump -q --dump-volume-key --key-file one --volume-key-file key.theirs theirs");
+        assert!(twins.place.read("key") == twins.place.read("key.theirs"));
+        let mode = fs::metadata(twins.place.path("key")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        twins.refused("dump-volume-key ours key --key-file two", "there is such a file");
+        says(twins.place.own("luks dump-volume-key ours k --key-file three"), 2, "no key slot opens");
+        assert!(!twins.place.path("k").exists());
+    }
+}
+
+#[test]
+fn slots_are_converted_as_cryptsetup_does() {
+    let Some(twins) = Twins::new(LUKS2) else { return };
+    let argon2 = "--pbkdf argon2i --pbkdf-force-iterations 4 --pbkdf-parallel 1";
+    for (ours, theirs) in [
+        (format!("{argon2} --pbkdf-memory 64K"), format!("{argon2} --pbkdf-memory 64")),
+        ("--pbkdf pbkdf2 --pbkdf-force-iterations 1234 --hash sha512".to_owned(), String::new()),
+        (format!("{CHEAP} --keyslot-cipher aes-cbc-plain64 --keyslot-key-size 256"), String::new()),
+    ] {
+        let theirs = if theirs.is_empty() { ours.clone() } else { theirs };
+        twins.ours(&format!("convert-key ours --key-file two {ours}"));
+        twins.theirs(&format!("luksConvertKey -q --key-file two {theirs} theirs"));
+        let slot = |file: &str| {
+            let mut slot = metadata(&twins, file)["keyslots"]["1"].take();
+            slot["kdf"]["salt"] = Value::Null;
+            slot["area"]["offset"] = Value::Null;
+            slot
+        };
+        assert_eq!(slot("ours"), slot("theirs"), "{ours}");
+        twins.theirs("open --test-passphrase -S 1 --key-file two ours");
+        twins.theirs("open --test-passphrase -S 0 --key-file one ours");
+    }
+    twins.refused(&format!("convert-key ours --key-file three {CHEAP}"), "no key slot opens");
+    let Some(twins) = Twins::new(LUKS1) else { return };
+    twins.refused(&format!("convert-key ours --key-file one {CHEAP}"), "LUKS1 has one KDF");
+}
+
+#[test]
+fn every_hash_makes_keys() {
+    let Some(cryptsetup) = tool("cryptsetup") else { return };
+    let place = Place::new(CASEMATE);
+    place.file("key", "secret");
+    place.file("plain", vec![1; 4096]);
+    for hash in
+        ["sha1", "sha224", "sha256", "sha384", "sha512", "sha3-256", "ripemd160", "whirlpool", "blake2b-512"]
+    {
+        for version in ["luks1", "luks2"] {
+            let line = format!(
+                "luks format --type {version} --hash {hash} {CHEAP} --from plain disk --key-file key --overwrite"
+            );
+            yes(place.own(&line));
+            let open = "open --test-passphrase --key-file key disk";
+            run(std::process::Command::new(&cryptsetup).args(open.split(' ')).current_dir(place.folder()));
+        }
+    }
+}
+
+/// The number of a cost that was chosen so that it takes a time.
+fn chosen(place: &Place, options: &str) -> (u64, u64, u64) {
+    yes(place.own(&format!("luks format --from plain disk --key-file key --overwrite {options}")));
+    let value: Value = serde_json::from_str(&yes(place.own("luks dump --json disk"))).unwrap();
+    let kdf = &value["metadata"]["keyslots"]["0"]["kdf"];
+    let number = |name: &str| kdf[name].as_u64().unwrap_or(0);
+    (number("iterations").max(number("time")), number("memory"), number("cpus"))
+}
+
+#[test]
+fn costs_take_the_time_that_was_asked_for() {
+    let place = Place::new(CASEMATE);
+    place.file("key", "secret");
+    place.file("plain", Rng::new(1).bytes(4096));
+    // Other work beside this may slow one of them down.
+    let fits = || {
+        let (few, ..) = chosen(&place, "--pbkdf pbkdf2 --iter-time 20");
+        let (many, ..) = chosen(&place, "--pbkdf pbkdf2 --iter-time 600");
+        let start = Instant::now();
+        yes(place.own("luks test-passphrase disk --key-file key"));
+        println!("{few} in 20 ms, {many} in 600 ms, which took {:?}", start.elapsed());
+        few >= 1000 && many > 5 * few && start.elapsed().as_millis() > 100
+    };
+    assert!((0..6).any(|_| fits()));
+    let (passes, memory, lanes) = chosen(&place, "--iter-time 300 --pbkdf-memory 4M");
+    // More passes only where there is no more memory.
+    assert!(passes > 4 && memory == 4096 && (1..=4).contains(&lanes), "{passes}, {memory}, {lanes}");
+    let (passes, memory, lanes) = chosen(&place, "--iter-time 1 --pbkdf argon2i --pbkdf-parallel 1");
+    assert!(passes == 4 && (32..65536).contains(&memory) && lanes == 1, "{passes}, {memory}, {lanes}");
+    let (passes, memory, lanes) =
+        chosen(&place, "--pbkdf-force-iterations 5 --pbkdf-memory 96K --pbkdf-parallel 3");
+    assert_eq!((passes, memory, lanes), (5, 96, 3));
+    says(
+        place.own("luks format --from plain disk --key-file key --iter-time 5 --pbkdf-force-iterations 5"),
+        2,
+        "cannot be used with",
+    );
+}
+
+#[test]
+fn the_benchmark_is_a_table() {
+    let place = Place::new(CASEMATE);
+    let lines = yes(place.own("luks benchmark --crypt aes-xts-plain64 --key-size 512"));
+    let row = lines.lines().last().unwrap();
+    let rates: Vec<f64> = row.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    assert!(
+        row.starts_with("        aes-xts        512b  ") && rates.len() == 2 && rates[0] > 1.0,
+        "{lines}"
+    );
+    let lines = yes(place.own("luks benchmark --hash sha256 --iter-time 50"));
+    let rate = lines.lines().last().unwrap().strip_prefix("PBKDF2-sha256    ").unwrap();
+    let rate = rate.strip_suffix(" iterations per second for 256-bit key").unwrap();
+    assert!(rate.trim().parse::<u64>().unwrap() > 1000, "{lines}");
+    let value: Value = serde_json::from_str(&yes(
+        place.own("luks benchmark --json --pbkdf argon2i --iter-time 50 --pbkdf-memory 1M")
+    ))
+    .unwrap();
+    let kdf = &value["kdfs"][0];
+    assert!(kdf["kdf"] == "argon2i" && kdf["memory_kib"].as_u64().unwrap() <= 1024, "{value}");
+    says(place.own("luks benchmark --crypt nonsense-xts"), 2, "nonsense");
+}
