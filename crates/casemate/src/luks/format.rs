@@ -92,9 +92,9 @@ pub(super) const LARGEST_KEYSLOTS: u64 = 128 << 20;
 pub struct NewVolume {
     header: Header,
     /// The pieces of header and key slot, in their order.
-    pieces: Vec<(u64, Vec<u8>)>,
+    pub(super) pieces: Vec<(u64, Vec<u8>)>,
     offset: u64,
-    mapping: Mapping,
+    pub(super) mapping: Mapping,
     detached: bool,
 }
 

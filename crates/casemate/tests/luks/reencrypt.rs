@@ -3,6 +3,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use casemate::blockdev::{BlockDevice, Events, MemoryDevice, Result};
@@ -117,7 +118,10 @@ impl Medium {
         let volume = self.volume();
         let Header::Luks2(header) = volume.header() else { panic!() };
         match &*header.metadata.segments()[0].kind {
-            "linear" => bytes_of(&self.data)[..len].to_vec(),
+            "linear" => {
+                let at = header.metadata.segments()[0].offset as usize;
+                bytes_of(&self.data)[at..at + len].to_vec()
+            }
             _ => self.read(key, &Work::default()).unwrap()[..len].to_vec(),
         }
     }
@@ -309,6 +313,7 @@ fn damage_is_told_and_the_rest_is_read() {
 struct Disk {
     state: Mutex<DiskState>,
     power: Arc<Mutex<i64>>,
+    flushes: AtomicU32,
 }
 
 struct DiskState {
@@ -319,7 +324,7 @@ struct DiskState {
 impl Disk {
     fn new(bytes: Vec<u8>, power: &Arc<Mutex<i64>>) -> Arc<Disk> {
         let state = DiskState { stable: bytes.clone(), cached: bytes };
-        Arc::new(Disk { state: Mutex::new(state), power: Arc::clone(power) })
+        Arc::new(Disk { state: Mutex::new(state), power: Arc::clone(power), flushes: AtomicU32::new(0) })
     }
 
     /// One more operation, if there is still power.
@@ -373,6 +378,7 @@ impl BlockDevice for Disk {
         self.spend()?;
         let mut state = self.state.lock().unwrap();
         state.stable = state.cached.clone();
+        self.flushes.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -481,6 +487,168 @@ fn the_power_may_fail_at_any_operation_of_a_reencryption() {
         assert!(states > 16, "{what}: {states}");
         println!("{what}: {states} states");
     }
+}
+
+/// A device that becomes a volume, or plain data, and its header if that goes to a file of its own.
+struct Change {
+    data: Vec<u8>,
+    header: Option<Vec<u8>>,
+    /// How often a new file is flushed before it gets its name.
+    flushes: u32,
+    is_named: bool,
+}
+
+impl Change {
+    /// Cuts the work until it is done. `begin` is given the data and the header's file, and whether that is there.
+    fn survive(
+        mut self,
+        what: &str,
+        seed: u64,
+        plaintext: &[u8],
+        begin: impl Fn(&Image, Option<&Image>, bool) -> Result<bool>,
+    ) -> usize {
+        let (mut rng, key) = (Rng::new(seed), passphrase(b"pass"));
+        let resume = |data: &Image, header: Option<&Image>, options: &ReencryptOptions| {
+            let mut volume = data.luks_volume(header, &Providers::default())?;
+            volume.reencrypt(std::slice::from_ref(&key), &LuksOptions::default(), options, &Work::default())
+        };
+        let options = options(16384, |options| options.resume_only = true);
+        for attempt in 0..1000 {
+            let power = Arc::new(Mutex::new(rng.below(12 + attempt * 6) as i64));
+            let data = Disk::new(self.data.clone(), &power);
+            let header = self.header.clone().map(|bytes| Disk::new(bytes, &power));
+            let image = Image::over("image", data.clone());
+            let apart = header.clone().map(|header| Image::over("header", header));
+            let is_begun = self.volume().is_some_and(|medium| medium.is_reencrypting());
+            let result = match is_begun {
+                true => resume(&image, apart.as_ref(), &options),
+                false => begin(&image, apart.as_ref(), self.is_named),
+            };
+            *power.lock().unwrap() = i64::MAX;
+            self.data = data.after_power_failure(&mut rng);
+            if let Some(header) = header {
+                self.is_named |= header.flushes.load(Ordering::Relaxed) >= self.flushes;
+                let bytes = header.after_power_failure(&mut rng);
+                self.header = Some(if self.is_named { bytes } else { vec![0; bytes.len()] });
+            }
+            let fail = |why: &str| panic!("{what}, seed {seed}, attempt {attempt}: {why}");
+            if let Some(medium) = self.volume()
+                && medium.is_reencrypting()
+            {
+                match medium.read(&key, &Work::default()) {
+                    Ok(read) if read[..plaintext.len()] == *plaintext => {}
+                    Ok(_) => fail("it reads as something else"),
+                    Err(error) => fail(&error.to_string()),
+                }
+            }
+            match result {
+                Ok(true) => {
+                    assert!(
+                        self.volume().unwrap().end(&key, plaintext.len()) == plaintext,
+                        "{what}, seed {seed}"
+                    );
+                    return attempt as usize + 1;
+                }
+                // Behind the last header.
+                Err(error) if error.kind() == ErrorKind::Io && is_begun => {
+                    let medium = self.volume().unwrap();
+                    if !medium.is_reencrypting() {
+                        assert!(medium.end(&key, plaintext.len()) == plaintext, "{what}, seed {seed}");
+                        return attempt as usize + 1;
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::Io => {
+                    let is_done =
+                        self.volume().is_some_and(|medium| !medium.is_reencrypting() && medium.is_changed());
+                    if is_done {
+                        assert!(self.volume().unwrap().end(&key, plaintext.len()) == plaintext);
+                        return attempt as usize + 1;
+                    }
+                }
+                other => fail(&format!("{other:?}")),
+            }
+        }
+        panic!("{what}, seed {seed}: never done");
+    }
+
+    /// The volume, if its header is whole.
+    fn volume(&self) -> Option<Medium> {
+        let header = self.header.clone().filter(|_| self.is_named || self.flushes == 0);
+        if self.header.is_some() && header.is_none() {
+            return None;
+        }
+        let first = image(header.clone().unwrap_or_else(|| self.data.clone()));
+        first.luks_volume(None, &Providers::default()).ok()?;
+        Some(Medium::new(self.data.clone(), header))
+    }
+}
+
+impl Medium {
+    /// Whether the volume is one that was made, or is none any more.
+    fn is_changed(&self) -> bool {
+        let volume = self.volume();
+        let Header::Luks2(header) = volume.header() else { panic!() };
+        let segment = header.metadata.segments().remove(0);
+        segment.kind == "linear" || bytes_of(&self.data)[..4] == *b"LUKS" || segment.offset == 0
+    }
+}
+
+#[test]
+fn the_power_may_fail_at_any_operation_of_an_encryption() {
+    let mut format = LuksFormatOptions::default();
+    (format.cipher, format.key_bits) = ("aes-cbc-essiv:sha256".to_owned(), Some(128));
+    format.pbkdf = Some(cheap());
+    let pass = SecretVec::from(&b"pass"[..]);
+    let plaintext = Rng::new(5).bytes(272 << 10);
+    let mut states = 0;
+    for seed in 0..if slow_tests() { 400 } else { 8 } {
+        let reduce = 2 * (104 << 10);
+        let here = options(16384, |options| options.reduce_device_size = Some(reduce));
+        let data = [&plaintext[..], &vec![0; reduce as usize]].concat();
+        let change = Change { data, header: None, flushes: 0, is_named: true };
+        states += change.survive("a header before the data", seed, &plaintext, |image, _, _| {
+            image.luks_encrypt(None, &pass, &format, &here, &Work::default())
+        });
+        format.offset = Some(128 << 10);
+        let change =
+            Change { data: plaintext.clone(), header: Some(vec![0; 128 << 10]), flushes: 3, is_named: false };
+        states += change.survive("a header apart", seed, &plaintext, |image, header, _| {
+            image.luks_encrypt(header, &pass, &format, &options(16384, |_| ()), &Work::default())
+        });
+    }
+    assert!(states > 30, "{states}");
+    println!("encryption: {states} states");
+}
+
+#[test]
+fn the_power_may_fail_at_any_operation_of_a_decryption() {
+    let key = passphrase(b"pass");
+    let (bytes, plaintext) = volume(512, "aes-cbc-essiv:sha256", 131072, 300 << 10);
+    let mut states = 0;
+    for seed in 0..if slow_tests() { 400 } else { 8 } {
+        for journal in [false, true] {
+            let options =
+                options(16384, |options| options.protection = journal.then_some(Protection::Journal));
+            let change =
+                Change { data: bytes.clone(), header: Some(vec![0; 131072]), flushes: 1, is_named: false };
+            states +=
+                change.survive("a header before the data", seed, &plaintext, |image, header, is_named| {
+                    let volume = image.luks_volume(header.filter(|_| is_named), &Providers::default())?;
+                    let export = header.filter(|_| !is_named);
+                    volume.decrypt(&key, export, &LuksOptions::default(), &options, &Work::default())
+                });
+        }
+        let head = bytes[..131072].to_vec();
+        let mut data = vec![7; 131072];
+        data.extend(&bytes[131072..]);
+        let change = Change { data, header: Some(head), flushes: 0, is_named: true };
+        states += change.survive("a header apart", seed, &plaintext, |image, header, _| {
+            let volume = image.luks_volume(header, &Providers::default())?;
+            volume.decrypt(&key, None, &LuksOptions::default(), &options(16384, |_| ()), &Work::default())
+        });
+    }
+    assert!(states > 30, "{states}");
+    println!("decryption: {states} states");
 }
 
 #[test]

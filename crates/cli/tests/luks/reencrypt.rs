@@ -45,7 +45,7 @@ fn what_is_begun_here_is_finished_there_and_the_reverse() {
         };
         let reencrypt = "luks reencrypt disk --key-file key";
         yes(place.own(&format!("{reencrypt} --init-only {begun}")));
-        says(place.own(&format!("{reencrypt} --init-only")), 2, "--resume-only goes on with it");
+        says(place.own(&format!("{reencrypt} --init-only")), 2, "was begun already");
         is_whole(&place, len);
         theirs("reencrypt --resume-only --force-offline-reencrypt");
         is_whole(&place, len);
@@ -66,6 +66,75 @@ fn what_is_begun_here_is_finished_there_and_the_reverse() {
             run(Command::new(&cryptsetup).args(["luksDump", "disk"]).current_dir(place.folder()))
         );
     }
+}
+
+#[test]
+fn data_are_encrypted_and_decrypted_here_and_there() {
+    let Some(cryptsetup) = tool("cryptsetup") else { return };
+    let plain = Rng::new(6).bytes(3 << 20);
+    let there = |place: &Place, line: &str| {
+        let line = format!("reencrypt -q --force-offline-reencrypt --key-file key {line} disk");
+        run(Command::new(&cryptsetup).args(line.split_whitespace()).current_dir(place.folder()));
+    };
+    let here = |place: &Place, line: &str| {
+        yes(place.own(&format!("luks reencrypt disk --key-file key {line}")));
+    };
+    type Step<'a> = &'a dyn Fn(&Place, &str);
+    for (begin, end) in [(&here as Step<'_>, &there as Step<'_>), (&there, &here)] {
+        // cryptsetup calls the header's file so, and so may we.
+        for (encrypt, header) in
+            [("--reduce-device-size 4M", ""), ("--header header", "--luks-header header")]
+        {
+            let place = Place::new(CASEMATE);
+            place.file("key", "pass");
+            let room = if header.is_empty() { 4 << 20 } else { 0 };
+            place.file("disk", [&plain[..], &vec![0; room]].concat());
+            let is_plain = || {
+                yes(place.own(&format!("luks extract disk out --key-file key {header}")));
+                assert!(place.read("out").starts_with(&plain));
+            };
+            begin(&place, &format!("--encrypt --init-only {encrypt} {CHEAP}"));
+            is_plain();
+            let apart = header.replace("--luks-header", "--header");
+            end(&place, &format!("--resume-only {apart}"));
+            is_plain();
+            let again = place.own(&format!("luks reencrypt disk --encrypt --key-file key {encrypt} {CHEAP}"));
+            says(again, 2, "holds a LUKS header already");
+            begin(&place, "--decrypt --init-only --header header");
+            yes(place.own("luks extract disk out --key-file key --luks-header header"));
+            assert!(place.read("out").starts_with(&plain));
+            end(&place, "--resume-only --header header");
+            assert!(place.read("disk").starts_with(&plain));
+        }
+    }
+}
+
+#[test]
+fn what_can_not_be_encrypted_or_decrypted_stays_as_it_is() {
+    let place = volume("");
+    let (disk, plain) = (place.read("disk"), place.read("plain"));
+    let encrypt = format!("luks reencrypt plain --encrypt --key-file key {CHEAP}");
+    says(place.own(&encrypt), 2, "--reduce-device-size 32M says what the data give up");
+    says(place.own(&format!("{encrypt} --reduce-device-size 2100000")), 2, "it must be a multiple of 8192");
+    says(place.own(&format!("{encrypt} --reduce-device-size 3M")), 2, "too small");
+    says(
+        place.own(&format!("{encrypt} --reduce-device-size 256K")),
+        2,
+        "data at byte 131072: they begin at 290816",
+    );
+    says(place.own(&format!("{encrypt} --luks-header h -c cipher_null-ecb")), 2, "encrypts nothing");
+    says(place.own(&format!("{encrypt} --luks-header h --resume-only")), 2, "nothing to go on with");
+    says(place.own(&format!("{encrypt} --luks-header key")), 2, "no LUKS header");
+    let decrypt = "luks reencrypt disk --decrypt --key-file key";
+    says(place.own(decrypt), 2, "--luks-header NEW names a new file");
+    place.file("wrong", "wrong");
+    says(place.own("luks reencrypt disk --decrypt --key-file wrong --luks-header h"), 2, "does not open");
+    says(
+        place.own(&format!("{decrypt} --luks-header h --resilience none")),
+        2,
+        "data that move are protected",
+    );
+    assert!(place.read("disk") == disk && place.read("plain") == plain && !place.path("h").exists());
 }
 
 #[test]

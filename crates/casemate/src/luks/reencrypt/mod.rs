@@ -16,6 +16,8 @@ use super::slot::Pbkdf;
 use super::{LuksKey, LuksOptions, Volume};
 use crate::{Error, Image};
 
+mod decrypt;
+mod encrypt;
 mod hot;
 mod sides;
 mod start;
@@ -202,7 +204,7 @@ impl Volume {
         let size = self.data.top().size();
         let (course, found) = match course {
             Some(_) if options.init_only => {
-                return Err(Error::argument("a reencryption goes on already; --resume-only goes on with it"));
+                return Err(Error::argument("the work was begun already; --resume-only goes on with it"));
             }
             Some(course) => {
                 let Header::Luks2(header) = &self.header else { return Err(Error::unsupported("LUKS1")) };
@@ -256,7 +258,7 @@ impl Volume {
             header_device: self.header_image.top(),
             data: &named,
             name: self.data.name(),
-            is_attached: self.header_image.is_same(&self.data),
+            is_attached: self.is_attached,
             len,
             limit,
             parts,

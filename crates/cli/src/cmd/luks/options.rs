@@ -15,7 +15,7 @@ use crate::size::bytes;
 #[command(next_help_heading = "LUKS")]
 pub struct UnlockArgs {
     /// Read the LUKS header from this file: it lies apart from the data.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", alias = "header")]
     pub luks_header: Option<PathBuf>,
     /// Try this key slot alone. Without it all are tried that are for the data, preferred ones first.
     #[arg(long, value_name = "N")]

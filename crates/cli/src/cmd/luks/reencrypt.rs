@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use serde_json::json;
 
-use casemate::luks::{Header, LuksKey, Protection, ReencryptOptions, Volume};
+use casemate::luks::{Header, LuksFormatOptions, LuksKey, Protection, ReencryptOptions, Volume};
 use casemate::{Access, Error, Image};
 
 use super::options::VolumeArgs;
@@ -13,18 +13,29 @@ use crate::context::Context;
 use crate::passphrase::{self, Asked};
 use crate::size::bytes;
 
-/// Give the data of a LUKS2 volume a new volume key, or another cipher, where they lie.
+/// Give the data of a LUKS2 volume a new volume key, or another cipher, where they lie; or encrypt or decrypt them there.
 ///
 /// Whenever this is cut off, the volume can be read, and the same command, or cryptsetup's, goes on. The passphrases stay.
+/// --encrypt makes a volume of plain data: its header goes to --luks-header, or before the data with --reduce-device-size.
+/// --decrypt makes plain data of a volume: a header before the data goes to --luks-header.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate luks reencrypt vault.img --key-file pass.key\n\
     \x20 casemate luks reencrypt disk.luks --key-file pass.key --key-size 256 --sector-size 4096\n\
     \x20 casemate luks reencrypt vault.img --key-file pass.key --init-only\n\
-    \x20 casemate luks reencrypt vault.img --key-file pass.key --resume-only")]
+    \x20 casemate luks reencrypt vault.img --key-file pass.key --resume-only\n\
+    \x20 casemate luks reencrypt root.img --encrypt --luks-header root.header --key-file pass.key \\\n\
+    \x20   --pbkdf-memory 64M\n\
+    \x20 casemate luks reencrypt root.img --decrypt --luks-header root.header --key-file pass.key")]
 pub struct Args {
     #[command(flatten)]
     volume: VolumeArgs,
+    /// Encrypt plain data.
+    #[arg(long, conflicts_with = "decrypt")]
+    encrypt: bool,
+    /// Decrypt the data of a volume.
+    #[arg(long)]
+    decrypt: bool,
     /// The new dm-crypt specification [default: as it is].
     #[arg(short = 'c', long, value_name = "SPEC", alias = "cipher")]
     crypt: Option<String>,
@@ -75,22 +86,100 @@ enum Resilience {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let (place, unlock) = (&self.volume.place, &self.volume.unlock);
-        let header = unlock.luks_header.as_ref().map(|path| Image::open(path, Access::Change)).transpose()?;
-        let mut volume = place.volume(Access::Change, header.as_ref(), context)?;
-        let keys = self.keys(&volume)?;
         let name = place.image.display().to_string();
-        let progress = context.progress(&name, self.device_size.unwrap_or(volume.data_size()));
-        let work = context.work(context.providers().clone(), &progress);
-        let done = volume.reencrypt(&keys, &unlock.options()?, &self.options(context)?, &work)?;
-        drop(progress);
+        let (is_new, what) = match (self.encrypt, self.decrypt) {
+            (true, _) => (self.is_unencrypted(context)?, "encrypted"),
+            (_, true) => (unlock.luks_header.as_ref().is_some_and(|path| !path.exists()), "decrypted"),
+            _ => (false, "reencrypted"),
+        };
+        let done = match (self.encrypt && is_new, self.decrypt && is_new) {
+            (true, _) => self.encrypt(context)?,
+            (_, true) => self.decrypt(place.volume(Access::Change, None, context)?, context)?,
+            _ => self.go_on(context)?,
+        };
         if context.json() {
             context.print_json(&json!({ "done": done }))?;
         }
-        context.done(format_args!(
-            "{name}: {}",
-            if done { "reencrypted" } else { "begun; --resume-only goes on" }
-        ));
+        context.done(format_args!("{name}: {}", if done { what } else { "begun; --resume-only goes on" }));
         Ok(Answer::Yes)
+    }
+
+    /// Whether there is no volume yet; one that is complete is refused.
+    fn is_unencrypted(&self, context: &Context) -> Result<bool, Error> {
+        let (place, header) = (&self.volume.place, &self.volume.unlock.luks_header);
+        let found = match header {
+            Some(path) if !path.exists() => return Ok(true),
+            Some(path) => Image::open(path, Access::Read)?.luks_volume(None, context.providers())?,
+            None => match place.open(Access::Read)?.luks_volume(None, context.providers()) {
+                Ok(found) => found,
+                Err(_) => return Ok(true),
+            },
+        };
+        match found.header() {
+            Header::Luks2(header) if !header.metadata.requirements().is_empty() => Ok(false),
+            _ => {
+                let path = header.as_ref().unwrap_or(&place.image).display();
+                Err(Error::argument(format!(
+                    "{path}: holds a LUKS header already, and nothing to go on with"
+                )))
+            }
+        }
+    }
+
+    /// Makes a volume of plain data.
+    fn encrypt(&self, context: &Context) -> Result<bool, Error> {
+        if self.resume_only {
+            return Err(Error::argument("no encryption was begun: there is nothing to go on with"));
+        }
+        let place = &self.volume.place;
+        let image = place.open(Access::Change)?;
+        let header = self.volume.unlock.luks_header.as_ref().map(Image::replace).transpose()?;
+        let (LuksKey::Passphrase(passphrase) | LuksKey::VolumeKey(passphrase)) =
+            match self.volume.passphrase.source() {
+                Some(source) => LuksKey::file(&source, self.volume.passphrase.size())?,
+                None => LuksKey::passphrase(&passphrase::source(Asked::Twice), image.name())?,
+            };
+        let mut format = LuksFormatOptions::default();
+        format.cipher = self.crypt.clone().unwrap_or(format.cipher);
+        format.key_bits = self.key_size;
+        format.sector_size = self.sector_size.unwrap_or(format.sector_size);
+        format.hash = self.hash.clone();
+        format.pbkdf = Some(self.pbkdf.get(false, &self.hash, 64, context)?);
+        let progress = context.progress(image.name(), image.device().size());
+        let work = context.work(context.providers().clone(), &progress);
+        image.luks_encrypt(header.as_ref(), &passphrase, &format, &self.options(context)?, &work)
+    }
+
+    /// Makes plain data of a volume.
+    fn decrypt(&self, volume: Volume, context: &Context) -> Result<bool, Error> {
+        if self.resume_only {
+            return Err(Error::argument("no decryption was begun: there is nothing to go on with"));
+        }
+        let export = self.volume.unlock.luks_header.as_ref().filter(|path| !path.exists());
+        let export = export.map(Image::replace).transpose()?;
+        let key = self.volume.key()?;
+        let progress = context.progress(&self.volume.place.image.display().to_string(), volume.data_size());
+        let work = context.work(context.providers().clone(), &progress);
+        volume.decrypt(&key, export.as_ref(), &self.volume.unlock.options()?, &self.options(context)?, &work)
+    }
+
+    /// Reencrypts a volume, or goes on with what was begun.
+    fn go_on(&self, context: &Context) -> Result<bool, Error> {
+        let (place, unlock) = (&self.volume.place, &self.volume.unlock);
+        let header = unlock.luks_header.as_ref().map(|path| Image::open(path, Access::Change)).transpose()?;
+        let mut volume = place.volume(Access::Change, header.as_ref(), context)?;
+        let is_begun = match volume.header() {
+            Header::Luks2(header) => !header.metadata.requirements().is_empty(),
+            Header::Luks1(_) => false,
+        };
+        if self.decrypt && !is_begun {
+            return self.decrypt(volume, context);
+        }
+        let keys = self.keys(&volume)?;
+        let size = self.device_size.unwrap_or(volume.data_size());
+        let progress = context.progress(&place.image.display().to_string(), size);
+        let work = context.work(context.providers().clone(), &progress);
+        volume.reencrypt(&keys, &unlock.options()?, &self.options(context)?, &work)
     }
 
     /// The passphrases: of one place, or each slot's from a person.

@@ -1,0 +1,392 @@
+//! Plain data encrypted where they lie: with the header in a file of its own, or before the data, which move to make room.
+//!
+//! A header before the data needs the place of the first data, and these need a place meanwhile. What the data give up at
+//! the device's end has both: its second half gets the first data, and its first half a copy of the header, whole before a
+//! byte of the first data is overwritten. So what is cut off while the header is written is completed from there:
+//!
+//! ```text
+//! before      | first data | data ...                    | given up: 2 * shift          |
+//! begun       | first data | data ...                    | header's copy | first data    |
+//! header      | header     | data ...                    | header's copy | first data    |
+//! done        | header     | first data | data ... (encrypted)           | wiped         |
+//! ```
+
+use casemate_blockdev::{AtFile, BlockDevice, MemoryDevice, Window};
+use casemate_luks::Header;
+use casemate_luks::json::{Json, Object};
+use casemate_luks::luks2::reencrypt::{Backups, Direction, Mode, Reencryption, Resilience};
+use casemate_luks::luks2::{self, Metadata, Segment, SegmentSize};
+use casemate_primitives::secret::SecretVec;
+use casemate_providers::Work;
+
+use super::sides::Keys;
+use super::{ReencryptOptions, start};
+use crate::luks::format::{NewVolume, Source};
+use crate::luks::{LuksFormatOptions, LuksKey, LuksOptions, LuksVersion, Volume};
+use crate::{Error, Image};
+
+/// Bytes that are compared or copied at once.
+const PIECE: u64 = 1 << 20;
+
+/// What a new header looks like on the disk.
+struct Front {
+    /// The pieces of it that are not zeros, in their order.
+    pieces: Vec<(u64, Vec<u8>)>,
+    len: u64,
+}
+
+impl Front {
+    /// The bytes of a header with its key slots, from the beginning on.
+    fn of(header: &[u8], material: (u64, &[u8]), len: u64) -> Front {
+        Front { pieces: vec![(0, header.to_vec()), (material.0, material.1.to_vec())], len }
+    }
+
+    /// The front that lies on a device.
+    fn read(device: &dyn BlockDevice, used: u64, len: u64) -> Result<Front, Error> {
+        // OK to cast: headers with their key slots have at most 136 MiB.
+        let mut bytes = vec![0; used as usize];
+        device.read_at(&mut bytes, 0)?;
+        Ok(Front { pieces: vec![(0, bytes)], len })
+    }
+
+    /// The bytes from a place on.
+    fn get(&self, at: u64, out: &mut [u8]) {
+        out.fill(0);
+        for (start, piece) in &self.pieces {
+            let (from, to) = ((*start).max(at), (start + piece.len() as u64).min(at + out.len() as u64));
+            if from < to {
+                // OK to cast: within both.
+                let (here, there) = ((from - at) as usize, (from - start) as usize);
+                let len = (to - from) as usize;
+                out[here..here + len].copy_from_slice(&piece[there..there + len]);
+            }
+        }
+    }
+
+    /// Writes it to the beginning of a device: the two copies of the header last, one after the other.
+    fn write(&self, device: &dyn BlockDevice, hdr_size: u64, with_zeros: bool) -> Result<(), Error> {
+        let end = match with_zeros {
+            true => self.len,
+            false => self.pieces.iter().map(|(start, piece)| start + piece.len() as u64).max().unwrap_or(0),
+        };
+        let put = |from: u64, to: u64| -> Result<(), Error> {
+            let mut at = from;
+            while at < to {
+                let mut buf = vec![0; (to - at).min(PIECE) as usize];
+                self.get(at, &mut buf);
+                device.write_at(&buf, at)?;
+                at += buf.len() as u64;
+            }
+            device.flush()
+        };
+        put(2 * hdr_size, end)?;
+        put(0, hdr_size)?;
+        put(hdr_size, 2 * hdr_size)
+    }
+}
+
+impl Image {
+    /// Encrypts the image's data where they lie, as a LUKS2 volume that a passphrase opens. The header goes to `header`, a
+    /// file of its own that is new, or before the data: then [`ReencryptOptions::reduce_device_size`] says how many bytes
+    /// at the end are given up, half of which the header gets. What was cut off before the header was whole is completed by
+    /// the same again; afterwards [`Volume::reencrypt`] goes on. Returns whether all is done.
+    ///
+    /// # Errors
+    /// `Argument` for what can't be, and for an image that was changed since it was begun with; `Mismatch` for another
+    /// passphrase than it was begun with: nothing is changed then. `Io`, `Interrupted`: it can go on.
+    pub fn luks_encrypt(
+        &self,
+        header: Option<&Image>,
+        passphrase: &SecretVec,
+        format: &LuksFormatOptions,
+        options: &ReencryptOptions,
+        work: &Work<'_>,
+    ) -> Result<bool, Error> {
+        self.check_writable()?;
+        match header {
+            Some(header) => self.encrypt_apart(header, passphrase, format, options, work),
+            None => self.encrypt_here(passphrase, format, options, work),
+        }
+        .at(self.name())
+    }
+
+    fn encrypt_apart(
+        &self,
+        header_image: &Image,
+        passphrase: &SecretVec,
+        format: &LuksFormatOptions,
+        options: &ReencryptOptions,
+        work: &Work<'_>,
+    ) -> Result<bool, Error> {
+        if options.reduce_device_size.is_some() {
+            let text = "with a header in a file of its own the data stay where they are: --reduce-device-size is for the other case";
+            return Err(Error::argument(text));
+        }
+        let size = self.top().size();
+        let made = new_header(passphrase, format, None, work)?;
+        let header = luks2_of(&made)?;
+        let last = Segment { offset: 0, ..segment_of(header) };
+        let len = size - size % 512;
+        let unit = u64::from(last.sector_size);
+        if len != size || !size.is_multiple_of(unit) {
+            return Err(Error::argument(format!(
+                "{size} bytes of data are no multiple of the sector size {unit}"
+            )));
+        }
+        let previous = linear(0, SegmentSize::Dynamic);
+        let resilience = start::resilience(options, [&previous, &last], len, &work.providers)?;
+        let area = start::largest_gap(&header.metadata)?;
+        let course = Reencryption::new(
+            Mode::Encrypt,
+            Direction::Forward,
+            resilience,
+            (start::free_slot(&header.metadata)?, area),
+            Backups { previous, last, moved: None },
+            [None, Some(0)],
+        )?;
+        let (front, header) = begun_front(&course, &made, size, options, work)?;
+        header_image.grow_to(made.offset())?;
+        front.write(header_image.top(), header.metadata.hdr_size(), false)?;
+        header_image.commit()?;
+        self.encrypt_on(header, header_image, &made, options, work)
+    }
+
+    fn encrypt_here(
+        &self,
+        passphrase: &SecretVec,
+        format: &LuksFormatOptions,
+        options: &ReencryptOptions,
+        work: &Work<'_>,
+    ) -> Result<bool, Error> {
+        let size = self.top().size();
+        let Some(reduce) = options.reduce_device_size else {
+            let text = "the header needs room: --reduce-device-size 32M says what the data give up at the end, or --luks-header a \
+                        file that it is written to";
+            return Err(Error::argument(text));
+        };
+        let shift = reduce / 2;
+        if !reduce.is_multiple_of(8192) || shift == 0 {
+            return Err(Error::argument(format!(
+                "--reduce-device-size {reduce}: it must be a multiple of 8192"
+            )));
+        }
+        let len = size.saturating_sub(reduce);
+        if len < shift {
+            return Err(Error::argument(format!(
+                "a device of {size} bytes is too small: with {reduce} given up at its end it needs {}",
+                reduce + shift
+            )));
+        }
+        if let Some(done) = self.complete(size, reduce, passphrase, options, work)? {
+            return Ok(done);
+        }
+        let made = new_header(passphrase, format, Some(shift), work)?;
+        let header = luks2_of(&made)?;
+        let last = segment_of(header);
+        let unit = u64::from(last.sector_size);
+        if !len.is_multiple_of(unit) || !shift.is_multiple_of(unit) {
+            return Err(Error::argument(format!(
+                "{len} bytes of data are no multiple of the sector size {unit}"
+            )));
+        }
+        let course = Reencryption::new(
+            Mode::Encrypt,
+            Direction::Backward,
+            Resilience::None,
+            (start::free_slot(&header.metadata)?, start::shift_area(&header.metadata)?),
+            Backups {
+                previous: linear(0, SegmentSize::Fixed(len)),
+                last,
+                moved: Some(linear(size - shift, SegmentSize::Fixed(shift))),
+            },
+            [None, Some(0)],
+        )?;
+        let (front, header) = begun_front(&course, &made, size, options, work)?;
+        let front = Front { len: shift, ..front };
+        let hdr_size = header.metadata.hdr_size();
+        self.copy_within(0, size - shift, shift, work)?;
+        self.top().flush()?;
+        // From here on what was begun is found.
+        let copy = Window::new(self.top(), size - reduce, shift)?;
+        front.write(&copy, hdr_size, false)?;
+        front.write(self.top(), hdr_size, true)?;
+        self.encrypt_on(header, self, &made, options, work)
+    }
+
+    /// Goes on behind a header that is whole.
+    fn encrypt_on(
+        &self,
+        header: luks2::Header,
+        header_image: &Image,
+        made: &NewVolume,
+        options: &ReencryptOptions,
+        work: &Work<'_>,
+    ) -> Result<bool, Error> {
+        if options.init_only {
+            return Ok(false);
+        }
+        let course =
+            header.metadata.reencryption()?.ok_or_else(|| Error::corrupt("no encryption was begun"))?;
+        let keys = Keys { keys: [None, Some(made.mapping.key.clone())], is_empty_passphrase: false };
+        let mut volume = Volume {
+            header: Header::Luks2(header),
+            header_image: header_image.clone(),
+            data: self.clone(),
+            is_attached: header_image.is_same(self),
+        };
+        volume.go_on(course, &keys, &LuksOptions::default(), options, work)
+    }
+
+    /// Completes an encryption that was cut off while its header was written; `None` if none was.
+    fn complete(
+        &self,
+        size: u64,
+        reduce: u64,
+        passphrase: &SecretVec,
+        options: &ReencryptOptions,
+        work: &Work<'_>,
+    ) -> Result<Option<bool>, Error> {
+        let shift = reduce / 2;
+        let copy = self.clone().window(size - reduce, Some(shift))?;
+        let Ok(header) = luks2::Header::read(copy.top(), &work.providers) else { return Ok(None) };
+        let Ok(Some(course)) = header.metadata.reencryption() else { return Ok(None) };
+        let is_ours = course.mode == Mode::Encrypt
+            && course.backups.moved.as_ref().is_some_and(|moved| moved.offset == size - shift)
+            && course.moved_len() == shift
+            && course.backups.last.offset == shift;
+        if !is_ours {
+            return Ok(None);
+        }
+        let used = header.metadata.keyslots_area().end.min(shift);
+        let front = Front::read(copy.top(), used, shift)?;
+        match self.compare(&front, size - shift, shift)? {
+            (false, _) => return Ok(None),
+            (true, false) => {
+                return Err(Error::argument(
+                    "an encryption was begun here and cut off, and the image was changed since: what it begins with is \
+                     neither the old data nor the new header",
+                ));
+            }
+            (true, true) => {}
+        }
+        let mut volume = Volume {
+            header: Header::Luks2(header.clone()),
+            header_image: copy,
+            data: self.clone(),
+            is_attached: true,
+        };
+        let key = LuksKey::Passphrase(passphrase.clone());
+        let parts = course.parts(size)?;
+        let keys = volume.keys(&header, &course, &parts, &key, &LuksOptions::default(), work)?;
+        front.write(self.top(), header.metadata.hdr_size(), true)?;
+        volume.header_image = self.clone();
+        if options.init_only {
+            return Ok(Some(false));
+        }
+        volume.go_on(course, &keys, &LuksOptions::default(), options, work).map(Some)
+    }
+
+    /// Looks at the sectors at the image's beginning: whether any of them is the front's and not the moved data's, and
+    /// whether all are of one or the other.
+    fn compare(&self, front: &Front, moved: u64, len: u64) -> Result<(bool, bool), Error> {
+        let (mut any, mut all) = (false, true);
+        let mut at = 0;
+        while at < len {
+            // OK to cast: at most a MiB.
+            let now = (len - at).min(PIECE) as usize;
+            let (mut here, mut old, mut new) = (vec![0; now], vec![0; now], vec![0; now]);
+            self.top().read_at(&mut here, at)?;
+            self.top().read_at(&mut old, moved + at)?;
+            front.get(at, &mut new);
+            for ((here, old), new) in here.chunks(512).zip(old.chunks(512)).zip(new.chunks(512)) {
+                any |= here == new && here != old && here.iter().any(|byte| *byte != 0);
+                all &= here == new || here == old;
+            }
+            at += now as u64;
+        }
+        Ok((any, all))
+    }
+
+    /// Copies bytes to another place of the image, on all threads.
+    pub(super) fn copy_within(&self, from: u64, to: u64, len: u64, work: &Work<'_>) -> Result<(), Error> {
+        work.pool.run(len.div_ceil(PIECE), Vec::new, |buf: &mut Vec<u8>, k| {
+            // OK to cast: at most a MiB.
+            buf.resize((len - k * PIECE).min(PIECE) as usize, 0);
+            self.top().read_at(buf, from + k * PIECE)?;
+            self.top().write_at(buf, to + k * PIECE)
+        })
+    }
+}
+
+/// The header of a new volume, with its data from `offset` on; for a file of its own as large as was said, or 16 MiB.
+fn new_header(
+    passphrase: &SecretVec,
+    format: &LuksFormatOptions,
+    offset: Option<u64>,
+    work: &Work<'_>,
+) -> Result<NewVolume, Error> {
+    let offset = offset.or(format.offset);
+    let format = LuksFormatOptions { version: LuksVersion::Two, offset, ..format.clone() };
+    if crate::luks::unlock::is_null(&format.cipher) {
+        return Err(Error::argument(format!("{} encrypts nothing", format.cipher)));
+    }
+    format.prepare(passphrase, work)
+}
+
+fn luks2_of(made: &NewVolume) -> Result<&luks2::Header, Error> {
+    match made.header() {
+        Header::Luks2(header) => Ok(header),
+        Header::Luks1(_) => Err(Error::argument("LUKS1 has no encryption in place; LUKS2 has")),
+    }
+}
+
+fn segment_of(header: &luks2::Header) -> Segment {
+    // OK to unwrap: a new header has one.
+    header.metadata.segments().remove(0)
+}
+
+/// A segment of plain data.
+pub(super) fn linear(offset: u64, size: SegmentSize) -> Segment {
+    Segment {
+        id: 0,
+        kind: "linear".to_owned(),
+        offset,
+        size,
+        iv_tweak: 0,
+        encryption: String::new(),
+        sector_size: 0,
+        integrity: None,
+        flags: Vec::new(),
+    }
+}
+
+/// The front of a volume that is about to be encrypted, and its header.
+fn begun_front(
+    course: &Reencryption,
+    made: &NewVolume,
+    size: u64,
+    options: &ReencryptOptions,
+    work: &Work<'_>,
+) -> Result<(Front, luks2::Header), Error> {
+    let mut header = luks2_of(made)?.clone();
+    let keys = Keys { keys: [None, Some(made.mapping.key.clone())], is_empty_passphrase: false };
+    let metadata = placed(&header.metadata, course.backups.last.offset)?;
+    header.metadata = start::begin(course, &metadata, &keys, size, options, &work.providers)?;
+    // OK to cast: 16 KiB.
+    let copies = MemoryDevice::new(vec![0; 2 * header.metadata.hdr_size() as usize]);
+    header.write(&copies, &work.providers, &mut |bytes| Source::System.fill(bytes))?;
+    // OK to index: header and key slot.
+    let (place, material) = &made.pieces[1];
+    Ok((Front::of(&copies.into_bytes(), (*place, material), made.offset()), header))
+}
+
+/// The same metadata with their one segment at another place.
+fn placed(metadata: &Metadata, offset: u64) -> Result<Metadata, Error> {
+    let mut object = metadata.object().clone();
+    let segments = object.get_mut("segments").and_then(Json::object_mut);
+    let segment: Option<&mut Object> = segments.and_then(|all| all.get_mut("0")?.object_mut());
+    if let Some(segment) = segment {
+        segment.set("offset", offset.to_string().into());
+    }
+    Metadata::new(object, metadata.hdr_size())
+}
