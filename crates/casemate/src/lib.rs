@@ -147,7 +147,7 @@
 //! let image = image.overlay(&path("changes"), &Providers::default())?;
 //! let listener = Listener::unix(&path("socket"))?;
 //! let service = image.serve(listener, &ServeOptions::default())?;
-//! println!("{}", service.uri());
+//! println!("{}", service.uris()[0]);
 //! service.stop(Duration::from_secs(10))?;
 //! # Ok::<(), casemate::Error>(())
 //! ```
