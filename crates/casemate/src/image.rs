@@ -17,7 +17,7 @@ use casemate_blockdev::{
 };
 use casemate_crypt::CryptDevice;
 use casemate_ext4::RecoveryFile;
-use casemate_integrity::IntegrityDevice;
+use casemate_integrity::{BlockGuard, IntegrityDevice};
 use casemate_providers::{Providers, Work};
 use casemate_verity::tree::VerifiedDevice;
 
@@ -324,6 +324,15 @@ impl Image {
         self.layers.push(Layer::Integrity(Arc::clone(&device)));
         self.top = device;
         self.read_only |= data.is_some_and(Image::is_read_only);
+        Ok(self)
+    }
+
+    /// The data of the dm-integrity volume that the image begins with, whose blocks are read and written through a guard.
+    pub(crate) fn guarded(mut self, guard: impl BlockGuard + 'static) -> Result<Image, Error> {
+        let device = Arc::new(IntegrityDevice::open(self.top, None, guard).at(&self.name)?);
+        self.preferred_block = self.preferred_block.max(device.superblock().block_size());
+        self.layers.push(Layer::Integrity(Arc::clone(&device)));
+        self.top = device;
         Ok(self)
     }
 

@@ -25,9 +25,10 @@
 //! mode.
 //!
 //! # Limits
-//! Integrity (AEAD, `random` IVs) is refused.
+//! [`AuthenticatedSectors`] (AEAD, `random` IVs) has no device of its own: its tags lie in a dm-integrity volume.
 #![forbid(unsafe_code)]
 
+mod authenticated;
 mod device;
 mod elephant;
 pub mod image;
@@ -40,6 +41,7 @@ mod spec;
 mod table;
 mod tcw;
 
+pub use authenticated::AuthenticatedSectors;
 pub use casemate_blockdev::{Error, ErrorKind, Result};
 pub use device::{CryptDevice, CryptStatistics};
 pub use passphrase::plain_key;

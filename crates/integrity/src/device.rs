@@ -30,7 +30,7 @@ pub struct IntegrityDevice<D: BlockDevice, M: BlockDevice> {
     meta: Option<M>,
     superblock: Superblock,
     layout: Layout,
-    tagger: Tagger,
+    guard: Box<dyn BlockGuard>,
     writes: Locked,
     wrong: AtomicU64,
 }
@@ -76,6 +76,53 @@ impl Writes {
     }
 }
 
+/// What ties the data of a volume's blocks to their tags: a checksum, or a cipher.
+pub trait BlockGuard: std::fmt::Debug + Send + Sync {
+    /// Makes of blocks as they lie there, from the one of this number on, what a reader gets, and tells `wrong` of each
+    /// whose tag is not that of its data.
+    ///
+    /// # Errors
+    /// Those of `wrong`; `Io`.
+    fn open(
+        &self,
+        first: u64,
+        data: &mut [u8],
+        tags: &[u8],
+        wrong: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<()>;
+
+    /// Makes of a block what lies there, and its tag.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn seal(&self, block: u64, data: &mut [u8], tag: &mut [u8]) -> Result<()>;
+}
+
+impl BlockGuard for Tagger {
+    fn open(
+        &self,
+        first: u64,
+        data: &mut [u8],
+        tags: &[u8],
+        wrong: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<()> {
+        let mut right = vec![0; tags.len()];
+        self.make(first, data, &mut right);
+        if tags != right {
+            let pairs = tags.chunks_exact(self.tag_size()).zip(right.chunks_exact(self.tag_size()));
+            for (number, _) in (first..).zip(pairs).filter(|(_, (tag, right))| tag != right) {
+                wrong(number)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn seal(&self, block: u64, data: &mut [u8], tag: &mut [u8]) -> Result<()> {
+        self.make(block, data, tag);
+        Ok(())
+    }
+}
+
 /// What was found of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -91,7 +138,7 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
     /// # Errors
     /// Those of [`Superblock::from_bytes`]; `Corrupt` if the volume does not fit its device; `Unsupported` for journals
     /// with codes, and for encrypted ones, whose marks can't be read: they count as empty otherwise.
-    pub fn open(data: D, meta: Option<M>, tagger: Tagger) -> Result<IntegrityDevice<D, M>> {
+    pub fn open(data: D, meta: Option<M>, guard: impl BlockGuard + 'static) -> Result<IntegrityDevice<D, M>> {
         let below: &dyn BlockDevice = meta.as_ref().map_or(&data, |meta| meta);
         let superblock = read_superblock(below)?;
         let layout = superblock.layout(meta.is_some())?;
@@ -99,7 +146,7 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
         let journal = Journal::read(below, &superblock, &layout)?;
         let writes = Locked(RwLock::new(Writes { journal, ..Writes::default() }));
         let (data, wrong) = (Arc::new(data), AtomicU64::new(0));
-        Ok(IntegrityDevice { data, meta, superblock, layout, tagger, writes, wrong })
+        Ok(IntegrityDevice { data, meta, superblock, layout, guard: Box::new(guard), writes, wrong })
     }
 
     /// The volume's superblock.
@@ -149,21 +196,16 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
     ) -> Result<()> {
         // OK to cast, here and below: within a buffer.
         let (size, tag_size) = (self.layout.block_size() as usize, self.layout.tag_size() as usize);
-        let (mut tags, mut right) = (Vec::new(), Vec::new());
+        let mut tags = Vec::new();
         while !buf.is_empty() {
             let count = (buf.len() / size).min((AT_ONCE as usize / size).max(1));
             let (now, rest) = buf.split_at_mut(count * size);
             tags.resize(count * tag_size, 0);
-            right.resize(tags.len(), 0);
             self.read_stored(writes, block, now, &mut tags)?;
-            self.tagger.make(block, now, &mut right);
-            if tags != right {
-                let pairs = tags.chunks_exact(tag_size).zip(right.chunks_exact(tag_size));
-                for (number, _) in (block..).zip(pairs).filter(|(_, (tag, right))| tag != right) {
-                    let verdict = if self.is_unknown(number)? { Verdict::Unknown } else { Verdict::Wrong };
-                    tell(number, verdict)?;
-                }
-            }
+            self.guard.open(block, now, &tags, &mut |number| {
+                let verdict = if self.is_unknown(number)? { Verdict::Unknown } else { Verdict::Wrong };
+                tell(number, verdict)
+            })?;
             block += count as u64;
             buf = rest;
         }
@@ -403,7 +445,7 @@ impl<D: BlockDevice, M: BlockDevice> BlockDevice for IntegrityDevice<D, M> {
                 })?;
             }
             data[within..within + len].copy_from_slice(&buf[done..done + len]);
-            self.tagger.make(block, &data, &mut tag);
+            self.guard.seal(block, &mut data, &mut tag)?;
             writes.waiting.insert(block, (data.into(), tag.into()));
             done += len;
             if writes.waiting.len() * size >= MOST_WAITING {

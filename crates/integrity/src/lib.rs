@@ -38,7 +38,7 @@ mod tagger;
 mod verify;
 
 pub use casemate_blockdev::{Error, ErrorKind, Result};
-pub use device::{IntegrityDevice, read_superblock};
+pub use device::{BlockGuard, IntegrityDevice, read_superblock};
 pub use format::{FormatOptions, format};
 pub use layout::Layout;
 pub use superblock::{Flags, Superblock};

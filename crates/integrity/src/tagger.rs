@@ -42,6 +42,11 @@ enum Recipe {
 }
 
 impl Tagger {
+    /// The length of a tag in bytes.
+    pub(crate) fn tag_size(&self) -> usize {
+        self.tag_size
+    }
+
     /// The maker of a volume's tags by an algorithm, which the superblock does not name: `crc32c`, which integritysetup
     /// takes where nothing is said, `crc32`, a hash such as `sha256`, or one under a key, `hmac(sha256)` or `hmac-sha256`.
     ///

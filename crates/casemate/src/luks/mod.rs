@@ -20,6 +20,7 @@ use crate::crypt::{Direction, Holes, Mapping, Params};
 use crate::secrets::SecretSource;
 use crate::{Error, Image};
 
+mod authenticated;
 mod backup;
 mod calibrate;
 mod change;
@@ -204,6 +205,9 @@ impl Volume {
         if let Some(course) = self.reencryption().at(self.header_image.name())? {
             return self.view(&course, key, options, work);
         }
+        if let Some(segment) = self.protected_segment() {
+            return self.open_protected(&segment, key, options, work);
+        }
         // What can't be opened with any key costs none.
         self.check_openable().at(self.header_image.name())?;
         let unlocked = self.unlock(key, options, work)?;
@@ -233,6 +237,10 @@ impl Volume {
         providers: &Providers,
     ) -> Result<Mapping, Error> {
         self.check_openable().at(self.header_image.name())?;
+        if let Some(kind) = self.protected_segment().and_then(|segment| segment.integrity) {
+            let text = format!("the data have integrity protection ({kind}), and are no mapping alone");
+            return Err(Error::unsupported(text).at(self.header_image.name()));
+        }
         let (encryption, sector_size, offset, size) = self.geometry();
         if unlock::is_null(&encryption) && !unlocked.is_empty_passphrase {
             let text = format!(
@@ -285,18 +293,21 @@ impl Volume {
         mapping.transform_stream(Direction::Decrypt, input, output, work).map(drop)
     }
 
-    /// What is decrypted, and how: in the middle of a reencryption that is done in reading.
+    /// What is decrypted, and how: in the middle of a reencryption, and of what has tags, that is done in reading.
     fn source(
         &self,
         key: &LuksKey,
         options: &LuksOptions,
         work: &Work<'_>,
     ) -> Result<(Image, Mapping), Error> {
-        let Some(course) = self.reencryption().at(self.header_image.name())? else {
-            let unlocked = self.unlock(key, options, work)?;
-            return Ok((self.data.clone(), self.mapping(unlocked, options, &work.providers)?));
+        let view = match (self.reencryption().at(self.header_image.name())?, self.protected_segment()) {
+            (Some(course), _) => self.view(&course, key, options, work)?,
+            (None, Some(segment)) => self.open_protected(&segment, key, options, work)?,
+            (None, None) => {
+                let unlocked = self.unlock(key, options, work)?;
+                return Ok((self.data.clone(), self.mapping(unlocked, options, &work.providers)?));
+            }
         };
-        let view = self.view(&course, key, options, work)?;
         let nothing = Params::new("cipher_null-ecb".parse()?);
         let mapping = Mapping::new(nothing, SecretVec::zeroed(0), 0, &work.providers)?;
         Ok((view.clone(), mapping.verified(view.top().size())))
@@ -308,7 +319,11 @@ impl Volume {
             return course.len(self.data.top().size()).unwrap_or(0);
         }
         let (_, _, offset, size) = self.geometry();
-        size.unwrap_or(self.data.top().size().saturating_sub(offset))
+        let size = size.unwrap_or(self.data.top().size().saturating_sub(offset));
+        // With tags and a journal the data are less than there is room for.
+        let inside = self.protected_segment().map(|_| self.data.clone().window(offset, Some(size)));
+        let superblock = inside.and_then(|inside| inside.ok()?.integrity_superblock().ok());
+        superblock.map_or(size, |superblock| superblock.provided_data_sectors * 512)
     }
 
     /// What the data are: the cipher, bytes of a sector, the first byte, and how many there are.
@@ -352,14 +367,10 @@ impl Volume {
             return Err(Error::unsupported(format!("the LUKS2 header requires {name}: {why}")));
         }
         let segments = metadata.segments();
-        let [Segment { kind, iv_tweak, integrity, .. }] = &segments[..] else {
+        let [Segment { kind, iv_tweak, .. }] = &segments[..] else {
             let text = format!("the LUKS2 header has {} segments; one is supported", segments.len());
             return Err(Error::unsupported(text));
         };
-        if let Some(integrity) = integrity {
-            let text = format!("the data have integrity protection ({integrity}), which needs dm-integrity");
-            return Err(Error::unsupported(text));
-        }
         if kind != "crypt" {
             return Err(Error::unsupported(format!("segment 0 is of type '{kind}'; 'crypt' is supported")));
         }

@@ -2,5 +2,6 @@
 
 mod changes;
 mod images;
+mod protected;
 mod reencrypt;
 mod verdicts;

@@ -7,6 +7,7 @@ mod headers;
 mod keys;
 mod layers;
 mod policy;
+mod protected;
 mod reencrypt;
 mod slots;
 mod twins;

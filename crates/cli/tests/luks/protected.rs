@@ -1,0 +1,85 @@
+//! LUKS2 with integrity protection, beside the kernel: what it makes and writes is read and changed here, and it reads that.
+
+use std::fmt::Write;
+
+use casemate::luks::{LuksKey, LuksOptions};
+use casemate::{Access, Image, SecretSource, Work};
+use casemate_testkit::uml::Uml;
+use casemate_testkit::{Place, Rng, tool};
+
+use crate::CASEMATE;
+
+/// Cipher, bits of its key without that of an HMAC, and integrity, as cryptsetup takes them.
+const VOLUMES: &[(&str, u32, &str)] = &[
+    ("aes-xts-plain64", 512, "hmac-sha256"),
+    ("aes-xts-random", 512, "hmac-sha256"),
+    ("aes-xts-plain64", 256, "hmac-sha512"),
+    ("aes-gcm-random", 128, "aead"),
+    ("aes-gcm-random", 256, "aead"),
+    ("chacha20-random", 256, "poly1305"),
+    ("chacha20-plain64", 256, "poly1305"),
+];
+
+const SCRIPT: &str = r#"
+make() {
+    truncate -s 3M "$1"
+    cryptsetup luksFormat -q --type luks2 -c "$2" -s "$3" --integrity "$4" --sector-size "$5" --pbkdf pbkdf2 \
+        --pbkdf-force-iterations 1000 --luks2-metadata-size 16k --luks2-keyslots-size 512k --offset 2048 "$1" key
+    cryptsetup open --key-file key "$1" "$1"
+    [ -b "/dev/mapper/$1" ] || dmsetup mknodes "$1"
+    dd if=payload of="/dev/mapper/$1" bs=65536 conv=fsync 2>/dev/null
+    cryptsetup close "$1"
+}
+take() {
+    cryptsetup open --key-file key "$1" "$1"
+    [ -b "/dev/mapper/$1" ] || dmsetup mknodes "$1"
+    cat "/dev/mapper/$1" >"$1.plain"
+    cryptsetup close "$1"
+}
+"#;
+
+#[test]
+fn volumes_with_integrity_go_to_and_fro() {
+    for needed in ["cryptsetup", "dmsetup", "losetup"] {
+        if tool(needed).is_none() {
+            return;
+        }
+    }
+    let place = Place::new(CASEMATE);
+    let mut rng = Rng::new(21);
+    let (payload, patch) = (rng.bytes(300 << 10), rng.bytes(40_000));
+    place.file("payload", &payload);
+    place.file("key", "a passphrase");
+    let (mut make, mut take) = (format!("cd {}\n{SCRIPT}", place.folder().display()), String::new());
+    take += &make;
+    for (number, (cipher, bits, integrity)) in VOLUMES.iter().enumerate() {
+        let sector = if number % 2 == 0 { 4096 } else { 512 };
+        writeln!(make, "make v{number} {cipher} {bits} {integrity} {sector}").unwrap();
+        writeln!(take, "take v{number}").unwrap();
+    }
+    let Some(output) = Uml::new(make).run() else { return };
+    output.expect_success();
+    for (number, volume) in VOLUMES.iter().enumerate() {
+        let name = format!("v{number}");
+        place.yes(&format!("luks extract {name} out{number} --key-file key"));
+        let mut model = place.read(format!("out{number}"));
+        assert!(model[..payload.len()] == payload, "{volume:?}");
+        assert!(model[payload.len()..].iter().all(|byte| *byte == 0), "{volume:?}");
+        let piped = place.is(&format!("luks extract {name} - --key-file key"), 0, "").stdout;
+        assert!(piped == model, "{volume:?}");
+        let key = LuksKey::file(&SecretSource::file(place.path("key")), None).unwrap();
+        let image = Image::open(place.path(&name), Access::Change).unwrap();
+        let opened = image.luks(None, &key, &LuksOptions::default(), &Work::default()).unwrap();
+        for at in [30_000, model.len() - patch.len() - 1] {
+            opened.device().write_at(&patch, at as u64).unwrap();
+            model[at..at + patch.len()].copy_from_slice(&patch);
+        }
+        opened.device().flush().unwrap();
+        place.file(format!("model{number}"), model);
+    }
+    Uml::new(take).run().unwrap().expect_success();
+    for (number, volume) in VOLUMES.iter().enumerate() {
+        let (found, model) = (place.read(format!("v{number}.plain")), place.read(format!("model{number}")));
+        assert!(found == model, "{volume:?}");
+    }
+}
