@@ -11,7 +11,7 @@ pub mod fsverity;
 pub mod info;
 mod integrity;
 pub mod layers;
-mod luks;
+pub mod luks;
 mod man;
 mod overlay;
 mod providers;

@@ -1,6 +1,7 @@
 //! Other tools' command lines: if the command is called through a link with such a tool's name, it takes that
 //! tool's options and gives that tool's exit status.
 
+mod cryptsetup;
 mod fsverity;
 mod veritysetup;
 
@@ -24,6 +25,7 @@ pub fn understands(args: &[OsString]) -> Option<bool> {
 fn tool(args: &[OsString]) -> Option<Tool> {
     let name = Path::new(args.first()?).file_name()?;
     match name.to_str()? {
+        "cryptsetup" => Some((cryptsetup::main, cryptsetup::understands)),
         "fsverity" => Some((fsverity::main, fsverity::understands)),
         "veritysetup" => Some((veritysetup::main, veritysetup::understands)),
         _ => None,

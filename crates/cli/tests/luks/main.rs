@@ -6,6 +6,7 @@ mod format;
 mod headers;
 mod keys;
 mod layers;
+mod link;
 mod policy;
 mod protected;
 mod reencrypt;

@@ -4,7 +4,7 @@ mod backup;
 mod benchmark;
 mod check;
 mod config;
-mod confirm;
+pub mod confirm;
 mod convert;
 mod dump;
 mod extract;
