@@ -4,6 +4,7 @@ mod convert;
 mod dump;
 mod format;
 mod headers;
+mod kernel;
 mod keys;
 mod layers;
 mod link;
