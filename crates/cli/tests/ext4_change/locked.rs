@@ -87,3 +87,25 @@ fn what_is_locked_stays_as_it_is() {
     }
     place.assert_clean();
 }
+
+/// Counts of links that no file system comes to are no reason to end, or to count from zero.
+#[test]
+fn links_are_counted_as_far_as_they_go() {
+    for (features, refused) in [("-O ^dir_nlink", true), ("-O dir_nlink", false)] {
+        let (Some(place), Some(debugfs)) = (Place::new(features), tool("debugfs")) else { return };
+        place.yes("mkdir image /d");
+        for links in [64999, 65535] {
+            let request = format!("set_inode_field /d links_count {links}");
+            run(Command::new(&debugfs).args(["-w", "-R", &request]).arg(place.path("image")));
+            match refused {
+                true => place.no("mkdir image /d/new", 2, "is full"),
+                false => {
+                    place.yes("mkdir image /d/new");
+                    let json = place.yes("stat --json image /d");
+                    assert!(json.contains("\"links\":1,"), "{json}");
+                    place.yes("rm -r image /d/new");
+                }
+            }
+        }
+    }
+}

@@ -182,7 +182,7 @@ impl Files {
             // Already more than can be counted (feature dir_nlink).
             return Ok(());
         }
-        if links + 1 >= MOST_LINKS {
+        if links >= MOST_LINKS - 1 {
             if !self.fs().superblock().ro_compat.has(RoCompat::DIR_NLINK) {
                 return Err(invalid(ErrorKind::TooManyLinks, "a directory with 64998 directories is full"));
             }
