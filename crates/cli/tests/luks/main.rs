@@ -10,6 +10,7 @@ mod layers;
 mod link;
 mod policy;
 mod protected;
+mod random;
 mod reencrypt;
 mod slots;
 mod twins;
