@@ -1,5 +1,6 @@
 //! LUKS2 with integrity protection: data that dm-crypt encrypts with tags, which lie in a dm-integrity volume.
 
+use casemate_blockdev::AtFile;
 use casemate_crypt::AuthenticatedSectors;
 use casemate_integrity::BlockGuard;
 use casemate_luks::luks2::{Segment, SegmentSize};
@@ -63,7 +64,7 @@ impl Volume {
         options: &LuksOptions,
         work: &Work<'_>,
     ) -> Result<Image, Error> {
-        self.check_openable()?;
+        self.check_readable().at(self.header_image.name())?;
         let unlocked = self.unlock(key, options, work)?;
         let len = match segment.size {
             SegmentSize::Dynamic => None,

@@ -237,10 +237,6 @@ impl Volume {
         providers: &Providers,
     ) -> Result<Mapping, Error> {
         self.check_openable().at(self.header_image.name())?;
-        if let Some(kind) = self.protected_segment().and_then(|segment| segment.integrity) {
-            let text = format!("the data have integrity protection ({kind}), and are no mapping alone");
-            return Err(Error::unsupported(text).at(self.header_image.name()));
-        }
         let (encryption, sector_size, offset, size) = self.geometry();
         if unlock::is_null(&encryption) && !unlocked.is_empty_passphrase {
             let text = format!(
@@ -343,7 +339,19 @@ impl Volume {
         }
     }
 
+    /// Whether the data are a mapping, and nothing else.
     fn check_openable(&self) -> Result<(), Error> {
+        self.check_readable()?;
+        match self.protected_segment().and_then(|segment| segment.integrity) {
+            Some(kind) => Err(Error::unsupported(format!(
+                "the data have integrity protection ({kind}), and are no mapping alone"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the data can be read, with integrity protection too.
+    fn check_readable(&self) -> Result<(), Error> {
         self.check_segments()?;
         if self.is_attached && self.geometry().2 < self.header.metadata_end() {
             let text = "this is the header of data that lie elsewhere: give these, and the header with --luks-header";

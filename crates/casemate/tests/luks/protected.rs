@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use casemate::luks::{LuksKey, LuksOptions};
+use casemate::luks::{LuksKey, LuksOptions, ReencryptOptions};
 use casemate::{Error, ErrorKind, Image, Providers, SecretVec, Work, hex};
 use casemate_testkit::fixture;
 use serde_json::Value;
@@ -109,5 +109,29 @@ fn what_is_written_is_read_again() {
         let mut bytes = vec![0; volume.data.len()];
         below.device().read_at(&mut bytes, 0).unwrap();
         assert!(!bytes.windows(100).any(|part| part.iter().all(|byte| *byte == 3)), "{}", volume.name);
+    }
+}
+
+/// Nothing that works on the data in place takes them for a mapping alone.
+#[test]
+fn what_has_tags_is_not_reencrypted() {
+    for volume in volumes() {
+        let below = image(volume.data.clone());
+        let opened = below.luks_volume(None, &Providers::default()).unwrap();
+        let (options, work) = (LuksOptions::default(), Work::default());
+        let key = LuksKey::VolumeKey(SecretVec::from(&volume.key[..]));
+        let unlocked = opened.unlock(&key, &options, &work).unwrap();
+        let how = ReencryptOptions::default();
+        for refused in [
+            opened.mapping(unlocked, &options, &Providers::default()).map(drop),
+            opened.clone().reencrypt(std::slice::from_ref(&key), &options, &how, &work).map(drop),
+            opened.clone().decrypt(&key, Some(&image(vec![0; 1 << 20])), &options, &how, &work).map(drop),
+        ] {
+            let refused = refused.unwrap_err();
+            assert!(refused.text().contains("integrity protection"), "{refused}");
+        }
+        let mut bytes = vec![0; volume.data.len()];
+        below.device().read_at(&mut bytes, 0).unwrap();
+        assert!(bytes == volume.data);
     }
 }

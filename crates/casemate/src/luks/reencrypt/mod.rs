@@ -220,11 +220,6 @@ impl Volume {
             }
             None => {
                 self.check_openable()?;
-                if let Some(kind) = self.protected_segment().and_then(|segment| segment.integrity) {
-                    let text =
-                        format!("the data have integrity protection ({kind}), which can't be reencrypted");
-                    return Err(Error::unsupported(text));
-                }
                 let Header::Luks2(header) = &mut self.header else {
                     let text = "LUKS1 has no reencryption; a volume that is converted to LUKS2 has";
                     return Err(Error::unsupported(text));
