@@ -52,7 +52,8 @@ impl AuthenticatedSectors {
         sector_size: usize,
         providers: &Providers,
     ) -> Result<AuthenticatedSectors, Error> {
-        let unsupported = || Error::unsupported(format!("{encryption} with integrity {integrity}"));
+        let unsupported =
+            || Error::unsupported(format!("integrity protection ({integrity}) of {encryption}"));
         if !sector_size.is_power_of_two() || !(512..=4096).contains(&sector_size) {
             return Err(Error::argument(format!("sectors of {sector_size} bytes")));
         }

@@ -91,11 +91,11 @@ pub trait BlockGuard: std::fmt::Debug + Send + Sync {
         wrong: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<()>;
 
-    /// Makes of a block what lies there, and its tag.
+    /// Makes of blocks, from the one of this number on, what lies there, and their tags.
     ///
     /// # Errors
     /// `Io`.
-    fn seal(&self, block: u64, data: &mut [u8], tag: &mut [u8]) -> Result<()>;
+    fn seal(&self, first: u64, data: &mut [u8], tags: &mut [u8]) -> Result<()>;
 }
 
 impl BlockGuard for Tagger {
@@ -117,8 +117,8 @@ impl BlockGuard for Tagger {
         Ok(())
     }
 
-    fn seal(&self, block: u64, data: &mut [u8], tag: &mut [u8]) -> Result<()> {
-        self.make(block, data, tag);
+    fn seal(&self, first: u64, data: &mut [u8], tags: &mut [u8]) -> Result<()> {
+        self.make(first, data, tags);
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use casemate_blockdev::BlockDevice;
 use casemate_providers::Work;
 
 use crate::journal::empty_section;
-use crate::{Error, Flags, Layout, Result, Superblock, Tagger};
+use crate::{BlockGuard, Error, Flags, Layout, Result, Superblock};
 
 /// Bytes that a thread tags and writes at once.
 const PIECE: u64 = 1 << 20;
@@ -112,7 +112,7 @@ impl Superblock {
 pub fn format(
     device: &dyn BlockDevice,
     superblock: &Superblock,
-    tagger: &Tagger,
+    guard: &dyn BlockGuard,
     mut from: Option<&mut dyn Read>,
     work: &Work<'_>,
 ) -> Result<()> {
@@ -148,7 +148,7 @@ pub fn format(
             |(), piece| {
                 let mut buffer = buffers[piece as usize].lock().unwrap_or_else(PoisonError::into_inner);
                 let (data, tags) = &mut *buffer;
-                write(device, &layout, tagger, (start + piece * PIECE) / layout.block_size(), data, tags)?;
+                write(device, &layout, guard, (start + piece * PIECE) / layout.block_size(), data, tags)?;
                 work.events.advance(data.len() as u64)
             },
         )?;
@@ -169,18 +169,18 @@ pub fn format(
 fn write(
     device: &dyn BlockDevice,
     layout: &Layout,
-    tagger: &Tagger,
+    guard: &dyn BlockGuard,
     mut block: u64,
-    mut data: &[u8],
+    mut data: &mut [u8],
     tags: &mut Vec<u8>,
 ) -> Result<()> {
     // OK to cast: within a piece.
     let (size, tag_size) = (layout.block_size() as usize, layout.tag_size() as usize);
     while !data.is_empty() {
         let count = layout.run(block, (data.len() / size) as u64) as usize;
-        let (now, rest) = data.split_at(count * size);
+        let (now, rest) = data.split_at_mut(count * size);
         tags.resize(count * tag_size, 0);
-        tagger.make(block, now, tags);
+        guard.seal(block, now, tags)?;
         match now.iter().all(|byte| *byte == 0) {
             true => device.write_zeroes(layout.data(block), now.len() as u64, true)?,
             false => device.write_at(now, layout.data(block))?,

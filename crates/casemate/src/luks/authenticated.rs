@@ -1,21 +1,81 @@
 //! LUKS2 with integrity protection: data that dm-crypt encrypts with tags, which lie in a dm-integrity volume.
 
+use std::io::Read;
+
 use casemate_blockdev::AtFile;
 use casemate_crypt::AuthenticatedSectors;
-use casemate_integrity::BlockGuard;
+use casemate_integrity::{BlockGuard, Flags, FormatOptions, Superblock};
 use casemate_luks::luks2::{Segment, SegmentSize};
 use casemate_providers::{Providers, Work};
 
-use super::{LuksKey, LuksOptions, Volume};
+use super::{LuksKey, LuksOptions, Reader, Volume};
 use crate::{Error, Image};
 
 /// What decrypts blocks that are read and encrypts those that are written.
 #[derive(Debug)]
-struct Sealed {
+pub(super) struct Sealed {
     sectors: AuthenticatedSectors,
 }
 
+/// The name of integrity protection in a header, for that which cryptsetup's option has: `hmac(sha256)` for `hmac-sha256`.
+pub(super) fn integrity_kind(name: &str) -> String {
+    name.strip_prefix("hmac-").map_or_else(|| name.to_owned(), |hash| format!("hmac({hash})"))
+}
+
+/// Bytes of the HMAC's key, which is a part of the volume key.
+pub(super) fn mac_key_len(kind: &str, providers: &Providers) -> Result<usize, Error> {
+    match kind.strip_prefix("hmac(").and_then(|hash| hash.strip_suffix(')')) {
+        Some(hash) => Ok(providers.hash(hash)?.digest_len()),
+        None => Ok(0),
+    }
+}
+
 impl Sealed {
+    pub fn new(
+        encryption: &str,
+        kind: &str,
+        key: &[u8],
+        sector_size: u32,
+        providers: &Providers,
+    ) -> Result<Sealed, Error> {
+        // OK to cast: 32 bits.
+        let sectors = AuthenticatedSectors::new(encryption, kind, key, sector_size as usize, providers)?;
+        Ok(Sealed { sectors })
+    }
+
+    /// The superblock of a volume that fills `size` bytes, as the kernel makes it for LUKS.
+    fn superblock(&self, size: u64) -> Result<Superblock, Error> {
+        // OK to cast: a few dozen bytes, and at most 4096.
+        let mut options = FormatOptions::new(self.sectors.kept_len() as u16, [0; 16]);
+        options.block_size = self.sectors.sector_size() as u32;
+        let mut superblock = Superblock::new(size, &options)?;
+        (superblock.version, superblock.flags) = (4, Flags::FIX_PADDING);
+        Ok(superblock)
+    }
+
+    /// Bytes that a volume takes whose data are so many.
+    pub fn room(&self, len: u64) -> Result<u64, Error> {
+        let mut size = len;
+        loop {
+            let found = self.superblock(size).map_or(0, |superblock| superblock.provided_data_sectors * 512);
+            match len.checked_sub(found) {
+                None | Some(0) => return Ok(size),
+                Some(more) => {
+                    let next = size.checked_add(more.next_multiple_of(64 << 10));
+                    size = next.ok_or_else(|| Error::argument(format!("{len} bytes of data")))?;
+                }
+            }
+        }
+    }
+
+    /// Makes the volume that fills `place`, with all of `source` and zeros behind it.
+    pub fn fill(&self, place: &Image, source: Option<&Image>, work: &Work<'_>) -> Result<(), Error> {
+        let superblock = self.superblock(place.top().size()).at(place.name())?;
+        let mut reader = source.map(|source| Reader { device: source.top(), offset: 0 });
+        let from = reader.as_mut().map(|reader| reader as &mut dyn Read);
+        casemate_integrity::format(place.top(), &superblock, self, from, work).at(place.name())
+    }
+
     fn sector(&self, block: u64) -> u64 {
         block * (self.sectors.sector_size() as u64 / 512)
     }
@@ -38,11 +98,17 @@ impl BlockGuard for Sealed {
         Ok(())
     }
 
-    fn seal(&self, block: u64, data: &mut [u8], tag: &mut [u8]) -> Result<(), Error> {
+    fn seal(&self, first: u64, data: &mut [u8], tags: &mut [u8]) -> Result<(), Error> {
         let random = |bytes: &mut [u8]| {
             getrandom::fill(bytes).map_err(|error| Error::io("random numbers", std::io::Error::from(error)))
         };
-        self.sectors.seal(self.sector(block), data, tag, &random)
+        let blocks = data.chunks_exact_mut(self.sectors.sector_size());
+        for (number, (data, kept)) in
+            (first..).zip(blocks.zip(tags.chunks_exact_mut(self.sectors.kept_len())))
+        {
+            self.sectors.seal(self.sector(number), data, kept, &random)?;
+        }
+        Ok(())
     }
 }
 
@@ -88,8 +154,6 @@ impl Volume {
 
     fn sealed(&self, segment: &Segment, key: &[u8], providers: &Providers) -> Result<Sealed, Error> {
         let integrity = segment.integrity.as_deref().unwrap_or_default();
-        let size = segment.sector_size as usize;
-        AuthenticatedSectors::new(&segment.encryption, integrity, key, size, providers)
-            .map(|sectors| Sealed { sectors })
+        Sealed::new(&segment.encryption, integrity, key, segment.sector_size, providers)
     }
 }

@@ -10,6 +10,7 @@ use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Hmac, Providers, Work};
 use casemate_verity::dm::{Seed, Uuid};
 
+use super::authenticated::{Sealed, integrity_kind, mac_key_len};
 use super::slot::{Pbkdf, SlotPlace, digest};
 use crate::crypt::{Direction, Holes, Mapping, Params};
 use crate::{Error, Image, probe};
@@ -32,8 +33,11 @@ pub struct LuksFormatOptions {
     pub version: LuksVersion,
     /// dm-crypt's specification; aes-xts-plain64 by default.
     pub cipher: String,
-    /// Bits of the volume key: 512 for XTS and 256 for other modes if `None`.
+    /// Bits of the cipher's key: 512 for XTS and 256 for other modes if `None`.
     pub key_bits: Option<usize>,
+    /// Integrity protection, as cryptsetup names it: `hmac-sha256`, `aead` with aes-gcm-random, `poly1305` with
+    /// chacha20-random; of LUKS2.
+    pub integrity: Option<String>,
     /// The hash of stripes and digest, and of all of LUKS1.
     pub hash: String,
     /// What makes a key of the passphrase, and its costs; Argon2id, and PBKDF2 for LUKS1, if `None`.
@@ -63,6 +67,7 @@ impl Default for LuksFormatOptions {
             version: LuksVersion::Two,
             cipher: "aes-xts-plain64".to_owned(),
             key_bits: None,
+            integrity: None,
             hash: "sha256".to_owned(),
             pbkdf: None,
             sector_size: 512,
@@ -94,8 +99,16 @@ pub struct NewVolume {
     /// The pieces of header and key slot, in their order.
     pub(super) pieces: Vec<(u64, Vec<u8>)>,
     offset: u64,
-    pub(super) mapping: Mapping,
+    pub(super) volume_key: SecretVec,
+    data: NewData,
     detached: bool,
+}
+
+/// What the data of a new volume are.
+#[derive(Debug)]
+enum NewData {
+    Mapping(Box<Mapping>),
+    Protected(Box<Sealed>),
 }
 
 /// Random bytes, or those that follow from a seed and a volume key.
@@ -127,7 +140,7 @@ impl LuksFormatOptions {
     /// `Argument` for what can't be; `Unsupported` where no implementation may be used; `Io` if there are no random bytes.
     pub fn prepare(&self, passphrase: &SecretVec, work: &Work<'_>) -> Result<NewVolume, Error> {
         let providers = &work.providers;
-        let key_len = self.key_len()?;
+        let key_len = self.key_len(providers)?;
         let mut volume_key = SecretVec::zeroed(key_len);
         match &self.volume_key {
             Some(key) if key.len() == key_len => volume_key = key.clone(),
@@ -154,23 +167,42 @@ impl LuksFormatOptions {
             (None, Some(seed)) => seed.uuid(providers)?,
             (None, None) => Uuid::random()?,
         };
-        let mut params = Params::new(self.cipher.parse()?);
-        // OK to cast: 32 bits.
-        params.sector_size = self.sector_size as usize;
         // What can't be mapped costs no key derivation.
-        let mut mapping = Mapping::new(params, volume_key.clone(), 0, providers)?;
+        let mut data = self.data(&volume_key, providers)?;
         let (header, pieces, offset) = match self.version {
             LuksVersion::One => self.luks1(passphrase, &volume_key, uuid, &mut random, providers)?,
             LuksVersion::Two => self.luks2(passphrase, &volume_key, uuid, &mut random, providers)?,
         };
-        mapping.offset = offset / 512;
-        Ok(NewVolume { header, pieces, offset, mapping, detached: self.detached })
+        if let NewData::Mapping(mapping) = &mut data {
+            mapping.offset = offset / 512;
+        }
+        Ok(NewVolume { header, pieces, offset, volume_key, data, detached: self.detached })
     }
 
-    fn key_len(&self) -> Result<usize, Error> {
+    fn data(&self, volume_key: &SecretVec, providers: &Providers) -> Result<NewData, Error> {
+        if let Some(name) = &self.integrity {
+            if self.version == LuksVersion::One {
+                return Err(Error::argument("LUKS1 has no integrity protection; LUKS2 has"));
+            }
+            let (kind, key) = (integrity_kind(name), volume_key.expose());
+            let sealed = Sealed::new(&self.cipher, &kind, key, self.sector_size, providers)?;
+            return Ok(NewData::Protected(Box::new(sealed)));
+        }
+        let mut params = Params::new(self.cipher.parse()?);
+        // OK to cast: 32 bits.
+        params.sector_size = self.sector_size as usize;
+        Ok(NewData::Mapping(Box::new(Mapping::new(params, volume_key.clone(), 0, providers)?)))
+    }
+
+    fn key_len(&self, providers: &Providers) -> Result<usize, Error> {
+        if let (Some(key), None) = (&self.volume_key, self.key_bits) {
+            return Ok(key.len());
+        }
+        let kind = self.integrity.as_deref().map(integrity_kind);
+        let mac = kind.map_or(Ok(0), |kind| mac_key_len(&kind, providers))?;
         let is_xts = self.cipher.contains("-xts-") || self.cipher.contains("xts(");
         match self.key_bits.unwrap_or(if is_xts { 512 } else { 256 }) {
-            bits if bits.is_multiple_of(8) && (8..=8192).contains(&bits) => Ok(bits / 8),
+            bits if bits.is_multiple_of(8) && (8..=8192).contains(&bits) => Ok(bits / 8 + mac),
             bits => Err(Error::argument(format!("--key-size {bits}: it must be a multiple of 8 bits"))),
         }
     }
@@ -251,7 +283,10 @@ impl LuksFormatOptions {
         let is_apart = self.detached && offset == 0;
         let end = if is_apart { DATA_OFFSET } else { offset };
         let keyslots_size = end.saturating_sub(2 * HDR_SIZE).min(LARGEST_KEYSLOTS) / 4096 * 4096;
-        let place = SlotPlace::of_luks2(2 * HDR_SIZE, volume_key.len(), &self.cipher, &self.hash)?;
+        let integrity = self.integrity.as_deref().map(integrity_kind);
+        // What authenticates is no cipher of an area.
+        let area_cipher = if integrity.is_some() { "" } else { &*self.cipher };
+        let place = SlotPlace::of_luks2(2 * HDR_SIZE, volume_key.len(), area_cipher, &self.hash)?;
         let least = place.area.end;
         if !offset.is_multiple_of(u64::from(self.sector_size.max(512))) || offset < least && !is_apart {
             let text =
@@ -266,9 +301,14 @@ impl LuksFormatOptions {
         let id = self.keyslot.to_string();
         digest.set("keyslots", vec![Json::from(&*id)].into());
         digest.set("segments", vec![Json::from("0")].into());
+        let mut segment = segment_json(offset, &self.cipher, self.sector_size);
+        if let Some(kind) = &integrity {
+            let none = Object::default().with("type", &**kind).with("journal_encryption", "none");
+            segment = segment.with("integrity", none.with("journal_integrity", "none"));
+        }
         let metadata = metadata_json(
             Object::default().with(&id, sealed.to_json(volume_key.len())),
-            segment_json(offset, &self.cipher, self.sector_size),
+            segment,
             digest,
             keyslots_size,
         );
@@ -302,12 +342,19 @@ impl NewVolume {
     }
 
     /// Makes the volume on an image that exists: zeros up to the data, then the key slot, and the header last; all of it in
-    /// `header` if that is one that lies apart. The data stay as they are, and read as noise.
+    /// `header` if that is one that lies apart. The data stay as they are, and read as noise; with integrity protection they
+    /// become zeros.
     ///
     /// # Errors
     /// `Argument` if the image is too small or was opened for reading, or holds something that is known, unless
     /// `overwrite`; `Io`.
-    pub fn format(&self, image: &Image, header: Option<&Image>, overwrite: bool) -> Result<(), Error> {
+    pub fn format(
+        &self,
+        image: &Image,
+        header: Option<&Image>,
+        overwrite: bool,
+        work: &Work<'_>,
+    ) -> Result<(), Error> {
         let place = self.header_place(image, header)?;
         let size = image.top().size();
         if size <= self.offset {
@@ -318,7 +365,11 @@ impl NewVolume {
         if !overwrite {
             probe::refuse_known(place)?;
         }
-        self.wipe_header(place).and_then(|()| self.write_header(place)).at(place.name())?;
+        self.wipe_header(place).at(place.name())?;
+        if let NewData::Protected(sealed) = &self.data {
+            sealed.fill(&image.clone().window(self.offset, None)?, None, work)?;
+        }
+        self.write_header(place).at(place.name())?;
         place.commit()
     }
 
@@ -369,10 +420,20 @@ impl NewVolume {
     ) -> Result<(), Error> {
         target.check_writable()?;
         let place = self.header_place(target, header)?;
-        let end = self.offset.saturating_add(source.top().size());
-        target.grow_to(end)?;
+        let len = match &self.data {
+            NewData::Mapping(_) => source.top().size(),
+            NewData::Protected(sealed) => sealed.room(source.top().size())?,
+        };
+        target.grow_to(self.offset.saturating_add(len))?;
         self.wipe_header(place).at(place.name())?;
-        self.mapping.fill(Direction::Encrypt, source, target, Holes::Data, work)?;
+        match &self.data {
+            NewData::Mapping(mapping) => {
+                mapping.fill(Direction::Encrypt, source, target, Holes::Data, work)?
+            }
+            NewData::Protected(sealed) => {
+                sealed.fill(&target.clone().window(self.offset, None)?, Some(source), work)?;
+            }
+        }
         target.top().flush().at(target.name())?;
         self.write_header(place).at(place.name())?;
         target.commit_unsynced()?;
@@ -391,6 +452,10 @@ impl NewVolume {
         header: Option<&Image>,
         work: &Work<'_>,
     ) -> Result<u64, Error> {
+        let NewData::Mapping(mapping) = &self.data else {
+            let text = "integrity protection needs the length of the data first: a stream does not say it";
+            return Err(Error::unsupported(text));
+        };
         let mut written = 0;
         let zeros = [0; 4096];
         let mut put = |to: u64, piece: &[u8]| -> Result<(), Error> {
@@ -408,7 +473,7 @@ impl NewVolume {
             put(*offset, piece).at(output.0)?;
         }
         put(self.offset, &[]).at(output.0)?;
-        let len = self.mapping.transform_stream(Direction::Encrypt, input, output, work)?;
+        let len = mapping.transform_stream(Direction::Encrypt, input, output, work)?;
         if let Some(place) = header {
             self.wipe_header(place).and_then(|()| self.write_header(place)).at(place.name())?;
             place.commit()?;

@@ -76,10 +76,41 @@ fn volumes_with_integrity_go_to_and_fro() {
         }
         opened.device().flush().unwrap();
         place.file(format!("model{number}"), model);
+        // And one that is made here, with its data or with zeros.
+        let (cipher, bits, integrity) = volume;
+        let sector = if number % 2 == 0 { 512 } else { 4096 };
+        let how = format!(
+            "-c {cipher} -s {bits} --integrity {integrity} --sector-size {sector} --key-file key --pbkdf pbkdf2 \
+             --pbkdf-force-iterations 1000 --crypt-offset 1M"
+        );
+        match number % 3 {
+            0 => {
+                place.file(format!("w{number}"), vec![0; 4 << 20]);
+                place.yes(&format!("luks format w{number} {how}"));
+            }
+            _ => drop(place.yes(&format!("luks format w{number} --from payload {how}"))),
+        }
+        place.yes(&format!("luks extract w{number} own{number} --key-file key"));
+        writeln!(take, "take w{number}").unwrap();
     }
     Uml::new(take).run().unwrap().expect_success();
     for (number, volume) in VOLUMES.iter().enumerate() {
         let (found, model) = (place.read(format!("v{number}.plain")), place.read(format!("model{number}")));
         assert!(found == model, "{volume:?}");
+        let made = place.read(format!("w{number}.plain"));
+        let data = if number % 3 == 0 { &[][..] } else { &payload[..] };
+        assert!(made.starts_with(data) && made[data.len()..].iter().all(|byte| *byte == 0), "{volume:?}");
+        assert!(made.len() > 300_000 && made == place.read(format!("own{number}")), "{volume:?}");
     }
+    for (line, said) in [
+        ("-c aes-gcm-random", "authenticated encryption needs dm-integrity"),
+        ("--integrity aead", "integrity protection (aead) of aes-xts-plain64"),
+        ("--integrity hmac-md9", "md9"),
+        ("--integrity hmac-sha256 --type luks1", "LUKS1 has no integrity protection"),
+    ] {
+        place.is(&format!("luks format new --from payload --key-file key {line}"), 2, said);
+        assert!(!place.path("new").exists(), "{line}");
+    }
+    let stream = "luks format - --from payload --key-file key --integrity hmac-sha256 --pbkdf-memory 64K";
+    place.is(&format!("{stream} --pbkdf-force-iterations 4"), 2, "needs the length of the data first");
 }

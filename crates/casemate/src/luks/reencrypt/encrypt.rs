@@ -227,7 +227,7 @@ impl Image {
         }
         let course =
             header.metadata.reencryption()?.ok_or_else(|| Error::corrupt("no encryption was begun"))?;
-        let keys = Keys { keys: [None, Some(made.mapping.key.clone())], is_empty_passphrase: false };
+        let keys = Keys { keys: [None, Some(made.volume_key.clone())], is_empty_passphrase: false };
         let mut volume = Volume {
             header: Header::Luks2(header),
             header_image: header_image.clone(),
@@ -330,6 +330,11 @@ fn new_header(
     if crate::luks::unlock::is_null(&format.cipher) {
         return Err(Error::argument(format!("{} encrypts nothing", format.cipher)));
     }
+    if format.integrity.is_some() {
+        return Err(Error::unsupported(
+            "integrity protection has no encryption in place: its tags need room",
+        ));
+    }
     format.prepare(passphrase, work)
 }
 
@@ -369,7 +374,7 @@ fn begun_front(
     work: &Work<'_>,
 ) -> Result<(Front, luks2::Header), Error> {
     let mut header = luks2_of(made)?.clone();
-    let keys = Keys { keys: [None, Some(made.mapping.key.clone())], is_empty_passphrase: false };
+    let keys = Keys { keys: [None, Some(made.volume_key.clone())], is_empty_passphrase: false };
     let metadata = placed(&header.metadata, course.backups.last.offset)?;
     header.metadata = start::begin(course, &metadata, &keys, size, options, &work.providers)?;
     // OK to cast: 16 KiB.

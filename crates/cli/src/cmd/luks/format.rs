@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use casemate::luks::{LuksFormatOptions, LuksKey, LuksVersion, NewVolume, Seed, Uuid};
-use casemate::{Access, Error, Image, Output, SecretSource, probe};
+use casemate::{Access, Error, Image, Output, SecretSource, SecretVec, probe};
 
 use super::options::{PassphraseArgs, PlaceArgs};
 use super::pbkdf::PbkdfArgs;
@@ -26,6 +26,7 @@ use crate::size::bytes;
     \x20 casemate luks format --from root.img root.luks --key-file pass.key\n\
     \x20 tar -cf - rootfs | casemate luks format --from - rootfs.luks --key-file pass.key\n\
     \x20 truncate -s 64M new.luks && casemate luks format new.luks --key-file pass.key\n\
+    \x20 casemate luks format --from root.img sealed.luks --integrity hmac-sha256 --key-file pass.key\n\
     \x20 casemate luks format --from root.img root.enc --luks-header root.header --key-file pass.key")]
 pub struct Args {
     #[command(flatten)]
@@ -45,9 +46,13 @@ pub struct Args {
     /// The dm-crypt specification.
     #[arg(short = 'c', long, value_name = "SPEC", alias = "cipher", default_value = "aes-xts-plain64")]
     crypt: String,
-    /// The size of the volume key in bits [default: 512 for XTS, 256 for other modes].
+    /// The size of the cipher's key in bits [default: 512 for XTS, 256 for other modes].
     #[arg(short = 's', long, value_name = "BITS")]
     key_size: Option<usize>,
+    /// Protect the data against changes: hmac-sha256 and the like, aead with -c aes-gcm-random, or poly1305 with -c
+    /// chacha20-random (LUKS2).
+    #[arg(long, value_name = "NAME")]
+    integrity: Option<String>,
     /// The hash of key slots and digest.
     #[arg(long, value_name = "NAME", default_value = "sha256")]
     hash: String,
@@ -106,7 +111,10 @@ impl Args {
         let Some(from) = &self.from else {
             let image = self.place.open(Access::Change)?;
             let made = prepare()?;
-            made.format(&image, header, self.overwrite)?;
+            let progress = context.progress(image.name(), 0);
+            let work = context.work(context.providers().clone(), &progress);
+            made.format(&image, header, self.overwrite, &work)?;
+            drop(progress);
             return self.answer(context, &made);
         };
         let target = &*self.place.image;
@@ -183,6 +191,7 @@ impl Args {
         options.version = if is_luks1 { LuksVersion::One } else { LuksVersion::Two };
         options.cipher = self.crypt.clone();
         options.key_bits = self.key_size;
+        options.integrity = self.integrity.clone();
         options.hash = self.hash.clone();
         options.sector_size = self.sector_size;
         options.offset = self.crypt_offset;
@@ -194,13 +203,13 @@ impl Args {
         if let Some(path) = &self.volume_key_file
             && let LuksKey::VolumeKey(key) = LuksKey::volume_key(&SecretSource::file(path))?
         {
-            options.key_bits = options.key_bits.or(Some(key.len() * 8));
             options.volume_key = Some(key);
         }
+        let key_len = options.volume_key.as_ref().map_or(options.key_bits.unwrap_or(512) / 8, SecretVec::len);
         // What follows from a seed is the same on every machine.
         options.pbkdf = Some(match self.seed {
             Some(_) => self.pbkdf.fixed(is_luks1, &self.hash)?,
-            None => self.pbkdf.get(is_luks1, &self.hash, options.key_bits.unwrap_or(512) / 8, context)?,
+            None => self.pbkdf.get(is_luks1, &self.hash, key_len, context)?,
         });
         Ok(options)
     }
