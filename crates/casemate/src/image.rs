@@ -617,12 +617,19 @@ impl Image {
         self.layers.iter().filter_map(of).collect()
     }
 
-    /// An error for what is going to be written and was opened for reading.
-    pub(crate) fn check_writable(&self) -> Result<(), Error> {
-        match self.read_only {
-            true => Err(Error::argument("the image was opened for reading only").at(&self.name)),
-            false => Ok(()),
-        }
+    /// Refuses an image that is going to be written and takes no writes.
+    ///
+    /// # Errors
+    /// `Argument`: why it takes none.
+    pub fn check_writable(&self) -> Result<(), Error> {
+        let why = match self.layers.iter().any(|layer| matches!(layer, Layer::Reencryption)) {
+            _ if !self.read_only => return Ok(()),
+            true => {
+                "the volume is being reencrypted, and is read only until casemate luks reencrypt --resume-only is done"
+            }
+            false => "the image was opened for reading only",
+        };
+        Err(Error::argument(why).at(&self.name))
     }
 }
 

@@ -138,6 +138,24 @@ fn what_can_not_be_encrypted_or_decrypted_stays_as_it_is() {
 }
 
 #[test]
+fn a_volume_in_the_middle_is_a_layer_that_takes_no_writes() {
+    let Some(mke2fs) = tool("mke2fs") else { return };
+    let place = Place::new(CASEMATE);
+    place.file("key", "pass");
+    casemate_testkit::mke2fs::make(&mke2fs, "-t ext4", &place.path("fs"), "8M");
+    yes(place.own("ext4 mkdir fs /here"));
+    yes(place.own(&format!("luks format --from fs disk --key-file key {CHEAP}")));
+    yes(place.own("luks reencrypt disk --key-file key --init-only"));
+    let before = place.read("disk");
+    let layer = "--luks --key-file key disk";
+    assert_eq!(yes(place.own(&format!("ext4 ls {layer} /"))), "here\nlost+found\n");
+    says(place.own(&format!("ext4 mkdir {layer} /new")), 2, "the volume is being reencrypted");
+    says(place.own(&format!("serve --write --exec true {layer}")), 2, "the volume is being reencrypted");
+    yes(place.own(&format!("serve --read-only --exec true {layer}")));
+    assert!(place.read("disk") == before);
+}
+
+#[test]
 fn every_slot_that_stays_needs_its_passphrase() {
     let Some(cryptsetup) = tool("cryptsetup") else { return };
     let place = volume("-s 256");

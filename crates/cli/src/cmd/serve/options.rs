@@ -236,6 +236,7 @@ impl Args {
             }
             Some(path) if self.read_only => Ok(image.overlay(path, context.providers())?.make_read_only()),
             Some(path) => image.overlay(path, context.providers()),
+            None if self.write => image.check_writable().map(|()| image),
             None => Ok(image),
         }
     }
