@@ -7,7 +7,7 @@ use casemate::blockdev::BlockDevice;
 use casemate::integrity::IntegrityOptions;
 use casemate::{Access, Image, Providers, SecretSource};
 use casemate_testkit::uml::Uml;
-use casemate_testkit::{Place, Rng, mke2fs, tool};
+use casemate_testkit::{Place, Rng, mke2fs, status, stderr, stdout, tool};
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 
@@ -293,4 +293,34 @@ fn slips_are_refused_before_anything_is_written() {
     place.is("verify volume --integrity crc32", 1, "");
     place.yes("format volume --overwrite --integrity sha256 --tag-size 8");
     assert_eq!(place.yes("verify volume --integrity sha256"), "");
+}
+
+/// Called as integritysetup, beside the tool: what it prints of a volume, and volumes that both understand.
+#[test]
+fn the_tools_command_line() {
+    let Some(theirs) = tool("integritysetup") else { return };
+    let place = Place::under(CASEMATE, "");
+    let ours = place.link("integritysetup");
+    place.file("volume", vec![0; 2 << 20]);
+    let format = "format volume --integrity sha256 -t 32 -s 4096 --no-wipe -q";
+    let output = place.run(&ours, format);
+    assert_eq!(
+        stdout(&output),
+        "Formatted with tag size 32, internal integrity sha256.\n",
+        "{}",
+        stderr(&output)
+    );
+    assert_eq!(place.yes("integrity verify volume -I sha256"), "");
+    let (one, other) = (place.run(&ours, "dump volume"), place.run(&theirs, "dump volume"));
+    assert_eq!((status(&one), stdout(&one)), (status(&other), stdout(&other)));
+    for (line, expected) in
+        [("format volume", 1), ("dump", 1), ("open volume x", 1), ("--bad", 1), ("--version", 0)]
+    {
+        let before = place.read("volume");
+        let output = place.run(&ours, line);
+        assert_eq!(status(&output), expected, "{line}: {}", stderr(&output));
+        assert!(place.read("volume") == before, "{line}");
+    }
+    place.file("none", vec![0; 8192]);
+    assert_eq!(status(&place.run(&ours, "dump none")), 4);
 }

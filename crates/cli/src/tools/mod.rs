@@ -3,6 +3,7 @@
 
 mod cryptsetup;
 mod fsverity;
+mod integritysetup;
 mod veritysetup;
 
 use std::ffi::OsString;
@@ -27,6 +28,7 @@ fn tool(args: &[OsString]) -> Option<Tool> {
     match name.to_str()? {
         "cryptsetup" => Some((cryptsetup::main, cryptsetup::understands)),
         "fsverity" => Some((fsverity::main, fsverity::understands)),
+        "integritysetup" => Some((integritysetup::main, integritysetup::understands)),
         "veritysetup" => Some((veritysetup::main, veritysetup::understands)),
         _ => None,
     }

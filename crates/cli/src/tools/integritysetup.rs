@@ -1,0 +1,154 @@
+//! The command line of `integritysetup` 2.6.1, of what needs no kernel: exit status 0, 1 for wrong parameters, 4 for a
+//! wrong device.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use casemate::integrity::{FormatOptions, IntegrityOptions, random_salt};
+use casemate::{Access, Error, ErrorKind, Image, SecretSource, probe};
+
+use crate::context::Context;
+
+/// The version whose command line this is.
+const VERSION: &str = "integritysetup 2.6.1";
+
+const USAGE: &str = "\
+Usage: integritysetup [OPTION...] <action> <action-specific>
+
+  -?, --help                     Show this help
+  -V, --version                  Print the version
+  -q, --batch-mode               Take a device that holds something known
+  -I, --integrity=STRING         What tags are made with: crc32c, sha256, hmac-sha256, ...
+      --integrity-key-file=path  File with the key of tags
+      --integrity-key-size=bytes Size of the key
+      --interleave-sectors=N     Sectors between two runs of tags
+  -j, --journal-size=bytes       Size of the journal
+      --no-wipe                  Nothing is to be wiped: all tags are made in the same pass
+  -s, --sector-size=bytes        Size of a block
+  -t, --tag-size=bytes           Length of a tag
+
+<action> is one of:
+\tformat <integrity_device>
+\tdump <integrity_device>
+
+This is casemate under the name integritysetup. What needs the kernel (open, close, status, resize) it has not.
+";
+
+#[derive(Debug, Parser)]
+#[command(name = "integritysetup", disable_help_flag = true, disable_version_flag = true)]
+#[command(args_override_self = true)]
+struct Tool {
+    #[arg(short = '?', long, alias = "usage")]
+    help: bool,
+    #[arg(short = 'V', long)]
+    version: bool,
+    #[arg(short, long)]
+    verbose: bool,
+    #[arg(long)]
+    debug: bool,
+    #[arg(short = 'q', long)]
+    batch_mode: bool,
+    #[arg(short = 'I', long, default_value = "crc32c")]
+    integrity: String,
+    #[arg(long)]
+    integrity_key_file: Option<PathBuf>,
+    #[arg(long)]
+    integrity_key_size: Option<usize>,
+    #[arg(long, default_value = "32768")]
+    interleave_sectors: u32,
+    #[arg(short = 'j', long)]
+    journal_size: Option<u64>,
+    #[arg(long)]
+    no_wipe: bool,
+    #[arg(long)]
+    progress_frequency: Option<u64>,
+    #[arg(short = 's', long, default_value = "512")]
+    sector_size: u32,
+    #[arg(short = 't', long)]
+    tag_size: Option<u16>,
+    words: Vec<OsString>,
+}
+
+/// Whether a command line is understood; nothing is run.
+pub fn understands(args: &[OsString]) -> bool {
+    Tool::try_parse_from(args).is_ok()
+}
+
+/// Runs one command line.
+pub fn main(args: &[OsString]) -> ExitCode {
+    let context = Context::for_tool("");
+    let tool = match Tool::try_parse_from(args) {
+        Ok(tool) => tool,
+        Err(error) => {
+            let text = error.to_string();
+            let line = text.lines().next().unwrap_or_default();
+            return wrong_usage(line.strip_prefix("error: ").unwrap_or(line));
+        }
+    };
+    let text = match (tool.help, tool.version) {
+        (true, _) => Some(USAGE.to_owned()),
+        (false, true) => Some(format!("{VERSION} flags: CASEMATE\n")),
+        (false, false) => None,
+    };
+    if let Some(text) = text {
+        return if context.print(text).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
+    let result = match &tool.words[..] {
+        [] => return wrong_usage("Argument <action> missing."),
+        [action, device] if action == "dump" => tool.dump(device, &context),
+        [action, device] if action == "format" => tool.format(device, &context),
+        [action, ..] if action == "dump" || action == "format" => {
+            return wrong_usage(&format!("{}: requires <integrity_device> as arguments", action.display()));
+        }
+        _ => return wrong_usage("Unknown action."),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            context.complain(&error);
+            ExitCode::from(if error.kind() == ErrorKind::Argument { 1 } else { 4 })
+        }
+    }
+}
+
+fn wrong_usage(text: &str) -> ExitCode {
+    eprintln!("integritysetup: {text}");
+    ExitCode::from(1)
+}
+
+impl Tool {
+    fn dump(&self, device: &OsString, context: &Context) -> Result<(), Error> {
+        let superblock = Image::open(device, Access::Read)?.integrity_superblock()?;
+        context.print(format!("Info for integrity device {}.\n{}", device.display(), superblock.to_text()))
+    }
+
+    fn format(&self, device: &OsString, context: &Context) -> Result<(), Error> {
+        let mut options = IntegrityOptions::default();
+        options.algorithm = self.integrity.clone();
+        if let Some(path) = &self.integrity_key_file {
+            options = options.with_key(&SecretSource::file(path))?;
+            let (found, said) = (options.key.as_ref().map_or(0, |key| key.len()), self.integrity_key_size);
+            if said.is_some_and(|said| said != found) {
+                let text = format!("{}: {found} bytes, which must be the key's size", path.display());
+                return Err(Error::argument(text));
+            }
+        }
+        let image = Image::open(device, Access::Change)?;
+        if !self.batch_mode {
+            let refused = probe::refuse_known(&image);
+            refused.map_err(|error| error.map_text(|text| text.replace("--overwrite", "--batch-mode")))?;
+        }
+        let tag_size = self.tag_size.map_or_else(|| options.tag_size(context.providers()), Ok)?;
+        let mut format = FormatOptions::new(tag_size, random_salt()?);
+        (format.block_size, format.journal_size) = (self.sector_size, self.journal_size);
+        format.interleave_sectors = self.interleave_sectors;
+        let made = image.integrity_format(&format, &options, None, &context.opening())?;
+        context.print(format!(
+            "Formatted with tag size {}, internal integrity {}.\n",
+            made.tag_size, self.integrity
+        ))
+    }
+}
