@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use casemate_providers::{Argon2, Argon2Variant, Providers};
 
-use super::format::Source;
+use super::random::Source;
 use super::slot::{ALL, Pbkdf};
 use crate::Error;
 

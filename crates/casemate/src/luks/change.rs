@@ -16,7 +16,8 @@ use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
 
 use super::backup::write_private;
-use super::format::{self, Source};
+use super::digest::new_digest;
+use super::random::Source;
 use super::slot::{Pbkdf, Sealed, SlotPlace, area_len};
 use super::{Unlocked, Volume};
 use crate::Error;
@@ -94,7 +95,7 @@ impl Volume {
             let mut options = options.clone();
             options.area = options.area.or(Some(("aes-xts-plain64".to_owned(), 64)));
             let sealed = seal_luks2(&header.metadata, key, passphrase, &options, &work.providers)?;
-            let json = format::new_digest(key, &sealed.place.hash, &mut Source::System, &work.providers)?;
+            let json = new_digest(key, &sealed.place.hash, &[], &mut Source::System, &work.providers)?;
             if let Some(digests) = metadata.get_mut("digests").and_then(Json::object_mut) {
                 digests.set(digest.to_string(), json.into());
             }

@@ -17,7 +17,9 @@ use casemate_providers::{Providers, Work};
 
 use super::Volume;
 use super::change::wipe;
-use super::format::{self, HDR_SIZE, LuksVersion, Source};
+use super::digest::digest_json;
+use super::format::{self, HDR_SIZE, LuksVersion};
+use super::random::Source;
 use super::slot::{Pbkdf, SlotPlace, area_len, keyslot_json};
 use super::unlock::Check;
 use crate::Error;
@@ -169,7 +171,7 @@ fn metadata_of_luks2(header: &luks1::Header, len: u64, keyslots_size: u64) -> Re
     }
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
     let (salt, value) = (&header.digest_salt, &header.digest);
-    let digest = format::digest_json(&header.hash, header.digest_iterations, salt, value, &ids, &["0"]);
+    let digest = digest_json(&header.hash, header.digest_iterations, salt, value, &ids, &["0"]);
     let segment = format::segment_json(u64::from(header.payload_offset) * 512, &header.encryption(), 512);
     Metadata::new(format::metadata_json(keyslots, segment, digest, keyslots_size), HDR_SIZE)
 }

@@ -4,13 +4,15 @@ use std::io::{Read, Write};
 
 use casemate_blockdev::AtFile;
 use casemate_luks::json::{Json, Object};
-use casemate_luks::luks2::{Metadata, encode};
+use casemate_luks::luks2::Metadata;
 use casemate_luks::{Header, luks1, luks2};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Hmac, Providers, Work};
 use casemate_verity::dm::{Seed, Uuid};
 
 use super::authenticated::{Sealed, integrity_kind, mac_key_len};
+use super::digest::{DIGEST_ITERATIONS, new_digest};
+use super::random::Source;
 use super::slot::{Pbkdf, SlotPlace, digest};
 use crate::crypt::{Direction, Holes, Mapping, Params};
 use crate::{Error, Image, probe};
@@ -82,9 +84,6 @@ impl Default for LuksFormatOptions {
     }
 }
 
-/// Iterations of the volume key's digest: cryptsetup's least. A volume key is random, and no digest is what it is guessed by.
-pub(super) const DIGEST_ITERATIONS: u32 = 1000;
-
 /// Bytes of a copy of the header of LUKS2.
 pub(super) const HDR_SIZE: u64 = 16 << 10;
 
@@ -109,28 +108,6 @@ pub struct NewVolume {
 enum NewData {
     Mapping(Box<Mapping>),
     Protected(Box<Sealed>),
-}
-
-/// Random bytes, or those that follow from a seed and a volume key.
-pub(super) enum Source {
-    System,
-    Seeded(Box<Hmac>, u64),
-}
-
-impl Source {
-    pub fn fill(&mut self, bytes: &mut [u8]) -> Result<(), Error> {
-        match self {
-            Source::System => getrandom::fill(bytes)
-                .map_err(|error| Error::io("random numbers", std::io::Error::from(error))),
-            Source::Seeded(hmac, count) => {
-                for piece in bytes.chunks_mut(hmac.tag_len()) {
-                    *count += 1;
-                    piece.copy_from_slice(&hmac.tag(&count.to_be_bytes()).expose()[..piece.len()]);
-                }
-                Ok(())
-            }
-        }
-    }
 }
 
 impl LuksFormatOptions {
@@ -297,7 +274,7 @@ impl LuksFormatOptions {
             return Err(Error::argument(format!("--key-slot {}: LUKS2 has slots 0 to 31", self.keyslot)));
         }
         let sealed = place.seal(passphrase, volume_key, &self.pbkdf(), random, providers)?;
-        let mut digest = new_digest(volume_key, &self.hash, random, providers)?;
+        let mut digest = new_digest(volume_key, &self.hash, &[], random, providers)?;
         let id = self.keyslot.to_string();
         digest.set("keyslots", vec![Json::from(&*id)].into());
         digest.set("segments", vec![Json::from("0")].into());
@@ -504,38 +481,4 @@ pub(super) fn segment_json(offset: u64, cipher: &str, sector_size: u32) -> Objec
         .with("iv_tweak", "0")
         .with("encryption", cipher)
         .with("sector_size", sector_size)
-}
-
-/// The digest of a key that is in no key slot and for no segment yet.
-pub(super) fn new_digest(
-    key: &SecretVec,
-    hash: &str,
-    random: &mut Source,
-    providers: &Providers,
-) -> Result<Object, Error> {
-    let mut salt = [0; luks1::SALT_LEN];
-    random.fill(&mut salt)?;
-    let len = providers.hash(hash)?.digest_len().min(64);
-    let value = digest(key, hash, &salt, DIGEST_ITERATIONS, len, providers)?;
-    Ok(digest_json(hash, DIGEST_ITERATIONS, &salt, value.expose(), &[], &[]))
-}
-
-/// The digest of a key, for key slots and segments by their numbers.
-pub(super) fn digest_json(
-    hash: &str,
-    iterations: u32,
-    salt: &[u8],
-    digest: &[u8],
-    keyslots: &[&str],
-    segments: &[&str],
-) -> Object {
-    let names = |names: &[&str]| names.iter().map(|name| Json::from(*name)).collect::<Vec<Json>>();
-    Object::default()
-        .with("type", "pbkdf2")
-        .with("keyslots", names(keyslots))
-        .with("segments", names(segments))
-        .with("hash", hash)
-        .with("iterations", iterations)
-        .with("salt", encode(salt))
-        .with("digest", encode(digest))
 }

@@ -5,7 +5,7 @@ use casemate_luks::luks2::CopyState;
 use casemate_luks::{MAGIC, luks1, luks2};
 use casemate_providers::Work;
 
-use super::format::Source;
+use super::random::Source;
 use crate::{Error, Image};
 
 impl Image {

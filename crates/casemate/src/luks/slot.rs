@@ -9,7 +9,7 @@ use casemate_luks::{af, luks2};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Argon2, Argon2Variant, KdfLimits, Providers, pbkdf2};
 
-use super::format::Source;
+use super::random::Source;
 use super::unlock::Derivation;
 use crate::Error;
 

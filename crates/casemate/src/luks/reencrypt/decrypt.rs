@@ -14,7 +14,7 @@ use casemate_providers::Work;
 use super::encrypt::linear;
 use super::sides::Keys;
 use super::{ReencryptOptions, start};
-use crate::luks::format::Source;
+use crate::luks::random::Source;
 use crate::luks::{LuksKey, LuksOptions, Volume, unlock};
 use crate::{Error, Image};
 

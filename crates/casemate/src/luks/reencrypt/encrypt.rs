@@ -21,7 +21,8 @@ use casemate_providers::Work;
 
 use super::sides::Keys;
 use super::{ReencryptOptions, start};
-use crate::luks::format::{NewVolume, Source};
+use crate::luks::format::NewVolume;
+use crate::luks::random::Source;
 use crate::luks::{LuksFormatOptions, LuksKey, LuksOptions, LuksVersion, Volume};
 use crate::{Error, Image};
 

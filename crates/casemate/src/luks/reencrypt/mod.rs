@@ -11,7 +11,7 @@ use casemate_luks::luks2::{self, Segment};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
 
-use super::format::Source;
+use super::random::Source;
 use super::slot::Pbkdf;
 use super::{LuksKey, LuksOptions, Volume};
 use crate::{Error, Image};

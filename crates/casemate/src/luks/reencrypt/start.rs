@@ -3,18 +3,19 @@
 use std::ops::Range;
 
 use casemate_blockdev::BlockDevice;
+use casemate_luks::af;
 use casemate_luks::json::{Json, Object};
 use casemate_luks::luks2::reencrypt::{Backups, Direction, Mode, Reencryption, Resilience};
-use casemate_luks::luks2::{self, Keyslot, Metadata, Segment, SegmentSize, encode};
-use casemate_luks::{af, luks1};
+use casemate_luks::luks2::{self, Keyslot, Metadata, Segment, SegmentSize};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
 
 use super::sides::Keys;
 use super::{Protection, ReencryptOptions};
 use crate::Error;
-use crate::luks::format::{DIGEST_ITERATIONS, Source};
-use crate::luks::slot::{self, Pbkdf, SlotPlace};
+use crate::luks::digest::new_digest;
+use crate::luks::random::Source;
+use crate::luks::slot::{Pbkdf, SlotPlace};
 use crate::luks::unlock;
 use crate::luks::{LuksKey, LuksOptions};
 
@@ -26,28 +27,6 @@ struct Kept {
 
 /// Bytes that have one checksum, where the data are whole ones of it.
 const BLOCK: u32 = 4096;
-
-/// Makes a digest: its JSON, without what it is of.
-pub(super) fn digest(
-    secret: &SecretVec,
-    keyslots: &[u32],
-    hash: &str,
-    providers: &Providers,
-) -> Result<Object, Error> {
-    let mut salt = [0; luks1::SALT_LEN];
-    Source::System.fill(&mut salt)?;
-    let len = providers.hash(hash)?.digest_len().min(64);
-    let digest = slot::digest(secret, hash, &salt, DIGEST_ITERATIONS, len, providers)?;
-    let ids: Vec<Json> = keyslots.iter().map(|id| Json::from(id.to_string())).collect();
-    Ok(Object::default()
-        .with("type", "pbkdf2")
-        .with("keyslots", ids)
-        .with("segments", Vec::new())
-        .with("hash", hash)
-        .with("iterations", DIGEST_ITERATIONS)
-        .with("salt", encode(&salt))
-        .with("digest", encode(digest.expose())))
-}
 
 /// The gaps between areas of key slots.
 fn gaps(metadata: &Metadata) -> Vec<Range<u64>> {
@@ -235,7 +214,12 @@ pub(super) fn reencrypt(
         ids.push(id);
         // A slot and its digest are there together, or the metadata are not valid.
         set(&mut object, "keyslots", id, slot);
-        set(&mut object, "digests", new_digest, digest(&new_key, &ids, &options.hash, providers)?);
+        set(
+            &mut object,
+            "digests",
+            new_digest,
+            self::new_digest(&new_key, &options.hash, &ids, &mut Source::System, providers)?,
+        );
         for token in metadata.tokens().iter().filter(|token| token.keyslots.contains(old)) {
             let tokens = object.get_mut("tokens").and_then(Json::object_mut);
             let token = tokens.and_then(|tokens| tokens.get_mut(token.id.to_string())?.object_mut());
@@ -296,7 +280,8 @@ pub(super) fn begin(
     })?;
     super::limit(course, len, options)?;
     let [old, new] = keys.refs();
-    let digest = digest(&course.message(old, new), &[course.keyslot], &options.hash, providers)?;
+    let message = course.message(old, new);
+    let digest = new_digest(&message, &options.hash, &[course.keyslot], &mut Source::System, providers)?;
     course.begun(metadata, &digest, len)
 }
 

@@ -25,7 +25,7 @@ use super::hot::{Checksums, Verdict};
 use super::sides::{Side, Sides};
 use super::view::{CHUNK, note_lost, unprotected};
 use crate::luks::change::wipe;
-use crate::luks::format::Source;
+use crate::luks::random::Source;
 use crate::{Error, ErrorKind};
 
 /// Bytes of a zone where nothing else is said: large enough that flushes cost little, small enough that an interrupt is
