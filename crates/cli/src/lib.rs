@@ -68,11 +68,15 @@ fn run(args: &[OsString]) -> u8 {
         let printed = Context::default().print(help::LAYERS);
         return answer::exit_status(&printed.map(|()| answer::Answer::Yes), "help");
     }
-    if let Some(error) = tried_first(args) {
+    let commands = Cli::command();
+    if let Some(error) = tried_first(&commands, args) {
         context_of(args).complain(&error);
         return 2;
     }
-    let matches = command().try_get_matches_from(args);
+    // Names may be abbreviated.
+    let is_named =
+        |name: &str| args.iter().skip(1).filter_map(|word| word.to_str()).any(|word| name.starts_with(word));
+    let matches = help::arranged_for(commands, &is_named).try_get_matches_from(args);
     let parsed = matches.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, words(&matches))));
     let (cli, command) = parsed.unwrap_or_else(|error| refuse(args, &error));
     let (context, result) = match Context::new(cli.common) {
@@ -132,8 +136,7 @@ fn context_of(args: &[OsString]) -> Context {
 }
 
 /// What to say of a command that is called as in another tool: such a word is no abbreviation of one of ours.
-fn tried_first(args: &[OsString]) -> Option<Error> {
-    let mut command = &Cli::command();
+fn tried_first(mut command: &clap::Command, args: &[OsString]) -> Option<Error> {
     for word in args.iter().skip(1).filter(|word| !word.as_encoded_bytes().starts_with(b"-")) {
         let name = word.to_str()?;
         match command.find_subcommand(name) {
