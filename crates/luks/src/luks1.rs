@@ -82,6 +82,13 @@ pub struct Slot {
     pub stripes: u32,
 }
 
+impl Slot {
+    /// Makes it one without a key; its place stays.
+    pub fn disable(&mut self) {
+        (self.state, self.iterations, self.salt) = (SlotState::Disabled, 0, [0; SALT_LEN]);
+    }
+}
+
 /// The state of a key slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotState {

@@ -11,14 +11,15 @@ use casemate_blockdev::{AtFile, BlockDevice};
 use casemate_luks::Header;
 use casemate_luks::json::{Json, Object};
 use casemate_luks::luks1::{self, SlotState};
-use casemate_luks::luks2::{self, Keyslot, Metadata};
+use casemate_luks::luks2::{self, Metadata};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
 
+use super::areas::{free_area, free_slot, no_free_slot};
 use super::backup::write_private;
 use super::digest::new_digest;
 use super::random::Source;
-use super::slot::{Pbkdf, Sealed, SlotPlace, area_len};
+use super::slot::{Pbkdf, Sealed, SlotPlace};
 use super::{Unlocked, Volume};
 use crate::Error;
 
@@ -184,11 +185,8 @@ impl Volume {
         areas.into_iter().try_for_each(|area| wipe(image.top(), area)).at(image.name())?;
         match &mut self.header {
             Header::Luks1(header) => {
-                for id in ids {
-                    // OK to index: such a slot was found.
-                    let slot = &mut header.slots[*id as usize];
-                    (slot.state, slot.iterations, slot.salt) = (SlotState::Disabled, 0, [0; luks1::SALT_LEN]);
-                }
+                // OK to index: such slots were found.
+                ids.iter().for_each(|id| header.slots[*id as usize].disable());
                 header.write(image.top()).at(image.name())
             }
             Header::Luks2(_) => self.edit(work, |_, metadata| {
@@ -276,10 +274,6 @@ impl Volume {
     }
 }
 
-fn no_free_slot() -> Error {
-    Error::argument("no key slot is free")
-}
-
 fn add_luks1(
     header: &mut luks1::Header,
     device: &dyn BlockDevice,
@@ -329,17 +323,6 @@ fn write_material(device: &dyn BlockDevice, (_, sealed): &(u32, Sealed)) -> Resu
     device.flush()
 }
 
-/// The number of a free key slot: the one that is wanted, or the first.
-fn free_slot(metadata: &Metadata, wanted: Option<u32>) -> Result<u32, Error> {
-    let keyslots = metadata.keyslots();
-    let is_free = |id: &u32| keyslots.iter().all(|slot| slot.id != *id);
-    match wanted {
-        None => (0..luks2::KEYSLOTS).find(is_free).ok_or_else(no_free_slot),
-        Some(id) if id < luks2::KEYSLOTS && is_free(&id) => Ok(id),
-        Some(id) => Err(Error::argument(format!("key slot {id} is not free"))),
-    }
-}
-
 /// The number of the digest of a key that was found.
 fn digest_of(metadata: &Metadata, unlocked: &Unlocked) -> Result<u32, Error> {
     let digests = metadata.digests();
@@ -358,8 +341,7 @@ fn seal_luks2(
     options: &NewKeyOptions,
     providers: &Providers,
 ) -> Result<Sealed, Error> {
-    let start = free_area(metadata, &metadata.keyslots(), area_len(key.len())?);
-    let start = start.ok_or_else(|| Error::argument("the area for key slots has no room for another one"))?;
+    let start = free_area(metadata, key.len())?;
     let segments = metadata.segments();
     let cipher = segments.first().map_or("", |segment| &segment.encryption);
     let hash = options.hash.as_deref().unwrap_or("sha256");
@@ -382,22 +364,6 @@ fn set_slot(metadata: &mut Object, id: u32, slot: Object, digest: u32) {
     {
         names.push(Json::from(name));
     }
-}
-
-/// The first gap between areas, at a multiple of 4096, that has so many bytes.
-fn free_area(metadata: &Metadata, keyslots: &[Keyslot], len: u64) -> Option<u64> {
-    let room = metadata.keyslots_area();
-    let mut taken: Vec<_> =
-        keyslots.iter().map(|slot| (slot.area.offset, slot.area.offset + slot.area.size)).collect();
-    taken.sort_unstable();
-    let mut start = room.start;
-    for (offset, end) in taken {
-        if start.checked_add(len)? <= offset {
-            return Some(start);
-        }
-        start = start.max(end.checked_next_multiple_of(4096)?);
-    }
-    (start.checked_add(len)? <= room.end).then_some(start)
 }
 
 /// The names of key slots in an object of a section.

@@ -20,6 +20,7 @@ use crate::crypt::{Direction, Holes, Mapping, Params};
 use crate::secrets::SecretSource;
 use crate::{Error, Image};
 
+mod areas;
 mod authenticated;
 mod backup;
 mod calibrate;

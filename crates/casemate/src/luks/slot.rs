@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use casemate_crypt::{Params, SectorCipher};
+use casemate_luks::af;
 use casemate_luks::json::Object;
 use casemate_luks::luks1::{self, SALT_LEN, SlotState};
-use casemate_luks::{af, luks2};
+use casemate_luks::luks2::{self, Kdf, Keyslot};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Argon2, Argon2Variant, KdfLimits, Providers, pbkdf2};
 
@@ -39,6 +40,21 @@ impl Pbkdf {
     /// Argon2id at the costs that cryptsetup chooses at the most: 4 passes over 1 GiB, in 4 lanes.
     pub fn argon2id() -> Pbkdf {
         Pbkdf::Argon2(Argon2 { variant: Argon2Variant::Id, passes: 4, memory: 1 << 20, lanes: 4 })
+    }
+
+    /// The KDF and the costs of a key slot of LUKS2.
+    pub(super) fn of(slot: &Keyslot) -> Result<Pbkdf, Error> {
+        match &slot.kdf {
+            Some(Kdf::Pbkdf2 { hash, iterations, .. }) => {
+                Ok(Pbkdf::Pbkdf2 { hash: hash.clone(), iterations: *iterations })
+            }
+            Some(Kdf::Argon2 { kind, time, memory, cpus, .. }) => {
+                let variant = if kind == "argon2i" { Argon2Variant::I } else { Argon2Variant::Id };
+                Ok(Pbkdf::Argon2(Argon2 { variant, passes: *time, memory: *memory, lanes: *cpus }))
+            }
+            Some(Kdf::Other(name)) => Err(Error::unsupported(format!("its KDF is {name}"))),
+            None => Err(Error::unsupported(format!("it is of type '{}'", slot.kind))),
+        }
     }
 
     /// Refuses what a header of LUKS1 with a hash can't name.

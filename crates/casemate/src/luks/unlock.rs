@@ -8,8 +8,9 @@ use casemate_crypt::{Params, SectorCipher};
 use casemate_luks::luks2::{Digest, Kdf, Keyslot, Priority, decode};
 use casemate_luks::{Header, af, luks1, luks2};
 use casemate_primitives::secret::{SecretVec, constant_time_eq};
-use casemate_providers::{Argon2, Argon2Variant, KdfLimits, Providers, Work, pbkdf2};
+use casemate_providers::{Argon2, KdfLimits, Providers, Work, pbkdf2};
 
+use super::slot::Pbkdf;
 use super::{LuksKey, LuksOptions};
 use crate::{Error, ErrorKind};
 
@@ -285,18 +286,11 @@ impl Slot {
             salt if salt.len() == luks1::SALT_LEN => Ok(salt),
             salt => Err(Error::corrupt(format!("a salt of {} bytes", salt.len()))),
         };
-        let kdf = match &keyslot.kdf {
-            Some(Kdf::Pbkdf2 { hash, iterations, salt: text }) => {
-                Derivation::Pbkdf2 { hash: hash.clone(), iterations: *iterations, salt: salt(text)? }
-            }
-            Some(Kdf::Argon2 { kind, time, memory, cpus, salt: text }) => {
-                let variant = if kind == "argon2i" { Argon2Variant::I } else { Argon2Variant::Id };
-                let argon2 = Argon2 { variant, passes: *time, memory: *memory, lanes: *cpus };
-                Derivation::Argon2(argon2, salt(text)?)
-            }
-            Some(Kdf::Other(name)) => return Err(Error::unsupported(format!("its KDF is {name}"))),
-            None => return Err(Error::unsupported(format!("it is of type '{}'", keyslot.kind))),
+        let text = match &keyslot.kdf {
+            Some(Kdf::Pbkdf2 { salt, .. } | Kdf::Argon2 { salt, .. }) => &**salt,
+            _ => "",
         };
+        let kdf = Pbkdf::of(keyslot)?.derivation(&salt(text)?);
         let checks: Result<Vec<Check>, Error> =
             digests.iter().map(|digest| Check::of_luks2(digest)).collect();
         Ok(Slot {
@@ -481,6 +475,8 @@ fn check_key(
 
 #[cfg(test)]
 mod tests {
+    use casemate_providers::Argon2Variant;
+
     use super::*;
 
     fn slot(kdf: Derivation) -> (u32, Slot) {

@@ -14,6 +14,7 @@ use casemate_providers::Work;
 use super::encrypt::linear;
 use super::sides::Keys;
 use super::{ReencryptOptions, start};
+use crate::luks::areas::free_slot;
 use crate::luks::random::Source;
 use crate::luks::{LuksKey, LuksOptions, Volume, unlock};
 use crate::{Error, Image};
@@ -112,7 +113,7 @@ impl Volume {
             Mode::Decrypt,
             Direction::Forward,
             resilience,
-            (start::free_slot(&header.metadata)?, area),
+            (free_slot(&header.metadata, None)?, area),
             Backups { previous: previous.clone(), last, moved },
             [Some(digest), None],
         )?;

@@ -21,6 +21,7 @@ use casemate_providers::Work;
 
 use super::sides::Keys;
 use super::{ReencryptOptions, start};
+use crate::luks::areas::free_slot;
 use crate::luks::format::NewVolume;
 use crate::luks::random::Source;
 use crate::luks::{LuksFormatOptions, LuksKey, LuksOptions, LuksVersion, Volume};
@@ -141,7 +142,7 @@ impl Image {
             Mode::Encrypt,
             Direction::Forward,
             resilience,
-            (start::free_slot(&header.metadata)?, area),
+            (free_slot(&header.metadata, None)?, area),
             Backups { previous, last, moved: None },
             [None, Some(0)],
         )?;
@@ -194,7 +195,7 @@ impl Image {
             Mode::Encrypt,
             Direction::Backward,
             Resilience::None,
-            (start::free_slot(&header.metadata)?, start::shift_area(&header.metadata)?),
+            (free_slot(&header.metadata, None)?, start::shift_area(&header.metadata)?),
             Backups {
                 previous: linear(0, SegmentSize::Fixed(len)),
                 last,

@@ -3,16 +3,16 @@
 use std::ops::Range;
 
 use casemate_blockdev::BlockDevice;
-use casemate_luks::af;
 use casemate_luks::json::{Json, Object};
 use casemate_luks::luks2::reencrypt::{Backups, Direction, Mode, Reencryption, Resilience};
-use casemate_luks::luks2::{self, Keyslot, Metadata, Segment, SegmentSize};
+use casemate_luks::luks2::{self, Metadata, Segment, SegmentSize};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
 
 use super::sides::Keys;
 use super::{Protection, ReencryptOptions};
 use crate::Error;
+use crate::luks::areas::{free_area, free_slot, gaps};
 use crate::luks::digest::new_digest;
 use crate::luks::random::Source;
 use crate::luks::slot::{Pbkdf, SlotPlace};
@@ -28,26 +28,6 @@ struct Kept {
 /// Bytes that have one checksum, where the data are whole ones of it.
 const BLOCK: u32 = 4096;
 
-/// The gaps between areas of key slots.
-fn gaps(metadata: &Metadata) -> Vec<Range<u64>> {
-    let room = metadata.keyslots_area();
-    let mut taken: Vec<Range<u64>> = metadata
-        .keyslots()
-        .iter()
-        .map(|slot| slot.area.offset..slot.area.offset.saturating_add(slot.area.size))
-        .collect();
-    taken.push(room.end..room.end);
-    taken.sort_unstable_by_key(|area| area.start);
-    let (mut gaps, mut start) = (Vec::new(), room.start);
-    for area in taken {
-        if start < area.start {
-            gaps.push(start..area.start);
-        }
-        start = start.max(area.end.next_multiple_of(4096));
-    }
-    gaps
-}
-
 /// The largest gap, in whole blocks: where a reencryption keeps what protects it.
 pub(super) fn largest_gap(metadata: &Metadata) -> Result<Range<u64>, Error> {
     let whole = |gap: Range<u64>| gap.start..gap.start + (gap.end - gap.start) / 4096 * 4096;
@@ -57,13 +37,6 @@ pub(super) fn largest_gap(metadata: &Metadata) -> Result<Range<u64>, Error> {
             "the area for key slots has no room for what protects a reencryption: remove a key slot first",
         )
     })
-}
-
-/// The number of the first free key slot.
-pub(super) fn free_slot(metadata: &Metadata) -> Result<u32, Error> {
-    let keyslots = metadata.keyslots();
-    let free = (0..luks2::KEYSLOTS).find(|id| keyslots.iter().all(|slot| slot.id != *id));
-    free.ok_or_else(|| Error::argument("no key slot is free"))
 }
 
 /// What protects data of `len` bytes that are rewritten where they lie, between two segments.
@@ -191,7 +164,7 @@ pub(super) fn reencrypt(
     let digests = metadata.digests();
     // OK to unwrap: a digest of the data was found above.
     let old_digest = digests.iter().find(|digest| digest.segments.contains(&0)).unwrap().id;
-    let new_digest = (0..8).find(|id| digests.iter().all(|digest| digest.id != *id));
+    let new_digest = (0..luks2::DIGESTS).find(|id| digests.iter().all(|digest| digest.id != *id));
     let new_digest =
         new_digest.ok_or_else(|| Error::argument("the LUKS2 header has no room for another digest"))?;
     let mut pieces: Vec<(u64, SecretVec)> = Vec::new();
@@ -199,8 +172,9 @@ pub(super) fn reencrypt(
     for Kept { id: old, passphrase } in &kept {
         // OK to unwrap: the slot was opened.
         let like = old_slots.iter().find(|slot| slot.id == *old).unwrap();
-        let id = free_slot(&metadata)?;
-        let place = free_place(&metadata, new_key.len(), &last.encryption, &options.hash)?;
+        let id = free_slot(&metadata, None)?;
+        let start = free_area(&metadata, new_key.len())?;
+        let place = SlotPlace::of_luks2(start, new_key.len(), &last.encryption, &options.hash)?;
         let pbkdf = match &options.pbkdf {
             Some(pbkdf) => pbkdf.clone(),
             None => Pbkdf::of(like)?,
@@ -250,7 +224,7 @@ pub(super) fn reencrypt(
         Mode::Reencrypt,
         direction,
         resilience,
-        (free_slot(&metadata)?, area),
+        (free_slot(&metadata, None)?, area),
         Backups { previous, last, moved: None },
         [Some(old_digest), Some(new_digest)],
     )?;
@@ -291,33 +265,8 @@ pub(super) fn shift_area(metadata: &Metadata) -> Result<Range<u64>, Error> {
     Ok(gap.start..gap.start + 4096)
 }
 
-/// The first gap that has room for a key slot.
-fn free_place(metadata: &Metadata, key_len: usize, cipher: &str, hash: &str) -> Result<SlotPlace, Error> {
-    let len = af::material_len(key_len).map(|len| len.next_multiple_of(4096) as u64);
-    let gap = gaps(metadata).into_iter().find(|gap| len.is_some_and(|len| gap.end - gap.start >= len));
-    let gap = gap.ok_or_else(|| Error::argument("the area for key slots has no room for another one"))?;
-    SlotPlace::of_luks2(gap.start, key_len, cipher, hash)
-}
-
 fn set(object: &mut Object, section: &str, id: u32, value: Object) {
     if let Some(section) = object.get_mut(section).and_then(Json::object_mut) {
         section.set(id.to_string(), value.into());
-    }
-}
-
-impl Pbkdf {
-    /// The KDF and the costs of a slot.
-    fn of(slot: &Keyslot) -> Result<Pbkdf, Error> {
-        use casemate_providers::{Argon2, Argon2Variant};
-        match &slot.kdf {
-            Some(luks2::Kdf::Pbkdf2 { hash, iterations, .. }) => {
-                Ok(Pbkdf::Pbkdf2 { hash: hash.clone(), iterations: *iterations })
-            }
-            Some(luks2::Kdf::Argon2 { kind, time, memory, cpus, .. }) => {
-                let variant = if kind == "argon2i" { Argon2Variant::I } else { Argon2Variant::Id };
-                Ok(Pbkdf::Argon2(Argon2 { variant, passes: *time, memory: *memory, lanes: *cpus }))
-            }
-            _ => Err(Error::unsupported(format!("key slot {} has a KDF that is not known", slot.id))),
-        }
     }
 }
