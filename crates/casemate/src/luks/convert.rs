@@ -91,10 +91,13 @@ fn to_luks2(
     if keyslots_size < len {
         return refuse("there is no room before the data");
     }
+    // The number that each slot's key has in LUKS2: the one that it had.
+    let mut numbers: [usize; luks1::SLOTS] = std::array::from_fn(|id| id);
     while let Some(id) = in_the_way(header) {
-        move_away(header, device, id, len, COPIES + keyslots_size)?;
+        let other = move_away(header, device, id, len, COPIES + keyslots_size)?;
+        numbers.swap(id, other);
     }
-    let metadata = metadata_of_luks2(header, len, keyslots_size)?;
+    let metadata = metadata_of_luks2(header, &numbers, len, keyslots_size)?;
     let mut made = luks2::Header::new(header.uuid.clone(), metadata);
     // OK to cast: 32 KiB.
     let copies = casemate_blockdev::MemoryDevice::new(vec![0; COPIES as usize]);
@@ -119,48 +122,65 @@ fn in_the_way(header: &luks1::Header) -> Option<usize> {
 }
 
 /// Moves a key slot of LUKS1 to where nothing is: the place of one without a key, which gets its place, or that behind all.
+/// Returns the slot that the key is in then.
 fn move_away(
     header: &mut luks1::Header,
     device: &dyn BlockDevice,
     id: usize,
     len: u64,
     end: u64,
-) -> Result<(), Error> {
+) -> Result<usize, Error> {
     let from = header.slots[id].offset;
-    let last = header.metadata_end().next_multiple_of(4096);
-    // The first six slots are in the header's first sector, and change places in one write.
+    let area = header.area(&header.slots[id]);
     let free = |k: &usize| {
         let slot = &header.slots[*k];
         slot.state == SlotState::Disabled && header.area(slot).start >= COPIES
     };
-    let other = (0..6).find(free);
-    let to = match other {
-        Some(other) => header.slots[other].offset,
-        None if last.max(COPIES).saturating_add(len) <= end => u32::try_from(last.max(COPIES) / 512)
-            .map_err(|_| Error::argument("the key slots end too far behind"))?,
+    let behind = header.metadata_end().next_multiple_of(4096).max(COPIES);
+    // The first six slots are in the header's first sector, and change places in one write.
+    let (to, other, now) = match (0..6).find(free) {
+        Some(other) => (header.slots[other].offset, Some(other), id),
+        None if behind.saturating_add(len) <= end => {
+            let to = u32::try_from(behind / 512);
+            (to.map_err(|_| Error::argument("the key slots end too far behind"))?, None, id)
+        }
         None => {
             let none = "all key slots hold keys, and there is no room to move one: remove a key first; LUKS2 can't be made \
                         of this header";
             let other = (6..luks1::SLOTS).find(free).ok_or_else(|| Error::argument(none))?;
-            header.slots[other].offset
+            (header.slots[other].offset, None, other)
         }
     };
-    let other = other.or_else(|| (0..luks1::SLOTS).find(|k| header.slots[*k].offset == to));
-    let area = header.area(&header.slots[id]);
     copy(device, area.clone(), u64::from(to) * 512)?;
-    if let Some(other) = other {
-        header.slots[other].offset = from;
+    let moved = luks1::Slot { offset: to, ..header.slots[id] };
+    if now == id {
+        if let Some(other) = other {
+            header.slots[other].offset = from;
+        }
+        header.slots[id] = moved;
+    } else {
+        // In both at first: a write of two sectors may be torn, and slots that overlap are no header.
+        header.slots[now] = moved;
+        header.write(device)?;
+        header.slots[id].disable();
     }
-    header.slots[id].offset = to;
     header.write(device)?;
-    wipe(device, area)
+    wipe(device, area)?;
+    Ok(now)
 }
 
 /// The metadata that say what a header of LUKS1 says.
-fn metadata_of_luks2(header: &luks1::Header, len: u64, keyslots_size: u64) -> Result<Metadata, Error> {
+fn metadata_of_luks2(
+    header: &luks1::Header,
+    numbers: &[usize; luks1::SLOTS],
+    len: u64,
+    keyslots_size: u64,
+) -> Result<Metadata, Error> {
     let key_len = header.key_bytes as usize;
     let (mut keyslots, mut ids) = (Object::default(), Vec::new());
-    for (id, slot) in header.slots.iter().enumerate().filter(|(_, slot)| slot.state == SlotState::Enabled) {
+    let mut slots: Vec<_> = numbers.iter().zip(&header.slots).collect();
+    slots.sort_by_key(|(number, _)| **number);
+    for (id, slot) in slots.into_iter().filter(|(_, slot)| slot.state == SlotState::Enabled) {
         let mut place = SlotPlace::of_luks1(header, slot);
         if place.area.start.is_multiple_of(4096) {
             place.area.end = place.area.start + len;

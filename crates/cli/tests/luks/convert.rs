@@ -17,6 +17,8 @@ fn volumes_become_the_other_version_and_back() {
         // The first slot is free, others are not; and with the fewest that can be.
         ("--type luks1 -c aes-cbc-essiv:sha256 -s 256 --hash sha512", &[3, 7]),
         (LUKS1, &[2, 3, 4, 5]),
+        // Nothing but one of the last two is free.
+        (LUKS1, &[2, 3, 4, 5, 6]),
         ("--type luks1 -c aes-cbc-plain64 -s 128 --offset 2048", &[2, 3, 4, 5, 6, 7]),
     ] {
         let Some(twins) = Twins::new(options) else { return };

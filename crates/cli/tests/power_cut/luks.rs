@@ -162,13 +162,24 @@ fn passphrases_and_costs_change_at_any_moment() {
 #[test]
 fn headers_are_converted_at_any_moment() {
     let keys = &["one", "two"][..];
-    for (version, other) in [(1, "luks2"), (2, "luks1")] {
+    // The last one has keys in the first six slots, and no room behind the slots.
+    for (version, other, more) in [(1, "luks2", 0), (2, "luks1", 0), (1, "luks2", 4)] {
         let mut session = session("convert", version);
         if version == 2 {
             // LUKS1 has eight slots of this size.
             session.run(&format!(
                 "luks format image --overwrite --key-file one -s 256 --crypt-offset 1088K {CHEAP}"
             ));
+            session.run(&format!("luks add-key image --key-file one --new-key-file two {CHEAP}"));
+        }
+        if more > 0 {
+            session.run(&format!(
+                "luks format image --overwrite --key-file one --type luks1 -c aes-cbc-plain64 -s 128 --crypt-offset 516K \
+                 {CHEAP}"
+            ));
+            session.run(&format!("luks add-key image --key-file one --new-key-file two {CHEAP}"));
+        }
+        for _ in 0..more {
             session.run(&format!("luks add-key image --key-file one --new-key-file two {CHEAP}"));
         }
         let line = format!("luks convert image --type {other} --batch-mode");
