@@ -8,6 +8,7 @@ use casemate_integrity::{BlockGuard, Flags, FormatOptions, Superblock};
 use casemate_luks::luks2::{Segment, SegmentSize};
 use casemate_providers::{Providers, Work};
 
+use super::random::Source;
 use super::{LuksKey, LuksOptions, Reader, Volume};
 use crate::{Error, Image};
 
@@ -99,9 +100,7 @@ impl BlockGuard for Sealed {
     }
 
     fn seal(&self, first: u64, data: &mut [u8], tags: &mut [u8]) -> Result<(), Error> {
-        let random = |bytes: &mut [u8]| {
-            getrandom::fill(bytes).map_err(|error| Error::io("random numbers", std::io::Error::from(error)))
-        };
+        let random = |bytes: &mut [u8]| Source::System.fill(bytes);
         let blocks = data.chunks_exact_mut(self.sectors.sector_size());
         for (number, (data, kept)) in
             (first..).zip(blocks.zip(tags.chunks_exact_mut(self.sectors.kept_len())))

@@ -15,14 +15,15 @@
 //!
 //! Source: cryptsetup 2.6 and 2.8, by what they write and take.
 
-use std::ops::Range;
+mod message;
+mod write;
 
-use casemate_primitives::secret::SecretVec;
+use std::ops::Range;
 
 use crate::json::{Json, Object};
 use crate::{Error, Result};
 
-use super::metadata::{Metadata, Segment, SegmentSize};
+use super::metadata::{Digest, Metadata, Segment, SegmentSize};
 
 /// What is made of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -292,13 +293,11 @@ impl Reencryption {
         {
             return Err(bad("the segment that was moved has another key"));
         }
-        let stranger =
-            |digest: &super::Digest| !digest.segments.is_empty() && !digests.contains(&Some(digest.id));
+        let stranger = |digest: &Digest| !digest.segments.is_empty() && !digests.contains(&Some(digest.id));
         if let Some(stranger) = metadata.digests().iter().find(|digest| stranger(digest)) {
             return Err(bad(format!("digest {} is of neither key, and of segments", stranger.id)));
         }
-        let pairs =
-            |digest: super::Digest| digest.segments.into_iter().map(move |segment| (digest.id, segment));
+        let pairs = |digest: Digest| digest.segments.into_iter().map(move |segment| (digest.id, segment));
         let bound = metadata.digests().into_iter().flat_map(pairs).collect();
         let regular = segments.into_iter().filter(|segment| !is_backup(segment)).collect();
         let area = slot.area.offset..slot.area.offset.saturating_add(slot.area.size);
@@ -517,271 +516,4 @@ impl Reencryption {
         self.bound.iter().any(|(digest, id)| *id == segment.id && self.digests[which] == Some(*digest))
             || segment.kind != "crypt"
     }
-}
-
-/// Bytes that a reencryption's digest is made of.
-struct Message(SecretVec);
-
-impl Message {
-    fn put(&mut self, bytes: &[u8]) {
-        let mut longer = SecretVec::zeroed(self.0.len() + bytes.len());
-        let (head, tail) = longer.expose_mut().split_at_mut(self.0.len());
-        head.copy_from_slice(self.0.expose());
-        tail.copy_from_slice(bytes);
-        self.0 = longer;
-    }
-
-    fn put_segment(&mut self, segment: &Segment) {
-        self.put(segment.kind.as_bytes());
-        self.put(&segment.offset.to_be_bytes());
-        match segment.size {
-            SegmentSize::Dynamic => self.put(b"dynamic"),
-            SegmentSize::Fixed(size) => self.put(&size.to_be_bytes()),
-        }
-        if segment.kind == "crypt" {
-            self.put(&segment.iv_tweak.to_be_bytes());
-            self.put(segment.encryption.as_bytes());
-            self.put(&segment.sector_size.to_be_bytes());
-        }
-    }
-}
-
-impl Reencryption {
-    /// The message whose digest proves that who has the keys has written this: both keys, each once, and all that decides
-    /// what becomes of the data.
-    pub fn message(&self, old: Option<&SecretVec>, new: Option<&SecretVec>) -> SecretVec {
-        let mut message = Message(SecretVec::zeroed(0));
-        message.put(&[b'v', self.version()]);
-        let second = if self.digests[0] == self.digests[1] { None } else { new };
-        for key in [old, second].into_iter().flatten() {
-            message.put(key.expose());
-        }
-        for text in [self.mode.name(), self.direction.name(), self.area_kind()] {
-            message.put(text.as_bytes());
-        }
-        message.put(&self.area.start.to_be_bytes());
-        message.put(&(self.area.end - self.area.start).to_be_bytes());
-        if let Resilience::Checksum { hash, block } = &self.resilience {
-            message.put(hash.as_bytes());
-            message.put(&block.to_be_bytes());
-        }
-        if let Some(shift) = self.shift {
-            message.put(&shift.to_be_bytes());
-        }
-        let Backups { previous, last, moved } = &self.backups;
-        [Some(previous), Some(last), moved.as_ref()]
-            .into_iter()
-            .flatten()
-            .for_each(|one| message.put_segment(one));
-        message.0
-    }
-
-    /// Metadata in which this begins, with all data as they were. `metadata` have both keys' digests; `digest` is the
-    /// reencryption's own.
-    ///
-    /// # Errors
-    /// `Argument` if the header has no room for it, or for what it will say while the work goes on.
-    pub fn begun(&self, metadata: &Metadata, digest: &Object, len: u64) -> Result<Metadata> {
-        let mut object = metadata.object().clone();
-        let mut area = Object::default()
-            .with("offset", self.area.start.to_string())
-            .with("size", (self.area.end - self.area.start).to_string())
-            .with("type", self.area_kind());
-        if let Resilience::Checksum { hash, block } = &self.resilience {
-            area = area.with("hash", &**hash).with("sector_size", *block);
-        }
-        if let Some(shift) = self.shift {
-            area = area.with("shift_size", shift.to_string());
-        }
-        let slot = Object::default()
-            .with("area", area)
-            .with("type", "reencrypt")
-            .with("key_size", 1)
-            .with("mode", self.mode.name())
-            .with("direction", self.direction.name())
-            .with("priority", 0);
-        member(&mut object, "keyslots").set(self.keyslot.to_string(), slot.into());
-        let digests = member(&mut object, "digests");
-        let free = (0..super::metadata::DIGESTS).find(|id| digests.get(id.to_string()).is_none());
-        let free = free.ok_or_else(|| Error::argument("the LUKS2 header has no room for another digest"))?;
-        digests.set(free.to_string(), digest.clone().into());
-        let mandatory = Json::from(vec![Json::from(self.requirement())]);
-        let requirements = Object::default().with("mandatory", mandatory);
-        member(&mut object, "config").set("requirements", requirements.into());
-        let flagged = |segment: &Segment, flag: &str| -> Json {
-            segment_json(segment, segment.offset, segment.size, 0)
-                .with("flags", vec![Json::from(flag)])
-                .into()
-        };
-        let Backups { previous, last, moved } = &self.backups;
-        let mut backups = vec![flagged(previous, "backup-previous"), flagged(last, "backup-final")];
-        backups.extend(moved.as_ref().map(|moved| flagged(moved, "backup-moved-segment")));
-        let moved = Some(self.moved_len()).filter(|moved| *moved > 0 && *moved < len);
-        let bounds: Vec<u64> = [Some(0), moved, Some(len)].into_iter().flatten().collect();
-        let old = |pair: &[u64]| Part { state: State::Old, range: pair[0]..pair[1] };
-        let parts: Vec<Part> = bounds.windows(2).map(old).collect();
-        // While the work goes on there are as many as these.
-        let mut most = parts.clone();
-        most.extend((0..2).map(|_| Part { state: State::Hot, range: 0..len }));
-        let room = metadata.hdr_size() - super::BINARY_LEN as u64;
-        let text = Json::Object(self.with_segments(object.clone(), &most, &backups, len)).to_plain();
-        if text.len() as u64 >= room {
-            let text = format!(
-                "the LUKS2 header has no room for what a reencryption notes: {} of {room} bytes",
-                text.len()
-            );
-            return Err(Error::argument(text));
-        }
-        Metadata::new(self.with_segments(object, &parts, &backups, len), metadata.hdr_size())
-    }
-
-    /// Metadata that say of all data in which state they are.
-    ///
-    /// # Errors
-    /// `Corrupt` for what cryptsetup would not take.
-    pub fn with_parts(&self, metadata: &Metadata, parts: &[Part], len: u64) -> Result<Metadata> {
-        let object = metadata.object().clone();
-        let segments = object.get("segments").and_then(Json::object).cloned().unwrap_or_default();
-        let is_backup = |segment: &Json| {
-            let flags =
-                segment.object().and_then(|segment| segment.get("flags")?.array()).unwrap_or_default();
-            flags.iter().filter_map(Json::bytes).any(|flag| flag.starts_with(b"backup-"))
-        };
-        let backups: Vec<Json> = (0..segments.len())
-            .filter_map(|id| segments.get(id.to_string()))
-            .filter(|one| is_backup(one))
-            .cloned()
-            .collect();
-        Metadata::new(self.with_segments(object, parts, &backups, len), metadata.hdr_size())
-    }
-
-    fn with_segments(&self, mut object: Object, parts: &[Part], backups: &[Json], len: u64) -> Object {
-        let Backups { previous, last, moved } = &self.backups;
-        let mut segments = Object::default();
-        let mut bound: [Vec<Json>; 2] = Default::default();
-        let is_done = parts.iter().all(|part| part.state == State::New);
-        for (id, part) in parts.iter().enumerate() {
-            let (start, is_old) = (part.range.start, part.state == State::Old);
-            let (like, place) = match is_old {
-                true if start < self.moved_len() => {
-                    (moved.as_ref().unwrap_or(previous), self.old_place(start))
-                }
-                true => (previous, self.old_place(start)),
-                false => (last, self.new_place(start)),
-            };
-            // As cryptsetup has it: what is hot has an end, and what had one from the beginning until all is done.
-            let is_bounded = matches!(previous.size, SegmentSize::Fixed(_)) && !is_done;
-            let has_end = part.state == State::Hot || is_bounded || is_old && start < self.moved_len();
-            let size = match part.range.end == len && !has_end {
-                true => SegmentSize::Dynamic,
-                false => SegmentSize::Fixed(part.range.end - start),
-            };
-            let mut segment = segment_json(like, place, size, start / 512);
-            if part.state == State::Hot {
-                segment = segment.with("flags", vec![Json::from("in-reencryption")]);
-            }
-            segments.set(id.to_string(), segment.into());
-            if previous.kind == "crypt" && (is_old || part.state == State::Hot && last.kind == "crypt") {
-                bound[0].push(Json::from(id.to_string()));
-            }
-            if last.kind == "crypt" && !is_old {
-                bound[1].push(Json::from(id.to_string()));
-            }
-        }
-        for (id, backup) in (parts.len()..).zip(backups) {
-            segments.set(id.to_string(), backup.clone());
-            let flags = backup.object().and_then(|one| one.get("flags")?.array()).unwrap_or_default();
-            let which = usize::from(flags.iter().any(|flag| flag.bytes() == Some(b"backup-final")));
-            let is_crypt = backup.object().and_then(|one| one.get("type")?.bytes()) == Some(b"crypt");
-            if is_crypt {
-                bound[which].push(Json::from(id.to_string()));
-            }
-        }
-        object.set("segments", segments.into());
-        let [old, new] = self.digests;
-        let [mut first, second] = bound;
-        if old == new {
-            first.extend(second.iter().filter(|id| !first.contains(id)).cloned().collect::<Vec<_>>());
-        }
-        let digests = member(&mut object, "digests");
-        let sets = [(old, first), (new.filter(|_| old != new), second)];
-        for (digest, ids) in sets {
-            if let Some(digest) =
-                digest.and_then(|id| digests.get_mut(id.to_string())).and_then(Json::object_mut)
-            {
-                digest.set("segments", ids.into());
-            }
-        }
-        object
-    }
-
-    /// Metadata after all is done: one segment, and nothing that knows of the old key any more. With a header that lies
-    /// before the data, the area of key slots reaches up to them.
-    ///
-    /// # Errors
-    /// `Corrupt` for what cryptsetup would not take.
-    pub fn ended(&self, metadata: &Metadata, is_attached: bool) -> Result<Metadata> {
-        let mut object = metadata.object().clone();
-        let last = &self.backups.last;
-        let segment = segment_json(last, last.offset, SegmentSize::Dynamic, 0);
-        object.set("segments", Object::default().with("0", segment).into());
-        let [old, new] = self.digests;
-        let gone = old.filter(|_| old != new);
-        let digests = metadata.digests();
-        let of_slot = |digest: &super::Digest| digest.keyslots.contains(&self.keyslot);
-        let is_gone = |digest: &super::Digest| Some(digest.id) == gone || of_slot(digest);
-        let mut slots: Vec<u32> = digests
-            .iter()
-            .filter(|digest| is_gone(digest))
-            .flat_map(|digest| digest.keyslots.clone())
-            .collect();
-        slots.push(self.keyslot);
-        let ids: Vec<u32> = digests.iter().filter(|digest| is_gone(digest)).map(|digest| digest.id).collect();
-        let is_one = |ids: &[u32], name: &[u8]| ids.iter().any(|id| id.to_string().as_bytes() == name);
-        member(&mut object, "keyslots").retain(|name, _| !is_one(&slots, name));
-        let digests = member(&mut object, "digests");
-        digests.retain(|name, _| !is_one(&ids, name));
-        if let Some(digest) = new.and_then(|id| digests.get_mut(id.to_string())).and_then(Json::object_mut) {
-            digest.set("segments", vec![Json::from("0")].into());
-        }
-        for (_, token) in member(&mut object, "tokens").iter_mut() {
-            if let Some(Json::Array(names)) = token.object_mut().and_then(|token| token.get_mut("keyslots")) {
-                names.retain(|name| !is_one(&slots, name.bytes().unwrap_or_default()));
-            }
-        }
-        let config = member(&mut object, "config");
-        config.retain(|name, _| name != b"requirements");
-        let start = 2 * metadata.hdr_size();
-        if is_attached && last.offset > start {
-            let room = (last.offset - start).min(super::validate::LARGEST_KEYSLOTS) / 4096 * 4096;
-            config.set("keyslots_size", room.max(metadata.keyslots_size()).to_string().into());
-        }
-        Metadata::new(object, metadata.hdr_size())
-    }
-}
-
-/// The JSON of a segment that is like another one, at a place and from a sector on.
-fn segment_json(like: &Segment, offset: u64, size: SegmentSize, sector: u64) -> Object {
-    let size = match size {
-        SegmentSize::Dynamic => "dynamic".to_owned(),
-        SegmentSize::Fixed(size) => size.to_string(),
-    };
-    let segment =
-        Object::default().with("type", &*like.kind).with("offset", offset.to_string()).with("size", size);
-    match &*like.kind {
-        "crypt" => segment
-            .with("iv_tweak", like.iv_tweak.saturating_add(sector).to_string())
-            .with("encryption", &*like.encryption)
-            .with("sector_size", like.sector_size),
-        _ => segment,
-    }
-}
-
-/// An object within metadata, which have it: they are validated.
-fn member<'a>(object: &'a mut Object, name: &str) -> &'a mut Object {
-    if object.get(name).and_then(Json::object).is_none() {
-        object.set(name, Object::default().into());
-    }
-    // OK to unwrap: it is there.
-    object.get_mut(name).and_then(Json::object_mut).unwrap()
 }
