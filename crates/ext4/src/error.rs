@@ -42,6 +42,24 @@ pub enum Problem {
         /// What is stored.
         found: u32,
     },
+    /// A number is another than it should be.
+    Number {
+        /// What it counts or says, in words: `free blocks`.
+        what: &'static str,
+        /// What it should be.
+        expected: u64,
+        /// What is stored.
+        found: u64,
+    },
+    /// Blocks or inodes are not what they should be.
+    Run {
+        /// The first one.
+        first: u64,
+        /// The last one.
+        last: u64,
+        /// What is wrong with them, in words: `are in use, and marked as free`.
+        what: &'static str,
+    },
     /// Anything else, in words.
     Malformed(Cow<'static, str>),
 }
@@ -180,6 +198,10 @@ impl fmt::Display for Problem {
             Problem::Checksum { expected, found } => {
                 write!(f, "wrong checksum: expected {expected:#010x}, found {found:#010x}")
             }
+            Problem::Number { what, expected, found } => {
+                write!(f, "{what}: expected {expected}, found {found}")
+            }
+            Problem::Run { first, last, what } => write!(f, "{first} to {last} {what}"),
             Problem::Malformed(text) => f.write_str(text),
         }
     }

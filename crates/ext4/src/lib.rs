@@ -46,7 +46,9 @@ mod read;
 mod transaction;
 
 pub use casemate_blockdev::ErrorKind;
-pub use check::{CheckReport, check, check_size, copy_to_read_by, fix_checksums};
+pub use check::{
+    CheckReport, Finding, FindingKind, Level, check, check_size, copy_to_read_by, fix_checksums,
+};
 pub use edit::{Body, NewNode, PutOptions, PutReport, RawAttributes, WriteOptions, Writer};
 pub use error::{Corrupt, Error, Place, Problem, Result, Structure};
 pub use format::bytes::uuid_text;

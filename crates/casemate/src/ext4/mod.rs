@@ -18,9 +18,9 @@ use casemate_providers::{Providers, Work};
 
 pub use casemate_ext4::csum::Kind as ChecksumKind;
 pub use casemate_ext4::{
-    CheckReport, Corrupt, DirEntry, Ext4, ExtractReport, Failure, FileReader, FileType, Inode, InodeFlags,
-    IntoNames, Name, Names, Place, Problem, SeenDirectories, Structure, Superblock, Time, Usage, Xattr,
-    uuid_text,
+    CheckReport, Corrupt, DirEntry, Ext4, ExtractReport, Failure, FileReader, FileType, Finding, FindingKind,
+    Inode, InodeFlags, IntoNames, Level, Name, Names, Place, Problem, SeenDirectories, Structure, Superblock,
+    Time, Usage, Xattr, uuid_text,
 };
 pub use casemate_trees::{Glob, Pattern, Selection};
 
@@ -160,7 +160,7 @@ impl Image {
         &self,
         options: &ReadOptions,
         work: &Work<'_>,
-    ) -> Result<(Vec<Corrupt>, CheckReport), Error> {
+    ) -> Result<(Vec<Finding>, CheckReport), Error> {
         self.check_writable()?;
         self.check_key()?;
         if self.clone().completed(options.recovery_file.as_deref(), &work.providers)?.1 {

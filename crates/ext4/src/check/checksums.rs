@@ -2,9 +2,9 @@
 
 use casemate_blockdev::BlockDevice;
 
-use crate::check::findings::{Counts, Findings, Fix};
+use crate::check::findings::{Counts, Finding, FindingKind, Findings, Fix};
 use crate::check::visit::{BitmapItem, Item, Visitor};
-use crate::error::{Corrupt, Error, Place, Problem, Result, Structure};
+use crate::error::{Error, Place, Problem, Result, Structure};
 use crate::format::csum::{Kind, Subject};
 use crate::format::inode::{Inode, InodeFlags};
 use crate::format::journal_superblock::JournalSuperblock;
@@ -109,7 +109,7 @@ impl Visitor for Checker<'_> {
         };
         if !is_set {
             let text = format!("not all bits behind the group's {used} are set");
-            self.findings.damage(place.malformed(text))?;
+            self.findings.say(FindingKind::BitmapPadding, place, text);
         }
         Ok(has_sum)
     }
@@ -129,7 +129,8 @@ impl Visitor for Checker<'_> {
         }
         let (expected, found) = (self.fs.checksums().update(crc, &[]), inode.value_hash());
         if expected != found && !self.has_lustre_owner(inode) {
-            self.findings.fault(Corrupt::new(place, Problem::Checksum { expected, found }), None);
+            let problem = Problem::Checksum { expected, found };
+            self.findings.add(Finding::new(FindingKind::Checksum, place, problem), None);
         }
         Ok(())
     }
@@ -141,6 +142,6 @@ impl Visitor for Checker<'_> {
 
 impl Drop for Checker<'_> {
     fn drop(&mut self) {
-        self.findings.add(std::mem::take(&mut self.counts));
+        self.findings.add_counts(std::mem::take(&mut self.counts));
     }
 }

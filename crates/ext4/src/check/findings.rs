@@ -1,15 +1,218 @@
 //! What a check collects, from any thread.
+//!
+//! A [`Finding`] is data: its kind (a row of the table below: a name that stays, whether it is a fault or a note, a
+//! sentence), the structure's place, and the problem, which holds what was found and what was expected where these are
+//! numbers. Which faults there can be is [`FindingKind::all`]; docs/checks.md has the same list for people.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use crate::check::CheckReport;
-use crate::error::{Corrupt, Error, Result, Structure};
+use crate::error::{Corrupt, Error, Place, Problem, Result, Structure};
 use crate::format::csum::{Context, Subject};
 use crate::read::fs::Ext4;
 
 /// Faults that are kept; damage beyond that is only counted.
 pub(crate) const MOST_FAULTS: usize = 25_000;
+
+/// Whether a finding is damage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Level {
+    /// Damage.
+    Fault,
+    /// What is odd and harms nothing: the kernel and e2fsck live with it.
+    Note,
+}
+
+macro_rules! findings {
+    ($($kind:ident $name:literal $level:ident $doc:literal;)*) => {
+        /// The kinds of findings.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum FindingKind {
+            $(#[doc = $doc] $kind,)*
+        }
+
+        impl FindingKind {
+            const ALL: &[FindingKind] = &[$(FindingKind::$kind,)*];
+
+            /// The name, which stays.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(FindingKind::$kind => $name,)*
+                }
+            }
+
+            /// Whether such a finding is damage.
+            pub fn level(self) -> Level {
+                match self {
+                    $(FindingKind::$kind => Level::$level,)*
+                }
+            }
+
+            /// What such a finding says, in a sentence.
+            pub fn description(self) -> &'static str {
+                match self {
+                    $(FindingKind::$kind => $doc,)*
+                }
+            }
+        }
+    };
+}
+
+findings! {
+    Checksum "checksum" Fault "The checksum of a structure does not fit its contents.";
+    BackupChecksum "backup-checksum" Note "The checksum of a copy of the superblock or of a descriptor does not fit.";
+    Malformed "malformed" Fault "A structure contradicts its format, so that what it leads to can't be found.";
+
+    SuperblockField "superblock-field" Fault "A number of the superblock is none that it can be.";
+    Features "features" Fault "Features contradict each other, or what they announce.";
+    OddFeatures "odd-features" Note "Features that make no sense together, and that everybody copes with.";
+    BackupDiffers "backup-differs" Note "A copy of the superblock is missing or another file system's.";
+    FreeTotal "free-total" Note "The superblock's total of free blocks or inodes is not the sum of the groups.";
+    MmpBlock "mmp-block" Note "The block of multi-mount protection is damaged.";
+    MmpPlace "mmp-place" Fault "The block of multi-mount protection lies outside the file system.";
+
+    GroupPlace "group-place" Fault "A group's bitmap or inode table lies where it can't.";
+    GroupConflict "group-conflict" Fault "A group's bitmap or inode table lies on other metadata.";
+    GroupFlags "group-flags" Fault "A group's flags, or its count of unused inodes, can't be.";
+    FreeBlocks "free-blocks" Fault "A group's count of free blocks is not that of its bitmap.";
+    FreeInodes "free-inodes" Fault "A group's count of free inodes is not that of its bitmap.";
+    DirectoryCount "directory-count" Fault "A group's count of directories is wrong.";
+    BlockBitmap "block-bitmap" Fault "A block bitmap says something else of a block than the files that are there.";
+    InodeBitmap "inode-bitmap" Fault "An inode bitmap says something else of an inode than the inode.";
+    BitmapPadding "bitmap-padding" Fault "Bits behind the last one of a bitmap are not set.";
+
+    JournalInode "journal-inode" Fault "The journal's inode is not that of a journal.";
+    JournalSuperblock "journal-superblock" Fault "The journal's superblock makes no sense.";
+    JournalFeature "journal-feature" Fault "What the superblock says of a journal is not so.";
+    JournalLog "journal-log" Fault "The log of the journal is damaged, and not all of it can be replayed.";
+    ResizeInode "resize-inode" Fault "The inode that reserves blocks for descriptors is not as it must be.";
+    QuotaInode "quota-inode" Fault "The inode of a quota file is none.";
+    QuotaFile "quota-file" Fault "A quota file is damaged.";
+    QuotaUsage "quota-usage" Fault "A quota file counts other blocks or inodes than an owner has.";
+    OrphanList "orphan-list" Fault "The list of orphans is damaged.";
+    OrphanFile "orphan-file" Fault "The file of orphans is damaged.";
+    Orphans "orphans" Note "Inodes that will be deleted or cut at the next mount.";
+
+    RootInode "root-inode" Fault "The root is no directory, or deleted.";
+    ReservedInode "reserved-inode" Fault "A reserved inode is used as what it is not.";
+    BadBlocks "bad-blocks" Fault "The list of bad blocks is damaged.";
+    DeletionTime "deletion-time" Fault "An inode in use has a time of deletion, or a deleted one has none.";
+    InodeMode "inode-mode" Fault "An inode is of no kind of file.";
+    InodeField "inode-field" Fault "A field of an inode that must be zero is not.";
+    InodeFlag "inode-flag" Fault "A flag of an inode can't be set there, or is missing.";
+    ExtraSize "extra-size" Fault "The size of an inode's extra fields can't be.";
+    InodeSize "inode-size" Fault "An inode's size is not that of its blocks.";
+    InodeBlocks "inode-blocks" Fault "An inode's count of blocks is wrong.";
+    SpecialFile "special-file" Fault "A device, pipe or socket has what only files have.";
+    Symlink "symlink" Fault "The target of a symbolic link is not where or what it must be.";
+    InlineData "inline-data" Fault "Contents in an inode are not as its size says.";
+    LargeFile "large-file" Fault "There are large files, and the feature is missing.";
+
+    ExtentNode "extent-node" Fault "A node of an extent tree makes no sense.";
+    ExtentOrder "extent-order" Fault "Extents overlap or are out of order.";
+    ExtentRange "extent-range" Fault "An extent has no length, or lies outside the file system.";
+    ExtentIndex "extent-index" Fault "An index of an extent tree does not begin where the node below does.";
+    ExtentDepth "extent-depth" Note "An extent tree is deeper than it needs to be.";
+    BlockNumber "block-number" Fault "A block map leads outside the file system, or to its metadata.";
+    ClaimedTwice "claimed-twice" Fault "A block is claimed by two owners.";
+    ClusterAlignment "cluster-alignment" Fault "A file's blocks lie in clusters other than they must.";
+
+    Xattr "xattr" Fault "Extended attributes overlap, pass their end or have no proper names.";
+    XattrHash "xattr-hash" Fault "The hash of an extended attribute is wrong.";
+    XattrBlock "xattr-block" Fault "A block of extended attributes is none, or lies where it can't.";
+    XattrReferences "xattr-references" Fault "A block of extended attributes counts other inodes than lead to it.";
+    XattrInode "xattr-inode" Fault "The inode that holds an attribute's value does not.";
+    Encryption "encryption" Fault "An encrypted inode has no context that makes sense.";
+    EncryptionPolicy "encryption-policy" Fault "An encrypted directory holds what has another policy.";
+
+    DirectorySize "directory-size" Fault "A directory's size is not that of its blocks.";
+    DirectoryHole "directory-hole" Fault "A directory lacks a block.";
+    DirectoryRecord "directory-record" Fault "A record of a directory block passes its end or has a wrong length.";
+    DirectoryTail "directory-tail" Fault "A directory block has no room for its checksum.";
+    DotEntries "dot-entries" Fault "The first two names of a directory are not \".\" and \"..\".";
+    EntryInode "entry-inode" Fault "A name leads to an inode that is not there, or not for names.";
+    EntryKind "entry-kind" Fault "A name says another kind of file than its inode.";
+    EntryName "entry-name" Fault "A name that none can be.";
+    DuplicateName "duplicate-name" Fault "A name is twice in a directory.";
+    DirectoryLink "directory-link" Fault "A second name leads to a directory.";
+    HtreeRoot "htree-root" Fault "The root of a directory's hash tree makes no sense.";
+    HtreeNode "htree-node" Fault "A node of a directory's hash tree makes no sense.";
+    HtreeOrder "htree-order" Fault "Hashes of a directory's hash tree are not in order.";
+    HtreeLeaf "htree-leaf" Fault "A directory's block is in its hash tree twice or not at all.";
+    HtreeHash "htree-hash" Fault "A name lies in another leaf of a hash tree than its hash says.";
+
+    Parent "parent" Fault "A directory names another parent than the one that it is in.";
+    Unconnected "unconnected" Fault "A directory can't be reached from the root.";
+    LinkCount "link-count" Fault "An inode counts other names than it has.";
+    Unattached "unattached" Fault "An inode in use has no name.";
+}
+
+impl FindingKind {
+    /// All of them.
+    pub fn all() -> impl ExactSizeIterator<Item = FindingKind> {
+        FindingKind::ALL.iter().copied()
+    }
+}
+
+/// One thing that a check found.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    corrupt: Corrupt,
+    kind: FindingKind,
+    name: Option<Box<[u8]>>,
+}
+
+impl Finding {
+    pub(crate) fn new(kind: FindingKind, place: Place, problem: Problem) -> Finding {
+        Finding { kind, corrupt: Corrupt::new(place, problem), name: None }
+    }
+
+    /// The same about a name in a directory.
+    #[expect(dead_code, reason = "directories are checked next")]
+    #[must_use]
+    pub(crate) fn named(self, name: &[u8]) -> Finding {
+        Finding { name: Some(name.into()), ..self }
+    }
+
+    /// Which kind of finding.
+    pub fn kind(&self) -> FindingKind {
+        self.kind
+    }
+
+    /// Whether it is damage.
+    pub fn level(&self) -> Level {
+        self.kind.level()
+    }
+
+    /// The structure, and where it lies.
+    pub fn place(&self) -> Place {
+        self.corrupt.place()
+    }
+
+    /// What is wrong with it.
+    pub fn problem(&self) -> &Problem {
+        self.corrupt.problem()
+    }
+
+    /// The name in the directory that it is about, as it is stored.
+    pub fn name(&self) -> Option<&[u8]> {
+        self.name.as_deref()
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => {
+                write!(f, "{}: \"{}\": {}", self.place(), name.escape_ascii(), self.problem())
+            }
+            None => self.corrupt.fmt(f),
+        }
+    }
+}
 
 /// How to make a wrong checksum right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,14 +245,14 @@ impl Fix {
     }
 }
 
-/// Faults and counts.
+/// Findings and counts.
 #[derive(Debug, Default)]
 pub(crate) struct Findings(Mutex<Lists>);
 
 #[derive(Debug, Default)]
 struct Lists {
-    faults: BTreeMap<Corrupt, Option<Fix>>,
-    left_out: u64,
+    found: BTreeMap<Finding, Option<Fix>>,
+    faults_left_out: u64,
     checked: BTreeMap<Structure, u64>,
 }
 
@@ -64,20 +267,31 @@ impl Counts {
 }
 
 impl Findings {
-    /// Notes a fault. The same one twice, as of a block that two inodes share, is one.
-    pub fn fault(&self, corrupt: Corrupt, fix: Option<Fix>) {
+    /// Notes a finding. The same one twice, as of a block that two inodes share, is one.
+    pub fn add(&self, finding: Finding, fix: Option<Fix>) {
         let mut lists = self.lists();
-        if lists.faults.len() < MOST_FAULTS {
-            lists.faults.insert(corrupt, fix);
-        } else if !lists.faults.contains_key(&corrupt) {
-            lists.left_out += 1;
+        if lists.found.len() < MOST_FAULTS {
+            lists.found.insert(finding, fix);
+        } else if finding.level() == Level::Fault && !lists.found.contains_key(&finding) {
+            lists.faults_left_out += 1;
         }
+    }
+
+    /// Notes what is wrong in words.
+    pub fn say(&self, kind: FindingKind, place: Place, text: impl Into<std::borrow::Cow<'static, str>>) {
+        self.add(Finding::new(kind, place, Problem::Malformed(text.into())), None);
+    }
+
+    /// Notes a number that is another than it should be.
+    #[expect(dead_code, reason = "counts are checked next")]
+    pub fn number(&self, kind: FindingKind, place: Place, what: &'static str, found: u64, expected: u64) {
+        self.add(Finding::new(kind, place, Problem::Number { what, expected, found }), None);
     }
 
     /// Notes damage and lets other errors pass.
     pub fn damage(&self, error: Error) -> Result<()> {
         let Some(corrupt) = Corrupt::of(&error) else { return Err(error) };
-        self.fault(corrupt.clone(), None);
+        self.corrupt(corrupt, None);
         Ok(())
     }
 
@@ -86,10 +300,23 @@ impl Findings {
         let Err(error) = result else { return true };
         // Verifications do no I/O.
         if let Some(corrupt) = Corrupt::of(&error) {
-            let is_checksum = matches!(corrupt.problem(), crate::Problem::Checksum { .. });
-            self.fault(corrupt.clone(), fix.filter(|_| is_checksum));
+            self.corrupt(corrupt, fix);
         }
         false
+    }
+
+    fn corrupt(&self, corrupt: &Corrupt, fix: Option<Fix>) {
+        let is_checksum = matches!(corrupt.problem(), Problem::Checksum { .. });
+        let kind = match corrupt.place().structure {
+            Structure::BackupSuperblock | Structure::BackupGroupDescriptor if is_checksum => {
+                FindingKind::BackupChecksum
+            }
+            Structure::BackupSuperblock | Structure::BackupGroupDescriptor => FindingKind::BackupDiffers,
+            _ if is_checksum => FindingKind::Checksum,
+            _ => FindingKind::Malformed,
+        };
+        let finding = Finding { kind, corrupt: corrupt.clone(), name: None };
+        self.add(finding, fix.filter(|_| is_checksum));
     }
 
     /// Counts one structure as checked.
@@ -98,7 +325,7 @@ impl Findings {
     }
 
     /// Adds a worker's counts.
-    pub fn add(&self, counts: Counts) {
+    pub fn add_counts(&self, counts: Counts) {
         let mut lists = self.lists();
         for (structure, count) in counts.0 {
             *lists.checked.entry(structure).or_default() += count;
@@ -107,18 +334,54 @@ impl Findings {
 
     pub fn into_report(self, fs: Ext4, replayed: u32) -> CheckReport {
         let lists = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let of = |level| lists.found.keys().filter(|finding| finding.level() == level).cloned().collect();
         CheckReport {
-            faults: lists.faults.keys().cloned().collect(),
-            faults_left_out: lists.left_out,
+            faults: of(Level::Fault),
+            notes: of(Level::Note),
+            faults_left_out: lists.faults_left_out,
             checked: lists.checked,
             kind: fs.checksums().kind(),
             replayed,
-            fixes: lists.faults.into_iter().collect(),
+            fixes: lists.found.into_iter().filter_map(|(finding, fix)| Some((finding, fix?))).collect(),
             fs,
         }
     }
 
     fn lists(&self) -> std::sync::MutexGuard<'_, Lists> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// What docs/checks.md has between its headings and its end.
+    fn table() -> String {
+        let row = |kind: FindingKind| {
+            let level = if kind.level() == Level::Fault { "fault" } else { "note" };
+            format!("| `{}` | {level} | {} |\n", kind.name(), kind.description())
+        };
+        let rows: String = FindingKind::all().map(row).collect();
+        format!("| name | level | meaning |\n| --- | --- | --- |\n{rows}")
+    }
+
+    #[test]
+    fn the_document_lists_what_there_is() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/checks.md");
+        let text = std::fs::read_to_string(path).unwrap();
+        let found = text.find("| name |").map_or("", |at| &text[at..]);
+        assert_eq!(found, table(), "docs/checks.md");
+    }
+
+    #[test]
+    fn names_are_unique_and_in_kebab_case() {
+        let names: std::collections::BTreeSet<_> = FindingKind::all().map(FindingKind::name).collect();
+        assert_eq!(names.len(), FindingKind::all().len());
+        for name in names {
+            assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-'), "{name}");
+        }
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use casemate_blockdev::BlockDevice;
 use casemate_providers::Work;
 
-use crate::check::findings::{Fix, MOST_FAULTS};
+use crate::check::findings::{Finding, Fix, MOST_FAULTS};
 use crate::check::{CheckReport, check};
-use crate::error::{Corrupt, Error, Result};
+use crate::error::{Error, Result};
 use crate::format::csum::{Context, recipe};
 use crate::read::fs::{Ext4, OpenOptions};
 use crate::transaction::Mmp;
@@ -28,7 +28,7 @@ pub fn fix_checksums(
     device: Arc<dyn BlockDevice>,
     options: &OpenOptions,
     work: &Work<'_>,
-) -> Result<(Vec<Corrupt>, CheckReport)> {
+) -> Result<(Vec<Finding>, CheckReport)> {
     let plain = OpenOptions { replay_journal: false, ..options.clone() };
     let mut rewritten = Vec::new();
     let mut report = check(device.clone(), &plain, work)?;
@@ -51,11 +51,9 @@ pub fn fix_checksums(
             let open = OpenOptions { verify_checksums: false, ..plain.clone() };
             mmp = Mmp::start(&device, fs.superblock(), &open, work.events)?;
         }
-        for (corrupt, fix) in &report.fixes {
-            if let Some(fix) = fix {
-                apply(&fs, fix)?;
-                rewritten.push(corrupt.clone());
-            }
+        for (finding, fix) in &report.fixes {
+            apply(&fs, fix)?;
+            rewritten.push(finding.clone());
         }
         device.flush()?;
         report = check(device.clone(), &plain, work)?;

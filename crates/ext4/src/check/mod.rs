@@ -17,12 +17,13 @@ use std::sync::Arc;
 use casemate_blockdev::BlockDevice;
 use casemate_providers::Work;
 
-use crate::error::{Corrupt, Result, Structure};
+use crate::error::{Problem, Result, Structure};
 use crate::format::csum::Kind;
 use crate::read::fs::{Ext4, OpenOptions};
 use crate::read::journal;
 
 use checksums::Checker;
+pub use findings::{Finding, FindingKind, Level};
 use findings::{Findings, Fix};
 pub use fix::fix_checksums;
 pub use superblocks::copy_to_read_by;
@@ -31,7 +32,9 @@ pub use superblocks::copy_to_read_by;
 #[derive(Debug)]
 pub struct CheckReport {
     /// What is wrong, in the order of structures and places.
-    pub faults: Vec<Corrupt>,
+    pub faults: Vec<Finding>,
+    /// What is odd and no damage.
+    pub notes: Vec<Finding>,
     /// Faults beyond those listed: a list has an end, damage may have none.
     pub faults_left_out: u64,
     /// How many structures of each kind were checked.
@@ -40,7 +43,7 @@ pub struct CheckReport {
     pub kind: Kind,
     /// The journal's transactions that were laid over the image before it was checked.
     pub replayed: u32,
-    fixes: Vec<(Corrupt, Option<Fix>)>,
+    fixes: Vec<(Finding, Fix)>,
     /// What was checked: fixes need its seed and layout, whichever superblock gave them.
     fs: Ext4,
 }
@@ -51,9 +54,9 @@ impl CheckReport {
         self.faults.is_empty()
     }
 
-    /// The faults that rewriting a checksum would make go away.
-    pub fn fixable(&self) -> impl Iterator<Item = &Corrupt> {
-        self.fixes.iter().filter(|(_, fix)| fix.is_some()).map(|(corrupt, _)| corrupt)
+    /// The findings that rewriting a checksum would make go away.
+    pub fn fixable(&self) -> impl Iterator<Item = &Finding> {
+        self.fixes.iter().map(|(finding, _)| finding)
     }
 }
 
@@ -90,7 +93,8 @@ fn with_journal(fs: Ext4, options: &OpenOptions, findings: &Findings) -> Result<
         Ok(Some(_)) => {
             let fs = fs.recovered(options)?;
             if let Some(cut) = &fs.recovery().cut {
-                findings.fault(cut.clone(), None);
+                let problem = Problem::Malformed(cut.problem().to_string().into());
+                findings.add(Finding::new(FindingKind::JournalLog, cut.place(), problem), None);
             }
             let replayed = fs.recovery().transactions;
             Ok((fs, replayed))

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use casemate::blockdev::NoEvents;
-use casemate::ext4::{CheckReport, ChecksumKind, Corrupt, Problem};
+use casemate::ext4::{CheckReport, ChecksumKind, Finding, Problem};
 use casemate::{Access, Error, Work, probe};
 
 use super::image::ImageArgs;
@@ -53,7 +53,7 @@ impl Args {
             print(context, &report, &[])?;
             return Ok(if report.is_clean() { Answer::Yes } else { Answer::No });
         }
-        let fixable: Vec<Corrupt> = report.fixable().cloned().collect();
+        let fixable: Vec<Finding> = report.fixable().cloned().collect();
         if !context.json() {
             let mut text = String::new();
             if !fixable.is_empty() {
@@ -88,7 +88,7 @@ impl Args {
     }
 }
 
-fn print(context: &Context, report: &CheckReport, rewritten: &[Corrupt]) -> Result<(), Error> {
+fn print(context: &Context, report: &CheckReport, rewritten: &[Finding]) -> Result<(), Error> {
     if context.json() {
         let checked: serde_json::Map<String, Value> = report
             .checked
@@ -141,9 +141,10 @@ fn kind(kind: ChecksumKind) -> &'static str {
     }
 }
 
-fn value(fault: &Corrupt) -> Value {
+fn value(fault: &Finding) -> Value {
     let place = fault.place();
     let mut value = json!({
+        "name": fault.kind().name(),
         "structure": place.structure.name(),
         "block": place.block,
         "group": place.group,
