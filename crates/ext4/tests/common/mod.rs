@@ -1,7 +1,9 @@
 //! Fixtures and small helpers that the tests share.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod collection;
 pub mod kernel;
+pub mod mutation;
 pub mod tree;
 
 use std::path::{Path, PathBuf};

@@ -1,0 +1,283 @@
+//! What a check says of images with some changed metadata, beside e2fsck: whether there is a fault.
+//!
+//! A case is an image and a seed. `CASEMATE_MUTATION="IMAGE SEED" cargo test --workspace --test mutations` shows one,
+//! `CASEMATE_SLOW_TESTS=1` goes through many more, and prints a table of agreement.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::num::NonZeroUsize;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use casemate_blockdev::{BlockDevice, MemoryDevice, Pool};
+use casemate_ext4::{Corrupt, OpenOptions, check};
+use casemate_providers::Work;
+use casemate_testkit::{Rng, TempDir, fixture, mke2fs, run_any, slow_tests, tempdir, tool};
+use common::collection::{self, Maker};
+use common::mutation::Image;
+
+const VARIABLE: &str = "CASEMATE_MUTATION";
+
+/// Seconds that e2fsck has for an image: of some it never comes to an end.
+const PATIENCE: &str = "10";
+
+#[test]
+#[ignore = "the check does not find all faults yet"]
+fn faults_are_those_that_e2fsck_finds() {
+    let (Some(mke2fs), Some(debugfs), Some(e2fsck)) = (tool("mke2fs"), tool("debugfs"), tool("e2fsck"))
+    else {
+        return;
+    };
+    let folder = memory_folder();
+    let maker = Maker::new(mke2fs, debugfs, folder.path());
+    let mut sources: Vec<Source> = collection::fixtures(true).into_iter().map(Source::Fixture).collect();
+    sources.extend(mke2fs::all().map(|row| Source::Made(row.options)));
+    // The log of this one is to be replayed, which e2fsck -n does not.
+    sources.retain(|source| source.name() != "1k-dirty-journal");
+    if let Ok(case) = std::env::var(VARIABLE) {
+        let (name, seed) = case.rsplit_once(' ').expect(VARIABLE);
+        let source = sources.iter().find(|source| source.name() == name).expect("no such image");
+        let mut bench = Bench::new(&e2fsck, source.image(&maker, 0), folder.path(), 0);
+        let case = bench.case(name, seed.parse().unwrap());
+        let kept = std::env::temp_dir().join("casemate-mutation");
+        std::fs::copy(&bench.path, &kept).unwrap();
+        return println!("{}\n{case}", kept.display());
+    }
+    let cases = if slow_tests() { 100_000 } else { 2_000 } / sources.len() as u64;
+    let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for worker in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            let (sources, next, found, maker) = (&sources, &next, &found, &maker);
+            let (e2fsck, folder) = (&e2fsck, folder.path());
+            scope.spawn(move || {
+                while let Some(source) = sources.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let mut bench = Bench::new(e2fsck, source.image(maker, worker), folder, worker);
+                    let cases = (0..cases).map(|seed| bench.case(&source.name(), seed)).collect::<Vec<_>>();
+                    found.lock().unwrap().extend(cases);
+                }
+            });
+        }
+    });
+    let cases = found.into_inner().unwrap();
+    println!("{}", table(&cases));
+    let disagreements: Vec<&Case> = cases.iter().filter(|case| !case.agrees()).collect();
+    let list = grouped(&disagreements);
+    println!("{list}");
+    assert!(disagreements.is_empty(), "{} disagreements", disagreements.len());
+}
+
+/// A folder in memory, where there is such a thing: images are written to it again and again.
+fn memory_folder() -> TempDir {
+    TempDir::new_in("/dev/shm").unwrap_or_else(|_| tempdir().unwrap())
+}
+
+/// Where an image comes from.
+enum Source {
+    Fixture(PathBuf),
+    /// Options of mke2fs.
+    Made(&'static str),
+}
+
+impl Source {
+    fn name(&self) -> String {
+        match self {
+            Source::Fixture(path) => path.file_name().unwrap().to_string_lossy().replace(".img.xz", ""),
+            Source::Made(options) => (*options).to_owned(),
+        }
+    }
+
+    fn image(&self, maker: &Maker, worker: usize) -> Image {
+        match self {
+            Source::Fixture(path) => Image::new(fixture(path)),
+            Source::Made(options) => {
+                Image::new(std::fs::read(maker.make(options, &format!("made{worker}"))).unwrap())
+            }
+        }
+    }
+}
+
+/// What is said of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Verdict {
+    Clean,
+    Fault,
+    /// It could not be checked: features that nobody here knows, or nothing that looks like a file system.
+    CouldNot,
+    /// It came to no end.
+    Hung,
+}
+
+/// One mutation, and what both say of it.
+struct Case {
+    image: String,
+    seed: u64,
+    what: Vec<String>,
+    theirs: (Verdict, Vec<String>),
+    ours: (Verdict, Vec<String>),
+}
+
+impl Case {
+    fn agrees(&self) -> bool {
+        match (self.theirs.0, self.ours.0) {
+            // Nothing is known of what made e2fsck hang.
+            (Verdict::Hung, _) => true,
+            // Whether it was a fault that made it give up, its status does not say.
+            (Verdict::CouldNot, Verdict::Fault) => true,
+            (theirs, ours) if theirs == ours => true,
+            _ => REASONS.iter().any(|(_, allows)| allows(self)),
+        }
+    }
+}
+
+impl std::fmt::Display for Case {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "{} {}", self.image, self.seed)?;
+        for line in &self.what {
+            writeln!(f, "    {line}")?;
+        }
+        for (who, (verdict, lines)) in [("e2fsck", &self.theirs), ("ours", &self.ours)] {
+            writeln!(f, "  {who}: {verdict:?}")?;
+            for line in lines.iter().take(6) {
+                writeln!(f, "    {line}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a difference is none of ours, in words, and which differences that explains.
+type Reason = (&'static str, fn(&Case) -> bool);
+
+const REASONS: &[Reason] = &[];
+
+/// An image on which cases are tried.
+struct Bench<'a> {
+    e2fsck: &'a Path,
+    image: Image,
+    path: PathBuf,
+    file: File,
+    device: Arc<MemoryDevice>,
+    work: Work<'static>,
+}
+
+impl<'a> Bench<'a> {
+    fn new(e2fsck: &'a Path, mut image: Image, folder: &Path, worker: usize) -> Bench<'a> {
+        // At all but the usual contents e2fsck waits to see whether another machine changes them.
+        image.leave("MMP block");
+        let path = folder.join(format!("image{worker}"));
+        std::fs::write(&path, &image.bytes).unwrap();
+        let file = File::options().write(true).open(&path).unwrap();
+        let device = Arc::new(MemoryDevice::new(image.bytes.clone()));
+        let work = Work { pool: Pool::new(NonZeroUsize::new(1)), ..Work::default() };
+        Bench { e2fsck, image, path, file, device, work }
+    }
+
+    fn case(&mut self, name: &str, seed: u64) -> Case {
+        // The same seed is another case of every image.
+        let of_name =
+            name.bytes().fold(seed, |sum, byte| sum.wrapping_mul(0x100_0000_01b3) ^ u64::from(byte));
+        let mut rng = Rng::new(of_name);
+        let mutation = match seed {
+            // The image itself must be sound to begin with.
+            0 => Default::default(),
+            _ => self.image.mutation_with(&mut rng, |rng| rng.below(8) > 0),
+        };
+        self.write(mutation.writes.iter().map(|(offset, bytes)| (*offset, &bytes[..])));
+        let (theirs, ours) = (self.theirs(), self.ours());
+        if std::env::var(VARIABLE).is_err() {
+            let old = |(offset, bytes): (&usize, &Vec<u8>)| {
+                (*offset, &self.image.bytes[*offset..*offset + bytes.len()])
+            };
+            self.write(mutation.writes.iter().map(old));
+        }
+        if seed == 0 {
+            assert_eq!((theirs.0, ours.0), (Verdict::Clean, Verdict::Clean), "{name}: {theirs:?} {ours:?}");
+        }
+        Case { image: name.to_owned(), seed, what: mutation.what, theirs, ours }
+    }
+
+    fn write<'b>(&self, writes: impl Iterator<Item = (usize, &'b [u8])>) {
+        for (offset, bytes) in writes {
+            self.file.write_all_at(bytes, offset as u64).unwrap();
+            self.device.write_at(bytes, offset as u64).unwrap();
+        }
+    }
+
+    fn theirs(&self) -> (Verdict, Vec<String>) {
+        let mut command = Command::new("timeout");
+        command.args(["-s", "KILL", PATIENCE]).arg(self.e2fsck).arg("-fn").arg(&self.path);
+        let output = run_any(&mut command);
+        let text = [&output.stdout[..], &output.stderr].concat();
+        let text = String::from_utf8_lossy(&text);
+        let is_told = |line: &&str| {
+            !line.trim().is_empty() && !line.starts_with("Pass ") && !line.starts_with("e2fsck 1.")
+        };
+        let lines = text.lines().filter(is_told).map(str::to_owned).collect();
+        let verdict = match output.status.code() {
+            Some(0) => Verdict::Clean,
+            Some(4 | 12) => Verdict::Fault,
+            Some(8) => Verdict::CouldNot,
+            _ => Verdict::Hung,
+        };
+        (verdict, lines)
+    }
+
+    fn ours(&self) -> (Verdict, Vec<String>) {
+        // As e2fsck does where it may not write.
+        let options = OpenOptions { replay_journal: false, ..OpenOptions::default() };
+        match check(self.device.clone(), &options, &self.work) {
+            Ok(report) => {
+                let verdict = if report.is_clean() { Verdict::Clean } else { Verdict::Fault };
+                (verdict, report.faults.iter().map(ToString::to_string).collect())
+            }
+            Err(error) if Corrupt::of(&error).is_some() => (Verdict::Fault, vec![error.to_string()]),
+            Err(error) => (Verdict::CouldNot, vec![error.to_string()]),
+        }
+    }
+}
+
+/// How often both said what.
+fn table(cases: &[Case]) -> String {
+    let mut counts: BTreeMap<(Verdict, Verdict), u32> = BTreeMap::new();
+    for case in cases {
+        *counts.entry((case.theirs.0, case.ours.0)).or_default() += 1;
+    }
+    let mut text = format!("{} cases\n{:>9} {:>9} {:>7}\n", cases.len(), "e2fsck", "ours", "cases");
+    for ((theirs, ours), count) in counts {
+        writeln!(text, "{:>9} {:>9} {count:>7}", format!("{theirs:?}"), format!("{ours:?}")).unwrap();
+    }
+    let agreed = cases.iter().filter(|case| case.agrees()).count();
+    write!(text, "agreement {:.2} %", 100.0 * agreed as f64 / cases.len() as f64).unwrap();
+    text
+}
+
+/// Cases by what e2fsck says first, without its numbers, the most frequent first; of each the first few in full.
+fn grouped(cases: &[&Case]) -> String {
+    let mut groups: BTreeMap<String, Vec<&Case>> = BTreeMap::new();
+    for case in cases {
+        let lines = if case.theirs.0 == Verdict::Clean { &case.ours.1 } else { &case.theirs.1 };
+        let first: String =
+            lines.first().map_or("", |line| line).chars().filter(|c| !c.is_ascii_digit()).collect();
+        let kind = format!("{:?} here, {:?} there: {first}", case.ours.0, case.theirs.0);
+        groups.entry(kind).or_default().push(case);
+    }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, cases)| std::cmp::Reverse(cases.len()));
+    let mut text = String::new();
+    for (kind, cases) in groups {
+        writeln!(text, "== {} x {kind}", cases.len()).unwrap();
+        for case in cases.iter().take(3) {
+            write!(text, "{case}").unwrap();
+        }
+        for case in cases.iter().skip(3).take(20) {
+            writeln!(text, "{} {}", case.image, case.seed).unwrap();
+        }
+    }
+    text
+}
