@@ -130,15 +130,7 @@ Exit status:
 
 /// The commands with their options in order.
 pub fn arranged(command: Command) -> Command {
-    arranged_for(command, &|_| true)
-}
-
-/// The same for those commands alone whose names `is_named`: there are many, and one is run.
-pub fn arranged_for(command: Command, is_named: &dyn Fn(&str) -> bool) -> Command {
-    let command = command.mut_subcommands(|inner| {
-        let is_wanted = is_named(inner.get_name()) || inner.get_all_aliases().any(is_named);
-        if is_wanted { arranged_for(inner, is_named) } else { inner }
-    });
+    let command = command.mut_subcommands(arranged);
     // In casemate crypt the mapping is what it is about, and no layer.
     let has = |name: &str| command.get_arguments().any(|arg| arg.get_long() == Some(name));
     let layers = HEADS.iter().filter(|name| is_image(&command) && has(name));

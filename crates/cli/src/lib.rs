@@ -68,16 +68,16 @@ fn run(args: &[OsString]) -> u8 {
         let printed = Context::default().print(help::LAYERS);
         return answer::exit_status(&printed.map(|()| answer::Answer::Yes), "help");
     }
-    let commands = Cli::command();
-    if let Some(error) = tried_first(&commands, args) {
+    let described = cmd::described_for(args, Cli::command);
+    if let Some(error) = tried_first(&described, args) {
         context_of(args).complain(&error);
         return 2;
     }
-    // Names may be abbreviated.
-    let is_named =
-        |name: &str| args.iter().skip(1).filter_map(|word| word.to_str()).any(|word| name.starts_with(word));
-    let matches = help::arranged_for(commands, &is_named).try_get_matches_from(args);
-    let parsed = matches.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, words(&matches))));
+    let parsed = parse(described, args).or_else(|error| match error.kind() {
+        clap::error::ErrorKind::DisplayVersion => Err(error),
+        // What is wrong, and help, is told by all commands.
+        _ => parse(Cli::command(), args),
+    });
     let (cli, command) = parsed.unwrap_or_else(|error| refuse(args, &error));
     let (context, result) = match Context::new(cli.common) {
         Ok(context) => {
@@ -96,6 +96,12 @@ fn run(args: &[OsString]) -> u8 {
         _ => {}
     }
     answer::exit_status(&result, &command)
+}
+
+/// What a command line says, and the names of its commands.
+fn parse(commands: clap::Command, args: &[OsString]) -> Result<(Cli, String), clap::Error> {
+    let matches = help::arranged(commands).try_get_matches_from(args)?;
+    Ok((Cli::from_arg_matches(&matches)?, words(&matches)))
 }
 
 /// The names of the command and of those in it, as they are typed.
@@ -182,6 +188,44 @@ mod tests {
     #[test]
     fn the_description_of_the_options_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    /// Every command, named whole or as short as it may be, is described for its command line as it is with all others.
+    #[test]
+    fn what_a_command_line_means_is_described() {
+        fn compare(all: &clap::Command, path: &[OsString]) {
+            for inner in all.get_subcommands() {
+                let name = inner.get_name();
+                let is_alone = |len: &usize| {
+                    all.get_subcommands().filter(|other| other.get_name().starts_with(&name[..*len])).count()
+                        == 1
+                };
+                let shortest = (1..name.len()).find(is_alone).unwrap_or(name.len());
+                for word in [name, &name[..shortest]] {
+                    let path: Vec<OsString> = path.iter().cloned().chain([word.into()]).collect();
+                    let described = cmd::described_for(&path, Cli::command);
+                    let found = path[1..].iter().fold(&described, |command, word| {
+                        let is_it = |inner: &&clap::Command| {
+                            inner.get_name().starts_with(word.to_str().unwrap())
+                                && inner.get_about().is_some()
+                        };
+                        command
+                            .find_subcommand(word)
+                            .or_else(|| command.get_subcommands().find(is_it))
+                            .unwrap()
+                    });
+                    let ids = |command: &clap::Command| -> Vec<String> {
+                        command.get_arguments().map(|arg| arg.get_id().to_string()).collect()
+                    };
+                    assert_eq!(ids(found), ids(inner), "{path:?}");
+                    compare(inner, &path);
+                }
+            }
+        }
+        let all = Cli::command();
+        compare(&all, &["casemate".into()]);
+        let none = cmd::described_for(&["casemate".into()], Cli::command);
+        assert!(none.find_subcommand("ext4").unwrap().get_subcommands().next().is_none());
     }
 
     #[test]

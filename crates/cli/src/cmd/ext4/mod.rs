@@ -31,11 +31,10 @@ mod tree;
 mod truncate;
 mod walk;
 
-use clap::Subcommand;
-
 use casemate::Error;
 
 use crate::answer::Answer;
+use crate::cmd::table::commands;
 use crate::context::Context;
 
 /// Read, check and change ext4 images without mounting them.
@@ -53,63 +52,38 @@ pub struct Args {
     command: Command,
 }
 
-#[derive(Debug, Subcommand)]
-enum Command {
-    Info(info::Args),
-    Ls(ls::Args),
-    Tree(tree::Args),
-    Stat(stat::Args),
-    Find(find::Args),
-    Readlink(readlink::Args),
-    Getfattr(getfattr::Args),
-    Digest(digest::Args),
-    Du(du::Args),
-    Df(df::Args),
-    Cat(cat::Args),
-    Extract(extract::Args),
-    Check(check::Args),
-    Put(put::Args),
-    Mkdir(mkdir::Args),
-    Rm(rm::Args),
-    Mv(mv::Args),
-    Ln(ln::Args),
-    Fallocate(fallocate::Args),
-    Truncate(truncate::Args),
-    Chmod(chmod::Args),
-    Chown(chown::Args),
-    Touch(touch::Args),
-    Setfattr(setfattr::Args),
-    Recover(recover::Args),
+commands! {
+    enum Command {
+        Info(info::Args),
+        Ls(ls::Args),
+        Tree(tree::Args),
+        Stat(stat::Args),
+        Find(find::Args),
+        Readlink(readlink::Args),
+        Getfattr(getfattr::Args),
+        Digest(digest::Args),
+        Du(du::Args),
+        Df(df::Args),
+        Cat(cat::Args),
+        Extract(extract::Args),
+        Check(check::Args),
+        Put(put::Args),
+        Mkdir(mkdir::Args),
+        Rm(rm::Args),
+        Mv(mv::Args),
+        Ln(ln::Args),
+        Fallocate(fallocate::Args),
+        Truncate(truncate::Args),
+        Chmod(chmod::Args),
+        Chown(chown::Args),
+        Touch(touch::Args),
+        Setfattr(setfattr::Args),
+        Recover(recover::Args),
+    }
 }
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        match self.command {
-            Command::Info(args) => args.run(context),
-            Command::Ls(args) => args.run(context),
-            Command::Tree(args) => args.run(context),
-            Command::Stat(args) => args.run(context),
-            Command::Find(args) => args.run(context),
-            Command::Readlink(args) => args.run(context),
-            Command::Getfattr(args) => args.run(context),
-            Command::Digest(args) => args.run(context),
-            Command::Du(args) => args.run(context),
-            Command::Df(args) => args.run(context),
-            Command::Cat(args) => args.run(context),
-            Command::Extract(args) => args.run(context),
-            Command::Check(args) => args.run(context),
-            Command::Put(args) => args.run(context),
-            Command::Mkdir(args) => args.run(context),
-            Command::Rm(args) => args.run(context),
-            Command::Mv(args) => args.run(context),
-            Command::Ln(args) => args.run(context),
-            Command::Fallocate(args) => args.run(context),
-            Command::Truncate(args) => args.run(context),
-            Command::Chmod(args) => args.run(context),
-            Command::Chown(args) => args.run(context),
-            Command::Touch(args) => args.run(context),
-            Command::Setfattr(args) => args.run(context),
-            Command::Recover(args) => args.run(context),
-        }
+        self.command.run(context)
     }
 }

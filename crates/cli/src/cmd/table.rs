@@ -1,0 +1,73 @@
+//! Tables of commands. Of some three thousand options a command line means a few dozen, and describing all of them takes
+//! longer than much of the work: only those commands are described whose names are on it.
+
+use std::cell::RefCell;
+use std::ffi::OsString;
+
+use clap::{ArgMatches, Command, Error, FromArgMatches};
+
+thread_local! {
+    /// The words of the command line; without them all commands are described.
+    static WORDS: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
+}
+
+/// What `describe` makes of the commands that `args` may mean. Others have their names alone: no help can be shown of them,
+/// and no error can be told.
+pub fn described_for<T>(args: &[OsString], describe: impl FnOnce() -> T) -> T {
+    let words = args.iter().skip(1).filter_map(|word| word.to_str());
+    let words = words.filter(|word| !word.is_empty()).map(str::to_owned).collect();
+    WORDS.set(Some(words));
+    let described = describe();
+    WORDS.set(None);
+    described
+}
+
+/// A command's options, described if the command line may mean them.
+#[derive(Debug)]
+pub struct Named<A>(pub Box<A>);
+
+impl<A: clap::Args> clap::Args for Named<A> {
+    fn augment_args(command: Command) -> Command {
+        // Names may be abbreviated.
+        let is_meant = WORDS.with_borrow(|words| {
+            words
+                .as_ref()
+                .is_none_or(|words| words.iter().any(|word| command.get_name().starts_with(&**word)))
+        });
+        if is_meant { A::augment_args(command) } else { command }
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Named::<A>::augment_args(command)
+    }
+}
+
+impl<A: FromArgMatches> FromArgMatches for Named<A> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Named<A>, Error> {
+        A::from_arg_matches(matches).map(|args| Named(Box::new(args)))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        self.0.update_from_arg_matches(matches)
+    }
+}
+
+/// An enum of commands with the options of each, which has their `run`.
+macro_rules! commands {
+    ($visibility:vis enum $table:ident { $($name:ident($args:ty),)* }) => {
+        #[derive(Debug, clap::Subcommand)]
+        $visibility enum $table {
+            $($name($crate::cmd::table::Named<$args>),)*
+        }
+
+        impl $table {
+            $visibility fn run(self, context: &$crate::context::Context) -> Result<Answer, Error> {
+                match self {
+                    $($table::$name(args) => args.0.run(context),)*
+                }
+            }
+        }
+    };
+}
+
+pub(crate) use commands;
