@@ -28,6 +28,7 @@
 //! [`AuthenticatedSectors`] (AEAD, `random` IVs) has no device of its own: its tags lie in a dm-integrity volume.
 #![forbid(unsafe_code)]
 
+mod aegis;
 mod authenticated;
 mod device;
 mod elephant;

@@ -37,8 +37,8 @@ pub struct LuksFormatOptions {
     pub cipher: String,
     /// Bits of the cipher's key: 512 for XTS and 256 for other modes if `None`.
     pub key_bits: Option<usize>,
-    /// Integrity protection, as cryptsetup names it: `hmac-sha256`, `aead` with aes-gcm-random, `poly1305` with
-    /// chacha20-random; of LUKS2.
+    /// Integrity protection, as cryptsetup names it: `hmac-sha256`, `aead` with aes-gcm-random, aes-ccm-random or
+    /// aegis128-random, `poly1305` with chacha20-random; of LUKS2.
     pub integrity: Option<String>,
     /// The hash of stripes and digest, and of all of LUKS1.
     pub hash: String,

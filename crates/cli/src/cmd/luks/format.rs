@@ -49,8 +49,8 @@ pub struct Args {
     /// The size of the cipher's key in bits [default: 512 for XTS, 256 for other modes].
     #[arg(short = 's', long, value_name = "BITS")]
     key_size: Option<usize>,
-    /// Protect the data against changes: hmac-sha256 and the like, aead with -c aes-gcm-random, or poly1305 with -c
-    /// chacha20-random (LUKS2).
+    /// Protect the data against changes: hmac-sha256 and the like, aead with -c aes-gcm-random, aes-ccm-random or
+    /// aegis128-random, or poly1305 with -c chacha20-random (LUKS2).
     #[arg(long, value_name = "NAME")]
     integrity: Option<String>,
     /// The hash of key slots and digest.
