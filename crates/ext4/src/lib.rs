@@ -33,7 +33,7 @@
 //! `Corrupt` says which structure is damaged and where; `Unsupported` names the feature.
 //!
 //! # Limits
-//! Fast commits and journals on other devices are refused when they would have to be replayed. Encrypted
+//! Journals on other devices are refused when they would have to be replayed. Encrypted
 //! names and contents need somebody who knows the keys: [`Encryption`].
 #![forbid(unsafe_code)]
 

@@ -66,6 +66,31 @@ impl Allocator {
         Err(no_space("blocks"))
     }
 
+    /// Takes the clusters that blocks lie in, as far as they are free.
+    pub fn take_blocks(&mut self, block: u64, len: u64) -> Result<()> {
+        let ratio = self.ratio();
+        let (mut at, end) = (block, block + len);
+        while at < end {
+            let (group, bit) = self.cluster_position(at);
+            let start = self.fs.layout().group_start(group);
+            let stop = end.min(start + self.fs.layout().blocks_in(group));
+            let last = (stop - start).div_ceil(ratio);
+            let descriptor = self.ensure_bitmap(Bitmap::Blocks, group)?;
+            let block = descriptor.fields().block_bitmap();
+            let free = |from, is_used| {
+                self.transaction.with(block, |bytes| bitmap::next(bytes, from, last, is_used))
+            };
+            let Some(first) = free(bit, false)? else {
+                at = stop;
+                continue;
+            };
+            let behind = free(first, true)?.unwrap_or(last);
+            self.mark_clusters(group, first, behind - first, true)?;
+            at = start + behind * ratio;
+        }
+        Ok(())
+    }
+
     /// Frees the clusters that blocks lie in.
     pub fn free_blocks(&mut self, block: u64, len: u64) -> Result<()> {
         let ratio = self.ratio();

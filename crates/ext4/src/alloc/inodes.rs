@@ -48,6 +48,14 @@ impl Allocator {
         self.transaction.with(descriptor.fields().inode_bitmap(), used)
     }
 
+    /// Takes an inode that is free.
+    pub fn take_inode(&mut self, number: u32, is_dir: bool) -> Result<()> {
+        let place = Place::inode(Structure::Inode, number);
+        let position = self.fs.layout().inode_position(number);
+        let (group, index) = position.ok_or_else(|| place.malformed("there is no inode with this number"))?;
+        self.mark_inode(group, index, is_dir, true)
+    }
+
     /// Frees an inode.
     pub fn free_inode(&mut self, number: u32, is_dir: bool) -> Result<()> {
         let place = Place::inode(Structure::Inode, number);

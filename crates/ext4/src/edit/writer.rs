@@ -9,7 +9,7 @@ use crate::edit::file_map::Cut;
 use crate::edit::files::Files;
 use crate::edit::inodes::Inodes;
 use crate::edit::random::Random;
-use crate::edit::{descriptors, supported};
+use crate::edit::{descriptors, fast_commit, supported};
 use crate::error::Result;
 use crate::format::inode::Time;
 use crate::format::superblock::SUPERBLOCK_OFFSET;
@@ -100,7 +100,9 @@ impl Writer {
         let WriteOptions { open, seed, time, recovery, is_direct, patching, events } = options;
         let device = transaction::shared(device);
         let mmp = Mmp::start(&device, &read_superblock(&*device, SUPERBLOCK_OFFSET)?, &open, events)?;
-        let interrupted = transaction::recover(&device, &open, recovery.as_ref())?;
+        let interrupted = transaction::recover(&device, &open, recovery.as_ref(), |commits| {
+            fast_commit::fold_in(&device, &open, commits)
+        })?;
         let found = Ext4::open(device.clone(), &open)?;
         supported::unsupported(&found)?;
         descriptors::check(&found)?;

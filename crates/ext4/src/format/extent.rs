@@ -93,6 +93,11 @@ impl ExtentIndex {
 }
 
 impl<'a> ExtentNode<'a> {
+    /// An entry of a leaf from its 12 bytes.
+    pub(crate) fn entry(bytes: &[u8]) -> Extent {
+        Extent::from_bytes(&bytes[..ENTRY])
+    }
+
     /// A node from its bytes: the inode's block area, or a block.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use casemate_blockdev::BlockDevice;
 use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::Providers;
 
+use crate::edit::fast_commit;
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::csum::{self, Checksums, Subject};
 use crate::format::group::GroupDescriptor;
@@ -135,7 +136,10 @@ impl Ext4 {
         let must = by_copy.is_some() || self.superblock().needs_recovery();
         let (device, recovery) = match journal::recover(&self, must) {
             Ok(None) => return Ok(self),
-            Ok(Some((overlay, recovery))) => (Arc::new(overlay) as Arc<dyn BlockDevice>, recovery),
+            Ok(Some(found)) => {
+                let device: Arc<dyn BlockDevice> = Arc::new(found.overlay);
+                (fast_commit::over(device, options, &found.fast_commits)?, found.recovery)
+            }
             Err(error) if self.missing_bytes() > 0 && error.io_kind() == Some(ErrorKind::UnexpectedEof) => {
                 (Arc::clone(self.device()), Recovery { missing: true, ..Recovery::default() })
             }

@@ -18,7 +18,7 @@ use crate::format::journal_block::{self, MAGIC, MAGIC_AT, Tag};
 use crate::format::journal_superblock::{self, JOURNAL_SUPERBLOCK_SIZE, JournalSuperblock};
 use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockMut};
 use crate::read::fs::{Ext4, OpenOptions, read_superblock};
-use crate::read::journal::{self, Journal};
+use crate::read::journal::{self, FastCommits, Journal};
 use crate::transaction::cache::Blocks;
 use crate::transaction::recovery_file::RecoveryFile;
 
@@ -326,39 +326,45 @@ impl InJournal {
     }
 }
 
-/// Writes a journal that must be replayed to where its blocks belong. False if there was none.
-pub(super) fn replay(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<bool> {
+/// Writes a journal that must be replayed to where its blocks belong, and empties it. `None` if there was none. If fast
+/// commits are left, which no block can be written from, the journal goes on to say that they must be replayed, until
+/// the next transaction takes their place: nothing may be committed before that is made of them.
+pub(super) fn replay(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Option<FastCommits>> {
     let superblock = read_superblock(&**device, SUPERBLOCK_OFFSET)?;
     if !superblock.needs_recovery() {
-        return Ok(false);
+        return Ok(None);
     }
     superblock.ro_compat.check_writable()?;
     let fs = Ext4::with_superblock(device.clone(), superblock, options)?;
     let mut next = None;
-    if let Some((overlay, recovery)) = journal::recover(&fs, fs.superblock().needs_recovery())? {
-        recovery.require_whole()?;
+    let mut fast_commits = FastCommits::default();
+    if let Some(found) = journal::recover(&fs, fs.superblock().needs_recovery())? {
+        found.recovery.require_whole()?;
         let size = fs.layout().block_size as usize;
         let mut block = vec![0; size];
-        for number in overlay.blocks() {
+        for number in found.overlay.blocks() {
             let offset = number * size as u64;
-            overlay.read_at(&mut block, offset)?;
+            found.overlay.read_at(&mut block, offset)?;
             device.write_at(&block, offset)?;
         }
         device.flush()?;
-        next = Some(recovery.next_sequence.wrapping_add(1));
+        next = Some(found.recovery.next_sequence);
+        fast_commits = found.fast_commits;
     }
     // The journal may have held a newer superblock.
     let superblock = read_superblock(&**device, SUPERBLOCK_OFFSET)?;
     let fs = Ext4::with_superblock(device.clone(), superblock, options)?;
     let mut log = Log::open(&fs, None)?;
     if let Kind::Journal(log) = &mut log.kind {
-        log.sequence = next.unwrap_or(log.sequence);
-        log.write_superblock(&**device, 0)?;
+        // Fast commits count as long as the log is not called empty, and no transaction has their number.
+        let (after, start) = if fast_commits.is_empty() { (1, 0) } else { (0, log.superblock.first) };
+        log.sequence = next.map_or(log.sequence, |next| next.wrapping_add(after));
+        log.write_superblock(&**device, start)?;
     }
     device.flush()?;
-    log.mark(&**device, |mut superblock| superblock.set_needs_recovery(false))?;
+    log.mark(&**device, |mut superblock| superblock.set_needs_recovery(!fast_commits.is_empty()))?;
     device.flush()?;
-    Ok(true)
+    Ok(Some(fast_commits))
 }
 
 /// A block as the log holds it: without the magic number that the log's own blocks begin with.

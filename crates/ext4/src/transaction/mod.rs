@@ -22,6 +22,7 @@ use crate::format::csum::{Checksums, Context, Subject};
 use crate::format::inode::Time;
 use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockMut};
 use crate::read::fs::{Ext4, OpenOptions, read_superblock};
+use crate::read::journal::FastCommits;
 use crate::read::primary;
 
 pub(crate) use cache::Edit;
@@ -63,16 +64,21 @@ pub(crate) fn shared(device: Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
 }
 
 /// Completes a change of the file system on `device` that was interrupted: the one in the recovery file, or those in
-/// the journal.
+/// the journal. `fold_in` makes fast commits a transaction.
 pub(crate) fn recover(
     device: &Arc<dyn BlockDevice>,
     options: &OpenOptions,
     recovery: Option<&RecoveryFile>,
+    fold_in: impl FnOnce(&FastCommits) -> Result<()>,
 ) -> Result<Interrupted> {
     let crc = Crc32c::new(options.providers.cpu());
     primary::mend(&**device, crc)?;
     let interrupted = recovery.map_or(Ok(Interrupted::Nothing), |file| file.replay(&**device, crc))?;
-    Ok(if log::replay(device, options)? { Interrupted::Completed } else { interrupted })
+    let Some(fast_commits) = log::replay(device, options)? else { return Ok(interrupted) };
+    if !fast_commits.is_empty() {
+        fold_in(&fast_commits)?;
+    }
+    Ok(Interrupted::Completed)
 }
 
 impl Transaction {
@@ -86,13 +92,23 @@ impl Transaction {
         log: LogOptions,
         mmp: Option<Mmp>,
     ) -> Result<(Ext4, Transaction)> {
+        let (fs, mut transaction) = Transaction::on_top(device, options, log)?;
+        transaction.log.clear(&**transaction.cache.device())?;
+        Ok((fs, Transaction { mmp, ..transaction }))
+    }
+
+    /// The same on top of what else lies behind the journal's last transaction: that stays until the commit.
+    pub fn on_top(
+        device: Arc<dyn BlockDevice>,
+        options: &OpenOptions,
+        log: LogOptions,
+    ) -> Result<(Ext4, Transaction)> {
         let block_size = read_superblock(&*device, SUPERBLOCK_OFFSET)?.block_size;
         let cache = Arc::new(Cache::new(device, block_size));
         let fs = Ext4::open(cache.clone(), options)?;
         let patcher = Patcher { sums: *fs.checksums(), patching: log.patching };
-        let mut log = if log.is_direct { Log::direct(&fs) } else { Log::open(&fs, log.recovery)? };
-        log.clear(&**cache.device())?;
-        let transaction = Transaction { cache, patcher, block_size: block_size as usize, log, mmp };
+        let log = if log.is_direct { Log::direct(&fs) } else { Log::open(&fs, log.recovery)? };
+        let transaction = Transaction { cache, patcher, block_size: block_size as usize, log, mmp: None };
         Ok((fs, transaction))
     }
 

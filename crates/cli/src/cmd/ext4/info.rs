@@ -45,6 +45,7 @@ impl Args {
                 "state": state,
                 "needs_recovery": superblock.needs_recovery(),
                 "replayed_transactions": fs.recovery().transactions,
+                "replayed_fast_commits": fs.recovery().fast_commits,
                 "journal_cut": fs.recovery().cut_text(),
                 "block_size": layout.block_size,
                 "cluster_size": layout.block_size * layout.cluster_blocks,
@@ -76,7 +77,11 @@ impl Args {
         if superblock.needs_recovery() {
             let recovery = fs.recovery();
             let (transactions, blocks) = (recovery.transactions, recovery.blocks);
-            line("journal", format!("{transactions} transactions ({blocks} blocks) replayed in memory"));
+            let mut text = format!("{transactions} transactions ({blocks} blocks)");
+            if recovery.fast_commits > 0 {
+                text += &format!(" and {} fast commits", recovery.fast_commits);
+            }
+            line("journal", format!("{text} replayed in memory"));
             if let Some(cut) = recovery.cut_text() {
                 line("journal cut", cut);
             }

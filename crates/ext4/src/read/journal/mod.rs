@@ -16,6 +16,7 @@ use crate::read::fs::Ext4;
 use crate::read::map::Mapping;
 use crate::read::runs::BlockRuns;
 
+pub(crate) use fast_commit::FastCommits;
 pub(crate) use overlay::{Copy, Overlay};
 
 /// What opening a file system did about its journal.
@@ -23,6 +24,8 @@ pub(crate) use overlay::{Copy, Overlay};
 pub struct Recovery {
     /// Transactions that were replayed over the image, in memory.
     pub transactions: u32,
+    /// Fast commits that were replayed on top of those.
+    pub fast_commits: u32,
     /// Blocks of the file system that are read from the journal because of that.
     pub blocks: u64,
     /// Why the log ends before its last transaction: one that was committed is damaged.
@@ -152,9 +155,18 @@ impl Journal {
     }
 }
 
-/// Replays the journal of `fs` into a layer over its device; `None` if nothing must be replayed. `must` is what the
-/// superblock says of that.
-pub(crate) fn recover(fs: &Ext4, must: bool) -> Result<Option<(Overlay, Recovery)>> {
+/// What is to be replayed of a journal.
+pub(crate) struct Replayable {
+    /// The device as its transactions make it.
+    pub overlay: Overlay,
+    /// What happened after the last transaction.
+    pub fast_commits: FastCommits,
+    pub recovery: Recovery,
+}
+
+/// Replays the transactions of the journal of `fs` into a layer over its device; `None` if nothing must be replayed.
+/// `must` is what the superblock says of that.
+pub(crate) fn recover(fs: &Ext4, must: bool) -> Result<Option<Replayable>> {
     if !must {
         return Ok(None);
     }
@@ -170,11 +182,14 @@ pub(crate) fn recover(fs: &Ext4, must: bool) -> Result<Option<(Overlay, Recovery
         return Ok(None);
     }
     let replay = replay::scan(&journal)?;
-    if journal.superblock.has_fast_commits() {
-        fast_commit::refuse(&journal, replay.next_sequence)?;
-    }
+    // Where a transaction is missing, nothing that followed it can be replayed.
+    let fast_commits = match replay.cut {
+        None => FastCommits::read(&journal, replay.next_sequence)?,
+        Some(_) => FastCommits::default(),
+    };
     let recovery = Recovery {
         transactions: replay.transactions,
+        fast_commits: fast_commits.commits,
         blocks: replay.blocks.len() as u64,
         cut: replay.cut,
         missing: false,
@@ -182,5 +197,5 @@ pub(crate) fn recover(fs: &Ext4, must: bool) -> Result<Option<(Overlay, Recovery
     };
     let device = fs.device();
     let overlay = Overlay::new(device.clone(), device.clone(), fs.layout().block_size, replay.blocks);
-    Ok(Some((overlay, recovery)))
+    Ok(Some(Replayable { overlay, fast_commits, recovery }))
 }
