@@ -2,6 +2,7 @@
 //! empty record.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use crate::error::{Place, Result, Structure};
 use crate::format::csum::{Context, Subject};
@@ -201,8 +202,8 @@ impl Ext4 {
         dir: &Inode,
         logical: u64,
         physical: u64,
-    ) -> Result<(Vec<u8>, BlockRole)> {
-        let bytes = self.read_block(physical)?;
+    ) -> Result<(Arc<[u8]>, BlockRole)> {
+        let bytes = self.metadata_block(physical)?;
         let role = self.block_role(dir, logical, &bytes);
         let context = dir.context();
         let structure = match role {

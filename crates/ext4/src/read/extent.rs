@@ -77,7 +77,7 @@ impl Walk<'_> {
         }
         self.visitor.map_block(block)?;
         let place = Place::inode(Structure::ExtentBlock, self.inode.number()).at(block);
-        let bytes = self.fs.read_block(block)?;
+        let bytes = self.fs.metadata_block(block)?;
         if !self.visitor.node(self.fs, self.inode, place, block, &bytes)? {
             return Ok(ControlFlow::Continue(()));
         }

@@ -18,6 +18,7 @@ use crate::format::layout::Layout;
 use crate::format::superblock::{SUPERBLOCK_SIZE, Superblock};
 use crate::read::encryption::Encryption;
 use crate::read::journal::{self, Recovery};
+use crate::read::kept::KeptBlocks;
 use crate::read::primary::read_primary;
 
 /// How to open a file system.
@@ -58,6 +59,7 @@ impl Default for OpenOptions {
 #[derive(Clone)]
 pub struct Ext4(Arc<Inner>);
 
+#[derive(Clone)]
 struct Inner {
     device: Arc<dyn BlockDevice>,
     superblock: Superblock,
@@ -66,6 +68,8 @@ struct Inner {
     verify: bool,
     /// The first blocks of descriptors, read when they are needed. Those of groups behind are read each time.
     descriptors: Vec<OnceLock<Box<[u8]>>>,
+    /// Other metadata that was read, where nobody changes it meanwhile.
+    kept: Option<Arc<KeptBlocks>>,
     recovery: Recovery,
     encryption: Option<Arc<dyn Encryption>>,
 }
@@ -74,13 +78,21 @@ struct Inner {
 const MOST_DESCRIPTORS: u32 = 1 << 24;
 
 impl Ext4 {
-    /// Opens the file system on `device`.
+    /// Opens the file system on `device`, which nobody changes as long as it is open: some MiB of its metadata are kept in
+    /// memory once they were read.
     ///
     /// # Errors
     /// `Corrupt` when the superblock is none or damaged, the device is shorter than
     /// the file system, or the journal is damaged; `Unsupported` for features
     /// that a reader must know and this one does not.
     pub fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Ext4> {
+        let fs = Ext4::open_changing(device, options)?;
+        let kept = KeptBlocks::new(fs.layout().block_size);
+        Ok(fs.with(|inner| inner.kept = Some(Arc::new(kept))))
+    }
+
+    /// The same for who changes the device: every look at metadata is one at the device.
+    pub(crate) fn open_changing(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Ext4> {
         let superblock = match options.superblock {
             None => read_primary(&*device, Crc32c::new(options.providers.cpu()))?,
             Some(block) => read_copy(&*device, block)?,
@@ -121,6 +133,7 @@ impl Ext4 {
             layout,
             checksums,
             verify: options.verify_checksums,
+            kept: None,
             recovery: Recovery::default(),
             encryption: options.encryption.clone(),
         })))
@@ -151,25 +164,19 @@ impl Ext4 {
             None => read_primary(&*device, Crc32c::new(options.providers.cpu()))?,
         };
         let fs = Ext4::with_superblock(device, superblock, options)?;
-        let mut inner = Arc::into_inner(fs.0).expect("the only handle, made just above");
-        inner.recovery = recovery;
-        Ok(Ext4(Arc::new(inner)))
+        Ok(fs.with(|inner| inner.recovery = recovery))
     }
 
     /// The same file system, of whose encrypted inodes somebody else reads names and contents.
     #[must_use]
     pub fn with_encryption(&self, encryption: Arc<dyn Encryption>) -> Ext4 {
-        let Inner { device, superblock, layout, checksums, verify, descriptors, recovery, .. } = &*self.0;
-        Ext4(Arc::new(Inner {
-            device: Arc::clone(device),
-            superblock: superblock.clone(),
-            layout: *layout,
-            checksums: *checksums,
-            verify: *verify,
-            descriptors: descriptors.iter().map(|_| OnceLock::new()).collect(),
-            recovery: recovery.clone(),
-            encryption: Some(encryption),
-        }))
+        self.clone().with(|inner| inner.encryption = Some(encryption))
+    }
+
+    fn with(self, change: impl FnOnce(&mut Inner)) -> Ext4 {
+        let mut inner = Arc::unwrap_or_clone(self.0);
+        change(&mut inner);
+        Ext4(Arc::new(inner))
     }
 
     /// Bytes of the file system behind the end of the device.
@@ -256,7 +263,7 @@ impl Ext4 {
         self.check_blocks(table, self.layout().inode_table_blocks(), table_place)?;
         let mut raw = vec![0; self.layout().inode_size as usize];
         let offset = u64::from(index) * u64::from(self.layout().inode_size);
-        self.device().read_at(&mut raw, self.layout().offset(table) + offset)?;
+        self.read_within_block(&mut raw, self.layout().offset(table) + offset)?;
         let context =
             csum::Context { inode: number, generation: GENERATION.get(&raw), ..csum::Context::default() };
         self.verify(Subject::Inode, &context, &raw, place)?;
@@ -310,6 +317,28 @@ impl Ext4 {
         let mut bytes = vec![0; self.layout().block_size as usize];
         self.device().read_at(&mut bytes, self.layout().offset(block))?;
         Ok(bytes)
+    }
+
+    /// A block of metadata, which may be kept in memory. `block` must lie in the file system.
+    pub(crate) fn metadata_block(&self, block: u64) -> Result<Arc<[u8]>> {
+        match &self.0.kept {
+            Some(kept) => kept.get_or_read(block, || self.read_block(block)),
+            None => Ok(self.read_block(block)?.into()),
+        }
+    }
+
+    /// Bytes of metadata that lie in one block.
+    fn read_within_block(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let block_size = u64::from(self.layout().block_size);
+        if self.0.kept.is_some()
+            && let Ok(block) = self.metadata_block(offset / block_size)
+        {
+            // OK to cast: less than a block.
+            buf.copy_from_slice(&block[(offset % block_size) as usize..][..buf.len()]);
+            return Ok(());
+        }
+        // Of a block that can't be read whole, these bytes may be there.
+        self.device().read_at(buf, offset)
     }
 
     /// Checks a structure's checksum, unless this file system was opened without checks.

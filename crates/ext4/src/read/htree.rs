@@ -1,6 +1,7 @@
 //! Finding names by the hash trees of directories.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use crate::format::dir::Entries;
 use crate::format::dirhash::NameHasher;
@@ -58,7 +59,7 @@ impl Ext4 {
     }
 
     /// A node of the tree, its checksum checked.
-    fn htree_block(&self, dir: &Inode, logical: u64) -> Result<(Vec<u8>, Place)> {
+    fn htree_block(&self, dir: &Inode, logical: u64) -> Result<(Arc<[u8]>, Place)> {
         let (block, role, place) = self.any_block(dir, logical)?;
         match role {
             BlockRole::Node => Ok((block, place)),
@@ -66,7 +67,7 @@ impl Ext4 {
         }
     }
 
-    fn any_block(&self, dir: &Inode, logical: u64) -> Result<(Vec<u8>, BlockRole, Place)> {
+    fn any_block(&self, dir: &Inode, logical: u64) -> Result<(Arc<[u8]>, BlockRole, Place)> {
         let place = Place::inode(Structure::HtreeNode, dir.number());
         let mapping = self.mapping_at(dir, logical)?.filter(|mapping| !mapping.unwritten);
         let Some(mapping) = mapping else {
@@ -146,8 +147,8 @@ impl Ext4 {
     /// `Corrupt` when the directory is damaged where it had to be read.
     pub fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Option<u32>> {
         let stored = self.stored_name(dir, name)?;
-        if let Some(stored) = stored.filter(|_| self.is_indexed(dir)) {
-            match self.lookup_indexed(dir, &stored) {
+        if let Some(stored) = stored.as_deref().filter(|_| self.is_indexed(dir)) {
+            match self.lookup_indexed(dir, stored) {
                 // A damaged tree is no reason not to find what the leaves have, as for the kernel.
                 Err(error) if error.kind() == ErrorKind::Corrupt => {}
                 // Some kernels folded otherwise, and put such names elsewhere.
@@ -157,6 +158,13 @@ impl Ext4 {
         }
         let wanted = if dir.has(InodeFlags::CASEFOLD) { fold(name) } else { None };
         let (mut found, mut folded) = (None, None);
+        if let (Some(stored), None) = (stored, &wanted) {
+            self.for_each_raw_entry(dir, &mut |entry| {
+                found = (entry.name == stored).then_some(entry.inode);
+                Ok(if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            })?;
+            return Ok(found);
+        }
         self.for_each_entry(dir, |entry| {
             if entry.name == name {
                 found = Some(entry.inode);

@@ -71,7 +71,7 @@ impl Walk<'_> {
             return Err(place.malformed("is used twice in one map"));
         }
         self.visitor.map_block(block)?;
-        let bytes = self.fs.read_block(block)?;
+        let bytes = self.fs.metadata_block(block)?;
         if !self.visitor.node(self.fs, self.inode, place, block, &bytes)? {
             self.logical += block_map::per_block(self.fs.layout().block_size.into()).pow(level);
             return Ok(ControlFlow::Continue(()));

@@ -11,6 +11,7 @@ pub(crate) mod fs;
 pub(crate) mod htree;
 pub(crate) mod indirect;
 pub(crate) mod journal;
+pub(crate) mod kept;
 pub(crate) mod map;
 pub(crate) mod names;
 pub(crate) mod path;

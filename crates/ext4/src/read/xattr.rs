@@ -1,5 +1,7 @@
 //! Reading extended attributes: in the inode, in a block of their own, and values in inodes of their own.
 
+use std::sync::Arc;
+
 use casemate_blockdev::BlockDevice;
 
 use crate::error::{Place, Result, Structure};
@@ -113,10 +115,10 @@ impl Ext4 {
         Ok(())
     }
 
-    fn xattr_block(&self, inode: &Inode, block: u64) -> Result<(Vec<u8>, Place)> {
+    fn xattr_block(&self, inode: &Inode, block: u64) -> Result<(Arc<[u8]>, Place)> {
         self.check_blocks(block, 1, Place::inode(Structure::Inode, inode.number()))?;
         let place = Place::inode(Structure::XattrBlock, inode.number()).at(block);
-        let bytes = self.read_block(block)?;
+        let bytes = self.metadata_block(block)?;
         self.verify(Subject::XattrBlock, &Context { block, ..Context::default() }, &bytes, place)?;
         Ok((bytes, place))
     }

@@ -105,7 +105,7 @@ impl Transaction {
     ) -> Result<(Ext4, Transaction)> {
         let block_size = read_superblock(&*device, SUPERBLOCK_OFFSET)?.block_size;
         let cache = Arc::new(Cache::new(device, block_size));
-        let fs = Ext4::open(cache.clone(), options)?;
+        let fs = Ext4::open_changing(cache.clone(), options)?;
         let patcher = Patcher { sums: *fs.checksums(), patching: log.patching };
         let log = if log.is_direct { Log::direct(&fs) } else { Log::open(&fs, log.recovery)? };
         let transaction = Transaction { cache, patcher, block_size: block_size as usize, log, mmp: None };
