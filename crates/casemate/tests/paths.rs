@@ -1,13 +1,15 @@
 //! File systems read by path: what the standard library says of the same tree on the host.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind as Kind;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
-use casemate::blockdev::Events;
+use casemate::blockdev::{BlockDevice, Events, FileDevice};
 use casemate::crypt::{Mapping, Params};
 use casemate::ext4::{FileSystem, ReadOptions, WriteOptions};
 use casemate::{Access, Error, ErrorKind, Image, Providers, SecretVec, Work};
@@ -66,6 +68,79 @@ fn a_tree_is_read_as_the_standard_library_reads_it() {
     assert!(fs.symlink_metadata("/circle").unwrap().kind() == casemate::ext4::FileType::Symlink);
     assert!(!fs.exists("/etc/none").unwrap() && !fs.exists("/large/below").unwrap());
     assert!(fs.exists("/circle").is_err());
+}
+
+/// A device whose reads are counted.
+struct Counted(FileDevice, AtomicU64);
+
+impl BlockDevice for Counted {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.0)
+    }
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> casemate::Result<()> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> casemate::Result<()> {
+        self.0.write_at(buf, offset)
+    }
+    fn flush(&self) -> casemate::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[test]
+fn a_file_of_a_folder_that_was_read_costs_one_read_of_the_device() {
+    let Some((_folder, tree, image)) = world("64bit") else { return };
+    let device = Arc::new(Counted(FileDevice::open(&image).unwrap(), AtomicU64::new(0)));
+    let fs = Image::over("image", device.clone()).ext4(&ReadOptions::default(), &Work::default()).unwrap();
+    let reads = |work: &dyn Fn()| {
+        let before = device.1.load(Ordering::Relaxed);
+        work();
+        device.1.load(Ordering::Relaxed) - before
+    };
+    fs.read("/etc/os-release").unwrap();
+    assert_eq!(reads(&|| assert_eq!(fs.read("/etc/os-release").unwrap(), b"ID=casemate\n")), 1);
+    let entries = fs.read_dir("/").unwrap();
+    let find = |name: &[u8]| entries.iter().find(|entry| entry.name == name).unwrap().inode;
+    let large = std::fs::read(tree.join("large")).unwrap();
+    let by_entry = || assert!(fs.read_inode(&fs.inode(find(b"large")).unwrap()).unwrap() == large);
+    by_entry();
+    // Whole blocks, and the part of one at the end.
+    assert_eq!(reads(&by_entry), 2);
+
+    let numbers = [find(b"large"), find(b"etc"), u32::MAX, fs.metadata("etc/os-release").unwrap().number()];
+    let mut found = BTreeMap::new();
+    let mut keep = |number, contents| {
+        assert!(found.insert(number, contents).is_none());
+        Ok(())
+    };
+    fs.read_many(&numbers, &Work::default(), &mut keep).unwrap();
+    let contents = |at: usize| found[&numbers[at]].as_ref();
+    assert!(*contents(0).unwrap() == large && contents(3).unwrap() == b"ID=casemate\n");
+    assert_eq!(contents(1).unwrap_err().io_kind(), Some(Kind::IsADirectory));
+    assert_eq!(contents(2).unwrap_err().kind(), ErrorKind::Corrupt);
+    let errors = [1, 2].map(|at| contents(at).unwrap_err().to_string());
+    assert_eq!(errors[0], format!("image: inode {}: is a directory", numbers[1]));
+    assert!(errors[1].starts_with("image: inode 4294967295"), "{errors:?}");
+}
+
+#[test]
+fn an_image_in_a_file_of_an_image_is_read() {
+    let Some((folder, tree, image)) = world("64bit") else { return };
+    let mke2fs = tool("mke2fs").unwrap();
+    let outer = folder.path().join("outer");
+    std::fs::rename(&image, tree.join("inner")).unwrap();
+    run(Command::new(mke2fs).args(["-q", "-F", "-t", "ext4", "-d"]).arg(&tree).arg(&outer).arg("20M"));
+    let inner = open(&outer).image("/inner").unwrap();
+    assert!(inner.is_read_only() && inner.device().write_at(&[1], 0).is_err());
+    let fs = inner.ext4(&ReadOptions::default(), &Work::default()).unwrap();
+    assert_eq!(fs.read("/etc/os-release").unwrap(), b"ID=casemate\n");
+    let error = fs.read("/none").unwrap_err().to_string();
+    assert!(error.starts_with(&format!("{}: /inner: /none", outer.display())), "{error}");
 }
 
 #[test]

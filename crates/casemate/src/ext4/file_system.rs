@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use casemate_blockdev::{BlockDevice, Events};
 use casemate_providers::{Providers, Work};
@@ -14,13 +14,37 @@ use casemate_trees::Selection;
 use super::contents::Checked;
 use super::encrypted::KeyUse;
 use super::{DirEntry, Ext4, ExtractReport, Inode, ReadOptions, VerityPolicy, open_file};
-use crate::{Error, Keys};
+use crate::{Error, Image, Keys};
 
 /// A file system that is open for reading, by any number of threads. Cheap to clone.
 ///
 /// Methods are those of [`std::fs`]. Paths begin at its root, with a slash or without; links in them are followed as the
 /// kernel follows them, and never lead out of it. A file with fs-verity is checked while it is read, as
 /// [`ReadOptions::verity`] says. Errors name the image and the path.
+///
+/// Who has a directory's entries reads their files by number, which looks nothing up again:
+///
+/// ```
+/// use casemate::ext4::{FileType, ReadOptions};
+/// use casemate::{Access, Image, Work};
+///
+/// # let Some(mke2fs) = casemate_testkit::tool("mke2fs") else { return Ok(()) };
+/// # let folder = tempfile::tempdir()?;
+/// # let path = |name: &str| folder.path().join(name);
+/// # std::fs::create_dir_all(path("tree/etc"))?;
+/// # std::fs::write(path("tree/etc/hosts"), "::1 localhost\n")?;
+/// # let mut mke2fs = std::process::Command::new(mke2fs);
+/// # casemate_testkit::run(mke2fs.args(["-q", "-t", "ext4", "-d"]).args([path("tree"), path("root.img")]).arg("8M"));
+/// let fs = Image::open(path("root.img"), Access::Read)?.ext4(&ReadOptions::default(), &Work::default())?;
+/// let mut bytes = 0;
+/// for entry in fs.read_dir("/etc")? {
+///     if entry.kind == Some(FileType::Regular) {
+///         bytes += fs.read_inode(&fs.inode(entry.inode)?)?.len();
+///     }
+/// }
+/// assert_eq!(bytes, 14);
+/// # Ok::<(), casemate::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct FileSystem {
     fs: Ext4,
@@ -84,14 +108,37 @@ impl FileSystem {
     /// if it does not match its fs-verity tree.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>, Error> {
         let path = path.as_ref();
-        let file = self.open(path)?;
-        if file.size() > MOST_READ {
-            return Err(self.error(path, io::ErrorKind::FileTooLarge.into()));
-        }
-        // OK to cast: at most MOST_READ.
-        let mut bytes = vec![0; file.size() as usize];
-        file.read_at(&mut bytes, 0).map_err(|error| self.error(path, error))?;
-        Ok(bytes)
+        whole(&*self.open(path)?).map_err(|error| self.error(path, error))
+    }
+
+    /// The contents of the file that an inode is of: [`FileSystem::read`] for who has its entry.
+    ///
+    /// # Errors
+    /// Those of [`FileSystem::read`].
+    pub fn read_inode(&self, inode: &Inode) -> Result<Vec<u8>, Error> {
+        whole(&*self.open_inode(inode)?).map_err(|error| self.about(inode.number(), error))
+    }
+
+    /// The contents of many files by their inodes' numbers, read by all threads. Results come one at a time and in any order,
+    /// each with its number; one file's error keeps no other from being read.
+    ///
+    /// # Errors
+    /// What `results` says, which ends the work.
+    pub fn read_many(
+        &self,
+        numbers: &[u32],
+        work: &Work<'_>,
+        results: impl FnMut(u32, Result<Vec<u8>, Error>) -> Result<(), Error> + Send,
+    ) -> Result<(), Error> {
+        let results = Mutex::new(results);
+        let read = |_: &mut (), at: u64| {
+            // OK to cast: an index of the slice.
+            let number = numbers[at as usize];
+            let contents = self.inode(number).and_then(|inode| self.read_inode(&inode));
+            let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+            results(number, contents)
+        };
+        work.pool.run(numbers.len() as u64, || (), read)
     }
 
     /// A file's contents as a device, to be read in pieces and from any place.
@@ -100,11 +147,33 @@ impl FileSystem {
     /// Those of [`FileSystem::read`], but for its size.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Box<dyn BlockDevice>, Error> {
         let path = path.as_ref();
-        let inode = self.metadata(path)?;
-        if inode.is_dir() {
-            return Err(self.error(path, io::ErrorKind::IsADirectory.into()));
-        }
-        open_file(&self.fs, &inode, self.verity, &self.providers).map_err(|error| self.error(path, error))
+        self.contents(&self.metadata(path)?).map_err(|error| self.error(path, error))
+    }
+
+    /// The same of the file that an inode is of.
+    ///
+    /// # Errors
+    /// Those of [`FileSystem::open`].
+    pub fn open_inode(&self, inode: &Inode) -> Result<Box<dyn BlockDevice>, Error> {
+        self.contents(inode).map_err(|error| self.about(inode.number(), error))
+    }
+
+    /// A file as an image that takes no writes, on which whatever it holds is nested.
+    ///
+    /// # Errors
+    /// Those of [`FileSystem::open`].
+    pub fn image(&self, path: impl AsRef<Path>) -> Result<Image, Error> {
+        let path = path.as_ref();
+        let name = format!("{}: {}", self.name, path.display());
+        Ok(Image::over(name, self.open(path)?.into()).make_read_only())
+    }
+
+    /// The inode with a number, such as a directory entry has.
+    ///
+    /// # Errors
+    /// `Corrupt` for one that is damaged, not in use, or not there.
+    pub fn inode(&self, number: u32) -> Result<Inode, Error> {
+        self.fs.inode(number).map_err(|error| self.about(number, error))
     }
 
     /// The entries of a directory, without "." and "..".
@@ -231,6 +300,21 @@ impl FileSystem {
         &self.name
     }
 
+    fn contents(&self, inode: &Inode) -> Result<Box<dyn BlockDevice>, Error> {
+        if inode.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        open_file(&self.fs, inode, self.verity, &self.providers)
+    }
+
+    /// An error that is about an inode, whose number it has or gets.
+    fn about(&self, number: u32, error: Error) -> Error {
+        match (&error.place().inode, &error.place().file) {
+            (None, None) => self.error(format!("inode {number}"), error),
+            _ => error.within(&self.name),
+        }
+    }
+
     fn resolve(&self, path: &Path, follow: bool) -> Result<Inode, Error> {
         let found = self.fs.resolve(path.as_os_str().as_bytes(), follow);
         // The text of an error about the path itself names the path.
@@ -248,6 +332,17 @@ impl FileSystem {
             false => error.at(format_args!("{}: {path}", self.name)),
         }
     }
+}
+
+/// All that a device holds.
+fn whole(file: &dyn BlockDevice) -> Result<Vec<u8>, Error> {
+    if file.size() > MOST_READ {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    // OK to cast: at most MOST_READ.
+    let mut bytes = vec![0; file.size() as usize];
+    file.read_at(&mut bytes, 0)?;
+    Ok(bytes)
 }
 
 impl fmt::Debug for FileSystem {
