@@ -187,6 +187,11 @@ impl Context {
         self.common.json
     }
 
+    /// Whether more is wanted than is usually said.
+    pub fn verbose(&self) -> bool {
+        self.common.verbose
+    }
+
     /// Whether only results and errors are wanted.
     pub fn quiet(&self) -> bool {
         self.common.quiet

@@ -117,7 +117,8 @@ fn checking_and_rewriting() {
     let damaged = fs::read(&image).unwrap();
     let output = place.own("check image");
     assert_eq!(output.status.code(), Some(1));
-    let fault = "inode 27: wrong checksum: expected 0xe7752319, found 0x18ad71df\n";
+    let fault = "checksum (1 fault): The checksum of a structure does not fit its contents.\n\
+                 \u{20} inode 27: wrong checksum: expected 0xe7752319, found 0x18ad71df\n";
     assert!(stdout(&output).starts_with(fault), "{}", stdout(&output));
     let output = place.own("check --json image");
     let report = json(&stdout(&output));
@@ -134,6 +135,44 @@ fn checking_and_rewriting() {
     if let Some(e2fsck) = tool("e2fsck") {
         run(Command::new(e2fsck).arg("-fn").arg(&image));
     }
+}
+
+#[test]
+fn notes_are_no_faults_but_to_strict_ones() {
+    let (Some(mke2fs), Some(e2fsck)) = (tool("mke2fs"), tool("e2fsck")) else { return };
+    let place = place();
+    let image = place.path("image");
+    casemate_testkit::mke2fs::make(&mke2fs, "-t ext4 -b 1024 -O metadata_csum", &image, "20M");
+    assert!(place.yes("check --strict image").ends_with(" checksums checked, 0 faults\n"));
+    // The copy of the first descriptor.
+    place.flip("image", 8194 * 1024 + 12, 1);
+    run(Command::new(e2fsck).arg("-fn").arg(&image));
+    let text = place.yes("check image");
+    assert!(
+        text.starts_with("backup-checksum (1 note): ") && text.ends_with(", 0 faults, 1 note\n"),
+        "{text}"
+    );
+    assert_eq!(place.own("check --strict image").status.code(), Some(1));
+    let report = json(&place.yes("check --json image"));
+    assert_eq!((&report["clean"], &report["notes"][0]["name"]), (&true.into(), &"backup-checksum".into()));
+}
+
+#[test]
+fn many_findings_of_a_kind_are_shown_by_their_first() {
+    let Some(mke2fs) = tool("mke2fs") else { return };
+    let place = place();
+    let image = place.path("image");
+    casemate_testkit::mke2fs::make(&mke2fs, "-t ext4 -b 1024 -O metadata_csum,^flex_bg -g 256", &image, "4M");
+    // Counts of free inodes in descriptors of 64 bytes.
+    (0..9).for_each(|group| place.flip("image", 2048 + 64 * group + 14, 1));
+    let text = stdout(&place.own("check image"));
+    let start = text.lines().take(7).collect::<Vec<_>>();
+    assert!(start[0].starts_with("checksum (9 faults): "), "{text}");
+    assert!(start[5].starts_with("  group descriptor 4: wrong checksum"), "{text}");
+    assert_eq!(start[6], "  and 4 more; --verbose shows all", "{text}");
+    assert!(stdout(&place.own("check -v image")).contains("  group descriptor 8: wrong checksum"));
+    let report = json(&stdout(&place.own("check --json image")));
+    assert!(report["faults"].as_array().unwrap().len() >= 9, "{report}");
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! `casemate ext4 check`.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
 use casemate::blockdev::NoEvents;
-use casemate::ext4::{CheckReport, ChecksumKind, Finding, Problem};
+use casemate::ext4::{CheckReport, ChecksumKind, Finding, FindingKind, Problem};
 use casemate::{Access, Error, Work, probe};
 
 use super::image::ImageArgs;
@@ -13,16 +14,24 @@ use crate::answer::Answer;
 use crate::cmd::explained::explained;
 use crate::context::Context;
 
-/// Check every metadata checksum of an image, and the ends of its bitmaps.
+/// Findings of a kind that are shown where nobody asks for more.
+const SHOWN: usize = 5;
+
+/// Check an image's file system, and say what is wrong with it.
 ///
-/// Names, counts and contents are not checked: this is no replacement for e2fsck. Exit status 1 says that
-/// something is wrong.
+/// Faults are damage; notes are odd and harm nothing. Exit status 0: no faults, 1: faults, 2: it could not be checked. What
+/// each name of a finding means: docs/checks.md. A journal is replayed in memory first; with --no-replay, as e2fsck -n
+/// does it, the image is checked as it lies there.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  casemate ext4 check root.img\n  \
+    casemate ext4 check root.img --json | jq -r '.faults[].name' | sort | uniq -c\n  \
     casemate ext4 check root.img --fix-checksums --dry-run")]
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
+    /// Answer with exit status 1 to notes, too.
+    #[arg(long)]
+    strict: bool,
     /// Rewrite every checksum that does not fit, and nothing else. Damaged structures are taken as they are:
     /// what damaged them is still in them. Not through --dm-verity.
     #[arg(long, conflicts_with = "dm_verity")]
@@ -51,7 +60,7 @@ impl Args {
         drop(progress);
         if !self.fix_checksums {
             print(context, &report, &[])?;
-            return Ok(if report.is_clean() { Answer::Yes } else { Answer::No });
+            return Ok(self.answer(&report));
         }
         let fixable: Vec<Finding> = report.fixable().cloned().collect();
         if !context.json() {
@@ -74,7 +83,7 @@ impl Args {
         }
         if self.dry_run || fixable.is_empty() {
             print(context, &report, &[])?;
-            return Ok(if report.is_clean() { Answer::Yes } else { Answer::No });
+            return Ok(self.answer(&report));
         }
         let progress = context.progress(&name, total);
         let work = context.work(context.providers().clone(), &progress);
@@ -84,7 +93,14 @@ impl Args {
             context.print(format!("{} rewritten\n", count(rewritten.len() as u64, "checksum")))?;
         }
         print(context, &report, &rewritten)?;
-        Ok(if report.is_clean() { Answer::Yes } else { Answer::No })
+        Ok(self.answer(&report))
+    }
+
+    fn answer(&self, report: &CheckReport) -> Answer {
+        match report.is_clean() && !(self.strict && !report.notes.is_empty()) {
+            true => Answer::Yes,
+            false => Answer::No,
+        }
     }
 }
 
@@ -100,17 +116,32 @@ fn print(context: &Context, report: &CheckReport, rewritten: &[Finding]) -> Resu
             "checksums": kind(report.kind),
             "faults": report.faults.iter().map(value).collect::<Vec<_>>(),
             "faults_left_out": report.faults_left_out,
+            "notes": report.notes.iter().map(value).collect::<Vec<_>>(),
             "rewritten": rewritten.iter().map(value).collect::<Vec<_>>(),
             "checked": checked,
             "replayed_transactions": report.replayed,
         }));
     }
     let mut text = String::new();
-    for fault in &report.faults {
-        writeln!(text, "{fault}").expect("writing to a string");
+    for (findings, what) in [(&report.faults, "fault"), (&report.notes, "note")] {
+        let mut kinds: BTreeMap<FindingKind, Vec<&Finding>> = BTreeMap::new();
+        findings.iter().for_each(|finding| kinds.entry(finding.kind()).or_default().push(finding));
+        for (kind, findings) in kinds {
+            let number = count(findings.len() as u64, what);
+            writeln!(text, "{} ({number}): {}", kind.name(), kind.description())
+                .expect("writing to a string");
+            let shown = if context.verbose() { findings.len() } else { findings.len().min(SHOWN) };
+            for finding in &findings[..shown] {
+                writeln!(text, "  {finding}").expect("writing to a string");
+            }
+            if shown < findings.len() {
+                writeln!(text, "  and {} more; --verbose shows all", findings.len() - shown)
+                    .expect("writing to a string");
+            }
+        }
     }
     if report.faults_left_out > 0 {
-        writeln!(text, "and {} more", report.faults_left_out).expect("writing to a string");
+        writeln!(text, "and {} more", count(report.faults_left_out, "fault")).expect("writing to a string");
     }
     if report.replayed > 0 {
         writeln!(text, "checked with {} transactions of the journal replayed in memory", report.replayed)
@@ -125,7 +156,11 @@ fn print(context: &Context, report: &CheckReport, rewritten: &[Finding]) -> Resu
         }
         ChecksumKind::None => "this file system has no metadata checksums".to_owned(),
     };
-    writeln!(text, "{what}, {}", count(faults, "fault")).expect("writing to a string");
+    let notes = match report.notes.len() {
+        0 => String::new(),
+        notes => format!(", {}", count(notes as u64, "note")),
+    };
+    writeln!(text, "{what}, {}{notes}", count(faults, "fault")).expect("writing to a string");
     context.print(text)
 }
 
@@ -149,11 +184,23 @@ fn value(fault: &Finding) -> Value {
         "block": place.block,
         "group": place.group,
         "inode": place.inode,
+        "entry": fault.name().map(String::from_utf8_lossy),
         "message": fault.to_string(),
     });
-    if let Problem::Checksum { expected, found } = fault.problem() {
-        value["expected"] = format!("{expected:#010x}").into();
-        value["found"] = format!("{found:#010x}").into();
+    match fault.problem() {
+        Problem::Checksum { expected, found } => {
+            value["expected"] = format!("{expected:#010x}").into();
+            value["found"] = format!("{found:#010x}").into();
+        }
+        Problem::Number { expected, found, .. } => {
+            value["expected"] = (*expected).into();
+            value["found"] = (*found).into();
+        }
+        Problem::Run { first, last, .. } => {
+            value["first"] = (*first).into();
+            value["last"] = (*last).into();
+        }
+        _ => {}
     }
     value
 }
