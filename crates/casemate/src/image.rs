@@ -26,6 +26,7 @@ pub use casemate_verity::tree::VerifiedStatistics;
 
 use crate::crypt::Mapping;
 use crate::integrity::IntegrityOptions;
+use crate::ranges::Ranges;
 use crate::verity::{self, VerityOptions};
 use crate::{Error, probe};
 
@@ -227,6 +228,44 @@ impl Image {
             new: None,
             is_trial: false,
         }
+    }
+
+    /// Bytes in memory.
+    ///
+    /// ```
+    /// use casemate::Image;
+    ///
+    /// let image = Image::of_bytes("boot", vec![7; 1 << 20]).window(4096, Some(512))?;
+    /// assert_eq!(image.device().size(), 512);
+    /// # Ok::<(), casemate::Error>(())
+    /// ```
+    pub fn of_bytes(name: impl fmt::Display, bytes: Vec<u8>) -> Image {
+        Image::over(name, Arc::new(MemoryDevice::new(bytes)))
+    }
+
+    /// `size` bytes that a function reads, such as those of an object in a store: it fills a buffer with the bytes from an
+    /// offset on. It may be called by several threads at once, and never with an offset behind the end.
+    ///
+    /// ```
+    /// use casemate::Image;
+    ///
+    /// let numbers = |buf: &mut [u8], offset: u64| {
+    ///     for (byte, at) in buf.iter_mut().zip(offset..) {
+    ///         *byte = at as u8;
+    ///     }
+    ///     Ok(())
+    /// };
+    /// let mut two = [0; 2];
+    /// Image::of_ranges("numbers", 1 << 30, numbers).device().read_at(&mut two, 513)?;
+    /// assert_eq!(two, [1, 2]);
+    /// # Ok::<(), casemate::Error>(())
+    /// ```
+    pub fn of_ranges(
+        name: impl fmt::Display,
+        size: u64,
+        read: impl Fn(&mut [u8], u64) -> Result<(), Error> + Send + Sync + 'static,
+    ) -> Image {
+        Image::over(name, Arc::new(Ranges { size, read })).make_read_only()
     }
 
     /// The bytes from `offset` on: `len` of them, or all.

@@ -195,6 +195,7 @@ mod output;
 pub mod probe;
 mod protectors;
 pub mod providers;
+mod ranges;
 mod secrets;
 pub mod serve;
 pub mod verity;

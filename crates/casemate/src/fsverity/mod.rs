@@ -13,7 +13,9 @@ use casemate_providers::Work;
 use casemate_verity::fs::Describer;
 use casemate_verity::tree::{Finding, SpilledLevels, Summary, TreeDevice, TreeSink};
 
-pub use casemate_verity::fs::{Algorithm, Descriptor, Entry, FileDigest, Manifest, Parameters, escape_name};
+pub use casemate_verity::fs::{
+    Algorithm, Descriptor, Entry, FileDigest, FileHasher, Manifest, Parameters, escape_name,
+};
 
 use crate::Error;
 mod kernel;

@@ -227,7 +227,7 @@ mod tests {
     use casemate_testkit::Rng;
 
     use super::*;
-    use crate::tree::{SpilledLevels, TreeDevice};
+    use crate::tree::{SpilledLevels, TreeDevice, TreeHasher};
 
     /// The definition: level after level, block after block.
     fn oracle(shape: &Shape, hash: &SaltedHash, data: &[u8]) -> (Vec<u8>, Vec<u8>) {
@@ -283,6 +283,18 @@ mod tests {
         let mut found = Vec::new();
         spilled.copy_to(&mut found).unwrap();
         assert!(found == tree, "{what}: the tree of the stream differs");
+
+        let mut rng = Rng::new(size as u64);
+        let mut hasher = TreeHasher::new(shape, hash);
+        let mut rest = &data[..];
+        while !rest.is_empty() {
+            let most = [1, 5000, 600_000][rng.below(3) as usize];
+            let (piece, behind) = rest.split_at(rng.below(most + 1) as usize % (rest.len() + 1));
+            hasher.update(piece);
+            rest = behind;
+        }
+        assert_eq!(hasher.clone().finish().unwrap(), built, "{what}: handed over");
+        assert_eq!(hasher.finish().unwrap(), built, "{what}: handed over, twice");
     }
 
     #[test]

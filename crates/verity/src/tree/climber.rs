@@ -10,9 +10,10 @@ use crate::Error;
 ///
 /// It holds one hash block of each level. Of the work on a tree this is a small part: where digests are
 /// many in a block few remain, where they are few the workers climb the lower levels themselves.
+#[derive(Clone)]
 pub(super) struct Climber<'a> {
     shape: Shape,
-    hash: &'a SaltedHash,
+    hash: SaltedHash,
     sink: &'a dyn TreeSink,
     /// The level that the digests belong to which are pushed from outside: `levels[0]`.
     bottom: usize,
@@ -26,6 +27,7 @@ pub(super) struct OrderedClimber<'a> {
 }
 
 /// A level whose last block is still being filled.
+#[derive(Clone)]
 struct OpenLevel {
     block: Vec<u8>,
     filled: usize,
@@ -49,17 +51,12 @@ impl<'a> OrderedClimber<'a> {
 }
 
 impl<'a> Climber<'a> {
-    pub(super) fn new(
-        shape: Shape,
-        hash: &'a SaltedHash,
-        sink: &'a dyn TreeSink,
-        bottom: usize,
-    ) -> Climber<'a> {
-        Climber { shape, hash, sink, bottom, levels: Vec::new() }
+    pub(super) fn new(shape: Shape, hash: &SaltedHash, sink: &'a dyn TreeSink, bottom: usize) -> Climber<'a> {
+        Climber { shape, hash: hash.clone(), sink, bottom, levels: Vec::new() }
     }
 
     /// Closes all levels and returns the root hash; `None` if there was no digest at all.
-    fn finish(mut self) -> Result<Option<Vec<u8>>, Error> {
+    pub(super) fn finish(mut self) -> Result<Option<Vec<u8>>, Error> {
         let mut index = 0;
         while let Some(level) = self.levels.get(index) {
             if level.blocks_done == 0 && level.filled == 1 {
@@ -74,7 +71,7 @@ impl<'a> Climber<'a> {
         Ok(None)
     }
 
-    fn push_all(&mut self, digests: &[u8]) -> Result<(), Error> {
+    pub(super) fn push_all(&mut self, digests: &[u8]) -> Result<(), Error> {
         digests.chunks_exact(self.shape.digest_len()).try_for_each(|digest| self.push(0, digest.to_vec()))
     }
 

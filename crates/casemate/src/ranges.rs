@@ -1,0 +1,40 @@
+//! Devices whose bytes somebody fetches, range by range: an object store, a program in another language.
+
+use std::io;
+
+use casemate_blockdev::BlockDevice;
+
+use crate::{Error, Result};
+
+/// A device that can't be written, and whose reads are calls of a function.
+pub(crate) struct Ranges<F> {
+    pub size: u64,
+    pub read: F,
+}
+
+impl<F: Fn(&mut [u8], u64) -> Result<()> + Send + Sync> BlockDevice for Ranges<F> {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        None
+    }
+
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        if offset.checked_add(buf.len() as u64).is_none_or(|end| end > self.size) {
+            let (len, size) = (buf.len(), self.size);
+            let text = format!("read of {len} bytes at {offset} passes the end of the device at {size}");
+            return Err(Error::path(io::ErrorKind::UnexpectedEof, text));
+        }
+        if buf.is_empty() { Ok(()) } else { (self.read)(buf, offset) }
+    }
+
+    fn write_at(&self, _buf: &[u8], _offset: u64) -> Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+}
