@@ -340,10 +340,10 @@ impl Image {
         Ok(self)
     }
 
-    /// The plain data in the middle of a reencryption, which can't be written.
-    pub(crate) fn reencrypting(mut self, device: Below) -> Image {
+    /// The plain data in the middle of a reencryption, which can be written while it goes on.
+    pub(crate) fn reencrypting(mut self, device: Below, read_only: bool) -> Image {
         self.layers.push(Layer::Reencryption);
-        (self.top, self.read_only) = (device, true);
+        (self.top, self.read_only) = (device, self.read_only || read_only);
         self
     }
 

@@ -44,7 +44,7 @@ pub use casemate_verity::dm::{Seed, Uuid};
 pub use change::{NewKeyOptions, random_key};
 pub use format::{LuksFormatOptions, LuksVersion, NewVolume};
 pub use policy::{Broken, PbkdfRule, Policy};
-pub use reencrypt::{Protection, ReencryptOptions};
+pub use reencrypt::{Protection, ReencryptOptions, Reencrypting};
 pub use settings::{MAPPING_FLAGS, Settings};
 pub use slot::Pbkdf;
 pub use tokens::{NewTokenOptions, keyring_token, token_from_json};

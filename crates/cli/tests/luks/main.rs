@@ -8,6 +8,7 @@ mod kernel;
 mod keys;
 mod layers;
 mod link;
+mod online;
 mod policy;
 mod protected;
 mod random;

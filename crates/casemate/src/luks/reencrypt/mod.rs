@@ -16,17 +16,19 @@ use super::slot::Pbkdf;
 use super::{LuksKey, LuksOptions, Volume};
 use crate::{Error, Image};
 
+mod claims;
 mod decrypt;
 mod encrypt;
 mod hot;
+mod online;
 mod sides;
 mod start;
 mod view;
 mod zones;
 
+pub use online::Reencrypting;
 use sides::{Keys, Sides};
 use view::View;
-use zones::Zones;
 
 /// What protects data that are rewritten where they lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,7 +155,7 @@ impl Volume {
             let devices = (self.header_image.device(), self.data.device());
             View::new(course, sides, &parts, devices, self.data.name(), work)
         };
-        Ok(self.data.clone().reencrypting(Arc::new(view().at(self.header_image.name())?)))
+        Ok(self.data.clone().reencrypting(Arc::new(view().at(self.header_image.name())?), true))
     }
 
     fn keys(
@@ -245,25 +247,11 @@ impl Volume {
         options: &ReencryptOptions,
         work: &Work<'_>,
     ) -> Result<bool, Error> {
-        let Header::Luks2(header) = &mut self.header else { return Err(Error::unsupported("LUKS1")) };
-        let size = self.data.top().size();
-        let (len, parts) = (course.len(size)?, course.parts(size)?);
-        let limit = limit(&course, len, options)?;
-        let sides = Sides::new(&course, keys.refs(), unlocking, &work.providers)?;
-        let named = self.data.named();
-        let mut zones = Zones {
-            course,
-            sides,
-            header,
-            header_device: self.header_image.top(),
-            data: &named,
-            name: self.data.name(),
-            is_attached: self.is_attached,
-            len,
-            limit,
-            parts,
-            zone: options.hotzone_size,
-        };
+        let data = self.data.clone();
+        let (size, named) = (data.top().size(), data.named());
+        let (limit, parts) = (limit(&course, course.len(size)?, options)?, course.parts(size)?);
+        let mut zones = self.zones(&named, course, parts, keys, unlocking, work)?;
+        (zones.limit, zones.zone) = (limit, options.hotzone_size);
         zones.run(work)?;
         zones.finish(work)?;
         Ok(true)

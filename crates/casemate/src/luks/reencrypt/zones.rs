@@ -22,6 +22,7 @@ use casemate_luks::luks2::reencrypt::{Direction, Part, Reencryption, Resilience,
 use casemate_providers::Work;
 
 use super::hot::{Checksums, Verdict};
+use super::online::Online;
 use super::sides::{Side, Sides};
 use super::view::{CHUNK, note_lost, unprotected};
 use crate::luks::change::wipe;
@@ -87,15 +88,7 @@ impl Zones<'_> {
         let inner = Work { providers: work.providers.clone(), pool: work.pool, events: &patient };
         let done = self.parts.iter().filter(|part| part.state == State::New);
         patient.advance(done.map(|part| part.range.end - part.range.start).sum())?;
-        let mut is_ahead = false;
-        if let Some(hot) =
-            self.parts.iter().find(|part| part.state == State::Hot).map(|part| part.range.clone())
-        {
-            self.recover(&hot, &inner)?;
-            self.data.flush()?;
-            self.set(&hot, State::New);
-            is_ahead = true;
-        }
+        let mut is_ahead = self.finish_hot(&inner)?;
         while let Some(zone) = self.next(&inner)? {
             let is_stopped = patient.is_stopped.load(Ordering::Relaxed);
             // The area still protects what the header says to be hot.
@@ -105,17 +98,69 @@ impl Zones<'_> {
             if is_stopped {
                 return work.events.advance(0);
             }
-            if self.uses_area(&zone) {
-                self.protect(&zone, &inner)?;
-                self.header_device.flush()?;
-            }
-            self.set(&zone, State::Hot);
-            self.commit(&inner)?;
-            self.transform(&zone, &inner)?;
-            self.data.flush()?;
-            self.set(&zone, State::New);
+            self.step(&zone, &inner)?;
             is_ahead = true;
         }
+        Ok(())
+    }
+
+    /// Does all that is left, but for the end, while others read and write: each zone is claimed until the header says that
+    /// it is new.
+    ///
+    /// # Errors
+    /// Those of [`Zones::run`].
+    pub fn run_beside(&mut self, online: &Online, work: &Work<'_>) -> Result<(), Error> {
+        let patient = Patient { events: work.events, is_stopped: AtomicBool::new(false) };
+        let inner = Work { providers: work.providers.clone(), pool: work.pool, events: &patient };
+        let done = self.parts.iter().filter(|part| part.state == State::New);
+        patient.advance(done.map(|part| part.range.end - part.range.start).sum())?;
+        while let Some(zone) = self.next(&inner)? {
+            if patient.is_stopped.load(Ordering::Relaxed) {
+                return work.events.advance(0);
+            }
+            let _claim = online.claims.claim(zone.clone(), true);
+            // What protects the zone is made of what others have written.
+            let done = self.data.flush();
+            let done = done.and_then(|()| self.step(&zone, &inner)).and_then(|()| self.commit(&inner));
+            if done.is_err() {
+                // Whatever the header says, the zone may be neither as before nor as after.
+                self.set(&zone, State::Hot);
+            }
+            online.set_parts(&self.parts);
+            done?;
+        }
+        Ok(())
+    }
+
+    /// Finishes the zone that was being rewritten when the work was cut off, and notes that in the header.
+    pub fn recover_hot(&mut self, work: &Work<'_>) -> Result<(), Error> {
+        if self.finish_hot(work)? {
+            self.commit(work)?;
+        }
+        Ok(())
+    }
+
+    /// The same without the header. Whether there was such a zone.
+    fn finish_hot(&mut self, work: &Work<'_>) -> Result<bool, Error> {
+        let hot = self.parts.iter().find(|part| part.state == State::Hot).map(|part| part.range.clone());
+        let Some(hot) = hot else { return Ok(false) };
+        self.recover(&hot, work)?;
+        self.data.flush()?;
+        self.set(&hot, State::New);
+        Ok(true)
+    }
+
+    /// Rewrites a zone. The header says then that it is hot.
+    fn step(&mut self, zone: &Range<u64>, work: &Work<'_>) -> Result<(), Error> {
+        if self.uses_area(zone) {
+            self.protect(zone, work)?;
+            self.header_device.flush()?;
+        }
+        self.set(zone, State::Hot);
+        self.commit(work)?;
+        self.transform(zone, work)?;
+        self.data.flush()?;
+        self.set(zone, State::New);
         Ok(())
     }
 

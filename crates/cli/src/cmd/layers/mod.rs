@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::ArgGroup;
 
 use casemate::integrity::IntegrityOptions;
+use casemate::luks::{LuksKey, LuksOptions, Reencrypting, Volume};
 use casemate::{Access, Error, Image, SecretSource, probe};
 
 use self::stack::{LayerOptions, Stack, ids};
@@ -158,6 +159,19 @@ impl LayerArgs {
         self.layers().iter().any(|layer| layer.verity.dm_verity.is_some())
     }
 
+    /// Opens a LUKS volume whose reencryption was begun, the only layer, so that it can be written while that goes on.
+    pub fn reencrypting(
+        &self,
+        image: Image,
+        zone: Option<u64>,
+        context: &Context,
+    ) -> Result<(Image, Reencrypting), Error> {
+        match self.layers() {
+            [layer] if layer.crypt.luks => layer.crypt.reencrypting(image, zone, context),
+            _ => Err(Error::argument("--reencrypt is of a LUKS volume with no other layer")),
+        }
+    }
+
     /// Lays them on an image. Discards pass the decryption only with `allow_discards`.
     pub fn over(&self, mut image: Image, context: &Context, allow_discards: bool) -> Result<Image, Error> {
         for (number, layer) in self.layers().iter().enumerate() {
@@ -245,13 +259,34 @@ impl CryptLayer {
         context: &Context,
         allow_discards: bool,
     ) -> Result<Image, Error> {
+        let (volume, key, mut options) = self.luks_volume(image, of, context)?;
+        options.allow_discards = allow_discards;
+        volume.open(&key, &options, &context.opening())
+    }
+
+    fn reencrypting(
+        &self,
+        image: Image,
+        zone: Option<u64>,
+        context: &Context,
+    ) -> Result<(Image, Reencrypting), Error> {
+        let of = PathBuf::from(image.name());
+        let (volume, key, options) = self.luks_volume(image, &of, context)?;
+        volume.open_reencrypting(&key, &options, zone, &context.opening())
+    }
+
+    /// The volume, its key, and how it is opened.
+    fn luks_volume(
+        &self,
+        image: Image,
+        of: &Path,
+        context: &Context,
+    ) -> Result<(Volume, LuksKey, LuksOptions), Error> {
         let header = self.unlock.header()?;
         let volume = image.luks_volume(header.as_ref(), context.providers());
         let volume =
             volume.map_err(|error| explained(error, header.as_ref().unwrap_or(&image), probe::LUKS))?;
         let key = self.unlock.key(self.mapping.key_source(), None, of)?;
-        let mut options = self.unlock.options()?;
-        options.allow_discards = allow_discards;
-        volume.open(&key, &options, &context.opening())
+        Ok((volume, key, self.unlock.options()?))
     }
 }

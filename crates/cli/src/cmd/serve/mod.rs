@@ -9,7 +9,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
@@ -19,9 +20,10 @@ use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 use casemate::blockdev::{BlockDevice, Events};
+use casemate::luks::Reencrypting;
 use casemate::nbd::{Address, Export};
 use casemate::serve::{ServeOptions, Service};
-use casemate::{Error, Image, Output};
+use casemate::{Error, ErrorKind, Image, Output};
 
 pub use self::options::Args;
 use self::options::Place;
@@ -44,7 +46,7 @@ impl Args {
         options.tls = self.tls()?;
         options.limits = self.limits(context);
         options.events = Some(Arc::new(Faults));
-        let images = self.images(context)?;
+        let (images, reencrypting) = self.images(context)?;
         let read_only = images.iter().all(|(_, image)| image.is_read_only());
         let Place { listener, folder: _folder } = self.listener(read_only, context)?;
         raise_file_limit();
@@ -82,7 +84,34 @@ impl Args {
             leave().map_err(|error| Error::io("the background", error))?;
         }
 
-        let mut answer = Answer::Yes;
+        let is_ending = AtomicBool::new(false);
+        let answer = thread::scope(|scope| {
+            if let Some(reencrypting) = reencrypting {
+                let events = Beside { is_ending: &is_ending };
+                scope.spawn(move || reencrypt(reencrypting, &events, context));
+            }
+            let answer = self.wait(&incoming, &service, &served, child, context);
+            is_ending.store(true, Ordering::Relaxed);
+            answer
+        })?;
+        let clients = service.clients();
+        let stopped = service.stop(Duration::from_secs(self.patience));
+        if context.json() {
+            report(context, &served, clients)?;
+        }
+        stopped?;
+        Ok(answer)
+    }
+
+    /// Waits until the server is to end.
+    fn wait(
+        &self,
+        incoming: &Receiver<Event>,
+        service: &Service,
+        served: &[(Arc<Export>, &Image)],
+        child: Option<Pid>,
+        context: &Context,
+    ) -> Result<Answer, Error> {
         loop {
             let event = match self.exit_with_last {
                 false => incoming.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -93,33 +122,25 @@ impl Args {
                 Err(RecvTimeoutError::Timeout) => {
                     let were_there = served.iter().any(|(export, _)| export.statistics().connections > 0);
                     match were_there && service.clients() == 0 {
-                        true => break,
+                        true => return Ok(Answer::Yes),
                         false => continue,
                     }
                 }
-                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Disconnected) => return Ok(Answer::Yes),
             };
             match event {
-                Event::Signal(SIGUSR1) => report(context, &served, service.clients())?,
+                Event::Signal(SIGUSR1) => report(context, served, service.clients())?,
                 Event::Signal(_) => {
                     // A command that has ended meanwhile can't be told, and need not be.
                     let _ = child.map(|child| rustix::process::kill_process(child, Signal::TERM));
-                    break;
+                    return Ok(Answer::Yes);
                 }
                 Event::Ended(status) => {
-                    answer =
-                        Answer::Status(exit_status(status.map_err(|error| Error::io("the command", error))?));
-                    break;
+                    let status = status.map_err(|error| Error::io("the command", error))?;
+                    return Ok(Answer::Status(exit_status(status)));
                 }
             }
         }
-        let clients = service.clients();
-        let stopped = service.stop(Duration::from_secs(self.patience));
-        if context.json() {
-            report(context, &served, clients)?;
-        }
-        stopped?;
-        Ok(answer)
     }
 }
 
@@ -153,6 +174,33 @@ fn leave() -> io::Result<()> {
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
     Ok(rustix::stdio::dup2_stderr(&null)?)
+}
+
+/// Does what is left of a reencryption, and says what became of it; clients are served whatever that is.
+fn reencrypt(reencrypting: Reencrypting, events: &Beside<'_>, context: &Context) {
+    match reencrypting.run(&context.work(context.providers().clone(), events)) {
+        Ok(()) => context.note("the reencryption is done"),
+        Err(error) if error.is_interrupt() => {}
+        Err(error) => context.complain(&error),
+    }
+}
+
+/// Work that ends with the server.
+struct Beside<'a> {
+    is_ending: &'a AtomicBool,
+}
+
+impl Events for Beside<'_> {
+    fn advance(&self, _: u64) -> Result<(), Error> {
+        match self.is_ending.load(Ordering::Relaxed) {
+            true => Err(Error::new(ErrorKind::Interrupted, "the server ends")),
+            false => Ok(()),
+        }
+    }
+
+    fn note(&self, text: &str) {
+        eprintln!("casemate: {text}");
+    }
 }
 
 /// Prints what goes wrong with single clients.

@@ -10,6 +10,7 @@ use clap::{ArgGroup, ValueEnum};
 use listenfd::ListenFd;
 
 use casemate::blockdev::Events;
+use casemate::luks::Reencrypting;
 use casemate::nbd::protocol::MAX_NAME;
 use casemate::nbd::tls::{Clients, Tls};
 use casemate::nbd::{Limits, Listener};
@@ -112,6 +113,20 @@ pub struct Args {
     /// what it has.
     #[arg(long, value_name = "FILE")]
     overlay: Option<PathBuf>,
+    /// Go on with a reencryption of the LUKS volume that casemate luks reencrypt --init-only began, or that was cut off,
+    /// while clients read and write. Who needs what is being rewritten waits. The server goes on when it is done; when it
+    /// is ended before, or killed, the same command goes on with the rest.
+    #[arg(
+        long,
+        help_heading = "LUKS",
+        requires = "luks",
+        requires = "write",
+        conflicts_with_all = ["export", "allow_discards"]
+    )]
+    reencrypt: bool,
+    /// How much is being rewritten at a time, at most [default: 16M].
+    #[arg(long, help_heading = "LUKS", value_name = "BYTES", value_parser = bytes::<u64>, requires = "reencrypt")]
+    hotzone_size: Option<u64>,
     /// End when the last client has gone.
     #[arg(long)]
     pub exit_with_last: bool,
@@ -194,6 +209,9 @@ fn export(text: &str) -> Result<(String, PathBuf), String> {
     }
 }
 
+/// The images by their exports' names, and what is to be done to one while it is served.
+pub type Images = (Vec<(String, Image)>, Option<Reencrypting>);
+
 /// A socket, and the folder that was made for it.
 pub struct Place {
     pub listener: Listener,
@@ -202,20 +220,27 @@ pub struct Place {
 
 impl Args {
     /// The images by their exports' names, with everything on them.
-    pub fn images(&self, context: &Context) -> Result<Vec<(String, Image)>, Error> {
+    pub fn images(&self, context: &Context) -> Result<Images, Error> {
         let image = self.image.iter().map(|path| (&self.export_name, path));
         let others = self.export.iter().map(|(name, path)| (name, path));
-        let images = image.chain(others).map(|(name, path)| Ok((name.clone(), self.image(path, context)?)));
-        let images = images.collect::<Result<_, Error>>()?;
+        let (mut images, mut reencrypting) = (Vec::new(), None);
+        for (name, path) in image.chain(others) {
+            images.push((name.clone(), self.image(path, &mut reencrypting, context)?));
+        }
         if !(self.write || self.read_only || self.overlay.is_some() || self.layers.verify()) {
             context
                 .note("clients can only read; --write lets them write, --read-only says that this is meant");
         }
-        Ok(images)
+        Ok((images, reencrypting))
     }
 
     /// An image with everything on it.
-    fn image(&self, path: &Path, context: &Context) -> Result<Image, Error> {
+    fn image(
+        &self,
+        path: &Path,
+        reencrypting: &mut Option<Reencrypting>,
+        context: &Context,
+    ) -> Result<Image, Error> {
         let protected = !self.write;
         let mut image = Image::open(path, if protected { Access::ReadLocked } else { Access::Change })?;
         if let Some(number) = self.partition {
@@ -228,7 +253,13 @@ impl Args {
             context.note(&format!("{name}: {what}: served as it is, not the disk in it (see casemate info)"));
         }
         image = image.settled(self.recovery_file.as_deref(), &context.opening())?;
-        image = self.layers.over(image, context, self.allow_discards)?;
+        image = if self.reencrypt {
+            let (image, rest) = self.layers.reencrypting(image, self.hotzone_size, context)?;
+            *reencrypting = Some(rest);
+            image
+        } else {
+            self.layers.over(image, context, self.allow_discards)?
+        };
         image.note_noise(context);
         match &self.overlay {
             Some(path) if self.read_only && !path.exists() => {

@@ -1,0 +1,126 @@
+//! Volumes reencrypted while they are served, by servers that are killed.
+
+use std::process::{Child, Stdio};
+
+use casemate_testkit::nbd::Client;
+use casemate_testkit::{Place, Rng, tool};
+
+use crate::CASEMATE;
+
+const LEN: usize = 3 << 20;
+
+/// A server that does not outlive the test.
+struct Server(Child);
+
+impl Server {
+    fn kill(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn serve(place: &Place) -> (Server, Client) {
+    let line = "serve --luks --write --reencrypt --hotzone-size 64K --key-file key --socket socket disk";
+    let _ = std::fs::remove_file(place.path("socket"));
+    let mut command = place.command();
+    command.args(line.split(' ')).stdout(Stdio::null());
+    let server = Server(command.spawn().unwrap());
+    (server, Client::connect_when_there(place.path("socket")))
+}
+
+/// Reads and writes at random places, and compares with what was written.
+fn work(client: &mut Client, model: &mut [u8], rng: &mut Rng, times: u64) {
+    for _ in 0..times {
+        let at = rng.below(model.len() as u64) as usize;
+        let longest = if rng.below(4) == 0 { 300_000 } else { 9000 };
+        let mut range = at..(at + 1 + rng.below(longest) as usize).min(model.len());
+        if rng.below(2) == 0 {
+            range = range.start / 4096 * 4096..range.end.next_multiple_of(4096).min(model.len());
+        }
+        if rng.below(2) == 0 {
+            let data = rng.bytes(range.len());
+            client.write(range.start as u64, &data, 0).unwrap();
+            model[range].copy_from_slice(&data);
+        } else {
+            let found = client.read(range.start as u64, range.len() as u32).unwrap();
+            assert!(found == model[range.clone()], "{range:?}");
+        }
+    }
+}
+
+/// Whatever a server that is killed had acknowledged is there, in the middle of the work and after it, here and for
+/// cryptsetup.
+#[test]
+fn a_volume_is_reencrypted_while_clients_write_to_it() {
+    for (number, (made, begun, len)) in [
+        ("", "", LEN),
+        ("--sector-size 4096", "--resilience journal", LEN),
+        ("-c aes-cbc-essiv:sha256", "-c aes-xts-plain64 --sector-size 4096", LEN),
+        ("", "--reduce-device-size 1M", LEN - (1 << 20)),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut rng = Rng::new(77 + number as u64);
+        let place = Place::new(CASEMATE);
+        place.file("key", "pass");
+        let mut model = rng.bytes(LEN);
+        place.file("plain", &model);
+        let cheap = "--pbkdf pbkdf2 --pbkdf-force-iterations 1000";
+        place.yes(&format!("luks format --from plain disk --key-file key --crypt-offset 1M {cheap} {made}"));
+        place.is(
+            "serve --luks --write --reencrypt --key-file key --socket x disk",
+            2,
+            "no reencryption was begun",
+        );
+        place.yes(&format!("luks reencrypt disk --key-file key --init-only {begun}"));
+        model.truncate(len);
+        let is_whole = |model: &[u8]| {
+            place.yes("luks extract disk out --key-file key");
+            assert!(place.read("out") == model, "{made} {begun}");
+        };
+        let mut rounds = 0;
+        loop {
+            let (mut server, mut client) = serve(&place);
+            let times = 1 + rng.below(15);
+            work(&mut client, &mut model, &mut rng, times);
+            server.kill();
+            rounds += 1;
+            if rng.below(4) == 0 {
+                is_whole(&model);
+            }
+            let metadata = place.yes("luks dump --dump-json-metadata disk");
+            if !metadata.contains("online-reencrypt") {
+                is_whole(&model);
+                break;
+            }
+            assert!(rounds < 1000, "the work gets nowhere: {metadata}");
+        }
+        // One server that does it all, and is asked to end.
+        place.yes(&format!("luks reencrypt disk --key-file key --init-only {}", begun.replace("1M", "64K")));
+        let len = len - if begun.contains("reduce") { 64 << 10 } else { 0 };
+        model.truncate(len);
+        let (mut server, mut client) = serve(&place);
+        let pid = rustix::process::Pid::from_child(&server.0);
+        for _ in 0..60 {
+            work(&mut client, &mut model, &mut rng, 5);
+        }
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        drop(client);
+        assert!(server.0.wait().unwrap().success());
+        is_whole(&model);
+        place.yes("luks reencrypt disk --key-file key");
+        is_whole(&model);
+        if let Some(cryptsetup) = tool("cryptsetup") {
+            let opened = place.run(cryptsetup, "open --test-passphrase --key-file key disk");
+            assert!(opened.status.success());
+        }
+    }
+}
