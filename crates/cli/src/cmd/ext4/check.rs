@@ -97,7 +97,7 @@ impl Args {
     }
 
     fn answer(&self, report: &CheckReport) -> Answer {
-        match report.is_clean() && !(self.strict && !report.notes.is_empty()) {
+        match report.is_clean() && (!self.strict || report.notes.is_empty()) {
             true => Answer::Yes,
             false => Answer::No,
         }
