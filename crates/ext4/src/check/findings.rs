@@ -171,7 +171,6 @@ impl Finding {
     }
 
     /// The same about a name in a directory.
-    #[expect(dead_code, reason = "directories are checked next")]
     #[must_use]
     pub(crate) fn named(self, name: &[u8]) -> Finding {
         Finding { name: Some(name.into()), ..self }
@@ -283,7 +282,6 @@ impl Findings {
     }
 
     /// Notes a number that is another than it should be.
-    #[expect(dead_code, reason = "counts are checked next")]
     pub fn number(&self, kind: FindingKind, place: Place, what: &'static str, found: u64, expected: u64) {
         self.add(Finding::new(kind, place, Problem::Number { what, expected, found }), None);
     }

@@ -1,32 +1,51 @@
-//! Checking every metadata checksum of an image, and what stands behind the bits in use of bitmaps.
+//! Checking a file system: everything that `e2fsck -fn` finds, and some more.
 //!
-//! [`walk`] leads to every structure, and [`checksums`] is the [`Visitor`](visit::Visitor) that checks them. What lies
-//! below a damaged structure is not looked at, so that one damage is one fault. Names and contents are not checked: this
-//! is no replacement for e2fsck.
+//! Five passes, each on all threads: every inode and its blocks ([`inodes`]), every directory and its names
+//! ([`directories`]), the tree of directories and the counts of names ([`connectivity`]), bitmaps and counts of groups
+//! ([`counts`]). Between them is what is known of each block, a bit ([`claims`]), and of each inode, twelve bytes
+//! ([`facts`]). Checksums are checked on the way. A pass goes on after damage; what could not be followed keeps the passes
+//! behind it from saying that something is missing.
 
-mod checksums;
+mod blocks;
+mod claims;
+mod connectivity;
+mod counts;
+mod directories;
+mod facts;
 mod findings;
 mod fix;
+mod groups;
+mod htree;
+mod inodes;
+mod journal;
+mod names;
+mod orphans;
+mod quota;
+mod resize;
+mod superblock;
 mod superblocks;
-mod visit;
-mod walk;
+mod worker;
+mod xattrs;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use casemate_blockdev::BlockDevice;
 use casemate_providers::Work;
 
-use crate::error::{Problem, Result, Structure};
-use crate::format::csum::Kind;
+use crate::error::{Place, Problem, Result, Structure};
+use crate::format::csum::{Context, Kind, Subject};
+use crate::format::features::RoCompat;
+use crate::format::mmp::{MMP_SIZE, MmpBlock};
 use crate::read::fs::{Ext4, OpenOptions};
-use crate::read::journal;
+use crate::read::journal as replay;
 
-use checksums::Checker;
 pub use findings::{Finding, FindingKind, Level};
 use findings::{Findings, Fix};
 pub use fix::fix_checksums;
 pub use superblocks::copy_to_read_by;
+use worker::{Check, Purpose, Worker};
 
 /// What a check found.
 #[derive(Debug)]
@@ -60,7 +79,7 @@ impl CheckReport {
     }
 }
 
-/// Checks every metadata checksum of the file system on `device`, and the ends of its bitmaps, on all threads.
+/// Checks the file system on `device`, on all threads.
 ///
 /// A journal that must be replayed is laid over the image in memory first. The listener hears of bytes of inode
 /// tables; see [`check_size`].
@@ -72,8 +91,70 @@ pub fn check(device: Arc<dyn BlockDevice>, options: &OpenOptions, work: &Work<'_
     let findings = Findings::default();
     let fs = superblocks::open(device, options, &findings)?;
     let (fs, replayed) = with_journal(fs, options, &findings)?;
-    walk::walk(&fs, work, || Checker::new(&fs, &findings))?;
+    passes(&fs, &findings, work)?;
     Ok(findings.into_report(fs, replayed))
+}
+
+fn passes(fs: &Ext4, findings: &Findings, work: &Work<'_>) -> Result<()> {
+    superblock::check(fs, findings);
+    superblock::totals(fs, findings)?;
+    let mut check = Check::new(fs, findings);
+    groups::copies(&check, work)?;
+    let groups = groups::load(&mut check)?;
+    mmp(&check)?;
+    resize::check(&check, &groups)?;
+    orphans::collect(&mut check, &groups)?;
+    inodes::tables(&check, &groups, work, Purpose::Check, &[])?;
+    let shared = check.shared();
+    if !shared.is_empty() {
+        check.renew();
+        for (first, end) in &shared {
+            let blocks = (*first..*end).filter(|block| check.is_metadata(*block));
+            if let Some(block) = blocks.into_iter().next() {
+                let text = "metadata of the file system lies where a file has a block";
+                findings.say(
+                    FindingKind::ClaimedTwice,
+                    Place::of(Structure::GroupDescriptor).at(block),
+                    text,
+                );
+            }
+        }
+        inodes::tables(&check, &groups, work, Purpose::Owners, &shared)?;
+    }
+    check.renew();
+    let parents = directories::all(&check, &groups, work)?;
+    connectivity::directories(&check, parents);
+    connectivity::links(&check);
+    counts::all(&check, &groups, work)?;
+    if check.has.quota && !check.is_partial.load(Ordering::Relaxed) {
+        quota::check(&check, &groups)?;
+    }
+    if check.has_large_file.load(Ordering::Relaxed) && !fs.superblock().ro_compat.has(RoCompat::LARGE_FILE) {
+        let text = "there are files of 2 GiB and more without the feature large_file";
+        findings.say(FindingKind::LargeFile, Place::of(Structure::Superblock), text);
+    }
+    Ok(())
+}
+
+/// The block of multi-mount protection.
+fn mmp(check: &Check<'_>) -> Result<()> {
+    let fs = check.fs;
+    let Some(block) = fs.superblock().mmp_block else { return Ok(()) };
+    let place = Place::of(Structure::MmpBlock).at(block);
+    if !fs.layout().contains(block, 1) {
+        check.findings.say(FindingKind::MmpPlace, place, "lies outside the file system");
+        return Ok(());
+    }
+    let mut bytes = [0; MMP_SIZE];
+    let offset = fs.layout().offset(block);
+    fs.device().read_at(&mut bytes, offset)?;
+    if MmpBlock::from_bytes(&bytes, place).is_err() {
+        check.findings.say(FindingKind::MmpBlock, place, "no magic number 0x4d4d50");
+    } else {
+        let mut worker = Worker::new(check, &[], Purpose::Check);
+        worker.verify(place, offset, &bytes, Subject::MmpBlock, Context::default());
+    }
+    Ok(())
 }
 
 /// How many bytes a check of this file system will report as progress.
@@ -84,11 +165,11 @@ pub fn check_size(fs: &Ext4) -> u64 {
 
 /// Checks the journal's superblock, and lays its transactions over the file system if they count.
 fn with_journal(fs: Ext4, options: &OpenOptions, findings: &Findings) -> Result<(Ext4, u32)> {
-    let sound = walk::journal(&fs, &mut Checker::new(&fs, findings))?;
+    let sound = journal::check(&fs, findings)?;
     if !sound || !options.replay_journal {
         return Ok((fs, 0));
     }
-    match journal::recover(&fs, fs.superblock().needs_recovery()) {
+    match replay::recover(&fs, fs.superblock().needs_recovery()) {
         Ok(None) => Ok((fs, 0)),
         Ok(Some(_)) => {
             let fs = fs.recovered(options)?;

@@ -245,6 +245,11 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
+/// The hash in these eight bytes behind a name.
+pub(crate) fn hash_at(stored: &[u8]) -> DirHash {
+    DirHash { major: MAJOR.get(stored), minor: MINOR.get(stored) }
+}
+
 /// How long a record with a name is.
 pub(crate) fn record_len(name: &[u8], hash: Option<DirHash>) -> usize {
     NAME + name.len().next_multiple_of(4) + if hash.is_some() { HASH } else { 0 }

@@ -166,6 +166,12 @@ impl<'a> ExtentNode<'a> {
     }
 }
 
+/// Whether the block area of an inode looks like the root of a tree.
+pub(crate) fn is_root(area: &[u8]) -> bool {
+    let max = MAX.get(area);
+    MAGIC_AT.get(area) == MAGIC && ENTRIES.get(area) <= max && (1..=4).contains(&max)
+}
+
 /// A node of `size` bytes with these entries.
 pub(crate) fn node_bytes(size: usize, depth: u16, entries: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; size];
@@ -197,11 +203,6 @@ pub(crate) const fn entry_at(slot: usize) -> usize {
 /// Where the checksum of a block lies, behind as many entries as there is room for; that may be behind its end.
 pub(crate) fn checksum_at(block: &[u8]) -> Option<usize> {
     (block.len() >= ENTRY).then(|| entry_at(MAX.get(block).into()))
-}
-
-/// Whether a root says that it is a leaf: then all of the tree lies in the inode.
-pub(crate) fn is_leaf(root: &[u8; 60]) -> bool {
-    MAGIC_AT.get(root) == MAGIC && DEPTH.get(root) == 0
 }
 
 #[cfg(test)]

@@ -111,6 +111,12 @@ const READABLE: u32 = Incompat::FILETYPE.0
 const WRITABLE: u32 = 0x1ffff
     & !(RoCompat::BTREE_DIR.0 | RoCompat::HAS_SNAPSHOT.0 | RoCompat::REPLICA.0 | RoCompat::READONLY.0);
 
+/// The features that have no name here, of the compatible ones and of those that a writer must know.
+pub(crate) fn unknown(compat: Compat, ro_compat: RoCompat) -> u32 {
+    let known = |all: &[(u32, &str)]| all.iter().fold(0, |sum, (bit, _)| sum | bit);
+    compat.0 & !known(Compat::NAMES) | ro_compat.0 & !known(RoCompat::NAMES)
+}
+
 impl Incompat {
     /// Refuses what a reader would misunderstand, by name.
     pub(crate) fn check_readable(self) -> Result<()> {

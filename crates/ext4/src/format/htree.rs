@@ -21,6 +21,7 @@ const RESERVED: Le32 = Le32(0x18);
 const VERSION: Byte = Byte(0x1c);
 const INFO_LENGTH: Byte = Byte(0x1d);
 const LEVELS: Byte = Byte(0x1e);
+const UNUSED: Byte = Byte(0x1f);
 const INFO: u8 = 8;
 
 /// Where the entries begin.
@@ -85,6 +86,14 @@ impl HtreeRoot {
         }
         Ok(HtreeRoot { version, levels })
     }
+}
+
+/// What a directory's first block says of a tree, whether or not it can be: hash version, levels, unused flags, and
+/// whether the reserved bytes are as they must be.
+pub(crate) fn root_fields(block: &[u8]) -> Option<(u8, u8, u8, bool)> {
+    let is_sound = RESERVED.get(block) == 0 && INFO_LENGTH.get(block) >= INFO;
+    (entries_at(block) == Some(IN_ROOT))
+        .then(|| (VERSION.get(block), LEVELS.get(block), UNUSED.get(block), is_sound))
 }
 
 impl HtreeEntry {
@@ -194,6 +203,11 @@ fn set_entries(block: &mut [u8], at: usize, entries: &[u8], has_tail: bool) {
     // OK to truncate: at most 8191.
     LIMIT.from(at).set(block, (room / ENTRY) as u16);
     COUNT.from(at).set(block, (entries.len() / ENTRY) as u16);
+}
+
+/// How many entries a node has room for, as it should say.
+pub(crate) fn limit_of(block: &[u8], has_tail: bool) -> Option<usize> {
+    Some((block.len() - entries_at(block)? - if has_tail { TAIL } else { 0 }) / ENTRY)
 }
 
 /// Whether a block begins as an inner node does.

@@ -21,19 +21,19 @@ pub(crate) const OLD_INODE_SIZE: usize = 128;
 const EXTRA_FIELDS: usize = PROJECT.end() - OLD_INODE_SIZE;
 
 pub(crate) const MODE: Le16 = Le16(0x0);
-const UID: Split<Le16, Le16> = Split(Le16(0x2), Le16(0x78));
-const SIZE: Split<Le32, Le32> = Split(Le32(0x4), Le32(0x6c));
-const ACCESSED: Le32 = Le32(0x8);
-const CHANGED: Le32 = Le32(0xc);
-const MODIFIED: Le32 = Le32(0x10);
-const DELETED: Le32 = Le32(0x14);
-const GID: Split<Le16, Le16> = Split(Le16(0x18), Le16(0x7a));
+pub(in crate::format) const UID: Split<Le16, Le16> = Split(Le16(0x2), Le16(0x78));
+pub(in crate::format) const SIZE: Split<Le32, Le32> = Split(Le32(0x4), Le32(0x6c));
+pub(in crate::format) const ACCESSED: Le32 = Le32(0x8);
+pub(in crate::format) const CHANGED: Le32 = Le32(0xc);
+pub(in crate::format) const MODIFIED: Le32 = Le32(0x10);
+pub(in crate::format) const DELETED: Le32 = Le32(0x14);
+pub(in crate::format) const GID: Split<Le16, Le16> = Split(Le16(0x18), Le16(0x7a));
 pub(crate) const LINKS: Le16 = Le16(0x1a);
-const BLOCKS: Split<Le32, Le16> = Split(Le32(0x1c), Le16(0x74));
-const FLAGS: Le32 = Le32(0x20);
-const BLOCK_AREA: Bytes<60> = Bytes(0x28);
+pub(in crate::format) const BLOCKS: Split<Le32, Le16> = Split(Le32(0x1c), Le16(0x74));
+pub(in crate::format) const FLAGS: Le32 = Le32(0x20);
+pub(in crate::format) const BLOCK_AREA: Bytes<60> = Bytes(0x28);
 pub(crate) const GENERATION: Le32 = Le32(0x64);
-const XATTR_BLOCK: Split<Le32, Le16> = Split(Le32(0x68), Le16(0x76));
+pub(in crate::format) const XATTR_BLOCK: Split<Le32, Le16> = Split(Le32(0x68), Le16(0x76));
 pub(crate) const CHECKSUM: Split<Le16, Le16> = Split(Le16(0x7c), Le16(0x82));
 pub(crate) const EXTRA_SIZE: Le16 = Le16(0x80);
 const CHANGED_EXTRA: Le32 = Le32(0x84);
@@ -41,12 +41,12 @@ const MODIFIED_EXTRA: Le32 = Le32(0x88);
 const ACCESSED_EXTRA: Le32 = Le32(0x8c);
 const CREATED: Le32 = Le32(0x90);
 const CREATED_EXTRA: Le32 = Le32(0x94);
-const PROJECT: Le32 = Le32(0x9c);
+pub(in crate::format) const PROJECT: Le32 = Le32(0x9c);
 
 /// What an inode that holds an attribute's value keeps in the place of the access time, and in those of `i_version` and
 /// the change time.
-const VALUE_HASH: Le32 = ACCESSED;
-const VALUE_USERS: Split<Le32, Le32> = Split(Le32(0x24), CHANGED);
+pub(in crate::format) const VALUE_HASH: Le32 = ACCESSED;
+pub(in crate::format) const VALUE_USERS: Split<Le32, Le32> = Split(Le32(0x24), CHANGED);
 
 /// Numbers of a device: in the place of the map, in the old encoding or behind it in the new one.
 const OLD_DEVICE: Le32 = Le32(0);
@@ -62,6 +62,7 @@ impl InodeFlags {
     pub const APPEND: InodeFlags = InodeFlags(0x20);
     pub const ENCRYPT: InodeFlags = InodeFlags(0x800);
     pub const INDEX: InodeFlags = InodeFlags(0x1000);
+    pub(crate) const IMAGIC: InodeFlags = InodeFlags(0x2000);
     pub(crate) const HUGE_FILE: InodeFlags = InodeFlags(0x4_0000);
     pub const EXTENTS: InodeFlags = InodeFlags(0x8_0000);
     pub const VERITY: InodeFlags = InodeFlags(0x10_0000);

@@ -20,6 +20,7 @@ const ERROR: Be32 = Be32(0x20);
 const COMPAT: Be32 = Be32(0x24);
 const INCOMPAT: Be32 = Be32(0x28);
 const UUID: Bytes<16> = Bytes(0x30);
+const USERS: Be32 = Be32(0x40);
 const CHECKSUM_TYPE: Byte = Byte(0x50);
 const FAST_COMMIT_BLOCKS: Be32 = Be32(0x54);
 
@@ -57,6 +58,8 @@ pub struct JournalSuperblock {
     pub error: u32,
     /// The journal's UUID.
     pub uuid: [u8; 16],
+    /// File systems that have it.
+    pub(crate) users: u32,
     /// Blocks at the end that hold fast commits.
     pub fast_commit_blocks: u32,
     compat: u32,
@@ -102,6 +105,7 @@ impl JournalSuperblock {
             start: START.get(bytes),
             error: ERROR.get(bytes),
             uuid: *UUID.get(bytes),
+            users: if KIND.get(bytes) == VERSION_2 { USERS.get(bytes) } else { 1 },
             fast_commit_blocks,
             compat,
             incompat,

@@ -23,6 +23,7 @@ pub(crate) mod layout;
 pub(crate) mod mmp;
 pub(crate) mod orphan;
 pub(crate) mod quota;
+pub(crate) mod raw_inode;
 pub(crate) mod recovery_file;
 pub(crate) mod superblock;
 pub(crate) mod xattr;

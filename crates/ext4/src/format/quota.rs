@@ -97,6 +97,11 @@ impl Kind {
 }
 
 impl Counter {
+    /// What is counted.
+    pub fn value(self, entry: &[u8]) -> u64 {
+        self.value.get(entry)
+    }
+
     /// Adds to what is counted. Whether that is above the limit, and no time is noted from which on it binds.
     pub fn add(self, entry: &mut [u8], change: i64) -> bool {
         // Files that were wrong before, e2fsck puts right; as in the kernel they are no reason to stop.

@@ -34,6 +34,7 @@ const MOUNTED: Split<Le32, Byte> = Split(Le32(0x2c), Byte(0x275));
 const WRITTEN: Split<Le32, Byte> = Split(Le32(0x30), Byte(0x274));
 const MAGIC_AT: Le16 = Le16(0x38);
 const STATE: Le16 = Le16(0x3a);
+const CREATOR: Le32 = Le32(0x48);
 const REVISION: Le32 = Le32(0x4c);
 const FIRST_INODE: Le32 = Le32(0x54);
 const INODE_SIZE: Le16 = Le16(0x58);
@@ -44,14 +45,18 @@ const RO_COMPAT: Le32 = Le32(0x64);
 const UUID: Bytes<16> = Bytes(0x68);
 const LABEL: Bytes<16> = Bytes(0x78);
 const LAST_MOUNTED: Bytes<64> = Bytes(0x88);
+const SPARE_DIRECTORY_BLOCKS: Byte = Byte(0xcd);
 const RESERVED_DESCRIPTOR_BLOCKS: Le16 = Le16(0xce);
+const JOURNAL_UUID: Bytes<16> = Bytes(0xd0);
 const JOURNAL_INODE: Le32 = Le32(0xe0);
+const JOURNAL_DEVICE: Le32 = Le32(0xe4);
 const LAST_ORPHAN: Le32 = Le32(0xe8);
 const HASH_SEED: [Le32; 4] = [Le32(0xec), Le32(0xf0), Le32(0xf4), Le32(0xf8)];
 const HASH_VERSION: Byte = Byte(0xfc);
 const DESCRIPTOR_SIZE: Le16 = Le16(0xfe);
 const FIRST_META_BG: Le32 = Le32(0x104);
 const MADE: Split<Le32, Byte> = Split(Le32(0x108), Byte(0x276));
+const LEAST_EXTRA_FIELDS: Le16 = Le16(0x15c);
 const EXTRA_FIELDS: Le16 = Le16(0x15e);
 const FLAGS: Le32 = Le32(0x160);
 const MMP_INTERVAL: Le16 = Le16(0x166);
@@ -338,6 +343,41 @@ impl Superblock {
     /// Bytes of extra fields that new inodes are to have room for (`s_want_extra_isize`).
     pub(crate) fn extra_fields(&self) -> u16 {
         EXTRA_FIELDS.get(&self.raw[..])
+    }
+
+    /// Bytes of extra fields that every inode is to have room for (`s_min_extra_isize`).
+    pub(crate) fn least_extra_fields(&self) -> u16 {
+        LEAST_EXTRA_FIELDS.get(&self.raw[..])
+    }
+
+    /// `s_rev_level`: 0 knows no features.
+    pub(crate) fn revision(&self) -> u32 {
+        REVISION.get(&self.raw[..])
+    }
+
+    /// The features as they are stored, whatever the revision.
+    pub(crate) fn stored_features(&self) -> [u32; 3] {
+        [COMPAT, INCOMPAT, RO_COMPAT].map(|field| field.get(&self.raw[..]))
+    }
+
+    /// Whether it was made for the Hurd, which has other fields in inodes (`s_creator_os`).
+    pub(crate) fn is_hurd(&self) -> bool {
+        CREATOR.get(&self.raw[..]) == 1
+    }
+
+    /// Blocks that a directory may have behind its end (`s_prealloc_dir_blocks`).
+    pub(crate) fn spare_directory_blocks(&self) -> u8 {
+        SPARE_DIRECTORY_BLOCKS.get(&self.raw[..])
+    }
+
+    /// The inode of the journal whether or not there is the feature, and whether something says that it lies on another
+    /// device.
+    pub(crate) fn named_journal(&self) -> (u32, bool) {
+        let raw = &self.raw[..];
+        let inode = JOURNAL_INODE.get(raw);
+        // Numbers of devices change; the UUID counts.
+        let elsewhere = JOURNAL_DEVICE.get(raw) != 0 && inode == 0 || *JOURNAL_UUID.get(raw) != [0; 16];
+        (inode, elsewhere)
     }
 
     /// The salt of fscrypt passphrases (`s_encrypt_pw_salt`).

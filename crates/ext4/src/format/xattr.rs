@@ -156,6 +156,81 @@ impl<'a> Iterator for XattrEntries<'a> {
     }
 }
 
+/// An entry as it is stored, whatever it says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawXattr<'a> {
+    /// Which prefix the name has.
+    pub index: u8,
+    pub name: &'a [u8],
+    pub value_offset: usize,
+    pub value_inode: u32,
+    pub value_size: u32,
+    pub hash: u32,
+}
+
+/// The entries from `at` on, and where their end mark lies; `None` if one passes the end of `base`.
+pub(crate) fn raw_entries<'a>(
+    base: &'a [u8],
+    mut at: usize,
+    mut f: impl FnMut(RawXattr<'a>),
+) -> Option<usize> {
+    loop {
+        let rest = base.get(at..)?;
+        if *rest.first_chunk()? == [0; 4] {
+            return Some(at);
+        }
+        if rest.len() < ENTRY {
+            return None;
+        }
+        let name_len = usize::from(NAME_LENGTH.get(rest));
+        f(RawXattr {
+            index: INDEX.get(rest),
+            name: rest.get(ENTRY..ENTRY + name_len)?,
+            value_offset: VALUE_OFFSET.get(rest).into(),
+            value_inode: VALUE_INODE.get(rest),
+            value_size: VALUE_SIZE.get(rest),
+            hash: HASH.get(rest),
+        });
+        at += (ENTRY + name_len).next_multiple_of(4);
+    }
+}
+
+/// What a block of attributes says of itself: whether it is one, its users, its blocks.
+pub(crate) fn block_header(block: &[u8]) -> (bool, u32, u32) {
+    (MAGIC_AT.get(block) == MAGIC, USERS.get(block), BLOCKS.get(block))
+}
+
+/// The attributes behind an inode's fields, if the magic number is there.
+pub(crate) fn in_inode(area: &[u8]) -> Option<&[u8]> {
+    (area.len() >= 2 * MAGIC_AT.end() && MAGIC_AT.get(area) == MAGIC).then(|| &area[MAGIC_AT.end()..])
+}
+
+/// The hash of a name alone, its bytes taken as signed or unsigned: both are to be found.
+pub(crate) fn name_hash(name: &[u8], signed: bool) -> u32 {
+    let number = |byte: u8| match signed {
+        true => i32::from(byte.cast_signed()).cast_unsigned(),
+        false => byte.into(),
+    };
+    name.iter().fold(0u32, |hash, byte| hash.rotate_left(5) ^ number(*byte))
+}
+
+/// A hash with that of a value in words.
+pub(crate) fn value_hash(name: u32, value: &[u8]) -> u32 {
+    value.chunks(4).fold(name, |hash, chunk| {
+        let mut padded = [0; 4];
+        padded[..chunk.len()].copy_from_slice(chunk);
+        word_hash(hash, u32::from_le_bytes(padded))
+    })
+}
+
+/// A hash with one more word: the hash of a value that has an inode of its own.
+pub(crate) fn word_hash(hash: u32, word: u32) -> u32 {
+    hash.rotate_left(16) ^ word
+}
+
+/// Where a block's entries begin.
+pub(crate) const IN_BLOCK: usize = HEADER;
+
 /// An attribute that is to be written.
 #[derive(Clone, Debug)]
 pub(crate) struct Attribute {
@@ -199,15 +274,10 @@ impl Attribute {
 
     /// `e_hash`: the name, then the value in words.
     fn hash(&self) -> u32 {
-        let name = self.name.iter().fold(0u32, |hash, byte| hash.rotate_left(5) ^ u32::from(*byte));
-        let word = |hash: u32, word: u32| hash.rotate_left(16) ^ word;
+        let name = name_hash(&self.name, false);
         match &self.value {
-            Value::Here(bytes) => bytes.chunks(4).fold(name, |hash, chunk| {
-                let mut padded = [0; 4];
-                padded[..chunk.len()].copy_from_slice(chunk);
-                word(hash, u32::from_le_bytes(padded))
-            }),
-            Value::Inode(_, _, value_hash) => word(name, *value_hash),
+            Value::Here(bytes) => value_hash(name, bytes),
+            Value::Inode(_, _, hash) => word_hash(name, *hash),
         }
     }
 }

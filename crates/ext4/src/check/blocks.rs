@@ -1,0 +1,366 @@
+//! The blocks that an inode's map leads to, extent tree or block map, followed past every damage.
+
+use crate::check::findings::FindingKind;
+use crate::check::inodes::RESIZE;
+use crate::check::worker::{Purpose, Worker};
+use crate::error::{Place, Result, Structure};
+use crate::format::block_map::{self, SLOTS};
+use crate::format::csum::Subject;
+use crate::format::extent::ExtentNode;
+use crate::format::inode::{FileType, InodeFlags};
+use crate::format::raw_inode::RawInode;
+use crate::read::map::Mapping;
+
+/// Blocks that a file can have.
+const MOST_BLOCKS: u64 = 1 << 32;
+
+/// What a map was found to hold.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Walked {
+    /// Blocks of the file and of its map; clusters with bigalloc.
+    pub count: u64,
+    /// The last block of the file, and the last one that was ever written.
+    pub last: Option<u64>,
+    pub last_written: Option<u64>,
+    /// Where block 0 lies, and whether all others follow it.
+    pub first: Option<u64>,
+    pub in_one_run: bool,
+    /// Whether everything could be followed.
+    pub is_sound: bool,
+    /// The block before, on the disk and in the file: neighbours may share a cluster.
+    previous: Option<(u64, u64)>,
+}
+
+impl Walked {
+    /// What has no map.
+    pub fn none() -> Walked {
+        Walked { is_sound: true, in_one_run: true, ..Walked::default() }
+    }
+
+    /// Blocks of the file up to its last, holes among them.
+    pub fn blocks(&self) -> u64 {
+        self.last.map_or(0, |last| last + 1)
+    }
+}
+
+/// A file, as its blocks are walked.
+#[derive(Clone, Copy)]
+struct File<'a> {
+    inode: RawInode<'a>,
+    kind: FileType,
+    /// Runs are collected.
+    collect: bool,
+    /// Blocks up to the size.
+    size: u64,
+}
+
+impl Worker<'_, '_> {
+    /// Follows an inode's map. Runs of blocks are collected where they are needed later.
+    pub fn map(&mut self, inode: RawInode<'_>, kind: FileType, walked: &mut Walked) -> Result<()> {
+        *walked = Walked::none();
+        let collect = self.purpose == Purpose::Collect;
+        self.runs.clear();
+        let size = inode.size().div_ceil(self.check.fs.layout().block_size.into());
+        let file = File { inode, kind, collect, size };
+        match inode.has(InodeFlags::EXTENTS) {
+            true => self.extents(file, walked)?,
+            false => self.pointers(file, walked)?,
+        }
+        if !walked.is_sound {
+            self.lose_blocks();
+        }
+        Ok(())
+    }
+
+    fn extents(&mut self, file: File<'_>, walked: &mut Walked) -> Result<()> {
+        let place = Place::inode(Structure::Inode, file.inode.number);
+        match ExtentNode::from_bytes(file.inode.block_area(), place) {
+            Ok(root) => self.extent_node(file, root, place, (0, MOST_BLOCKS), walked),
+            Err(error) => {
+                self.broken(FindingKind::ExtentNode, &error, walked);
+                Ok(())
+            }
+        }
+    }
+
+    /// Notes that a part of a map can't be followed.
+    fn broken(&self, kind: FindingKind, error: &crate::Error, walked: &mut Walked) {
+        walked.is_sound = false;
+        if let Some(corrupt) = crate::Corrupt::of(error) {
+            self.say(kind, corrupt.place(), corrupt.problem().to_string());
+        }
+    }
+
+    /// Follows a node that stands for the file's blocks `start .. end`.
+    fn extent_node(
+        &mut self,
+        file: File<'_>,
+        node: ExtentNode<'_>,
+        place: Place,
+        (mut start, end): (u64, u64),
+        walked: &mut Walked,
+    ) -> Result<()> {
+        let blocks = self.check.fs.layout().blocks;
+        let first = u64::from(self.check.fs.layout().first_data_block).max(1);
+        let is_inside =
+            |block: u64, len: u64| block >= first && block.checked_add(len).is_some_and(|end| end <= blocks);
+        if node.depth() == 0 {
+            let most = self.most_directory_blocks(file.kind);
+            for extent in node.extents() {
+                let (logical, len) = (u64::from(extent.logical), u64::from(extent.len));
+                let outside = len == 0 || !is_inside(extent.physical, len);
+                if outside {
+                    let text = format!("{len} blocks at {} for block {logical} of the file", extent.physical);
+                    self.say(FindingKind::ExtentRange, place, text);
+                    walked.is_sound = false;
+                    continue;
+                }
+                let is_behind = extent.unwritten && logical + len > file.size;
+                if logical < start || logical + len > end && !is_behind || logical + len > MOST_BLOCKS {
+                    self.say(
+                        FindingKind::ExtentOrder,
+                        place,
+                        format!("the extent of block {logical} is out of order"),
+                    );
+                    walked.is_sound = false;
+                }
+                if file.kind == FileType::Directory {
+                    if extent.unwritten {
+                        let text = format!("block {logical} of the directory was never written");
+                        self.say(FindingKind::ExtentRange, place, text);
+                    } else if logical + len > most {
+                        self.say(FindingKind::DirectorySize, place, "more blocks than a directory can have");
+                    }
+                }
+                start = logical + len;
+                self.run(file, logical, extent.physical, len, extent.unwritten, walked);
+            }
+            return Ok(());
+        }
+        let mut entries = node.indexes().peekable();
+        while let Some(entry) = entries.next() {
+            let logical = u64::from(entry.logical);
+            let next = entries.peek().map_or(end, |next| u64::from(next.logical));
+            if logical < start || next <= logical || next > end.max(start) {
+                self.say(FindingKind::ExtentOrder, place, format!("extent index {logical} is out of order"));
+                walked.is_sound = false;
+            }
+            if !is_inside(entry.block, 1) {
+                let text = format!("the node of block {logical} of the file lies at block {}", entry.block);
+                self.say(FindingKind::ExtentRange, place, text);
+                walked.is_sound = false;
+                continue;
+            }
+            start = next.max(start);
+            self.extent_block(file, entry.block, node.depth() - 1, (logical, next), place, walked)?;
+        }
+        Ok(())
+    }
+
+    fn extent_block(
+        &mut self,
+        file: File<'_>,
+        block: u64,
+        depth: u16,
+        (start, end): (u64, u64),
+        parent: Place,
+        walked: &mut Walked,
+    ) -> Result<()> {
+        if !self.check.may_read(1) {
+            walked.is_sound = false;
+            return Ok(());
+        }
+        self.map_block(file, block, walked);
+        let place = Place::inode(Structure::ExtentBlock, file.inode.number).at(block);
+        let bytes = self.check.fs.read_block(block)?;
+        let node = match ExtentNode::from_bytes(&bytes, place) {
+            Ok(node) => node,
+            Err(error) => {
+                self.broken(FindingKind::ExtentNode, &error, walked);
+                return Ok(());
+            }
+        };
+        let offset = self.check.fs.layout().offset(block);
+        self.verify(place, offset, &bytes, Subject::ExtentBlock, file.inode.context());
+        if node.depth() != depth {
+            let text = format!("is on level {}, not {depth}", node.depth());
+            self.say(FindingKind::ExtentNode, place, text);
+            walked.is_sound = false;
+            return Ok(());
+        }
+        if node.len() == 0 {
+            self.say(FindingKind::ExtentNode, place, "has no extents");
+            return Ok(());
+        }
+        if u64::from(node.logical(0)) != start {
+            self.number(
+                FindingKind::ExtentIndex,
+                parent,
+                "first block below an index",
+                start,
+                node.logical(0).into(),
+            );
+        }
+        self.extent_node(file, node, place, (start, end), walked)
+    }
+
+    /// The twelve numbers and three trees of a block map.
+    fn pointers(&mut self, file: File<'_>, walked: &mut Walked) -> Result<()> {
+        let place = Place::inode(Structure::Inode, file.inode.number);
+        let area = file.inode.block_area();
+        let mut logical = 0;
+        let mut wrong = 0;
+        for slot in 0..SLOTS {
+            let number = block_map::number(slot).get(area);
+            let level = block_map::level(slot);
+            self.pointer(file, number, level, place, &mut logical, &mut wrong, walked)?;
+        }
+        Ok(())
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the state of a walk over numbers")]
+    fn pointer(
+        &mut self,
+        file: File<'_>,
+        block: u32,
+        level: u32,
+        place: Place,
+        logical: &mut u64,
+        wrong: &mut u32,
+        walked: &mut Walked,
+    ) -> Result<()> {
+        /// Numbers of a map that are told of; a block that is none has nothing but wrong ones.
+        const MOST_WRONG: u32 = 12;
+        let layout = self.check.fs.layout();
+        let covered = block_map::per_block(layout.block_size.into()).pow(level);
+        let (at, block) = (*logical, u64::from(block));
+        *logical += covered;
+        if block == 0 {
+            return Ok(());
+        }
+        if block < u64::from(layout.first_data_block) || block >= layout.blocks {
+            walked.is_sound = false;
+            *wrong += 1;
+            if *wrong <= MOST_WRONG {
+                let text = format!("block {at} of the file lies at block {block}");
+                self.say(FindingKind::BlockNumber, place, text);
+            }
+            return Ok(());
+        }
+        if level == 0 {
+            if file.kind == FileType::Directory && at >= self.most_directory_blocks(file.kind) {
+                self.say(FindingKind::DirectorySize, place, "more blocks than a directory can have");
+            }
+            self.run(file, at, block, 1, false, walked);
+            return Ok(());
+        }
+        if !self.check.may_read(1) {
+            walked.is_sound = false;
+            return Ok(());
+        }
+        let place = Place::inode(Structure::IndirectBlock, file.inode.number).at(block);
+        if self.check.is_metadata(block) && file.inode.number != RESIZE && self.purpose == Purpose::Check {
+            self.say(FindingKind::BlockNumber, place, "lies on metadata");
+            walked.is_sound = false;
+            return Ok(());
+        }
+        self.map_block(file, block, walked);
+        let bytes = self.check.fs.read_block(block)?;
+        for (number, index) in block_map::numbers(&bytes).zip(0..) {
+            let mut below = at + index * (covered / block_map::per_block(layout.block_size.into()));
+            if number != 0 {
+                self.pointer(file, number, level - 1, place, &mut below, wrong, walked)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Blocks that a directory can have.
+    fn most_directory_blocks(&self, kind: FileType) -> u64 {
+        match kind {
+            FileType::Directory if !self.check.has.large_dir => {
+                (1u64 << 31) / u64::from(self.check.fs.layout().block_size)
+            }
+            _ => u64::MAX,
+        }
+    }
+
+    /// A block of the map itself.
+    fn map_block(&mut self, file: File<'_>, block: u64, walked: &mut Walked) {
+        walked.count += 1;
+        let layout = self.check.fs.layout();
+        let cluster = u64::from(layout.cluster_blocks);
+        // All but one of the blocks of the inode that reserves blocks for descriptors are claimed with these.
+        if file.inode.number != RESIZE || !self.check.is_metadata(block) {
+            self.own(file.inode.number, block / cluster * cluster, cluster);
+        }
+    }
+
+    /// A run of the file's blocks.
+    fn run(
+        &mut self,
+        file: File<'_>,
+        logical: u64,
+        physical: u64,
+        len: u64,
+        unwritten: bool,
+        walked: &mut Walked,
+    ) {
+        let cluster = u64::from(self.check.fs.layout().cluster_blocks);
+        let end = physical + len;
+        if cluster == 1 {
+            walked.count += len;
+            if file.inode.number != RESIZE || !self.check.is_metadata(physical) {
+                self.own(file.inode.number, physical, len);
+            }
+        } else {
+            let first = physical / cluster;
+            let mut clusters = (end - 1) / cluster - first + 1;
+            let mut from = first * cluster;
+            let fits = logical % cluster == physical % cluster;
+            if let Some((block, before)) = walked.previous {
+                let same = block / cluster == first;
+                if same && fits {
+                    // The cluster of the block before goes on.
+                    clusters -= 1;
+                    from += cluster;
+                }
+                if before / cluster == logical / cluster && !same && !logical.is_multiple_of(cluster) {
+                    self.misaligned(file, logical);
+                }
+            }
+            if !fits {
+                self.misaligned(file, logical);
+            }
+            walked.count += clusters;
+            if clusters > 0 {
+                self.own(file.inode.number, from, clusters * cluster);
+            }
+        }
+        if logical == 0 {
+            walked.first = Some(physical);
+        }
+        walked.in_one_run &= match walked.previous {
+            None => logical == 0,
+            Some((block, before)) => (before + 1, block + 1) == (logical, physical),
+        };
+        walked.previous = Some((end - 1, logical + len - 1));
+        let last = logical + len - 1;
+        walked.last = Some(walked.last.map_or(last, |other| other.max(last)));
+        if !unwritten {
+            walked.last_written = Some(walked.last_written.map_or(last, |other| other.max(last)));
+        }
+        if file.collect {
+            match self.runs.last_mut() {
+                Some(run) if run.end() == logical && run.physical + run.len == physical => run.len += len,
+                _ => self.runs.push(Mapping { logical, physical, len, unwritten }),
+            }
+        }
+    }
+
+    fn misaligned(&self, file: File<'_>, logical: u64) {
+        let place = Place::inode(Structure::Inode, file.inode.number);
+        let text = format!("block {logical} of the file is not where its cluster is");
+        self.say(FindingKind::ClusterAlignment, place, text);
+    }
+}

@@ -1,0 +1,103 @@
+//! Which blocks somebody has claimed: one bit a block, set by any number of threads.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::format::layout::Layout;
+
+/// Words of a chunk, which is there from the first claim in it on: that of a million blocks.
+const WORDS: u64 = 1 << 14;
+
+/// The blocks of a file system that have owners.
+pub(crate) struct Claims {
+    /// The block of the first bit.
+    first: u64,
+    end: u64,
+    chunks: Vec<OnceLock<Box<[AtomicU64]>>>,
+}
+
+impl Claims {
+    pub fn new(layout: &Layout) -> Claims {
+        let first = u64::from(layout.first_data_block);
+        let chunks = (layout.blocks - first).div_ceil(64 * WORDS);
+        Claims { first, end: layout.blocks, chunks: (0..chunks).map(|_| OnceLock::new()).collect() }
+    }
+
+    /// Claims blocks, of those that there are, and tells of runs that are somebody's already.
+    pub fn claim(&self, block: u64, len: u64, mut twice: impl FnMut(u64, u64)) {
+        let start = block.max(self.first);
+        let end = block.saturating_add(len).min(self.end);
+        let mut at = start;
+        while at < end {
+            let bit = at - self.first;
+            let low = bit % 64;
+            let count = (64 - low).min(end - at);
+            let mask = (!0 >> (64 - count)) << low;
+            let old = self.word(bit / 64).fetch_or(mask, Ordering::Relaxed) & mask;
+            let mut left = old;
+            while left != 0 {
+                let from = left.trailing_zeros();
+                let run = (left >> from).trailing_ones();
+                twice(at - low + u64::from(from), run.into());
+                left = if from + run == 64 { 0 } else { left >> (from + run) << (from + run) };
+            }
+            at += count;
+        }
+    }
+
+    /// The 64 bits from a block on, as a bitmap on the disk has them.
+    pub fn bits(&self, block: u64) -> u64 {
+        let bit = block - self.first;
+        let (word, low) = (bit / 64, bit % 64);
+        let part = self.read(word) >> low;
+        if low == 0 { part } else { part | self.read(word + 1) << (64 - low) }
+    }
+
+    /// Whether one of these blocks is claimed.
+    pub fn any(&self, block: u64, len: u64) -> bool {
+        (0..len).step_by(64).any(|at| {
+            let mask = !0 >> (64 - (len - at).min(64));
+            self.bits(block + at) & mask != 0
+        })
+    }
+
+    fn read(&self, word: u64) -> u64 {
+        let chunk = self.chunks.get((word / WORDS) as usize).and_then(OnceLock::get);
+        chunk.map_or(0, |chunk| chunk[(word % WORDS) as usize].load(Ordering::Relaxed))
+    }
+
+    fn word(&self, word: u64) -> &AtomicU64 {
+        let new = || (0..WORDS).map(|_| AtomicU64::new(0)).collect();
+        &self.chunks[(word / WORDS) as usize].get_or_init(new)[(word % WORDS) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use casemate_testkit::Rng;
+
+    use super::*;
+    use crate::format::superblock::{Superblock, tests::sample};
+
+    #[test]
+    fn against_single_blocks() {
+        let layout = Layout::new(&Superblock::from_bytes(&sample()).unwrap()).unwrap();
+        let (mut rng, claims) = (Rng::new(5), Claims::new(&layout));
+        let mut owned = vec![false; layout.blocks as usize + 64];
+        for _ in 0..500 {
+            let block = 1 + rng.below(layout.blocks - 1);
+            let len = 1 + rng.below(200);
+            let mut found = Vec::new();
+            claims.claim(block, len, |block, len| found.extend(block..block + len));
+            let all = block..(block + len).min(layout.blocks);
+            let expected: Vec<u64> = all.clone().filter(|block| owned[*block as usize]).collect();
+            assert_eq!(found, expected);
+            all.for_each(|block| owned[block as usize] = true);
+            let at = 1 + rng.below(layout.blocks - 1);
+            let bits = (0..64).fold(0, |bits, bit| bits | u64::from(owned[(at + bit) as usize]) << bit);
+            assert_eq!(claims.bits(at), bits);
+            let len = rng.below(layout.blocks - at);
+            assert_eq!(claims.any(at, len), owned[at as usize..][..len as usize].contains(&true));
+        }
+    }
+}

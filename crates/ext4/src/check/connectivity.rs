@@ -1,0 +1,147 @@
+//! The third and fourth pass: every directory is where it says, and every inode has as many names as it says.
+
+use std::sync::atomic::Ordering;
+
+use crate::check::directories::Parents;
+use crate::check::facts::Fact;
+use crate::check::findings::FindingKind;
+use crate::check::worker::Check;
+use crate::error::{Place, Structure};
+use crate::format::dir::byte_of;
+use crate::format::features::RoCompat;
+use crate::format::inode::{FileType, ROOT_INODE};
+
+/// Names that a directory counts; one with more counts one.
+const MOST_LINKS: u32 = 65000;
+
+/// Compares what directories say of their parents with where they are, and follows each to the root.
+pub(crate) fn directories(check: &Check<'_>, mut parents: Parents) {
+    parents.sort_unstable();
+    let facts = &check.facts;
+    let lacks_names = check.lacks_names.load(Ordering::Relaxed);
+    let mut path = Vec::new();
+    for (number, up) in &parents {
+        let place = Place::inode(Structure::Directory, *number);
+        let parent = if *number == ROOT_INODE { ROOT_INODE } else { facts.parent(*number) };
+        if parent != *up && parent != 0 {
+            check.findings.number(FindingKind::Parent, place, "inode of \"..\"", (*up).into(), parent.into());
+        }
+    }
+    for (number, _) in &parents {
+        if facts.get(*number).has(Fact::ORPHAN) {
+            continue;
+        }
+        let mut at = *number;
+        let is_reached = loop {
+            let fact = facts.get(at);
+            if at == ROOT_INODE || fact.has(Fact::REACHED) {
+                break true;
+            }
+            if fact.has(Fact::PASSED) {
+                // Known not to lead to the root, or a circle just found.
+                if path.contains(&at) {
+                    let place = Place::inode(Structure::Directory, at);
+                    check.findings.say(FindingKind::Unconnected, place, "is within itself");
+                }
+                break false;
+            }
+            facts.add_flag(at, Fact::PASSED);
+            path.push(at);
+            match facts.parent(at) {
+                0 => {
+                    if !lacks_names {
+                        let place = Place::inode(Structure::Directory, at);
+                        check.findings.say(FindingKind::Unconnected, place, "is in no directory");
+                    }
+                    break false;
+                }
+                parent => at = parent,
+            }
+        };
+        let reached = path.drain(..).filter(|_| is_reached);
+        reached.for_each(|number| facts.add_flag(number, Fact::REACHED));
+    }
+}
+
+/// Compares what inodes say of their names with how many were found.
+pub(crate) fn links(check: &Check<'_>) {
+    let (findings, facts) = (check.findings, &check.facts);
+    let lacks_names = check.lacks_names.load(Ordering::Relaxed);
+    let has_overflow = check.fs.superblock().ro_compat.has(RoCompat::DIR_NLINK);
+    let directory = byte_of(FileType::Directory);
+    facts.each(1, check.fs.layout().inodes, |number, fact, names| {
+        if fact.has(Fact::INTERNAL | Fact::ORPHAN | Fact::VALUE) {
+            return;
+        }
+        let place = Place::inode(Structure::Inode, number);
+        let is_dir = fact.kind() == directory;
+        if is_dir && facts.parent(number) == 0 && number != ROOT_INODE {
+            // Found without its names already.
+            return;
+        }
+        if names == 0 {
+            if !lacks_names {
+                findings.say(FindingKind::Unattached, place, "is in use, and in no directory");
+            }
+            return;
+        }
+        let links = fact.links();
+        if is_dir && links == 1 && fact.has(Fact::INDEXED) {
+            return;
+        }
+        let expected = if is_dir && names > MOST_LINKS && has_overflow { 1 } else { names };
+        if links != expected && !(lacks_names && links > expected) {
+            findings.number(FindingKind::LinkCount, place, "names", links.into(), expected.into());
+        }
+    });
+    values(check);
+}
+
+/// Compares what inodes that hold attributes' values say of their users with how many there are.
+fn values(check: &Check<'_>) {
+    let facts = &check.facts;
+    let (references, mut values, blocks) = {
+        let mut lists = check.lists();
+        let blocks: Vec<_> = lists.xattr_blocks.iter().map(|(block, of)| (*block, *of)).collect();
+        (std::mem::take(&mut lists.references), std::mem::take(&mut lists.values), blocks)
+    };
+    values.sort_unstable();
+    values.retain(|(number, _)| {
+        let has_name = facts.names(*number) > 0;
+        if has_name {
+            let place = Place::inode(Structure::XattrInode, *number);
+            check.findings.say(FindingKind::XattrInode, place, "holds a value, and is in a directory");
+        }
+        !has_name
+    });
+    for number in &references {
+        if let Some(record) = facts.record(*number) {
+            record.add_name();
+        }
+    }
+    for (number, users) in values {
+        let place = Place::inode(Structure::XattrInode, number);
+        let found = u64::from(facts.names(number));
+        match users {
+            _ if found == 0 => {
+                check.findings.say(FindingKind::Unattached, place, "holds a value that no attribute has")
+            }
+            Some(users) if users != found => {
+                check.findings.number(
+                    FindingKind::XattrInode,
+                    place,
+                    "attributes with the value",
+                    users,
+                    found,
+                );
+            }
+            _ => {}
+        }
+    }
+    for (block, of) in blocks {
+        let place = Place::of(Structure::XattrBlock).at(block);
+        if let Some(finding) = crate::check::xattrs::users(place, &of) {
+            check.findings.add(finding, None);
+        }
+    }
+}

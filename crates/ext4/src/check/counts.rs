@@ -1,0 +1,228 @@
+//! The fifth pass: bitmaps and counts of all groups, against the blocks and inodes that were found in use.
+
+use std::sync::atomic::Ordering;
+
+use casemate_providers::Work;
+
+use crate::check::facts::Fact;
+use crate::check::findings::{Counts, Finding, FindingKind, Fix};
+use crate::check::groups::Group;
+use crate::check::worker::Check;
+use crate::error::{Error, Place, Problem, Result, Structure};
+use crate::format::dir::byte_of;
+use crate::format::group::Bitmap;
+use crate::format::inode::FileType;
+
+pub(crate) fn all(check: &Check<'_>, groups: &[Group], work: &Work<'_>) -> Result<()> {
+    work.pool.run(groups.len() as u64, Vec::new, |bits, number| {
+        // OK to truncate: group numbers fit.
+        let number = number as u32;
+        let group = &groups[number as usize];
+        blocks(check, group, number, bits)?;
+        inodes(check, group, number, bits)?;
+        Ok::<_, Error>(())
+    })
+}
+
+/// A bitmap of the disk with its checksum checked, and whether that fits.
+fn read(check: &Check<'_>, which: Bitmap, number: u32, block: u64, covered: u32) -> Result<(Vec<u8>, bool)> {
+    let (fs, findings) = (check.fs, check.findings);
+    let bytes = fs.read_block(block)?;
+    if !check.has.checksums {
+        return Ok((bytes, true));
+    }
+    let place = Place::group(which.structure(), number).at(block);
+    let summed = &bytes[..covered as usize / 8];
+    let mut counts = Counts::default();
+    counts.add(place.structure, 1);
+    findings.add_counts(counts);
+    let subject = which.subject();
+    let result =
+        fs.with_raw_descriptor(number, |raw| fs.checksums().verify_bitmap(subject, summed, raw, place))?;
+    let value = fs.checksums().update(None, summed);
+    let fits = findings.note(result, Some(Fix::Bitmap { subject, group: number, value }));
+    Ok((bytes, fits))
+}
+
+/// All behind the bits in use must be set, so that nobody takes what is not there.
+fn padding(check: &Check<'_>, bytes: &[u8], used: u32, place: Place) {
+    let at = used as usize;
+    let is_set = match bytes[at / 8..].split_first() {
+        Some((first, rest)) => !first >> (at % 8) == 0 && rest.iter().all(|byte| *byte == 0xff),
+        None => true,
+    };
+    if !is_set {
+        let text = format!("not all bits behind the group's {used} are set");
+        check.findings.say(FindingKind::BitmapPadding, place, text);
+    }
+}
+
+/// What bits stand for: their group's first one, how findings call it, and whether unexpected bits may be set.
+struct Meaning {
+    kind: FindingKind,
+    place: Place,
+    /// The block or inode of the first bit, and how many each bit is for.
+    first: u64,
+    each: u64,
+    /// Not all that is in use was found.
+    is_partial: bool,
+}
+
+/// Compares `count` bits on the disk with those that were found, in words.
+fn compare(check: &Check<'_>, disk: &[u8], found: &[u64], count: u32, meaning: &Meaning) {
+    let Meaning { kind, place, first, each, is_partial } = *meaning;
+    // The first bit of a run, the one behind its last, and whether it is set on the disk.
+    let mut run: Option<(u64, u64, bool)> = None;
+    let tell = |run: Option<(u64, u64, bool)>| {
+        let Some((from, to, is_set)) = run else { return };
+        if is_set && is_partial {
+            return;
+        }
+        let what = if is_set { "are free, and marked as in use" } else { "are in use, and marked as free" };
+        let problem = Problem::Run { first: first + from * each, last: first + to * each - 1, what };
+        check.findings.add(Finding::new(kind, place, problem), None);
+    };
+    for (index, expected) in found.iter().enumerate() {
+        let at = index as u64 * 64;
+        let left = u64::from(count).saturating_sub(at);
+        if left == 0 {
+            break;
+        }
+        let mask = if left < 64 { !(!0 << left) } else { !0 };
+        let mut word = [0; 8];
+        let bytes = &disk[index * 8..disk.len().min(index * 8 + 8)];
+        word[..bytes.len()].copy_from_slice(bytes);
+        let stored = u64::from_le_bytes(word);
+        let mut differing = (stored ^ expected) & mask;
+        while differing != 0 {
+            let bit = differing.trailing_zeros();
+            differing &= differing - 1;
+            let (bit, is_set) = (at + u64::from(bit), stored >> bit & 1 == 1);
+            match &mut run {
+                Some((_, to, set)) if *to == bit && *set == is_set => *to += 1,
+                _ => tell(run.replace((bit, bit + 1, is_set))),
+            }
+        }
+    }
+    tell(run);
+}
+
+/// How many of the first `count` bits are clear.
+fn clear(bytes: &[u8], count: u32) -> u32 {
+    let (whole, rest) = (count as usize / 8, count % 8);
+    let set: u32 = bytes[..whole].iter().map(|byte| byte.count_ones()).sum();
+    let last = if rest > 0 { (bytes[whole] & !(0xff << rest)).count_ones() } else { 0 };
+    count - set - last
+}
+
+fn blocks(check: &Check<'_>, group: &Group, number: u32, bits: &mut Vec<u64>) -> Result<()> {
+    let layout = check.fs.layout();
+    let (count, start) = (layout.clusters_in(number), layout.group_start(number));
+    let each = u64::from(layout.cluster_blocks);
+    let is_never_written = group.flags & Bitmap::Blocks.uninit() != 0;
+    if group.block_bitmap.is_none() && !is_never_written {
+        return Ok(());
+    }
+    bits.clear();
+    if each == 1 {
+        bits.extend((0..u64::from(count).div_ceil(64)).map(|word| check.claims.bits(start + word * 64)));
+    } else {
+        bits.resize(count.div_ceil(64) as usize, 0);
+        for cluster in 0..u64::from(count) {
+            let first = start + cluster * each;
+            if check.claims.any(first, each.min(layout.blocks - first)) {
+                bits[cluster as usize / 64] |= 1 << (cluster % 64);
+            }
+        }
+    }
+    let place = Place::group(Structure::BlockBitmap, number);
+    let (bytes, place) = match group.block_bitmap {
+        Some(block) => {
+            let place = place.at(block);
+            let (bytes, fits) = read(check, Bitmap::Blocks, number, block, layout.clusters_per_group)?;
+            if fits {
+                padding(check, &bytes, count, place);
+            }
+            (bytes, place)
+        }
+        None => (own_bitmap(check, number, count), place),
+    };
+    let is_partial = check.is_partial.load(Ordering::Relaxed);
+    let meaning = Meaning { kind: FindingKind::BlockBitmap, place, first: start, each, is_partial };
+    compare(check, &bytes, bits, count, &meaning);
+    let free = clear(&bytes, count);
+    if free != group.free_clusters {
+        let place = Place::group(Structure::GroupDescriptor, number);
+        check.findings.number(
+            FindingKind::FreeBlocks,
+            place,
+            "free clusters",
+            group.free_clusters.into(),
+            free.into(),
+        );
+    }
+    Ok(())
+}
+
+/// The block bitmap that a group has which was never written: the file system's own structures are in use.
+fn own_bitmap(check: &Check<'_>, number: u32, count: u32) -> Vec<u8> {
+    let layout = check.fs.layout();
+    let mut bytes = vec![0; count.div_ceil(8) as usize];
+    let (start, each) = (layout.group_start(number), u64::from(layout.cluster_blocks));
+    let end = start + layout.blocks_in(number);
+    let at = check.metadata.partition_point(|(_, behind)| *behind <= start);
+    for (first, behind) in check.metadata[at..].iter().take_while(|(first, _)| *first < end) {
+        let clusters = (first.max(&start) - start) / each..((*behind).min(end) - start).div_ceil(each);
+        clusters.for_each(|cluster| bytes[cluster as usize / 8] |= 1 << (cluster % 8));
+    }
+    bytes
+}
+
+fn inodes(check: &Check<'_>, group: &Group, number: u32, bits: &mut Vec<u64>) -> Result<()> {
+    let layout = check.fs.layout();
+    let count = layout.inodes_per_group;
+    let is_never_written = group.flags & Bitmap::Inodes.uninit() != 0;
+    if group.table.is_none() || group.inode_bitmap.is_none() && !is_never_written {
+        return Ok(());
+    }
+    bits.clear();
+    bits.resize(count.div_ceil(64) as usize, 0);
+    let first = number * count + 1;
+    let (mut directories, kind) = (0, byte_of(FileType::Directory));
+    check.facts.each(first, count, |inode, fact: Fact, _| {
+        let bit = inode - first;
+        bits[bit as usize / 64] |= 1 << (bit % 64);
+        directories += u32::from(fact.kind() == kind);
+    });
+    let mut place = Place::group(Structure::InodeBitmap, number);
+    let bytes = match group.inode_bitmap {
+        Some(block) => {
+            place = place.at(block);
+            let (bytes, fits) = read(check, Bitmap::Inodes, number, block, count)?;
+            if fits {
+                padding(check, &bytes, count, place);
+            }
+            bytes
+        }
+        None => vec![0; count.div_ceil(8) as usize],
+    };
+    let meaning =
+        Meaning { kind: FindingKind::InodeBitmap, place, first: first.into(), each: 1, is_partial: false };
+    compare(check, &bytes, bits, count, &meaning);
+    let place = Place::group(Structure::GroupDescriptor, number);
+    let free = clear(&bytes, count);
+    if free != group.free_inodes {
+        check.findings.number(
+            FindingKind::FreeInodes,
+            place,
+            "free inodes",
+            group.free_inodes.into(),
+            free.into(),
+        );
+    }
+    if directories != group.directories {
+        let (found, expected) = (group.directories.into(), directories.into());
+        check.findings.number(FindingKind::DirectoryCount, place, "directories", found, expected);
+    }
+    Ok(())
+}

@@ -1,0 +1,529 @@
+//! The second pass: every block of every directory, its names, and what these lead to.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+
+use casemate_blockdev::BlockDevice;
+use casemate_providers::Work;
+
+use crate::check::blocks::Walked;
+use crate::check::facts::Fact;
+use crate::check::findings::{Finding, FindingKind};
+use crate::check::groups::Group;
+use crate::check::htree::{Leaf, Tree};
+use crate::check::names::{self, Names, mixed};
+use crate::check::worker::{Check, Directory, Purpose, Worker};
+use crate::error::{Place, Problem, Result, Structure};
+use crate::format::csum::{Context, Subject};
+use crate::format::dir::{self, has_tail};
+use crate::format::dirhash::DirHash;
+use crate::format::inline;
+use crate::format::inode::{FileType, InodeFlags, ROOT_INODE};
+use crate::format::raw_inode::RawInode;
+use crate::format::xattr;
+use crate::read::casefold::fold;
+use crate::read::map::Mapping;
+
+/// Bytes of a directory that are read at once, and names of one that are told of.
+const RUN_BYTES: u64 = 1 << 20;
+const MOST_SUSPECTS: usize = 1000;
+
+/// Names are stored encrypted in whole blocks of the cipher.
+const LEAST_ENCRYPTED: usize = 16;
+
+/// The flag of a file system whose casefolded names must be UTF-8.
+const STRICT: u16 = 1;
+
+/// What directories say of their parents: the directory, and the inode behind its "..".
+pub(crate) type Parents = Vec<(u32, u32)>;
+
+/// Goes through all directories.
+pub(crate) fn all(check: &Check<'_>, groups: &[Group], work: &Work<'_>) -> Result<Parents> {
+    let mut directories = std::mem::take(&mut check.lists().directories);
+    // In the order of the disk.
+    directories.sort_unstable_by_key(|directory| (directory.first, directory.number));
+    let mut policies = std::mem::take(&mut check.lists().policies);
+    policies.sort_unstable();
+    let parents = std::sync::Mutex::new(Parents::new());
+    // Small ones in handfuls.
+    const AT_ONCE: usize = 16;
+    let state = || Reader {
+        worker: Worker::new(check, groups, Purpose::Check),
+        policies: &policies,
+        buffer: Vec::new(),
+        names: Names::default(),
+        parents: Vec::new(),
+        into: &parents,
+    };
+    work.pool.run(directories.len().div_ceil(AT_ONCE) as u64, state, |reader, piece| {
+        let first = piece as usize * AT_ONCE;
+        for directory in &directories[first..directories.len().min(first + AT_ONCE)] {
+            reader.directory(directory)?;
+        }
+        work.events.advance(0)
+    })?;
+    Ok(parents.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
+}
+
+/// What is done with a block: number in the directory, number on the device, bytes.
+type OnBlock<'f, R> = dyn FnMut(&mut R, u64, u64, &[u8]) -> Result<()> + 'f;
+
+/// One thread of the pass.
+struct Reader<'a, 'b> {
+    worker: Worker<'a, 'b>,
+    policies: &'a [(u32, u64)],
+    buffer: Vec<u8>,
+    names: Names,
+    parents: Parents,
+    into: &'a std::sync::Mutex<Parents>,
+}
+
+impl Drop for Reader<'_, '_> {
+    fn drop(&mut self) {
+        self.into.lock().unwrap_or_else(std::sync::PoisonError::into_inner).append(&mut self.parents);
+    }
+}
+
+/// A directory that is being read.
+struct Open<'a> {
+    directory: &'a Directory,
+    /// Its policy, if it is encrypted and has one.
+    policy: Option<u64>,
+    is_encrypted: bool,
+    is_casefolded: bool,
+    /// Names are followed by hashes.
+    has_hashes: bool,
+    tree: Option<Tree>,
+    /// Names whose hashes were there before: to be compared themselves.
+    suspects: Vec<u64>,
+    /// Names that were left for further turns.
+    turns: u64,
+    /// Records so far, up to the first two.
+    position: u32,
+}
+
+impl Reader<'_, '_> {
+    fn directory(&mut self, directory: &Directory) -> Result<()> {
+        let flags = InodeFlags(directory.flags);
+        let number = directory.number;
+        let policy = self.policies.binary_search_by_key(&number, |(inode, _)| *inode).ok();
+        let block_size = u64::from(self.worker.check.fs.layout().block_size);
+        let bytes = u64::from(directory.blocks) * block_size;
+        let mut open = Open {
+            directory,
+            policy: policy.map(|at| self.policies[at].1),
+            is_encrypted: flags.has(InodeFlags::ENCRYPT),
+            is_casefolded: flags.has(InodeFlags::CASEFOLD),
+            has_hashes: flags.has(InodeFlags::ENCRYPT) && flags.has(InodeFlags::CASEFOLD),
+            tree: None,
+            suspects: Vec::new(),
+            turns: (bytes / 24).div_ceil(names::MOST).max(1),
+            position: 0,
+        };
+        self.names.clear();
+        if flags.has(InodeFlags::INLINE_DATA) {
+            return self.inline(&mut open);
+        }
+        let runs = self.runs(directory)?;
+        if flags.has(InodeFlags::INDEX) && self.worker.check.has.index {
+            open.tree = self.worker.tree(directory, &runs)?;
+        }
+        let mut next = 0;
+        let mut has_hole = false;
+        let mut at = 0;
+        while at < runs.len() {
+            let run = runs[at];
+            has_hole |= run.logical > next;
+            next = next.max(run.end());
+            self.read(run, &mut |reader, logical, block, bytes| {
+                reader.block(&mut open, logical, block, bytes)
+            })?;
+            at += 1;
+        }
+        let check = self.worker.check;
+        let place = Place::inode(Structure::Directory, number);
+        // The kernel may cut blocks out of large directories one day; e2fsck lets it.
+        let may_have_holes = check.has.large_dir && !check.has.inline_data;
+        if has_hole && !may_have_holes {
+            self.worker.say(FindingKind::DirectoryHole, place, "lacks a block before its last one");
+        }
+        if let Some(tree) = &open.tree {
+            tree.finish(&self.worker, place);
+        }
+        self.duplicates(&mut open, &runs, place)
+    }
+
+    /// Where a directory's blocks lie.
+    fn runs(&mut self, directory: &Directory) -> Result<Vec<Mapping>> {
+        if let Some(physical) = directory.first {
+            return Ok(vec![Mapping {
+                logical: 0,
+                physical,
+                len: directory.blocks.into(),
+                unwritten: false,
+            }]);
+        }
+        let (check, groups) = (self.worker.check, self.worker.groups);
+        let Some(raw) = check.inode_bytes(groups, directory.number)? else { return Ok(Vec::new()) };
+        let mut walked = Walked::default();
+        self.worker.purpose = Purpose::Collect;
+        let inode = RawInode { number: directory.number, raw: &raw };
+        let result = self.worker.map(inode, FileType::Directory, &mut walked);
+        self.worker.purpose = Purpose::Check;
+        result?;
+        Ok(std::mem::take(&mut self.worker.runs))
+    }
+
+    /// Reads a run of blocks, and calls `f` with each: number in the directory, number on the device, bytes.
+    fn read(&mut self, run: Mapping, f: &mut OnBlock<'_, Self>) -> Result<()> {
+        let check = self.worker.check;
+        let block_size = u64::from(check.fs.layout().block_size);
+        let mut done = 0;
+        while done < run.len && !run.unwritten {
+            let count = (run.len - done).min((RUN_BYTES / block_size).max(1));
+            if !check.may_read(count) {
+                return Ok(());
+            }
+            let first = run.physical + done;
+            let mut buffer = std::mem::take(&mut self.buffer);
+            buffer.resize((count * block_size) as usize, 0);
+            check.fs.device().read_at(&mut buffer, first * block_size)?;
+            for (number, bytes) in (0..).zip(buffer.chunks_exact(block_size as usize)) {
+                f(self, run.logical + done + number, first + number, bytes)?;
+            }
+            self.buffer = buffer;
+            done += count;
+        }
+        Ok(())
+    }
+
+    fn block(&mut self, open: &mut Open<'_>, logical: u64, block: u64, bytes: &[u8]) -> Result<()> {
+        let check = self.worker.check;
+        let number = open.directory.number;
+        let leaf = match &mut open.tree {
+            None => Leaf::Any,
+            Some(tree) => tree.leaf(logical),
+        };
+        let context = Context { inode: number, generation: open.directory.generation, ..Context::default() };
+        let offset = check.fs.layout().offset(block);
+        if let Leaf::Node = leaf {
+            let place = Place::inode(Structure::HtreeNode, number).at(block);
+            if check.has.checksums {
+                self.worker.verify(place, offset, bytes, Subject::HtreeNode, context);
+            }
+            if logical > 0 {
+                return Ok(());
+            }
+            open.position = 0;
+            self.records(open, bytes, bytes.len(), place, Leaf::Any);
+            return Ok(());
+        }
+        let place = Place::inode(Structure::DirectoryBlock, number).at(block);
+        let mut end = bytes.len();
+        if check.has.checksums {
+            if has_tail(bytes) {
+                end -= dir::TAIL;
+                self.worker.verify(place, offset, bytes, Subject::DirectoryBlock, context);
+            } else {
+                self.worker.say(FindingKind::DirectoryTail, place, "has no tail with a checksum");
+            }
+        }
+        if open.tree.is_some() {
+            self.names.clear();
+        }
+        open.position = if logical == 0 { 0 } else { 2 };
+        self.records(open, bytes, end, place, leaf);
+        if logical == 0 && open.position < 2 {
+            self.worker.say(FindingKind::DotEntries, place, "has no \"..\"");
+        }
+        Ok(())
+    }
+
+    /// The records of a block, or of a part of an inode that has some.
+    fn records(&mut self, open: &mut Open<'_>, bytes: &[u8], end: usize, place: Place, leaf: Leaf) {
+        let mut at = 0;
+        while at < end {
+            let rest = &bytes[at..];
+            let len =
+                if rest.len() < dir::NAME { 0 } else { dir::length(dir::LENGTH.get(rest), bytes.len()) };
+            let is_cut = len < dir::NAME || len % 4 != 0 || at + len > end;
+            let name_len = if is_cut { 0 } else { usize::from(dir::NAME_LENGTH.get(rest)) };
+            let (inode, kind) = if is_cut { (0, 0) } else { (dir::INODE.get(rest), dir::KIND.get(rest)) };
+            let with_hash = open.has_hashes && open.position > 1 && inode != 0;
+            let need = dir::NAME + name_len.next_multiple_of(4) + if with_hash { 8 } else { 0 };
+            if is_cut || len < 12 || need > len {
+                let text = format!("the record at byte {at} has {len} bytes");
+                self.worker.say(FindingKind::DirectoryRecord, place, text);
+                self.worker.check.lacks_names.store(true, Ordering::Relaxed);
+                open.position = open.position.max(2);
+                return;
+            }
+            let name = &rest[dir::NAME..dir::NAME + name_len];
+            match open.position {
+                0 | 1 => self.dot(open, inode, kind, &rest[..len], name, place),
+                _ if inode != 0 => {
+                    let stored = with_hash.then(|| dir::hash_at(&rest[need - 8..]));
+                    self.entry(open, inode, kind, name, stored, place, &leaf);
+                }
+                _ => {}
+            }
+            open.position += 1;
+            at += len;
+        }
+    }
+
+    fn wrong(&self, kind: FindingKind, place: Place, name: &[u8], text: String) {
+        let problem = Problem::Malformed(text.into());
+        self.worker.check.findings.add(Finding::new(kind, place, problem).named(name), None);
+    }
+
+    /// One of the first two records: "." and "..".
+    fn dot(&mut self, open: &Open<'_>, inode: u32, kind: u8, record: &[u8], name: &[u8], place: Place) {
+        let expected: &[u8] = if open.position == 0 { b"." } else { b".." };
+        let number = open.directory.number;
+        let what = if open.position == 0 { "first" } else { "second" };
+        if inode == 0 || name != expected {
+            let text = format!("the {what} name is \"{}\"", name.escape_ascii());
+            self.worker.say(FindingKind::DotEntries, place, text);
+            return;
+        }
+        if record.get(dir::NAME + name.len()) != Some(&0) {
+            self.worker.say(FindingKind::DotEntries, place, format!("no NUL follows the {what} name"));
+        }
+        if open.position == 0 && inode != number {
+            self.worker.number(FindingKind::DotEntries, place, "inode of \".\"", inode.into(), number.into());
+        }
+        self.parent(open, inode);
+        self.link(inode, kind, name, place);
+    }
+
+    /// Notes the inode that ".." leads to.
+    fn parent(&mut self, open: &Open<'_>, inode: u32) {
+        if open.position == 1 {
+            self.parents.push((open.directory.number, inode));
+        }
+    }
+
+    /// Counts a name, if the inode can have one. What is known of the inode.
+    #[inline]
+    fn link(&self, inode: u32, kind: u8, name: &[u8], place: Place) -> Option<Fact> {
+        let check = self.worker.check;
+        let is_reserved = inode != ROOT_INODE && inode < check.fs.superblock().first_inode;
+        if is_reserved || inode > check.fs.layout().inodes {
+            self.wrong(FindingKind::EntryInode, place, name, format!("leads to inode {inode}"));
+            return None;
+        }
+        let record = check.facts.record(inode);
+        let fact = record.map_or(Fact(0), |record| record.fact());
+        if !fact.has(Fact::USED) {
+            self.wrong(FindingKind::EntryInode, place, name, format!("inode {inode} is not in use"));
+            return None;
+        }
+        if fact.has(Fact::INTERNAL) {
+            self.wrong(
+                FindingKind::EntryInode,
+                place,
+                name,
+                format!("inode {inode} is the file system's own"),
+            );
+        }
+        let expected = if check.has.types { fact.kind() } else { 0 };
+        // Without a kind of its own, the inode is found damaged.
+        if kind != expected && fact.kind() != 0 {
+            self.wrong(
+                FindingKind::EntryKind,
+                place,
+                name,
+                format!("says kind {kind}, inode {inode} has {expected}"),
+            );
+        }
+        if let Some(record) = record {
+            record.add_name();
+        }
+        Some(fact)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of a record")]
+    #[inline]
+    fn entry(
+        &mut self,
+        open: &mut Open<'_>,
+        inode: u32,
+        kind: u8,
+        name: &[u8],
+        stored: Option<DirHash>,
+        place: Place,
+        leaf: &Leaf,
+    ) {
+        let check = self.worker.check;
+        let number = open.directory.number;
+        let (mut hash, is_bad) = mixed(name);
+        if matches!(name, b"." | b"..") {
+            self.wrong(FindingKind::DotEntries, place, name, "is there again".to_owned());
+        }
+        if inode == number || inode == ROOT_INODE {
+            self.wrong(FindingKind::DirectoryLink, place, name, format!("leads to inode {inode}"));
+        }
+        let Some(fact) = self.link(inode, kind, name, place) else { return };
+        if name.is_empty() || !open.is_encrypted && is_bad {
+            self.wrong(FindingKind::EntryName, place, name, "is empty, or has a slash or a NUL".to_owned());
+        }
+        let mut folded = None;
+        if open.is_encrypted {
+            self.encrypted(open, inode, name, fact, place);
+        } else if open.is_casefolded {
+            folded = fold(name);
+            match &folded {
+                Some(folded) => hash = mixed(folded.as_bytes()).0,
+                None if check.fs.superblock().encoding.1 & STRICT != 0 => {
+                    self.wrong(FindingKind::EntryName, place, name, "is no UTF-8".to_owned());
+                }
+                None => {}
+            }
+        }
+        if let (Leaf::Range(range), Some(tree)) = (leaf, &open.tree) {
+            let folded = folded.as_ref().map_or(name, |folded| folded.as_bytes());
+            if let Some(hash) = tree.hash(folded, stored).filter(|hash| !range.contains(hash)) {
+                let (first, last) = (range.start(), range.end());
+                let text = format!(
+                    "its hash {hash:#010x} is not in {first:#010x} to {last:#010x}, which its block is for"
+                );
+                self.wrong(FindingKind::HtreeHash, place, name, text);
+            }
+        }
+        if fact.kind() == dir::byte_of(FileType::Directory)
+            && inode != number
+            && inode != ROOT_INODE
+            && !check.facts.record(inode).is_none_or(|record| record.set_parent(number))
+        {
+            let other = check.facts.parent(inode);
+            let text = format!("directory {inode} is in directory {other}, too");
+            self.wrong(FindingKind::DirectoryLink, place, name, text);
+        }
+        let is_now = open.turns == 1 || hash % open.turns == 0;
+        if is_now && !self.names.insert(hash) && open.suspects.len() < MOST_SUSPECTS {
+            open.suspects.push(hash);
+        }
+    }
+
+    /// A name in an encrypted directory.
+    fn encrypted(&self, open: &Open<'_>, inode: u32, name: &[u8], fact: Fact, place: Place) {
+        if name.len() < LEAST_ENCRYPTED {
+            self.wrong(FindingKind::EntryName, place, name, "is too short to be encrypted".to_owned());
+        }
+        let kinds = [FileType::Regular, FileType::Directory, FileType::Symlink].map(dir::byte_of);
+        let Some(policy) = open.policy.filter(|_| kinds.contains(&fact.kind())) else { return };
+        if !fact.has(Fact::ENCRYPTED) {
+            self.wrong(FindingKind::EncryptionPolicy, place, name, format!("inode {inode} is not encrypted"));
+            return;
+        }
+        if let Ok(at) = self.policies.binary_search_by_key(&inode, |(inode, _)| *inode)
+            && self.policies[at].1 != policy
+        {
+            self.wrong(
+                FindingKind::EncryptionPolicy,
+                place,
+                name,
+                format!("inode {inode} has another policy"),
+            );
+        }
+    }
+
+    /// A directory in its inode: a parent, and two parts with records.
+    fn inline(&mut self, open: &mut Open<'_>) -> Result<()> {
+        let (check, groups) = (self.worker.check, self.worker.groups);
+        let number = open.directory.number;
+        let Some(raw) = check.inode_bytes(groups, number)? else { return Ok(()) };
+        let inode = RawInode { number, raw: &raw };
+        let place = Place::inode(Structure::InlineData, number);
+        let (parent, first) = inline::split(inode.block_area());
+        let kind = if check.has.types { dir::byte_of(FileType::Directory) } else { 0 };
+        self.link(number, kind, b".", place);
+        self.parents.push((number, parent));
+        self.link(parent, kind, b"..", place);
+        open.position = 2;
+        self.records(open, first, first.len(), place, Leaf::Any);
+        if let Some(base) = xattr::in_inode(inode.xattr_area()) {
+            let mut rest = None;
+            xattr::raw_entries(base, 0, |entry| {
+                if (entry.index, entry.name) == (xattr::SYSTEM, xattr::INLINE_DATA) {
+                    rest = base
+                        .get(entry.value_offset..)
+                        .and_then(|value| value.get(..entry.value_size as usize));
+                }
+            });
+            if let Some(rest) = rest {
+                self.records(open, rest, rest.len(), place, Leaf::Any);
+            }
+        }
+        for hash in std::mem::take(&mut open.suspects) {
+            let text = format!("a name is twice in the directory (hash {hash:#x})");
+            self.worker.say(FindingKind::DuplicateName, place, text);
+        }
+        Ok(())
+    }
+
+    /// Compares names whose hashes were equal, and looks for such names among those that were left out.
+    fn duplicates(&mut self, open: &mut Open<'_>, runs: &[Mapping], place: Place) -> Result<()> {
+        let (turns, is_casefolded, has_tree) =
+            (open.turns, open.is_casefolded && !open.is_encrypted, open.tree.is_some());
+        let hash_of = |name: &[u8]| {
+            let folded = if is_casefolded { fold(name) } else { None };
+            mixed(folded.as_ref().map_or(name, |folded| folded.as_bytes())).0
+        };
+        if !has_tree {
+            for turn in 1..turns {
+                self.names.clear();
+                self.each_name(runs, &mut |reader, name| {
+                    let hash = hash_of(name);
+                    if hash % turns == turn
+                        && !reader.names.insert(hash)
+                        && open.suspects.len() < MOST_SUSPECTS
+                    {
+                        open.suspects.push(hash);
+                    }
+                })?;
+            }
+        }
+        if open.suspects.is_empty() {
+            return Ok(());
+        }
+        let mut seen: HashMap<Vec<u8>, u32> = HashMap::new();
+        let suspects: std::collections::HashSet<u64> = open.suspects.drain(..).collect();
+        self.each_name(runs, &mut |_, name| {
+            if suspects.contains(&hash_of(name)) && seen.len() < 2 * MOST_SUSPECTS {
+                let folded = if is_casefolded { fold(name).map(String::into_bytes) } else { None };
+                *seen.entry(folded.unwrap_or_else(|| name.to_vec())).or_default() += 1;
+            }
+        })?;
+        for (name, count) in seen.into_iter().filter(|(_, count)| *count > 1) {
+            self.wrong(FindingKind::DuplicateName, place, &name, format!("is there {count} times"));
+        }
+        Ok(())
+    }
+
+    /// Calls `f` with every name in a directory's blocks once more.
+    fn each_name(&mut self, runs: &[Mapping], f: &mut dyn FnMut(&mut Self, &[u8])) -> Result<()> {
+        for run in runs {
+            self.read(*run, &mut |reader, _, _, bytes| {
+                let mut at = 0;
+                while at + 12 <= bytes.len() {
+                    let rest = &bytes[at..];
+                    let len = dir::length(dir::LENGTH.get(rest), bytes.len());
+                    if len < 12 || len > rest.len() {
+                        break;
+                    }
+                    let name = rest.get(dir::NAME..dir::NAME + usize::from(dir::NAME_LENGTH.get(rest)));
+                    if let Some(name) =
+                        name.filter(|name| dir::INODE.get(rest) != 0 && !matches!(*name, b"." | b".."))
+                    {
+                        f(reader, name);
+                    }
+                    at += len;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+}

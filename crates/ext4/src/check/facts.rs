@@ -1,0 +1,144 @@
+//! What is known of each inode: its kind, how many names it says that it has, and how many were found.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::format::layout::Layout;
+
+/// Inodes of a chunk, which is there from the first one in use on.
+const CHUNK: u32 = 1 << 13;
+
+/// One inode: twelve bytes.
+#[derive(Default)]
+pub(crate) struct Record {
+    /// Flags and the stored number of links.
+    facts: AtomicU32,
+    /// Names that lead to it, or attributes that have the value that it holds.
+    names: AtomicU32,
+    /// The directory that holds a directory's name.
+    parent: AtomicU32,
+}
+
+/// Facts of an inode: a kind as directories have it, from 1 on, in the lowest bits; flags; links in the upper half.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fact(pub u32);
+
+impl Fact {
+    const KIND: u32 = 0xf;
+    /// It is in use.
+    pub const USED: u32 = 0x10;
+    /// It holds an attribute's value.
+    pub const VALUE: u32 = 0x20;
+    pub const ENCRYPTED: u32 = 0x40;
+    /// It waits to be deleted, or was in a place that is never looked at.
+    pub const ORPHAN: u32 = 0x80;
+    /// A directory with a hash tree.
+    pub const INDEXED: u32 = 0x800;
+    /// A walk towards the root has passed it; it leads there.
+    pub const PASSED: u32 = 0x100;
+    pub const REACHED: u32 = 0x200;
+    /// It belongs to the file system itself, and to no directory.
+    pub const INTERNAL: u32 = 0x400;
+
+    pub fn new(kind: u8, flags: u32, links: u16) -> Fact {
+        Fact(u32::from(kind) | flags | u32::from(links) << 16)
+    }
+
+    /// As directories have it; 0 for none.
+    pub fn kind(self) -> u8 {
+        (self.0 & Fact::KIND) as u8
+    }
+
+    pub fn has(self, flag: u32) -> bool {
+        self.0 & flag != 0
+    }
+
+    pub fn links(self) -> u32 {
+        self.0 >> 16
+    }
+}
+
+impl Record {
+    #[inline]
+    pub fn fact(&self) -> Fact {
+        Fact(self.facts.load(Ordering::Relaxed))
+    }
+
+    /// Counts a name.
+    #[inline]
+    pub fn add_name(&self) {
+        self.names.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes where a directory is. False if it is somewhere already.
+    pub fn set_parent(&self, parent: u32) -> bool {
+        self.parent.compare_exchange(0, parent, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}
+
+/// All inodes.
+pub(crate) struct Facts {
+    inodes: u32,
+    chunks: Vec<OnceLock<Box<[Record]>>>,
+}
+
+impl Facts {
+    pub fn new(layout: &Layout) -> Facts {
+        let chunks = layout.inodes.div_ceil(CHUNK);
+        Facts { inodes: layout.inodes, chunks: (0..chunks).map(|_| OnceLock::new()).collect() }
+    }
+
+    /// Notes an inode, which must be one that there is.
+    pub fn set(&self, inode: u32, fact: Fact) {
+        let new = || (0..CHUNK).map(|_| Record::default()).collect();
+        let index = inode - 1;
+        let chunk = self.chunks[(index / CHUNK) as usize].get_or_init(new);
+        chunk[(index % CHUNK) as usize].facts.store(fact.0, Ordering::Relaxed);
+    }
+
+    pub fn get(&self, inode: u32) -> Fact {
+        self.record(inode).map_or(Fact(0), |record| Fact(record.facts.load(Ordering::Relaxed)))
+    }
+
+    pub fn add_flag(&self, inode: u32, flag: u32) {
+        if let Some(record) = self.record(inode) {
+            record.facts.fetch_or(flag, Ordering::Relaxed);
+        }
+    }
+
+    pub fn names(&self, inode: u32) -> u32 {
+        self.record(inode).map_or(0, |record| record.names.load(Ordering::Relaxed))
+    }
+
+    /// The directory that a directory is in, or 0.
+    pub fn parent(&self, inode: u32) -> u32 {
+        self.record(inode).map_or(0, |record| record.parent.load(Ordering::Relaxed))
+    }
+
+    /// Calls `f` with each inode in use of a range, and how many names it has.
+    pub fn each(&self, first: u32, count: u32, mut f: impl FnMut(u32, Fact, u32)) {
+        let mut inode = first;
+        let end = first.saturating_add(count).min(self.inodes.saturating_add(1));
+        while inode < end {
+            let index = inode - 1;
+            let stop = end.min((index / CHUNK + 1).saturating_mul(CHUNK).saturating_add(1));
+            if let Some(chunk) = self.chunks[(index / CHUNK) as usize].get() {
+                let records = &chunk[(index % CHUNK) as usize..];
+                for (inode, record) in (inode..stop).zip(records) {
+                    let fact = Fact(record.facts.load(Ordering::Relaxed));
+                    if fact.has(Fact::USED) {
+                        f(inode, fact, record.names.load(Ordering::Relaxed));
+                    }
+                }
+            }
+            inode = stop;
+        }
+    }
+
+    /// What is known of an inode, if it can be in use.
+    #[inline]
+    pub fn record(&self, inode: u32) -> Option<&Record> {
+        let index = inode.checked_sub(1)?;
+        Some(&self.chunks.get((index / CHUNK) as usize)?.get()?[(index % CHUNK) as usize])
+    }
+}

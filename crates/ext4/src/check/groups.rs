@@ -1,0 +1,263 @@
+//! Descriptors of all groups: where bitmaps and tables lie, the blocks that these take, and the copies.
+
+use std::ops::Range;
+
+use casemate_providers::Work;
+
+use crate::check::findings::{Counts, FindingKind, Fix};
+use crate::check::worker::Check;
+use crate::error::{Corrupt, Error, Place, Result, Structure};
+use crate::format::csum::{Context, Kind, Subject};
+use crate::format::features::Incompat;
+use crate::format::group::{BLOCK_UNINIT, Bitmap, GroupDescriptor, INODE_UNINIT};
+use crate::format::layout::Layout;
+use crate::format::superblock::{SUPERBLOCK_OFFSET, Superblock};
+use crate::read::fs::{Ext4, read_superblock};
+
+/// What is needed of a group, each block where it can be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Group {
+    /// The first block of the inode table.
+    pub table: Option<u64>,
+    /// How many inodes from the table's start on were ever used.
+    pub used: u32,
+    /// The bitmaps' blocks; those that were never written have none.
+    pub block_bitmap: Option<u64>,
+    pub inode_bitmap: Option<u64>,
+    pub flags: u16,
+    pub free_clusters: u32,
+    pub free_inodes: u32,
+    pub directories: u32,
+}
+
+/// Checks the descriptors of all groups, and claims what the file system itself has.
+pub(crate) fn load(check: &mut Check<'_>) -> Result<Vec<Group>> {
+    let fs = check.fs;
+    let layout = *fs.layout();
+    let mut metadata = Vec::new();
+    for group in 0..layout.groups {
+        fixed_blocks(&layout, fs.superblock(), group, |block, len| metadata.push((block, block + len)));
+    }
+    if let Some(block) = fs.superblock().mmp_block.filter(|block| layout.contains(*block, 1)) {
+        metadata.push((block, block + 1));
+    }
+    for (first, end) in &metadata {
+        check.claims.claim(*first, end - first, |_, _| {});
+    }
+    let mut counts = Counts::default();
+    let mut groups = Vec::new();
+    for number in 0..layout.groups {
+        groups.push(group(check, number, &mut counts, &mut metadata)?);
+    }
+    check.findings.add_counts(counts);
+    metadata.sort_unstable();
+    metadata.dedup_by(|next, before| {
+        let touches = next.0 <= before.1;
+        if touches {
+            before.1 = before.1.max(next.1);
+        }
+        touches
+    });
+    check.metadata = metadata;
+    Ok(groups)
+}
+
+/// Calls `f` with the runs of blocks that a group begins with: superblock, descriptors, and room for more of them.
+fn fixed_blocks(layout: &Layout, superblock: &Superblock, group: u32, mut f: impl FnMut(u64, u64)) {
+    let start = layout.group_start(group);
+    let mut add = |block: u64, len: u64| {
+        let end = block.saturating_add(len).min(layout.blocks);
+        if block < end {
+            f(block, end - block);
+        }
+    };
+    let per_block = layout.descriptors_per_block();
+    let meta = layout.is_meta(group / per_block);
+    let offset = layout.superblock_offset(group);
+    if let Some(offset) = offset {
+        let own = offset / u64::from(layout.block_size);
+        // With 1 KiB blocks and bigalloc, the boot block belongs to group 0.
+        add(own.min(start), own.max(start) + 1 - own.min(start));
+        if !meta {
+            let blocks = match superblock.incompat.has(Incompat::META_BG) {
+                true => superblock.first_meta_bg.min(layout.descriptor_blocks()),
+                false => layout.descriptor_blocks() + u32::from(superblock.reserved_descriptor_blocks()),
+            };
+            add(own + 1, blocks.into());
+        }
+    }
+    if meta && [0, 1, per_block - 1].contains(&(group % per_block)) {
+        let boot = u64::from(group == 0 && layout.block_size == 1024 && layout.first_data_block == 0);
+        add(start + u64::from(offset.is_some()) + boot, 1);
+    }
+}
+
+fn group(
+    check: &Check<'_>,
+    number: u32,
+    counts: &mut Counts,
+    metadata: &mut Vec<(u64, u64)>,
+) -> Result<Group> {
+    let (fs, findings) = (check.fs, check.findings);
+    let layout = fs.layout();
+    let mut raw = fs.with_raw_descriptor(number, <[u8]>::to_vec)?;
+    let place = Place::group(Structure::GroupDescriptor, number);
+    let subject = fs.checksums().descriptor_subject();
+    let kind = fs.checksums().kind();
+    if kind != Kind::None {
+        let context = Context { group: number, ..Context::default() };
+        counts.add(Structure::GroupDescriptor, 1);
+        let fix = Fix::in_place(fs.descriptor_offset(number), raw.len(), subject, context);
+        let result = fs.checksums().verify(subject, &context, &raw, place);
+        // A sound copy knows better where things lie.
+        if !findings.note(result, Some(fix))
+            && let Some(copy) = sound_copy(fs, number, subject)?
+        {
+            let (own, copied) = (GroupDescriptor::from_bytes(&raw)?, GroupDescriptor::from_bytes(&copy)?);
+            let places = |of: GroupDescriptor<'_>| [of.block_bitmap(), of.inode_bitmap(), of.inode_table()];
+            if places(own) != places(copied) {
+                raw = copy;
+            }
+        }
+    }
+    let descriptor = GroupDescriptor::from_bytes(&raw)?;
+    let (mut flags, unused) =
+        (descriptor.flags() & (INODE_UNINIT | BLOCK_UNINIT), descriptor.unused_inodes());
+    let wrong = |text: String| findings.say(FindingKind::GroupFlags, place, text);
+    if kind == Kind::None {
+        if flags != 0 || unused != 0 {
+            wrong(format!("flags {flags} and {unused} unused inodes without checksums"));
+        }
+        flags = 0;
+    } else {
+        if flags & BLOCK_UNINIT != 0 && number == layout.groups - 1 {
+            wrong("the last group's block bitmap was never written".to_owned());
+        }
+        if unused > descriptor.free_inodes() || unused > layout.inodes_per_group {
+            wrong(format!("{unused} inodes were never used, and {} are free", descriptor.free_inodes()));
+        }
+    }
+    let used = match kind {
+        Kind::None => layout.inodes_per_group,
+        _ if flags & INODE_UNINIT != 0 => 0,
+        _ => layout.inodes_per_group.saturating_sub(unused),
+    };
+    let mut settle = |what: &str, block: u64, len: u64| {
+        if !range(fs, number).contains(&block) || block.saturating_add(len) > range(fs, number).end {
+            findings.say(FindingKind::GroupPlace, place, format!("the {what} lies at block {block}"));
+            return None;
+        }
+        let mut is_free = true;
+        check.claims.claim(block, len, |_, _| is_free = false);
+        metadata.push((block, block + len));
+        if !is_free {
+            let text = format!("the {what} at block {block} lies on other metadata");
+            findings.say(FindingKind::GroupConflict, place, text);
+        }
+        Some(block)
+    };
+    let table = settle("inode table", descriptor.inode_table(), layout.inode_table_blocks());
+    let block_bitmap = settle("block bitmap", descriptor.block_bitmap(), 1);
+    let inode_bitmap = settle("inode bitmap", descriptor.inode_bitmap(), 1);
+    Ok(Group {
+        table,
+        used,
+        block_bitmap: block_bitmap.filter(|_| flags & Bitmap::Blocks.uninit() == 0),
+        inode_bitmap: inode_bitmap.filter(|_| flags & Bitmap::Inodes.uninit() == 0),
+        flags,
+        free_clusters: descriptor.free_clusters(),
+        free_inodes: descriptor.free_inodes(),
+        directories: descriptor.used_directories(),
+    })
+}
+
+/// Where a group's bitmaps and table can be: in the group, or with flex_bg anywhere.
+fn range(fs: &Ext4, group: u32) -> Range<u64> {
+    let layout = fs.layout();
+    match fs.superblock().incompat.has(Incompat::FLEX_BG) {
+        true => u64::from(layout.first_data_block)..layout.blocks,
+        false => layout.group_start(group)..layout.group_start(group) + layout.blocks_in(group),
+    }
+}
+
+/// The first copy of a descriptor whose checksum fits.
+fn sound_copy(fs: &Ext4, group: u32, subject: Subject) -> Result<Option<Vec<u8>>> {
+    let layout = fs.layout();
+    let per_block = layout.descriptors_per_block();
+    let at = (group % per_block) as usize * layout.descriptor_size as usize;
+    let context = Context { group, ..Context::default() };
+    let place = Place::group(Structure::BackupGroupDescriptor, group);
+    for (_, block) in layout.descriptor_copies(group / per_block) {
+        if !layout.contains(block, 1) {
+            continue;
+        }
+        let bytes = fs.read_block(block)?;
+        let raw = &bytes[at..at + layout.descriptor_size as usize];
+        if fs.checksums().verify(subject, &context, raw, place).is_ok() {
+            return Ok(Some(raw.to_vec()));
+        }
+    }
+    Ok(None)
+}
+
+/// Checks the copies of the superblock and of all descriptors, as far as they have checksums.
+pub(crate) fn copies(check: &Check<'_>, work: &Work<'_>) -> Result<()> {
+    let (fs, findings) = (check.fs, check.findings);
+    let layout = fs.layout();
+    for group in layout.copy_groups() {
+        let place = Place::group(Structure::BackupSuperblock, group);
+        // OK to fall back: the group is one of those with a copy.
+        let offset = layout.superblock_offset(group).unwrap_or(SUPERBLOCK_OFFSET);
+        match read_superblock(&**fs.device(), offset) {
+            // A copy that says that it has no checksum has none.
+            Ok(copy) if copy.has_metadata_csum() && check.has.checksums => {
+                findings.count(Structure::BackupSuperblock);
+                let bytes = &copy.as_bytes()[..];
+                let fix = Fix::in_place(offset, bytes.len(), Subject::Superblock, Context::default());
+                let result = fs.checksums().verify(Subject::Superblock, &Context::default(), bytes, place);
+                findings.note(result, Some(fix));
+            }
+            Ok(_) => {}
+            Err(error) => match Corrupt::of(&error) {
+                Some(corrupt) => findings.damage(place.malformed(corrupt.problem().to_string()))?,
+                None if error.kind() == crate::ErrorKind::Unsupported => {
+                    findings.damage(place.malformed(error.to_string()))?;
+                }
+                None => return Err(error),
+            },
+        }
+    }
+    if fs.checksums().kind() == Kind::None {
+        return Ok(());
+    }
+    let subject = fs.checksums().descriptor_subject();
+    work.pool.run(
+        u64::from(layout.descriptor_blocks()),
+        || (),
+        |(), index| {
+            // OK to truncate: there are fewer blocks than groups.
+            let index = index as u32;
+            let first = index * layout.descriptors_per_block();
+            let mut counts = Counts::default();
+            for (at, block) in layout.descriptor_copies(index) {
+                let place = Place::group(Structure::BackupGroupDescriptor, at);
+                if let Err(error) = fs.check_blocks(block, 1, place) {
+                    findings.damage(error)?;
+                    continue;
+                }
+                let bytes = fs.read_block(block)?;
+                let size = layout.descriptor_size as usize;
+                for (group, bytes) in (first..layout.groups).zip(bytes.chunks_exact(size)) {
+                    let place = Place::group(Structure::BackupGroupDescriptor, group).at(block);
+                    let offset = layout.offset(block) + u64::from(group - first) * size as u64;
+                    let context = Context { group, ..Context::default() };
+                    counts.add(Structure::BackupGroupDescriptor, 1);
+                    let fix = Fix::in_place(offset, bytes.len(), subject, context);
+                    findings.note(fs.checksums().verify(subject, &context, bytes, place), Some(fix));
+                }
+            }
+            findings.add_counts(counts);
+            Ok::<_, Error>(())
+        },
+    )
+}

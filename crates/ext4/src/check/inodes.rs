@@ -1,0 +1,526 @@
+//! The first pass: every inode of every table by itself, and the blocks that it leads to.
+
+use std::sync::atomic::Ordering;
+
+use casemate_blockdev::BlockDevice;
+use casemate_providers::Work;
+
+use crate::check::blocks::Walked;
+use crate::check::facts::Fact;
+use crate::check::findings::FindingKind;
+use crate::check::groups::Group;
+use crate::check::worker::{Check, Directory, Named, Purpose, Worker};
+use crate::check::xattrs::Attributes;
+use crate::error::{Place, Result, Structure};
+use crate::format::csum::Subject;
+use crate::format::dir::byte_of;
+use crate::format::extent;
+use crate::format::features::RoCompat;
+use crate::format::inode::{FileType, InodeFlags, ROOT_INODE};
+use crate::format::raw_inode::RawInode;
+
+/// Bytes of inode tables that are a piece of work.
+const PIECE_BYTES: u32 = 1 << 18;
+
+/// Reserved inodes.
+const BAD_BLOCKS: u32 = 1;
+const BOOT_LOADER: u32 = 5;
+/// Those of quotas and the journal, which are empty where there are none.
+const SPARE: [u32; 3] = [3, 4, 8];
+pub(crate) const RESIZE: u32 = 7;
+
+/// A file from here on needs the feature `large_file`.
+const LARGE: u64 = 1 << 31;
+
+/// Goes through all inodes. The listener hears of bytes of inode tables.
+pub(crate) fn tables(
+    check: &Check<'_>,
+    groups: &[Group],
+    work: &Work<'_>,
+    purpose: Purpose,
+    sought: &[(u64, u64)],
+) -> Result<()> {
+    let layout = check.fs.layout();
+    let per_piece = PIECE_BYTES / layout.inode_size;
+    let pieces: Vec<(u32, u32)> = (0..)
+        .zip(groups)
+        .filter(|(_, group)| group.table.is_some())
+        .flat_map(|(number, group)| {
+            (0..group.used).step_by(per_piece as usize).map(move |first| (number, first))
+        })
+        .collect();
+    let worker = || {
+        let mut worker = Worker::new(check, groups, purpose);
+        worker.sought = sought;
+        worker
+    };
+    work.pool.run(pieces.len() as u64, worker, |worker, piece| {
+        let (group, first) = pieces[piece as usize];
+        let bytes = worker.piece(group, first, per_piece)?;
+        if purpose == Purpose::Check { work.events.advance(bytes) } else { Ok(()) }
+    })
+}
+
+/// What an inode is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Usual,
+    Root,
+    BadBlocks,
+    Resize,
+    Named(Named),
+    Reserved,
+}
+
+impl Worker<'_, '_> {
+    fn piece(&mut self, number: u32, first: u32, per_piece: u32) -> Result<u64> {
+        let check = self.check;
+        let layout = check.fs.layout();
+        let group = &self.groups[number as usize];
+        let Some(start) = group.table else { return Ok(0) };
+        let size = layout.inode_size as usize;
+        let count = (group.used - first).min(per_piece);
+        let offset = layout.offset(start) + u64::from(first) * u64::from(layout.inode_size);
+        let mut table = std::mem::take(&mut self.table);
+        table.resize(count as usize * size, 0);
+        check.fs.device().read_at(&mut table, offset)?;
+        for (index, raw) in (first..).zip(table.chunks_exact(size)) {
+            let number = number * layout.inodes_per_group + index + 1;
+            if number >= check.fs.superblock().first_inode && is_zero(raw) {
+                continue;
+            }
+            self.inode(RawInode { number, raw }, offset + u64::from(index - first) * size as u64)?;
+        }
+        self.table = table;
+        Ok(u64::from(count) * size as u64)
+    }
+
+    fn role(&self, number: u32) -> Role {
+        let check = self.check;
+        if let Some(named) = check.named.get(&number) {
+            return Role::Named(*named);
+        }
+        match number {
+            _ if number >= check.fs.superblock().first_inode => Role::Usual,
+            ROOT_INODE => Role::Root,
+            BAD_BLOCKS => Role::BadBlocks,
+            RESIZE => Role::Resize,
+            _ => Role::Reserved,
+        }
+    }
+
+    fn inode(&mut self, inode: RawInode<'_>, offset: u64) -> Result<()> {
+        let place = Place::inode(Structure::Inode, inode.number);
+        if !is_zero(inode.raw) {
+            self.verify(place, offset, inode.raw, Subject::Inode, inode.context());
+        }
+        if self.check.lost_orphans.contains(&inode.deleted()) && !self.check.orphans.contains(&inode.number) {
+            self.say(FindingKind::DeletionTime, place, "was in a list of orphans, and is in none");
+        }
+        match self.role(inode.number) {
+            role @ (Role::Usual | Role::Root) => self.file(inode, role, place),
+            role => self.internal(inode, role, place),
+        }
+    }
+
+    /// An inode that belongs to the file system itself.
+    fn internal(&mut self, inode: RawInode<'_>, role: Role, place: Place) -> Result<()> {
+        let (mode, mut kind) = (inode.mode(), inode.kind());
+        if self.purpose == Purpose::Check {
+            let fact = Fact::new(kind.map_or(0, byte_of), Fact::USED | Fact::INTERNAL, inode.links());
+            self.check.facts.set(inode.number, fact);
+        }
+        let of_directories = InodeFlags::INDEX.0 | InodeFlags::CASEFOLD.0;
+        if inode.flags().0 & of_directories != 0 && kind != Some(FileType::Directory) {
+            self.say(FindingKind::InodeFlag, place, "has flags of directories, and is none");
+        }
+        let is_spare = role == Role::Reserved && SPARE.contains(&inode.number);
+        let wrong = |text: String| self.say(FindingKind::ReservedInode, place, text);
+        match role {
+            _ if is_spare => {
+                if inode.links() != 0 || inode.blocks(false) != 0 || inode.block_area()[..4] != [0; 4] {
+                    wrong("belongs to nobody, and is not empty".to_owned());
+                }
+                return Ok(());
+            }
+            Role::Named(_) if kind != Some(FileType::Regular) => {
+                wrong(format!("mode {mode:#o} is not that of a file"));
+            }
+            Role::BadBlocks => {
+                let has_more = mode != 0 || inode.links() != 0 || inode.xattr_block(true) != 0;
+                if has_more || inode.owners()[..2] != [0, 0] || inode.has(InodeFlags::INLINE_DATA) {
+                    self.say(FindingKind::BadBlocks, place, "has more than a list of blocks");
+                }
+                // It has a map, and no mode.
+                kind = Some(FileType::Regular);
+            }
+            Role::Resize if mode != 0 && kind != Some(FileType::Regular) => {
+                wrong(format!("is reserved, and has mode {mode:#o}"));
+            }
+            Role::Reserved
+                if mode != 0 && (inode.number != BOOT_LOADER || kind == Some(FileType::Directory)) =>
+            {
+                wrong(format!("is reserved, and has mode {mode:#o}"));
+            }
+            _ => {}
+        }
+        let attributes = self.attributes(inode, place)?;
+        let mut walked = Walked::none();
+        if inode.has(InodeFlags::INLINE_DATA) {
+            self.say(
+                FindingKind::InodeFlag,
+                place,
+                "belongs to the file system, and has its contents in the inode",
+            );
+        } else if let Some(kind @ (FileType::Regular | FileType::Directory)) = kind {
+            self.map(inode, kind, &mut walked)?;
+        }
+        self.sizes(inode, FileType::Regular, &attributes, &walked, place)
+    }
+
+    /// The root, or an inode that belongs to a name.
+    fn file(&mut self, inode: RawInode<'_>, role: Role, place: Place) -> Result<()> {
+        let check = self.check;
+        let kind = inode.kind();
+        let is_orphan = !check.orphans.is_empty() && check.orphans.contains(&inode.number);
+        if role == Role::Root {
+            if kind != Some(FileType::Directory) {
+                self.say(
+                    FindingKind::RootInode,
+                    place,
+                    format!("mode {:#o} is not that of a directory", inode.mode()),
+                );
+            }
+            if inode.deleted() != 0 {
+                self.say(FindingKind::RootInode, place, "the root has a time of deletion");
+            }
+        } else if inode.links() == 0 && !is_orphan {
+            if inode.deleted() == 0 && inode.mode() != 0 {
+                self.say(FindingKind::DeletionTime, place, "is deleted, and has no time of deletion");
+            }
+            return Ok(());
+        } else if inode.deleted() != 0 && !is_orphan {
+            self.say(FindingKind::DeletionTime, place, "is in use, and has a time of deletion");
+        }
+        let flags = inode.flags();
+        if self.purpose == Purpose::Check {
+            let mut facts = Fact::USED;
+            let marks = [
+                (InodeFlags::EA_INODE, Fact::VALUE),
+                (InodeFlags::ENCRYPT, Fact::ENCRYPTED),
+                (InodeFlags::INDEX, Fact::INDEXED),
+            ];
+            for (flag, fact) in marks {
+                facts |= if flags.has(flag) { fact } else { 0 };
+            }
+            facts |= if is_orphan && inode.links() == 0 { Fact::ORPHAN } else { 0 };
+            check.facts.set(inode.number, Fact::new(kind.map_or(0, byte_of), facts, inode.links()));
+        }
+        self.fields(inode, kind, place);
+        let attributes = self.attributes(inode, place)?;
+        let mut walked = Walked::none();
+        let Some(kind) = kind else {
+            let text = format!("mode {:#o} is that of no kind of file", inode.mode());
+            self.say(FindingKind::InodeMode, place, text);
+            // What it leads to is known to nobody.
+            return self.sizes(inode, FileType::Fifo, &attributes, &walked, place);
+        };
+        self.flags(inode, kind, place);
+        let in_inode = flags.has(InodeFlags::INLINE_DATA);
+        match kind {
+            FileType::Regular | FileType::Directory if in_inode => {
+                self.inline(inode, kind, &attributes, place);
+            }
+            FileType::Regular | FileType::Directory => self.map(inode, kind, &mut walked)?,
+            FileType::Symlink => self.symlink(inode, &attributes, &mut walked, place)?,
+            _ => {}
+        }
+        if kind == FileType::Regular && inode.size() >= LARGE {
+            check.has_large_file.store(true, Ordering::Relaxed);
+        }
+        self.sizes(inode, kind, &attributes, &walked, place)?;
+        if self.purpose != Purpose::Check {
+            return Ok(());
+        }
+        if flags.has(InodeFlags::EA_INODE) {
+            self.value(inode, &walked)?;
+        }
+        if flags.has(InodeFlags::ENCRYPT) {
+            self.policy(inode, &attributes, place);
+        }
+        if check.has.quota && !flags.has(InodeFlags::EA_INODE) {
+            self.charge(inode, &attributes, &walked);
+        }
+        if kind == FileType::Directory {
+            self.lists.directories.push(Directory {
+                number: inode.number,
+                generation: inode.generation(),
+                flags: flags.0,
+                // OK to truncate: there are no more logical blocks.
+                blocks: walked.blocks().min(u32::MAX.into()) as u32,
+                first: walked.first.filter(|_| walked.in_one_run),
+            });
+        }
+        Ok(())
+    }
+
+    /// Fields that have room for one thing, or must be zero.
+    fn fields(&mut self, inode: RawInode<'_>, kind: Option<FileType>, place: Place) {
+        let has = self.check.has;
+        let must_be_zero = [
+            (inode.has_fragment(has.hurd), "something of fragments"),
+            (!has.huge_file && !has.hurd && inode.blocks_high() != 0, "a count of blocks above 32 bits"),
+            (
+                !has.bits64 && !has.hurd && inode.xattr_block_high() != 0,
+                "a block of attributes above 32 bits",
+            ),
+            (
+                kind == Some(FileType::Directory) && !has.large_dir && inode.size() >> 32 != 0,
+                "a size above 32 bits",
+            ),
+        ];
+        for (_, what) in must_be_zero.into_iter().filter(|(is, _)| *is) {
+            self.say(FindingKind::InodeField, place, format!("has {what}"));
+        }
+        let size = usize::from(inode.extra_size());
+        let room = inode.raw.len() - crate::format::inode::OLD_INODE_SIZE;
+        if size != 0 && (size < 4 || size > room || size % 4 != 0) {
+            self.number(FindingKind::ExtraSize, place, "bytes of extra fields", size as u64, 32);
+        }
+    }
+
+    /// Flags that go with the kind of file and the features.
+    fn flags(&mut self, inode: RawInode<'_>, kind: FileType, place: Place) {
+        let (has, flags) = (self.check.has, inode.flags());
+        let is_file = matches!(kind, FileType::Regular | FileType::Directory);
+        let superblock = self.check.fs.superblock();
+        let in_inode = flags.has(InodeFlags::INLINE_DATA);
+        let wrong = [
+            (
+                flags.has(InodeFlags::INLINE_DATA) && flags.has(InodeFlags::EXTENTS),
+                "inline data and extents at once",
+            ),
+            (in_inode && !has.inline_data, "inline data without the feature"),
+            (flags.has(InodeFlags::EXTENTS) && !has.extents, "extents without the feature"),
+            (
+                flags.has(InodeFlags::IMAGIC) && !superblock.compat.has(crate::Compat::IMAGIC_INODES),
+                "the flag imagic without the feature",
+            ),
+            (flags.has(InodeFlags::INDEX) && kind != FileType::Directory, "a hash tree and is no directory"),
+            (
+                flags.has(InodeFlags::INDEX) && kind == FileType::Directory && !has.index,
+                "a hash tree without the feature",
+            ),
+            (
+                flags.has(InodeFlags::CASEFOLD)
+                    && (kind != FileType::Directory || !superblock.incompat.has(crate::Incompat::CASEFOLD)),
+                "the flag casefold and is no directory, or there is no such feature",
+            ),
+            (
+                flags.has(InodeFlags::VERITY)
+                    && (kind != FileType::Regular || !superblock.ro_compat.has(RoCompat::VERITY)),
+                "the flag verity and is no file, or there is no such feature",
+            ),
+            (
+                has.extents
+                    && is_file
+                    && !in_inode
+                    && !flags.has(InodeFlags::EXTENTS)
+                    && extent::is_root(inode.block_area()),
+                "an extent tree and not its flag",
+            ),
+        ];
+        for (_, what) in wrong.into_iter().filter(|(is, _)| *is) {
+            self.say(FindingKind::InodeFlag, place, format!("has {what}"));
+        }
+        if is_file || kind == FileType::Symlink {
+            if kind == FileType::Symlink && flags.has(InodeFlags::EXTENTS) && is_fast(inode) {
+                self.say(FindingKind::InodeFlag, place, "is a symbolic link in its inode, and has extents");
+            }
+            return;
+        }
+        let what = kind.name();
+        if flags.0 & (InodeFlags::EXTENTS.0 | InodeFlags::INLINE_DATA.0) != 0 {
+            self.say(FindingKind::SpecialFile, place, format!("is a {what}, and has extents or inline data"));
+        }
+        if inode.size() != 0 {
+            self.say(FindingKind::SpecialFile, place, format!("is a {what}, and has {} bytes", inode.size()));
+        }
+        let locked = InodeFlags::IMMUTABLE.0 | InodeFlags::APPEND.0;
+        if flags.0 & locked != 0 && inode.block_area()[16..] != [0; 44] {
+            self.say(
+                FindingKind::SpecialFile,
+                place,
+                format!("is a {what} that can't be changed, and has blocks"),
+            );
+        }
+    }
+
+    /// Size and count of blocks, against what was found.
+    fn sizes(
+        &mut self,
+        inode: RawInode<'_>,
+        kind: FileType,
+        attributes: &Attributes,
+        walked: &Walked,
+        place: Place,
+    ) -> Result<()> {
+        if self.purpose != Purpose::Check {
+            return Ok(());
+        }
+        let (check, flags) = (self.check, inode.flags());
+        let (has, layout) = (check.has, check.fs.layout());
+        let block_size = u64::from(layout.block_size);
+        let in_inode = flags.has(InodeFlags::INLINE_DATA);
+        let is_dir = kind == FileType::Directory;
+        let wrong = |text: String| self.say(FindingKind::InodeSize, place, text);
+        let size = if is_dir && !has.large_dir { inode.size() & 0xffff_ffff } else { inode.size() };
+        if is_dir && !in_inode {
+            let (stored, found) = (size / block_size, walked.blocks());
+            if !walked.is_sound {
+            } else if found == 0 {
+                self.say(FindingKind::DirectorySize, place, "is a directory without blocks");
+            } else if size % block_size != 0 {
+                self.say(FindingKind::DirectorySize, place, format!("a directory of {size} bytes"));
+            } else if stored > found
+                || found - stored > u64::from(check.fs.superblock().spare_directory_blocks())
+            {
+                self.number(FindingKind::DirectorySize, place, "blocks of the directory", stored, found);
+            }
+        } else if !in_inode && kind != FileType::Symlink {
+            let has_extents = has.extents && flags.has(InodeFlags::EXTENTS);
+            let most = match has_extents {
+                true => (block_size << 32) - 1,
+                false => largest_mapped(block_size),
+            };
+            if let Some(last) = walked.last_written
+                && size < last.saturating_mul(block_size)
+                && !flags.has(InodeFlags::VERITY)
+                && !check.orphans.contains(&inode.number)
+            {
+                wrong(format!("{size} bytes, and there is block {last}"));
+            } else if size > most {
+                wrong(format!("{size} bytes are more than its map has room for"));
+            }
+        }
+        // What could not be followed has blocks, too.
+        if !walked.is_sound {
+            return Ok(());
+        }
+        let is_huge = has.huge_file && flags.has(InodeFlags::HUGE_FILE);
+        let unit = if is_huge { 1 } else { block_size / 512 };
+        // What attributes have in inodes of their own is counted where it belongs.
+        let clusters = walked.count + u64::from(attributes.has_block) + attributes.values.0;
+        let counted = clusters.saturating_mul(unit * u64::from(layout.cluster_blocks));
+        let stored = inode.blocks(has.huge_file);
+        if stored != counted && !has.hurd {
+            self.number(FindingKind::InodeBlocks, place, "blocks in use", stored, counted);
+        }
+        let is_mapped =
+            matches!(kind, FileType::Regular | FileType::Directory) && !in_inode && walked.count > 0;
+        let is_own = inode.number < check.fs.superblock().first_inode && inode.number != ROOT_INODE;
+        if layout.cluster_blocks > 1 && is_mapped && !flags.has(InodeFlags::EXTENTS) && !is_own {
+            self.say(FindingKind::InodeFlag, place, "has a block map, which bigalloc does not allow");
+        }
+        Ok(())
+    }
+
+    /// Contents that lie in the inode.
+    fn inline(&mut self, inode: RawInode<'_>, kind: FileType, attributes: &Attributes, place: Place) {
+        let size = inode.size();
+        let Some(rest) = attributes.inline_data else {
+            self.say(FindingKind::InlineData, place, "has inline data, and no attribute for the rest of it");
+            return;
+        };
+        let room = 60 + u64::from(rest);
+        let fits = match kind {
+            FileType::Regular => size <= room,
+            _ => size == room,
+        };
+        if !fits {
+            self.number(FindingKind::InlineData, place, "bytes of inline data", size, room);
+        }
+        if kind == FileType::Directory && !size.is_multiple_of(4) {
+            self.say(FindingKind::InlineData, place, format!("a directory of {size} bytes in the inode"));
+        }
+    }
+
+    /// The target of a symbolic link.
+    fn symlink(
+        &mut self,
+        inode: RawInode<'_>,
+        attributes: &Attributes,
+        walked: &mut Walked,
+        place: Place,
+    ) -> Result<()> {
+        let (size, flags) = (inode.size(), inode.flags());
+        if size == 0 || size >> 32 != 0 {
+            self.say(FindingKind::Symlink, place, format!("a target of {size} bytes"));
+        }
+        if flags.has(InodeFlags::INLINE_DATA) {
+            if attributes.inline_data.is_none_or(|rest| size > 60 + u64::from(rest)) {
+                self.say(FindingKind::Symlink, place, format!("{size} bytes of target are not in the inode"));
+            }
+            return Ok(());
+        }
+        if is_fast(inode) {
+            self.target(inode, inode.block_area(), place);
+            return Ok(());
+        }
+        self.map(inode, FileType::Symlink, walked)?;
+        if self.purpose != Purpose::Check || !walked.is_sound || size == 0 || size >> 32 != 0 {
+            return Ok(());
+        }
+        let fs = self.check.fs;
+        let most = u64::from(fs.layout().block_size);
+        match walked.first {
+            Some(block) if walked.blocks() == 1 && size <= most => {
+                let bytes = fs.read_block(block)?;
+                self.target(inode, &bytes, place);
+            }
+            _ => {
+                let text = format!("{size} bytes of target in {} blocks", walked.blocks());
+                self.say(FindingKind::Symlink, place, text);
+            }
+        }
+        Ok(())
+    }
+
+    fn target(&self, inode: RawInode<'_>, bytes: &[u8], place: Place) {
+        let len = match inode.has(InodeFlags::ENCRYPT) {
+            // OK to index: at least 60 bytes.
+            true => usize::from(u16::from_le_bytes([bytes[0], bytes[1]])) + 2,
+            false => bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len()),
+        };
+        if len as u64 != inode.size() {
+            self.number(FindingKind::Symlink, place, "bytes of the target", inode.size(), len as u64);
+        }
+    }
+
+    /// Counts for the quotas of an inode's owners.
+    fn charge(&mut self, inode: RawInode<'_>, attributes: &Attributes, walked: &Walked) {
+        let layout = self.check.fs.layout();
+        let cluster = u64::from(layout.block_size) * u64::from(layout.cluster_blocks);
+        let clusters = walked.count + u64::from(attributes.has_block) + attributes.values.0;
+        for (usage, id) in self.lists.usage.iter_mut().zip(inode.owners()) {
+            let sum = usage.entry(id).or_default();
+            sum.0 = sum.0.saturating_add(clusters.saturating_mul(cluster));
+            sum.1 = sum.1.saturating_add(1 + attributes.values.1);
+        }
+    }
+}
+
+/// Whether a symbolic link's target lies in the place of its map.
+fn is_fast(inode: RawInode<'_>) -> bool {
+    (1..60).contains(&inode.size()) && !inode.has(InodeFlags::INLINE_DATA)
+}
+
+/// Bytes of a file that old maps have room for.
+fn largest_mapped(block_size: u64) -> u64 {
+    let numbers = block_size / 4;
+    (12 + numbers + numbers * numbers + numbers * numbers * numbers) * block_size
+}
+
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
+    bytes.chunks_exact(16).all(|chunk| chunk == [0; 16])
+}

@@ -1,0 +1,106 @@
+//! The journal: its inode, its superblock, and what the file system's superblock says of it.
+
+use crate::check::findings::{FindingKind, Findings, Fix};
+use crate::error::{Corrupt, Error, Place, Result, Structure};
+use crate::format::csum::{Context, Subject};
+use crate::format::features::Compat;
+use crate::format::inode::InodeFlags;
+use crate::format::journal_superblock::{JOURNAL_SUPERBLOCK_SIZE, JournalSuperblock};
+use crate::read::fs::Ext4;
+use crate::read::journal::Journal;
+
+/// Blocks that a journal has at least.
+const LEAST_BLOCKS: u64 = 1024;
+
+/// Checks the journal. Whether there is one that can be believed.
+pub(crate) fn check(fs: &Ext4, findings: &Findings) -> Result<bool> {
+    let superblock = fs.superblock();
+    let place = Place::of(Structure::Superblock);
+    let (named, elsewhere) = superblock.named_journal();
+    if !superblock.compat.has(Compat::HAS_JOURNAL) {
+        if superblock.needs_recovery() {
+            findings.say(FindingKind::JournalFeature, place, "a journal must be replayed, and there is none");
+        } else if named != 0 || elsewhere {
+            findings.say(
+                FindingKind::JournalFeature,
+                place,
+                "a journal is named, and the feature is missing",
+            );
+        }
+        return Ok(false);
+    }
+    if named == 0 {
+        if !elsewhere {
+            findings.say(FindingKind::JournalFeature, place, "there is a journal, and nothing says where");
+        }
+        return Ok(false);
+    }
+    if elsewhere {
+        let text = "the journal is named as one of the file system, and as one on another device";
+        findings.say(FindingKind::JournalFeature, place, text);
+    }
+    let (runs, first) = match Journal::locate(fs) {
+        Ok(Some(found)) => found,
+        Ok(None) => return Ok(false),
+        Err(error) => {
+            let corrupt = Corrupt::of(&error).cloned().ok_or(error)?;
+            // A wrong checksum is found again when the inode's table is checked.
+            if !matches!(corrupt.problem(), crate::Problem::Checksum { .. }) {
+                findings.say(FindingKind::JournalInode, corrupt.place(), corrupt.problem().to_string());
+            }
+            return Ok(false);
+        }
+    };
+    let inode_place = Place::inode(Structure::Inode, named);
+    let blocks: u64 = runs.iter().map(|run| run.len).sum();
+    if blocks < LEAST_BLOCKS {
+        findings.say(FindingKind::JournalInode, inode_place, format!("a journal of {blocks} blocks"));
+    }
+    if fs.any_inode(named).is_ok_and(|inode| inode.has(InodeFlags::ENCRYPT)) {
+        findings.say(FindingKind::JournalInode, inode_place, "the journal is encrypted");
+    }
+    let place = Place::of(Structure::JournalSuperblock);
+    let journal = match JournalSuperblock::from_bytes(&first) {
+        Ok(journal) => journal,
+        Err(error) => return damage(error, place, findings),
+    };
+    if journal.users > 1 {
+        findings.number(
+            FindingKind::JournalSuperblock,
+            place,
+            "file systems with this journal",
+            journal.users.into(),
+            1,
+        );
+    }
+    if journal.has_checksums() {
+        findings.count(Structure::JournalSuperblock);
+        let (bytes, context) = (&first[..JOURNAL_SUPERBLOCK_SIZE], Context::default());
+        // OK to index: a journal that was located has a first run.
+        let offset = fs.layout().offset(runs[0].physical);
+        let fix = Fix::in_place(offset, bytes.len(), Subject::JournalSuperblock, context);
+        let result = fs.checksums().verify(Subject::JournalSuperblock, &context, bytes, place);
+        if !findings.note(result, Some(fix)) {
+            return Ok(false);
+        }
+    }
+    if let Err(error) = Journal::open(fs) {
+        return damage(error, place, findings);
+    }
+    if journal.start != 0 && !superblock.needs_recovery() {
+        let text = "there is something to replay, and the superblock does not say so";
+        findings.say(FindingKind::JournalFeature, place, text);
+    }
+    Ok(true)
+}
+
+/// Notes what makes the journal's superblock unusable; unknown features do, too.
+fn damage(error: Error, place: Place, findings: &Findings) -> Result<bool> {
+    let text = match (Corrupt::of(&error), error.kind()) {
+        (Some(corrupt), _) => corrupt.problem().to_string(),
+        (None, crate::ErrorKind::Unsupported) => error.to_string(),
+        _ => return Err(error),
+    };
+    findings.say(FindingKind::JournalSuperblock, place, text);
+    Ok(false)
+}

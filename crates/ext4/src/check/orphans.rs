@@ -1,0 +1,138 @@
+//! Inodes that wait to be deleted or cut: the list that begins in the superblock, and the file of orphans.
+
+use std::collections::HashSet;
+
+use crate::check::findings::{FindingKind, Fix};
+use crate::check::groups::Group;
+use crate::check::worker::Check;
+use crate::error::{Corrupt, Place, Result, Structure};
+use crate::format::csum::{Context, Subject};
+use crate::format::features::RoCompat;
+use crate::format::inode::InodeFlags;
+use crate::format::orphan;
+use crate::format::raw_inode::RawInode;
+use crate::format::superblock::last_orphan;
+
+/// Collects all orphans, and notes how many there are.
+pub(crate) fn collect(check: &mut Check<'_>, groups: &[Group]) -> Result<()> {
+    let mut orphans = HashSet::new();
+    let superblock = Place::of(Structure::Superblock);
+    let mut number = last_orphan(check.fs.superblock().as_bytes());
+    while number != 0 {
+        let next = next(check, groups, number)?;
+        let text = match next {
+            None => format!("the list of orphans leads to inode {number}, which can't be one"),
+            Some(_) if !orphans.insert(number) => {
+                format!("the list of orphans leads to inode {number} twice")
+            }
+            Some(next) => {
+                number = next;
+                continue;
+            }
+        };
+        check.findings.say(FindingKind::OrphanList, superblock, text);
+        break;
+    }
+    if let Some(file) = check.fs.superblock().orphan_file {
+        from_file(check, groups, file, &mut orphans)?;
+    }
+    if !orphans.is_empty() {
+        let text = format!("{} inodes will be deleted or cut at the next mount", orphans.len());
+        check.findings.say(FindingKind::Orphans, superblock, text);
+    }
+    check.orphans = orphans;
+    Ok(())
+}
+
+/// What an orphan has as its time of deletion, if the inode can be one.
+fn next(check: &Check<'_>, groups: &[Group], number: u32) -> Result<Option<u32>> {
+    if number < check.fs.superblock().first_inode {
+        return Ok(None);
+    }
+    let raw = check.inode_bytes(groups, number)?;
+    let inode = raw.as_deref().map(|raw| RawInode { number, raw });
+    Ok(inode.filter(|inode| inode.kind().is_some()).map(RawInode::deleted))
+}
+
+fn from_file(check: &Check<'_>, groups: &[Group], number: u32, orphans: &mut HashSet<u32>) -> Result<()> {
+    let (fs, findings) = (check.fs, check.findings);
+    let place = Place::inode(Structure::Inode, number);
+    let wrong = |text: String| findings.say(FindingKind::OrphanFile, place, text);
+    let Some(raw) = check.inode_bytes(groups, number)? else {
+        wrong("can't be found".to_owned());
+        return Ok(());
+    };
+    let Ok(file) = (RawInode { number, raw: &raw }).to_inode() else {
+        wrong("is no file".to_owned());
+        return Ok(());
+    };
+    let block_size = fs.layout().block_size as usize;
+    if file.kind() != crate::FileType::Regular
+        || file.has(InodeFlags::INLINE_DATA)
+        || file.size() % block_size as u64 != 0
+        || file.size() / block_size as u64 > fs.layout().blocks
+    {
+        wrong(format!("is no file of orphans: {}, {} bytes", file.kind().name(), file.size()));
+        return Ok(());
+    }
+    let (mut next, mut waiting) = (0, 0);
+    let blocks = file.size() / block_size as u64;
+    let mut runs = Vec::new();
+    let result = fs.mappings(&file, 0, |run| {
+        runs.push(run);
+        Ok(std::ops::ControlFlow::Continue(()))
+    });
+    if let Err(error) = result {
+        // The map is found damaged when its inode is checked.
+        return if Corrupt::of(&error).is_some() { Ok(()) } else { Err(error) };
+    }
+    for run in runs {
+        for logical in run.logical..run.end().min(blocks) {
+            if logical != next || run.unwritten {
+                break;
+            }
+            next += 1;
+            let block = run.physical + (logical - run.logical);
+            let place = Place::inode(Structure::OrphanBlock, number).at(block);
+            let bytes = fs.read_block(block)?;
+            if orphan::check(&bytes, place).is_err() {
+                findings.say(FindingKind::OrphanFile, place, "no magic number 0xb10ca04");
+                continue;
+            }
+            if check.has.checksums {
+                findings.count(Structure::OrphanBlock);
+                let context = Context { block, ..file.context() };
+                let fix =
+                    Fix::in_place(fs.layout().offset(block), bytes.len(), Subject::OrphanBlock, context);
+                findings
+                    .note(fs.checksums().verify(Subject::OrphanBlock, &context, &bytes, place), Some(fix));
+            }
+            for orphan in
+                orphan::numbers(block_size).map(|field| field.get(&bytes)).filter(|number| *number != 0)
+            {
+                waiting += 1;
+                if self::next(check, groups, orphan)?.is_none() {
+                    findings.say(
+                        FindingKind::OrphanFile,
+                        place,
+                        format!("names inode {orphan}, which can't be one"),
+                    );
+                } else if !orphans.insert(orphan) {
+                    findings.say(
+                        FindingKind::OrphanFile,
+                        place,
+                        format!("names inode {orphan}, which was named before"),
+                    );
+                }
+            }
+        }
+    }
+    if next < blocks {
+        wrong(format!("lacks block {next}"));
+    }
+    let is_present = fs.superblock().ro_compat.has(RoCompat::ORPHAN_PRESENT);
+    if waiting > 0 && !is_present {
+        wrong(format!("holds {waiting} orphans, and the superblock says that there are none"));
+    }
+    Ok(())
+}

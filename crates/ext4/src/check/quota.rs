@@ -1,0 +1,120 @@
+//! Quota files: their trees, and what they count against what owners have.
+
+use std::collections::{HashMap, HashSet};
+
+use casemate_blockdev::BlockDevice;
+
+use crate::check::findings::FindingKind;
+use crate::check::groups::Group;
+use crate::check::worker::Check;
+use crate::error::{Corrupt, Place, Result, Structure};
+use crate::format::quota::{self, BLOCK, BLOCKS, ID, INODES, Kind, LEVELS, ROOT, SPACE, entries, is_free};
+use crate::format::raw_inode::RawInode;
+use crate::read::file::FileReader;
+
+pub(crate) fn check(check: &Check<'_>, groups: &[Group]) -> Result<()> {
+    let usage = std::mem::take(&mut check.lists().usage);
+    for ((kind, number), usage) in Kind::ALL.into_iter().zip(check.fs.superblock().quota_inodes).zip(usage) {
+        if number == 0 {
+            continue;
+        }
+        let place = Place::inode(Structure::QuotaFile, number);
+        let Some(raw) = check.inode_bytes(groups, number)? else { continue };
+        let inode = (RawInode { number, raw: &raw }).to_inode();
+        let Ok(file) = inode.and_then(|inode| check.fs.open_stored(&inode)) else { continue };
+        check.findings.count(Structure::QuotaFile);
+        let read = || -> Result<HashMap<u32, (u64, u64)>> {
+            let mut tree = Tree { file, seen: HashSet::new(), blocks: 0, place, found: HashMap::new() };
+            tree.read(kind)?;
+            Ok(tree.found)
+        };
+        match read() {
+            Ok(found) => compare(check, place, &found, &usage),
+            Err(error) => match Corrupt::of(&error) {
+                Some(corrupt) => {
+                    check.findings.say(FindingKind::QuotaFile, place, corrupt.problem().to_string())
+                }
+                None if error.kind() == crate::ErrorKind::Unsupported => {
+                    check.findings.say(FindingKind::QuotaFile, place, error.to_string());
+                }
+                None => return Err(error),
+            },
+        }
+    }
+    Ok(())
+}
+
+fn compare(
+    check: &Check<'_>,
+    place: Place,
+    found: &HashMap<u32, (u64, u64)>,
+    usage: &HashMap<u32, (u64, u64)>,
+) {
+    let none = (0, 0);
+    for id in found.keys().chain(usage.keys().filter(|id| !found.contains_key(id))) {
+        let (stored, used) = (found.get(id).unwrap_or(&none), usage.get(id).unwrap_or(&none));
+        if stored != used {
+            let text = format!(
+                "{id} has {} bytes in {} inodes, and the quota file says {} bytes in {}",
+                used.0, used.1, stored.0, stored.1
+            );
+            check.findings.say(FindingKind::QuotaUsage, place, text);
+        }
+    }
+}
+
+struct Tree {
+    file: FileReader,
+    /// Blocks of the tree; one that is there twice would be a circle.
+    seen: HashSet<u32>,
+    blocks: u32,
+    place: Place,
+    found: HashMap<u32, (u64, u64)>,
+}
+
+impl Tree {
+    fn read(&mut self, kind: Kind) -> Result<()> {
+        let header = self.block(0)?;
+        kind.check(&header, self.place)?;
+        self.blocks = BLOCKS.get(&header);
+        self.node(ROOT, 0)
+    }
+
+    fn block(&self, number: u32) -> Result<[u8; BLOCK]> {
+        let mut bytes = [0; BLOCK];
+        let at = u64::from(number) * BLOCK as u64;
+        if at + BLOCK as u64 > self.file.size() {
+            return Err(self.place.malformed(format!("ends before block {number}")));
+        }
+        self.file.read_at(&mut bytes, at)?;
+        Ok(bytes)
+    }
+
+    fn node(&mut self, number: u32, level: usize) -> Result<()> {
+        if number >= self.blocks {
+            return Err(self.place.malformed(format!("names block {number} of {}", self.blocks)));
+        }
+        if !self.seen.insert(number) {
+            // Several ways lead to a block of entries.
+            return match level {
+                LEVELS => Ok(()),
+                _ => Err(self.place.malformed(format!("block {number} is in its tree twice"))),
+            };
+        }
+        let bytes = self.block(number)?;
+        if level == LEVELS {
+            for at in entries().filter(|at| !is_free(&bytes[*at..])) {
+                let sum = [SPACE, INODES].map(|counter| counter.value(&bytes[at..]));
+                self.found.insert(ID.from(at).get(&bytes), (sum[0], sum[1]));
+            }
+            return Ok(());
+        }
+        for byte in 0..=255u8 {
+            let below = quota::slot(u32::from_be_bytes([byte; 4]), level).get(&bytes);
+            if below != 0 {
+                self.node(below, level + 1)?;
+            }
+        }
+        Ok(())
+    }
+}

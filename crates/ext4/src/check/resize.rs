@@ -1,0 +1,58 @@
+//! The inode that reserves blocks behind the descriptors: two levels of numbers that follow from the layout.
+
+use crate::check::findings::FindingKind;
+use crate::check::groups::Group;
+use crate::check::inodes::RESIZE;
+use crate::check::worker::Check;
+use crate::error::{Place, Result, Structure};
+use crate::format::block_map;
+use crate::format::features::Compat;
+use crate::format::inode::FileType;
+use crate::format::raw_inode::RawInode;
+
+/// The number of an inode that leads to two levels.
+const DOUBLE: usize = 13;
+
+pub(crate) fn check(check: &Check<'_>, groups: &[Group]) -> Result<()> {
+    let (fs, layout, superblock) = (check.fs, check.fs.layout(), check.fs.superblock());
+    let place = Place::inode(Structure::Inode, RESIZE);
+    let wrong = |text: String| check.findings.say(FindingKind::ResizeInode, place, text);
+    let Some(raw) = check.inode_bytes(groups, RESIZE)? else { return Ok(()) };
+    let inode = RawInode { number: RESIZE, raw: &raw };
+    let numbers: Vec<u32> = block_map::numbers(inode.block_area()).collect();
+    if !superblock.compat.has(Compat::RESIZE_INODE) {
+        if numbers.iter().any(|number| *number != 0) {
+            wrong("has blocks without the feature resize_inode".to_owned());
+        }
+        return Ok(());
+    }
+    let double = u64::from(numbers[DOUBLE]);
+    let others = numbers.iter().enumerate().any(|(slot, number)| slot != DOUBLE && *number != 0);
+    if others || inode.links() == 0 || inode.kind() != Some(FileType::Regular) || !layout.contains(double, 1)
+    {
+        wrong("is no file with one tree of two levels".to_owned());
+        return Ok(());
+    }
+    let top: Vec<u32> = block_map::numbers(&fs.read_block(double)?).collect();
+    let reserved = u32::from(superblock.reserved_descriptor_blocks());
+    let first = layout.descriptor_block(0) + u64::from(layout.descriptor_blocks());
+    for index in 0..reserved {
+        let block = first + u64::from(index);
+        let slot = (layout.descriptor_blocks() + index) as usize % top.len();
+        if u64::from(top[slot]) != block || !layout.contains(block, 1) {
+            let text = format!("its number {slot} is {}, where {block} is reserved", top[slot]);
+            wrong(text);
+            return Ok(());
+        }
+        let bytes = fs.read_block(block)?;
+        let copies =
+            layout.copy_groups().map(|group| block + u64::from(group) * u64::from(layout.blocks_per_group));
+        if let Some((copy, found)) =
+            copies.zip(block_map::numbers(&bytes)).find(|(copy, found)| *copy != u64::from(*found))
+        {
+            wrong(format!("reserves block {found} instead of {copy}"));
+            return Ok(());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,381 @@
+//! What all passes share, and what one thread of a pass has.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use casemate_blockdev::BlockDevice;
+
+use crate::check::claims::Claims;
+use crate::check::facts::Facts;
+use crate::check::findings::{Counts, Finding, FindingKind, Findings, Fix};
+use crate::check::groups::Group;
+use crate::error::{Place, Problem, Result, Structure};
+use crate::format::csum::{Context, Kind, Subject};
+use crate::format::features::{Compat, Incompat, RoCompat};
+use crate::format::superblock::Superblock;
+use crate::read::fs::Ext4;
+use crate::read::map::Mapping;
+
+/// Runs of blocks that are claimed twice and are kept to name their owners; beyond that, some owners stay unnamed.
+const MOST_SHARED: usize = 4096;
+
+/// A check in progress.
+pub(crate) struct Check<'a> {
+    pub fs: &'a Ext4,
+    pub findings: &'a Findings,
+    pub claims: Claims,
+    pub facts: Facts,
+    /// Blocks of the file system's own structures outside of files, in order: first ones, and those behind the last.
+    pub metadata: Vec<(u64, u64)>,
+    /// Inodes that wait to be deleted or cut.
+    pub orphans: HashSet<u32>,
+    /// Times of deletion that are inodes' numbers: those of orphans that a list has lost.
+    pub lost_orphans: RangeInclusive<u32>,
+    /// Inodes that the superblock names, and what for.
+    pub named: BTreeMap<u32, Named>,
+    /// The features that are asked for with every inode.
+    pub has: Has,
+    /// What some blocks of files can't be found for: then others look as if nobody had them.
+    pub is_partial: AtomicBool,
+    /// The same of names.
+    pub lacks_names: AtomicBool,
+    /// Whether there is a file of 2 GiB or more.
+    pub has_large_file: AtomicBool,
+    shared: Mutex<BTreeMap<u64, u64>>,
+    /// Blocks that maps may still claim, and blocks that may still be read because of maps. Each block has one owner, so
+    /// honest images never need more than there are; hostile ones would keep a check busy for days.
+    claimable: AtomicU64,
+    readable: AtomicU64,
+    pub lists: Mutex<Lists>,
+}
+
+/// What the superblock names an inode for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Named {
+    Journal,
+    /// The quota file of users, groups or projects.
+    Quota(usize),
+    Orphans,
+}
+
+/// Features, as they are asked for with every inode.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Has {
+    pub checksums: bool,
+    pub extents: bool,
+    pub inline_data: bool,
+    pub huge_file: bool,
+    pub bits64: bool,
+    pub large_dir: bool,
+    pub xattrs: bool,
+    pub index: bool,
+    pub types: bool,
+    pub quota: bool,
+    pub hurd: bool,
+    pub shared_blocks: bool,
+}
+
+/// What threads found, and later passes go on with.
+#[derive(Default)]
+pub(crate) struct Lists {
+    pub directories: Vec<Directory>,
+    /// Blocks of attributes: the number of users that they say, and that they have.
+    pub xattr_blocks: HashMap<u64, XattrUse>,
+    /// Inodes that hold values, and how many attributes they say have it; those of an old kind don't.
+    pub values: Vec<(u32, Option<u64>)>,
+    /// Inodes that attributes have values in, once for each attribute.
+    pub references: Vec<u32>,
+    /// Encrypted inodes, and what stands for their policies.
+    pub policies: Vec<(u32, u64)>,
+    pub usage: [HashMap<u32, (u64, u64)>; 3],
+}
+
+/// A block of attributes that inodes share.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct XattrUse {
+    pub stored: u32,
+    pub found: u32,
+}
+
+/// A directory, as the second pass needs it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Directory {
+    pub number: u32,
+    pub generation: u32,
+    pub flags: u32,
+    /// Blocks up to the last one that it has.
+    pub blocks: u32,
+    /// Where they lie, if one behind the other.
+    pub first: Option<u64>,
+}
+
+impl<'a> Check<'a> {
+    pub fn new(fs: &'a Ext4, findings: &'a Findings) -> Check<'a> {
+        let superblock = fs.superblock();
+        let (compat, incompat, ro_compat) = (superblock.compat, superblock.incompat, superblock.ro_compat);
+        let has = Has {
+            checksums: fs.checksums().kind() == Kind::Metadata,
+            extents: incompat.has(Incompat::EXTENTS),
+            inline_data: incompat.has(Incompat::INLINE_DATA),
+            huge_file: ro_compat.has(RoCompat::HUGE_FILE),
+            bits64: incompat.has(Incompat::BITS64),
+            large_dir: incompat.has(Incompat::LARGEDIR),
+            xattrs: compat.has(Compat::EXT_ATTR),
+            index: compat.has(Compat::DIR_INDEX),
+            types: incompat.has(Incompat::FILETYPE),
+            quota: ro_compat.has(RoCompat::QUOTA),
+            hurd: superblock.is_hurd(),
+            shared_blocks: ro_compat.has(RoCompat::SHARED_BLOCKS),
+        };
+        let mut named = BTreeMap::new();
+        for (kind, number) in superblock.quota_inodes.into_iter().enumerate() {
+            if has.quota && number != 0 {
+                named.insert(number, Named::Quota(kind));
+            }
+        }
+        if let Some(number) = superblock.orphan_file {
+            named.insert(number, Named::Orphans);
+        }
+        if superblock.journal_inode != 0 {
+            named.insert(superblock.journal_inode, Named::Journal);
+        }
+        let layout = fs.layout();
+        Check {
+            fs,
+            findings,
+            claims: Claims::new(layout),
+            facts: Facts::new(layout),
+            metadata: Vec::new(),
+            orphans: HashSet::new(),
+            lost_orphans: lost_orphans(superblock),
+            named,
+            has,
+            is_partial: AtomicBool::new(false),
+            lacks_names: AtomicBool::new(false),
+            has_large_file: AtomicBool::new(false),
+            shared: Mutex::default(),
+            claimable: AtomicU64::new(layout.blocks.saturating_mul(4)),
+            readable: AtomicU64::new(layout.blocks.saturating_mul(4)),
+            lists: Mutex::default(),
+        }
+    }
+
+    /// Claims blocks for an owner; whoever has some of them already shares them.
+    pub fn claim(&self, block: u64, len: u64) {
+        if !self.take(&self.claimable, len) {
+            return;
+        }
+        self.claims.claim(block, len, |block, len| {
+            if !self.has.shared_blocks {
+                self.share(block, len);
+            }
+        });
+    }
+
+    fn share(&self, block: u64, len: u64) {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = shared.range(..=block).next_back().map(|(first, end)| (*first, *end));
+        match before {
+            Some((first, end)) if end >= block => {
+                shared.insert(first, end.max(block + len));
+            }
+            _ if shared.len() < MOST_SHARED => {
+                shared.insert(block, block + len);
+            }
+            _ => {}
+        }
+    }
+
+    /// Runs of blocks that are claimed twice: first ones, and those behind the last.
+    pub fn shared(&self) -> Vec<(u64, u64)> {
+        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.iter().map(|(first, end)| (*first, *end)).collect()
+    }
+
+    /// Lets blocks be read once more, for a pass of its own.
+    pub fn renew(&self) {
+        for left in [&self.claimable, &self.readable] {
+            left.store(self.fs.layout().blocks.saturating_mul(4), Ordering::Relaxed);
+        }
+    }
+
+    pub fn may_read(&self, blocks: u64) -> bool {
+        self.take(&self.readable, blocks)
+    }
+
+    fn take(&self, from: &AtomicU64, blocks: u64) -> bool {
+        let left = |left: u64| left.checked_sub(blocks);
+        if from.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok() {
+            return true;
+        }
+        // The same words whichever inode it was: one fault, however many threads meet it.
+        self.is_partial.store(true, Ordering::Relaxed);
+        self.lacks_names.store(true, Ordering::Relaxed);
+        let text =
+            "all inodes together lead to more blocks than the file system has; the rest is not checked";
+        self.findings.say(FindingKind::ClaimedTwice, Place::of(Structure::Inode), text);
+        false
+    }
+
+    /// Whether a block lies among the file system's own structures.
+    pub fn is_metadata(&self, block: u64) -> bool {
+        let at = self.metadata.partition_point(|(_, end)| *end <= block);
+        self.metadata.get(at).is_some_and(|(first, _)| *first <= block)
+    }
+
+    pub fn lists(&self) -> MutexGuard<'_, Lists> {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The bytes of an inode; `None` if its table is not where it can be.
+    pub fn inode_bytes(&self, groups: &[Group], number: u32) -> Result<Option<Vec<u8>>> {
+        let layout = self.fs.layout();
+        let Some((group, index)) = layout.inode_position(number) else { return Ok(None) };
+        let Some(table) = groups.get(group as usize).and_then(|group| group.table) else { return Ok(None) };
+        let size = layout.inode_size;
+        let mut raw = vec![0; size as usize];
+        self.fs.device().read_at(&mut raw, layout.offset(table) + u64::from(index) * u64::from(size))?;
+        Ok(Some(raw))
+    }
+}
+
+/// What must be the number of an inode and no time, unless the clock was that wrong when the file system was used.
+fn lost_orphans(superblock: &Superblock) -> RangeInclusive<u32> {
+    let inodes = i64::from(superblock.inodes);
+    let [made, mounted, written] = superblock.times();
+    let is_wrong = made != 0 && made < inodes || mounted != 0 && mounted < inodes || written < inodes;
+    // OK to subtract: there are inodes.
+    if is_wrong { RangeInclusive::new(1, 0) } else { 1..=superblock.inodes - 1 }
+}
+
+/// What a thread is doing with the blocks of inodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Checks everything, and claims blocks.
+    Check,
+    /// Only collects runs of blocks.
+    Collect,
+    /// Only looks for owners of blocks that are claimed twice.
+    Owners,
+}
+
+/// One thread of a pass. What it counted and collected is handed over at its end.
+pub(crate) struct Worker<'a, 'b> {
+    pub check: &'a Check<'b>,
+    pub groups: &'a [Group],
+    pub purpose: Purpose,
+    pub counts: Counts,
+    /// A piece of a table, blocks, and runs of blocks, kept for their memory.
+    pub table: Vec<u8>,
+    pub runs: Vec<Mapping>,
+    pub regions: Vec<(u32, u32)>,
+    pub lists: Lists,
+    /// Runs of blocks whose owners are sought.
+    pub sought: &'a [(u64, u64)],
+    pub inodes: u64,
+}
+
+impl<'a, 'b> Worker<'a, 'b> {
+    pub fn new(check: &'a Check<'b>, groups: &'a [Group], purpose: Purpose) -> Worker<'a, 'b> {
+        Worker {
+            check,
+            groups,
+            purpose,
+            counts: Counts::default(),
+            table: Vec::new(),
+            runs: Vec::new(),
+            regions: Vec::new(),
+            lists: Lists::default(),
+            sought: &[],
+            inodes: 0,
+        }
+    }
+
+    pub fn say(&self, kind: FindingKind, place: Place, text: impl Into<Cow<'static, str>>) {
+        if self.purpose == Purpose::Check {
+            self.check.findings.say(kind, place, text);
+        }
+    }
+
+    pub fn number(&self, kind: FindingKind, place: Place, what: &'static str, found: u64, expected: u64) {
+        if self.purpose == Purpose::Check {
+            self.check.findings.number(kind, place, what, found, expected);
+        }
+    }
+
+    /// Checks a structure's checksum, and counts that.
+    pub fn verify(
+        &mut self,
+        place: Place,
+        offset: u64,
+        bytes: &[u8],
+        subject: Subject,
+        context: Context,
+    ) -> bool {
+        let sums = self.check.fs.checksums();
+        if self.purpose != Purpose::Check || !sums.covers(subject) {
+            return true;
+        }
+        match place.structure {
+            Structure::Inode => self.inodes += 1,
+            other => self.counts.add(other, 1),
+        }
+        let result = sums.verify(subject, &context, bytes, place);
+        let fix = Fix::in_place(offset, bytes.len(), subject, context);
+        self.check.findings.note(result, Some(fix))
+    }
+
+    /// Claims blocks, or says that they are shared, whichever this thread is for.
+    pub fn own(&mut self, inode: u32, block: u64, len: u64) {
+        match self.purpose {
+            Purpose::Check => self.check.claim(block, len),
+            Purpose::Collect => {}
+            Purpose::Owners => {
+                let end = block.saturating_add(len);
+                let at = self.sought.partition_point(|(_, end)| *end <= block);
+                for (first, last) in self.sought[at..].iter().take_while(|(first, _)| *first < end) {
+                    let run = Problem::Run {
+                        first: (*first).max(block),
+                        last: (*last).min(end) - 1,
+                        what: "are claimed by others, too",
+                    };
+                    let place = Place::inode(Structure::Inode, inode);
+                    self.check.findings.add(Finding::new(FindingKind::ClaimedTwice, place, run), None);
+                }
+            }
+        }
+    }
+
+    /// Notes that something could not be followed to its blocks.
+    pub fn lose_blocks(&self) {
+        if self.purpose == Purpose::Check {
+            self.check.is_partial.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Worker<'_, '_> {
+    fn drop(&mut self) {
+        let mut counts = std::mem::take(&mut self.counts);
+        if self.inodes > 0 {
+            counts.add(Structure::Inode, self.inodes);
+        }
+        self.check.findings.add_counts(counts);
+        let mut all = self.check.lists();
+        let Lists { directories, xattr_blocks: _, values, references, policies, usage } =
+            std::mem::take(&mut self.lists);
+        all.directories.extend(directories);
+        all.values.extend(values);
+        all.references.extend(references);
+        all.policies.extend(policies);
+        for (all, own) in all.usage.iter_mut().zip(usage) {
+            for (id, (blocks, inodes)) in own {
+                let sum = all.entry(id).or_default();
+                *sum = (sum.0.saturating_add(blocks), sum.1.saturating_add(inodes));
+            }
+        }
+    }
+}
