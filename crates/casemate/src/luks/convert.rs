@@ -193,7 +193,7 @@ fn metadata_of_luks2(
     let (salt, value) = (&header.digest_salt, &header.digest);
     let digest = digest_json(&header.hash, header.digest_iterations, salt, value, &ids, &["0"]);
     let segment = format::segment_json(u64::from(header.payload_offset) * 512, &header.encryption(), 512);
-    Metadata::new(format::metadata_json(keyslots, segment, digest, keyslots_size), HDR_SIZE)
+    Metadata::new(format::metadata_json(keyslots, segment, digest, [HDR_SIZE, keyslots_size]), HDR_SIZE)
 }
 
 fn to_luks1(

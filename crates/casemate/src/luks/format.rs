@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 
 use casemate_blockdev::AtFile;
 use casemate_luks::json::{Json, Object};
-use casemate_luks::luks2::Metadata;
+use casemate_luks::luks2::{LARGEST_HEADER, Metadata, SMALLEST_HEADER};
 use casemate_luks::{Header, luks1, luks2};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Hmac, Providers, Work};
@@ -48,10 +48,18 @@ pub struct LuksFormatOptions {
     pub sector_size: u32,
     /// The first byte of the data; 16 MiB, or as near as there can be with LUKS1, if `None`; 0 with a header that lies apart.
     pub offset: Option<u64>,
+    /// Bytes that the data begin at a multiple of, where `offset` does not say it: 1 MiB by default.
+    pub align: u64,
+    /// Bytes of each of the two copies of a header of LUKS2: 16 KiB by default, or a larger power of two up to 4 MiB.
+    pub metadata_size: u64,
+    /// Bytes for the key slots of LUKS2, a multiple of 4096; if `None`, or if that is less, all that is before the data.
+    pub keyslots_size: Option<u64>,
     /// Whether the header lies apart from the data.
     pub detached: bool,
     /// The label, of LUKS2.
     pub label: String,
+    /// The subsystem, of LUKS2.
+    pub subsystem: String,
     /// The UUID; a random one, or one of the seed, if `None`.
     pub uuid: Option<Uuid>,
     /// The number of the key slot.
@@ -74,8 +82,12 @@ impl Default for LuksFormatOptions {
             pbkdf: None,
             sector_size: 512,
             offset: None,
+            align: 1 << 20,
+            metadata_size: HDR_SIZE,
+            keyslots_size: None,
             detached: false,
             label: String::new(),
+            subsystem: String::new(),
             uuid: None,
             keyslot: 0,
             volume_key: None,
@@ -193,8 +205,12 @@ impl LuksFormatOptions {
         random: &mut Source,
         providers: &Providers,
     ) -> Result<(Header, Vec<(u64, Vec<u8>)>, u64), Error> {
-        if self.sector_size != 512 || !self.label.is_empty() {
-            return Err(Error::argument("LUKS1 has sectors of 512 bytes and no label; LUKS2 has both"));
+        if self.sector_size != 512 || !self.label.is_empty() || !self.subsystem.is_empty() {
+            let text = "LUKS1 has sectors of 512 bytes, no label and no subsystem; LUKS2 has all of them";
+            return Err(Error::argument(text));
+        }
+        if self.metadata_size != HDR_SIZE || self.keyslots_size.is_some() {
+            return Err(Error::argument("the header of LUKS1 has one size; that of LUKS2 is chosen"));
         }
         self.pbkdf().check_luks1(&self.hash)?;
         let (name, mode) = self.cipher.split_once('-').unwrap_or((&self.cipher, ""));
@@ -212,7 +228,7 @@ impl LuksFormatOptions {
         let offset = match (self.offset, self.detached) {
             (Some(offset), _) => offset,
             (None, true) => 0,
-            (None, false) => header.metadata_end().next_multiple_of(1 << 20),
+            (None, false) => self.aligned(header.metadata_end())?,
         };
         let is_apart = self.detached && offset == 0;
         if !offset.is_multiple_of(512) || offset < header.metadata_end() && !is_apart {
@@ -256,18 +272,41 @@ impl LuksFormatOptions {
         random: &mut Source,
         providers: &Providers,
     ) -> Result<(Header, Vec<(u64, Vec<u8>)>, u64), Error> {
-        let offset = self.offset.unwrap_or(if self.detached { 0 } else { DATA_OFFSET });
+        let (hdr_size, copies) = (self.metadata_size, self.metadata_size.saturating_mul(2));
+        if !hdr_size.is_power_of_two() || !(SMALLEST_HEADER..=LARGEST_HEADER).contains(&hdr_size) {
+            return Err(Error::argument(format!(
+                "a header of {hdr_size} bytes: LUKS2 has 16 KiB to 4 MiB, powers of two"
+            )));
+        }
+        let wanted = self.keyslots_size.unwrap_or(DATA_OFFSET - copies);
+        if !wanted.is_multiple_of(4096) || !(4096..=LARGEST_KEYSLOTS).contains(&wanted) {
+            return Err(Error::argument(format!(
+                "{wanted} bytes for key slots: LUKS2 has multiples of 4096 up to 128 MiB"
+            )));
+        }
+        let offset = match self.offset {
+            Some(offset) => offset,
+            None if self.detached => 0,
+            None => self.aligned(copies + wanted)?,
+        };
         let is_apart = self.detached && offset == 0;
-        let end = if is_apart { DATA_OFFSET } else { offset };
-        let keyslots_size = end.saturating_sub(2 * HDR_SIZE).min(LARGEST_KEYSLOTS) / 4096 * 4096;
+        let keyslots_size = match (self.offset, self.keyslots_size) {
+            _ if is_apart => wanted,
+            (Some(_), None) => offset.saturating_sub(copies).min(LARGEST_KEYSLOTS) / 4096 * 4096,
+            _ => wanted.min(offset.saturating_sub(copies) / 4096 * 4096),
+        };
         let integrity = self.integrity.as_deref().map(integrity_kind);
         // What authenticates is no cipher of an area.
         let area_cipher = if integrity.is_some() { "" } else { &*self.cipher };
-        let place = SlotPlace::of_luks2(2 * HDR_SIZE, volume_key.len(), area_cipher, &self.hash)?;
+        let place = SlotPlace::of_luks2(copies, volume_key.len(), area_cipher, &self.hash)?;
         let least = place.area.end;
         if !offset.is_multiple_of(u64::from(self.sector_size.max(512))) || offset < least && !is_apart {
             let text =
                 format!("data at byte {offset}: they begin at {least} or later, at a sector's beginning");
+            return Err(Error::argument(text));
+        }
+        if least > copies + keyslots_size {
+            let text = format!("{keyslots_size} bytes for key slots: one has {}", least - copies);
             return Err(Error::argument(text));
         }
         if self.keyslot >= luks2::KEYSLOTS {
@@ -287,15 +326,25 @@ impl LuksFormatOptions {
             Object::default().with(&id, sealed.to_json(volume_key.len())),
             segment,
             digest,
-            keyslots_size,
+            [hdr_size, keyslots_size],
         );
-        let metadata = Metadata::new(metadata, HDR_SIZE)?;
+        let metadata = Metadata::new(metadata, hdr_size)?;
         let mut header = luks2::Header::new(uuid.to_string(), metadata);
-        header.label = self.label.clone();
-        let copies = casemate_blockdev::MemoryDevice::new(vec![0; 2 * HDR_SIZE as usize]);
+        (header.label, header.subsystem) = (self.label.clone(), self.subsystem.clone());
+        // OK to cast: at most 8 MiB.
+        let copies = casemate_blockdev::MemoryDevice::new(vec![0; copies as usize]);
         header.write(&copies, providers, &mut |bytes| random.fill(bytes))?;
         let pieces = vec![(0, copies.into_bytes()), (place.area.start, sealed.material.expose().to_vec())];
         Ok((Header::Luks2(header), pieces, offset))
+    }
+
+    /// Where data begin behind a header.
+    fn aligned(&self, end: u64) -> Result<u64, Error> {
+        match self.align {
+            align if align > 0 && align.is_multiple_of(512) => end.checked_next_multiple_of(align),
+            _ => None,
+        }
+        .ok_or_else(|| Error::argument(format!("data at a multiple of {} bytes", self.align)))
     }
 
     fn pbkdf(&self) -> Pbkdf {
@@ -459,10 +508,15 @@ impl NewVolume {
     }
 }
 
-/// Metadata of LUKS2 with one segment and one digest.
-pub(super) fn metadata_json(keyslots: Object, segment: Object, digest: Object, keyslots_size: u64) -> Object {
+/// Metadata of LUKS2 with one segment and one digest, of these sizes: a copy of the header, and the key slots.
+pub(super) fn metadata_json(
+    keyslots: Object,
+    segment: Object,
+    digest: Object,
+    [hdr_size, keyslots_size]: [u64; 2],
+) -> Object {
     let config = Object::default()
-        .with("json_size", (HDR_SIZE - luks2::BINARY_LEN as u64).to_string())
+        .with("json_size", (hdr_size - luks2::BINARY_LEN as u64).to_string())
         .with("keyslots_size", keyslots_size.to_string());
     Object::default()
         .with("keyslots", keyslots)

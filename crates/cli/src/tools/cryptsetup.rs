@@ -86,6 +86,12 @@ struct Tool {
     #[arg(short, long)]
     offset: Option<u64>,
     #[arg(long)]
+    align_payload: Option<String>,
+    #[arg(long, value_parser = size)]
+    luks2_metadata_size: Option<String>,
+    #[arg(long, value_parser = size)]
+    luks2_keyslots_size: Option<String>,
+    #[arg(long)]
     label: Option<String>,
     #[arg(long)]
     subsystem: Option<String>,
@@ -143,11 +149,11 @@ struct Tool {
     resilience: Option<String>,
     #[arg(long)]
     resilience_hash: Option<String>,
-    #[arg(long)]
+    #[arg(long, value_parser = size)]
     hotzone_size: Option<String>,
-    #[arg(long)]
+    #[arg(long, value_parser = size)]
     device_size: Option<String>,
-    #[arg(long)]
+    #[arg(long, value_parser = size)]
     reduce_device_size: Option<String>,
     words: Vec<OsString>,
 }
@@ -334,9 +340,6 @@ impl Tool {
         let header = |command: &str| Line::new(command).with("luks-header", self.header.as_ref()).on(device);
         let line = match (&*action, &*kind) {
             ("luksFormat" | "format", _) => {
-                if self.subsystem.is_some() {
-                    return Err("luksFormat: config sets --subsystem".to_owned());
-                }
                 let line = self.costs(self.opening(Line::new("format")));
                 let key = if self.key_file.is_some() { None } else { second };
                 let line = line
@@ -345,7 +348,11 @@ impl Tool {
                     .with("key-size", self.key_size.as_ref())
                     .with("sector-size", self.sector_size.as_ref())
                     .with("crypt-offset", self.offset.map(|sectors| format!("{sectors}s")))
+                    .with("align-payload", self.align_payload.as_ref())
+                    .with("luks2-metadata-size", self.luks2_metadata_size.as_ref())
+                    .with("luks2-keyslots-size", self.luks2_keyslots_size.as_ref())
                     .with("label", self.label.as_ref())
+                    .with("subsystem", self.subsystem.as_ref())
                     .with("uuid", self.uuid.as_ref())
                     .with("volume-key-file", self.volume_key_file.as_ref())
                     .with("key-slot", self.key_slot.as_ref())
@@ -477,3 +484,27 @@ impl Tool {
 }
 
 static EMPTY: String = String::new();
+
+/// A size as this tool takes it, in bytes: a letter of either case is a power of 1024, with a B behind it one of 1000.
+fn size(text: &str) -> Result<String, String> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let (letter, base) = match &text[digits.len()..] {
+        unit if unit.len() < 2 => (unit, 1024_u64),
+        unit => match (unit.strip_suffix("iB"), unit.strip_suffix('B')) {
+            (Some(letter), _) => (letter, 1024),
+            (None, letter) => (letter.unwrap_or("none"), 1000),
+        },
+    };
+    let factor = match letter {
+        "" => Some(1),
+        "s" => Some(512),
+        _ => {
+            let power = ["k", "m", "g", "t"].iter().position(|known| letter.eq_ignore_ascii_case(known));
+            // OK to cast: at most 4.
+            power.map(|power| base.pow(power as u32 + 1))
+        }
+    };
+    let number = digits.parse::<u64>().ok().zip(factor);
+    let bytes = number.and_then(|(number, factor)| number.checked_mul(factor));
+    bytes.map(|bytes| bytes.to_string()).ok_or_else(|| "Invalid size specification".to_owned())
+}

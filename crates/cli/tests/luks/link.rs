@@ -2,9 +2,10 @@
 //! on two equal volumes, end with the same status and leave the same headers.
 
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-use casemate_testkit::run_any;
+use casemate_testkit::{Place, run_any, tool};
 
 use crate::CASEMATE;
 use crate::twins::{CHEAP, Twins};
@@ -12,8 +13,8 @@ use crate::twins::{CHEAP, Twins};
 /// The status of a command line of cryptsetup, on the volume of theirs and ours, with something on standard input.
 fn statuses(twins: &Twins, line: &str, input: &str) -> [i32; 2] {
     let link = twins.place.path("cryptsetup");
-    let tool = casemate_testkit::tool("cryptsetup").unwrap();
-    [(tool, "theirs"), (link, "ours")].map(|(program, volume)| {
+    let theirs = tool("cryptsetup").unwrap();
+    [(theirs, "theirs"), (link, "ours")].map(|(program, volume)| {
         let line = line.replace("DISK", volume);
         let mut command = Command::new(program);
         command.args(line.split_whitespace()).current_dir(twins.place.folder());
@@ -130,6 +131,65 @@ fn command_lines_of_cryptsetup_end_as_they_do_there() {
             assert_eq!(both(&reencrypt.replace("-S 0 -d one", "-d three"), ""), 2);
         }
         assert_eq!(both("benchmark -h sha256", ""), 0);
+    }
+}
+
+#[test]
+fn sizes_of_a_header_are_those_that_cryptsetup_chooses() {
+    let Some(cryptsetup) = tool("cryptsetup") else { return };
+    let place = Place::new(CASEMATE);
+    symlink(CASEMATE, place.path("cryptsetup")).unwrap();
+    place.file("key", "pass");
+    let said = |options: &str, program: &Path| {
+        let file = std::fs::File::create(place.path("disk")).unwrap();
+        file.set_len(160 << 20).unwrap();
+        drop(file);
+        let made = place.run(program, &format!("luksFormat -q {CHEAP} {options} disk key"));
+        let dump = place.run(&cryptsetup, "luksDump disk");
+        let is_size = |line: &&str| {
+            ["Metadata area:", "Keyslots area:", "offset:", "Payload offset:", "Subsystem:", "Area offset:"]
+                .iter()
+                .any(|head| line.trim_start().starts_with(head))
+        };
+        let dump = String::from_utf8_lossy(&dump.stdout).into_owned();
+        (made.status.code(), dump.lines().filter(is_size).collect::<Vec<_>>().join("\n"))
+    };
+    for options in [
+        "",
+        "--luks2-metadata-size 32k",
+        "--luks2-metadata-size 4m",
+        "--luks2-metadata-size 4m --luks2-keyslots-size 12m",
+        "--luks2-metadata-size 20k",
+        "--luks2-metadata-size 8m",
+        "--luks2-keyslots-size 1m",
+        "--luks2-keyslots-size 300k",
+        "--luks2-keyslots-size 128m",
+        "--luks2-keyslots-size 129m",
+        "--luks2-keyslots-size 5000",
+        "--luks2-keyslots-size 1M",
+        "--luks2-keyslots-size 1MB",
+        "--luks2-keyslots-size 4096KB",
+        "--luks2-keyslots-size 1024KiB",
+        "--luks2-keyslots-size 2048s",
+        "--luks2-keyslots-size 1mib",
+        "--luks2-keyslots-size 1x",
+        "--offset 8192 --luks2-keyslots-size 1m",
+        "--offset 8192 --luks2-metadata-size 1m",
+        "--offset 2048 --luks2-keyslots-size 1m",
+        "--align-payload 8",
+        "--align-payload 3",
+        "--align-payload 65536",
+        "--align-payload 8 --luks2-keyslots-size 1m",
+        "--align-payload 4096 --luks2-keyslots-size 1m",
+        "--align-payload 8 --offset 8192",
+        "--subsystem sub --label lab",
+        "--type luks1",
+        "--type luks1 --align-payload 8",
+        "--type luks1 --align-payload 1000",
+    ] {
+        let options =
+            if options.contains("--type") { options.to_owned() } else { format!("--type luks2 {options}") };
+        assert_eq!(said(&options, &place.path("cryptsetup")), said(&options, &cryptsetup), "{options}");
     }
 }
 

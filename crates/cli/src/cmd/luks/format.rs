@@ -62,9 +62,21 @@ pub struct Args {
     /// Where the encrypted data begins [default: 16M; for LUKS1 as near as there can be; with --luks-header 0].
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
     crypt_offset: Option<u64>,
+    /// Let the data begin at a multiple of so many sectors of 512 bytes [default: 2048].
+    #[arg(long, value_name = "SECTORS", conflicts_with = "crypt_offset")]
+    align_payload: Option<u64>,
+    /// The size of each copy of the header: a power of two from 16K to 4M (LUKS2) [default: 16K].
+    #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
+    luks2_metadata_size: Option<u64>,
+    /// The size of the area for key slots (LUKS2) [default: all that is before the data].
+    #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
+    luks2_keyslots_size: Option<u64>,
     /// The label (LUKS2).
     #[arg(long, value_name = "LABEL", default_value = "", hide_default_value = true)]
     label: String,
+    /// The subsystem (LUKS2).
+    #[arg(long, value_name = "SUBSYSTEM", default_value = "", hide_default_value = true)]
+    subsystem: String,
     /// The UUID [default: a random one].
     #[arg(long, value_name = "UUID")]
     uuid: Option<String>,
@@ -195,8 +207,14 @@ impl Args {
         options.hash = self.hash.clone();
         options.sector_size = self.sector_size;
         options.offset = self.crypt_offset;
+        if let Some(sectors) = self.align_payload {
+            // What does not fit is refused where it is used.
+            options.align = sectors.saturating_mul(512);
+        }
+        options.metadata_size = self.luks2_metadata_size.unwrap_or(options.metadata_size);
+        options.keyslots_size = self.luks2_keyslots_size;
         options.detached = self.luks_header.is_some();
-        options.label = self.label.clone();
+        (options.label, options.subsystem) = (self.label.clone(), self.subsystem.clone());
         options.uuid = self.uuid.as_deref().map(Uuid::from_text).transpose()?;
         options.keyslot = self.key_slot;
         options.seed = self.seed.as_deref().map(Seed::from_text);
