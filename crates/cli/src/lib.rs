@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod background;
 mod cmd;
 mod context;
 mod help;

@@ -3,11 +3,9 @@
 mod options;
 mod statistics;
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::process::ExitStatusExt;
+use std::io;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -17,7 +15,6 @@ use std::time::Duration;
 use rustix::process::{Pid, Resource, Rlimit, Signal};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
-use signal_hook::iterator::Signals;
 
 use casemate::blockdev::{BlockDevice, Events};
 use casemate::luks::Reencrypting;
@@ -28,6 +25,7 @@ use casemate::{Error, ErrorKind, Image, Output};
 pub use self::options::Args;
 use self::options::Place;
 use crate::answer::Answer;
+use crate::background::{self, Faults, exit_status};
 use crate::context::Context;
 
 /// What the server waits for.
@@ -39,8 +37,8 @@ enum Event {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        if self.fork {
-            return fork(context);
+        if self.fork && !self.forked {
+            return background::start("the server", context);
         }
         let mut options = ServeOptions::default();
         options.tls = self.tls()?;
@@ -53,7 +51,7 @@ impl Args {
 
         let (events, incoming) = mpsc::channel();
         // Before the first client, so that no signal finds the server without its handler.
-        handle_signals(&events).map_err(|error| Error::io("signals", error))?;
+        background::send_signals(&[SIGINT, SIGTERM, SIGUSR1], &events, Event::Signal)?;
         let named: Vec<(&str, &Image)> = images.iter().map(|(name, image)| (&**name, image)).collect();
         let service = Service::start(&named, listener, &options)?;
         let served: Vec<(Arc<Export>, &Image)> =
@@ -81,7 +79,7 @@ impl Args {
             None => service.uris().iter().try_for_each(|uri| context.print(format!("{uri}\n")))?,
         }
         if self.forked {
-            leave().map_err(|error| Error::io("the background", error))?;
+            background::leave()?;
         }
 
         let is_ending = AtomicBool::new(false);
@@ -144,38 +142,6 @@ impl Args {
     }
 }
 
-/// Starts this command once more, as the server in the background, and ends when clients can connect to it: what it prints
-/// until then is printed here.
-fn fork(context: &Context) -> Result<Answer, Error> {
-    let start = || -> io::Result<(String, Child)> {
-        let args = std::env::args_os().skip(1);
-        let args = args.map(|arg| if arg == "--fork" { "--forked".into() } else { arg });
-        let mut server = Command::new(std::env::current_exe()?).args(args).stdout(Stdio::piped()).spawn()?;
-        let mut lines = String::new();
-        if let Some(mut stdout) = server.stdout.take() {
-            stdout.read_to_string(&mut lines)?;
-        }
-        Ok((lines, server))
-    };
-    let (lines, mut server) = start().map_err(|error| Error::io("the server", error))?;
-    if lines.is_empty() {
-        // It has said why.
-        let status = server.wait().map_err(|error| Error::io("the server", error))?;
-        return Ok(Answer::Status(exit_status(status)));
-    }
-    context.print(lines)?;
-    Ok(Answer::Yes)
-}
-
-/// Leaves the terminal, and lets go of what a shell waits for: a pipe that it reads to its end, say.
-fn leave() -> io::Result<()> {
-    rustix::process::setsid()?;
-    let null = File::options().read(true).write(true).open("/dev/null")?;
-    rustix::stdio::dup2_stdin(&null)?;
-    rustix::stdio::dup2_stdout(&null)?;
-    Ok(rustix::stdio::dup2_stderr(&null)?)
-}
-
 /// Does what is left of a reencryption, and says what became of it; clients are served whatever that is.
 fn reencrypt(reencrypting: Reencrypting, events: &Beside<'_>, context: &Context) {
     match reencrypting.run(&context.work(context.providers().clone(), events)) {
@@ -198,15 +164,6 @@ impl Events for Beside<'_> {
         }
     }
 
-    fn note(&self, text: &str) {
-        eprintln!("casemate: {text}");
-    }
-}
-
-/// Prints what goes wrong with single clients.
-struct Faults;
-
-impl Events for Faults {
     fn note(&self, text: &str) {
         eprintln!("casemate: {text}");
     }
@@ -265,30 +222,6 @@ fn run_command(line: &str, uris: &[String], address: &Address, events: Sender<Ev
     let pid = Pid::from_child(&child);
     thread::spawn(move || events.send(Event::Ended(child.wait())));
     Ok(pid)
-}
-
-fn handle_signals(events: &Sender<Event>) -> io::Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGUSR1])?;
-    let events = events.clone();
-    thread::spawn(move || {
-        let mut stopping = false;
-        for signal in signals.forever() {
-            // Whoever asks twice will not wait.
-            if signal != SIGUSR1 && std::mem::replace(&mut stopping, true) {
-                std::process::exit(130);
-            }
-            if events.send(Event::Signal(signal)).is_err() && signal == SIGUSR1 {
-                return;
-            }
-        }
-    });
-    Ok(())
-}
-
-/// As a shell says it.
-fn exit_status(status: ExitStatus) -> u8 {
-    let number = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
-    number.and_then(|number| u8::try_from(number).ok()).unwrap_or(2)
 }
 
 /// Each client is an open file, and the usual limit is for programs that use `select`.

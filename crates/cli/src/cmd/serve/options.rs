@@ -135,7 +135,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "exec")]
     pub fork: bool,
     /// What is in the background.
-    #[arg(long, hide = true, conflicts_with = "fork")]
+    #[arg(long, hide = true, requires = "fork")]
     pub forked: bool,
     /// Write the server's process number to this file when clients can connect; it is removed at the end.
     #[arg(long, value_name = "FILE")]
