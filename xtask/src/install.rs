@@ -21,6 +21,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("fscrypt", "encrypted images that the real tool made"),
     ("fio", "a client of serve"),
     ("fsverity", "comparison with fsverity"),
+    ("fuse2fs", "a peer in measurements of mounted folders"),
+    ("fuse3", "folders mounted by others than root"),
     ("gcc-aarch64-linux-gnu", "tests of the AArch64 back ends"),
     ("jq", "examples of the commands' help"),
     ("keyutils", "signatures that the real kernel checks"),

@@ -86,8 +86,8 @@ Most commands read an image through layers, as the kernel stacks them. From the 
   3. the file system    --fscrypt-key FILE, --fscrypt-passphrase-file FILE for its encrypted files
                         --fsverity DEMAND of cat and extract, for files with fs-verity
 
-Commands that change an image work through dm-crypt, LUKS and dm-integrity; what dm-verity protects can't be changed. casemate serve takes
-the same layers, and --overlay FILE on top, which keeps what clients write.
+Commands that change an image work through dm-crypt, LUKS and dm-integrity; what dm-verity protects can't be changed. casemate
+mount takes the same layers, and casemate serve with them and --overlay FILE on top, which keeps what clients write.
 
 dm-crypt: the key is in --key-file FILE (- is standard input) or --key-fd NUMBER, from --keyfile-offset BYTES on, and has
 --key-size BITS (256 if nothing is said; a key file of 64 bytes for aes-xts has 512). Without a file a passphrase is

@@ -15,17 +15,14 @@ const HINTS: &[(&str, &str)] = &[
     ("get", "casemate ext4 extract copies out of an image, casemate ext4 cat prints a file"),
     ("getfattr", "casemate ext4 getfattr"),
     ("lsattr", "casemate ext4 stat shows flags"),
-    (
-        "mount",
-        "casemate serve offers an image to NBD clients; casemate ext4 ls, cat and extract read it without mounting",
-    ),
+    ("mount", "casemate mount shows an image's files in a folder"),
     (
         "open",
         "casemate verity table and casemate crypt table print what dmsetup create takes; casemate serve needs no kernel",
     ),
     ("probe", "casemate info says what an image holds"),
     ("readlink", "casemate ext4 readlink"),
-    ("umount", "nothing is mounted: casemate serve ends with its process"),
+    ("umount", "casemate umount takes a folder of casemate mount back"),
     ("unlink", "casemate ext4 rm"),
     ("write", "casemate ext4 put"),
 ];

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use casemate_testkit::{run, tempdir, tool};
+use casemate_testkit::{kernel, run, tempdir, tool};
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 
@@ -15,20 +15,12 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The lines of all shell blocks of a document, one after the other.
+/// The lines of all shell blocks of a document, one after the other; those of blocks that mount, where that works.
 fn shell_blocks(document: &str) -> Vec<String> {
     let text = fs::read_to_string(root().join(document)).unwrap();
-    let mut inside = false;
-    let mut lines = Vec::new();
-    for line in text.lines() {
-        match line {
-            "```sh" => inside = true,
-            "```" => inside = false,
-            _ if inside => lines.push(line.to_owned()),
-            _ => {}
-        }
-    }
-    lines
+    let blocks = text.split("\n```sh\n").skip(1).map(|rest| rest.split("\n```").next().unwrap());
+    let runs = |block: &&str| !block.contains("casemate mount") || kernel::fuse_works();
+    blocks.filter(runs).flat_map(str::lines).map(str::to_owned).collect()
 }
 
 /// Runs lines as one script that stops at the first failure, in an empty folder in which `docs` is this project's.

@@ -22,7 +22,8 @@ const FLOORS: &[(&str, u32)] = &[
     ("casemate-fscrypt", 3),
     ("casemate-ext4", 3),
     ("casemate", 4),
-    ("casemate-cli", 5),
+    ("casemate-fuse", 5),
+    ("casemate-cli", 6),
 ];
 
 /// What only tests use, or nothing of the product: the shared helpers, and the runner.
@@ -55,7 +56,7 @@ fn crates_use_lower_floors_only() {
             }
             let below = floor(other).unwrap_or_else(|| panic!("{name} uses {other}, which is for tests"));
             assert!(below < own, "{name} on floor {own} uses {other} on floor {below}");
-            assert!(own < 5 || below == 4, "{name} uses {other}: commands use the facade only");
+            assert!(own < 5 || below >= 4, "{name} uses {other}: commands use the facade only");
         }
     }
 }

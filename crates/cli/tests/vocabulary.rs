@@ -15,6 +15,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("all", "", "also names that begin with a dot"),
     ("allow-discards", "", "whether discards pass down"),
     ("allow-equal-halves", "", "whether an XTS key may be two equal ones"),
+    ("allow-other", "", "whether other users may look into a folder"),
     ("allow-remote", "", "whether other machines may connect"),
     ("alphabet", "CHARACTERS", "the 64 characters of base64"),
     ("bare-signature", "SIGFILE", "a signature without a structure around it"),
@@ -72,6 +73,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("flag", "FLAG", "how fscrypt makes keys and IVs"),
     ("for-builtin-sig", "", "the bytes that a built-in signature signs"),
     ("force", "", "what is missing is no error"),
+    ("foreground", "", "a mounted folder's process stays"),
     ("fork", "", "the server goes into the background"),
     ("format", "NUMBER", "dm-verity's hash type"),
     ("from", "FILE", "what a new volume holds"),
@@ -79,6 +81,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("fscrypt-metadata", "FOLDER", "where policies and protectors are"),
     ("fscrypt-passphrase-file", "FILE", "what opens a protector"),
     ("fsverity", "DEMAND", "what is demanded of fs-verity"),
+    ("gid", "GID", "the group that all files are shown with"),
     ("handshake-timeout", "SECONDS", "how long a client may negotiate"),
     ("hash", "NAME", "the hash algorithm of a tree or a header"),
     ("hash-alg", "NAME", "fs-verity's hash algorithm, as its tool calls it"),
@@ -119,6 +122,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("keyslot-cipher", "SPEC", "what encrypts a LUKS key slot"),
     ("keyslot-key-size", "BITS", "the size of its key"),
     ("label", "LABEL", "the label of a LUKS header"),
+    ("lazy", "", "what is in use is unmounted"),
     ("length", "BYTES", "how much metadata, as fsverity calls it"),
     ("level", "N", "how deep"),
     ("long", "", "details"),
@@ -149,6 +153,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("nonce", "HEX", "an inode's nonce"),
     ("offset", "BYTES", "the first byte of what is read"),
     ("old-root-hash", "ROOT_HASH", "the root hash as it was"),
+    ("options", "LIST", "what the kernel does with files"),
     ("out-descriptor", "FILE", "where the descriptor goes"),
     ("out-merkle-tree", "FILE", "where the tree goes"),
     ("only-values", "", "values as they are"),
@@ -221,6 +226,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("tls-verify-peer", "", "TLS: clients need certificates"),
     ("tree", "", "digests of fs-verity"),
     ("type", "TYPE", "which version of LUKS"),
+    ("uid", "UID", "the user that all files are shown with"),
     ("unbound", "", "what belongs to no data, or to no key slot"),
     ("use-tasklets", "", "kernel: hashing where interrupts are served"),
     ("uuid", "UUID", "a superblock's or header's UUID"),
@@ -366,7 +372,7 @@ fn what_people_try_first_is_pointed_to() {
     place.is("ext4 get root.img /etc/f", 2, "casemate ext4 extract copies out of an image");
     place.is("getfattr root.img /etc/f", 2, "casemate ext4 getfattr");
     place.is("verity open a b c", 2, "dmsetup create");
-    place.is("mount root.img /mnt", 2, "casemate serve");
+    place.is("ext4 mount root.img /mnt", 2, "casemate mount");
     // Names of other servers' options.
     for line in ["serve root.img -U - --run true", "serve root.img -p 0 --run true"] {
         assert_eq!(stdout(&place.is(line, 0, "clients can only read")), "");

@@ -21,6 +21,15 @@ pub fn with_mounts(script: &str) -> Option<String> {
     Some(text(&output.stdout))
 }
 
+/// Whether this machine lets us show folders of our own making (FUSE), or a skip.
+pub fn fuse_works() -> bool {
+    let device = std::fs::File::options().read(true).write(true).open("/dev/fuse");
+    if let Err(error) = &device {
+        crate::skip(&format!("FUSE: /dev/fuse: {error}"));
+    }
+    device.is_ok()
+}
+
 /// Whether this machine lets us mount an image, in a mount namespace of our own.
 pub fn loop_mounts_work() -> bool {
     let Some(mke2fs) = find_program("mke2fs") else { return false };

@@ -13,11 +13,13 @@ mod integrity;
 pub mod layers;
 pub mod luks;
 mod man;
+pub mod mount;
 mod overlay;
 mod providers;
 mod serve;
 pub mod signer;
 mod table;
+mod umount;
 pub mod verity;
 
 use casemate::Error;
@@ -38,9 +40,11 @@ commands! {
         Integrity(integrity::Args),
         Luks(luks::Args),
         Man(man::Args),
+        Mount(mount::Args),
         Overlay(overlay::Args),
         Providers(providers::Args),
         Serve(serve::Args),
+        Umount(umount::Args),
         Verity(verity::Args),
     }
 }

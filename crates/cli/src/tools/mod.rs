@@ -4,6 +4,7 @@
 mod cryptsetup;
 mod fsverity;
 mod integritysetup;
+mod mount;
 mod veritysetup;
 
 use std::ffi::OsString;
@@ -29,6 +30,7 @@ fn tool(args: &[OsString]) -> Option<Tool> {
         "cryptsetup" => Some((cryptsetup::main, cryptsetup::understands)),
         "fsverity" => Some((fsverity::main, fsverity::understands)),
         "integritysetup" => Some((integritysetup::main, integritysetup::understands)),
+        "mount.casemate" => Some((mount::main, mount::understands)),
         "veritysetup" => Some((veritysetup::main, veritysetup::understands)),
         _ => None,
     }

@@ -94,7 +94,7 @@ impl ImageArgs {
         let image = Image::open(&self.image, access)?;
         let image = match self.partition {
             // An image that is cut off is read as far as it goes.
-            Some(number) if access == Access::Read => image.partition_so_far(number)?,
+            Some(number) if access != Access::Change => image.partition_so_far(number)?,
             Some(number) => image.partition(number)?,
             None => image.window(self.offset, None)?,
         };
@@ -118,9 +118,19 @@ impl ImageArgs {
 
     /// Opens the file system; of files that are read by path this is demanded.
     pub fn open_with<'a>(&self, verity: Verity, context: &'a Context) -> Result<Opened<'a>, Error> {
+        self.open_as(Access::Read, verity, context)
+    }
+
+    /// The same, where the image may be kept from changes as long as it is open.
+    pub fn open_as<'a>(
+        &self,
+        access: Access,
+        verity: Verity,
+        context: &'a Context,
+    ) -> Result<Opened<'a>, Error> {
         let mut options = self.options()?;
         options.verity = verity.into();
-        let image = self.image(Access::Read, context)?;
+        let image = self.image(access, context)?;
         let fs = image.ext4(&options, &context.opening());
         Ok(Opened { fs: fs.map_err(|error| explained(error, &image, probe::EXT))?, context })
     }

@@ -1,0 +1,118 @@
+//! `casemate mount`.
+
+mod kernel_options;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use serde_json::json;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use casemate::{Access, Error};
+use casemate_fuse::{Mount, MountOptions, Unmount};
+
+pub use self::kernel_options::KernelOptions;
+use super::ext4::image::{ImageArgs, Verity};
+use crate::answer::Answer;
+use crate::background::{self, Faults};
+use crate::context::Context;
+
+/// Show the files of an image in a folder, for any program to read.
+///
+/// Through all layers and with the keys of encrypted files, as the other commands read them; without a file's key its name
+/// is shown as the kernel shows it then. Neither root, a loop device nor the kernel's ext4 is needed, but FUSE: /dev/fuse,
+/// and for others than root fusermount3. The image is read, never written, and nobody else can change it meanwhile. Goes to
+/// the background when the folder is there; casemate umount, or umount, ends it.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n\
+    \x20 mkdir folder && casemate mount root.img folder\n\
+    \x20 casemate umount folder\n\
+    \x20 casemate mount --luks --key-file pass.key disk.luks folder && casemate umount folder\n\
+    \x20 casemate mount root.img folder --fscrypt-key master.key --allow-other --uid 1000\n\
+    \x20 casemate umount folder\n\
+    \n\
+    In /etc/fstab, with a link /sbin/mount.casemate to this command and its options without the hyphens before them:\n\
+    \x20 /var/root.img  /mnt/root  casemate  ro,noauto,luks,key-file=/etc/root.key,allow-other  0 0")]
+pub struct Args {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// The folder to show the files in.
+    #[arg(value_name = "FOLDER")]
+    folder: PathBuf,
+    /// What is demanded of files with and without fs-verity. (The device below is verified with --dm-verity.)
+    #[arg(long, value_name = "DEMAND", value_enum, default_value_t)]
+    fsverity: Verity,
+    /// Let other users look into the folder too, as far as modes and access control lists let them. If they may, root does
+    /// not have to ask; others need user_allow_other in /etc/fuse.conf.
+    #[arg(long)]
+    allow_other: bool,
+    /// Show all files as this user's.
+    #[arg(long, value_name = "UID")]
+    uid: Option<u32>,
+    /// Show all files as this group's.
+    #[arg(long, value_name = "GID")]
+    gid: Option<u32>,
+    /// What the kernel does with the files, as mount(8) says it: dev, suid and noexec, or nodev, nosuid, exec and ro, which
+    /// is so without; separated by commas.
+    #[arg(short = 'o', long, value_name = "LIST", default_value = "", hide_default_value = true)]
+    options: KernelOptions,
+    /// Stay in the foreground, and say what can't be read. SIGINT and SIGTERM unmount.
+    #[arg(long)]
+    foreground: bool,
+    /// What is in the background.
+    #[arg(long, hide = true, conflicts_with = "foreground")]
+    forked: bool,
+}
+
+/// What is waited for.
+enum Event {
+    Stop,
+    Ended,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        if !self.foreground && !self.forked {
+            return background::start("the process in the background", context);
+        }
+        let fs = self.image.open_as(Access::ReadLocked, self.fsverity, context)?;
+        let mut options = MountOptions::default();
+        options.allow_other = self.allow_other;
+        (options.uid, options.gid) = (self.uid, self.gid);
+        options.flags = self.options.flags();
+        options.readers = context.threads();
+        options.events = Some(Arc::new(Faults));
+        let (events, incoming) = mpsc::channel();
+        background::send_signals(&[SIGINT, SIGTERM, SIGHUP], &events, |_| Event::Stop)?;
+        let ended = move || drop(events.send(Event::Ended));
+        let mount = Mount::new((*fs).clone(), &self.folder, &options, ended)?;
+        let told = |event: &str| match context.json() {
+            true => context.print_json(&json!({
+                "event": event,
+                "image": self.image.image.to_string_lossy(),
+                "folder": mount.folder().to_string_lossy(),
+                "pid": std::process::id(),
+            })),
+            false => {
+                context.done(format_args!("{}: {event}", self.folder.display()));
+                Ok(())
+            }
+        };
+        told("mounted")?;
+        if self.forked {
+            background::leave()?;
+            // No folder is in use because this process was started in it.
+            std::env::set_current_dir("/").map_err(|error| Error::io("/", error))?;
+        }
+        while let Ok(Event::Stop) = incoming.recv() {
+            if let Err(error) = mount.unmount(Unmount::WhenUnused) {
+                // Whoever has files open keeps them, and a second signal ends that.
+                context.complain(&error);
+                mount.unmount(Unmount::Lazily)?;
+            }
+        }
+        told("unmounted")?;
+        Ok(Answer::Yes)
+    }
+}

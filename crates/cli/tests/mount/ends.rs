@@ -1,0 +1,177 @@
+//! How folders come and go: in the background, in use, by signals, and when their process was killed.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use casemate_testkit::{run, status, stdout, tool};
+
+use super::Folders;
+
+/// Waits until something is so; a test that hangs says so.
+#[track_caller]
+fn wait_until(is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(30), "it takes too long");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+fn is_there(process: &str) -> bool {
+    // A zombie is no process.
+    fs::read_to_string(format!("/proc/{process}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+fn kill(signal: &str, process: &str) {
+    run(Command::new("kill").args([signal, process]));
+}
+
+#[test]
+fn the_image_is_free_when_umount_ends() {
+    let Some(folders) = Folders::with_image() else { return };
+    fs::create_dir(folders.path("own")).unwrap();
+    let said = folders.yes("mount root.img own --json");
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((&said["event"], &said["image"]), (&"mounted".into(), &"root.img".into()));
+    assert!(folders.is_mounted("own") && is_there(&said["pid"].to_string()));
+    for _ in 0..5 {
+        folders.is("ext4 mkdir root.img /new", 2, "root.img: ");
+        assert_eq!(fs::read(folders.path("own/file")).unwrap(), b"hello\n");
+        assert!(fs::write(folders.path("own/file"), "x").is_err());
+        folders.yes("umount own");
+        folders.yes("ext4 mkdir root.img /new");
+        folders.yes("ext4 rm -r root.img /new");
+        folders.mount("root.img", "own");
+    }
+    folders.yes("umount own");
+    assert!(!is_there(&said["pid"].to_string()));
+    folders.is("umount own", 2, "own: nothing of casemate is mounted here");
+    folders.is("umount none/own", 2, "none/own: No such file");
+    // What keeps it from beginning is said, and nothing is left.
+    folders.is("mount none own", 2, "none: No such file");
+    folders.is("mount root.img none", 2, "none: No such file");
+    folders.is("mount root.img root.img", 2, "ot a directory");
+    folders.is("mount tree/file own", 2, "tree/file: ");
+    folders.is("mount root.img own -o rw", 2, "rw is none of");
+    assert!(!folders.is_mounted("own"));
+}
+
+#[test]
+fn two_folders_at_a_time() {
+    let Some(folders) = Folders::with_image() else { return };
+    fs::copy(folders.path("root.img"), folders.path("other.img")).unwrap();
+    folders.yes("ext4 rm other.img /file");
+    folders.mount("root.img", "one");
+    folders.mount("root.img", "two");
+    folders.mount("other.img", "three");
+    folders.is("mount other.img one", 2, "root.img is mounted here already; casemate umount one ends that");
+    for name in ["one", "two"] {
+        assert_eq!(fs::read(folders.path(name).join("file")).unwrap(), b"hello\n");
+    }
+    assert!(!folders.path("three/file").exists() && folders.path("three/sub/f1").exists());
+    folders.yes("umount one");
+    assert_eq!(fs::read(folders.path("two/sub/f3")).unwrap(), b"3\n");
+    folders.yes("umount two three");
+    assert_eq!(fs::read_dir(folders.path("one")).unwrap().count(), 0);
+}
+
+#[test]
+fn what_is_in_use_stays_until_it_is_not() {
+    let (Some(folders), Some(_)) = (Folders::with_image(), tool("python3")) else { return };
+    folders.mount("root.img", "own");
+    let process = folders.process("own");
+    let mut open = fs::File::open(folders.path("own/file")).unwrap();
+    folders.is("umount own", 2, "own: somebody uses a file or folder in it; --lazy");
+    assert!(folders.path("own/sub").exists());
+    folders.yes("umount --lazy own");
+    assert!(!folders.is_mounted("own") && !folders.path("own/sub").exists());
+    let mut text = String::new();
+    open.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "hello\n");
+    assert!(is_there(&process));
+    drop(open);
+    wait_until(|| !is_there(&process));
+
+    // A signal is as gentle, and a second one is not.
+    folders.mount("root.img", "own");
+    let process = folders.process("own");
+    let open = fs::File::open(folders.path("own/sub/f1")).unwrap();
+    kill("-TERM", &process);
+    wait_until(|| !folders.is_mounted("own"));
+    // Another image may be there by now, which is none of that process.
+    folders.mount("root.img", "own");
+    let mut text = String::new();
+    (&open).read_to_string(&mut text).unwrap();
+    assert_eq!(text, "1\n");
+    kill("-TERM", &process);
+    wait_until(|| !is_there(&process));
+    assert!(open.metadata().is_err() || folders.path("own/sub").exists());
+    assert_eq!(fs::read(folders.path("own/file")).unwrap(), b"hello\n");
+}
+
+#[test]
+fn a_folder_whose_process_was_killed_is_explained_and_given_back() {
+    let (Some(folders), Some(_)) = (Folders::with_image(), tool("python3")) else { return };
+    folders.mount("root.img", "own");
+    let process = folders.process("own");
+    kill("-KILL", &process);
+    wait_until(|| fs::metadata(folders.path("own")).is_err());
+    let why = "the process that showed root.img here has ended without unmounting it; casemate umount own";
+    let output = folders.own("mount root.img own");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(status(&output), 2);
+    assert!(
+        said.contains(&why.replace("root.img", &folders.path("root.img").display().to_string())),
+        "{said}"
+    );
+    folders.yes("umount own");
+    folders.mount("root.img", "own");
+    assert_eq!(fs::read(folders.path("own/file")).unwrap(), b"hello\n");
+}
+
+#[test]
+fn in_the_foreground_faults_are_said_and_an_interrupt_unmounts() {
+    let (Some(folders), Some(debugfs)) = (Folders::with_image(), tool("debugfs")) else { return };
+    let ask = run(Command::new(debugfs).args(["-w", "-R", "ln <8> /journal"]).arg(folders.path("root.img")));
+    assert_eq!(ask, "");
+    fs::create_dir(folders.path("own")).unwrap();
+    let mut command = folders.command();
+    command.args(["mount", "--foreground", "--json", "root.img", "own"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().contains("\"event\":\"mounted\""));
+    assert_eq!(fs::read(folders.path("own/journal")).unwrap_err().raw_os_error(), Some(5));
+    kill("-INT", &child.id().to_string());
+    assert!(lines.next().unwrap().unwrap().contains("\"event\":\"unmounted\""));
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(status(&output), 0);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("root.img: inode 8 is the file system's own"), "{said}");
+    assert!(!folders.is_mounted("own"));
+}
+
+#[test]
+fn mount_calls_its_helper() {
+    let Some(folders) = Folders::with_image() else { return };
+    let helper = folders.link("mount.casemate");
+    fs::create_dir(folders.path("own")).unwrap();
+    folders.file("key", (0..64).collect::<Vec<u8>>());
+    folders.yes("crypt encrypt --no-progress root.img enc --key-file key --key-size 512");
+    let options = "rw,noauto,crypt=aes-xts-plain64,key-file=key,key-size=512,noexec,nofail,allow_other";
+    let output = folders.run(&helper, &format!("enc own -n -o {options}"));
+    assert_eq!((status(&output), stdout(&output)), (0, String::new()), "{output:?}");
+    let list = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let path = folders.folder().canonicalize().unwrap().join("own");
+    let line = list.lines().find(|line| line.contains(path.to_str().unwrap())).unwrap();
+    assert!(line.contains(" ro,nosuid,nodev,noexec") && line.contains("fuse.casemate"), "{line}");
+    assert!(line.contains(&format!(" {} ", Path::new(&folders.path("enc")).display())), "{line}");
+    assert_eq!(fs::read(folders.path("own/file")).unwrap(), b"hello\n");
+    folders.yes("umount own");
+    assert_eq!(status(&folders.run(&helper, "enc own -o luks")), 32);
+    assert_eq!(status(&folders.run(&helper, "enc own -f")), 0);
+    assert!(!folders.is_mounted("own"));
+}

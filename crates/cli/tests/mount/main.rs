@@ -1,0 +1,104 @@
+//! Images as folders: what the kernel is told of them, beside what it says of the same images itself; damage; and how folders
+//! are given back.
+
+mod beside_kernel;
+mod damaged;
+mod encrypted;
+mod ends;
+mod users;
+
+use std::ops::Deref;
+use std::path::Path;
+use std::process::Command;
+
+use casemate_testkit::{Place, fixture, kernel, mke2fs, run, run_any, tool};
+
+const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
+
+/// A folder of one test. What is mounted in it is given back at the end, however that comes.
+pub struct Folders(Place);
+
+impl Folders {
+    /// An empty folder, where FUSE works.
+    pub fn new() -> Option<Folders> {
+        kernel::fuse_works().then(|| Folders(Place::new(CASEMATE)))
+    }
+
+    /// The same with an image `root.img` of mke2fs, with `/file`, `/sub` and three files in that.
+    pub fn with_image() -> Option<Folders> {
+        let mke2fs = tool("mke2fs")?;
+        let folders = Folders::new()?;
+        folders
+            .sh("mkdir -p tree/sub; echo hello > tree/file; for i in 1 2 3; do echo $i > tree/sub/f$i; done");
+        let options = format!("-t ext4 -d {}", folders.path("tree").display());
+        mke2fs::make(&mke2fs, &options, &folders.path("root.img"), "8M");
+        Some(folders)
+    }
+
+    /// Mounts with a command line, whose folders are made before.
+    #[track_caller]
+    pub fn mount(&self, line: &str, folder: &str) {
+        std::fs::create_dir_all(self.path(folder)).unwrap();
+        assert_eq!(self.yes(&format!("mount {line} {folder}")), "");
+    }
+
+    /// Whether anything is mounted on a folder.
+    pub fn is_mounted(&self, folder: &str) -> bool {
+        let list = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let path = self.folder().canonicalize().unwrap().join(folder);
+        list.lines().any(|line| line.split(' ').nth(4) == path.to_str())
+    }
+
+    /// The process that serves a folder.
+    pub fn process(&self, folder: &str) -> String {
+        let python = tool("python3").unwrap();
+        let code = format!("import os; print(os.getxattr('{folder}', 'casemate.pid').decode())");
+        run(Command::new(python).args(["-c", &code]).current_dir(self.folder())).trim().to_owned()
+    }
+}
+
+impl Deref for Folders {
+    type Target = Place;
+
+    fn deref(&self) -> &Place {
+        &self.0
+    }
+}
+
+impl Drop for Folders {
+    fn drop(&mut self) {
+        for name in self.names().iter().filter(|name| self.is_mounted(name)) {
+            run_any(self.command().args(["umount", "--lazy", name]));
+        }
+    }
+}
+
+/// What system calls say of a tree, in lines: list.py.
+pub fn listed(top: &Path) -> String {
+    let python = tool("python3").unwrap();
+    run(Command::new(python).arg(list()).arg(top))
+}
+
+/// The program that lists a tree.
+pub fn list() -> String {
+    concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mount/list.py").to_owned()
+}
+
+/// The images that kernels made, by their names: of a folder of fixtures, unpacked.
+pub fn images(folder: &str) -> Vec<(String, Vec<u8>)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder);
+    let names =
+        std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = names.filter(|name| name.ends_with(".img.xz")).collect();
+    names.sort();
+    names.into_iter().map(|name| (name.replace(".img.xz", ""), fixture(folder.join(&name)))).collect()
+}
+
+/// Fails at the first line that differs.
+#[track_caller]
+pub fn assert_same_lines(found: &str, expected: &str, what: &str) {
+    for (number, (found, expected)) in found.lines().zip(expected.lines()).enumerate() {
+        assert_eq!(found, expected, "{what}, line {number}");
+    }
+    assert_eq!(found.lines().count(), expected.lines().count(), "{what}");
+}

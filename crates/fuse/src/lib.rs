@@ -1,0 +1,48 @@
+//! The files of an image as a folder of the host, over FUSE: any program reads them, through all layers, and nothing of the
+//! image reaches the kernel's own file systems.
+//!
+//! [`Mount::new`] mounts a [`FileSystem`](casemate::ext4::FileSystem) for reading and answers the kernel from then on;
+//! [`unmount`] takes a folder back, whoever serves it:
+//!
+//! ```no_run
+//! use std::path::Path;
+//!
+//! use casemate::ext4::ReadOptions;
+//! use casemate::{Access, Image, Work};
+//! use casemate_fuse::{Mount, MountOptions, Unmount, unmount};
+//!
+//! let image = Image::open("root.img", Access::ReadLocked)?;
+//! let fs = image.ext4(&ReadOptions::default(), &Work::default())?;
+//! let mount = Mount::new(fs, Path::new("folder"), &MountOptions::default(), || println!("unmounted"))?;
+//! std::fs::copy("folder/etc/os-release", "os-release").map_err(|error| casemate::Error::io("os-release", error))?;
+//! unmount(mount.folder(), Unmount::WhenUnused)?;
+//! # Ok::<(), casemate::Error>(())
+//! ```
+//!
+//! # How
+//!
+//! The image does not change while it is mounted, so the kernel may keep names, attributes, links, lists of folders and
+//! contents as long as it likes. A node's number is the inode's, but for the root: nothing is remembered of what the kernel
+//! knows. Requests are read by a few threads, each of which answers the one it has; all but one of them may be at long work
+//! at a time, reading contents or lists of names, so that slow decryption keeps nobody from looking up a name.
+//!
+//! # Errors
+//!
+//! Programs see the kernel's: ENOKEY where a key is missing, EIO for what is damaged or does not match its fs-verity tree.
+//! What was wrong is told to [`MountOptions::events`].
+#![forbid(unsafe_code)]
+
+mod attributes;
+mod crew;
+mod errno;
+mod listings;
+mod mount;
+mod mounts;
+mod node;
+mod open_files;
+mod requests;
+mod tree;
+mod unmount;
+
+pub use mount::{Flag, Mount, MountOptions};
+pub use unmount::{Unmount, unmount};

@@ -1,0 +1,175 @@
+//! A folder that shows a file system.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+
+use casemate::Error;
+use casemate::blockdev::Events;
+use casemate::ext4::FileSystem;
+
+use crate::attributes::Owner;
+use crate::mounts::{Mounted, full_path, source_name};
+use crate::requests::Requests;
+use crate::tree::Tree;
+use crate::unmount::{Unmount, unmount_if};
+
+/// The kernel's side of FUSE.
+const DEVICE: &str = "/dev/fuse";
+
+/// Threads that read contents at a time, at least: some of them wait for a disk.
+const FEWEST_READERS: usize = 8;
+
+/// Options of mounting.
+#[derive(Clone, Default)]
+#[non_exhaustive]
+pub struct MountOptions {
+    /// Whether other users may look into the folder too, as far as the modes of files let them.
+    pub allow_other: bool,
+    /// The owner that all files are shown with; their own if `None`.
+    pub uid: Option<u32>,
+    /// The group that all files are shown with; their own if `None`.
+    pub gid: Option<u32>,
+    /// What the kernel does otherwise than usual.
+    pub flags: Vec<Flag>,
+    /// The number of threads that may read contents at a time; one for each core, and eight at least, if `None`.
+    pub readers: Option<NonZeroUsize>,
+    /// The listener, told of each fault in a note, from any thread.
+    pub events: Option<Arc<dyn Events + Send + Sync>>,
+}
+
+/// What the kernel does with the files of a folder, as mount(8) calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Flag {
+    /// Device files are devices. Only root can say so.
+    Dev,
+    /// Set-user-ID bits and file capabilities hold. Only root can say so.
+    Suid,
+    /// Programs can't be run.
+    NoExec,
+}
+
+/// A folder that shows a file system, until it is unmounted. Dropped without that, it goes on to the end of the process.
+pub struct Mount {
+    folder: PathBuf,
+    id: u64,
+    // What it does when it is dropped is to unmount the folder by its name, whatever is mounted there by then.
+    _session: ManuallyDrop<BackgroundSession>,
+}
+
+impl Mount {
+    /// Mounts a file system on a folder, and answers the kernel on threads of its own. `ended` is called when the folder is
+    /// unmounted and nobody uses it any more.
+    ///
+    /// # Errors
+    /// `Busy` if something of this program is mounted there; `Unsupported` without FUSE; `Io` for what the system says, as
+    /// where this user may not mount.
+    pub fn new(
+        fs: FileSystem,
+        folder: &Path,
+        options: &MountOptions,
+        ended: impl FnOnce() + Send + Sync + 'static,
+    ) -> Result<Mount, Error> {
+        let at = |error| Error::io(folder.display(), error);
+        let path = full_path(folder)?;
+        if let Some(mounted) = Mounted::on(&path)?.filter(Mounted::is_ours) {
+            return Err(taken(folder, &path, &mounted));
+        }
+        if !std::fs::metadata(folder).map_err(at)?.is_dir() {
+            return Err(at(std::io::ErrorKind::NotADirectory.into()));
+        }
+        if !Path::new(DEVICE).exists() {
+            let text = "there is no /dev/fuse: the module fuse is not loaded (modprobe fuse), or this container has not been \
+                        given the device";
+            return Err(Error::unsupported(text));
+        }
+        let mut config = Config::default();
+        config.mount_options = vec![
+            MountOption::RO,
+            MountOption::DefaultPermissions,
+            MountOption::FSName(source_name(fs.name())),
+            // Not Subtype, which is for fusermount alone.
+            MountOption::CUSTOM("subtype=casemate".into()),
+        ];
+        config.mount_options.extend(options.flags.iter().map(|flag| match flag {
+            Flag::Dev => MountOption::Dev,
+            Flag::Suid => MountOption::Suid,
+            Flag::NoExec => MountOption::NoExec,
+        }));
+        config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+        let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get).max(FEWEST_READERS);
+        let readers = options.readers.map_or_else(cores, NonZeroUsize::get);
+        config.n_threads = Some(readers + 1);
+        config.clone_fd = true;
+        let owner = Owner { uid: options.uid, gid: options.gid };
+        let requests = Requests::new(Tree::new(fs, owner, options.events.clone()), readers, ended);
+        let session = Session::new(requests, &path, &config).and_then(Session::spawn);
+        let session = ManuallyDrop::new(session.map_err(|error| refused(folder, error))?);
+        let mounted = Mounted::on(&path)?.filter(Mounted::is_ours);
+        let id = mounted.ok_or_else(|| at(std::io::ErrorKind::NotFound.into()))?.id;
+        Ok(Mount { folder: path, id, _session: session })
+    }
+
+    /// The folder, by its full name.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Unmounts the folder, if this is what is mounted there.
+    ///
+    /// # Errors
+    /// `Busy` if somebody uses it.
+    pub fn unmount(&self, when: Unmount) -> Result<(), Error> {
+        unmount_if(&self.folder, when, |mounted| mounted.id == self.id)
+    }
+}
+
+impl fmt::Debug for Mount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mount").field("folder", &self.folder).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for MountOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MountOptions { allow_other, uid, gid, flags, readers, events: _ } = self;
+        let mut text = f.debug_struct("MountOptions");
+        text.field("allow_other", allow_other).field("uid", uid).field("gid", gid).field("flags", flags);
+        text.field("readers", readers).finish_non_exhaustive()
+    }
+}
+
+/// The error for a folder that shows an image already, or that nobody answers for any more.
+fn taken(folder: &Path, path: &Path, mounted: &Mounted) -> Error {
+    let (folder, source) = (folder.display(), mounted.source.display());
+    match std::fs::metadata(path).map_err(|error| error.raw_os_error()) {
+        Err(number) if number == Some(rustix::io::Errno::NOTCONN.raw_os_error()) => Error::busy(format!(
+            "{folder}: the process that showed {source} here has ended without unmounting it; casemate umount {folder} \
+             makes it a plain folder again"
+        )),
+        _ => Error::busy(format!(
+            "{folder}: {source} is mounted here already; casemate umount {folder} ends that"
+        )),
+    }
+}
+
+/// What mounting says, with what to do about it.
+fn refused(folder: &Path, error: std::io::Error) -> Error {
+    let text = error.to_string();
+    let folder = folder.display();
+    if error.kind() == std::io::ErrorKind::NotFound {
+        let text = "only root mounts without fusermount3 (Debian's package fuse3), and it is not there";
+        return Error::unsupported(format!("{folder}: {text}"));
+    }
+    match text.contains("user_allow_other") {
+        true => Error::argument(format!(
+            "{folder}: --allow-other is for root alone, unless /etc/fuse.conf has a line user_allow_other"
+        )),
+        false => Error::io(folder, std::io::Error::new(error.kind(), text.trim().to_owned())),
+    }
+}

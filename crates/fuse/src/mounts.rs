@@ -1,0 +1,122 @@
+//! The kernel's list of mounts (/proc/self/mountinfo).
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use casemate::Error;
+
+/// What casemate's folders are called in the list.
+const KINDS: [&str; 2] = ["fuse.casemate", "fuseblk.casemate"];
+
+/// The list of mounts of this process.
+const LIST: &str = "/proc/self/mountinfo";
+
+/// A folder that something is mounted on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mounted {
+    /// The number of the mount, which no other one has at the same time.
+    pub id: u64,
+    /// The file system's kind.
+    pub kind: String,
+    /// What is mounted, in words of its own: the image.
+    pub source: OsString,
+}
+
+impl Mounted {
+    /// What is mounted on a folder, the topmost if there are several.
+    ///
+    /// # Errors
+    /// `Io` if the list can't be read.
+    pub fn on(folder: &Path) -> Result<Option<Mounted>, Error> {
+        let list = std::fs::read(LIST).map_err(|error| Error::io(LIST, error))?;
+        Ok(find(&list, folder))
+    }
+
+    /// Whether this program serves it, or has.
+    pub fn is_ours(&self) -> bool {
+        KINDS.contains(&&*self.kind)
+    }
+}
+
+/// The folder's name without links in it. The folder itself is not looked at: if nobody answers for it, that would fail.
+///
+/// # Errors
+/// `Io`, with the folder's name.
+pub fn full_path(folder: &Path) -> Result<PathBuf, Error> {
+    let whole = std::path::absolute(folder).map_err(|error| Error::io(folder.display(), error))?;
+    let found = match (whole.parent(), whole.file_name()) {
+        (Some(parent), Some(name))
+            if !std::fs::symlink_metadata(&whole).is_ok_and(|data| data.is_symlink()) =>
+        {
+            parent.canonicalize().map(|parent| parent.join(name))
+        }
+        _ => whole.canonicalize(),
+    };
+    found.map_err(|error| Error::io(folder.display(), error))
+}
+
+fn find(list: &[u8], folder: &Path) -> Option<Mounted> {
+    list.split(|byte| *byte == b'\n').rev().find_map(|line| {
+        let mut words = line.split(|byte| *byte == b' ');
+        let id = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
+        // Behind the parent, the device and the root.
+        if unescaped(words.nth(3)?) != folder.as_os_str() {
+            return None;
+        }
+        let mut behind = words.skip_while(|word| *word != b"-").skip(1);
+        let kind = String::from_utf8_lossy(behind.next()?).into_owned();
+        Some(Mounted { id, kind, source: unescaped(behind.next()?) })
+    })
+}
+
+/// A word of the list: spaces and the like are written as a backslash and three octal digits.
+fn unescaped(word: &[u8]) -> OsString {
+    let mut bytes = Vec::with_capacity(word.len());
+    let mut rest = word;
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after
+            .get(..3)
+            .filter(|digits| *first == b'\\' && digits.iter().all(|d| (b'0'..b'8').contains(d)));
+        match digits {
+            Some(digits) => {
+                // OK to truncate: the kernel writes bytes.
+                bytes.push(digits.iter().fold(0u32, |sum, digit| sum * 8 + u32::from(digit - b'0')) as u8);
+                rest = &after[3..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    OsString::from_vec(bytes)
+}
+
+/// The name of an image in the list, with its folders. The list has no room for everything that names may have.
+pub fn source_name(name: &str) -> String {
+    let whole = Path::new(name).canonicalize();
+    let name = whole.as_ref().map_or(OsStr::new(name), |whole| whole.as_os_str());
+    let shown = |byte: &u8| if matches!(byte, b',' | b'\\' | 0..b' ') { b'?' } else { *byte };
+    String::from_utf8_lossy(&name.as_bytes().iter().map(shown).collect::<Vec<_>>()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_are_found_in_the_list() {
+        let list = b"36 25 0:32 / /mnt/a\\040b rw,relatime shared:1 - ext4 /dev/vda1 rw\n\
+            40 25 0:44 / /mnt/x ro,nosuid - fuse.casemate root\\134.img ro,user_id=0\n\
+            41 40 0:45 / /mnt/x rw master:7 propagate_from:2 - tmpfs none rw\n";
+        let found =
+            |path: &str| find(list, Path::new(path)).map(|found| (found.id, found.kind, found.source));
+        assert_eq!(found("/mnt/a b"), Some((36, "ext4".into(), "/dev/vda1".into())));
+        assert_eq!(found("/mnt/x"), Some((41, "tmpfs".into(), "none".into())), "the topmost");
+        assert_eq!(found("/mnt"), None);
+        let first = find(&list[..list.len() - 60], Path::new("/mnt/x")).unwrap();
+        assert!(first.is_ours() && first.source == "root\\.img", "{first:?}");
+        assert_eq!(find(b"nonsense\n\n1 2 3 4 /x", Path::new("/x")), None);
+    }
+}

@@ -1,0 +1,76 @@
+//! Files that programs have open.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use casemate::Error;
+use casemate::blockdev::BlockDevice;
+
+/// The contents of the files that are open, by their inodes: a file that is open many times is kept once.
+#[derive(Default)]
+pub struct OpenFiles(RwLock<HashMap<u32, Open>>);
+
+struct Open {
+    contents: Arc<dyn BlockDevice>,
+    times: u64,
+}
+
+impl OpenFiles {
+    /// Opens a file once more; `open` does it the first time.
+    pub fn open(
+        &self,
+        number: u32,
+        open: impl FnOnce() -> Result<Box<dyn BlockDevice>, Error>,
+    ) -> Result<(), Error> {
+        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = all.get_mut(&number) {
+            file.times += 1;
+            return Ok(());
+        }
+        // Others open and read their files while this one's map is read.
+        drop(all);
+        let contents: Arc<dyn BlockDevice> = open()?.into();
+        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        all.entry(number).or_insert(Open { contents, times: 0 }).times += 1;
+        Ok(())
+    }
+
+    /// The contents of a file that is open.
+    pub fn get(&self, number: u32) -> Option<Arc<dyn BlockDevice>> {
+        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        all.get(&number).map(|file| Arc::clone(&file.contents))
+    }
+
+    /// Closes a file once.
+    pub fn close(&self, number: u32) {
+        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = all.get_mut(&number) {
+            file.times -= 1;
+            if file.times == 0 {
+                all.remove(&number);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use casemate::blockdev::MemoryDevice;
+
+    use super::*;
+
+    #[test]
+    fn a_file_stays_as_long_as_somebody_has_it_open() {
+        let files = OpenFiles::default();
+        let open = || files.open(7, || Ok(Box::new(MemoryDevice::new(vec![1; 3]))));
+        open().unwrap();
+        files.open(7, || panic!("it is open")).unwrap();
+        files.close(7);
+        assert_eq!(files.get(7).unwrap().size(), 3);
+        files.close(7);
+        assert!(files.get(7).is_none());
+        files.close(7);
+        assert!(files.open(7, || Err(Error::corrupt("no map"))).is_err());
+        assert!(files.get(7).is_none());
+    }
+}

@@ -1,0 +1,189 @@
+//! What the kernel is told of a file system: its nodes, names, attributes and contents.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Arc, OnceLock};
+
+use fuser::{FileAttr, Generation, INodeNo};
+
+use casemate::Error;
+use casemate::blockdev::{BlockDevice, Events};
+use casemate::ext4::{Ext4, FileSystem, FileType, Inode, Names, Usage, Xattr};
+
+use crate::attributes::{Owner, attributes};
+use crate::errno::is_fault;
+use crate::listings::Listings;
+use crate::node::{ROOT, inode_number, is_nameable};
+use crate::open_files::OpenFiles;
+
+/// The attribute of the root that tells which process serves it. No list has it.
+pub const PROCESS: &str = "casemate.pid";
+
+/// The attributes that only root is shown, as by the kernel.
+const TRUSTED: &[u8] = b"trusted.";
+
+/// Bytes that the kernel reads of a file at once, at most.
+const MOST_READ: u32 = 1 << 24;
+
+/// A file system as the kernel sees it, and what of it is in use.
+pub struct Tree {
+    fs: FileSystem,
+    owner: Owner,
+    events: Option<Arc<dyn Events + Send + Sync>>,
+    listings: Listings,
+    files: OpenFiles,
+    usage: OnceLock<Usage>,
+}
+
+/// Where in a file data or a hole is searched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seek {
+    Data,
+    Hole,
+}
+
+impl Tree {
+    pub fn new(fs: FileSystem, owner: Owner, events: Option<Arc<dyn Events + Send + Sync>>) -> Tree {
+        let (listings, files) = (Listings::default(), OpenFiles::default());
+        Tree { fs, owner, events, listings, files, usage: OnceLock::new() }
+    }
+
+    /// Tells the listener of an error that is no answer.
+    pub fn tell(&self, error: &Error) {
+        if let Some(events) = self.events.as_ref().filter(|_| is_fault(error)) {
+            events.note(&error.to_string());
+        }
+    }
+
+    /// The inode of a node.
+    pub fn inode(&self, node: INodeNo) -> Result<Inode, Error> {
+        let number =
+            inode_number(node).ok_or_else(|| self.error(Error::corrupt(format!("node {node}: is none"))))?;
+        self.numbered(number)
+    }
+
+    /// The inode that a name stands for.
+    pub fn numbered(&self, number: u32) -> Result<Inode, Error> {
+        if !is_nameable(number, self.ext4().superblock()) {
+            let text = format!("inode {number} is the file system's own, and has a name");
+            return Err(self.error(Error::corrupt(text)));
+        }
+        self.fs.inode(number)
+    }
+
+    /// The inode of a name in a directory; `None` if there is no such name.
+    pub fn lookup(&self, parent: INodeNo, name: &OsStr) -> Result<Option<Inode>, Error> {
+        let dir = self.inode(parent)?;
+        let number = self.ext4().lookup(&dir, name.as_bytes()).map_err(|error| self.error(error))?;
+        number.map(|number| self.numbered(number)).transpose()
+    }
+
+    /// The attributes of an inode, and the generation that tells it from others that had its number.
+    pub fn attributes(&self, inode: &Inode) -> Result<(FileAttr, Generation), Error> {
+        let size = match inode.kind() {
+            // The inode of an encrypted one tells how long its ciphertext is.
+            FileType::Symlink => self.target(inode)?.len() as u64,
+            _ => inode.size(),
+        };
+        let attributes = attributes(inode, size, self.ext4().layout().block_size, self.owner);
+        Ok((attributes, Generation(inode.generation().into())))
+    }
+
+    /// The target of a symbolic link.
+    pub fn target(&self, inode: &Inode) -> Result<Vec<u8>, Error> {
+        self.ext4().symlink_target(inode).map_err(|error| self.error(error))
+    }
+
+    /// The names in a directory, and the inode of the one above.
+    pub fn names(&self, dir: &Inode) -> Result<Arc<Names>, Error> {
+        self.listings.names(self.ext4(), dir).map_err(|error| self.error(error))
+    }
+
+    /// Forgets the names of a directory that were all told.
+    pub fn listed(&self, dir: &Inode) {
+        self.listings.forget(dir.number());
+    }
+
+    /// The number of the directory above.
+    pub fn parent(&self, dir: &Inode) -> u32 {
+        match self.ext4().lookup(dir, b"..") {
+            Ok(Some(parent)) if dir.number() != ROOT => parent,
+            _ => dir.number(),
+        }
+    }
+
+    /// Opens a file for reading.
+    pub fn open(&self, node: INodeNo) -> Result<(), Error> {
+        let inode = self.inode(node)?;
+        self.files.open(inode.number(), || self.fs.open_inode(&inode))
+    }
+
+    /// Closes a file that was opened.
+    pub fn close(&self, node: INodeNo) {
+        inode_number(node).iter().for_each(|number| self.files.close(*number));
+    }
+
+    /// Bytes of an open file: fewer than are wanted at its end.
+    pub fn read(&self, node: INodeNo, offset: u64, size: u32) -> Result<Vec<u8>, Error> {
+        let file = self.file(node)?;
+        let left = file.size().saturating_sub(offset);
+        // OK to cast: a u32 at most.
+        let mut bytes = vec![0; u64::from(size.min(MOST_READ)).min(left) as usize];
+        file.read_at(&mut bytes, offset).map_err(|error| self.error(error))?;
+        Ok(bytes)
+    }
+
+    /// The next byte of an open file from `offset` on that is data, or that lies in a hole, as the end does; `None` if there
+    /// is none.
+    pub fn seek(&self, node: INodeNo, offset: u64, wanted: Seek) -> Result<Option<u64>, Error> {
+        let file = self.file(node)?;
+        if offset >= file.size() {
+            return Ok(None);
+        }
+        let data = file.next_data(offset).map_err(|error| self.error(error))?;
+        Ok(match (wanted, data) {
+            (Seek::Data, data) => data.map(|data| data.start),
+            (Seek::Hole, Some(data)) if data.start <= offset => Some(data.end),
+            (Seek::Hole, _) => Some(offset),
+        })
+    }
+
+    /// The extended attributes of an inode that a user may see.
+    pub fn xattrs(&self, node: INodeNo, uid: u32) -> Result<Vec<Xattr>, Error> {
+        let mut all = self.ext4().xattrs(&self.inode(node)?).map_err(|error| self.error(error))?;
+        all.retain(|xattr| uid == 0 || !xattr.name.starts_with(TRUSTED));
+        Ok(all)
+    }
+
+    /// The value of an extended attribute; `None` if there is no such attribute.
+    pub fn xattr(&self, node: INodeNo, name: &OsStr, uid: u32) -> Result<Option<Vec<u8>>, Error> {
+        if node == INodeNo::ROOT && name == PROCESS {
+            return Ok(Some(std::process::id().to_string().into_bytes()));
+        }
+        let all = self.xattrs(node, uid)?;
+        Ok(all.into_iter().find(|xattr| xattr.name == name.as_bytes()).map(|xattr| xattr.value))
+    }
+
+    /// Room of the file system.
+    pub fn usage(&self) -> Result<Usage, Error> {
+        if let Some(usage) = self.usage.get() {
+            return Ok(*usage);
+        }
+        let usage = self.ext4().usage().map_err(|error| self.error(error))?;
+        Ok(*self.usage.get_or_init(|| usage))
+    }
+
+    /// The file system by its inodes.
+    pub fn ext4(&self) -> &Ext4 {
+        self.fs.inodes()
+    }
+
+    fn file(&self, node: INodeNo) -> Result<Arc<dyn BlockDevice>, Error> {
+        let file = inode_number(node).and_then(|number| self.files.get(number));
+        file.ok_or_else(|| self.error(Error::argument(format!("node {node}: is not open"))))
+    }
+
+    fn error(&self, error: Error) -> Error {
+        error.at(self.fs.name())
+    }
+}
