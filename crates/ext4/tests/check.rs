@@ -230,3 +230,92 @@ fn bytes(device: &MemoryDevice) -> Vec<u8> {
     device.read_at(&mut bytes, 0).unwrap();
     bytes
 }
+
+/// What debugfs does to an image of each kind, and what a check must find then.
+const DAMAGES: &[(&str, FindingKind)] = &[
+    ("set_super_value r_blocks_count 8000", FindingKind::SuperblockField),
+    ("set_super_value reserved_gdt_blocks 9", FindingKind::Features),
+    ("set_super_value journal_inum 11", FindingKind::JournalInode),
+    ("set_super_value journal_uuid 01020304-0506-0708-090a-0b0c0d0e0f10", FindingKind::JournalFeature),
+    ("set_super_value usr_quota_inum 1", FindingKind::QuotaInode),
+    ("set_bg 0 free_blocks_count 1", FindingKind::FreeBlocks),
+    ("set_bg 0 free_inodes_count 1", FindingKind::FreeInodes),
+    ("set_bg 0 used_dirs_count 7", FindingKind::DirectoryCount),
+    ("set_bg 0 itable_unused 5000", FindingKind::GroupFlags),
+    ("set_bg 0 block_bitmap 1", FindingKind::GroupConflict),
+    ("set_bg 0 inode_bitmap 99999", FindingKind::GroupPlace),
+    ("setb 4000", FindingKind::BlockBitmap),
+    ("seti <100>", FindingKind::InodeBitmap),
+    ("freei <2>", FindingKind::InodeBitmap),
+    ("set_inode_field <2> dtime 9", FindingKind::RootInode),
+    ("set_inode_field <2> mode 0100644", FindingKind::RootInode),
+    ("set_inode_field <6> mode 0100644", FindingKind::ReservedInode),
+    ("set_inode_field <1> links_count 1", FindingKind::BadBlocks),
+    ("set_inode_field /file dtime 1577836800", FindingKind::DeletionTime),
+    ("set_inode_field /file mode 0", FindingKind::InodeMode),
+    ("set_inode_field /file faddr 5", FindingKind::InodeField),
+    ("set_inode_field /file flags 0x81000", FindingKind::InodeFlag),
+    ("set_inode_field /file extra_isize 13", FindingKind::ExtraSize),
+    ("set_inode_field /file size 1", FindingKind::InodeSize),
+    ("set_inode_field /file blocks 3", FindingKind::InodeBlocks),
+    ("set_inode_field /pipe size 5", FindingKind::SpecialFile),
+    ("set_inode_field /link size 3", FindingKind::Symlink),
+    ("set_inode_field /file file_acl 99999999", FindingKind::XattrBlock),
+    ("set_inode_field /file links_count 3", FindingKind::LinkCount),
+    ("unlink /file", FindingKind::Unattached),
+    ("unlink /folder", FindingKind::Unconnected),
+    ("clri /file", FindingKind::EntryInode),
+    ("link /folder /twice", FindingKind::DirectoryLink),
+    ("set_inode_field /folder size 5", FindingKind::DirectorySize),
+    ("set_inode_field /folder mode 0100644", FindingKind::EntryKind),
+    ("set_inode_field <7> block[0] 100", FindingKind::ResizeInode),
+];
+
+#[test]
+fn damages_by_debugfs_are_found_as_what_they_are() {
+    let (Some(mke2fs), Some(debugfs), Some(e2fsck)) = (tool("mke2fs"), tool("debugfs"), tool("e2fsck"))
+    else {
+        return;
+    };
+    let folder = tempdir().unwrap();
+    let (path, damaged) = (folder.path().join("image"), folder.path().join("damaged"));
+    let (tree, script) = (folder.path().join("tree"), folder.path().join("script"));
+    std::fs::create_dir_all(tree.join("folder")).unwrap();
+    std::fs::write(tree.join("file"), [7; 5000]).unwrap();
+    std::os::unix::fs::symlink("target", tree.join("link")).unwrap();
+    let debug = |commands: &str, image: &std::path::Path| {
+        std::fs::write(&script, commands).unwrap();
+        casemate_testkit::run(Command::new(&debugfs).args(["-w", "-f"]).arg(&script).arg(image))
+    };
+    let mut missed = Vec::new();
+    for options in ["-O ^resize_inode", "-O ^resize_inode,^extent,^64bit,^metadata_csum,uninit_bg"] {
+        let _ = std::fs::remove_file(&path);
+        let mut make = Command::new(&mke2fs);
+        make.args(["-q", "-F", "-t", "ext4", "-b", "1024", "-d"]).arg(&tree).args(options.split(' '));
+        casemate_testkit::run(make.arg(&path).arg("8M"));
+        debug("mknod pipe p\n", &path);
+        assert_eq!(run(std::fs::read(&path).unwrap()).faults, [], "{options}");
+        for (command, kind) in DAMAGES {
+            std::fs::copy(&path, &damaged).unwrap();
+            let said = debug(&format!("{command}\n"), &damaged);
+            let report = run(std::fs::read(&damaged).unwrap());
+            let what = format!("{options}: {command}: {:?}\n{said}", report.faults);
+            if !report.faults.iter().any(|fault| fault.kind() == *kind) {
+                missed.push(what);
+                continue;
+            }
+            let output = casemate_testkit::run_any(Command::new(&e2fsck).arg("-fn").arg(&damaged));
+            let theirs = String::from_utf8_lossy(&output.stdout);
+            // What it finds before its first pass, it forgets.
+            assert!(!output.status.success() || theirs.contains("? no"), "{what}\n{theirs}");
+        }
+    }
+    assert!(missed.is_empty(), "{}", missed.join("\n"));
+    // The last image has no checksums of directories: one name becomes another's.
+    let mut image = std::fs::read(&path).unwrap();
+    let at = image.windows(6).position(|bytes| bytes == b"\x04\x07link").unwrap();
+    image[at + 2..at + 6].copy_from_slice(b"file");
+    let report = run(image);
+    let [fault] = &report.faults[..] else { panic!("{:?}", report.faults) };
+    assert_eq!((fault.kind(), fault.name()), (FindingKind::DuplicateName, Some(&b"file"[..])));
+}

@@ -4,7 +4,7 @@ use crate::check::findings::FindingKind;
 use crate::check::inodes::RESIZE;
 use crate::check::worker::{Purpose, Worker};
 use crate::error::{Place, Result, Structure};
-use crate::format::block_map::{self, SLOTS};
+use crate::format::block_map::{self, DOUBLE, SLOTS};
 use crate::format::csum::Subject;
 use crate::format::extent::ExtentNode;
 use crate::format::inode::{FileType, InodeFlags};
@@ -290,8 +290,9 @@ impl Worker<'_, '_> {
         walked.count += 1;
         let layout = self.check.fs.layout();
         let cluster = u64::from(layout.cluster_blocks);
-        // All but one of the blocks of the inode that reserves blocks for descriptors are claimed with these.
-        if file.inode.number != RESIZE || !self.check.is_metadata(block) {
+        // The blocks that the inode reserves for descriptors are claimed with these: all but the top of its tree.
+        let top = block_map::number(DOUBLE).get(file.inode.block_area());
+        if file.inode.number != RESIZE || block == u64::from(top) {
             self.own(file.inode.number, block / cluster * cluster, cluster);
         }
     }
@@ -310,7 +311,7 @@ impl Worker<'_, '_> {
         let end = physical + len;
         if cluster == 1 {
             walked.count += len;
-            if file.inode.number != RESIZE || !self.check.is_metadata(physical) {
+            if file.inode.number != RESIZE {
                 self.own(file.inode.number, physical, len);
             }
         } else {
@@ -333,7 +334,7 @@ impl Worker<'_, '_> {
                 self.misaligned(file, logical);
             }
             walked.count += clusters;
-            if clusters > 0 {
+            if clusters > 0 && file.inode.number != RESIZE {
                 self.own(file.inode.number, from, clusters * cluster);
             }
         }

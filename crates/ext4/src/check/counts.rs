@@ -192,7 +192,7 @@ fn inodes(check: &Check<'_>, group: &Group, number: u32, bits: &mut Vec<u64>) ->
     check.facts.each(first, count, |inode, fact: Fact, _| {
         let bit = inode - first;
         bits[bit as usize / 64] |= 1 << (bit % 64);
-        directories += u32::from(fact.kind() == kind);
+        directories += u32::from(fact.kind() == kind && !fact.has(Fact::INTERNAL));
     });
     let mut place = Place::group(Structure::InodeBitmap, number);
     let bytes = match group.inode_bitmap {

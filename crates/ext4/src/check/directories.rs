@@ -328,8 +328,8 @@ impl Reader<'_, '_> {
             );
         }
         let expected = if check.has.types { fact.kind() } else { 0 };
-        // Without a kind of its own, the inode is found damaged.
-        if kind != expected && fact.kind() != 0 {
+        // A name may say nothing; without a kind of its own, the inode is found damaged.
+        if kind != expected && kind != 0 && fact.kind() != 0 {
             self.wrong(
                 FindingKind::EntryKind,
                 place,

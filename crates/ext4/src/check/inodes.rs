@@ -15,7 +15,6 @@ use crate::error::{Place, Result, Structure};
 use crate::format::csum::Subject;
 use crate::format::dir::byte_of;
 use crate::format::extent;
-use crate::format::features::RoCompat;
 use crate::format::inode::{FileType, InodeFlags, ROOT_INODE};
 use crate::format::raw_inode::RawInode;
 
@@ -130,11 +129,12 @@ impl Worker<'_, '_> {
             let fact = Fact::new(kind.map_or(0, byte_of), Fact::USED | Fact::INTERNAL, inode.links());
             self.check.facts.set(inode.number, fact);
         }
-        let of_directories = InodeFlags::INDEX.0 | InodeFlags::CASEFOLD.0;
+        let is_spare = role == Role::Reserved && SPARE.contains(&inode.number);
+        let index = if is_spare || role == Role::BadBlocks { 0 } else { InodeFlags::INDEX.0 };
+        let of_directories = index | InodeFlags::CASEFOLD.0;
         if inode.flags().0 & of_directories != 0 && kind != Some(FileType::Directory) {
             self.say(FindingKind::InodeFlag, place, "has flags of directories, and is none");
         }
-        let is_spare = role == Role::Reserved && SPARE.contains(&inode.number);
         let wrong = |text: String| self.say(FindingKind::ReservedInode, place, text);
         match role {
             _ if is_spare => {
@@ -174,6 +174,10 @@ impl Worker<'_, '_> {
             );
         } else if let Some(kind @ (FileType::Regular | FileType::Directory)) = kind {
             self.map(inode, kind, &mut walked)?;
+        }
+        // Nobody counts bad blocks.
+        if role == Role::BadBlocks {
+            return Ok(());
         }
         self.sizes(inode, FileType::Regular, &attributes, &walked, place)
     }
@@ -242,7 +246,7 @@ impl Worker<'_, '_> {
         if self.purpose != Purpose::Check {
             return Ok(());
         }
-        if flags.has(InodeFlags::EA_INODE) {
+        if flags.has(InodeFlags::EA_INODE) && kind == FileType::Regular {
             self.value(inode, &walked)?;
         }
         if flags.has(InodeFlags::ENCRYPT) {
@@ -315,11 +319,6 @@ impl Worker<'_, '_> {
                 flags.has(InodeFlags::CASEFOLD)
                     && (kind != FileType::Directory || !superblock.incompat.has(crate::Incompat::CASEFOLD)),
                 "the flag casefold and is no directory, or there is no such feature",
-            ),
-            (
-                flags.has(InodeFlags::VERITY)
-                    && (kind != FileType::Regular || !superblock.ro_compat.has(RoCompat::VERITY)),
-                "the flag verity and is no file, or there is no such feature",
             ),
             (
                 has.extents

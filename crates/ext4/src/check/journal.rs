@@ -64,6 +64,10 @@ pub(crate) fn check(fs: &Ext4, findings: &Findings) -> Result<bool> {
         Ok(journal) => journal,
         Err(error) => return damage(error, place, findings),
     };
+    if journal.ro_compat != 0 {
+        let text = format!("features {:#x} are not known", journal.ro_compat);
+        findings.say(FindingKind::JournalSuperblock, place, text);
+    }
     if journal.users > 1 {
         findings.number(
             FindingKind::JournalSuperblock,

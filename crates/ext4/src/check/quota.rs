@@ -8,7 +8,9 @@ use crate::check::findings::FindingKind;
 use crate::check::groups::Group;
 use crate::check::worker::Check;
 use crate::error::{Corrupt, Place, Result, Structure};
-use crate::format::quota::{self, BLOCK, BLOCKS, ID, INODES, Kind, LEVELS, ROOT, SPACE, entries, is_free};
+use crate::format::quota::{
+    self, BLOCK, BLOCKS, FREE_BLOCK, FREE_ENTRY, ID, INODES, Kind, LEVELS, ROOT, SPACE, entries, is_free,
+};
 use crate::format::raw_inode::RawInode;
 use crate::read::file::FileReader;
 
@@ -77,6 +79,12 @@ impl Tree {
         let header = self.block(0)?;
         kind.check(&header, self.place)?;
         self.blocks = BLOCKS.get(&header);
+        let room = self.file.size().div_ceil(BLOCK as u64);
+        let lists = [FREE_BLOCK, FREE_ENTRY].map(|field| field.get(&header));
+        if u64::from(self.blocks) > room || lists.iter().any(|first| *first >= self.blocks && *first != 0) {
+            let text = format!("says that it has {} blocks, and has {room}", self.blocks);
+            return Err(self.place.malformed(text));
+        }
         self.node(ROOT, 0)
     }
 

@@ -5,13 +5,10 @@ use crate::check::groups::Group;
 use crate::check::inodes::RESIZE;
 use crate::check::worker::Check;
 use crate::error::{Place, Result, Structure};
-use crate::format::block_map;
+use crate::format::block_map::{self, DOUBLE};
 use crate::format::features::Compat;
 use crate::format::inode::FileType;
 use crate::format::raw_inode::RawInode;
-
-/// The number of an inode that leads to two levels.
-const DOUBLE: usize = 13;
 
 pub(crate) fn check(check: &Check<'_>, groups: &[Group]) -> Result<()> {
     let (fs, layout, superblock) = (check.fs, check.fs.layout(), check.fs.superblock());

@@ -31,6 +31,9 @@ fn numbers(fs: &Ext4, findings: &Findings) {
     if u32::from(reserved) > superblock.block_size / 4 {
         wrong(format!("{reserved} blocks are reserved for descriptors"));
     }
+    if !superblock.ro_compat.has(RoCompat::BIGALLOC) && superblock.has_fragments() {
+        wrong("clusters are not blocks without the feature bigalloc".to_owned());
+    }
     if superblock.blocks_per_group < 8 {
         wrong(format!("{} blocks per group", superblock.blocks_per_group));
     }

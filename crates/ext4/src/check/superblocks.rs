@@ -5,8 +5,8 @@ use std::sync::Arc;
 use casemate_blockdev::BlockDevice;
 use casemate_primitives::crc32c::Crc32c;
 
-use crate::check::findings::{Findings, Fix};
-use crate::error::{Corrupt, Place, Result, Structure};
+use crate::check::findings::{FindingKind, Findings, Fix};
+use crate::error::{Corrupt, Error, Place, Result, Structure};
 use crate::format::csum::{Checksums, Context, Subject};
 use crate::format::layout::Layout;
 use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
@@ -24,9 +24,25 @@ pub(crate) fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions, findings
         }
         Err(error) => Corrupt::of(error).map_or(Ok(()), |corrupt| Err(corrupt.clone().into())),
     };
+    let wrong = |error: &Error| {
+        findings.say(FindingKind::SuperblockField, Place::of(Structure::Superblock), error.to_string());
+    };
     let primary = match (primary, sound) {
-        (Ok(superblock), Ok(())) => return Ext4::with_superblock(device, superblock, options),
+        (Ok(superblock), Ok(())) => {
+            let found = Ext4::with_superblock(Arc::clone(&device), superblock, options);
+            // Numbers that make no sense together: a copy may know better.
+            let Err(error) = found else { return found };
+            let copy = find_copy(&*device, options, None);
+            let Some(copy) = copy else { return Err(error) };
+            wrong(&error);
+            return Ext4::with_superblock(device, copy, options);
+        }
         (primary, sound) => {
+            if let Err(error) = &primary
+                && Corrupt::of(error).is_none()
+            {
+                wrong(error);
+            }
             let copy = find_copy(&*device, options, primary.as_ref().ok());
             let Some(copy) = copy else {
                 // Nothing better: a superblock with a wrong checksum still says where things are.

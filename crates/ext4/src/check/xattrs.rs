@@ -3,6 +3,7 @@
 use casemate_blockdev::BlockDevice;
 
 use crate::check::blocks::Walked;
+use crate::check::facts::Fact;
 use crate::check::findings::{Finding, FindingKind};
 use crate::check::worker::{Purpose, Worker, XattrUse};
 use crate::error::{Place, Problem, Result, Structure};
@@ -55,8 +56,10 @@ impl Worker<'_, '_> {
         let check = self.check;
         let layout = check.fs.layout();
         if !check.has.xattrs || block < u64::from(layout.first_data_block) || block >= layout.blocks {
-            let text = format!("its attributes lie at block {block}");
-            self.say(FindingKind::XattrBlock, place, text);
+            // Nobody looks for those of the file system's own inodes.
+            if !check.facts.get(inode.number).has(Fact::INTERNAL) {
+                self.say(FindingKind::XattrBlock, place, format!("its attributes lie at block {block}"));
+            }
             return Ok(());
         }
         found.has_block = true;
@@ -141,7 +144,9 @@ impl Worker<'_, '_> {
             }
             // In an inode a hash may be missing.
             if in_block || entry.hash != 0 {
-                let hash = |signed| value_hash(name_hash(entry.name, signed), value);
+                // Of the value as it lies there, with what fills it up to whole words.
+                let whole = &base[entry.value_offset..][..value.len().next_multiple_of(4)];
+                let hash = |signed| value_hash(name_hash(entry.name, signed), whole);
                 if hash(false) != entry.hash && hash(true) != entry.hash {
                     let name = entry.name.escape_ascii();
                     self.say(
@@ -179,7 +184,7 @@ impl Worker<'_, '_> {
         regions: &mut Vec<(u32, u32)>,
     ) -> Option<&'v [u8]> {
         let size = entry.value_size as usize;
-        if size == 0 {
+        if size == 0 && entry.value_offset <= base.len() {
             return Some(&[]);
         }
         let rounded = size.checked_next_multiple_of(4)?;

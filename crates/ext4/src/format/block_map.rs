@@ -8,6 +8,8 @@ use crate::format::field::Le32;
 /// Numbers in an inode, and those of them that stand for blocks.
 pub(crate) const SLOTS: usize = 15;
 pub(crate) const DIRECT: usize = 12;
+/// The number that leads to two levels.
+pub(crate) const DOUBLE: usize = 13;
 
 /// Bytes of a number.
 const NUMBER: usize = 4;

@@ -19,6 +19,7 @@ const START: Be32 = Be32(0x1c);
 const ERROR: Be32 = Be32(0x20);
 const COMPAT: Be32 = Be32(0x24);
 const INCOMPAT: Be32 = Be32(0x28);
+const RO_COMPAT: Be32 = Be32(0x2c);
 const UUID: Bytes<16> = Bytes(0x30);
 const USERS: Be32 = Be32(0x40);
 const CHECKSUM_TYPE: Byte = Byte(0x50);
@@ -58,6 +59,8 @@ pub struct JournalSuperblock {
     pub error: u32,
     /// The journal's UUID.
     pub uuid: [u8; 16],
+    /// Features that a writer must know: there are none yet.
+    pub(crate) ro_compat: u32,
     /// File systems that have it.
     pub(crate) users: u32,
     /// Blocks at the end that hold fast commits.
@@ -105,6 +108,7 @@ impl JournalSuperblock {
             start: START.get(bytes),
             error: ERROR.get(bytes),
             uuid: *UUID.get(bytes),
+            ro_compat: if KIND.get(bytes) == VERSION_2 { RO_COMPAT.get(bytes) } else { 0 },
             users: if KIND.get(bytes) == VERSION_2 { USERS.get(bytes) } else { 1 },
             fast_commit_blocks,
             compat,

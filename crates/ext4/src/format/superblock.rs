@@ -365,6 +365,13 @@ impl Superblock {
         CREATOR.get(&self.raw[..]) == 1
     }
 
+    /// Whether clusters, or fragments as they were once, are other than blocks.
+    pub(crate) fn has_fragments(&self) -> bool {
+        let raw = &self.raw[..];
+        LOG_CLUSTER_SIZE.get(raw) != LOG_BLOCK_SIZE.get(raw)
+            || CLUSTERS_PER_GROUP.get(raw) != BLOCKS_PER_GROUP.get(raw)
+    }
+
     /// Blocks that a directory may have behind its end (`s_prealloc_dir_blocks`).
     pub(crate) fn spare_directory_blocks(&self) -> u8 {
         SPARE_DIRECTORY_BLOCKS.get(&self.raw[..])
