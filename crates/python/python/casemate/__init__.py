@@ -1,0 +1,22 @@
+"""The Linux storage-protection stack in user space: dm-verity, fs-verity, dm-crypt, LUKS, fscrypt and ext4.
+
+    >>> import casemate
+    >>> with casemate.open("disk.img") as disk:                                       # doctest: +SKIP
+    ...     fs = disk.partition(2).luks(passphrase="secret").ext4()
+    ...     print((fs / "etc/os-release").read_text())
+
+`open` gives a `Device`, a file object on which partitions, decryption, verification and file systems are laid; each is a
+`Device` again.
+"""
+
+from . import errors, fsverity, luks, verity
+from ._casemate import base64_decode, base64_encode, crc32c, crc32c_combine
+from .device import Device, open
+from .errors import ArgumentError, CorruptError, Error, LockedError, MismatchError, UnsupportedError
+from .ext4 import Ext4, Path, Stat, Writer
+
+__all__ = [
+    "ArgumentError", "CorruptError", "Device", "Error", "Ext4", "LockedError", "MismatchError", "Path", "Stat",
+    "UnsupportedError", "Writer", "base64_decode", "base64_encode", "crc32c", "crc32c_combine", "errors", "fsverity",
+    "luks", "open", "verity",
+]

@@ -1,0 +1,249 @@
+"""The one handle: whatever holds bytes, as a file object."""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+
+from . import _casemate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .ext4 import Ext4, Writer
+
+    Buffer = bytes | bytearray | memoryview
+    StrPath = str | os.PathLike[str]
+
+
+class Partition(NamedTuple):
+    """A partition of a disk: where it lies in bytes, its type (a GUID, or two hex digits) and its name."""
+
+    number: int
+    start: int
+    size: int
+    type: str
+    name: str
+
+
+def secret(value: str | Buffer) -> Buffer:
+    """A passphrase as the bytes that are hashed."""
+    return os.fsencode(value) if isinstance(value, str) else value
+
+
+class Device(io.RawIOBase):
+    """Bytes at positions: a file object over an image and whatever is laid on it.
+
+    Methods that lay something on a device return a new one and leave this one as it is; both stay usable. Reads at positions
+    (`pread`) may come from any threads at once; the position of `read` and `seek` belongs to the object.
+    """
+
+    def __init__(self, native: _casemate.Device) -> None:
+        self._native = native
+        self._at = 0
+
+    @staticmethod
+    def from_bytes(data: Buffer) -> Device:
+        """Bytes in memory, which are copied."""
+        return Device(_casemate.Device.of_bytes(data))
+
+    @staticmethod
+    def from_ranges(size: int, read: Callable[[int, int], Buffer], *, name: str = "ranges") -> Device:
+        """Bytes that `read(start, end)` fetches, such as those of an object in a store (fsspec's `cat_file`)."""
+        return Device(_casemate.Device.of_ranges(name, size, read))
+
+    @staticmethod
+    def from_file(file: BinaryIO) -> Device:
+        """What a file object gives that can seek; it is used by one thread at a time."""
+        lock, size = threading.Lock(), file.seek(0, os.SEEK_END)
+
+        def read(start: int, end: int) -> bytes:
+            with lock:
+                file.seek(start)
+                parts = []
+                while start < end and (part := file.read(end - start)):
+                    parts.append(part)
+                    start += len(part)
+                return b"".join(parts)
+
+        return Device.from_ranges(size, read, name=str(getattr(file, "name", "file")))
+
+    # What file objects have.
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return not self._open().read_only
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self.size}[whence]
+        if base + offset < 0:
+            raise ValueError(f"seek to {base + offset}, before the beginning")
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        data = self.pread(self.size if size is None or size < 0 else size, self._at)
+        self._at += len(data)
+        return data
+
+    def readall(self) -> bytes:
+        return self.read()
+
+    def readinto(self, buffer: Buffer) -> int:
+        count = self.preadinto(buffer, self._at)
+        self._at += count
+        return count
+
+    def write(self, data: Buffer) -> int:
+        count = self.pwrite(data, self._at)
+        self._at += count
+        return count
+
+    def flush(self) -> None:
+        if not self.closed and self.writable():
+            self._open().flush()
+
+    # What devices have.
+
+    @property
+    def name(self) -> str:
+        """What errors call the device."""
+        return self._native.name
+
+    @property
+    def size(self) -> int:
+        """Bytes of the device."""
+        return self._open().size
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """The bytes from `offset` on: `size` of them, or as many as there are."""
+        return self._open().read(size, offset)
+
+    def preadinto(self, buffer: Buffer, offset: int) -> int:
+        """Fills a buffer with the bytes from `offset` on; how many there were."""
+        return self._open().readinto(buffer, offset)
+
+    def pwrite(self, data: Buffer, offset: int) -> int:
+        """Writes bytes at a position; all of them."""
+        if not self.writable():
+            raise io.UnsupportedOperation("the device takes no writes")
+        return self._open().write(data, offset)
+
+    def data_ranges(self) -> Iterator[tuple[int, int]]:
+        """Beginnings and ends of what is no hole."""
+        found = self._open().next_data(0)
+        while found is not None:
+            yield found
+            found = self._open().next_data(found[1])
+
+    def window(self, offset: int, size: int | None = None) -> Device:
+        """The bytes from `offset` on: `size` of them, or all."""
+        return Device(self._open().window(offset, size))
+
+    def partitions(self) -> list[Partition]:
+        """The partitions of GPT or MBR."""
+        return [Partition(*row) for row in self._open().partitions()]
+
+    def partition(self, number: int) -> Device:
+        """A partition, counted from 1."""
+        return Device(self._open().partition(number))
+
+    def crypt(
+        self,
+        *,
+        key: Buffer | None = None,
+        passphrase: str | Buffer | None = None,
+        cipher: str = "aes-xts-plain64",
+        key_size: int | None = None,
+        passphrase_hash: str = "sha256",
+        offset: int = 0,
+        iv_offset: int = 0,
+        sector_size: int = 512,
+        iv_large_sectors: bool = False,
+    ) -> Device:
+        """A dm-crypt mapping. `key_size` is in bytes, offsets in sectors of 512 bytes; names are those of cryptsetup's plain
+        mode."""
+        phrase = None if passphrase is None else secret(passphrase)
+        return Device(
+            self._open().crypt(
+                cipher, key, phrase, key_size, passphrase_hash, offset, iv_offset, sector_size, iv_large_sectors
+            )
+        )
+
+    def luks(
+        self,
+        *,
+        passphrase: str | Buffer | None = None,
+        volume_key: Buffer | None = None,
+        keyslot: int | None = None,
+        header: Device | None = None,
+        threads: int | None = None,
+    ) -> Device:
+        """The data of a LUKS volume. A key file's bytes are a passphrase."""
+        phrase = None if passphrase is None else secret(passphrase)
+        below = None if header is None else header._open()
+        return Device(self._open().luks(phrase, volume_key, keyslot, below, threads))
+
+    def verity(self, root_hash: str | Buffer, hash_device: Device | None = None, *, hash_offset: int = 0) -> Device:
+        """A dm-verity device: every block is checked when it is read. The hash area lies on this device if on no other."""
+        digest = bytes.fromhex(root_hash) if isinstance(root_hash, str) else root_hash
+        below = self if hash_device is None else hash_device
+        return Device(self._open().verity(below._open(), digest, hash_offset))
+
+    def overlay(self, path: StrPath) -> Device:
+        """Takes writes, and keeps them in a file, which is made if it is not there."""
+        return Device(self._open().overlay(path))
+
+    def ext4(
+        self,
+        *,
+        keys: Iterable[Buffer] = (),
+        passphrases: Iterable[str | Buffer] = (),
+        verity: str = "check",
+        verify_checksums: bool = True,
+        replay_journal: bool = True,
+    ) -> Ext4:
+        """The ext4 file system on the device. `keys` are fscrypt's master keys, `passphrases` open its protectors; `verity`
+        says what files with fs-verity must do: "require", "check" or "ignore"."""
+        from .ext4 import Ext4
+
+        phrases = [secret(phrase) for phrase in passphrases]
+        return Ext4(self._open().ext4(list(keys), phrases, verity, verify_checksums, replay_journal))
+
+    def ext4_writer(
+        self, *, keys: Iterable[Buffer] = (), passphrases: Iterable[str | Buffer] = (), seed: int | None = None
+    ) -> Writer:
+        """Changes of the file system: made when the `with` block ends, unless by an exception."""
+        from .ext4 import Writer
+
+        return Writer(self._open().ext4_writer(list(keys), [secret(phrase) for phrase in passphrases], seed))
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            # What is laid on it keeps what it needs.
+            del self._native
+
+    def _open(self) -> _casemate.Device:
+        if self.closed:
+            raise ValueError("I/O operation on a closed device")
+        return self._native
+
+    def __repr__(self) -> str:
+        return "<Device closed>" if self.closed else f"<Device {self.name!r} of {self.size} bytes>"
+
+
+def open(path: StrPath, *, writable: bool = False) -> Device:
+    """An image file or a block device. One that is writable is locked: nobody else uses it meanwhile."""
+    return Device(_casemate.Device.open(path, writable))

@@ -1,0 +1,25 @@
+"""Exceptions. What the system or a path says is an `OSError` with its number, and none of these."""
+
+
+class Error(Exception):
+    """What casemate could not do, or found to be wrong; the text is complete."""
+
+
+class CorruptError(Error, ValueError):
+    """A structure contradicts its format, or its checksum does not fit."""
+
+
+class MismatchError(Error, ValueError):
+    """Everything could be read and does not match: a root hash, a signature, a passphrase."""
+
+
+class UnsupportedError(Error, NotImplementedError):
+    """The format allows it, casemate does not have it."""
+
+
+class LockedError(Error):
+    """A key is missing."""
+
+
+class ArgumentError(Error, ValueError):
+    """A value outside its range, or a combination that can't be."""

@@ -1,0 +1,307 @@
+"""ext4 file systems with the verbs of pathlib."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import PurePosixPath
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+from . import _casemate
+from .device import Device
+from .fsverity import Digest
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from .device import Buffer, StrPath
+
+#: Bytes that a buffered file reads at once.
+BUFFER = 256 * 1024
+
+
+class Stat(NamedTuple):
+    """What an inode says, under the names of `os.stat_result`. `st_blocks` counts 512 bytes."""
+
+    st_mode: int
+    st_ino: int
+    st_nlink: int
+    st_uid: int
+    st_gid: int
+    st_size: int
+    st_blocks: int
+    st_rdev: int
+    st_atime_ns: int
+    st_mtime_ns: int
+    st_ctime_ns: int
+    st_birthtime_ns: int | None
+
+    @property
+    def st_atime(self) -> float:
+        return self.st_atime_ns / 1e9
+
+    @property
+    def st_mtime(self) -> float:
+        return self.st_mtime_ns / 1e9
+
+    @property
+    def st_ctime(self) -> float:
+        return self.st_ctime_ns / 1e9
+
+
+class Ext4:
+    """A file system that is open for reading, by any number of threads."""
+
+    def __init__(self, native: _casemate.FileSystem) -> None:
+        self._native = native
+
+    @property
+    def root(self) -> Path:
+        """The root directory."""
+        return Path(self, PurePosixPath("/"))
+
+    def path(self, *parts: str | PurePosixPath) -> Path:
+        """What a path leads to, with a slash at its beginning or without."""
+        return Path(self, PurePosixPath("/", *parts))
+
+    __truediv__ = path
+
+    @property
+    def uuid(self) -> str:
+        return self._native.uuid
+
+    @property
+    def block_size(self) -> int:
+        return self._native.block_size
+
+    def read_many(
+        self, paths: Iterable[Path], *, threads: int | None = None
+    ) -> Iterator[tuple[Path, bytes | Exception]]:
+        """The contents of many files, read by all threads; an exception in the place of one that could not be read. Paths that
+        come from `iterdir` or `walk` are not looked up again."""
+        found = list(paths)
+        numbers = [path._number() for path in found]
+        return zip(found, self._native.read_many(numbers, threads), strict=True)
+
+    def __repr__(self) -> str:
+        return f"<Ext4 on {self._native.name!r}>"
+
+
+class Path:
+    """A path in a file system. One that comes out of a directory keeps the number of its inode, and looks nothing up."""
+
+    __slots__ = ("_found", "fs", "pure")
+
+    def __init__(self, fs: Ext4, pure: PurePosixPath, found: int | None = None) -> None:
+        self.fs, self.pure, self._found = fs, pure, found
+
+    def _number(self, follow: bool = True) -> int:
+        native = self.fs._native
+        if self._found is None:
+            return native.lookup(str(self.pure), follow)
+        if follow and stat.S_ISLNK(native.stat(self._found)[0]):
+            return native.lookup(str(self.pure), True)
+        return self._found
+
+    @property
+    def name(self) -> str:
+        return self.pure.name
+
+    @property
+    def stem(self) -> str:
+        return self.pure.stem
+
+    @property
+    def suffix(self) -> str:
+        return self.pure.suffix
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return self.pure.parts
+
+    @property
+    def parent(self) -> Path:
+        return Path(self.fs, self.pure.parent)
+
+    def joinpath(self, *parts: str | PurePosixPath) -> Path:
+        return Path(self.fs, self.pure.joinpath(*parts))
+
+    __truediv__ = joinpath
+
+    def stat(self, *, follow_symlinks: bool = True) -> Stat:
+        row = list(self.fs._native.stat(self._number(follow_symlinks)))
+        row[7] = os.makedev(*row[7])
+        return Stat(*row)
+
+    def lstat(self) -> Stat:
+        return self.stat(follow_symlinks=False)
+
+    def exists(self) -> bool:
+        try:
+            self._number()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def _is(self, kind: int, follow: bool = True) -> bool:
+        try:
+            return stat.S_IFMT(self.stat(follow_symlinks=follow).st_mode) == kind
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def is_dir(self) -> bool:
+        return self._is(stat.S_IFDIR)
+
+    def is_file(self) -> bool:
+        return self._is(stat.S_IFREG)
+
+    def is_symlink(self) -> bool:
+        return self._is(stat.S_IFLNK, False)
+
+    def iterdir(self) -> Iterator[Path]:
+        """What a directory has, in the order of the disk."""
+        for name, number in self.fs._native.entries(self._number()):
+            yield Path(self.fs, self.pure / name, number)
+
+    def walk(self) -> Iterator[tuple[Path, list[str], list[str]]]:
+        """Directories from this one down, each with the names of its directories and of everything else, as `os.walk` does;
+        links are not followed, and a directory that is met twice is no longer gone through."""
+        seen: set[int] = set()
+        waiting = [self]
+        while waiting:
+            top = waiting.pop()
+            number = top._number()
+            if number in seen:
+                continue
+            seen.add(number)
+            entries = list(top.iterdir())
+            folders = [entry for entry in entries if entry._is(stat.S_IFDIR, False)]
+            names = [entry.name for entry in folders]
+            others = set(names)
+            yield top, names, [entry.name for entry in entries if entry.name not in others]
+            waiting.extend(entry for entry in reversed(folders) if entry.name in names)
+
+    def readlink(self) -> PurePosixPath:
+        number = self._number(False)
+        if not stat.S_ISLNK(self.fs._native.stat(number)[0]):
+            raise OSError(errno.EINVAL, "is no symbolic link", str(self.pure))
+        return PurePosixPath(self.fs._native.readlink(number))
+
+    def read_bytes(self) -> bytes:
+        return self.fs._native.read(self._number())
+
+    def read_text(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return self.read_bytes().decode(encoding, errors)
+
+    def device(self) -> Device:
+        """The file as a device, on which whatever it holds is laid."""
+        return Device(self.fs._native.open(self._number(), str(self.pure)))
+
+    def open(
+        self, mode: str = "rb", buffering: int = -1, encoding: str | None = None, errors: str | None = None,
+        newline: str | None = None,
+    ) -> IO:
+        """A file object, for reading: "r" for text, "rb" for bytes."""
+        if mode not in ("r", "rt", "rb", "br"):
+            raise ValueError(f"mode {mode!r}: files are opened for reading; Device.ext4_writer changes them")
+        raw = self.device()
+        if "b" in mode and buffering == 0:
+            return raw
+        buffered = io.BufferedReader(raw, buffering if buffering > 1 else BUFFER)
+        return buffered if "b" in mode else io.TextIOWrapper(buffered, encoding, errors, newline)
+
+    def xattrs(self) -> dict[str, bytes]:
+        """Extended attributes by their names."""
+        return dict(self.fs._native.xattrs(self._number()))
+
+    def fsverity(self) -> Digest | None:
+        """The digest that the kernel would measure; `None` for a file without fs-verity."""
+        found = self.fs._native.verity(self._number())
+        return None if found is None else Digest(*found)
+
+    def __str__(self) -> str:
+        return str(self.pure)
+
+    def __repr__(self) -> str:
+        return f"Path({str(self.pure)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Path) and (self.fs, self.pure) == (other.fs, other.pure)
+
+    def __hash__(self) -> int:
+        return hash((id(self.fs), self.pure))
+
+
+class Writer:
+    """Changes of a file system, in memory until they are committed; used in a `with` block, whose end commits them, unless it
+    ends by an exception. Then, as after `close`, nothing has happened."""
+
+    def __init__(self, native: _casemate.Writer) -> None:
+        self._native = native
+
+    def commit(self) -> None:
+        """Makes all changes so far permanent, all at once."""
+        self._native.commit()
+
+    def close(self) -> None:
+        """Forgets what was not committed."""
+        self._native.close()
+
+    def put(self, source: StrPath, to: StrPath, *, recursive: bool = False) -> None:
+        """Copies a file of the host, or with `recursive` a folder. What a folder `source/.` has goes right into `to`. Large
+        copies are committed on the way."""
+        self._native.put(source, to, recursive)
+
+    def write_bytes(self, path: StrPath, data: Buffer) -> None:
+        """Makes a file of bytes, in the place of one that has the name."""
+        self._native.write_bytes(path, data)
+
+    def mkdir(self, path: StrPath, mode: int = 0o755, *, parents: bool = False) -> None:
+        self._native.mkdir(path, mode, parents)
+
+    def symlink(self, path: StrPath, target: StrPath) -> None:
+        self._native.symlink(path, os.fspath(target))
+
+    def link(self, existing: StrPath, path: StrPath) -> None:
+        self._native.link(existing, path)
+
+    def rename(self, old: StrPath, new: StrPath) -> None:
+        self._native.rename(old, new)
+
+    def remove(self, path: StrPath) -> None:
+        """Removes a file, or an empty directory."""
+        self._native.remove(path, False)
+
+    def rmtree(self, path: StrPath) -> None:
+        """Removes a file or a directory with all that it has."""
+        self._native.remove(path, True)
+
+    def chmod(self, path: StrPath, mode: int) -> None:
+        self._native.chmod(path, mode)
+
+    def chown(
+        self, path: StrPath, uid: int | None = None, gid: int | None = None, *, follow_symlinks: bool = True
+    ) -> None:
+        self._native.chown(path, uid, gid, follow_symlinks)
+
+    def truncate(self, path: StrPath, size: int) -> None:
+        self._native.truncate(path, size)
+
+    def setxattr(self, path: StrPath, name: str, value: Buffer | None) -> None:
+        """Sets an extended attribute, or removes it with `None`."""
+        self._native.setxattr(path, name, value)
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self.commit()
+        finally:
+            self.close()

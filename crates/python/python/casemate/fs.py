@@ -1,0 +1,95 @@
+"""ext4 images for fsspec: `ext4://etc/os-release::file://root.img`, `ext4://model.bin::s3://bucket/image.raw`.
+
+Importing this needs fsspec; its registry finds the protocol by the package's entry point.
+"""
+
+from __future__ import annotations
+
+import stat
+from typing import Any
+
+import fsspec
+from fsspec.archive import AbstractArchiveFileSystem
+
+from .device import Device
+from .ext4 import Ext4, Path
+
+_KINDS = {stat.S_IFDIR: "directory", stat.S_IFREG: "file", stat.S_IFLNK: "link"}
+
+
+class Ext4FileSystem(AbstractArchiveFileSystem):
+    """The file system of an image that fsspec opens, to be read. Directories are listed when somebody looks into them."""
+
+    protocol = "ext4"
+    root_marker = ""
+    cachable = False
+
+    def __init__(
+        self,
+        fo: Any = "",
+        target_protocol: str | None = None,
+        target_options: dict[str, Any] | None = None,
+        partition: int | None = None,
+        passphrase: str | None = None,
+        keys: tuple[bytes, ...] = (),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if isinstance(fo, (str, bytes)):
+            fo = fsspec.open(fo, mode="rb", protocol=target_protocol, **(target_options or {})).open()
+        device = fo if isinstance(fo, Device) else Device.from_file(fo)
+        if partition is not None:
+            device = device.partition(int(partition))
+        if passphrase is not None:
+            device = device.luks(passphrase=passphrase)
+        self._ext4: Ext4 = device.ext4(keys=keys)
+
+    def _path(self, path: str) -> Path:
+        return self._ext4.path(self._strip_protocol(path))
+
+    def _row(self, path: Path, name: str) -> dict[str, Any]:
+        found = path.lstat()
+        row = {
+            "name": name,
+            "size": found.st_size,
+            "type": _KINDS.get(stat.S_IFMT(found.st_mode), "other"),
+            "mode": found.st_mode,
+            "uid": found.st_uid,
+            "gid": found.st_gid,
+            "ino": found.st_ino,
+            "nlink": found.st_nlink,
+            "mtime": found.st_mtime,
+            "created": (found.st_birthtime_ns or found.st_ctime_ns) / 1e9,
+            "islink": stat.S_ISLNK(found.st_mode),
+        }
+        if row["islink"]:
+            row["destination"] = str(path.readlink())
+            if path.exists():
+                target = path.stat()
+                row.update(size=target.st_size, type=_KINDS.get(stat.S_IFMT(target.st_mode), "other"))
+        return row
+
+    def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
+        name = self._strip_protocol(path)
+        return self._row(self._ext4.path(name), name)
+
+    def exists(self, path: str, **kwargs: Any) -> bool:
+        return self._path(path).exists()
+
+    def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
+        name = self._strip_protocol(path)
+        top = self._ext4.path(name)
+        if not top.is_dir():
+            return [self.info(path)] if detail else [name]
+        rows = [(entry, f"{name}/{entry.name}".lstrip("/")) for entry in top.iterdir()]
+        return [self._row(*row) for row in rows] if detail else [name for _, name in rows]
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
+        device = self._path(path).device()
+        first, last, _ = slice(start, end).indices(device.size)
+        return device.pread(max(last - first, 0), first)
+
+    def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:
+        if mode != "rb":
+            raise NotImplementedError("images are read only here")
+        return self._path(path).open("rb")

@@ -1,0 +1,283 @@
+//! The one handle: whatever holds bytes, opened and nested.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use casemate::blockdev::{self, BlockDevice};
+use casemate::crypt::MappingOptions;
+use casemate::ext4::{ReadOptions, VerityPolicy, WriteOptions};
+use casemate::luks::{LuksKey, LuksOptions};
+use casemate::{Access, Error, ErrorKind, Image, Keys, Work};
+use pyo3::buffer::PyBuffer;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::error::{raise, raised};
+use crate::ext4::FileSystem;
+use crate::input::Data;
+use crate::verity;
+use crate::work::working;
+use crate::writer::Writer;
+
+/// A partition: its number, first byte, length, type and name.
+type Row = (u32, u64, u64, String, String);
+
+/// An image and the devices that are laid on it.
+#[pyclass(frozen, module = "casemate._casemate")]
+pub struct Device {
+    image: Image,
+    top: Arc<dyn BlockDevice>,
+}
+
+impl From<Image> for Device {
+    fn from(image: Image) -> Device {
+        Device { top: image.device(), image }
+    }
+}
+
+impl Device {
+    /// The image.
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// How many of the bytes from `at` on there are.
+    fn available(&self, at: u64, len: usize) -> usize {
+        // OK to cast: not more than `len`.
+        self.top.size().saturating_sub(at).min(len as u64) as usize
+    }
+
+    fn named<T>(&self, result: Result<T, Error>) -> PyResult<T> {
+        result.map_err(|error| raise(error.at(self.image.name())))
+    }
+}
+
+#[pymethods]
+impl Device {
+    #[staticmethod]
+    fn open(py: Python<'_>, path: PathBuf, writable: bool) -> PyResult<Device> {
+        let access = if writable { Access::Change } else { Access::Read };
+        py.detach(|| Image::open(path, access)).map(Device::from).map_err(raise)
+    }
+
+    #[staticmethod]
+    fn create(py: Python<'_>, path: PathBuf) -> PyResult<Device> {
+        py.detach(|| Image::create(path)).map(Device::from).map_err(raise)
+    }
+
+    #[staticmethod]
+    fn of_bytes(py: Python<'_>, data: Data) -> PyResult<Device> {
+        Ok(Image::of_bytes("memory", data.get(py)?.into_owned()).into())
+    }
+
+    #[staticmethod]
+    fn of_ranges(name: String, size: u64, read: Py<PyAny>) -> Device {
+        let fetch = move |buf: &mut [u8], offset: u64| {
+            Python::attach(|py| {
+                let fetched: Data = read.call1(py, (offset, offset + buf.len() as u64))?.extract(py)?;
+                PyResult::Ok(match &*fetched.get(py)? {
+                    bytes if bytes.len() == buf.len() => {
+                        buf.copy_from_slice(bytes);
+                        None
+                    }
+                    bytes => Some(format!("{} bytes came of {} at {offset}", bytes.len(), buf.len())),
+                })
+            })
+            .map_err(|exception| raised(ErrorKind::Io, exception))
+            .and_then(|short| match short {
+                None => Ok(()),
+                Some(text) => Err(Error::path(std::io::ErrorKind::UnexpectedEof, text)),
+            })
+        };
+        Image::of_ranges(name, size, fetch).into()
+    }
+
+    #[getter]
+    fn name(&self) -> &str {
+        self.image.name()
+    }
+
+    #[getter]
+    fn size(&self) -> u64 {
+        self.top.size()
+    }
+
+    #[getter]
+    fn read_only(&self) -> bool {
+        self.image.is_read_only()
+    }
+
+    fn read<'py>(&self, py: Python<'py>, len: usize, at: u64) -> PyResult<Bound<'py, PyBytes>> {
+        PyBytes::new_with(py, self.available(at, len), |buf| {
+            self.named(py.detach(|| self.top.read_at(buf, at)))
+        })
+    }
+
+    fn readinto(&self, py: Python<'_>, buffer: PyBuffer<u8>, at: u64) -> PyResult<usize> {
+        let len = self.available(at, buffer.item_count());
+        let read = || {
+            let mut bytes = vec![0; len];
+            self.top.read_at(&mut bytes, at).map(|()| bytes)
+        };
+        let mut bytes = self.named(py.detach(read))?;
+        if len < buffer.item_count() {
+            // What lies behind stays as it is.
+            bytes.extend_from_slice(&buffer.to_vec(py)?[len..]);
+        }
+        buffer.copy_from_slice(py, &bytes)?;
+        Ok(len)
+    }
+
+    fn write(&self, py: Python<'_>, data: Data, at: u64) -> PyResult<usize> {
+        let data = data.get(py)?;
+        self.image.check_writable().map_err(raise)?;
+        self.named(py.detach(|| self.top.write_at(&data, at)))?;
+        Ok(data.len())
+    }
+
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        self.named(py.detach(|| self.top.flush()))
+    }
+
+    fn next_data(&self, py: Python<'_>, at: u64) -> PyResult<Option<(u64, u64)>> {
+        let found = self.named(py.detach(|| self.top.next_data(at)))?;
+        Ok(found.map(|range| (range.start, range.end)))
+    }
+
+    fn window(&self, offset: u64, size: Option<u64>) -> PyResult<Device> {
+        self.image.clone().window(offset, size).map(Device::from).map_err(raise)
+    }
+
+    fn partitions(&self, py: Python<'_>) -> PyResult<Vec<Row>> {
+        let found = self.named(py.detach(|| blockdev::partitions(&*self.top)))?;
+        let row = |found: blockdev::Partition| (found.number, found.start, found.len, found.kind, found.name);
+        Ok(found.into_iter().map(row).collect())
+    }
+
+    fn partition(&self, py: Python<'_>, number: u32) -> PyResult<Device> {
+        py.detach(|| self.image.clone().partition(number)).map(Device::from).map_err(raise)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "Python names them")]
+    fn crypt(
+        &self,
+        py: Python<'_>,
+        cipher: String,
+        key: Option<Data>,
+        passphrase: Option<Data>,
+        key_size: Option<usize>,
+        passphrase_hash: String,
+        offset: u64,
+        iv_offset: u64,
+        sector_size: usize,
+        iv_large_sectors: bool,
+    ) -> PyResult<Device> {
+        let mut options = MappingOptions::default();
+        (options.cipher, options.passphrase_hash) = (cipher, passphrase_hash);
+        (options.offset, options.iv_offset) = (offset, iv_offset);
+        (options.sector_size, options.iv_large_sectors) = (sector_size, iv_large_sectors);
+        let bits = |bytes: usize| bytes.saturating_mul(8);
+        let mapping = match (key, passphrase) {
+            (Some(key), None) => {
+                let key = key.secret(py)?;
+                options.key_bits = Some(bits(key_size.unwrap_or(key.len())));
+                options.with_key(&casemate::SecretSource::memory(key), &Work::default())
+            }
+            (None, Some(passphrase)) => {
+                options.key_bits = key_size.map(bits);
+                options.with_passphrase(&passphrase.source(py)?, self.image.name(), &Work::default())
+            }
+            _ => Err(Error::argument("a mapping has a key or a passphrase, and not both")),
+        };
+        mapping.and_then(|mapping| self.image.clone().crypt(mapping)).map(Device::from).map_err(raise)
+    }
+
+    fn luks(
+        &self,
+        py: Python<'_>,
+        passphrase: Option<Data>,
+        volume_key: Option<Data>,
+        keyslot: Option<u32>,
+        header: Option<PyRef<'_, Device>>,
+        threads: Option<usize>,
+    ) -> PyResult<Device> {
+        let key = match (passphrase, volume_key) {
+            (Some(passphrase), None) => LuksKey::Passphrase(passphrase.secret(py)?),
+            (None, Some(key)) => LuksKey::VolumeKey(key.secret(py)?),
+            _ => {
+                let text = "a volume is opened with a passphrase or with its volume key, and not with both";
+                return Err(raise(Error::argument(text)));
+            }
+        };
+        let mut options = LuksOptions::default();
+        options.keyslot = keyslot;
+        let header = header.map(|header| header.image.clone());
+        let open = |work: &Work<'_>| self.image.clone().luks(header.as_ref(), &key, &options, work);
+        working(py, threads, open).map(Device::from)
+    }
+
+    fn luks_header(&self, py: Python<'_>) -> PyResult<(u32, String)> {
+        let read = || self.image.luks_volume(None, &casemate::Providers::default());
+        let volume = py.detach(read).map_err(raise)?;
+        Ok((volume.header().version(), volume.header().uuid().to_owned()))
+    }
+
+    fn verity(&self, py: Python<'_>, hash: &Device, root_hash: Data, hash_offset: u64) -> PyResult<Device> {
+        let root_hash = root_hash.get(py)?;
+        let (image, options) = (self.image.clone(), verity::options(hash_offset));
+        let open = || image.verity(&hash.image, &root_hash, &options, &casemate::Providers::default());
+        py.detach(open).map(Device::from).map_err(raise)
+    }
+
+    fn overlay(&self, py: Python<'_>, path: PathBuf) -> PyResult<Device> {
+        let open = || self.image.clone().overlay(&path, &casemate::Providers::default());
+        py.detach(open).map(Device::from).map_err(raise)
+    }
+
+    fn ext4(
+        &self,
+        py: Python<'_>,
+        keys: Vec<Data>,
+        passphrases: Vec<Data>,
+        verity: &str,
+        verify_checksums: bool,
+        replay_journal: bool,
+    ) -> PyResult<FileSystem> {
+        let mut options = ReadOptions::default();
+        options.keys = self.keys(py, keys, passphrases)?;
+        options.verity = match verity {
+            "require" => VerityPolicy::Require,
+            "check" => VerityPolicy::Check,
+            "ignore" => VerityPolicy::Ignore,
+            _ => return Err(raise(Error::argument("verity is 'require', 'check' or 'ignore'"))),
+        };
+        (options.verify_checksums, options.replay_journal) = (verify_checksums, replay_journal);
+        working(py, None, |work| self.image.ext4(&options, work)).map(FileSystem::from)
+    }
+
+    fn ext4_writer(
+        &self,
+        py: Python<'_>,
+        keys: Vec<Data>,
+        passphrases: Vec<Data>,
+        seed: Option<u64>,
+    ) -> PyResult<Writer> {
+        let mut options = WriteOptions::default();
+        (options.keys, options.seed) = (self.keys(py, keys, passphrases)?, seed);
+        let writer = working(py, None, |work| self.image.ext4_writer(&options, work))?;
+        Ok(Writer::new(writer, self.image.name()))
+    }
+}
+
+impl Device {
+    fn keys(&self, py: Python<'_>, raw: Vec<Data>, passphrases: Vec<Data>) -> PyResult<Keys> {
+        let mut keys = Keys::default();
+        for key in raw {
+            keys = keys.with_raw(&key.source(py)?).map_err(raise)?;
+        }
+        for passphrase in passphrases {
+            keys = keys.with_secret(&passphrase.source(py)?).map_err(raise)?;
+        }
+        Ok(keys)
+    }
+}

@@ -1,0 +1,154 @@
+//! ext4 file systems, read by inode; paths are the package's.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+use casemate::ext4::{self, Inode, Time};
+use casemate::{Error, Image, Providers};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::device::Device;
+use crate::error::raise;
+use crate::work::working;
+
+/// An ext4 file system that is open for reading.
+#[pyclass(frozen, module = "casemate._casemate")]
+pub struct FileSystem(ext4::FileSystem);
+
+impl From<ext4::FileSystem> for FileSystem {
+    fn from(fs: ext4::FileSystem) -> FileSystem {
+        FileSystem(fs)
+    }
+}
+
+/// Mode, inode, links, owner, group, size, sectors, numbers of a device, and times in nanoseconds: of access, of the
+/// contents, of the inode, and of birth.
+type Stat = (u32, u32, u16, u32, u32, u64, u64, (u32, u32), i128, i128, i128, Option<i128>);
+
+fn nanoseconds(time: Time) -> i128 {
+    i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds)
+}
+
+impl FileSystem {
+    fn named<T>(&self, result: Result<T, Error>) -> PyResult<T> {
+        result.map_err(|error| raise(error.at(self.0.name())))
+    }
+
+    fn inode(&self, number: u32) -> Result<Inode, Error> {
+        self.0.inode(number)
+    }
+}
+
+#[pymethods]
+impl FileSystem {
+    /// The number of the inode that a path leads to.
+    fn lookup(&self, py: Python<'_>, path: PathBuf, follow: bool) -> PyResult<u32> {
+        let find = || if follow { self.0.metadata(&path) } else { self.0.symlink_metadata(&path) };
+        py.detach(find).map(|inode| inode.number()).map_err(raise)
+    }
+
+    fn stat(&self, py: Python<'_>, number: u32) -> PyResult<Stat> {
+        let inode = py.detach(|| self.inode(number)).map_err(raise)?;
+        let sectors = inode.sectors(self.0.inodes().layout().block_size);
+        Ok((
+            inode.mode().into(),
+            inode.number(),
+            inode.links(),
+            inode.uid(),
+            inode.gid(),
+            inode.size(),
+            sectors,
+            inode.device().unwrap_or_default(),
+            nanoseconds(inode.accessed()),
+            nanoseconds(inode.modified()),
+            nanoseconds(inode.changed()),
+            inode.created().map(nanoseconds),
+        ))
+    }
+
+    /// Names and inodes of a directory, without "." and "..".
+    fn entries(&self, py: Python<'_>, number: u32) -> PyResult<Vec<(OsString, u32)>> {
+        let read = || self.inode(number).and_then(|inode| self.0.inodes().read_dir(&inode));
+        let entries = self.named(py.detach(read))?;
+        Ok(entries.into_iter().map(|entry| (OsString::from_vec(entry.name), entry.inode)).collect())
+    }
+
+    fn readlink(&self, py: Python<'_>, number: u32) -> PyResult<OsString> {
+        let read = || self.inode(number).and_then(|inode| self.0.inodes().symlink_target(&inode));
+        self.named(py.detach(read)).map(OsString::from_vec)
+    }
+
+    fn open(&self, py: Python<'_>, number: u32, name: &str) -> PyResult<Device> {
+        let open = || self.inode(number).and_then(|inode| self.0.open_inode(&inode));
+        let file = py.detach(open).map_err(raise)?;
+        let name = format!("{}: {name}", self.0.name());
+        Ok(Image::over(name, file.into()).make_read_only().into())
+    }
+
+    fn read<'py>(&self, py: Python<'py>, number: u32) -> PyResult<Bound<'py, PyBytes>> {
+        let read = || self.inode(number).and_then(|inode| self.0.read_inode(&inode));
+        Ok(PyBytes::new(py, &py.detach(read).map_err(raise)?))
+    }
+
+    /// The contents of many files, in their order; an exception in the place of one that could not be read.
+    fn read_many<'py>(
+        &self,
+        py: Python<'py>,
+        numbers: Vec<u32>,
+        threads: Option<usize>,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let mut found = std::collections::HashMap::with_capacity(numbers.len());
+        working(py, threads, |work| {
+            self.0.read_many(&numbers, work, |number, contents| {
+                work.events.advance(0)?;
+                found.insert(number, contents.map_err(raise));
+                Ok(())
+            })
+        })?;
+        let object = |number: &u32| match &found[number] {
+            Ok(contents) => PyBytes::new(py, contents).into_any(),
+            Err(exception) => exception.clone_ref(py).into_value(py).into_bound(py).into_any(),
+        };
+        Ok(numbers.iter().map(object).collect())
+    }
+
+    fn xattrs<'py>(&self, py: Python<'py>, number: u32) -> PyResult<Vec<(OsString, Bound<'py, PyBytes>)>> {
+        let read = || self.inode(number).and_then(|inode| self.0.inodes().xattrs(&inode));
+        let found = self.named(py.detach(read))?;
+        Ok(found
+            .iter()
+            .map(|row| (OsString::from_vec(row.name.clone()), PyBytes::new(py, &row.value)))
+            .collect())
+    }
+
+    /// The fs-verity digest that a file's descriptor says, and its algorithm.
+    fn verity<'py>(
+        &self,
+        py: Python<'py>,
+        number: u32,
+    ) -> PyResult<Option<(&'static str, Bound<'py, PyBytes>)>> {
+        let read = || {
+            let info = ext4::verity_info(self.0.inodes(), &self.inode(number)?)?;
+            info.map(|info| info.digest(&Providers::default())).transpose()
+        };
+        let digest = self.named(py.detach(read))?;
+        Ok(digest.map(|digest| (digest.algorithm().name(), PyBytes::new(py, digest.bytes()))))
+    }
+
+    #[getter]
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    #[getter]
+    fn uuid(&self) -> String {
+        ext4::uuid_text(&self.0.inodes().superblock().uuid)
+    }
+
+    #[getter]
+    fn block_size(&self) -> u32 {
+        self.0.inodes().layout().block_size
+    }
+}

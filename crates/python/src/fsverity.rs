@@ -1,0 +1,123 @@
+//! fs-verity: digests of files, devices, and bytes that are handed over.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use casemate::fsverity::{self, Algorithm, FileDigest, FileHasher, Parameters};
+use casemate::{Error, Providers};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::device::Device;
+use crate::error::raise;
+use crate::input::Data;
+use crate::work::working;
+
+/// A digest with the name of its algorithm.
+type Named<'py> = (&'static str, Bound<'py, PyBytes>);
+
+/// What a digest is made of.
+#[derive(FromPyObject)]
+pub enum Subject<'py> {
+    Device(PyRef<'py, Device>),
+    Path(PathBuf),
+}
+
+fn parameters(py: Python<'_>, algorithm: &str, block_size: u32, salt: &Data) -> PyResult<Parameters> {
+    let unknown = || Error::argument(format!("fs-verity has no hash algorithm {algorithm}: sha256, sha512"));
+    let algorithm = Algorithm::named(algorithm).ok_or_else(unknown).map_err(raise)?;
+    Parameters::new(algorithm, block_size, &salt.get(py)?).map_err(raise)
+}
+
+fn named<'py>(py: Python<'py>, digest: &FileDigest) -> Named<'py> {
+    (digest.algorithm().name(), PyBytes::new(py, digest.bytes()))
+}
+
+/// The digest of a file or a device.
+#[pyfunction]
+pub fn fsverity_digest<'py>(
+    py: Python<'py>,
+    subject: Subject<'py>,
+    algorithm: &str,
+    block_size: u32,
+    salt: Data,
+    threads: Option<usize>,
+) -> PyResult<Named<'py>> {
+    let parameters = parameters(py, algorithm, block_size, &salt)?;
+    let digest = match subject {
+        Subject::Path(path) => working(py, threads, |work| fsverity::digest(path, &parameters, work)),
+        Subject::Device(device) => {
+            let image = device.image().clone();
+            working(py, threads, |work| {
+                let descriptor = fsverity::describe_device(&*image.device(), &parameters, work);
+                descriptor
+                    .and_then(|made| made.digest(&work.providers))
+                    .map_err(|error| error.at(image.name()))
+            })
+        }
+    }?;
+    Ok(named(py, &digest))
+}
+
+/// The digests of many files in their order; an exception in the place of one that could not be read.
+#[pyfunction]
+pub fn fsverity_digests<'py>(
+    py: Python<'py>,
+    paths: Vec<PathBuf>,
+    algorithm: &str,
+    block_size: u32,
+    salt: Data,
+    threads: Option<usize>,
+) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let parameters = parameters(py, algorithm, block_size, &salt)?;
+    let mut all = Vec::with_capacity(paths.len());
+    working(py, threads, |work| {
+        let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+        fsverity::describe_many(&paths, &parameters, work, |results| {
+            for (_, described) in results {
+                all.push(described.and_then(|descriptor| descriptor.digest(&work.providers)));
+            }
+            Ok(())
+        })
+    })?;
+    let object = |result: Result<FileDigest, Error>| match result {
+        Ok(digest) => Ok(named(py, &digest).into_pyobject(py)?.into_any()),
+        Err(error) => Ok(raise(error).into_value(py).into_bound(py).into_any()),
+    };
+    all.into_iter().map(object).collect()
+}
+
+/// A digest of bytes that are handed over, as hashlib's objects take them.
+#[pyclass(frozen, module = "casemate._casemate")]
+pub struct Hasher(Mutex<FileHasher>);
+
+impl Hasher {
+    fn now(&self) -> FileHasher {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[pymethods]
+impl Hasher {
+    #[new]
+    fn new(py: Python<'_>, algorithm: &str, block_size: u32, salt: Data) -> PyResult<Hasher> {
+        let parameters = parameters(py, algorithm, block_size, &salt)?;
+        let hasher = FileHasher::new(parameters, &Providers::default()).map_err(raise)?;
+        Ok(Hasher(Mutex::new(hasher)))
+    }
+
+    fn update(&self, py: Python<'_>, data: Data) -> PyResult<()> {
+        let data = data.get(py)?;
+        py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).update(&data));
+        Ok(())
+    }
+
+    fn digest<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let digest = py.detach(|| self.now().finish()?.digest(&Providers::default())).map_err(raise)?;
+        Ok(PyBytes::new(py, digest.bytes()))
+    }
+
+    fn copy(&self, py: Python<'_>) -> Hasher {
+        Hasher(Mutex::new(py.detach(|| self.now())))
+    }
+}

@@ -1,0 +1,39 @@
+//! Bytes that Python hands over.
+
+use std::borrow::Cow;
+
+use casemate::{SecretSource, SecretVec};
+use pyo3::buffer::PyBuffer;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+
+/// Bytes of any object that has them. Those of `bytes` are used where they lie, others are copied: another thread might
+/// change them meanwhile.
+#[derive(FromPyObject)]
+pub enum Data {
+    Bytes(PyBackedBytes),
+    Buffer(PyBuffer<u8>),
+}
+
+impl Data {
+    /// The bytes.
+    pub fn get(&self, py: Python<'_>) -> PyResult<Cow<'_, [u8]>> {
+        match self {
+            Data::Bytes(bytes) => Ok(Cow::Borrowed(bytes)),
+            Data::Buffer(buffer) => buffer.to_vec(py).map(Cow::Owned),
+        }
+    }
+
+    /// The same as a secret, wiped once it is not needed any more; Python's own copy is its owner's business.
+    pub fn secret(&self, py: Python<'_>) -> PyResult<SecretVec> {
+        match self {
+            Data::Bytes(bytes) => Ok(SecretVec::from(&bytes[..])),
+            Data::Buffer(buffer) => buffer.to_vec(py).map(SecretVec::new),
+        }
+    }
+
+    /// The same, where a key or a passphrase is read from.
+    pub fn source(&self, py: Python<'_>) -> PyResult<SecretSource> {
+        Ok(SecretSource::memory(self.secret(py)?))
+    }
+}

@@ -1,0 +1,33 @@
+//! casemate as a Python module: the native part, `casemate._casemate`.
+//!
+//! What Python programs use is the package in `python/casemate`, which gives this its usual shapes: file objects, paths,
+//! hashes. Here is no logic: each function takes Python's values, calls the facade with the interpreter released, and turns
+//! errors into exceptions. Values that are shared are behind `&self`, so any thread may use any object.
+#![forbid(unsafe_code)]
+
+mod device;
+mod error;
+mod ext4;
+mod fsverity;
+mod input;
+mod primitives;
+mod verity;
+mod work;
+mod writer;
+
+/// The native part of the package `casemate`.
+#[pyo3::pymodule]
+mod _casemate {
+    #[pymodule_export]
+    use crate::device::Device;
+    #[pymodule_export]
+    use crate::ext4::FileSystem;
+    #[pymodule_export]
+    use crate::fsverity::{Hasher, fsverity_digest, fsverity_digests};
+    #[pymodule_export]
+    use crate::primitives::{base64_decode, base64_encode, crc32c, crc32c_combine};
+    #[pymodule_export]
+    use crate::verity::{verity_format, verity_verify};
+    #[pymodule_export]
+    use crate::writer::Writer;
+}

@@ -1,0 +1,128 @@
+//! ext4 file systems changed, all of it or nothing.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use casemate::ext4::{self, NewNode, PutOptions};
+use casemate::{Error, Work};
+use pyo3::prelude::*;
+
+use crate::input::Data;
+use crate::work::working;
+
+/// Changes of an ext4 file system, in memory until they are committed.
+#[pyclass(frozen, module = "casemate._casemate")]
+pub struct Writer {
+    name: String,
+    open: Mutex<Option<ext4::Writer>>,
+}
+
+impl Writer {
+    /// The changes of the image of this name.
+    pub fn new(writer: ext4::Writer, name: &str) -> Writer {
+        Writer { name: name.to_owned(), open: Mutex::new(Some(writer)) }
+    }
+
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        change: impl FnOnce(&mut ext4::Writer, &Work<'_>) -> Result<T, Error> + Send,
+    ) -> PyResult<T> {
+        working(py, None, |work| {
+            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            let writer = open.as_mut().ok_or_else(|| Error::argument("the writer is closed"));
+            writer.and_then(|writer| change(writer, work)).map_err(|error| error.at(&self.name))
+        })
+    }
+}
+
+fn bytes(path: &Path) -> &[u8] {
+    path.as_os_str().as_bytes()
+}
+
+#[pymethods]
+impl Writer {
+    fn commit(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, |writer, _| writer.commit())
+    }
+
+    /// Forgets what was not committed.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| drop(self.open.lock().unwrap_or_else(PoisonError::into_inner).take()));
+    }
+
+    fn put(
+        &self,
+        py: Python<'_>,
+        source: PathBuf,
+        to: PathBuf,
+        recursive: bool,
+    ) -> PyResult<(u64, u64, u64, u64)> {
+        let mut options = PutOptions::default();
+        options.recursive = recursive;
+        let report = self.with(py, |writer, work| writer.put(&source, bytes(&to), &options, work))?;
+        Ok((report.files, report.directories, report.others, report.bytes))
+    }
+
+    fn write_bytes(&self, py: Python<'_>, path: PathBuf, data: Data) -> PyResult<()> {
+        let data = data.get(py)?;
+        self.with(py, |writer, work| {
+            let (from, options) = (&mut &*data, PutOptions::default());
+            writer.put_contents(from, Path::new("memory"), bytes(&path), &options, work).map(drop)
+        })
+    }
+
+    fn mkdir(&self, py: Python<'_>, path: PathBuf, mode: u16, parents: bool) -> PyResult<()> {
+        self.with(py, |writer, _| writer.make_directory(bytes(&path), &NewNode::new(mode), parents))
+    }
+
+    fn symlink(&self, py: Python<'_>, path: PathBuf, target: OsString) -> PyResult<()> {
+        let target = target.as_bytes();
+        self.with(py, |writer, _| writer.make_symlink(bytes(&path), target, &NewNode::new(0o777)))
+    }
+
+    fn link(&self, py: Python<'_>, existing: PathBuf, path: PathBuf) -> PyResult<()> {
+        self.with(py, |writer, _| writer.link(bytes(&existing), bytes(&path)))
+    }
+
+    fn rename(&self, py: Python<'_>, from: PathBuf, to: PathBuf) -> PyResult<()> {
+        self.with(py, |writer, _| writer.rename(bytes(&from), bytes(&to)))
+    }
+
+    fn remove(&self, py: Python<'_>, path: PathBuf, tree: bool) -> PyResult<()> {
+        self.with(py, |writer, _| match tree {
+            true => writer.remove_tree(bytes(&path)),
+            false => writer.remove(bytes(&path)),
+        })
+    }
+
+    fn chmod(&self, py: Python<'_>, path: PathBuf, mode: u16) -> PyResult<()> {
+        self.with(py, |writer, _| writer.set_mode(bytes(&path), mode))
+    }
+
+    fn chown(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        follow: bool,
+    ) -> PyResult<()> {
+        self.with(py, |writer, _| writer.set_owner(bytes(&path), uid, gid, follow))
+    }
+
+    fn truncate(&self, py: Python<'_>, path: PathBuf, size: u64) -> PyResult<()> {
+        self.with(py, |writer, _| writer.truncate(bytes(&path), size))
+    }
+
+    fn setxattr(&self, py: Python<'_>, path: PathBuf, name: OsString, value: Option<Data>) -> PyResult<()> {
+        let value = match &value {
+            Some(value) => Some(value.get(py)?),
+            None => None,
+        };
+        let (name, value) = (name.as_bytes(), value.as_deref());
+        self.with(py, |writer, _| writer.set_xattr(bytes(&path), name, value, true))
+    }
+}

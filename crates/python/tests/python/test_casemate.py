@@ -1,0 +1,283 @@
+"""The package beside the standard library and the real tools."""
+
+import base64
+import doctest
+import errno
+import io
+import os
+import pathlib
+import stat
+import tarfile
+import threading
+import unittest
+import warnings
+import zlib
+
+import casemate
+from casemate import fsverity, verity
+from world import World, run, tool
+
+
+class Devices(World):
+    def test_a_device_is_a_file_object(self):
+        data = os.urandom(100_000)
+        path = self.folder / "data"
+        path.write_bytes(data)
+        with casemate.open(path) as device:
+            self.assertIsInstance(device, io.RawIOBase)
+            self.assertEqual((device.size, device.writable(), device.seekable()), (100_000, False, True))
+            self.assertEqual(device.read(10) + device.read(), data)
+            self.assertEqual(device.read(), b"")
+            self.assertEqual((device.seek(-5, os.SEEK_END), device.tell()), (99_995, 99_995))
+            room = bytearray(b"x" * 8)
+            self.assertEqual(device.readinto(room), 5)
+            self.assertEqual(bytes(room), data[-5:] + b"xxx")
+            self.assertEqual(device.pread(100, 1 << 40), b"")
+            buffered = io.BufferedReader(device.window(50_000))
+            self.assertEqual(buffered.read(7), data[50_000:50_007])
+            with self.assertRaises(io.UnsupportedOperation):
+                device.pwrite(b"no", 0)
+        with self.assertRaises(ValueError):
+            device.read()
+        self.assertNotIn("closed", repr(buffered.raw))
+
+    def test_files_and_ranges_of_somebody_else_are_devices(self):
+        data = os.urandom(50_000)
+        asked = []
+
+        def read(start, end):
+            asked.append((start, end))
+            return data[start:end]
+
+        device = casemate.Device.from_ranges(len(data), read)
+        self.assertEqual(device.pread(100, 7000), data[7000:7100])
+        self.assertEqual(asked, [(7000, 7100)])
+        self.assertEqual(casemate.Device.from_file(io.BytesIO(data)).window(9, 99).read(), data[9:108])
+        self.assertEqual(casemate.Device.from_bytes(bytearray(data)).read(), data)
+
+        def fail(start, end):
+            raise KeyError(start)
+
+        with self.assertRaises(KeyError):
+            casemate.Device.from_ranges(5, fail).read()
+        with self.assertRaises(OSError):
+            casemate.Device.from_ranges(5, lambda start, end: b"").read()
+
+    def test_other_threads_run_meanwhile(self):
+        """A read of a device that waits for another Python thread must not hold the interpreter."""
+        waiting, go = threading.Event(), threading.Event()
+
+        def read(start, end):
+            waiting.set()
+            self.assertTrue(go.wait(30))
+            return bytes(end - start)
+
+        device = casemate.Device.from_ranges(1 << 20, read)
+        result = []
+        reader = threading.Thread(target=lambda: result.append(fsverity.digest(device, threads=2)))
+        reader.start()
+        self.assertTrue(waiting.wait(30))
+        go.set()
+        reader.join()
+        self.assertEqual(result[0], fsverity.digest(casemate.Device.from_bytes(bytes(1 << 20))))
+
+    def test_errors_are_what_python_has_for_them(self):
+        with self.assertRaises(FileNotFoundError) as caught:
+            casemate.open(self.folder / "none")
+        self.assertEqual((caught.exception.errno, caught.exception.filename), (errno.ENOENT, str(self.folder / "none")))
+        noise = casemate.Device.from_bytes(bytes(1 << 20))
+        for call in [noise.ext4, lambda: noise.luks(passphrase="x")]:
+            with self.assertRaises(casemate.CorruptError):
+                call()
+        with self.assertRaises(casemate.ArgumentError):
+            noise.partition(1)
+        with self.assertRaises(ValueError):
+            noise.crypt()
+        self.assertTrue(issubclass(casemate.MismatchError, casemate.Error))
+
+    def test_a_partition_of_dm_crypt_is_read(self):
+        image, key = self.image(), bytes(range(64))
+        disk = self.folder / "disk.img"
+        disk.write_bytes(bytes(20 << 20))
+        run(tool("sfdisk"), "-q", disk, input="label: gpt\nstart=2048,size=32768,name=root\n")
+        with casemate.open(disk, writable=True) as device:
+            self.assertEqual([row[:3] + row[4:] for row in device.partitions()], [(1, 1 << 20, 16 << 20, "root")])
+            inside = device.partition(1).crypt(key=key)
+            inside.write(image.read_bytes())
+            inside.flush()
+        del inside
+        with casemate.open(disk) as device:
+            fs = device.partition(1).crypt(key=key).ext4()
+            self.assertEqual((fs / "etc/os-release").read_text(), "ID=casemate\n")
+            with self.assertRaises(casemate.MismatchError):
+                device.partition(1).crypt(key=bytes(reversed(key))).ext4()
+
+    def test_a_luks_volume_is_opened(self):
+        path = self.folder / "volume"
+        path.write_bytes(bytes(20 << 20))
+        run(tool("cryptsetup"), "luksFormat", "-q", "--pbkdf", "pbkdf2", "--pbkdf-force-iterations", "1000",
+            "--uuid", "a7c5b1c0-5b1e-4f0e-9d0c-2f6a3e0d9b11", "-d-", path, input="secret")
+        with casemate.open(path) as device:
+            self.assertEqual(device.luks(passphrase="secret").size, 4 << 20)
+            self.assertEqual(casemate.luks.header(device), (2, "a7c5b1c0-5b1e-4f0e-9d0c-2f6a3e0d9b11"))
+            with self.assertRaises(casemate.MismatchError) as caught:
+                device.luks(passphrase="wrong secret")
+            self.assertNotIn("wrong secret", str(caught.exception))
+
+
+class Ext4(World):
+    def test_a_tree_is_read_as_pathlib_reads_it(self):
+        fs = casemate.open(self.image()).ext4()
+        for folder, names, others in fs.root.walk():
+            host = self.tree / str(folder).lstrip("/")
+            if folder.name == "lost+found":
+                continue
+            found = os.listdir(host)
+            self.assertEqual(sorted(set(names + others) - {"lost+found"}), sorted(found))
+            for name in found:
+                one, other = folder / name, host / name
+                self.assertEqual(one.is_symlink(), other.is_symlink(), name)
+                ours, theirs = one.lstat(), other.lstat()
+                self.assertEqual((ours.st_mode, ours.st_mtime_ns // 10**9), (theirs.st_mode, int(theirs.st_mtime)))
+                if other.is_file():
+                    self.assertEqual(one.read_bytes(), other.read_bytes())
+                    self.assertEqual(one.stat().st_size, other.stat().st_size)
+        self.assertEqual(fs.path("link").readlink(), pathlib.PurePosixPath("etc/os-release"))
+        self.assertEqual({path.name for path in fs.path("etc").iterdir()}, {"empty", "os-release"})
+        self.assertIn("caf\udce9", [path.name for path in fs.root.iterdir()])
+        self.assertTrue(fs.path("etc/none").exists() is False and fs.path("large/x").is_file() is False)
+        with fs.path("etc/os-release").open("r") as file:
+            self.assertEqual(list(file), ["ID=casemate\n"])
+        with fs.path("large").open() as file:
+            file.seek(123_456)
+            self.assertEqual(file.read(10), (self.tree / "large").read_bytes()[123_456:123_466])
+        for path, kind in [("none", FileNotFoundError), ("etc", IsADirectoryError), ("large/x", NotADirectoryError)]:
+            with self.assertRaises(kind, msg=path):
+                fs.path(path).read_bytes()
+
+    def test_many_files_are_read_at_once(self):
+        fs = casemate.open(self.image()).ext4()
+        found = dict(fs.read_many(fs.root.iterdir()))
+        self.assertEqual(found[fs.path("large")], (self.tree / "large").read_bytes())
+        self.assertEqual(found[fs.path("link")], b"ID=casemate\n")
+        self.assertIsInstance(found[fs.path("etc")], IsADirectoryError)
+
+    def test_changes_are_made_all_or_not_at_all(self):
+        image = self.image()
+        with casemate.open(image, writable=True) as device:
+            with device.ext4_writer() as writer:
+                writer.mkdir("/new/folder", parents=True)
+                writer.write_bytes("/new/file", b"hello")
+                writer.symlink("/new/link", "file")
+                writer.rename("/large", "/new/large")
+                writer.put(self.tree / "etc/os-release", "/new/copy")
+                writer.setxattr("/new/file", "user.note", b"x")
+                writer.chmod("/new/file", 0o600)
+                writer.remove("/link")
+            with self.assertRaises(ZeroDivisionError), device.ext4_writer() as writer:
+                writer.rmtree("/new")
+                1 / 0
+            with self.assertRaises(FileExistsError), device.ext4_writer() as writer:
+                writer.mkdir("/new/folder")
+            fs = device.ext4()
+            self.assertEqual(fs.path("new/link").read_bytes(), b"hello")
+            self.assertEqual(fs.path("new/copy").read_text(), "ID=casemate\n")
+            self.assertEqual(fs.path("new/file").xattrs(), {"user.note": b"x"})
+            self.assertEqual(stat.S_IMODE(fs.path("new/file").stat().st_mode), 0o600)
+            self.assertFalse(fs.path("link").exists() or fs.path("large").exists())
+        run(tool("e2fsck"), "-fn", image)
+
+    def test_an_archive_in_an_image_is_read_in_place(self):
+        inner = io.BytesIO()
+        with tarfile.open(fileobj=inner, mode="w") as archive:
+            archive.addfile(tarfile.TarInfo("empty"))
+        image = self.image()
+        with casemate.open(image, writable=True) as device, device.ext4_writer() as writer:
+            writer.write_bytes("/archive.tar", inner.getvalue())
+        with casemate.open(image).ext4().path("archive.tar").open() as file:
+            self.assertEqual(tarfile.open(fileobj=file).getnames(), ["empty"])
+
+
+class Verity(World):
+    def test_digests_are_fsverity_s(self):
+        paths = []
+        for size in [0, 1, 4096, 4097, 1_000_000]:
+            path = self.folder / f"file-{size}"
+            path.write_bytes(os.urandom(size))
+            paths.append(path)
+        for options, words in [
+            ({}, []),
+            ({"algorithm": "sha512", "block_size": 1024, "salt": b"salt"},
+             ["--hash-alg=sha512", "--block-size=1024", "--salt=73616c74"]),
+        ]:
+            expected = run(tool("fsverity"), "digest", *words, *paths).splitlines()
+            found = list(fsverity.digests(paths, **options))
+            self.assertEqual([f"{digest} {path}" for path, digest in found], expected)
+            for path, digest in found:
+                self.assertEqual(fsverity.digest(path, **options), digest)
+                data = path.read_bytes()
+                hasher = fsverity.new(data[:100], **options)
+                halfway = hasher.copy()
+                for start in range(100, len(data), 77_777):
+                    hasher.update(memoryview(data)[start:start + 77_777])
+                self.assertEqual((hasher.digest(), hasher.hexdigest()), (digest.digest, digest.digest.hex()))
+                halfway.update(data[100:])
+                self.assertEqual(halfway.digest(), digest.digest)
+        (_, found), = fsverity.digests([self.folder / "none"])
+        self.assertIsInstance(found, FileNotFoundError)
+
+    def test_a_hash_area_is_veritysetup_s(self):
+        data, ours, theirs = (self.folder / name for name in ["data", "ours", "theirs"])
+        data.write_bytes(os.urandom(1 << 20))
+        uuid = "a7c5b1c0-5b1e-4f0e-9d0c-2f6a3e0d9b11"
+        root = verity.format(data, ours, salt=b"\1" * 32, uuid=uuid)
+        text = run(tool("veritysetup"), "format", data, theirs, f"--uuid={uuid}", f"--salt={'01' * 32}")
+        self.assertIn(root.hex(), text)
+        self.assertEqual(ours.read_bytes(), theirs.read_bytes())
+        self.assertTrue(verity.verify(data, ours, root).ok)
+        with casemate.open(data) as below, casemate.open(ours) as hashes:
+            self.assertEqual(below.verity(root, hashes).read(), data.read_bytes())
+        damaged = bytearray(data.read_bytes())
+        damaged[5 * 4096] ^= 1
+        device = casemate.Device.from_bytes(damaged)
+        with casemate.open(ours) as hashes:
+            self.assertEqual(verity.verify(device, hashes, root.hex()).bad, [(None, 5)])
+            checked = device.verity(root, hashes)
+            self.assertEqual(checked.pread(4096, 0), bytes(damaged[:4096]))
+            with self.assertRaises((casemate.MismatchError, OSError)):
+                checked.pread(1, 5 * 4096)
+            with self.assertRaises(casemate.MismatchError):
+                device.verity(bytes(32), hashes)
+
+
+class Primitives(unittest.TestCase):
+    def test_checksums_and_codes(self):
+        self.assertEqual(casemate.crc32c(b"123456789"), 0xE3069283)
+        data = os.urandom(10_000)
+        whole = casemate.crc32c(data)
+        self.assertEqual(casemate.crc32c(data[700:], casemate.crc32c(data[:700])), whole)
+        first, second = casemate.crc32c(data[:700]), casemate.crc32c(memoryview(data)[700:])
+        self.assertEqual(casemate.crc32c_combine(first, second, 9300), whole)
+        self.assertNotEqual(whole, zlib.crc32(data))
+        self.assertEqual(casemate.base64_encode(data), base64.b64encode(data))
+        self.assertEqual(casemate.base64_encode(data, url_safe=True), base64.urlsafe_b64encode(data))
+        self.assertEqual(casemate.base64_decode(base64.b64encode(data)), data)
+        with self.assertRaises(ValueError):
+            casemate.base64_decode(b"QUI")
+
+
+class Document(World):
+    def test_the_examples_run_as_printed(self):
+        image = self.image()
+        (self.folder / "model.bin").write_bytes(bytes(1_000_000))
+        before = os.getcwd()
+        self.addCleanup(os.chdir, before)
+        os.chdir(image.parent)
+        with warnings.catch_warnings():
+            # The interpreter's prompt closes nothing.
+            warnings.simplefilter("ignore", ResourceWarning)
+            result = doctest.testfile(
+                os.environ["DOCUMENT"], module_relative=False, optionflags=doctest.ELLIPSIS | doctest.REPORT_NDIFF
+            )
+        self.assertEqual(result.failed, 0)
+        self.assertGreater(result.attempted, 15)
