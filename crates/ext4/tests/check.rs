@@ -311,6 +311,16 @@ fn damages_by_debugfs_are_found_as_what_they_are() {
         }
     }
     assert!(missed.is_empty(), "{}", missed.join("\n"));
+    // Of the last image, a file's first block becomes another's, and then that of the superblock.
+    let stat = debug("blocks /folder\n", &path);
+    let other = stat.lines().last().unwrap().trim().to_owned();
+    for (block, owners) in [(other.as_str(), 2), ("1", 2)] {
+        std::fs::copy(&path, &damaged).unwrap();
+        debug(&format!("set_inode_field /file block[0] {block}\n"), &damaged);
+        let report = run(std::fs::read(&damaged).unwrap());
+        let twice = report.faults.iter().filter(|fault| fault.kind() == FindingKind::ClaimedTwice).count();
+        assert_eq!(twice, owners, "{block}: {:?}", report.faults);
+    }
     // The last image has no checksums of directories: one name becomes another's.
     let mut image = std::fs::read(&path).unwrap();
     let at = image.windows(6).position(|bytes| bytes == b"\x04\x07link").unwrap();

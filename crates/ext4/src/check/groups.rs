@@ -5,7 +5,7 @@ use std::ops::Range;
 use casemate_providers::Work;
 
 use crate::check::findings::{Counts, FindingKind, Fix};
-use crate::check::worker::Check;
+use crate::check::worker::{Check, merge};
 use crate::error::{Corrupt, Error, Place, Result, Structure};
 use crate::format::csum::{Context, Kind, Subject};
 use crate::format::features::Incompat;
@@ -50,14 +50,7 @@ pub(crate) fn load(check: &mut Check<'_>) -> Result<Vec<Group>> {
         groups.push(group(check, number, &mut counts, &mut metadata)?);
     }
     check.findings.add_counts(counts);
-    metadata.sort_unstable();
-    metadata.dedup_by(|next, before| {
-        let touches = next.0 <= before.1;
-        if touches {
-            before.1 = before.1.max(next.1);
-        }
-        touches
-    });
+    merge(&mut metadata);
     check.metadata = metadata;
     Ok(groups)
 }

@@ -109,8 +109,7 @@ fn passes(fs: &Ext4, findings: &Findings, work: &Work<'_>) -> Result<()> {
     if !shared.is_empty() {
         check.renew();
         for (first, end) in &shared {
-            let blocks = (*first..*end).filter(|block| check.is_metadata(*block));
-            if let Some(block) = blocks.into_iter().next() {
+            if let Some(block) = check.first_metadata(*first, *end) {
                 let text = "metadata of the file system lies where a file has a block";
                 findings.say(
                     FindingKind::ClaimedTwice,

@@ -192,7 +192,9 @@ impl<'a> Check<'a> {
     /// Runs of blocks that are claimed twice: first ones, and those behind the last.
     pub fn shared(&self) -> Vec<(u64, u64)> {
         let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.iter().map(|(first, end)| (*first, *end)).collect()
+        let mut runs = shared.iter().map(|(first, end)| (*first, *end)).collect();
+        merge(&mut runs);
+        runs
     }
 
     /// Lets blocks be read once more, for a pass of its own.
@@ -222,8 +224,13 @@ impl<'a> Check<'a> {
 
     /// Whether a block lies among the file system's own structures.
     pub fn is_metadata(&self, block: u64) -> bool {
-        let at = self.metadata.partition_point(|(_, end)| *end <= block);
-        self.metadata.get(at).is_some_and(|(first, _)| *first <= block)
+        self.first_metadata(block, block + 1).is_some()
+    }
+
+    /// The first block of a run that does.
+    pub fn first_metadata(&self, start: u64, end: u64) -> Option<u64> {
+        let at = self.metadata.partition_point(|(_, end)| *end <= start);
+        self.metadata.get(at).map(|(first, _)| start.max(*first)).filter(|block| *block < end)
     }
 
     pub fn lists(&self) -> MutexGuard<'_, Lists> {
@@ -249,6 +256,18 @@ fn lost_orphans(superblock: &Superblock) -> RangeInclusive<u32> {
     let is_wrong = made != 0 && made < inodes || mounted != 0 && mounted < inodes || written < inodes;
     // OK to subtract: there are inodes.
     if is_wrong { RangeInclusive::new(1, 0) } else { 1..=superblock.inodes - 1 }
+}
+
+/// Puts runs in order, and makes one of those that touch.
+pub(crate) fn merge(runs: &mut Vec<(u64, u64)>) {
+    runs.sort_unstable();
+    runs.dedup_by(|next, before| {
+        let touches = next.0 <= before.1;
+        if touches {
+            before.1 = before.1.max(next.1);
+        }
+        touches
+    });
 }
 
 /// What a thread is doing with the blocks of inodes.
