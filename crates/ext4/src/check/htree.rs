@@ -81,7 +81,10 @@ impl Worker<'_, '_> {
             return Ok(None);
         }
         let hasher = NameHasher::new(version, &self.check.fs.superblock().hash);
-        let mut tree = Tree { blocks: vec![Block::default(); directory.blocks as usize], hasher };
+        // Not more than it has, whatever its size says.
+        let mapped = runs.iter().map(|run| run.len).sum::<u64>().max(1);
+        let blocks = vec![Block::default(); u64::from(directory.blocks).min(mapped) as usize];
+        let mut tree = Tree { blocks, hasher };
         tree.blocks[0] = Block { found: 1, is_node: true, first: 0, last: u32::MAX };
         self.level(&mut tree, runs, &root, place, (0, u32::MAX), levels)?;
         Ok(Some(tree))

@@ -89,6 +89,11 @@ impl JournalSuperblock {
             let text = format!("journals with the features {:#x}", incompat & !KNOWN);
             return Err(Error::unsupported(text));
         }
+        // Nobody has given these a meaning; the kernel refuses a journal with any.
+        if KIND.get(bytes) == VERSION_2 && RO_COMPAT.get(bytes) != 0 {
+            let text = format!("journals with the features {:#x} for writers", RO_COMPAT.get(bytes));
+            return Err(Error::unsupported(text));
+        }
         if incompat & (CSUM_V2 | CSUM_V3) == CSUM_V2 | CSUM_V3 {
             return Err(place.malformed("two versions of checksums at once"));
         }
