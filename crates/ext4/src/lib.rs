@@ -49,7 +49,9 @@ pub use casemate_blockdev::ErrorKind;
 pub use check::{
     CheckReport, Finding, FindingKind, Level, check, check_size, copy_to_read_by, fix_checksums,
 };
-pub use edit::{Body, NewNode, PutOptions, PutReport, RawAttributes, WriteOptions, Writer};
+pub use edit::{
+    Approve, Body, NewNode, PutOptions, PutReport, RawAttributes, RepairReport, WriteOptions, Writer, repair,
+};
 pub use error::{Corrupt, Error, Place, Problem, Result, Structure};
 pub use format::bytes::uuid_text;
 pub use format::csum;

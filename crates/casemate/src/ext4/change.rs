@@ -8,7 +8,7 @@ use casemate_fscrypt::{Context, InodeInfo, MasterKey, Mode, Policy};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
 
-pub use casemate_ext4::{Interrupted, NewNode, PutOptions, PutReport, Writer};
+pub use casemate_ext4::{Approve, Interrupted, NewNode, PutOptions, PutReport, RepairReport, Writer};
 
 use super::{ReadOptions, Time};
 use crate::{Error, Image, Keys};
@@ -49,17 +49,7 @@ impl Image {
     /// journal for what is decrypted; `Corrupt` when e2fsck should repair it first; `Mismatch` if what was decrypted is
     /// none, so that the key may be wrong, and for a secret that opens nothing.
     pub fn ext4_writer(&self, options: &WriteOptions, work: &Work<'_>) -> Result<Writer, Error> {
-        self.check_writable()?;
-        self.check_key()?;
-        let mut recovery = options.recovery_file.clone().or_else(|| self.recovery_file());
-        if self.is_decrypted() {
-            if Superblock::from_bytes(&self.ext4_superblock()?).at(self.name())?.journal_inode == 0 {
-                let text = "an encrypted file system without a journal can't be changed: what is kept until a change is \
-                            whole would lie beside it in plain text; tune2fs -j gives it a journal";
-                return Err(Error::unsupported(text).at(self.name()));
-            }
-            recovery = None;
-        }
+        let recovery = self.require_recovery(options)?;
         let reading = ReadOptions { keys: options.keys.clone(), ..ReadOptions::default() };
         let ring = match options.keys.open_protectors() {
             false => options.keys.keyring(&work.providers)?,
@@ -86,6 +76,45 @@ impl Image {
         };
         work.events.note(&format!("{}: {text}", self.name()));
         Ok(writer)
+    }
+
+    /// Mends what can be mended without guesses of the file system on the image, all at once where its journal has room for
+    /// that. For findings of each kind `approve` is asked.
+    ///
+    /// # Errors
+    /// Those of [`Image::ext4_writer`] and of `approve`; damage that is left is in the report.
+    pub fn ext4_repair(
+        &self,
+        options: &WriteOptions,
+        approve: &mut Approve<'_>,
+        work: &Work<'_>,
+    ) -> Result<RepairReport, Error> {
+        let recovery = self.require_recovery(options)?;
+        let reading = ReadOptions { keys: options.keys.clone(), ..ReadOptions::default() };
+        let options = casemate_ext4::WriteOptions {
+            open: reading.open(options.keys.keyring(&work.providers)?, &work.providers),
+            seed: options.seed,
+            time: options.time,
+            recovery: recovery.map(RecoveryFile::new),
+            events: work.events,
+            ..casemate_ext4::WriteOptions::default()
+        };
+        casemate_ext4::repair(self.device(), options, approve, work).at(self.name())
+    }
+
+    /// The file that changes are kept in until they are whole, if the file system has no journal.
+    fn require_recovery(&self, options: &WriteOptions) -> Result<Option<PathBuf>, Error> {
+        self.check_writable()?;
+        self.check_key()?;
+        if !self.is_decrypted() {
+            return Ok(options.recovery_file.clone().or_else(|| self.recovery_file()));
+        }
+        if Superblock::from_bytes(&self.ext4_superblock()?).at(self.name())?.journal_inode == 0 {
+            let text = "an encrypted file system without a journal can't be changed: what is kept until a change is \
+                        whole would lie beside it in plain text; tune2fs -j gives it a journal";
+            return Err(Error::unsupported(text).at(self.name()));
+        }
+        Ok(None)
     }
 }
 

@@ -27,8 +27,8 @@ pub use casemate_trees::{Glob, Pattern, Selection};
 use crate::{Error, ErrorKind, Image, Keys};
 
 pub use change::{
-    Interrupted, NewNode, NewPolicy, PutOptions, PutReport, WriteOptions, Writer, set_policy,
-    source_date_epoch,
+    Approve, Interrupted, NewNode, NewPolicy, PutOptions, PutReport, RepairReport, WriteOptions, Writer,
+    set_policy, source_date_epoch,
 };
 pub use contents::{VerityInfo, VerityPolicy, open_file, sha256, verity_info};
 use encrypted::KeyUse;

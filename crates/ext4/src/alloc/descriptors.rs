@@ -43,6 +43,53 @@ impl Allocator {
         self.transaction.rewrite(block, &part, new.as_bytes_mut())
     }
 
+    /// Changes a group's descriptor.
+    pub fn edit_descriptor(&mut self, group: u32, f: impl FnOnce(&mut Descriptor)) -> Result<()> {
+        let mut descriptor = self.descriptor(group)?;
+        f(&mut descriptor);
+        self.store_descriptor(group, &descriptor)
+    }
+
+    /// Says of blocks or inodes of a group, from `first` to `last`, that they are in use or free; they are said not to be.
+    /// Counts stay what they are.
+    pub fn set_run(&mut self, which: Bitmap, group: u32, first: u64, last: u64, used: bool) -> Result<()> {
+        let layout = self.fs.layout();
+        let (start, each) = match which {
+            Bitmap::Blocks => (layout.group_start(group), self.ratio()),
+            Bitmap::Inodes => (u64::from(group) * u64::from(layout.inodes_per_group) + 1, 1),
+        };
+        let place = Place::group(which.structure(), group);
+        let (Some(from), true) = (first.checked_sub(start), first <= last) else {
+            return Err(place.malformed("is not about these"));
+        };
+        let count = (last - start) / each - from / each + 1;
+        let mut descriptor = self.ensure_bitmap(which, group)?;
+        self.flip(which, group, &mut descriptor, from / each, count, used)?;
+        self.store_descriptor(group, &descriptor)
+    }
+
+    /// Sets all bits of a bitmap that stand for nothing.
+    pub fn set_padding(&mut self, which: Bitmap, group: u32) -> Result<()> {
+        let mut descriptor = self.ensure_bitmap(which, group)?;
+        let (mut at, end) = match which {
+            Bitmap::Blocks => (self.fs.layout().clusters_in(group).into(), 8 * self.block_size() as u64),
+            Bitmap::Inodes => (self.bits(which), 8 * self.block_size() as u64),
+        };
+        let covered = (self.bits(which) / 8) as usize;
+        let sums = *self.transaction.sums();
+        let sum = self.transaction.update(which.block(descriptor.fields()), |edit| {
+            while let Some(first) = bitmap::next(edit.bytes(), at, end, false) {
+                at = bitmap::next(edit.bytes(), first, end, true).unwrap_or(end);
+                edit.flip(first, at - first);
+            }
+            sums.update(None, &edit.bytes()[..covered])
+        })?;
+        if sums.covers(which.subject()) {
+            descriptor.set_bitmap_sum(&sums, which, sum);
+        }
+        self.store_descriptor(group, &descriptor)
+    }
+
     /// Inverts a run of a bitmap's bits, which must all be `!used`, and patches the bitmap's checksum in
     /// `descriptor`, which the caller stores.
     pub(super) fn flip(

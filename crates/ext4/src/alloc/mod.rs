@@ -146,7 +146,7 @@ impl Allocator {
     }
 
     /// Writes the counts that changed since the last commit to the superblock.
-    fn commit_counts(&mut self, now: Time) -> Result<()> {
+    pub fn commit_counts(&mut self, now: Time) -> Result<()> {
         let Counts { clusters, inodes } = std::mem::take(&mut self.free);
         let change = clusters * self.ratio().cast_signed();
         self.base.clusters += clusters;

@@ -41,8 +41,9 @@ use crate::format::mmp::{MMP_SIZE, MmpBlock};
 use crate::read::fs::{Ext4, OpenOptions};
 use crate::read::journal as replay;
 
+use findings::Findings;
+pub(crate) use findings::Fix;
 pub use findings::{Finding, FindingKind, Level};
-use findings::{Findings, Fix};
 pub use fix::fix_checksums;
 pub use superblocks::copy_to_read_by;
 use worker::{Check, Purpose, Worker};
@@ -71,6 +72,11 @@ impl CheckReport {
     /// Whether nothing is wrong.
     pub fn is_clean(&self) -> bool {
         self.faults.is_empty()
+    }
+
+    /// How to make wrong checksums right.
+    pub(crate) fn fixes(&self) -> &[(Finding, Fix)] {
+        &self.fixes
     }
 
     /// The findings that rewriting a checksum would make go away.

@@ -34,6 +34,7 @@ mod random;
 mod ranges;
 mod remove;
 mod rename;
+mod repair;
 mod resize;
 mod restore;
 mod supported;
@@ -43,5 +44,6 @@ mod xattr;
 
 pub use node::{Body, NewNode};
 pub use put::{PutOptions, PutReport};
+pub use repair::{Approve, RepairReport, repair};
 pub use restore::RawAttributes;
 pub use writer::{WriteOptions, Writer};

@@ -420,6 +420,19 @@ impl SuperblockMut<'_> {
         STATE.set(self.raw, if clean { others | CLEAN } else { others });
     }
 
+    /// Says that the file system is sound, and that nobody is changing it.
+    pub fn set_sound(&mut self) {
+        STATE.set(self.raw, STATE.get(self.raw) & !ERRORS | CLEAN);
+    }
+
+    /// Makes it the copy in a group.
+    pub fn set_group(&mut self, group: u32) {
+        if REVISION.get(self.raw) > 0 {
+            // OK to truncate: as the kernel and mke2fs do, which keep the low half.
+            GROUP.set(self.raw, group as u16);
+        }
+    }
+
     /// Lets the list of orphans begin with this inode; 0 if it is empty.
     pub fn set_last_orphan(&mut self, number: u32) {
         LAST_ORPHAN.set(self.raw, number);

@@ -89,7 +89,7 @@ impl Maker {
             seed: Some(1),
             ..WriteOptions::default()
         };
-        let device = Arc::new(FileDevice::open_exclusive(image).unwrap());
+        let device = Arc::new(FileDevice::open_writable(image).unwrap());
         let mut writer = Writer::open(device, write).unwrap_or_else(|error| panic!("{options}: {error}"));
         let mut put = PutOptions::new();
         (put.recursive, put.owner) = (true, Some((0, 0)));

@@ -1,0 +1,470 @@
+//! Damage mended that needs no guesses: what follows from the rest of the file system, such as counts, bitmaps, checksums,
+//! copies and indexes. What would need some, such as blocks with two owners, is left alone.
+//!
+//! Rounds of a check and of what it finds go on until nothing is left that can be mended, on blocks in memory; they are
+//! committed as all changes are: at once if the log has room for them, else round by round, each of which leaves the
+//! file system sounder than it was. In a round only what nothing else depends on is mended ([`rank`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use casemate_blockdev::{BlockDevice, ErrorKind};
+use casemate_providers::Work;
+
+use crate::alloc::Allocator;
+use crate::check::{CheckReport, Finding, FindingKind, Fix, check};
+use crate::edit::create::is_not_found;
+use crate::edit::dir::{NewName, name::Name};
+use crate::edit::file_map::Cut;
+use crate::edit::files::Files;
+use crate::edit::inode::write;
+use crate::edit::inodes::Inodes;
+use crate::edit::node::{Body, NewNode};
+use crate::edit::random::Random;
+use crate::edit::too_large::TooLarge;
+use crate::edit::{WriteOptions, Writer, fast_commit};
+use crate::error::{Corrupt, Problem, Result, Structure};
+use crate::format::csum::{Subject, recipe};
+use crate::format::features::RoCompat;
+use crate::format::group::Bitmap;
+use crate::format::inode::{Inode, InodeFlags, ROOT_INODE};
+use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockMut};
+use crate::read::fs::{OpenOptions, read_superblock};
+use crate::transaction::patch::Patching;
+use crate::transaction::{self, LogOptions, Mmp, Transaction};
+
+/// Rounds that a repair takes at most: some for each rank, and for what lies below structures that were mended.
+const MOST_ROUNDS: u32 = 40;
+
+const LOST_AND_FOUND: &[u8] = b"lost+found";
+
+/// What a repair did.
+#[derive(Debug)]
+pub struct RepairReport {
+    /// What was mended, in that order.
+    pub mended: Vec<Finding>,
+    /// What a check finds now.
+    pub report: CheckReport,
+}
+
+/// Asks whether findings of a kind are to be mended. Each kind is asked for once.
+pub type Approve<'a> = dyn FnMut(FindingKind, &[Finding]) -> Result<bool> + 'a;
+
+/// When in a repair findings of a kind are mended; `None` for those that never are.
+fn rank(kind: FindingKind) -> Option<u32> {
+    use FindingKind as K;
+    Some(match kind {
+        K::Checksum => 0,
+        K::BlockBitmap | K::InodeBitmap | K::BitmapPadding => 1,
+        K::FreeBlocks | K::FreeInodes | K::DirectoryCount | K::InodeBlocks | K::DeletionTime => 2,
+        // Whatever takes blocks later counts from these.
+        K::EntryKind | K::Parent | K::FreeTotal => 3,
+        K::HtreeRoot | K::HtreeNode | K::HtreeOrder | K::HtreeLeaf | K::HtreeHash => 4,
+        K::Unconnected | K::Unattached => 5,
+        K::LinkCount => 6,
+        K::BackupChecksum | K::BackupDiffers => 7,
+        _ => return None,
+    })
+}
+
+/// Mends what can be mended of the file system on `device`, after its journal was replayed.
+///
+/// # Errors
+/// Those of [`Writer::open`], but for damage that is found; those of `approve`.
+pub fn repair(
+    device: Arc<dyn BlockDevice>,
+    options: WriteOptions<'_>,
+    approve: &mut Approve<'_>,
+    work: &Work<'_>,
+) -> Result<RepairReport> {
+    let device = transaction::shared(device);
+    let WriteOptions { open, seed, time, recovery, events, .. } = options;
+    let plain = OpenOptions { verify_checksums: false, replay_journal: false, ..open.clone() };
+    let superblock = read_superblock(&*device, SUPERBLOCK_OFFSET)?;
+    superblock.ro_compat.check_writable()?;
+    let mmp = Mmp::start(&device, &superblock, &plain, events)?;
+    transaction::recover(&device, &open, recovery.as_ref(), |commits| {
+        fast_commit::fold_in(&device, &open, commits)
+    })?;
+    let log =
+        LogOptions { recovery: recovery.clone(), patching: Patching::Recompute, ..LogOptions::default() };
+    let (fs, transaction) = Transaction::open(Arc::clone(&device), &plain, log, mmp)?;
+    let files = Files::new(Inodes::new(Allocator::new(fs, transaction), Random::new(seed), time));
+    let options = OpenOptions { replay_journal: false, ..open.clone() };
+    let mut repair = Repair {
+        files,
+        answers: BTreeMap::new(),
+        left: BTreeSet::new(),
+        rebuilt: BTreeSet::new(),
+        mended: Vec::new(),
+    };
+    let report = repair.rounds(&options, approve, work)?;
+    if report.faults.is_empty() && (superblock.has_errors() || !superblock.is_clean()) {
+        repair.files.inodes().transaction().edit_superblock(|superblock| {
+            superblock.set_sound();
+            Ok(())
+        })?;
+    }
+    repair.files.commit()?;
+    let mut mended = repair.mended;
+    drop(repair.files);
+    let orphans = report.notes.iter().find(|finding| finding.kind() == FindingKind::Orphans);
+    if let Some(orphans) = orphans.filter(|_| report.faults.is_empty()) {
+        let orphans = orphans.clone();
+        if approve(FindingKind::Orphans, std::slice::from_ref(&orphans))? {
+            let options = WriteOptions { open, seed, time, recovery, events, ..WriteOptions::default() };
+            drop(Writer::open(Arc::clone(&device), options)?);
+            mended.push(orphans);
+        }
+    }
+    Ok(RepairReport { mended, report: check(device, &options, work)? })
+}
+
+struct Repair {
+    files: Files,
+    answers: BTreeMap<FindingKind, bool>,
+    /// What could not be mended after all.
+    left: BTreeSet<Finding>,
+    /// Directories whose blocks were made anew.
+    rebuilt: BTreeSet<u32>,
+    mended: Vec<Finding>,
+}
+
+impl Repair {
+    /// Goes on until a check finds nothing that can be mended. What it finds then.
+    fn rounds(
+        &mut self,
+        options: &OpenOptions,
+        approve: &mut Approve<'_>,
+        work: &Work<'_>,
+    ) -> Result<CheckReport> {
+        let mut rounds = 0;
+        loop {
+            let now = self.files.now();
+            self.space().commit_counts(now)?;
+            let report = check(Arc::clone(self.files.fs().device()), options, work)?;
+            let next = self.next(&report, approve)?;
+            rounds += 1;
+            if next.is_empty() || rounds > MOST_ROUNDS {
+                return Ok(report);
+            }
+            let fixes: BTreeMap<&Finding, Fix> =
+                report.fixes().iter().map(|(finding, fix)| (finding, *fix)).collect();
+            for finding in next {
+                self.try_to_mend(finding, fixes.get(finding).copied())?;
+            }
+            if self.files.space().transaction().is_large() {
+                self.files.commit()?;
+            }
+        }
+    }
+
+    /// The findings of the lowest rank that are to be mended.
+    fn next<'a>(&mut self, report: &'a CheckReport, approve: &mut Approve<'_>) -> Result<Vec<&'a Finding>> {
+        // Whatever frees or moves blocks could take those of somebody else.
+        let is_shared = report.faults.iter().any(|finding| finding.kind() == FindingKind::ClaimedTwice);
+        let mut kinds: BTreeMap<(u32, FindingKind), Vec<&Finding>> = BTreeMap::new();
+        for finding in report.faults.iter().chain(&report.notes) {
+            let Some(rank) = rank(finding.kind()) else { continue };
+            if !(self.left.contains(finding) || is_shared && (4..7).contains(&rank)) {
+                kinds.entry((rank, finding.kind())).or_default().push(finding);
+            }
+        }
+        let (mut lowest, mut next) = (None, Vec::new());
+        for ((rank, kind), findings) in kinds {
+            if lowest.is_some_and(|lowest| rank > lowest) {
+                break;
+            }
+            let answer = match self.answers.get(&kind) {
+                Some(answer) => *answer,
+                None => {
+                    let list: Vec<Finding> = findings.iter().map(|finding| (*finding).clone()).collect();
+                    let answer = approve(kind, &list)?;
+                    self.answers.insert(kind, answer);
+                    answer
+                }
+            };
+            if answer {
+                lowest = Some(rank);
+                next.extend(findings);
+            }
+        }
+        Ok(next)
+    }
+
+    fn try_to_mend(&mut self, finding: &Finding, fix: Option<Fix>) -> Result<()> {
+        let mark = self.files.begin();
+        let result = self.mend(finding, fix).and_then(|done| self.files.end().map(|()| done));
+        match result {
+            Ok(true) => {
+                // Of some a check goes on to tell until they are committed.
+                self.left.insert(finding.clone());
+                self.mended.push(finding.clone());
+            }
+            Ok(false) => {
+                self.files.roll_back(mark);
+                self.left.insert(finding.clone());
+            }
+            // What it leads to is damaged as well, has no room, or can't be changed here.
+            Err(error)
+                if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
+                    || Corrupt::of(&error).is_some()
+                    || TooLarge::is(&error)
+                    || error.io_kind() == Some(std::io::ErrorKind::StorageFull)
+                    || is_not_found(&error) =>
+            {
+                self.files.roll_back(mark);
+                self.left.insert(finding.clone());
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Mends one finding. False if it is one that is left alone.
+    fn mend(&mut self, finding: &Finding, fix: Option<Fix>) -> Result<bool> {
+        use FindingKind as K;
+        let place = finding.place();
+        match (finding.kind(), finding.problem()) {
+            (K::Checksum, _) => return fix.map_or(Ok(false), |fix| self.checksum(fix)),
+            (K::BlockBitmap | K::InodeBitmap, Problem::Run { first, last, what }) => {
+                let Some((which, group)) = bitmap(place.structure).zip(place.group) else { return Ok(false) };
+                let used = what.starts_with("are in use");
+                self.space().set_run(which, group, *first, *last, used)?;
+            }
+            (K::BitmapPadding, _) => {
+                let Some((which, group)) = bitmap(place.structure).zip(place.group) else { return Ok(false) };
+                self.space().set_padding(which, group)?;
+            }
+            (K::FreeBlocks | K::FreeInodes | K::DirectoryCount, Problem::Number { expected, .. }) => {
+                let (Some(group), Ok(value)) = (place.group, u32::try_from(*expected)) else {
+                    return Ok(false);
+                };
+                self.space().edit_descriptor(group, |descriptor| match finding.kind() {
+                    K::FreeBlocks => descriptor.set_free_clusters(value),
+                    K::FreeInodes => descriptor.set_free_inodes(value),
+                    _ => descriptor.set_used_directories(value),
+                })?;
+            }
+            (K::FreeTotal, Problem::Number { what, expected, found }) => {
+                let change = expected.wrapping_sub(*found).cast_signed();
+                let (blocks, inodes) = if what.contains("inodes") { (0, change) } else { (change, 0) };
+                let add = |superblock: &mut SuperblockMut<'_>| {
+                    superblock.add_free(blocks, inodes).ok_or_else(|| place.malformed("is no number"))
+                };
+                self.files.inodes().transaction().edit_superblock(add)?;
+            }
+            (K::LinkCount, Problem::Number { expected, .. }) => {
+                let Ok(links) = u16::try_from(*expected) else { return Ok(false) };
+                return self.edit_inode(finding, |inode| {
+                    inode.set_links(links);
+                    true
+                });
+            }
+            (K::InodeBlocks, Problem::Number { expected, .. }) => {
+                let block_size = self.files.fs().layout().block_size;
+                let huge_file = self.files.fs().superblock().ro_compat.has(RoCompat::HUGE_FILE);
+                return self.edit_inode(finding, |inode| inode.set_sectors(*expected, block_size, huge_file));
+            }
+            (K::DeletionTime, _) => {
+                // OK to truncate: times of deletion have 32 bits.
+                let now = self.files.now().seconds.max(1) as u32;
+                return self.edit_inode(finding, |inode| {
+                    inode.set_deleted(if inode.links() > 0 { 0 } else { now });
+                    true
+                });
+            }
+            (K::EntryKind, _) => return self.entry_kind(finding),
+            (K::Parent, Problem::Number { expected, .. }) => {
+                let (Some(number), Ok(parent)) = (place.inode, u32::try_from(*expected)) else {
+                    return Ok(false);
+                };
+                self.set_parent(number, parent)?;
+            }
+            (K::HtreeRoot | K::HtreeNode | K::HtreeOrder | K::HtreeLeaf | K::HtreeHash, _) => {
+                return self.rebuild_index(finding);
+            }
+            (K::Unconnected | K::Unattached, _) => return self.attach(finding),
+            (K::BackupChecksum | K::BackupDiffers, _) => {
+                let Some(group) = place.group else { return Ok(false) };
+                match place.structure {
+                    Structure::BackupSuperblock => self.copy_superblock(group)?,
+                    _ => self.copy_descriptors(group)?,
+                }
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn space(&mut self) -> &mut Allocator {
+        self.files.inodes().space_mut()
+    }
+
+    fn checksum(&mut self, fix: Fix) -> Result<bool> {
+        match fix {
+            // Every commit writes it.
+            Fix::InPlace { subject: Subject::JournalSuperblock, .. } => {
+                self.files.inodes().transaction().edit_superblock(|_| Ok(()))?;
+            }
+            Fix::InPlace { offset, len, subject, context } => {
+                let size = self.space().block_size() as u64;
+                let (block, base) = (offset / size, (offset % size) as usize);
+                let transaction = self.files.inodes().transaction();
+                let mut bytes =
+                    transaction.with(block, |bytes| bytes.get(base..base + len).map(<[u8]>::to_vec))?;
+                let sums = *transaction.sums();
+                let Some(bytes) = bytes.as_mut() else { return Ok(false) };
+                if sums.store(recipe(subject), &context, bytes).is_none() {
+                    return Ok(false);
+                }
+                transaction.update(block, |edit| edit.write(base, bytes))?;
+            }
+            Fix::Bitmap { subject, group, value } => {
+                let which = if subject == Subject::BlockBitmap { Bitmap::Blocks } else { Bitmap::Inodes };
+                let sums = *self.files.inodes().transaction().sums();
+                self.space()
+                    .edit_descriptor(group, |descriptor| descriptor.set_bitmap_sum(&sums, which, value))?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Changes an inode's fields, if `f` says that it did.
+    fn edit_inode(&mut self, finding: &Finding, f: impl FnOnce(&mut Inode) -> bool) -> Result<bool> {
+        let Some(number) = finding.place().inode else { return Ok(false) };
+        let mut inode = self.files.inodes().get_unlinked(number)?;
+        Ok(f(&mut inode) && write(self.space(), &inode).map(|()| true)?)
+    }
+
+    /// Lets a name say the kind that its inode is of.
+    fn entry_kind(&mut self, finding: &Finding) -> Result<bool> {
+        let place = finding.place();
+        let (Some(number), Some(block), Some(name)) = (place.inode, place.block, finding.name()) else {
+            return Ok(false);
+        };
+        let mut dir = self.files.inodes().get_unlinked(number)?;
+        if dir.has(InodeFlags::INLINE_DATA) {
+            return Ok(false);
+        }
+        let found = self.files.directory(&mut dir).find_in_block(block, &Name::exact(name, None))?;
+        let Some(found) = found else { return Ok(false) };
+        let kind = self.files.inodes().get_unlinked(found.inode)?.kind();
+        self.files.directory(&mut dir).retarget(&found, found.inode, kind)?;
+        Ok(true)
+    }
+
+    fn set_parent(&mut self, number: u32, parent: u32) -> Result<()> {
+        let mut dir = self.files.inodes().get_unlinked(number)?;
+        self.files.directory(&mut dir).set_parent(parent)?;
+        write(self.space(), &dir)
+    }
+
+    /// Makes a directory's blocks anew from its names, with an index if it is large enough for one.
+    fn rebuild_index(&mut self, finding: &Finding) -> Result<bool> {
+        let Some(number) = finding.place().inode else { return Ok(false) };
+        if self.rebuilt.contains(&number) {
+            return Ok(true);
+        }
+        let mut dir = self.files.inodes().get_unlinked(number)?;
+        if !dir.is_dir() || dir.has(InodeFlags::INLINE_DATA) {
+            return Ok(false);
+        }
+        let mut names = Vec::new();
+        for (name, inode, _) in self.files.names_in(number)?.into_iter().rev() {
+            names.push((name, inode, self.files.inodes().get_unlinked(inode)?.kind()));
+        }
+        let up = self.files.directory(&mut dir).find(b"..")?;
+        let Some(parent) = up.map(|up| up.inode) else { return Ok(false) };
+        if self.files.inodes().map(&mut dir).cut(0)? != Cut::Done {
+            return Err(TooLarge::error());
+        }
+        self.files.forget_directory(number);
+        dir.set_flags(dir.flags().0 & !InodeFlags::INDEX.0);
+        dir.set_size(0);
+        self.files.inodes().map(&mut dir).start();
+        self.files.directory(&mut dir).first_leaf(parent)?;
+        for (name, inode, kind) in &names {
+            self.files.directory(&mut dir).insert_stored(&NewName { name, inode: *inode, kind: *kind })?;
+        }
+        if self.files.space().transaction().is_full() {
+            return Err(TooLarge::error());
+        }
+        self.files.inodes().store(&dir)?;
+        self.rebuilt.insert(number);
+        Ok(true)
+    }
+
+    /// Gives an inode that is in no directory a name in lost+found: its number.
+    fn attach(&mut self, finding: &Finding) -> Result<bool> {
+        let Some(number) = finding.place().inode else { return Ok(false) };
+        let mut inode = self.files.inodes().get_unlinked(number)?;
+        let is_lost = match finding.kind() {
+            FindingKind::Unconnected => inode.is_dir() && !finding.to_string().contains("within itself"),
+            _ => !inode.is_dir() && !inode.has(InodeFlags::EA_INODE),
+        };
+        if !is_lost {
+            return Ok(false);
+        }
+        let found = self.files.fs().lookup(&self.files.fs().root()?, LOST_AND_FOUND)?;
+        let home = match found {
+            Some(home) => home,
+            None => {
+                let node = NewNode::new(0o700);
+                self.files.create_in(ROOT_INODE, LOST_AND_FOUND, &node, Body::Directory)?.number()
+            }
+        };
+        if inode.is_dir() {
+            self.set_parent(number, home)?;
+            let mut home = self.files.inodes().get_unlinked(home)?;
+            self.files.add_subdirectory(&mut home)?;
+            write(self.space(), &home)?;
+        } else {
+            inode.set_links(1);
+            write(self.space(), &inode)?;
+        }
+        let mut home = self.files.inodes().get_unlinked(home)?;
+        let name = format!("#{number}");
+        self.files.directory(&mut home).insert(name.as_bytes(), number, inode.kind())?;
+        self.files.inodes().store(&home)?;
+        Ok(true)
+    }
+
+    /// Copies the superblock to a group.
+    fn copy_superblock(&mut self, group: u32) -> Result<()> {
+        let size = self.space().block_size() as u64;
+        let offset = self.files.fs().layout().superblock_offset(group).unwrap_or(SUPERBLOCK_OFFSET);
+        let transaction = self.files.inodes().transaction();
+        let mut raw = [0; SUPERBLOCK_SIZE];
+        transaction.read_at(&mut raw, SUPERBLOCK_OFFSET)?;
+        SuperblockMut { raw: &mut raw }.set_group(group);
+        let sums = *transaction.sums();
+        if sums.covers(Subject::Superblock) {
+            sums.store(recipe(Subject::Superblock), &Default::default(), &mut raw);
+        }
+        transaction.update(offset / size, |edit| edit.write((offset % size) as usize, &raw))
+    }
+
+    /// Copies the block with a group's descriptor to wherever a copy of it is.
+    fn copy_descriptors(&mut self, group: u32) -> Result<()> {
+        let layout = *self.files.fs().layout();
+        let index = group / layout.descriptors_per_block();
+        let transaction = self.files.inodes().transaction();
+        let bytes = transaction.with(layout.descriptor_block(index), <[u8]>::to_vec)?;
+        for (_, block) in
+            layout.descriptor_copies(index).into_iter().filter(|(_, block)| layout.contains(*block, 1))
+        {
+            transaction.create(block, bytes.clone());
+        }
+        Ok(())
+    }
+}
+
+/// The bitmap that a structure is.
+fn bitmap(structure: Structure) -> Option<Bitmap> {
+    match structure {
+        Structure::BlockBitmap => Some(Bitmap::Blocks),
+        Structure::InodeBitmap => Some(Bitmap::Inodes),
+        _ => None,
+    }
+}

@@ -1,0 +1,257 @@
+//! Damage mended: e2fsck finds nothing of it afterwards, and files are what they were.
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice};
+use casemate_ext4::{Ext4, OpenOptions, RecoveryFile, RepairReport, Time, WriteOptions, check, repair};
+use casemate_providers::Work;
+use casemate_testkit::{Rng, mke2fs, run_any, slow_tests, tempdir, tool};
+use common::collection::Maker;
+use common::mutation::Image;
+use common::tree::{Tree, compare, describe_image};
+
+/// Damage by commands of debugfs, and the kind that is found of it.
+const DAMAGE: [(&str, &str); 14] = [
+    ("set_bg 0 free_blocks_count 5\nset_bg 0 checksum calc", "free-blocks"),
+    ("set_bg 0 free_inodes_count 3\nset_bg 0 checksum calc", "free-inodes"),
+    ("set_bg 0 used_dirs_count 9\nset_bg 0 checksum calc", "directory-count"),
+    ("ssv free_blocks_count 1", "free-total"),
+    ("ssv free_inodes_count 2", "free-total"),
+    ("sif /file links_count 7", "link-count"),
+    ("sif /a links_count 12", "link-count"),
+    ("sif /file blocks 2", "inode-blocks"),
+    ("sif /file dtime 5", "deletion-time"),
+    ("freei <13>", "inode-bitmap"),
+    ("seti <400>", "inode-bitmap"),
+    ("setb 6000 3", "block-bitmap"),
+    ("set_bg 0 checksum 0x1234", "checksum"),
+    ("sif /file checksum 0x1234", "checksum"),
+];
+
+fn options(image: &Path) -> WriteOptions<'static> {
+    WriteOptions {
+        recovery: Some(RecoveryFile::new(image.with_extension("redo"))),
+        time: Some(Time { seconds: 1_700_000_001, nanoseconds: 0 }),
+        seed: Some(1),
+        ..WriteOptions::default()
+    }
+}
+
+/// Mends everything.
+fn mend(image: &Path) -> RepairReport {
+    let device = Arc::new(FileDevice::open_writable(image).unwrap());
+    repair(device, options(image), &mut |_, _| Ok(true), &Work::default()).unwrap()
+}
+
+fn tree(image: &Path) -> Tree {
+    let device = Arc::new(FileDevice::open(image).unwrap());
+    describe_image(&Ext4::open(device, &OpenOptions::default()).unwrap())
+}
+
+fn e2fsck(e2fsck: &Path, image: &Path) -> (Option<i32>, String) {
+    let output = run_any(Command::new(e2fsck).arg("-fn").arg(image));
+    (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+const KINDS: [&str; 4] = [
+    "-t ext4 -b 1024",
+    "-t ext4 -b 1024 -O ^has_journal,^metadata_csum,uninit_bg",
+    "-t ext2 -b 1024",
+    "-t ext4 -b 1024 -C 4096 -O bigalloc",
+];
+
+#[test]
+fn what_was_damaged_is_mended_and_nothing_else_changes() {
+    let (Some(mke2fs), Some(debugfs), Some(fsck)) = (tool("mke2fs"), tool("debugfs"), tool("e2fsck")) else {
+        return;
+    };
+    let folder = tempdir().unwrap();
+    let maker = Maker::new(mke2fs, debugfs, folder.path());
+    for features in KINDS {
+        let sound = maker.make(features, "sound");
+        let expected = tree(&sound);
+        let image = folder.path().join("image");
+        for (damage, kind) in DAMAGE {
+            let what = format!("{features}: {damage}");
+            std::fs::copy(&sound, &image).unwrap();
+            maker.debugfs(&image, damage);
+            if kind == "checksum" && !has_checksums(features) {
+                continue;
+            }
+            assert_mended(&fsck, &image, kind, &what);
+            compare(&tree(&image), &expected, &what);
+            // Nothing is left to do.
+            let bytes = std::fs::read(&image).unwrap();
+            assert_eq!(mend(&image).mended, [], "{what}");
+            assert!(std::fs::read(&image).unwrap() == bytes, "{what}");
+        }
+    }
+}
+
+fn has_checksums(features: &str) -> bool {
+    features.starts_with("-t ext4") && !features.contains("^metadata_csum")
+}
+
+/// Mends an image in which a check finds something of this kind.
+fn assert_mended(fsck: &Path, image: &Path, kind: &str, what: &str) {
+    let device = Arc::new(FileDevice::open(image).unwrap());
+    let before = check(device, &OpenOptions::default(), &Work::default()).unwrap();
+    let mut all = before.faults.iter().chain(&before.notes);
+    assert!(all.any(|finding| finding.kind().name() == kind), "{what}: {before:?}");
+    let repaired = mend(image);
+    assert!(repaired.mended.iter().any(|finding| finding.kind().name() == kind), "{what}: {repaired:?}");
+    assert!(repaired.report.is_clean() && repaired.report.notes.is_empty(), "{what}: {repaired:?}");
+    let (status, text) = e2fsck(fsck, image);
+    assert_eq!(status, Some(0), "{what}: {text}");
+}
+
+/// Where a directory's first block begins in an image of 1 KiB blocks.
+fn first_block(image: &Path, path: &str) -> usize {
+    let fs = Ext4::open(Arc::new(FileDevice::open(image).unwrap()), &OpenOptions::default()).unwrap();
+    let inode = fs.resolve(path.as_bytes(), false).unwrap();
+    fs.mapping_at(&inode, 0).unwrap().unwrap().physical as usize * 1024
+}
+
+/// Damage of single bytes. With checksums those are wrong first, and are mended before what they cover is.
+#[test]
+fn bytes_are_mended_below_wrong_checksums() {
+    let (Some(mke2fs), Some(debugfs), Some(fsck)) = (tool("mke2fs"), tool("debugfs"), tool("e2fsck")) else {
+        return;
+    };
+    let folder = tempdir().unwrap();
+    let maker = Maker::new(mke2fs, debugfs, folder.path());
+    for features in KINDS {
+        let image = maker.make(features, "image");
+        let (sound, expected) = (std::fs::read(&image).unwrap(), tree(&image));
+        let many = first_block(&image, "many");
+        let entry = first_block(&image, "a") + 24 + 7;
+        let parent = first_block(&image, "a/b") + 12;
+        let word = |at: usize| u32::from_le_bytes(sound[at..at + 4].try_into().unwrap()) as usize;
+        // Descriptors are in the third block; their first fields are the bitmaps.
+        let padding = |field: usize| word(2048 + field) * 1024 + 1023;
+        for (at, value, kind) in [
+            (padding(4), 0x7f, "bitmap-padding"),
+            (many + 0x2b, 0xff, "htree-order"),
+            (many + 0x2c, 0x77, "htree-node"),
+            (entry, 6, "entry-kind"),
+            (parent, 11, "parent"),
+        ] {
+            let what = format!("{features}: {kind}");
+            let mut bytes = sound.clone();
+            assert_ne!(bytes[at], value, "{what}");
+            bytes[at] = value;
+            std::fs::write(&image, bytes).unwrap();
+            let repaired = mend(&image);
+            assert!(
+                repaired.mended.iter().any(|finding| finding.kind().name() == kind),
+                "{what}: {repaired:?}"
+            );
+            assert!(repaired.report.is_clean(), "{what}: {repaired:?}");
+            let (status, text) = e2fsck(&fsck, &image);
+            assert_eq!(status, Some(0), "{what}: {text}");
+            compare(&tree(&image), &expected, &what);
+        }
+    }
+}
+
+#[test]
+fn copies_are_made_again() {
+    let (Some(mke2fs), Some(debugfs), Some(fsck)) = (tool("mke2fs"), tool("debugfs"), tool("e2fsck")) else {
+        return;
+    };
+    let folder = tempdir().unwrap();
+    let maker = Maker::new(mke2fs, debugfs, folder.path());
+    let image = maker.make("-t ext4 -b 1024 -g 2048", "image");
+    let sound = std::fs::read(&image).unwrap();
+    for (at, kind) in [
+        (2049 * 1024 + 0x78, "backup-checksum"),
+        (2049 * 1024 + 0x38, "backup-differs"),
+        (2050 * 1024 + 64, "backup-checksum"),
+    ] {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 0x55;
+        std::fs::write(&image, &bytes).unwrap();
+        assert_mended(&fsck, &image, kind, kind);
+        // The copy is one to read by.
+        let options = OpenOptions { superblock: Some(2049), ..OpenOptions::default() };
+        let fs = Ext4::open(Arc::new(FileDevice::open(&image).unwrap()), &options).unwrap();
+        assert_eq!(fs.superblock().group, 1);
+        assert!(fs.resolve(b"a/b", false).is_ok());
+    }
+}
+
+#[test]
+fn what_has_no_name_is_found_again() {
+    let (Some(mke2fs), Some(debugfs), Some(fsck)) = (tool("mke2fs"), tool("debugfs"), tool("e2fsck")) else {
+        return;
+    };
+    let folder = tempdir().unwrap();
+    let maker = Maker::new(mke2fs, debugfs, folder.path());
+    for features in KINDS {
+        let image = maker.make(features, "image");
+        let before = tree(&image);
+        maker.debugfs(&image, "unlink /a/inner\nunlink /a/b\nunlink /short\n");
+        assert_eq!(e2fsck(&fsck, &image).0, Some(4));
+        let repaired = mend(&image);
+        assert!(repaired.report.is_clean(), "{features}: {repaired:?}");
+        let (status, text) = e2fsck(&fsck, &image);
+        assert_eq!(status, Some(0), "{features}: {text}");
+        let device = Arc::new(FileDevice::open(&image).unwrap());
+        let fs = Ext4::open(device, &OpenOptions::default()).unwrap();
+        let found = fs.read_dir(&fs.resolve(b"lost+found", false).unwrap()).unwrap();
+        assert_eq!(found.len(), 3, "{features}: {found:?}");
+        assert!(found.iter().all(|entry| entry.name == format!("#{}", entry.inode).into_bytes()));
+        // All else is where it was.
+        let after = tree(&image);
+        for (path, node) in before.iter().filter(|(path, _)| !path.starts_with(b"a") && *path != b"short") {
+            assert_eq!(after.get(path), Some(node), "{features}: {}", String::from_utf8_lossy(path));
+        }
+    }
+}
+
+/// Fields changed at random in whole images: what is said to be mended is, e2fsck finds it sound where a check does, and
+/// whatever it was, nothing panics.
+#[test]
+fn mutated_images_are_mended_as_far_as_it_is_said() {
+    let (Some(mke2fs), Some(debugfs), Some(fsck)) = (tool("mke2fs"), tool("debugfs"), tool("e2fsck")) else {
+        return;
+    };
+    let folder = tempdir().unwrap();
+    let maker = Maker::new(mke2fs, debugfs, folder.path());
+    let (mut mended, mut sound, mut cases) = (0, 0, 0);
+    let kinds: Vec<&str> = match slow_tests() {
+        true => mke2fs::all().map(|row| row.options).filter(|options| !options.contains("mmp")).collect(),
+        false => KINDS.to_vec(),
+    };
+    for features in kinds {
+        let path = maker.make(features, "image");
+        let image = Image::new(std::fs::read(&path).unwrap());
+        for seed in 0..if slow_tests() { 400 } else { 25 } {
+            let what = format!("{features} {seed}");
+            let mut bytes = image.bytes.clone();
+            for (offset, new) in image.mutation_with(&mut Rng::new(seed), |rng| rng.below(4) > 0).writes {
+                bytes[offset..offset + new.len()].copy_from_slice(&new);
+            }
+            let device = Arc::new(MemoryDevice::new(bytes));
+            let repaired = repair(device.clone(), options(&path), &mut |_, _| Ok(true), &Work::default());
+            let _ = std::fs::remove_file(path.with_extension("redo"));
+            cases += 1;
+            let Ok(repaired) = repaired else { continue };
+            mended += repaired.mended.len();
+            if repaired.report.is_clean() {
+                sound += 1;
+                let mut bytes = vec![0; image.bytes.len()];
+                device.read_at(&mut bytes, 0).unwrap();
+                std::fs::write(&path, &bytes).unwrap();
+                let (status, text) = e2fsck(&fsck, &path);
+                assert_eq!(status, Some(0), "{what}: {repaired:?}\n{text}");
+            }
+        }
+    }
+    println!("{cases} cases, {mended} findings mended, {sound} images sound");
+    assert!(sound > cases / 4 && mended > cases / 2, "{cases} cases, {mended} findings, {sound} images");
+}
