@@ -21,6 +21,7 @@ const WRITERS: &[&str] = &[
     "ext4 put IMAGE key /x",
     "ext4 recover IMAGE",
     "ext4 check --fix-checksums IMAGE",
+    "ext4 check --repair --yes IMAGE",
     "ext4 extract fs --tar IMAGE",
     "fscrypt restore tar IMAGE /x",
     "overlay commit data IMAGE",

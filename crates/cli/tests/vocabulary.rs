@@ -189,6 +189,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("recursive", "", "with all that is in directories"),
     ("reduce-device-size", "BYTES", "what data give up for a header"),
     ("remove", "NAME", "an extended attribute that is removed"),
+    ("repair", "", "damage is mended"),
     ("resilience", "PROTECTION", "what protects data that are reencrypted"),
     ("resilience-hash", "NAME", "the hash of that protection"),
     ("restart-on-corruption", "", "kernel: restart on corruption"),
@@ -246,6 +247,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("warn", "", "malformed lines are named"),
     ("write", "", "clients may write"),
     ("wrap", "COLUMNS", "characters in a line"),
+    ("yes", "", "every question is answered with yes"),
 ];
 
 /// Commands that are called as a tool, whose options have that tool's names.

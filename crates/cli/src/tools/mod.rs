@@ -2,6 +2,7 @@
 //! tool's options and gives that tool's exit status.
 
 mod cryptsetup;
+mod e2fsck;
 mod fsverity;
 mod integritysetup;
 mod mount;
@@ -28,6 +29,7 @@ fn tool(args: &[OsString]) -> Option<Tool> {
     let name = Path::new(args.first()?).file_name()?;
     match name.to_str()? {
         "cryptsetup" => Some((cryptsetup::main, cryptsetup::understands)),
+        "e2fsck" | "fsck.ext4" | "fsck.ext3" | "fsck.ext2" => Some((e2fsck::main, e2fsck::understands)),
         "fsverity" => Some((fsverity::main, fsverity::understands)),
         "integritysetup" => Some((integritysetup::main, integritysetup::understands)),
         "mount.casemate" => Some((mount::main, mount::understands)),

@@ -15,6 +15,7 @@ mod in_place;
 mod luks;
 mod overlay;
 mod reencrypt;
+mod repair;
 mod verity;
 
 use std::collections::BTreeMap;

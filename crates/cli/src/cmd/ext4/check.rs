@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, IsTerminal, Write as _};
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use casemate::blockdev::NoEvents;
-use casemate::ext4::{CheckReport, ChecksumKind, Finding, FindingKind, Problem};
+use casemate::ext4::{CheckReport, ChecksumKind, Finding, FindingKind, Level, Problem};
 use casemate::{Access, Error, Work, probe};
 
 use super::image::ImageArgs;
@@ -25,7 +28,7 @@ const SHOWN: usize = 5;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  casemate ext4 check root.img\n  \
     casemate ext4 check root.img --json | jq -r '.faults[].name' | sort | uniq -c\n  \
-    casemate ext4 check root.img --fix-checksums --dry-run")]
+    casemate ext4 check root.img --repair --dry-run")]
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
@@ -36,13 +39,30 @@ pub struct Args {
     /// what damaged them is still in them. Not through --dm-verity.
     #[arg(long, conflicts_with = "dm_verity")]
     fix_checksums: bool,
-    /// Only say what --fix-checksums would rewrite.
-    #[arg(short = 'n', long, requires = "fix_checksums")]
+    /// Mend what needs no guesses: counts, bitmaps, checksums, counts of links, orphans, types of names, copies of superblock
+    /// and descriptors, indexes of directories; what has no name gets one in lost+found. Asks before each kind of
+    /// finding. All at once through the journal, or without one through a file beside the image. What would need
+    /// guesses, such as blocks that two files have, is left alone.
+    #[arg(long, conflicts_with_all = ["dm_verity", "fix_checksums", "no_replay", "ignore_checksums"])]
+    repair: bool,
+    /// Mend everything that can be, and ask nothing.
+    #[arg(short, long, requires = "repair")]
+    yes: bool,
+    /// Only say what --repair would mend, or --fix-checksums rewrite.
+    #[arg(short = 'n', long)]
     dry_run: bool,
 }
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        if self.dry_run && !self.repair && !self.fix_checksums {
+            return Err(Error::argument(
+                "--dry-run goes with --repair or --fix-checksums; a check writes nothing",
+            ));
+        }
+        if self.repair {
+            return self.repair(context);
+        }
         let access = if self.fix_checksums && !self.dry_run { Access::Change } else { Access::Read };
         let image = self.image.image(access, context)?;
         let options = self.image.options()?;
@@ -96,6 +116,38 @@ impl Args {
         Ok(self.answer(&report))
     }
 
+    fn repair(&self, context: &Context) -> Result<Answer, Error> {
+        let image = match self.dry_run {
+            true => self.image.trial(context)?,
+            false => self.image.image(Access::Change, context)?,
+        };
+        let mut options = self.image.write_options()?;
+        let scratch = self.dry_run.then(TempDir::new).transpose();
+        let scratch = scratch.map_err(|error| Error::io("the temporary folder", error))?;
+        if let Some(scratch) = &scratch {
+            options.recovery_file = Some(scratch.path().join("recovery"));
+        }
+        let mut approve = |kind: FindingKind, findings: &[Finding]| {
+            if self.yes || self.dry_run {
+                return Ok(true);
+            }
+            let mut text = String::new();
+            group(&mut text, context, kind, &findings.iter().collect::<Vec<_>>());
+            ask(&text)
+        };
+        let repaired = image.ext4_repair(&options, &mut approve, &context.opening());
+        let repaired = repaired.map_err(|error| explained(error, &image, probe::EXT))?;
+        let mended = repaired.mended;
+        if !context.json() && !mended.is_empty() {
+            let verb = if self.dry_run { "would be" } else { "were" };
+            let mut text = String::new();
+            groups(&mut text, context, &mended);
+            context.print(format!("{text}{} {verb} mended\n", count(mended.len() as u64, "finding")))?;
+        }
+        print_with(context, &repaired.report, &[], &mended)?;
+        Ok(if self.dry_run && !mended.is_empty() { Answer::No } else { self.answer(&repaired.report) })
+    }
+
     fn answer(&self, report: &CheckReport) -> Answer {
         match report.is_clean() && (!self.strict || report.notes.is_empty()) {
             true => Answer::Yes,
@@ -104,7 +156,54 @@ impl Args {
     }
 }
 
+/// Shows findings on the terminal, and asks whether they are to be mended.
+pub fn ask(findings: &str) -> Result<bool, Error> {
+    if !io::stdin().is_terminal() {
+        return Err(Error::argument("nobody can be asked here: --yes says that all is to be mended"));
+    }
+    let answer = || -> io::Result<String> {
+        let mut terminal = File::options().read(true).write(true).open("/dev/tty")?;
+        write!(terminal, "{findings}Mend that? [y/N] ")?;
+        let mut line = String::new();
+        BufReader::new(terminal).read_line(&mut line)?;
+        Ok(line)
+    };
+    let answer = answer().map_err(|error| Error::io("the terminal", error))?;
+    Ok(matches!(answer.trim_end(), "y" | "Y" | "yes"))
+}
+
+/// Writes findings of a kind: its name and meaning, and the first of them.
+pub fn group(text: &mut String, context: &Context, kind: FindingKind, findings: &[&Finding]) {
+    let what = if kind.level() == Level::Fault { "fault" } else { "note" };
+    let number = count(findings.len() as u64, what);
+    writeln!(text, "{} ({number}): {}", kind.name(), kind.description()).expect("writing to a string");
+    let shown = if context.verbose() { findings.len() } else { findings.len().min(SHOWN) };
+    for finding in &findings[..shown] {
+        writeln!(text, "  {finding}").expect("writing to a string");
+    }
+    if shown < findings.len() {
+        writeln!(text, "  and {} more; --verbose shows all", findings.len() - shown)
+            .expect("writing to a string");
+    }
+}
+
+/// Writes findings by their kinds.
+pub fn groups(text: &mut String, context: &Context, findings: &[Finding]) {
+    let mut kinds: BTreeMap<FindingKind, Vec<&Finding>> = BTreeMap::new();
+    findings.iter().for_each(|finding| kinds.entry(finding.kind()).or_default().push(finding));
+    kinds.iter().for_each(|(kind, findings)| group(text, context, *kind, findings));
+}
+
 fn print(context: &Context, report: &CheckReport, rewritten: &[Finding]) -> Result<(), Error> {
+    print_with(context, report, rewritten, &[])
+}
+
+fn print_with(
+    context: &Context,
+    report: &CheckReport,
+    rewritten: &[Finding],
+    mended: &[Finding],
+) -> Result<(), Error> {
     if context.json() {
         let checked: serde_json::Map<String, Value> = report
             .checked
@@ -118,28 +217,14 @@ fn print(context: &Context, report: &CheckReport, rewritten: &[Finding]) -> Resu
             "faults_left_out": report.faults_left_out,
             "notes": report.notes.iter().map(value).collect::<Vec<_>>(),
             "rewritten": rewritten.iter().map(value).collect::<Vec<_>>(),
+            "mended": mended.iter().map(value).collect::<Vec<_>>(),
             "checked": checked,
             "replayed_transactions": report.replayed,
         }));
     }
     let mut text = String::new();
-    for (findings, what) in [(&report.faults, "fault"), (&report.notes, "note")] {
-        let mut kinds: BTreeMap<FindingKind, Vec<&Finding>> = BTreeMap::new();
-        findings.iter().for_each(|finding| kinds.entry(finding.kind()).or_default().push(finding));
-        for (kind, findings) in kinds {
-            let number = count(findings.len() as u64, what);
-            writeln!(text, "{} ({number}): {}", kind.name(), kind.description())
-                .expect("writing to a string");
-            let shown = if context.verbose() { findings.len() } else { findings.len().min(SHOWN) };
-            for finding in &findings[..shown] {
-                writeln!(text, "  {finding}").expect("writing to a string");
-            }
-            if shown < findings.len() {
-                writeln!(text, "  and {} more; --verbose shows all", findings.len() - shown)
-                    .expect("writing to a string");
-            }
-        }
-    }
+    groups(&mut text, context, &report.faults);
+    groups(&mut text, context, &report.notes);
     if report.faults_left_out > 0 {
         writeln!(text, "and {} more", count(report.faults_left_out, "fault")).expect("writing to a string");
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
-use casemate::ext4::{FileSystem, ReadOptions, VerityPolicy};
+use casemate::ext4::{FileSystem, ReadOptions, VerityPolicy, WriteOptions, source_date_epoch};
 use casemate::{Access, Error, Image, probe};
 
 use super::keys::KeyArgs;
@@ -99,6 +99,26 @@ impl ImageArgs {
             None => image.window(self.offset, None)?,
         };
         self.layers.over(image, context, false)
+    }
+
+    /// The same for a change that is only tried. What it writes goes to a temporary file, below what decrypts.
+    pub fn trial(&self, context: &Context) -> Result<Image, Error> {
+        let image = Image::open(&self.image, Access::ReadLocked)?;
+        let image = match self.partition {
+            Some(number) => image.partition(number)?,
+            None => image.window(self.offset, None)?,
+        };
+        let image = image.completed(self.recovery_file.as_deref(), context.providers())?.0;
+        self.layers.over(image.on_trial()?, context, false)
+    }
+
+    /// How it is changed.
+    pub fn write_options(&self) -> Result<WriteOptions, Error> {
+        let mut options = WriteOptions::default();
+        options.keys = self.keys.keys()?;
+        options.recovery_file = self.recovery_file.clone();
+        options.time = source_date_epoch()?;
+        Ok(options)
     }
 
     /// How the file system is read.

@@ -2,7 +2,7 @@
 
 mod cat;
 pub mod change;
-mod check;
+pub mod check;
 mod chmod;
 mod chown;
 mod df;

@@ -1,0 +1,174 @@
+//! The command line of `e2fsck` 1.47.0 (`fsck.ext4`, `fsck.ext3`, `fsck.ext2`), for scripts: exit status 0 sound, 1 mended,
+//! 4 damage is left, 8 it could not be checked, 16 wrong usage, 32 interrupted.
+//!
+//! With -n the journal is replayed in memory, where e2fsck skips it. With -p and -y everything is mended that needs no
+//! guesses; what does is left for e2fsck, with exit status 4.
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{ArgAction, Parser};
+
+use casemate::ext4::{Finding, FindingKind, ReadOptions, Superblock, WriteOptions};
+use casemate::{Access, Error, Image};
+
+use crate::cmd::ext4::check::{ask, group, groups};
+use crate::context::Context;
+
+/// The version whose command line this is.
+const VERSION: &str = "e2fsck 1.47.0 (5-Feb-2023)";
+
+const USAGE: &str = "\
+Usage: e2fsck [-panyfvtV] [-b superblock] [-B blocksize] [-C fd] [-E extended-options] device
+
+  -p, -a  Mend what needs no guesses, and ask nothing
+  -n      Only look
+  -y      As -p
+  -f      Check, though the file system is said to be clean
+  -b, -B  Taken and not needed: where the superblock is damaged, a sound copy is found
+  -C, -E, -t, -v, -d, -r  Taken, for scripts
+  -V      Print the version
+
+This is casemate under the name e2fsck.
+";
+
+/// Exit statuses, as fsck(8) has them.
+const MENDED: u8 = 1;
+const DAMAGED: u8 = 4;
+const COULD_NOT: u8 = 8;
+const WRONG_USAGE: u8 = 16;
+const INTERRUPTED: u8 = 32;
+
+#[derive(Debug, Parser)]
+#[command(name = "e2fsck", disable_help_flag = true, disable_version_flag = true, args_override_self = true)]
+struct Tool {
+    #[arg(short = 'p', short_alias = 'a', action = ArgAction::Count)]
+    preen: u8,
+    #[arg(short = 'n', action = ArgAction::Count)]
+    no: u8,
+    #[arg(short = 'y', action = ArgAction::Count)]
+    yes: u8,
+    #[arg(short = 'f', action = ArgAction::Count)]
+    force: u8,
+    #[arg(short = 'v', action = ArgAction::Count)]
+    verbose: u8,
+    #[arg(short = 't', short_aliases = ['d', 'r'], action = ArgAction::Count)]
+    ignored: u8,
+    #[arg(short = 'V', action = ArgAction::Count)]
+    version: u8,
+    #[arg(short = 'b')]
+    superblock: Option<u64>,
+    #[arg(short = 'B')]
+    block_size: Option<u64>,
+    #[arg(short = 'C', allow_negative_numbers = true)]
+    completion: Option<i32>,
+    #[arg(short = 'E')]
+    extended: Option<String>,
+    device: Option<PathBuf>,
+}
+
+/// Whether a command line is understood; nothing is run.
+pub fn understands(args: &[OsString]) -> bool {
+    Tool::try_parse_from(args).is_ok()
+}
+
+/// Runs one command line.
+pub fn main(args: &[OsString]) -> ExitCode {
+    let tool = Tool::try_parse_from(args);
+    let modes = |tool: &Tool| u8::from(tool.preen > 0) + u8::from(tool.no > 0) + u8::from(tool.yes > 0);
+    let (tool, device) = match tool {
+        Ok(tool) if tool.version > 0 => {
+            eprintln!("{VERSION}\n\tUsing casemate {}", env!("CARGO_PKG_VERSION"));
+            return ExitCode::SUCCESS;
+        }
+        Ok(tool) if modes(&tool) > 1 => {
+            eprintln!("e2fsck: Only one of the options -p/-a, -n or -y may be specified.");
+            return ExitCode::from(COULD_NOT);
+        }
+        Ok(Tool { device: Some(device), .. }) if device.as_os_str().is_empty() => return wrong_usage(),
+        Ok(mut tool) => match tool.device.take() {
+            Some(device) => (tool, device),
+            None => return wrong_usage(),
+        },
+        Err(_) => return wrong_usage(),
+    };
+    let context = Context::for_tool("e2fsck: ");
+    let is_asked = modes(&tool) == 0;
+    let status = match is_asked && !io::stdin().is_terminal() {
+        true => Err(Error::argument("need terminal for interactive repairs")),
+        false => tool.run(&device, &context),
+    };
+    ExitCode::from(status.unwrap_or_else(|error| {
+        context.complain(&error);
+        if error.is_interrupt() { INTERRUPTED } else { COULD_NOT }
+    }))
+}
+
+fn wrong_usage() -> ExitCode {
+    eprint!("{USAGE}");
+    ExitCode::from(WRONG_USAGE)
+}
+
+impl Tool {
+    fn run(&self, device: &Path, context: &Context) -> Result<u8, Error> {
+        let access = if self.no > 0 { Access::Read } else { Access::Change };
+        let image = Image::open(device, access)?;
+        if self.force == 0
+            && let Some(line) = clean(&image, context)
+        {
+            context.print(line)?;
+            return Ok(0);
+        }
+        let (mended, report) = if self.no > 0 {
+            (Vec::new(), image.ext4_check(&ReadOptions::default(), &context.opening())?)
+        } else {
+            let mut approve = |kind: FindingKind, findings: &[Finding]| {
+                if self.preen > 0 || self.yes > 0 {
+                    return Ok(true);
+                }
+                let mut text = String::new();
+                group(&mut text, context, kind, &findings.iter().collect::<Vec<_>>());
+                ask(&text)
+            };
+            let repaired = image.ext4_repair(&WriteOptions::default(), &mut approve, &context.opening())?;
+            (repaired.mended, repaired.report)
+        };
+        let mut text = String::new();
+        groups(&mut text, context, &mended);
+        groups(&mut text, context, &report.faults);
+        let name = image.name();
+        if !mended.is_empty() {
+            text += &format!("\n{name}: ***** FILE SYSTEM WAS MODIFIED *****\n");
+        }
+        if !report.is_clean() {
+            text += &format!("\n{name}: ********** WARNING: Filesystem still has errors **********\n\n");
+        }
+        text += &usage(&image, context).map_or(String::new(), |usage| format!("{name}: {usage}\n"));
+        context.print(text)?;
+        Ok(match (report.is_clean(), mended.is_empty()) {
+            (false, _) => DAMAGED,
+            (true, false) => MENDED,
+            (true, true) => 0,
+        })
+    }
+}
+
+/// What is said of a file system that need not be checked.
+fn clean(image: &Image, context: &Context) -> Option<String> {
+    let fs = image.ext4(&ReadOptions::default(), &context.opening()).ok()?;
+    let superblock: &Superblock = fs.inodes().superblock();
+    let is_clean = superblock.is_clean() && superblock.state() & 2 == 0 && !superblock.needs_recovery();
+    Some(format!("{}: clean, {}\n", image.name(), usage(image, context)?)).filter(|_| is_clean)
+}
+
+/// Files and blocks in use.
+fn usage(image: &Image, context: &Context) -> Option<String> {
+    let fs = image.ext4(&ReadOptions::default(), &context.opening()).ok()?;
+    let superblock: &Superblock = fs.inodes().superblock();
+    let (inodes, blocks) = (superblock.inodes, superblock.blocks);
+    let (inodes_free, blocks_free) = (superblock.inodes_free, superblock.blocks_free);
+    let (files, used) = (inodes.saturating_sub(inodes_free), blocks.saturating_sub(blocks_free));
+    Some(format!("{files}/{inodes} files, {used}/{blocks} blocks"))
+}

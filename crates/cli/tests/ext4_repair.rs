@@ -1,0 +1,107 @@
+//! `casemate ext4 check --repair`, and the links called e2fsck and fsck.ext4, beside e2fsck itself.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use casemate_testkit::{Place, mke2fs, run, run_any, status, stderr, stdout, tool};
+
+const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
+
+/// Counts that are wrong, and blocks and an inode that nobody has.
+const DAMAGE: &str = "set_bg 0 free_blocks_count 9\nset_bg 0 checksum calc\nsetb 5000 20\nseti <40>\n\
+    sif / links_count 9\nunlink /lost+found\n";
+
+/// A damaged file system, and the e2fsck of this machine.
+fn damaged(place: &Place, damage: &str) -> Option<PathBuf> {
+    let (make, debugfs, e2fsck) = (tool("mke2fs")?, tool("debugfs")?, tool("e2fsck")?);
+    let image = place.path("image");
+    mke2fs::make(&make, "-t ext4 -b 1024 -N 128", &image, "12M");
+    let script = place.file("script", damage);
+    run(Command::new(debugfs).args(["-w", "-f"]).arg(script).arg(image));
+    Some(e2fsck)
+}
+
+#[test]
+fn a_repair_is_shown_asked_for_and_made() {
+    let place = Place::under(CASEMATE, "ext4");
+    let Some(e2fsck) = damaged(&place, DAMAGE) else { return };
+    let before = place.read("image");
+    let found = stdout(&place.own("check image"));
+    for kind in ["free-blocks", "block-bitmap", "inode-bitmap", "link-count", "unconnected"] {
+        assert!(found.contains(&format!("{kind} (")), "{found}");
+    }
+    let tried = place.is("check --repair --dry-run image", 1, "");
+    assert!(stdout(&tried).contains(" would be mended\n"), "{}", stdout(&tried));
+    place.is("check --repair image", 2, "--yes says that all is to be mended");
+    place.is("check --dry-run image", 2, "goes with --repair");
+    assert!(place.read("image") == before, "nothing was to be written");
+    let json: serde_json::Value =
+        serde_json::from_str(&place.yes("check --repair --yes --json image")).unwrap();
+    assert!(json["mended"].as_array().unwrap().len() > 4 && json["clean"] == true, "{json}");
+    place.yes("check --strict image");
+    assert_eq!(status(&run_any(Command::new(e2fsck).arg("-fn").arg(place.path("image")))), 0);
+    assert!(place.yes("check --repair --yes image").ends_with(" checked, 0 faults\n"));
+}
+
+/// Two files with the same blocks: whose they are would be a guess.
+#[test]
+fn guesses_are_left_to_others() {
+    let place = Place::under(CASEMATE, "ext4");
+    let file = place.file("file", [7; 3000]);
+    if damaged(&place, "").is_none() {
+        return;
+    }
+    for name in ["a", "b"] {
+        place.yes(&format!("put image {} /{name}", file.display()));
+    }
+    let stat = place.sh("debugfs -R 'blocks /a' image 2>/dev/null");
+    let first: u64 = stat.split_whitespace().next().unwrap().parse().unwrap();
+    // The start of the first extent of the other file, by its low half.
+    place.sh(&format!("debugfs -w -R 'sif /b block[5] {first}' image 2>/dev/null"));
+    let output = place.own("check --repair --yes image");
+    let text = stdout(&output);
+    assert!(status(&output) == 1 && text.contains("claimed-twice ("), "{text}");
+    for name in ["a", "b"] {
+        assert_eq!(place.own(&format!("cat image /{name}")).stdout, [7; 3000], "{name}");
+    }
+}
+
+#[test]
+fn scripts_call_it_fsck() {
+    let place = Place::new(CASEMATE);
+    let Some(e2fsck) = damaged(&place, DAMAGE) else { return };
+    let before = place.read("image");
+    let link = place.link("fsck.ext4");
+    for (line, expected) in [
+        ("-V", 0),
+        ("", 16),
+        ("-n -y image", 8),
+        ("--nonsense image", 16),
+        ("-p missing", 8),
+        ("-fn script", 8),
+        ("-f image", 8),
+        // It is said to be clean, and nobody looks.
+        ("-n image", 0),
+        ("-fn image", 4),
+        ("-f -n -C 0 -b 8193 -B 1024 -v -t -E journal_only image", 4),
+    ] {
+        // The real one asks for more before it says these.
+        let theirs = run_any(Command::new(&e2fsck).args(line.split_whitespace()).current_dir(place.folder()));
+        let ours = place.run(&link, line);
+        assert_eq!(status(&ours), expected, "{line}: {}{}", stdout(&ours), stderr(&ours));
+        if !line.contains("-b ") {
+            assert_eq!(status(&theirs), expected, "{line}: e2fsck: {}", stderr(&theirs));
+        }
+    }
+    assert!(place.read("image") == before, "nothing was to be written");
+    assert!(stdout(&place.run(&link, "-p image")).starts_with("image: clean, 1"));
+    assert_eq!(status(&place.run(&link, "-f -p -C -1 image")), 1);
+    assert_eq!(status(&run_any(Command::new(&e2fsck).arg("-fn").arg(place.path("image")))), 0);
+    for name in ["e2fsck", "fsck.ext2", "fsck.ext3"] {
+        let text = stdout(&place.run(place.link(name), "-f -y image"));
+        assert!(text.contains("/128 files, "), "{name}: {text}");
+    }
+    fs::write(place.path("image"), [0; 5000]).unwrap();
+    assert_eq!(status(&place.run(&link, "-fy image")), 8);
+}
