@@ -9,6 +9,8 @@
 //! [`Writer::commit`] makes them permanent all at once, through the journal or through a file beside the image.
 //! Checksums are patched for what changed, not computed again.
 //!
+//! A [`Plan`] makes a new file system of a [`Tree`] of files, each block written once.
+//!
 //! ```
 //! use std::sync::Arc;
 //!
@@ -38,6 +40,7 @@
 #![forbid(unsafe_code)]
 
 mod alloc;
+mod build;
 mod check;
 mod edit;
 mod error;
@@ -45,6 +48,9 @@ mod format;
 mod read;
 mod transaction;
 
+pub use build::{
+    BuildOptions, BuildReport, BuildSize, Features, Geometry, Owners, Plan, Seal, Tree, TreeOptions, uuid,
+};
 pub use casemate_blockdev::ErrorKind;
 pub use check::{
     CheckReport, Finding, FindingKind, Level, check, check_size, copy_to_read_by, fix_checksums,

@@ -47,3 +47,4 @@ pub use put::{PutOptions, PutReport};
 pub use repair::{Approve, RepairReport, repair};
 pub use restore::RawAttributes;
 pub use writer::{WriteOptions, Writer};
+pub(crate) use xattr::{is_storable, split_name, stored_value};

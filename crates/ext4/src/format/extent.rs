@@ -172,13 +172,18 @@ pub(crate) fn is_root(area: &[u8]) -> bool {
     MAGIC_AT.get(area) == MAGIC && ENTRIES.get(area) <= max && (1..=4).contains(&max)
 }
 
+/// Entries that a node of `size` bytes has room for.
+pub(crate) fn capacity(size: usize) -> usize {
+    size / ENTRY - 1
+}
+
 /// A node of `size` bytes with these entries.
 pub(crate) fn node_bytes(size: usize, depth: u16, entries: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; size];
     MAGIC_AT.set(&mut bytes, MAGIC);
     // OK to truncate: a block of 64 KiB has room for 5460 entries.
     ENTRIES.set(&mut bytes, (entries.len() / ENTRY) as u16);
-    MAX.set(&mut bytes, (size / ENTRY - 1) as u16);
+    MAX.set(&mut bytes, capacity(size) as u16);
     DEPTH.set(&mut bytes, depth);
     bytes[ENTRY..ENTRY + entries.len()].copy_from_slice(entries);
     bytes

@@ -22,6 +22,11 @@ macro_rules! flags {
             pub fn has(self, flags: $set) -> bool {
                 self.0 & flags.0 == flags.0
             }
+
+            /// The feature that dumpe2fs calls `name`.
+            pub fn named(name: &str) -> Option<$set> {
+                $set::NAMES.iter().find(|(_, other)| *other == name).map(|(bit, _)| $set(*bit))
+            }
         }
 
         impl fmt::Display for $set {

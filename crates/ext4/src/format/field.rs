@@ -112,6 +112,14 @@ impl<const N: usize> Bytes<N> {
         (&mut bytes[self.0..][..N]).try_into().unwrap()
     }
 
+    /// Writes text, as much as has room, and zeros behind it.
+    pub fn set_whole(self, bytes: &mut [u8], text: &[u8]) {
+        let field = self.get_mut(bytes);
+        let len = text.len().min(N);
+        field.fill(0);
+        field[..len].copy_from_slice(&text[..len]);
+    }
+
     /// Writes text, as much as has room before a zero, and zeros behind it.
     pub fn set_text(self, bytes: &mut [u8], text: &[u8]) {
         let field = self.get_mut(bytes);

@@ -149,6 +149,16 @@ impl Descriptor {
         Descriptor { raw, len }
     }
 
+    /// Says where the bitmaps and the inode table lie.
+    pub fn set_places(&mut self, block_bitmap: u64, inode_bitmap: u64, inode_table: u64) {
+        let is_long = self.fields().is_long();
+        for (field, block) in
+            [(BLOCK_BITMAP, block_bitmap), (INODE_BITMAP, inode_bitmap), (INODE_TABLE, inode_table)]
+        {
+            field.set_if(is_long, &mut self.raw, block);
+        }
+    }
+
     pub fn set_free_clusters(&mut self, value: u32) {
         FREE_CLUSTERS.set_if(self.fields().is_long(), &mut self.raw, value);
     }
@@ -163,6 +173,10 @@ impl Descriptor {
 
     pub fn set_unused_inodes(&mut self, value: u32) {
         UNUSED_INODES.set_if(self.fields().is_long(), &mut self.raw, value);
+    }
+
+    pub fn set_flags(&mut self, flags: u16) {
+        FLAGS.set(&mut self.raw, flags);
     }
 
     pub fn clear_flag(&mut self, flag: u16) {

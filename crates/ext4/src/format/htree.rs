@@ -190,6 +190,17 @@ pub(crate) fn node_bytes(size: usize, entries: &[u8], has_tail: bool) -> Vec<u8>
     node
 }
 
+/// How many entries a root or another node of `size` bytes has room for.
+pub(crate) fn capacity(size: usize, is_root: bool, has_tail: bool) -> usize {
+    (size - if is_root { IN_ROOT } else { IN_NODE } - if has_tail { TAIL } else { 0 }) / ENTRY
+}
+
+/// Gives a root other entries, with so many levels of nodes below it.
+pub(crate) fn set_root_entries(root: &mut [u8], levels: u8, entries: &[u8], has_tail: bool) {
+    LEVELS.set(root, levels);
+    set_entries(root, IN_ROOT, entries, has_tail);
+}
+
 /// Puts a level between a root and its entries: from now on it leads to this block alone.
 pub(crate) fn deepen_root(root: &mut [u8], block: u32) {
     LEVELS.set(root, LEVELS.get(root) + 1);
@@ -199,9 +210,9 @@ pub(crate) fn deepen_root(root: &mut [u8], block: u32) {
 
 fn set_entries(block: &mut [u8], at: usize, entries: &[u8], has_tail: bool) {
     block[at..at + entries.len()].copy_from_slice(entries);
-    let room = block.len() - at - if has_tail { TAIL } else { 0 };
+    let limit = capacity(block.len(), at == IN_ROOT, has_tail);
     // OK to truncate: at most 8191.
-    LIMIT.from(at).set(block, (room / ENTRY) as u16);
+    LIMIT.from(at).set(block, limit as u16);
     COUNT.from(at).set(block, (entries.len() / ENTRY) as u16);
 }
 

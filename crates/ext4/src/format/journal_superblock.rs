@@ -198,6 +198,27 @@ impl JournalSuperblock {
     }
 }
 
+/// The first block of a journal of so many blocks that nobody has used yet. What features it has, the kernel that mounts it
+/// first decides.
+pub(crate) fn new_bytes(block_size: usize, blocks: u32, fast_commit_blocks: u32) -> Vec<u8> {
+    let mut raw = vec![0; block_size];
+    let fields = [
+        (MAGIC_AT, MAGIC),
+        (KIND, VERSION_2),
+        // OK to truncate: at most 64 KiB.
+        (BLOCK_SIZE, block_size as u32),
+        (BLOCKS, blocks),
+        (FIRST, 1),
+        (SEQUENCE, 1),
+        (USERS, 1),
+        (FAST_COMMIT_BLOCKS, fast_commit_blocks),
+    ];
+    for (field, value) in fields {
+        field.set(&mut raw, value);
+    }
+    raw
+}
+
 /// Lets the log of a superblock's bytes begin at `start` with the transaction `sequence`, or be empty if `start` is 0.
 pub(crate) fn set_log(raw: &mut [u8], sequence: u32, start: u32) {
     SEQUENCE.set(raw, sequence);

@@ -43,12 +43,32 @@ pub struct Layout {
 
 /// Which groups hold a copy of superblock and descriptors.
 #[derive(Clone, Copy, Debug)]
-enum Copies {
+pub(crate) enum Copies {
     All,
     /// 0, 1 and powers of 3, 5 and 7.
     Sparse,
     /// Group 0 and these two.
     Named([u32; 2]),
+}
+
+impl Copies {
+    /// The copies of a file system with these features.
+    pub fn of(compat: Compat, ro_compat: RoCompat, backup_groups: [u32; 2]) -> Copies {
+        match (compat.has(Compat::SPARSE_SUPER2), ro_compat.has(RoCompat::SPARSE_SUPER)) {
+            (true, _) => Copies::Named(backup_groups),
+            (false, true) => Copies::Sparse,
+            (false, false) => Copies::All,
+        }
+    }
+
+    /// Whether the group begins with a copy (group 0: with the superblock).
+    pub fn has(self, group: u32) -> bool {
+        match self {
+            Copies::All => true,
+            Copies::Sparse => group <= 1 || [3, 5, 7].into_iter().any(|base| is_power(group, base)),
+            Copies::Named(groups) => group == 0 || groups.contains(&group),
+        }
+    }
 }
 
 impl Layout {
@@ -66,13 +86,7 @@ impl Layout {
         if groups * u64::from(superblock.inodes_per_group) != u64::from(superblock.inodes) {
             return Err(place.malformed("the number of inodes is not that of all groups"));
         }
-        let copies = if superblock.compat.has(Compat::SPARSE_SUPER2) {
-            Copies::Named(superblock.backup_groups)
-        } else if superblock.ro_compat.has(RoCompat::SPARSE_SUPER) {
-            Copies::Sparse
-        } else {
-            Copies::All
-        };
+        let copies = Copies::of(superblock.compat, superblock.ro_compat, superblock.backup_groups);
         let meta_bg = superblock.incompat.has(Incompat::META_BG);
         let layout = Layout {
             block_size: superblock.block_size,
@@ -132,11 +146,7 @@ impl Layout {
 
     /// Whether the group begins with a copy of the superblock (group 0: with the superblock).
     pub fn has_superblock(&self, group: u32) -> bool {
-        match self.copies {
-            Copies::All => true,
-            Copies::Sparse => group <= 1 || [3, 5, 7].into_iter().any(|base| is_power(group, base)),
-            Copies::Named(groups) => group == 0 || groups.contains(&group),
-        }
+        self.copies.has(group)
     }
 
     /// The byte that the superblock of a group begins at, if it has one.
@@ -217,7 +227,7 @@ impl Layout {
     }
 
     /// The block that the primary superblock lies in.
-    fn superblock_block(&self) -> u64 {
+    pub(crate) fn superblock_block(&self) -> u64 {
         SUPERBLOCK_OFFSET / u64::from(self.block_size)
     }
 

@@ -18,6 +18,13 @@ pub(crate) fn numbers(block_size: usize) -> impl Iterator<Item = Le32> {
     (0..block_size - TAIL).step_by(Le32(0).end()).map(Le32)
 }
 
+/// A block of so many bytes that lists nothing; its checksum is left out.
+pub(crate) fn new_bytes(block_size: usize) -> Vec<u8> {
+    let mut block = vec![0; block_size];
+    MAGIC_AT.from(block_size - TAIL).set(&mut block, MAGIC);
+    block
+}
+
 /// Refuses what has no magic number.
 ///
 /// # Errors

@@ -32,8 +32,11 @@ const CLUSTERS_PER_GROUP: Le32 = Le32(0x24);
 const INODES_PER_GROUP: Le32 = Le32(0x28);
 const MOUNTED: Split<Le32, Byte> = Split(Le32(0x2c), Byte(0x275));
 const WRITTEN: Split<Le32, Byte> = Split(Le32(0x30), Byte(0x274));
+const MOST_MOUNTS: Le16 = Le16(0x36);
 const MAGIC_AT: Le16 = Le16(0x38);
 const STATE: Le16 = Le16(0x3a);
+const ON_ERRORS: Le16 = Le16(0x3c);
+const CHECKED: Split<Le32, Byte> = Split(Le32(0x40), Byte(0x277));
 const CREATOR: Le32 = Le32(0x48);
 const REVISION: Le32 = Le32(0x4c);
 const FIRST_INODE: Le32 = Le32(0x54);
@@ -53,12 +56,18 @@ const JOURNAL_DEVICE: Le32 = Le32(0xe4);
 const LAST_ORPHAN: Le32 = Le32(0xe8);
 const HASH_SEED: [Le32; 4] = [Le32(0xec), Le32(0xf0), Le32(0xf4), Le32(0xf8)];
 const HASH_VERSION: Byte = Byte(0xfc);
+const JOURNAL_COPY_KIND: Byte = Byte(0xfd);
 const DESCRIPTOR_SIZE: Le16 = Le16(0xfe);
+const MOUNT_OPTIONS: Le32 = Le32(0x100);
 const FIRST_META_BG: Le32 = Le32(0x104);
 const MADE: Split<Le32, Byte> = Split(Le32(0x108), Byte(0x276));
+const JOURNAL_MAP: Bytes<60> = Bytes(0x10c);
+const JOURNAL_SIZE: Split<Le32, Le32> = Split(Le32(0x14c), Le32(0x148));
 const LEAST_EXTRA_FIELDS: Le16 = Le16(0x15c);
 const EXTRA_FIELDS: Le16 = Le16(0x15e);
 const FLAGS: Le32 = Le32(0x160);
+const STRIDE: Le16 = Le16(0x164);
+const STRIPE_WIDTH: Le32 = Le32(0x170);
 const MMP_INTERVAL: Le16 = Le16(0x166);
 const MMP_BLOCK: Le64 = Le64(0x168);
 const LOG_GROUPS_PER_FLEX: Byte = Byte(0x174);
@@ -66,14 +75,19 @@ const CHECKSUM_TYPE: Byte = Byte(0x175);
 const QUOTA_INODES: [Le32; 3] = [Le32(0x240), Le32(0x244), Le32(0x26c)];
 const OVERHEAD_CLUSTERS: Le32 = Le32(0x248);
 const BACKUP_GROUPS: [Le32; 2] = [Le32(0x24c), Le32(0x250)];
+const ENCRYPTION_ALGORITHMS: Bytes<4> = Bytes(0x254);
 const ENCRYPTION_SALT: Bytes<16> = Bytes(0x258);
 const CHECKSUM_SEED: Le32 = Le32(0x270);
 const ENCODING: Le16 = Le16(0x27c);
 const ENCODING_FLAGS: Le16 = Le16(0x27e);
 const ORPHAN_FILE: Le32 = Le32(0x280);
 
-/// The flag of a file system that was made where `char` is unsigned.
+/// Flags of a file system that was made where `char` is signed, and where it is not.
+const SIGNED_HASH: u32 = 0x1;
 const UNSIGNED_HASH: u32 = 0x2;
+
+/// Numbers of the modes of encryption that a superblock names: AES-256 in XTS and in CTS.
+const ENCRYPTION_MODES: [u8; 4] = [1, 4, 0, 0];
 
 /// Bits of the state: nobody is changing the file system; errors were found.
 const CLEAN: u16 = 0x1;
@@ -393,6 +407,121 @@ impl Superblock {
     }
 }
 
+/// What a new file system's superblock says. Counts of what is free are set when they are known.
+#[derive(Clone, Debug)]
+pub(crate) struct NewSuperblock<'a> {
+    pub compat: Compat,
+    pub incompat: Incompat,
+    pub ro_compat: RoCompat,
+    pub inodes: u32,
+    pub blocks: u64,
+    pub blocks_reserved: u64,
+    pub first_data_block: u32,
+    pub block_size: u32,
+    pub cluster_size: u32,
+    pub blocks_per_group: u32,
+    pub inodes_per_group: u32,
+    pub inode_size: u32,
+    pub descriptor_size: u32,
+    pub reserved_descriptor_blocks: u32,
+    pub log_groups_per_flex: u8,
+    pub first_meta_bg: u32,
+    pub backup_groups: [u32; 2],
+    pub uuid: [u8; 16],
+    pub checksum_seed: u32,
+    pub label: &'a [u8],
+    pub last_mounted: &'a [u8],
+    pub hash: HashDefaults,
+    /// Seconds since 1970.
+    pub made: i64,
+    /// `s_errors`: 1 continue, 2 read-only, 3 panic.
+    pub on_errors: u16,
+    /// `s_default_mount_opts`.
+    pub mount_options: u32,
+    /// Blocks of a RAID's stride, and of all its stripes.
+    pub stride: u16,
+    pub stripe_width: u32,
+    /// Bytes of extra fields of an inode.
+    pub extra_fields: u16,
+    pub encoding: (u16, u16),
+}
+
+impl NewSuperblock<'_> {
+    /// The superblock's bytes; the checksum is left out.
+    pub fn to_bytes(&self) -> [u8; SUPERBLOCK_SIZE] {
+        let mut raw = [0; SUPERBLOCK_SIZE];
+        let raw_ref = &mut raw[..];
+        let log = |size: u32| size.ilog2() - 10;
+        let clusters_per_group = self.blocks_per_group / (self.cluster_size / self.block_size);
+        for (field, value) in [
+            (INODES, self.inodes),
+            (FIRST_DATA_BLOCK, self.first_data_block),
+            (LOG_BLOCK_SIZE, log(self.block_size)),
+            (LOG_CLUSTER_SIZE, log(self.cluster_size)),
+            (BLOCKS_PER_GROUP, self.blocks_per_group),
+            (CLUSTERS_PER_GROUP, clusters_per_group),
+            (INODES_PER_GROUP, self.inodes_per_group),
+            (REVISION, 1),
+            (FIRST_INODE, OLD_FIRST_INODE),
+            (COMPAT, self.compat.0),
+            (INCOMPAT, self.incompat.0),
+            (RO_COMPAT, self.ro_compat.0),
+            (MOUNT_OPTIONS, self.mount_options),
+            (FIRST_META_BG, self.first_meta_bg),
+            (FLAGS, if self.hash.unsigned { UNSIGNED_HASH } else { SIGNED_HASH }),
+            (STRIPE_WIDTH, self.stripe_width),
+            (BACKUP_GROUPS[0], self.backup_groups[0]),
+            (BACKUP_GROUPS[1], self.backup_groups[1]),
+        ] {
+            field.set(raw_ref, value);
+        }
+        for (field, value) in HASH_SEED.into_iter().zip(self.hash.seed) {
+            field.set(raw_ref, value);
+        }
+        // OK to truncate: what a superblock can say is what it was made of.
+        for (field, value) in [
+            (MOST_MOUNTS, u16::MAX),
+            (MAGIC_AT, MAGIC),
+            (STATE, CLEAN),
+            (ON_ERRORS, self.on_errors),
+            (INODE_SIZE, self.inode_size as u16),
+            (RESERVED_DESCRIPTOR_BLOCKS, self.reserved_descriptor_blocks as u16),
+            (STRIDE, self.stride),
+            (LEAST_EXTRA_FIELDS, self.extra_fields),
+            (EXTRA_FIELDS, self.extra_fields),
+            (ENCODING, self.encoding.0),
+            (ENCODING_FLAGS, self.encoding.1),
+        ] {
+            field.set(raw_ref, value);
+        }
+        let bits64 = self.incompat.has(Incompat::BITS64);
+        BLOCKS.set_if(bits64, raw_ref, self.blocks);
+        BLOCKS_RESERVED.set_if(bits64, raw_ref, self.blocks_reserved);
+        if bits64 {
+            // OK to truncate: at most 1024.
+            DESCRIPTOR_SIZE.set(raw_ref, self.descriptor_size as u16);
+        }
+        for field in [WRITTEN, MADE, CHECKED] {
+            field.set(raw_ref, self.made.cast_unsigned());
+        }
+        UUID.get_mut(raw_ref).copy_from_slice(&self.uuid);
+        LABEL.set_whole(raw_ref, self.label);
+        LAST_MOUNTED.set_whole(raw_ref, self.last_mounted);
+        HASH_VERSION.set(raw_ref, self.hash.version);
+        LOG_GROUPS_PER_FLEX.set(raw_ref, self.log_groups_per_flex);
+        if self.ro_compat.has(RoCompat::METADATA_CSUM) {
+            CHECKSUM_TYPE.set(raw_ref, 1);
+        }
+        if self.incompat.has(Incompat::CSUM_SEED) {
+            CHECKSUM_SEED.set(raw_ref, self.checksum_seed);
+        }
+        if self.incompat.has(Incompat::ENCRYPT) {
+            *ENCRYPTION_ALGORITHMS.get_mut(raw_ref) = ENCRYPTION_MODES;
+        }
+        raw
+    }
+}
+
 /// A superblock's bytes while they are changed, 1024 of them.
 pub(crate) struct SuperblockMut<'a> {
     pub raw: &'a mut [u8],
@@ -407,6 +536,27 @@ impl SuperblockMut<'_> {
         BLOCKS_FREE.set_if(bits64, self.raw, blocks);
         INODES_FREE.set(self.raw, inodes);
         Some(())
+    }
+
+    /// Says how much is free, in blocks and inodes, and how many clusters the file system's own structures have.
+    pub fn set_counts(&mut self, blocks_free: u64, inodes_free: u32, overhead_clusters: u32) {
+        let bits64 = Incompat(INCOMPAT.get(self.raw)).has(Incompat::BITS64);
+        BLOCKS_FREE.set_if(bits64, self.raw, blocks_free);
+        INODES_FREE.set(self.raw, inodes_free);
+        OVERHEAD_CLUSTERS.set(self.raw, overhead_clusters);
+    }
+
+    /// Says which inode the journal has, with a copy of its map and its size.
+    pub fn set_journal(&mut self, inode: u32, map: &[u8; 60], size: u64) {
+        JOURNAL_INODE.set(self.raw, inode);
+        // The only kind of copy there is.
+        JOURNAL_COPY_KIND.set(self.raw, 1);
+        *JOURNAL_MAP.get_mut(self.raw) = *map;
+        JOURNAL_SIZE.set(self.raw, size);
+    }
+
+    pub fn set_orphan_file(&mut self, inode: u32) {
+        ORPHAN_FILE.set(self.raw, inode);
     }
 
     /// Notes when it was written, in seconds since 1970.

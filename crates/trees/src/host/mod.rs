@@ -2,6 +2,7 @@
 //!
 //! A [`Walk`] says in which order, [`Reading`] reads what it gives out, on any thread.
 
+mod outline;
 mod walk;
 
 use std::ffi::{CStr, CString, OsStr};
@@ -19,6 +20,7 @@ use rustix::io::Errno;
 
 use crate::{Error, FileType, Node, Result, Time};
 
+pub use outline::{Outline, Outlined, Reopened, Unread};
 pub use walk::{Part, Walk};
 
 /// Bytes of an attribute's value that are read: far more than any kernel stores.
@@ -34,7 +36,7 @@ pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 #[derive(Debug)]
 pub struct Folder {
     fd: OwnedFd,
-    path: PathBuf,
+    path: Arc<Path>,
     /// Whether a link to a file stands for the file.
     follow: bool,
     /// The folder's number in its tree.
@@ -123,7 +125,7 @@ impl Folder {
     fn open(path: &Path, number: usize) -> Result<Folder> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| at(path, error))?;
-        Ok(Folder { fd, path: path.to_owned(), follow: false, number })
+        Ok(Folder { fd, path: path.into(), follow: false, number })
     }
 
     /// The folder that paths are looked up from. With `follow`, a link to a file stands for the file.
@@ -133,7 +135,7 @@ impl Folder {
     pub fn current(follow: bool) -> Result<Folder> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(".", flags, Mode::empty()).map_err(|error| at(Path::new("."), error))?;
-        Ok(Folder { fd, path: PathBuf::new(), follow, number: 0 })
+        Ok(Folder { fd, path: Path::new("").into(), follow, number: 0 })
     }
 
     /// The path of the file that has this name in the folder.

@@ -332,7 +332,7 @@ pub(crate) fn load_block(space: &Allocator, inode: &Inode, block: u64) -> Result
 }
 
 /// A whole name as prefix index and the rest.
-pub(super) fn split_name(name: &[u8]) -> Result<(u8, &[u8])> {
+pub(crate) fn split_name(name: &[u8]) -> Result<(u8, &[u8])> {
     let found = PREFIXES.iter().filter(|(index, _)| *index != SYSTEM).find_map(|(index, prefix)| {
         let rest = name.strip_prefix(prefix.as_bytes())?;
         // A prefix that ends in a dot wants a name behind it, another one none.
@@ -355,7 +355,7 @@ pub(crate) fn is_storable(name: &[u8]) -> bool {
 }
 
 /// A value as it is stored: ACLs have another form there.
-fn stored_value(index: u8, value: &[u8]) -> Result<Vec<u8>> {
+pub(crate) fn stored_value(index: u8, value: &[u8]) -> Result<Vec<u8>> {
     match index {
         ACL_ACCESS | ACL_DEFAULT => acl::to_stored(value)
             .ok_or_else(|| invalid(ErrorKind::InvalidInput, "an ACL that makes no sense")),

@@ -1,0 +1,100 @@
+//! Where the contents of files come from that are still to be copied.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use casemate_blockdev::BlockDevice;
+use casemate_trees::host::Unread;
+
+use crate::error::Result;
+
+/// Contents of a regular file.
+#[derive(Clone, Debug)]
+pub(crate) struct Contents {
+    /// Their length in bytes.
+    pub size: u64,
+    /// What of them is not a hole: in order, within the size. Everything if `None`.
+    pub ranges: Option<Vec<Range<u64>>>,
+    pub from: Source,
+}
+
+/// Where bytes lie.
+#[derive(Clone)]
+pub(crate) enum Source {
+    /// A file of the host.
+    Host(Unread),
+    /// What is no hole, one after the other from this byte of a device on.
+    Within(Arc<dyn BlockDevice>, u64),
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Host(file) => file.fmt(f),
+            Source::Within(_, at) => write!(f, "byte {at} of a device"),
+        }
+    }
+}
+
+impl Contents {
+    /// Ranges that are no holes.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
+        let whole = Some(0..self.size).filter(|whole| self.ranges.is_none() && !whole.is_empty());
+        whole.into_iter().chain(self.ranges.iter().flatten().cloned())
+    }
+
+    /// The contents, to be read.
+    ///
+    /// # Errors
+    /// What the host says, and that it is another file by now.
+    pub fn open(&self) -> Result<Opened> {
+        let device: Arc<dyn BlockDevice> = match &self.from {
+            Source::Host(file) => Arc::new(file.open(self.size)?),
+            Source::Within(device, _) => Arc::clone(device),
+        };
+        Ok(Opened { contents: self.clone(), device })
+    }
+}
+
+/// Contents of a file that are read.
+pub(crate) struct Opened {
+    contents: Contents,
+    device: Arc<dyn BlockDevice>,
+}
+
+impl BlockDevice for Opened {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&*self.device)
+    }
+
+    fn size(&self) -> u64 {
+        self.contents.size
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let Source::Within(_, mut at) = self.contents.from else {
+            return self.device.read_at(buf, offset);
+        };
+        buf.fill(0);
+        let end = offset + buf.len() as u64;
+        for range in self.contents.ranges() {
+            let (from, to) = (range.start.max(offset), range.end.min(end));
+            if from < to {
+                // OK to truncate: within the buffer.
+                let part = &mut buf[(from - offset) as usize..(to - offset) as usize];
+                self.device.read_at(part, at + (from - range.start))?;
+            }
+            at += range.end - range.start;
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, _buf: &[u8], _offset: u64) -> Result<()> {
+        Err(std::io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+}

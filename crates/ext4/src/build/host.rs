@@ -1,0 +1,90 @@
+//! Folders of the host as the source of a tree.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Mutex;
+
+use casemate_blockdev::Pool;
+use casemate_trees::Node;
+use casemate_trees::host::{Outline, Outlined, Part, Reading, Walk};
+
+use crate::build::contents::{Contents, Source};
+use crate::build::tree::{Body, TOP, Tree, TreeOptions};
+use crate::edit::is_storable;
+use crate::error::{Error, Result};
+
+/// Parts of folders that are read at once.
+const PARTS: usize = 256;
+
+impl Tree {
+    /// Adds all that is in a folder of the host, and says of the tree's top what the folder is. Contents stay there until
+    /// the plan is written.
+    ///
+    /// # Errors
+    /// What the host says, of the first file of which something can't be read.
+    pub fn add_folder(&mut self, folder: &Path, options: &TreeOptions, pool: Pool) -> Result<()> {
+        let reading =
+            Reading { block: 4096, xattrs: options.xattrs.then_some(is_storable), image: options.image };
+        let owned = |node: Node| {
+            let (uid, gid) = options.owners.map(node.uid, node.gid)?;
+            Ok::<_, Error>(Node { uid, gid, ..node })
+        };
+        let (node, xattrs) = reading.top(folder)?;
+        self.describe_directory(TOP, owned(node)?, xattrs);
+        // The directories of folders by their numbers, and files with more names.
+        let mut folders = HashMap::from([(0, TOP)]);
+        let mut links: HashMap<(u64, u64), u32> = HashMap::new();
+        let mut walk = Walk::within(folder.to_owned());
+        loop {
+            let parts: Vec<Part> = walk.by_ref().take(PARTS).collect::<Result<_>>()?;
+            if parts.is_empty() {
+                return Ok(());
+            }
+            for (number, entries) in outlines(&reading, parts, pool)? {
+                let parent = folders[&number];
+                for entry in entries {
+                    let Outlined { name, node, inode, has_more_names, xattrs, body } = entry;
+                    let shared = (has_more_names && !matches!(body, Outline::Folder(_))).then_some(inode);
+                    if let Some(first) = shared.and_then(|key| links.get(&key)) {
+                        self.link(parent, name.to_bytes(), *first)?;
+                        continue;
+                    }
+                    let mut folder = None;
+                    let body = match body {
+                        Outline::Folder(number) => {
+                            folder = Some(number);
+                            Body::Directory(Default::default())
+                        }
+                        Outline::File(file, size, ranges) => {
+                            Body::File(Contents { size, ranges, from: Source::Host(file) })
+                        }
+                        Outline::Symlink(target) => Body::Symlink(target),
+                        Outline::Node => Body::Node,
+                    };
+                    let made = self.put(parent, name.to_bytes(), owned(node)?, xattrs, body)?;
+                    folder.map(|number| folders.insert(number, made));
+                    shared.map(|key| links.insert(key, made));
+                }
+            }
+        }
+    }
+}
+
+/// What is in some parts of folders, by the folders' numbers.
+fn outlines(reading: &Reading, parts: Vec<Part>, pool: Pool) -> Result<Vec<(usize, Vec<Outlined>)>> {
+    let parts: Vec<_> = parts.into_iter().map(|part| Mutex::new((Some(part), None))).collect();
+    pool.run(
+        parts.len() as u64,
+        || (),
+        |(), piece| {
+            // OK to unwrap: nobody panics with the lock, and each piece is taken once.
+            let mut slot = parts[piece as usize].lock().unwrap();
+            let part = slot.0.take().unwrap();
+            let (folder, entries) = reading.outline(part)?;
+            slot.1 = Some((folder.number, entries));
+            Ok::<_, Error>(())
+        },
+    )?;
+    // OK to unwrap: all pieces were done.
+    Ok(parts.into_iter().map(|slot| slot.into_inner().unwrap().1.unwrap()).collect())
+}

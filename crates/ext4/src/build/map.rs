@@ -1,0 +1,196 @@
+//! Maps of files whose blocks are known: trees of extents, or the block maps of ext2 and ext3.
+
+use crate::build::directory::store;
+use crate::build::space::Run;
+use crate::error::{Error, Result, invalid};
+use crate::format::block_map::{self, DIRECT};
+use crate::format::csum::{Checksums, Context, Subject};
+use crate::format::extent::{self, Extent, ExtentIndex, LONGEST};
+
+/// Entries of a tree's root.
+const IN_ROOT: usize = 4;
+
+/// The kind of maps that a file system has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Form {
+    pub block_size: usize,
+    pub has_extents: bool,
+}
+
+/// A map that is written: what the inode holds, and blocks with their bytes.
+#[derive(Debug)]
+pub(crate) struct Map {
+    pub root: Vec<u8>,
+    pub blocks: Vec<(u64, Vec<u8>)>,
+}
+
+impl Form {
+    /// Refuses a file of more blocks than a map leads to.
+    ///
+    /// # Errors
+    /// `FileTooLarge`.
+    pub fn check(&self, blocks: u64) -> Result<()> {
+        let in_block = block_map::per_block(self.block_size as u64);
+        let most = match self.has_extents {
+            true => u32::MAX.into(),
+            false => DIRECT as u64 + in_block + in_block.pow(2) + in_block.pow(3),
+        };
+        if blocks <= most.min(u32::MAX.into()) {
+            return Ok(());
+        }
+        let text = format!("a file of {blocks} blocks; a map has room for {most}");
+        Err(invalid(std::io::ErrorKind::FileTooLarge, text))
+    }
+
+    /// Blocks of a file's map besides what lies in the inode.
+    pub fn blocks(&self, runs: &[Run]) -> u32 {
+        let count = if self.has_extents {
+            let mut below = runs.iter().map(|run| u64::from(run.len).div_ceil(LONGEST)).sum::<u64>() as usize;
+            let mut blocks = 0;
+            while below > IN_ROOT {
+                below = below.div_ceil(self.in_node());
+                blocks += below;
+            }
+            blocks as u64
+        } else {
+            let per_block = block_map::per_block(self.block_size as u64);
+            zones(per_block)
+                .map(|(level, zone)| {
+                    let mut ranges = parts(runs, &zone);
+                    let mut blocks = 0;
+                    for _ in 0..level {
+                        ranges = ranges
+                            .iter()
+                            .map(|(start, end)| (start / per_block, (end - 1) / per_block + 1))
+                            .collect();
+                        let mut end = 0;
+                        for range in &mut ranges {
+                            blocks += range.1 - range.0.max(end).min(range.1);
+                            end = range.1;
+                        }
+                    }
+                    blocks
+                })
+                .sum()
+        };
+        // OK to truncate: a small part of a file's blocks.
+        count as u32
+    }
+
+    /// The map of a file, with blocks for it that were counted before.
+    ///
+    /// # Errors
+    /// `Unsupported` for blocks that a map has no numbers for.
+    pub fn map(&self, runs: &[Run], blocks: &[u64], sums: &Checksums, context: &Context) -> Result<Map> {
+        if self.has_extents {
+            return Ok(self.extents(runs, blocks, sums, context));
+        }
+        if runs.iter().any(|run| run.physical + u64::from(run.len) > 1 << 32) {
+            return Err(Error::unsupported("more than 2^32 blocks without the feature extent"));
+        }
+        Ok(self.pointers(runs, blocks))
+    }
+
+    fn in_node(&self) -> usize {
+        extent::capacity(self.block_size)
+    }
+
+    fn extents(&self, runs: &[Run], blocks: &[u64], sums: &Checksums, context: &Context) -> Map {
+        let mut map = Map { root: Vec::new(), blocks: Vec::new() };
+        // Bytes of entries, each with the first block that it is about.
+        let mut below: Vec<(u32, [u8; 12])> = Vec::with_capacity(runs.len());
+        for run in runs {
+            let mut done = 0;
+            while done < run.len {
+                let len = (run.len - done).min(LONGEST as u32);
+                let (logical, physical) = (run.logical + done, run.physical + u64::from(done));
+                // OK to truncate: at most 32768.
+                let extent = Extent { logical, physical, len: len as u16, unwritten: false };
+                below.push((logical, extent.to_bytes()));
+                done += len;
+            }
+        }
+        let mut depth = 0;
+        let mut free = blocks.iter().copied();
+        let bytes = |entries: &[(u32, [u8; 12])]| -> Vec<u8> {
+            entries.iter().flat_map(|(_, entry)| *entry).collect()
+        };
+        while below.len() > IN_ROOT {
+            let mut above = Vec::new();
+            for entries in below.chunks(self.in_node()) {
+                let mut node = extent::node_bytes(self.block_size, depth, &bytes(entries));
+                store(sums, Subject::ExtentBlock, context, &mut node);
+                // OK to unwrap: as many blocks were counted.
+                let block = free.next().unwrap();
+                let logical = entries[0].0;
+                above.push((logical, ExtentIndex { logical, block }.to_bytes()));
+                map.blocks.push((block, node));
+            }
+            below = above;
+            depth += 1;
+        }
+        map.root = extent::root_bytes(depth, &bytes(&below));
+        map
+    }
+
+    fn pointers(&self, runs: &[Run], blocks: &[u64]) -> Map {
+        let mut map = Map { root: vec![0; 60], blocks: Vec::new() };
+        let per_block = block_map::per_block(self.block_size as u64);
+        let mut free = blocks.iter().copied();
+        for run in runs {
+            for at in (0..run.len).take_while(|at| run.logical + at < DIRECT as u32) {
+                // OK to truncate, here and below: checked to be less than 2^32.
+                block_map::number((run.logical + at) as usize)
+                    .set(&mut map.root, (run.physical + u64::from(at)) as u32);
+            }
+        }
+        for (level, zone) in zones(per_block) {
+            let mut below: Vec<(u64, u32)> = Vec::new();
+            for run in runs {
+                let start = u64::from(run.logical).max(zone.start);
+                let end = (u64::from(run.logical) + u64::from(run.len)).min(zone.end);
+                below.extend(
+                    (start..end)
+                        .map(|at| (at - zone.start, (run.physical + (at - u64::from(run.logical))) as u32)),
+                );
+            }
+            if below.is_empty() {
+                continue;
+            }
+            for _ in 0..level {
+                let mut above = Vec::new();
+                for entries in below.chunk_by(|a, b| a.0 / per_block == b.0 / per_block) {
+                    let mut bytes = vec![0; self.block_size];
+                    for (at, number) in entries {
+                        block_map::number((at % per_block) as usize).set(&mut bytes, *number);
+                    }
+                    // OK to unwrap: as many blocks were counted.
+                    let block = free.next().unwrap();
+                    above.push((entries[0].0 / per_block, block as u32));
+                    map.blocks.push((block, bytes));
+                }
+                below = above;
+            }
+            block_map::number(DIRECT + level - 1).set(&mut map.root, below[0].1);
+        }
+        map
+    }
+}
+
+/// Blocks of a file that lie behind one, two and three levels of blocks of numbers.
+fn zones(per_block: u64) -> impl Iterator<Item = (usize, std::ops::Range<u64>)> {
+    let first = DIRECT as u64;
+    let ends = [first + per_block, first + per_block + per_block.pow(2), u64::MAX];
+    let starts = [first, ends[0], ends[1]];
+    (1..).zip(starts.into_iter().zip(ends).map(|(start, end)| start..end))
+}
+
+/// The parts of runs in a zone, counted from its start.
+fn parts(runs: &[Run], zone: &std::ops::Range<u64>) -> Vec<(u64, u64)> {
+    let part = |run: &Run| {
+        let start = u64::from(run.logical).max(zone.start);
+        let end = (u64::from(run.logical) + u64::from(run.len)).min(zone.end);
+        (start < end).then(|| (start - zone.start, end - zone.start))
+    };
+    runs.iter().filter_map(part).collect()
+}

@@ -1,0 +1,33 @@
+//! New file systems, made of a tree of files in one pass.
+//!
+//! A [`Tree`] has names, attributes and where contents come from. A [`Plan`] decides from it and the [`BuildOptions`]
+//! where everything goes: sizes are known exactly before a byte is written. [`Plan::write`] then writes each block once,
+//! with its final checksum; contents are read and written by all threads.
+//!
+//! Each of these builds on those before it: `options`, `geometry` (the numbers that mke2fs would compute), `groups` (where
+//! each group's metadata lie), `space` (what is free then, given out in order), `directory`, `map` and `attributes` (what
+//! an inode needs), `plan`, `writer`. `tree` with `host` and `tar` is beside them.
+
+mod attributes;
+mod contents;
+mod directory;
+mod geometry;
+mod groups;
+mod host;
+mod map;
+mod options;
+mod plan;
+mod seal;
+mod space;
+mod tar;
+mod tree;
+mod words;
+mod writer;
+
+pub use geometry::Geometry;
+pub use options::{BuildOptions, BuildSize, Features};
+pub use plan::Plan;
+pub use seal::Seal;
+pub use tree::{Owners, Tree, TreeOptions};
+pub use words::uuid;
+pub use writer::BuildReport;

@@ -1,0 +1,100 @@
+//! Files that get fs-verity: their trees and descriptors behind their contents.
+
+use std::sync::Arc;
+
+use casemate_blockdev::BlockDevice;
+
+use crate::build::space::Run;
+use crate::error::Result;
+
+/// The boundary behind a file's end where its tree begins, in bytes.
+pub(crate) const TREE_ALIGNMENT: u64 = 1 << 16;
+
+/// Somebody who knows hash trees, and which files get one.
+pub trait Seal: Send + Sync + std::fmt::Debug {
+    /// Bytes of the tree of a file of so many bytes, and the most bytes of its descriptor with a signature; `None` for a
+    /// file that gets none.
+    ///
+    /// # Errors
+    /// For sizes that no tree is for.
+    fn room(&self, path: &[u8], size: u64) -> Result<Option<(u64, u64)>>;
+
+    /// Makes a file's tree, which is written from byte 0 of `tree` on: the descriptor's bytes with the signature.
+    ///
+    /// # Errors
+    /// What reading, writing and signing say.
+    fn seal(&self, path: &[u8], contents: &dyn BlockDevice, tree: &dyn BlockDevice) -> Result<Vec<u8>>;
+}
+
+/// A file that gets a tree.
+#[derive(Clone, Debug)]
+pub(crate) struct Sealed {
+    pub path: Vec<u8>,
+    /// Blocks behind the contents, and the first of them.
+    pub first: u32,
+    pub blocks: u32,
+}
+
+/// What lies in a file from one block on, as a device.
+pub(crate) struct Part<'a> {
+    pub device: &'a dyn BlockDevice,
+    /// Runs of the whole file.
+    pub runs: &'a [Run],
+    pub first: u32,
+    pub block: u64,
+    pub size: u64,
+}
+
+impl Part<'_> {
+    /// Where bytes lie that are in one run, and how many of them.
+    fn place(&self, offset: u64, len: usize) -> Result<(u64, usize)> {
+        let at = u64::from(self.first) * self.block + offset;
+        let logical = at / self.block;
+        let run = self.runs.iter().find(|run| {
+            let start = u64::from(run.logical);
+            (start..start + u64::from(run.len)).contains(&logical)
+        });
+        let run = run.ok_or(std::io::ErrorKind::UnexpectedEof)?;
+        let into = at - u64::from(run.logical) * self.block;
+        let left = u64::from(run.len) * self.block - into;
+        // OK to truncate: no more than was asked for.
+        Ok((run.physical * self.block + into, left.min(len as u64) as usize))
+    }
+}
+
+impl BlockDevice for Part<'_> {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(self.device)
+    }
+
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            let (at, len) = self.place(offset + done as u64, buf.len() - done)?;
+            self.device.read_at(&mut buf[done..done + len], at)?;
+            done += len;
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            let (at, len) = self.place(offset + done as u64, buf.len() - done)?;
+            self.device.write_at(&buf[done..done + len], at)?;
+            done += len;
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Who seals files, if anybody does.
+pub(crate) type Sealer = Option<Arc<dyn Seal>>;

@@ -1,0 +1,177 @@
+//! Tar streams as the source of a tree: those of whole file systems, and layers of OCI images.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read};
+use std::sync::Arc;
+
+use casemate_blockdev::{BlockDevice, Events};
+use casemate_trees::tar::{Member, TarReader};
+use casemate_trees::{Link, Node, split};
+
+use crate::build::contents::{Contents, Source};
+use crate::build::tree::{Body, TOP, Tree, TreeOptions, below};
+use crate::edit::is_storable;
+use crate::error::{Error, Result, invalid};
+use crate::format::inode::FileType;
+
+/// What names begin with that remove something of an earlier layer, and the one that removes everything that a directory had.
+const WHITEOUT: &[u8] = b".wh.";
+const OPAQUE: &[u8] = b".wh..wh..opq";
+
+/// Bytes of a stream, and how many were read.
+struct Counting<'a> {
+    device: &'a dyn BlockDevice,
+    at: &'a Cell<u64>,
+    buffer: Vec<u8>,
+    /// What of the buffer was not read yet.
+    rest: std::ops::Range<usize>,
+}
+
+impl Tree {
+    /// Adds what a tar stream has that lies on a device, which errors call `name`. Contents stay there until the plan is
+    /// written.
+    ///
+    /// A path from the root is taken from the tree's top, one with `..` is refused, and no link is followed. Of what is
+    /// there twice the last one counts; a directory is added to.
+    ///
+    /// # Errors
+    /// `Corrupt` when it is no tar stream, or ends early; `InvalidInput`, `NotADirectory`, `NotFound` for paths.
+    pub fn add_tar(
+        &mut self,
+        device: Arc<dyn BlockDevice>,
+        name: &str,
+        options: &TreeOptions,
+        events: &dyn Events,
+    ) -> Result<()> {
+        let at = Cell::new(0);
+        let mut input = Counting { device: &*device, at: &at, buffer: vec![0; 1 << 18], rest: 0..0 };
+        let mut tar = TarReader::new(&mut input, name);
+        // Names that this layer has: they are not what its whiteouts are about.
+        let mut own: BTreeMap<u32, Vec<Vec<u8>>> = BTreeMap::new();
+        while let Some(member) = tar.next()? {
+            events.advance(0)?;
+            let ranges = match member.link.is_none() && member.node.kind == FileType::Regular {
+                true => Some(tar.ranges(&member)?),
+                false => None,
+            };
+            let contents = ranges.map(|ranges| {
+                let is_whole = ranges.iter().map(|range| range.end - range.start).sum::<u64>() == member.size;
+                Contents {
+                    size: member.size,
+                    ranges: (!is_whole).then_some(ranges),
+                    from: Source::Within(Arc::clone(&device), at.get()),
+                }
+            });
+            let shown = member.shown();
+            self.add_member(member, contents, options, &mut own)
+                .map_err(|error| error.within(shown).at(name))?;
+        }
+        Ok(())
+    }
+
+    fn add_member(
+        &mut self,
+        member: Member,
+        contents: Option<Contents>,
+        options: &TreeOptions,
+        own: &mut BTreeMap<u32, Vec<Vec<u8>>>,
+    ) -> Result<()> {
+        let path = below(&member.path)?;
+        let (uid, gid) = options.owners.map(member.node.uid, member.node.gid)?;
+        let node = Node { uid, gid, mode: member.node.mode & 0o7777, ..member.node };
+        let mut xattrs: Vec<_> = member
+            .xattrs()
+            .filter(|(name, _)| options.xattrs && is_storable(name))
+            .map(|(name, value)| (name.to_vec(), value.to_vec()))
+            .collect();
+        // Of what is told twice the last one counts, which comes first.
+        xattrs.sort_by(|(a, _), (b, _)| a.cmp(b));
+        xattrs.dedup_by(|(a, _), (b, _)| a == b);
+        let (above, name) = split(&path);
+        let is_folder = member.link.is_none() && member.node.kind == FileType::Directory;
+        if name.is_empty() {
+            if !is_folder {
+                return Err(invalid(ErrorKind::InvalidInput, "a file without a name"));
+            }
+            self.describe_directory(TOP, node, xattrs);
+            return Ok(());
+        }
+        let parent = self.directory(above)?;
+        if options.whiteouts {
+            if name == OPAQUE {
+                return self.hide(parent, own);
+            }
+            if let Some(hidden) = name.strip_prefix(WHITEOUT) {
+                let is_own = own.get(&parent).is_some_and(|names| names.iter().any(|name| name == hidden));
+                return if is_own { Ok(()) } else { self.remove(parent, hidden) };
+            }
+            own.entry(parent).or_default().push(name.to_vec());
+        }
+        let body = match (member.link, contents) {
+            (Some(Link::Hard(first)), _) => {
+                let first = below(&first)?;
+                let found = self.lookup(&first).filter(|found| !self.is_directory(*found));
+                let found = found.ok_or_else(|| {
+                    let text = format!("{}: not there to be linked to", String::from_utf8_lossy(&first));
+                    invalid(ErrorKind::NotFound, text)
+                })?;
+                self.refuse_directory(parent, name)?;
+                return self.link(parent, name, found);
+            }
+            (Some(Link::Symbolic(target)), _) => Body::Symlink(target),
+            (None, Some(contents)) => Body::File(contents),
+            (None, None) if is_folder => Body::Directory(BTreeMap::new()),
+            (None, None) => Body::Node,
+        };
+        if !is_folder && !options.whiteouts {
+            self.refuse_directory(parent, name)?;
+        }
+        self.put(parent, name, node, xattrs, body).map(drop)
+    }
+
+    /// Removes what a directory has of earlier layers.
+    fn hide(&mut self, directory: u32, own: &BTreeMap<u32, Vec<Vec<u8>>>) -> Result<()> {
+        let kept: Vec<(Vec<u8>, u32)> = match &self.entry(directory).body {
+            Body::Directory(names) => own
+                .get(&directory)
+                .into_iter()
+                .flatten()
+                .filter_map(|name| Some((name.clone(), *names.get(&name[..])?)))
+                .collect(),
+            _ => Vec::new(),
+        };
+        self.clear(directory)?;
+        kept.into_iter().try_for_each(|(name, number)| self.link(directory, &name, number))
+    }
+
+    /// Refuses to replace a directory, with all that is in it, by a file.
+    fn refuse_directory(&self, parent: u32, name: &[u8]) -> Result<()> {
+        let Body::Directory(names) = &self.entry(parent).body else { return Ok(()) };
+        match names.get(name) {
+            Some(found) if self.is_directory(*found) => {
+                let text = "a directory has the name of a file";
+                Err(invalid(ErrorKind::IsADirectory, text))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Read for Counting<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        if self.rest.is_empty() {
+            let left = self.device.size().saturating_sub(self.at.get());
+            // OK to truncate: at most the buffer's size.
+            let len = left.min(self.buffer.len() as u64) as usize;
+            let read = self.device.read_at(&mut self.buffer[..len], self.at.get());
+            read.map_err(|error: Error| std::io::Error::other(error.to_string()))?;
+            self.rest = 0..len;
+        }
+        let len = buf.len().min(self.rest.len());
+        buf[..len].copy_from_slice(&self.buffer[self.rest.start..][..len]);
+        self.rest.start += len;
+        self.at.set(self.at.get() + len as u64);
+        Ok(len)
+    }
+}

@@ -1,0 +1,343 @@
+//! A tree of files that a new file system is made of: everything about them in memory, but no contents.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+
+use casemate_trees::Node;
+use casemate_trees::host::Xattrs;
+
+use crate::build::contents::Contents;
+use crate::error::{Error, Result, invalid};
+use crate::format::inode::FileType;
+
+/// Bytes of a path, as in Linux: a path makes as many directories as it names.
+const LONGEST_PATH: usize = 4095;
+
+/// Bytes of a name.
+const LONGEST_NAME: usize = 255;
+
+/// The root of a tree.
+pub(crate) const TOP: u32 = 0;
+
+/// A tree of files.
+#[derive(Debug)]
+pub struct Tree {
+    nodes: Vec<Entry>,
+}
+
+/// A file of a tree, of any kind.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub node: Node,
+    pub xattrs: Xattrs,
+    pub body: Body,
+}
+
+/// What a file has besides what all files have.
+#[derive(Debug)]
+pub(crate) enum Body {
+    /// Names, and the numbers of their files.
+    Directory(BTreeMap<Box<[u8]>, u32>),
+    File(Contents),
+    Symlink(Vec<u8>),
+    Node,
+}
+
+/// The owners that files get.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Owners {
+    /// Owner and group of everything.
+    pub all: Option<(u32, u32)>,
+    /// Ranges of users: the first one in the image, the first one of the source, and how many; all as they are without any.
+    pub users: Vec<[u32; 3]>,
+    /// The same of groups.
+    pub groups: Vec<[u32; 3]>,
+}
+
+/// How a source is read.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TreeOptions {
+    /// The owners that files get.
+    pub owners: Owners,
+    /// Whether extended attributes are taken.
+    pub xattrs: bool,
+    /// The device and inode, on the host, of a file that is refused: the image that is made.
+    pub image: Option<(u64, u64)>,
+    /// Whether names that begin with `.wh.` remove what an earlier layer has, as in OCI images.
+    pub whiteouts: bool,
+}
+
+impl Default for TreeOptions {
+    fn default() -> TreeOptions {
+        TreeOptions { owners: Owners::default(), xattrs: true, image: None, whiteouts: false }
+    }
+}
+
+impl Owners {
+    /// The owner and group that a file gets.
+    ///
+    /// # Errors
+    /// `Argument` for one that no range has.
+    pub(crate) fn map(&self, uid: u32, gid: u32) -> Result<(u32, u32)> {
+        if let Some(both) = self.all {
+            return Ok(both);
+        }
+        let map = |ranges: &[[u32; 3]], id: u32, what: &str| {
+            let in_range = |[to, from, len]: &[u32; 3]| {
+                let at = id.checked_sub(*from).filter(|at| at < len)?;
+                to.checked_add(at)
+            };
+            match ranges.is_empty() {
+                true => Ok(id),
+                false => ranges.iter().find_map(in_range).ok_or_else(|| {
+                    Error::argument(format!("{what} {id} is in none of the ranges that are mapped"))
+                }),
+            }
+        };
+        Ok((map(&self.users, uid, "the user")?, map(&self.groups, gid, "the group")?))
+    }
+}
+
+impl Tree {
+    /// A tree without any files but its top, a directory of root's that everybody may read.
+    pub fn new() -> Tree {
+        let mut tree = Tree { nodes: Vec::new() };
+        tree.add(implied());
+        tree
+    }
+
+    /// Tells everything about the tree but contents, piece by piece: what its identity is made of.
+    pub fn describe(&self, f: &mut dyn FnMut(&[u8])) {
+        let mut paths = vec![(&b""[..], TOP)];
+        while let Some((name, number)) = paths.pop() {
+            let Entry { node, xattrs, body, .. } = &self.nodes[number as usize];
+            f(&(name.len() as u64).to_le_bytes());
+            f(name);
+            for value in [node.kind.mode_bits() | node.mode, 0] {
+                f(&value.to_le_bytes());
+            }
+            for value in [number, node.uid, node.gid, node.modified.nanoseconds, node.device.0, node.device.1]
+            {
+                f(&value.to_le_bytes());
+            }
+            f(&node.modified.seconds.to_le_bytes());
+            for (name, value) in xattrs {
+                f(&(name.len() as u64).to_le_bytes());
+                f(name);
+                f(&(value.len() as u64).to_le_bytes());
+                f(value);
+            }
+            match body {
+                Body::Directory(names) => {
+                    f(&(names.len() as u64).to_le_bytes());
+                    paths.extend(names.iter().rev().map(|(name, number)| (&name[..], *number)));
+                }
+                Body::File(contents) => f(&contents.size.to_le_bytes()),
+                Body::Symlink(target) => {
+                    f(&(target.len() as u64).to_le_bytes());
+                    f(target);
+                }
+                Body::Node => {}
+            }
+        }
+    }
+
+    /// All files in the order in which they get inodes: what is in a directory, then what is in its directories, one after
+    /// the other.
+    pub(crate) fn numbers(&self) -> Vec<u32> {
+        let mut seen = vec![false; self.nodes.len()];
+        let mut order = vec![TOP];
+        seen[TOP as usize] = true;
+        let mut open = vec![TOP];
+        while let Some(number) = open.pop() {
+            let Body::Directory(names) = &self.nodes[number as usize].body else { continue };
+            let first = open.len();
+            for number in names.values().copied() {
+                if !std::mem::replace(&mut seen[number as usize], true) {
+                    order.push(number);
+                    if matches!(self.nodes[number as usize].body, Body::Directory(_)) {
+                        open.push(number);
+                    }
+                }
+            }
+            open[first..].reverse();
+        }
+        order
+    }
+
+    /// The first path of each file, from the top on.
+    pub(crate) fn paths(&self) -> std::collections::HashMap<u32, Vec<u8>> {
+        let mut found = std::collections::HashMap::new();
+        let mut open = vec![(Vec::new(), TOP)];
+        while let Some((path, number)) = open.pop() {
+            if let Body::Directory(names) = &self.entry(number).body {
+                let below = names.iter().rev();
+                open.extend(below.map(|(name, number)| (casemate_trees::join(&path, name), *number)));
+            }
+            found.entry(number).or_insert(path);
+        }
+        found
+    }
+
+    pub(crate) fn entry(&self, number: u32) -> &Entry {
+        &self.nodes[number as usize]
+    }
+
+    pub(crate) fn entry_mut(&mut self, number: u32) -> &mut Entry {
+        &mut self.nodes[number as usize]
+    }
+
+    /// All files that were ever added.
+    pub(crate) fn capacity(&self) -> usize {
+        self.nodes.len()
+    }
+
+    fn add(&mut self, entry: Entry) -> u32 {
+        self.nodes.push(entry);
+        // OK to truncate: counted where inodes are.
+        (self.nodes.len() - 1) as u32
+    }
+
+    /// The directory at a path, which is made with those above it if it is not there.
+    ///
+    /// # Errors
+    /// `NotADirectory`, `InvalidFilename`.
+    pub(crate) fn directory(&mut self, path: &[u8]) -> Result<u32> {
+        let mut number = TOP;
+        for part in path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+            number = match self.find(number, part) {
+                Some(found) if self.is_directory(found) => found,
+                Some(_) => {
+                    let shown = String::from_utf8_lossy(path);
+                    let text = format!("{shown}: is no directory, and a link to one is not followed");
+                    return Err(invalid(ErrorKind::NotADirectory, text));
+                }
+                None => {
+                    let made = self.add(implied());
+                    self.link(number, part, made)?;
+                    made
+                }
+            };
+        }
+        Ok(number)
+    }
+
+    /// The file at a path, if there is one; links are not followed.
+    pub(crate) fn lookup(&self, path: &[u8]) -> Option<u32> {
+        let parts = path.split(|byte| *byte == b'/').filter(|part| !part.is_empty());
+        parts.into_iter().try_fold(TOP, |number, part| self.find(number, part))
+    }
+
+    pub(crate) fn is_directory(&self, number: u32) -> bool {
+        matches!(self.entry(number).body, Body::Directory(_))
+    }
+
+    /// Adds a file to a directory. A directory that is there keeps what is in it; everything else is replaced.
+    ///
+    /// # Errors
+    /// `InvalidFilename` for names that no file has.
+    pub(crate) fn put(
+        &mut self,
+        parent: u32,
+        name: &[u8],
+        node: Node,
+        xattrs: Xattrs,
+        body: Body,
+    ) -> Result<u32> {
+        if let (Some(found), Body::Directory(_)) = (self.find(parent, name), &body)
+            && self.is_directory(found)
+        {
+            self.describe_directory(found, node, xattrs);
+            return Ok(found);
+        }
+        let number = self.add(Entry { node, xattrs, body });
+        self.link(parent, name, number)?;
+        Ok(number)
+    }
+
+    /// Says what a directory is that may have been told of by a path alone.
+    pub(crate) fn describe_directory(&mut self, number: u32, node: Node, xattrs: Xattrs) {
+        let entry = self.entry_mut(number);
+        (entry.node, entry.xattrs) = (node, xattrs);
+    }
+
+    /// Gives a file a name in a directory, which another file may have had.
+    ///
+    /// # Errors
+    /// `InvalidFilename` for names that no file has.
+    pub(crate) fn link(&mut self, parent: u32, name: &[u8], number: u32) -> Result<()> {
+        if name.is_empty() || name.len() > LONGEST_NAME || name.contains(&0) || name.contains(&b'/') {
+            let shown = String::from_utf8_lossy(name);
+            let text = format!("'{shown}': a name has 1 to 255 bytes, and no NUL or slash");
+            return Err(invalid(ErrorKind::InvalidFilename, text));
+        }
+        self.names_mut(parent)?.insert(name.into(), number);
+        Ok(())
+    }
+
+    /// Takes a name away, if it is there.
+    ///
+    /// # Errors
+    /// `NotADirectory`.
+    pub(crate) fn remove(&mut self, parent: u32, name: &[u8]) -> Result<()> {
+        self.names_mut(parent)?.remove(name);
+        Ok(())
+    }
+
+    /// Takes all names of a directory away.
+    ///
+    /// # Errors
+    /// `NotADirectory`.
+    pub(crate) fn clear(&mut self, directory: u32) -> Result<()> {
+        self.names_mut(directory)?.clear();
+        Ok(())
+    }
+
+    fn names_mut(&mut self, directory: u32) -> Result<&mut BTreeMap<Box<[u8]>, u32>> {
+        match &mut self.entry_mut(directory).body {
+            Body::Directory(names) => Ok(names),
+            _ => Err(ErrorKind::NotADirectory.into()),
+        }
+    }
+
+    fn find(&self, directory: u32, name: &[u8]) -> Option<u32> {
+        match &self.entry(directory).body {
+            Body::Directory(names) => names.get(name).copied(),
+            _ => None,
+        }
+    }
+}
+
+impl Default for Tree {
+    fn default() -> Tree {
+        Tree::new()
+    }
+}
+
+/// A directory that nothing is known of.
+fn implied() -> Entry {
+    let node = Node { mode: 0o755, ..Node::new(FileType::Directory) };
+    Entry { node, xattrs: Vec::new(), body: Body::Directory(BTreeMap::new()) }
+}
+
+/// A path of a stream as names with a slash between them, all of it below the top.
+///
+/// # Errors
+/// `InvalidInput` for one that leads out of the tree, `InvalidFilename` for one that is too long.
+pub(crate) fn below(path: &[u8]) -> Result<Vec<u8>> {
+    let parts: Vec<_> =
+        path.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b".")).collect();
+    if parts.contains(&&b".."[..]) {
+        let shown = String::from_utf8_lossy(path);
+        let text = format!("'{shown}' leads out of the tree; leave it out (tar --exclude) or rename it");
+        return Err(invalid(ErrorKind::InvalidInput, text));
+    }
+    let path = parts.join(&b'/');
+    if path.len() > LONGEST_PATH || path.contains(&0) {
+        let text = "a path has at most 4095 bytes, and no NUL";
+        return Err(invalid(ErrorKind::InvalidFilename, text));
+    }
+    Ok(path)
+}

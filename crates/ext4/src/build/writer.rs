@@ -1,0 +1,663 @@
+//! Writing a plan: each block once, contents by all threads, the superblock last.
+
+use std::sync::OnceLock;
+
+use casemate_blockdev::BlockDevice;
+use casemate_primitives::crc32c::Crc32c;
+use casemate_providers::Work;
+
+use crate::build::contents::Opened;
+use crate::build::directory::{Name, store};
+use crate::build::plan::{JOURNAL_INODE, LONGEST_INLINE_TARGET, Plan, RESIZE_INODE};
+use crate::build::seal::Part;
+use crate::build::space::Run;
+use crate::build::tree::{Body, Entry};
+use crate::error::{Error, Result};
+use crate::format::bitmap;
+use crate::format::block_map::{self, DIRECT};
+use crate::format::csum::{Checksums, Context, Kind, Subject, recipe};
+use crate::format::features::{Compat, Incompat, RoCompat};
+use crate::format::group::{BLOCK_UNINIT, Bitmap, Descriptor, INODE_UNINIT, INODE_ZEROED};
+use crate::format::inode::{FileType, Inode, InodeFlags, Stamp, Time};
+use crate::format::superblock::{SUPERBLOCK_SIZE, SuperblockMut};
+use crate::format::{journal_superblock, orphan};
+
+/// Bytes that are written at once, and that a thread takes on at a time.
+const CHUNK: usize = 1 << 20;
+
+/// Directories that a thread takes on at a time.
+const DIRECTORIES: usize = 64;
+
+/// What a new file system has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BuildReport {
+    /// Regular files.
+    pub files: u64,
+    /// Directories, the top and lost+found among them.
+    pub directories: u64,
+    /// Everything else: links, devices, pipes, sockets.
+    pub others: u64,
+    /// Bytes of contents.
+    pub bytes: u64,
+}
+
+/// A plan that is being written.
+struct Writing<'a> {
+    plan: &'a Plan,
+    device: &'a dyn BlockDevice,
+    sums: Checksums,
+    work: &'a Work<'a>,
+    block: usize,
+}
+
+/// Blocks of a file that are copied at once.
+#[derive(Clone, Copy)]
+struct Unit {
+    index: u32,
+    run: Run,
+}
+
+/// Bytes that are written together if they lie together.
+struct Gather<'a> {
+    device: &'a dyn BlockDevice,
+    buffer: Vec<u8>,
+    /// Where the buffer's first byte goes.
+    at: u64,
+}
+
+impl Plan {
+    /// Writes the file system to a device, which is long enough, and may read as zeros already. There is no superblock before
+    /// everything else is there.
+    ///
+    /// # Errors
+    /// What the source says of contents, and that it changed since it was read; what the device says.
+    pub fn write(&self, device: &dyn BlockDevice, is_zeroed: bool, work: &Work<'_>) -> Result<BuildReport> {
+        let sums = Checksums::new(Crc32c::new(work.providers.cpu()), &self.superblock)?;
+        let block = self.geometry.block_size as usize;
+        let writing = Writing { plan: self, device, sums, work, block };
+        if !is_zeroed {
+            writing.zero()?;
+        }
+        writing.journal()?;
+        writing.resize_inode()?;
+        writing.attribute_blocks()?;
+        writing.directories()?;
+        writing.contents()?;
+        writing.seal()?;
+        let descriptors = writing.groups()?;
+        device.flush()?;
+        writing.descriptors(&descriptors)?;
+        writing.superblocks(&descriptors)?;
+        device.flush()?;
+        Ok(self.report())
+    }
+
+    fn report(&self) -> BuildReport {
+        let mut report = BuildReport::default();
+        for number in &self.order {
+            match &self.tree.entry(*number).body {
+                Body::Directory(_) => report.directories += 1,
+                Body::File(contents) => {
+                    report.files += 1;
+                    report.bytes += contents.size;
+                }
+                Body::Symlink(_) | Body::Node => report.others += 1,
+            }
+        }
+        report
+    }
+}
+
+impl Writing<'_> {
+    fn offset(&self, block: u64) -> u64 {
+        self.plan.layout.offset(block)
+    }
+
+    fn context(inode: u32) -> Context {
+        Context { inode, ..Context::default() }
+    }
+
+    /// Lets everything read as zeros that is not written, and yet read: on a target that may hold anything.
+    fn zero(&self) -> Result<()> {
+        let journal =
+            self.plan.space.journal.iter().map(|run| (run.physical, run.physical + u64::from(run.len)));
+        let start = std::iter::once((0, 1));
+        for (start, end) in start.chain(self.plan.groups.taken.ranges()).chain(journal) {
+            self.device.write_zeroes(self.offset(start), self.offset(end) - self.offset(start), true)?;
+        }
+        Ok(())
+    }
+
+    /// The first block of the journal, and the file that lists orphans.
+    fn journal(&self) -> Result<()> {
+        let Plan { geometry, space, shapes, .. } = self.plan;
+        if let Some(run) = space.journal.first() {
+            let (blocks, fast) = (geometry.journal_blocks, geometry.fast_commit_blocks);
+            let bytes = journal_superblock::new_bytes(self.block, blocks, fast);
+            self.device.write_at(&bytes, self.offset(run.physical))?;
+        }
+        let Some(inode) = shapes.orphan_file else { return Ok(()) };
+        let mut gather = Gather::new(self.device);
+        for block in space.orphan_file.iter().flat_map(|run| run.physical..run.physical + u64::from(run.len))
+        {
+            let mut bytes = orphan::new_bytes(self.block);
+            store(&self.sums, Subject::OrphanBlock, &Context { block, ..Self::context(inode) }, &mut bytes);
+            gather.add(self.offset(block), self.block)?.copy_from_slice(&bytes);
+        }
+        gather.flush()
+    }
+
+    /// Blocks of numbers of the inode that keeps room for descriptors, which are those blocks themselves.
+    fn resize_inode(&self) -> Result<()> {
+        let Plan { geometry, layout, space, .. } = self.plan;
+        let Some(double) = space.resize else { return Ok(()) };
+        let per_block = block_map::per_block(self.block as u64) as usize;
+        let mut first = vec![0; self.block];
+        for index in
+            geometry.descriptor_blocks..geometry.descriptor_blocks + geometry.reserved_descriptor_blocks
+        {
+            let block = layout.superblock_block() + 1 + u64::from(index);
+            // OK to truncate, here and below: checked to be less than 2^32, with the superblock.
+            block_map::number(index as usize % per_block).set(&mut first, block as u32);
+            let mut copies = vec![0; self.block];
+            for (at, group) in layout.copy_groups().enumerate().take(per_block) {
+                let copy = block + u64::from(group) * u64::from(layout.blocks_per_group);
+                block_map::number(at).set(&mut copies, copy as u32);
+            }
+            self.device.write_at(&copies, self.offset(block))?;
+        }
+        self.device.write_at(&first, self.offset(double))
+    }
+
+    fn attribute_blocks(&self) -> Result<()> {
+        let mut gather = Gather::new(self.device);
+        let blocks = self.plan.shapes.attributes.blocks.iter().zip(&self.plan.space.attribute_blocks);
+        for ((bytes, _), block) in blocks {
+            let buffer = gather.add(self.offset(*block), self.block)?;
+            buffer.copy_from_slice(bytes);
+            let context = Context { block: *block, ..Context::default() };
+            store(&self.sums, Subject::XattrBlock, &context, buffer);
+        }
+        gather.flush()
+    }
+
+    fn directories(&self) -> Result<()> {
+        let files = self.plan.shapes.files.iter();
+        let all: Vec<usize> =
+            files.enumerate().filter(|(_, shape)| shape.arranged.is_some()).map(|(index, _)| index).collect();
+        let pieces: Vec<&[usize]> = all.chunks(DIRECTORIES).collect();
+        self.work.pool.run(
+            pieces.len() as u64,
+            || (),
+            |(), piece| {
+                let mut gather = Gather::new(self.device);
+                for index in pieces[piece as usize] {
+                    self.directory(*index, &mut gather)?;
+                }
+                gather.flush()
+            },
+        )
+    }
+
+    fn directory(&self, index: usize, gather: &mut Gather<'_>) -> Result<()> {
+        let Plan { tree, order, inodes, shapes, .. } = self.plan;
+        let shape = &shapes.files[index];
+        let (Body::Directory(below), Some(arranged)) = (&tree.entry(order[index]).body, &shape.arranged)
+        else {
+            return Ok(());
+        };
+        let names: Vec<Name<'_>> = below
+            .iter()
+            .map(|(name, number)| {
+                let kind = tree.entry(*number).node.kind;
+                Name { name, inode: inodes[*number as usize], kind }
+            })
+            .collect();
+        let own = self.plan.inode(index);
+        let parent = inodes[shape.parent as usize];
+        let blocks = shape.data.blocks() as usize;
+        let bytes =
+            shapes.directory.write(arranged, [own, parent], &names, &self.sums, &Self::context(own), blocks);
+        for run in self.plan.place(index).0 {
+            let from = run.logical as usize * self.block;
+            let len = run.len as usize * self.block;
+            gather.add(self.offset(run.physical), len)?.copy_from_slice(&bytes[from..from + len]);
+        }
+        Ok(())
+    }
+
+    /// Contents of files and targets of links, in the order in which they lie.
+    fn contents(&self) -> Result<()> {
+        let in_chunk = (CHUNK / self.block) as u32;
+        let (mut units, mut ends, mut filled) = (Vec::new(), Vec::new(), 0);
+        for (index, shape) in self.plan.shapes.files.iter().enumerate() {
+            if shape.arranged.is_some() {
+                continue;
+            }
+            // What is behind the contents is written when they are known.
+            let end = shape.sealed.as_ref().map_or(u32::MAX, |sealed| sealed.first);
+            for run in self.plan.place(index).0 {
+                let in_contents = end.saturating_sub(run.logical).min(run.len);
+                let mut done = 0;
+                while done < in_contents {
+                    let len = (in_contents - done).min(in_chunk);
+                    let (logical, physical) = (run.logical + done, run.physical + u64::from(done));
+                    // OK to truncate: no more than there are inodes.
+                    units.push(Unit { index: index as u32, run: Run { logical, physical, len } });
+                    done += len;
+                    filled += len;
+                    if filled >= in_chunk {
+                        ends.push(units.len());
+                        filled = 0;
+                    }
+                }
+            }
+        }
+        ends.push(units.len());
+        let chunk = |piece: usize| {
+            let start = piece.checked_sub(1).map_or(0, |before| ends[before]);
+            &units[start..ends[piece]]
+        };
+        let state = || (Gather::new(self.device), None);
+        self.work.pool.run(ends.len() as u64, state, |(gather, opened), piece| {
+            for unit in chunk(piece as usize) {
+                self.unit(unit, gather, opened)?;
+            }
+            gather.flush()
+        })
+    }
+
+    fn unit(&self, unit: &Unit, gather: &mut Gather<'_>, opened: &mut Option<(u32, Opened)>) -> Result<()> {
+        let Unit { index, run } = unit;
+        let len = run.len as usize * self.block;
+        let buffer = gather.add(self.offset(run.physical), len)?;
+        match &self.plan.tree.entry(self.plan.order[*index as usize]).body {
+            Body::Symlink(target) => buffer[..target.len()].copy_from_slice(target),
+            Body::File(contents) => {
+                let file = match opened {
+                    Some((of, file)) if of == index => file,
+                    _ => &mut opened.insert((*index, contents.open()?)).1,
+                };
+                let from = u64::from(run.logical) * self.block as u64;
+                // OK to truncate: at most the buffer's length.
+                let len = (contents.size - from).min(len as u64) as usize;
+                file.read_at(&mut buffer[..len], from)?;
+                self.work.events.advance(len as u64)?;
+            }
+            Body::Directory(_) | Body::Node => {}
+        }
+        Ok(())
+    }
+
+    /// Trees and descriptors of files that get fs-verity.
+    fn seal(&self) -> Result<()> {
+        let Plan { tree, order, shapes, .. } = self.plan;
+        let Some(sealer) = &self.plan.sealer else { return Ok(()) };
+        let files = shapes.files.iter().enumerate();
+        let all: Vec<_> = files.filter_map(|(index, shape)| Some((index, shape.sealed.as_ref()?))).collect();
+        self.work.pool.run(
+            all.len() as u64,
+            || (),
+            |(), piece| {
+                let (index, sealed) = all[piece as usize];
+                let Body::File(contents) = &tree.entry(order[index]).body else { return Ok(()) };
+                let block = self.block as u64;
+                let size = u64::from(sealed.blocks) * block;
+                let (device, runs, first) = (self.device, self.plan.place(index).0, sealed.first);
+                let part = Part { device, runs, first, block, size };
+                let descriptor = sealer.seal(&sealed.path, &contents.open()?, &part)?;
+                // Where readers look for it: from the end back.
+                let len = descriptor.len() as u64;
+                let at = size.checked_sub(4 + len).map(|end| end / block * block);
+                let at = at.ok_or_else(|| Error::unsupported("a descriptor that is longer than was said"))?;
+                // OK to truncate: a descriptor and what fills its blocks.
+                let mut bytes = vec![0; (size - at) as usize];
+                bytes[..descriptor.len()].copy_from_slice(&descriptor);
+                let end = bytes.len() - 4;
+                bytes[end..].copy_from_slice(&(descriptor.len() as u32).to_le_bytes());
+                part.write_at(&bytes, at)
+            },
+        )
+    }
+
+    /// Inodes and bitmaps; and the descriptors that say where they are.
+    fn groups(&self) -> Result<Vec<Descriptor>> {
+        let groups = self.plan.geometry.groups;
+        let mut directories = vec![0; groups as usize];
+        for (index, shape) in self.plan.shapes.files.iter().enumerate() {
+            if shape.arranged.is_some() {
+                directories[((self.plan.inode(index) - 1) / self.plan.geometry.inodes_per_group) as usize] +=
+                    1;
+            }
+        }
+        let descriptors: Vec<OnceLock<Descriptor>> = (0..groups).map(|_| OnceLock::new()).collect();
+        self.work.pool.run(
+            groups.into(),
+            || (),
+            |(), group| {
+                // OK to truncate: it came from a u32.
+                let descriptor = self.group(group as u32, directories[group as usize])?;
+                let _ = descriptors[group as usize].set(descriptor);
+                Ok::<_, Error>(())
+            },
+        )?;
+        // OK to unwrap: all groups were done.
+        Ok(descriptors.into_iter().map(|slot| slot.into_inner().unwrap()).collect())
+    }
+
+    fn group(&self, group: u32, directories: u32) -> Result<Descriptor> {
+        let Plan { geometry, groups, shapes, .. } = self.plan;
+        let places = groups.places[group as usize];
+        let has_sums = self.sums.kind() != Kind::None;
+        let mut descriptor = Descriptor::from_bytes(&[0; 64], geometry.descriptor_size as usize);
+        descriptor.set_places(places.block_bitmap, places.inode_bitmap, places.inode_table);
+        let mut flags = if has_sums { INODE_ZEROED } else { 0 };
+
+        let (clusters, used) = self.block_bitmap(group);
+        let in_group = self.plan.layout.clusters_in(group);
+        descriptor.set_free_clusters(in_group - used);
+        if has_sums && self.has_nothing(group, used) {
+            flags |= BLOCK_UNINIT;
+        } else {
+            self.device.write_at(&clusters, self.offset(places.block_bitmap))?;
+            let covered = self.plan.layout.clusters_per_group as usize / 8;
+            self.sum_bitmap(&mut descriptor, Bitmap::Blocks, &clusters[..covered]);
+        }
+
+        let per_group = geometry.inodes_per_group;
+        let inodes = shapes.last_inode.saturating_sub(group * per_group).min(per_group);
+        descriptor.set_free_inodes(per_group - inodes);
+        descriptor.set_used_directories(directories);
+        if has_sums {
+            descriptor.set_unused_inodes(per_group - inodes);
+        }
+        if has_sums && inodes == 0 {
+            flags |= INODE_UNINIT;
+        } else {
+            let mut bits = vec![0; self.block];
+            bitmap::flip(&mut bits, 0, inodes.into());
+            bitmap::flip(&mut bits, per_group.into(), 8 * self.block as u64 - u64::from(per_group));
+            self.device.write_at(&bits, self.offset(places.inode_bitmap))?;
+            self.sum_bitmap(&mut descriptor, Bitmap::Inodes, &bits[..per_group as usize / 8]);
+            self.inode_table(group, inodes)?;
+        }
+        descriptor.set_flags(flags);
+        let context = Context { group, ..Context::default() };
+        store(&self.sums, self.sums.descriptor_subject(), &context, descriptor.as_bytes_mut());
+        Ok(descriptor)
+    }
+
+    fn sum_bitmap(&self, descriptor: &mut Descriptor, which: Bitmap, bytes: &[u8]) {
+        if self.sums.covers(which.subject()) {
+            descriptor.set_bitmap_sum(&self.sums, which, self.sums.update(None, bytes));
+        }
+    }
+
+    /// Clusters in use of a group, and how many; what is behind the group's end counts as used and is not counted.
+    fn block_bitmap(&self, group: u32) -> (Vec<u8>, u32) {
+        let Plan { layout, space, .. } = self.plan;
+        let start = layout.group_start(group);
+        let end = start + layout.blocks_in(group);
+        let cluster = u64::from(layout.cluster_blocks);
+        let mut bits = vec![0; self.block];
+        let first = space.used.partition_point(|(_, used_end)| *used_end <= start);
+        let (mut used, mut done) = (0, 0);
+        for (from, to) in space.used[first..].iter().take_while(|(from, _)| *from < end) {
+            let from = ((from.max(&start) - start) / cluster).max(done);
+            let to = (to.min(&end) - start).div_ceil(cluster);
+            if from < to {
+                bitmap::flip(&mut bits, from, to - from);
+                used += to - from;
+                done = to;
+            }
+        }
+        let in_group = u64::from(layout.clusters_in(group));
+        bitmap::flip(&mut bits, in_group, 8 * self.block as u64 - in_group);
+        // OK to truncate: a bitmap's bits.
+        (bits, used as u32)
+    }
+
+    /// Whether a group has nothing but copies of superblock and descriptors, as the kernel would find out for itself.
+    fn has_nothing(&self, group: u32, used: u32) -> bool {
+        let Plan { geometry, layout, .. } = self.plan;
+        let features = geometry.features;
+        if group == 0 || group + 1 == geometry.groups || features.incompat.has(Incompat::META_BG) {
+            return false;
+        }
+        if features.ro_compat.has(RoCompat::BIGALLOC) || !features.incompat.has(Incompat::FLEX_BG) {
+            return false;
+        }
+        let copies = match layout.has_superblock(group) {
+            true => 1 + geometry.descriptor_blocks + geometry.reserved_descriptor_blocks,
+            false => 0,
+        };
+        let places = self.plan.groups.places[group as usize];
+        let own = layout.group_start(group)..layout.group_start(group) + layout.blocks_in(group);
+        let is_apart = [places.block_bitmap, places.inode_bitmap, places.inode_table]
+            .iter()
+            .all(|block| !own.contains(block));
+        used == copies && is_apart
+    }
+
+    /// The first inodes of a group's table, with the blocks of their maps.
+    fn inode_table(&self, group: u32, inodes: u32) -> Result<()> {
+        let Plan { geometry, groups, .. } = self.plan;
+        let size = geometry.inode_size as usize;
+        let mut table = vec![0; (inodes as usize * size).next_multiple_of(self.block)];
+        let first = group * geometry.inodes_per_group + 1;
+        for (number, bytes) in (first..first + inodes).zip(table.chunks_exact_mut(size)) {
+            if let Some(inode) = self.inode(number)? {
+                bytes.copy_from_slice(inode.as_bytes());
+                store(&self.sums, Subject::Inode, &Self::context(number), bytes);
+            }
+        }
+        self.device.write_at(&table, self.offset(groups.places[group as usize].inode_table))
+    }
+
+    /// An inode without its checksum; `None` for one that is reserved and not used.
+    fn inode(&self, number: u32) -> Result<Option<Inode>> {
+        let Plan { geometry, space, shapes, .. } = self.plan;
+        if let Some(index) = self.plan.index(number) {
+            return self.file(number, index).map(Some);
+        }
+        let special = |runs: &[Run], blocks: &[u64], len: u32| {
+            let mut inode = self.blank(number, FileType::Regular, shapes.time);
+            inode.set_permissions(0o600);
+            inode.set_links(1);
+            inode.set_size(u64::from(len) * self.block as u64);
+            self.set_map(&mut inode, runs, blocks, 0)?;
+            Ok(Some(inode))
+        };
+        match number {
+            JOURNAL_INODE if geometry.journal_blocks > 0 => {
+                special(&space.journal, &space.journal_map, geometry.journal_blocks)
+            }
+            _ if Some(number) == shapes.orphan_file => {
+                special(&space.orphan_file, &space.orphan_map, geometry.orphan_blocks)
+            }
+            RESIZE_INODE => Ok(space.resize.map(|block| self.resize(block))),
+            _ => Ok(None),
+        }
+    }
+
+    /// The inode that keeps room for descriptors.
+    fn resize(&self, double: u64) -> Inode {
+        let Plan { geometry, layout, shapes, .. } = self.plan;
+        let per_block = block_map::per_block(self.block as u64);
+        let mut inode = self.blank(RESIZE_INODE, FileType::Regular, shapes.time);
+        inode.set_permissions(0o600);
+        inode.set_links(1);
+        inode.set_size((DIRECT as u64 + per_block + per_block * per_block) * self.block as u64);
+        // OK to truncate: blocks of numbers lie before block 2^32.
+        block_map::number(DIRECT + 1).set(inode.block_area_mut(), double as u32);
+        let copies = 1 + layout.copy_groups().count().min(per_block as usize) as u64;
+        let blocks = 1 + u64::from(geometry.reserved_descriptor_blocks) * copies;
+        self.set_sectors(&mut inode, blocks);
+        inode
+    }
+
+    /// An inode of a file of the tree.
+    fn file(&self, number: u32, index: usize) -> Result<Inode> {
+        let Plan { tree, order, shapes, space, options, .. } = self.plan;
+        let Entry { node, body, .. } = tree.entry(order[index]);
+        let shape = &shapes.files[index];
+        let time = options.time.map_or(node.modified, |latest| node.modified.min(latest));
+        let mut inode = self.blank(number, node.kind, time);
+        inode.set_permissions(node.mode);
+        inode.set_owner(Some(node.uid), Some(node.gid));
+        // OK to truncate: checked to be at most 65000.
+        inode.set_links(shape.links as u16);
+        if !shape.attributes.area.is_empty() {
+            inode.xattr_area_mut().copy_from_slice(&shape.attributes.area);
+        }
+        if let Some(block) = shape.attributes.block {
+            inode.set_xattr_block(space.attribute_blocks[block as usize]);
+        }
+        match body {
+            Body::Directory(_) => {
+                inode.set_size(shape.data.blocks() * self.block as u64);
+                if shape.arranged.as_ref().is_some_and(|arranged| arranged.is_indexed()) {
+                    inode.set_flags(InodeFlags::INDEX.0);
+                }
+            }
+            Body::File(contents) => {
+                inode.set_size(contents.size);
+                if shape.sealed.is_some() {
+                    inode.set_flags(InodeFlags::VERITY.0);
+                }
+            }
+            Body::Symlink(target) => {
+                inode.set_size(target.len() as u64);
+                if target.len() <= LONGEST_INLINE_TARGET {
+                    inode.block_area_mut()[..target.len()].copy_from_slice(target);
+                    self.set_sectors(&mut inode, u64::from(shape.attributes.block.is_some()));
+                    return Ok(inode);
+                }
+            }
+            Body::Node => {
+                if matches!(node.kind, FileType::CharacterDevice | FileType::BlockDevice) {
+                    inode.set_device(node.device.0, node.device.1);
+                }
+                self.set_sectors(&mut inode, u64::from(shape.attributes.block.is_some()));
+                return Ok(inode);
+            }
+        }
+        let (runs, blocks) = self.plan.place(index);
+        self.set_map(&mut inode, runs, blocks, u64::from(shape.attributes.block.is_some()))?;
+        Ok(inode)
+    }
+
+    fn blank(&self, number: u32, kind: FileType, time: Time) -> Inode {
+        let mut inode = Inode::new(number, kind, self.plan.geometry.inode_size as usize, 32);
+        for stamp in [Stamp::Accessed, Stamp::Changed, Stamp::Modified, Stamp::Created] {
+            inode.set_time(stamp, time);
+        }
+        inode
+    }
+
+    /// Gives an inode its map, whose blocks are written, and counts them with so many others.
+    fn set_map(&self, inode: &mut Inode, runs: &[Run], blocks: &[u64], others: u64) -> Result<()> {
+        let form = self.plan.shapes.map;
+        let map = form.map(runs, blocks, &self.sums, &Self::context(inode.number()))?;
+        inode.block_area_mut().copy_from_slice(&map.root);
+        if form.has_extents {
+            inode.set_flags(inode.flags().0 | InodeFlags::EXTENTS.0);
+        }
+        for (block, bytes) in map.blocks {
+            self.device.write_at(&bytes, self.offset(block))?;
+        }
+        let cluster = self.plan.geometry.cluster_blocks;
+        let data: u64 = runs.iter().map(|run| u64::from(run.len.div_ceil(cluster))).sum();
+        self.set_sectors(inode, data + blocks.len() as u64 + others);
+        Ok(())
+    }
+
+    /// Says how many clusters an inode has.
+    fn set_sectors(&self, inode: &mut Inode, clusters: u64) {
+        let geometry = &self.plan.geometry;
+        let sectors = clusters * u64::from(geometry.cluster_blocks) * (self.block as u64 / 512);
+        let has_huge = geometry.features.ro_compat.has(RoCompat::HUGE_FILE);
+        // What has fewer than 2^32 blocks of 4 KiB has room without that feature, too, or is refused by its map.
+        inode.set_sectors(sectors, geometry.block_size, has_huge);
+    }
+
+    /// Writes all descriptors, and their copies.
+    fn descriptors(&self, descriptors: &[Descriptor]) -> Result<()> {
+        let layout = &self.plan.layout;
+        for (index, group) in (0..).zip(descriptors.chunks(layout.descriptors_per_block() as usize)) {
+            let mut bytes: Vec<u8> =
+                group.iter().flat_map(|descriptor| descriptor.as_bytes().iter().copied()).collect();
+            bytes.resize(self.block, 0);
+            let copies = layout.descriptor_copies(index).into_iter().map(|(_, block)| block);
+            for block in std::iter::once(layout.descriptor_block(index)).chain(copies) {
+                self.device.write_at(&bytes, self.offset(block))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the copies of the superblock, and then the superblock itself.
+    fn superblocks(&self, descriptors: &[Descriptor]) -> Result<()> {
+        let Plan { geometry, layout, groups, shapes, .. } = self.plan;
+        let mut raw = *self.plan.superblock.as_bytes();
+        let free: u64 = descriptors.iter().map(|one| u64::from(one.fields().free_clusters())).sum();
+        let cluster = u64::from(geometry.cluster_blocks);
+        let fixed: u64 = groups.taken.ranges().map(|(start, end)| (end - start).div_ceil(cluster)).sum();
+        let overhead =
+            u64::from(geometry.first_data_block) + fixed + u64::from(geometry.journal_blocks) / cluster;
+        let mut fields = SuperblockMut { raw: &mut raw };
+        // OK to truncate: what does not fit its field is counted by whoever mounts.
+        fields.set_counts(free * cluster, geometry.inodes() - shapes.last_inode, overhead as u32);
+        if geometry.features.compat.has(Compat::HAS_JOURNAL)
+            && let Some(inode) = self.inode(JOURNAL_INODE)?
+        {
+            fields.set_journal(JOURNAL_INODE, inode.block_area(), inode.size());
+        }
+        if let Some(inode) = shapes.orphan_file {
+            fields.set_orphan_file(inode);
+        }
+        for group in layout.copy_groups() {
+            let mut copy = raw;
+            SuperblockMut { raw: &mut copy }.set_group(group);
+            self.superblock(group, &mut copy)?;
+        }
+        self.device.flush()?;
+        self.superblock(0, &mut raw)
+    }
+
+    fn superblock(&self, group: u32, raw: &mut [u8; SUPERBLOCK_SIZE]) -> Result<()> {
+        if self.sums.covers(Subject::Superblock) {
+            self.sums.store(recipe(Subject::Superblock), &Context::default(), raw);
+        }
+        match self.plan.layout.superblock_offset(group) {
+            Some(offset) => self.device.write_at(raw, offset),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<'a> Gather<'a> {
+    fn new(device: &'a dyn BlockDevice) -> Gather<'a> {
+        Gather { device, buffer: Vec::new(), at: 0 }
+    }
+
+    /// Zeros that become what goes to this byte of the device, `len` of them.
+    fn add(&mut self, offset: u64, len: usize) -> Result<&mut [u8]> {
+        let goes_on = self.at + self.buffer.len() as u64 == offset;
+        if !goes_on || self.buffer.len() + len > 2 * CHUNK {
+            self.flush()?;
+            self.at = offset;
+        }
+        let from = self.buffer.len();
+        self.buffer.resize(from + len, 0);
+        Ok(&mut self.buffer[from..])
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        if !self.buffer.is_empty() {
+            self.device.write_from(&mut self.buffer, self.at)?;
+            self.buffer.clear();
+        }
+        Ok(())
+    }
+}

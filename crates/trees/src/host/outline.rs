@@ -1,0 +1,178 @@
+//! Everything about files of the host but their contents, for those who must know all of a tree before they copy it.
+
+use std::ffi::{CStr, CString};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use casemate_blockdev::{BlockDevice, FileDevice};
+use rustix::fs::{AtFlags, FileType as HostType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
+
+use super::{Attributed, Folder, NameKind, Part, Reading, Xattrs, at, changed, node, shorter};
+use crate::{Node, Result};
+
+/// A file of any kind, without its contents.
+#[derive(Debug)]
+pub struct Outlined {
+    /// The file's name in its folder.
+    pub name: CString,
+    /// The file's kind, mode, owners and time.
+    pub node: Node,
+    /// The device and inode on the host, which all names of one file have.
+    pub inode: (u64, u64),
+    /// Whether the file has more names than this one.
+    pub has_more_names: bool,
+    /// Extended attributes, in the order of their names.
+    pub xattrs: Xattrs,
+    /// What the file has instead of contents.
+    pub body: Outline,
+}
+
+/// Contents that were not read.
+#[derive(Debug)]
+pub enum Outline {
+    /// A folder, and its number.
+    Folder(usize),
+    /// A regular file of so many bytes, and what of them is not a hole; everything if `None`.
+    File(Unread, u64, Option<Vec<Range<u64>>>),
+    /// A symbolic link's target.
+    Symlink(Vec<u8>),
+    /// None: a device, a pipe or a socket.
+    Node,
+}
+
+/// A regular file that was not opened yet.
+#[derive(Clone, Debug)]
+pub struct Unread {
+    folder: Arc<Path>,
+    name: CString,
+}
+
+/// A regular file of the host that has the size that it had before.
+#[derive(Debug)]
+pub struct Reopened {
+    file: FileDevice,
+    of: Unread,
+    size: u64,
+}
+
+impl Unread {
+    /// The file's path.
+    pub fn path(&self) -> std::path::PathBuf {
+        use std::os::unix::ffi::OsStrExt;
+        self.folder.join(std::ffi::OsStr::from_bytes(self.name.to_bytes()))
+    }
+
+    /// Opens the file, which is to have so many bytes still.
+    ///
+    /// # Errors
+    /// What the host says; `InvalidData` if it is another file by now.
+    pub fn open(&self, size: u64) -> Result<Reopened> {
+        let path = self.path();
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(&path, flags, Mode::empty()).map_err(|error| at(&path, error))?;
+        let stat = fstat(&fd).map_err(|error| at(&path, error))?;
+        let is_file = HostType::from_raw_mode(stat.st_mode) == HostType::RegularFile;
+        if !is_file || stat.st_size.cast_unsigned() != size {
+            return Err(changed(&path));
+        }
+        let file = FileDevice::from_file(fd.into()).map_err(|error| error.at(path.display()))?;
+        Ok(Reopened { file, of: self.clone(), size })
+    }
+}
+
+impl BlockDevice for Reopened {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.file)
+    }
+
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.file.read_at(buf, offset).map_err(|error| match error.io_kind() {
+            Some(std::io::ErrorKind::UnexpectedEof) => shorter(&self.of.path()),
+            _ => error.at(self.of.path().display()),
+        })
+    }
+
+    fn write_at(&self, _buf: &[u8], _offset: u64) -> Result<()> {
+        Err(std::io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Reading {
+    /// The folder at a path that a walk goes through: what it is itself.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn top(&self, path: &Path) -> Result<(Node, Xattrs)> {
+        let stat = rustix::fs::stat(path).map_err(|error| at(path, error))?;
+        let xattrs = self.attributes(&Attributed::Path(path)).map_err(|error| at(path, error))?;
+        Ok((node(&stat).ok_or_else(|| changed(path))?, xattrs))
+    }
+
+    /// Everything about the files of a part of a folder but their contents.
+    ///
+    /// # Errors
+    /// Of the first file of which something can't be read.
+    pub fn outline(&self, part: Part) -> Result<(Arc<Folder>, Vec<Outlined>)> {
+        let Part { folder, names, .. } = part;
+        let entries = names.into_iter().map(|name| self.outlined(&folder, name.name, name.kind));
+        let entries = entries.collect::<Result<_>>()?;
+        Ok((folder, entries))
+    }
+
+    fn outlined(&self, folder: &Folder, name: CString, kind: NameKind) -> Result<Outlined> {
+        let host = |error| at(&folder.join(&name), error);
+        let stat = statat(&folder.fd, &*name, AtFlags::SYMLINK_NOFOLLOW).map_err(host)?;
+        let body = match (HostType::from_raw_mode(stat.st_mode), kind) {
+            (HostType::Directory, NameKind::Folder(number)) => Outline::Folder(number),
+            (HostType::RegularFile, NameKind::File) => {
+                let path = folder.join(&name);
+                if self.image == Some((stat.st_dev, stat.st_ino)) {
+                    let text = format!("{}: is the image itself", path.display());
+                    return Err(crate::Error::path(std::io::ErrorKind::InvalidInput, text));
+                }
+                let size = stat.st_size.cast_unsigned();
+                let file = Unread { folder: Arc::clone(&folder.path), name: name.clone() };
+                Outline::File(file, size, ranges(folder, &name, &stat)?)
+            }
+            (HostType::Symlink, NameKind::Other) => {
+                Outline::Symlink(readlinkat(&folder.fd, &*name, Vec::new()).map_err(host)?.into_bytes())
+            }
+            (HostType::Directory | HostType::RegularFile, _) | (_, NameKind::Folder(_) | NameKind::File) => {
+                return Err(changed(&folder.join(&name)));
+            }
+            _ => Outline::Node,
+        };
+        let path = folder.join(&name);
+        let xattrs = self.attributes(&Attributed::Path(&path)).map_err(host)?;
+        let (inode, has_more_names) = ((stat.st_dev, stat.st_ino), stat.st_nlink > 1);
+        let node = node(&stat).ok_or_else(|| changed(&path))?;
+        Ok(Outlined { name, node, inode, has_more_names, xattrs, body })
+    }
+}
+
+/// What of a file is not a hole, if it has any.
+fn ranges(folder: &Folder, name: &CStr, stat: &Stat) -> Result<Option<Vec<Range<u64>>>> {
+    let size = stat.st_size.cast_unsigned();
+    if stat.st_blocks.cast_unsigned().saturating_mul(512) >= size {
+        return Ok(None);
+    }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let fd = openat(&folder.fd, name, flags, Mode::empty()).map_err(|error| at(&folder.join(name), error))?;
+    let file = FileDevice::from_file(fd.into()).map_err(|error| error.at(folder.join(name).display()))?;
+    let mut ranges = Vec::new();
+    let mut from = 0;
+    while let Some(range) = file.next_data(from)?.filter(|range| range.start < size) {
+        from = range.end.min(size);
+        ranges.push(range.start..from);
+    }
+    Ok(Some(ranges))
+}
