@@ -24,7 +24,7 @@ cp motd private; echo ID=example >rootfs/etc/os-release; cp motd rootfs/etc/motd
 cp motd rootfs/etc/shadow; cp motd rootfs/bin/su; cp motd rootfs/bin/sh; cp motd rootfs/var/log/wtmp
 casemate ext4 put -r root.img rootfs/. / && mv rootfs built && cp -r built rootfs
 casemate ext4 mkdir root.img /home && casemate fscrypt set-policy --fscrypt-key master.key root.img /home
-tar -C rootfs -cf - . | zstd -q >rootfs.tar.zst
+tar -C rootfs -cf - . | zstd -q >rootfs.tar.zst; tar -C rootfs -cf base.tar .; tar -C rootfs -cf app.tar bin
 printf 'a?b>' | casemate base64 encode --variant url-safe --no-padding >token; casemate base64 encode motd >photo.txt
 casemate verity format root.img root.verity --root-hash-file root.hash.txt --fec-device root.fec >format.txt
 casemate crypt encrypt root.img disk.enc --key-file disk.key --key-size 512
@@ -240,6 +240,7 @@ fn json_is_as_documented() {
         ("ext4 tree", "root.img /"),
         ("ext4 stat", "root.img / /etc/motd /home"),
         ("ext4 check", "root.img"),
+        ("ext4 build", "new.img --from rootfs"),
         ("ext4 mkdir", "root.img /new"),
         ("ext4 put", "root.img motd /new/motd"),
         ("ext4 rm", "root.img /new/motd -n"),

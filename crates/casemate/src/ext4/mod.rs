@@ -3,10 +3,12 @@
 //! [`Image::ext4`] opens one for reading, and [`Image::ext4_writer`] for changes, through whatever lies on the image and
 //! with the keys of encrypted folders. [`FileSystem`] is read by path, as [`std::fs`] is.
 
+mod build;
 mod change;
 mod contents;
 mod encrypted;
 mod file_system;
+mod seal;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,6 +28,10 @@ pub use casemate_trees::{Glob, Pattern, Selection};
 
 use crate::{Error, ErrorKind, Image, Keys};
 
+pub use build::{
+    Build, BuildOptions, BuildReport, BuildSize, BuildTarget, Features, Geometry, Owners, Source,
+    TreeOptions, identity, random_uuid, read_tree, uuid_of,
+};
 pub use change::{
     Approve, Interrupted, NewNode, NewPolicy, PutOptions, PutReport, RepairReport, WriteOptions, Writer,
     set_policy, source_date_epoch,
@@ -34,6 +40,7 @@ pub use contents::{VerityInfo, VerityPolicy, open_file, sha256, verity_info};
 use encrypted::KeyUse;
 pub use encrypted::{EncryptionInfo, encryption_info};
 pub use file_system::{ExtractOptions, FileSystem, MOST_READ, Target};
+pub use seal::Sealing;
 
 /// Options of reading a file system.
 #[derive(Clone, Debug)]

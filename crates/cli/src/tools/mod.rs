@@ -5,6 +5,7 @@ mod cryptsetup;
 mod e2fsck;
 mod fsverity;
 mod integritysetup;
+mod mke2fs;
 mod mount;
 mod veritysetup;
 
@@ -32,6 +33,7 @@ fn tool(args: &[OsString]) -> Option<Tool> {
         "e2fsck" | "fsck.ext4" | "fsck.ext3" | "fsck.ext2" => Some((e2fsck::main, e2fsck::understands)),
         "fsverity" => Some((fsverity::main, fsverity::understands)),
         "integritysetup" => Some((integritysetup::main, integritysetup::understands)),
+        "mke2fs" | "mkfs.ext2" | "mkfs.ext3" | "mkfs.ext4" => Some((mke2fs::main, mke2fs::understands)),
         "mount.casemate" => Some((mount::main, mount::understands)),
         "veritysetup" => Some((veritysetup::main, veritysetup::understands)),
         _ => None,

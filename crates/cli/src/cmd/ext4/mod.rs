@@ -1,5 +1,6 @@
 //! `casemate ext4`: ext4 images read, checked and changed without mounting them.
 
+mod build;
 mod cat;
 pub mod change;
 pub mod check;
@@ -54,6 +55,7 @@ pub struct Args {
 
 commands! {
     enum Command {
+        Build(build::Args),
         Info(info::Args),
         Ls(ls::Args),
         Tree(tree::Args),

@@ -7,6 +7,8 @@ mod parameters;
 mod sign;
 mod verify;
 
+pub use parameters::{Hex, hex};
+
 use clap::Subcommand;
 
 use casemate::Error;

@@ -1,0 +1,248 @@
+//! New ext4 file systems, made of folders, tar streams and layers of OCI images in one pass.
+
+use std::io::{self, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use casemate_blockdev::{BlockDevice, FileDevice, Window};
+use casemate_ext4::{Plan, Tree};
+use casemate_primitives::sha256::Sha256;
+use casemate_providers::Work;
+
+pub use casemate_ext4::{
+    BuildOptions, BuildReport, BuildSize, Features, Geometry, Owners, TreeOptions, uuid as uuid_of,
+};
+
+use super::Sealing;
+use crate::{Error, Output};
+
+/// A source of the files of a new file system.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A folder of the host.
+    Folder(PathBuf),
+    /// A tar stream in a file; "-" is standard input.
+    Tar(PathBuf),
+    /// A layer of an OCI image, as a tar stream: names that begin with `.wh.` remove what earlier sources have.
+    Layer(PathBuf),
+}
+
+/// A new file system that is ready to be written.
+#[derive(Debug)]
+pub struct Build {
+    plan: Plan,
+}
+
+/// Where a new file system goes.
+#[derive(Clone, Copy, Debug)]
+pub enum BuildTarget<'a> {
+    /// A file, which is there whole or not at all, or a block device.
+    File(&'a Path),
+    /// From this byte on of a file that is there, or of a block device, whose other bytes stay.
+    Within(&'a Path, u64),
+    /// Standard output.
+    Stream,
+}
+
+impl Source {
+    fn path(&self) -> &Path {
+        match self {
+            Source::Folder(path) | Source::Tar(path) | Source::Layer(path) => path,
+        }
+    }
+}
+
+impl BuildTarget<'_> {
+    /// The size in bytes that the target has, if it is a block device or the rest of a file.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn size(&self) -> Result<Option<u64>, Error> {
+        let (path, offset) = match self {
+            BuildTarget::File(path) => (path, 0),
+            BuildTarget::Within(path, offset) => (path, *offset),
+            BuildTarget::Stream => return Ok(None),
+        };
+        let metadata = std::fs::metadata(path);
+        let is_fixed = metadata.is_ok_and(|metadata| {
+            metadata.file_type().is_block_device() || matches!(self, BuildTarget::Within(..))
+        });
+        if !is_fixed {
+            return Ok(None);
+        }
+        let size = FileDevice::open(path).map_err(|error| error.at(path.display()))?.size();
+        Ok(Some(size.saturating_sub(offset)))
+    }
+
+    fn path(&self) -> Option<&Path> {
+        match self {
+            BuildTarget::File(path) | BuildTarget::Within(path, _) => Some(path),
+            BuildTarget::Stream => None,
+        }
+    }
+}
+
+/// Reads the files of a tree from several sources, later ones over earlier ones. Their contents are read when the file
+/// system is written.
+///
+/// # Errors
+/// What the host says; `Corrupt` for what is no tar stream; `Argument` if a source is the target.
+pub fn read_tree(
+    sources: &[Source],
+    target: &BuildTarget<'_>,
+    options: &TreeOptions,
+    work: &Work<'_>,
+) -> Result<Tree, Error> {
+    let mut options = options.clone();
+    if let Some(path) = target.path() {
+        let files: Vec<&Path> =
+            sources.iter().map(Source::path).filter(|path| *path != Path::new("-")).collect();
+        Output::check(path, &files)?;
+        options.image = std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
+    }
+    let mut tree = Tree::new();
+    for source in sources {
+        let name = source.path().display().to_string();
+        match source {
+            Source::Folder(path) => tree.add_folder(path, &options, work.pool)?,
+            Source::Tar(path) | Source::Layer(path) => {
+                options.whiteouts = matches!(source, Source::Layer(_));
+                tree.add_tar(stream(path)?, &name, &options, work.events)?;
+            }
+        }
+    }
+    Ok(tree)
+}
+
+/// A tar stream as a device; what can't be read twice is kept in a temporary file.
+fn stream(path: &Path) -> Result<Arc<dyn BlockDevice>, Error> {
+    let failed = |error: io::Error| Error::io(path.display(), error);
+    let is_input = path == Path::new("-");
+    let mut from: Box<dyn io::Read> = match is_input {
+        true => Box::new(io::stdin().lock()),
+        false => {
+            let file = std::fs::File::open(path).map_err(failed)?;
+            if file.metadata().map_err(failed)?.is_file() {
+                return Ok(Arc::new(FileDevice::from_file(file)?));
+            }
+            Box::new(file)
+        }
+    };
+    let mut kept = tempfile::tempfile().map_err(|error| Error::io("a temporary file", error))?;
+    io::copy(&mut from, &mut kept).map_err(failed)?;
+    Ok(Arc::new(FileDevice::from_file(kept)?))
+}
+
+/// A random UUID.
+///
+/// # Errors
+/// `Io`.
+pub fn random_uuid() -> Result<[u8; 16], Error> {
+    let mut uuid = [0; 16];
+    getrandom::fill(&mut uuid).map_err(|error| Error::io("random numbers", io::Error::from(error)))?;
+    // RFC 9562: version 4.
+    uuid[6] = uuid[6] & 0x0f | 0x40;
+    uuid[8] = uuid[8] & 0x3f | 0x80;
+    Ok(uuid)
+}
+
+/// UUID and hash seed of a new file system, made of its tree: names, attributes, sizes and times, but no contents. With a
+/// text, of that alone.
+pub fn identity(tree: &Tree, seed: Option<&str>, work: &Work<'_>) -> ([u8; 16], [u8; 16]) {
+    let mut hash = Sha256::new(work.providers.cpu()).hasher();
+    hash.update(b"casemate ext4 build\0");
+    match seed {
+        Some(text) => hash.update(text.as_bytes()),
+        None => tree.describe(&mut |bytes| hash.update(bytes)),
+    }
+    let digest = hash.finalize();
+    let (mut uuid, mut hash_seed) = ([0; 16], [0; 16]);
+    uuid.copy_from_slice(&digest[..16]);
+    hash_seed.copy_from_slice(&digest[16..]);
+    // RFC 9562: version 8, for values of one's own.
+    uuid[6] = uuid[6] & 0x0f | 0x80;
+    uuid[8] = uuid[8] & 0x3f | 0x80;
+    (uuid, hash_seed)
+}
+
+impl Build {
+    /// Decides where everything of a tree goes.
+    ///
+    /// # Errors
+    /// `Argument` for options that contradict each other, `Io` (`StorageFull`) for a size that is too small.
+    pub fn new(tree: Tree, options: &BuildOptions) -> Result<Build, Error> {
+        Ok(Build { plan: Plan::new(tree, options)? })
+    }
+
+    /// The same with fs-verity on files.
+    ///
+    /// # Errors
+    /// As [`Build::new`].
+    pub fn sealed(tree: Tree, options: &BuildOptions, sealing: Arc<Sealing>) -> Result<Build, Error> {
+        Ok(Build { plan: Plan::sealed(tree, options, Some(sealing))? })
+    }
+
+    /// The image's size in bytes.
+    pub fn size(&self) -> u64 {
+        self.plan.size()
+    }
+
+    /// Bytes of contents, which the listener hears of.
+    pub fn contents_size(&self) -> u64 {
+        self.plan.contents_size()
+    }
+
+    /// The numbers of the file system.
+    pub fn geometry(&self) -> &Geometry {
+        self.plan.geometry()
+    }
+
+    /// Writes the file system. Files are there whole or not at all.
+    ///
+    /// # Errors
+    /// `Io`; that a source changed since it was read; [`Error::is_busy`] if the target is in use.
+    pub fn write(self, target: &BuildTarget<'_>, work: &Work<'_>) -> Result<BuildReport, Error> {
+        match target {
+            BuildTarget::File(path) => {
+                let output = Output::create(path, &[])?;
+                let Some(device) = output.device() else { return self.stream(output, path, work) };
+                let is_new = std::fs::metadata(path).map_or(true, |metadata| metadata.is_file());
+                let report =
+                    self.to_device(device, is_new, work).map_err(|error| error.within(path.display()))?;
+                output.commit()?;
+                Ok(report)
+            }
+            BuildTarget::Within(path, offset) => {
+                let device = FileDevice::open_exclusive(path).map_err(|error| error.at(path.display()))?;
+                let window = Window::new(device, *offset, self.size())
+                    .map_err(|error| Error::io(path.display(), error))?;
+                self.plan.write(&window, false, work).map_err(|error| error.within(path.display()))
+            }
+            BuildTarget::Stream => self.stream(io::stdout().lock(), Path::new("standard output"), work),
+        }
+    }
+
+    fn to_device(&self, device: &FileDevice, is_new: bool, work: &Work<'_>) -> Result<BuildReport, Error> {
+        if is_new {
+            device.file().set_len(self.size())?;
+        } else if device.size() < self.size() {
+            let text = format!("{} bytes; the file system has {}", device.size(), self.size());
+            return Err(io::Error::new(io::ErrorKind::StorageFull, text).into());
+        }
+        self.plan.write(device, is_new, work)
+    }
+
+    /// What has no positions gets the image from a temporary file.
+    fn stream(self, mut to: impl Write, name: &Path, work: &Work<'_>) -> Result<BuildReport, Error> {
+        let kept = tempfile::tempfile().map_err(|error| Error::io("a temporary file", error))?;
+        let device = FileDevice::from_file(kept)?;
+        let report = self.to_device(&device, true, work)?;
+        let mut file = device.file();
+        io::Seek::rewind(&mut file)?;
+        io::copy(&mut file, &mut to)
+            .and_then(|_| to.flush())
+            .map_err(|error| Error::io(name.display(), error))?;
+        Ok(report)
+    }
+}

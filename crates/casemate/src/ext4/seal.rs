@@ -1,0 +1,93 @@
+//! fs-verity on files of new file systems: which ones, and what their trees are made with.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Mutex;
+
+use casemate_blockdev::{BlockDevice, Pool};
+use casemate_providers::{Providers, Work};
+use casemate_trees::Pattern;
+use casemate_verity::fs::{Describer, Descriptor, FileDigest, Parameters};
+use casemate_verity::signature::{Certificate, DigestAlgorithm, SigningKey, sign};
+use casemate_verity::tree::TreeDevice;
+
+use crate::Error;
+
+/// Bytes that a signature has at most beside its certificate: its structure, and RSA of 4096 bits.
+const SIGNATURE_ROOM: u64 = 2048;
+
+/// fs-verity on the files of a tree.
+pub struct Sealing {
+    /// The files: regular ones whose path matches one of these; all without any.
+    pub files: Vec<Pattern>,
+    /// The parameters of their trees.
+    pub parameters: Parameters,
+    /// Who signs their digests.
+    pub signer: Option<(SigningKey, Certificate)>,
+    providers: Providers,
+    /// What was made.
+    digests: Mutex<BTreeMap<Vec<u8>, FileDigest>>,
+}
+
+impl Sealing {
+    /// fs-verity on all regular files, without signatures.
+    pub fn new(parameters: Parameters, providers: Providers) -> Sealing {
+        Sealing { files: Vec::new(), parameters, signer: None, providers, digests: Mutex::default() }
+    }
+
+    /// The digests of the files that were written, by their paths.
+    pub fn digests(&self) -> BTreeMap<Vec<u8>, FileDigest> {
+        self.digests.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+}
+
+impl fmt::Debug for Sealing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sealing").field("parameters", &self.parameters).finish_non_exhaustive()
+    }
+}
+
+impl casemate_ext4::Seal for Sealing {
+    fn room(&self, path: &[u8], size: u64) -> Result<Option<(u64, u64)>, Error> {
+        let is_chosen = |pattern: &Pattern| pattern.matches(path, false);
+        if !self.files.is_empty() && !self.files.iter().any(is_chosen) {
+            return Ok(None);
+        }
+        let tree = self.parameters.geometry(size)?.tree_size();
+        let signature = self.signer.as_ref().map_or(0, |(_, certificate)| {
+            // OK to cast: a certificate's bytes.
+            certificate.der().len() as u64 + SIGNATURE_ROOM
+        });
+        Ok(Some((tree, Descriptor::LEN as u64 + signature)))
+    }
+
+    fn seal(
+        &self,
+        path: &[u8],
+        contents: &dyn BlockDevice,
+        tree: &dyn BlockDevice,
+    ) -> Result<Vec<u8>, Error> {
+        // Files are shared out among threads whole.
+        let work = Work {
+            providers: self.providers.clone(),
+            pool: Pool::new(std::num::NonZeroUsize::new(1)),
+            ..Work::default()
+        };
+        let geometry = self.parameters.geometry(contents.size())?;
+        let sink = TreeDevice::new(&geometry, tree, 0);
+        let describer = Describer::new(self.parameters.clone(), &work)?;
+        let descriptor = describer.describe_as(&geometry, contents, &sink)?;
+        let digest = descriptor.digest(&self.providers)?;
+        let signature = match &self.signer {
+            Some((key, certificate)) => {
+                let message = digest.bytes_to_sign();
+                let hash = DigestAlgorithm::named(digest.algorithm().name())?;
+                sign(&message, key, certificate, hash, &self.providers)?
+            }
+            None => Vec::new(),
+        };
+        let digests = self.digests.lock();
+        digests.unwrap_or_else(std::sync::PoisonError::into_inner).insert(path.to_vec(), digest);
+        descriptor.to_disk(&signature)
+    }
+}

@@ -1,0 +1,305 @@
+//! `casemate ext4 build`.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::json;
+
+use casemate::ext4::{
+    Build, BuildOptions, BuildSize, BuildTarget, Pattern, Sealing, Source, TreeOptions, identity, read_tree,
+    source_date_epoch, uuid_of, uuid_text,
+};
+use casemate::fsverity::{Algorithm, FileDigest, Parameters, escape_name};
+use casemate::signature::SigningKey;
+use casemate::{Error, Output};
+
+use super::chmod::parse_octal;
+use super::chown::parse_both;
+use crate::answer::Answer;
+use crate::cmd::ends::standard_output;
+use crate::cmd::fsverity::{Hex, hex};
+use crate::cmd::signer::read_certificate;
+use crate::context::{Context, read_small};
+use crate::size::bytes;
+
+/// Make an ext4 image of a folder, of tar streams, or of layers of OCI images, in one pass.
+///
+/// Everything is planned before it is written, so the image is as small as what is in it allows, or as large as it is
+/// said to be. Directories are indexed, files lie in one piece, holes stay holes. The same tree and options give the same
+/// bytes: identifiers are made of the tree, times are those of the files, none later than the environment's
+/// SOURCE_DATE_EPOCH.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  casemate ext4 build root.img --from rootfs\n  \
+    casemate ext4 build root.img --from rootfs --size +64M -L root\n  \
+    zstdcat rootfs.tar.zst | casemate ext4 build root.img --tar - --owner 0:0\n  \
+    casemate ext4 build root.img --layer base.tar --layer app.tar\n  \
+    casemate ext4 build empty.img --size 1G")]
+pub struct Args {
+    /// The image to make: a file, which is there whole or not at all, or a block device; "-" is standard output.
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+    /// A folder whose contents are copied; several are laid over each other.
+    #[arg(long, value_name = "FILE", help_heading = "Sources")]
+    from: Vec<PathBuf>,
+    /// A tar stream whose contents are copied; "-" is standard input.
+    #[arg(long, value_name = "FILE", help_heading = "Sources")]
+    tar: Vec<PathBuf>,
+    /// A layer of an OCI image as a tar stream, over those before it: its whiteouts remove what they have.
+    #[arg(long, value_name = "FILE", help_heading = "Sources")]
+    layer: Vec<PathBuf>,
+    /// Give everything to this owner and group, by their numbers.
+    #[arg(long, value_name = "UID:GID", value_parser = parse_both, help_heading = "Sources")]
+    owner: Option<(u32, u32)>,
+    /// Give users of the source other numbers: the first one in the image, the first one of the source, and how many.
+    #[arg(long, value_name = "TO:FROM:COUNT", value_parser = range, help_heading = "Sources")]
+    uid_map: Vec<[u32; 3]>,
+    /// The same of groups.
+    #[arg(long, value_name = "TO:FROM:COUNT", value_parser = range, help_heading = "Sources")]
+    gid_map: Vec<[u32; 3]>,
+    /// Leave extended attributes out.
+    #[arg(long, help_heading = "Sources")]
+    no_xattrs: bool,
+    /// The image's size: "auto", as small as possible; "+BYTES", with so much free; or so many bytes [default: auto, and
+    /// all of a block device].
+    #[arg(long, value_name = "BYTES", value_parser = size, help_heading = "Size")]
+    size: Option<BuildSize>,
+    /// Round an automatic size up to a multiple of so many bytes.
+    #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>, help_heading = "Size")]
+    align: Option<u64>,
+    /// The byte that the file system begins at in a file that is there already, and keeps its other bytes.
+    #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>, help_heading = "Size")]
+    offset: Option<u64>,
+    #[command(flatten)]
+    format: FormatArgs,
+    /// Put fs-verity on regular files: all, or those that match a pattern.
+    #[arg(long, value_name = "PATTERN", num_args = 0..=1, require_equals = true, default_missing_value = "*",
+        help_heading = "fs-verity")]
+    verity: Vec<String>,
+    /// The hash algorithm of their trees: sha256 or sha512.
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "verity",
+        default_value = "sha256",
+        help_heading = "fs-verity"
+    )]
+    hash_alg: String,
+    /// The salt of their trees in hex, at most 32 bytes.
+    #[arg(long, value_name = "HEX", requires = "verity", value_parser = hex, help_heading = "fs-verity")]
+    salt: Option<Hex>,
+    /// Sign their digests with this private key in PEM, for the kernel's built-in signatures.
+    #[arg(long, value_name = "KEYFILE", requires = "verity", requires = "cert", help_heading = "fs-verity")]
+    signing_key: Option<PathBuf>,
+    /// The signer's certificate in PEM or DER.
+    #[arg(long, value_name = "CERTFILE", requires = "signing_key", help_heading = "fs-verity")]
+    cert: Option<PathBuf>,
+    /// Write the files' digests to this file, as a manifest for "casemate fsverity check".
+    #[arg(long, value_name = "FILE", requires = "verity", help_heading = "fs-verity")]
+    manifest: Option<PathBuf>,
+    /// Make UUID and hash seed from this text; else they are made from the tree.
+    #[arg(long, value_name = "SEED", help_heading = "Identity")]
+    seed: Option<String>,
+}
+
+/// Options of the file system, as mke2fs has them.
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "File system")]
+pub struct FormatArgs {
+    /// The type: ext2, ext3 or ext4.
+    #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "ext4")]
+    kind: String,
+    /// Bytes of a block.
+    #[arg(short, long, value_name = "BYTES", default_value = "4096", value_parser = bytes::<u32>)]
+    block_size: u32,
+    /// Bytes of a cluster (with -O bigalloc).
+    #[arg(short = 'C', long, value_name = "BYTES", value_parser = bytes::<u32>)]
+    cluster_size: Option<u32>,
+    /// Blocks of a group.
+    #[arg(short = 'g', long, value_name = "N")]
+    blocks_per_group: Option<u32>,
+    /// Groups whose metadata lie together.
+    #[arg(short = 'G', long, value_name = "N", default_value = "16")]
+    groups_per_flex: u32,
+    /// Bytes for each inode.
+    #[arg(short = 'i', long, value_name = "BYTES", default_value = "16384", value_parser = bytes::<u64>)]
+    inode_ratio: u64,
+    /// Bytes of an inode.
+    #[arg(short = 'I', long, value_name = "BYTES", default_value = "256", value_parser = bytes::<u32>)]
+    inode_size: u32,
+    /// Inodes in all [default: by the ratio, and as many as are needed].
+    #[arg(short = 'N', long, value_name = "N")]
+    inodes: Option<u32>,
+    /// Features to add, or with a ^ to take away.
+    #[arg(short = 'O', long, value_name = "LIST")]
+    features: Vec<String>,
+    /// Extended options, as mke2fs has them: stride, stripe_width, resize, packed_meta_blocks, num_backup_sb,
+    /// orphan_file_size, encoding and others, with commas.
+    #[arg(short = 'E', long, value_name = "LIST")]
+    extended: Vec<String>,
+    /// Bytes of the journal.
+    #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
+    journal_size: Option<u64>,
+    /// Percent of the blocks that only root may use.
+    #[arg(short = 'm', long, value_name = "PERCENT", default_value = "0")]
+    reserved_percent: f64,
+    /// The label.
+    #[arg(short = 'L', long, value_name = "LABEL")]
+    label: Option<String>,
+    /// The UUID.
+    #[arg(short = 'U', long, value_name = "UUID")]
+    uuid: Option<String>,
+    /// What names are hashed with.
+    #[arg(long, value_name = "UUID")]
+    hash_seed: Option<String>,
+    /// The owner and group of the root directory [default: the source's].
+    #[arg(long, value_name = "UID:GID", value_parser = parse_both)]
+    root_owner: Option<(u32, u32)>,
+    /// The mode of the root directory, octal [default: the source's].
+    #[arg(long, value_name = "MODE", value_parser = parse_octal)]
+    root_mode: Option<u16>,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let is_stream = self.image == Path::new("-");
+        let target = match self.offset {
+            _ if is_stream => {
+                drop(standard_output()?);
+                BuildTarget::Stream
+            }
+            Some(offset) => BuildTarget::Within(&self.image, offset),
+            None => BuildTarget::File(&self.image),
+        };
+        let work = context.opening();
+        let mut tree_options = TreeOptions::default();
+        tree_options.owners.all = self.owner;
+        tree_options.owners.users = self.uid_map.clone();
+        tree_options.owners.groups = self.gid_map.clone();
+        tree_options.xattrs = !self.no_xattrs;
+        let tree = read_tree(&self.sources(), &target, &tree_options, &work)?;
+        let identity = identity(&tree, self.seed.as_deref(), &work);
+        let mut options = self.format.options(identity)?;
+        options.time = source_date_epoch()?;
+        options.size = match (self.size, target.size()?) {
+            (Some(BuildSize::Fitting { free, .. }), _) => {
+                BuildSize::Fitting { free, align: self.align.unwrap_or(1) }
+            }
+            (Some(size), _) => size,
+            (None, Some(size)) => BuildSize::Bytes(size),
+            (None, None) => BuildSize::Fitting { free: 0, align: self.align.unwrap_or(1) },
+        };
+        let sealing = self.sealing(context, options.block_size)?.map(Arc::new);
+        let manifest = match &self.manifest {
+            Some(path) => Some(Output::create(path, &[&self.image])?),
+            None => None,
+        };
+        let build = match &sealing {
+            Some(sealing) => Build::sealed(tree, &options, Arc::clone(sealing)),
+            None => Build::new(tree, &options),
+        };
+        let build = build.map_err(|error| error.at(self.image.display()))?;
+        let size = build.size();
+        let progress = context.progress(&self.image.display().to_string(), build.contents_size());
+        let geometry = build.geometry().clone();
+        let report = build.write(&target, &context.work(context.providers().clone(), &progress))?;
+        drop(progress);
+        if let Some((manifest, sealing)) = manifest.zip(sealing) {
+            let lines = sealing.digests().into_iter().flat_map(|(path, digest)| line(&path, &digest));
+            manifest.finish(&lines.collect::<Vec<u8>>())?;
+        }
+        if context.json() && !is_stream {
+            context.print_json(&json!({
+                "image": self.image.to_string_lossy(),
+                "size": size,
+                "uuid": uuid_text(&options.uuid),
+                "block_size": geometry.block_size,
+                "blocks": geometry.blocks,
+                "inodes": geometry.inodes(),
+                "files": report.files,
+                "directories": report.directories,
+                "others": report.others,
+                "bytes": report.bytes,
+            }))?;
+        }
+        context.done(format_args!("{}: {size} bytes, {} files", self.image.display(), report.files));
+        Ok(Answer::Yes)
+    }
+
+    /// fs-verity, if it is wanted.
+    fn sealing(&self, context: &Context, block_size: u32) -> Result<Option<Sealing>, Error> {
+        if self.verity.is_empty() {
+            return Ok(None);
+        }
+        let algorithm = Algorithm::named(&self.hash_alg);
+        let algorithm = algorithm.ok_or_else(|| Error::argument("--hash-alg: sha256 or sha512"))?;
+        let salt = self.salt.as_ref().map_or(&[][..], |salt| &salt.0);
+        // A kernel takes no larger blocks than its pages and those of the file system.
+        let parameters = Parameters::new(algorithm, block_size.min(4096), salt)?;
+        let mut sealing = Sealing::new(parameters, context.providers().clone());
+        let patterns = self.verity.iter().map(|pattern| Pattern::new(pattern.as_bytes()));
+        sealing.files = patterns.collect::<Result<_, _>>()?;
+        if let (Some(key), Some(cert)) = (&self.signing_key, &self.cert) {
+            let pem = zeroize::Zeroizing::new(read_small(key)?);
+            let key = SigningKey::from_pem(&pem).map_err(|error| error.at(key.display()))?;
+            sealing.signer = Some((key, read_certificate(cert)?));
+        }
+        Ok(Some(sealing))
+    }
+
+    fn sources(&self) -> Vec<Source> {
+        let folders = self.from.iter().cloned().map(Source::Folder);
+        let tars = self.tar.iter().cloned().map(Source::Tar);
+        folders.chain(tars).chain(self.layer.iter().cloned().map(Source::Layer)).collect()
+    }
+}
+
+impl FormatArgs {
+    fn options(&self, (uuid, hash_seed): ([u8; 16], [u8; 16])) -> Result<BuildOptions, Error> {
+        let given = |text: &Option<String>, other| match text {
+            Some(text) => uuid_of(text).ok_or_else(|| Error::argument(format!("'{text}' is no UUID"))),
+            None => Ok(other),
+        };
+        let mut options = BuildOptions::new(given(&self.uuid, uuid)?, given(&self.hash_seed, hash_seed)?);
+        options.set_type(&self.kind)?;
+        self.features.iter().try_for_each(|list| options.features.change(list))?;
+        options.block_size = self.block_size;
+        options.cluster_size = self.cluster_size;
+        options.blocks_per_group = self.blocks_per_group;
+        options.groups_per_flex = self.groups_per_flex;
+        options.inode_ratio = self.inode_ratio;
+        options.inode_size = self.inode_size;
+        options.inodes = self.inodes;
+        options.journal_size = self.journal_size;
+        options.reserved_percent = self.reserved_percent;
+        self.extended.iter().try_for_each(|list| options.set_extended(list))?;
+        options.label = self.label.as_deref().unwrap_or_default().as_bytes().to_vec();
+        options.root_owner = self.root_owner.or(options.root_owner);
+        options.root_mode = self.root_mode.or(options.root_mode);
+        Ok(options)
+    }
+}
+
+/// A size: automatic, with so much free, or given.
+fn size(text: &str) -> Result<BuildSize, String> {
+    match (text, text.strip_prefix('+')) {
+        ("auto", _) => Ok(BuildSize::Fitting { free: 0, align: 1 }),
+        (_, Some(free)) => Ok(BuildSize::Fitting { free: bytes(free)?, align: 1 }),
+        _ => bytes(text).map(BuildSize::Bytes),
+    }
+}
+
+/// A line of a manifest.
+fn line(path: &[u8], digest: &FileDigest) -> Vec<u8> {
+    let escaped = escape_name(Path::new(OsStr::from_bytes(path)));
+    let begin = if escaped.is_some() { "\\" } else { "" };
+    [begin.as_bytes(), digest.to_string().as_bytes(), b" ", escaped.as_deref().unwrap_or(path), b"\n"]
+        .concat()
+}
+
+/// A range of numbers: the first one in the image, the first one of the source, and how many.
+fn range(text: &str) -> Result<[u32; 3], String> {
+    let numbers: Option<Vec<u32>> = text.split(':').map(|number| number.parse().ok()).collect();
+    numbers.and_then(|numbers| numbers.try_into().ok()).ok_or_else(|| format!("{text}: not TO:FROM:COUNT"))
+}

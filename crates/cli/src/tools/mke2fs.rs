@@ -1,0 +1,267 @@
+//! The command line of `mke2fs` 1.47.4, and of `mkfs.ext2`, `mkfs.ext3` and `mkfs.ext4`: exit status 0, or 1.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use casemate::Error;
+use casemate::ext4::{
+    Build, BuildOptions, BuildSize, BuildTarget, Geometry, Source, TreeOptions, random_uuid, read_tree,
+    source_date_epoch, uuid_of, uuid_text,
+};
+
+use crate::context::Context;
+
+/// The version whose command line this is.
+const VERSION: &str = "mke2fs 1.47.4 (casemate)\n";
+
+const USAGE: &str = "\
+Usage: mke2fs [-b block-size] [-C cluster-size] [-d root-directory|tarball] [-D] [-e errors-behavior]
+\t[-E extended-options] [-F] [-g blocks-per-group] [-G flex-group-size] [-i bytes-per-inode]
+\t[-I inode-size] [-j] [-J journal-options] [-L volume-label] [-m reserved-blocks-percentage]
+\t[-M last-mounted-directory] [-n] [-N number-of-inodes] [-o creator-os] [-O feature[,...]] [-q]
+\t[-t fs-type] [-T usage-type] [-U UUID] [-v] [-V] device [blocks-count]
+
+This is casemate under the name mke2fs. Bad blocks (-c, -l) and undo files (-z) it has not; see
+'casemate ext4 build --help'.
+";
+
+#[derive(Debug, Parser)]
+#[command(name = "mke2fs", disable_help_flag = true, disable_version_flag = true)]
+#[command(args_override_self = true, allow_negative_numbers = true)]
+struct Tool {
+    #[arg(short)]
+    block_size: Option<String>,
+    #[arg(short = 'C')]
+    cluster_size: Option<String>,
+    #[arg(short = 'd')]
+    root: Option<PathBuf>,
+    #[arg(short = 'D')]
+    direct: bool,
+    #[arg(short = 'e')]
+    on_errors: Option<String>,
+    #[arg(short = 'E')]
+    extended: Vec<String>,
+    #[arg(short = 'F', action = clap::ArgAction::Count)]
+    force: u8,
+    #[arg(short = 'g')]
+    blocks_per_group: Option<u32>,
+    #[arg(short = 'G')]
+    groups_per_flex: Option<u32>,
+    #[arg(short = 'i')]
+    inode_ratio: Option<String>,
+    #[arg(short = 'I')]
+    inode_size: Option<u32>,
+    #[arg(short = 'j')]
+    journal: bool,
+    #[arg(short = 'J')]
+    journal_options: Vec<String>,
+    #[arg(short = 'L')]
+    label: Option<String>,
+    #[arg(short = 'm', default_value = "5")]
+    reserved_percent: f64,
+    #[arg(short = 'M')]
+    last_mounted: Option<String>,
+    #[arg(short = 'n')]
+    dry_run: bool,
+    #[arg(short = 'N')]
+    inodes: Option<u32>,
+    #[arg(short = 'o')]
+    creator: Option<String>,
+    #[arg(short = 'O')]
+    features: Vec<String>,
+    #[arg(short = 'q')]
+    quiet: bool,
+    #[arg(short = 'r')]
+    revision: Option<u32>,
+    #[arg(short = 't')]
+    kind: Option<String>,
+    #[arg(short = 'T')]
+    usage: Option<String>,
+    #[arg(short = 'U')]
+    uuid: Option<String>,
+    #[arg(short = 'v')]
+    verbose: bool,
+    #[arg(short = 'V')]
+    version: bool,
+    device: Option<PathBuf>,
+    blocks: Option<String>,
+}
+
+/// Whether a command line is understood; nothing is run.
+pub fn understands(args: &[OsString]) -> bool {
+    Tool::try_parse_from(args).is_ok()
+}
+
+/// Runs one command line.
+pub fn main(args: &[OsString]) -> ExitCode {
+    let context = Context::for_tool("mke2fs: ");
+    let tool = match Tool::try_parse_from(args) {
+        Ok(tool) => tool,
+        Err(error) => {
+            let text = error.to_string();
+            let line = text.lines().next().unwrap_or_default();
+            eprint!("mke2fs: {}\n{USAGE}", line.strip_prefix("error: ").unwrap_or(line));
+            return ExitCode::FAILURE;
+        }
+    };
+    if tool.version {
+        eprint!("{VERSION}");
+        return ExitCode::SUCCESS;
+    }
+    let Some(device) = &tool.device else {
+        eprint!("{USAGE}");
+        return ExitCode::FAILURE;
+    };
+    let name = args.first().and_then(|name| Path::new(name).file_name()).and_then(|name| name.to_str());
+    let kind = name.and_then(|name| name.strip_prefix("mkfs.")).unwrap_or("ext2");
+    match tool.run(&context, device, kind) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            context.complain(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Tool {
+    fn run(&self, context: &Context, device: &Path, kind: &str) -> Result<(), Error> {
+        if self.creator.as_ref().is_some_and(|creator| !["Linux", "linux", "0"].contains(&&**creator)) {
+            return Err(Error::unsupported("creators other than Linux (-o)"));
+        }
+        let offset = self
+            .extended
+            .iter()
+            .flat_map(|list| list.split(','))
+            .find_map(|word| word.strip_prefix("offset="));
+        let offset = offset.map(|text| number(text, 1)).transpose()?;
+        let target = match offset.filter(|offset| *offset > 0) {
+            Some(offset) => BuildTarget::Within(device, offset),
+            None => BuildTarget::File(device),
+        };
+        let size = self.size(&target, device)?;
+        let options = self.options(kind, size)?;
+        let copies_xattrs =
+            !self.extended.iter().any(|list| list.split(',').any(|word| word == "no_copy_xattrs"));
+        let mut tree_options = TreeOptions::default();
+        tree_options.xattrs = copies_xattrs;
+        let sources: Vec<Source> = self.root.iter().map(|root| source(root)).collect();
+        let work = context.opening();
+        let tree = read_tree(&sources, &target, &tree_options, &work)?;
+        let build = Build::new(tree, &options).map_err(|error| error.at(device.display()))?;
+        let geometry = build.geometry().clone();
+        if !self.quiet {
+            context.print(told(&geometry, &options))?;
+        }
+        if !self.dry_run {
+            build.write(&target, &work)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes of the file system: what is said, or all of the device.
+    fn size(&self, target: &BuildTarget<'_>, device: &Path) -> Result<u64, Error> {
+        if let Some(text) = &self.blocks {
+            let block = match &self.block_size {
+                Some(size) => number(size.trim_start_matches('-'), 1)?,
+                None => 1024,
+            };
+            return number(text, block);
+        }
+        if let Some(size) = target.size()? {
+            return Ok(size);
+        }
+        let metadata = std::fs::metadata(device).map_err(|_| {
+            Error::argument("the file does not exist, and no size was specified").at(device.display())
+        })?;
+        Ok(metadata.len())
+    }
+
+    fn options(&self, kind: &str, size: u64) -> Result<BuildOptions, Error> {
+        let mut options = BuildOptions::new(random_uuid()?, random_uuid()?);
+        let has_journal = self.journal || !self.journal_options.is_empty();
+        let kind = self.kind.as_deref().unwrap_or(if kind == "ext2" && has_journal { "ext3" } else { kind });
+        options.set_type(kind)?;
+        options.set_usage(self.usage.as_deref().unwrap_or(BuildOptions::usage_of(size)))?;
+        (options.root_owner, options.root_mode) = (Some((0, 0)), Some(0o755));
+        self.features.iter().try_for_each(|list| options.features.change(list))?;
+        self.extended.iter().try_for_each(|list| options.set_extended(list))?;
+        self.journal_options.iter().try_for_each(|list| options.set_journal(list))?;
+        if let Some(text) = &self.block_size {
+            let least = number(text.trim_start_matches('-'), 1)?;
+            // OK to cut: what is larger is refused as a block size.
+            let least = u32::try_from(least).unwrap_or(u32::MAX);
+            options.block_size = if text.starts_with('-') { least.max(options.block_size) } else { least };
+        }
+        let small = |text: &String| number(text, 1).map(|size| u32::try_from(size).unwrap_or(u32::MAX));
+        options.cluster_size = self.cluster_size.as_ref().map(small).transpose()?;
+        options.blocks_per_group = self.blocks_per_group;
+        options.groups_per_flex = self.groups_per_flex.unwrap_or(options.groups_per_flex);
+        if let Some(text) = &self.inode_ratio {
+            options.inode_ratio = number(text, 1)?;
+        }
+        options.inode_size = self.inode_size.unwrap_or(options.inode_size);
+        options.inodes = self.inodes;
+        options.reserved_percent = self.reserved_percent;
+        options.label = self.label.clone().unwrap_or_default().into_bytes();
+        options.last_mounted = self.last_mounted.clone().unwrap_or_default().into_bytes();
+        match self.uuid.as_deref() {
+            None | Some("random" | "time") => {}
+            Some("clear") => options.uuid = [0; 16],
+            Some(text) => {
+                options.uuid = uuid_of(text).ok_or_else(|| Error::argument(format!("Invalid UUID {text}")))?
+            }
+        }
+        options.on_errors = match self.on_errors.as_deref() {
+            None | Some("continue") => 1,
+            Some("remount-ro") => 2,
+            Some("panic") => 3,
+            Some(other) => return Err(Error::argument(format!("bad error behavior - {other}"))),
+        };
+        options.time = source_date_epoch()?;
+        options.size = BuildSize::Bytes(size);
+        Ok(options)
+    }
+}
+
+/// A folder, or a tar stream.
+fn source(path: &Path) -> Source {
+    match path.is_dir() {
+        true => Source::Folder(path.to_owned()),
+        false => Source::Tar(path.to_owned()),
+    }
+}
+
+/// A number with a unit, else of so many bytes each.
+fn number(text: &str, unit: u64) -> Result<u64, Error> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" => Some(unit),
+        "s" => Some(512),
+        "k" => Some(1 << 10),
+        "m" => Some(1 << 20),
+        "g" => Some(1 << 30),
+        "t" => Some(1 << 40),
+        _ => None,
+    };
+    let number = digits.parse::<u64>().ok().zip(unit).and_then(|(number, unit)| number.checked_mul(unit));
+    number.ok_or_else(|| Error::argument(format!("{text}: invalid number or size")))
+}
+
+/// What mke2fs says of a file system.
+fn told(geometry: &Geometry, options: &BuildOptions) -> String {
+    let mut text = format!(
+        "Creating filesystem with {} {}k blocks and {} inodes\nFilesystem UUID: {}\n",
+        geometry.blocks,
+        geometry.block_size / 1024,
+        geometry.inodes(),
+        uuid_text(&options.uuid)
+    );
+    let backups: Vec<String> = geometry.backups().map(|block| block.to_string()).collect();
+    if !backups.is_empty() {
+        text += &format!("Superblock backups stored on blocks: \n\t{}\n", backups.join(", "));
+    }
+    text + "\n"
+}

@@ -1,0 +1,220 @@
+//! `casemate ext4 build`, and the command as mke2fs.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use casemate_testkit::{Place, run, run_any, tool};
+
+const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
+
+/// A folder `tree`, and the same as a tar stream.
+fn place() -> Place {
+    let place = Place::under(CASEMATE, "ext4");
+    place.sh("mkdir -p tree/a/b; echo 1 >tree/one; echo 2 >tree/a/two; ln -s ../one tree/a/link; ln tree/one tree/a/hard
+              seq 30000 >tree/a/b/large; chmod 640 tree/one; chmod 755 tree tree/a; touch -d @1000000000.5 tree/a/two
+              tar -C tree --format=pax -cf tree.tar .");
+    place
+}
+
+fn check(place: &Place, image: &str) {
+    place.yes(&format!("check {image}"));
+    if let Some(e2fsck) = tool("e2fsck") {
+        run(Command::new(e2fsck).arg("-fn").arg(place.path(image)));
+    }
+}
+
+#[test]
+fn every_source_and_every_target_gives_the_same_tree() {
+    let place = place();
+    let list = |image: &str| place.yes(&format!("tree {image} /"));
+    place.yes("build folder.img --from tree");
+    check(&place, "folder.img");
+    assert_eq!(place.yes("cat folder.img /a/hard"), "1\n");
+    place.yes("build tar.img --tar tree.tar");
+    assert_eq!(list("tar.img"), list("folder.img"));
+    assert!(place.yes("stat tar.img /a/two").contains("2001-09-09"));
+    // From a pipe and to one.
+    let mut command = Command::new(CASEMATE);
+    command.args(["ext4", "build", "-", "--tar", "-"]).stdin(fs::File::open(place.path("tree.tar")).unwrap());
+    let output = run_any(command.stdout(Stdio::piped()));
+    assert!(output.status.success());
+    assert!(output.stdout == place.read("tar.img"));
+    // Within a file that keeps the rest.
+    place.file("disk", vec![7; 40 << 20]);
+    place.yes("build disk --offset 4M --size 20M --from tree");
+    let disk = place.read("disk");
+    assert!(disk[..4 << 20].iter().chain(&disk[24 << 20..]).all(|byte| *byte == 7));
+    place.file("part", &disk[4 << 20..24 << 20]);
+    check(&place, "part");
+    assert_eq!(list("part"), list("folder.img"));
+}
+
+#[test]
+fn images_are_there_whole_or_not_at_all() {
+    let place = place();
+    place.file("old.img", "old");
+    for (arguments, text) in [
+        ("old.img --from tree --size 1M -N 5", "-N"),
+        ("old.img --from tree --size 100K", "bytes more are needed"),
+        ("old.img --from none", "none"),
+        ("old.img --tar old.img", "would replace"),
+        ("old.img --from tree -O nonsense", "no feature"),
+        ("old.img --from tree -O ^extent", "64bit"),
+        ("old.img --from tree -O inline_data", "inline_data"),
+        ("old.img --from tree -b 3000", "block size"),
+        ("old.img --from tree --uid-map 5:77777:1", "none of the ranges"),
+    ] {
+        place.is(&format!("build {arguments}"), 2, text);
+        assert_eq!(place.read("old.img"), b"old", "{arguments}");
+    }
+    let names = place.names();
+    assert!(names.iter().all(|name| !name.contains(".part")), "{names:?}");
+}
+
+#[test]
+fn the_same_tree_gives_the_same_image() {
+    let place = place();
+    place.yes("build one.img --from tree --threads 1");
+    place.yes("build two.img --from tree --threads 3");
+    assert!(place.read("one.img") == place.read("two.img"));
+    place.yes("build three.img --from tree --seed other");
+    assert!(place.read("one.img") != place.read("three.img"));
+    let mut command = Command::new(CASEMATE);
+    command.args(["ext4", "build", "four.img", "--from", "tree"]).current_dir(place.folder());
+    run(command.env("SOURCE_DATE_EPOCH", "1000000"));
+    let time = place.yes("stat four.img /one --json");
+    assert!(time.contains("1000000"), "{time}");
+    check(&place, "four.img");
+}
+
+#[test]
+fn owners_are_mapped_and_the_root_is_as_it_is_said() {
+    let place = place();
+    let own = run(Command::new("id").arg("-u")).trim().to_owned();
+    let group = run(Command::new("id").arg("-g")).trim().to_owned();
+    place.yes(&format!(
+        "build image --from tree --uid-map 5000:{own}:1 --gid-map 6000:{group}:1 --root-owner 7:8 --root-mode 700 -L name"
+    ));
+    check(&place, "image");
+    let stat = |path: &str| -> serde_json::Value {
+        serde_json::from_str(&place.yes(&format!("stat image {path} --json"))).unwrap()
+    };
+    let (one, root) = (stat("/one"), stat("/"));
+    assert_eq!((one["uid"].as_u64(), one["gid"].as_u64()), (Some(5000), Some(6000)));
+    assert_eq!((root["uid"].as_u64(), root["gid"].as_u64()), (Some(7), Some(8)));
+    assert!(place.yes("info image").contains("name"));
+}
+
+#[test]
+fn files_get_fs_verity() {
+    let place = place();
+    place.sh("touch tree/empty; head -c 65536 /dev/zero >tree/aligned; head -c 2000000 /dev/urandom >tree/a/random");
+    let digest = |path: &str, options: &str| {
+        let mut command = Command::new(CASEMATE);
+        command
+            .args(["fsverity", "digest", "--compact"])
+            .args(options.split_whitespace())
+            .arg(place.path(path));
+        run(&mut command).trim().to_owned()
+    };
+    for options in ["", "--salt 0011 --hash-alg sha512", "-b 1024"] {
+        place.yes(&format!("build image --from tree --verity {options} --manifest digests"));
+        check(&place, "image");
+        let options = options.replace("-b 1024", "--block-size 1024");
+        let manifest = String::from_utf8(place.read("digests")).unwrap();
+        for path in ["one", "a/two", "a/b/large", "empty", "aligned", "a/random"] {
+            let digest = digest(&format!("tree/{path}"), &options);
+            assert!(
+                manifest
+                    .lines()
+                    .any(|line| line.contains(&digest) && (line.ends_with(path) || path == "one")),
+                "{path} {options}: {manifest}"
+            );
+            let contents = place.read(format!("tree/{path}"));
+            let mut command = Command::new(CASEMATE);
+            command
+                .args(["ext4", "cat", "--fsverity", "require"])
+                .arg(place.path("image"))
+                .arg(format!("/{path}"));
+            let output = run_any(&mut command);
+            assert!(output.status.success(), "{path} {options}: {}", String::from_utf8_lossy(&output.stderr));
+            assert!(output.stdout == contents, "{path} {options}");
+        }
+    }
+    place.yes("build image --from tree --verity=large --verity=*/two");
+    let flags = |path: &str| place.yes(&format!("stat image {path}")).contains("verity");
+    assert_eq!(["/a/b/large", "/a/two", "/one"].map(flags), [true, true, false]);
+    if tool("openssl").is_some() {
+        place.sh("openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=test -keyout key.pem -out cert.pem 2>openssl.log");
+        place.yes("build image --from tree --verity --signing-key key.pem --cert cert.pem");
+        check(&place, "image");
+        assert_eq!(place.yes("cat --fsverity require image /one"), "1\n");
+    }
+}
+
+/// What dumpe2fs says that does not differ from one making to the next.
+fn header(place: &Place, image: &str) -> Vec<String> {
+    let text = run(Command::new("dumpe2fs").arg("-h").arg(place.path(image)).env("LC_ALL", "C"));
+    let same = [
+        "count:",
+        "size:",
+        "per group:",
+        "Filesystem features",
+        "blocks:",
+        "volume name",
+        "inodes:",
+        "errors",
+    ];
+    text.lines().filter(|line| same.iter().any(|word| line.contains(word))).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_command_line_of_mke2fs_is_taken() {
+    let Some(mke2fs) = tool("mke2fs") else { return };
+    if tool("dumpe2fs").is_none() {
+        return;
+    }
+    let place = place();
+    for name in ["mke2fs", "mkfs.ext4"] {
+        place.link(name);
+    }
+    let features = "orphan_file,metadata_csum_seed";
+    for (name, arguments) in [
+        ("mke2fs", "-q -t ext4 -L label -d tree IMAGE 64M".to_owned()),
+        ("mke2fs", "-q -F -t ext3 -b 4096 IMAGE 16384".to_owned()),
+        ("mke2fs", "-q IMAGE 2000".to_owned()),
+        ("mkfs.ext4", format!("-q -O {features} -m 1 -e panic -E stride=4,stripe_width=8 IMAGE 100M")),
+        ("mkfs.ext4", format!("-q -O {features} -T largefile -J size=8 IMAGE 600M")),
+    ] {
+        let argv0 = mke2fs.parent().unwrap().join(name);
+        let theirs =
+            arguments.replace("IMAGE", "theirs").replace("ext4 -L", &format!("ext4 -O {features} -L"));
+        for image in ["theirs", "ours"] {
+            let _ = fs::remove_file(place.path(image));
+        }
+        run(Command::new(argv0).args(theirs.split(' ')).current_dir(place.folder()));
+        let words = arguments.replace("IMAGE", "ours");
+        run(Command::new(place.path(name)).args(words.split(' ')).current_dir(place.folder()));
+        check(&place, "ours");
+        let (mut found, mut expected) = (header(&place, "ours"), header(&place, "theirs"));
+        // What is in directories lies in indexes here.
+        let is_free = |line: &String| line.starts_with("Free blocks");
+        if arguments.contains("-d") {
+            found.retain(|line| !is_free(line));
+            expected.retain(|line| !is_free(line));
+        }
+        assert_eq!(found, expected, "{name} {arguments}");
+    }
+    // What is told, and a dry run.
+    let output =
+        run(Command::new(place.path("mkfs.ext4")).args(["-n", "new", "1G"]).current_dir(place.folder()));
+    assert!(output.contains("with 262144 4k blocks and 65536 inodes"), "{output}");
+    assert!(output.contains("\t32768, 98304, 163840, 229376"), "{output}");
+    assert!(!place.path("new").exists());
+    let output = run_any(
+        Command::new(place.path("mke2fs")).args(["-z", "undo", "new", "8M"]).current_dir(place.folder()),
+    );
+    assert_eq!(output.status.code(), Some(1));
+    let output = run_any(Command::new(place.path("mke2fs")).arg("none").current_dir(place.folder()));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no size"), "{output:?}");
+}
