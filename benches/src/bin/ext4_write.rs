@@ -2,7 +2,7 @@
 //!
 //! `ext4_write patch` allocates extents of 64 KiB one after the other on an image in memory, with checksums computed
 //! again, bitmaps flipped, and everything spliced. `ext4_write put [FOLDER]` races `mke2fs -d` with `mke2fs` and
-//! `casemate ext4 put -r` on a tree of 60,000 files, 1 GiB; build the command first (`cargo build --release -p
+//! `casemate ext4 put -r`, and `casemate ext4 build` from the folder and from a tar stream of it, on a tree of 60,000 files, 1 GiB; build the command first (`cargo build --release -p
 //! casemate-cli` in the project's root).
 
 use std::fs;
@@ -148,22 +148,59 @@ fn put(folder: &Path) {
         assert!(command.arg(&image).arg(tree.join(".")).arg("/").status().expect("casemate").success());
         made + start.elapsed().as_secs_f64()
     };
+    let tar = folder.join("tree.tar");
+    assert!(
+        Command::new("tar")
+            .arg("-cf")
+            .arg(&tar)
+            .arg("-C")
+            .args([&tree, Path::new(".")])
+            .status()
+            .expect("tar")
+            .success()
+    );
+    let build = |source: [&std::ffi::OsStr; 2], threads: &[&str]| {
+        let _ = fs::remove_file(&image);
+        let start = Instant::now();
+        let mut command = Command::new(&casemate);
+        command.args(["ext4", "build", "--no-progress", "--size", "2G"]).args(threads).args(source);
+        assert!(command.arg(&image).status().expect("casemate").success());
+        start.elapsed().as_secs_f64()
+    };
+    let (from, from_tar) = (["--from".as_ref(), tree.as_os_str()], ["--tar".as_ref(), tar.as_os_str()]);
+    let check = || {
+        let clean = Command::new("e2fsck").arg("-fn").arg(&image).output().expect("e2fsck");
+        assert!(clean.status.success(), "{}", String::from_utf8_lossy(&clean.stdout));
+        same_files(&casemate, &tree, &image);
+    };
     ours(&[]);
-    let clean = Command::new("e2fsck").arg("-fn").arg(&image).output().expect("e2fsck");
-    assert!(clean.status.success(), "{}", String::from_utf8_lossy(&clean.stdout));
-    same_files(&casemate, &tree, &image);
-    let mut times = [Vec::new(), Vec::new(), Vec::new()];
+    check();
+    for source in [from, from_tar] {
+        build(source, &[]);
+        check();
+    }
+    let mut times = vec![Vec::new(); 6];
     for _ in 0..3 {
         times[0].push(mke2fs(&image, Some(&tree)));
         times[1].push(ours(&[]));
         times[2].push(ours(&["--threads", "1"]));
+        times[3].push(build(from, &[]));
+        times[4].push(build(from, &["--threads", "1"]));
+        times[5].push(build(from_tar, &[]));
     }
     println!(
         "{FILES} files, {total} bytes, into an image of 2 GiB in {}  [probe {}]",
         folder.display(),
         Probe::measure()
     );
-    let names = ["mke2fs -d", "mke2fs and casemate ext4 put -r", "the same with one thread"];
+    let names = [
+        "mke2fs -d",
+        "mke2fs and casemate ext4 put -r",
+        "the same with one thread",
+        "casemate ext4 build --from",
+        "the same with one thread",
+        "casemate ext4 build --tar",
+    ];
     for (name, own) in names.iter().zip(&times) {
         let ratio = median(times[0].iter().zip(own).map(|(theirs, own)| theirs / own).collect());
         println!("  {name:<32} {:>7.2} s  x{ratio:.2}  {own:.2?}", median(own.clone()));
