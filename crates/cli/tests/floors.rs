@@ -25,6 +25,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("casemate-fuse", 5),
     ("casemate-cli", 6),
     ("casemate-python", 5),
+    ("casemate-capi", 5),
 ];
 
 /// What only tests use, or nothing of the product: the shared helpers, and the runner.

@@ -1,0 +1,198 @@
+/*
+ * casemate: the Linux storage-protection stack in user space, as a C library.
+ *
+ * Rules for all functions:
+ *
+ * - They return a casemate_status, which is the exit status of the command `casemate`: 0 yes, 1 no (a mismatch or damage
+ *   was found), 2 could not, 130 interrupted, 101 a fault of the library itself.
+ * - `error` may be NULL. Otherwise, when the status is not CASEMATE_YES, an error is stored there that the caller frees with
+ *   casemate_error_free(). Where a status of 1 is the result and no failure, as of casemate_verity_verify(), nothing is
+ *   stored: begin with NULL.
+ * - NULL where a value is needed is an error (CASEMATE_COULD_NOT), never a crash. Functions that free take NULL.
+ * - Handles may be used by any number of threads at once, except a hasher, which is one thread's at a time. What is laid on a
+ *   device keeps what it needs, so the device below may be freed.
+ * - Nothing is kept between calls but what handles hold: no state of a thread, no errno.
+ * - Paths on the host and in images are any bytes but zero, and end with a zero. Other strings are UTF-8.
+ * - Structures of options begin with `size`, which the caller sets to sizeof; everything else begins as zeros (memset),
+ *   and what is zero has its usual value. NULL is all of them.
+ */
+#ifndef CASEMATE_H
+#define CASEMATE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef int32_t casemate_status;
+
+enum {
+    CASEMATE_YES = 0,
+    CASEMATE_NO = 1,
+    CASEMATE_COULD_NOT = 2,
+    CASEMATE_FAULT = 101,
+    CASEMATE_INTERRUPTED = 130
+};
+
+/* Families of errors; their numbers stay. */
+enum {
+    CASEMATE_KIND_IO = 1,
+    CASEMATE_KIND_CORRUPT = 2,
+    CASEMATE_KIND_UNSUPPORTED = 3,
+    CASEMATE_KIND_MISMATCH = 4,
+    CASEMATE_KIND_LOCKED = 5,
+    CASEMATE_KIND_BUSY = 6,
+    CASEMATE_KIND_ARGUMENT = 7,
+    CASEMATE_KIND_INTERRUPTED = 8
+};
+
+typedef struct casemate_error casemate_error;
+typedef struct casemate_device casemate_device;
+typedef struct casemate_hasher casemate_hasher;
+typedef struct casemate_ext4 casemate_ext4;
+
+/* The library's version, such as "0.1.0". */
+const char *casemate_version(void);
+
+/* ---- errors ---- */
+
+casemate_status casemate_error_status(const casemate_error *error);
+/* The family; 0 for NULL. */
+int32_t casemate_error_kind(const casemate_error *error);
+/* The system's number (errno.h), or 0 where there is none. */
+int32_t casemate_error_errno(const casemate_error *error);
+/* A text that is complete without context; it lives as long as the error. */
+const char *casemate_error_message(const casemate_error *error);
+void casemate_error_free(casemate_error *error);
+
+/* ---- devices: whatever holds bytes; each one is freed ---- */
+
+/* An image file or a block device. One that is writable is locked: nobody else uses it meanwhile. */
+casemate_status casemate_device_open(const char *path, int writable, casemate_device **device, casemate_error **error);
+
+/* Fills `buf` with the `len` bytes at `offset`; returns 0 or a number of errno.h. */
+typedef int (*casemate_read_fn)(void *context, uint8_t *buf, size_t len, uint64_t offset);
+
+/* `size` bytes that a function reads. It is called by any thread, by several at once, and never behind the end. */
+casemate_status casemate_device_from_callback(uint64_t size, casemate_read_fn read, void *context,
+                                              casemate_device **device, casemate_error **error);
+
+casemate_status casemate_device_window(const casemate_device *below, uint64_t offset, uint64_t len,
+                                       casemate_device **device, casemate_error **error);
+
+/* A partition of GPT or MBR, counted from 1. */
+casemate_status casemate_device_partition(const casemate_device *below, uint32_t number, casemate_device **device,
+                                          casemate_error **error);
+
+typedef struct casemate_crypt_options {
+    uint32_t size;
+    uint32_t sector_size; /* 512 */
+    const char *cipher;   /* "aes-xts-plain64" */
+    uint64_t offset;      /* of the data, in sectors of 512 bytes */
+    uint64_t iv_offset;
+} casemate_crypt_options;
+
+/* A dm-crypt mapping. The key is copied, and wiped when it is not needed any more. */
+casemate_status casemate_device_crypt(const casemate_device *below, const uint8_t *key, size_t key_len,
+                                      const casemate_crypt_options *options, casemate_device **device,
+                                      casemate_error **error);
+
+/* The data of a LUKS volume; the bytes of a key file are a passphrase. */
+casemate_status casemate_device_luks(const casemate_device *below, const uint8_t *passphrase, size_t passphrase_len,
+                                     casemate_device **device, casemate_error **error);
+
+/* A dm-verity device: every block is checked when it is read. `hash` may be `below`. */
+casemate_status casemate_device_verity(const casemate_device *below, const casemate_device *hash,
+                                       const uint8_t *root_hash, size_t root_hash_len, uint64_t hash_offset,
+                                       casemate_device **device, casemate_error **error);
+
+uint64_t casemate_device_size(const casemate_device *device);
+
+/* All of `len` bytes, or an error. */
+casemate_status casemate_device_read(const casemate_device *device, uint8_t *buf, size_t len, uint64_t offset,
+                                     casemate_error **error);
+casemate_status casemate_device_write(const casemate_device *device, const uint8_t *buf, size_t len, uint64_t offset,
+                                      casemate_error **error);
+casemate_status casemate_device_flush(const casemate_device *device, casemate_error **error);
+void casemate_device_free(casemate_device *device);
+
+/* ---- dm-verity ---- */
+
+/* Checks all data and hashes with all threads. CASEMATE_NO, and how many blocks are wrong, if some are; `bad_blocks` may be
+ * NULL. */
+casemate_status casemate_verity_verify(const casemate_device *data, const casemate_device *hash,
+                                       const uint8_t *root_hash, size_t root_hash_len, uint64_t hash_offset,
+                                       uint64_t *bad_blocks, casemate_error **error);
+
+/* ---- fs-verity ---- */
+
+typedef struct casemate_fsverity_options {
+    uint32_t size;
+    uint32_t block_size;   /* 4096 */
+    const char *algorithm; /* "sha256", or "sha512" */
+    const uint8_t *salt;
+    size_t salt_len;
+} casemate_fsverity_options;
+
+typedef struct casemate_digest {
+    uint32_t len;
+    uint8_t bytes[64];
+} casemate_digest;
+
+/* The digest of all that a device has, with all threads. */
+casemate_status casemate_fsverity_digest(const casemate_device *device, const casemate_fsverity_options *options,
+                                         casemate_digest *digest, casemate_error **error);
+
+/* A digest of bytes that are handed over. Asking for it leaves the hasher as it is. */
+casemate_status casemate_hasher_new(const casemate_fsverity_options *options, casemate_hasher **hasher,
+                                    casemate_error **error);
+casemate_status casemate_hasher_update(casemate_hasher *hasher, const uint8_t *data, size_t len, casemate_error **error);
+casemate_status casemate_hasher_digest(const casemate_hasher *hasher, casemate_digest *digest, casemate_error **error);
+void casemate_hasher_free(casemate_hasher *hasher);
+
+/* ---- ext4 ---- */
+
+typedef struct casemate_stat {
+    uint64_t size;
+    uint64_t blocks; /* of 512 bytes */
+    int64_t modified_seconds;
+    uint32_t modified_nanoseconds;
+    uint32_t inode;
+    uint32_t mode; /* kind and permissions, as in stat(2) */
+    uint32_t links;
+    uint32_t uid;
+    uint32_t gid;
+} casemate_stat;
+
+casemate_status casemate_ext4_open(const casemate_device *device, casemate_ext4 **fs, casemate_error **error);
+casemate_status casemate_ext4_stat(const casemate_ext4 *fs, const char *path, int follow, casemate_stat *stat,
+                                   casemate_error **error);
+/* A regular file as a device; one with fs-verity is checked while it is read. */
+casemate_status casemate_ext4_open_file(const casemate_ext4 *fs, const char *path, casemate_device **device,
+                                        casemate_error **error);
+
+/* Hears of a name, which does not end with a zero, and its inode; returns 0 to go on. */
+typedef int (*casemate_name_fn)(void *context, const uint8_t *name, size_t len, uint32_t inode);
+
+/* Tells all names of a directory but "." and "..". */
+casemate_status casemate_ext4_read_dir(const casemate_ext4 *fs, const char *path, casemate_name_fn each, void *context,
+                                       casemate_error **error);
+/* `*len` is how much room there is, and then how long the target is, without a zero; too little room is an error. */
+casemate_status casemate_ext4_readlink(const casemate_ext4 *fs, const char *path, uint8_t *buf, size_t *len,
+                                       casemate_error **error);
+void casemate_ext4_free(casemate_ext4 *fs);
+
+/* ---- checksums ---- */
+
+/* The CRC-32C of bytes, going on from that of what came before; 0 at the beginning. */
+uint32_t casemate_crc32c(uint32_t crc, const uint8_t *data, size_t len);
+/* The CRC-32C of two parts that are joined, from those of the parts. */
+uint32_t casemate_crc32c_combine(uint32_t first, uint32_t second, uint64_t second_len);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

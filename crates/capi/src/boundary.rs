@@ -1,0 +1,169 @@
+//! C's pointers as Rust values, and Rust's results as C's.
+
+use std::ffi::{CStr, OsStr, c_char};
+use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::{mem, ptr, slice};
+
+use casemate::{Error, ErrorKind};
+
+use crate::error::CError;
+
+/// What every function returns: the command's exit status, and 101 for a fault of the library itself.
+pub type Status = i32;
+
+pub const YES: Status = 0;
+pub const NO: Status = 1;
+const COULD_NOT: Status = 2;
+const INTERRUPTED: Status = 130;
+const FAULT: Status = 101;
+
+/// Structure of options that begins with its size in the caller's eyes, so that it can grow.
+///
+/// # Safety
+/// It is `repr(C)`, begins with a `u32`, and any bytes make one.
+pub unsafe trait Options: Copy {}
+
+/// Runs a function of the library; its error goes to `out` unless that is NULL.
+///
+/// # Safety
+/// `out` is NULL, or a pointer can be written there.
+pub unsafe fn run(out: *mut *mut CError, run: impl FnOnce() -> Result<Status, Error>) -> Status {
+    let (status, error) = match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Ok(status)) => return status,
+        Ok(Err(error)) => (status_of(&error), error),
+        Err(_) => (FAULT, Error::unsupported("a fault of casemate itself; what it printed says where")),
+    };
+    // SAFETY: the caller says that a pointer can be written there, unless it is NULL.
+    if let Some(out) = unsafe { out.as_mut() } {
+        *out = Box::into_raw(Box::new(CError::new(status, &error)));
+    }
+    status
+}
+
+fn status_of(error: &Error) -> Status {
+    match error.kind() {
+        ErrorKind::Mismatch | ErrorKind::Corrupt => NO,
+        ErrorKind::Interrupted => INTERRUPTED,
+        _ => COULD_NOT,
+    }
+}
+
+fn is_null(name: &str) -> Error {
+    Error::argument(format!("{name} is NULL"))
+}
+
+/// The value behind a pointer.
+///
+/// # Safety
+/// `value` is NULL, or points to a value that lives as long as the call.
+pub unsafe fn get<'a, T>(value: *const T, name: &str) -> Result<&'a T, Error> {
+    // SAFETY: the caller says that it points to a value, unless it is NULL.
+    unsafe { value.as_ref() }.ok_or_else(|| is_null(name))
+}
+
+/// The place that a result goes to.
+///
+/// # Safety
+/// `out` is NULL, or a value can be written there that nobody else uses meanwhile.
+pub unsafe fn place<'a, T>(out: *mut T, name: &str) -> Result<&'a mut T, Error> {
+    // SAFETY: the caller says that a value can be written there, unless it is NULL.
+    unsafe { out.as_mut() }.ok_or_else(|| is_null(name))
+}
+
+/// Bytes; none at all may lie at NULL.
+///
+/// # Safety
+/// `data` points to `len` bytes that nobody changes during the call, unless it is NULL.
+pub unsafe fn bytes<'a>(data: *const u8, len: usize, name: &str) -> Result<&'a [u8], Error> {
+    match (data.is_null(), len) {
+        (_, 0) => Ok(&[]),
+        (true, _) => Err(is_null(name)),
+        // SAFETY: the caller says that so many bytes are there.
+        (false, _) => Ok(unsafe { slice::from_raw_parts(data, len) }),
+    }
+}
+
+/// Room for bytes.
+///
+/// # Safety
+/// `data` points to `len` bytes that nobody else uses during the call, unless it is NULL.
+pub unsafe fn room<'a>(data: *mut u8, len: usize, name: &str) -> Result<&'a mut [u8], Error> {
+    match (data.is_null(), len) {
+        (_, 0) => Ok(&mut []),
+        (true, _) => Err(is_null(name)),
+        // SAFETY: the caller says that so many bytes are there.
+        (false, _) => Ok(unsafe { slice::from_raw_parts_mut(data, len) }),
+    }
+}
+
+/// A string; `None` for NULL.
+///
+/// # Safety
+/// `text` is NULL, or ends with a zero byte.
+pub unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<Option<&'a str>, Error> {
+    if text.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller says that it ends with a zero byte.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_str().map(Some).map_err(|_| Error::argument(format!("{name} is no UTF-8")))
+}
+
+/// A path of any bytes.
+///
+/// # Safety
+/// `path` is NULL, or ends with a zero byte.
+pub unsafe fn path<'a>(path: *const c_char, name: &str) -> Result<&'a Path, Error> {
+    if path.is_null() {
+        return Err(is_null(name));
+    }
+    // SAFETY: the caller says that it ends with a zero byte.
+    Ok(Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes())))
+}
+
+/// The caller's options; all zeros where it knows less than this library.
+///
+/// # Safety
+/// `options` is NULL, or points to as many bytes as the number says that they begin with.
+pub unsafe fn options<T: Options>(options: *const T) -> Result<T, Error> {
+    // SAFETY: any bytes make one, so zeros do.
+    let mut own: T = unsafe { mem::zeroed() };
+    if options.is_null() {
+        return Ok(own);
+    }
+    // SAFETY: it begins with its size, and that may not be aligned for more.
+    let size = unsafe { options.cast::<u32>().read_unaligned() } as usize;
+    if size < mem::size_of::<u32>() {
+        return Err(Error::argument("a structure of options does not begin with its size"));
+    }
+    let known = size.min(mem::size_of::<T>());
+    // SAFETY: so many bytes are there on both sides, and any bytes make one.
+    unsafe { ptr::copy_nonoverlapping(options.cast::<u8>(), (&raw mut own).cast::<u8>(), known) };
+    // SAFETY: so many bytes are there.
+    let behind = unsafe { slice::from_raw_parts(options.cast::<u8>(), size) };
+    match behind[known..].iter().all(|byte| *byte == 0) {
+        true => Ok(own),
+        false => Err(Error::unsupported("an option that only newer versions of the library have")),
+    }
+}
+
+/// A new handle.
+pub fn give<T>(out: &mut *mut T, value: T) -> Status {
+    *out = Box::into_raw(Box::new(value));
+    YES
+}
+
+/// Gives a handle back; NULL is none.
+///
+/// # Safety
+/// `handle` is NULL, or was made by [`give`] and is used by nobody any more.
+pub unsafe fn free<T>(handle: *mut T) {
+    if !handle.is_null() {
+        // SAFETY: the caller says that it was made by `give`, and is not used any more.
+        let owned = unsafe { Box::from_raw(handle) };
+        // A fault in what it drops stays here.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(owned)));
+    }
+}

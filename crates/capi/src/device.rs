@@ -1,0 +1,304 @@
+//! The one handle: whatever holds bytes, opened and nested.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::io;
+
+use casemate::crypt::MappingOptions;
+use casemate::luks::{LuksKey, LuksOptions};
+use casemate::verity::VerityOptions;
+use casemate::{Access, Error, Image, Providers, SecretSource, SecretVec, Work};
+
+use crate::boundary::{Options, Status, YES, bytes, free, get, give, options, path, place, room, run, text};
+use crate::error::CError;
+
+/// A device.
+pub struct CDevice(pub Image);
+
+/// Options of a dm-crypt mapping; what is zero has its usual value.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct CryptOptions {
+    size: u32,
+    sector_size: u32,
+    cipher: *const c_char,
+    offset: u64,
+    iv_offset: u64,
+}
+
+// SAFETY: it is `repr(C)`, begins with a `u32`, and numbers and pointers are any bytes.
+unsafe impl Options for CryptOptions {}
+
+/// The caller's function that reads, with what it is called with.
+struct Reader {
+    read: unsafe extern "C" fn(*mut c_void, *mut u8, usize, u64) -> c_int,
+    context: *mut c_void,
+}
+
+// SAFETY: the header says that the function is called by any thread, and at the same time.
+unsafe impl Send for Reader {}
+// SAFETY: as above.
+unsafe impl Sync for Reader {}
+
+impl Reader {
+    fn read(&self, buf: &mut [u8], offset: u64) -> Result<(), Error> {
+        // SAFETY: the caller gave this function and its context for such calls; the buffer has so many bytes.
+        match unsafe { (self.read)(self.context, buf.as_mut_ptr(), buf.len(), offset) } {
+            0 => Ok(()),
+            number => Err(io::Error::from_raw_os_error(number).into()),
+        }
+    }
+}
+
+/// Opens an image file or a block device.
+///
+/// # Safety
+/// As `casemate.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_device_open(
+    name: *const c_char,
+    writable: c_int,
+    device: *mut *mut CDevice,
+    error: *mut *mut CError,
+) -> Status {
+    let open = || {
+        let access = if writable == 0 { Access::Read } else { Access::Change };
+        // SAFETY: the header says what these pointers are.
+        let (name, device) = unsafe { (path(name, "path")?, place(device, "device")?) };
+        Ok(give(device, CDevice(Image::open(name, access)?)))
+    };
+    // SAFETY: the header says what this pointer is.
+    unsafe { run(error, open) }
+}
+
+/// A device that the caller's function reads.
+///
+/// # Safety
+/// As `casemate.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_device_from_callback(
+    size: u64,
+    read: Option<unsafe extern "C" fn(*mut c_void, *mut u8, usize, u64) -> c_int>,
+    context: *mut c_void,
+    device: *mut *mut CDevice,
+    error: *mut *mut CError,
+) -> Status {
+    let open = || {
+        // SAFETY: the header says what this pointer is.
+        let device = unsafe { place(device, "device")? };
+        let reader = Reader { read: read.ok_or_else(|| Error::argument("read is NULL"))?, context };
+        let fetch = move |buf: &mut [u8], offset: u64| reader.read(buf, offset);
+        Ok(give(device, CDevice(Image::of_ranges("callback", size, fetch))))
+    };
+    // SAFETY: the header says what this pointer is.
+    unsafe { run(error, open) }
+}
+
+/// Part of a device.
+///
+/// # Safety
+/// As `casemate.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_device_window(
+    below: *const CDevice,
+    offset: u64,
+    len: u64,
+    device: *mut *mut CDevice,
+    error: *mut *mut CError,
+) -> Status {
+    // SAFETY: the header says what these pointers are.
+    unsafe { lay(below, device, error, |image| image.window(offset, Some(len))) }
+}
+
+/// A partition.
+///
+/// # Safety
+/// As `casemate.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_device_partition(
+    below: *const CDevice,
+    number: u32,
+    device: *mut *mut CDevice,
+    error: *mut *mut CError,
+) -> Status {
+    // SAFETY: the header says what these pointers are.
+    unsafe { lay(below, device, error, |image| image.partition(number)) }
+}
+
+/// A dm-crypt mapping.
+///
+/// # Safety
+/// As `casemate.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_device_crypt(
+    below: *const CDevice,
+    key: *const u8,
+    key_len: usize,
+    how: *const CryptOptions,
+    device: *mut *mut CDevice,
+    error: *mut *mut CError,
+) -> Status {
+    let crypt = |image: Image| {
+        // SAFETY: the header says what these pointers are.
+        let (key, how) = unsafe { (SecretVec::from(bytes(key, key_len, "key")?), options(how)?) };
+        let mut mapping = MappingOptions::default();
+        // SAFETY: the header says what this pointer is.
+        if let Some(cipher) = unsafe { text(how.cipher, "cipher")? } {
+            mapping.cipher = cipher.to_owned();
+        }
+        if how.sector_size != 0 {
+            mapping.sector_size = how.sector_size as usize;
+        }
+        (mapping.offset, mapping.iv_offset) = (how.offset, how.iv_offset);
+        mapping.key_bits = Some(key.len().saturating_mul(8));
+        image.crypt(mapping.with_key(&SecretSource::memory(key), &Work::default())?)
+    };
+    // SAFETY: the header says what these pointers are.
+    unsafe { lay(below, device, error, crypt) }
+}
+
+/// The data of a LUKS volume.
+///
+/// # Safety
+/// As `casemate.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_device_luks(
+    below: *const CDevice,
+    passphrase: *const u8,
+    passphrase_len: usize,
+    device: *mut *mut CDevice,
+    error: *mut *mut CError,
+) -> Status {
+    let open = |image: Image| {
+        // SAFETY: the header says what this pointer is.
+        let passphrase = SecretVec::from(unsafe { bytes(passphrase, passphrase_len, "passphrase")? });
+        image.luks(None, &LuksKey::Passphrase(passphrase), &LuksOptions::default(), &Work::default())
+    };
+    // SAFETY: the header says what these pointers are.
+    unsafe { lay(below, device, error, open) }
+}
+
+/// A dm-verity device.
+///
+/// # Safety
+/// As `casemate.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_device_verity(
+    below: *const CDevice,
+    hash: *const CDevice,
+    root_hash: *const u8,
+    root_hash_len: usize,
+    hash_offset: u64,
+    device: *mut *mut CDevice,
+    error: *mut *mut CError,
+) -> Status {
+    let open = |image: Image| {
+        // SAFETY: the header says what these pointers are.
+        let (hash, root_hash) =
+            unsafe { (get(hash, "hash")?, bytes(root_hash, root_hash_len, "root_hash")?) };
+        let mut options = VerityOptions::default();
+        options.hash_offset = hash_offset;
+        image.verity(&hash.0, root_hash, &options, &Providers::default())
+    };
+    // SAFETY: the header says what these pointers are.
+    unsafe { lay(below, device, error, open) }
+}
+
+/// Lays something on a device.
+///
+/// # Safety
+/// `below` is NULL or a device, and the others are NULL or places for pointers.
+unsafe fn lay(
+    below: *const CDevice,
+    device: *mut *mut CDevice,
+    error: *mut *mut CError,
+    layer: impl FnOnce(Image) -> Result<Image, Error>,
+) -> Status {
+    let open = || {
+        // SAFETY: the caller says what these pointers are.
+        let (below, device) = unsafe { (get(below, "below")?, place(device, "device")?) };
+        Ok(give(device, CDevice(layer(below.0.clone())?)))
+    };
+    // SAFETY: the caller says what this pointer is.
+    unsafe { run(error, open) }
+}
+
+/// Bytes of a device; 0 for NULL.
+///
+/// # Safety
+/// As `casemate.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_device_size(device: *const CDevice) -> u64 {
+    // SAFETY: the header says what this pointer is.
+    unsafe { device.as_ref() }.map_or(0, |device| device.0.device().size())
+}
+
+/// Reads.
+///
+/// # Safety
+/// As `casemate.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_device_read(
+    device: *const CDevice,
+    buf: *mut u8,
+    len: usize,
+    offset: u64,
+    error: *mut *mut CError,
+) -> Status {
+    let read = || {
+        // SAFETY: the header says what these pointers are.
+        let (device, buf) = unsafe { (get(device, "device")?, room(buf, len, "buf")?) };
+        device.0.device().read_at(buf, offset).map_err(|error| error.at(device.0.name()))?;
+        Ok(YES)
+    };
+    // SAFETY: the header says what this pointer is.
+    unsafe { run(error, read) }
+}
+
+/// Writes.
+///
+/// # Safety
+/// As `casemate.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_device_write(
+    device: *const CDevice,
+    buf: *const u8,
+    len: usize,
+    offset: u64,
+    error: *mut *mut CError,
+) -> Status {
+    let write = || {
+        // SAFETY: the header says what these pointers are.
+        let (device, buf) = unsafe { (get(device, "device")?, bytes(buf, len, "buf")?) };
+        device.0.check_writable()?;
+        device.0.device().write_at(buf, offset).map_err(|error| error.at(device.0.name()))?;
+        Ok(YES)
+    };
+    // SAFETY: the header says what this pointer is.
+    unsafe { run(error, write) }
+}
+
+/// Waits for stable storage.
+///
+/// # Safety
+/// As `casemate.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_device_flush(device: *const CDevice, error: *mut *mut CError) -> Status {
+    let flush = || {
+        // SAFETY: the header says what this pointer is.
+        let device = unsafe { get(device, "device")? };
+        device.0.device().flush().map_err(|error| error.at(device.0.name()))?;
+        Ok(YES)
+    };
+    // SAFETY: the header says what this pointer is.
+    unsafe { run(error, flush) }
+}
+
+/// Frees a device.
+///
+/// # Safety
+/// As `casemate.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_device_free(device: *mut CDevice) {
+    // SAFETY: the header says what this pointer is.
+    unsafe { free(device) }
+}

@@ -1,0 +1,156 @@
+//! The library as C programs see it: the header, the symbols, and programs that are compiled and run.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use casemate_testkit::{Rng, TempDir, run, tempdir, tool};
+
+fn here() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The library under the name that programs ask for, in a folder of its own.
+fn library() -> TempDir {
+    let folder = tempdir().unwrap();
+    // Beside the tests, in target/debug/deps.
+    let built = std::env::current_exe().unwrap().with_file_name("libcasemate_capi.so");
+    std::fs::copy(built, folder.path().join("libcasemate.so.0")).unwrap();
+    std::os::unix::fs::symlink("libcasemate.so.0", folder.path().join("libcasemate.so")).unwrap();
+    folder
+}
+
+/// Compiles a program as a careful C programmer would.
+fn compile(compiler: &Path, standard: &[&str], source: &str, folder: &Path) -> PathBuf {
+    let program = folder.join("program");
+    let mut command = Command::new(compiler);
+    command
+        .args(standard)
+        .args(["-Wall", "-Wextra", "-Werror", "-pedantic", "-g", "-I"])
+        .arg(here().join("include"));
+    // An absolute path stays what it is.
+    command
+        .arg(here().join(source))
+        .args(["-x", "none", "-L"])
+        .arg(folder)
+        .args(["-lcasemate", "-o"])
+        .arg(&program);
+    run(&mut command);
+    program
+}
+
+fn output(program: &Path, folder: &Path, words: &[&str]) -> Output {
+    Command::new(program).args(words).env("LD_LIBRARY_PATH", folder).current_dir(folder).output().unwrap()
+}
+
+#[test]
+fn the_header_says_what_the_library_has() {
+    let Some(nm) = tool("nm") else { return };
+    let library = library();
+    let listed =
+        run(Command::new(nm).args(["-D", "--defined-only"]).arg(library.path().join("libcasemate.so.0")));
+    let exported: BTreeSet<&str> = listed.lines().filter_map(|line| line.split(' ').nth(2)).collect();
+    let header = std::fs::read_to_string(here().join("include/casemate.h")).unwrap();
+    let is_code = |line: &&str| !line.starts_with("/*") && !line.starts_with(" *");
+    let code: String = header.lines().filter(is_code).collect::<Vec<_>>().join("\n");
+    let declared = code.match_indices('(').filter_map(|(at, _)| {
+        let name = code[..at].rsplit(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).next()?;
+        name.strip_prefix("casemate_").map(|_| name)
+    });
+    let declared: BTreeSet<&str> = declared.collect();
+    assert!(declared.len() > 30, "{declared:?}");
+    assert_eq!(exported, declared);
+}
+
+#[test]
+fn programs_in_c_and_cpp_survive_null() {
+    let compilers =
+        [("gcc", &["-std=c99"][..]), ("g++", &["-x", "c++", "-std=c++11"]), ("clang", &["-std=c99"])];
+    for (compiler, standard) in compilers {
+        let Some(compiler) = casemate_testkit::find_program(compiler) else { continue };
+        let library = library();
+        let program = compile(&compiler, standard, "tests/null.c", library.path());
+        let output = output(&program, library.path(), &[]);
+        assert!(output.status.success(), "{compiler:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let (Some(gcc), Some(valgrind)) = (tool("gcc"), tool("valgrind")) else { return };
+    let library = library();
+    let program = compile(&gcc, &["-std=c99"], "tests/null.c", library.path());
+    let mut command = Command::new(valgrind);
+    command.args(["-q", "--error-exitcode=9", "--leak-check=full"]).arg(program);
+    run(command.env("LD_LIBRARY_PATH", library.path()));
+}
+
+#[test]
+fn a_file_of_an_image_is_read_decrypted_and_hashed() {
+    let (Some(gcc), Some(mke2fs), Some(fsverity)) = (tool("gcc"), tool("mke2fs"), tool("fsverity")) else {
+        return;
+    };
+    let library = library();
+    let folder = library.path();
+    let contents = Rng::new(1).bytes(300_000);
+    std::fs::create_dir(folder.join("tree")).unwrap();
+    std::fs::write(folder.join("tree/file"), &contents).unwrap();
+    run(Command::new(mke2fs).args(["-q", "-t", "ext4", "-d", "tree", "image", "8M"]).current_dir(folder));
+    let digest = run(Command::new(fsverity).args(["digest", "--compact", "tree/file"]).current_dir(folder));
+    let program = compile(&gcc, &["-std=c99"], "examples/cat.c", folder);
+    let check = |words: &[&str]| {
+        let output = output(&program, folder, words);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.stdout == contents, "{words:?}");
+        assert_eq!(String::from_utf8(output.stderr).unwrap().trim(), format!("sha256:{}", digest.trim()));
+    };
+    check(&["image", "/file"]);
+
+    let key: Vec<u8> = (0..64).collect();
+    let mapping = casemate::crypt::MappingOptions::default();
+    let mut mapping = mapping;
+    mapping.key_bits = Some(512);
+    let source = casemate::SecretSource::memory(casemate::SecretVec::from(&key[..]));
+    let mapping = mapping.with_key(&source, &casemate::Work::default()).unwrap();
+    std::fs::write(folder.join("encrypted"), vec![0; 8 << 20]).unwrap();
+    let encrypted = casemate::Image::open(folder.join("encrypted"), casemate::Access::Change).unwrap();
+    let plain = std::fs::read(folder.join("image")).unwrap();
+    encrypted.crypt(mapping).unwrap().device().write_at(&plain, 0).unwrap();
+    check(&["encrypted", "/file", &casemate::hex::encode(&key)]);
+
+    let refused = output(&program, folder, &["encrypted", "/file", &"07".repeat(64)]);
+    assert_eq!(refused.status.code(), Some(1));
+    let none = output(&program, folder, &["image", "/none"]);
+    assert_eq!(none.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&none.stderr).contains("/none"));
+}
+
+#[test]
+fn data_are_checked_against_a_hash_area() {
+    let (Some(gcc), Some(veritysetup)) = (tool("gcc"), tool("veritysetup")) else { return };
+    let library = library();
+    let folder = library.path();
+    let mut data = Rng::new(2).bytes(1 << 20);
+    std::fs::write(folder.join("data"), &data).unwrap();
+    let said = run(Command::new(veritysetup).args(["format", "data", "hash"]).current_dir(folder));
+    let root_hash = said.lines().find_map(|line| line.strip_prefix("Root hash:")).unwrap().trim();
+    let program = compile(&gcc, &["-std=c99"], "examples/verify.c", folder);
+    assert_eq!(output(&program, folder, &["data", "hash", root_hash]).status.code(), Some(0));
+    data[9 * 4096] ^= 1;
+    std::fs::write(folder.join("data"), data).unwrap();
+    let found = output(&program, folder, &["data", "hash", root_hash]);
+    assert_eq!((found.status.code(), &found.stdout[..]), (Some(1), &b"1 blocks are wrong\n"[..]));
+    assert_eq!(output(&program, folder, &["none", "hash", root_hash]).status.code(), Some(2));
+}
+
+#[test]
+fn the_document_s_program_prints_what_fsverity_prints() {
+    let (Some(gcc), Some(fsverity)) = (tool("gcc"), tool("fsverity")) else { return };
+    let document = std::fs::read_to_string(here().join("../../docs/c.md")).unwrap();
+    let code = document.split("```c\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let library = library();
+    let folder = library.path();
+    std::fs::write(folder.join("digest.c"), code).unwrap();
+    std::fs::write(folder.join("data"), Rng::new(3).bytes(100_000)).unwrap();
+    let program = compile(&gcc, &["-std=c99"], folder.join("digest.c").to_str().unwrap(), folder);
+    let expected = run(Command::new(fsverity).args(["digest", "--compact", "data"]).current_dir(folder));
+    let found = output(&program, folder, &["data"]);
+    assert_eq!(String::from_utf8(found.stdout).unwrap(), expected.trim());
+    assert_eq!(output(&program, folder, &["none"]).status.code(), Some(2));
+}
