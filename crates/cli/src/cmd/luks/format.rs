@@ -75,7 +75,7 @@ pub struct Args {
     #[arg(long, value_name = "LABEL", default_value = "", hide_default_value = true)]
     label: String,
     /// The subsystem (LUKS2).
-    #[arg(long, value_name = "SUBSYSTEM", default_value = "", hide_default_value = true)]
+    #[arg(long, value_name = "LABEL", default_value = "", hide_default_value = true)]
     subsystem: String,
     /// The UUID [default: a random one].
     #[arg(long, value_name = "UUID")]
