@@ -7,7 +7,9 @@ use casemate_testkit::{find_program, run, skip, tempdir, tool};
 
 /// The interpreter, if there is one that is new enough.
 fn python() -> Option<PathBuf> {
-    let python = tool("python3")?;
+    // The system's own, which finds the system's packages.
+    let system = PathBuf::from("/usr/bin/python3");
+    let python = if system.exists() { system } else { tool("python3")? };
     let code = "import sys; sys.exit(sys.version_info < (3, 11))";
     if !Command::new(&python).args(["-c", code]).status().unwrap().success() {
         skip("python3 is older than 3.11");

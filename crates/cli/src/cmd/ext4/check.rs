@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Write as _};
 
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -210,17 +211,17 @@ fn print_with(
             .iter()
             .map(|(structure, count)| (structure.name().replace(' ', "_"), (*count).into()))
             .collect();
-        return context.print_json(&json!({
-            "clean": report.is_clean(),
-            "checksums": kind(report.kind),
-            "faults": report.faults.iter().map(value).collect::<Vec<_>>(),
-            "faults_left_out": report.faults_left_out,
-            "notes": report.notes.iter().map(value).collect::<Vec<_>>(),
-            "rewritten": rewritten.iter().map(value).collect::<Vec<_>>(),
-            "mended": mended.iter().map(value).collect::<Vec<_>>(),
-            "checked": checked,
-            "replayed_transactions": report.replayed,
-        }));
+        return context.print_json(&Printed {
+            clean: report.is_clean(),
+            checksums: kind(report.kind),
+            faults: Values(&report.faults),
+            faults_left_out: report.faults_left_out,
+            notes: Values(&report.notes),
+            rewritten: Values(rewritten),
+            mended: Values(mended),
+            checked,
+            replayed_transactions: report.replayed,
+        });
     }
     let mut text = String::new();
     groups(&mut text, context, &report.faults);
@@ -258,6 +259,29 @@ fn kind(kind: ChecksumKind) -> &'static str {
         ChecksumKind::Metadata => "metadata_csum",
         ChecksumKind::Groups => "uninit_bg",
         ChecksumKind::None => "none",
+    }
+}
+
+/// What --json prints.
+#[derive(Serialize)]
+struct Printed<'a> {
+    clean: bool,
+    checksums: &'static str,
+    faults: Values<'a>,
+    faults_left_out: u64,
+    notes: Values<'a>,
+    rewritten: Values<'a>,
+    mended: Values<'a>,
+    checked: serde_json::Map<String, Value>,
+    replayed_transactions: u32,
+}
+
+/// Findings as JSON, made one after the other: there may be very many.
+struct Values<'a>(&'a [Finding]);
+
+impl Serialize for Values<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(value))
     }
 }
 
