@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use serde_json::Value;
 
@@ -36,10 +37,12 @@ pub fn run(report: &mut Report, filter: &[&str], variables: &[(&str, &str)]) -> 
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 while let Some(binary) = { lock(&next).next() } {
+                    let start = Instant::now();
                     let output = binary.run(variables, &skips);
+                    let seconds = start.elapsed().as_secs_f64();
                     // Whole outputs, one after the other.
                     let mut report = lock(&report);
-                    println!("     Running {}", binary.name);
+                    println!("     Running {} ({seconds:.1} s)", binary.name);
                     let is_good = output.as_ref().is_ok_and(|output| output.status.success());
                     match &output {
                         Ok(output) => show(output, &mut report),
