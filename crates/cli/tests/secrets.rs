@@ -147,7 +147,7 @@ fn expand(key: &[u8]) -> Vec<u8> {
 }
 
 fn find(regions: &[Vec<u8>], bytes: &[u8]) -> bool {
-    regions.iter().any(|region| region.windows(bytes.len()).any(|window| window == bytes))
+    regions.iter().any(|region| memchr::memmem::find(region, bytes).is_some())
 }
 
 /// A folder with an image and keys.

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use casemate::blockdev::{BlockDevice, MemoryDevice};
-use casemate::{Providers, Work};
+use casemate::{Cpu, Crc32c, Providers, Work};
 use casemate_ext4::{
     EncryptedContents, EncryptedInode, EncryptedNames, Encryption, Ext4, FileType, Inode, NewNode,
     OpenOptions, RecoveryFile, StoredName, WriteOptions, Writer, check,
@@ -276,10 +276,7 @@ fn walk(fs: &Ext4, inode: &Inode, path: &str, tree: &mut Tree) -> casemate_ext4:
             let file = fs.open_file(inode)?;
             let mut contents = vec![0; file.size() as usize];
             file.read_at(&mut contents, 0)?;
-            let sum = contents.iter().fold(0xcbf2_9ce4_8422_2325u64, |sum, byte| {
-                (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-            });
-            facts += &format!(" {sum:x}");
+            facts += &format!(" {:x}", Crc32c::new(Cpu::detect()).update(!0, &contents));
         }
         FileType::Symlink => facts += &format!(" {:?}", fs.symlink_target(inode)?),
         FileType::Directory => {
