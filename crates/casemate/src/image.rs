@@ -200,6 +200,12 @@ impl Image {
         }
     }
 
+    /// Whether the image is a file that has not got its name yet.
+    pub(crate) fn is_new(&self) -> bool {
+        let new = self.new.as_deref().map(|new| new.lock().unwrap_or_else(PoisonError::into_inner));
+        new.is_some_and(|new| new.is_some())
+    }
+
     /// Makes a file at least `len` bytes long, if it can be: the end is a hole.
     ///
     /// # Errors

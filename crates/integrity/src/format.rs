@@ -15,6 +15,15 @@ const PIECE: u64 = 1 << 20;
 /// Sectors of a new journal where nothing is said: a 128th of the device, at most these.
 const MOST_JOURNAL_SECTORS: u64 = 131_072;
 
+/// Sectors of the journal of a volume whose size is not known when it is begun: that of one of 512 MiB.
+const STREAM_JOURNAL_SECTORS: u64 = 8192;
+
+/// Sectors of a volume are a multiple of these.
+const GRAIN: u64 = 8;
+
+/// Sectors of a volume at most, as the kernel counts them.
+const MOST_SECTORS: u64 = 1 << 53;
+
 /// The base-2 logarithm of the sectors that a bit of the bitmap stands for, where they are few enough.
 const LOG2_BITMAP_SECTORS: u32 = 15;
 
@@ -47,6 +56,35 @@ impl Superblock {
     /// # Errors
     /// `Argument` for sizes that are none, and for a device that has no room.
     pub fn new(size: u64, options: &FormatOptions) -> Result<Superblock> {
+        let default = (size / 512 >> 7).min(MOST_JOURNAL_SECTORS);
+        let mut superblock = Superblock::without_data(options, default)?;
+        // The most that fits, as the kernel finds it: bit by bit, down to eight sectors.
+        let mut sectors = 0;
+        for bit in (GRAIN.trailing_zeros()..54).rev() {
+            superblock.provided_data_sectors = sectors | 1 << bit;
+            if superblock.layout(false).is_ok_and(|layout| layout.check(size, size).is_ok()) {
+                sectors = superblock.provided_data_sectors;
+            }
+        }
+        if sectors == 0 {
+            let text = format!("{size} bytes have no room for a volume with its journal and tags");
+            return Err(Error::argument(text));
+        }
+        superblock.set_data(sectors)?;
+        Ok(superblock)
+    }
+
+    /// The superblock of a volume that takes as many data as there will be: those of [`format_stream`].
+    ///
+    /// # Errors
+    /// `Argument` for sizes that are none.
+    pub fn for_stream(options: &FormatOptions) -> Result<Superblock> {
+        let superblock = Superblock::without_data(options, STREAM_JOURNAL_SECTORS)?;
+        Ok(Superblock { provided_data_sectors: MOST_SECTORS, ..superblock })
+    }
+
+    /// A superblock with all numbers but those that follow from how many data there are.
+    fn without_data(options: &FormatOptions, journal_sectors: u64) -> Result<Superblock> {
         let FormatOptions { block_size, tag_size, interleave_sectors, salt, .. } = *options;
         let refuse = |text: String| Err(Error::argument(text));
         if !block_size.is_power_of_two() || !(512..=4096).contains(&block_size) {
@@ -57,17 +95,15 @@ impl Superblock {
                 "tags after each {interleave_sectors} sectors: a power of two from 8 to 2^31"
             ));
         }
-        // OK to cast: few bits.
-        let log2_block = (block_size / 512).trailing_zeros() as u8;
-        let sectors = size / 512;
         let mut superblock = Superblock {
             version: 5,
             log2_interleave_sectors: interleave_sectors.trailing_zeros() as u8,
             tag_size,
             journal_sections: 1,
-            provided_data_sectors: 8,
+            provided_data_sectors: GRAIN,
             flags: Flags::FIX_PADDING.with(Flags::FIX_HMAC),
-            log2_sectors_per_block: log2_block,
+            // OK to cast: few bits.
+            log2_sectors_per_block: (block_size / 512).trailing_zeros() as u8,
             log2_blocks_per_bitmap_bit: 0,
             recalc_sector: 0,
             salt,
@@ -75,32 +111,26 @@ impl Superblock {
         let checked = Superblock::from_bytes(&superblock.to_bytes());
         let layout = checked.and_then(|superblock| superblock.layout(false));
         let layout = layout.map_err(|error| Error::argument(error.text().into_owned()))?;
-        let default = (sectors >> 7).min(MOST_JOURNAL_SECTORS);
-        let journal_sectors = options.journal_size.map_or(default, |size| size / 512);
+        let journal_sectors = options.journal_size.map_or(journal_sectors, |size| size / 512);
         let sections = (journal_sectors / layout.section_sectors()).max(1);
         let Ok(sections) = u32::try_from(sections) else {
             return refuse(format!("a journal of {journal_sectors} sectors"));
         };
         superblock.journal_sections = sections;
-        // The most that fits, as the kernel finds it: bit by bit, down to eight sectors.
-        superblock.provided_data_sectors = 0;
-        for bit in (3..54).rev() {
-            let more = superblock.provided_data_sectors | 1 << bit;
-            let fits = Superblock { provided_data_sectors: more, ..superblock.clone() }.layout(false);
-            if fits.is_ok_and(|layout| layout.check(size, size).is_ok()) {
-                superblock.provided_data_sectors = more;
-            }
-        }
-        if superblock.provided_data_sectors == 0 {
-            return refuse(format!("{size} bytes have no room for a volume with its journal and tags"));
-        }
-        let layout = superblock.layout(false)?;
+        Ok(superblock)
+    }
+
+    /// Notes how many sectors of data there are, and with it how many a bit of the bitmap stands for.
+    fn set_data(&mut self, sectors: u64) -> Result<()> {
+        self.provided_data_sectors = sectors;
+        let layout = self.layout(false)?;
         let mut log2 = LOG2_BITMAP_SECTORS;
-        while (superblock.provided_data_sectors + (1 << log2) - 1) >> log2 > layout.journal_len() * 8 {
+        while sectors.div_ceil(1 << log2) > layout.journal_len() * 8 {
             log2 += 1;
         }
-        superblock.log2_blocks_per_bitmap_bit = log2 as u8 - log2_block;
-        Ok(superblock)
+        // OK to cast: at most 54.
+        self.log2_blocks_per_bitmap_bit = log2 as u8 - self.log2_sectors_per_block;
+        Ok(())
     }
 }
 
@@ -113,9 +143,51 @@ pub fn format(
     device: &dyn BlockDevice,
     superblock: &Superblock,
     guard: &dyn BlockGuard,
-    mut from: Option<&mut dyn Read>,
+    from: Option<&mut dyn Read>,
     work: &Work<'_>,
 ) -> Result<()> {
+    fill(device, superblock, guard, from, false, work)?;
+    finish(device, superblock)
+}
+
+/// Makes a volume that is as long as the data of a stream, with zeros behind them up to 4096 bytes. `superblock` is one
+/// [for a stream](Superblock::for_stream), and `device` grows by being written. Returns the superblock that was written.
+///
+/// # Errors
+/// `Argument` if no data come, or more than a volume has; `Io`.
+pub fn format_stream(
+    device: &dyn BlockDevice,
+    superblock: &Superblock,
+    guard: &dyn BlockGuard,
+    from: &mut dyn Read,
+    work: &Work<'_>,
+) -> Result<Superblock> {
+    let size = fill(device, superblock, guard, Some(from), true, work)?;
+    if size == 0 {
+        return Err(Error::argument("no data came, of which a volume has 4096 bytes at least"));
+    }
+    let mut superblock = superblock.clone();
+    superblock.set_data(size / 512)?;
+    finish(device, &superblock)?;
+    Ok(superblock)
+}
+
+fn finish(device: &dyn BlockDevice, superblock: &Superblock) -> Result<()> {
+    device.flush()?;
+    device.write_at(&superblock.to_bytes(), 0)?;
+    device.flush()
+}
+
+/// Writes everything but the superblock. Returns the bytes of the data, which are fewer than there is room for where the
+/// volume ends with the stream.
+fn fill(
+    device: &dyn BlockDevice,
+    superblock: &Superblock,
+    guard: &dyn BlockGuard,
+    mut from: Option<&mut dyn Read>,
+    ends_with_stream: bool,
+    work: &Work<'_>,
+) -> Result<u64> {
     let layout = superblock.layout(false)?;
     layout.check(device.size(), device.size())?;
     device.write_zeroes(0, 4096, false)?;
@@ -123,27 +195,31 @@ pub fn format(
     for section in 0..layout.sections() {
         device.write_at(&empty_section(&layout, section), layout.journal_sector(section, 0))?;
     }
-    let (size, threads) = (layout.blocks() * layout.block_size(), work.pool.threads());
+    let (mut size, threads) = (layout.blocks() * layout.block_size(), work.pool.threads());
     let mut buffers: Vec<Mutex<(Vec<u8>, Vec<u8>)>> = Vec::new();
     buffers.resize_with(threads, Mutex::default);
     let mut start = 0;
     while start < size {
         // As many pieces at once as there are threads.
-        let pieces = threads.min((size - start).div_ceil(PIECE) as usize);
-        let mut len = 0;
-        for buffer in &mut buffers[..pieces] {
+        let (mut pieces, mut len) = (0, 0);
+        for buffer in &mut buffers {
             let (data, _) = buffer.get_mut().unwrap_or_else(PoisonError::into_inner);
             // OK to cast: at most a MiB.
             data.resize(PIECE.min(size - start - len) as usize, 0);
-            len += data.len() as u64;
-            let read = from.as_mut().map_or(Ok(0), |from| fill(*from, data))?;
+            let read = from.as_mut().map_or(Ok(0), |from| read_full(*from, data))?;
             data[read..].fill(0);
             if read < data.len() {
                 from = None;
+                if ends_with_stream {
+                    data.truncate(read.next_multiple_of(GRAIN as usize * 512));
+                    size = start + len + data.len() as u64;
+                }
             }
+            pieces += u64::from(!data.is_empty());
+            len += data.len() as u64;
         }
         work.pool.run(
-            pieces as u64,
+            pieces,
             || (),
             |(), piece| {
                 let mut buffer = buffers[piece as usize].lock().unwrap_or_else(PoisonError::into_inner);
@@ -156,13 +232,11 @@ pub fn format(
     }
     if let Some(from) = from {
         let mut more = [0];
-        if fill(from, &mut more)? > 0 {
+        if read_full(from, &mut more)? > 0 {
             return Err(Error::argument(format!("there are more data than the {size} bytes of the volume")));
         }
     }
-    device.flush()?;
-    device.write_at(&superblock.to_bytes(), 0)?;
-    device.flush()
+    Ok(size)
 }
 
 /// Writes whole blocks from the one of this number on, and their tags.
@@ -193,7 +267,7 @@ fn write(
 }
 
 /// Reads until a buffer is full, or there is no more.
-fn fill(from: &mut dyn Read, buffer: &mut [u8]) -> Result<usize> {
+fn read_full(from: &mut dyn Read, buffer: &mut [u8]) -> Result<usize> {
     let mut done = 0;
     while done < buffer.len() {
         match from.read(&mut buffer[done..]) {
@@ -208,6 +282,8 @@ fn fill(from: &mut dyn Read, buffer: &mut [u8]) -> Result<usize> {
 
 #[cfg(test)]
 mod tests {
+    use casemate_blockdev::MemoryDevice;
+
     use super::*;
 
     /// Sizes and superblocks that a kernel made.
@@ -223,6 +299,67 @@ mod tests {
             options.interleave_sectors = interleave;
             let superblock = Superblock::new(size, &options).unwrap();
             assert_eq!(superblock.provided_data_sectors, provided, "{size} {tag} {block}: {superblock:?}");
+        }
+    }
+
+    /// A volume that grew with its data is the one that a kernel would have made with that journal, for all lengths around
+    /// those of pieces and areas.
+    #[test]
+    fn a_stream_makes_the_volume_of_its_length() {
+        for (len, interleave, journal) in [
+            (1, 64, None),
+            (4096, 64, Some(4096)),
+            (3 << 20, 512, Some(4096)),
+            ((3 << 20) - 5, 32768, Some(8192)),
+        ] {
+            let mut options = FormatOptions::new(4, [5; 16]);
+            (options.journal_size, options.interleave_sectors) = (journal, interleave);
+            let data: Vec<u8> = (0..len).map(|at: u32| (at % 251) as u8 + 1).collect();
+            let superblock = Superblock::for_stream(&options).unwrap();
+            let work = Work::default();
+            let tagger =
+                |superblock| crate::Tagger::new("crc32c", None, superblock, &work.providers).unwrap();
+            // Longer than the volume will be.
+            let stream = MemoryDevice::new(vec![0; 32 << 20]);
+            let whole = Unbounded(&stream);
+            let made =
+                format_stream(&whole, &superblock, &tagger(&superblock), &mut &data[..], &work).unwrap();
+            let size = u64::from(len).next_multiple_of(4096);
+            assert_eq!(made.provided_data_sectors * 512, size);
+            let mut known = options.clone();
+            known.journal_size = Some(journal.unwrap_or(STREAM_JOURNAL_SECTORS * 512));
+            let end = made.layout(false).unwrap().data(size / 512 - 1) + 512;
+            assert_eq!(Superblock::new(end, &known).unwrap(), made, "{len}");
+            let other = MemoryDevice::new(vec![0; 32 << 20]);
+            format(&other, &made, &tagger(&made), Some(&mut &data[..]), &work).unwrap();
+            assert!(stream.into_bytes() == other.into_bytes(), "{len}");
+        }
+        let superblock = Superblock::for_stream(&FormatOptions::new(4, [0; 16])).unwrap();
+        let (disk, work) = (MemoryDevice::new(vec![0; 8 << 20]), Work::default());
+        let tagger = crate::Tagger::new("crc32c", None, &superblock, &work.providers).unwrap();
+        let refused = format_stream(&Unbounded(&disk), &superblock, &tagger, &mut &[][..], &work);
+        assert!(refused.unwrap_err().to_string().contains("no data came"));
+    }
+
+    /// A device that has room for everything.
+    #[derive(Debug)]
+    struct Unbounded<'a>(&'a MemoryDevice);
+
+    impl BlockDevice for Unbounded<'_> {
+        fn below(&self) -> Option<&dyn BlockDevice> {
+            Some(self.0)
+        }
+        fn size(&self) -> u64 {
+            u64::MAX
+        }
+        fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+            self.0.read_at(buf, offset)
+        }
+        fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+            self.0.write_at(buf, offset)
+        }
+        fn flush(&self) -> Result<()> {
+            Ok(())
         }
     }
 

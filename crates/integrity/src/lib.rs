@@ -39,7 +39,7 @@ mod verify;
 
 pub use casemate_blockdev::{Error, ErrorKind, Result};
 pub use device::{BlockGuard, IntegrityDevice, read_superblock};
-pub use format::{FormatOptions, format};
+pub use format::{FormatOptions, format, format_stream};
 pub use layout::Layout;
 pub use superblock::{Flags, Superblock};
 pub use tagger::Tagger;

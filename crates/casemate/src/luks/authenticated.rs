@@ -2,14 +2,14 @@
 
 use std::io::Read;
 
-use casemate_blockdev::AtFile;
+use casemate_blockdev::{AtFile, BlockDevice};
 use casemate_crypt::AuthenticatedSectors;
 use casemate_integrity::{BlockGuard, Flags, FormatOptions, Superblock};
 use casemate_luks::luks2::{Segment, SegmentSize};
 use casemate_providers::{Providers, Work};
 
 use super::random::Source;
-use super::{LuksKey, LuksOptions, Reader, Volume};
+use super::{LuksKey, LuksOptions, Volume};
 use crate::{Error, Image};
 
 /// What decrypts blocks that are read and encrypts those that are written.
@@ -44,12 +44,14 @@ impl Sealed {
         Ok(Sealed { sectors })
     }
 
-    /// The superblock of a volume that fills `size` bytes, as the kernel makes it for LUKS.
-    fn superblock(&self, size: u64) -> Result<Superblock, Error> {
+    /// The superblock of a volume that fills `size` bytes, as the kernel makes it for LUKS; of one that a stream fills if
+    /// `None`.
+    fn superblock(&self, size: Option<u64>) -> Result<Superblock, Error> {
         // OK to cast: a few dozen bytes, and at most 4096.
         let mut options = FormatOptions::new(self.sectors.kept_len() as u16, [0; 16]);
         options.block_size = self.sectors.sector_size() as u32;
-        let mut superblock = Superblock::new(size, &options)?;
+        let mut superblock =
+            size.map_or_else(|| Superblock::for_stream(&options), |size| Superblock::new(size, &options))?;
         (superblock.version, superblock.flags) = (4, Flags::FIX_PADDING);
         Ok(superblock)
     }
@@ -58,7 +60,8 @@ impl Sealed {
     pub fn room(&self, len: u64) -> Result<u64, Error> {
         let mut size = len;
         loop {
-            let found = self.superblock(size).map_or(0, |superblock| superblock.provided_data_sectors * 512);
+            let found =
+                self.superblock(Some(size)).map_or(0, |superblock| superblock.provided_data_sectors * 512);
             match len.checked_sub(found) {
                 None | Some(0) => return Ok(size),
                 Some(more) => {
@@ -69,16 +72,55 @@ impl Sealed {
         }
     }
 
-    /// Makes the volume that fills `place`, with all of `source` and zeros behind it.
-    pub fn fill(&self, place: &Image, source: Option<&Image>, work: &Work<'_>) -> Result<(), Error> {
-        let superblock = self.superblock(place.top().size()).at(place.name())?;
-        let mut reader = source.map(|source| Reader { device: source.top(), offset: 0 });
-        let from = reader.as_mut().map(|reader| reader as &mut dyn Read);
+    /// Makes the volume that fills `place`, with all that `from` gives and zeros behind it.
+    pub fn fill(&self, place: &Image, from: Option<&mut dyn Read>, work: &Work<'_>) -> Result<(), Error> {
+        let superblock = self.superblock(Some(place.top().size())).at(place.name())?;
         casemate_integrity::format(place.top(), &superblock, self, from, work).at(place.name())
+    }
+
+    /// Makes a volume of all that `from` gives, from a byte of a new file on, which grows with it.
+    pub fn fill_new(
+        &self,
+        file: &Image,
+        offset: u64,
+        from: &mut dyn Read,
+        work: &Work<'_>,
+    ) -> Result<(), Error> {
+        let superblock = self.superblock(None).at(file.name())?;
+        let device = Growing { file: file.top(), offset };
+        casemate_integrity::format_stream(&device, &superblock, self, from, work).at(file.name()).map(drop)
     }
 
     fn sector(&self, block: u64) -> u64 {
         block * (self.sectors.sector_size() as u64 / 512)
+    }
+}
+
+/// A file from one of its bytes on, which has room for whatever is written.
+struct Growing<'a> {
+    file: &'a dyn BlockDevice,
+    offset: u64,
+}
+
+impl BlockDevice for Growing<'_> {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(self.file)
+    }
+
+    fn size(&self) -> u64 {
+        u64::MAX - self.offset
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<(), Error> {
+        self.file.read_at(buf, self.offset.saturating_add(offset))
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), Error> {
+        self.file.write_at(buf, self.offset.saturating_add(offset))
+    }
+
+    fn flush(&self) -> Result<(), Error> {
+        self.file.flush()
     }
 }
 

@@ -10,6 +10,7 @@ use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Hmac, Providers, Work};
 use casemate_verity::dm::{Seed, Uuid};
 
+use super::Reader;
 use super::authenticated::{Sealed, integrity_kind, mac_key_len};
 use super::digest::{DIGEST_ITERATIONS, new_digest};
 use super::random::Source;
@@ -457,7 +458,8 @@ impl NewVolume {
                 mapping.fill(Direction::Encrypt, source, target, Holes::Data, work)?
             }
             NewData::Protected(sealed) => {
-                sealed.fill(&target.clone().window(self.offset, None)?, Some(source), work)?;
+                let mut from = Reader { device: source.top(), offset: 0 };
+                sealed.fill(&target.clone().window(self.offset, None)?, Some(&mut from), work)?;
             }
         }
         target.top().flush().at(target.name())?;
@@ -479,8 +481,9 @@ impl NewVolume {
         work: &Work<'_>,
     ) -> Result<u64, Error> {
         let NewData::Mapping(mapping) = &self.data else {
-            let text = "integrity protection needs the length of the data first: a stream does not say it";
-            return Err(Error::unsupported(text));
+            let text = "integrity protection has tags before the data that they are of, and a journal: it needs a file or a \
+                        block device to write to, not a stream";
+            return Err(Error::argument(text));
         };
         let mut written = 0;
         let zeros = [0; 4096];
@@ -505,6 +508,41 @@ impl NewVolume {
             place.commit()?;
         }
         Ok(len)
+    }
+}
+
+impl NewVolume {
+    /// Makes the volume on `target` with all that a stream gives, which has integrity protection: a new file gets as long as
+    /// that needs, and gets its name then; anything else is filled up with zeros. The header comes last, in `header` if that
+    /// is one that lies apart.
+    ///
+    /// # Errors
+    /// `Argument` if nothing comes, more than the target has room for, or the volume has no integrity protection; `Io`.
+    pub fn protect_stream(
+        &self,
+        input: &mut dyn Read,
+        target: &Image,
+        header: Option<&Image>,
+        work: &Work<'_>,
+    ) -> Result<(), Error> {
+        let NewData::Protected(sealed) = &self.data else {
+            return Err(Error::argument("a volume without integrity protection goes to any stream"));
+        };
+        target.check_writable()?;
+        let place = self.header_place(target, header)?;
+        let is_new = target.is_new();
+        self.wipe_header(place).at(place.name())?;
+        match is_new {
+            true => sealed.fill_new(target, self.offset, input, work)?,
+            false => {
+                let behind = target.clone().window(self.offset, None)?;
+                sealed.fill(&behind, Some(input), work)?;
+            }
+        }
+        target.top().flush().at(target.name())?;
+        self.write_header(place).at(place.name())?;
+        target.commit_unsynced()?;
+        place.commit()
     }
 }
 

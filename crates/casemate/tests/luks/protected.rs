@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use casemate::luks::{LuksKey, LuksOptions, ReencryptOptions};
+use casemate::luks::{LuksFormatOptions, LuksKey, LuksOptions, Pbkdf, ReencryptOptions};
 use casemate::{Error, ErrorKind, Image, Providers, SecretVec, Work, hex};
-use casemate_testkit::fixture;
+use casemate_testkit::{Medium, Rng, cut_states, fixture};
 use serde_json::Value;
 
 use crate::images::image;
@@ -134,4 +134,43 @@ fn what_has_tags_is_not_reencrypted() {
         below.device().read_at(&mut bytes, 0).unwrap();
         assert!(bytes == volume.data);
     }
+}
+
+/// A stream becomes a volume in one pass; wherever power fails there is no volume yet, or all of it.
+#[test]
+fn a_stream_that_is_cut_leaves_no_volume() {
+    let work = Work::default();
+    let medium = Medium::new(vec![0; 3 << 20]);
+    let target = Image::over("image", medium.clone());
+    let data = Rng::new(4).bytes(300_001);
+    let mut options = LuksFormatOptions::default();
+    options.integrity = Some("hmac-sha256".to_owned());
+    options.offset = Some(512 << 10);
+    options.pbkdf = Some(Pbkdf::Pbkdf2 { hash: "sha256".to_owned(), iterations: 1000 });
+    let passphrase = SecretVec::from(&b"one"[..]);
+    let made = options.prepare(&passphrase, &work).unwrap();
+    let before = medium.bytes();
+    made.protect_stream(&mut &data[..], &target, None, &work).unwrap();
+    let writes = medium.take_writes();
+    let key = LuksKey::Passphrase(passphrase);
+    let read = |bytes: &[u8]| {
+        let below = image(bytes.to_vec());
+        below.luks_volume(None, &work.providers).ok()?;
+        let opened = below.luks(None, &key, &LuksOptions::default(), &work).unwrap();
+        let mut found = vec![1; opened.device().size() as usize];
+        opened.device().read_at(&mut found, 0).unwrap();
+        Some(found)
+    };
+    let (states, mut there) = (cut_states(&before, &writes, |len| vec![0, len / 1024 * 512, len]), 0);
+    for state in &states {
+        if let Some(found) = read(state) {
+            assert!(found[..data.len()] == data && found[data.len()..].iter().all(|byte| *byte == 0));
+            there += 1;
+        }
+    }
+    assert!(there > 0 && there < states.len() / 2, "{there} of {}", states.len());
+    options.integrity = None;
+    let plain = options.prepare(&SecretVec::from(&b"one"[..]), &work);
+    assert!(plain.unwrap().protect_stream(&mut &data[..], &target, None, &work).is_err());
+    assert!(made.protect_stream(&mut &vec![1; 3 << 20][..], &target, None, &work).is_err());
 }

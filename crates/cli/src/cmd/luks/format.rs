@@ -20,7 +20,8 @@ use crate::size::bytes;
 
 /// Make a LUKS volume: on an image that exists, whose data become noise, or with --from of what is encrypted.
 ///
-/// With --from a new file is there whole or not at all, and streams go through in one pass.
+/// With --from a new file is there whole or not at all, and streams go through in one pass. With --integrity standard input is
+/// encrypted as it comes, too; what is written is a file or a block device then, no stream.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate luks format --from root.img root.luks --key-file pass.key\n\
@@ -130,6 +131,24 @@ impl Args {
             return self.answer(context, &made);
         };
         let target = &*self.place.image;
+        if self.integrity.is_some() && from == standard && target != standard {
+            let target = if self.place.is_part() || is_device(target) {
+                let target = self.place.open(Access::Change)?;
+                if !self.overwrite {
+                    probe::refuse_known(&target)?;
+                }
+                target
+            } else {
+                self.refuse_known(target)?;
+                Image::replace(target)?
+            };
+            let made = prepare()?;
+            let progress = context.progress("standard input", 0);
+            let work = context.work(context.providers().clone(), &progress);
+            made.protect_stream(&mut io::stdin(), &target, header, &work)?;
+            drop(progress);
+            return self.answer(context, &made);
+        }
         if self.place.is_part() {
             // A part of a disk is written where it lies.
             let (source, target) = (Image::open(from, Access::Read)?, self.place.open(Access::Change)?);
@@ -191,7 +210,7 @@ impl Args {
     /// The file or block device that the header goes to.
     fn header(&self, path: &Path) -> Result<Image, Error> {
         self.refuse_known(path)?;
-        match std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device()) {
+        match is_device(path) {
             true => Image::open(path, Access::Change),
             false => Image::replace(path),
         }
@@ -249,4 +268,8 @@ impl Args {
         ));
         Ok(Answer::Yes)
     }
+}
+
+fn is_device(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
 }
