@@ -140,7 +140,7 @@ fn try_slots(
         }
     }
     if tried.is_empty() {
-        let none = || Error::mismatch("no key slot holds a key of the data; only the volume key opens them");
+        let none = || Error::locked("no key slot holds a key of the data; only the volume key opens them");
         return Err(failed.into_iter().next().unwrap_or_else(none));
     }
     let mut text = match &tried[..] {

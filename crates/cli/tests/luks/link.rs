@@ -120,6 +120,11 @@ fn command_lines_of_cryptsetup_end_as_they_do_there() {
         assert_eq!(both(&format!("convert -q --type {other} DISK"), ""), 1);
         assert_eq!(both("luksHeaderRestore -q DISK --header-backup-file DISK.backup", ""), 0);
         assert_eq!(both("erase -q DISK", ""), 0);
+        // Nothing is left that a passphrase could open.
+        for line in ["open --test-passphrase -d one DISK", "open --test-passphrase -d one -S 0 DISK"] {
+            assert_eq!(both(line, ""), 1);
+        }
+        assert_eq!(both("luksAddKey -q -d one DISK two", ""), 1);
         assert_eq!(both(&format!("luksFormat -q {options} {CHEAP} DISK one"), ""), 0);
         assert_eq!(both("open --test-passphrase -d one DISK", ""), 0);
         if is_luks2 {
