@@ -68,9 +68,10 @@ impl Volume {
         }
         let added = self.edit_before(work, write_material, |header, metadata| {
             let id = free_slot(&header.metadata, options.keyslot)?;
-            let digest = digest_of(&header.metadata, unlocked)?;
+            let digest = digest_of(&header.metadata, unlocked)?.id;
             let key = unlocked.volume_key();
-            let sealed = seal_luks2(&header.metadata, key, passphrase, options, &work.providers)?;
+            let start = free_area(&header.metadata, key.len())?;
+            let sealed = seal_luks2(&header.metadata, start, key, passphrase, options, &work.providers)?;
             set_slot(metadata, id, sealed.to_json(key.len()), digest);
             Ok((id, sealed))
         })?;
@@ -95,7 +96,8 @@ impl Volume {
             let digest = digest.ok_or_else(|| Error::argument("no digest is free"))?;
             let mut options = options.clone();
             options.area = options.area.or(Some(("aes-xts-plain64".to_owned(), 64)));
-            let sealed = seal_luks2(&header.metadata, key, passphrase, &options, &work.providers)?;
+            let start = free_area(&header.metadata, key.len())?;
+            let sealed = seal_luks2(&header.metadata, start, key, passphrase, &options, &work.providers)?;
             let json = new_digest(key, &sealed.place.hash, &[], &mut Source::System, &work.providers)?;
             if let Some(digests) = metadata.get_mut("digests").and_then(Json::object_mut) {
                 digests.set(digest.to_string(), json.into());
@@ -106,11 +108,13 @@ impl Volume {
         Ok(added.0)
     }
 
-    /// Puts the volume key under another passphrase, or other costs. Returns the slot's number: of LUKS2 the one that was
-    /// opened, of LUKS1 another one. When the new slot is there the old one is wiped; until then it is a slot of its own.
+    /// Puts the volume key under another passphrase, or other costs. Returns the slot's number: the one that was opened, but of
+    /// LUKS1 with a free slot that one. When the new slot is there the old one is wiped; until then it is a slot of its own.
+    /// Where there is no room for that, the new key takes the old one's place, as other keys open the data meanwhile.
     ///
     /// # Errors
-    /// Those of [`Volume::add_key`]; `Argument` if a volume key was given instead of a passphrase.
+    /// Those of [`Volume::add_key`], but a header with other keys may be full; `Argument` if a volume key was given instead
+    /// of a passphrase.
     pub fn change_key(
         &mut self,
         unlocked: &Unlocked,
@@ -121,28 +125,51 @@ impl Volume {
         let Some(old) = unlocked.keyslot else {
             return Err(Error::argument("a volume key is in no key slot: add-key adds a passphrase"));
         };
-        if matches!(self.header, Header::Luks1(_)) {
+        self.check_changeable()?;
+        if let Header::Luks1(header) = &mut self.header {
+            if header.slots.iter().all(|slot| slot.state != SlotState::Disabled) {
+                let (image, key) = (&self.header_image, unlocked.volume_key());
+                let done = put_luks1(header, image.top(), old, key, passphrase, options, &work.providers);
+                return done.at(image.name()).map(|()| old);
+            }
             let new = self.add_key(unlocked, passphrase, options, work)?;
             return self.erase_slots(&[old], work).map(|()| new);
         }
-        let (moved, _) = self.edit_before(work, write_material, |header, metadata| {
-            let moved = free_slot(&header.metadata, None)?;
-            let digest = digest_of(&header.metadata, unlocked)?;
-            let key = unlocked.volume_key();
-            let sealed = seal_luks2(&header.metadata, key, passphrase, options, &work.providers)?;
-            let slot =
+        let ((moved, left), _) = self.edit_before(work, write_material, |header, metadata| {
+            let slot = header.metadata.keyslots().into_iter().find(|slot| slot.id == old);
+            let object =
                 metadata.get("keyslots").and_then(|slots| slots.object()?.get(old.to_string())?.object());
-            let before =
-                slot.cloned().ok_or_else(|| Error::argument(format!("key slot {old} holds no key")))?;
+            let (Some(slot), Some(before)) = (slot, object.cloned()) else {
+                return Err(Error::argument(format!("key slot {old} holds no key")));
+            };
+            let area = slot.area.offset..slot.area.offset.saturating_add(slot.area.size);
+            let (digest, key) = (digest_of(&header.metadata, unlocked)?, unlocked.volume_key());
+            let start = match free_area(&header.metadata, key.len()) {
+                Ok(start) => start,
+                Err(_) if digest.keyslots.len() > 1 => area.start,
+                Err(full) => {
+                    let text = format!("{}, and it must not be lost if power fails now", full.text());
+                    return Err(Error::argument(text));
+                }
+            };
+            let sealed = seal_luks2(&header.metadata, start, key, passphrase, options, &work.providers)?;
             let mut json = sealed.to_json(key.len());
             if let Some(priority) = before.get("priority") {
                 json.set("priority", priority.clone());
             }
-            set_slot(metadata, moved, before, digest);
-            set_slot(metadata, old, json, digest);
-            Ok((moved, sealed))
+            let is_apart = start != area.start;
+            let moved = free_slot(&header.metadata, None).ok().filter(|_| is_apart);
+            if let Some(moved) = moved {
+                set_slot(metadata, moved, before, digest.id);
+            }
+            set_slot(metadata, old, json, digest.id);
+            Ok(((moved, is_apart.then_some(area)), sealed))
         })?;
-        self.erase_slots(&[moved], work)?;
+        match (moved, left) {
+            (Some(moved), _) => self.erase_slots(&[moved], work)?,
+            (None, Some(area)) => wipe(self.header_image.top(), area).at(self.header_image.name())?,
+            (None, None) => {}
+        }
         Ok(old)
     }
 
@@ -289,18 +316,32 @@ fn add_luks1(
             .filter(|id| *id < luks1::SLOTS && is_free(id))
             .ok_or_else(|| Error::argument(format!("key slot {id} is not free")))?,
     };
+    // OK to cast: below 8.
+    let id = id as u32;
+    put_luks1(header, device, id, unlocked.volume_key(), passphrase, options, providers).map(|()| id)
+}
+
+/// Puts the volume key into a slot of LUKS1, whatever that holds.
+fn put_luks1(
+    header: &mut luks1::Header,
+    device: &dyn BlockDevice,
+    id: u32,
+    key: &SecretVec,
+    passphrase: &SecretVec,
+    options: &NewKeyOptions,
+    providers: &Providers,
+) -> Result<(), Error> {
     let pbkdf = options.pbkdf.clone().unwrap_or_else(|| Pbkdf::pbkdf2(&header.hash));
     pbkdf.check_luks1(&header.hash)?;
-    let mut slot = header.slots[id];
+    // OK to index, here and below: a slot that was found.
+    let mut slot = header.slots[id as usize];
     let place = SlotPlace::of_luks1(header, &slot);
-    let sealed = place.seal(passphrase, unlocked.volume_key(), &pbkdf, &mut Source::System, providers)?;
+    let sealed = place.seal(passphrase, key, &pbkdf, &mut Source::System, providers)?;
     sealed.put_luks1(&mut slot);
     device.write_at(sealed.material.expose(), place.area.start)?;
     device.flush()?;
-    header.slots[id] = slot;
-    header.write(device)?;
-    // OK to cast: below 8.
-    Ok(id as u32)
+    header.slots[id as usize] = slot;
+    header.write(device)
 }
 
 /// Overwrites an area with random bytes, until they are on stable storage.
@@ -318,30 +359,29 @@ pub(super) fn wipe(device: &dyn BlockDevice, area: Range<u64>) -> Result<(), Err
 }
 
 /// Writes the stripes of a slot that has been made, until they are on stable storage.
-fn write_material(device: &dyn BlockDevice, (_, sealed): &(u32, Sealed)) -> Result<(), Error> {
+fn write_material<T>(device: &dyn BlockDevice, (_, sealed): &(T, Sealed)) -> Result<(), Error> {
     device.write_at(sealed.material.expose(), sealed.place.area.start)?;
     device.flush()
 }
 
-/// The number of the digest of a key that was found.
-fn digest_of(metadata: &Metadata, unlocked: &Unlocked) -> Result<u32, Error> {
-    let digests = metadata.digests();
-    let digest = digests.iter().find(|digest| match unlocked.keyslot {
+/// The digest of a key that was found.
+fn digest_of(metadata: &Metadata, unlocked: &Unlocked) -> Result<luks2::Digest, Error> {
+    let digest = metadata.digests().into_iter().find(|digest| match unlocked.keyslot {
         Some(slot) => digest.keyslots.contains(&slot),
         None => digest.segments.contains(&0),
     });
-    digest.map(|digest| digest.id).ok_or_else(|| Error::corrupt("no digest is of the volume key"))
+    digest.ok_or_else(|| Error::corrupt("no digest is of the volume key"))
 }
 
-/// Encrypts a key for a gap between the areas of key slots.
+/// Encrypts a key for an area of key slots that begins at a byte.
 fn seal_luks2(
     metadata: &Metadata,
+    start: u64,
     key: &SecretVec,
     passphrase: &SecretVec,
     options: &NewKeyOptions,
     providers: &Providers,
 ) -> Result<Sealed, Error> {
-    let start = free_area(metadata, key.len())?;
     let segments = metadata.segments();
     let cipher = segments.first().map_or("", |segment| &segment.encryption);
     let hash = options.hash.as_deref().unwrap_or("sha256");

@@ -104,6 +104,51 @@ fn a_full_header_and_one_that_requires_something_stay_as_they_are() {
     assert_eq!(changed.kill_slot(0, &work).unwrap_err().kind(), ErrorKind::Argument);
 }
 
+/// Where no slot is free, or no room, the new key takes the place of the old one, and the others open at any moment.
+#[test]
+fn a_key_of_a_full_header_is_changed_where_it_lies() {
+    let work = Work::default();
+    let (one, other) = (SecretVec::from(&b"one"[..]), SecretVec::from(&b"other"[..]));
+    for (version, keys, offset) in [
+        (LuksVersion::One, 8, None),
+        (LuksVersion::Two, 32, Some(3 << 20)),
+        (LuksVersion::Two, 2, Some(160 << 10)),
+    ] {
+        let mut options = LuksFormatOptions::default();
+        (options.version, options.cipher, options.key_bits) =
+            (version, "aes-cbc-plain64".to_owned(), Some(128));
+        options.pbkdf = Some(Pbkdf::Pbkdf2 { hash: "sha256".to_owned(), iterations: 1000 });
+        options.offset = offset;
+        let medium = Medium::new(vec![0; 4 << 20]);
+        let target = Image::over("image", medium.clone());
+        options.prepare(&one, &work).unwrap().format(&target, None, true, &work).unwrap();
+        let mut opened = target.luks_volume(None, &work.providers).unwrap();
+        let (key, others) = (LuksKey::Passphrase(one.clone()), passphrase(b"other"));
+        let unlocked = opened.unlock(&key, &LuksOptions::default(), &work).unwrap();
+        let mut how = NewKeyOptions::default();
+        how.pbkdf = options.pbkdf.clone();
+        for _ in 1..keys {
+            opened.add_key(&unlocked, &other, &how, &work).unwrap();
+        }
+        assert!(opened.add_key(&unlocked, &other, &how, &work).is_err());
+        let before = medium.bytes();
+        medium.take_writes();
+        let new = SecretVec::from(&b"new"[..]);
+        assert_eq!(opened.change_key(&unlocked, &new, &how, &work).unwrap(), 0);
+        let states = states(&before, &medium);
+        assert!(states.len() > 4);
+        for state in states {
+            assert!(opens(&state, &others), "{keys}");
+        }
+        let after = medium.bytes();
+        assert!(opens(&after, &passphrase(b"new")) && !opens(&after, &key), "{keys}");
+        // Nor with the header of before.
+        let header = if version == LuksVersion::One { 1024 } else { 32 << 10 };
+        assert!(!opens(&[&before[..header], &after[header..]].concat(), &key), "{keys}");
+        assert!(opens(&[&before[..header], &after[header..]].concat(), &others), "{keys}");
+    }
+}
+
 #[test]
 fn a_header_is_there_once_all_data_are() {
     let mut options = LuksFormatOptions::default();
