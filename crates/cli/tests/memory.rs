@@ -277,6 +277,20 @@ fn whole_devices() {
     }
 }
 
+/// A file of 64 MiB with fs-verity, and small ones.
+#[test]
+fn files_with_trees() {
+    let place = Place::new(CASEMATE);
+    std::fs::create_dir(place.path("tree")).unwrap();
+    File::create(place.path("tree/large")).unwrap().set_len(64 << 20).unwrap();
+    for number in 0..300 {
+        std::fs::write(place.path(&format!("tree/{number}")), b"1").unwrap();
+    }
+    run(place.command().args("ext4 build --verity --from tree image".split(' ')));
+    let said = limited(&place, 16, "ext4 check --verity image");
+    assert!(!said.contains("casemate: "), "{said}");
+}
+
 /// A client reads all of a server's image in the largest pieces there are.
 #[test]
 fn served() {

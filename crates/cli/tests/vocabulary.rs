@@ -272,10 +272,12 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("yes", "", "every question is answered with yes"),
 ];
 
-/// Commands that are called as a tool, whose options have that tool's names.
+/// Commands that are called as a tool, whose options have that tool's names; and of a check "--verity", as there is "--repair":
+/// a switch.
 const NAMESAKES: &[(&str, &[&str])] = &[
     ("casemate ext4 du", &["all", "apparent-size", "max-depth", "summarize"]),
     ("casemate ext4 df", &["inodes"]),
+    ("casemate ext4 check", &["verity"]),
     (
         "casemate ext4 find",
         &["name", "iname", "type", "size", "uid", "gid", "perm", "newermt", "inum", "maxdepth", "print0"],

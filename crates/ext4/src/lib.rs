@@ -53,7 +53,7 @@ pub use build::{
 };
 pub use casemate_blockdev::ErrorKind;
 pub use check::{
-    CheckReport, Finding, FindingKind, Level, check, check_size, copy_to_read_by, fix_checksums,
+    CheckReport, Finding, FindingKind, Level, VerityFiles, check, check_size, copy_to_read_by, fix_checksums,
 };
 pub use edit::{
     Approve, Body, NewNode, PutOptions, PutReport, RawAttributes, RepairReport, WriteOptions, Writer, repair,

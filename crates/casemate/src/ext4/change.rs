@@ -1,6 +1,7 @@
 //! Changing the file systems of images.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use casemate_blockdev::AtFile;
 use casemate_ext4::{RecoveryFile, Superblock};
@@ -92,7 +93,7 @@ impl Image {
         let recovery = self.require_recovery(options)?;
         let reading = ReadOptions { keys: options.keys.clone(), ..ReadOptions::default() };
         let options = casemate_ext4::WriteOptions {
-            open: reading.open(options.keys.keyring(&work.providers)?, &work.providers),
+            open: self.checking(&reading, &Arc::default(), work)?,
             seed: options.seed,
             time: options.time,
             recovery: recovery.map(RecoveryFile::new),

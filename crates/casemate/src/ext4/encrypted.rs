@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use casemate_blockdev::Events;
 use casemate_ext4::{
     DirHash, EncryptedContents, EncryptedInode, EncryptedNames, Encryption, Ext4, Inode, Place, Result,
     StoredName, Structure, casefold,
@@ -14,7 +15,7 @@ use casemate_fscrypt::{
 };
 use casemate_providers::Providers;
 
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, Keys};
 
 /// Encryption of an inode.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +67,17 @@ impl KeyUse {
         let mut missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
         if missed.len() < MOST_MISSED {
             missed.insert(format!("{} {id}", id.kind()));
+        }
+    }
+}
+
+impl Keys {
+    /// Says that keys were given of which none was of use, and which ones are needed.
+    pub(super) fn note_useless(&self, uses: &KeyUse, name: &str, providers: &Providers, events: &dyn Events) {
+        if let Some(missed) = uses.missed()
+            && let Some(given) = self.described(providers)
+        {
+            events.note(&format!("{name}: no key that was given fits: {given}; needed is {missed}"));
         }
     }
 }

@@ -271,11 +271,7 @@ impl FileSystem {
     /// Tells the listener of raw keys that were of no use so far, where others were needed: without its key a name is shown as
     /// it is without any.
     pub fn note_useless_keys(&self, events: &dyn Events) {
-        if let Some(missed) = self.uses.missed()
-            && let Some(given) = self.keys.described(&self.providers)
-        {
-            events.note(&format!("{}: no key that was given fits: {given}; needed is {missed}", self.name));
-        }
+        self.keys.note_useless(&self.uses, &self.name, &self.providers, events);
     }
 
     /// Bytes of inode tables, which are the work of [`Image::ext4_check`](crate::Image::ext4_check).

@@ -9,6 +9,7 @@ mod contents;
 mod encrypted;
 mod file_system;
 mod seal;
+mod verity;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use casemate_blockdev::{AtFile, Events};
 use casemate_ext4::{Compat, OpenOptions, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, copy_to_read_by};
 use casemate_fscrypt::Keyring;
 use casemate_providers::{Providers, Work};
+use casemate_verity::signature::Certificate;
 
 pub use casemate_ext4::csum::Kind as ChecksumKind;
 pub use casemate_ext4::{
@@ -58,6 +60,10 @@ pub struct ReadOptions {
     pub recovery_file: Option<PathBuf>,
     /// The block of the copy of the superblock that is read by; the primary one if `None`. A check finds one itself.
     pub superblock: Option<u64>,
+    /// Whether a check reads the contents of files that have fs-verity, and compares them with their trees.
+    pub check_verity: bool,
+    /// The certificate by which such a check wants these files to be signed.
+    pub certificate: Option<Certificate>,
 }
 
 impl Default for ReadOptions {
@@ -69,6 +75,8 @@ impl Default for ReadOptions {
             replay_journal: true,
             recovery_file: None,
             superblock: None,
+            check_verity: false,
+            certificate: None,
         }
     }
 }
@@ -147,14 +155,19 @@ impl Image {
         }
     }
 
-    /// Checks every metadata checksum of the file system on the image, and the ends of its bitmaps. The listener hears of
-    /// bytes of inode tables: [`FileSystem::check_size`].
+    /// Checks the file system on the image: all that e2fsck finds; of files with fs-verity their descriptors; and of encrypted
+    /// ones whose keys there are names and links. The listener hears of bytes of inode tables
+    /// ([`FileSystem::check_size`]), of those of files that are compared with their trees, and of keys that were of no use.
     ///
     /// # Errors
     /// Whatever keeps the check from being done; damage is in the report.
     pub fn ext4_check(&self, options: &ReadOptions, work: &Work<'_>) -> Result<CheckReport, Error> {
         let image = self.readable(options, work)?;
-        casemate_ext4::check(image.device(), &image.checking(options, work)?, work).at(image.name())
+        let uses = Arc::default();
+        let open = image.checking(options, &uses, work)?;
+        let report = casemate_ext4::check(image.device(), &open, work).at(image.name())?;
+        options.keys.note_useless(&uses, image.name(), &work.providers, work.events);
+        Ok(report)
     }
 
     /// Rewrites all metadata checksums that do not fit, and nothing else. Returns what was rewritten and what is still
@@ -174,7 +187,8 @@ impl Image {
             let text = "a change was interrupted, and must be completed before checksums are rewritten: casemate ext4 recover";
             return Err(Error::unsupported(text).at(self.name()));
         }
-        casemate_ext4::fix_checksums(self.device(), &self.checking(options, work)?, work).at(self.name())
+        let options = self.checking(options, &Arc::default(), work)?;
+        casemate_ext4::fix_checksums(self.device(), &options, work).at(self.name())
     }
 
     /// The image as its file system is read; the listener hears what a person should know of its state.
@@ -194,9 +208,21 @@ impl Image {
         Ok(image)
     }
 
-    /// How a check reads: damaged as the file system may be, with the raw keys alone.
-    fn checking(&self, options: &ReadOptions, work: &Work<'_>) -> Result<OpenOptions, Error> {
-        Ok(options.open(options.keys.keyring(&work.providers)?, &work.providers))
+    /// How a check reads, with all keys.
+    fn checking(
+        &self,
+        options: &ReadOptions,
+        uses: &Arc<KeyUse>,
+        work: &Work<'_>,
+    ) -> Result<OpenOptions, Error> {
+        let ring = match options.keys.open_protectors() {
+            false => options.keys.keyring(&work.providers)?,
+            true => self.unlocked(options, &work.providers)?,
+        };
+        let verity =
+            verity::Checked { contents: options.check_verity, certificate: options.certificate.clone() };
+        let open = options.open_seen(ring, Arc::clone(uses), &work.providers);
+        Ok(OpenOptions { verity: Some(Arc::new(verity)), ..open })
     }
 
     /// All keys: raw ones, and those that secrets open in the file system itself, which is read without keys for that.

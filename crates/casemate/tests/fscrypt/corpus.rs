@@ -6,7 +6,7 @@ use casemate_testkit::fixture;
 
 use crate::manifest::Manifest;
 
-const IMAGES: [&str; 8] = [
+pub const IMAGES: [&str; 8] = [
     "v1-cbc-essiv-4k",
     "v1-xts-cts-1k",
     "v2-adiantum-1k",

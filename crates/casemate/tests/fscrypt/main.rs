@@ -1,6 +1,7 @@
 //! Encrypted ext4 images that kernels made, read and written as those kernels do.
 
 mod changes;
+mod checks;
 mod corpus;
 mod kernel;
 mod manifest;

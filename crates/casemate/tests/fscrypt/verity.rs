@@ -7,8 +7,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use casemate::blockdev::{BlockDevice, MemoryDevice};
-use casemate::ext4::{VerityPolicy, open_file, verity_info};
-use casemate::{Keys, Providers, Work};
+use casemate::ext4::{ReadOptions, VerityPolicy, open_file, verity_info};
+use casemate::{Image, Keys, Providers, Work};
 use casemate_testkit::{Rng, run, tempdir, tool};
 use casemate_verity::fs::{Describer, Parameters};
 use casemate_verity::tree::TreeDevice;
@@ -92,6 +92,16 @@ fn a_file_with_a_tree_in_an_encrypted_folder() {
         open_file(&fs, &file, VerityPolicy::Require, &Providers::default()).unwrap().into();
     assert!(checked.read_at(&mut read[..4096], 5 * 4096).is_err());
     checked.read_at(&mut read[..4096], 6 * 4096).unwrap();
+    let check = |options: &ReadOptions| {
+        let image = Image::over("image", Arc::clone(&manifest.image));
+        let report = image.ext4_check(options, &Work::default()).unwrap();
+        report.faults.iter().chain(&report.notes).map(|found| found.kind().name()).collect::<Vec<_>>()
+    };
+    let mut options = ReadOptions::default();
+    options.check_verity = true;
+    assert_eq!(check(&options), ["verity-locked"]);
+    options.keys = manifest.keys();
+    assert_eq!(check(&options), ["verity-contents"]);
     // Without the key nothing of this can be said.
     let locked = manifest.open(Keys::default());
     assert!(verity_info(&locked, &file).unwrap_err().to_string().contains("needs the key"));

@@ -1,6 +1,7 @@
 //! The second pass: every block of every directory, its names, and what these lead to.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use casemate_blockdev::BlockDevice;
@@ -22,6 +23,7 @@ use crate::format::inode::{FileType, InodeFlags, ROOT_INODE};
 use crate::format::raw_inode::RawInode;
 use crate::format::xattr;
 use crate::read::casefold::fold;
+use crate::read::encryption::{EncryptedNames, StoredName};
 use crate::read::map::Mapping;
 
 /// Bytes of a directory that are read at once, and names of one that are told of.
@@ -90,6 +92,8 @@ struct Open<'a> {
     /// Its policy, if it is encrypted and has one.
     policy: Option<u64>,
     is_encrypted: bool,
+    /// What decrypts its names, if its key is there.
+    names: Option<Arc<dyn EncryptedNames>>,
     is_casefolded: bool,
     /// Names are followed by hashes.
     has_hashes: bool,
@@ -113,6 +117,7 @@ impl Reader<'_, '_> {
             directory,
             policy: policy.map(|at| self.policies[at].1),
             is_encrypted: flags.has(InodeFlags::ENCRYPT),
+            names: if flags.has(InodeFlags::ENCRYPT) { self.decryption(number)? } else { None },
             is_casefolded: flags.has(InodeFlags::CASEFOLD),
             has_hashes: flags.has(InodeFlags::ENCRYPT) && flags.has(InodeFlags::CASEFOLD),
             tree: None,
@@ -151,6 +156,18 @@ impl Reader<'_, '_> {
             tree.finish(&self.worker, place);
         }
         self.duplicates(&mut open, &runs, place)
+    }
+
+    /// What decrypts the names of a directory, if its key is there.
+    fn decryption(&self, number: u32) -> Result<Option<Arc<dyn EncryptedNames>>> {
+        let check = self.worker.check;
+        if check.fs.encryption().is_none() {
+            return Ok(None);
+        }
+        let Some(raw) = check.inode_bytes(self.worker.groups, number)? else { return Ok(None) };
+        let Ok(inode) = (RawInode { number, raw: &raw }).to_inode() else { return Ok(None) };
+        let unlocked = check.fs.unlocked(&inode);
+        Ok(unlocked.and_then(|(encrypted, encryption)| encryption.names(&encrypted).ok()))
     }
 
     /// Where a directory's blocks lie.
@@ -370,7 +387,7 @@ impl Reader<'_, '_> {
         }
         let mut folded = None;
         if open.is_encrypted {
-            self.encrypted(open, inode, name, fact, place);
+            self.encrypted(open, inode, name, stored, fact, place);
         } else if open.is_casefolded {
             folded = fold(name);
             match &folded {
@@ -407,9 +424,19 @@ impl Reader<'_, '_> {
     }
 
     /// A name in an encrypted directory.
-    fn encrypted(&self, open: &Open<'_>, inode: u32, name: &[u8], fact: Fact, place: Place) {
+    fn encrypted(
+        &self,
+        open: &Open<'_>,
+        inode: u32,
+        name: &[u8],
+        hash: Option<DirHash>,
+        fact: Fact,
+        place: Place,
+    ) {
         if name.len() < LEAST_ENCRYPTED {
             self.wrong(FindingKind::EntryName, place, name, "is too short to be encrypted".to_owned());
+        } else if let Some(text) = open.names.as_deref().and_then(|names| wrong_name(names, name, hash)) {
+            self.wrong(FindingKind::EncryptedName, place, name, text.to_owned());
         }
         let kinds = [FileType::Regular, FileType::Directory, FileType::Symlink].map(dir::byte_of);
         let Some(policy) = open.policy.filter(|_| kinds.contains(&fact.kind())) else { return };
@@ -525,5 +552,21 @@ impl Reader<'_, '_> {
             })?;
         }
         Ok(())
+    }
+}
+
+/// What is wrong with a name when it is decrypted. What is stored of a name follows from it, so that names which differ as
+/// they are stored differ when they are decrypted, too.
+fn wrong_name(names: &dyn EncryptedNames, bytes: &[u8], hash: Option<DirHash>) -> Option<&'static str> {
+    let Ok(name) = names.decode(StoredName { bytes, hash }) else { return Some("can't be decrypted") };
+    if matches!(&name[..], b"" | b"." | b"..") || name.contains(&b'/') {
+        return Some("is empty, a dot or two, or has a slash when it is decrypted");
+    }
+    if names.encode(&name).is_none_or(|again| again != bytes) {
+        return Some("is not padded as its policy says when it is decrypted");
+    }
+    match (hash, names.hash(&name)) {
+        (Some(stored), Some(right)) if stored != right => Some("has the hash of another name"),
+        _ => None,
     }
 }

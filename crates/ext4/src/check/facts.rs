@@ -37,6 +37,8 @@ impl Fact {
     /// A walk towards the root has passed it; it leads there.
     pub const PASSED: u32 = 0x100;
     pub const REACHED: u32 = 0x200;
+    /// A file with fs-verity.
+    pub const VERITY: u32 = 0x1000;
     /// It belongs to the file system itself, and to no directory.
     pub const INTERNAL: u32 = 0x400;
 

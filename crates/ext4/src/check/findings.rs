@@ -127,6 +127,13 @@ findings! {
     XattrInode "xattr-inode" Fault "The inode that holds an attribute's value does not.";
     Encryption "encryption" Fault "An encrypted inode has no context that makes sense.";
     EncryptionPolicy "encryption-policy" Fault "An encrypted directory holds what has another policy.";
+    EncryptedName "encrypted-name" Fault "A name in an encrypted directory is none when it is decrypted.";
+    EncryptedLink "encrypted-link" Fault "The target of an encrypted symbolic link is none when it is decrypted.";
+    VerityDescriptor "verity-descriptor" Fault "A file with fs-verity has no descriptor that makes sense.";
+    VerityTree "verity-tree" Fault "Blocks of a file's fs-verity tree do not match what lies above them.";
+    VerityContents "verity-contents" Fault "Blocks of a file with fs-verity do not match its tree.";
+    VeritySignature "verity-signature" Fault "A file with fs-verity is not signed by the certificate.";
+    VerityLocked "verity-locked" Note "A file with fs-verity is encrypted, and its key was not given: it was not checked.";
 
     DirectorySize "directory-size" Fault "A directory's size is not that of its blocks.";
     DirectoryHole "directory-hole" Fault "A directory lacks a block.";

@@ -11,7 +11,7 @@ use crate::check::findings::FindingKind;
 use crate::check::groups::Group;
 use crate::check::worker::{Check, Directory, Named, Purpose, Worker};
 use crate::check::xattrs::Attributes;
-use crate::error::{Place, Result, Structure};
+use crate::error::{Corrupt, Place, Result, Structure};
 use crate::format::csum::Subject;
 use crate::format::dir::byte_of;
 use crate::format::extent;
@@ -213,6 +213,7 @@ impl Worker<'_, '_> {
                 (InodeFlags::EA_INODE, Fact::VALUE),
                 (InodeFlags::ENCRYPT, Fact::ENCRYPTED),
                 (InodeFlags::INDEX, Fact::INDEXED),
+                (InodeFlags::VERITY, Fact::VERITY),
             ];
             for (flag, fact) in marks {
                 facts |= if flags.has(flag) { fact } else { 0 };
@@ -495,7 +496,30 @@ impl Worker<'_, '_> {
         };
         if len as u64 != inode.size() {
             self.number(FindingKind::Symlink, place, "bytes of the target", inode.size(), len as u64);
+        } else if inode.has(InodeFlags::ENCRYPT)
+            && self.purpose == Purpose::Check
+            && let Some(stored) = bytes.get(..len)
+        {
+            self.encrypted_target(inode, stored, place);
         }
+    }
+
+    /// The target of an encrypted symbolic link, if its key is there: as whoever encrypts it would store it.
+    fn encrypted_target(&self, inode: RawInode<'_>, stored: &[u8], place: Place) {
+        let Ok(owned) = inode.to_inode() else { return };
+        let Some((encrypted, encryption)) = self.check.fs.unlocked(&owned) else { return };
+        let place = Place { structure: Structure::Symlink, ..place };
+        let text = match encryption.symlink(&encrypted, stored) {
+            Ok(target) => match encryption.store_symlink(&encrypted, &target) {
+                Ok(again) if again == stored => return,
+                _ => "is not padded as its policy says, with the key that was given".to_owned(),
+            },
+            Err(error) => match Corrupt::of(&error) {
+                Some(corrupt) => corrupt.problem().to_string(),
+                None => return,
+            },
+        };
+        self.say(FindingKind::EncryptedLink, place, text);
     }
 
     /// Counts for the quotas of an inode's owners.

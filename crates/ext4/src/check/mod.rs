@@ -24,6 +24,7 @@ mod quota;
 mod resize;
 mod superblock;
 mod superblocks;
+mod verity;
 mod worker;
 mod xattrs;
 
@@ -46,6 +47,7 @@ pub(crate) use findings::Fix;
 pub use findings::{Finding, FindingKind, Level};
 pub use fix::fix_checksums;
 pub use superblocks::copy_to_read_by;
+pub use verity::VerityFiles;
 use worker::{Check, Purpose, Worker};
 
 /// What a check found.
@@ -97,11 +99,11 @@ pub fn check(device: Arc<dyn BlockDevice>, options: &OpenOptions, work: &Work<'_
     let findings = Findings::default();
     let fs = superblocks::open(device, options, &findings)?;
     let (fs, replayed) = with_journal(fs, options, &findings)?;
-    passes(&fs, &findings, work)?;
+    passes(&fs, options, &findings, work)?;
     Ok(findings.into_report(fs, replayed))
 }
 
-fn passes(fs: &Ext4, findings: &Findings, work: &Work<'_>) -> Result<()> {
+fn passes(fs: &Ext4, options: &OpenOptions, findings: &Findings, work: &Work<'_>) -> Result<()> {
     superblock::check(fs, findings);
     superblock::totals(fs, findings)?;
     let mut check = Check::new(fs, findings);
@@ -131,6 +133,9 @@ fn passes(fs: &Ext4, findings: &Findings, work: &Work<'_>) -> Result<()> {
     connectivity::directories(&check, parents);
     connectivity::links(&check);
     counts::all(&check, &groups, work)?;
+    if let Some(verity) = &options.verity {
+        verity::all(&check, &groups, &**verity, work)?;
+    }
     if check.has.quota && !check.is_partial.load(Ordering::Relaxed) {
         quota::check(&check, &groups)?;
     }

@@ -1,12 +1,14 @@
 //! Extended attributes: entries in the inode and in blocks that inodes share, and inodes that hold values.
 
-use casemate_blockdev::BlockDevice;
+use std::borrow::Cow;
+
+use casemate_blockdev::{BlockDevice, ErrorKind};
 
 use crate::check::blocks::Walked;
 use crate::check::facts::Fact;
 use crate::check::findings::{Finding, FindingKind};
 use crate::check::worker::{Purpose, Worker, XattrUse};
-use crate::error::{Place, Problem, Result, Structure};
+use crate::error::{Corrupt, Place, Problem, Result, Structure};
 use crate::format::csum::{Context, Subject};
 use crate::format::inode::InodeFlags;
 use crate::format::raw_inode::RawInode;
@@ -20,14 +22,14 @@ const CONTEXTS: [(u8, usize); 2] = [(1, 28), (2, 40)];
 const NONCE: usize = 16;
 
 /// What an inode's attributes say that the rest of the check needs.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Attributes {
     /// Whether it has a block of them.
     pub has_block: bool,
     /// Bytes of contents that follow the first ones in the inode.
     pub inline_data: Option<u32>,
-    /// What stands for the policy of an encryption context; `Err` for a context that makes no sense.
-    pub policy: Option<std::result::Result<u64, ()>>,
+    /// What stands for the policy of an encryption context; `Err` with what is wrong with a context that makes no sense.
+    pub policy: Option<std::result::Result<u64, Cow<'static, str>>>,
     /// Clusters and inodes of values that lie in inodes of their own.
     pub values: (u64, u64),
 }
@@ -107,7 +109,7 @@ impl Worker<'_, '_> {
             result?;
         }
         found.inline_data = found.inline_data.or(own.inline_data);
-        found.policy = found.policy.or(own.policy);
+        found.policy = found.policy.take().or(own.policy);
         found.values = (found.values.0 + own.values.0, found.values.1 + own.values.1);
         Ok(())
     }
@@ -140,7 +142,7 @@ impl Worker<'_, '_> {
             let value = self.value_of(base, &entry, place, &mut regions);
             let Some(value) = value else { return };
             if is_policy {
-                found.policy = Some(policy_id(value).ok_or(()));
+                found.policy = Some(self.context(inode, value));
             }
             // In an inode a hash may be missing.
             if in_block || entry.hash != 0 {
@@ -294,12 +296,31 @@ impl Worker<'_, '_> {
         Ok(is_lustre_value(inode, owner) && !owner.has(InodeFlags::EA_INODE))
     }
 
+    /// What stands for the policy of a context, if that makes sense.
+    fn context(&self, inode: RawInode<'_>, context: &[u8]) -> std::result::Result<u64, Cow<'static, str>> {
+        let policy = policy_id(context).ok_or("makes no sense")?;
+        let fs = self.check.fs;
+        let known =
+            fs.encryption().filter(|_| inode.has(InodeFlags::ENCRYPT) && self.purpose == Purpose::Check);
+        if let (Some(encryption), Some(kind)) = (known, inode.kind()) {
+            let encrypted = fs.encrypted_as(inode.number, kind, inode.flags(), context.to_vec());
+            // Without the key or the mode the rest can't be said.
+            if let Err(error) = encryption.require_key(&encrypted)
+                && error.kind() == ErrorKind::Corrupt
+            {
+                let text = Corrupt::of(&error).map(|corrupt| corrupt.problem().to_string());
+                return Err(text.unwrap_or_else(|| error.to_string()).into());
+            }
+        }
+        Ok(policy)
+    }
+
     /// The context of an encrypted inode.
     pub fn policy(&mut self, inode: RawInode<'_>, attributes: &Attributes, place: Place) {
         let place = Place { structure: Structure::EncryptionContext, ..place };
-        match attributes.policy {
-            Some(Ok(policy)) => self.lists.policies.push((inode.number, policy)),
-            Some(Err(())) => self.say(FindingKind::Encryption, place, "makes no sense"),
+        match &attributes.policy {
+            Some(Ok(policy)) => self.lists.policies.push((inode.number, *policy)),
+            Some(Err(text)) => self.say(FindingKind::Encryption, place, text.clone()),
             None => self.say(FindingKind::Encryption, place, "is missing"),
         }
     }

@@ -138,14 +138,33 @@ impl Ext4 {
         if !encrypts || !inode.has(InodeFlags::ENCRYPT) {
             return Ok(None);
         }
-        Ok(Some(EncryptedInode {
-            number: inode.number(),
-            kind: inode.kind(),
-            casefolded: inode.has(InodeFlags::CASEFOLD),
-            context: self.encryption_context(inode)?,
+        let context = self.encryption_context(inode)?;
+        Ok(Some(self.encrypted_as(inode.number(), inode.kind(), inode.flags(), context)))
+    }
+
+    pub(crate) fn encrypted_as(
+        &self,
+        number: u32,
+        kind: FileType,
+        flags: InodeFlags,
+        context: Vec<u8>,
+    ) -> EncryptedInode {
+        EncryptedInode {
+            number,
+            kind,
+            casefolded: flags.has(InodeFlags::CASEFOLD),
+            context,
             uuid: self.superblock().uuid,
             block_size: self.layout().block_size,
-        }))
+        }
+    }
+
+    /// An encrypted inode with who reads it, if its key is there.
+    pub(crate) fn unlocked(&self, inode: &Inode) -> Option<(EncryptedInode, &Arc<dyn Encryption>)> {
+        let encryption = self.encryption()?;
+        let encrypted = self.encrypted(inode).ok()??;
+        encryption.require_key(&encrypted).ok()?;
+        Some((encrypted, encryption))
     }
 }
 

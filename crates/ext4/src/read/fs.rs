@@ -9,6 +9,7 @@ use casemate_blockdev::BlockDevice;
 use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::Providers;
 
+use crate::check::VerityFiles;
 use crate::edit::fast_commit;
 use crate::error::{Error, Place, Result, Structure};
 use crate::format::csum::{self, Checksums, Subject};
@@ -39,6 +40,8 @@ pub struct OpenOptions {
     /// The block of the copy of the superblock that is read by, with its copies of the descriptors; the primary one if
     /// `None`.
     pub superblock: Option<u64>,
+    /// Who knows the formats of fs-verity, for a check of files that have it.
+    pub verity: Option<Arc<dyn VerityFiles>>,
 }
 
 impl Default for OpenOptions {
@@ -51,6 +54,7 @@ impl Default for OpenOptions {
             encryption: None,
             cut_short: false,
             superblock: None,
+            verity: None,
         }
     }
 }

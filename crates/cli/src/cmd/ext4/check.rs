@@ -4,18 +4,20 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Write as _};
+use std::path::PathBuf;
 
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use casemate::blockdev::NoEvents;
-use casemate::ext4::{CheckReport, ChecksumKind, Finding, FindingKind, Level, Problem};
-use casemate::{Access, Error, Work, probe};
+use casemate::ext4::{CheckReport, ChecksumKind, FileSystem, Finding, FindingKind, Level, Problem};
+use casemate::{Access, Error, Keys, Work, probe};
 
 use super::image::ImageArgs;
 use crate::answer::Answer;
 use crate::cmd::explained::explained;
+use crate::cmd::signer::read_certificate;
 use crate::context::Context;
 
 /// Findings of a kind that are shown where nobody asks for more.
@@ -25,9 +27,12 @@ const SHOWN: usize = 5;
 ///
 /// Faults are damage; notes are odd and harm nothing. Exit status 0: no faults, 1: faults, 2: it could not be checked. What
 /// each name of a finding means: docs/checks.md. A journal is replayed in memory first; with --no-replay, as e2fsck -n
-/// does it, the image is checked as it lies there.
+/// does it, the image is checked as it lies there. With keys of encrypted folders, their names and links must make sense
+/// when they are decrypted.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  casemate ext4 check root.img\n  \
+    casemate ext4 check root.img --verity --cert cert.pem\n  \
+    casemate ext4 check root.img --fscrypt-key master.key\n  \
     casemate ext4 check root.img --json | jq -r '.faults[].name' | sort | uniq -c\n  \
     casemate ext4 check root.img --repair --dry-run")]
 pub struct Args {
@@ -36,6 +41,13 @@ pub struct Args {
     /// Answer with exit status 1 to notes, too.
     #[arg(long)]
     strict: bool,
+    /// Read the contents of files with fs-verity, too, and compare them with their trees. (Their descriptors are always
+    /// checked, and the device below with --dm-verity.)
+    #[arg(long)]
+    verity: bool,
+    /// The certificate, in PEM or DER, that files with fs-verity must be signed by. It is trusted because it is given.
+    #[arg(long, value_name = "CERTFILE", requires = "verity")]
+    cert: Option<PathBuf>,
     /// Rewrite every checksum that does not fit, and nothing else. Damaged structures are taken as they are:
     /// what damaged them is still in them. Not through --dm-verity.
     #[arg(long, conflicts_with = "dm_verity")]
@@ -44,7 +56,7 @@ pub struct Args {
     /// and descriptors, indexes of directories; what has no name gets one in lost+found. Asks before each kind of
     /// finding. All at once through the journal, or without one through a file beside the image. What would need
     /// guesses, such as blocks that two files have, is left alone.
-    #[arg(long, conflicts_with_all = ["dm_verity", "fix_checksums", "no_replay", "ignore_checksums"])]
+    #[arg(long, conflicts_with_all = ["dm_verity", "fix_checksums", "no_replay", "ignore_checksums", "verity"])]
     repair: bool,
     /// Mend everything that can be, and ask nothing.
     #[arg(short, long, requires = "repair")]
@@ -66,14 +78,19 @@ impl Args {
         }
         let access = if self.fix_checksums && !self.dry_run { Access::Change } else { Access::Read };
         let image = self.image.image(access, context)?;
-        let options = self.image.options()?;
+        let mut options = self.image.options()?;
+        options.check_verity = self.verity;
+        options.certificate = self.cert.as_deref().map(read_certificate).transpose()?;
         if options.superblock.is_some() {
             return Err(Error::argument("--superblock: a check finds a sound copy by itself"));
         }
         let name = image.name().to_owned();
         // A damaged superblock is for the check to say; only the bar's length is unknown then.
         let silent = Work { events: &NoEvents, ..context.opening() };
-        let total = image.ext4(&options, &silent).map_or(0, |fs| fs.check_size());
+        let contents = |fs: &FileSystem| if self.verity { fs.used_bytes() } else { 0 };
+        let mut without_keys = options.clone();
+        without_keys.keys = Keys::default();
+        let total = image.ext4(&without_keys, &silent).map_or(0, |fs| fs.check_size() + contents(&fs));
         let progress = context.progress(&name, total);
         let work = context.work(context.providers().clone(), &progress);
         let report = image.ext4_check(&options, &work);

@@ -1,0 +1,121 @@
+//! Files with fs-verity, as a check of a file system sees them: descriptor, tree, signature and contents.
+
+use casemate_blockdev::Window;
+use casemate_ext4::{Ext4, FindingKind, Inode, Problem, Result};
+use casemate_providers::Work;
+use casemate_verity::fs::{Describer, Descriptor};
+use casemate_verity::signature::{Certificate, Signature};
+use casemate_verity::tree::{Block, Fault, Ranges};
+
+use crate::{Error, ErrorKind};
+
+/// What a check demands of files with fs-verity.
+pub(super) struct Checked {
+    /// Whether contents are compared with trees, and these with descriptors.
+    pub contents: bool,
+    /// The certificate that all must be signed by.
+    pub certificate: Option<Certificate>,
+}
+
+/// Calls for each thing that is wrong.
+type Say<'a> = &'a mut (dyn FnMut(FindingKind, Problem) + Send);
+
+impl casemate_ext4::VerityFiles for Checked {
+    fn check(&self, fs: &Ext4, inode: &Inode, work: &Work<'_>, say: Say<'_>) -> Result<()> {
+        let metadata = match fs.verity(inode) {
+            Ok(Some(metadata)) => metadata,
+            Ok(None) => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::Locked => {
+                if self.contents {
+                    say(FindingKind::VerityLocked, Problem::Malformed("its key was not given".into()));
+                }
+                return Ok(());
+            }
+            // Encrypted with what is unknown here: its context was looked at before.
+            Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let mut wrong = |text: String| say(FindingKind::VerityDescriptor, Problem::Malformed(text.into()));
+        let (descriptor, signature) = match Descriptor::from_disk(&metadata.descriptor) {
+            Ok(found) => found,
+            Err(error) => {
+                wrong(error.text().into_owned());
+                return Ok(());
+            }
+        };
+        let size = inode.size();
+        let geometry = match descriptor.parameters().geometry(size) {
+            Ok(geometry) => geometry,
+            Err(error) => {
+                wrong(error.text().into_owned());
+                return Ok(());
+            }
+        };
+        let numbers = [
+            (descriptor.data_size() != size, "bytes of the file", descriptor.data_size(), size),
+            (
+                geometry.tree_size() > metadata.tree_room,
+                "bytes between contents and descriptor, where the tree is",
+                metadata.tree_room,
+                geometry.tree_size(),
+            ),
+        ];
+        if let Some((_, what, found, expected)) = numbers.into_iter().find(|(is_wrong, ..)| *is_wrong) {
+            say(FindingKind::VerityDescriptor, Problem::Number { what, found, expected });
+            return Ok(());
+        }
+        if size == 0 && descriptor.root_hash().iter().any(|byte| *byte != 0) {
+            wrong("the root hash of an empty file must be zero".to_owned());
+            return Ok(());
+        }
+        if let Some(certificate) = &self.certificate
+            && let Err(error) = signed(&descriptor, signature, certificate, work)
+        {
+            let text = error.text().into_owned();
+            say(FindingKind::VeritySignature, Problem::Malformed(text.into()));
+        }
+        if !self.contents {
+            return Ok(());
+        }
+        let tree = Window::new(metadata.whole, metadata.tree_offset, metadata.tree_room)
+            .map_err(|error| Error::io(format!("inode {}", inode.number()), error))?;
+        let describer = Describer::new(descriptor.parameters().clone(), work)?;
+        let mut hashes = Ranges::new();
+        let first_blocks: Vec<u64> = geometry.levels().iter().map(|level| level.first_block).collect();
+        // What lies below a bad block of the tree may be right.
+        let mut report = |finding: casemate_verity::tree::Finding| {
+            if let (Block::Hash { level, index }, Fault::Digest { trusted: true, .. }) =
+                (finding.block, finding.fault)
+            {
+                let block = first_blocks[level] + index;
+                hashes.insert(block..block + 1);
+            }
+            Ok(())
+        };
+        let found = describer.check(&fs.open_file(inode)?, &tree, descriptor.root_hash(), &mut report)?;
+        let what = [
+            (FindingKind::VerityTree, &hashes, "of the tree do not match what lies above them"),
+            (FindingKind::VerityContents, &found.bad_data, "of the file do not match its tree"),
+        ];
+        for (kind, ranges, what) in what {
+            for range in ranges.iter() {
+                say(kind, Problem::Run { first: range.start, last: range.end - 1, what });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a signature is by the certificate.
+fn signed(
+    descriptor: &Descriptor,
+    signature: &[u8],
+    certificate: &Certificate,
+    work: &Work<'_>,
+) -> std::result::Result<(), Error> {
+    if signature.is_empty() {
+        return Err(Error::mismatch("has no signature"));
+    }
+    let message = descriptor.digest(&work.providers)?.bytes_to_sign();
+    Signature::from_bytes(signature)?.verify(&message, certificate, &work.providers)
+}
