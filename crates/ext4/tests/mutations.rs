@@ -127,6 +127,11 @@ impl Case {
         (self.theirs.0, self.ours.0) == (Verdict::Clean, Verdict::Fault)
     }
 
+    /// The same, and all that is found says this.
+    fn is_ours_alone_of(&self, text: &str) -> bool {
+        self.is_ours_alone() && self.ours.1.iter().all(|line| line.contains(text))
+    }
+
     fn agrees(&self) -> bool {
         match (self.theirs.0, self.ours.0) {
             // Nothing is known of what made e2fsck hang.
@@ -178,6 +183,40 @@ const REASONS: &[Reason] = &[
     ("e2fsck looks at a quarter of the blocks that are reserved for descriptors", |case| {
         case.is_ours_alone()
             && case.ours.1.iter().all(|line| line.starts_with("inode 7: ") && line.ends_with("is reserved"))
+    }),
+    ("e2fsck -n does not look at the list of orphans, at which the kernel complains", |case| {
+        case.is_ours_alone_of("the list of orphans leads to")
+    }),
+    ("of a journal's map e2fsck looks at the last block, and of its size at 32 bits", |case| {
+        case.is_ours_alone_of("inode 8: the journal ")
+    }),
+    ("e2fsck misses no attribute that has another name than it should", |case| {
+        case.is_ours_alone_of("encryption context: is missing")
+            || case.is_ours_alone_of("no attribute for the rest of it")
+            || case.is_ours_alone_of("bytes of target are not in the inode")
+    }),
+    ("the size of contents in an inode is nothing to e2fsck", |case| {
+        case.is_ours_alone_of("bytes of inline data: ")
+    }),
+    ("e2fsck counts no blocks of a link in its inode with inline data", |case| {
+        case.image.contains("inline_data") && case.is_ours_alone_of("blocks in use: expected 0")
+    }),
+    ("of a directory's size e2fsck looks at 32 bits", |case| {
+        case.is_ours_alone_of("blocks of the directory: ")
+    }),
+    ("the kernel refuses an extent block on another level than its parent says", |case| {
+        case.is_ours_alone_of(": is on level ")
+    }),
+    ("e2fsck reads quota files past their ends", |case| {
+        case.is_ours_alone_of("quota file: ends before block")
+    }),
+    ("e2fsck writes to the journal where it may not, and fails", |case| {
+        case.ours.0 == Verdict::Clean
+            && case.theirs.1.iter().any(|line| line.starts_with("Error writing block"))
+    }),
+    ("e2fsck refuses features that change nothing for whoever does not know them", |case| {
+        case.ours.0 == Verdict::Clean
+            && case.theirs.1.iter().any(|line| line.contains("Get a newer version of e2fsck!"))
     }),
     ("a list of bad blocks that has metadata in it, e2fsck calls an error of its own", |case| {
         case.is_ours_alone() && case.theirs.1.iter().any(|line| line.starts_with("Programming error?"))

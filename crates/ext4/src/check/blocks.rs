@@ -6,7 +6,7 @@ use crate::check::worker::{Purpose, Worker};
 use crate::error::{Place, Result, Structure};
 use crate::format::block_map::{self, DOUBLE, SLOTS};
 use crate::format::csum::Subject;
-use crate::format::extent::ExtentNode;
+use crate::format::extent::{self, ExtentNode};
 use crate::format::inode::{FileType, InodeFlags};
 use crate::format::raw_inode::RawInode;
 use crate::read::map::Mapping;
@@ -75,11 +75,22 @@ impl Worker<'_, '_> {
     fn extents(&mut self, file: File<'_>, walked: &mut Walked) -> Result<()> {
         let place = Place::inode(Structure::Inode, file.inode.number);
         match ExtentNode::from_bytes(file.inode.block_area(), place) {
-            Ok(root) => self.extent_node(file, root, place, (0, MOST_BLOCKS), walked),
+            Ok(root) => {
+                self.room(root, file.inode.block_area(), place);
+                self.extent_node(file, root, place, (0, MOST_BLOCKS), walked)
+            }
             Err(error) => {
                 self.broken(FindingKind::ExtentNode, &error, walked);
                 Ok(())
             }
+        }
+    }
+
+    /// Checks how many extents a node says that it has room for: of what there is, at most two may be kept for something else.
+    fn room(&self, node: ExtentNode<'_>, bytes: &[u8], place: Place) {
+        let room = extent::capacity(bytes.len());
+        if node.max() + 2 < room {
+            self.number(FindingKind::ExtentNode, place, "room for extents", node.max() as u64, room as u64);
         }
     }
 
@@ -182,6 +193,7 @@ impl Worker<'_, '_> {
         };
         let offset = self.check.fs.layout().offset(block);
         self.verify(place, offset, &bytes, Subject::ExtentBlock, file.inode.context());
+        self.room(node, &bytes, place);
         if node.depth() != depth {
             let text = format!("is on level {}, not {depth}", node.depth());
             self.say(FindingKind::ExtentNode, place, text);

@@ -59,7 +59,7 @@ impl Worker<'_, '_> {
             return Ok(None);
         };
         let wrong = |text: String| self.say(FindingKind::HtreeRoot, place, text);
-        let Some((version, levels, flags, is_sound)) = root_fields(&root) else {
+        let Some((version, levels, flags, is_sound)) = root_fields(&root, self.check.has.checksums) else {
             wrong("the first block is no root".to_owned());
             return Ok(None);
         };

@@ -125,6 +125,7 @@ impl Worker<'_, '_> {
     /// An inode that belongs to the file system itself.
     fn internal(&mut self, inode: RawInode<'_>, role: Role, place: Place) -> Result<()> {
         let (mode, mut kind) = (inode.mode(), inode.kind());
+        let check_has = self.check.has;
         if self.purpose == Purpose::Check {
             let fact = Fact::new(kind.map_or(0, byte_of), Fact::USED | Fact::INTERNAL, inode.links());
             self.check.facts.set(inode.number, fact);
@@ -134,6 +135,12 @@ impl Worker<'_, '_> {
         let of_directories = index | InodeFlags::CASEFOLD.0;
         if inode.flags().0 & of_directories != 0 && kind != Some(FileType::Directory) {
             self.say(FindingKind::InodeFlag, place, "has flags of directories, and is none");
+        }
+        let (in_inode, has_tree) = (inode.has(InodeFlags::INLINE_DATA), inode.has(InodeFlags::EXTENTS));
+        if check_has.extents && in_inode && has_tree {
+            self.say(FindingKind::InodeFlag, place, "has inline data and extents at once");
+        } else if !check_has.extents && has_tree && inode.links() > 0 {
+            self.say(FindingKind::InodeFlag, place, "has extents without the feature");
         }
         let wrong = |text: String| self.say(FindingKind::ReservedInode, place, text);
         match role {
@@ -147,12 +154,15 @@ impl Worker<'_, '_> {
                 wrong(format!("mode {mode:#o} is not that of a file"));
             }
             Role::BadBlocks => {
-                let has_more = mode != 0 || inode.links() != 0 || inode.xattr_block(true) != 0;
-                if has_more || inode.owners()[..2] != [0, 0] || inode.has(InodeFlags::INLINE_DATA) {
+                // Of what has two halves, the upper ones are nobody's business.
+                let has_more = mode != 0 || inode.links() != 0 || inode.xattr_block(false) != 0;
+                let has_owner = inode.owners()[..2].iter().any(|id| id & 0xffff != 0);
+                if has_more || has_owner || in_inode {
                     self.say(FindingKind::BadBlocks, place, "has more than a list of blocks");
                 }
-                // It has a map, and no mode.
-                kind = Some(FileType::Regular);
+                // It has a map, and no mode. A tree that was never begun is empty.
+                let is_empty = has_tree && check_has.extents && is_zero_area(inode.block_area());
+                kind = Some(FileType::Regular).filter(|_| !is_empty);
             }
             Role::Resize if mode != 0 && kind != Some(FileType::Regular) => {
                 wrong(format!("is reserved, and has mode {mode:#o}"));
@@ -166,7 +176,7 @@ impl Worker<'_, '_> {
         }
         let attributes = self.attributes(inode, place)?;
         let mut walked = Walked::none();
-        if inode.has(InodeFlags::INLINE_DATA) {
+        if in_inode && (mode != 0 || role == Role::BadBlocks) {
             self.say(
                 FindingKind::InodeFlag,
                 place,
@@ -460,7 +470,7 @@ impl Worker<'_, '_> {
             self.say(FindingKind::Symlink, place, format!("a target of {size} bytes"));
         }
         if flags.has(InodeFlags::INLINE_DATA) {
-            if attributes.inline_data.is_none_or(|rest| size > 60 + u64::from(rest)) {
+            if attributes.inline_data.is_none_or(|rest| size != 60 + u64::from(rest)) {
                 self.say(FindingKind::Symlink, place, format!("{size} bytes of target are not in the inode"));
             }
             return Ok(());
@@ -544,6 +554,10 @@ fn is_fast(inode: RawInode<'_>) -> bool {
 fn largest_mapped(block_size: u64) -> u64 {
     let numbers = block_size / 4;
     (12 + numbers + numbers * numbers + numbers * numbers * numbers) * block_size
+}
+
+fn is_zero_area(area: &[u8; 60]) -> bool {
+    *area == [0; 60]
 }
 
 pub(crate) fn is_zero(bytes: &[u8]) -> bool {

@@ -20,7 +20,10 @@ pub(crate) fn check(fs: &Ext4, findings: &Findings) -> Result<bool> {
     if !superblock.compat.has(Compat::HAS_JOURNAL) {
         if superblock.needs_recovery() {
             findings.say(FindingKind::JournalFeature, place, "a journal must be replayed, and there is none");
-        } else if named != 0 || elsewhere {
+        } else if elsewhere && named == 0 {
+            let text = "a journal on another device without the feature has_journal";
+            findings.say(FindingKind::OddFeatures, place, text);
+        } else if named != 0 {
             findings.say(
                 FindingKind::JournalFeature,
                 place,
@@ -66,6 +69,11 @@ pub(crate) fn check(fs: &Ext4, findings: &Findings) -> Result<bool> {
     };
     if journal.ro_compat != 0 {
         let text = format!("features {:#x} are not known", journal.ro_compat);
+        findings.say(FindingKind::JournalSuperblock, place, text);
+    }
+    let room = u64::from(journal.blocks).saturating_sub(journal.fast_commit_blocks.into());
+    if journal.has_fast_commits() && room < LEAST_BLOCKS {
+        let text = format!("{room} of its {} blocks are left beside fast commits", journal.blocks);
         findings.say(FindingKind::JournalSuperblock, place, text);
     }
     if journal.users > 1 {

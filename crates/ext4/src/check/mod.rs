@@ -113,6 +113,7 @@ fn passes(fs: &Ext4, options: &OpenOptions, findings: &Findings, work: &Work<'_>
     resize::check(&check, &groups)?;
     orphans::collect(&mut check, &groups)?;
     inodes::tables(&check, &groups, work, Purpose::Check, &[])?;
+    orphans::unexpected(&check);
     let shared = check.shared();
     if !shared.is_empty() {
         check.renew();

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use crate::check::facts::Fact;
 use crate::check::findings::{FindingKind, Fix};
 use crate::check::groups::Group;
 use crate::check::worker::Check;
@@ -42,6 +43,16 @@ pub(crate) fn collect(check: &mut Check<'_>, groups: &[Group]) -> Result<()> {
     }
     check.orphans = orphans;
     Ok(())
+}
+
+/// A file of orphans that the superblock names without the feature, and that is one.
+pub(crate) fn unexpected(check: &Check<'_>) {
+    let superblock = check.fs.superblock();
+    let number = superblock.named_orphan_file();
+    if superblock.orphan_file.is_none() && check.facts.get(number).has(Fact::USED) {
+        let text = format!("inode {number} is named as the file of orphans without the feature");
+        check.findings.say(FindingKind::OrphanFile, Place::of(Structure::Superblock), text);
+    }
 }
 
 /// What an orphan has as its time of deletion, if the inode can be one.

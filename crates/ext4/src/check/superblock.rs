@@ -11,6 +11,13 @@ use crate::read::fs::Ext4;
 /// The reserved inodes that quota files may have: of users and of groups.
 const OWN_QUOTA: [u32; 2] = [3, 4];
 
+/// The greatest logarithm of groups that keep their metadata together, and the largest descriptor in bytes.
+const MOST_FLEX: u8 = 31;
+const MOST_DESCRIPTOR: u16 = 1024;
+
+/// The encoding of names without regard to case that everybody knows: UTF-8 of Unicode 12.1.
+const UTF8: u16 = 1;
+
 pub(crate) fn check(fs: &Ext4, findings: &Findings) {
     numbers(fs, findings);
     features(fs.superblock(), findings);
@@ -57,11 +64,17 @@ fn numbers(fs: &Ext4, findings: &Findings) {
     if has_meta && superblock.first_meta_bg > layout.descriptor_blocks() {
         wrong(format!("the first block of descriptors that is spread is {}", superblock.first_meta_bg));
     }
+    if superblock.log_groups_per_flex() > MOST_FLEX {
+        wrong(format!("2^{} groups keep their metadata together", superblock.log_groups_per_flex()));
+    }
+    let size = superblock.stored_descriptor_size();
+    if size > MOST_DESCRIPTOR || size != 0 && !size.is_power_of_two() {
+        wrong(format!("descriptors of {size} bytes"));
+    }
     for (kind, number) in superblock.quota_inodes.into_iter().enumerate() {
         let is_own = OWN_QUOTA.get(kind) == Some(&number);
         let is_usual = number >= superblock.first_inode && number <= superblock.inodes;
-        let has_quota = superblock.ro_compat.has(RoCompat::QUOTA);
-        if number != 0 && !(has_quota && (is_own || is_usual)) {
+        if number != 0 && !(is_own || is_usual) {
             findings.number(FindingKind::QuotaInode, place(), "the inode of a quota file", number.into(), 0);
         }
     }
@@ -83,6 +96,7 @@ fn features(superblock: &Superblock, findings: &Findings) {
             superblock.revision() == 0 && superblock.stored_features() != [0; 3],
             "the first revision, which has no features, with some",
         ),
+        (!ro_compat.has(RoCompat::QUOTA) && superblock.quota_inodes != [0; 3], "a quota file without quota"),
     ];
     for (_, text) in odd.into_iter().filter(|(is, _)| *is) {
         findings.say(FindingKind::OddFeatures, place(), text);
@@ -91,6 +105,11 @@ fn features(superblock: &Superblock, findings: &Findings) {
     let reserved = superblock.reserved_descriptor_blocks();
     if !resize && reserved != 0 {
         let text = format!("{reserved} blocks are reserved for descriptors without the feature resize_inode");
+        findings.say(FindingKind::Features, place(), text);
+    }
+    if incompat.has(Incompat::CASEFOLD) && superblock.encoding.0 != UTF8 {
+        let text =
+            format!("names without regard to case have the unknown encoding {}", superblock.encoding.0);
         findings.say(FindingKind::Features, place(), text);
     }
     let unknown = unknown(*compat, *ro_compat);

@@ -18,9 +18,12 @@ pub(crate) fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions, findings
     let primary = read_superblock(&*device, SUPERBLOCK_OFFSET);
     let sound = match &primary {
         Ok(superblock) => {
-            superblock.incompat.check_readable()?;
             findings.count(Structure::Superblock);
-            verify(superblock, options, Place::of(Structure::Superblock))
+            let sound = verify(superblock, options, Place::of(Structure::Superblock));
+            if sound.is_ok() {
+                superblock.incompat.check_readable()?;
+            }
+            sound
         }
         Err(error) => Corrupt::of(error).map_or(Ok(()), |corrupt| Err(corrupt.clone().into())),
     };
@@ -43,10 +46,16 @@ pub(crate) fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions, findings
             {
                 wrong(error);
             }
+            if let Err(error) = &sound
+                && Corrupt::of(error).is_none()
+            {
+                wrong(error);
+            }
             let copy = find_copy(&*device, options, primary.as_ref().ok());
             let Some(copy) = copy else {
                 // Nothing better: a superblock with a wrong checksum still says where things are.
                 let superblock = primary?;
+                superblock.incompat.check_readable()?;
                 findings.note(sound, Some(fix()));
                 return Ext4::with_superblock(device, superblock, options);
             };
@@ -58,7 +67,9 @@ pub(crate) fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions, findings
     let (primary, copy) = primary;
     // What the copies don't follow: whether the journal must be replayed.
     let copy = match primary {
-        Ok(primary) if same_file_system(&primary, &copy) => primary,
+        Ok(primary) if same_file_system(&primary, &copy) && primary.incompat.check_readable().is_ok() => {
+            primary
+        }
         _ => copy,
     };
     Ext4::with_superblock(device, copy, options)

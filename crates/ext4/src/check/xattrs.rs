@@ -139,7 +139,7 @@ impl Worker<'_, '_> {
             if (entry.index, entry.name) == (SYSTEM, INLINE_DATA) {
                 found.inline_data = Some(entry.value_size);
             }
-            let value = self.value_of(base, &entry, place, &mut regions);
+            let value = self.value_of(base, &entry, in_block, place, &mut regions);
             let Some(value) = value else { return };
             if is_policy {
                 found.policy = Some(self.context(inode, value));
@@ -147,7 +147,10 @@ impl Worker<'_, '_> {
             // In an inode a hash may be missing.
             if in_block || entry.hash != 0 {
                 // Of the value as it lies there, with what fills it up to whole words.
-                let whole = &base[entry.value_offset..][..value.len().next_multiple_of(4)];
+                let whole = match value.len().next_multiple_of(4) {
+                    0 => value,
+                    len => &base[entry.value_offset..][..len],
+                };
                 let hash = |signed| value_hash(name_hash(entry.name, signed), whole);
                 if hash(false) != entry.hash && hash(true) != entry.hash {
                     let name = entry.name.escape_ascii();
@@ -182,11 +185,13 @@ impl Worker<'_, '_> {
         &self,
         base: &'v [u8],
         entry: &RawXattr<'_>,
+        in_block: bool,
         place: Place,
         regions: &mut Vec<(u32, u32)>,
     ) -> Option<&'v [u8]> {
         let size = entry.value_size as usize;
-        if size == 0 && entry.value_offset <= base.len() {
+        // In an inode nobody asks where no bytes are.
+        if size == 0 && (!in_block || entry.value_offset <= base.len()) {
             return Some(&[]);
         }
         let rounded = size.checked_next_multiple_of(4)?;

@@ -90,8 +90,11 @@ impl HtreeRoot {
 
 /// What a directory's first block says of a tree, whether or not it can be: hash version, levels, unused flags, and
 /// whether the reserved bytes are as they must be.
-pub(crate) fn root_fields(block: &[u8]) -> Option<(u8, u8, u8, bool)> {
-    let is_sound = RESERVED.get(block) == 0 && INFO_LENGTH.get(block) >= INFO;
+pub(crate) fn root_fields(block: &[u8], with_checksums: bool) -> Option<(u8, u8, u8, bool)> {
+    // Where the checksum is follows from the length.
+    let length = INFO_LENGTH.get(block);
+    let fits = if with_checksums { length == INFO } else { length >= INFO };
+    let is_sound = RESERVED.get(block) == 0 && fits;
     (entries_at(block) == Some(IN_ROOT))
         .then(|| (VERSION.get(block), LEVELS.get(block), UNUSED.get(block), is_sound))
 }

@@ -344,6 +344,16 @@ impl Superblock {
         RESERVED_DESCRIPTOR_BLOCKS.get(&self.raw[..])
     }
 
+    /// The size of descriptors as it is stored, where it counts or not.
+    pub(crate) fn stored_descriptor_size(&self) -> u16 {
+        DESCRIPTOR_SIZE.get(self.as_bytes())
+    }
+
+    /// The inode that is named as the orphan file's, with the feature or without.
+    pub(crate) fn named_orphan_file(&self) -> u32 {
+        ORPHAN_FILE.get(self.as_bytes())
+    }
+
     /// How many groups keep their metadata together (`s_log_groups_per_flex`), as a power of two.
     pub(crate) fn log_groups_per_flex(&self) -> u8 {
         LOG_GROUPS_PER_FLEX.get(&self.raw[..])

@@ -125,6 +125,10 @@ impl Journal {
         if blocks == 0 || next < blocks {
             return Err(place.malformed("the journal is cut short"));
         }
+        // The last run may pass the end.
+        if let Some(last) = runs.last_mut() {
+            last.len -= next - blocks;
+        }
         let first = fs.read_block(runs[0].physical)?;
         Ok(Some((runs, first)))
     }
