@@ -96,6 +96,52 @@ fn has_checksums(features: &str) -> bool {
     features.starts_with("-t ext4") && !features.contains("^metadata_csum")
 }
 
+/// What a descriptor says wrongly of its group does not make the group's inodes free, nor their blocks.
+#[test]
+fn inodes_are_not_lost_to_wrong_descriptors() {
+    let (Some(mke2fs), Some(debugfs), Some(fsck)) = (tool("mke2fs"), tool("debugfs"), tool("e2fsck")) else {
+        return;
+    };
+    let folder = tempdir().unwrap();
+    let maker = Maker::new(mke2fs, debugfs, folder.path());
+    // The only group of the others has no copy of its descriptor.
+    let with_copy = "-t ext4 -b 1024 -g 4096 -O ^has_journal";
+    for features in KINDS.into_iter().filter(|features| has_checksums(features)).chain([with_copy]) {
+        let sound = maker.make(features, "sound");
+        let expected = tree(&sound);
+        let image = folder.path().join("image");
+        for damage in [
+            "set_bg 0 itable_unused 0xf300",
+            "set_bg 0 itable_unused 0xf300\nset_bg 0 checksum calc",
+            "set_bg 0 itable_unused 180\nset_bg 0 free_inodes_count 200",
+            "set_bg 0 itable_unused 180\nset_bg 0 free_inodes_count 200\nset_bg 0 checksum calc",
+            "set_bg 0 flags 1",
+            "set_bg 0 flags 3\nset_bg 0 checksum calc",
+            "set_bg 0 inode_table 5000",
+            "set_bg 0 block_bitmap 5000",
+        ] {
+            let what = format!("{features}: {damage}");
+            std::fs::copy(&sound, &image).unwrap();
+            maker.debugfs(&image, damage);
+            let bytes = std::fs::read(&image).unwrap();
+            assert_ne!(e2fsck(&fsck, &image).0, Some(0), "{what}");
+            let device = Arc::new(FileDevice::open_writable(&image).unwrap());
+            let repaired = repair(device, options(&image), &mut |_, _| Ok(true), &Work::default());
+            if features != with_copy && damage.starts_with("set_bg 0 inode_table") {
+                // Not even the journal is found.
+                repaired.unwrap_err();
+                assert!(std::fs::read(&image).unwrap() == bytes, "{what}");
+                continue;
+            }
+            let repaired = repaired.unwrap();
+            assert!(repaired.report.is_clean(), "{what}: {repaired:?}");
+            compare(&tree(&image), &expected, &what);
+            let (status, text) = e2fsck(&fsck, &image);
+            assert_eq!(status, Some(0), "{what}: {text}");
+        }
+    }
+}
+
 /// Mends an image in which a check finds something of this kind.
 fn assert_mended(fsck: &Path, image: &Path, kind: &str, what: &str) {
     let device = Arc::new(FileDevice::open(image).unwrap());

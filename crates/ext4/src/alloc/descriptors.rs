@@ -50,6 +50,18 @@ impl Allocator {
         self.store_descriptor(group, &descriptor)
     }
 
+    /// Makes a descriptor say that each of the group's inodes may be in use, and that its bitmaps were written.
+    pub fn doubt_unused(&mut self, group: u32) -> Result<()> {
+        if self.fs.checksums().kind() != Kind::None {
+            self.ensure_bitmap(Bitmap::Blocks, group)?;
+            self.ensure_bitmap(Bitmap::Inodes, group)?;
+        }
+        self.edit_descriptor(group, |descriptor| {
+            descriptor.set_unused_inodes(0);
+            descriptor.clear_flag(Bitmap::Blocks.uninit() | Bitmap::Inodes.uninit());
+        })
+    }
+
     /// Says of blocks or inodes of a group, from `first` to `last`, that they are in use or free; they are said not to be.
     /// Counts stay what they are.
     pub fn set_run(&mut self, which: Bitmap, group: u32, first: u64, last: u64, used: bool) -> Result<()> {

@@ -206,8 +206,8 @@ fn inodes(check: &Check<'_>, group: &Group, number: u32, bits: &mut Vec<u64>) ->
         }
         None => vec![0; count.div_ceil(8) as usize],
     };
-    let meaning =
-        Meaning { kind: FindingKind::InodeBitmap, place, first: first.into(), each: 1, is_partial: false };
+    let is_partial = check.lacks_inodes.load(Ordering::Relaxed);
+    let meaning = Meaning { kind: FindingKind::InodeBitmap, place, first: first.into(), each: 1, is_partial };
     compare(check, &bytes, bits, count, &meaning);
     let place = Place::group(Structure::GroupDescriptor, number);
     let free = clear(&bytes, count);

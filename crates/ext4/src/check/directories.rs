@@ -321,6 +321,18 @@ impl Reader<'_, '_> {
         }
     }
 
+    /// Doubts a group's word that inodes were never used, if one of these has a name: it may be in use after all.
+    fn never_used(&self, inode: u32) {
+        let check = self.worker.check;
+        let Some((group, index)) = check.fs.layout().inode_position(inode) else { return };
+        if self.worker.groups.get(group as usize).is_some_and(|group| index >= group.used) {
+            check.is_partial.store(true, Ordering::Relaxed);
+            check.lacks_inodes.store(true, Ordering::Relaxed);
+            let place = Place::group(Structure::GroupDescriptor, group);
+            check.findings.say(FindingKind::GroupFlags, place, "inodes that were never used have names");
+        }
+    }
+
     /// Counts a name, if the inode can have one. What is known of the inode.
     #[inline]
     fn link(&self, inode: u32, kind: u8, name: &[u8], place: Place) -> Option<Fact> {
@@ -334,6 +346,7 @@ impl Reader<'_, '_> {
         let fact = record.map_or(Fact(0), |record| record.fact());
         if !fact.has(Fact::USED) {
             self.wrong(FindingKind::EntryInode, place, name, format!("inode {inode} is not in use"));
+            self.never_used(inode);
             return None;
         }
         if fact.has(Fact::INTERNAL) {

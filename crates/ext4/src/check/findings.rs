@@ -164,6 +164,15 @@ impl FindingKind {
     }
 }
 
+impl FindingKind {
+    /// Whether it makes unsure where structures lie. Then what looks like an inode may be a file's contents, and what
+    /// looks free may be in use.
+    pub(crate) fn hides_structures(self) -> bool {
+        use FindingKind as K;
+        matches!(self, K::RootInode | K::GroupPlace | K::GroupConflict | K::GroupFlags)
+    }
+}
+
 /// One thing that a check found.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
@@ -276,7 +285,7 @@ impl Findings {
     /// Notes a finding. The same one twice, as of a block that two inodes share, is one.
     pub fn add(&self, finding: Finding, fix: Option<Fix>) {
         let mut lists = self.lists();
-        if lists.found.len() < MOST_FAULTS {
+        if lists.found.len() < MOST_FAULTS || finding.kind().hides_structures() {
             lists.found.insert(finding, fix);
         } else if finding.level() == Level::Fault && !lists.found.contains_key(&finding) {
             lists.faults_left_out += 1;

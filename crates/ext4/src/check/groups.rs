@@ -30,6 +30,23 @@ pub(crate) struct Group {
     pub directories: u32,
 }
 
+/// Whether a group's word on inodes that were never used counts: a wrong one makes inodes in use look free. With a checksum
+/// that fits it counts as far as it can be true, else only where each field says that no inode is in use. Group 0 has the
+/// root.
+pub(crate) fn tells_unused(
+    layout: &Layout,
+    group: u32,
+    descriptor: GroupDescriptor<'_>,
+    is_sound: bool,
+) -> bool {
+    let (unused, free, all) = (descriptor.unused_inodes(), descriptor.free_inodes(), layout.inodes_per_group);
+    if descriptor.flags() & INODE_UNINIT == 0 {
+        return is_sound && unused <= free && unused <= all;
+    }
+    let is_empty = unused == all && descriptor.used_directories() == 0;
+    group > 0 && free == all && (is_sound || is_empty)
+}
+
 /// Checks the descriptors of all groups, and claims what the file system itself has.
 pub(crate) fn load(check: &mut Check<'_>) -> Result<Vec<Group>> {
     let fs = check.fs;
@@ -97,15 +114,15 @@ fn group(
     let place = Place::group(Structure::GroupDescriptor, number);
     let subject = fs.checksums().descriptor_subject();
     let kind = fs.checksums().kind();
+    let mut is_sound = true;
     if kind != Kind::None {
         let context = Context { group: number, ..Context::default() };
         counts.add(Structure::GroupDescriptor, 1);
         let fix = Fix::in_place(fs.descriptor_offset(number), raw.len(), subject, context);
         let result = fs.checksums().verify(subject, &context, &raw, place);
+        is_sound = findings.note(result, Some(fix));
         // A sound copy knows better where things lie.
-        if !findings.note(result, Some(fix))
-            && let Some(copy) = sound_copy(fs, number, subject)?
-        {
+        if !is_sound && let Some(copy) = sound_copy(fs, number, subject)? {
             let (own, copied) = (GroupDescriptor::from_bytes(&raw)?, GroupDescriptor::from_bytes(&copy)?);
             let places = |of: GroupDescriptor<'_>| [of.block_bitmap(), of.inode_bitmap(), of.inode_table()];
             if places(own) != places(copied) {
@@ -128,12 +145,17 @@ fn group(
         }
         if unused > descriptor.free_inodes() || unused > layout.inodes_per_group {
             wrong(format!("{unused} inodes were never used, and {} are free", descriptor.free_inodes()));
+        } else if flags & INODE_UNINIT != 0 && is_sound && !tells_unused(layout, number, descriptor, true) {
+            wrong("the inode table was never written, and has inodes in use".to_owned());
         }
     }
-    let used = match kind {
-        Kind::None => layout.inodes_per_group,
-        _ if flags & INODE_UNINIT != 0 => 0,
-        _ => layout.inodes_per_group.saturating_sub(unused),
+    let used = if kind == Kind::None || !tells_unused(layout, number, descriptor, is_sound) {
+        flags &= !INODE_UNINIT;
+        layout.inodes_per_group
+    } else if flags & INODE_UNINIT != 0 {
+        0
+    } else {
+        layout.inodes_per_group - unused
     };
     let mut settle = |what: &str, block: u64, len: u64| {
         if !range(fs, number).contains(&block) || block.saturating_add(len) > range(fs, number).end {
@@ -174,7 +196,7 @@ fn range(fs: &Ext4, group: u32) -> Range<u64> {
 }
 
 /// The first copy of a descriptor whose checksum fits.
-fn sound_copy(fs: &Ext4, group: u32, subject: Subject) -> Result<Option<Vec<u8>>> {
+pub(crate) fn sound_copy(fs: &Ext4, group: u32, subject: Subject) -> Result<Option<Vec<u8>>> {
     let layout = fs.layout();
     let per_block = layout.descriptors_per_block();
     let at = (group % per_block) as usize * layout.descriptor_size as usize;

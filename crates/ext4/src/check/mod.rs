@@ -46,6 +46,7 @@ use findings::Findings;
 pub(crate) use findings::Fix;
 pub use findings::{Finding, FindingKind, Level};
 pub use fix::fix_checksums;
+pub(crate) use groups::{sound_copy, tells_unused};
 pub use superblocks::copy_to_read_by;
 pub use verity::VerityFiles;
 use worker::{Check, Purpose, Worker};

@@ -42,6 +42,8 @@ pub(crate) struct Check<'a> {
     pub is_partial: AtomicBool,
     /// The same of names.
     pub lacks_names: AtomicBool,
+    /// The same of inodes.
+    pub lacks_inodes: AtomicBool,
     /// Whether there is a file of 2 GiB or more.
     pub has_large_file: AtomicBool,
     shared: Mutex<BTreeMap<u64, u64>>,
@@ -155,6 +157,7 @@ impl<'a> Check<'a> {
             has,
             is_partial: AtomicBool::new(false),
             lacks_names: AtomicBool::new(false),
+            lacks_inodes: AtomicBool::new(false),
             has_large_file: AtomicBool::new(false),
             shared: Mutex::default(),
             claimable: AtomicU64::new(layout.blocks.saturating_mul(4)),

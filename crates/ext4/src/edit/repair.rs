@@ -12,7 +12,7 @@ use casemate_blockdev::{BlockDevice, ErrorKind};
 use casemate_providers::Work;
 
 use crate::alloc::Allocator;
-use crate::check::{CheckReport, Finding, FindingKind, Fix, check};
+use crate::check::{CheckReport, Finding, FindingKind, Fix, check, sound_copy, tells_unused};
 use crate::edit::create::is_not_found;
 use crate::edit::dir::{NewName, name::Name};
 use crate::edit::file_map::Cut;
@@ -26,7 +26,7 @@ use crate::edit::{WriteOptions, Writer, fast_commit};
 use crate::error::{Corrupt, Problem, Result, Structure};
 use crate::format::csum::{Subject, recipe};
 use crate::format::features::RoCompat;
-use crate::format::group::Bitmap;
+use crate::format::group::{Bitmap, GroupDescriptor};
 use crate::format::inode::{Inode, InodeFlags, ROOT_INODE};
 use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockMut};
 use crate::read::fs::{OpenOptions, read_superblock};
@@ -50,22 +50,29 @@ pub struct RepairReport {
 /// Asks whether findings of a kind are to be mended. Each kind is asked for once.
 pub type Approve<'a> = dyn FnMut(FindingKind, &[Finding]) -> Result<bool> + 'a;
 
-/// When in a repair findings of a kind are mended; `None` for those that never are.
-fn rank(kind: FindingKind) -> Option<u32> {
+/// When in a repair a finding is mended; `None` for those that never are.
+fn rank(finding: &Finding) -> Option<u32> {
     use FindingKind as K;
-    Some(match kind {
-        K::Checksum => 0,
-        K::BlockBitmap | K::InodeBitmap | K::BitmapPadding => 1,
-        K::FreeBlocks | K::FreeInodes | K::DirectoryCount | K::InodeBlocks | K::DeletionTime => 2,
+    Some(match finding.kind() {
+        // Everything else is looked for where descriptors say.
+        K::GroupFlags => DESCRIPTORS,
+        K::Checksum if finding.place().structure == Structure::GroupDescriptor => DESCRIPTORS,
+        K::Checksum => 1,
+        K::BlockBitmap | K::InodeBitmap | K::BitmapPadding => 2,
+        K::FreeBlocks | K::FreeInodes | K::DirectoryCount | K::InodeBlocks | K::DeletionTime => 3,
         // Whatever takes blocks later counts from these.
-        K::EntryKind | K::Parent | K::FreeTotal => 3,
-        K::HtreeRoot | K::HtreeNode | K::HtreeOrder | K::HtreeLeaf | K::HtreeHash => 4,
-        K::Unconnected | K::Unattached => 5,
-        K::LinkCount => 6,
-        K::BackupChecksum | K::BackupDiffers => 7,
+        K::EntryKind | K::Parent | K::FreeTotal => 4,
+        K::HtreeRoot | K::HtreeNode | K::HtreeOrder | K::HtreeLeaf | K::HtreeHash => 5,
+        K::Unconnected | K::Unattached => 6,
+        K::LinkCount => 7,
+        K::BackupChecksum | K::BackupDiffers => 8,
         _ => return None,
     })
 }
+
+/// The rank of group descriptors, and those of what frees or moves blocks.
+const DESCRIPTORS: u32 = 0;
+const MOVES: std::ops::Range<u32> = 5..8;
 
 /// Mends what can be mended of the file system on `device`, after its journal was replayed.
 ///
@@ -161,12 +168,23 @@ impl Repair {
 
     /// The findings of the lowest rank that are to be mended.
     fn next<'a>(&mut self, report: &'a CheckReport, approve: &mut Approve<'_>) -> Result<Vec<&'a Finding>> {
+        let hides =
+            |finding: &Finding| finding.kind().hides_structures() || rank(finding) == Some(DESCRIPTORS);
+        let is_lost = report.faults.iter().any(hides);
         // Whatever frees or moves blocks could take those of somebody else.
         let is_shared = report.faults.iter().any(|finding| finding.kind() == FindingKind::ClaimedTwice);
+        // A checksum that does not fit is all that is wrong, or tells that more is than can be known.
+        let unsound = report.faults.iter().filter(|finding| rank(finding).is_none());
+        let unsound: BTreeSet<u32> = unsound.filter_map(|finding| finding.place().inode).collect();
+        let is_unsure = |finding: &Finding| {
+            let inode = finding.place().inode;
+            finding.kind() == FindingKind::Checksum && inode.is_some_and(|inode| unsound.contains(&inode))
+        };
         let mut kinds: BTreeMap<(u32, FindingKind), Vec<&Finding>> = BTreeMap::new();
         for finding in report.faults.iter().chain(&report.notes) {
-            let Some(rank) = rank(finding.kind()) else { continue };
-            if !(self.left.contains(finding) || is_shared && (4..7).contains(&rank)) {
+            let Some(rank) = rank(finding) else { continue };
+            let must_wait = is_lost && rank > DESCRIPTORS || is_shared && MOVES.contains(&rank);
+            if !(must_wait || is_unsure(finding) || self.left.contains(finding)) {
                 kinds.entry((rank, finding.kind())).or_default().push(finding);
             }
         }
@@ -226,6 +244,13 @@ impl Repair {
         use FindingKind as K;
         let place = finding.place();
         match (finding.kind(), finding.problem()) {
+            (K::GroupFlags, _) => {
+                let Some(group) = place.group else { return Ok(false) };
+                self.space().doubt_unused(group)?;
+            }
+            (K::Checksum, _) if place.structure == Structure::GroupDescriptor => {
+                return place.group.map_or(Ok(false), |group| self.descriptor(group));
+            }
             (K::Checksum, _) => return fix.map_or(Ok(false), |fix| self.checksum(fix)),
             (K::BlockBitmap | K::InodeBitmap, Problem::Run { first, last, what }) => {
                 let Some((which, group)) = bitmap(place.structure).zip(place.group) else { return Ok(false) };
@@ -299,6 +324,30 @@ impl Repair {
 
     fn space(&mut self) -> &mut Allocator {
         self.files.inodes().space_mut()
+    }
+
+    /// Lets a descriptor whose checksum is wrong count again: with the places that a sound copy names, and without
+    /// inodes that were never used. Without such a copy, its places are taken for right where the root is found by them.
+    fn descriptor(&mut self, group: u32) -> Result<bool> {
+        let fs = self.files.fs();
+        let layout = *fs.layout();
+        let copy = sound_copy(fs, group, fs.checksums().descriptor_subject())?;
+        if copy.is_none() && group > 0 {
+            return Ok(false);
+        }
+        let raw = fs.with_raw_descriptor(group, <[u8]>::to_vec)?;
+        let tells_unused = tells_unused(&layout, group, GroupDescriptor::from_bytes(&raw)?, false);
+        if let Some(copy) = copy {
+            let copy = GroupDescriptor::from_bytes(&copy)?;
+            let (blocks, inodes, table) = (copy.block_bitmap(), copy.inode_bitmap(), copy.inode_table());
+            self.space().edit_descriptor(group, |own| own.set_places(blocks, inodes, table))?;
+        } else {
+            self.space().edit_descriptor(group, |_| {})?;
+        }
+        if !tells_unused {
+            self.space().doubt_unused(group)?;
+        }
+        Ok(true)
     }
 
     fn checksum(&mut self, fix: Fix) -> Result<bool> {
