@@ -207,6 +207,28 @@ const REASONS: &[Reason] = &[
     ("the kernel refuses an extent block on another level than its parent says", |case| {
         case.is_ours_alone_of(": is on level ")
     }),
+    (
+        "e2fsck takes the inode that is named for projects' quotas as one in use, without the feature",
+        |case| {
+            case.ours.0 == Verdict::Clean
+                && case.what.iter().any(|line| line.starts_with("superblock +0x26"))
+                && case.theirs.1.iter().any(|line| line.starts_with("Inode bitmap differences: "))
+        },
+    ),
+    ("e2fsck skips a list of bad blocks that is no extent tree", |case| {
+        case.is_ours_alone_of("inode 1: no magic number")
+    }),
+    ("of one bitmap with a wrong checksum and missing bits e2fsck says nothing", |case| {
+        case.is_ours_alone()
+            && case
+                .ours
+                .1
+                .iter()
+                .any(|line| line.contains(" block bitmap ") && line.contains(": wrong checksum"))
+    }),
+    ("of one quota file without a magic number e2fsck says nothing", |case| {
+        case.is_ours_alone_of("quota file: has no magic number of its kind")
+    }),
     ("e2fsck reads quota files past their ends", |case| {
         case.is_ours_alone_of("quota file: ends before block")
     }),

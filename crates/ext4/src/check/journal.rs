@@ -20,10 +20,10 @@ pub(crate) fn check(fs: &Ext4, findings: &Findings) -> Result<bool> {
     if !superblock.compat.has(Compat::HAS_JOURNAL) {
         if superblock.needs_recovery() {
             findings.say(FindingKind::JournalFeature, place, "a journal must be replayed, and there is none");
-        } else if elsewhere && named == 0 {
+        } else if named == 0 && elsewhere && superblock.journal_uuid() == [0; 16] {
             let text = "a journal on another device without the feature has_journal";
             findings.say(FindingKind::OddFeatures, place, text);
-        } else if named != 0 {
+        } else if named != 0 || elsewhere {
             findings.say(
                 FindingKind::JournalFeature,
                 place,
@@ -59,8 +59,14 @@ pub(crate) fn check(fs: &Ext4, findings: &Findings) -> Result<bool> {
     if blocks < LEAST_BLOCKS {
         findings.say(FindingKind::JournalInode, inode_place, format!("a journal of {blocks} blocks"));
     }
-    if fs.any_inode(named).is_ok_and(|inode| inode.has(InodeFlags::ENCRYPT)) {
-        findings.say(FindingKind::JournalInode, inode_place, "the journal is encrypted");
+    if let Ok(inode) = fs.any_inode(named) {
+        if inode.has(InodeFlags::ENCRYPT) {
+            findings.say(FindingKind::JournalInode, inode_place, "the journal is encrypted");
+        }
+        if !inode.size().is_multiple_of(fs.layout().block_size.into()) {
+            let text = format!("the journal has {} bytes", inode.size());
+            findings.say(FindingKind::JournalInode, inode_place, text);
+        }
     }
     let place = Place::of(Structure::JournalSuperblock);
     let journal = match JournalSuperblock::from_bytes(&first) {

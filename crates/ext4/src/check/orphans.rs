@@ -45,11 +45,19 @@ pub(crate) fn collect(check: &mut Check<'_>, groups: &[Group]) -> Result<()> {
     Ok(())
 }
 
-/// A file of orphans that the superblock names without the feature, and that is one.
+/// Files of orphans and quotas that the superblock names without the features, and that are something.
 pub(crate) fn unexpected(check: &Check<'_>) {
     let superblock = check.fs.superblock();
+    let is_used = |number: u32| {
+        let fact = check.facts.get(number);
+        fact.has(Fact::USED) && !fact.has(Fact::INTERNAL)
+    };
+    for number in superblock.quota_inodes.into_iter().filter(|number| !check.has.quota && is_used(*number)) {
+        let text = format!("inode {number} is named as a quota file without the feature");
+        check.findings.say(FindingKind::QuotaInode, Place::of(Structure::Superblock), text);
+    }
     let number = superblock.named_orphan_file();
-    if superblock.orphan_file.is_none() && check.facts.get(number).has(Fact::USED) {
+    if superblock.orphan_file.is_none() && is_used(number) {
         let text = format!("inode {number} is named as the file of orphans without the feature");
         check.findings.say(FindingKind::OrphanFile, Place::of(Structure::Superblock), text);
     }

@@ -124,6 +124,8 @@ impl Worker<'_, '_> {
         found: &mut Attributes,
     ) -> Result<()> {
         let in_block = at > 0;
+        // In an inode nobody asks where no bytes are, unless the file system needs one of its attributes.
+        let is_strict = in_block || inode.has(InodeFlags::INLINE_DATA) || inode.has(InodeFlags::ENCRYPT);
         let mut regions = std::mem::take(&mut self.regions);
         regions.clear();
         let mut holders = Vec::new();
@@ -139,7 +141,7 @@ impl Worker<'_, '_> {
             if (entry.index, entry.name) == (SYSTEM, INLINE_DATA) {
                 found.inline_data = Some(entry.value_size);
             }
-            let value = self.value_of(base, &entry, in_block, place, &mut regions);
+            let value = self.value_of(base, &entry, is_strict, place, &mut regions);
             let Some(value) = value else { return };
             if is_policy {
                 found.policy = Some(self.context(inode, value));
@@ -185,13 +187,12 @@ impl Worker<'_, '_> {
         &self,
         base: &'v [u8],
         entry: &RawXattr<'_>,
-        in_block: bool,
+        is_strict: bool,
         place: Place,
         regions: &mut Vec<(u32, u32)>,
     ) -> Option<&'v [u8]> {
         let size = entry.value_size as usize;
-        // In an inode nobody asks where no bytes are.
-        if size == 0 && (!in_block || entry.value_offset <= base.len()) {
+        if size == 0 && (!is_strict || entry.value_offset <= base.len()) {
             return Some(&[]);
         }
         let rounded = size.checked_next_multiple_of(4)?;

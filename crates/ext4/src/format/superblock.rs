@@ -344,6 +344,11 @@ impl Superblock {
         RESERVED_DESCRIPTOR_BLOCKS.get(&self.raw[..])
     }
 
+    /// The UUID of a journal on another device (`s_journal_uuid`), or zeros.
+    pub(crate) fn journal_uuid(&self) -> [u8; 16] {
+        *JOURNAL_UUID.get(&self.raw[..])
+    }
+
     /// The size of descriptors as it is stored, where it counts or not.
     pub(crate) fn stored_descriptor_size(&self) -> u16 {
         DESCRIPTOR_SIZE.get(self.as_bytes())
