@@ -33,7 +33,7 @@ fn a_repair_is_shown_asked_for_and_made() {
     }
     let tried = place.is("check --repair --dry-run image", 1, "");
     assert!(stdout(&tried).contains(" would be mended\n"), "{}", stdout(&tried));
-    place.is("check --repair image", 2, "--yes says that all is to be mended");
+    place.is("check --repair image", 2, "--batch-mode says that all is to be mended");
     place.is("check --dry-run image", 2, "goes with --repair");
     assert!(place.read("image") == before, "nothing was to be written");
     let json: serde_json::Value =
@@ -104,4 +104,26 @@ fn scripts_call_it_fsck() {
     }
     fs::write(place.path("image"), [0; 5000]).unwrap();
     assert_eq!(status(&place.run(&link, "-fy image")), 8);
+}
+
+/// The copy that a script names is gone by, and made the primary superblock.
+#[test]
+fn scripts_name_copies_of_the_superblock() {
+    let place = Place::new(CASEMATE);
+    let Some(e2fsck) = damaged(&place, "") else { return };
+    place.link("e2fsck");
+    let sound = place.read("image");
+    let mut lost = sound.clone();
+    lost[1024..2048].fill(0);
+    fs::write(place.path("image"), &lost).unwrap();
+    let ours = |line: &str| {
+        status(&run_any(Command::new(place.path("e2fsck")).args(line.split(' ')).current_dir(place.folder())))
+    };
+    assert_eq!(ours("-fn -b 8193 -B 1024 image"), 0);
+    assert_eq!(ours("-fn -b 8193 -B 4096 image"), 8);
+    assert_eq!(ours("-fn -b 5000 image"), 8);
+    assert!(place.read("image") == lost);
+    assert_eq!(ours("-fy -b 8193 image"), 1);
+    assert_eq!(ours("-fn image"), 0);
+    assert_eq!(status(&run_any(Command::new(e2fsck).arg("-fn").arg(place.path("image")))), 0);
 }

@@ -269,7 +269,6 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("warn", "", "malformed lines are named"),
     ("write", "", "clients may write"),
     ("wrap", "COLUMNS", "characters in a line"),
-    ("yes", "", "every question is answered with yes"),
 ];
 
 /// Commands that are called as a tool, whose options have that tool's names; and of a check "--verity", as there is "--repair":
@@ -292,6 +291,7 @@ const OLD: &[(&str, &str, &str)] = &[
     ("crypt encrypt", "hash", "passphrase-hash"),
     ("crypt encrypt", "provider", "crypt-provider"),
     ("ext4 cat", "verity", "fsverity"),
+    ("ext4 check", "yes", "batch-mode"),
     ("ext4 extract", "verity", "fsverity"),
     ("ext4 ls", "hash", "verity-hash"),
     ("ext4 ls", "salt", "verity-salt"),

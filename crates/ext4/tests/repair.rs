@@ -7,7 +7,9 @@ use std::process::Command;
 use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice};
-use casemate_ext4::{Ext4, OpenOptions, RecoveryFile, RepairReport, Time, WriteOptions, check, repair};
+use casemate_ext4::{
+    ErrorKind, Ext4, OpenOptions, RecoveryFile, RepairReport, Time, WriteOptions, check, repair,
+};
 use casemate_providers::Work;
 use casemate_testkit::{Rng, mke2fs, run_any, slow_tests, tempdir, tool};
 use common::collection::Maker;
@@ -227,6 +229,66 @@ fn copies_are_made_again() {
         let fs = Ext4::open(Arc::new(FileDevice::open(&image).unwrap()), &options).unwrap();
         assert_eq!(fs.superblock().group, 1);
         assert!(fs.resolve(b"a/b", false).is_ok());
+    }
+}
+
+#[test]
+fn quotas_count_what_owners_have() {
+    let (Some(mke2fs), Some(debugfs), Some(fsck)) = (tool("mke2fs"), tool("debugfs"), tool("e2fsck")) else {
+        return;
+    };
+    let folder = tempdir().unwrap();
+    let maker = Maker::new(mke2fs, debugfs, folder.path());
+    let image =
+        maker.make("-t ext4 -b 1024 -O quota,project -E quotatype=usrquota:grpquota:prjquota", "image");
+    // One owner has less than is counted, another has no entry, and one that has an entry has nothing left.
+    for damage in
+        ["sif /file uid 1234", "sif /file gid 77\nsif /a/b gid 78", "sif /file projid 5", "sif /file uid 0"]
+    {
+        maker.debugfs(&image, damage);
+        assert_mended(&fsck, &image, "quota-usage", damage);
+    }
+}
+
+/// The superblock is made again of a copy when somebody says so, and not otherwise.
+#[test]
+fn a_lost_superblock_is_that_of_a_copy() {
+    let (Some(mke2fs), Some(debugfs), Some(fsck)) = (tool("mke2fs"), tool("debugfs"), tool("e2fsck")) else {
+        return;
+    };
+    let folder = tempdir().unwrap();
+    let maker = Maker::new(mke2fs, debugfs, folder.path());
+    for features in ["-t ext4 -b 1024 -g 2048", "-t ext2 -b 1024 -g 2048"] {
+        let image = maker.make(features, "image");
+        let (sound, expected) = (std::fs::read(&image).unwrap(), tree(&image));
+        for (at, len) in [(1024, 1024), (1024 + 0x18, 4), (1024 + 0x38, 2), (1024 + 0x60, 4)] {
+            let what = format!("{features}: {len} bytes at {at}");
+            let mut bytes = sound.clone();
+            bytes[at..at + len].fill(0xff);
+            std::fs::write(&image, &bytes).unwrap();
+            let device = Arc::new(FileDevice::open_writable(&image).unwrap());
+            let refused = repair(device, options(&image), &mut |_, _| Ok(false), &Work::default());
+            assert!(refused.is_err_and(|error| error.kind() == ErrorKind::Corrupt), "{what}");
+            assert!(std::fs::read(&image).unwrap() == bytes, "{what}");
+            let repaired = mend(&image);
+            let first = repaired.mended.first().map(|finding| finding.to_string()).unwrap_or_default();
+            assert!(first.contains(" has a copy"), "{what}: {first}");
+            assert!(repaired.report.is_clean(), "{what}: {repaired:?}");
+            let (status, text) = e2fsck(&fsck, &image);
+            assert_eq!(status, Some(0), "{what}: {text}");
+            compare(&tree(&image), &expected, &what);
+        }
+        // Another copy is taken where somebody names it.
+        let mut bytes = sound.clone();
+        bytes[1024..2048].fill(0);
+        bytes[2049 * 1024..][..1024].fill(0);
+        std::fs::write(&image, &bytes).unwrap();
+        let device = Arc::new(FileDevice::open_writable(&image).unwrap());
+        let mut named = options(&image);
+        named.open.superblock = Some(3 * 2048 + 1);
+        let repaired = repair(device, named, &mut |_, _| Ok(true), &Work::default()).unwrap();
+        assert!(repaired.mended[0].to_string().contains("the copy in block 6145 is taken"), "{repaired:?}");
+        assert!(repaired.report.is_clean() && e2fsck(&fsck, &image).0 == Some(0), "{repaired:?}");
     }
 }
 

@@ -28,6 +28,9 @@ pub struct WriteOptions {
     pub time: Option<Time>,
     /// The file that transactions of a file system without a journal are kept in; beside the image if `None`.
     pub recovery_file: Option<PathBuf>,
+    /// The block of the copy of the superblock that a repair makes the primary one of; where that is damaged, it finds one
+    /// itself if `None`.
+    pub superblock: Option<u64>,
 }
 
 /// The time that a build which can be repeated gives to everything: that of the environment's SOURCE_DATE_EPOCH, in seconds.
@@ -91,7 +94,8 @@ impl Image {
         work: &Work<'_>,
     ) -> Result<RepairReport, Error> {
         let recovery = self.require_recovery(options)?;
-        let reading = ReadOptions { keys: options.keys.clone(), ..ReadOptions::default() };
+        let (keys, superblock) = (options.keys.clone(), options.superblock);
+        let reading = ReadOptions { keys, superblock, ..ReadOptions::default() };
         let options = casemate_ext4::WriteOptions {
             open: self.checking(&reading, &Arc::default(), work)?,
             seed: options.seed,

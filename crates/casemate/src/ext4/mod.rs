@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use casemate_blockdev::{AtFile, Events};
-use casemate_ext4::{Compat, OpenOptions, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, copy_to_read_by};
+use casemate_ext4::{Compat, OpenOptions, SUPERBLOCK_OFFSET, copy_to_read_by};
 use casemate_fscrypt::Keyring;
 use casemate_providers::{Providers, Work};
 use casemate_verity::signature::Certificate;
@@ -23,8 +23,8 @@ use casemate_verity::signature::Certificate;
 pub use casemate_ext4::csum::Kind as ChecksumKind;
 pub use casemate_ext4::{
     CheckReport, Corrupt, DirEntry, Ext4, ExtractReport, Failure, FileReader, FileType, Finding, FindingKind,
-    Inode, InodeFlags, IntoNames, Level, Name, Names, Place, Problem, SeenDirectories, Structure, Superblock,
-    Time, Usage, Xattr, uuid_text,
+    Inode, InodeFlags, IntoNames, Level, Name, Names, Place, Problem, SUPERBLOCK_SIZE, SeenDirectories,
+    Structure, Superblock, Time, Usage, Xattr, uuid_text,
 };
 pub use casemate_trees::{Glob, Pattern, Selection};
 
@@ -222,7 +222,7 @@ impl Image {
         let verity =
             verity::Checked { contents: options.check_verity, certificate: options.certificate.clone() };
         let open = options.open_seen(ring, Arc::clone(uses), &work.providers);
-        Ok(OpenOptions { verity: Some(Arc::new(verity)), ..open })
+        Ok(OpenOptions { verity: Some(Arc::new(verity)), superblock: options.superblock, ..open })
     }
 
     /// All keys: raw ones, and those that secrets open in the file system itself, which is read without keys for that.

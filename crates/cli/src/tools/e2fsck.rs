@@ -11,7 +11,8 @@ use std::process::ExitCode;
 
 use clap::{ArgAction, Parser};
 
-use casemate::ext4::{Finding, FindingKind, ReadOptions, Superblock, WriteOptions};
+use casemate::blockdev::AtFile;
+use casemate::ext4::{Finding, FindingKind, ReadOptions, SUPERBLOCK_SIZE, Superblock, WriteOptions};
 use casemate::{Access, Error, Image};
 
 use crate::cmd::ext4::check::{ask, group, groups};
@@ -27,7 +28,7 @@ Usage: e2fsck [-panyfvtV] [-b superblock] [-B blocksize] [-C fd] [-E extended-op
   -n      Only look
   -y      As -p
   -f      Check, though the file system is said to be clean
-  -b, -B  Taken and not needed: where the superblock is damaged, a sound copy is found
+  -b, -B  Go by the copy of the superblock in this block, in blocks of this size; without, one is found where it is needed
   -C, -E, -t, -v, -d, -r  Taken, for scripts
   -V      Print the version
 
@@ -115,14 +116,18 @@ impl Tool {
     fn run(&self, device: &Path, context: &Context) -> Result<u8, Error> {
         let access = if self.no > 0 { Access::Read } else { Access::Change };
         let image = Image::open(device, access)?;
+        let superblock = self.superblock.map(|block| self.copy(&image, block)).transpose()?;
         if self.force == 0
+            && superblock.is_none()
             && let Some(line) = clean(&image, context)
         {
             context.print(line)?;
             return Ok(0);
         }
         let (mended, report) = if self.no > 0 {
-            (Vec::new(), image.ext4_check(&ReadOptions::default(), &context.opening())?)
+            let mut options = ReadOptions::default();
+            options.superblock = superblock;
+            (Vec::new(), image.ext4_check(&options, &context.opening())?)
         } else {
             let mut approve = |kind: FindingKind, findings: &[Finding]| {
                 if self.preen > 0 || self.yes > 0 {
@@ -132,7 +137,9 @@ impl Tool {
                 group(&mut text, context, kind, &findings.iter().collect::<Vec<_>>());
                 ask(&text)
             };
-            let repaired = image.ext4_repair(&WriteOptions::default(), &mut approve, &context.opening())?;
+            let mut options = WriteOptions::default();
+            options.superblock = superblock;
+            let repaired = image.ext4_repair(&options, &mut approve, &context.opening())?;
             (repaired.mended, repaired.report)
         };
         let mut text = String::new();
@@ -152,6 +159,24 @@ impl Tool {
             (true, false) => MENDED,
             (true, true) => 0,
         })
+    }
+}
+
+impl Tool {
+    /// The block of a copy of the superblock, if its blocks have the size that was said.
+    fn copy(&self, image: &Image, block: u64) -> Result<u64, Error> {
+        let Some(expected) = self.block_size else { return Ok(block) };
+        let mut raw = [0; SUPERBLOCK_SIZE];
+        let offset =
+            block.checked_mul(expected).ok_or_else(|| Error::argument("-b: there is no such block"))?;
+        image.device().read_at(&mut raw, offset).at(image.name())?;
+        let found = Superblock::from_bytes(&raw).at(image.name())?.block_size;
+        if u64::from(found) == expected {
+            return Ok(block);
+        }
+        Err(Error::argument(format!(
+            "-B {expected}: the superblock in block {block} says blocks of {found} bytes"
+        )))
     }
 }
 

@@ -78,3 +78,45 @@ fn what_is_mended_is_mended_at_once() {
         session.end(30);
     }
 }
+
+/// More than the journal has room for: several steps, of which each leaves less to be mended than there was.
+#[test]
+fn what_is_larger_than_the_journal_is_mended_step_by_step() {
+    let (Some(make), Some(debugfs)) = (tool("mke2fs"), tool("debugfs")) else { return };
+    let tree = scratch();
+    (0..2400).for_each(|number| fs::write(tree.path().join(number.to_string()), "").unwrap());
+    let mut session = Session::new("more than the journal has room for");
+    let image = session.path().join("image");
+    let options = format!("-t ext4 -b 1024 -N 4096 -J size=1 -d {}", tree.path().display());
+    mke2fs::make(&make, &options, &image, "12M");
+    let damage = session.path().join("damage");
+    let script: String = (0..2400).map(|number| format!("sif /{number} blocks 8\n")).collect();
+    fs::write(&damage, script).unwrap();
+    run(Command::new(&debugfs).args(["-w", "-f"]).arg(&damage).arg(&image));
+    fs::remove_file(&damage).unwrap();
+    let line = "ext4 check --repair --batch-mode image";
+    let judge = |before: &Files, _: &Files| -> Judge<'_> {
+        let all = faults(Arc::new(MemoryDevice::new(before["image"].clone()))).unwrap();
+        assert_eq!(all.len(), 2400);
+        Box::new(move |_, State { files, .. }| {
+            let device = Arc::new(MemoryDevice::new(files["image"].clone()));
+            let found = faults(device.clone())?;
+            if let Some(new) = found.iter().find(|fault| !all.contains(fault)) {
+                return Err(format!("was not there before: {new}"));
+            }
+            let repaired = repair(device, WriteOptions::default(), &mut |_, _| Ok(true), &Work::default());
+            match repaired.map(|repaired| repaired.report.is_clean()) {
+                Ok(true) => {}
+                other => return Err(format!("the same again leaves faults: {other:?}")),
+            }
+            Ok(match found.len() {
+                0 => Outcome::After,
+                2400 => Outcome::Before,
+                _ => Outcome::Between,
+            })
+        })
+    };
+    if session.cut(24, line, line, judge) {
+        session.end(12);
+    }
+}

@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::check::CheckReport;
 use crate::error::{Corrupt, Error, Place, Problem, Result, Structure};
 use crate::format::csum::{Context, Subject};
+use crate::format::quota;
 use crate::read::fs::Ext4;
 
 /// Faults that are kept; damage beyond that is only counted.
@@ -186,6 +187,10 @@ impl Finding {
         Finding { kind, corrupt: Corrupt::new(place, problem), name: None }
     }
 
+    pub(crate) fn into_error(self) -> Error {
+        self.corrupt.into()
+    }
+
     /// The same about a name in a directory.
     #[must_use]
     pub(crate) fn named(self, name: &[u8]) -> Finding {
@@ -229,7 +234,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// How to make a wrong checksum right.
+/// How to make right what a finding is about, where the finding does not say so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fix {
     /// The structure's bytes hold the checksum themselves.
@@ -252,9 +257,15 @@ pub(crate) enum Fix {
         /// The new checksum.
         value: u32,
     },
+    /// A quota file counts other bytes and inodes of an owner than it has: so many more.
+    Usage { kind: quota::Kind, id: u32, space: i64, inodes: i64 },
 }
 
 impl Fix {
+    pub fn is_checksum(&self) -> bool {
+        !matches!(self, Fix::Usage { .. })
+    }
+
     pub fn in_place(offset: u64, len: usize, subject: Subject, context: Context) -> Fix {
         Fix::InPlace { offset, len, subject, context }
     }

@@ -51,7 +51,7 @@ pub fn fix_checksums(
             let open = OpenOptions { verify_checksums: false, ..plain.clone() };
             mmp = Mmp::start(&device, fs.superblock(), &open, work.events)?;
         }
-        for (finding, fix) in &report.fixes {
+        for (finding, fix) in report.fixes.iter().filter(|(_, fix)| fix.is_checksum()) {
             apply(&fs, fix)?;
             rewritten.push(finding.clone());
         }
@@ -80,6 +80,7 @@ fn apply(fs: &Ext4, fix: &Fix) -> Result<()> {
             checksums.store(recipe(checksums.descriptor_subject()), &context, &mut bytes);
             fs.device().write_at(&bytes, offset)?;
         }
+        Fix::Usage { .. } => {}
     }
     Ok(())
 }

@@ -48,6 +48,7 @@ pub use findings::{Finding, FindingKind, Level};
 pub use fix::fix_checksums;
 pub(crate) use groups::{sound_copy, tells_unused};
 pub use superblocks::copy_to_read_by;
+pub(crate) use superblocks::restored;
 pub use verity::VerityFiles;
 use worker::{Check, Purpose, Worker};
 
@@ -77,14 +78,14 @@ impl CheckReport {
         self.faults.is_empty()
     }
 
-    /// How to make wrong checksums right.
+    /// How to make findings right, where they do not say so themselves.
     pub(crate) fn fixes(&self) -> &[(Finding, Fix)] {
         &self.fixes
     }
 
     /// The findings that rewriting a checksum would make go away.
     pub fn fixable(&self) -> impl Iterator<Item = &Finding> {
-        self.fixes.iter().map(|(finding, _)| finding)
+        self.fixes.iter().filter(|(_, fix)| fix.is_checksum()).map(|(finding, _)| finding)
     }
 }
 
@@ -99,6 +100,7 @@ impl CheckReport {
 pub fn check(device: Arc<dyn BlockDevice>, options: &OpenOptions, work: &Work<'_>) -> Result<CheckReport> {
     let findings = Findings::default();
     let fs = superblocks::open(device, options, &findings)?;
+    let options = &OpenOptions { superblock: None, ..options.clone() };
     let (fs, replayed) = with_journal(fs, options, &findings)?;
     passes(&fs, options, &findings, work)?;
     Ok(findings.into_report(fs, replayed))

@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use casemate_blockdev::BlockDevice;
 
-use crate::check::findings::FindingKind;
+use crate::check::findings::{Finding, FindingKind, Fix};
 use crate::check::groups::Group;
 use crate::check::worker::Check;
-use crate::error::{Corrupt, Place, Result, Structure};
+use crate::error::{Corrupt, Place, Problem, Result, Structure};
 use crate::format::quota::{
     self, BLOCK, BLOCKS, FREE_BLOCK, FREE_ENTRY, ID, INODES, Kind, LEVELS, ROOT, SPACE, entries, is_free,
 };
@@ -31,7 +31,7 @@ pub(crate) fn check(check: &Check<'_>, groups: &[Group]) -> Result<()> {
             Ok(tree.found)
         };
         match read() {
-            Ok(found) => compare(check, place, &found, &usage),
+            Ok(found) => compare(check, kind, place, &found, &usage),
             Err(error) => match Corrupt::of(&error) {
                 Some(corrupt) => {
                     check.findings.say(FindingKind::QuotaFile, place, corrupt.problem().to_string())
@@ -48,6 +48,7 @@ pub(crate) fn check(check: &Check<'_>, groups: &[Group]) -> Result<()> {
 
 fn compare(
     check: &Check<'_>,
+    kind: Kind,
     place: Place,
     found: &HashMap<u32, (u64, u64)>,
     usage: &HashMap<u32, (u64, u64)>,
@@ -60,7 +61,10 @@ fn compare(
                 "{id} has {} bytes in {} inodes, and the quota file says {} bytes in {}",
                 used.0, used.1, stored.0, stored.1
             );
-            check.findings.say(FindingKind::QuotaUsage, place, text);
+            let finding = Finding::new(FindingKind::QuotaUsage, place, Problem::Malformed(text.into()));
+            let more = |used: u64, stored: u64| used.wrapping_sub(stored).cast_signed();
+            let (space, inodes) = (more(used.0, stored.0), more(used.1, stored.1));
+            check.findings.add(finding, Some(Fix::Usage { kind, id: *id, space, inodes }));
         }
     }
 }

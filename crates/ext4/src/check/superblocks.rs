@@ -5,16 +5,25 @@ use std::sync::Arc;
 use casemate_blockdev::BlockDevice;
 use casemate_primitives::crc32c::Crc32c;
 
-use crate::check::findings::{FindingKind, Findings, Fix};
-use crate::error::{Corrupt, Error, Place, Result, Structure};
-use crate::format::csum::{Checksums, Context, Subject};
+use crate::check::findings::{Finding, FindingKind, Findings, Fix};
+use crate::error::{Corrupt, Error, Place, Problem, Result, Structure};
+use crate::format::csum::{Checksums, Context, Subject, recipe};
 use crate::format::layout::Layout;
-use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
-use crate::read::fs::{Ext4, OpenOptions, read_superblock};
+use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, SuperblockMut};
+use crate::read::fs::{Ext4, OpenOptions, read_copy, read_superblock};
+use crate::read::journal::Journal;
 use crate::read::primary::read_primary;
 
-/// Opens the file system for a check: by its primary superblock, or where that is damaged by a sound copy.
+/// Opens the file system for a check: by its primary superblock, or where that is damaged by a sound copy; or by the copy that
+/// the options name.
 pub(crate) fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions, findings: &Findings) -> Result<Ext4> {
+    if let Some(block) = options.superblock {
+        let copy = read_copy(&*device, block)?;
+        findings.count(Structure::BackupSuperblock);
+        findings.note(verify(&copy, options, Place::of(Structure::BackupSuperblock).at(block)), None);
+        // The descriptors are the primary ones: those of copies are only as new as the file system's size.
+        return Ext4::with_superblock(device, copy, &OpenOptions { superblock: None, ..options.clone() });
+    }
     let primary = read_superblock(&*device, SUPERBLOCK_OFFSET);
     let sound = match &primary {
         Ok(superblock) => {
@@ -87,6 +96,51 @@ pub fn copy_to_read_by(device: &dyn BlockDevice, options: &OpenOptions) -> Optio
     Some(offset / u64::from(copy.block_size))
 }
 
+/// The primary superblock as a sound copy has it, where it is damaged beyond its checksum, or another copy is to be taken; and
+/// what is wrong with it.
+pub(crate) fn restored(
+    device: &Arc<dyn BlockDevice>,
+    options: &OpenOptions,
+) -> Result<Option<(Finding, Superblock)>> {
+    let primary = read_superblock(&**device, SUPERBLOCK_OFFSET);
+    let place = Place::of(Structure::Superblock);
+    let sound = primary.as_ref().ok().filter(|primary| verify(primary, options, place).is_ok());
+    let opens = |superblock: &Superblock| {
+        let plain = OpenOptions { superblock: None, ..options.clone() };
+        Ext4::with_superblock(Arc::clone(device), superblock.clone(), &plain)
+    };
+    let (copy, text) = match options.superblock {
+        Some(block) => (Some(read_copy(&**device, block)?), format!("the copy in block {block} is taken")),
+        None => {
+            if sound.is_some_and(|primary| opens(primary).is_ok()) {
+                return Ok(None);
+            }
+            let copy = find_copy(&**device, options, primary.as_ref().ok());
+            let group = copy.as_ref().map_or(0, |copy| copy.group);
+            (copy, format!("is damaged; group {group} has a copy"))
+        }
+    };
+    let Some(copy) = copy else { return Ok(None) };
+    let is_same = |primary: &Superblock| same_file_system(primary, &copy) && opens(primary).is_ok();
+    if primary.as_ref().is_ok_and(is_same) {
+        // At most its checksum, and what copies don't follow.
+        return Ok(None);
+    }
+    let fs = opens(&copy)?;
+    let journal = Journal::open(&fs).ok().flatten();
+    let is_unfinished = journal.is_some_and(|journal| journal.superblock().start != 0);
+    let mut raw = *copy.as_bytes();
+    let mut edit = SuperblockMut { raw: &mut raw };
+    edit.set_group(0);
+    // A journal is emptied when a file system is left in order.
+    edit.set_needs_recovery(is_unfinished);
+    if fs.checksums().covers(Subject::Superblock) {
+        fs.checksums().store(recipe(Subject::Superblock), &Context::default(), &mut raw);
+    }
+    let finding = Finding::new(FindingKind::SuperblockField, place, Problem::Malformed(text.into()));
+    Ok(Some((finding, Superblock::from_bytes(&raw)?)))
+}
+
 fn fix() -> Fix {
     Fix::in_place(SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Subject::Superblock, Context::default())
 }
@@ -118,10 +172,13 @@ fn find_copy(
     if let Some(layout) = primary.and_then(|primary| Layout::new(primary).ok()) {
         places.extend(layout.copy_groups().take(16).filter_map(|group| layout.superblock_offset(group)));
     }
-    for block_size in (10..=16).map(|log| 1u64 << log) {
-        for group in [1, 3, 5, 7, 9] {
-            let block = u64::from(block_size == 1024) + group * 8 * block_size;
-            places.push(block * block_size);
+    // Groups are as large as their bitmaps allow, or were made smaller.
+    for smaller in 0..=5 {
+        for block_size in (10..=16).map(|log| 1u64 << log) {
+            for group in [1, 3, 5, 7, 9] {
+                let block = u64::from(block_size == 1024) + group * (8 * block_size >> smaller);
+                places.push(block * block_size);
+            }
         }
     }
     let mut sound = places.into_iter().filter_map(|offset| {

@@ -12,7 +12,7 @@ use casemate_blockdev::{BlockDevice, ErrorKind};
 use casemate_providers::Work;
 
 use crate::alloc::Allocator;
-use crate::check::{CheckReport, Finding, FindingKind, Fix, check, sound_copy, tells_unused};
+use crate::check::{CheckReport, Finding, FindingKind, Fix, check, restored, sound_copy, tells_unused};
 use crate::edit::create::is_not_found;
 use crate::edit::dir::{NewName, name::Name};
 use crate::edit::file_map::Cut;
@@ -20,6 +20,7 @@ use crate::edit::files::Files;
 use crate::edit::inode::write;
 use crate::edit::inodes::Inodes;
 use crate::edit::node::{Body, NewNode};
+use crate::edit::quota_file::{QuotaFile, Usage};
 use crate::edit::random::Random;
 use crate::edit::too_large::TooLarge;
 use crate::edit::{WriteOptions, Writer, fast_commit};
@@ -65,7 +66,7 @@ fn rank(finding: &Finding) -> Option<u32> {
         K::HtreeRoot | K::HtreeNode | K::HtreeOrder | K::HtreeLeaf | K::HtreeHash => 5,
         K::Unconnected | K::Unattached => 6,
         K::LinkCount => 7,
-        K::BackupChecksum | K::BackupDiffers => 8,
+        K::QuotaUsage | K::BackupChecksum | K::BackupDiffers => 8,
         _ => return None,
     })
 }
@@ -74,7 +75,8 @@ fn rank(finding: &Finding) -> Option<u32> {
 const DESCRIPTORS: u32 = 0;
 const MOVES: std::ops::Range<u32> = 5..8;
 
-/// Mends what can be mended of the file system on `device`, after its journal was replayed.
+/// Mends what can be mended of the file system on `device`, after its journal was replayed. A damaged superblock is made again
+/// of a sound copy first, or of the one that the options name.
 ///
 /// # Errors
 /// Those of [`Writer::open`], but for damage that is found; those of `approve`.
@@ -86,10 +88,25 @@ pub fn repair(
 ) -> Result<RepairReport> {
     let device = transaction::shared(device);
     let WriteOptions { open, seed, time, recovery, events, .. } = options;
+    let mut mended = Vec::new();
+    let superblock = match restored(&device, &open)? {
+        None => read_superblock(&*device, SUPERBLOCK_OFFSET)?,
+        Some((finding, superblock)) => {
+            if !approve(finding.kind(), std::slice::from_ref(&finding))? {
+                return Err(finding.into_error());
+            }
+            mended.push(finding);
+            superblock
+        }
+    };
+    let open = OpenOptions { superblock: None, ..open };
     let plain = OpenOptions { verify_checksums: false, replay_journal: false, ..open.clone() };
-    let superblock = read_superblock(&*device, SUPERBLOCK_OFFSET)?;
     superblock.ro_compat.check_writable()?;
     let mmp = Mmp::start(&device, &superblock, &plain, events)?;
+    if !mended.is_empty() {
+        device.write_at(&superblock.as_bytes()[..], SUPERBLOCK_OFFSET)?;
+        device.flush()?;
+    }
     transaction::recover(&device, &open, recovery.as_ref(), |commits| {
         fast_commit::fold_in(&device, &open, commits)
     })?;
@@ -98,13 +115,8 @@ pub fn repair(
     let (fs, transaction) = Transaction::open(Arc::clone(&device), &plain, log, mmp)?;
     let files = Files::new(Inodes::new(Allocator::new(fs, transaction), Random::new(seed), time));
     let options = OpenOptions { replay_journal: false, ..open.clone() };
-    let mut repair = Repair {
-        files,
-        answers: BTreeMap::new(),
-        left: BTreeSet::new(),
-        rebuilt: BTreeSet::new(),
-        mended: Vec::new(),
-    };
+    let mut repair =
+        Repair { files, answers: BTreeMap::new(), left: BTreeSet::new(), rebuilt: BTreeSet::new(), mended };
     let report = repair.rounds(&options, approve, work)?;
     if report.faults.is_empty() && (superblock.has_errors() || !superblock.is_clean()) {
         repair.files.inodes().transaction().edit_superblock(|superblock| {
@@ -158,6 +170,10 @@ impl Repair {
             let fixes: BTreeMap<&Finding, Fix> =
                 report.fixes().iter().map(|(finding, fix)| (finding, *fix)).collect();
             for finding in next {
+                // Nothing of a round depends on the rest of it.
+                if self.files.space().transaction().is_large() {
+                    self.files.commit()?;
+                }
                 self.try_to_mend(finding, fixes.get(finding).copied())?;
             }
             if self.files.space().transaction().is_large() {
@@ -310,6 +326,7 @@ impl Repair {
                 return self.rebuild_index(finding);
             }
             (K::Unconnected | K::Unattached, _) => return self.attach(finding),
+            (K::QuotaUsage, _) => return self.usage(finding, fix),
             (K::BackupChecksum | K::BackupDiffers, _) => {
                 let Some(group) = place.group else { return Ok(false) };
                 match place.structure {
@@ -375,6 +392,7 @@ impl Repair {
                 self.space()
                     .edit_descriptor(group, |descriptor| descriptor.set_bitmap_sum(&sums, which, value))?;
             }
+            Fix::Usage { .. } => return Ok(false),
         }
         Ok(true)
     }
@@ -476,6 +494,20 @@ impl Repair {
         let name = format!("#{number}");
         self.files.directory(&mut home).insert(name.as_bytes(), number, inode.kind())?;
         self.files.inodes().store(&home)?;
+        Ok(true)
+    }
+
+    /// Lets a quota file count what an owner has.
+    fn usage(&mut self, finding: &Finding, fix: Option<Fix>) -> Result<bool> {
+        let (Some(file), Some(Fix::Usage { kind, id, space, inodes })) = (finding.place().inode, fix) else {
+            return Ok(false);
+        };
+        let now = self.files.now();
+        let mut file = QuotaFile::new(self.space(), file, now);
+        let place = file.entry(kind, id)?;
+        if !file.change(place, Usage { space, inodes })? {
+            file.remove(id)?;
+        }
         Ok(true)
     }
 

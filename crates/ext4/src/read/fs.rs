@@ -375,7 +375,7 @@ impl fmt::Debug for Ext4 {
 }
 
 /// The copy of the superblock in a block, whose size it tells itself.
-fn read_copy(device: &dyn BlockDevice, block: u64) -> Result<Superblock> {
+pub(crate) fn read_copy(device: &dyn BlockDevice, block: u64) -> Result<Superblock> {
     let found = (10..=16).map(|log| 1u64 << log).find_map(|block_size| {
         let offset = block.checked_mul(block_size)?;
         let copy =

@@ -52,15 +52,16 @@ pub struct Args {
     /// what damaged them is still in them. Not through --dm-verity.
     #[arg(long, conflicts_with = "dm_verity")]
     fix_checksums: bool,
-    /// Mend what needs no guesses: counts, bitmaps, checksums, counts of links, orphans, types of names, copies of superblock
-    /// and descriptors, indexes of directories; what has no name gets one in lost+found. Asks before each kind of
-    /// finding. All at once through the journal, or without one through a file beside the image. What would need
-    /// guesses, such as blocks that two files have, is left alone.
+    /// Mend what needs no guesses: counts, bitmaps, checksums, counts of links, orphans, types of names, quotas' usage, copies
+    /// of superblock and descriptors, indexes of directories; what has no name gets one in lost+found, and a damaged
+    /// superblock is made again of a copy (with --superblock, of that one). Asks before each kind of finding. All at once
+    /// through the journal, or without one through a file beside the image; what the journal has no room for, in several
+    /// steps. What would need guesses, such as blocks that two files have, is left alone.
     #[arg(long, conflicts_with_all = ["dm_verity", "fix_checksums", "no_replay", "ignore_checksums", "verity"])]
     repair: bool,
-    /// Mend everything that can be, and ask nothing.
-    #[arg(short, long, requires = "repair")]
-    yes: bool,
+    /// Ask nothing: mend everything that can be.
+    #[arg(long, alias = "yes", short_alias = 'y', requires = "repair")]
+    batch_mode: bool,
     /// Only say what --repair would mend, or --fix-checksums rewrite.
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -82,7 +83,9 @@ impl Args {
         options.check_verity = self.verity;
         options.certificate = self.cert.as_deref().map(read_certificate).transpose()?;
         if options.superblock.is_some() {
-            return Err(Error::argument("--superblock: a check finds a sound copy by itself"));
+            return Err(Error::argument(
+                "--superblock: a check finds a sound copy by itself; it goes with --repair",
+            ));
         }
         let name = image.name().to_owned();
         // A damaged superblock is for the check to say; only the bar's length is unknown then.
@@ -146,7 +149,7 @@ impl Args {
             options.recovery_file = Some(scratch.path().join("recovery"));
         }
         let mut approve = |kind: FindingKind, findings: &[Finding]| {
-            if self.yes || self.dry_run {
+            if self.batch_mode || self.dry_run {
                 return Ok(true);
             }
             let mut text = String::new();
@@ -177,7 +180,7 @@ impl Args {
 /// Shows findings on the terminal, and asks whether they are to be mended.
 pub fn ask(findings: &str) -> Result<bool, Error> {
     if !io::stdin().is_terminal() {
-        return Err(Error::argument("nobody can be asked here: --yes says that all is to be mended"));
+        return Err(Error::argument("nobody can be asked here: --batch-mode says that all is to be mended"));
     }
     let answer = || -> io::Result<String> {
         let mut terminal = File::options().read(true).write(true).open("/dev/tty")?;

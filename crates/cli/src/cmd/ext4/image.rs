@@ -117,6 +117,7 @@ impl ImageArgs {
         let mut options = WriteOptions::default();
         options.keys = self.keys.keys()?;
         options.recovery_file = self.recovery_file.clone();
+        options.superblock = self.superblock;
         options.time = source_date_epoch()?;
         Ok(options)
     }
