@@ -271,12 +271,13 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("wrap", "COLUMNS", "characters in a line"),
 ];
 
-/// Commands that are called as a tool, whose options have that tool's names; and of a check "--verity", as there is "--repair":
-/// a switch.
+/// Commands that are called as a tool, whose options have that tool's names; of a check "--verity", as there is "--repair", a
+/// switch; and of a build "--encrypt", which takes what reencryption does not.
 const NAMESAKES: &[(&str, &[&str])] = &[
     ("casemate ext4 du", &["all", "apparent-size", "max-depth", "summarize"]),
     ("casemate ext4 df", &["inodes"]),
     ("casemate ext4 check", &["verity"]),
+    ("casemate ext4 build", &["encrypt"]),
     (
         "casemate ext4 find",
         &["name", "iname", "type", "size", "uid", "gid", "perm", "newermt", "inum", "maxdepth", "print0"],

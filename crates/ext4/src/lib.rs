@@ -49,7 +49,8 @@ mod read;
 mod transaction;
 
 pub use build::{
-    BuildOptions, BuildReport, BuildSize, Features, Geometry, Owners, Plan, Seal, Tree, TreeOptions, uuid,
+    BuildOptions, BuildReport, BuildSize, Encrypt, Features, Geometry, Owners, Plan, Seal, Tree, TreeOptions,
+    uuid,
 };
 pub use casemate_blockdev::ErrorKind;
 pub use check::{

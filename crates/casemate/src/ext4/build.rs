@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, FileDevice, Window};
-use casemate_ext4::{Plan, Tree};
+use casemate_ext4::{Encrypt, Plan, Seal};
 use casemate_primitives::sha256::Sha256;
 use casemate_providers::Work;
 
 pub use casemate_ext4::{
-    BuildOptions, BuildReport, BuildSize, Features, Geometry, Owners, TreeOptions, uuid as uuid_of,
+    BuildOptions, BuildReport, BuildSize, Features, Geometry, Owners, Tree, TreeOptions, uuid as uuid_of,
 };
 
-use super::Sealing;
+use super::{Encrypting, Sealing};
 use crate::{Error, Output};
 
 /// A source of the files of a new file system.
@@ -175,12 +175,24 @@ impl Build {
         Ok(Build { plan: Plan::new(tree, options)? })
     }
 
-    /// The same with fs-verity on files.
+    /// The same with fs-verity on files and fscrypt on directories.
     ///
     /// # Errors
-    /// As [`Build::new`].
-    pub fn sealed(tree: Tree, options: &BuildOptions, sealing: Arc<Sealing>) -> Result<Build, Error> {
-        Ok(Build { plan: Plan::sealed(tree, options, Some(sealing))? })
+    /// As [`Build::new`]; `Io` for directories that are not in the tree, and for a file with a name in an encrypted
+    /// directory and one outside.
+    pub fn protected(
+        tree: Tree,
+        options: &BuildOptions,
+        sealing: Option<Arc<Sealing>>,
+        encrypting: Option<Encrypting>,
+    ) -> Result<Build, Error> {
+        let mut options = options.clone();
+        if encrypting.as_ref().is_some_and(Encrypting::needs_stable_inodes) {
+            options.features.change("stable_inodes")?;
+        }
+        let sealer = sealing.map(|sealing| sealing as Arc<dyn Seal>);
+        let encrypter = encrypting.map(|encrypting| Arc::new(encrypting) as Arc<dyn Encrypt>);
+        Ok(Build { plan: Plan::protected(tree, &options, sealer, encrypter)? })
     }
 
     /// The image's size in bytes.

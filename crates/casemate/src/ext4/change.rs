@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use casemate_blockdev::AtFile;
-use casemate_ext4::{RecoveryFile, Superblock};
-use casemate_fscrypt::{Context, InodeInfo, MasterKey, Mode, Policy};
+use casemate_ext4::{Compat, RecoveryFile, Superblock};
+use casemate_fscrypt::{Context, InodeInfo, Ivs, KeyId, MasterKey, Mode, Policy};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
 
@@ -133,16 +133,56 @@ pub struct NewPolicy {
     pub names: Mode,
     /// Bytes that names are padded to a multiple of: 4, 8, 16 or 32.
     pub padding: usize,
+    /// How keys and IVs of single files are made.
+    pub ivs: Ivs,
+    /// Whether the key is named by a descriptor, as in version 1, and not by an identifier.
+    pub is_version_1: bool,
+    /// Bytes of a data unit, a power of two; those of the file system's block if `None`.
+    pub data_unit_size: Option<u32>,
+}
+
+impl NewPolicy {
+    /// The policy that names this key.
+    ///
+    /// # Errors
+    /// `Argument` for what does not go together.
+    pub fn policy(&self, key: &MasterKey) -> Result<Policy, Error> {
+        let size = self.data_unit_size;
+        if let Some(size) = size.filter(|size| !size.is_power_of_two() || *size < 512) {
+            return Err(Error::argument(format!("data units of {size} bytes: a power of two from 512 on")));
+        }
+        let id: KeyId = match self.is_version_1 {
+            true => key.descriptor().into(),
+            false => key.identifier().into(),
+        };
+        let policy = Policy {
+            padding: self.padding,
+            ivs: self.ivs,
+            // OK to truncate: below 32.
+            log2_data_unit_size: size.map_or(0, u32::ilog2) as u8,
+            ..Policy::new(id, self.contents, self.names)
+        };
+        // What was asked for is wrong, not something on a disk.
+        policy.check().map_err(|error| Error::argument(error.to_string()))?;
+        Ok(policy)
+    }
 }
 
 impl Default for NewPolicy {
     /// AES-256 in XTS for contents and in CTS for names, which are padded to 32 bytes.
     fn default() -> NewPolicy {
-        NewPolicy { contents: Mode::Aes256Xts, names: Mode::Aes256Cts, padding: 32 }
+        NewPolicy {
+            contents: Mode::Aes256Xts,
+            names: Mode::Aes256Cts,
+            padding: 32,
+            ivs: Ivs::PerFileKey,
+            is_version_1: false,
+            data_unit_size: None,
+        }
     }
 }
 
-/// Makes an empty directory of `writer` an encrypted one (policy version 2), with this master key; `place` names the
+/// Makes an empty directory of `writer` an encrypted one, with this master key; `place` names the
 /// image in errors.
 ///
 /// # Errors
@@ -157,9 +197,12 @@ pub fn set_policy(
     providers: &Providers,
 ) -> Result<(), Error> {
     let master = MasterKey::new(providers, key)?;
-    let policy =
-        Policy { padding: new.padding, ..Policy::new(master.identifier().into(), new.contents, new.names) };
-    policy.check().map_err(|error| Error::argument(error.to_string()))?;
+    let policy = new.policy(&master)?;
+    let is_numbered = matches!(policy.ivs, Ivs::InodeBlock64 | Ivs::InodeBlock32);
+    if is_numbered && !writer.fs().superblock().compat.has(Compat::STABLE_INODES) {
+        let text = "IVs of inodes' numbers need the feature stable_inodes; tune2fs -O stable_inodes";
+        return Err(Error::unsupported(text).at(place));
+    }
     let (uuid, block_size) = (writer.fs().superblock().uuid, writer.fs().layout().block_size);
     // Whether the key is long enough shows when something is keyed.
     let sample = InodeInfo { context: Context { policy, nonce: [0; 16] }, number: 11, uuid, block_size };

@@ -6,6 +6,7 @@
 mod build;
 mod change;
 mod contents;
+mod encrypt;
 mod encrypted;
 mod file_system;
 mod seal;
@@ -31,7 +32,7 @@ pub use casemate_trees::{Glob, Pattern, Selection};
 use crate::{Error, ErrorKind, Image, Keys};
 
 pub use build::{
-    Build, BuildOptions, BuildReport, BuildSize, BuildTarget, Features, Geometry, Owners, Source,
+    Build, BuildOptions, BuildReport, BuildSize, BuildTarget, Features, Geometry, Owners, Source, Tree,
     TreeOptions, identity, random_uuid, read_tree, uuid_of,
 };
 pub use change::{
@@ -39,6 +40,7 @@ pub use change::{
     set_policy, source_date_epoch,
 };
 pub use contents::{VerityInfo, VerityPolicy, open_file, sha256, verity_info};
+pub use encrypt::Encrypting;
 use encrypted::KeyUse;
 pub use encrypted::{EncryptionInfo, encryption_info};
 pub use file_system::{ExtractOptions, FileSystem, MOST_READ, Target};

@@ -6,11 +6,13 @@
 //!
 //! Each of these builds on those before it: `options`, `geometry` (the numbers that mke2fs would compute), `groups` (where
 //! each group's metadata lie), `space` (what is free then, given out in order), `directory`, `map` and `attributes` (what
-//! an inode needs), `plan`, `writer`. `tree` with `host` and `tar` is beside them.
+//! an inode needs), `plan`, `writer`. `tree` with `host` and `tar` is beside them; `seal` and `encrypt` are what others know
+//! of fs-verity and fscrypt.
 
 mod attributes;
 mod contents;
 mod directory;
+mod encrypt;
 mod geometry;
 mod groups;
 mod host;
@@ -24,6 +26,7 @@ mod tree;
 mod words;
 mod writer;
 
+pub use encrypt::Encrypt;
 pub use geometry::Geometry;
 pub use options::{BuildOptions, BuildSize, Features};
 pub use plan::Plan;

@@ -8,6 +8,7 @@ use casemate_primitives::crc32c::Crc32c;
 
 use crate::build::attributes::{AttributeBlocks, Placed};
 use crate::build::directory::{self, Arranged};
+use crate::build::encrypt::{self, Encrypt, Encrypted, Encrypter};
 use crate::build::geometry::{FIRST_INODE, Geometry};
 use crate::build::groups::Groups;
 use crate::build::map;
@@ -21,6 +22,7 @@ use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::inode::{FileType, Inode, ROOT_INODE, Time};
 use crate::format::layout::Layout;
 use crate::format::superblock::{HashDefaults, NewSuperblock, Superblock};
+use crate::read::encryption::EncryptedInode;
 
 /// The inodes that grow the descriptors, and hold the journal.
 pub(crate) const RESIZE_INODE: u32 = 7;
@@ -57,6 +59,7 @@ pub struct Plan {
     pub(crate) shapes: Shapes,
     pub(crate) space: Space,
     pub(crate) sealer: Sealer,
+    pub(crate) encrypter: Encrypter,
     /// The image's size in bytes.
     size: u64,
 }
@@ -89,6 +92,7 @@ pub(crate) struct Shape {
     pub data: Data,
     /// What is behind the contents.
     pub sealed: Option<Box<Sealed>>,
+    pub encrypted: Option<Box<Encrypted>>,
 }
 
 /// Blocks of a file that are no holes.
@@ -127,18 +131,26 @@ impl Plan {
     /// `StorageFull` if the size is given and too small, with what is missing; `Argument` for options; what ext4 says of
     /// names, sizes and attributes.
     pub fn new(tree: Tree, options: &BuildOptions) -> Result<Plan> {
-        Plan::sealed(tree, options, None)
+        Plan::protected(tree, options, None, None)
     }
 
-    /// The same with fs-verity on files that somebody chooses.
+    /// The same with fs-verity on files, and encryption of directories, that others choose.
     ///
     /// # Errors
-    /// As [`Plan::new`]; what the sealer says.
-    pub fn sealed(mut tree: Tree, options: &BuildOptions, sealer: Option<Arc<dyn Seal>>) -> Result<Plan> {
+    /// As [`Plan::new`]; what they say; `CrossesDevices` for a file with a name in an encrypted directory and one outside.
+    pub fn protected(
+        mut tree: Tree,
+        options: &BuildOptions,
+        sealer: Option<Arc<dyn Seal>>,
+        encrypter: Option<Arc<dyn Encrypt>>,
+    ) -> Result<Plan> {
         options.check()?;
         let mut options = options.clone();
         if sealer.is_some() {
             options.features.change("verity")?;
+        }
+        if encrypter.is_some() {
+            options.features.change("encrypt")?;
         }
         let options = &options;
         let found = match tree.lookup(LOST_AND_FOUND) {
@@ -168,7 +180,8 @@ impl Plan {
         let paths = if sealer.is_some() { tree.paths() } else { HashMap::new() };
         let sealing = sealer.as_deref().map(|sealer| (sealer, &paths));
         loop {
-            let attempt = Attempt { tree: &tree, order: &order, options, sealing };
+            let attempt =
+                Attempt { tree: &tree, order: &order, options, sealing, encrypter: encrypter.as_deref() };
             let plan = attempt.plan(blocks, &mut kept)?;
             tries += 1;
             match plan {
@@ -180,10 +193,7 @@ impl Plan {
                             bytes.next_multiple_of(align.max(1))
                         }
                     };
-                    let mut inodes = vec![0; tree.capacity()];
-                    for (index, number) in order.iter().enumerate() {
-                        inodes[*number as usize] = inode_number(index, parts.shapes.orphan_file);
-                    }
+                    let inodes = inodes(&tree, &order, parts.shapes.orphan_file);
                     let Parts { geometry, superblock, layout, groups, shapes, space } = parts;
                     let options = options.clone();
                     return Ok(Plan {
@@ -198,6 +208,7 @@ impl Plan {
                         shapes,
                         space,
                         sealer,
+                        encrypter,
                         size,
                     });
                 }
@@ -258,12 +269,28 @@ impl Plan {
     }
 }
 
+/// The inode of each file of a tree.
+fn inodes(tree: &Tree, order: &[u32], orphan_file: Option<u32>) -> Vec<u32> {
+    let mut inodes = vec![0; tree.capacity()];
+    for (index, number) in order.iter().enumerate() {
+        inodes[*number as usize] = inode_number(index, orphan_file);
+    }
+    inodes
+}
+
 fn inode_number(index: usize, orphan_file: Option<u32>) -> u32 {
     match index {
         0 => ROOT_INODE,
         1 => FIRST_INODE,
         // OK to truncate: the numbers of inodes were checked.
         _ => FIRST_INODE + index as u32 - 1 + u32::from(orphan_file.is_some()),
+    }
+}
+
+impl Shape {
+    /// The target of a link as it is stored.
+    pub fn target<'a>(&'a self, target: &'a [u8]) -> &'a [u8] {
+        self.encrypted.as_ref().map_or(target, |encrypted| &encrypted.target)
     }
 }
 
@@ -321,6 +348,7 @@ struct Attempt<'a> {
     options: &'a BuildOptions,
     /// Who seals files, and the path of each.
     sealing: Option<(&'a dyn Seal, &'a Paths)>,
+    encrypter: Option<&'a dyn Encrypt>,
 }
 
 struct Parts {
@@ -468,13 +496,21 @@ impl Attempt<'_> {
                 }
             }
         }
+        let mut encrypted = self.encrypted(geometry, orphan_file)?;
         for number in self.order {
             let entry = self.tree.entry(*number);
             let mut shape = Shape { links: links[*number as usize], ..Shape::default() };
-            shape.attributes = shapes.attributes.place(None, &entry.xattrs, room, block_size)?;
+            shape.encrypted = encrypted.remove(number);
+            let context = shape.encrypted.as_ref().map(|encrypted| encrypted.attribute());
+            shape.attributes = shapes.attributes.place(context, &entry.xattrs, room, block_size)?;
             match &entry.body {
                 Body::Directory(names) => {
-                    let arranged = shapes.directory.arrange(names.keys().map(|name| &**name))?;
+                    let arranged = match &shape.encrypted {
+                        Some(stored) => {
+                            shapes.directory.arrange(stored.names.iter().map(|(name, _)| &name[..]))?
+                        }
+                        None => shapes.directory.arrange(names.keys().map(|name| &**name))?,
+                    };
                     let mut blocks = arranged.blocks();
                     if shapes.files.len() == 1 && !arranged.is_indexed() {
                         blocks = blocks.max((LOST_AND_FOUND_SIZE / block_size).clamp(2, 12));
@@ -501,7 +537,9 @@ impl Attempt<'_> {
                     let text = format!("a symbolic link to a target of {} bytes", target.len());
                     return Err(invalid(std::io::ErrorKind::InvalidFilename, text));
                 }
-                Body::Symlink(target) if target.len() > LONGEST_INLINE_TARGET => shape.data = Data::Whole(1),
+                Body::Symlink(target) if shape.target(target).len() > LONGEST_INLINE_TARGET => {
+                    shape.data = Data::Whole(1);
+                }
                 Body::Symlink(_) | Body::Node => {}
             }
             if shape.links > MOST_LINKS {
@@ -511,6 +549,31 @@ impl Attempt<'_> {
             shapes.files.push(shape);
         }
         Ok(shapes)
+    }
+
+    /// Files that are encrypted, by their numbers in the tree.
+    fn encrypted(
+        &self,
+        geometry: &Geometry,
+        orphan_file: Option<u32>,
+    ) -> Result<HashMap<u32, Box<Encrypted>>> {
+        let Some(encrypter) = self.encrypter else { return Ok(HashMap::new()) };
+        let inodes = inodes(self.tree, self.order, orphan_file);
+        let describe = |number: u32, context: &[u8]| EncryptedInode {
+            number: inodes[number as usize],
+            kind: self.tree.entry(number).node.kind,
+            casefolded: false,
+            context: context.to_vec(),
+            uuid: self.options.uuid,
+            block_size: geometry.block_size,
+        };
+        let contexts = encrypt::contexts(encrypter, self.tree, self.order, &inodes, describe)?;
+        let files = contexts.into_iter().map(|(number, context)| {
+            let inode = describe(number, &context);
+            let encrypted = Encrypted::new(encrypter, inode, &self.tree.entry(number).body)?;
+            Ok((number, Box::new(encrypted)))
+        });
+        files.collect()
     }
 
     /// Makes room behind a file's contents for its tree, if it gets one.

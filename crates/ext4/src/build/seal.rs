@@ -6,6 +6,7 @@ use casemate_blockdev::BlockDevice;
 
 use crate::build::space::Run;
 use crate::error::Result;
+use crate::read::encryption::EncryptedContents;
 
 /// The boundary behind a file's end where its tree begins, in bytes.
 pub(crate) const TREE_ALIGNMENT: u64 = 1 << 16;
@@ -43,6 +44,8 @@ pub(crate) struct Part<'a> {
     pub first: u32,
     pub block: u64,
     pub size: u64,
+    /// What encrypts the file.
+    pub cipher: Option<Arc<dyn EncryptedContents>>,
 }
 
 impl Part<'_> {
@@ -62,6 +65,36 @@ impl Part<'_> {
     }
 }
 
+impl Part<'_> {
+    /// Room for the blocks that have these bytes, and where they begin.
+    fn whole_blocks(&self, offset: u64, len: usize) -> (u64, Vec<u8>) {
+        let from = offset / self.block * self.block;
+        let end = (offset + len as u64).next_multiple_of(self.block);
+        // OK to truncate: a block more at either end.
+        (from, vec![0; (end - from) as usize])
+    }
+
+    fn read_stored(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            let (at, len) = self.place(offset + done as u64, buf.len() - done)?;
+            self.device.read_at(&mut buf[done..done + len], at)?;
+            done += len;
+        }
+        Ok(())
+    }
+
+    fn write_stored(&self, buf: &[u8], offset: u64) -> Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            let (at, len) = self.place(offset + done as u64, buf.len() - done)?;
+            self.device.write_at(&buf[done..done + len], at)?;
+            done += len;
+        }
+        Ok(())
+    }
+}
+
 impl BlockDevice for Part<'_> {
     fn below(&self) -> Option<&dyn BlockDevice> {
         Some(self.device)
@@ -72,23 +105,24 @@ impl BlockDevice for Part<'_> {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        let mut done = 0;
-        while done < buf.len() {
-            let (at, len) = self.place(offset + done as u64, buf.len() - done)?;
-            self.device.read_at(&mut buf[done..done + len], at)?;
-            done += len;
-        }
+        let Some(cipher) = &self.cipher else { return self.read_stored(buf, offset) };
+        let (from, mut bytes) = self.whole_blocks(offset, buf.len());
+        self.read_stored(&mut bytes, from)?;
+        cipher.decrypt(u64::from(self.first) + from / self.block, &mut bytes)?;
+        // OK to truncate: less than a block.
+        buf.copy_from_slice(&bytes[(offset - from) as usize..][..buf.len()]);
         Ok(())
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        let mut done = 0;
-        while done < buf.len() {
-            let (at, len) = self.place(offset + done as u64, buf.len() - done)?;
-            self.device.write_at(&buf[done..done + len], at)?;
-            done += len;
+        let Some(cipher) = &self.cipher else { return self.write_stored(buf, offset) };
+        let (from, mut bytes) = self.whole_blocks(offset, buf.len());
+        if bytes.len() != buf.len() {
+            self.read_at(&mut bytes, from)?;
         }
-        Ok(())
+        bytes[(offset - from) as usize..][..buf.len()].copy_from_slice(buf);
+        cipher.encrypt(u64::from(self.first) + from / self.block, &mut bytes)?;
+        self.write_stored(&bytes, from)
     }
 
     fn flush(&self) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Writing a plan: each block once, contents by all threads, the superblock last.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use casemate_blockdev::BlockDevice;
 use casemate_primitives::crc32c::Crc32c;
@@ -21,6 +21,7 @@ use crate::format::group::{BLOCK_UNINIT, Bitmap, Descriptor, INODE_UNINIT, INODE
 use crate::format::inode::{FileType, Inode, InodeFlags, Stamp, Time};
 use crate::format::superblock::{SUPERBLOCK_SIZE, SuperblockMut};
 use crate::format::{journal_superblock, orphan};
+use crate::read::encryption::EncryptedContents;
 
 /// Bytes that are written at once, and that a thread takes on at a time.
 const CHUNK: usize = 1 << 20;
@@ -55,6 +56,14 @@ struct Writing<'a> {
 struct Unit {
     index: u32,
     run: Run,
+}
+
+/// Contents that a thread reads, piece by piece.
+struct Open {
+    /// The file's place in the order.
+    index: u32,
+    file: Opened,
+    cipher: Option<Arc<dyn EncryptedContents>>,
 }
 
 /// Bytes that are written together if they lie together.
@@ -206,13 +215,14 @@ impl Writing<'_> {
         else {
             return Ok(());
         };
-        let names: Vec<Name<'_>> = below
-            .iter()
-            .map(|(name, number)| {
-                let kind = tree.entry(*number).node.kind;
-                Name { name, inode: inodes[*number as usize], kind }
-            })
-            .collect();
+        let name = |name, number: u32| {
+            let kind = tree.entry(number).node.kind;
+            Name { name, inode: inodes[number as usize], kind }
+        };
+        let names: Vec<Name<'_>> = match &shape.encrypted {
+            Some(stored) => stored.names.iter().map(|(stored, number)| name(&stored[..], *number)).collect(),
+            None => below.iter().map(|(stored, number)| name(&stored[..], *number)).collect(),
+        };
         let own = self.plan.inode(index);
         let parent = inodes[shape.parent as usize];
         let blocks = shape.data.blocks() as usize;
@@ -267,26 +277,43 @@ impl Writing<'_> {
         })
     }
 
-    fn unit(&self, unit: &Unit, gather: &mut Gather<'_>, opened: &mut Option<(u32, Opened)>) -> Result<()> {
+    fn unit(&self, unit: &Unit, gather: &mut Gather<'_>, opened: &mut Option<Open>) -> Result<()> {
         let Unit { index, run } = unit;
+        let shape = &self.plan.shapes.files[*index as usize];
         let len = run.len as usize * self.block;
         let buffer = gather.add(self.offset(run.physical), len)?;
         match &self.plan.tree.entry(self.plan.order[*index as usize]).body {
-            Body::Symlink(target) => buffer[..target.len()].copy_from_slice(target),
+            Body::Symlink(target) => {
+                let target = shape.target(target);
+                buffer[..target.len()].copy_from_slice(target);
+            }
             Body::File(contents) => {
-                let file = match opened {
-                    Some((of, file)) if of == index => file,
-                    _ => &mut opened.insert((*index, contents.open()?)).1,
+                let open = match opened {
+                    Some(open) if open.index == *index => open,
+                    _ => opened.insert(Open {
+                        index: *index,
+                        file: contents.open()?,
+                        cipher: self.cipher(*index as usize)?,
+                    }),
                 };
                 let from = u64::from(run.logical) * self.block as u64;
                 // OK to truncate: at most the buffer's length.
                 let len = (contents.size - from).min(len as u64) as usize;
-                file.read_at(&mut buffer[..len], from)?;
+                open.file.read_at(&mut buffer[..len], from)?;
+                if let Some(cipher) = &open.cipher {
+                    cipher.encrypt(run.logical.into(), buffer)?;
+                }
                 self.work.events.advance(len as u64)?;
             }
             Body::Directory(_) | Body::Node => {}
         }
         Ok(())
+    }
+
+    /// What encrypts the contents of the file with this place in the order; `None` if nothing does.
+    fn cipher(&self, index: usize) -> Result<Option<Arc<dyn EncryptedContents>>> {
+        let encrypted = self.plan.shapes.files[index].encrypted.as_ref();
+        encrypted.map_or(Ok(None), |encrypted| encrypted.contents(&self.plan.encrypter))
     }
 
     /// Trees and descriptors of files that get fs-verity.
@@ -304,7 +331,7 @@ impl Writing<'_> {
                 let block = self.block as u64;
                 let size = u64::from(sealed.blocks) * block;
                 let (device, runs, first) = (self.device, self.plan.place(index).0, sealed.first);
-                let part = Part { device, runs, first, block, size };
+                let part = Part { device, runs, first, block, size, cipher: self.cipher(index)? };
                 let descriptor = sealer.seal(&sealed.path, &contents.open()?, &part)?;
                 // Where readers look for it: from the end back.
                 let len = descriptor.len() as u64;
@@ -507,6 +534,9 @@ impl Writing<'_> {
         inode.set_owner(Some(node.uid), Some(node.gid));
         // OK to truncate: checked to be at most 65000.
         inode.set_links(shape.links as u16);
+        if shape.encrypted.is_some() {
+            inode.set_flags(InodeFlags::ENCRYPT.0);
+        }
         if !shape.attributes.area.is_empty() {
             inode.xattr_area_mut().copy_from_slice(&shape.attributes.area);
         }
@@ -517,16 +547,17 @@ impl Writing<'_> {
             Body::Directory(_) => {
                 inode.set_size(shape.data.blocks() * self.block as u64);
                 if shape.arranged.as_ref().is_some_and(|arranged| arranged.is_indexed()) {
-                    inode.set_flags(InodeFlags::INDEX.0);
+                    inode.set_flags(inode.flags().0 | InodeFlags::INDEX.0);
                 }
             }
             Body::File(contents) => {
                 inode.set_size(contents.size);
                 if shape.sealed.is_some() {
-                    inode.set_flags(InodeFlags::VERITY.0);
+                    inode.set_flags(inode.flags().0 | InodeFlags::VERITY.0);
                 }
             }
             Body::Symlink(target) => {
+                let target = shape.target(target);
                 inode.set_size(target.len() as u64);
                 if target.len() <= LONGEST_INLINE_TARGET {
                     inode.block_area_mut()[..target.len()].copy_from_slice(target);

@@ -1,24 +1,27 @@
 //! `casemate ext4 build`.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use serde_json::json;
 
 use casemate::ext4::{
-    Build, BuildOptions, BuildSize, BuildTarget, Pattern, Sealing, Source, TreeOptions, identity, read_tree,
-    source_date_epoch, uuid_of, uuid_text,
+    Build, BuildOptions, BuildSize, BuildTarget, Encrypting, Pattern, Sealing, Source, Tree, TreeOptions,
+    identity, read_tree, source_date_epoch, uuid_of, uuid_text,
 };
+use casemate::fscrypt::read_raw_key;
 use casemate::fsverity::{Algorithm, FileDigest, Parameters, escape_name};
 use casemate::signature::SigningKey;
-use casemate::{Error, Output};
+use casemate::{Error, Output, SecretSource};
 
 use super::chmod::parse_octal;
 use super::chown::parse_both;
 use crate::answer::Answer;
 use crate::cmd::ends::standard_output;
+use crate::cmd::fscrypt::PolicyArgs;
 use crate::cmd::fsverity::{Hex, hex};
 use crate::cmd::signer::read_certificate;
 use crate::context::{Context, read_small};
@@ -98,7 +101,14 @@ pub struct Args {
     /// Write the files' digests to this file, as a manifest for "casemate fsverity check".
     #[arg(long, value_name = "FILE", requires = "verity", help_heading = "fs-verity")]
     manifest: Option<PathBuf>,
-    /// Make UUID and hash seed from this text; else they are made from the tree.
+    /// Encrypt a directory of the tree, with all that is in it, with the raw master key in a file (16 to 64 bytes); the
+    /// image has the feature encrypt then, and its bytes are others each time but with --seed.
+    #[arg(long, value_name = "DIR=KEYFILE", value_parser = OsStringValueParser::new().try_map(encrypted), help_heading = "fscrypt")]
+    encrypt: Vec<(Vec<u8>, PathBuf)>,
+    #[command(flatten, next_help_heading = "fscrypt")]
+    policy: PolicyArgs,
+    /// Make UUID and hash seed from this text, and numbers of encrypted files from it and the tree; else UUID and hash seed
+    /// are made from the tree.
     #[arg(long, value_name = "SEED", help_heading = "Identity")]
     seed: Option<String>,
 }
@@ -195,10 +205,8 @@ impl Args {
             Some(path) => Some(Output::create(path, &[&self.image])?),
             None => None,
         };
-        let build = match &sealing {
-            Some(sealing) => Build::sealed(tree, &options, Arc::clone(sealing)),
-            None => Build::new(tree, &options),
-        };
+        let encrypting = self.encrypting(context, &tree, options.block_size)?;
+        let build = Build::protected(tree, &options, sealing.clone(), encrypting);
         let build = build.map_err(|error| error.at(self.image.display()))?;
         let size = build.size();
         let progress = context.progress(&self.image.display().to_string(), build.contents_size());
@@ -248,6 +256,27 @@ impl Args {
         Ok(Some(sealing))
     }
 
+    /// fscrypt, if it is wanted.
+    fn encrypting(
+        &self,
+        context: &Context,
+        tree: &Tree,
+        block_size: u32,
+    ) -> Result<Option<Encrypting>, Error> {
+        if self.encrypt.is_empty() {
+            return Ok(None);
+        }
+        let mut encrypting = Encrypting::new(context.providers().clone());
+        if let Some(seed) = &self.seed {
+            encrypting.set_seed(seed, tree);
+        }
+        for (path, file) in &self.encrypt {
+            let key = read_raw_key(&SecretSource::file(file))?;
+            encrypting.add(path, key, &self.policy.policy(), block_size)?;
+        }
+        Ok(Some(encrypting))
+    }
+
     fn sources(&self) -> Vec<Source> {
         let folders = self.from.iter().cloned().map(Source::Folder);
         let tars = self.tar.iter().cloned().map(Source::Tar);
@@ -288,6 +317,14 @@ fn size(text: &str) -> Result<BuildSize, String> {
         (_, Some(free)) => Ok(BuildSize::Fitting { free: bytes(free)?, align: 1 }),
         _ => bytes(text).map(BuildSize::Bytes),
     }
+}
+
+/// A directory and the file of its key, which has no "=" in its name.
+fn encrypted(text: OsString) -> Result<(Vec<u8>, PathBuf), String> {
+    let bytes = text.as_bytes();
+    let at = bytes.iter().rposition(|byte| *byte == b'=');
+    let at = at.ok_or_else(|| format!("{}: not DIR=KEYFILE", text.display()))?;
+    Ok((bytes[..at].to_vec(), OsStr::from_bytes(&bytes[at + 1..]).into()))
 }
 
 /// A line of a manifest.

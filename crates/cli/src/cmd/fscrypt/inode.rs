@@ -2,14 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::ValueEnum;
-
-use casemate::fscrypt::{
-    Context as EncryptionContext, InodeInfo, Ivs, KeyId, MasterKey, Mode, Policy, read_raw_key,
-};
+use casemate::fscrypt::{Context as EncryptionContext, InodeInfo, MasterKey, read_raw_key};
 use casemate::hex;
 use casemate::{Error, SecretSource};
 
+use super::policy::PolicyArgs;
 use crate::context::Context;
 use crate::size::bytes;
 
@@ -29,24 +26,8 @@ pub struct InodeArgs {
     /// The inode's nonce.
     #[arg(long, value_name = "HEX", required_unless_present = "context")]
     nonce: Option<String>,
-    /// The mode of contents.
-    #[arg(long, value_name = "MODE", default_value = "aes-256-xts")]
-    contents: Mode,
-    /// The mode of names and link targets.
-    #[arg(long, value_name = "MODE", default_value = "aes-256-cts")]
-    filenames: Mode,
-    /// What names are padded to a multiple of.
-    #[arg(long, value_name = "BYTES", default_value = "32", value_parser = bytes::<usize>)]
-    padding: usize,
-    /// How keys and IVs are made, if not for each file.
-    #[arg(long, value_enum)]
-    flag: Option<Flag>,
-    /// The policy's version.
-    #[arg(long, value_name = "1|2", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=2))]
-    policy_version: u8,
-    /// Bytes of a data unit, if they are fewer than a block's.
-    #[arg(long, value_name = "BYTES", value_parser = bytes::<u32>)]
-    data_unit_size: Option<u32>,
+    #[command(flatten)]
+    policy: PolicyArgs,
     /// The inode's number, for the flags iv-ino-lblk.
     #[arg(long = "inode-number", alias = "inode", value_name = "NUMBER", default_value_t = 0)]
     inode: u32,
@@ -56,13 +37,6 @@ pub struct InodeArgs {
     /// The file system's block size.
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = bytes::<u32>)]
     block_size: u32,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Flag {
-    DirectKey,
-    IvInoLblk64,
-    IvInoLblk32,
 }
 
 impl InodeArgs {
@@ -89,28 +63,7 @@ impl InodeArgs {
     }
 
     fn described(&self, key: &MasterKey) -> Result<EncryptionContext, Error> {
-        let id: KeyId = match self.policy_version {
-            1 => key.descriptor().into(),
-            _ => key.identifier().into(),
-        };
-        let size = self.data_unit_size.unwrap_or(0);
-        if size != 0 && !size.is_power_of_two() {
-            return Err(Error::argument(format!("--data-unit-size {size}: it must be a power of two")));
-        }
-        let policy = Policy {
-            padding: self.padding,
-            ivs: match self.flag {
-                None => Ivs::PerFileKey,
-                Some(Flag::DirectKey) => Ivs::DirectKey,
-                Some(Flag::IvInoLblk64) => Ivs::InodeBlock64,
-                Some(Flag::IvInoLblk32) => Ivs::InodeBlock32,
-            },
-            // OK to truncate: below 32.
-            log2_data_unit_size: size.checked_ilog2().unwrap_or(0) as u8,
-            ..Policy::new(id, self.contents, self.filenames)
-        };
-        // What was asked for is wrong, not something on a disk.
-        policy.check().map_err(|error| Error::argument(error.to_string()))?;
+        let policy = self.policy.policy().policy(key)?;
         let nonce = self.nonce.as_deref().unwrap_or_default();
         let nonce = hex::decode(nonce).and_then(|bytes| bytes.try_into().ok());
         let nonce = nonce.ok_or_else(|| Error::argument("--nonce: 32 hexadecimal digits"))?;

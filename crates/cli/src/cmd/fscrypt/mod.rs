@@ -5,10 +5,13 @@ mod contents;
 mod inode;
 mod key;
 mod names;
+mod policy;
 mod restore;
 mod set_policy;
 
 use clap::Subcommand;
+
+pub use policy::PolicyArgs;
 
 use casemate::Error;
 use casemate::crypt::Direction;

@@ -1,0 +1,109 @@
+//! fscrypt on directories of new file systems: which ones, under which policies, and their keys.
+
+use std::fmt;
+use std::sync::Arc;
+
+use casemate_ext4::{Encrypt, Encryption, Tree};
+use casemate_fscrypt::{Context, InodeInfo, Ivs, Keyring, MasterKey};
+use casemate_primitives::secret::SecretVec;
+use casemate_primitives::sha256::Sha256;
+use casemate_providers::Providers;
+
+use super::NewPolicy;
+use super::encrypted::Unlocked;
+use crate::Error;
+
+/// fscrypt on directories of a tree, with everything below them.
+pub struct Encrypting {
+    unlocked: Unlocked,
+    /// Paths, and contexts as they are stored.
+    directories: Vec<(Vec<u8>, Vec<u8>)>,
+    needs_stable_inodes: bool,
+    /// What nonces follow from; random ones without it.
+    seed: Option<[u8; 32]>,
+}
+
+impl Encrypting {
+    /// fscrypt on no directory yet, with random nonces.
+    pub fn new(providers: Providers) -> Encrypting {
+        Encrypting {
+            unlocked: Unlocked { ring: Keyring::new(providers), uses: Arc::default() },
+            directories: Vec::new(),
+            needs_stable_inodes: false,
+            seed: None,
+        }
+    }
+
+    /// Lets nonces follow from a text and the tree: its names, attributes, sizes and times. Two images of the same text and
+    /// tree, but for contents, show to those without the key where their contents are equal.
+    pub fn set_seed(&mut self, seed: &str, tree: &Tree) {
+        let mut hash = Sha256::new(self.unlocked.ring.providers().cpu()).hasher();
+        hash.update(b"casemate ext4 build nonces\0");
+        hash.update(&(seed.len() as u64).to_le_bytes());
+        hash.update(seed.as_bytes());
+        tree.describe(&mut |bytes| hash.update(bytes));
+        self.seed = Some(hash.finalize());
+    }
+
+    /// Encrypts a directory with everything below it with a master key of 16 to 64 bytes.
+    ///
+    /// # Errors
+    /// `Argument` for a key or modes that do not fit each other, or blocks of `block_size` bytes; `Io` without random numbers.
+    pub fn add(
+        &mut self,
+        path: &[u8],
+        key: SecretVec,
+        new: &NewPolicy,
+        block_size: u32,
+    ) -> Result<(), Error> {
+        let master = MasterKey::new(self.unlocked.ring.providers(), key.clone())?;
+        let policy = new.policy(&master)?;
+        // Whether the key is long enough, and data units fit blocks, shows when something is keyed.
+        let sample =
+            InodeInfo { context: Context { policy, nonce: [0; 16] }, number: 11, uuid: [0; 16], block_size };
+        let keyed = master.names(&sample).and_then(|_| master.contents(&sample));
+        keyed.map_err(|error| Error::argument(error.to_string()))?;
+        self.unlocked.ring.add(key)?;
+        self.needs_stable_inodes |= matches!(policy.ivs, Ivs::InodeBlock64 | Ivs::InodeBlock32);
+        // Another number for each directory; those of files follow from their inodes.
+        // OK to truncate: a command line has fewer.
+        let nonce = self.nonce(u32::MAX - self.directories.len() as u32)?;
+        self.directories.push((path.to_vec(), Context { policy, nonce }.to_bytes()));
+        Ok(())
+    }
+
+    /// Whether a policy is for file systems only whose inodes keep their numbers.
+    pub fn needs_stable_inodes(&self) -> bool {
+        self.needs_stable_inodes
+    }
+}
+
+impl fmt::Debug for Encrypting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Encrypting").field("directories", &self.directories.len()).finish_non_exhaustive()
+    }
+}
+
+impl Encrypt for Encrypting {
+    fn encryption(&self) -> &dyn Encryption {
+        &self.unlocked
+    }
+
+    fn directories(&self) -> &[(Vec<u8>, Vec<u8>)] {
+        &self.directories
+    }
+
+    fn nonce(&self, inode: u32) -> Result<[u8; 16], Error> {
+        let mut nonce = [0; 16];
+        let Some(seed) = &self.seed else {
+            let filled = getrandom::fill(&mut nonce);
+            filled.map_err(|error| Error::io("random numbers", std::io::Error::from(error)))?;
+            return Ok(nonce);
+        };
+        let mut hash = Sha256::new(self.unlocked.ring.providers().cpu()).hasher();
+        hash.update(seed);
+        hash.update(&inode.to_le_bytes());
+        nonce.copy_from_slice(&hash.finalize()[..16]);
+        Ok(nonce)
+    }
+}
