@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use casemate_blockdev::{AtFile, BlockDevice};
-use casemate_integrity::{IntegrityDevice, Tagger};
+use casemate_integrity::{IntegrityDevice, JournalSeal, Tagger};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
 
@@ -29,12 +29,24 @@ pub struct IntegrityOptions {
     pub algorithm: String,
     /// The key, for algorithms with one.
     pub key: Option<SecretVec>,
+    /// The algorithm of the codes that the journal has, `hmac(sha256)` or `hmac-sha256`, and their key.
+    pub journal_code: Option<(String, SecretVec)>,
+    /// The cipher of the journal, `ctr-aes` or `cbc-aes`, and its key.
+    pub journal_cipher: Option<(String, SecretVec)>,
+    /// Whether data are written in bitmap mode: to their places at once, and not through the journal.
+    pub bitmap: bool,
 }
 
 impl Default for IntegrityOptions {
     /// CRC-32C, as integritysetup takes it.
     fn default() -> IntegrityOptions {
-        IntegrityOptions { algorithm: "crc32c".to_owned(), key: None }
+        IntegrityOptions {
+            algorithm: "crc32c".to_owned(),
+            key: None,
+            journal_code: None,
+            journal_cipher: None,
+            bitmap: false,
+        }
     }
 }
 
@@ -55,12 +67,29 @@ impl IntegrityOptions {
     /// # Errors
     /// `Io`; `Argument` for a key of more than 4096 bytes.
     pub fn with_key(mut self, source: &SecretSource) -> Result<IntegrityOptions, Error> {
-        let key = source.read_all(LONGEST_KEY)?;
-        let too_long =
-            || Error::argument(format!("{}: a key has at most {LONGEST_KEY} bytes", source.name()));
-        self.key = Some(key.ok_or_else(too_long)?);
+        self.key = Some(read_key(source)?);
         Ok(self)
     }
+
+    fn tagger(&self, superblock: &Superblock, providers: &Providers) -> Result<Tagger, Error> {
+        let key = self.key.as_ref().map(SecretVec::expose);
+        let tagger = Tagger::new(&self.algorithm, key, superblock, providers)?;
+        if self.journal_code.is_none() && self.journal_cipher.is_none() {
+            return Ok(tagger);
+        }
+        let [code, cipher] = [&self.journal_code, &self.journal_cipher]
+            .map(|named| named.as_ref().map(|(name, key)| (&**name, key.expose())));
+        Ok(tagger.with_journal(JournalSeal::new(code, cipher, superblock, providers)?))
+    }
+}
+
+/// The key that is all of a file, of tags or of a journal.
+///
+/// # Errors
+/// `Io`; `Argument` for a key of more than 4096 bytes.
+pub fn read_key(source: &SecretSource) -> Result<SecretVec, Error> {
+    let too_long = || Error::argument(format!("{}: a key has at most {LONGEST_KEY} bytes", source.name()));
+    source.read_all(LONGEST_KEY)?.ok_or_else(too_long)
 }
 
 /// A salt from the system's random numbers.
@@ -101,9 +130,10 @@ impl Image {
         from: Option<&mut dyn Read>,
         work: &Work<'_>,
     ) -> Result<Superblock, Error> {
-        let superblock = Superblock::new(self.top().size(), format).at(self.name())?;
-        let key = options.key.as_ref().map(SecretVec::expose);
-        let tagger = Tagger::new(&options.algorithm, key, &superblock, &work.providers).at(self.name())?;
+        let mut format = format.clone();
+        format.has_journal_code = options.journal_code.is_some();
+        let superblock = Superblock::new(self.top().size(), &format).at(self.name())?;
+        let tagger = options.tagger(&superblock, &work.providers).at(self.name())?;
         casemate_integrity::format(self.top(), &superblock, &tagger, from, work).at(self.name())?;
         Ok(superblock)
     }
@@ -113,7 +143,7 @@ impl Image {
     ///
     /// # Errors
     /// Those of [`Image::integrity_superblock`]; `Corrupt` if the volume does not fit the image; `Locked` for a missing key;
-    /// `Unsupported` for other algorithms, and for journals with codes.
+    /// `Unsupported` for other algorithms; `Mismatch` for a journal with wrong codes.
     pub fn integrity_volume(
         &self,
         data: Option<&Image>,
@@ -131,13 +161,13 @@ impl Image {
         providers: &Providers,
     ) -> Result<Arc<IntegrityDevice<Below, Below>>, Error> {
         let superblock = self.integrity_superblock()?;
-        let key = options.key.as_ref().map(SecretVec::expose);
-        let tagger = Tagger::new(&options.algorithm, key, &superblock, providers).at(self.name())?;
+        let tagger = options.tagger(&superblock, providers).at(self.name())?;
         let own = self.device();
         let opened = match data {
             Some(data) => IntegrityDevice::open(data.device(), Some(own), tagger),
             None => IntegrityDevice::open(own, None, tagger),
         };
+        let opened = opened.and_then(|device| if options.bitmap { device.with_bitmap() } else { Ok(device) });
         opened.at(self.name()).map(Arc::new)
     }
 }

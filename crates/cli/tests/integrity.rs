@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::fs;
 
 use casemate::blockdev::BlockDevice;
-use casemate::integrity::IntegrityOptions;
+use casemate::integrity::{Flags, IntegrityOptions, read_key};
 use casemate::{Access, Image, Providers, SecretSource};
 use casemate_testkit::uml::Uml;
 use casemate_testkit::{Place, Rng, mke2fs, status, stderr, stdout, tool};
@@ -23,6 +23,22 @@ const VOLUMES: &[(&str, &str)] = &[
     ("--integrity crc32c --integrity-bitmap-mode", ""),
     ("--integrity crc32c --data-device data", ""),
     ("--integrity sha256 --tag-size 32 --data-device data", ""),
+    (
+        "--integrity crc32c --journal-integrity hmac-sha256 --journal-integrity-key-file ../code \
+         --journal-integrity-key-size 20",
+        "",
+    ),
+    (
+        "--integrity sha256 --tag-size 32 --journal-integrity hmac-sha1 --journal-integrity-key-file ../code \
+         --journal-integrity-key-size 20 --journal-crypt ctr-aes --journal-crypt-key-file ../cipher \
+         --journal-crypt-key-size 32 --sector-size 4096",
+        "",
+    ),
+    (
+        "--integrity crc32c --journal-crypt cbc-aes --journal-crypt-key-file ../cipher --journal-crypt-key-size 32 \
+         --sector-size 1024",
+        "",
+    ),
 ];
 
 /// Options of `casemate integrity format`, and those with which the kernel opens what it made.
@@ -35,6 +51,18 @@ const MADE: &[(&str, &str)] = &[
         "--integrity hmac-sha256 --integrity-key-file key5",
         "--integrity hmac-sha256 --integrity-key-file key5 --integrity-key-size 21",
     ),
+    (
+        "--integrity crc32c --journal-integrity hmac-sha256 --journal-integrity-key-file code --journal-crypt ctr-aes \
+         --journal-crypt-key-file cipher",
+        "--integrity crc32c --journal-integrity hmac-sha256 --journal-integrity-key-file code \
+         --journal-integrity-key-size 20 --journal-crypt ctr-aes --journal-crypt-key-file cipher \
+         --journal-crypt-key-size 32",
+    ),
+    (
+        "--integrity sha256 --journal-crypt cbc-aes --journal-crypt-key-file cipher --sector-size 4096",
+        "--integrity sha256 --journal-crypt cbc-aes --journal-crypt-key-file cipher --journal-crypt-key-size 32",
+    ),
+    ("--sector-size 1024", "--integrity crc32c --integrity-bitmap-mode"),
 ];
 
 /// Formats, opens and writes volumes; keeps one copy of each while the journal holds what was written, and one from after.
@@ -75,6 +103,8 @@ fn volumes_of_a_kernel_are_checked_and_copied() {
     let place = Place::under(CASEMATE, "integrity");
     let payload = Rng::new(9).bytes(1 << 19);
     place.file("payload", &payload);
+    place.file("code", "a code of 20 letters");
+    place.file("cipher", "a cipher's key of 32 characters.");
     let patch = Rng::new(10).bytes(20_000);
     let mut script = format!("cd {}\n{SCRIPT}", place.folder().display());
     for (number, (options, key)) in VOLUMES.iter().enumerate() {
@@ -102,7 +132,10 @@ fn volumes_of_a_kernel_are_checked_and_copied() {
     for (number, (options, open)) in MADE.iter().enumerate() {
         let made = place.yes(&format!("format made{number} --size 2M --from payload {options}"));
         assert_eq!(made, "");
-        leave_in_journal(&place, number, options, &patch);
+        match open.contains("bitmap") {
+            true => leave_in_bitmap(&place, number, &patch),
+            false => leave_in_journal(&place, number, options, &patch),
+        }
         writeln!(script, "take made{number} '{open}'").unwrap();
     }
     let Some(output) = Uml::new(script).run() else { return };
@@ -114,6 +147,11 @@ fn volumes_of_a_kernel_are_checked_and_copied() {
         let mut how = format!("--integrity {name}");
         if !key.is_empty() {
             write!(how, " --integrity-key-file key{number}").unwrap();
+        }
+        for words in options.split(' ').collect::<Vec<_>>().windows(2) {
+            if words[0].starts_with("--journal") && !words[0].ends_with("size") {
+                write!(how, " {} {}", words[0], words[1].trim_start_matches("../")).unwrap();
+            }
         }
         let apart = options.contains("--data-device");
         for (image, data) in [(&image, "data"), (&pending, "pending.data")] {
@@ -129,6 +167,20 @@ fn volumes_of_a_kernel_are_checked_and_copied() {
             assert!(plain[..payload.len()] == payload, "{options}: {image}");
             let piped = place.is(&format!("extract {how}{data} {image} -"), 0, "").stdout;
             assert!(piped == plain, "{options}: {image}");
+            if image.contains("pending") && options.contains("bitmap") {
+                let image = Image::open(place.path(image), Access::Change).unwrap();
+                let superblock = image.integrity_superblock().unwrap();
+                assert!(superblock.flags.contains(Flags::DIRTY_BITMAP));
+                let volume =
+                    image.integrity(None, &IntegrityOptions::default(), &Providers::default()).unwrap();
+                volume.device().write_at(&patch, PATCHED as u64).unwrap();
+                drop(volume);
+                let report: serde_json::Value = serde_json::from_slice(
+                    &place.is(&format!("verify --json {how}{data} v{number}.d/pending"), 0, "").stdout,
+                )
+                .unwrap();
+                assert_eq!((&report["wrong"], &report["unknown"]), (&0.into(), &0.into()), "{report}");
+            }
             // What a block in use holds may lie in two places, or in a region whose tags are not known.
             if image.contains("pending") {
                 continue;
@@ -156,8 +208,13 @@ fn volumes_of_a_kernel_are_checked_and_copied() {
         assert!(plain[..payload.len()] == payload, "{options}");
         assert!(plain[payload.len()..].iter().all(|byte| *byte == 0), "{options}");
         let how: Vec<_> = options.split(' ').collect();
-        let how: Vec<_> =
-            how.chunks(2).filter(|pair| pair[0].starts_with("--integrity")).flatten().copied().collect();
+        let how: Vec<_> = how
+            .chunks(2)
+            .filter(|pair| pair[0].starts_with("--integrity") || pair[0].starts_with("--journal-"))
+            .filter(|pair| pair[0] != "--journal-size")
+            .flatten()
+            .copied()
+            .collect();
         let how = how.join(" ");
         place.yes(&format!("verify {how} made{number}"));
         place.yes(&format!("extract {how} made{number} again{number}"));
@@ -183,6 +240,12 @@ fn leave_in_journal(place: &Place, number: usize, options: &str, patch: &[u8]) {
     if let Some(key) = value("--integrity-key-file") {
         how = how.with_key(&SecretSource::file(place.path(key))).unwrap();
     }
+    let named = |option: &str| {
+        let key = read_key(&SecretSource::file(place.path(value(&format!("{option}-key-file"))?)));
+        Some((value(option)?.to_owned(), key.unwrap()))
+    };
+    how.journal_code = named("--journal-integrity");
+    how.journal_cipher = named("--journal-crypt");
     let before = place.read(&name);
     let image = Image::open(place.path(&name), Access::Change).unwrap();
     let journal = image.integrity_superblock().unwrap().layout(false).unwrap().tag(0) as usize;
@@ -198,6 +261,25 @@ fn leave_in_journal(place: &Place, number: usize, options: &str, patch: &[u8]) {
     let mut found = vec![0; patch.len()];
     open(&Image::open(place.path(&name), Access::Read).unwrap()).read_at(&mut found, PATCHED as u64).unwrap();
     assert!(found == patch, "{options}");
+}
+
+/// Writes to a volume in bitmap mode, and leaves it as if power had failed then, with a block whose tag came not to its place.
+/// Whoever opens it must make the tag again.
+fn leave_in_bitmap(place: &Place, number: usize, patch: &[u8]) {
+    let name = format!("made{number}");
+    let image = Image::open(place.path(&name), Access::Change).unwrap();
+    let layout = image.integrity_superblock().unwrap().layout(false).unwrap();
+    let mut how = IntegrityOptions::default();
+    how.bitmap = true;
+    let volume = image.integrity(None, &how, &Providers::default()).unwrap();
+    volume.device().write_at(patch, PATCHED as u64).unwrap();
+    volume.device().flush().unwrap();
+    let mut cut = place.read(&name);
+    drop(volume);
+    let tag = layout.tag(PATCHED as u64 / layout.block_size() + 1) as usize;
+    cut[tag] ^= 1;
+    place.file(&name, cut);
+    place.is(&format!("verify {name}"), 0, "1 blocks have no tag yet");
 }
 
 /// What is in a volume is read and changed like anything else, alone and with other layers.
@@ -219,6 +301,10 @@ fn commands_read_and_write_what_is_in_a_volume() {
     }
     assert_eq!(place.yes(&format!("ext4 check {layer} volume")), place.yes("ext4 check plain"));
     assert_eq!(place.yes(&format!("integrity verify volume -I hmac-sha256 {hmac}")), "");
+    place.yes(&format!("ext4 mkdir {layer} --integrity-bitmap-mode volume /quick"));
+    assert_eq!(place.yes(&format!("integrity verify volume -I hmac-sha256 {hmac}")), "");
+    let dump = place.yes("integrity dump volume");
+    assert!(dump.contains("flags fix_padding fix_hmac \n"), "{dump}");
     let file = place.is(&format!("ext4 cat {layer} volume /new/file"), 0, "").stdout;
     assert!(file == place.read("file"));
     // A volume on a mapping, and tags under what is decrypted.
@@ -236,6 +322,11 @@ fn commands_read_and_write_what_is_in_a_volume() {
     place.flip("volume", at, 1);
     place.is(&format!("ext4 cat {layer} volume /new/file"), 2, "is not that of its data");
     place.yes(&format!("ext4 ls {layer} volume /new"));
+    place.is(
+        "ext4 ls --journal-crypt ctr-aes --journal-crypt-key-file key volume /",
+        2,
+        "--dm-integrity <NAME>",
+    );
     place.is(&format!("ext4 ls --dm-integrity crc32c {hmac} volume /"), 2, "takes no key");
     place.is("ext4 ls --dm-integrity hmac-sha256 volume /", 2, "the key that tags are made with");
     place.is("ext4 ls --dm-integrity crc32c plain /", 2, "this is an ext4 file system");
@@ -269,6 +360,8 @@ fn slips_are_refused_before_anything_is_written() {
     place.file("file", vec![7; 1 << 20]);
     place.file("zeros", vec![0; 1 << 20]);
     place.yes("format volume --size 1M");
+    place.file("key", "a key");
+    place.yes("format coded --size 1M --journal-integrity hmac-sha256 --journal-integrity-key-file key");
     for (line, said) in [
         (
             "format volume",
@@ -282,6 +375,18 @@ fn slips_are_refused_before_anything_is_written() {
         ("format small --size 4K", "no room"),
         ("verify file", "no dm-integrity superblock"),
         ("verify volume --integrity-key-file file", "a key has at most 4096 bytes"),
+        (
+            "verify volume --journal-integrity hmac-sha256 --journal-integrity-key-file file",
+            "has at most 4096 bytes",
+        ),
+        ("verify volume --journal-integrity hmac-sha256 --journal-integrity-key-file key", "has no codes"),
+        ("verify volume --journal-crypt xts-aes --journal-crypt-key-file key", "ctr-aes and cbc-aes can be"),
+        ("verify volume --journal-crypt ctr-aes", "--journal-crypt and --journal-crypt-key-file go together"),
+        ("verify coded", "the journal has codes, whose key is needed"),
+        (
+            "verify coded --journal-integrity hmac-sha1 --journal-integrity-key-file key",
+            "its code is not that",
+        ),
         ("extract volume volume", "this would replace volume"),
     ] {
         let before = (place.read("file"), place.read("volume"));

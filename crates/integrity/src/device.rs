@@ -1,6 +1,6 @@
 //! The volume's device: blocks that are checked when they are read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,9 +8,11 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use casemate_blockdev::{BlockDevice, Error, Result};
 
-use crate::journal::{Journal, ROUNDS, empty_section, section};
+use crate::commit::{BITMAP_BLOCK, bit_of, too_long};
+use crate::journal::Journal;
+use crate::seal::no_code;
 use crate::superblock::LEN;
-use crate::{Flags, Layout, Superblock, Tagger};
+use crate::{Flags, JournalSeal, Layout, Superblock, Tagger};
 
 /// Bytes that are read and checked at once.
 pub(crate) const AT_ONCE: u64 = 256 << 10;
@@ -25,12 +27,13 @@ const MOST_WAITING: usize = 8 << 20;
 /// whatever is cut off, each block has the data and the tag of one write. Before the first write the journal is replayed.
 #[derive(Debug)]
 pub struct IntegrityDevice<D: BlockDevice, M: BlockDevice> {
-    data: Arc<D>,
+    pub(crate) data: Arc<D>,
     /// The superblock's device, if that is another one.
-    meta: Option<M>,
+    pub(crate) meta: Option<M>,
     superblock: Superblock,
     layout: Layout,
-    guard: Box<dyn BlockGuard>,
+    pub(crate) guard: Box<dyn BlockGuard>,
+    pub(crate) has_bitmap: bool,
     writes: Locked,
     wrong: AtomicU64,
 }
@@ -38,15 +41,19 @@ pub struct IntegrityDevice<D: BlockDevice, M: BlockDevice> {
 /// Data and tag of a block.
 type Waiting = (Box<[u8]>, Box<[u8]>);
 
-/// What of the volume is not in its place.
-#[derive(Debug, Default)]
-struct Writes {
+/// What of the volume is not in its place, and what the superblock says.
+#[derive(Debug)]
+pub(crate) struct Writes {
+    /// The superblock as it is now.
+    pub superblock: Superblock,
     /// What the journal has that was found there.
-    journal: Journal,
+    pub journal: Journal,
     /// The round and the section that are written next; `None` before the first write.
-    position: Option<(usize, u64)>,
+    pub position: Option<(usize, u64)>,
     /// Data and tags of blocks that wait for being flushed.
-    waiting: BTreeMap<u64, Waiting>,
+    pub waiting: BTreeMap<u64, Waiting>,
+    /// In bitmap mode the bits that are set on the device.
+    pub marked: BTreeSet<u64>,
 }
 
 /// Readers go on beside each other, and what changes where blocks lie waits for them.
@@ -96,6 +103,16 @@ pub trait BlockGuard: std::fmt::Debug + Send + Sync {
     /// # Errors
     /// `Io`.
     fn seal(&self, first: u64, data: &mut [u8], tags: &mut [u8]) -> Result<()>;
+
+    /// What protects the journal, if something does.
+    fn journal(&self) -> Option<&JournalSeal> {
+        None
+    }
+
+    /// Whether the tags of data that have none may be made from them: then [`BlockGuard::seal`] leaves the data as they are.
+    fn may_recalculate(&self) -> bool {
+        false
+    }
 }
 
 impl BlockGuard for Tagger {
@@ -121,6 +138,14 @@ impl BlockGuard for Tagger {
         self.make(first, data, tags);
         Ok(())
     }
+
+    fn journal(&self) -> Option<&JournalSeal> {
+        Tagger::journal(self)
+    }
+
+    fn may_recalculate(&self) -> bool {
+        Tagger::may_recalculate(self)
+    }
 }
 
 /// What was found of a block.
@@ -136,20 +161,61 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
     /// Opens the volume whose superblock lies at the beginning of `meta`, or of `data` if `None`.
     ///
     /// # Errors
-    /// Those of [`Superblock::from_bytes`]; `Corrupt` if the volume does not fit its device; `Unsupported` for journals
-    /// with codes, and for encrypted ones, whose marks can't be read: they count as empty otherwise.
+    /// Those of [`Superblock::from_bytes`]; `Corrupt` if the volume does not fit its device; `Locked` for a
+    /// journal with codes whose key is not there; `Mismatch` for wrong codes. An encrypted journal is read as an empty one
+    /// without its key.
     pub fn open(data: D, meta: Option<M>, guard: impl BlockGuard + 'static) -> Result<IntegrityDevice<D, M>> {
         let below: &dyn BlockDevice = meta.as_ref().map_or(&data, |meta| meta);
         let superblock = read_superblock(below)?;
+        match guard.journal() {
+            Some(journal) => {
+                let mut bytes = [0; LEN];
+                below.read_at(&mut bytes, 0)?;
+                journal.check_superblock(&bytes)?;
+            }
+            None if superblock.flags.contains(Flags::JOURNAL_MAC) => return Err(no_code()),
+            None => {}
+        }
         let layout = superblock.layout(meta.is_some())?;
         layout.check(data.size(), below.size())?;
-        let journal = Journal::read(below, &superblock, &layout)?;
-        let writes = Locked(RwLock::new(Writes { journal, ..Writes::default() }));
+        let journal = Journal::read(below, &superblock, &layout, guard.journal())?;
+        let writes = Writes {
+            superblock: superblock.clone(),
+            journal,
+            position: None,
+            waiting: BTreeMap::new(),
+            marked: BTreeSet::new(),
+        };
+        let writes = Locked(RwLock::new(writes));
         let (data, wrong) = (Arc::new(data), AtomicU64::new(0));
-        Ok(IntegrityDevice { data, meta, superblock, layout, guard: Box::new(guard), writes, wrong })
+        Ok(IntegrityDevice {
+            data,
+            meta,
+            superblock,
+            layout,
+            guard: Box::new(guard),
+            has_bitmap: false,
+            writes,
+            wrong,
+        })
     }
 
-    /// The volume's superblock.
+    /// The same device, which writes in bitmap mode: data go to their places at once, after a bitmap has noted where, and not
+    /// through the journal. What is being written when power fails may be torn then, as on a disk; the tags are made again
+    /// by who writes next.
+    ///
+    /// # Errors
+    /// `Unsupported` if the journal's place is too small for the bitmap.
+    pub fn with_bitmap(mut self) -> Result<IntegrityDevice<D, M>> {
+        let last = bit_of(&self.superblock, self.layout.blocks() - 1);
+        if last / 8 / BITMAP_BLOCK >= self.layout.journal_len() / BITMAP_BLOCK {
+            return Err(Error::unsupported("dm-integrity: the journal's place has no room for a bitmap"));
+        }
+        self.has_bitmap = true;
+        Ok(self)
+    }
+
+    /// The volume's superblock, as it was when the volume was opened.
     pub fn superblock(&self) -> &Superblock {
         &self.superblock
     }
@@ -164,16 +230,11 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
         self.wrong.load(Ordering::Relaxed)
     }
 
-    fn flush_waiting(&self) -> Result<()> {
-        let mut writes = self.writes.write();
-        self.commit(&mut writes)
-    }
-
     pub(crate) fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    fn meta(&self) -> &dyn BlockDevice {
+    pub(crate) fn meta(&self) -> &dyn BlockDevice {
         self.meta.as_ref().map_or(&*self.data, |meta| meta)
     }
 
@@ -203,7 +264,8 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
             tags.resize(count * tag_size, 0);
             self.read_stored(writes, block, now, &mut tags)?;
             self.guard.open(block, now, &tags, &mut |number| {
-                let verdict = if self.is_unknown(number)? { Verdict::Unknown } else { Verdict::Wrong };
+                let verdict =
+                    if self.is_unknown(writes, number)? { Verdict::Unknown } else { Verdict::Wrong };
                 tell(number, verdict)
             })?;
             block += count as u64;
@@ -228,10 +290,11 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
             self.data.read_at(now, self.layout.data(block))?;
             self.meta().read_at(now_tags, self.layout.tag(block))?;
             if writes.journal.has_any(block, count) || writes.has_any(block, count) {
+                let seal = self.guard.journal();
                 let blocks = now.chunks_exact_mut(size).zip(now_tags.chunks_exact_mut(tag_size));
                 for (number, (data, tag)) in (block..).zip(blocks) {
                     if !writes.read_block(number, data, tag) {
-                        writes.journal.read_block(self.meta(), &self.layout, number, data, tag)?;
+                        writes.journal.read_block(self.meta(), &self.layout, seal, number, data, tag)?;
                     }
                 }
             }
@@ -261,116 +324,21 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
         }
     }
 
-    /// Writes what the journal has to its place, and takes it out of there, so that it can be written to. Whatever is cut
-    /// off, the journal holds all of it, or nothing that would have to be replayed.
-    fn begin_to_write(&self, writes: &mut Writes) -> Result<()> {
-        if writes.position.is_some() {
-            return Ok(());
-        }
-        for (flag, what) in [
-            (Flags::DIRTY_BITMAP, "it was in use in bitmap mode, and some of its tags are not known"),
-            (Flags::RECALCULATING, "its tags are still to be computed"),
-        ] {
-            if self.superblock.flags.contains(flag) {
-                return Err(Error::unsupported(format!("dm-integrity: {what}; it can be read only")));
-            }
-        }
-        if !writes.journal.is_new() {
-            let (mut data, mut tag) =
-                (vec![0; self.layout.block_size() as usize], vec![0; self.layout.tag_size() as usize]);
-            let mut blocks: Vec<u64> = writes.journal.blocks().collect();
-            blocks.sort_unstable();
-            for block in blocks {
-                writes.journal.read_block(self.meta(), &self.layout, block, &mut data, &mut tag)?;
-                self.data.write_at(&data, self.layout.data(block))?;
-                self.meta().write_at(&tag, self.layout.tag(block))?;
-            }
-            self.flush_below()?;
-            // Without the first mark there is nothing to replay; it comes back when all others are there.
-            let first = self.layout.journal_sector(0, 0);
-            self.meta().write_at(&[0; 512], first)?;
-            self.meta().flush()?;
-            for number in 1..self.layout.sections() {
-                let section = empty_section(&self.layout, number);
-                self.meta().write_at(&section, self.layout.journal_sector(number, 0))?;
-            }
-            let section = empty_section(&self.layout, 0);
-            self.meta().write_at(&section[512..], first + 512)?;
-            self.meta().flush()?;
-            self.meta().write_at(&section[..512], first)?;
-            self.meta().flush()?;
-            writes.journal = Journal::default();
-        }
-        writes.position = Some((1, 0));
-        Ok(())
-    }
-
-    /// Puts the blocks that wait on stable storage: first into the journal, then to their places.
-    fn commit(&self, writes: &mut Writes) -> Result<()> {
-        while !writes.waiting.is_empty() {
-            let Some((mut round, mut number)) = writes.position else { return Ok(()) };
-            let entries = self.layout.section_entries();
-            // No section is used twice before what it has is in its place.
-            let most = usize::try_from(self.layout.sections().saturating_mul(entries)).unwrap_or(usize::MAX);
-            let blocks: Vec<(u64, &[u8], &[u8])> = writes
-                .waiting
-                .iter()
-                .take(most)
-                .map(|(block, (data, tag))| (*block, &**data, &**tag))
-                .collect();
-            for some in blocks.chunks(entries as usize) {
-                let section = section(&self.layout, number, round, some);
-                self.meta().write_at(&section, self.layout.journal_sector(number, 0))?;
-                number += 1;
-                if number == self.layout.sections() {
-                    (number, round) = (0, (round + 1) % ROUNDS);
-                }
-            }
-            self.meta().flush()?;
-            let mut rest = &blocks[..];
-            while let Some((first, ..)) = rest.first() {
-                let together = (*first..).zip(rest).take_while(|(block, (other, ..))| block == other).count();
-                // OK to cast: at most that many.
-                let (now, after) = rest.split_at(self.layout.run(*first, together as u64) as usize);
-                let (mut data, mut tags) = (Vec::new(), Vec::new());
-                for (_, block, tag) in now {
-                    data.extend_from_slice(block);
-                    tags.extend_from_slice(tag);
-                }
-                self.data.write_at(&data, self.layout.data(*first))?;
-                self.meta().write_at(&tags, self.layout.tag(*first))?;
-                rest = after;
-            }
-            self.flush_below()?;
-            let last = blocks.last().map(|block| block.0);
-            writes.position = Some((round, number));
-            writes.waiting = last.map_or_else(BTreeMap::new, |last| writes.waiting.split_off(&(last + 1)));
-        }
-        Ok(())
-    }
-
-    fn flush_below(&self) -> Result<()> {
-        self.data.flush()?;
-        self.meta.as_ref().map_or(Ok(()), BlockDevice::flush)
-    }
-
     /// Whether the tag of a block was to be computed when the volume was last used.
-    fn is_unknown(&self, block: u64) -> Result<bool> {
-        let superblock = &self.superblock;
+    fn is_unknown(&self, writes: &Writes, block: u64) -> Result<bool> {
+        let superblock = &writes.superblock;
         // No overflow: a block of the volume.
         let end = (block + 1) << superblock.log2_sectors_per_block;
         if superblock.flags.contains(Flags::RECALCULATING) && end > superblock.recalc_sector {
             return Ok(true);
         }
-        if !superblock.flags.contains(Flags::DIRTY_BITMAP) {
+        // What this device has marked itself has its tags all the same, as long as it goes on.
+        if !superblock.flags.contains(Flags::DIRTY_BITMAP) || writes.position.is_some() {
             return Ok(false);
         }
-        let bit = block.checked_shr(superblock.log2_blocks_per_bitmap_bit.into()).unwrap_or(0);
-        let mut byte = [0];
+        let (bit, mut byte) = (bit_of(superblock, block), [0]);
         if bit / 8 >= self.layout.journal_len() {
-            return Err(Error::corrupt(
-                "dm-integrity superblock: its bitmap is longer than the journal's place",
-            ));
+            return Err(too_long());
         }
         self.meta().read_at(&mut byte, self.layout.bitmap() + bit / 8)?;
         Ok(byte[0] & 1 << (bit % 8) != 0)
@@ -466,7 +434,7 @@ impl<D: BlockDevice, M: BlockDevice> BlockDevice for IntegrityDevice<D, M> {
 impl<D: BlockDevice, M: BlockDevice> Drop for IntegrityDevice<D, M> {
     fn drop(&mut self) {
         // Nobody is left to be told.
-        let _ = self.flush_waiting();
+        let _ = self.close(&mut self.writes.write());
     }
 }
 

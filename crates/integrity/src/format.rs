@@ -7,7 +7,8 @@ use casemate_blockdev::BlockDevice;
 use casemate_providers::Work;
 
 use crate::journal::empty_section;
-use crate::{BlockGuard, Error, Flags, Layout, Result, Superblock};
+use crate::seal::no_code;
+use crate::{BlockGuard, Error, Flags, JournalSeal, Layout, Result, Superblock};
 
 /// Bytes that a thread tags and writes at once.
 const PIECE: u64 = 1 << 20;
@@ -39,6 +40,8 @@ pub struct FormatOptions {
     pub journal_size: Option<u64>,
     /// The sectors of 512 bytes of data between two runs of tags, a power of two from 8 to 2^31.
     pub interleave_sectors: u32,
+    /// Whether the journal has codes under a key, which the guard makes.
+    pub has_journal_code: bool,
     /// The salt.
     pub salt: [u8; 16],
 }
@@ -46,7 +49,14 @@ pub struct FormatOptions {
 impl FormatOptions {
     /// As integritysetup takes them: sectors of 512 bytes, tags after each 16 MiB.
     pub fn new(tag_size: u16, salt: [u8; 16]) -> FormatOptions {
-        FormatOptions { block_size: 512, tag_size, journal_size: None, interleave_sectors: 1 << 15, salt }
+        FormatOptions {
+            block_size: 512,
+            tag_size,
+            journal_size: None,
+            interleave_sectors: 1 << 15,
+            has_journal_code: false,
+            salt,
+        }
     }
 }
 
@@ -56,7 +66,7 @@ impl Superblock {
     /// # Errors
     /// `Argument` for sizes that are none, and for a device that has no room.
     pub fn new(size: u64, options: &FormatOptions) -> Result<Superblock> {
-        let default = (size / 512 >> 7).min(MOST_JOURNAL_SECTORS);
+        let default = (size / 512 / 128).min(MOST_JOURNAL_SECTORS);
         let mut superblock = Superblock::without_data(options, default)?;
         // The most that fits, as the kernel finds it: bit by bit, down to eight sectors.
         let mut sectors = 0;
@@ -101,7 +111,10 @@ impl Superblock {
             tag_size,
             journal_sections: 1,
             provided_data_sectors: GRAIN,
-            flags: Flags::FIX_PADDING.with(Flags::FIX_HMAC),
+            flags: match options.has_journal_code {
+                true => Flags::FIX_PADDING.with(Flags::FIX_HMAC).with(Flags::JOURNAL_MAC),
+                false => Flags::FIX_PADDING.with(Flags::FIX_HMAC),
+            },
             // OK to cast: few bits.
             log2_sectors_per_block: (block_size / 512).trailing_zeros() as u8,
             log2_blocks_per_bitmap_bit: 0,
@@ -147,7 +160,7 @@ pub fn format(
     work: &Work<'_>,
 ) -> Result<()> {
     fill(device, superblock, guard, from, false, work)?;
-    finish(device, superblock)
+    finish(device, superblock, guard)
 }
 
 /// Makes a volume that is as long as the data of a stream, with zeros behind them up to 4096 bytes. `superblock` is one
@@ -168,14 +181,27 @@ pub fn format_stream(
     }
     let mut superblock = superblock.clone();
     superblock.set_data(size / 512)?;
-    finish(device, &superblock)?;
+    finish(device, &superblock, guard)?;
     Ok(superblock)
 }
 
-fn finish(device: &dyn BlockDevice, superblock: &Superblock) -> Result<()> {
+fn finish(device: &dyn BlockDevice, superblock: &Superblock, guard: &dyn BlockGuard) -> Result<()> {
     device.flush()?;
-    device.write_at(&superblock.to_bytes(), 0)?;
+    write_superblock(device, superblock, guard.journal())?;
     device.flush()
+}
+
+/// Writes a superblock, with its code if it has one.
+pub(crate) fn write_superblock(
+    device: &dyn BlockDevice,
+    superblock: &Superblock,
+    seal: Option<&JournalSeal>,
+) -> Result<()> {
+    let mut bytes = superblock.to_bytes();
+    if let Some(seal) = seal {
+        seal.close_superblock(&mut bytes);
+    }
+    device.write_at(&bytes, 0)
 }
 
 /// Writes everything but the superblock. Returns the bytes of the data, which are fewer than there is room for where the
@@ -190,10 +216,14 @@ fn fill(
 ) -> Result<u64> {
     let layout = superblock.layout(false)?;
     layout.check(device.size(), device.size())?;
+    if superblock.flags.contains(Flags::JOURNAL_MAC) && guard.journal().is_none() {
+        return Err(no_code());
+    }
     device.write_zeroes(0, 4096, false)?;
     device.flush()?;
     for section in 0..layout.sections() {
-        device.write_at(&empty_section(&layout, section), layout.journal_sector(section, 0))?;
+        let empty = empty_section(&layout, guard.journal(), section)?;
+        device.write_at(&empty, layout.journal_sector(section, 0))?;
     }
     let (mut size, threads) = (layout.blocks() * layout.block_size(), work.pool.threads());
     let mut buffers: Vec<Mutex<(Vec<u8>, Vec<u8>)>> = Vec::new();

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use casemate_blockdev::BlockDevice;
 
 use crate::layout::METADATA_SECTORS;
+use crate::seal::JournalSeal;
 use crate::{Error, Flags, Layout, Result, Superblock};
 
 /// The largest journal in bytes whose blocks are looked up: the kernel's own default is 64 MiB.
@@ -17,7 +18,7 @@ const MOST: u64 = 512 << 20;
 pub(crate) const ROUNDS: usize = 4;
 
 /// The marks of the rounds, before a section's and a sector's number go in.
-const MARKS: [u64; ROUNDS] =
+pub(crate) const MARKS: [u64; ROUNDS] =
     [0x1111_1111_1111_1111, 0x2222_2222_2222_2222, 0x3333_3333_3333_3333, 0x4444_4444_4444_4444];
 
 const SECTOR: usize = 512;
@@ -32,17 +33,21 @@ pub(crate) struct Journal {
     blocks: HashMap<u64, (u32, u32)>,
     /// Whether every section is as a new volume has it.
     is_new: bool,
+    /// Whether there are marks of no round: nothing can be said of what was written.
+    is_foreign: bool,
 }
 
 impl Journal {
     /// The blocks that the kernel would write to their places when it opens the volume.
-    pub fn read(device: &dyn BlockDevice, superblock: &Superblock, layout: &Layout) -> Result<Journal> {
+    pub fn read(
+        device: &dyn BlockDevice,
+        superblock: &Superblock,
+        layout: &Layout,
+        seal: Option<&JournalSeal>,
+    ) -> Result<Journal> {
         if superblock.flags.contains(Flags::DIRTY_BITMAP) {
             // Its place is the bitmap's.
             return Ok(Journal::default());
-        }
-        if superblock.flags.contains(Flags::JOURNAL_MAC) {
-            return Err(Error::unsupported("dm-integrity journals with a code (--journal-integrity)"));
         }
         if layout.journal_len() > MOST {
             let text =
@@ -55,20 +60,27 @@ impl Journal {
         // Of each round, the last section that it wrote something in.
         let mut last: [Option<u64>; ROUNDS] = [None; ROUNDS];
         for number in 0..sections {
-            device.read_at(&mut section, layout.journal_sector(number, 0))?;
-            for mark in marks(&section, number) {
+            read_section(device, layout, seal, number, &mut section)?;
+            for mark in marks(&section, number, seal) {
                 // A mark of none: the journal was never used, or is not this one's.
-                let Some(round) = mark else { return Ok(journal) };
+                let Some(round) = mark else {
+                    // Where it was being emptied the first sector has nothing.
+                    let mut first = [0; SECTOR];
+                    device.read_at(&mut first, layout.journal_sector(0, 0))?;
+                    journal.is_foreign = first != [0; SECTOR];
+                    return Ok(journal);
+                };
                 last[round] = Some(number);
             }
         }
         journal.is_new = last == [Some(sections - 1), None, None, None];
         let Some((mut round, mut number)) = begin(&last, sections) else { return Ok(journal) };
         for _ in 0..sections {
-            device.read_at(&mut section, layout.journal_sector(number, 0))?;
-            if marks(&section, number).any(|mark| mark != Some(round)) {
+            read_section(device, layout, seal, number, &mut section)?;
+            if marks(&section, number, seal).any(|mark| mark != Some(round)) {
                 break;
             }
+            seal.map_or(Ok(()), |seal| seal.check(layout, number, &section))?;
             for entry in 0..layout.section_entries() {
                 let sector = u64_at(&section, place(layout, entry));
                 // Unused entries have numbers behind all devices.
@@ -89,6 +101,11 @@ impl Journal {
 
     pub fn len(&self) -> u64 {
         self.blocks.len() as u64
+    }
+
+    /// Whether there are marks that mean nothing.
+    pub fn is_foreign(&self) -> bool {
+        self.is_foreign
     }
 
     /// Whether nothing was ever written to the journal.
@@ -114,20 +131,39 @@ impl Journal {
         &self,
         device: &dyn BlockDevice,
         layout: &Layout,
+        seal: Option<&JournalSeal>,
         block: u64,
         data: &mut [u8],
         tag: &mut [u8],
     ) -> Result<bool> {
         let Some((section, entry)) = self.blocks.get(&block).copied() else { return Ok(false) };
         let (section, entry) = (u64::from(section), u64::from(entry));
+        // A part of an encrypted section can't be read alone.
+        let whole = match seal.is_some_and(JournalSeal::is_encrypted) {
+            true => {
+                let mut whole = vec![0; layout.section_sectors() as usize * SECTOR];
+                read_section(device, layout, seal, section, &mut whole)?;
+                Some(whole)
+            }
+            false => None,
+        };
+        let read = |buf: &mut [u8], from: u64| match &whole {
+            Some(whole) => {
+                // OK to cast: within a section.
+                let at = from as usize * SECTOR;
+                buf.copy_from_slice(&whole[at..at + buf.len()]);
+                Ok(())
+            }
+            None => device.read_at(buf, layout.journal_sector(section, from)),
+        };
         let mut sector = [0; SECTOR];
-        device.read_at(&mut sector, layout.journal_sector(section, entry % METADATA_SECTORS))?;
+        read(&mut sector, entry % METADATA_SECTORS)?;
         let entry_at = (entry / METADATA_SECTORS * layout.entry_size()) as usize;
         let displaced = entry_at + 8;
         let tag_at = displaced + 8 * layout.sectors_per_block() as usize;
         tag.copy_from_slice(&sector[tag_at..tag_at + tag.len()]);
         let first = METADATA_SECTORS + entry * layout.sectors_per_block();
-        device.read_at(data, layout.journal_sector(section, first))?;
+        read(data, first)?;
         for (k, part) in data.chunks_exact_mut(SECTOR).enumerate() {
             part[BEFORE_MARK..].copy_from_slice(&sector[displaced + 8 * k..displaced + 8 * (k + 1)]);
         }
@@ -135,13 +171,31 @@ impl Journal {
     }
 }
 
+/// Reads a section and decrypts it.
+fn read_section(
+    device: &dyn BlockDevice,
+    layout: &Layout,
+    seal: Option<&JournalSeal>,
+    number: u64,
+    section: &mut [u8],
+) -> Result<()> {
+    device.read_at(section, layout.journal_sector(number, 0))?;
+    seal.map_or(Ok(()), |seal| seal.open(number, section))
+}
+
 /// The bytes of a section without entries, as the first round leaves it.
-pub(crate) fn empty_section(layout: &Layout, number: u64) -> Vec<u8> {
-    section(layout, number, 0, &[])
+pub(crate) fn empty_section(layout: &Layout, seal: Option<&JournalSeal>, number: u64) -> Result<Vec<u8>> {
+    section(layout, seal, number, 0, &[])
 }
 
 /// The bytes of a section with these blocks, each with its number, its data and its tag, as a round leaves it.
-pub(crate) fn section(layout: &Layout, number: u64, round: usize, blocks: &[(u64, &[u8], &[u8])]) -> Vec<u8> {
+pub(crate) fn section(
+    layout: &Layout,
+    seal: Option<&JournalSeal>,
+    number: u64,
+    round: usize,
+    blocks: &[(u64, &[u8], &[u8])],
+) -> Result<Vec<u8>> {
     let mut section = vec![0; layout.section_sectors() as usize * SECTOR];
     for entry in 0..layout.section_entries() {
         let at = place(layout, entry);
@@ -159,17 +213,23 @@ pub(crate) fn section(layout: &Layout, number: u64, round: usize, blocks: &[(u64
         section[first..first + data.len()].copy_from_slice(data);
     }
     for (sector, bytes) in section.chunks_exact_mut(SECTOR).enumerate() {
-        let mark = MARKS[round] ^ (number << 32 | sector as u64);
+        let mark = known_marks(seal)[round] ^ (number << 32 | sector as u64);
         bytes[BEFORE_MARK..].copy_from_slice(&mark.to_le_bytes());
     }
-    section
+    seal.map_or(Ok(()), |seal| seal.close(layout, number, &mut section))?;
+    Ok(section)
+}
+
+fn known_marks(seal: Option<&JournalSeal>) -> &[u64; ROUNDS] {
+    seal.map_or(&MARKS, JournalSeal::marks)
 }
 
 /// The rounds of a section's sectors.
-fn marks(section: &[u8], number: u64) -> impl Iterator<Item = Option<usize>> {
+fn marks(section: &[u8], number: u64, seal: Option<&JournalSeal>) -> impl Iterator<Item = Option<usize>> {
+    let known_marks = known_marks(seal);
     section.chunks_exact(SECTOR).enumerate().map(move |(sector, bytes)| {
         let mark = u64_at(bytes, BEFORE_MARK) ^ (number << 32 | sector as u64);
-        MARKS.iter().position(|known| *known == mark)
+        known_marks.iter().position(|known| *known == mark)
     })
 }
 
@@ -192,7 +252,7 @@ fn begin(last: &[Option<u64>; ROUNDS], sections: u64) -> Option<(usize, u64)> {
 }
 
 /// The byte of a section that an entry begins at.
-fn place(layout: &Layout, entry: u64) -> usize {
+pub(crate) fn place(layout: &Layout, entry: u64) -> usize {
     // OK to cast: within a section.
     ((entry % METADATA_SECTORS) * SECTOR as u64 + entry / METADATA_SECTORS * layout.entry_size()) as usize
 }

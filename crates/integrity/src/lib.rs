@@ -3,7 +3,8 @@
 //! [`Superblock`] says how the volume is laid out, but not how its tags are made: a [`Tagger`] does. Both, and what the
 //! journal holds, make an [`IntegrityDevice`], whose reads are checked; [`verify`] checks all of it on many threads.
 //! [`format()`] makes a volume. A journal that was not replayed is shown as if it had been, and what is written goes through
-//! the journal, so that the kernel replays what was cut off.
+//! the journal, so that the kernel replays what was cut off, or in bitmap mode to its place. A [`JournalSeal`] is for journals
+//! with codes, and encrypted ones.
 //!
 //! ```
 //! use casemate_blockdev::{BlockDevice, MemoryDevice};
@@ -29,10 +30,12 @@
 //! volumes that the kernel made.
 #![forbid(unsafe_code)]
 
+mod commit;
 mod device;
 mod format;
 mod journal;
 mod layout;
+mod seal;
 mod superblock;
 mod tagger;
 mod verify;
@@ -41,6 +44,7 @@ pub use casemate_blockdev::{Error, ErrorKind, Result};
 pub use device::{BlockGuard, IntegrityDevice, read_superblock};
 pub use format::{FormatOptions, format, format_stream};
 pub use layout::Layout;
+pub use seal::JournalSeal;
 pub use superblock::{Flags, Superblock};
 pub use tagger::Tagger;
 pub use verify::{Report, verify};

@@ -75,6 +75,11 @@ impl Flags {
         Flags(self.0 | other.0)
     }
 
+    /// These flags but for others.
+    pub const fn without(self, other: Flags) -> Flags {
+        Flags(self.0 & !other.0)
+    }
+
     /// The names of the flags that are set, as integritysetup prints them.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         Flags::NAMES.into_iter().filter(move |(flag, _)| self.contains(*flag)).map(|(_, name)| name)

@@ -8,7 +8,7 @@ use casemate_primitives::Messages;
 use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::{Hmac, Providers, SaltedHash};
 
-use crate::{Error, Flags, Result, Superblock};
+use crate::{Error, Flags, JournalSeal, Result, Superblock};
 
 /// CRC-32 as the kernel's crypto API computes it: from 0 on, and nothing is inverted.
 const CRC32: Algorithm<u32> = Algorithm {
@@ -32,6 +32,8 @@ pub struct Tagger {
     sectors_per_block: u64,
     block_size: usize,
     tag_size: usize,
+    journal: Option<JournalSeal>,
+    has_fixed_hmac: bool,
 }
 
 enum Recipe {
@@ -45,6 +47,29 @@ impl Tagger {
     /// The length of a tag in bytes.
     pub(crate) fn tag_size(&self) -> usize {
         self.tag_size
+    }
+
+    /// What protects the volume's journal.
+    pub(crate) fn journal(&self) -> Option<&JournalSeal> {
+        self.journal.as_ref()
+    }
+
+    /// Whether tags may be made of data that have none: not where their key is to keep strangers out, who could ask for it in
+    /// a superblock that nothing protects.
+    pub(crate) fn may_recalculate(&self) -> bool {
+        let has_journal_code = self.journal.as_ref().is_some_and(JournalSeal::has_code);
+        match (&self.recipe, self.has_fixed_hmac) {
+            (Recipe::Hmac(_), true) => has_journal_code,
+            (Recipe::Hmac(_), false) => false,
+            (_, true) => true,
+            (_, false) => !has_journal_code,
+        }
+    }
+
+    /// The same maker of tags for a volume whose journal is sealed.
+    pub fn with_journal(mut self, journal: JournalSeal) -> Tagger {
+        self.journal = Some(journal);
+        self
     }
 
     /// The maker of a volume's tags by an algorithm, which the superblock does not name: `crc32c`, which integritysetup
@@ -81,6 +106,8 @@ impl Tagger {
             sectors_per_block: 1 << superblock.log2_sectors_per_block,
             block_size: superblock.block_size() as usize,
             tag_size: superblock.tag_size.into(),
+            journal: None,
+            has_fixed_hmac: superblock.flags.contains(Flags::FIX_HMAC),
         })
     }
 

@@ -4,7 +4,10 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 
 use casemate_blockdev::{BlockDevice, MemoryDevice, Pool};
-use casemate_integrity::{FormatOptions, IntegrityDevice, Superblock, Tagger, format, verify};
+use casemate_integrity::{
+    ErrorKind, Flags, FormatOptions, IntegrityDevice, JournalSeal, Superblock, Tagger, format,
+    read_superblock, verify,
+};
 use casemate_providers::{Providers, Work};
 use casemate_testkit::{Rng, fixture};
 
@@ -185,87 +188,296 @@ impl BlockDevice for Noted {
     }
 }
 
+/// How a volume is written.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum How {
+    Plain,
+    Sealed(&'static str),
+    Bitmap,
+}
+
+impl How {
+    fn tagger(self, superblock: &Superblock) -> casemate_integrity::Result<Tagger> {
+        let providers = Providers::default();
+        let tagger = Tagger::new("sha256", None, superblock, &providers)?;
+        let How::Sealed(cipher) = self else { return Ok(tagger) };
+        let code = superblock.flags.contains(Flags::JOURNAL_MAC).then_some(("hmac-sha256", &[1; 20][..]));
+        let seal = JournalSeal::new(code, Some((cipher, &[7; 32])), superblock, &providers)?;
+        Ok(tagger.with_journal(seal))
+    }
+
+    fn open<D: BlockDevice>(self, disk: D) -> casemate_integrity::Result<IntegrityDevice<D, MemoryDevice>> {
+        let superblock = read_superblock(&disk)?;
+        let volume = IntegrityDevice::open(disk, None, self.tagger(&superblock)?)?;
+        if self == How::Bitmap { volume.with_bitmap() } else { Ok(volume) }
+    }
+}
+
 /// Power fails at any call. Of what was written since the last flush any sectors may be there. Every block then is one of those
-/// that were written to it, or what it was, and none is older than what the volume's last flush had.
+/// that were written to it, or what it was, and none is older than what the volume's last flush had. Who writes then finds all
+/// tags right.
 #[test]
 fn power_may_fail_at_any_moment() {
-    let mut rng = Rng::new(8);
-    // A volume as a kernel has left it, whose journal is full, and a new one whose journal has three sections.
-    let mut options = FormatOptions::new(32, [3; 16]);
-    (options.block_size, options.journal_size, options.interleave_sectors) = (512, Some(120 << 10), 64);
-    let new = MemoryDevice::new(vec![0; 400 << 10]);
-    let superblock = Superblock::new(new.size(), &options).unwrap();
-    let tagger = Tagger::new("sha256", None, &superblock, &Providers::default()).unwrap();
-    format(&new, &superblock, &tagger, None, &one_thread()).unwrap();
-    // The last one is what the second one has left: its journal has old states of the same blocks.
-    let mut starts = vec![(new.into_bytes(), 512), (image(), 4096usize)];
-    let mut again = true;
-    while let Some((start, block_size)) = starts.pop() {
-        let superblock = Superblock::from_bytes(&start).unwrap();
-        let disk = Arc::new(Noted { disk: MemoryDevice::new(start.clone()), calls: Mutex::default() });
-        let tagger = Tagger::new("sha256", None, &superblock, &Providers::default()).unwrap();
-        let volume = IntegrityDevice::open(Arc::clone(&disk), None::<MemoryDevice>, tagger).unwrap();
-        let mut model = vec![0; volume.size() as usize];
-        volume.read_at(&mut model, 0).unwrap();
-        // What each block was after each write, and the number of calls when a flush had returned.
-        let mut history: Vec<Vec<Vec<u8>>> =
-            model.chunks(block_size).map(|block| vec![block.to_vec()]).collect();
-        let mut flushed: Vec<(usize, Vec<usize>)> = vec![(0, vec![0; history.len()])];
-        for _ in 0..25 {
-            for _ in 0..=rng.below(4) {
-                let first = rng.below(history.len() as u64 / 4) as usize;
-                let count = 1 + rng.below(40.min((history.len() - first) as u64)) as usize;
-                let bytes = rng.bytes(count * block_size);
-                volume.write_at(&bytes, (first * block_size) as u64).unwrap();
-                for (block, bytes) in history[first..].iter_mut().zip(bytes.chunks(block_size)) {
-                    block.push(bytes.to_vec());
-                }
-            }
-            volume.flush().unwrap();
-            flushed.push((
-                disk.calls.lock().unwrap().len(),
-                history.iter().map(|block| block.len() - 1).collect(),
-            ));
-        }
-        let calls = disk.calls.lock().unwrap().clone();
-        for round in 0..600 {
-            // Often where the journal is made ready.
-            let cut = rng.below(if round % 2 == 0 { 12 } else { calls.len() as u64 + 1 }) as usize;
-            let last_flush = calls[..cut].iter().rposition(Option::is_none).map_or(0, |at| at + 1);
-            let mut left = start.clone();
-            for (at, call) in calls[..cut].iter().enumerate() {
-                let Some((offset, bytes)) = call else { continue };
-                // Some of the sectors of a call, or all or none.
-                let whole = (round % 3 == 0).then(|| rng.below(2) == 0);
-                for (k, sector) in bytes.chunks(512).enumerate() {
-                    let place = *offset as usize + k * 512;
-                    if at < last_flush || whole.unwrap_or_else(|| rng.below(2) == 0) {
-                        left[place..place + sector.len()].copy_from_slice(sector);
-                    }
-                }
-            }
-            let found = open(left).unwrap();
-            let (_, least) = flushed.iter().rfind(|(calls, _)| *calls <= cut).unwrap();
-            let mut block = vec![0; block_size];
-            for (number, least) in least.iter().enumerate() {
-                let read = found.read_at(&mut block, (number * block_size) as u64);
-                assert!(
-                    read.is_ok(),
-                    "round {round}, cut at {cut} of {}: {}",
-                    calls.len(),
-                    read.unwrap_err()
-                );
-                assert!(
-                    history[number][*least..].contains(&block),
-                    "round {round}, cut at {cut}: block {number}"
-                );
-            }
-        }
-        drop(volume);
-        if block_size == 512 && std::mem::take(&mut again) {
-            let mut left = vec![0; start.len()];
-            disk.read_at(&mut left, 0).unwrap();
-            starts.push((left, block_size));
+    // A volume as a kernel has left it, whose journal is full, and new ones whose journal has three sections.
+    let new = |block_size, how: How, has_code| {
+        let mut options = FormatOptions::new(32, [3; 16]);
+        (options.block_size, options.journal_size, options.interleave_sectors) =
+            (block_size, Some(120 << 10), 64);
+        options.has_journal_code = has_code;
+        let disk = MemoryDevice::new(vec![0; 400 << 10]);
+        let superblock = Superblock::new(disk.size(), &options).unwrap();
+        format(&disk, &superblock, &how.tagger(&superblock).unwrap(), None, &one_thread()).unwrap();
+        (disk.into_bytes(), block_size as usize, how)
+    };
+    let plain = new(512, How::Plain, false);
+    let mut bitmap = (plain.0.clone(), 512, How::Bitmap);
+    // A bit for few blocks, so that there are many.
+    bitmap.0[29] = 3;
+    let mut recalculating = new(512, How::Plain, false);
+    recalculating.0[24] |= 2;
+    recalculating.0[8] = 5;
+    let starts = vec![
+        plain,
+        (image(), 4096, How::Plain),
+        (image(), 4096, How::Bitmap),
+        bitmap,
+        recalculating,
+        new(512, How::Sealed("ctr-aes"), true),
+        new(512, How::Sealed("cbc-aes"), false),
+        new(4096, How::Sealed("cbc(aes)"), true),
+    ];
+    for start in starts {
+        // The second time its journal has old states of the same blocks.
+        let again = power_fails(start.0, start.1, start.2);
+        if start.1 == 512 {
+            power_fails(again, start.1, start.2);
         }
     }
+}
+
+/// Returns what is left where nothing fails.
+fn power_fails(start: Vec<u8>, block_size: usize, how: How) -> Vec<u8> {
+    let mut rng = Rng::new(8);
+    let disk = Arc::new(Noted { disk: MemoryDevice::new(start.clone()), calls: Mutex::default() });
+    let volume = how.open(Arc::clone(&disk)).unwrap();
+    let mut model = vec![0; volume.size() as usize];
+    volume.read_at(&mut model, 0).unwrap();
+    // What is written at once: a block, but in bitmap mode a sector.
+    let unit = if how == How::Bitmap { 512 } else { block_size };
+    // What each unit was after each write, and the number of calls when a flush had returned.
+    let mut history: Vec<Vec<Vec<u8>>> = model.chunks(unit).map(|part| vec![part.to_vec()]).collect();
+    let mut flushed: Vec<(usize, Vec<usize>)> = vec![(0, vec![0; history.len()])];
+    for _ in 0..25 {
+        for _ in 0..=rng.below(4) {
+            let blocks = (model.len() / block_size) as u64;
+            let first = rng.below(blocks / 4) as usize;
+            let count = 1 + rng.below(40.min(blocks - first as u64)) as usize;
+            let bytes = rng.bytes(count * block_size);
+            volume.write_at(&bytes, (first * block_size) as u64).unwrap();
+            let parts = history[first * block_size / unit..].iter_mut().zip(bytes.chunks(unit));
+            parts.for_each(|(part, bytes)| part.push(bytes.to_vec()));
+        }
+        volume.flush().unwrap();
+        flushed.push((disk.calls.lock().unwrap().len(), history.iter().map(|part| part.len() - 1).collect()));
+    }
+    drop(volume);
+    let calls = disk.calls.lock().unwrap().clone();
+    for round in 0..160 {
+        // Often where the journal is made ready, or the bitmap taken away.
+        let cut = match round % 4 {
+            0 => rng.below(calls.len() as u64 + 1),
+            1 => calls.len() as u64 - rng.below(9),
+            _ => rng.below(14),
+        } as usize;
+        let last_flush = calls[..cut].iter().rposition(Option::is_none).map_or(0, |at| at + 1);
+        let mut left = start.clone();
+        for (at, call) in calls[..cut].iter().enumerate() {
+            let Some((offset, bytes)) = call else { continue };
+            // Some of the sectors of a call, or all or none.
+            let whole = (round % 3 == 0).then(|| rng.below(2) == 0);
+            for (k, sector) in bytes.chunks(512).enumerate() {
+                let place = *offset as usize + k * 512;
+                if at < last_flush || whole.unwrap_or_else(|| rng.below(2) == 0) {
+                    left[place..place + sector.len()].copy_from_slice(sector);
+                }
+            }
+        }
+        let at = format!("{how:?}, round {round}, cut at {cut} of {}", calls.len());
+        let (_, least) = flushed.iter().rfind(|(calls, _)| *calls <= cut).unwrap();
+        let check = |found: &dyn BlockDevice| {
+            let mut part = vec![0; unit];
+            for (number, least) in least.iter().enumerate() {
+                found
+                    .read_at(&mut part, (number * unit) as u64)
+                    .unwrap_or_else(|error| panic!("{at}: {error}"));
+                assert!(history[number][*least..].contains(&part), "{at}: part {number}");
+            }
+        };
+        let disk = Arc::new(MemoryDevice::new(left));
+        let found = how.open(Arc::clone(&disk)).unwrap_or_else(|error| panic!("{at}: {error}"));
+        check(&found);
+        if round % 4 == 0 {
+            // The first byte as it is: a write that changes nothing but the volume's state.
+            let mut first = [0];
+            found.read_at(&mut first, 0).unwrap();
+            found.write_at(&first, 0).unwrap();
+            found.flush().unwrap();
+            drop(found);
+            let found = how.open(disk).unwrap();
+            check(&found);
+            let report = verify(&found, &one_thread()).unwrap();
+            assert_eq!((report.wrong, report.unknown), (0, 0), "{at}");
+        }
+    }
+    let mut left = vec![0; start.len()];
+    disk.read_at(&mut left, 0).unwrap();
+    left
+}
+
+/// A bitmap says whose tags may be wrong. They are made again before anything is written, and no others.
+#[test]
+fn a_dirty_bitmap_is_honoured() {
+    let mut options = FormatOptions::new(32, [3; 16]);
+    (options.journal_size, options.interleave_sectors) = (Some(64 << 10), 64);
+    let disk = Arc::new(MemoryDevice::new(vec![0; 400 << 10]));
+    let superblock = Superblock::new(disk.size(), &options).unwrap();
+    format(&disk, &superblock, &How::Plain.tagger(&superblock).unwrap(), None, &one_thread()).unwrap();
+    let layout = superblock.layout(false).unwrap();
+    // Version 3 or more, a bit for 16 blocks; the third and the last are set.
+    let mut bytes = superblock.to_bytes();
+    (bytes[24], bytes[29]) = (bytes[24] | 4, 4);
+    disk.write_at(&bytes, 0).unwrap();
+    let last = (layout.blocks() - 1) / 16;
+    let mut bitmap = vec![0; 4096];
+    bitmap[0] = 4;
+    bitmap[last as usize / 8] |= 1 << (last % 8);
+    disk.write_at(&bitmap, 4096).unwrap();
+    for block in [20, 32, 47, layout.blocks() - 1] {
+        disk.write_at(&[9; 512], layout.data(block)).unwrap();
+    }
+    let report = |how: How| {
+        let report = verify(&how.open(Arc::clone(&disk)).unwrap(), &one_thread()).unwrap();
+        (report.wrong_blocks, report.unknown)
+    };
+    assert_eq!(report(How::Plain), (vec![20..21], 3));
+    for how in [How::Bitmap, How::Plain] {
+        let volume = how.open(Arc::clone(&disk)).unwrap();
+        volume.write_at(&[1; 100], 0).unwrap();
+        volume.flush().unwrap();
+        let flags = read_superblock(&disk).unwrap().flags;
+        assert_eq!(flags.contains(Flags::DIRTY_BITMAP), how == How::Bitmap);
+        let mut bits = [0; 4096];
+        disk.read_at(&mut bits, 4096).unwrap();
+        assert_eq!(
+            (bits[0], bits[1..].iter().all(|byte| *byte == 0)),
+            if how == How::Bitmap { (1, true) } else { (bits[0], false) }
+        );
+        drop(volume);
+        assert!(!read_superblock(&disk).unwrap().flags.contains(Flags::DIRTY_BITMAP));
+        assert_eq!(report(how), (vec![20..21], 0));
+        // The bitmap once more, for the other one.
+        disk.write_at(&bytes, 0).unwrap();
+        disk.write_at(&bitmap, 4096).unwrap();
+    }
+}
+
+/// Tags that are still to be made are made with each flush; not with a key that would vouch for them.
+#[test]
+fn recalculation_goes_on() {
+    let mut options = FormatOptions::new(4, [3; 16]);
+    options.block_size = 4096;
+    let disk = Arc::new(MemoryDevice::new(vec![0; 12 << 20]));
+    let superblock = Superblock::new(disk.size(), &options).unwrap();
+    let tagger = |superblock: &Superblock| How::Plain.tagger(superblock).unwrap();
+    format(&disk, &superblock, &tagger(&superblock), None, &one_thread()).unwrap();
+    let mut bytes = superblock.to_bytes();
+    bytes[24] |= 2;
+    bytes[32] = 80;
+    disk.write_at(&bytes, 0).unwrap();
+    let layout = superblock.layout(false).unwrap();
+    for block in [3, 10, 1500, layout.blocks() - 1] {
+        disk.write_at(&[9; 512], layout.data(block)).unwrap();
+    }
+    let volume = How::Plain.open(Arc::clone(&disk)).unwrap();
+    let report = || {
+        let report = verify(&How::Plain.open(Arc::clone(&disk)).unwrap(), &one_thread()).unwrap();
+        (report.wrong_blocks, report.unknown)
+    };
+    assert_eq!(report(), (vec![3..4], 3));
+    for unknown in [2, 1, 0] {
+        volume.write_at(&[1; 100], 0).unwrap();
+        volume.flush().unwrap();
+        assert_eq!(report(), (vec![3..4], unknown));
+    }
+    let now = read_superblock(&disk).unwrap();
+    assert_eq!(
+        (now.recalc_sector, now.flags.contains(Flags::RECALCULATING)),
+        (now.provided_data_sectors, true)
+    );
+    disk.write_at(&bytes, 0).unwrap();
+    let keyed = Tagger::new("hmac-sha256", Some(&[1; 32]), &superblock, &Providers::default()).unwrap();
+    let volume = IntegrityDevice::open(Arc::clone(&disk), None::<MemoryDevice>, keyed).unwrap();
+    let refused = volume.write_at(&[1; 100], 0).unwrap_err();
+    assert!(refused.text().contains("which this key would vouch for"), "{refused}");
+    drop(volume);
+    // A bitmap in a volume with a key: only where it is said that there is one.
+    bytes[24] = bytes[24] & !2 | 4;
+    disk.write_at(&bytes, 0).unwrap();
+    for says_so in [false, true] {
+        let keyed = Tagger::new("hmac-sha256", Some(&[1; 32]), &superblock, &Providers::default()).unwrap();
+        let volume = IntegrityDevice::open(Arc::clone(&disk), None::<MemoryDevice>, keyed).unwrap();
+        let volume = if says_so { volume.with_bitmap().unwrap() } else { volume };
+        assert_eq!(volume.write_at(&[1; 4096], 0).is_ok(), says_so);
+    }
+}
+
+/// A journal without its key is left alone, and one that was changed is refused.
+#[test]
+fn a_sealed_journal_is_read_with_its_key_alone() {
+    let how = How::Sealed("ctr-aes");
+    let mut options = FormatOptions::new(32, [3; 16]);
+    (options.journal_size, options.interleave_sectors, options.has_journal_code) = (Some(64 << 10), 64, true);
+    let disk = Arc::new(MemoryDevice::new(vec![0; 400 << 10]));
+    let superblock = Superblock::new(disk.size(), &options).unwrap();
+    format(&disk, &superblock, &how.tagger(&superblock).unwrap(), None, &one_thread()).unwrap();
+    let volume = how.open(Arc::clone(&disk)).unwrap();
+    volume.write_at(&[5; 4096], 0).unwrap();
+    drop(volume);
+    let (mut bytes, providers) = (vec![0; 400 << 10], Providers::default());
+    disk.read_at(&mut bytes, 0).unwrap();
+    assert!(
+        verify(&how.open(MemoryDevice::new(bytes.clone())).unwrap(), &one_thread()).unwrap().journalled > 0
+    );
+    let open = |bytes: &[u8], code: &[u8], cipher: &[u8]| {
+        let tagger = Tagger::new("sha256", None, &superblock, &providers).unwrap();
+        let seal = JournalSeal::new(
+            Some(("hmac(sha256)", code)),
+            Some(("ctr(aes)", cipher)),
+            &superblock,
+            &providers,
+        );
+        IntegrityDevice::open(
+            MemoryDevice::new(bytes.to_vec()),
+            None::<MemoryDevice>,
+            tagger.with_journal(seal?),
+        )
+    };
+    assert_eq!(open(&bytes, &[1; 20], &[7; 32]).unwrap().journalled_blocks(), 8);
+    // Another key of the codes, a superblock that was changed, and an entry.
+    assert_eq!(open(&bytes, &[2; 20], &[7; 32]).unwrap_err().kind(), ErrorKind::Mismatch);
+    for at in [40, 4096 + 3] {
+        let mut bytes = bytes.clone();
+        bytes[at] ^= 1;
+        assert_eq!(open(&bytes, &[1; 20], &[7; 32]).unwrap_err().kind(), ErrorKind::Mismatch, "{at}");
+    }
+    // With another key the journal is noise, which nobody overwrites.
+    let other = open(&bytes, &[1; 20], &[8; 32]).unwrap();
+    assert_eq!(other.journalled_blocks(), 0);
+    assert!(other.write_at(&[1], 0).unwrap_err().text().contains("may hold what was written"));
+    assert_eq!(How::Plain.open(Arc::clone(&disk)).unwrap_err().kind(), ErrorKind::Locked);
+    assert!(JournalSeal::new(Some(("crc32c", &[1])), None, &superblock, &providers).is_err());
+    assert!(
+        JournalSeal::new(Some(("hmac-sha256", &[1])), Some(("xts-aes", &[1; 64])), &superblock, &providers)
+            .is_err()
+    );
 }

@@ -7,7 +7,7 @@ use clap::Subcommand;
 use serde_json::json;
 
 use casemate::blockdev::is_same_file;
-use casemate::integrity::{FormatOptions, IntegrityOptions, Superblock, Volume, random_salt};
+use casemate::integrity::{FormatOptions, IntegrityOptions, Superblock, Volume, random_salt, read_key};
 use casemate::{Access, Error, Image, SecretSource, hex, probe};
 
 use crate::answer::Answer;
@@ -114,6 +114,40 @@ struct TagArgs {
     /// Read the key that tags are made with from this file, all of it; "-" is standard input.
     #[arg(long, value_name = "FILE")]
     integrity_key_file: Option<PathBuf>,
+    #[command(flatten)]
+    journal: JournalArgs,
+}
+
+/// What protects a volume's journal, which the volume does not say either.
+#[derive(clap::Args, Debug)]
+pub struct JournalArgs {
+    /// The journal has codes that are made with this: hmac-sha256, ...
+    #[arg(long, value_name = "NAME")]
+    journal_integrity: Option<String>,
+    /// Read the key of the journal's codes from this file, all of it.
+    #[arg(long, value_name = "FILE")]
+    journal_integrity_key_file: Option<PathBuf>,
+    /// The journal is encrypted with this: ctr-aes or cbc-aes.
+    #[arg(long, value_name = "NAME")]
+    journal_crypt: Option<String>,
+    /// Read the key that the journal is encrypted with from this file, all of it.
+    #[arg(long, value_name = "FILE")]
+    journal_crypt_key_file: Option<PathBuf>,
+}
+
+impl JournalArgs {
+    /// Sets what is said of the journal.
+    pub fn set(&self, options: &mut IntegrityOptions) -> Result<(), Error> {
+        let read = |name: &Option<String>, path: &Option<PathBuf>, option: &str| match (name, path) {
+            (None, None) => Ok(None),
+            (Some(name), Some(path)) => Ok(Some((name.clone(), read_key(&SecretSource::file(path))?))),
+            _ => Err(Error::argument(format!("--{option} and --{option}-key-file go together"))),
+        };
+        options.journal_code =
+            read(&self.journal_integrity, &self.journal_integrity_key_file, "journal-integrity")?;
+        options.journal_cipher = read(&self.journal_crypt, &self.journal_crypt_key_file, "journal-crypt")?;
+        Ok(())
+    }
 }
 
 /// A volume, and how its tags are made.
@@ -269,6 +303,7 @@ impl TagArgs {
     fn options(&self) -> Result<IntegrityOptions, Error> {
         let mut options = IntegrityOptions::default();
         options.algorithm.clone_from(&self.integrity);
+        self.journal.set(&mut options)?;
         match &self.integrity_key_file {
             Some(path) => options.with_key(&SecretSource::file(path)),
             None => Ok(options),

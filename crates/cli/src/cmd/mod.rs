@@ -9,7 +9,7 @@ pub mod ext4;
 mod fscrypt;
 pub mod fsverity;
 pub mod info;
-mod integrity;
+pub mod integrity;
 pub mod layers;
 pub mod luks;
 mod man;

@@ -10,6 +10,7 @@ use clap::Parser;
 use casemate::integrity::{FormatOptions, IntegrityOptions, random_salt};
 use casemate::{Access, Error, ErrorKind, Image, SecretSource, probe};
 
+use crate::cmd::integrity::JournalArgs;
 use crate::context::Context;
 
 /// The version whose command line this is.
@@ -25,6 +26,10 @@ Usage: integritysetup [OPTION...] <action> <action-specific>
       --integrity-key-file=path  File with the key of tags
       --integrity-key-size=bytes Size of the key
       --interleave-sectors=N     Sectors between two runs of tags
+      --journal-integrity=STRING The journal gets codes made with this: hmac-sha256, ...
+      --journal-integrity-key-file=path, --journal-integrity-key-size=bytes
+      --journal-crypt=STRING     The journal is encrypted with this: ctr-aes, cbc-aes
+      --journal-crypt-key-file=path, --journal-crypt-key-size=bytes
   -j, --journal-size=bytes       Size of the journal
       --no-wipe                  Nothing is to be wiped: all tags are made in the same pass
   -s, --sector-size=bytes        Size of a block
@@ -57,6 +62,12 @@ struct Tool {
     integrity_key_file: Option<PathBuf>,
     #[arg(long)]
     integrity_key_size: Option<usize>,
+    #[command(flatten)]
+    journal: JournalArgs,
+    #[arg(long)]
+    journal_integrity_key_size: Option<usize>,
+    #[arg(long)]
+    journal_crypt_key_size: Option<usize>,
     #[arg(long, default_value = "32768")]
     interleave_sectors: u32,
     #[arg(short = 'j', long)]
@@ -130,9 +141,25 @@ impl Tool {
         options.algorithm = self.integrity.clone();
         if let Some(path) = &self.integrity_key_file {
             options = options.with_key(&SecretSource::file(path))?;
-            let (found, said) = (options.key.as_ref().map_or(0, |key| key.len()), self.integrity_key_size);
-            if said.is_some_and(|said| said != found) {
-                let text = format!("{}: {found} bytes, which must be the key's size", path.display());
+        }
+        self.journal.set(&mut options)?;
+        for (key, said, whose) in [
+            (options.key.as_ref(), self.integrity_key_size, "integrity"),
+            (
+                options.journal_code.as_ref().map(|code| &code.1),
+                self.journal_integrity_key_size,
+                "journal-integrity",
+            ),
+            (
+                options.journal_cipher.as_ref().map(|cipher| &cipher.1),
+                self.journal_crypt_key_size,
+                "journal-crypt",
+            ),
+        ] {
+            if let (Some(key), Some(said)) = (key, said)
+                && key.len() != said
+            {
+                let text = format!("--{whose}-key-file: {} bytes, which must be the key's size", key.len());
                 return Err(Error::argument(text));
             }
         }

@@ -16,6 +16,7 @@ use super::crypt::mapping::MappingArgs;
 use super::explained::explained;
 use super::luks::options::UnlockArgs;
 use super::verity::options::{HashArgs, parse_root_hash};
+use crate::cmd::integrity::JournalArgs;
 use crate::context::Context;
 use crate::passphrase::Asked;
 use crate::size::bytes;
@@ -104,6 +105,37 @@ struct IntegrityArgs {
     /// The file or block device with the data: what is below has the tags alone.
     #[arg(long, value_name = "PATH", requires = "dm_integrity")]
     integrity_data_device: Option<PathBuf>,
+    /// Write data to their places at once, not through the journal: quicker, and what is being written when power fails may be
+    /// torn. A bitmap says where tags are made again then.
+    #[arg(long, requires = "dm_integrity")]
+    integrity_bitmap_mode: bool,
+    #[command(flatten)]
+    journal: LayerJournal,
+}
+
+/// What protects the journal of a layer, and of nothing else.
+#[derive(Debug)]
+struct LayerJournal(JournalArgs);
+
+impl clap::Args for LayerJournal {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let of_layer = |command: clap::Command, id| command.mut_arg(id, |arg| arg.requires("dm_integrity"));
+        ids::<JournalArgs>().into_iter().fold(JournalArgs::augment_args(command), of_layer)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        LayerJournal::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for LayerJournal {
+    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<LayerJournal, clap::Error> {
+        JournalArgs::from_arg_matches(matches).map(LayerJournal)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+        self.0.update_from_arg_matches(matches)
+    }
 }
 
 #[derive(clap::Args, Debug)]
@@ -229,6 +261,8 @@ impl IntegrityArgs {
     fn over(&self, name: &str, image: Image, context: &Context) -> Result<Image, Error> {
         let mut options = IntegrityOptions::default();
         options.algorithm = name.to_owned();
+        options.bitmap = self.integrity_bitmap_mode;
+        self.journal.0.set(&mut options)?;
         if let Some(path) = &self.integrity_key_file {
             options = options.with_key(&SecretSource::file(path))?;
         }

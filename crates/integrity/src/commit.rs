@@ -1,0 +1,289 @@
+//! What is written, on its way to stable storage: through the journal, or in bitmap mode to its place at once.
+//!
+//! Before the first write the volume is brought in order: the journal replayed, the tags of what a bitmap notes made again.
+//! Whatever is cut off, the same is done again. Tags that are still to be made are, a part with each flush.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use casemate_blockdev::BlockDevice;
+
+use crate::device::Writes;
+use crate::format::write_superblock;
+use crate::journal::{Journal, ROUNDS, empty_section, section};
+use crate::{Error, Flags, IntegrityDevice, Result, Superblock};
+
+/// Bytes of a block of the bitmap.
+pub(crate) const BITMAP_BLOCK: u64 = 4096;
+
+/// Bytes of data whose tags are made at once.
+const RECALCULATED_AT_ONCE: u64 = 1 << 20;
+
+/// Bytes of data whose tags are made with each flush at most, so that nobody waits for long.
+const RECALCULATED_WITH_FLUSH: u64 = 4 << 20;
+
+/// A block's number, its data and its tag.
+type Block<'a> = (u64, &'a [u8], &'a [u8]);
+
+/// The bit of the bitmap that stands for a block.
+pub(crate) fn bit_of(superblock: &Superblock, block: u64) -> u64 {
+    block.checked_shr(superblock.log2_blocks_per_bitmap_bit.into()).unwrap_or(0)
+}
+
+impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
+    /// Brings the volume in order, so that it can be written to. Whatever is cut off, the same is done again.
+    pub(crate) fn begin_to_write(&self, writes: &mut Writes) -> Result<()> {
+        if writes.position.is_some() {
+            return Ok(());
+        }
+        let flags = writes.superblock.flags;
+        // Anybody may have set these flags, and a key would vouch for whatever is there; a bitmap is one of a volume that is
+        // known to be used so.
+        for (flag, is_known, what) in [
+            (
+                Flags::DIRTY_BITMAP,
+                self.has_bitmap,
+                "it was in use in bitmap mode (--integrity-bitmap-mode), and some of its tags are not known",
+            ),
+            (Flags::RECALCULATING, false, "its tags are still to be computed"),
+        ] {
+            if flags.contains(flag) && !is_known && !self.guard.may_recalculate() {
+                let text =
+                    format!("dm-integrity: {what}, which this key would vouch for; it can be read only");
+                return Err(Error::unsupported(text));
+            }
+        }
+        if writes.journal.is_foreign() {
+            let text = "dm-integrity: the journal can't be read, and may hold what was written; it can be read only. \
+                        Is it encrypted (--journal-crypt)?";
+            return Err(Error::unsupported(text));
+        }
+        if flags.contains(Flags::DIRTY_BITMAP) {
+            for block in self.dirty_ranges(&writes.superblock)? {
+                self.recalculate(block.0, block.1)?;
+            }
+            self.flush_below()?;
+            self.empty_journal()?;
+            self.set_flags(writes, flags.without(Flags::DIRTY_BITMAP))?;
+        } else if !writes.journal.is_new() {
+            let (mut data, mut tag) =
+                (vec![0; self.layout().block_size() as usize], vec![0; self.layout().tag_size() as usize]);
+            let mut blocks: Vec<u64> = writes.journal.blocks().collect();
+            blocks.sort_unstable();
+            for block in blocks {
+                let seal = self.guard.journal();
+                writes.journal.read_block(self.meta(), self.layout(), seal, block, &mut data, &mut tag)?;
+                self.data.write_at(&data, self.layout().data(block))?;
+                self.meta().write_at(&tag, self.layout().tag(block))?;
+            }
+            self.flush_below()?;
+            self.empty_journal()?;
+        }
+        writes.journal = Journal::default();
+        if self.has_bitmap {
+            // No section is whole from the first write on, and all that they had is in its place.
+            let len = (bit_of(&writes.superblock, self.layout().blocks() - 1) / 8 / BITMAP_BLOCK + 1)
+                * BITMAP_BLOCK;
+            self.meta().write_zeroes(self.layout().bitmap(), len, false)?;
+            self.meta().flush()?;
+            // The least version that has a bitmap.
+            writes.superblock.version = writes.superblock.version.max(3);
+            self.set_flags(writes, writes.superblock.flags.with(Flags::DIRTY_BITMAP))?;
+        }
+        writes.position = Some((1, 0));
+        Ok(())
+    }
+
+    fn set_flags(&self, writes: &mut Writes, flags: Flags) -> Result<()> {
+        writes.superblock.flags = flags;
+        write_superblock(self.meta(), &writes.superblock, self.guard.journal())?;
+        self.meta().flush()
+    }
+
+    /// Makes the journal one that nothing was ever written to, or one that nothing is to be replayed of.
+    fn empty_journal(&self) -> Result<()> {
+        let (layout, seal) = (self.layout(), self.guard.journal());
+        // Without the first mark there is nothing to replay; it comes back when all others are there.
+        let first = layout.journal_sector(0, 0);
+        self.meta().write_at(&[0; 512], first)?;
+        self.meta().flush()?;
+        for number in 1..layout.sections() {
+            let section = empty_section(layout, seal, number)?;
+            self.meta().write_at(&section, layout.journal_sector(number, 0))?;
+        }
+        let section = empty_section(layout, seal, 0)?;
+        self.meta().write_at(&section[512..], first + 512)?;
+        self.meta().flush()?;
+        self.meta().write_at(&section[..512], first)?;
+        self.meta().flush()
+    }
+
+    /// Runs of blocks whose bits are set in the bitmap, or that recalculation has not come to: first block and number.
+    fn dirty_ranges(&self, superblock: &Superblock) -> Result<Vec<(u64, u64)>> {
+        let blocks = self.layout().blocks();
+        let last = bit_of(superblock, blocks - 1);
+        if last / 8 >= self.layout().journal_len() {
+            return Err(too_long());
+        }
+        let (mut ranges, mut bytes) = (Vec::<(u64, u64)>::new(), vec![0; BITMAP_BLOCK as usize]);
+        for start in (0..=last / 8).step_by(BITMAP_BLOCK as usize) {
+            // OK to cast: at most 4096.
+            let len = (last / 8 + 1 - start).min(BITMAP_BLOCK) as usize;
+            self.meta().read_at(&mut bytes[..len], self.layout().bitmap() + start)?;
+            for bit in start * 8..((start + len as u64) * 8).min(last + 1) {
+                if bytes[(bit / 8 - start) as usize] & 1 << (bit % 8) == 0 {
+                    continue;
+                }
+                let shift = u32::from(superblock.log2_blocks_per_bitmap_bit);
+                let first = bit.checked_shl(shift).unwrap_or(0);
+                let count = 1_u64.checked_shl(shift).unwrap_or(blocks).min(blocks - first);
+                match ranges.last_mut() {
+                    Some((before, all)) if *before + *all == first => *all += count,
+                    _ => ranges.push((first, count)),
+                }
+            }
+        }
+        Ok(ranges)
+    }
+
+    /// Makes the tags of blocks from their data as they are.
+    fn recalculate(&self, mut block: u64, mut count: u64) -> Result<()> {
+        let layout = self.layout();
+        let (mut data, mut tags) = (Vec::new(), Vec::new());
+        while count > 0 {
+            let now = layout.run(block, count.min(RECALCULATED_AT_ONCE / layout.block_size()));
+            // OK to cast: at most a MiB.
+            data.resize((now * layout.block_size()) as usize, 0);
+            tags.resize((now * layout.tag_size()) as usize, 0);
+            self.data.read_at(&mut data, layout.data(block))?;
+            self.guard.seal(block, &mut data, &mut tags)?;
+            self.meta().write_at(&tags, layout.tag(block))?;
+            (block, count) = (block + now, count - now);
+        }
+        Ok(())
+    }
+
+    /// Makes some of the tags that are still to be made. Nothing waits for being flushed then.
+    fn go_on_recalculating(&self, writes: &mut Writes) -> Result<()> {
+        let superblock = &mut writes.superblock;
+        let log2 = superblock.log2_sectors_per_block;
+        let first = superblock.recalc_sector >> log2;
+        if !superblock.flags.contains(Flags::RECALCULATING) || first >= self.layout().blocks() {
+            return Ok(());
+        }
+        let most = RECALCULATED_WITH_FLUSH / self.layout().block_size();
+        let count = most.min(self.layout().blocks() - first);
+        self.recalculate(first, count)?;
+        self.flush_below()?;
+        superblock.recalc_sector = (first + count) << log2;
+        write_superblock(self.meta(), superblock, self.guard.journal())
+    }
+
+    /// Puts the blocks that wait on stable storage.
+    pub(crate) fn commit(&self, writes: &mut Writes) -> Result<()> {
+        while !writes.waiting.is_empty() {
+            let Some(position) = writes.position else { return Ok(()) };
+            let entries = self.layout().section_entries();
+            // No section is used twice before what it has is in its place.
+            let most =
+                usize::try_from(self.layout().sections().saturating_mul(entries)).unwrap_or(usize::MAX);
+            let blocks: Vec<Block<'_>> = writes
+                .waiting
+                .iter()
+                .take(most)
+                .map(|(block, (data, tag))| (*block, &**data, &**tag))
+                .collect();
+            if self.has_bitmap {
+                let bits = blocks.iter().map(|block| bit_of(&writes.superblock, block.0)).collect();
+                self.mark(&writes.marked, &bits)?;
+                writes.marked = bits;
+            } else {
+                writes.position = Some(self.write_journal(position, &blocks)?);
+            }
+            self.write_places(&blocks)?;
+            self.flush_below()?;
+            let last = blocks.last().map(|block| block.0);
+            writes.waiting = last.map_or_else(BTreeMap::new, |last| writes.waiting.split_off(&(last + 1)));
+        }
+        if writes.position.is_some() {
+            self.go_on_recalculating(writes)?;
+        }
+        Ok(())
+    }
+
+    /// Writes blocks to the journal, from a round and a section on, until they are on stable storage. Returns what is next.
+    fn write_journal(
+        &self,
+        (mut round, mut number): (usize, u64),
+        blocks: &[Block<'_>],
+    ) -> Result<(usize, u64)> {
+        let layout = self.layout();
+        for some in blocks.chunks(layout.section_entries() as usize) {
+            let section = section(layout, self.guard.journal(), number, round, some)?;
+            self.meta().write_at(&section, layout.journal_sector(number, 0))?;
+            number += 1;
+            if number == layout.sections() {
+                (number, round) = (0, (round + 1) % ROUNDS);
+            }
+        }
+        self.meta().flush()?;
+        Ok((round, number))
+    }
+
+    /// Sets these bits of the bitmap and clears those before, whose blocks are in their places, until that is on stable
+    /// storage.
+    fn mark(&self, before: &BTreeSet<u64>, bits: &BTreeSet<u64>) -> Result<()> {
+        if before == bits {
+            return Ok(());
+        }
+        let per_block = BITMAP_BLOCK * 8;
+        let changed: BTreeSet<u64> = before.union(bits).map(|bit| bit / per_block).collect();
+        for number in changed {
+            let mut bytes = vec![0_u8; BITMAP_BLOCK as usize];
+            for bit in bits.range(number * per_block..(number + 1) * per_block) {
+                // OK to cast: within a block.
+                bytes[(bit % per_block / 8) as usize] |= 1 << (bit % 8);
+            }
+            self.meta().write_at(&bytes, self.layout().bitmap() + number * BITMAP_BLOCK)?;
+        }
+        self.meta().flush()
+    }
+
+    /// Writes blocks and their tags to their places.
+    fn write_places(&self, blocks: &[Block<'_>]) -> Result<()> {
+        let mut rest = blocks;
+        while let Some((first, ..)) = rest.first() {
+            let together = (*first..).zip(rest).take_while(|(block, (other, ..))| block == other).count();
+            // OK to cast: at most that many.
+            let (now, after) = rest.split_at(self.layout().run(*first, together as u64) as usize);
+            let (mut data, mut tags) = (Vec::new(), Vec::new());
+            for (_, block, tag) in now {
+                data.extend_from_slice(block);
+                tags.extend_from_slice(tag);
+            }
+            self.data.write_at(&data, self.layout().data(*first))?;
+            self.meta().write_at(&tags, self.layout().tag(*first))?;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn flush_below(&self) -> Result<()> {
+        self.data.flush()?;
+        self.meta.as_ref().map_or(Ok(()), BlockDevice::flush)
+    }
+
+    /// Puts all that waits in its place; the bitmap makes room for the journal again.
+    pub(crate) fn close(&self, writes: &mut Writes) -> Result<()> {
+        self.commit(writes)?;
+        if self.has_bitmap && writes.position.is_some() {
+            self.flush_below()?;
+            self.empty_journal()?;
+            self.set_flags(writes, writes.superblock.flags.without(Flags::DIRTY_BITMAP))?;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn too_long() -> Error {
+    Error::corrupt("dm-integrity superblock: its bitmap is longer than the journal's place")
+}
