@@ -121,8 +121,12 @@ fn inodes_are_not_lost_to_wrong_descriptors() {
             "set_bg 0 flags 3\nset_bg 0 checksum calc",
             "set_bg 0 inode_table 5000",
             "set_bg 0 block_bitmap 5000",
+            "set_bg 1 checksum 0x1234",
         ] {
             let what = format!("{features}: {damage}");
+            if damage.starts_with("set_bg 1") && features != with_copy {
+                continue;
+            }
             std::fs::copy(&sound, &image).unwrap();
             maker.debugfs(&image, damage);
             let bytes = std::fs::read(&image).unwrap();

@@ -265,7 +265,7 @@ impl Repair {
                 self.space().doubt_unused(group)?;
             }
             (K::Checksum, _) if place.structure == Structure::GroupDescriptor => {
-                return place.group.map_or(Ok(false), |group| self.descriptor(group));
+                return fix.zip(place.group).map_or(Ok(false), |(fix, group)| self.descriptor(group, fix));
             }
             (K::Checksum, _) => return fix.map_or(Ok(false), |fix| self.checksum(fix)),
             (K::BlockBitmap | K::InodeBitmap, Problem::Run { first, last, what }) => {
@@ -345,7 +345,7 @@ impl Repair {
 
     /// Lets a descriptor whose checksum is wrong count again: with the places that a sound copy names, and without
     /// inodes that were never used. Without such a copy, its places are taken for right where the root is found by them.
-    fn descriptor(&mut self, group: u32) -> Result<bool> {
+    fn descriptor(&mut self, group: u32, fix: Fix) -> Result<bool> {
         let fs = self.files.fs();
         let layout = *fs.layout();
         let copy = sound_copy(fs, group, fs.checksums().descriptor_subject())?;
@@ -358,13 +358,11 @@ impl Repair {
             let copy = GroupDescriptor::from_bytes(&copy)?;
             let (blocks, inodes, table) = (copy.block_bitmap(), copy.inode_bitmap(), copy.inode_table());
             self.space().edit_descriptor(group, |own| own.set_places(blocks, inodes, table))?;
-        } else {
-            self.space().edit_descriptor(group, |_| {})?;
         }
         if !tells_unused {
             self.space().doubt_unused(group)?;
         }
-        Ok(true)
+        self.checksum(fix)
     }
 
     fn checksum(&mut self, fix: Fix) -> Result<bool> {
