@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes the small ext4 images that fuzz targets begin with: fuzz/seeds/make.sh. Needs mke2fs, debugfs and casemate, the
-# latter for the encrypted one and its backup. The images are kept because other versions of these tools make others.
+# Makes the small ext4 images that fuzz targets begin with: fuzz/seeds/make.sh. Needs mke2fs, debugfs, a kernel that mounts
+# (root) and casemate, the latter for the encrypted one and its backup. The images are kept because other versions of these tools make others.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
@@ -39,6 +39,20 @@ casemate ext4 mkdir "$work/encrypted.img" /secret
 casemate fscrypt set-policy "$work/encrypted.img" /secret --key "$work/key"
 casemate ext4 put -r "$work/encrypted.img" "$tree/folder/many" /secret --fscrypt-key "$work/key"
 casemate fscrypt backup "$work/encrypted.img" /secret "$work/backup.tar"
+# With fast commits in its journal, which a kernel alone makes.
+make fast 2M -t ext4 -b 1024 -O fast_commit
+mkdir "$work/mounted"
+mount -o loop,rw,commit=1000 "$work/fast.img" "$work/mounted"
+(
+    cd "$work/mounted"
+    sync -f .
+    seq 900 > new; sync new; mv new folder/new; ln folder/new second; sync second; rm short; echo x > x; sync x
+    truncate -s 70 pieces; sync pieces; for i in $(seq 9); do : > "folder/many/more-$i"; done; sync folder/many/*
+    fallocate -p -o 1024 -l 1024 folder/new; chmod 600 second; sync second
+)
+cp "$work/fast.img" "$work/fast"
+umount "$work/mounted"
+mv "$work/fast" "$work/fast.img"
 for file in "$work"/*.img "$work/backup.tar"; do
     xz -9e < "$file" > "$here/$(basename "$file").xz"
 done
