@@ -298,3 +298,63 @@ fn directories_are_encrypted() {
         place.is(&format!("build new.img --from tree {options}"), 2, text);
     }
 }
+
+#[test]
+fn images_get_dm_verity() {
+    let place = place();
+    let hash_of =
+        |text: &str| text.lines().find_map(|line| line.strip_prefix("Root hash:")).unwrap().trim().to_owned();
+    let verify = |arguments: &str| {
+        let mut command = Command::new(CASEMATE);
+        command.args(["verity", "verify"]).args(arguments.split(' ')).current_dir(place.folder());
+        let ours = run_any(&mut command).status.success();
+        if let Some(veritysetup) = tool("veritysetup") {
+            let mut command = Command::new(veritysetup);
+            command.arg("verify").args(arguments.split(' ')).current_dir(place.folder());
+            assert_eq!(run_any(&mut command).status.success(), ours, "{arguments}");
+        }
+        ours
+    };
+    let told = place.yes("build image --from tree --verity -b 1024 --dm-verity append --root-hash-file hash");
+    let hash = hash_of(&told);
+    assert_eq!(place.read("hash"), hash.as_bytes());
+    check(&place, "image");
+    let size = place.yes("info image --json");
+    let size: serde_json::Value = serde_json::from_str(&size).unwrap();
+    let end = size["blocks"].as_u64().unwrap() * 1024;
+    let end = end.next_multiple_of(4096);
+    let place_of = format!("image image {hash} --hash-offset={end}");
+    assert!(verify(&place_of));
+    // The same again, and another byte is noticed.
+    let once = place.read("image");
+    assert_eq!(hash_of(&place.yes("build image --from tree --verity -b 1024 --dm-verity append")), hash);
+    assert!(place.read("image") == once);
+    let mut damaged = once;
+    damaged[5000] ^= 1;
+    place.file("image", damaged);
+    assert!(!verify(&place_of));
+    // Everything in files of its own.
+    let told =
+        place.yes("build image --from tree --dm-verity hashes --fec-device parity --fec-roots 4 --seed x");
+    assert!(verify(&format!("image hashes {} --fec-device=parity --fec-roots=4", hash_of(&told))));
+    if tool("openssl").is_some() {
+        place.sh("openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=test -keyout key.pem -out cert.pem 2>openssl.log");
+        let told = place.yes(
+            "build image --from tree --dm-verity append --root-hash-signature sig --signing-key key.pem --cert cert.pem",
+        );
+        let mut command = Command::new(CASEMATE);
+        command.args(["verity", "verify-signature", &hash_of(&told), "sig", "--cert", "cert.pem"]);
+        run(command.current_dir(place.folder()));
+    }
+    place.file("image", "old");
+    for (arguments, text) in [
+        ("image --from tree --dm-verity append --size 5001K", "whole data blocks"),
+        ("- --from tree --dm-verity append", "standard output"),
+        ("image --from tree --dm-verity image", "would replace"),
+        ("image --from tree --fec-device parity", "--dm-verity"),
+        ("image --from tree --signing-key key.pem --cert cert.pem", "--verity"),
+    ] {
+        place.is(&format!("build {arguments}"), 2, text);
+        assert_eq!(place.read("image"), b"old", "{arguments}");
+    }
+}

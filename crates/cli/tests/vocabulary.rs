@@ -222,6 +222,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("root-mode", "MODE", "permission bits of the root directory"),
     ("root-owner", "UID:GID", "the root directory's owner and group"),
     ("root-hash-file", "FILE", "the file of the root hash"),
+    ("root-hash-signature", "SIGFILE", "where the root hash's signature goes"),
     ("root-hash-sig-key-desc", "DESCRIPTION", "kernel: the key of the root hash's signature"),
     ("salt", "HEX", "a salt"),
     ("sector-size", "BYTES", "the size of what is encrypted, or has a tag"),
@@ -277,12 +278,12 @@ const WORDS: &[(&str, &str, &str)] = &[
 ];
 
 /// Commands that are called as a tool, whose options have that tool's names; of a check "--verity", as there is "--repair", a
-/// switch; and of a build "--encrypt", which takes what reencryption does not.
+/// switch; and of a build "--encrypt" and "--dm-verity", which make what others take.
 const NAMESAKES: &[(&str, &[&str])] = &[
     ("casemate ext4 du", &["all", "apparent-size", "max-depth", "summarize"]),
     ("casemate ext4 df", &["inodes"]),
     ("casemate ext4 check", &["verity"]),
-    ("casemate ext4 build", &["encrypt"]),
+    ("casemate ext4 build", &["encrypt", "dm-verity"]),
     (
         "casemate ext4 find",
         &["name", "iname", "type", "size", "uid", "gid", "perm", "newermt", "inum", "maxdepth", "print0"],

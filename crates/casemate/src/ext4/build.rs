@@ -15,7 +15,8 @@ pub use casemate_ext4::{
 };
 
 use super::{Encrypting, Sealing};
-use crate::{Error, Output};
+use crate::verity::{FormatOptions, Formatted};
+use crate::{Access, Error, Image, Output};
 
 /// A source of the files of a new file system.
 #[derive(Clone, Debug)]
@@ -233,6 +234,40 @@ impl Build {
             }
             BuildTarget::Stream => self.stream(io::stdout().lock(), Path::new("standard output"), work),
         }
+    }
+
+    /// Writes the file system to a file or block device, makes dm-verity's hash area over it, and parity if it is wanted. The
+    /// hash area lies behind the file system without a `hash` image. New files get their names when everything is there.
+    ///
+    /// # Errors
+    /// As [`Build::write`]; `Argument` for a size that is not whole data blocks; those of [`Image::verity_format`].
+    pub fn write_verified(
+        self,
+        path: &Path,
+        hash: Option<&Image>,
+        mut format: FormatOptions,
+        work: &Work<'_>,
+    ) -> Result<(BuildReport, Formatted), Error> {
+        let size = self.size();
+        let block = u64::from(format.area.data_block_size.unwrap_or_default().bytes());
+        if !size.is_multiple_of(block) {
+            let text = format!(
+                "{size} bytes are not whole data blocks of dm-verity, of {block} bytes; --align {block}"
+            );
+            return Err(Error::argument(text).at(path.display()));
+        }
+        let is_device = std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device());
+        let image = if is_device { Image::open(path, Access::Change)? } else { Image::replace(path)? };
+        image.grow_to(size)?;
+        let report = self.plan.write(&*image.device(), !is_device, work);
+        let report = report.map_err(|error| error.within(path.display()))?;
+        format.area.data_blocks = Some(size / block);
+        if hash.is_none() {
+            format.area.hash_offset = size;
+        }
+        let formatted = image.verity_format(hash.unwrap_or(&image), &format, work)?;
+        image.commit()?;
+        Ok((report, formatted))
     }
 
     fn to_device(&self, device: &FileDevice, is_new: bool, work: &Work<'_>) -> Result<BuildReport, Error> {

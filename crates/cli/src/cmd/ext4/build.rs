@@ -5,17 +5,19 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use clap::ArgGroup;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use serde_json::json;
 
 use casemate::ext4::{
-    Build, BuildOptions, BuildSize, BuildTarget, Encrypting, Pattern, Sealing, Source, Tree, TreeOptions,
-    identity, read_tree, source_date_epoch, uuid_of, uuid_text,
+    Build, BuildOptions, BuildReport, BuildSize, BuildTarget, Encrypting, Pattern, Sealing, Source, Tree,
+    TreeOptions, identity, read_tree, source_date_epoch, uuid_of, uuid_text,
 };
 use casemate::fscrypt::read_raw_key;
 use casemate::fsverity::{Algorithm, FileDigest, Parameters, escape_name};
-use casemate::signature::SigningKey;
-use casemate::{Error, Output, SecretSource};
+use casemate::signature::{Certificate, DigestAlgorithm, SigningKey, root_hash_bytes, sign};
+use casemate::verity::{Fec, FormatOptions, Formatted, Seed};
+use casemate::{Error, Image, Output, SecretSource, Work, hex as hexadecimal};
 
 use super::chmod::parse_octal;
 use super::chown::parse_both;
@@ -24,6 +26,8 @@ use crate::cmd::ends::standard_output;
 use crate::cmd::fscrypt::PolicyArgs;
 use crate::cmd::fsverity::{Hex, hex};
 use crate::cmd::signer::read_certificate;
+use crate::cmd::verity::info;
+use crate::cmd::verity::options::FecArgs;
 use crate::context::{Context, read_small};
 use crate::size::bytes;
 
@@ -34,10 +38,12 @@ use crate::size::bytes;
 /// bytes: identifiers are made of the tree, times are those of the files, none later than the environment's
 /// SOURCE_DATE_EPOCH.
 #[derive(clap::Args, Debug)]
+#[command(group = ArgGroup::new("signed").args(["verity", "root_hash_signature"]).multiple(true))]
 #[command(after_help = "Examples:\n  casemate ext4 build root.img --from rootfs\n  \
     casemate ext4 build root.img --from rootfs --size +64M -L root\n  \
     zstdcat rootfs.tar.zst | casemate ext4 build root.img --tar - --owner 0:0\n  \
     casemate ext4 build root.img --layer base.tar --layer app.tar\n  \
+    casemate ext4 build root.img --from rootfs --dm-verity append --root-hash-file root.hash.txt\n  \
     casemate ext4 build empty.img --size 1G")]
 pub struct Args {
     /// The image to make: a file, which is there whole or not at all, or a block device; "-" is standard output.
@@ -92,8 +98,8 @@ pub struct Args {
     /// The salt of their trees in hex, at most 32 bytes.
     #[arg(long, value_name = "HEX", requires = "verity", value_parser = hex, help_heading = "fs-verity")]
     salt: Option<Hex>,
-    /// Sign their digests with this private key in PEM, for the kernel's built-in signatures.
-    #[arg(long, value_name = "KEYFILE", requires = "verity", requires = "cert", help_heading = "fs-verity")]
+    /// Sign the digests of files with this private key in PEM, for the kernel's built-in signatures, and the root hash.
+    #[arg(long, value_name = "KEYFILE", requires = "signed", requires = "cert", help_heading = "fs-verity")]
     signing_key: Option<PathBuf>,
     /// The signer's certificate in PEM or DER.
     #[arg(long, value_name = "CERTFILE", requires = "signing_key", help_heading = "fs-verity")]
@@ -101,6 +107,24 @@ pub struct Args {
     /// Write the files' digests to this file, as a manifest for "casemate fsverity check".
     #[arg(long, value_name = "FILE", requires = "verity", help_heading = "fs-verity")]
     manifest: Option<PathBuf>,
+    /// Make a hash tree of dm-verity over the whole image, and print its root hash: behind the file system, as "append", or in
+    /// this file. Salt and UUID follow from --seed, or from the file system's UUID.
+    #[arg(long, value_name = "append|FILE", conflicts_with = "offset", help_heading = "dm-verity")]
+    dm_verity: Option<PathBuf>,
+    /// Write the root hash in hex to this file.
+    #[arg(long, value_name = "FILE", requires = "dm_verity", help_heading = "dm-verity")]
+    root_hash_file: Option<PathBuf>,
+    /// Write the root hash's PKCS#7 signature to this file, made with --signing-key and --cert.
+    #[arg(
+        long,
+        value_name = "SIGFILE",
+        requires = "dm_verity",
+        requires = "signing_key",
+        help_heading = "dm-verity"
+    )]
+    root_hash_signature: Option<PathBuf>,
+    #[command(flatten, next_help_heading = "dm-verity")]
+    fec: FecArgs,
     /// Encrypt a directory of the tree, with all that is in it, with the raw master key in a file (16 to 64 bytes); the
     /// image has the feature encrypt then, and its bytes are others each time but with --seed.
     #[arg(long, value_name = "DIR=KEYFILE", value_parser = OsStringValueParser::new().try_map(encrypted), help_heading = "fscrypt")]
@@ -182,6 +206,14 @@ impl Args {
             Some(offset) => BuildTarget::Within(&self.image, offset),
             None => BuildTarget::File(&self.image),
         };
+        if self.dm_verity.is_some() && is_stream {
+            let text =
+                "dm-verity's hash tree is made of an image that can be read again, not of standard output";
+            return Err(Error::argument(text));
+        }
+        if self.fec.fec_device.is_some() && self.dm_verity.is_none() {
+            return Err(Error::argument("--fec-device: parity goes with --dm-verity"));
+        }
         let work = context.opening();
         let mut tree_options = TreeOptions::default();
         tree_options.owners.all = self.owner;
@@ -192,13 +224,15 @@ impl Args {
         let identity = identity(&tree, self.seed.as_deref(), &work);
         let mut options = self.format.options(identity)?;
         options.time = source_date_epoch()?;
+        // dm-verity protects whole blocks.
+        let align = self.align.unwrap_or(if self.dm_verity.is_some() { 4096 } else { 1 });
         options.size = match (self.size, target.size()?) {
-            (Some(BuildSize::Fitting { free, .. }), _) => {
-                BuildSize::Fitting { free, align: self.align.unwrap_or(1) }
-            }
+            (Some(BuildSize::Fitting { free, .. }), _) => BuildSize::Fitting { free, align },
             (Some(size), _) => size,
+            // A device's rest has room for the hash tree.
+            (None, Some(_)) if self.is_appended() => BuildSize::Fitting { free: 0, align },
             (None, Some(size)) => BuildSize::Bytes(size),
-            (None, None) => BuildSize::Fitting { free: 0, align: self.align.unwrap_or(1) },
+            (None, None) => BuildSize::Fitting { free: 0, align },
         };
         let sealing = self.sealing(context, options.block_size)?.map(Arc::new);
         let manifest = match &self.manifest {
@@ -211,7 +245,14 @@ impl Args {
         let size = build.size();
         let progress = context.progress(&self.image.display().to_string(), build.contents_size());
         let geometry = build.geometry().clone();
-        let report = build.write(&target, &context.work(context.providers().clone(), &progress))?;
+        let work = context.work(context.providers().clone(), &progress);
+        let (report, formatted) = match &self.dm_verity {
+            None => (build.write(&target, &work)?, None),
+            Some(place) => {
+                let (report, formatted) = self.verified(build, place, &options.uuid, context, &work)?;
+                (report, Some(formatted))
+            }
+        };
         drop(progress);
         if let Some((manifest, sealing)) = manifest.zip(sealing) {
             let lines = sealing.digests().into_iter().flat_map(|(path, digest)| line(&path, &digest));
@@ -229,10 +270,68 @@ impl Args {
                 "directories": report.directories,
                 "others": report.others,
                 "bytes": report.bytes,
+                "dm_verity": formatted.as_ref().map(|formatted| info::formatted_json(formatted, false)),
             }))?;
+        } else if let Some(formatted) = &formatted {
+            let place =
+                if self.is_appended() { &self.image } else { self.dm_verity.as_ref().unwrap_or(&self.image) };
+            context.print(info::formatted_lines(&place.display(), self.fec.fec_offset, formatted))?;
         }
         context.done(format_args!("{}: {size} bytes, {} files", self.image.display(), report.files));
         Ok(Answer::Yes)
+    }
+
+    /// Whether dm-verity's hash tree lies behind the file system.
+    fn is_appended(&self) -> bool {
+        self.dm_verity.as_deref() == Some(Path::new("append"))
+    }
+
+    /// Writes the file system with dm-verity over it, and what is told of the root hash in files.
+    fn verified(
+        &self,
+        build: Build,
+        place: &Path,
+        uuid: &[u8; 16],
+        context: &Context,
+        work: &Work<'_>,
+    ) -> Result<(BuildReport, Formatted), Error> {
+        let create = |path: &PathBuf| Output::create(path, &[&self.image, place]);
+        let root_hash_file = self.root_hash_file.as_ref().map(create).transpose()?;
+        let signature_file = self.root_hash_signature.as_ref().map(create).transpose()?;
+        let mut format = FormatOptions::default();
+        format.seed = Some(Seed::from_text(self.seed.as_deref().unwrap_or(&uuid_text(uuid))));
+        if let Some(path) = &self.fec.fec_device {
+            Output::check(path, &[&self.image, place])?;
+            let mut fec = Fec::new(Image::create(path)?);
+            (fec.offset, fec.roots) = (self.fec.fec_offset, self.fec.fec_roots);
+            format.area.fec = Some(fec);
+        }
+        let hash = match self.is_appended() {
+            true => None,
+            false => {
+                Output::check(place, &[&self.image])?;
+                Some(Image::create(place)?)
+            }
+        };
+        let signer = self.signer()?;
+        let (report, formatted) = build.write_verified(&self.image, hash.as_ref(), format, work)?;
+        if let Some(file) = root_hash_file {
+            file.finish(hexadecimal::encode(&formatted.root_hash).as_bytes())?;
+        }
+        if let Some((file, (key, certificate))) = signature_file.zip(signer) {
+            let message = root_hash_bytes(&formatted.root_hash);
+            let signed = sign(&message, &key, &certificate, DigestAlgorithm::Sha256, context.providers())?;
+            file.finish(&signed)?;
+        }
+        Ok((report, formatted))
+    }
+
+    /// The key and certificate that sign.
+    fn signer(&self) -> Result<Option<(SigningKey, Certificate)>, Error> {
+        let Some((key, cert)) = self.signing_key.as_ref().zip(self.cert.as_ref()) else { return Ok(None) };
+        let pem = zeroize::Zeroizing::new(read_small(key)?);
+        let key = SigningKey::from_pem(&pem).map_err(|error| error.at(key.display()))?;
+        Ok(Some((key, read_certificate(cert)?)))
     }
 
     /// fs-verity, if it is wanted.
@@ -248,11 +347,7 @@ impl Args {
         let mut sealing = Sealing::new(parameters, context.providers().clone());
         let patterns = self.verity.iter().map(|pattern| Pattern::new(pattern.as_bytes()));
         sealing.files = patterns.collect::<Result<_, _>>()?;
-        if let (Some(key), Some(cert)) = (&self.signing_key, &self.cert) {
-            let pem = zeroize::Zeroizing::new(read_small(key)?);
-            let key = SigningKey::from_pem(&pem).map_err(|error| error.at(key.display()))?;
-            sealing.signer = Some((key, read_certificate(cert)?));
-        }
+        sealing.signer = self.signer()?;
         Ok(Some(sealing))
     }
 
