@@ -100,28 +100,17 @@ pub(crate) fn links(check: &Check<'_>) {
 /// Compares what inodes that hold attributes' values say of their users with how many there are.
 fn values(check: &Check<'_>) {
     let facts = &check.facts;
-    let (references, mut values, blocks) = {
+    let (values, blocks) = {
         let mut lists = check.lists();
-        let blocks: Vec<_> = lists.xattr_blocks.iter().map(|(block, of)| (*block, *of)).collect();
-        (std::mem::take(&mut lists.references), std::mem::take(&mut lists.values), blocks)
+        (std::mem::take(&mut lists.values), std::mem::take(&mut lists.xattr_blocks))
     };
-    values.sort_unstable();
-    values.retain(|(number, _)| {
-        let has_name = facts.names(*number) > 0;
-        if has_name {
-            let place = Place::inode(Structure::XattrInode, *number);
-            check.findings.say(FindingKind::XattrInode, place, "holds a value, and is in a directory");
-        }
-        !has_name
-    });
-    for number in &references {
-        if let Some(record) = facts.record(*number) {
-            record.add_name();
-        }
-    }
     for (number, users) in values {
         let place = Place::inode(Structure::XattrInode, number);
-        let found = u64::from(facts.names(number));
+        if facts.names(number) > 0 {
+            check.findings.say(FindingKind::XattrInode, place, "holds a value, and is in a directory");
+            continue;
+        }
+        let found = u64::from(facts.references(number));
         match users {
             _ if found == 0 => {
                 check.findings.say(FindingKind::Unattached, place, "holds a value that no attribute has")

@@ -44,14 +44,11 @@ pub(crate) fn all(check: &Check<'_>, groups: &[Group], work: &Work<'_>) -> Resul
     let mut directories = std::mem::take(&mut check.lists().directories);
     // In the order of the disk.
     directories.sort_unstable_by_key(|directory| (directory.first, directory.number));
-    let mut policies = std::mem::take(&mut check.lists().policies);
-    policies.sort_unstable();
     let parents = std::sync::Mutex::new(Parents::new());
     // Small ones in handfuls.
     const AT_ONCE: usize = 16;
     let state = || Reader {
         worker: Worker::new(check, groups, Purpose::Check),
-        policies: &policies,
         buffer: Vec::new(),
         names: Names::default(),
         parents: Vec::new(),
@@ -73,7 +70,6 @@ type OnBlock<'f, R> = dyn FnMut(&mut R, u64, u64, &[u8]) -> Result<()> + 'f;
 /// One thread of the pass.
 struct Reader<'a, 'b> {
     worker: Worker<'a, 'b>,
-    policies: &'a [(u32, u64)],
     buffer: Vec<u8>,
     names: Names,
     parents: Parents,
@@ -90,7 +86,7 @@ impl Drop for Reader<'_, '_> {
 struct Open<'a> {
     directory: &'a Directory,
     /// Its policy, if it is encrypted and has one.
-    policy: Option<u64>,
+    policy: Option<u32>,
     is_encrypted: bool,
     /// What decrypts its names, if its key is there.
     names: Option<Arc<dyn EncryptedNames>>,
@@ -110,12 +106,12 @@ impl Reader<'_, '_> {
     fn directory(&mut self, directory: &Directory) -> Result<()> {
         let flags = InodeFlags(directory.flags);
         let number = directory.number;
-        let policy = self.policies.binary_search_by_key(&number, |(inode, _)| *inode).ok();
+        let policy = self.policy(number);
         let block_size = u64::from(self.worker.check.fs.layout().block_size);
         let bytes = u64::from(directory.blocks) * block_size;
         let mut open = Open {
             directory,
-            policy: policy.map(|at| self.policies[at].1),
+            policy,
             is_encrypted: flags.has(InodeFlags::ENCRYPT),
             names: if flags.has(InodeFlags::ENCRYPT) { self.decryption(number)? } else { None },
             is_casefolded: flags.has(InodeFlags::CASEFOLD),
@@ -156,6 +152,13 @@ impl Reader<'_, '_> {
             tree.finish(&self.worker, place);
         }
         self.duplicates(&mut open, &runs, place)
+    }
+
+    /// The number of an encrypted inode's policy, if it has one that makes sense.
+    fn policy(&self, inode: u32) -> Option<u32> {
+        let record = self.worker.check.facts.record(inode)?;
+        let is_encrypted = record.fact().has(Fact::ENCRYPTED) && !record.fact().has(Fact::VALUE);
+        Some(record.policy()).filter(|policy| is_encrypted && *policy != 0)
     }
 
     /// What decrypts the names of a directory, if its key is there.
@@ -457,9 +460,7 @@ impl Reader<'_, '_> {
             self.wrong(FindingKind::EncryptionPolicy, place, name, format!("inode {inode} is not encrypted"));
             return;
         }
-        if let Ok(at) = self.policies.binary_search_by_key(&inode, |(inode, _)| *inode)
-            && self.policies[at].1 != policy
-        {
+        if self.policy(inode).is_some_and(|other| other != policy) {
             self.wrong(
                 FindingKind::EncryptionPolicy,
                 place,

@@ -8,7 +8,7 @@ use crate::format::layout::Layout;
 /// Inodes of a chunk, which is there from the first one in use on.
 const CHUNK: u32 = 1 << 13;
 
-/// One inode: twelve bytes.
+/// One inode: sixteen bytes.
 #[derive(Default)]
 pub(crate) struct Record {
     /// Flags and the stored number of links.
@@ -17,6 +17,8 @@ pub(crate) struct Record {
     names: AtomicU32,
     /// The directory that holds a directory's name.
     parent: AtomicU32,
+    /// The number of an encrypted inode's policy, or how many attributes have the value that an inode holds.
+    extra: AtomicU32,
 }
 
 /// Facts of an inode: a kind as directories have it, from 1 on, in the lowest bits; flags; links in the upper half.
@@ -72,6 +74,12 @@ impl Record {
         self.names.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// The number of its policy, or 0.
+    #[inline]
+    pub fn policy(&self) -> u32 {
+        self.extra.load(Ordering::Relaxed)
+    }
+
     /// Notes where a directory is. False if it is somewhere already.
     pub fn set_parent(&self, parent: u32) -> bool {
         self.parent.compare_exchange(0, parent, Ordering::Relaxed, Ordering::Relaxed).is_ok()
@@ -92,10 +100,28 @@ impl Facts {
 
     /// Notes an inode, which must be one that there is.
     pub fn set(&self, inode: u32, fact: Fact) {
+        self.made(inode).facts.store(fact.0, Ordering::Relaxed);
+    }
+
+    /// Notes the policy of an inode that there is.
+    pub fn set_policy(&self, inode: u32, policy: u32) {
+        self.made(inode).extra.store(policy, Ordering::Relaxed);
+    }
+
+    /// Counts an attribute that has its value in an inode that there is.
+    pub fn add_reference(&self, inode: u32) {
+        self.made(inode).extra.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Attributes that have their values in an inode.
+    pub fn references(&self, inode: u32) -> u32 {
+        self.record(inode).map_or(0, |record| record.extra.load(Ordering::Relaxed))
+    }
+
+    fn made(&self, inode: u32) -> &Record {
         let new = || (0..CHUNK).map(|_| Record::default()).collect();
         let index = inode - 1;
-        let chunk = self.chunks[(index / CHUNK) as usize].get_or_init(new);
-        chunk[(index % CHUNK) as usize].facts.store(fact.0, Ordering::Relaxed);
+        &self.chunks[(index / CHUNK) as usize].get_or_init(new)[(index % CHUNK) as usize]
     }
 
     pub fn get(&self, inode: u32) -> Fact {

@@ -542,6 +542,7 @@ impl Worker<'_, '_> {
             sum.0 = sum.0.saturating_add(clusters.saturating_mul(cluster));
             sum.1 = sum.1.saturating_add(1 + attributes.values.1);
         }
+        self.settle_usage();
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Five passes, each on all threads: every inode and its blocks ([`inodes`]), every directory and its names
 //! ([`directories`]), the tree of directories and the counts of names ([`connectivity`]), bitmaps and counts of groups
-//! ([`counts`]). Between them is what is known of each block, a bit ([`claims`]), and of each inode, twelve bytes
+//! ([`counts`]). Between them is what is known of each block, a bit ([`claims`]), and of each inode, sixteen bytes
 //! ([`facts`]). Checksums are checked on the way. A pass goes on after damage; what could not be followed keeps the passes
 //! behind it from saying that something is missing.
 

@@ -88,12 +88,19 @@ pub(crate) struct Lists {
     pub xattr_blocks: HashMap<u64, XattrUse>,
     /// Inodes that hold values, and how many attributes they say have it; those of an old kind don't.
     pub values: Vec<(u32, Option<u64>)>,
-    /// Inodes that attributes have values in, once for each attribute.
-    pub references: Vec<u32>,
-    /// Encrypted inodes, and what stands for their policies.
-    pub policies: Vec<(u32, u64)>,
-    pub usage: [HashMap<u32, (u64, u64)>; 3],
+    /// Policies of encrypted inodes, by what stands for them: numbers from 1 on.
+    pub policies: HashMap<u64, u32>,
+    pub usage: Usage,
 }
+
+/// Bytes and inodes of users, groups and projects.
+pub(crate) type Usage = [HashMap<u32, (u64, u64)>; 3];
+
+/// Owners that a thread counts for before it hands that over: not each thread keeps all of them.
+const MOST_OWNERS: usize = 1 << 12;
+
+/// Policies that are told apart. Honest file systems have few.
+const MOST_POLICIES: usize = 1 << 16;
 
 /// A block of attributes that inodes share.
 #[derive(Clone, Copy, Debug, Default)]
@@ -240,6 +247,18 @@ impl<'a> Check<'a> {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The number of a policy; 0 for one of more than are told apart.
+    pub fn policy(&self, policy: u64) -> u32 {
+        let mut lists = self.lists();
+        // OK to truncate: there are not so many.
+        let next = lists.policies.len() as u32 + 1;
+        match lists.policies.get(&policy) {
+            Some(number) => *number,
+            None if lists.policies.len() < MOST_POLICIES => *lists.policies.entry(policy).or_insert(next),
+            None => 0,
+        }
+    }
+
     /// The bytes of an inode; `None` if its table is not where it can be.
     pub fn inode_bytes(&self, groups: &[Group], number: u32) -> Result<Option<Vec<u8>>> {
         let layout = self.fs.layout();
@@ -371,6 +390,14 @@ impl<'a, 'b> Worker<'a, 'b> {
         }
     }
 
+    /// Hands over what was counted for owners, if these are many.
+    pub fn settle_usage(&mut self) {
+        if self.lists.usage.iter().any(|usage| usage.len() > MOST_OWNERS) {
+            let usage = std::mem::take(&mut self.lists.usage);
+            self.check.lists().charge(usage);
+        }
+    }
+
     /// Notes that something could not be followed to its blocks.
     pub fn lose_blocks(&self) {
         if self.purpose == Purpose::Check {
@@ -387,13 +414,18 @@ impl Drop for Worker<'_, '_> {
         }
         self.check.findings.add_counts(counts);
         let mut all = self.check.lists();
-        let Lists { directories, xattr_blocks: _, values, references, policies, usage } =
+        let Lists { directories, xattr_blocks: _, values, policies: _, usage } =
             std::mem::take(&mut self.lists);
         all.directories.extend(directories);
         all.values.extend(values);
-        all.references.extend(references);
-        all.policies.extend(policies);
-        for (all, own) in all.usage.iter_mut().zip(usage) {
+        all.charge(usage);
+    }
+}
+
+impl Lists {
+    /// Adds what owners have.
+    fn charge(&mut self, usage: Usage) {
+        for (all, own) in self.usage.iter_mut().zip(usage) {
             for (id, (blocks, inodes)) in own {
                 let sum = all.entry(id).or_default();
                 *sum = (sum.0.saturating_add(blocks), sum.1.saturating_add(inodes));

@@ -255,8 +255,8 @@ impl Worker<'_, '_> {
         } else if holder.size() != u64::from(size) {
             wrong(format!("a value of {size} bytes lies in inode {number} of {}", holder.size()));
         }
-        if self.purpose == Purpose::Check {
-            self.lists.references.push(number);
+        if self.purpose == Purpose::Check && holder.has(InodeFlags::EA_INODE) {
+            check.facts.add_reference(number);
         }
         Ok(())
     }
@@ -325,7 +325,9 @@ impl Worker<'_, '_> {
     pub fn policy(&mut self, inode: RawInode<'_>, attributes: &Attributes, place: Place) {
         let place = Place { structure: Structure::EncryptionContext, ..place };
         match &attributes.policy {
-            Some(Ok(policy)) => self.lists.policies.push((inode.number, *policy)),
+            // What holds a value is in no directory.
+            Some(Ok(_)) if inode.has(InodeFlags::EA_INODE) => {}
+            Some(Ok(policy)) => self.check.facts.set_policy(inode.number, self.check.policy(*policy)),
             Some(Err(text)) => self.say(FindingKind::Encryption, place, text.clone()),
             None => self.say(FindingKind::Encryption, place, "is missing"),
         }
