@@ -57,7 +57,8 @@ struct Tool {
     batch_mode: bool,
     /// What changes nothing here: talk, questions, and how the kernel is asked.
     #[arg(short = 'v', long, visible_aliases = ["debug", "debug-json", "force-password", "disable-locks", "disable-keyring",
-        "disable-external-tokens", "use-random", "use-urandom", "force-offline-reencrypt"])]
+        "disable-external-tokens", "use-random", "use-urandom", "force-offline-reencrypt",
+        "integrity-no-wipe"])]
     verbose: bool,
     #[arg(short = 'y', long)]
     verify_passphrase: bool,
@@ -79,6 +80,8 @@ struct Tool {
     cipher: Option<String>,
     #[arg(short = 's', long)]
     key_size: Option<String>,
+    #[arg(short = 'I', long)]
+    integrity: Option<String>,
     #[arg(short = 'h', long)]
     hash: Option<String>,
     #[arg(long)]
@@ -346,6 +349,7 @@ impl Tool {
                     .with("type", self.kind.as_ref().filter(|kind| *kind != "luks"))
                     .with("crypt", self.cipher.as_ref())
                     .with("key-size", self.key_size.as_ref())
+                    .with("integrity", self.integrity.as_ref())
                     .with("sector-size", self.sector_size.as_ref())
                     .with("crypt-offset", self.offset.map(|sectors| format!("{sectors}s")))
                     .with("align-payload", self.align_payload.as_ref())
