@@ -284,7 +284,7 @@ fn files_with_trees() {
     std::fs::create_dir(place.path("tree")).unwrap();
     File::create(place.path("tree/large")).unwrap().set_len(64 << 20).unwrap();
     for number in 0..300 {
-        std::fs::write(place.path(&format!("tree/{number}")), b"1").unwrap();
+        std::fs::write(place.path(format!("tree/{number}")), b"1").unwrap();
     }
     run(place.command().args("ext4 build --verity --from tree image".split(' ')));
     let said = limited(&place, 16, "ext4 check --verity image");

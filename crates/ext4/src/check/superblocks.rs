@@ -176,7 +176,7 @@ fn find_copy(
     for smaller in 0..=5 {
         for block_size in (10..=16).map(|log| 1u64 << log) {
             for group in [1, 3, 5, 7, 9] {
-                let block = u64::from(block_size == 1024) + group * (8 * block_size >> smaller);
+                let block = u64::from(block_size == 1024) + group * ((8 * block_size) >> smaller);
                 places.push(block * block_size);
             }
         }
