@@ -351,6 +351,9 @@ fn images_get_dm_verity() {
         ("image --from tree --dm-verity append --size 5001K", "whole data blocks"),
         ("- --from tree --dm-verity append", "standard output"),
         ("image --from tree --dm-verity image", "would replace"),
+        ("image --tar tree.tar --dm-verity tree.tar", "would replace"),
+        ("image --from tree --encrypt c=image", "would replace"),
+        ("image --tar tree.tar --dm-verity append --fec-device tree.tar", "would replace"),
         ("image --from tree --fec-device parity", "--dm-verity"),
         ("image --from tree --signing-key key.pem --cert cert.pem", "--verity"),
     ] {

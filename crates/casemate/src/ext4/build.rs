@@ -16,7 +16,7 @@ pub use casemate_ext4::{
 
 use super::{Encrypting, Sealing};
 use crate::verity::{FormatOptions, Formatted};
-use crate::{Access, Error, Image, Output};
+use crate::{Error, Image, Output};
 
 /// A source of the files of a new file system.
 #[derive(Clone, Debug)]
@@ -236,14 +236,14 @@ impl Build {
         }
     }
 
-    /// Writes the file system to a file or block device, makes dm-verity's hash area over it, and parity if it is wanted. The
-    /// hash area lies behind the file system without a `hash` image. New files get their names when everything is there.
+    /// Writes the file system to an image, makes dm-verity's hash area over it, and parity if it is wanted. The hash area lies
+    /// behind the file system without a `hash` image. New files get their names when everything is there.
     ///
     /// # Errors
     /// As [`Build::write`]; `Argument` for a size that is not whole data blocks; those of [`Image::verity_format`].
     pub fn write_verified(
         self,
-        path: &Path,
+        image: &Image,
         hash: Option<&Image>,
         mut format: FormatOptions,
         work: &Work<'_>,
@@ -254,18 +254,16 @@ impl Build {
             let text = format!(
                 "{size} bytes are not whole data blocks of dm-verity, of {block} bytes; --align {block}"
             );
-            return Err(Error::argument(text).at(path.display()));
+            return Err(Error::argument(text).at(image.name()));
         }
-        let is_device = std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device());
-        let image = if is_device { Image::open(path, Access::Change)? } else { Image::replace(path)? };
         image.grow_to(size)?;
-        let report = self.plan.write(&*image.device(), !is_device, work);
-        let report = report.map_err(|error| error.within(path.display()))?;
+        let report = self.plan.write(&*image.device(), image.is_new(), work);
+        let report = report.map_err(|error| error.within(image.name()))?;
         format.area.data_blocks = Some(size / block);
         if hash.is_none() {
             format.area.hash_offset = size;
         }
-        let formatted = image.verity_format(hash.unwrap_or(&image), &format, work)?;
+        let formatted = image.verity_format(hash.unwrap_or(image), &format, work)?;
         image.commit()?;
         Ok((report, formatted))
     }

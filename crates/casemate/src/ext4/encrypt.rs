@@ -20,7 +20,7 @@ pub struct Encrypting {
     directories: Vec<(Vec<u8>, Vec<u8>)>,
     needs_stable_inodes: bool,
     /// What nonces follow from; random ones without it.
-    seed: Option<[u8; 32]>,
+    seed: Option<SecretVec>,
 }
 
 impl Encrypting {
@@ -34,15 +34,15 @@ impl Encrypting {
         }
     }
 
-    /// Lets nonces follow from a text and the tree: its names, attributes, sizes and times. Two images of the same text and
-    /// tree, but for contents, show to those without the key where their contents are equal.
+    /// Lets nonces follow from a text, the tree (its names, attributes, sizes and times) and the keys that are added from now
+    /// on. Two images of the same, but for contents, show to those without the keys where their contents are equal.
     pub fn set_seed(&mut self, seed: &str, tree: &Tree) {
         let mut hash = Sha256::new(self.unlocked.ring.providers().cpu()).hasher();
         hash.update(b"casemate ext4 build nonces\0");
         hash.update(&(seed.len() as u64).to_le_bytes());
         hash.update(seed.as_bytes());
         tree.describe(&mut |bytes| hash.update(bytes));
-        self.seed = Some(hash.finalize());
+        self.seed = Some(SecretVec::from(&hash.finalize()[..]));
     }
 
     /// Encrypts a directory with everything below it with a master key of 16 to 64 bytes.
@@ -63,6 +63,13 @@ impl Encrypting {
             InodeInfo { context: Context { policy, nonce: [0; 16] }, number: 11, uuid: [0; 16], block_size };
         let keyed = master.names(&sample).and_then(|_| master.contents(&sample));
         keyed.map_err(|error| Error::argument(error.to_string()))?;
+        if let Some(seed) = &mut self.seed {
+            // Without the key nobody can see in nonces whether a guess of names and sizes is right.
+            let mut hash = Sha256::new(self.unlocked.ring.providers().cpu()).hasher();
+            hash.update(seed.expose());
+            hash.update(key.expose());
+            *seed = SecretVec::from(&hash.finalize()[..]);
+        }
         self.unlocked.ring.add(key)?;
         self.needs_stable_inodes |= matches!(policy.ivs, Ivs::InodeBlock64 | Ivs::InodeBlock32);
         // Another number for each directory; those of files follow from their inodes.
@@ -101,7 +108,7 @@ impl Encrypt for Encrypting {
             return Ok(nonce);
         };
         let mut hash = Sha256::new(self.unlocked.ring.providers().cpu()).hasher();
-        hash.update(seed);
+        hash.update(seed.expose());
         hash.update(&inode.to_le_bytes());
         nonce.copy_from_slice(&hash.finalize()[..16]);
         Ok(nonce)

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,13 +12,13 @@ use serde_json::json;
 
 use casemate::ext4::{
     Build, BuildOptions, BuildReport, BuildSize, BuildTarget, Encrypting, Pattern, Sealing, Source, Tree,
-    TreeOptions, identity, read_tree, source_date_epoch, uuid_of, uuid_text,
+    TreeOptions, identity, random_uuid, read_tree, source_date_epoch, uuid_of, uuid_text,
 };
 use casemate::fscrypt::read_raw_key;
 use casemate::fsverity::{Algorithm, FileDigest, Parameters, escape_name};
 use casemate::signature::{Certificate, DigestAlgorithm, SigningKey, root_hash_bytes, sign};
 use casemate::verity::{Fec, FormatOptions, Formatted, Seed};
-use casemate::{Error, Image, Output, SecretSource, Work, hex as hexadecimal};
+use casemate::{Access, Error, Image, Output, SecretSource, Work, hex as hexadecimal};
 
 use super::chmod::parse_octal;
 use super::chown::parse_both;
@@ -126,13 +127,13 @@ pub struct Args {
     #[command(flatten, next_help_heading = "dm-verity")]
     fec: FecArgs,
     /// Encrypt a directory of the tree, with all that is in it, with the raw master key in a file (16 to 64 bytes); the
-    /// image has the feature encrypt then, and its bytes are others each time but with --seed.
+    /// image has the feature encrypt then, and its UUID and bytes are others each time but with --seed.
     #[arg(long, value_name = "DIR=KEYFILE", value_parser = OsStringValueParser::new().try_map(encrypted), help_heading = "fscrypt")]
     encrypt: Vec<(Vec<u8>, PathBuf)>,
     #[command(flatten, next_help_heading = "fscrypt")]
     policy: PolicyArgs,
-    /// Make UUID and hash seed from this text, and numbers of encrypted files from it and the tree; else UUID and hash seed
-    /// are made from the tree.
+    /// Make UUID and hash seed from this text, and nonces of encrypted files from it, the keys and the tree; else UUID and hash seed
+    /// are made from the tree, or random with --encrypt.
     #[arg(long, value_name = "SEED", help_heading = "Identity")]
     seed: Option<String>,
 }
@@ -214,6 +215,9 @@ impl Args {
         if self.fec.fec_device.is_some() && self.dm_verity.is_none() {
             return Err(Error::argument("--fec-device: parity goes with --dm-verity"));
         }
+        if !is_stream {
+            Output::check(&self.image, &self.inputs())?;
+        }
         let work = context.opening();
         let mut tree_options = TreeOptions::default();
         tree_options.owners.all = self.owner;
@@ -221,7 +225,11 @@ impl Args {
         tree_options.owners.groups = self.gid_map.clone();
         tree_options.xattrs = !self.no_xattrs;
         let tree = read_tree(&self.sources(), &target, &tree_options, &work)?;
-        let identity = identity(&tree, self.seed.as_deref(), &work);
+        // What follows from a tree tells something of encrypted names to whoever guesses them.
+        let identity = match self.encrypt.is_empty() || self.seed.is_some() {
+            true => identity(&tree, self.seed.as_deref(), &work),
+            false => (random_uuid()?, random_uuid()?),
+        };
         let mut options = self.format.options(identity)?;
         options.time = source_date_epoch()?;
         // dm-verity protects whole blocks.
@@ -281,6 +289,14 @@ impl Args {
         Ok(Answer::Yes)
     }
 
+    /// Files that are read.
+    fn inputs(&self) -> Vec<&Path> {
+        let sources = [&self.from, &self.tar, &self.layer].into_iter().flatten();
+        let keys = self.encrypt.iter().map(|(_, file)| file);
+        let all = sources.chain(keys).chain(&self.signing_key).chain(&self.cert);
+        all.map(PathBuf::as_path).filter(|path| *path != Path::new("-")).collect()
+    }
+
     /// Whether dm-verity's hash tree lies behind the file system.
     fn is_appended(&self) -> bool {
         self.dm_verity.as_deref() == Some(Path::new("append"))
@@ -295,26 +311,28 @@ impl Args {
         context: &Context,
         work: &Work<'_>,
     ) -> Result<(BuildReport, Formatted), Error> {
-        let create = |path: &PathBuf| Output::create(path, &[&self.image, place]);
+        let others = [&self.inputs()[..], &[&*self.image]].concat();
+        let create = |path: &PathBuf| Output::create(path, &[&others[..], &[place]].concat());
         let root_hash_file = self.root_hash_file.as_ref().map(create).transpose()?;
         let signature_file = self.root_hash_signature.as_ref().map(create).transpose()?;
         let mut format = FormatOptions::default();
         format.seed = Some(Seed::from_text(self.seed.as_deref().unwrap_or(&uuid_text(uuid))));
         if let Some(path) = &self.fec.fec_device {
-            Output::check(path, &[&self.image, place])?;
-            let mut fec = Fec::new(Image::create(path)?);
+            Output::check(path, &[&others[..], &[place]].concat())?;
+            let mut fec = Fec::new(replaced(path)?);
             (fec.offset, fec.roots) = (self.fec.fec_offset, self.fec.fec_roots);
             format.area.fec = Some(fec);
         }
         let hash = match self.is_appended() {
             true => None,
             false => {
-                Output::check(place, &[&self.image])?;
-                Some(Image::create(place)?)
+                Output::check(place, &others)?;
+                Some(replaced(place)?)
             }
         };
         let signer = self.signer()?;
-        let (report, formatted) = build.write_verified(&self.image, hash.as_ref(), format, work)?;
+        let (report, formatted) =
+            build.write_verified(&replaced(&self.image)?, hash.as_ref(), format, work)?;
         if let Some(file) = root_hash_file {
             file.finish(hexadecimal::encode(&formatted.root_hash).as_bytes())?;
         }
@@ -412,6 +430,12 @@ fn size(text: &str) -> Result<BuildSize, String> {
         (_, Some(free)) => Ok(BuildSize::Fitting { free: bytes(free)?, align: 1 }),
         _ => bytes(text).map(BuildSize::Bytes),
     }
+}
+
+/// A file that is there whole or not at all, or a block device.
+fn replaced(path: &Path) -> Result<Image, Error> {
+    let is_device = std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device());
+    if is_device { Image::open(path, Access::Change) } else { Image::replace(path) }
 }
 
 /// A directory and the file of its key, which has no "=" in its name.
