@@ -329,6 +329,23 @@ fn what_has_no_name_is_found_again() {
     }
 }
 
+#[test]
+fn no_file_takes_the_place_of_a_damaged_dot() {
+    let (Some(mke2fs), Some(debugfs)) = (tool("mke2fs"), tool("debugfs")) else { return };
+    let folder = tempdir().unwrap();
+    let maker = Maker::new(mke2fs, debugfs, folder.path());
+    let image = maker.make("-t ext2 -b 1024", "image");
+    let dot = first_block(&image, "/lost+found");
+    maker.debugfs(&image, "unlink /short\n");
+    let mut bytes = std::fs::read(&image).unwrap();
+    bytes[dot] = 0;
+    std::fs::write(&image, &bytes).unwrap();
+    let repaired = mend(&image);
+    assert_eq!(repaired.mended, [], "{repaired:?}");
+    assert!(!repaired.report.is_clean(), "{repaired:?}");
+    assert!(std::fs::read(&image).unwrap() == bytes);
+}
+
 /// The files that can be read, whatever checksums say, with the CRC-32C of their contents.
 fn readable(device: Arc<MemoryDevice>) -> BTreeMap<Vec<u8>, u32> {
     let mut files = BTreeMap::new();

@@ -189,12 +189,14 @@ impl Repair {
         let is_lost = report.faults.iter().any(hides);
         // Whatever frees or moves blocks could take those of somebody else.
         let is_shared = report.faults.iter().any(|finding| finding.kind() == FindingKind::ClaimedTwice);
-        // A checksum that does not fit is all that is wrong, or tells that more is than can be known.
+        // A checksum that does not fit is all that is wrong, or tells that more is than can be known; where names can't
+        // be read, they can't be counted.
         let unsound = report.faults.iter().filter(|finding| rank(finding).is_none());
         let unsound: BTreeSet<u32> = unsound.filter_map(|finding| finding.place().inode).collect();
         let is_unsure = |finding: &Finding| {
             let inode = finding.place().inode;
-            finding.kind() == FindingKind::Checksum && inode.is_some_and(|inode| unsound.contains(&inode))
+            let hangs_on_it = matches!(finding.kind(), FindingKind::Checksum | FindingKind::LinkCount);
+            hangs_on_it && inode.is_some_and(|inode| unsound.contains(&inode))
         };
         let mut kinds: BTreeMap<(u32, FindingKind), Vec<&Finding>> = BTreeMap::new();
         for finding in report.faults.iter().chain(&report.notes) {
@@ -479,6 +481,13 @@ impl Repair {
                 self.files.create_in(ROOT_INODE, LOST_AND_FOUND, &node, Body::Directory)?.number()
             }
         };
+        // A new name would take the place of one of these.
+        let mut directory = self.files.inodes().get_unlinked(home)?;
+        for name in [&b"."[..], b".."] {
+            if self.files.directory(&mut directory).find(name)?.is_none() {
+                return Ok(false);
+            }
+        }
         if inode.is_dir() {
             self.set_parent(number, home)?;
             let mut home = self.files.inodes().get_unlinked(home)?;
