@@ -97,6 +97,23 @@ fn streams_and_parts_become_the_same_volume() {
 }
 
 #[test]
+fn a_volume_of_a_size_is_a_new_file_or_one_that_grows() {
+    let place = place();
+    let line = format!("luks format new --size 20M --key-file key {CHEAP}");
+    yes(place.own(&line));
+    assert_eq!(place.read("new").len(), 20 << 20);
+    yes(place.own("luks extract new out --key-file key"));
+    assert_eq!(place.read("out").len(), 4 << 20);
+    // What is there is kept, also in its size.
+    says(place.own(&line), 2, "new: it holds a LUKS header");
+    fs::write(place.path("short"), "data").unwrap();
+    yes(place.own(&line.replace("new", "short")));
+    assert_eq!(place.read("short").len(), 20 << 20);
+    says(place.own(&line.replace("new", "none").replace("20M", "1M")), 2, "none");
+    assert!(!place.path("none").exists());
+}
+
+#[test]
 fn what_is_there_is_not_lost_by_mistake() {
     let place = place();
     fs::File::create(place.path("disk")).unwrap().set_len(20 << 20).unwrap();

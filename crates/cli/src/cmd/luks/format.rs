@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::passphrase::{self, Asked};
 use crate::size::bytes;
 
-/// Make a LUKS volume: on an image that exists, whose data become noise, or with --from of what is encrypted.
+/// Make a LUKS volume: on an image, whose data become noise, or with --from of what is encrypted.
 ///
 /// With --from a new file is there whole or not at all, and streams go through in one pass. With --integrity standard input is
 /// encrypted as it comes, too; what is written is a file or a block device then, no stream.
@@ -26,7 +26,7 @@ use crate::size::bytes;
 #[command(after_help = "Examples:\n\
     \x20 casemate luks format --from root.img root.luks --key-file pass.key\n\
     \x20 tar -cf - rootfs | casemate luks format --from - rootfs.luks --key-file pass.key\n\
-    \x20 truncate -s 64M new.luks && casemate luks format new.luks --key-file pass.key\n\
+    \x20 casemate luks format new.luks --size 64M --key-file pass.key\n\
     \x20 casemate luks format --from root.img sealed.luks --integrity hmac-sha256 --key-file pass.key\n\
     \x20 casemate luks format --from root.img root.enc --luks-header root.header --key-file pass.key")]
 pub struct Args {
@@ -35,6 +35,9 @@ pub struct Args {
     /// Encrypt what is in this file; "-" is standard input. IMAGE is made, or replaced; as "-" it is standard output.
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
+    /// Make a file of so many bytes, or let the one that is there grow to them.
+    #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>, conflicts_with_all = ["from", "offset", "partition"])]
+    size: Option<u64>,
     /// Make a volume of an image, or a header in a file, that holds something known, which is lost.
     #[arg(long)]
     overwrite: bool,
@@ -122,11 +125,19 @@ impl Args {
         let header = self.luks_header.as_deref().map(|path| self.header(path)).transpose()?;
         let header = header.as_ref();
         let Some(from) = &self.from else {
-            let image = self.place.open(Access::Change)?;
+            let image = match self.size {
+                Some(size) => {
+                    let image = Image::create(&self.place.image)?;
+                    image.grow_to(size)?;
+                    image
+                }
+                None => self.place.open(Access::Change)?,
+            };
             let made = prepare()?;
             let progress = context.progress(image.name(), 0);
             let work = context.work(context.providers().clone(), &progress);
             made.format(&image, header, self.overwrite, &work)?;
+            image.commit()?;
             drop(progress);
             return self.answer(context, &made);
         };
