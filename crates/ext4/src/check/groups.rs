@@ -150,7 +150,6 @@ fn group(
         }
     }
     let used = if kind == Kind::None || !tells_unused(layout, number, descriptor, is_sound) {
-        flags &= !INODE_UNINIT;
         layout.inodes_per_group
     } else if flags & INODE_UNINIT != 0 {
         0

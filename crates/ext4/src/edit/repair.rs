@@ -136,7 +136,10 @@ pub fn repair(
             mended.push(orphans);
         }
     }
-    Ok(RepairReport { mended, report: check(device, &options, work)? })
+    let report = check(device, &options, work)?;
+    // What is found again was not.
+    mended.retain(|finding| !report.faults.contains(finding));
+    Ok(RepairReport { mended, report })
 }
 
 struct Repair {
