@@ -329,6 +329,24 @@ fn what_has_no_name_is_found_again() {
     }
 }
 
+/// A checksum is the proof of damage that nobody can mend.
+#[test]
+fn no_checksum_is_made_to_fit_what_is_damaged_below() {
+    let (Some(mke2fs), Some(debugfs)) = (tool("mke2fs"), tool("debugfs")) else { return };
+    let folder = tempdir().unwrap();
+    let maker = Maker::new(mke2fs, debugfs, folder.path());
+    let image = maker.make("-t ext4 -b 1024", "image");
+    maker.debugfs(&image, &format!("ea_set /file user.large {}\n", "v".repeat(150)));
+    let mut bytes = std::fs::read(&image).unwrap();
+    let value = bytes.windows(150).position(|window| window == [b'v'; 150]).unwrap();
+    bytes[value + 5] ^= 1;
+    std::fs::write(&image, &bytes).unwrap();
+    let repaired = mend(&image);
+    assert_eq!(repaired.mended, [], "{repaired:?}");
+    let kinds: Vec<_> = repaired.report.faults.iter().map(|finding| finding.kind().name()).collect();
+    assert_eq!(kinds, ["checksum", "xattr-hash"], "{repaired:?}");
+}
+
 #[test]
 fn no_file_takes_the_place_of_a_damaged_dot() {
     let (Some(mke2fs), Some(debugfs)) = (tool("mke2fs"), tool("debugfs")) else { return };

@@ -24,7 +24,7 @@ use crate::edit::quota_file::{QuotaFile, Usage};
 use crate::edit::random::Random;
 use crate::edit::too_large::TooLarge;
 use crate::edit::{WriteOptions, Writer, fast_commit};
-use crate::error::{Corrupt, Problem, Result, Structure};
+use crate::error::{Corrupt, Place, Problem, Result, Structure};
 use crate::format::csum::{Subject, recipe};
 use crate::format::features::RoCompat;
 use crate::format::group::{Bitmap, GroupDescriptor};
@@ -195,11 +195,16 @@ impl Repair {
         // A checksum that does not fit is all that is wrong, or tells that more is than can be known; where names can't
         // be read, they can't be counted.
         let unsound = report.faults.iter().filter(|finding| rank(finding).is_none());
-        let unsound: BTreeSet<u32> = unsound.filter_map(|finding| finding.place().inode).collect();
+        let (mut inodes, mut blocks) = (BTreeSet::new(), BTreeSet::new());
+        for place in unsound.map(Finding::place) {
+            inodes.extend(place.inode);
+            blocks.extend(place.block);
+        }
         let is_unsure = |finding: &Finding| {
-            let inode = finding.place().inode;
+            let Place { inode, block, .. } = finding.place();
             let hangs_on_it = matches!(finding.kind(), FindingKind::Checksum | FindingKind::LinkCount);
-            hangs_on_it && inode.is_some_and(|inode| unsound.contains(&inode))
+            let is_unsound = inode.is_some_and(|inode| inodes.contains(&inode));
+            hangs_on_it && (is_unsound || block.is_some_and(|block| blocks.contains(&block)))
         };
         let mut kinds: BTreeMap<(u32, FindingKind), Vec<&Finding>> = BTreeMap::new();
         for finding in report.faults.iter().chain(&report.notes) {
