@@ -53,7 +53,16 @@ const GROUPS: &[Group] = &[
     },
     Group {
         heading: "dm-integrity",
-        names: &["dm-integrity", "integrity-key-file", "integrity-data-device"],
+        names: &[
+            "dm-integrity",
+            "integrity-key-file",
+            "integrity-data-device",
+            "integrity-bitmap-mode",
+            "journal-integrity",
+            "journal-integrity-key-file",
+            "journal-crypt",
+            "journal-crypt-key-file",
+        ],
         is_layer: true,
     },
     Group { heading: "dm-verity", names: &["dm-verity", "verity-"], is_layer: true },
