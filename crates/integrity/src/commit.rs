@@ -58,9 +58,7 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
             return Err(Error::unsupported(text));
         }
         if flags.contains(Flags::DIRTY_BITMAP) {
-            for block in self.dirty_ranges(&writes.superblock)? {
-                self.recalculate(block.0, block.1)?;
-            }
+            self.recalculate_marked(&writes.superblock)?;
             self.flush_below()?;
             self.empty_journal()?;
             self.set_flags(writes, flags.without(Flags::DIRTY_BITMAP))?;
@@ -117,14 +115,15 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
         self.meta().flush()
     }
 
-    /// Runs of blocks whose bits are set in the bitmap, or that recalculation has not come to: first block and number.
-    fn dirty_ranges(&self, superblock: &Superblock) -> Result<Vec<(u64, u64)>> {
+    /// Makes the tags of the blocks whose bits are set in the bitmap.
+    fn recalculate_marked(&self, superblock: &Superblock) -> Result<()> {
         let blocks = self.layout().blocks();
         let last = bit_of(superblock, blocks - 1);
         if last / 8 >= self.layout().journal_len() {
             return Err(too_long());
         }
-        let (mut ranges, mut bytes) = (Vec::<(u64, u64)>::new(), vec![0; BITMAP_BLOCK as usize]);
+        // The run of blocks that the next bit may lengthen: the first one, and how many.
+        let (mut run, mut bytes) = ((0, 0), vec![0; BITMAP_BLOCK as usize]);
         for start in (0..=last / 8).step_by(BITMAP_BLOCK as usize) {
             // OK to cast: at most 4096.
             let len = (last / 8 + 1 - start).min(BITMAP_BLOCK) as usize;
@@ -136,13 +135,15 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
                 let shift = u32::from(superblock.log2_blocks_per_bitmap_bit);
                 let first = bit.checked_shl(shift).unwrap_or(0);
                 let count = 1_u64.checked_shl(shift).unwrap_or(blocks).min(blocks - first);
-                match ranges.last_mut() {
-                    Some((before, all)) if *before + *all == first => *all += count,
-                    _ => ranges.push((first, count)),
+                if run.0 + run.1 == first {
+                    run.1 += count;
+                } else {
+                    self.recalculate(run.0, run.1)?;
+                    run = (first, count);
                 }
             }
         }
-        Ok(ranges)
+        self.recalculate(run.0, run.1)
     }
 
     /// Makes the tags of blocks from their data as they are.

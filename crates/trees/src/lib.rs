@@ -30,6 +30,6 @@ mod time;
 
 pub use casemate_blockdev::{Error, Result};
 pub use node::{FileType, Link, Node};
-pub use path::{join, split, trim};
+pub use path::{below, join, split, trim};
 pub use pattern::{Choice, Glob, Pattern, Selection};
 pub use time::Time;

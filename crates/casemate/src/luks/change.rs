@@ -19,7 +19,7 @@ use super::areas::{free_area, free_slot, no_free_slot};
 use super::backup::write_private;
 use super::digest::new_digest;
 use super::random::Source;
-use super::slot::{Pbkdf, Sealed, SlotPlace};
+use super::slot::{Pbkdf, Sealed, SlotPlace, area_len};
 use super::{Unlocked, Volume};
 use crate::Error;
 
@@ -146,7 +146,7 @@ impl Volume {
             let (digest, key) = (digest_of(&header.metadata, unlocked)?, unlocked.volume_key());
             let start = match free_area(&header.metadata, key.len()) {
                 Ok(start) => start,
-                Err(_) if digest.keyslots.len() > 1 => area.start,
+                Err(_) if digest.keyslots.len() > 1 && area_len(key.len())? <= slot.area.size => area.start,
                 Err(full) => {
                     let text = format!("{}, and it must not be lost if power fails now", full.text());
                     return Err(Error::argument(text));

@@ -262,14 +262,7 @@ impl FormatArgs {
         format.interleave_sectors = self.interleave_sectors;
         let mut from = self.from.as_deref().map(|path| input(path, &self.place.image)).transpose()?;
         let name = self.place.image.display().to_string();
-        let image = match self.size {
-            Some(size) => {
-                let image = Image::create(&self.place.image)?;
-                image.grow_to(size)?;
-                image
-            }
-            None => self.place.open(Access::Change)?,
-        };
+        let image = self.place.open_or_grow(self.size)?;
         if !self.overwrite {
             probe::refuse_known(&image)?;
         }

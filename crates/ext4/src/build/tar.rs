@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, Events};
 use casemate_trees::tar::{Member, TarReader};
-use casemate_trees::{Link, Node, split};
+use casemate_trees::{Link, Node, below, split};
 
 use crate::build::contents::{Contents, Source};
-use crate::build::tree::{Body, TOP, Tree, TreeOptions, below};
+use crate::build::tree::{Body, TOP, Tree, TreeOptions};
 use crate::edit::is_storable;
 use crate::error::{Error, Result, invalid};
 use crate::format::inode::FileType;

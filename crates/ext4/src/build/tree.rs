@@ -10,9 +10,6 @@ use crate::build::contents::Contents;
 use crate::error::{Error, Result, invalid};
 use crate::format::inode::FileType;
 
-/// Bytes of a path, as in Linux: a path makes as many directories as it names.
-const LONGEST_PATH: usize = 4095;
-
 /// Bytes of a name.
 const LONGEST_NAME: usize = 255;
 
@@ -320,24 +317,4 @@ impl Default for Tree {
 fn implied() -> Entry {
     let node = Node { mode: 0o755, ..Node::new(FileType::Directory) };
     Entry { node, xattrs: Vec::new(), body: Body::Directory(BTreeMap::new()) }
-}
-
-/// A path of a stream as names with a slash between them, all of it below the top.
-///
-/// # Errors
-/// `InvalidInput` for one that leads out of the tree, `InvalidFilename` for one that is too long.
-pub(crate) fn below(path: &[u8]) -> Result<Vec<u8>> {
-    let parts: Vec<_> =
-        path.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b".")).collect();
-    if parts.contains(&&b".."[..]) {
-        let shown = String::from_utf8_lossy(path);
-        let text = format!("'{shown}' leads out of the tree; leave it out (tar --exclude) or rename it");
-        return Err(invalid(ErrorKind::InvalidInput, text));
-    }
-    let path = parts.join(&b'/');
-    if path.len() > LONGEST_PATH || path.contains(&0) {
-        let text = "a path has at most 4095 bytes, and no NUL";
-        return Err(invalid(ErrorKind::InvalidFilename, text));
-    }
-    Ok(path)
 }

@@ -125,14 +125,7 @@ impl Args {
         let header = self.luks_header.as_deref().map(|path| self.header(path)).transpose()?;
         let header = header.as_ref();
         let Some(from) = &self.from else {
-            let image = match self.size {
-                Some(size) => {
-                    let image = Image::create(&self.place.image)?;
-                    image.grow_to(size)?;
-                    image
-                }
-                None => self.place.open(Access::Change)?,
-            };
+            let image = self.place.open_or_grow(self.size)?;
             let made = prepare()?;
             let progress = context.progress(image.name(), 0);
             let work = context.work(context.providers().clone(), &progress);

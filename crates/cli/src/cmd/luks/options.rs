@@ -181,6 +181,14 @@ impl PassphraseArgs {
 }
 
 impl PlaceArgs {
+    /// Opens what a volume is made on; with a size, which no part has, a file that is made or grows to it.
+    pub fn open_or_grow(&self, size: Option<u64>) -> Result<Image, Error> {
+        let Some(size) = size else { return self.open(Access::Change) };
+        let image = Image::create(&self.image)?;
+        image.grow_to(size)?;
+        Ok(image)
+    }
+
     /// The image, or its part.
     pub fn open(&self, access: Access) -> Result<Image, Error> {
         let image = Image::open(&self.image, access)?;

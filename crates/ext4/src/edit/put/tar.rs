@@ -7,7 +7,7 @@ use std::path::Path;
 
 use casemate_providers::Work;
 use casemate_trees::tar::{Member, Pieces, TarReader};
-use casemate_trees::{Link, split};
+use casemate_trees::{Link, below, split};
 
 use crate::edit::Writer;
 use crate::edit::create::is_not_found;
@@ -18,9 +18,6 @@ use crate::edit::restore::RawAttributes;
 use crate::edit::xattr::is_storable;
 use crate::error::{Error, Result, invalid};
 use crate::format::inode::{FileType, Stamp, Time};
-
-/// Bytes of paths that are taken, as in Linux: a path makes as many directories as it names.
-const LONGEST_PATH: usize = 4095;
 
 /// A copy that is going on.
 struct Put<'a> {
@@ -235,23 +232,6 @@ impl Chunks for Contents<'_, '_> {
     fn size(&self) -> Option<u64> {
         Some(self.size)
     }
-}
-
-/// A path as names with a slash between them, all of it below the top.
-fn below(path: &[u8]) -> Result<Vec<u8>> {
-    let shown = || String::from_utf8_lossy(path).into_owned();
-    let parts: Vec<_> =
-        path.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b".")).collect();
-    if parts.contains(&&b".."[..]) {
-        let text = format!("'{}' leads out of the tree; leave it out (tar --exclude) or rename it", shown());
-        return Err(invalid(ErrorKind::InvalidInput, text));
-    }
-    let path = parts.join(&b'/');
-    if path.len() > LONGEST_PATH || path.contains(&0) {
-        let text = "a path has at most 4095 bytes, and no NUL";
-        return Err(invalid(ErrorKind::InvalidFilename, text));
-    }
-    Ok(path)
 }
 
 fn no_directory(path: &[u8]) -> Error {
