@@ -52,6 +52,52 @@ fn every_source_and_every_target_gives_the_same_tree() {
 }
 
 #[test]
+fn compressed_streams_and_oci_layouts_are_what_is_in_them() {
+    if ["gzip", "zstd", "sha256sum"].into_iter().any(|name| tool(name).is_none()) {
+        return;
+    }
+    let place = place();
+    place.sh("gzip -nk tree.tar; zstd -q tree.tar; mkdir next; touch next/.wh.one next/new; touch -d @9 next next/*
+              tar -C next --format=pax -cf next.tar .; head -c 3000 tree.tar.gz >cut.gz");
+    place.yes("build plain.img --tar tree.tar");
+    for name in ["tree.tar.gz", "tree.tar.zst"] {
+        place.yes(&format!("build packed.img --tar {name}"));
+        assert!(place.read("packed.img") == place.read("plain.img"), "{name}");
+        let mut command = Command::new(CASEMATE);
+        command.args(["ext4", "build", "-", "--tar", "-"]).stdin(fs::File::open(place.path(name)).unwrap());
+        assert!(run_any(command.stdout(Stdio::piped())).stdout == place.read("plain.img"), "{name}");
+        place.yes("build empty.img --size 8M");
+        place.yes(&format!("put --tar {name} empty.img /"));
+        assert_eq!(
+            place.yes("tree empty.img /").lines().count(),
+            place.yes("tree plain.img /").lines().count()
+        );
+    }
+    place.is("build other.img --tar cut.gz", 2, "gzip stream");
+    // A layout with an index in its index, and two layers.
+    place.sh(r#"set -e; mkdir -p oci/blobs/sha256; printf '{"imageLayoutVersion":"1.0.0"}' >oci/oci-layout
+        blob() { sum=$(sha256sum <"$2" | cut -d' ' -f1); cp "$2" oci/blobs/sha256/$sum
+            printf '{"mediaType":"application/vnd.oci.image.%s","digest":"sha256:%s","size":%d%s}' "$1" $sum $(stat -c %s "$2") "${3-}"; }
+        zstd -q next.tar; layers=$(blob layer.v1.tar+gzip tree.tar.gz),$(blob layer.v1.tar+zstd next.tar.zst)
+        printf '{"schemaVersion":2,"layers":[%s]}' "$layers" >manifest
+        printf '{"schemaVersion":2,"layers":[]}' >other
+        printf '{"manifests":[%s,%s]}' "$(blob manifest.v1+json manifest ',"platform":{"os":"linux","architecture":"arm64"}')" \
+            "$(blob manifest.v1+json other ',"platform":{"os":"linux","architecture":"amd64"}')" >index
+        printf '{"manifests":[%s]}' "$(blob index.v1+json index ',"annotations":{"org.opencontainers.image.ref.name":"a:1"}')" >oci/index.json"#);
+    place.is("build other.img --oci oci", 2, "linux/amd64");
+    place.is("build other.img --oci oci:none", 2, "no such image");
+    place.yes("build layers.img --layer tree.tar --layer next.tar");
+    place.yes("build oci.img --oci oci:linux/arm64");
+    assert!(place.read("oci.img") == place.read("layers.img"));
+    let list = place.yes("ls oci.img /");
+    assert!(list.contains("new") && !list.contains("one"), "{list}");
+    // A blob that another one took the place of.
+    place.sh("cp tree.tar.zst oci/blobs/sha256/$(sha256sum <next.tar.zst | cut -d' ' -f1)");
+    place.is("build other.img --oci oci:linux/arm64", 2, "its descriptor says");
+    assert!(!place.path("other.img").exists());
+}
+
+#[test]
 fn images_are_there_whole_or_not_at_all() {
     let place = place();
     place.file("old.img", "old");

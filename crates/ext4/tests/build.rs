@@ -484,6 +484,29 @@ fn hostile_streams_are_refused_or_made_right() {
 }
 
 #[test]
+fn no_more_of_a_stream_is_read_than_its_members_say() {
+    let bytes =
+        tar(&[("zeros", FileType::Regular, None, &[0; 3 << 20]), ("one", FileType::Regular, None, b"1\n")]);
+    let mut stream = vec![0; bytes.size() as usize];
+    bytes.read_at(&mut stream, 0).unwrap();
+    let file = casemate_testkit::tempdir().unwrap();
+    let path = file.path().join("kept");
+    std::fs::write(&path, b"").unwrap();
+    let kept: Arc<dyn BlockDevice> = Arc::new(FileDevice::open_writable(&path).unwrap());
+    let mut tree = Tree::new();
+    let mut endless = std::io::Read::chain(&stream[..], std::io::repeat(0));
+    tree.add_tar_stream(&mut endless, kept.clone(), "stream", &TreeOptions::default(), &NoEvents).unwrap();
+    assert!(kept.size() < stream.len() as u64 + (2 << 20), "{}", kept.size());
+    assert!(std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&path).unwrap()) < 2048);
+    let plan = Plan::new(tree, &BuildOptions::new([1; 16], [2; 16])).unwrap();
+    let device = Arc::new(MemoryDevice::new(vec![0; plan.size() as usize]));
+    plan.write(&*device, true, &on(1)).unwrap();
+    let fs = Ext4::open(device, &OpenOptions::default()).unwrap();
+    assert_eq!(read(&fs, "/one").unwrap(), b"1\n");
+    assert!(read(&fs, "/zeros").unwrap() == [0; 3 << 20]);
+}
+
+#[test]
 fn layers_remove_what_is_below_them() {
     use FileType::{Directory, Regular};
     let base = tar(&[

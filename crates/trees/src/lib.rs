@@ -1,5 +1,5 @@
 //! Trees of files on their way in and out of file systems: what a file is beside its contents, tar streams in both
-//! directions, and trees in folders of the host, made and read.
+//! directions, compressed ones too, and trees in folders of the host, made and read.
 //!
 //! ```
 //! use casemate_trees::{FileType, Link, Node};
@@ -23,6 +23,7 @@
 pub mod folder;
 pub mod host;
 mod node;
+mod packed;
 mod path;
 mod pattern;
 pub mod tar;
@@ -30,6 +31,7 @@ mod time;
 
 pub use casemate_blockdev::{Error, Result};
 pub use node::{FileType, Link, Node};
+pub use packed::{Packing, unpacked};
 pub use path::{below, join, split, trim};
 pub use pattern::{Choice, Glob, Pattern, Selection};
 pub use time::Time;

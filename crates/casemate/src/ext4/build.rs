@@ -9,12 +9,13 @@ use casemate_blockdev::{BlockDevice, FileDevice, Window};
 use casemate_ext4::{Encrypt, Plan, Seal};
 use casemate_primitives::sha256::Sha256;
 use casemate_providers::Work;
+use casemate_trees::{Packing, unpacked};
 
 pub use casemate_ext4::{
     BuildOptions, BuildReport, BuildSize, Features, Geometry, Owners, Tree, TreeOptions, uuid as uuid_of,
 };
 
-use super::{Encrypting, Sealing};
+use super::{Encrypting, Sealing, oci};
 use crate::verity::{FormatOptions, Formatted};
 use crate::{Error, Image, Output};
 
@@ -23,10 +24,12 @@ use crate::{Error, Image, Output};
 pub enum Source {
     /// A folder of the host.
     Folder(PathBuf),
-    /// A tar stream in a file; "-" is standard input.
+    /// A tar stream in a file, which may be compressed with gzip or zstd; "-" is standard input.
     Tar(PathBuf),
     /// A layer of an OCI image, as a tar stream: names that begin with `.wh.` remove what earlier sources have.
     Layer(PathBuf),
+    /// All layers of an image in an OCI layout folder: of the only one, or of the one with this name, digest or platform.
+    Oci(PathBuf, Option<String>),
 }
 
 /// A new file system that is ready to be written.
@@ -49,7 +52,7 @@ pub enum BuildTarget<'a> {
 impl Source {
     fn path(&self) -> &Path {
         match self {
-            Source::Folder(path) | Source::Tar(path) | Source::Layer(path) => path,
+            Source::Folder(path) | Source::Tar(path) | Source::Layer(path) | Source::Oci(path, _) => path,
         }
     }
 }
@@ -104,35 +107,48 @@ pub fn read_tree(
     }
     let mut tree = Tree::new();
     for source in sources {
-        let name = source.path().display().to_string();
+        options.whiteouts = matches!(source, Source::Layer(_) | Source::Oci(..));
         match source {
             Source::Folder(path) => tree.add_folder(path, &options, work.pool)?,
-            Source::Tar(path) | Source::Layer(path) => {
-                options.whiteouts = matches!(source, Source::Layer(_));
-                tree.add_tar(stream(path)?, &name, &options, work.events)?;
+            Source::Tar(path) | Source::Layer(path) => add_tar(&mut tree, path, &options, work)?,
+            Source::Oci(folder, name) => {
+                for layer in oci::layers(folder, name.as_deref(), work)? {
+                    add_tar(&mut tree, &layer, &options, work)?;
+                }
             }
         }
     }
     Ok(tree)
 }
 
-/// A tar stream as a device; what can't be read twice is kept in a temporary file.
-fn stream(path: &Path) -> Result<Arc<dyn BlockDevice>, Error> {
-    let failed = |error: io::Error| Error::io(path.display(), error);
-    let is_input = path == Path::new("-");
-    let mut from: Box<dyn io::Read> = match is_input {
+/// Adds what a tar stream has. One that can't be read by position is kept in a temporary file, as far as its members go.
+fn add_tar(tree: &mut Tree, path: &Path, options: &TreeOptions, work: &Work<'_>) -> Result<(), Error> {
+    let name = path.display().to_string();
+    let from: Box<dyn io::Read> = match path == Path::new("-") {
         true => Box::new(io::stdin().lock()),
         false => {
-            let file = std::fs::File::open(path).map_err(failed)?;
-            if file.metadata().map_err(failed)?.is_file() {
-                return Ok(Arc::new(FileDevice::from_file(file)?));
+            let file = std::fs::File::open(path).map_err(|error| Error::io(&name, error))?;
+            match FileDevice::from_file(file.try_clone()?) {
+                Ok(device) if packing(&device).map_err(|error| error.at(&name))?.is_none() => {
+                    return tree.add_tar(Arc::new(device), &name, options, work.events);
+                }
+                _ => Box::new(file),
             }
-            Box::new(file)
         }
     };
-    let mut kept = tempfile::tempfile().map_err(|error| Error::io("a temporary file", error))?;
-    io::copy(&mut from, &mut kept).map_err(failed)?;
-    Ok(Arc::new(FileDevice::from_file(kept)?))
+    let mut stream = unpacked(from).map_err(|error| error.at(&name))?;
+    let kept = tempfile::tempfile().map_err(|error| Error::io("a temporary file", error))?;
+    let kept = Arc::new(FileDevice::from_file(kept)?);
+    tree.add_tar_stream(&mut stream, kept, &name, options, work.events)
+}
+
+/// How the bytes on a device are compressed.
+fn packing(device: &FileDevice) -> Result<Option<Packing>, Error> {
+    let mut begin = [0; 16];
+    // OK to cast: at most 16.
+    let begin = &mut begin[..device.size().min(16) as usize];
+    device.read_at(begin, 0)?;
+    Packing::of(begin)
 }
 
 /// A random UUID.

@@ -9,6 +9,7 @@ mod contents;
 mod encrypt;
 mod encrypted;
 mod file_system;
+mod oci;
 mod seal;
 mod verity;
 

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Read};
+use std::io::{BufReader, ErrorKind, Read};
 use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, Events};
@@ -19,13 +19,26 @@ use crate::format::inode::FileType;
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
+/// Bytes that are read ahead.
+const AHEAD: usize = 1 << 18;
+
 /// Bytes of a stream, and how many were read.
 struct Counting<'a> {
-    device: &'a dyn BlockDevice,
+    input: BufReader<&'a mut dyn Read>,
     at: &'a Cell<u64>,
-    buffer: Vec<u8>,
-    /// What of the buffer was not read yet.
-    rest: std::ops::Range<usize>,
+}
+
+/// The bytes of a device, from the first one on.
+struct Bytes<'a> {
+    device: &'a dyn BlockDevice,
+    at: u64,
+}
+
+/// A stream whose bytes are written to a device, zeros as holes where there was nothing yet.
+struct Kept<'a> {
+    input: &'a mut dyn Read,
+    device: &'a dyn BlockDevice,
+    at: u64,
 }
 
 impl Tree {
@@ -44,8 +57,43 @@ impl Tree {
         options: &TreeOptions,
         events: &dyn Events,
     ) -> Result<()> {
+        let mut input = Bytes { device: &*device, at: 0 };
+        self.add_members(&mut input, &device, name, options, events)
+    }
+
+    /// The same of a stream that can't be read again: as much of it as its members say that they have is written to an empty
+    /// device that grows, where contents stay until the plan is written.
+    ///
+    /// # Errors
+    /// As [`Tree::add_tar`], and what reading and writing say.
+    pub fn add_tar_stream(
+        &mut self,
+        stream: &mut dyn Read,
+        kept: Arc<dyn BlockDevice>,
+        name: &str,
+        options: &TreeOptions,
+        events: &dyn Events,
+    ) -> Result<()> {
+        let mut input = Kept { input: stream, device: &*kept, at: 0 };
+        self.add_members(&mut input, &kept, name, options, events)?;
+        let end = input.at;
+        if end > kept.size() {
+            kept.write_at(&[0], end - 1)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the members of a stream whose bytes lie on a device by the time that contents are read.
+    fn add_members(
+        &mut self,
+        input: &mut dyn Read,
+        device: &Arc<dyn BlockDevice>,
+        name: &str,
+        options: &TreeOptions,
+        events: &dyn Events,
+    ) -> Result<()> {
         let at = Cell::new(0);
-        let mut input = Counting { device: &*device, at: &at, buffer: vec![0; 1 << 18], rest: 0..0 };
+        let mut input = Counting { input: BufReader::with_capacity(AHEAD, input), at: &at };
         let mut tar = TarReader::new(&mut input, name);
         // Names that this layer has: they are not what its whiteouts are about.
         let mut own: BTreeMap<u32, Vec<Vec<u8>>> = BTreeMap::new();
@@ -60,7 +108,7 @@ impl Tree {
                 Contents {
                     size: member.size,
                     ranges: (!is_whole).then_some(ranges),
-                    from: Source::Within(Arc::clone(&device), at.get()),
+                    from: Source::Within(Arc::clone(device), at.get()),
                 }
             });
             let shown = member.shown();
@@ -160,18 +208,32 @@ impl Tree {
 
 impl Read for Counting<'_> {
     fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
-        if self.rest.is_empty() {
-            let left = self.device.size().saturating_sub(self.at.get());
-            // OK to truncate: at most the buffer's size.
-            let len = left.min(self.buffer.len() as u64) as usize;
-            let read = self.device.read_at(&mut self.buffer[..len], self.at.get());
-            read.map_err(|error: Error| std::io::Error::other(error.to_string()))?;
-            self.rest = 0..len;
-        }
-        let len = buf.len().min(self.rest.len());
-        buf[..len].copy_from_slice(&self.buffer[self.rest.start..][..len]);
-        self.rest.start += len;
+        let len = self.input.read(buf)?;
         self.at.set(self.at.get() + len as u64);
+        Ok(len)
+    }
+}
+
+impl Read for Bytes<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        let left = self.device.size().saturating_sub(self.at);
+        // OK to truncate: at most the buffer's size.
+        let len = left.min(buf.len() as u64) as usize;
+        let read = self.device.read_at(&mut buf[..len], self.at);
+        read.map_err(|error: Error| std::io::Error::other(error.to_string()))?;
+        self.at += len as u64;
+        Ok(len)
+    }
+}
+
+impl Read for Kept<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        let len = self.input.read(buf)?;
+        if buf[..len].iter().any(|byte| *byte != 0) {
+            let written = self.device.write_at(&buf[..len], self.at);
+            written.map_err(|error: Error| std::io::Error::other(format!("a temporary copy: {error}")))?;
+        }
+        self.at += len as u64;
         Ok(len)
     }
 }

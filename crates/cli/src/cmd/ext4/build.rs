@@ -42,8 +42,9 @@ use crate::size::bytes;
 #[command(group = ArgGroup::new("signed").args(["verity", "root_hash_signature"]).multiple(true))]
 #[command(after_help = "Examples:\n  casemate ext4 build root.img --from rootfs\n  \
     casemate ext4 build root.img --from rootfs --size +64M -L root\n  \
-    zstdcat rootfs.tar.zst | casemate ext4 build root.img --tar - --owner 0:0\n  \
+    casemate ext4 build root.img --tar rootfs.tar.zst --owner 0:0\n  \
     casemate ext4 build root.img --layer base.tar --layer app.tar\n  \
+    casemate ext4 build root.img --oci image:latest\n  \
     casemate ext4 build root.img --from rootfs --dm-verity append --root-hash-file root.hash.txt\n  \
     casemate ext4 build empty.img --size 1G")]
 pub struct Args {
@@ -53,12 +54,16 @@ pub struct Args {
     /// A folder whose contents are copied; several are laid over each other.
     #[arg(long, value_name = "FILE", help_heading = "Sources")]
     from: Vec<PathBuf>,
-    /// A tar stream whose contents are copied; "-" is standard input.
+    /// A tar stream whose contents are copied, as it is or compressed with gzip or zstd; "-" is standard input.
     #[arg(long, value_name = "FILE", help_heading = "Sources")]
     tar: Vec<PathBuf>,
     /// A layer of an OCI image as a tar stream, over those before it: its whiteouts remove what they have.
     #[arg(long, value_name = "FILE", help_heading = "Sources")]
     layer: Vec<PathBuf>,
+    /// All layers of an image in an OCI layout folder, when their digests are right: of the only one, or of the one with this
+    /// name, digest or platform, such as linux/arm64.
+    #[arg(long, value_name = "FOLDER[:IMAGE]", help_heading = "Sources")]
+    oci: Vec<OsString>,
     /// Give everything to this owner and group, by their numbers.
     #[arg(long, value_name = "UID:GID", value_parser = parse_both, help_heading = "Sources")]
     owner: Option<(u32, u32)>,
@@ -393,7 +398,8 @@ impl Args {
     fn sources(&self) -> Vec<Source> {
         let folders = self.from.iter().cloned().map(Source::Folder);
         let tars = self.tar.iter().cloned().map(Source::Tar);
-        folders.chain(tars).chain(self.layer.iter().cloned().map(Source::Layer)).collect()
+        let layers = self.layer.iter().cloned().map(Source::Layer);
+        folders.chain(tars).chain(layers).chain(self.oci.iter().map(|text| oci(text))).collect()
     }
 }
 
@@ -452,6 +458,17 @@ fn line(path: &[u8], digest: &FileDigest) -> Vec<u8> {
     let begin = if escaped.is_some() { "\\" } else { "" };
     [begin.as_bytes(), digest.to_string().as_bytes(), b" ", escaped.as_deref().unwrap_or(path), b"\n"]
         .concat()
+}
+
+/// An OCI layout folder, and which of its images: what is behind the first colon that follows a folder's name.
+fn oci(text: &OsStr) -> Source {
+    let bytes = text.as_bytes();
+    let colons = bytes.iter().enumerate().filter(|(_, byte)| **byte == b':');
+    let mut parts = colons.map(|(at, _)| (Path::new(OsStr::from_bytes(&bytes[..at])), &bytes[at + 1..]));
+    match parts.find(|(folder, _)| !Path::new(text).is_dir() && folder.is_dir()) {
+        Some((folder, name)) => Source::Oci(folder.into(), Some(String::from_utf8_lossy(name).into_owned())),
+        None => Source::Oci(text.into(), None),
+    }
 }
 
 /// A range of numbers: the first one in the image, the first one of the source, and how many.

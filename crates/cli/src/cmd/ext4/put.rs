@@ -34,7 +34,7 @@ const STANDARD_INPUT: &str = "standard input";
     casemate ext4 put -p --mode 600 root.img motd f /srv/private\n  \
     casemate ext4 put -r root.img rootfs/. /\n  \
     date | casemate ext4 put root.img - /etc/built\n  \
-    zstdcat rootfs.tar.zst | casemate ext4 put --tar=- root.img /"
+    casemate ext4 put --tar rootfs.tar.zst root.img /"
 )]
 pub struct Args {
     #[command(flatten)]
@@ -42,8 +42,8 @@ pub struct Args {
     /// SRC, the files or folders to copy, "-" is standard input; and DST, where to in the image.
     #[arg(value_name = "PATH", required = true, num_args = 1..)]
     paths: Vec<OsString>,
-    /// Copy what is in this tar stream into the directory DST, which is made if it is not there; "-" is standard
-    /// input.
+    /// Copy what is in this tar stream, which may be compressed with gzip or zstd, into the directory DST, which is made if it
+    /// is not there; "-" is standard input.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["recursive", "no_dereference", "mode"])]
     tar: Option<PathBuf>,
     /// Copy folders with all that is in them.

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use casemate_providers::Work;
 use casemate_trees::tar::{Member, Pieces, TarReader};
-use casemate_trees::{Link, below, split};
+use casemate_trees::{Link, below, split, unpacked};
 
 use crate::edit::Writer;
 use crate::edit::create::is_not_found;
@@ -68,7 +68,8 @@ impl Writer {
             }
             Err(error) => return Err(error),
         }
-        let mut tar = TarReader::new(from, name);
+        let mut from = unpacked(from).map_err(|error| error.at(name))?;
+        let mut tar = TarReader::new(&mut from, name);
         while let Some(member) = tar.next()? {
             work.events.advance(0)?;
             let path = Path::new(std::ffi::OsStr::from_bytes(&member.path));

@@ -1,0 +1,204 @@
+//! OCI image layouts: folders with an `index.json`, and blobs that are named by their digests
+//! (<https://github.com/opencontainers/image-spec/blob/main/image-layout.md>).
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use casemate_primitives::hex;
+use casemate_primitives::sha256::Sha256;
+use casemate_providers::Work;
+use serde_json::Value;
+
+use crate::Error;
+
+/// Bytes of an index or manifest that are read, as registries limit them.
+const MOST_DOCUMENT: u64 = 4 << 20;
+
+/// Indexes that are read within indexes.
+const MOST_DEPTH: u32 = 4;
+
+/// A blob as an index or manifest describes it.
+struct Blob<'a> {
+    folder: &'a Path,
+    /// The digest's 64 hexadecimal digits.
+    digits: String,
+    size: u64,
+    media_type: String,
+}
+
+/// The files of an image's layers, the lowest first, when their digests are right: of the only image of a layout folder, or of
+/// that with this name, digest or platform (`linux/arm64`).
+///
+/// # Errors
+/// `Io`; `Corrupt` for what is no layout; `Mismatch` for a blob that is not what its digest says; `Argument` if it is not clear
+/// which image is meant.
+pub(crate) fn layers(folder: &Path, name: Option<&str>, work: &Work<'_>) -> Result<Vec<PathBuf>, Error> {
+    let path = folder.join("index.json");
+    let mut images = Vec::new();
+    let index = parse(&read(&path)?, &path)?;
+    collect(folder, &index, None, &mut images, (0, work))?;
+    let mut chosen: Vec<&(String, Value)> =
+        images.iter().filter(|(label, _)| is_named(label, name)).collect();
+    // The same image may have several names.
+    chosen.dedup_by(|(_, a), (_, b)| a["digest"] == b["digest"]);
+    let [(_, image)] = chosen[..] else {
+        let known: Vec<&str> = images.iter().map(|(label, _)| &label[..]).collect();
+        let what = if chosen.is_empty() { "no such image" } else { "several images; name one" };
+        return Err(Error::argument(format!("{what}: there are {}", known.join("; "))).at(folder.display()));
+    };
+    let image = Blob::new(folder, image)?;
+    let manifest = image.document(work)?;
+    let layers = manifest["layers"].as_array();
+    let layers = layers.ok_or_else(|| corrupt(&image.path(), "a manifest without layers"))?;
+    layers
+        .iter()
+        .map(|layer| {
+            let layer = Blob::new(folder, layer)?;
+            if !layer.media_type.contains("tar") || layer.media_type.contains("encrypted") {
+                let text = format!("a layer of type {}", layer.media_type);
+                return Err(Error::unsupported(text).at(image.path().display()));
+            }
+            layer.verify(work)?;
+            Ok(layer.path())
+        })
+        .collect()
+}
+
+/// Adds the images of an index, and those of the indexes in it, with all that names them.
+fn collect(
+    folder: &Path,
+    index: &Value,
+    above: Option<&str>,
+    images: &mut Vec<(String, Value)>,
+    (depth, work): (u32, &Work<'_>),
+) -> Result<(), Error> {
+    let manifests = index["manifests"].as_array();
+    for entry in manifests.ok_or_else(|| corrupt(folder, "an index without manifests"))? {
+        let blob = Blob::new(folder, entry)?;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let platform = &entry["platform"];
+        let mut names = vec![
+            text(&entry["annotations"]["org.opencontainers.image.ref.name"]),
+            above.unwrap_or_default().to_owned(),
+        ];
+        // What says how an image was built is no image.
+        if text(&platform["os"]) == "unknown" {
+            continue;
+        }
+        if platform["os"].is_string() {
+            let variant = platform["variant"].as_str().map(|variant| format!("/{variant}"));
+            names.push(format!(
+                "{}/{}{}",
+                text(&platform["os"]),
+                text(&platform["architecture"]),
+                variant.unwrap_or_default()
+            ));
+        }
+        names.push(format!("sha256:{}", blob.digits));
+        names.retain(|name| !name.is_empty());
+        let label = names.join(" ");
+        if blob.media_type.contains("index") || blob.media_type.contains("manifest.list") {
+            if depth >= MOST_DEPTH {
+                return Err(corrupt(&blob.path(), "indexes within indexes"));
+            }
+            // What names the index names all that is in it.
+            collect(folder, &blob.document(work)?, Some(&label), images, (depth + 1, work))?;
+        } else {
+            images.push((label, entry.clone()));
+        }
+    }
+    Ok(())
+}
+
+/// Whether one of an image's names is this one.
+fn is_named(label: &str, name: Option<&str>) -> bool {
+    name.is_none_or(|name| label.split(' ').any(|word| word == name))
+}
+
+impl<'a> Blob<'a> {
+    fn new(folder: &'a Path, descriptor: &Value) -> Result<Blob<'a>, Error> {
+        let wrong = |what: String| Err(corrupt(folder, &what));
+        let digest = descriptor["digest"].as_str().unwrap_or_default();
+        let digits = match digest.split_once(':') {
+            Some(("sha256", digits)) => digits.to_owned(),
+            Some((algorithm, _)) => {
+                let text = format!("digests of {}", algorithm.escape_debug());
+                return Err(Error::unsupported(text).at(folder.display()));
+            }
+            None => return wrong("a descriptor without a digest".to_owned()),
+        };
+        if digits.len() != 64 || !digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
+            return wrong(format!("'{}' is no digest", digest.escape_debug()));
+        }
+        let Some(size) = descriptor["size"].as_u64() else {
+            return wrong(format!("the descriptor of {digest} has no size"));
+        };
+        let media_type = descriptor["mediaType"].as_str().unwrap_or_default().to_owned();
+        Ok(Blob { folder, digits, size, media_type })
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.join("blobs/sha256").join(&self.digits)
+    }
+
+    /// An index or a manifest.
+    fn document(&self, work: &Work<'_>) -> Result<Value, Error> {
+        let path = self.path();
+        let bytes = read(&path)?;
+        let mut hash = Sha256::new(work.providers.cpu()).hasher();
+        hash.update(&bytes);
+        self.compare(&hash.finalize())?;
+        parse(&bytes, &path)
+    }
+
+    /// Compares the whole blob with its digest.
+    fn verify(&self, work: &Work<'_>) -> Result<(), Error> {
+        let path = self.path();
+        let failed = |error: std::io::Error| Error::io(path.display(), error);
+        let mut file = File::open(&path).map_err(failed)?;
+        let size = file.metadata().map_err(failed)?.len();
+        if size != self.size {
+            return Err(mismatch(&path, &format!("{size} bytes, and its descriptor says {}", self.size)));
+        }
+        let mut hash = Sha256::new(work.providers.cpu()).hasher();
+        let mut buffer = vec![0; 1 << 20];
+        loop {
+            work.events.advance(0)?;
+            match file.read(&mut buffer).map_err(failed)? {
+                0 => return self.compare(&hash.finalize()),
+                len => hash.update(&buffer[..len]),
+            }
+        }
+    }
+
+    fn compare(&self, digest: &[u8]) -> Result<(), Error> {
+        match hex::encode(digest) == self.digits {
+            true => Ok(()),
+            false => Err(mismatch(&self.path(), "not what its digest says")),
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(|error| Error::io(path.display(), error))?;
+    let read = file.take(MOST_DOCUMENT + 1).read_to_end(&mut bytes);
+    read.map_err(|error| Error::io(path.display(), error))?;
+    match bytes.len() as u64 > MOST_DOCUMENT {
+        true => Err(corrupt(path, "an index or manifest of more than 4 MiB")),
+        false => Ok(bytes),
+    }
+}
+
+fn parse(bytes: &[u8], path: &Path) -> Result<Value, Error> {
+    serde_json::from_slice(bytes).map_err(|error| corrupt(path, &error.to_string()))
+}
+
+fn corrupt(path: &Path, what: &str) -> Error {
+    Error::corrupt(format!("OCI layout: {what}")).at(path.display())
+}
+
+fn mismatch(path: &Path, what: &str) -> Error {
+    Error::mismatch(format!("OCI layout: {what}")).at(path.display())
+}
