@@ -18,6 +18,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod buffer;
 mod device;
 mod error;
 mod events;
@@ -35,6 +36,7 @@ mod sample;
 mod trial;
 mod window;
 
+pub use buffer::Buffer;
 pub use device::BlockDevice;
 pub use error::{AtFile, Error, ErrorKind, Place, Result};
 pub use events::{Events, NoEvents};

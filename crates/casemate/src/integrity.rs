@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use casemate_blockdev::{AtFile, BlockDevice};
+use casemate_blockdev::{AtFile, BlockDevice, Buffer};
 use casemate_integrity::{IntegrityDevice, JournalSeal, Tagger};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
@@ -203,10 +203,10 @@ impl Volume {
             return output.commit();
         };
         let size = self.size();
-        work.pool.run(size.div_ceil(PIECE), Vec::new, |buffer: &mut Vec<u8>, piece| {
+        work.pool.run(size.div_ceil(PIECE), Buffer::default, |buffer: &mut Buffer, piece| {
             let offset = piece * PIECE;
             // OK to cast: at most a MiB.
-            buffer.resize(PIECE.min(size - offset) as usize, 0);
+            buffer.resize(PIECE.min(size - offset) as usize);
             self.device.read_at(buffer, offset).at(self.image.name())?;
             to.write_at(buffer, offset).at(target.display())?;
             work.events.advance(buffer.len() as u64)
@@ -222,7 +222,7 @@ impl Volume {
         let size = self.size();
         // As many pieces at once as there are threads, which are written in their order.
         let together = PIECE * work.pool.threads() as u64;
-        let mut buffers: Vec<Mutex<Vec<u8>>> = Vec::new();
+        let mut buffers: Vec<Mutex<Buffer>> = Vec::new();
         buffers.resize_with(work.pool.threads(), Mutex::default);
         for start in (0..size).step_by(usize::try_from(together).unwrap_or(usize::MAX)) {
             let len = together.min(size - start);
@@ -234,7 +234,7 @@ impl Volume {
                     let offset = start + piece * PIECE;
                     // OK to cast and to index: at most a MiB, and as many as there are threads.
                     let mut buffer = buffers[piece as usize].lock().unwrap_or_else(PoisonError::into_inner);
-                    buffer.resize(PIECE.min(size - offset) as usize, 0);
+                    buffer.resize(PIECE.min(size - offset) as usize);
                     self.device.read_at(&mut buffer, offset).at(self.image.name())
                 },
             )?;

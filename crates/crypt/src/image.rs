@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::sync::{Mutex, PoisonError};
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, Buffer};
 use casemate_providers::{Direction, Work};
 
 use crate::{Error, SectorCipher};
@@ -40,7 +40,7 @@ pub fn transform(
 ) -> Result<(), Error> {
     let size = source.size();
     check_size(cipher, size)?;
-    work.pool.run(size.div_ceil(CHUNK as u64), Vec::new, |buf: &mut Vec<u8>, chunk| {
+    work.pool.run(size.div_ceil(CHUNK as u64), Buffer::default, |buf: &mut Buffer, chunk| {
         let offset = chunk * CHUNK as u64;
         // OK to cast: at most a chunk.
         let len = (size - offset).min(CHUNK as u64) as usize;
@@ -49,7 +49,7 @@ pub fn transform(
             Holes::Keep => source.next_data(offset)?.filter(|data| data.start < offset + len as u64),
         };
         if data.is_some() {
-            buf.resize(len, 0);
+            buf.resize(len);
             source.read_at(buf, offset)?;
             cipher.run(direction, offset / 512, buf)?;
             target.write_at(buf, offset)?;
@@ -80,7 +80,7 @@ pub fn transform_stream(
         || (),
         |(), _| {
             loop {
-                let mut buf = vec![0; CHUNK];
+                let mut buf = Buffer::new(CHUNK);
                 let (piece, len) = {
                     let mut source = source.lock().unwrap_or_else(PoisonError::into_inner);
                     let len = source.fill(&mut buf);

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use fuser::{FileAttr, Generation, INodeNo};
 
 use casemate::Error;
-use casemate::blockdev::{BlockDevice, Events};
+use casemate::blockdev::{BlockDevice, Buffer, Events};
 use casemate::ext4::{Ext4, FileSystem, FileType, Inode, Names, Usage, Xattr};
 
 use crate::attributes::{Owner, attributes};
@@ -124,11 +124,11 @@ impl Tree {
     }
 
     /// Bytes of an open file: fewer than are wanted at its end.
-    pub fn read(&self, node: INodeNo, offset: u64, size: u32) -> Result<Vec<u8>, Error> {
+    pub fn read(&self, node: INodeNo, offset: u64, size: u32) -> Result<Buffer, Error> {
         let file = self.file(node)?;
         let left = file.size().saturating_sub(offset);
         // OK to cast: a u32 at most.
-        let mut bytes = vec![0; u64::from(size.min(MOST_READ)).min(left) as usize];
+        let mut bytes = Buffer::new(u64::from(size.min(MOST_READ)).min(left) as usize);
         file.read_at(&mut bytes, offset).map_err(|error| self.error(error))?;
         Ok(bytes)
     }

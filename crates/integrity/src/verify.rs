@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, Buffer};
 use casemate_providers::Work;
 
 use crate::device::Verdict;
@@ -42,11 +42,11 @@ pub fn verify<D: BlockDevice, M: BlockDevice>(
     let layout = device.layout();
     let per_piece = PIECE / layout.block_size();
     let found = Mutex::new((Vec::<Range<u64>>::new(), 0u64, 0u64));
-    work.pool.run(layout.blocks().div_ceil(per_piece), Vec::new, |buffer: &mut Vec<u8>, piece| {
+    work.pool.run(layout.blocks().div_ceil(per_piece), Buffer::default, |buffer: &mut Buffer, piece| {
         let first = piece * per_piece;
         let count = per_piece.min(layout.blocks() - first);
         // OK to cast: at most a MiB.
-        buffer.resize((count * layout.block_size()) as usize, 0);
+        buffer.resize((count * layout.block_size()) as usize);
         let (mut ranges, mut wrong, mut unknown) = (Vec::<Range<u64>>::new(), 0, 0);
         device.read_blocks(first, buffer, &mut |block, verdict| {
             match (verdict, ranges.last_mut()) {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, Buffer};
 use casemate_providers::Work;
 
 use crate::check::blocks::Walked;
@@ -49,7 +49,7 @@ pub(crate) fn all(check: &Check<'_>, groups: &[Group], work: &Work<'_>) -> Resul
     const AT_ONCE: usize = 16;
     let state = || Reader {
         worker: Worker::new(check, groups, Purpose::Check),
-        buffer: Vec::new(),
+        buffer: Buffer::default(),
         names: Names::default(),
         parents: Vec::new(),
         into: &parents,
@@ -70,7 +70,7 @@ type OnBlock<'f, R> = dyn FnMut(&mut R, u64, u64, &[u8]) -> Result<()> + 'f;
 /// One thread of the pass.
 struct Reader<'a, 'b> {
     worker: Worker<'a, 'b>,
-    buffer: Vec<u8>,
+    buffer: Buffer,
     names: Names,
     parents: Parents,
     into: &'a std::sync::Mutex<Parents>,
@@ -206,7 +206,7 @@ impl Reader<'_, '_> {
             }
             let first = run.physical + done;
             let mut buffer = std::mem::take(&mut self.buffer);
-            buffer.resize((count * block_size) as usize, 0);
+            buffer.resize((count * block_size) as usize);
             check.fs.device().read_at(&mut buffer, first * block_size)?;
             for (number, bytes) in (0..).zip(buffer.chunks_exact(block_size as usize)) {
                 f(self, run.logical + done + number, first + number, bytes)?;

@@ -81,7 +81,7 @@ impl Worker<'_, '_> {
         let count = (group.used - first).min(per_piece);
         let offset = layout.offset(start) + u64::from(first) * u64::from(layout.inode_size);
         let mut table = std::mem::take(&mut self.table);
-        table.resize(count as usize * size, 0);
+        table.resize(count as usize * size);
         check.fs.device().read_at(&mut table, offset)?;
         for (index, raw) in (first..).zip(table.chunks_exact(size)) {
             let number = number * layout.inodes_per_group + index + 1;
@@ -282,21 +282,19 @@ impl Worker<'_, '_> {
     /// Fields that have room for one thing, or must be zero.
     fn fields(&mut self, inode: RawInode<'_>, kind: Option<FileType>, place: Place) {
         let has = self.check.has;
-        let must_be_zero = [
-            (inode.has_fragment(has.hurd), "something of fragments"),
-            (!has.huge_file && !has.hurd && inode.blocks_high() != 0, "a count of blocks above 32 bits"),
-            (
-                !has.bits64 && !has.hurd && inode.xattr_block_high() != 0,
-                "a block of attributes above 32 bits",
-            ),
-            (
-                kind == Some(FileType::Directory) && !has.large_dir && inode.size() >> 32 != 0,
-                "a size above 32 bits",
-            ),
-        ];
-        for (_, what) in must_be_zero.into_iter().filter(|(is, _)| *is) {
-            self.say(FindingKind::InodeField, place, format!("has {what}"));
-        }
+        let wrong_if = |is: bool, what: &str| {
+            if is {
+                self.say(FindingKind::InodeField, place, format!("has {what}"));
+            }
+        };
+        wrong_if(inode.has_fragment(has.hurd), "something of fragments");
+        wrong_if(!has.huge_file && !has.hurd && inode.blocks_high() != 0, "a count of blocks above 32 bits");
+        wrong_if(
+            !has.bits64 && !has.hurd && inode.xattr_block_high() != 0,
+            "a block of attributes above 32 bits",
+        );
+        let is_dir = kind == Some(FileType::Directory);
+        wrong_if(is_dir && !has.large_dir && inode.size() >> 32 != 0, "a size above 32 bits");
         let size = usize::from(inode.extra_size());
         let room = inode.raw.len() - crate::format::inode::OLD_INODE_SIZE;
         if size != 0 && (size < 4 || size > room || size % 4 != 0) {
@@ -310,39 +308,30 @@ impl Worker<'_, '_> {
         let is_file = matches!(kind, FileType::Regular | FileType::Directory);
         let superblock = self.check.fs.superblock();
         let in_inode = flags.has(InodeFlags::INLINE_DATA);
-        let wrong = [
-            (
-                flags.has(InodeFlags::INLINE_DATA) && flags.has(InodeFlags::EXTENTS),
-                "inline data and extents at once",
-            ),
-            (in_inode && !has.inline_data, "inline data without the feature"),
-            (flags.has(InodeFlags::EXTENTS) && !has.extents, "extents without the feature"),
-            (
-                flags.has(InodeFlags::IMAGIC) && !superblock.compat.has(crate::Compat::IMAGIC_INODES),
-                "the flag imagic without the feature",
-            ),
-            (flags.has(InodeFlags::INDEX) && kind != FileType::Directory, "a hash tree and is no directory"),
-            (
-                flags.has(InodeFlags::INDEX) && kind == FileType::Directory && !has.index,
-                "a hash tree without the feature",
-            ),
-            (
-                flags.has(InodeFlags::CASEFOLD)
-                    && (kind != FileType::Directory || !superblock.incompat.has(crate::Incompat::CASEFOLD)),
-                "the flag casefold and is no directory, or there is no such feature",
-            ),
-            (
-                has.extents
-                    && is_file
-                    && !in_inode
-                    && !flags.has(InodeFlags::EXTENTS)
-                    && extent::is_root(inode.block_area()),
-                "an extent tree and not its flag",
-            ),
-        ];
-        for (_, what) in wrong.into_iter().filter(|(is, _)| *is) {
-            self.say(FindingKind::InodeFlag, place, format!("has {what}"));
-        }
+        let wrong_if = |is: bool, what: &str| {
+            if is {
+                self.say(FindingKind::InodeFlag, place, format!("has {what}"));
+            }
+        };
+        let (has_tree, has_index) = (flags.has(InodeFlags::EXTENTS), flags.has(InodeFlags::INDEX));
+        wrong_if(in_inode && has_tree, "inline data and extents at once");
+        wrong_if(in_inode && !has.inline_data, "inline data without the feature");
+        wrong_if(has_tree && !has.extents, "extents without the feature");
+        wrong_if(
+            flags.has(InodeFlags::IMAGIC) && !superblock.compat.has(crate::Compat::IMAGIC_INODES),
+            "the flag imagic without the feature",
+        );
+        wrong_if(has_index && kind != FileType::Directory, "a hash tree and is no directory");
+        wrong_if(has_index && kind == FileType::Directory && !has.index, "a hash tree without the feature");
+        wrong_if(
+            flags.has(InodeFlags::CASEFOLD)
+                && (kind != FileType::Directory || !superblock.incompat.has(crate::Incompat::CASEFOLD)),
+            "the flag casefold and is no directory, or there is no such feature",
+        );
+        wrong_if(
+            has.extents && is_file && !in_inode && !has_tree && extent::is_root(inode.block_area()),
+            "an extent tree and not its flag",
+        );
         if is_file || kind == FileType::Symlink {
             if kind == FileType::Symlink && flags.has(InodeFlags::EXTENTS) && is_fast(inode) {
                 self.say(FindingKind::InodeFlag, place, "is a symbolic link in its inode, and has extents");

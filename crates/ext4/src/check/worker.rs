@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, Buffer};
 
 use crate::check::claims::Claims;
 use crate::check::facts::Facts;
@@ -21,6 +21,9 @@ use crate::read::map::Mapping;
 
 /// Runs of blocks that are claimed twice and are kept to name their owners; beyond that, some owners stay unnamed.
 const MOST_SHARED: usize = 4096;
+
+/// Blocks that a thread may claim without asking.
+const MOST_SPARE: u64 = 1 << 14;
 
 /// A check in progress.
 pub(crate) struct Check<'a> {
@@ -174,10 +177,7 @@ impl<'a> Check<'a> {
     }
 
     /// Claims blocks for an owner; whoever has some of them already shares them.
-    pub fn claim(&self, block: u64, len: u64) {
-        if !self.take(&self.claimable, len) {
-            return;
-        }
+    fn claim(&self, block: u64, len: u64) {
         self.claims.claim(block, len, |block, len| {
             if !self.has.shared_blocks {
                 self.share(block, len);
@@ -219,8 +219,7 @@ impl<'a> Check<'a> {
     }
 
     fn take(&self, from: &AtomicU64, blocks: u64) -> bool {
-        let left = |left: u64| left.checked_sub(blocks);
-        if from.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok() {
+        if has_left(from, blocks) {
             return true;
         }
         // The same words whichever inode it was: one fault, however many threads meet it.
@@ -280,6 +279,12 @@ fn lost_orphans(superblock: &Superblock) -> RangeInclusive<u32> {
     if is_wrong { RangeInclusive::new(1, 0) } else { 1..=superblock.inodes - 1 }
 }
 
+/// Takes blocks from those that are left, if there are so many.
+fn has_left(from: &AtomicU64, blocks: u64) -> bool {
+    let left = |left: u64| left.checked_sub(blocks);
+    from.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok()
+}
+
 /// Puts runs in order, and makes one of those that touch.
 pub(crate) fn merge(runs: &mut Vec<(u64, u64)>) {
     runs.sort_unstable();
@@ -310,13 +315,15 @@ pub(crate) struct Worker<'a, 'b> {
     pub purpose: Purpose,
     pub counts: Counts,
     /// A piece of a table, blocks, and runs of blocks, kept for their memory.
-    pub table: Vec<u8>,
+    pub table: Buffer,
     pub runs: Vec<Mapping>,
     pub regions: Vec<(u32, u32)>,
     pub lists: Lists,
     /// Runs of blocks whose owners are sought.
     pub sought: &'a [(u64, u64)],
     pub inodes: u64,
+    /// Blocks that this thread may claim, of those that all may.
+    claimable: u64,
 }
 
 impl<'a, 'b> Worker<'a, 'b> {
@@ -326,12 +333,13 @@ impl<'a, 'b> Worker<'a, 'b> {
             groups,
             purpose,
             counts: Counts::default(),
-            table: Vec::new(),
+            table: Buffer::default(),
             runs: Vec::new(),
             regions: Vec::new(),
             lists: Lists::default(),
             sought: &[],
             inodes: 0,
+            claimable: 0,
         }
     }
 
@@ -369,10 +377,29 @@ impl<'a, 'b> Worker<'a, 'b> {
         self.check.findings.note(result, Some(fix))
     }
 
+    /// Whether there are blocks left to claim. This thread takes some more than it needs at the moment, so that threads
+    /// seldom meet over them: all of them together never more than there are blocks.
+    fn may_claim(&mut self, len: u64) -> bool {
+        if let Some(left) = self.claimable.checked_sub(len) {
+            self.claimable = left;
+            return true;
+        }
+        let spare = (self.check.fs.layout().blocks >> 8).min(MOST_SPARE);
+        let wanted = len - self.claimable;
+        let has_spare = has_left(&self.check.claimable, wanted.saturating_add(spare));
+        let may = has_spare || self.check.take(&self.check.claimable, wanted);
+        self.claimable = if has_spare { spare } else { 0 };
+        may
+    }
+
     /// Claims blocks, or says that they are shared, whichever this thread is for.
     pub fn own(&mut self, inode: u32, block: u64, len: u64) {
         match self.purpose {
-            Purpose::Check => self.check.claim(block, len),
+            Purpose::Check => {
+                if self.may_claim(len) {
+                    self.check.claim(block, len);
+                }
+            }
             Purpose::Collect => {}
             Purpose::Owners => {
                 let end = block.saturating_add(len);

@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, FileDevice};
+use casemate_blockdev::{BlockDevice, Buffer, FileDevice};
 use rustix::fs::{AtFlags, FileType as HostType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
 use rustix::io::Errno;
 
@@ -67,7 +67,7 @@ pub struct Batch {
     /// The files, in the order of the walk.
     pub entries: Vec<Entry>,
     /// Contents, each file's from the beginning of a block on and with zeros to the end of one.
-    pub buffer: Vec<u8>,
+    pub buffer: Buffer,
     /// Whether these are the folder's last ones.
     pub ends: bool,
     /// The error of the file behind them, if that could not be read.
@@ -177,7 +177,7 @@ impl Reading {
     }
 
     /// Reads a part of a folder, as far as it can be read. `buffer` is as long as all buffers.
-    pub fn batch(&self, part: Part, mut buffer: Vec<u8>) -> Batch {
+    pub fn batch(&self, part: Part, mut buffer: Buffer) -> Batch {
         let Part { folder, names, ends } = part;
         let mut used = 0;
         let (mut entries, mut failed) = (Vec::with_capacity(names.len()), None);

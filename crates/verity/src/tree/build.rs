@@ -9,11 +9,10 @@
 use std::io::{self, Read};
 use std::sync::{Mutex, PoisonError};
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, Buffer};
 use casemate_primitives::Messages;
 use casemate_providers::{SaltedHash, Work};
 
-use super::buffer::Buffer;
 use super::climber::{Climber, OrderedClimber};
 use super::plan::{Plan, SMALLEST_PIECE};
 use super::{Geometry, Shape, TreeSink};

@@ -7,10 +7,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, Buffer};
 use casemate_primitives::Messages;
 
-use super::buffer::Buffer;
 use super::in_order::InOrder;
 use super::plan::Plan;
 use super::{Geometry, Job, Ranges, Shape, TreeDevice};

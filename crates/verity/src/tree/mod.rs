@@ -7,7 +7,6 @@
 //!
 //! The salt is no business of the tree: it is in the [`SaltedHash`](casemate_providers::SaltedHash).
 
-mod buffer;
 mod build;
 mod check;
 mod climber;

@@ -16,7 +16,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use casemate_blockdev::{BlockDevice, Events};
+use casemate_blockdev::{BlockDevice, Buffer, Events};
 use casemate_luks::luks2;
 use casemate_luks::luks2::reencrypt::{Direction, Part, Reencryption, Resilience, State};
 use casemate_providers::Work;
@@ -250,9 +250,9 @@ impl Zones<'_> {
         let (from, to) = (self.course.old_place(zone.start), self.course.area.start);
         let len = zone.end - zone.start;
         if self.course.resilience == Resilience::Journal {
-            return work.pool.run(len.div_ceil(CHUNK), Vec::new, |buf: &mut Vec<u8>, k| {
+            return work.pool.run(len.div_ceil(CHUNK), Buffer::default, |buf: &mut Buffer, k| {
                 // OK to cast: at most a chunk.
-                buf.resize((len - k * CHUNK).min(CHUNK) as usize, 0);
+                buf.resize((len - k * CHUNK).min(CHUNK) as usize);
                 self.data.read_at(buf, from + k * CHUNK)?;
                 self.header_device.write_at(buf, to + k * CHUNK)
             });
@@ -264,9 +264,9 @@ impl Zones<'_> {
         // OK to cast: what an area has room for.
         let mut table = vec![0; blocks as usize * checksums.digest_len()];
         let slices: Vec<Mutex<&mut [u8]>> = table.chunks_mut(each).map(Mutex::new).collect();
-        work.pool.run(slices.len() as u64, Vec::new, |buf: &mut Vec<u8>, k| {
+        work.pool.run(slices.len() as u64, Buffer::default, |buf: &mut Buffer, k| {
             // OK to cast: at most a chunk.
-            buf.resize((len - k * chunk).min(chunk) as usize, 0);
+            buf.resize((len - k * chunk).min(chunk) as usize);
             self.data.read_at(buf, from + k * chunk)?;
             // OK to cast and to unwrap: an index of the vector, locked once.
             slices[k as usize].lock().unwrap().copy_from_slice(&checksums.of(buf));
@@ -294,10 +294,10 @@ impl Zones<'_> {
             _ => 0,
         };
         let chunk = CHUNK.max(block);
-        work.pool.run((zone.end - zone.start).div_ceil(chunk), Vec::new, |buf: &mut Vec<u8>, k| {
+        work.pool.run((zone.end - zone.start).div_ceil(chunk), Buffer::default, |buf: &mut Buffer, k| {
             let position = zone.start + k * chunk;
             // OK to cast: at most a chunk.
-            buf.resize((zone.end - position).min(chunk) as usize, 0);
+            buf.resize((zone.end - position).min(chunk) as usize);
             let (device, at) = place(position);
             device.read_at(buf, at)?;
             change(position, buf)?;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Builder};
 
-use casemate_blockdev::{BlockDevice, Pool};
+use casemate_blockdev::{BlockDevice, Buffer, Pool};
 use casemate_trees::host::{Batch, Reading, Source, Walk};
 
 use crate::error::{Error, Result, again};
@@ -53,7 +53,7 @@ struct State {
     /// Writes that somebody is at.
     writing: usize,
     /// Buffers that nobody uses.
-    spare: Vec<Vec<u8>>,
+    spare: Vec<Buffer>,
     /// What went wrong with a write.
     error: Option<Error>,
     /// Nothing is to be done any more.
@@ -63,7 +63,7 @@ struct State {
 /// Contents that have got their places.
 pub(super) enum Write {
     /// What lies in a batch's buffer.
-    Batch(Vec<u8>, Vec<Piece>),
+    Batch(Buffer, Vec<Piece>),
     /// What is still to be read: this part of a file, whose bytes begin at `from`.
     Copy { source: Arc<Source>, from: u64, piece: Piece },
 }
@@ -78,9 +78,9 @@ pub(super) struct Piece {
 }
 
 enum Job {
-    Read(Vec<u8>),
+    Read(Buffer),
     /// And a buffer for what is still to be read.
-    Write(Write, Vec<u8>),
+    Write(Write, Buffer),
 }
 
 impl Pipeline {
@@ -251,7 +251,7 @@ impl Pipeline {
         {
             state.writing += 1;
             let spare = match write {
-                Write::Batch(..) => Vec::new(),
+                Write::Batch(..) => Buffer::default(),
                 Write::Copy { .. } => state.spare.pop().unwrap_or_default(),
             };
             return Some(Job::Write(write, spare));
@@ -263,7 +263,7 @@ impl Pipeline {
         Some(Job::Read(state.spare.pop().unwrap_or_default()))
     }
 
-    fn read(&self, mut buffer: Vec<u8>) {
+    fn read(&self, mut buffer: Buffer) {
         let mut walk = self.walk.lock().unwrap_or_else(PoisonError::into_inner);
         let number = walk.parts();
         let part = walk.next();
@@ -275,20 +275,20 @@ impl Pipeline {
             state.total = Some(state.total.map_or(total, |other| other.min(total)));
         }
         let Some(part) = part else { return };
-        buffer.resize(self.reading.buffer_size(), 0);
+        buffer.resize(self.reading.buffer_size());
         let batch = part.map(|part| self.reading.batch(part, buffer));
         self.state().read.insert(number, batch);
     }
 
     /// Carries out a write. Also returns the buffer that is free then.
-    fn carry_out(&self, write: Write, mut spare: Vec<u8>) -> (Vec<u8>, Result<()>) {
+    fn carry_out(&self, write: Write, mut spare: Buffer) -> (Buffer, Result<()>) {
         match write {
             Write::Batch(mut buffer, pieces) => {
                 let result = self.write(&mut buffer, &pieces);
                 (buffer, result)
             }
             Write::Copy { source, from, piece } => {
-                spare.resize(self.reading.buffer_size(), 0);
+                spare.resize(self.reading.buffer_size());
                 // OK to truncate: at most the piece, which is no longer than the buffer.
                 let present = source.size().saturating_sub(from).min(piece.len as u64) as usize;
                 let read = source.read_at(&mut spare[..present], from);

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use casemate_blockdev::Buffer;
+
 use crate::edit::put::pipeline::{Piece, Pipeline, Write};
 use crate::edit::writer::Behind;
 use crate::error::Result;
@@ -11,17 +13,17 @@ use crate::error::Result;
 pub(super) struct Placed {
     pipeline: Arc<Pipeline>,
     /// The buffer of the batch that is being placed, and what has its place.
-    buffer: Vec<u8>,
+    buffer: Buffer,
     pieces: Vec<Piece>,
 }
 
 impl Placed {
     pub(super) fn new(pipeline: Arc<Pipeline>) -> Placed {
-        Placed { pipeline, buffer: Vec::new(), pieces: Vec::new() }
+        Placed { pipeline, buffer: Buffer::default(), pieces: Vec::new() }
     }
 
     /// Begins with another batch.
-    pub(super) fn begin(&mut self, buffer: Vec<u8>) {
+    pub(super) fn begin(&mut self, buffer: Buffer) {
         self.buffer = buffer;
         self.pieces.clear();
     }

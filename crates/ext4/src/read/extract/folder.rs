@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, Buffer};
 use casemate_providers::Work;
 use casemate_trees::folder::{self as host, open_folder};
 use casemate_trees::{Choice, join, split};
@@ -235,7 +235,7 @@ impl Extract<'_> {
             .iter()
             .flat_map(|listed| (0..listed.files.len()).step_by(NAMES).map(move |first| (listed, first)))
             .collect();
-        let buffer = || vec![0; CHUNK as usize];
+        let buffer = || Buffer::new(CHUNK as usize);
         self.work.pool.run(pieces.len() as u64, buffer, |buffer, piece| {
             let (listed, first) = pieces[piece as usize];
             let folder = &level[listed.number];
@@ -363,7 +363,7 @@ impl Extract<'_> {
         for Large { path, inode, file, contents } in large {
             let file = std::fs::File::from(file);
             let size = contents.size();
-            let buffer = || vec![0; CHUNK as usize];
+            let buffer = || Buffer::new(CHUNK as usize);
             let copied = file.set_len(size).map_err(Error::from).and_then(|()| {
                 self.work.pool.run(size.div_ceil(LARGE_PIECE), buffer, |buffer, piece| {
                     let start = piece * LARGE_PIECE;

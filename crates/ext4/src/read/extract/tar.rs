@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, Buffer};
 use casemate_providers::Work;
 use casemate_trees::tar::{Member, TarWriter, XATTR};
 use casemate_trees::{Choice, Link, Node, join};
@@ -305,8 +305,7 @@ impl Stream<'_> {
             starts.map(|start| start..(start + CHUNK).min(range.end))
         });
         let mut chunks = chunks.peekable();
-        let slots: Vec<Mutex<Vec<u8>>> =
-            (0..4 * self.work.pool.threads()).map(|_| Mutex::default()).collect();
+        let slots: Vec<Mutex<Buffer>> = (0..4 * self.work.pool.threads()).map(|_| Mutex::default()).collect();
         while chunks.peek().is_some() {
             let round: Vec<_> = chunks.by_ref().take(slots.len()).collect();
             self.work.pool.run(
@@ -315,7 +314,7 @@ impl Stream<'_> {
                 |(), number| {
                     let range = &round[number as usize];
                     let mut buffer = slots[number as usize].lock().unwrap_or_else(PoisonError::into_inner);
-                    buffer.resize((range.end - range.start) as usize, 0);
+                    buffer.resize((range.end - range.start) as usize);
                     contents.read_at(&mut buffer, range.start)
                 },
             )?;
