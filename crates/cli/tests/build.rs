@@ -33,7 +33,7 @@ fn every_source_and_every_target_gives_the_same_tree() {
     check(&place, "folder.img");
     assert_eq!(place.yes("cat folder.img /a/hard"), "1\n");
     place.yes("build tar.img --tar tree.tar");
-    assert_eq!(list("tar.img"), list("folder.img"));
+    assert!(place.read("tar.img") == place.read("folder.img"));
     assert!(place.yes("stat tar.img /a/two").contains("2001-09-09"));
     // From a pipe and to one.
     let mut command = Command::new(CASEMATE);
@@ -151,6 +151,100 @@ fn owners_are_mapped_and_the_root_is_as_it_is_said() {
     assert_eq!((one["uid"].as_u64(), one["gid"].as_u64()), (Some(5000), Some(6000)));
     assert_eq!((root["uid"].as_u64(), root["gid"].as_u64()), (Some(7), Some(8)));
     assert!(place.yes("info image").contains("name"));
+}
+
+#[test]
+fn descriptions_beside_the_tree_count() {
+    let place = place();
+    let stat = |path: &str| -> serde_json::Value {
+        serde_json::from_str(&place.yes(&format!("stat image {path} --json"))).unwrap()
+    };
+    let owners = |path: &str| ["uid", "gid"].map(|name| stat(path)[name].as_u64().unwrap());
+    let attribute = |path: &str, name: &str| place.yes(&format!("getfattr image -n {name} -e hex {path}"));
+    // What Android has, of an image that is mounted at /system.
+    place.file(
+        "fs_config",
+        " 9 9 700\nsystem 0 0 751\nsystem/a/two 0 2000 750 capabilities=0x80\nvendor/x 1 1 600\n",
+    );
+    place.file(
+        "contexts",
+        "/system(/.*)? u:r:system:s0\n/system/a -d u:r:a:s0\n/system/lost\\+found u:r:lost:s0\n",
+    );
+    place.yes("build image --from tree --fs-config fs_config --file-contexts contexts --mount-point /system");
+    check(&place, "image");
+    assert_eq!((owners("/"), owners("/a/two")), ([0, 0], [0, 2000]));
+    assert!(attribute("/a/two", "security.capability").contains("0x0100000280000000"));
+    for (path, label) in [("/", "system"), ("/a", "a"), ("/a/two", "system"), ("/lost+found", "lost")] {
+        let text = place.yes(&format!("getfattr image -n security.selinux {path}"));
+        assert!(text.contains(&format!("u:r:{label}:s0")), "{path}: {text}");
+    }
+    // Devices, and rules.
+    place.file(
+        "table",
+        "/dev d 755 0 0 - - - - -\n/dev/tty c 620 0 5 4 0 0 1 3\n/a r -1 7 8\n/one f 4755 0 0 - - - - -\n",
+    );
+    place.yes("build image --from tree --device-table table --mode a/**:go= --mode one:u-s --xattr two:user.x=0x6162");
+    check(&place, "image");
+    assert_eq!((owners("/a/b/large"), owners("/dev/tty2")), ([7, 8], [0, 5]));
+    assert_eq!(place.yes("ls image /dev").lines().count(), 3);
+    let mode = |path: &str| place.yes(&format!("ls -ld image {path}"));
+    // Its other name is in a.
+    assert!(mode("/one").starts_with("-rwx------") && mode("/a/two").starts_with("-rw-------"));
+    assert!(
+        mode("/dev/tty2").contains("4, 2") || mode("/dev/tty2").contains("4,   2"),
+        "{}",
+        mode("/dev/tty2")
+    );
+    assert!(attribute("/a/two", "user.x").contains("0x6162"));
+    place.file("wrong", "/none f 644 0 0 - - - - -\n");
+    place.is("build other --from tree --device-table wrong", 2, "/none");
+    place.file("wrong", "/one d 755 0 0 - - - - -\n");
+    place.is("build other --from tree --device-table wrong", 2, "described as a directory");
+    // What mtree tells of a tree brings it back.
+    if tool("bsdtar").is_some() {
+        place.sh(
+            "bsdtar -C tree --format=mtree --options='!all,type,mode,uid,gid,time,size,link' -cf described .",
+        );
+        place.yes("build plain --from tree");
+        place.sh("mkdir changed; cp -r tree/. changed; cd changed; ln -f one a/hard; chmod 700 one a; rm a/link; touch a/b");
+        place.yes("build image --from changed --mtree described");
+        assert!(place.read("image") == place.read("plain"));
+        place.sh("echo longer >>changed/a/two");
+        place.is("build image --from changed --mtree described", 2, "a/two");
+    }
+}
+
+#[test]
+fn files_have_the_digests_that_are_expected() {
+    let place = place();
+    place.yes("build image --from tree --verity=two --verity=hard --manifest digests");
+    place.yes("build again --from tree --verity-from-manifest digests");
+    assert!(place.read("image") == place.read("again"));
+    // By any of a file's names.
+    place.sh("sed 's,a/hard,one,' digests >names; sed 's/:./:x/' digests >malformed");
+    place.yes("build again --from tree --verity-from-manifest names");
+    assert!(place.read("image") == place.read("again"));
+    place.is("build other --from tree --verity-from-manifest malformed", 2, "line 1");
+    let digest = |path: &str| {
+        let mut command = Command::new(CASEMATE);
+        run(command.args(["fsverity", "digest", "--compact"]).arg(place.path(path))).trim().to_owned()
+    };
+    let two = digest("tree/a/two").trim_start_matches("sha256:").to_owned();
+    let dump = |contents: &str| {
+        format!(
+            "/ 0 40755 1 0 0 0 1.0 - - -\n/a/two 2 100600 1 3 4 0 9.0 - - {two}\n/new 2 100644 1 0 0 0 0.0 - {contents} {two}\n"
+        )
+    };
+    place.file("dump", dump("2\\n"));
+    place.yes("build image --from tree --composefs-dump dump --verity");
+    check(&place, "image");
+    assert_eq!(place.yes("cat --fsverity require image /new"), "2\n");
+    place.file("dump", dump("3\\n"));
+    place.yes("build other --from tree --composefs-dump dump");
+    place.sh("rm other; echo 4 >tree/a/two");
+    place.is("build other --from tree --verity-from-manifest digests", 2, "was expected");
+    place.is("build other --from tree --composefs-dump dump --verity", 2, "/new");
+    assert!(!place.path("other").exists());
 }
 
 #[test]

@@ -44,6 +44,11 @@ casemate fsverity digest motd f >digests
 casemate fsverity digest --out-merkle-tree=f.tree --out-descriptor=f.descriptor f >f.digest
 casemate fsverity sign f f.sig --signing-key key.pem --cert cert.pem >signed
 casemate verity sign @root.hash.txt root.sig --signing-key key.pem --cert cert.pem
+mkdir -p image/blobs/sha256
+blob() { sum=$(sha256sum <$2 | cut -d' ' -f1); cp $2 image/blobs/sha256/$sum
+printf '{"mediaType":"%s","digest":"sha256:%s","size":%d,"annotations":{"org.opencontainers.image.ref.name":"latest"}}' $1 $sum $(stat -c %s $2); }
+printf '{"layers":[%s]}' "$(blob layer.tar base.tar)" >layers; printf '{"manifests":[%s]}' "$(blob manifest layers)" >image/index.json
+printf '/dev d 755 0 0 - - - - -\n/dev/null c 666 0 0 1 3 - - -\n' >devices; echo '/.* system_u:object_r:etc_t:s0' >file_contexts
 rm -r built rootfs/var/cache/apt
 "#;
 

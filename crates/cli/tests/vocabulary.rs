@@ -29,6 +29,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("check-at-most-once", "", "kernel: each block once"),
     ("cluster-size", "BYTES", "the size of clusters"),
     ("compact", "", "digests without names"),
+    ("composefs-dump", "FILE", "a description of files in composefs-dump"),
     ("contents", "MODE", "how fscrypt encrypts contents"),
     ("context", "HEX", "an inode's encryption context"),
     ("cpu", "FEATURES", "what instructions may be used"),
@@ -49,6 +50,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("descriptor", "FILE", "an fs-verity descriptor"),
     ("device-name", "NAME", "kernel: the verity device"),
     ("device-size", "BYTES", "how much of the data is reencrypted"),
+    ("device-table", "FILE", "a description of files as a device table"),
     ("digest", "DIGEST", "an fs-verity digest"),
     ("dir", "", "empty directories"),
     ("directories", "", "directories alone"),
@@ -72,6 +74,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("fec-name", "NAME", "kernel: the device with parity"),
     ("fec-offset", "BYTES", "where parity begins"),
     ("fec-roots", "COUNT", "how much parity there is"),
+    ("file-contexts", "FILE", "SELinux's labels of files"),
     ("filenames", "MODE", "how fscrypt encrypts names"),
     ("fill-to", "BYTES", "the size of a verity-sig partition's object"),
     ("first", "UNIT", "the first data unit"),
@@ -83,6 +86,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("fork", "", "the server goes into the background"),
     ("format", "NUMBER", "dm-verity's hash type"),
     ("from", "FILE", "what a new volume or file system holds"),
+    ("fs-config", "FILE", "a description of files as Android's fs_config"),
     ("fscrypt-key", "FILE", "a raw master key"),
     ("fscrypt-metadata", "FOLDER", "where policies and protectors are"),
     ("fscrypt-passphrase-file", "FILE", "what opens a protector"),
@@ -157,6 +161,8 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("minor", "NUMBER", "kernel: the device's minor number"),
     ("minor-hash", "NUMBER", "a name's second hash"),
     ("mode", "MODE", "permission bits"),
+    ("mount-point", "PATH", "where an image will be mounted"),
+    ("mtree", "FILE", "a description of files in mtree"),
     ("name", "NAME", "an extended attribute"),
     ("name-hash", "NUMBER", "a name's first hash"),
     ("new-key-file", "FILE", "a new LUKS passphrase"),
@@ -172,6 +178,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("no-superblock", "", "dm-verity without a superblock"),
     ("no-xattrs", "", "extended attributes are left out"),
     ("nonce", "HEX", "an inode's nonce"),
+    ("oci", "FOLDER[:IMAGE]", "an OCI layout folder"),
     ("offset", "BYTES", "the first byte of what is read"),
     ("old-root-hash", "ROOT_HASH", "the root hash as it was"),
     ("options", "LIST", "what the kernel does with files"),
@@ -265,6 +272,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("verity-data-block-size", "BYTES", "layer: data-block-size"),
     ("verity-data-blocks", "BLOCKS", "layer: data-blocks"),
     ("verity-format", "NUMBER", "layer: format"),
+    ("verity-from-manifest", "FILE", "digests that files in an image have"),
     ("verity-hash", "NAME", "layer: hash"),
     ("verity-hash-block-size", "BYTES", "layer: hash-block-size"),
     ("verity-hash-offset", "BYTES", "layer: hash-offset"),
@@ -275,15 +283,17 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("warn", "", "malformed lines are named"),
     ("write", "", "clients may write"),
     ("wrap", "COLUMNS", "characters in a line"),
+    ("xattr", "PATTERN:NAME=VALUE", "attributes that files get"),
 ];
 
 /// Commands that are called as a tool, whose options have that tool's names; of a check "--verity", as there is "--repair", a
-/// switch; and of a build "--encrypt" and "--dm-verity", which make what others take.
+/// switch; and of a build "--encrypt" and "--dm-verity", which make what others take, and
+/// "--mode", which says whose.
 const NAMESAKES: &[(&str, &[&str])] = &[
     ("casemate ext4 du", &["all", "apparent-size", "max-depth", "summarize"]),
     ("casemate ext4 df", &["inodes"]),
     ("casemate ext4 check", &["verity"]),
-    ("casemate ext4 build", &["encrypt", "dm-verity"]),
+    ("casemate ext4 build", &["encrypt", "dm-verity", "mode"]),
     (
         "casemate ext4 find",
         &["name", "iname", "type", "size", "uid", "gid", "perm", "newermt", "inum", "maxdepth", "print0"],

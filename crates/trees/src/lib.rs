@@ -22,6 +22,8 @@
 
 pub mod folder;
 pub mod host;
+pub mod labels;
+pub mod manifest;
 mod node;
 mod packed;
 mod path;

@@ -50,7 +50,8 @@ pub enum BuildTarget<'a> {
 }
 
 impl Source {
-    fn path(&self) -> &Path {
+    /// The file or folder that it is.
+    pub fn path(&self) -> &Path {
         match self {
             Source::Folder(path) | Source::Tar(path) | Source::Layer(path) | Source::Oci(path, _) => path,
         }

@@ -3,6 +3,7 @@
 //! [`Image::ext4`] opens one for reading, and [`Image::ext4_writer`] for changes, through whatever lies on the image and
 //! with the keys of encrypted folders. [`FileSystem`] is read by path, as [`std::fs`] is.
 
+mod amend;
 mod build;
 mod change;
 mod contents;
@@ -28,10 +29,12 @@ pub use casemate_ext4::{
     Inode, InodeFlags, IntoNames, Level, Name, Names, Place, Problem, SUPERBLOCK_SIZE, SeenDirectories,
     Structure, Superblock, Time, Usage, Xattr, uuid_text,
 };
+pub use casemate_trees::manifest::Format as DescriptionFormat;
 pub use casemate_trees::{Glob, Pattern, Selection};
 
 use crate::{Error, ErrorKind, Image, Keys};
 
+pub use amend::{Amendments, ModeRule};
 pub use build::{
     Build, BuildOptions, BuildReport, BuildSize, BuildTarget, Features, Geometry, Owners, Source, Tree,
     TreeOptions, identity, random_uuid, read_tree, uuid_of,

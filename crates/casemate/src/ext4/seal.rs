@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Mutex;
 
 use casemate_blockdev::{BlockDevice, Pool};
+use casemate_ext4::Tree;
 use casemate_providers::{Providers, Work};
 use casemate_trees::Pattern;
 use casemate_verity::fs::{Describer, Descriptor, FileDigest, Parameters};
@@ -18,12 +19,14 @@ const SIGNATURE_ROOM: u64 = 2048;
 
 /// fs-verity on the files of a tree.
 pub struct Sealing {
-    /// The files: regular ones whose path matches one of these; all without any.
+    /// The files: regular ones whose path matches one of these; all without any, unless digests are expected.
     pub files: Vec<Pattern>,
     /// The parameters of their trees.
     pub parameters: Parameters,
     /// Who signs their digests.
     pub signer: Option<(SigningKey, Certificate)>,
+    /// The digests that files are to have, by their first paths; these files get trees, too.
+    expected: BTreeMap<Vec<u8>, FileDigest>,
     providers: Providers,
     /// What was made.
     digests: Mutex<BTreeMap<Vec<u8>, FileDigest>>,
@@ -32,7 +35,36 @@ pub struct Sealing {
 impl Sealing {
     /// fs-verity on all regular files, without signatures.
     pub fn new(parameters: Parameters, providers: Providers) -> Sealing {
-        Sealing { files: Vec::new(), parameters, signer: None, providers, digests: Mutex::default() }
+        Sealing {
+            files: Vec::new(),
+            parameters,
+            signer: None,
+            expected: BTreeMap::new(),
+            providers,
+            digests: Mutex::default(),
+        }
+    }
+
+    /// Refuses files whose digests are others than these. Files get trees that are named here or match a pattern; without
+    /// patterns, those that are named here alone.
+    ///
+    /// # Errors
+    /// `NotFound` for a path that is no regular file of the tree.
+    pub fn expect(
+        &mut self,
+        tree: &Tree,
+        digests: impl IntoIterator<Item = (Vec<u8>, FileDigest)>,
+    ) -> Result<(), Error> {
+        let (paths, digests): (Vec<_>, Vec<_>) = digests.into_iter().unzip();
+        let found = tree.first_paths(paths.iter().map(Vec::as_slice));
+        for ((path, digest), first) in paths.iter().zip(digests).zip(found) {
+            let first = first.ok_or_else(|| {
+                let text = format!("/{}: no regular file of the tree", String::from_utf8_lossy(path));
+                Error::path(std::io::ErrorKind::NotFound, text)
+            })?;
+            self.expected.insert(first, digest);
+        }
+        Ok(())
     }
 
     /// The digests of the files that were written, by their paths.
@@ -50,7 +82,8 @@ impl fmt::Debug for Sealing {
 impl casemate_ext4::Seal for Sealing {
     fn room(&self, path: &[u8], size: u64) -> Result<Option<(u64, u64)>, Error> {
         let is_chosen = |pattern: &Pattern| pattern.matches(path, false);
-        if !self.files.is_empty() && !self.files.iter().any(is_chosen) {
+        let is_for_all = self.files.is_empty() && self.expected.is_empty();
+        if !is_for_all && !self.files.iter().any(is_chosen) && !self.expected.contains_key(path) {
             return Ok(None);
         }
         let tree = self.parameters.geometry(size)?.tree_size();
@@ -78,6 +111,10 @@ impl casemate_ext4::Seal for Sealing {
         let describer = Describer::new(self.parameters.clone(), &work)?;
         let descriptor = describer.describe_as(&geometry, contents, &sink)?;
         let digest = descriptor.digest(&self.providers)?;
+        if let Some(expected) = self.expected.get(path).filter(|expected| **expected != digest) {
+            return Err(Error::mismatch(format!("the digest is {digest}, and {expected} was expected"))
+                .within(format!("/{}", String::from_utf8_lossy(path))));
+        }
         let signature = match &self.signer {
             Some((key, certificate)) => {
                 let message = digest.bytes_to_sign();

@@ -6,9 +6,10 @@
 //!
 //! Each of these builds on those before it: `options`, `geometry` (the numbers that mke2fs would compute), `groups` (where
 //! each group's metadata lie), `space` (what is free then, given out in order), `directory`, `map` and `attributes` (what
-//! an inode needs), `plan`, `writer`. `tree` with `host` and `tar` is beside them; `seal` and `encrypt` are what others know
+//! an inode needs), `plan`, `writer`. `tree` with `host`, `tar` and `amend` is beside them; `seal` and `encrypt` are what others know
 //! of fs-verity and fscrypt.
 
+mod amend;
 mod attributes;
 mod contents;
 mod directory;

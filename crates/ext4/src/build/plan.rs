@@ -6,6 +6,7 @@ use std::sync::Arc;
 use casemate_primitives::Cpu;
 use casemate_primitives::crc32c::Crc32c;
 
+use crate::build::amend::LOST_AND_FOUND;
 use crate::build::attributes::{AttributeBlocks, Placed};
 use crate::build::directory::{self, Arranged};
 use crate::build::encrypt::{self, Encrypt, Encrypted, Encrypter};
@@ -28,8 +29,6 @@ use crate::read::encryption::EncryptedInode;
 pub(crate) const RESIZE_INODE: u32 = 7;
 pub(crate) const JOURNAL_INODE: u32 = 8;
 
-/// The name of the directory that e2fsck puts files without names into, and its bytes.
-const LOST_AND_FOUND: &[u8] = b"lost+found";
 const LOST_AND_FOUND_SIZE: usize = 16384;
 
 /// Names of a file, and of a directory with those of its directories, without the feature `dir_nlink`.
@@ -153,18 +152,12 @@ impl Plan {
             options.features.change("encrypt")?;
         }
         let options = &options;
-        let found = match tree.lookup(LOST_AND_FOUND) {
-            Some(found) if tree.is_directory(found) => found,
-            Some(_) => {
-                let text = "lost+found in the tree is no directory, which file systems have under that name";
-                return Err(invalid(std::io::ErrorKind::NotADirectory, text));
-            }
-            None => {
-                let found = tree.directory(LOST_AND_FOUND)?;
-                tree.entry_mut(found).node.mode = 0o700;
-                found
-            }
-        };
+        tree.add_lost_and_found()?;
+        let found = tree.lookup(LOST_AND_FOUND).filter(|found| tree.is_directory(*found));
+        let found = found.ok_or_else(|| {
+            let text = "lost+found in the tree is no directory, which file systems have under that name";
+            invalid(std::io::ErrorKind::NotADirectory, text)
+        })?;
         let top = &mut tree.entry_mut(TOP).node;
         if let Some((uid, gid)) = options.root_owner {
             (top.uid, top.gid) = (uid, gid);

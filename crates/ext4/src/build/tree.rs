@@ -108,14 +108,19 @@ impl Tree {
     /// Tells everything about the tree but contents, piece by piece: what its identity is made of.
     pub fn describe(&self, f: &mut dyn FnMut(&[u8])) {
         let mut paths = vec![(&b""[..], TOP)];
+        // What order files came in is nothing about the tree; that two names are of one file is.
+        let mut places = vec![None; self.nodes.len()];
+        let mut next = 0u32;
         while let Some((name, number)) = paths.pop() {
+            let place = *places[number as usize].get_or_insert(next);
+            next += u32::from(place == next);
             let Entry { node, xattrs, body, .. } = &self.nodes[number as usize];
             f(&(name.len() as u64).to_le_bytes());
             f(name);
             for value in [node.kind.mode_bits() | node.mode, 0] {
                 f(&value.to_le_bytes());
             }
-            for value in [number, node.uid, node.gid, node.modified.nanoseconds, node.device.0, node.device.1]
+            for value in [place, node.uid, node.gid, node.modified.nanoseconds, node.device.0, node.device.1]
             {
                 f(&value.to_le_bytes());
             }

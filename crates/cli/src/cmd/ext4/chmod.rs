@@ -49,7 +49,7 @@ impl Args {
 
 /// New permission bits, or what to do with the old ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Mode {
+pub enum Mode {
     Octal {
         bits: u16,
         /// Whether five digits or more say what becomes of a directory's set-user-ID and set-group-ID.
@@ -60,7 +60,8 @@ enum Mode {
 }
 
 impl Mode {
-    fn apply(&self, old: u16, is_dir: bool) -> u16 {
+    /// The new bits.
+    pub fn apply(&self, old: u16, is_dir: bool) -> u16 {
         let changes = match self {
             // As GNU does: what is not said of a directory stays.
             Mode::Octal { bits, is_whole } => {
@@ -100,7 +101,8 @@ pub fn mode_bits(text: &str) -> Result<u16, String> {
     Ok(parse_mode(text)?.apply(0, false))
 }
 
-fn parse_mode(text: &str) -> Result<Mode, String> {
+/// Octal permission bits, or changes.
+pub fn parse_mode(text: &str) -> Result<Mode, String> {
     if text.starts_with(|c: char| c.is_ascii_digit()) {
         let is_whole = text.len() > 4;
         return parse_octal(text).map(|bits| Mode::Octal { bits, is_whole });

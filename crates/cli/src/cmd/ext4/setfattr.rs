@@ -1,7 +1,7 @@
 //! `casemate ext4 setfattr`.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 
 use casemate::base64::{Alphabet, Base64, Padding};
 use casemate::{Error, hex};
@@ -43,16 +43,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let value = self.value.clone().unwrap_or_default().into_vec();
-        let value = match value.strip_prefix(b"0x").or_else(|| value.strip_prefix(b"0X")) {
-            Some(digits) => parse_hex(digits)?,
-            None => match value.strip_prefix(b"0s").or_else(|| value.strip_prefix(b"0S")) {
-                Some(text) => Base64::new(context.cpu(), &Alphabet::STANDARD, Padding::Padded)
-                    .decode_to_vec(text)
-                    .map_err(|error| Error::argument(format!("not a value in base64: {error}")))?,
-                None => value,
-            },
-        };
+        let value = decode_value(self.value.as_deref().unwrap_or_default().as_bytes(), context)?;
         let (name, value) = match (&self.name, &self.remove) {
             (Some(name), _) => (name, Some(&value[..])),
             (None, Some(name)) => (name, None),
@@ -64,6 +55,19 @@ impl Args {
                 self.change.place(changed)
             })
         })
+    }
+}
+
+/// An attribute's value as setfattr takes it: text, or bytes in hexadecimal behind 0x, or in base64 behind 0s.
+pub fn decode_value(value: &[u8], context: &Context) -> Result<Vec<u8>, Error> {
+    if let Some(digits) = value.strip_prefix(b"0x").or_else(|| value.strip_prefix(b"0X")) {
+        return parse_hex(digits);
+    }
+    match value.strip_prefix(b"0s").or_else(|| value.strip_prefix(b"0S")) {
+        Some(text) => Base64::new(context.cpu(), &Alphabet::STANDARD, Padding::Padded)
+            .decode_to_vec(text)
+            .map_err(|error| Error::argument(format!("not a value in base64: {error}"))),
+        None => Ok(value.to_vec()),
     }
 }
 

@@ -1,7 +1,11 @@
 //! `casemate ext4 build`.
 
+mod format;
+mod tree;
+
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,17 +15,18 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use serde_json::json;
 
 use casemate::ext4::{
-    Build, BuildOptions, BuildReport, BuildSize, BuildTarget, Encrypting, Pattern, Sealing, Source, Tree,
-    TreeOptions, identity, random_uuid, read_tree, source_date_epoch, uuid_of, uuid_text,
+    Build, BuildReport, BuildSize, BuildTarget, Encrypting, Pattern, Sealing, Tree, identity, random_uuid,
+    read_tree, source_date_epoch, uuid_text,
 };
 use casemate::fscrypt::read_raw_key;
-use casemate::fsverity::{Algorithm, FileDigest, Parameters, escape_name};
+use casemate::fsverity::{Algorithm, Entry, FileDigest, Manifest, Parameters, escape_name};
 use casemate::signature::{Certificate, DigestAlgorithm, SigningKey, root_hash_bytes, sign};
 use casemate::verity::{Fec, FormatOptions, Formatted, Seed};
 use casemate::{Access, Error, Image, Output, SecretSource, Work, hex as hexadecimal};
 
-use super::chmod::parse_octal;
-use super::chown::parse_both;
+use format::FormatArgs;
+use tree::TreeArgs;
+
 use crate::answer::Answer;
 use crate::cmd::ends::standard_output;
 use crate::cmd::fscrypt::PolicyArgs;
@@ -39,43 +44,22 @@ use crate::size::bytes;
 /// bytes: identifiers are made of the tree, times are those of the files, none later than the environment's
 /// SOURCE_DATE_EPOCH.
 #[derive(clap::Args, Debug)]
-#[command(group = ArgGroup::new("signed").args(["verity", "root_hash_signature"]).multiple(true))]
+#[command(group = ArgGroup::new("signed").args(["verity", "verity_from_manifest", "root_hash_signature"]).multiple(true))]
+#[command(group = ArgGroup::new("sealed").args(["verity", "verity_from_manifest"]).multiple(true))]
 #[command(after_help = "Examples:\n  casemate ext4 build root.img --from rootfs\n  \
     casemate ext4 build root.img --from rootfs --size +64M -L root\n  \
     casemate ext4 build root.img --tar rootfs.tar.zst --owner 0:0\n  \
     casemate ext4 build root.img --layer base.tar --layer app.tar\n  \
     casemate ext4 build root.img --oci image:latest\n  \
+    casemate ext4 build root.img --from rootfs --device-table devices --file-contexts file_contexts\n  \
     casemate ext4 build root.img --from rootfs --dm-verity append --root-hash-file root.hash.txt\n  \
     casemate ext4 build empty.img --size 1G")]
 pub struct Args {
     /// The image to make: a file, which is there whole or not at all, or a block device; "-" is standard output.
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
-    /// A folder whose contents are copied; several are laid over each other.
-    #[arg(long, value_name = "FILE", help_heading = "Sources")]
-    from: Vec<PathBuf>,
-    /// A tar stream whose contents are copied, as it is or compressed with gzip or zstd; "-" is standard input.
-    #[arg(long, value_name = "FILE", help_heading = "Sources")]
-    tar: Vec<PathBuf>,
-    /// A layer of an OCI image as a tar stream, over those before it: its whiteouts remove what they have.
-    #[arg(long, value_name = "FILE", help_heading = "Sources")]
-    layer: Vec<PathBuf>,
-    /// All layers of an image in an OCI layout folder, when their digests are right: of the only one, or of the one with this
-    /// name, digest or platform, such as linux/arm64.
-    #[arg(long, value_name = "FOLDER[:IMAGE]", help_heading = "Sources")]
-    oci: Vec<OsString>,
-    /// Give everything to this owner and group, by their numbers.
-    #[arg(long, value_name = "UID:GID", value_parser = parse_both, help_heading = "Sources")]
-    owner: Option<(u32, u32)>,
-    /// Give users of the source other numbers: the first one in the image, the first one of the source, and how many.
-    #[arg(long, value_name = "TO:FROM:COUNT", value_parser = range, help_heading = "Sources")]
-    uid_map: Vec<[u32; 3]>,
-    /// The same of groups.
-    #[arg(long, value_name = "TO:FROM:COUNT", value_parser = range, help_heading = "Sources")]
-    gid_map: Vec<[u32; 3]>,
-    /// Leave extended attributes out.
-    #[arg(long, help_heading = "Sources")]
-    no_xattrs: bool,
+    #[command(flatten)]
+    tree: TreeArgs,
     /// The image's size: "auto", as small as possible; "+BYTES", with so much free; or so many bytes [default: auto, and
     /// all of a block device].
     #[arg(long, value_name = "BYTES", value_parser = size, help_heading = "Size")]
@@ -92,17 +76,21 @@ pub struct Args {
     #[arg(long, value_name = "PATTERN", num_args = 0..=1, require_equals = true, default_missing_value = "*",
         help_heading = "fs-verity")]
     verity: Vec<String>,
+    /// Put fs-verity on the files of this manifest, as "casemate fsverity digest" prints it, and refuse files whose digests
+    /// are others.
+    #[arg(long, value_name = "FILE", help_heading = "fs-verity")]
+    verity_from_manifest: Option<PathBuf>,
     /// The hash algorithm of their trees: sha256 or sha512.
     #[arg(
         long,
         value_name = "NAME",
-        requires = "verity",
+        requires = "sealed",
         default_value = "sha256",
         help_heading = "fs-verity"
     )]
     hash_alg: String,
     /// The salt of their trees in hex, at most 32 bytes.
-    #[arg(long, value_name = "HEX", requires = "verity", value_parser = hex, help_heading = "fs-verity")]
+    #[arg(long, value_name = "HEX", requires = "sealed", value_parser = hex, help_heading = "fs-verity")]
     salt: Option<Hex>,
     /// Sign the digests of files with this private key in PEM, for the kernel's built-in signatures, and the root hash.
     #[arg(long, value_name = "KEYFILE", requires = "signed", requires = "cert", help_heading = "fs-verity")]
@@ -111,7 +99,7 @@ pub struct Args {
     #[arg(long, value_name = "CERTFILE", requires = "signing_key", help_heading = "fs-verity")]
     cert: Option<PathBuf>,
     /// Write the files' digests to this file, as a manifest for "casemate fsverity check".
-    #[arg(long, value_name = "FILE", requires = "verity", help_heading = "fs-verity")]
+    #[arg(long, value_name = "FILE", requires = "sealed", help_heading = "fs-verity")]
     manifest: Option<PathBuf>,
     /// Make a hash tree of dm-verity over the whole image, and print its root hash: behind the file system, as "append", or in
     /// this file. Salt and UUID follow from --seed, or from the file system's UUID.
@@ -143,64 +131,6 @@ pub struct Args {
     seed: Option<String>,
 }
 
-/// Options of the file system, as mke2fs has them.
-#[derive(clap::Args, Debug)]
-#[command(next_help_heading = "File system")]
-pub struct FormatArgs {
-    /// The type: ext2, ext3 or ext4.
-    #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "ext4")]
-    kind: String,
-    /// Bytes of a block.
-    #[arg(short, long, value_name = "BYTES", default_value = "4096", value_parser = bytes::<u32>)]
-    block_size: u32,
-    /// Bytes of a cluster (with -O bigalloc).
-    #[arg(short = 'C', long, value_name = "BYTES", value_parser = bytes::<u32>)]
-    cluster_size: Option<u32>,
-    /// Blocks of a group.
-    #[arg(short = 'g', long, value_name = "N")]
-    blocks_per_group: Option<u32>,
-    /// Groups whose metadata lie together.
-    #[arg(short = 'G', long, value_name = "N", default_value = "16")]
-    groups_per_flex: u32,
-    /// Bytes for each inode.
-    #[arg(short = 'i', long, value_name = "BYTES", default_value = "16384", value_parser = bytes::<u64>)]
-    inode_ratio: u64,
-    /// Bytes of an inode.
-    #[arg(short = 'I', long, value_name = "BYTES", default_value = "256", value_parser = bytes::<u32>)]
-    inode_size: u32,
-    /// Inodes in all [default: by the ratio, and as many as are needed].
-    #[arg(short = 'N', long, value_name = "N")]
-    inodes: Option<u32>,
-    /// Features to add, or with a ^ to take away.
-    #[arg(short = 'O', long, value_name = "LIST")]
-    features: Vec<String>,
-    /// Extended options, as mke2fs has them: stride, stripe_width, resize, packed_meta_blocks, num_backup_sb,
-    /// orphan_file_size, encoding and others, with commas.
-    #[arg(short = 'E', long, value_name = "LIST")]
-    extended: Vec<String>,
-    /// Bytes of the journal.
-    #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
-    journal_size: Option<u64>,
-    /// Percent of the blocks that only root may use.
-    #[arg(short = 'm', long, value_name = "PERCENT", default_value = "0")]
-    reserved_percent: f64,
-    /// The label.
-    #[arg(short = 'L', long, value_name = "LABEL")]
-    label: Option<String>,
-    /// The UUID.
-    #[arg(short = 'U', long, value_name = "UUID")]
-    uuid: Option<String>,
-    /// What names are hashed with.
-    #[arg(long, value_name = "UUID")]
-    hash_seed: Option<String>,
-    /// The owner and group of the root directory [default: the source's].
-    #[arg(long, value_name = "UID:GID", value_parser = parse_both)]
-    root_owner: Option<(u32, u32)>,
-    /// The mode of the root directory, octal [default: the source's].
-    #[arg(long, value_name = "MODE", value_parser = parse_octal)]
-    root_mode: Option<u16>,
-}
-
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let is_stream = self.image == Path::new("-");
@@ -221,15 +151,13 @@ impl Args {
             return Err(Error::argument("--fec-device: parity goes with --dm-verity"));
         }
         if !is_stream {
-            Output::check(&self.image, &self.inputs())?;
+            let inputs = self.inputs();
+            Output::check(&self.image, &inputs.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
         }
         let work = context.opening();
-        let mut tree_options = TreeOptions::default();
-        tree_options.owners.all = self.owner;
-        tree_options.owners.users = self.uid_map.clone();
-        tree_options.owners.groups = self.gid_map.clone();
-        tree_options.xattrs = !self.no_xattrs;
-        let tree = read_tree(&self.sources(), &target, &tree_options, &work)?;
+        let amendments = self.tree.amendments(context)?;
+        let mut tree = read_tree(&self.tree.sources(), &target, &self.tree.options(), &work)?;
+        let digests = amendments.apply(&mut tree)?;
         // What follows from a tree tells something of encrypted names to whoever guesses them.
         let identity = match self.encrypt.is_empty() || self.seed.is_some() {
             true => identity(&tree, self.seed.as_deref(), &work),
@@ -247,7 +175,7 @@ impl Args {
             (None, Some(size)) => BuildSize::Bytes(size),
             (None, None) => BuildSize::Fitting { free: 0, align },
         };
-        let sealing = self.sealing(context, options.block_size)?.map(Arc::new);
+        let sealing = self.sealing(context, options.block_size, &tree, digests)?.map(Arc::new);
         let manifest = match &self.manifest {
             Some(path) => Some(Output::create(path, &[&self.image])?),
             None => None,
@@ -295,11 +223,10 @@ impl Args {
     }
 
     /// Files that are read.
-    fn inputs(&self) -> Vec<&Path> {
-        let sources = [&self.from, &self.tar, &self.layer].into_iter().flatten();
+    fn inputs(&self) -> Vec<PathBuf> {
         let keys = self.encrypt.iter().map(|(_, file)| file);
-        let all = sources.chain(keys).chain(&self.signing_key).chain(&self.cert);
-        all.map(PathBuf::as_path).filter(|path| *path != Path::new("-")).collect()
+        let more = keys.chain(&self.signing_key).chain(&self.cert).chain(&self.verity_from_manifest).cloned();
+        self.tree.inputs().into_iter().chain(more).filter(|path| path != Path::new("-")).collect()
     }
 
     /// Whether dm-verity's hash tree lies behind the file system.
@@ -316,7 +243,9 @@ impl Args {
         context: &Context,
         work: &Work<'_>,
     ) -> Result<(BuildReport, Formatted), Error> {
-        let others = [&self.inputs()[..], &[&*self.image]].concat();
+        let inputs = self.inputs();
+        let mut others: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
+        others.push(&self.image);
         let create = |path: &PathBuf| Output::create(path, &[&others[..], &[place]].concat());
         let root_hash_file = self.root_hash_file.as_ref().map(create).transpose()?;
         let signature_file = self.root_hash_signature.as_ref().map(create).transpose()?;
@@ -357,9 +286,15 @@ impl Args {
         Ok(Some((key, read_certificate(cert)?)))
     }
 
-    /// fs-verity, if it is wanted.
-    fn sealing(&self, context: &Context, block_size: u32) -> Result<Option<Sealing>, Error> {
-        if self.verity.is_empty() {
+    /// fs-verity, if it is wanted; `digests` are those that descriptions of the tree have.
+    fn sealing(
+        &self,
+        context: &Context,
+        block_size: u32,
+        tree: &Tree,
+        digests: BTreeMap<Vec<u8>, FileDigest>,
+    ) -> Result<Option<Sealing>, Error> {
+        if self.verity.is_empty() && self.verity_from_manifest.is_none() {
             return Ok(None);
         }
         let algorithm = Algorithm::named(&self.hash_alg);
@@ -371,6 +306,19 @@ impl Args {
         let patterns = self.verity.iter().map(|pattern| Pattern::new(pattern.as_bytes()));
         sealing.files = patterns.collect::<Result<_, _>>()?;
         sealing.signer = self.signer()?;
+        if let Some(path) = &self.verity_from_manifest {
+            let bytes = std::fs::read(path).map_err(|error| Error::io(path.display(), error))?;
+            let Manifest { entries, malformed } = Manifest::from_bytes(&bytes);
+            if let Some(line) = malformed.first() {
+                return Err(Error::corrupt(format!("line {line} is no digest and path")).at(path.display()));
+            }
+            let expected =
+                entries.into_iter().map(|Entry { path, digest }| (path.into_os_string().into_vec(), digest));
+            sealing.expect(tree, expected).map_err(|error| error.at(path.display()))?;
+        }
+        if !self.verity.is_empty() {
+            sealing.expect(tree, digests)?;
+        }
         Ok(Some(sealing))
     }
 
@@ -393,39 +341,6 @@ impl Args {
             encrypting.add(path, key, &self.policy.policy(), block_size)?;
         }
         Ok(Some(encrypting))
-    }
-
-    fn sources(&self) -> Vec<Source> {
-        let folders = self.from.iter().cloned().map(Source::Folder);
-        let tars = self.tar.iter().cloned().map(Source::Tar);
-        let layers = self.layer.iter().cloned().map(Source::Layer);
-        folders.chain(tars).chain(layers).chain(self.oci.iter().map(|text| oci(text))).collect()
-    }
-}
-
-impl FormatArgs {
-    fn options(&self, (uuid, hash_seed): ([u8; 16], [u8; 16])) -> Result<BuildOptions, Error> {
-        let given = |text: &Option<String>, other| match text {
-            Some(text) => uuid_of(text).ok_or_else(|| Error::argument(format!("'{text}' is no UUID"))),
-            None => Ok(other),
-        };
-        let mut options = BuildOptions::new(given(&self.uuid, uuid)?, given(&self.hash_seed, hash_seed)?);
-        options.set_type(&self.kind)?;
-        self.features.iter().try_for_each(|list| options.features.change(list))?;
-        options.block_size = self.block_size;
-        options.cluster_size = self.cluster_size;
-        options.blocks_per_group = self.blocks_per_group;
-        options.groups_per_flex = self.groups_per_flex;
-        options.inode_ratio = self.inode_ratio;
-        options.inode_size = self.inode_size;
-        options.inodes = self.inodes;
-        options.journal_size = self.journal_size;
-        options.reserved_percent = self.reserved_percent;
-        self.extended.iter().try_for_each(|list| options.set_extended(list))?;
-        options.label = self.label.as_deref().unwrap_or_default().as_bytes().to_vec();
-        options.root_owner = self.root_owner.or(options.root_owner);
-        options.root_mode = self.root_mode.or(options.root_mode);
-        Ok(options)
     }
 }
 
@@ -458,21 +373,4 @@ fn line(path: &[u8], digest: &FileDigest) -> Vec<u8> {
     let begin = if escaped.is_some() { "\\" } else { "" };
     [begin.as_bytes(), digest.to_string().as_bytes(), b" ", escaped.as_deref().unwrap_or(path), b"\n"]
         .concat()
-}
-
-/// An OCI layout folder, and which of its images: what is behind the first colon that follows a folder's name.
-fn oci(text: &OsStr) -> Source {
-    let bytes = text.as_bytes();
-    let colons = bytes.iter().enumerate().filter(|(_, byte)| **byte == b':');
-    let mut parts = colons.map(|(at, _)| (Path::new(OsStr::from_bytes(&bytes[..at])), &bytes[at + 1..]));
-    match parts.find(|(folder, _)| !Path::new(text).is_dir() && folder.is_dir()) {
-        Some((folder, name)) => Source::Oci(folder.into(), Some(String::from_utf8_lossy(name).into_owned())),
-        None => Source::Oci(text.into(), None),
-    }
-}
-
-/// A range of numbers: the first one in the image, the first one of the source, and how many.
-fn range(text: &str) -> Result<[u32; 3], String> {
-    let numbers: Option<Vec<u32>> = text.split(':').map(|number| number.parse().ok()).collect();
-    numbers.and_then(|numbers| numbers.try_into().ok()).ok_or_else(|| format!("{text}: not TO:FROM:COUNT"))
 }

@@ -1,0 +1,152 @@
+//! Where the files of a new file system come from, and what becomes of them.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use casemate::Error;
+use casemate::ext4::{Amendments, DescriptionFormat, Pattern, Source, TreeOptions};
+
+use crate::cmd::ext4::chmod::parse_mode;
+use crate::cmd::ext4::chown::parse_both;
+use crate::cmd::ext4::setfattr::decode_value;
+use crate::context::Context;
+
+/// The files of a new file system.
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "Sources")]
+pub struct TreeArgs {
+    /// A folder whose contents are copied; several are laid over each other.
+    #[arg(long, value_name = "FILE")]
+    from: Vec<PathBuf>,
+    /// A tar stream whose contents are copied, as it is or compressed with gzip or zstd; "-" is standard input.
+    #[arg(long, value_name = "FILE")]
+    tar: Vec<PathBuf>,
+    /// A layer of an OCI image as a tar stream, over those before it: its whiteouts remove what they have.
+    #[arg(long, value_name = "FILE")]
+    layer: Vec<PathBuf>,
+    /// All layers of an image in an OCI layout folder, when their digests are right: of the only one, or of the one with this
+    /// name, digest or platform, such as linux/arm64.
+    #[arg(long, value_name = "FOLDER[:IMAGE]")]
+    oci: Vec<OsString>,
+    /// Give everything to this owner and group, by their numbers.
+    #[arg(long, value_name = "UID:GID", value_parser = parse_both)]
+    owner: Option<(u32, u32)>,
+    /// Give users of the source other numbers: the first one in the image, the first one of the source, and how many.
+    #[arg(long, value_name = "TO:FROM:COUNT", value_parser = range)]
+    uid_map: Vec<[u32; 3]>,
+    /// The same of groups.
+    #[arg(long, value_name = "TO:FROM:COUNT", value_parser = range)]
+    gid_map: Vec<[u32; 3]>,
+    /// Leave extended attributes out.
+    #[arg(long)]
+    no_xattrs: bool,
+    /// What each file is to be like, as Android's fs_config: owners, modes, capabilities.
+    #[arg(long, value_name = "FILE", help_heading = "Descriptions")]
+    fs_config: Vec<PathBuf>,
+    /// The same as a device table of genext2fs and buildroot's makedevs, which makes devices and directories, too.
+    #[arg(long, value_name = "FILE", help_heading = "Descriptions")]
+    device_table: Vec<PathBuf>,
+    /// The same in the format of mtree(5). Digests in it are not compared.
+    #[arg(long, value_name = "FILE", help_heading = "Descriptions")]
+    mtree: Vec<PathBuf>,
+    /// The same in the format of composefs-dump(5); with fs-verity its digests are compared.
+    #[arg(long, value_name = "FILE", help_heading = "Descriptions")]
+    composefs_dump: Vec<PathBuf>,
+    /// Change permission bits of what matches the pattern, as chmod does.
+    #[arg(long, value_name = "[PATTERN:]MODE", allow_hyphen_values = true, help_heading = "Descriptions")]
+    mode: Vec<OsString>,
+    /// Give what matches the pattern an attribute: text, or bytes in hexadecimal behind 0x, or in base64 behind 0s.
+    #[arg(long, value_name = "PATTERN:NAME=VALUE", help_heading = "Descriptions")]
+    xattr: Vec<OsString>,
+    /// Label everything for SELinux, as this file_contexts says.
+    #[arg(long, value_name = "FILE", help_heading = "Descriptions")]
+    file_contexts: Option<PathBuf>,
+    /// Where the image will be mounted: paths of --fs-config and --file-contexts begin there.
+    #[arg(long, value_name = "PATH", default_value = "/", help_heading = "Descriptions")]
+    mount_point: OsString,
+}
+
+impl TreeArgs {
+    /// How sources are read.
+    pub fn options(&self) -> TreeOptions {
+        let mut options = TreeOptions::default();
+        options.owners.all = self.owner;
+        options.owners.users = self.uid_map.clone();
+        options.owners.groups = self.gid_map.clone();
+        options.xattrs = !self.no_xattrs;
+        options
+    }
+
+    /// The sources, the lowest first.
+    pub fn sources(&self) -> Vec<Source> {
+        let folders = self.from.iter().cloned().map(Source::Folder);
+        let tars = self.tar.iter().cloned().map(Source::Tar);
+        let layers = self.layer.iter().cloned().map(Source::Layer);
+        folders.chain(tars).chain(layers).chain(self.oci.iter().map(|text| oci(text))).collect()
+    }
+
+    /// Files and folders that are read.
+    pub fn inputs(&self) -> Vec<PathBuf> {
+        let sources = self.sources().into_iter().map(|source| source.path().to_owned());
+        let described = self.descriptions().map(|(_, path)| path.clone());
+        sources.chain(described).chain(self.file_contexts.clone()).collect()
+    }
+
+    /// What becomes of files.
+    pub fn amendments(&self, context: &Context) -> Result<Amendments, Error> {
+        let mut amendments = Amendments::default();
+        amendments.descriptions = self.descriptions().map(|(format, path)| (format, path.clone())).collect();
+        amendments.mount_point = self.mount_point.as_bytes().to_vec();
+        amendments.file_contexts = self.file_contexts.clone();
+        for text in &self.mode {
+            let (pattern, mode) = split_last(text.as_bytes(), b':').unwrap_or((b"*", text.as_bytes()));
+            let mode = parse_mode(&String::from_utf8_lossy(mode))
+                .map_err(|error| Error::argument(format!("--mode: {error}")))?;
+            let rule = Box::new(move |old, is_directory| mode.apply(old, is_directory));
+            amendments.modes.push((Pattern::new(pattern)?, rule));
+        }
+        for text in &self.xattr {
+            let wrong = || Error::argument(format!("--xattr {}: not PATTERN:NAME=VALUE", text.display()));
+            let bytes = text.as_bytes();
+            let at = bytes.iter().position(|byte| *byte == b'=').ok_or_else(wrong)?;
+            let (pattern, name) = split_last(&bytes[..at], b':').ok_or_else(wrong)?;
+            let value = decode_value(&bytes[at + 1..], context)?;
+            amendments.xattrs.push((Pattern::new(pattern)?, name.to_vec(), value));
+        }
+        Ok(amendments)
+    }
+
+    fn descriptions(&self) -> impl Iterator<Item = (DescriptionFormat, &PathBuf)> {
+        let all = [
+            (DescriptionFormat::FsConfig, &self.fs_config),
+            (DescriptionFormat::DeviceTable, &self.device_table),
+            (DescriptionFormat::Mtree, &self.mtree),
+            (DescriptionFormat::Composefs, &self.composefs_dump),
+        ];
+        all.into_iter().flat_map(|(format, paths)| paths.iter().map(move |path| (format, path)))
+    }
+}
+
+/// What is before the last one of these bytes, and what is behind it.
+fn split_last(text: &[u8], byte: u8) -> Option<(&[u8], &[u8])> {
+    let at = text.iter().rposition(|other| *other == byte)?;
+    Some((&text[..at], &text[at + 1..]))
+}
+
+/// An OCI layout folder, and which of its images: what is behind the first colon that follows a folder's name.
+fn oci(text: &OsStr) -> Source {
+    let bytes = text.as_bytes();
+    let colons = bytes.iter().enumerate().filter(|(_, byte)| **byte == b':');
+    let mut parts = colons.map(|(at, _)| (Path::new(OsStr::from_bytes(&bytes[..at])), &bytes[at + 1..]));
+    match parts.find(|(folder, _)| !Path::new(text).is_dir() && folder.is_dir()) {
+        Some((folder, name)) => Source::Oci(folder.into(), Some(String::from_utf8_lossy(name).into_owned())),
+        None => Source::Oci(text.into(), None),
+    }
+}
+
+/// A range of numbers: the first one in the image, the first one of the source, and how many.
+fn range(text: &str) -> Result<[u32; 3], String> {
+    let numbers: Option<Vec<u32>> = text.split(':').map(|number| number.parse().ok()).collect();
+    numbers.and_then(|numbers| numbers.try_into().ok()).ok_or_else(|| format!("{text}: not TO:FROM:COUNT"))
+}

@@ -1,0 +1,177 @@
+//! What descriptions beside a tree say of its files, and files that only they tell of.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use casemate_blockdev::MemoryDevice;
+use casemate_trees::host::Xattrs;
+use casemate_trees::manifest::Entry as Described;
+use casemate_trees::{Link, Node, join, split};
+
+use crate::build::contents::{Contents, Source};
+use crate::build::tree::{Body, TOP, Tree};
+use crate::edit::is_storable;
+use crate::error::{Result, invalid};
+use crate::format::inode::FileType;
+
+impl Tree {
+    /// Gives a file what is told of it. A file that is not there is made, if what is told suffices; its directories, too.
+    ///
+    /// # Errors
+    /// `NotFound` for a file that is not there and can't be made, `InvalidInput` for one of another kind or size, and for
+    /// attributes that ext4 does not store.
+    pub fn amend(&mut self, described: &Described) -> Result<()> {
+        let shown = format!("/{}", String::from_utf8_lossy(&described.path));
+        self.amend_shown(described).map_err(|error| error.within(shown))
+    }
+
+    fn amend_shown(&mut self, described: &Described) -> Result<()> {
+        let (above, name) = split(&described.path);
+        if let Some(Link::Hard(first)) = &described.link {
+            let found = self.lookup(first).filter(|found| !self.is_directory(*found));
+            let found = found.ok_or_else(|| {
+                let text = format!("/{}: not there to be linked to", String::from_utf8_lossy(first));
+                invalid(ErrorKind::NotFound, text)
+            })?;
+            let parent = self.directory(above)?;
+            return self.link(parent, name, found);
+        }
+        let number = match self.lookup(&described.path) {
+            Some(found) => {
+                self.compare(found, described)?;
+                found
+            }
+            None if described.is_optional => return Ok(()),
+            None => self.make(above, name, described)?,
+        };
+        let entry = self.entry_mut(number);
+        if let (Some(Link::Symbolic(target)), Body::Symlink(old)) = (&described.link, &mut entry.body) {
+            old.clone_from(target);
+        }
+        if described.has_all_xattrs {
+            entry.xattrs.clear();
+        }
+        for (name, value) in &described.xattrs {
+            set_xattr(&mut entry.xattrs, name, value)?;
+        }
+        entry.node.modified = described.modified.unwrap_or(entry.node.modified);
+        entry.node.device = described.device.unwrap_or(entry.node.device);
+        let mut open = vec![number];
+        while let Some(number) = open.pop() {
+            let entry = self.entry_mut(number);
+            // Links have no permissions of their own.
+            if !matches!(entry.body, Body::Symlink(_)) || !described.is_recursive {
+                entry.node.mode = described.mode.unwrap_or(entry.node.mode);
+            }
+            entry.node.uid = described.uid.unwrap_or(entry.node.uid);
+            entry.node.gid = described.gid.unwrap_or(entry.node.gid);
+            if let (Body::Directory(names), true) = (&entry.body, described.is_recursive) {
+                open.extend(names.values());
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a file of another kind or size than is told.
+    fn compare(&self, number: u32, described: &Described) -> Result<()> {
+        let entry = self.entry(number);
+        if let Some(kind) = described.kind.filter(|kind| *kind != entry.node.kind) {
+            let text =
+                format!("a {} in the tree, and described as a {}", entry.node.kind.name(), kind.name());
+            return Err(invalid(ErrorKind::InvalidInput, text));
+        }
+        match (&entry.body, described.size) {
+            (Body::File(contents), Some(size)) if contents.size != size => {
+                let text = format!("{} bytes in the tree, and described with {size}", contents.size);
+                Err(invalid(ErrorKind::InvalidInput, text))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn make(&mut self, above: &[u8], name: &[u8], described: &Described) -> Result<u32> {
+        let missing = |what: &str| {
+            invalid(ErrorKind::NotFound, format!("not in the tree, and its description has no {what}"))
+        };
+        let kind = described.kind.ok_or_else(|| missing("type"))?;
+        let body = match kind {
+            FileType::Directory => return self.directory(&described.path),
+            FileType::Regular => {
+                let contents = match (&described.contents, described.size) {
+                    (Some(bytes), _) => bytes.clone(),
+                    (None, Some(0)) => Vec::new(),
+                    _ => return Err(missing("contents")),
+                };
+                let (size, device) = (contents.len() as u64, Arc::new(MemoryDevice::new(contents)));
+                Body::File(Contents { size, ranges: None, from: Source::Within(device, 0) })
+            }
+            FileType::Symlink => match &described.link {
+                Some(Link::Symbolic(target)) => Body::Symlink(target.clone()),
+                _ => return Err(missing("target")),
+            },
+            FileType::CharacterDevice | FileType::BlockDevice if described.device.is_none() => {
+                return Err(missing("device numbers"));
+            }
+            _ => Body::Node,
+        };
+        let parent = self.directory(above)?;
+        let mode = if kind == FileType::Symlink { 0o777 } else { 0o644 };
+        self.put(parent, name, Node { mode, ..Node::new(kind) }, Vec::new(), body)
+    }
+
+    /// Changes what files are beside their contents, by each of their paths, from the top on; attributes that are handed back
+    /// are set.
+    ///
+    /// # Errors
+    /// Those of `change`; `InvalidInput` for attributes that ext4 does not store.
+    pub fn adjust(&mut self, change: &mut dyn FnMut(&[u8], &mut Node) -> Result<Xattrs>) -> Result<()> {
+        let mut open = vec![(Vec::new(), TOP)];
+        while let Some((path, number)) = open.pop() {
+            let entry = self.entry_mut(number);
+            for (name, value) in change(&path, &mut entry.node)? {
+                set_xattr(&mut entry.xattrs, &name, &value)
+                    .map_err(|error| error.within(format!("/{}", String::from_utf8_lossy(&path))))?;
+            }
+            if let Body::Directory(names) = &entry.body {
+                open.extend(names.iter().rev().map(|(name, number)| (join(&path, name), *number)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the directory that each file system has for files without names, as mke2fs does, if the tree has none.
+    ///
+    /// # Errors
+    /// `NotADirectory` for a file with its name.
+    pub fn add_lost_and_found(&mut self) -> Result<()> {
+        if self.lookup(LOST_AND_FOUND).is_none() {
+            let found = self.directory(LOST_AND_FOUND)?;
+            self.entry_mut(found).node.mode = 0o700;
+        }
+        Ok(())
+    }
+
+    /// The first path of the file that each of these paths is one of; `None` for what is no regular file.
+    pub fn first_paths<'a>(&self, paths: impl IntoIterator<Item = &'a [u8]>) -> Vec<Option<Vec<u8>>> {
+        let first = self.paths();
+        let is_file = |number: &u32| matches!(self.entry(*number).body, Body::File(_));
+        let find = |path: &[u8]| first.get(&self.lookup(path).filter(is_file)?).cloned();
+        paths.into_iter().map(find).collect()
+    }
+}
+
+/// The name of the directory that each file system has for files without names.
+pub(crate) const LOST_AND_FOUND: &[u8] = b"lost+found";
+
+/// Sets an attribute among those of a file, which are in the order of their names.
+fn set_xattr(xattrs: &mut Xattrs, name: &[u8], value: &[u8]) -> Result<()> {
+    if !is_storable(name) {
+        let text = format!("{}: an attribute that ext4 does not store", String::from_utf8_lossy(name));
+        return Err(invalid(ErrorKind::InvalidInput, text));
+    }
+    match xattrs.binary_search_by(|(known, _)| known[..].cmp(name)) {
+        Ok(at) => xattrs[at].1 = value.to_vec(),
+        Err(at) => xattrs.insert(at, (name.to_vec(), value.to_vec())),
+    }
+    Ok(())
+}
