@@ -64,7 +64,7 @@ fn faults_are_those_that_e2fsck_finds() {
         }
     });
     let cases = found.into_inner().unwrap();
-    println!("{}", table(&cases));
+    println!("{}\n{}", table(&cases), of_reasons(&cases));
     let disagreements: Vec<&Case> = cases.iter().filter(|case| !case.agrees()).collect();
     let list = grouped(&disagreements);
     println!("{list}");
@@ -132,15 +132,19 @@ impl Case {
         self.is_ours_alone() && self.ours.1.iter().all(|line| line.contains(text))
     }
 
-    fn agrees(&self) -> bool {
+    /// Whether both say something, and not the same.
+    fn differs(&self) -> bool {
         match (self.theirs.0, self.ours.0) {
             // Nothing is known of what made e2fsck hang.
-            (Verdict::Hung, _) => true,
+            (Verdict::Hung, _) => false,
             // Whether it was a fault that made it give up, its status does not say.
-            (Verdict::CouldNot, Verdict::Fault) => true,
-            (theirs, ours) if theirs == ours => true,
-            _ => REASONS.iter().any(|(_, allows)| allows(self)),
+            (Verdict::CouldNot, Verdict::Fault) => false,
+            (theirs, ours) => theirs != ours,
         }
+    }
+
+    fn agrees(&self) -> bool {
+        !self.differs() || REASONS.iter().any(|(_, allows)| allows(self))
     }
 }
 
@@ -343,6 +347,19 @@ fn table(cases: &[Case]) -> String {
     }
     let agreed = cases.iter().filter(|case| case.agrees()).count();
     write!(text, "agreement {:.2} %", 100.0 * agreed as f64 / cases.len() as f64).unwrap();
+    text
+}
+
+/// The differences of each reason: how many, and the first ones.
+fn of_reasons(cases: &[Case]) -> String {
+    let mut text = String::new();
+    for (words, allows) in REASONS {
+        let found: Vec<&Case> = cases.iter().filter(|case| case.differs() && allows(case)).collect();
+        writeln!(text, "{} x {words}", found.len()).unwrap();
+        for case in found.iter().take(3) {
+            writeln!(text, "    {} {}", case.image, case.seed).unwrap();
+        }
+    }
     text
 }
 
