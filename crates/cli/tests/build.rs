@@ -440,6 +440,55 @@ fn directories_are_encrypted() {
 }
 
 #[test]
+fn images_lie_in_luks_volumes_and_partitions() {
+    let place = place();
+    place.file("pass", "secret");
+    place.file("key", (0..64).collect::<Vec<u8>>());
+    let cheap = "--key-file pass --pbkdf-memory 1M --pbkdf-force-iterations 4 --pbkdf-parallel 1";
+    let volume = format!("--from tree --luks --volume-key-file key --seed one {cheap}");
+    place.yes(&format!("build one.luks {volume}"));
+    place.yes(&format!("build two.luks {volume} --sector-size 512"));
+    assert!(place.read("one.luks") == place.read("two.luks"));
+    assert_eq!(place.yes("cat one.luks --luks --key-file pass /a/hard"), "1\n");
+    run(Command::new(CASEMATE)
+        .args(["luks", "extract", "one.luks", "plain", "--key-file", "pass"])
+        .current_dir(place.folder()));
+    check(&place, "plain");
+    if let Some(cryptsetup) = tool("cryptsetup") {
+        let mut command = Command::new(cryptsetup);
+        run(command
+            .args(["open", "--test-passphrase", "--key-file", "pass", "one.luks"])
+            .current_dir(place.folder()));
+    }
+    // A random key and salts, on what is there.
+    place.file("disk", vec![7; 27 << 20]);
+    place.yes(&format!("build disk --offset 1M --size 8M --sector-size 4096 --from tree --luks {cheap}"));
+    assert_eq!(place.yes("cat disk --offset 1M --luks --key-file pass /one"), "1\n");
+    let disk = place.read("disk");
+    assert!(disk[..1 << 20].iter().chain(&disk[25 << 20..]).all(|byte| *byte == 7));
+    place.is(
+        &format!("build disk --offset 9M --size 8M --from tree --luks {cheap}"),
+        2,
+        "header and data have",
+    );
+    place.is("build other --from tree --key-file pass", 2, "go with --luks");
+    place.is(&format!("build - --from tree --luks {cheap}"), 2, "luks format --from");
+    assert!(!place.path("other").exists());
+    if tool("sfdisk").is_none() {
+        return;
+    }
+    place.file("disk", vec![7; 40 << 20]);
+    place.sh("printf 'label: gpt\nstart=2048, size=20480\nstart=22528, size=40960\n' | sfdisk -q disk");
+    place.yes("build disk -P 2 --from tree");
+    place.yes("check disk -P 2");
+    assert!(place.yes("info disk -P 2").contains("5120"));
+    assert_eq!(place.yes("cat disk -P 2 /one"), "1\n");
+    assert!(place.read("disk")[1 << 20..11 << 20].iter().all(|byte| *byte == 7));
+    place.is("build disk -P 1 --from tree --size 20M", 2, "has 10485760 bytes");
+    place.is("build disk -P 3 --from tree", 2, "there is no partition 3");
+}
+
+#[test]
 fn images_get_dm_verity() {
     let place = place();
     let hash_of =

@@ -16,8 +16,9 @@ pub use casemate_ext4::{
 };
 
 use super::{Encrypting, Sealing, oci};
+use crate::luks::NewVolume;
 use crate::verity::{FormatOptions, Formatted};
-use crate::{Error, Image, Output};
+use crate::{Access, Error, Image, Output};
 
 /// A source of the files of a new file system.
 #[derive(Clone, Debug)]
@@ -45,6 +46,8 @@ pub enum BuildTarget<'a> {
     File(&'a Path),
     /// From this byte on of a file that is there, or of a block device, whose other bytes stay.
     Within(&'a Path, u64),
+    /// A partition (GPT or MBR), counted from 1.
+    Partition(&'a Path, u32),
     /// Standard output.
     Stream,
 }
@@ -67,6 +70,10 @@ impl BuildTarget<'_> {
         let (path, offset) = match self {
             BuildTarget::File(path) => (path, 0),
             BuildTarget::Within(path, offset) => (path, *offset),
+            BuildTarget::Partition(path, number) => {
+                let image = Image::open(path, Access::Read)?.partition(*number)?;
+                return Ok(Some(image.device().size()));
+            }
             BuildTarget::Stream => return Ok(None),
         };
         let metadata = std::fs::metadata(path);
@@ -82,7 +89,9 @@ impl BuildTarget<'_> {
 
     fn path(&self) -> Option<&Path> {
         match self {
-            BuildTarget::File(path) | BuildTarget::Within(path, _) => Some(path),
+            BuildTarget::File(path) | BuildTarget::Within(path, _) | BuildTarget::Partition(path, _) => {
+                Some(path)
+            }
             BuildTarget::Stream => None,
         }
     }
@@ -249,8 +258,36 @@ impl Build {
                     .map_err(|error| Error::io(path.display(), error))?;
                 self.plan.write(&window, false, work).map_err(|error| error.within(path.display()))
             }
+            BuildTarget::Partition(path, number) => {
+                let image = Image::open(path, Access::Change)?.partition(*number)?;
+                let (size, room) = (self.size(), image.device().size());
+                if room < size {
+                    let text = format!("partition {number} has {room} bytes; the file system has {size}");
+                    let error = Error::from(io::Error::new(io::ErrorKind::StorageFull, text));
+                    return Err(error.at(path.display()));
+                }
+                let report = self.plan.write(&*image.device(), false, work);
+                report.map_err(|error| error.within(path.display()))
+            }
             BuildTarget::Stream => self.stream(io::stdout().lock(), Path::new("standard output"), work),
         }
+    }
+
+    /// Writes the file system into a new LUKS volume on an image, encrypted on its way. A new file gets its name when everything
+    /// is there.
+    ///
+    /// # Errors
+    /// As [`Build::write`], and those of [`NewVolume::write`].
+    pub fn write_luks(
+        self,
+        image: &Image,
+        volume: &NewVolume,
+        work: &Work<'_>,
+    ) -> Result<BuildReport, Error> {
+        let write = |device: &dyn BlockDevice| {
+            self.plan.write(device, false, work).map_err(|error| error.within(image.name()))
+        };
+        volume.write(image, self.size(), work, write)
     }
 
     /// Writes the file system to an image, makes dm-verity's hash area over it, and parity if it is wanted. The hash area lies

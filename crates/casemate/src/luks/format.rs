@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 
-use casemate_blockdev::AtFile;
+use casemate_blockdev::{AtFile, BlockDevice};
 use casemate_luks::json::{Json, Object};
 use casemate_luks::luks2::{LARGEST_HEADER, Metadata, SMALLEST_HEADER};
 use casemate_luks::{Header, luks1, luks2};
@@ -398,6 +398,41 @@ impl NewVolume {
         }
         self.write_header(place).at(place.name())?;
         place.commit()
+    }
+
+    /// Makes the volume on `target` with so many bytes of data, which `write` writes through the encryption; a new file gets its
+    /// name then. The header comes last: where work was stopped on a block device, there is no volume.
+    ///
+    /// # Errors
+    /// `Argument` if the target is too small, `Unsupported` with integrity protection; those of `write`; `Io`.
+    pub fn write<R>(
+        &self,
+        target: &Image,
+        len: u64,
+        work: &Work<'_>,
+        write: impl FnOnce(&dyn BlockDevice) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let NewData::Mapping(mapping) = &self.data else {
+            return Err(Error::unsupported("data that are made within a volume with integrity protection"));
+        };
+        let place = self.header_place(target, None)?;
+        let sector_size = mapping.params.sector_size as u64;
+        let end = len.checked_next_multiple_of(sector_size).and_then(|len| self.offset.checked_add(len));
+        let end = end.ok_or_else(|| Error::argument(format!("{len} bytes of data pass 2^64")))?;
+        let size = target.top().size();
+        if size < end && !target.is_new() {
+            let text = format!("{size} bytes; header and data have {end}");
+            return Err(Error::argument(text).at(target.name()));
+        }
+        target.grow_to(end)?;
+        self.wipe_header(place).at(place.name())?;
+        let (params, key) = (mapping.params.clone(), self.volume_key.clone());
+        let mapping = Mapping::new(params, key, self.offset / 512, &work.providers)?;
+        let written = write(&*target.clone().window(0, Some(end))?.crypt(mapping)?.device())?;
+        target.top().flush().at(target.name())?;
+        self.write_header(place).at(place.name())?;
+        target.commit()?;
+        Ok(written)
     }
 
     /// The image that the header goes to.

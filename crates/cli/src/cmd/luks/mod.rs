@@ -11,7 +11,7 @@ mod extract;
 mod format;
 mod keys;
 pub mod options;
-mod pbkdf;
+pub mod pbkdf;
 mod question;
 mod reencrypt;
 mod repair;

@@ -1,6 +1,7 @@
 //! `casemate ext4 build`.
 
 mod format;
+mod luks;
 mod tree;
 
 use std::collections::BTreeMap;
@@ -20,11 +21,13 @@ use casemate::ext4::{
 };
 use casemate::fscrypt::read_raw_key;
 use casemate::fsverity::{Algorithm, Entry, FileDigest, Manifest, Parameters, escape_name};
+use casemate::luks::NewVolume;
 use casemate::signature::{Certificate, DigestAlgorithm, SigningKey, root_hash_bytes, sign};
 use casemate::verity::{Fec, FormatOptions, Formatted, Seed};
 use casemate::{Access, Error, Image, Output, SecretSource, Work, hex as hexadecimal};
 
 use format::FormatArgs;
+use luks::LuksArgs;
 use tree::TreeArgs;
 
 use crate::answer::Answer;
@@ -44,6 +47,8 @@ use crate::size::bytes;
 /// bytes: identifiers are made of the tree, times are those of the files, none later than the environment's
 /// SOURCE_DATE_EPOCH.
 #[derive(clap::Args, Debug)]
+// -i is mke2fs's bytes for each inode.
+#[command(mut_arg("iter_time", |arg| arg.short(None)))]
 #[command(group = ArgGroup::new("signed").args(["verity", "verity_from_manifest", "root_hash_signature"]).multiple(true))]
 #[command(group = ArgGroup::new("sealed").args(["verity", "verity_from_manifest"]).multiple(true))]
 #[command(after_help = "Examples:\n  casemate ext4 build root.img --from rootfs\n  \
@@ -68,8 +73,11 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>, help_heading = "Size")]
     align: Option<u64>,
     /// The byte that the file system begins at in a file that is there already, and keeps its other bytes.
-    #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>, help_heading = "Size")]
+    #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>, conflicts_with = "partition", help_heading = "Size")]
     offset: Option<u64>,
+    /// Make the file system in this partition (GPT or MBR) of an image that is there already, counted from 1.
+    #[arg(short = 'P', long, value_name = "N", help_heading = "Size")]
+    partition: Option<u32>,
     #[command(flatten)]
     format: FormatArgs,
     /// Put fs-verity on regular files: all, or those that match a pattern.
@@ -103,7 +111,7 @@ pub struct Args {
     manifest: Option<PathBuf>,
     /// Make a hash tree of dm-verity over the whole image, and print its root hash: behind the file system, as "append", or in
     /// this file. Salt and UUID follow from --seed, or from the file system's UUID.
-    #[arg(long, value_name = "append|FILE", conflicts_with = "offset", help_heading = "dm-verity")]
+    #[arg(long, value_name = "append|FILE", conflicts_with_all = ["offset", "partition"], help_heading = "dm-verity")]
     dm_verity: Option<PathBuf>,
     /// Write the root hash in hex to this file.
     #[arg(long, value_name = "FILE", requires = "dm_verity", help_heading = "dm-verity")]
@@ -125,6 +133,8 @@ pub struct Args {
     encrypt: Vec<(Vec<u8>, PathBuf)>,
     #[command(flatten, next_help_heading = "fscrypt")]
     policy: PolicyArgs,
+    #[command(flatten)]
+    luks: LuksArgs,
     /// Make UUID and hash seed from this text, and nonces of encrypted files from it, the keys and the tree; else UUID and hash seed
     /// are made from the tree, or random with --encrypt.
     #[arg(long, value_name = "SEED", help_heading = "Identity")]
@@ -140,8 +150,14 @@ impl Args {
                 BuildTarget::Stream
             }
             Some(offset) => BuildTarget::Within(&self.image, offset),
-            None => BuildTarget::File(&self.image),
+            None => match self.partition {
+                Some(number) => BuildTarget::Partition(&self.image, number),
+                None => BuildTarget::File(&self.image),
+            },
         };
+        if self.luks.reads_standard_input() && self.tree.reads_standard_input() {
+            return Err(Error::argument("standard input can't be both the passphrase and a tar stream"));
+        }
         if self.dm_verity.is_some() && is_stream {
             let text =
                 "dm-verity's hash tree is made of an image that can be read again, not of standard output";
@@ -153,6 +169,12 @@ impl Args {
         if !is_stream {
             let inputs = self.inputs();
             Output::check(&self.image, &inputs.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
+        }
+        let volume = self.luks.volume(self.seed.as_deref(), &self.image, context)?;
+        if volume.is_some() && is_stream {
+            let text =
+                "a volume is made in a file or on a block device; luks format --from encrypts a stream";
+            return Err(Error::argument(text));
         }
         let work = context.opening();
         let amendments = self.tree.amendments(context)?;
@@ -167,7 +189,9 @@ impl Args {
         options.time = source_date_epoch()?;
         // dm-verity protects whole blocks.
         let align = self.align.unwrap_or(if self.dm_verity.is_some() { 4096 } else { 1 });
-        options.size = match (self.size, target.size()?) {
+        let header_size = volume.as_ref().map_or(0, NewVolume::offset);
+        let room = target.size()?.map(|size| size.saturating_sub(header_size));
+        options.size = match (self.size, room) {
             (Some(BuildSize::Fitting { free, .. }), _) => BuildSize::Fitting { free, align },
             (Some(size), _) => size,
             // A device's rest has room for the hash tree.
@@ -187,9 +211,10 @@ impl Args {
         let progress = context.progress(&self.image.display().to_string(), build.contents_size());
         let geometry = build.geometry().clone();
         let work = context.work(context.providers().clone(), &progress);
-        let (report, formatted) = match &self.dm_verity {
-            None => (build.write(&target, &work)?, None),
-            Some(place) => {
+        let (report, formatted) = match (&self.dm_verity, &volume) {
+            (None, None) => (build.write(&target, &work)?, None),
+            (None, Some(volume)) => (build.write_luks(&self.place()?, volume, &work)?, None),
+            (Some(place), _) => {
                 let (report, formatted) = self.verified(build, place, &options.uuid, context, &work)?;
                 (report, Some(formatted))
             }
@@ -211,6 +236,10 @@ impl Args {
                 "directories": report.directories,
                 "others": report.others,
                 "bytes": report.bytes,
+                "luks": volume.as_ref().map(|volume| json!({
+                    "uuid": volume.header().uuid(),
+                    "data_offset": volume.offset(),
+                })),
                 "dm_verity": formatted.as_ref().map(|formatted| info::formatted_json(formatted, false)),
             }))?;
         } else if let Some(formatted) = &formatted {
@@ -226,7 +255,17 @@ impl Args {
     fn inputs(&self) -> Vec<PathBuf> {
         let keys = self.encrypt.iter().map(|(_, file)| file);
         let more = keys.chain(&self.signing_key).chain(&self.cert).chain(&self.verity_from_manifest).cloned();
+        let more = more.chain(self.luks.inputs().map(Path::to_owned));
         self.tree.inputs().into_iter().chain(more).filter(|path| path != Path::new("-")).collect()
+    }
+
+    /// The image that a volume is made on.
+    fn place(&self) -> Result<Image, Error> {
+        match (self.offset, self.partition) {
+            (None, None) => replaced(&self.image),
+            (_, Some(number)) => Image::open(&self.image, Access::Change)?.partition(number),
+            (Some(offset), None) => Image::open(&self.image, Access::Change)?.window(offset, None),
+        }
     }
 
     /// Whether dm-verity's hash tree lies behind the file system.

@@ -86,6 +86,11 @@ impl TreeArgs {
         folders.chain(tars).chain(layers).chain(self.oci.iter().map(|text| oci(text))).collect()
     }
 
+    /// Whether a tar stream comes from standard input.
+    pub fn reads_standard_input(&self) -> bool {
+        self.tar.iter().chain(&self.layer).any(|path| path.as_os_str() == "-")
+    }
+
     /// Files and folders that are read.
     pub fn inputs(&self) -> Vec<PathBuf> {
         let sources = self.sources().into_iter().map(|source| source.path().to_owned());

@@ -1,0 +1,77 @@
+//! A LUKS volume around a new file system.
+
+use std::path::{Path, PathBuf};
+
+use casemate::luks::{LuksFormatOptions, LuksKey, NewVolume, Seed};
+use casemate::{Error, SecretSource, SecretVec};
+
+use crate::cmd::luks::options::PassphraseArgs;
+use crate::cmd::luks::pbkdf::PbkdfArgs;
+use crate::context::Context;
+use crate::passphrase::{self, Asked};
+use crate::size::bytes;
+
+/// A LUKS2 volume that the file system is made in.
+#[derive(clap::Args, Debug)]
+pub struct LuksArgs {
+    /// Make the file system in a new LUKS2 volume, encrypted as it is written; a size is the file system's then.
+    #[arg(long, conflicts_with = "dm_verity", help_heading = "LUKS")]
+    luks: bool,
+    /// The size of an encryption sector: 512, 1024, 2048 or 4096 bytes.
+    #[arg(long, value_name = "BYTES", requires = "luks", default_value = "512", value_parser = bytes::<u32>, help_heading = "LUKS")]
+    sector_size: u32,
+    /// Take the volume key from this file, all of it [default: a random one]; with --seed the volume is the same each time.
+    #[arg(long, value_name = "FILE", requires = "luks", help_heading = "LUKS")]
+    volume_key_file: Option<PathBuf>,
+    #[command(flatten, next_help_heading = "LUKS")]
+    passphrase: PassphraseArgs,
+    #[command(flatten, next_help_heading = "LUKS")]
+    pbkdf: PbkdfArgs,
+}
+
+impl LuksArgs {
+    /// Files that are read.
+    pub fn inputs(&self) -> impl Iterator<Item = &Path> {
+        self.volume_key_file.as_deref().into_iter().chain(self.passphrase.file())
+    }
+
+    /// Whether standard input is the passphrase.
+    pub fn reads_standard_input(&self) -> bool {
+        self.luks && self.passphrase.reads_standard_input()
+    }
+
+    /// The volume, if one is wanted.
+    pub fn volume(
+        &self,
+        seed: Option<&str>,
+        of: &Path,
+        context: &Context,
+    ) -> Result<Option<NewVolume>, Error> {
+        if !self.luks {
+            return match self.passphrase.source().is_some() || self.pbkdf.is_given() {
+                true => Err(Error::argument("a passphrase and what makes a key of it go with --luks")),
+                false => Ok(None),
+            };
+        }
+        let mut options = LuksFormatOptions::default();
+        options.sector_size = self.sector_size;
+        if let Some(path) = &self.volume_key_file
+            && let LuksKey::VolumeKey(key) = LuksKey::volume_key(&SecretSource::file(path))?
+        {
+            options.volume_key = Some(key);
+            options.seed = seed.map(Seed::from_text);
+        }
+        let key_len = options.volume_key.as_ref().map_or(64, SecretVec::len);
+        // What follows from a seed is the same on every machine.
+        options.pbkdf = Some(match options.seed {
+            Some(_) => self.pbkdf.fixed(false, &options.hash)?,
+            None => self.pbkdf.get(false, &options.hash, key_len, context)?,
+        });
+        let key = match self.passphrase.source() {
+            Some(source) => LuksKey::file(&source, self.passphrase.size())?,
+            None => LuksKey::passphrase(&passphrase::source(Asked::Twice), &of.display().to_string())?,
+        };
+        let (LuksKey::Passphrase(key) | LuksKey::VolumeKey(key)) = &key;
+        options.prepare(key, &context.opening()).map(Some)
+    }
+}
