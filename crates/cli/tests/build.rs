@@ -361,6 +361,31 @@ fn the_command_line_of_mke2fs_is_taken() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("no size"), "{output:?}");
 }
 
+#[test]
+fn what_was_chosen_is_told_and_chooses_it_again() {
+    let place = place();
+    for options in [
+        "",
+        "-T small,largefile -J size=4 -O fast_commit -E stride=4,stripe_width=8,resize=100000",
+        "-t ext3 -b 1024 -m 3 -L name -M /mnt -e panic --size 40M",
+        "-O bigalloc,^resize_inode -C 16K -g 8192 -G 4 --root-owner 1:2 --root-mode 711 --size +2M",
+        "-O sparse_super2,meta_bg,^resize_inode -E num_backup_sb=1,packed_meta_blocks=1,orphan_file_size=65536",
+    ] {
+        let told = place.yes(&format!("build one.img --from tree --print-config {options}"));
+        let config: serde_json::Value = serde_json::from_str(&told).unwrap();
+        let dry = place.yes(&format!("build none.img --from tree -n --json {options}"));
+        assert_eq!(told, dry);
+        assert!(!place.path("none.img").exists());
+        let again: Vec<&str> =
+            config["options"].as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
+        place.yes(&format!("build two.img --from tree {}", again.join(" ")));
+        assert!(place.read("one.img") == place.read("two.img"), "{options}: {told}");
+        check(&place, "one.img");
+    }
+    place.is("build one.img --from tree -n --size 100K", 2, "bytes more are needed");
+    place.is("build - --from tree --print-config", 2, "standard output");
+}
+
 /// Shows names, kinds, modes, links, targets and contents, but no sizes of directories.
 const SHOW: &str = "find . -mindepth 1 -name lost+found -prune -o -printf '%P %y %m %n %l\\n' | LC_ALL=C sort
     find . -type f -print0 | LC_ALL=C sort -z | xargs -0 cksum";

@@ -1,11 +1,19 @@
 //! Options of a new file system.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+
+use serde_json::{Value, json};
+
 use casemate::Error;
-use casemate::ext4::{BuildOptions, uuid_of};
+use casemate::ext4::{BuildOptions, Geometry, uuid_of, uuid_text};
 
 use crate::cmd::ext4::chmod::parse_octal;
 use crate::cmd::ext4::chown::parse_both;
 use crate::size::bytes;
+
+/// What the kernel does on errors.
+const ERRORS: [&str; 3] = ["continue", "remount-ro", "panic"];
 
 /// Options of the file system, as mke2fs has them.
 #[derive(clap::Args, Debug)]
@@ -14,9 +22,12 @@ pub struct FormatArgs {
     /// The type: ext2, ext3 or ext4.
     #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "ext4")]
     kind: String,
-    /// Bytes of a block.
-    #[arg(short, long, value_name = "BYTES", default_value = "4096", value_parser = bytes::<u32>)]
-    block_size: u32,
+    /// Take bytes of a block and for each inode from usages of mke2fs.conf: small, news, largefile and others, with commas.
+    #[arg(short = 'T', long, value_name = "LIST")]
+    usage: Option<String>,
+    /// Bytes of a block [default: 4096].
+    #[arg(short, long, value_name = "BYTES", value_parser = bytes::<u32>)]
+    block_size: Option<u32>,
     /// Bytes of a cluster (with -O bigalloc).
     #[arg(short = 'C', long, value_name = "BYTES", value_parser = bytes::<u32>)]
     cluster_size: Option<u32>,
@@ -26,9 +37,9 @@ pub struct FormatArgs {
     /// Groups whose metadata lie together.
     #[arg(short = 'G', long, value_name = "N", default_value = "16")]
     groups_per_flex: u32,
-    /// Bytes for each inode.
-    #[arg(short = 'i', long, value_name = "BYTES", default_value = "16384", value_parser = bytes::<u64>)]
-    inode_ratio: u64,
+    /// Bytes for each inode [default: 16384].
+    #[arg(short = 'i', long, value_name = "BYTES", value_parser = bytes::<u64>)]
+    inode_ratio: Option<u64>,
     /// Bytes of an inode.
     #[arg(short = 'I', long, value_name = "BYTES", default_value = "256", value_parser = bytes::<u32>)]
     inode_size: u32,
@@ -42,15 +53,24 @@ pub struct FormatArgs {
     /// orphan_file_size, encoding and others, with commas.
     #[arg(short = 'E', long, value_name = "LIST")]
     extended: Vec<String>,
+    /// Options of the journal, as mke2fs has them: size, fast_commit_size, in MiB.
+    #[arg(short = 'J', long = "journal-options", value_name = "LIST")]
+    journal: Vec<String>,
     /// Bytes of the journal.
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
     journal_size: Option<u64>,
+    /// What the kernel does on errors: continue, remount-ro or panic.
+    #[arg(short = 'e', long = "errors", value_name = "ACTION", default_value = "continue", value_parser = ERRORS)]
+    on_errors: String,
     /// Percent of the blocks that only root may use.
     #[arg(short = 'm', long, value_name = "PERCENT", default_value = "0")]
     reserved_percent: f64,
     /// The label.
     #[arg(short = 'L', long, value_name = "LABEL")]
     label: Option<String>,
+    /// Where the file system was mounted last.
+    #[arg(short = 'M', long, value_name = "PATH")]
+    last_mounted: Option<OsString>,
     /// The UUID.
     #[arg(short = 'U', long, value_name = "UUID")]
     uuid: Option<String>,
@@ -74,14 +94,22 @@ impl FormatArgs {
         let mut options = BuildOptions::new(given(&self.uuid, uuid)?, given(&self.hash_seed, hash_seed)?);
         options.set_type(&self.kind)?;
         self.features.iter().try_for_each(|list| options.features.change(list))?;
-        options.block_size = self.block_size;
+        if let Some(list) = &self.usage {
+            options.set_usage(list)?;
+        }
+        options.block_size = self.block_size.unwrap_or(options.block_size);
         options.cluster_size = self.cluster_size;
         options.blocks_per_group = self.blocks_per_group;
         options.groups_per_flex = self.groups_per_flex;
-        options.inode_ratio = self.inode_ratio;
+        options.inode_ratio = self.inode_ratio.unwrap_or(options.inode_ratio);
         options.inode_size = self.inode_size;
         options.inodes = self.inodes;
-        options.journal_size = self.journal_size;
+        self.journal.iter().try_for_each(|list| options.set_journal(list))?;
+        options.journal_size = self.journal_size.or(options.journal_size);
+        // OK to cut: one of three. The kernel counts them from 1 on.
+        options.on_errors =
+            ERRORS.iter().position(|action| *action == self.on_errors).unwrap_or(0) as u16 + 1;
+        options.last_mounted = self.last_mounted.clone().unwrap_or_default().into_vec();
         options.reserved_percent = self.reserved_percent;
         self.extended.iter().try_for_each(|list| options.set_extended(list))?;
         options.label = self.label.as_deref().unwrap_or_default().as_bytes().to_vec();
@@ -89,4 +117,93 @@ impl FormatArgs {
         options.root_mode = self.root_mode.or(options.root_mode);
         Ok(options)
     }
+}
+
+/// All that was chosen for a file system of so many bytes, and the options that choose it again.
+pub fn config(options: &BuildOptions, geometry: &Geometry, size: u64) -> Value {
+    let features = geometry.features.to_string().replace(' ', ",");
+    let (uuid, hash_seed) = (uuid_text(&options.uuid), uuid_text(&options.hash_seed));
+    let errors = ERRORS[usize::from(options.on_errors).clamp(1, 3) - 1];
+    let block_size = u64::from(geometry.block_size);
+    let fast_commits = u64::from(geometry.fast_commit_blocks) * block_size;
+    let journal = u64::from(geometry.journal_blocks) * block_size - fast_commits;
+    let orphan_file = u64::from(geometry.orphan_blocks) * block_size;
+    let mut again = Vec::new();
+    let mut add = |name: &str, value: String| again.extend([name.to_owned(), value]);
+    add("--size", size.to_string());
+    add("-O", format!("none,{features}"));
+    add("-b", block_size.to_string());
+    add("-I", geometry.inode_size.to_string());
+    add("-N", geometry.inodes().to_string());
+    add("-G", geometry.groups_per_flex.to_string());
+    if let Some(blocks) = options.blocks_per_group {
+        add("-g", blocks.to_string());
+    }
+    if geometry.cluster_blocks > 1 {
+        add("-C", (u64::from(geometry.cluster_blocks) * block_size).to_string());
+    }
+    add("-m", options.reserved_percent.to_string());
+    add("-e", errors.to_owned());
+    if journal > 0 {
+        add("--journal-size", journal.to_string());
+    }
+    if let Some(bytes) = options.fast_commit_size {
+        add("-J", format!("fast_commit_size={}", bytes >> 20));
+    }
+    if !options.label.is_empty() {
+        add("-L", String::from_utf8_lossy(&options.label).into_owned());
+    }
+    if !options.last_mounted.is_empty() {
+        add("-M", String::from_utf8_lossy(&options.last_mounted).into_owned());
+    }
+    if let Some((uid, gid)) = options.root_owner {
+        add("--root-owner", format!("{uid}:{gid}"));
+    }
+    if let Some(mode) = options.root_mode {
+        add("--root-mode", format!("{mode:o}"));
+    }
+    add("-U", uuid.clone());
+    add("--hash-seed", hash_seed.clone());
+    let extended = [
+        ("stride", u64::from(options.stride)),
+        ("stripe_width", options.stripe_width.into()),
+        ("packed_meta_blocks", options.packed_meta_blocks.into()),
+        ("orphan_file_size", orphan_file),
+        ("resize", options.resize.unwrap_or(0)),
+    ];
+    if options.backup_superblocks != 2 {
+        add("-E", format!("num_backup_sb={}", options.backup_superblocks));
+    }
+    if options.encoding.1 & 1 != 0 {
+        add("-E", "encoding_flags=strict".to_owned());
+    }
+    for (name, value) in extended.iter().filter(|(_, value)| *value > 0) {
+        add("-E", format!("{name}={value}"));
+    }
+    json!({
+        "size": size,
+        "features": features.split(',').collect::<Vec<_>>(),
+        "block_size": block_size,
+        "cluster_size": u64::from(geometry.cluster_blocks) * block_size,
+        "blocks": geometry.blocks,
+        "blocks_per_group": geometry.blocks_per_group,
+        "groups": geometry.groups,
+        "groups_per_flex": geometry.groups_per_flex,
+        "inodes": geometry.inodes(),
+        "inodes_per_group": geometry.inodes_per_group,
+        "inode_size": geometry.inode_size,
+        "descriptor_size": geometry.descriptor_size,
+        "reserved_descriptor_blocks": geometry.reserved_descriptor_blocks,
+        "reserved_blocks": geometry.reserved_blocks,
+        "journal_blocks": geometry.journal_blocks,
+        "fast_commit_blocks": geometry.fast_commit_blocks,
+        "orphan_blocks": geometry.orphan_blocks,
+        "superblocks": geometry.backups().collect::<Vec<_>>(),
+        "label": String::from_utf8_lossy(&options.label),
+        "uuid": uuid,
+        "hash_seed": hash_seed,
+        "errors": errors,
+        "source_date_epoch": options.time.map(|time| time.seconds),
+        "options": again,
+    })
 }

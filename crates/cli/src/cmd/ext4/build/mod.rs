@@ -78,6 +78,12 @@ pub struct Args {
     /// Make the file system in this partition (GPT or MBR) of an image that is there already, counted from 1.
     #[arg(short = 'P', long, value_name = "N", help_heading = "Size")]
     partition: Option<u32>,
+    /// Plan everything, and write nothing: whether there is room is known then, and the numbers.
+    #[arg(short = 'n', long, help_heading = "Output")]
+    dry_run: bool,
+    /// Print all that was chosen as JSON, with the options that choose it again.
+    #[arg(long, help_heading = "Output")]
+    print_config: bool,
     #[command(flatten)]
     format: FormatArgs,
     /// Put fs-verity on regular files: all, or those that match a pattern.
@@ -158,6 +164,9 @@ impl Args {
         if self.luks.reads_standard_input() && self.tree.reads_standard_input() {
             return Err(Error::argument("standard input can't be both the passphrase and a tar stream"));
         }
+        if self.print_config && is_stream && !self.dry_run {
+            return Err(Error::argument("standard output can't be both the image and what was chosen; -n"));
+        }
         if self.dm_verity.is_some() && is_stream {
             let text =
                 "dm-verity's hash tree is made of an image that can be read again, not of standard output";
@@ -200,7 +209,7 @@ impl Args {
             (None, None) => BuildSize::Fitting { free: 0, align },
         };
         let sealing = self.sealing(context, options.block_size, &tree, digests)?.map(Arc::new);
-        let manifest = match &self.manifest {
+        let manifest = match self.manifest.as_ref().filter(|_| !self.dry_run) {
             Some(path) => Some(Output::create(path, &[&self.image])?),
             None => None,
         };
@@ -210,6 +219,14 @@ impl Args {
         let size = build.size();
         let progress = context.progress(&self.image.display().to_string(), build.contents_size());
         let geometry = build.geometry().clone();
+        if self.print_config || self.dry_run && context.json() {
+            context.print_json(&format::config(&options, &geometry, size))?;
+        }
+        if self.dry_run {
+            let text = format!("{size} bytes, {} blocks, {} inodes", geometry.blocks, geometry.inodes());
+            context.done(format_args!("{}: {text}", self.image.display()));
+            return Ok(Answer::Yes);
+        }
         let work = context.work(context.providers().clone(), &progress);
         let (report, formatted) = match (&self.dm_verity, &volume) {
             (None, None) => (build.write(&target, &work)?, None),
@@ -224,7 +241,7 @@ impl Args {
             let lines = sealing.digests().into_iter().flat_map(|(path, digest)| line(&path, &digest));
             manifest.finish(&lines.collect::<Vec<u8>>())?;
         }
-        if context.json() && !is_stream {
+        if context.json() && !is_stream && !self.print_config {
             context.print_json(&json!({
                 "image": self.image.to_string_lossy(),
                 "size": size,
