@@ -41,3 +41,29 @@ fn encrypted_directories_are_filled() {
     place.yes("rm -r image /secret");
     place.assert_clean();
 }
+
+#[test]
+fn policies_of_every_kind_are_set() {
+    let Some(place) = Place::new("-O encrypt,stable_inodes -b 4096") else { return };
+    place.tree();
+    fs::write(place.path("key"), [7; 64]).unwrap();
+    let policies = [
+        "--policy-version 1",
+        "--policy-version 1 --contents adiantum --filenames adiantum --flag direct-key",
+        "--contents adiantum --filenames adiantum --flag direct-key --padding 4",
+        "--flag iv-ino-lblk64 --filenames aes-256-hctr2",
+        "--flag iv-ino-lblk32",
+        "--data-unit-size 512",
+    ];
+    for (number, policy) in policies.into_iter().enumerate() {
+        place.yes(&format!("mkdir image /{number}"));
+        place.yes(&format!("fscrypt: set-policy image /{number} --key key {policy}"));
+        place.yes(&format!("put -r image tree/. /{number} --fscrypt-key key"));
+        assert_eq!(place.yes(&format!("cat image /{number}/a/file --fscrypt-key key")), "contents\n");
+    }
+    place.yes("mkdir image /last");
+    place.no("fscrypt: set-policy image /last --key key --flag direct-key", 2, "");
+    let mixed = "fscrypt: set-policy image /last --key key --flag iv-ino-lblk32 --data-unit-size 512";
+    place.no(mixed, 2, "data units of 512 bytes in blocks of 4096 bytes");
+    place.assert_clean();
+}

@@ -6,7 +6,7 @@ use casemate::fscrypt::{Context as EncryptionContext, InodeInfo, MasterKey, read
 use casemate::hex;
 use casemate::{Error, SecretSource};
 
-use super::policy::PolicyArgs;
+use super::policy::FscryptPolicyArgs;
 use crate::context::Context;
 use crate::size::bytes;
 
@@ -27,7 +27,7 @@ pub struct InodeArgs {
     #[arg(long, value_name = "HEX", required_unless_present = "context")]
     nonce: Option<String>,
     #[command(flatten)]
-    policy: PolicyArgs,
+    policy: FscryptPolicyArgs,
     /// The inode's number, for the flags iv-ino-lblk.
     #[arg(long = "inode-number", alias = "inode", value_name = "NUMBER", default_value_t = 0)]
     inode: u32,

@@ -11,7 +11,7 @@ mod set_policy;
 
 use clap::Subcommand;
 
-pub use policy::PolicyArgs;
+pub use policy::FscryptPolicyArgs;
 
 use casemate::Error;
 use casemate::crypt::Direction;

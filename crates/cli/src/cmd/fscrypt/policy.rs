@@ -9,7 +9,7 @@ use crate::size::bytes;
 
 /// An encryption policy, but for the key.
 #[derive(clap::Args, Debug)]
-pub struct PolicyArgs {
+pub struct FscryptPolicyArgs {
     /// The mode of contents.
     #[arg(long, value_name = "MODE", default_value = "aes-256-xts")]
     contents: Mode,
@@ -37,7 +37,7 @@ enum Flag {
     IvInoLblk32,
 }
 
-impl PolicyArgs {
+impl FscryptPolicyArgs {
     pub fn policy(&self) -> NewPolicy {
         let mut policy = NewPolicy::default();
         (policy.contents, policy.names, policy.padding) = (self.contents, self.filenames, self.padding);

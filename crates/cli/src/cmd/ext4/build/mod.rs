@@ -32,7 +32,7 @@ use tree::TreeArgs;
 
 use crate::answer::Answer;
 use crate::cmd::ends::standard_output;
-use crate::cmd::fscrypt::PolicyArgs;
+use crate::cmd::fscrypt::FscryptPolicyArgs;
 use crate::cmd::fsverity::{Hex, hex};
 use crate::cmd::signer::read_certificate;
 use crate::cmd::verity::info;
@@ -138,7 +138,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR=KEYFILE", value_parser = OsStringValueParser::new().try_map(encrypted), help_heading = "fscrypt")]
     encrypt: Vec<(Vec<u8>, PathBuf)>,
     #[command(flatten, next_help_heading = "fscrypt")]
-    policy: PolicyArgs,
+    policy: FscryptPolicyArgs,
     #[command(flatten)]
     luks: LuksArgs,
     /// Make UUID and hash seed from this text, and nonces of encrypted files from it, the keys and the tree; else UUID and hash seed
