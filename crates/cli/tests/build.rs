@@ -362,6 +362,38 @@ fn the_command_line_of_mke2fs_is_taken() {
 }
 
 #[test]
+fn sparse_images_are_what_they_are_unpacked_to() {
+    let Some(simg2img) = tool("simg2img") else { return };
+    let place = place();
+    for options in ["", "-b 1024 --size 40M"] {
+        place.yes(&format!("build image.simg --from tree --android-sparse {options}"));
+        let unpack = |to: &str| {
+            let mut command = Command::new(&simg2img);
+            run(command.args(["image.simg", to]).current_dir(place.folder()));
+        };
+        let _ = fs::remove_file(place.path("image"));
+        unpack("image");
+        place.yes(&format!("build plain --from tree {options}"));
+        assert!(place.read("image") == place.read("plain"), "{options}");
+        assert!(place.read("image.simg").len() < place.read("image").len(), "{options}");
+        // On what a device held before.
+        let len = place.read("plain").len();
+        place.file("dirty", vec![0xa5; len]);
+        if casemate_testkit::kernel::loop_mounts_work()
+            && options.contains("40M")
+            && tool("debugfs").is_some()
+        {
+            place.sh("dev=$(losetup -f --show dirty); simg2img image.simg $dev; losetup -d $dev
+                      debugfs -R 'dump <8> journal' dirty 2>debugfs.log");
+            check(&place, "dirty");
+            assert!(place.read("dirty") != place.read("plain"));
+            assert!(place.read("journal")[1024..].iter().all(|byte| *byte == 0));
+        }
+    }
+    place.is("build image.simg --from tree --android-sparse --size 1000001", 2, "whole blocks");
+}
+
+#[test]
 fn what_was_chosen_is_told_and_chooses_it_again() {
     let place = place();
     for options in [

@@ -20,6 +20,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("allow-other", "", "whether other users may look into a folder"),
     ("allow-remote", "", "whether other machines may connect"),
     ("alphabet", "CHARACTERS", "the 64 characters of base64"),
+    ("android-sparse", "", "a sparse image of Android"),
     ("bare-signature", "SIGFILE", "a signature without a structure around it"),
     ("batch-mode", "", "nothing is asked"),
     ("block-size", "BYTES", "the size of blocks"),

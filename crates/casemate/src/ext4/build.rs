@@ -15,6 +15,7 @@ pub use casemate_ext4::{
     BuildOptions, BuildReport, BuildSize, Features, Geometry, Owners, Tree, TreeOptions, uuid as uuid_of,
 };
 
+use super::android_sparse::Written;
 use super::{Encrypting, Sealing, oci};
 use crate::luks::NewVolume;
 use crate::verity::{FormatOptions, Formatted};
@@ -320,6 +321,36 @@ impl Build {
         let formatted = image.verity_format(hash.unwrap_or(image), &format, work)?;
         image.commit()?;
         Ok((report, formatted))
+    }
+
+    /// Writes the file system as a sparse image of Android: what is not in it stays as it is on a device that it is flashed to.
+    ///
+    /// # Errors
+    /// As [`Build::write`]; `Argument` for a target that is no file and no stream, or a size that is not whole blocks.
+    pub fn write_android_sparse(
+        self,
+        target: &BuildTarget<'_>,
+        work: &Work<'_>,
+    ) -> Result<BuildReport, Error> {
+        let kept = tempfile::tempfile().map_err(|error| Error::io("a temporary file", error))?;
+        kept.set_len(self.size())?;
+        let written = Written::new(FileDevice::from_file(kept)?);
+        let report = self.plan.write(&written, false, work)?;
+        let (size, block_size) = (self.size(), self.geometry().block_size);
+        match target {
+            BuildTarget::Stream => written.write(size, block_size, &mut io::stdout().lock())?,
+            BuildTarget::File(path) => {
+                let mut output = io::BufWriter::new(Output::create(path, &[])?);
+                written.write(size, block_size, &mut output).map_err(|error| error.within(path.display()))?;
+                let output =
+                    output.into_inner().map_err(|error| Error::io(path.display(), error.into_error()))?;
+                output.commit()?;
+            }
+            BuildTarget::Within(..) | BuildTarget::Partition(..) => {
+                return Err(Error::argument("a sparse image is a file of its own; not within another one"));
+            }
+        }
+        Ok(report)
     }
 
     fn to_device(&self, device: &FileDevice, is_new: bool, work: &Work<'_>) -> Result<BuildReport, Error> {

@@ -78,6 +78,13 @@ pub struct Args {
     /// Make the file system in this partition (GPT or MBR) of an image that is there already, counted from 1.
     #[arg(short = 'P', long, value_name = "N", help_heading = "Size")]
     partition: Option<u32>,
+    /// Write a sparse image of Android, as fastboot and simg2img take it.
+    #[arg(
+        long,
+        conflicts_with_all = ["offset", "partition", "dm_verity", "luks"],
+        help_heading = "Output"
+    )]
+    android_sparse: bool,
     /// Plan everything, and write nothing: whether there is room is known then, and the numbers.
     #[arg(short = 'n', long, help_heading = "Output")]
     dry_run: bool,
@@ -229,6 +236,7 @@ impl Args {
         }
         let work = context.work(context.providers().clone(), &progress);
         let (report, formatted) = match (&self.dm_verity, &volume) {
+            (None, None) if self.android_sparse => (build.write_android_sparse(&target, &work)?, None),
             (None, None) => (build.write(&target, &work)?, None),
             (None, Some(volume)) => (build.write_luks(&self.place()?, volume, &work)?, None),
             (Some(place), _) => {

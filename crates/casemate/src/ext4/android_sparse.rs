@@ -1,0 +1,176 @@
+//! Android's sparse images: what of a device was written, as chunks of blocks (`libsparse/sparse_format.h` of AOSP, for facts).
+//!
+//! A header of 28 bytes, then chunks with a header of 12: blocks as they are, blocks that repeat four bytes, and blocks that
+//! nobody cares for, which a device that the image is flashed to keeps as they are.
+
+use std::io::Write;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use casemate_blockdev::{BlockDevice, FileDevice};
+
+use crate::Error;
+
+const MAGIC: u32 = 0xed26_ff3a;
+const HEADER: u16 = 28;
+const CHUNK_HEADER: u16 = 12;
+
+const RAW: u16 = 0xcac1;
+const FILL: u16 = 0xcac2;
+const DONT_CARE: u16 = 0xcac3;
+
+/// Bytes of blocks in a chunk: its header counts them in 32 bits, and readers may hold all of it.
+const LARGEST_CHUNK: u64 = 64 << 20;
+
+/// A file that knows what of it was written.
+#[derive(Debug)]
+pub(crate) struct Written {
+    file: FileDevice,
+    ranges: Mutex<Vec<Range<u64>>>,
+}
+
+/// Blocks of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Raw,
+    Fill([u8; 4]),
+    DontCare,
+}
+
+impl Written {
+    pub(crate) fn new(file: FileDevice) -> Written {
+        Written { file, ranges: Mutex::default() }
+    }
+
+    fn note(&self, offset: u64, len: u64) {
+        let mut ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
+        match ranges.last_mut() {
+            Some(last) if last.end == offset => last.end += len,
+            _ => ranges.push(offset..offset + len),
+        }
+    }
+
+    /// What was written, in whole blocks, in order.
+    fn blocks(&self, block: u64) -> Vec<Range<u64>> {
+        let mut ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        ranges.sort_unstable_by_key(|range| range.start);
+        let mut blocks: Vec<Range<u64>> = Vec::new();
+        for range in ranges {
+            let (start, end) = (range.start / block, range.end.div_ceil(block));
+            match blocks.last_mut() {
+                Some(last) if start <= last.end => last.end = last.end.max(end),
+                _ => blocks.push(start..end),
+            }
+        }
+        blocks
+    }
+
+    /// Writes the first so many bytes as a sparse image.
+    ///
+    /// # Errors
+    /// `Argument` for a size that is not whole blocks, or has 2^32 of them; `Io`.
+    pub(crate) fn write(&self, size: u64, block_size: u32, to: &mut dyn Write) -> Result<(), Error> {
+        let block = u64::from(block_size);
+        let blocks = u32::try_from(size / block).ok().filter(|_| size.is_multiple_of(block));
+        let blocks = blocks.ok_or_else(|| {
+            Error::argument(format!(
+                "{size} bytes: a sparse image has whole blocks of {block}, less than 2^32"
+            ))
+        })?;
+        let chunks = self.chunks(blocks, block)?;
+        let count = u32::try_from(chunks.len()).map_err(|_| Error::argument("2^32 chunks"))?;
+        to.write_all(&MAGIC.to_le_bytes())?;
+        // Version 1.0.
+        for half in [1, 0, HEADER, CHUNK_HEADER] {
+            to.write_all(&half.to_le_bytes())?;
+        }
+        // The last one is a checksum that nobody compares.
+        for word in [block_size, blocks, count, 0] {
+            to.write_all(&word.to_le_bytes())?;
+        }
+        let mut at = 0;
+        let mut buffer = vec![0; 1 << 20];
+        for (kind, len) in chunks {
+            let (tag, bytes) = match kind {
+                Kind::Raw => (RAW, u64::from(len) * block),
+                Kind::Fill(_) => (FILL, 4),
+                Kind::DontCare => (DONT_CARE, 0),
+            };
+            to.write_all(&tag.to_le_bytes())?;
+            to.write_all(&[0; 2])?;
+            to.write_all(&len.to_le_bytes())?;
+            // OK to truncate: the largest chunk, or four bytes.
+            to.write_all(&(bytes as u32 + u32::from(CHUNK_HEADER)).to_le_bytes())?;
+            if let Kind::Fill(value) = kind {
+                to.write_all(&value)?;
+            }
+            let end = at + u64::from(len) * block;
+            while kind == Kind::Raw && at < end {
+                // OK to truncate: at most the buffer's size.
+                let part = &mut buffer[..(end - at).min(1 << 20) as usize];
+                self.file.read_at(part, at)?;
+                to.write_all(part)?;
+                at += part.len() as u64;
+            }
+            at = end;
+        }
+        Ok(to.flush()?)
+    }
+
+    /// Kinds and numbers of blocks, one chunk after the other.
+    fn chunks(&self, blocks: u32, block: u64) -> Result<Vec<(Kind, u32)>, Error> {
+        // OK to truncate: 65536 blocks at the most.
+        let most = (LARGEST_CHUNK / block) as u32;
+        let mut chunks: Vec<(Kind, u32)> = Vec::new();
+        let mut add = |kind: Kind| match chunks.last_mut() {
+            Some((last, len)) if *last == kind && (*len < most || kind != Kind::Raw) => *len += 1,
+            _ => chunks.push((kind, 1)),
+        };
+        let mut next = 0;
+        let mut buffer = vec![0; block as usize];
+        for range in self.blocks(block) {
+            let range = range.start..range.end.min(blocks.into());
+            for _ in next..range.start {
+                add(Kind::DontCare);
+            }
+            for number in range.clone() {
+                self.file.read_at(&mut buffer, number * block)?;
+                let (first, rest) = buffer.as_chunks::<4>().0.split_at(1);
+                add(if rest.iter().all(|four| *four == first[0]) { Kind::Fill(first[0]) } else { Kind::Raw });
+            }
+            next = range.end;
+        }
+        for _ in next..blocks.into() {
+            add(Kind::DontCare);
+        }
+        Ok(chunks)
+    }
+}
+
+impl BlockDevice for Written {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.file)
+    }
+
+    fn size(&self) -> u64 {
+        self.file.size()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<(), Error> {
+        self.file.read_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), Error> {
+        self.note(offset, buf.len() as u64);
+        self.file.write_at(buf, offset)
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, may_punch: bool) -> Result<(), Error> {
+        self.note(offset, len);
+        self.file.write_zeroes(offset, len, may_punch)
+    }
+
+    fn flush(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
