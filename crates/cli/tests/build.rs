@@ -120,6 +120,29 @@ fn images_are_there_whole_or_not_at_all() {
 }
 
 #[test]
+fn what_is_killed_leaves_what_was_there() {
+    let place = place();
+    place.sh("head -c 40000000 /dev/urandom >tree/large");
+    place.yes("build whole.img --from tree");
+    let whole = place.read("whole.img");
+    let mut killed = 0;
+    for delay in [0, 10, 20, 40, 80, 160] {
+        place.file("old.img", "old");
+        let mut command = Command::new(CASEMATE);
+        command.args(["ext4", "build", "old.img", "--from", "tree"]).current_dir(place.folder());
+        let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(delay));
+        child.kill().unwrap();
+        if !child.wait().unwrap().success() {
+            killed += 1;
+        }
+        let found = place.read("old.img");
+        assert!(found == b"old" || found == whole, "{delay} ms: {} bytes", found.len());
+    }
+    assert!(killed > 0);
+}
+
+#[test]
 fn the_same_tree_gives_the_same_image() {
     let place = place();
     place.yes("build one.img --from tree --threads 1");

@@ -307,6 +307,37 @@ fn random_trees_with_random_options_are_clean() {
 }
 
 #[test]
+fn resize2fs_makes_it_larger_and_smaller() {
+    let Some(resize2fs) = tool("resize2fs") else { return };
+    let source = source(4096);
+    let host = tree::describe_host(source.path());
+    for (kind, features, block) in [
+        ("ext4", "", 4096),
+        ("ext4", "", 1024),
+        ("ext4", "^resize_inode,meta_bg", 1024),
+        ("ext4", "^flex_bg,sparse_super2", 4096),
+        ("ext3", "", 1024),
+    ] {
+        let what = format!("{kind} {features} {block}");
+        let image = source.path().with_extension("image");
+        let plan = Plan::new(tree_of(source.path()), &options(kind, features, block)).unwrap();
+        write(&plan, &image, &on(1));
+        let blocks = || open(&image).superblock().blocks;
+        let (mut sizes, small) = (vec![blocks()], plan.size());
+        fs::File::options().write(true).open(&image).unwrap().set_len(small + (150 << 20)).unwrap();
+        for arguments in [&[][..], &["-M"]] {
+            // It asks for a check of what was never mounted.
+            run(Command::new(&resize2fs).arg("-f").arg(&image).args(arguments));
+            assert_clean(&image, &what);
+            tree::compare(&tree::describe_image(&open(&image)), &host, &what);
+            sizes.push(blocks());
+        }
+        assert!(sizes[1] > sizes[0] && sizes[2] < sizes[1], "{what}: {sizes:?}");
+        fs::remove_file(&image).unwrap();
+    }
+}
+
+#[test]
 fn the_same_tree_gives_the_same_bytes() {
     let folder = tempdir().unwrap();
     let source = source(4096);
