@@ -3,7 +3,7 @@
 //! Each algorithm is a folder: `mod.rs` holds the handle that callers use and the table of back ends,
 //! one file per back end holds the instructions. A handle is made for a [`Cpu`]; holding one is the proof
 //! that this CPU can run it. All `unsafe` of the workspace's own logic lives in this crate,
-//! but for the ioctls of `casemate-sys`.
+//! but for the system calls of `casemate-sys`.
 //!
 //! ```
 //! use casemate_primitives::Cpu;
@@ -19,6 +19,7 @@
 
 pub mod adiantum;
 pub mod aes;
+pub mod argon2;
 mod backend;
 pub mod base64;
 pub mod cpu;

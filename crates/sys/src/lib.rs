@@ -1,7 +1,7 @@
 //! Calls to the kernel that no other crate offers safely.
 //!
-//! Everything here is a safe function on an open file. Beside the primitives, this is the only crate with `unsafe`: an
-//! ioctl takes a pointer, and what it reads and writes there is known from the kernel's header alone.
+//! Everything here is safe to call. Beside the primitives, this is the only crate with `unsafe`: an ioctl takes a pointer,
+//! and what it reads and writes there is known from the kernel's header alone; a mapping is memory that no type owns yet.
 //!
 //! ```
 //! # let path = std::env::current_exe()?;
@@ -14,3 +14,4 @@
 //! ```
 
 pub mod fsverity;
+pub mod memory;

@@ -1,0 +1,182 @@
+//! Argon2's memory, filled lane by lane.
+//!
+//! Memory is a matrix of blocks: each lane is a row, in four slices. A block's parents are the one before it in its lane and
+//! one that is looked for, in any lane, but in other lanes only in slices that are whole. So lanes may be filled at the same
+//! time until the end of a slice. A thread that has several takes turns, a block of each: while it computes one, what the
+//! others need comes from memory.
+
+use std::sync::Mutex;
+
+use casemate_blockdev::Pool;
+use casemate_primitives::argon2::{Block, Compression, WORDS};
+
+use super::{Argon2, Argon2Variant};
+
+/// Slices of a lane.
+const SLICES: usize = 4;
+
+/// The way through a part of memory: a slice of all lanes, in one pass.
+struct Way<'m> {
+    argon2: &'m Argon2,
+    compression: Compression,
+    pass: u32,
+    slice: usize,
+    /// Blocks of a lane's slice.
+    len: usize,
+    /// All slices of all lanes, one lane after the other; those that are being filled have no blocks here.
+    others: Vec<&'m [Block]>,
+}
+
+/// A lane whose slice is being filled.
+struct Lane<'m> {
+    number: usize,
+    own: &'m mut [Block],
+    /// Where next blocks have their other parents, where that does not depend on contents, and how many such runs there were.
+    places: Block,
+    runs: u64,
+}
+
+/// Blocks of a lane's slice, for a number of KiB in all.
+pub(super) fn slice_len(argon2: &Argon2) -> usize {
+    // OK to cast: 32 bits.
+    (argon2.memory / argon2.lanes) as usize / SLICES
+}
+
+/// Bytes of all blocks.
+pub(super) fn memory_len(argon2: &Argon2) -> usize {
+    slice_len(argon2) * SLICES * argon2.lanes as usize * size_of::<Block>()
+}
+
+/// Fills memory, in which each lane's first two blocks are there, in all passes. Gives the sum of the lanes' last blocks.
+pub(super) fn fill(argon2: &Argon2, compression: Compression, memory: &mut [Block], pool: Pool) -> Block {
+    let len = slice_len(argon2);
+    for pass in 0..argon2.passes {
+        for slice in 0..SLICES {
+            let mut lanes = Vec::new();
+            let mut others: Vec<&[Block]> = Vec::new();
+            for (number, part) in memory.chunks_mut(len).enumerate() {
+                if number % SLICES == slice {
+                    let number = number / SLICES;
+                    lanes.push(Lane { number, own: part, places: Block::ZERO, runs: 0 });
+                    others.push(&[]);
+                } else {
+                    others.push(part);
+                }
+            }
+            let way = Way { argon2, compression, pass, slice, len, others };
+            let each = lanes.len().div_ceil(pool.threads());
+            let groups: Vec<Mutex<&mut [Lane<'_>]>> = lanes.chunks_mut(each).map(Mutex::new).collect();
+            let done = pool.run(
+                groups.len() as u64,
+                || (),
+                |(), k| {
+                    // OK to cast and to unwrap: an index of the vector, locked once.
+                    way.fill(&mut groups[k as usize].lock().unwrap());
+                    Ok::<(), std::convert::Infallible>(())
+                },
+            );
+            let Ok(()) = done;
+        }
+    }
+    let mut sum = Block::ZERO;
+    for last in memory.chunks(SLICES * len).filter_map(|lane| lane.last()) {
+        sum.0.iter_mut().zip(last.0).for_each(|(sum, word)| *sum ^= word);
+    }
+    sum
+}
+
+impl Way<'_> {
+    /// Fills the slice of some lanes.
+    fn fill(&self, lanes: &mut [Lane<'_>]) {
+        let is_begun = self.pass == 0 && self.slice == 0;
+        let first = if is_begun { 2 } else { 0 };
+        if is_begun && self.is_independent() {
+            lanes.iter_mut().for_each(|lane| self.next_places(lane));
+        }
+        // Where each lane's next block has its other parent.
+        let mut found: Vec<(usize, usize)> = lanes.iter_mut().map(|lane| self.parent(lane, first)).collect();
+        for index in first..self.len {
+            for (lane, found) in lanes.iter_mut().zip(&mut found) {
+                let (before, rest) = lane.own.split_at_mut(index);
+                let Some(to) = rest.first_mut() else { return };
+                let previous = before.last().unwrap_or_else(|| self.last_of(lane.number));
+                let (slice, at) = *found;
+                let other = self.others[slice].get(at).unwrap_or_else(|| &before[at]);
+                match self.pass {
+                    0 => self.compression.fill(previous, other, to),
+                    _ => self.compression.add(previous, other, to),
+                }
+                if index + 1 < self.len {
+                    *found = self.parent(lane, index + 1);
+                    let (slice, at) = *found;
+                    self.compression.expect(self.others[slice].get(at).unwrap_or_else(|| &lane.own[at]));
+                }
+            }
+        }
+    }
+
+    /// Whether places do not depend on contents.
+    fn is_independent(&self) -> bool {
+        match self.argon2.variant {
+            Argon2Variant::I => true,
+            Argon2Variant::Id => self.pass == 0 && self.slice < SLICES / 2,
+        }
+    }
+
+    /// The last block of the slice before, in one lane.
+    fn last_of(&self, lane: usize) -> &Block {
+        let before = (self.slice + SLICES - 1) % SLICES;
+        &self.others[lane * SLICES + before][self.len - 1]
+    }
+
+    /// Where the block of a lane has its other parent: in which of all slices, and where there.
+    fn parent(&self, lane: &mut Lane<'_>, index: usize) -> (usize, usize) {
+        let random = if self.is_independent() {
+            if index.is_multiple_of(WORDS) {
+                self.next_places(lane);
+            }
+            lane.places.0[index % WORDS]
+        } else {
+            match index {
+                0 => self.last_of(lane.number).0[0],
+                _ => lane.own[index - 1].0[0],
+            }
+        };
+        let is_first = self.pass == 0 && self.slice == 0;
+        // OK to cast: below the number of lanes.
+        let number =
+            if is_first { lane.number } else { ((random >> 32) % u64::from(self.argon2.lanes)) as usize };
+        let whole = self.len * if self.pass == 0 { self.slice } else { SLICES - 1 };
+        // The block before is the first parent, and is no other.
+        let choice = match number == lane.number {
+            true => whole + index - 1,
+            false => whole - usize::from(index == 0),
+        };
+        // Late ones more often than early ones.
+        let low = random & 0xffff_ffff;
+        // OK to cast: below the choice.
+        let back = (((low * low) >> 32) * choice as u64 >> 32) as usize;
+        let oldest = if self.pass == 0 { 0 } else { (self.slice + 1) % SLICES * self.len };
+        let place = (oldest + choice - 1 - back) % (SLICES * self.len);
+        (number * SLICES + place / self.len, place % self.len)
+    }
+
+    /// The next 128 places.
+    fn next_places(&self, lane: &mut Lane<'_>) {
+        lane.runs += 1;
+        let Argon2 { variant, passes, .. } = *self.argon2;
+        let numbers = [
+            u64::from(self.pass),
+            lane.number as u64,
+            self.slice as u64,
+            (self.others.len() * self.len) as u64,
+            passes.into(),
+            variant as u64,
+            lane.runs,
+        ];
+        let (mut seed, mut once) = (Block::ZERO, Block::ZERO);
+        seed.0[..numbers.len()].copy_from_slice(&numbers);
+        self.compression.fill(&Block::ZERO, &seed, &mut once);
+        self.compression.fill(&Block::ZERO, &once, &mut lane.places);
+    }
+}
