@@ -69,10 +69,12 @@ fn claim(file: &File) -> Result<()> {
     }
 }
 
-/// Claims the regular file at a path, if there is one, before another takes its name.
+/// Claims the regular file at a path, if there is one, before another takes its name. Nothing else loses its name to a file.
 pub(crate) fn claim_name(path: &Path) -> Result<Option<File>> {
-    if !fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
-        return Ok(None);
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.is_file() => {}
+        Ok(_) => return Err(Error::argument("no regular file, which alone is replaced by a new one")),
+        Err(_) => return Ok(None),
     }
     match File::open(path) {
         Ok(file) => claim(&file).map(|()| Some(file)),

@@ -29,7 +29,8 @@ impl OutputFile {
     /// Begins a file that will be called `path`.
     ///
     /// # Errors
-    /// `Busy` when a file of this name is in use, as [`FileDevice::open_exclusive`] sees it.
+    /// `Busy` when a file of this name is in use, as [`FileDevice::open_exclusive`] sees it; `Argument` when what has the
+    /// name is no regular file: a device, a pipe.
     pub fn create(path: impl Into<PathBuf>) -> Result<OutputFile> {
         let path = path.into();
         let replaced = claim_name(&path)?;
@@ -78,6 +79,18 @@ mod tests {
         output.device().write_at(b"whole", 0).unwrap();
         output.commit(true).unwrap();
         assert_eq!((names(), std::fs::read(&path).unwrap()), (1, b"whole".to_vec()));
+    }
+
+    #[test]
+    fn only_regular_files_are_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let (socket, late) = (folder.path().join("socket"), folder.path().join("late"));
+        let output = OutputFile::create(&late).unwrap();
+        let _listeners = [&socket, &late].map(|path| std::os::unix::net::UnixListener::bind(path).unwrap());
+        let is_refused = |error: crate::Error| error.kind() == crate::ErrorKind::Argument;
+        assert!(OutputFile::create(&socket).is_err_and(is_refused));
+        assert!(output.commit(false).is_err_and(is_refused));
+        assert!([socket, late].iter().all(|path| !path.metadata().unwrap().is_file()));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use super::authenticated::{Sealed, integrity_kind, mac_key_len};
 use super::digest::{DIGEST_ITERATIONS, new_digest};
 use super::random::Source;
 use super::slot::{Pbkdf, SlotPlace, digest};
+use super::unlock::is_null;
 use crate::crypt::{Direction, Holes, Mapping, Params};
 use crate::{Error, Image, probe};
 
@@ -130,6 +131,9 @@ impl LuksFormatOptions {
     /// `Argument` for what can't be; `Unsupported` where no implementation may be used; `Io` if there are no random bytes.
     pub fn prepare(&self, passphrase: &SecretVec, work: &Work<'_>) -> Result<NewVolume, Error> {
         let providers = &work.providers;
+        if is_null(&self.cipher) {
+            return Err(Error::argument(format!("{} encrypts nothing", self.cipher)));
+        }
         let key_len = self.key_len(providers)?;
         let mut volume_key = SecretVec::zeroed(key_len);
         match &self.volume_key {
@@ -167,6 +171,39 @@ impl LuksFormatOptions {
             mapping.offset = offset / 512;
         }
         Ok(NewVolume { header, pieces, offset, volume_key, data, detached: self.detached })
+    }
+
+    /// Refuses what [`LuksFormatOptions::prepare`] would refuse, at next to no cost: keys are derived, but cheap ones.
+    ///
+    /// # Errors
+    /// Those of [`LuksFormatOptions::prepare`].
+    pub fn check(&self, work: &Work<'_>) -> Result<(), Error> {
+        self.rehearsed(work).map(drop)
+    }
+
+    /// Refuses what [`NewVolume::format`] would refuse of an image, too.
+    ///
+    /// # Errors
+    /// Those of both.
+    pub fn check_image(
+        &self,
+        image: &Image,
+        header: Option<&Image>,
+        overwrite: bool,
+        work: &Work<'_>,
+    ) -> Result<(), Error> {
+        self.rehearsed(work)?.check_image(image, header, overwrite).map(drop)
+    }
+
+    /// A volume whose key slot protects nothing.
+    fn rehearsed(&self, work: &Work<'_>) -> Result<NewVolume, Error> {
+        let pbkdf = self.pbkdf();
+        pbkdf.check()?;
+        if self.version == LuksVersion::One {
+            pbkdf.check_luks1(&self.hash)?;
+        }
+        let cheap = Pbkdf::Pbkdf2 { hash: self.hash.clone(), iterations: DIGEST_ITERATIONS };
+        LuksFormatOptions { pbkdf: Some(cheap), ..self.clone() }.prepare(&SecretVec::zeroed(0), work)
     }
 
     fn data(&self, volume_key: &SecretVec, providers: &Providers) -> Result<NewData, Error> {
@@ -382,6 +419,22 @@ impl NewVolume {
         overwrite: bool,
         work: &Work<'_>,
     ) -> Result<(), Error> {
+        let place = self.check_image(image, header, overwrite)?;
+        self.wipe_header(place).at(place.name())?;
+        if let NewData::Protected(sealed) = &self.data {
+            sealed.fill(&image.clone().window(self.offset, None)?, None, work)?;
+        }
+        self.write_header(place).at(place.name())?;
+        place.commit()
+    }
+
+    /// Refuses an image that the volume can't be made on; the image that the header goes to.
+    fn check_image<'a>(
+        &self,
+        image: &'a Image,
+        header: Option<&'a Image>,
+        overwrite: bool,
+    ) -> Result<&'a Image, Error> {
         let place = self.header_place(image, header)?;
         let size = image.top().size();
         if size <= self.offset {
@@ -392,12 +445,7 @@ impl NewVolume {
         if !overwrite {
             probe::refuse_known(place)?;
         }
-        self.wipe_header(place).at(place.name())?;
-        if let NewData::Protected(sealed) = &self.data {
-            sealed.fill(&image.clone().window(self.offset, None)?, None, work)?;
-        }
-        self.write_header(place).at(place.name())?;
-        place.commit()
+        Ok(place)
     }
 
     /// Makes the volume on `target` with so many bytes of data, which `write` writes through the encryption; a new file gets its

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use casemate_testkit::{Place, Rng, run, stdout, tool};
+use casemate_testkit::{Place, Rng, run, run_any, skip, stderr, stdout, tool};
 
 use crate::{CASEMATE, says, yes};
 
@@ -134,10 +134,44 @@ fn what_is_there_is_not_lost_by_mistake() {
         2,
         "no room for data behind the header",
     );
+    let costly = "--iter-time 1000000000";
+    says(place.own(&format!("luks format disk --key-file key {costly}")), 2, "which would be lost");
+    says(place.own(&format!("luks format plain --key-file key {costly}")), 2, "no room for data");
     says(place.own(&format!("luks format none --key-file key {CHEAP}")), 2, "none");
     let line = format!("luks format disk --key-file key --overwrite --json --type luks1 {CHEAP1}");
     let value: serde_json::Value = serde_json::from_str(&yes(place.own(&line))).unwrap();
     assert_eq!(value["data_offset"], 2 << 20);
+}
+
+/// A pipe stands for all that has a name and is no file. A block device is written where it is.
+#[test]
+fn what_is_no_file_keeps_its_name() {
+    use std::os::unix::fs::FileTypeExt;
+    let place = place();
+    for name in ["pipe", "header"] {
+        place.sh(&format!("mkfifo {name}"));
+    }
+    for line in ["format --from plain pipe", "format --from plain disk --luks-header header"] {
+        let line = format!("luks {line} --key-file key {CHEAP} --overwrite");
+        says(place.own(&line), 2, "no regular file, which alone is replaced by a new one");
+    }
+    let is_pipe = |name: &str| fs::metadata(place.path(name)).unwrap().file_type().is_fifo();
+    assert!(is_pipe("pipe") && is_pipe("header") && !place.path("disk").exists());
+    fs::File::create(place.path("under")).unwrap().set_len(20 << 20).unwrap();
+    let Some(losetup) = tool("losetup") else { return };
+    let output = run_any(Command::new(&losetup).args(["--find", "--show"]).arg(place.path("under")));
+    if !output.status.success() {
+        return skip(&format!("no loop device: {}", stderr(&output)));
+    }
+    let device = stdout(&output);
+    let device = device.trim_end();
+    let made = place.own(&format!("luks format --from plain {device} --key-file key {CHEAP}"));
+    let is_kept = fs::metadata(device).is_ok_and(|metadata| metadata.file_type().is_block_device());
+    run(Command::new(&losetup).args(["-d", device]));
+    yes(made);
+    assert!(is_kept, "{device} is a file now");
+    yes(place.own("luks extract under out --key-file key"));
+    assert!(place.read("out").starts_with(&place.read("plain")));
 }
 
 #[test]
@@ -164,6 +198,10 @@ fn what_no_cryptsetup_would_take_is_not_made() {
     refused(&format!("{CHEAP1} --hash md6"), "md6");
     refused(&format!("{CHEAP1} --label {}", "x".repeat(48)), "longer than 47 bytes");
     refused("--type luks1 --pbkdf argon2id", "LUKS1 has PBKDF2");
+    // Nothing is measured before: that would take much longer than the test.
+    refused("-c aes-xts-plain65 --iter-time 1000000000", "unknown IV mode");
+    refused("--type luks1 --sector-size 4096 --iter-time 1000000000", "LUKS1 has sectors of 512 bytes");
+    refused("--luks-header key --iter-time 1000000000", "this would replace key");
     refused(&format!("--type luks1 {CHEAP1} --sector-size 4096"), "LUKS1 has sectors of 512 bytes");
     place.file("short", "short");
     refused(

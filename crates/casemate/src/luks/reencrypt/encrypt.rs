@@ -329,9 +329,6 @@ fn new_header(
 ) -> Result<NewVolume, Error> {
     let offset = offset.or(format.offset);
     let format = LuksFormatOptions { version: LuksVersion::Two, offset, ..format.clone() };
-    if crate::luks::unlock::is_null(&format.cipher) {
-        return Err(Error::argument(format!("{} encrypts nothing", format.cipher)));
-    }
     if format.integrity.is_some() {
         return Err(Error::unsupported(
             "integrity protection has no encryption in place: its tags need room",

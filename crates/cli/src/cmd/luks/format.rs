@@ -10,7 +10,7 @@ use serde_json::json;
 use casemate::luks::{LuksFormatOptions, LuksKey, LuksVersion, NewVolume, Seed, Uuid};
 use casemate::{Access, Error, Image, Output, SecretSource, SecretVec, probe};
 
-use super::options::{PassphraseArgs, PlaceArgs};
+use super::options::{PassphraseArgs, PlaceArgs, anew};
 use super::pbkdf::PbkdfArgs;
 use crate::answer::Answer;
 use crate::cmd::ends::{check_output, standard_output};
@@ -99,6 +99,15 @@ pub struct Args {
     passphrase: PassphraseArgs,
 }
 
+/// What a volume is made of.
+struct New {
+    /// Costs of the key slot are what was said, or defaults.
+    options: LuksFormatOptions,
+    passphrase: SecretVec,
+    /// Where the header goes, if it lies apart.
+    header: Option<Image>,
+}
+
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let standard = Path::new("-");
@@ -112,7 +121,8 @@ impl Args {
         if let Some(header) = &self.luks_header {
             check_output(header, &[&inputs[..], &[&*self.place.image]].concat())?;
         }
-        let options = self.options(context)?;
+        let mut new = New { options: self.options()?, passphrase: SecretVec::zeroed(0), header: None };
+        new.options.check(&context.opening())?;
         let passphrase = match self.passphrase.source() {
             Some(source) => LuksKey::file(&source, self.passphrase.size())?,
             None => LuksKey::passphrase(
@@ -120,63 +130,69 @@ impl Args {
                 &self.place.image.display().to_string(),
             )?,
         };
-        let (LuksKey::Passphrase(passphrase) | LuksKey::VolumeKey(passphrase)) = &passphrase;
-        let prepare = || options.prepare(passphrase, &context.opening());
-        let header = self.luks_header.as_deref().map(|path| self.header(path)).transpose()?;
-        let header = header.as_ref();
-        let Some(from) = &self.from else {
-            let image = self.place.open_or_grow(self.size)?;
-            let made = prepare()?;
-            let progress = context.progress(image.name(), 0);
-            let work = context.work(context.providers().clone(), &progress);
-            made.format(&image, header, self.overwrite, &work)?;
-            image.commit()?;
-            drop(progress);
-            return self.answer(context, &made);
-        };
-        let target = &*self.place.image;
-        if self.integrity.is_some() && from == standard && target != standard {
-            let target = if self.place.is_part() || is_device(target) {
+        let (LuksKey::Passphrase(passphrase) | LuksKey::VolumeKey(passphrase)) = passphrase;
+        new.passphrase = passphrase;
+        new.header = self.luks_header.as_deref().map(|path| self.anew(path)).transpose()?;
+        let is_standard = |path: &Path| path == standard;
+        match self.from.as_deref() {
+            None => self.on_image(new, context),
+            // Tags lie before the data that they are of, so what has some goes to no stream.
+            Some(from)
+                if is_standard(from) && self.integrity.is_some() && !is_standard(&self.place.image) =>
+            {
+                self.of_file(None, new, context)
+            }
+            Some(from) if self.place.is_part() || ![from, &self.place.image].into_iter().any(is_standard) => {
+                self.of_file(Some(from), new, context)
+            }
+            Some(from) => self.streamed(from, new, context),
+        }
+    }
+
+    /// Makes the volume where an image is, whose data become noise.
+    fn on_image(&self, new: New, context: &Context) -> Result<Answer, Error> {
+        let image = self.place.open_or_grow(self.size)?;
+        let header = new.header.as_ref();
+        new.options.check_image(&image, header, self.overwrite, &context.opening())?;
+        let made = self.prepare(&new, context)?;
+        let progress = context.progress(image.name(), 0);
+        let work = context.work(context.providers().clone(), &progress);
+        made.format(&image, header, self.overwrite, &work)?;
+        image.commit()?;
+        drop(progress);
+        self.answer(context, &made)
+    }
+
+    /// Encrypts a file, or standard input if there is none, to what is no stream.
+    fn of_file(&self, from: Option<&Path>, new: New, context: &Context) -> Result<Answer, Error> {
+        let source = from.map(|from| Image::open(from, Access::Read)).transpose()?;
+        let target = match self.place.is_part() {
+            // A part of a disk is written where it lies.
+            true => {
                 let target = self.place.open(Access::Change)?;
                 if !self.overwrite {
                     probe::refuse_known(&target)?;
                 }
                 target
-            } else {
-                self.refuse_known(target)?;
-                Image::replace(target)?
-            };
-            let made = prepare()?;
-            let progress = context.progress("standard input", 0);
-            let work = context.work(context.providers().clone(), &progress);
-            made.protect_stream(&mut io::stdin(), &target, header, &work)?;
-            drop(progress);
-            return self.answer(context, &made);
-        }
-        if self.place.is_part() {
-            // A part of a disk is written where it lies.
-            let (source, target) = (Image::open(from, Access::Read)?, self.place.open(Access::Change)?);
-            if !self.overwrite {
-                probe::refuse_known(&target)?;
             }
-            let made = prepare()?;
-            let progress = context.progress(source.name(), source.device().size());
-            let work = context.work(context.providers().clone(), &progress);
-            made.encrypt(&source, &target, header, &work)?;
-            drop(progress);
-            return self.answer(context, &made);
+            false => self.anew(&self.place.image)?,
+        };
+        let made = self.prepare(&new, context)?;
+        let (name, len) =
+            source.as_ref().map_or(("standard input", 0), |source| (source.name(), source.device().size()));
+        let progress = context.progress(name, len);
+        let work = context.work(context.providers().clone(), &progress);
+        match &source {
+            Some(source) => made.encrypt(source, &target, new.header.as_ref(), &work)?,
+            None => made.protect_stream(&mut io::stdin(), &target, new.header.as_ref(), &work)?,
         }
-        if from != standard && target != standard {
-            let source = Image::open(from, Access::Read)?;
-            self.refuse_known(target)?;
-            let target = Image::replace(target)?;
-            let made = prepare()?;
-            let progress = context.progress(source.name(), source.device().size());
-            let work = context.work(context.providers().clone(), &progress);
-            made.encrypt(&source, &target, header, &work)?;
-            drop(progress);
-            return self.answer(context, &made);
-        }
+        drop(progress);
+        self.answer(context, &made)
+    }
+
+    /// Encrypts what comes as it comes.
+    fn streamed(&self, from: &Path, new: New, context: &Context) -> Result<Answer, Error> {
+        let (standard, target) = (Path::new("-"), &*self.place.image);
         let mut input: Box<dyn Read + Send> = match from == standard {
             true => Box::new(io::stdin()),
             false => Box::new(File::open(from).map_err(|error| Error::io(from.display(), error))?),
@@ -185,20 +201,33 @@ impl Args {
         let input: (&str, &mut (dyn Read + Send)) = (&name, &mut input);
         let progress = context.progress(input.0, 0);
         let work = context.work(context.providers().clone(), &progress);
+        let header = new.header.as_ref();
         if target == standard {
             drop(standard_output()?);
             let output: (&str, &mut (dyn Write + Send)) = ("standard output", &mut io::stdout());
-            prepare()?.encrypt_stream(input, output, header, &work)?;
+            self.prepare(&new, context)?.encrypt_stream(input, output, header, &work)?;
             return Ok(Answer::Yes);
         }
         self.refuse_known(target)?;
         let mut output = Output::create(target, &[])?;
-        let made = prepare()?;
+        let made = self.prepare(&new, context)?;
         let name = target.display().to_string();
         made.encrypt_stream(input, (&name, &mut output), header, &work)?;
         output.commit()?;
         drop(progress);
         self.answer(context, &made)
+    }
+
+    /// The volume, when nothing else can be refused: what its key slot costs is measured only now.
+    fn prepare(&self, new: &New, context: &Context) -> Result<NewVolume, Error> {
+        let mut options = new.options.clone();
+        if self.seed.is_none() {
+            let key_len =
+                options.volume_key.as_ref().map_or(options.key_bits.unwrap_or(512) / 8, SecretVec::len);
+            let is_luks1 = options.version == LuksVersion::One;
+            options.pbkdf = Some(self.pbkdf.get(is_luks1, &self.hash, key_len, context)?);
+        }
+        options.prepare(&new.passphrase, &context.opening())
     }
 
     /// Refuses a file or block device that holds something known and would be replaced.
@@ -211,16 +240,13 @@ impl Args {
         }
     }
 
-    /// The file or block device that the header goes to.
-    fn header(&self, path: &Path) -> Result<Image, Error> {
+    /// A new file, or a block device, unless what is there is known.
+    fn anew(&self, path: &Path) -> Result<Image, Error> {
         self.refuse_known(path)?;
-        match is_device(path) {
-            true => Image::open(path, Access::Change),
-            false => Image::replace(path),
-        }
+        anew(path)
     }
 
-    fn options(&self, context: &Context) -> Result<LuksFormatOptions, Error> {
+    fn options(&self) -> Result<LuksFormatOptions, Error> {
         let is_luks1 = self.kind == "luks1";
         let mut options = LuksFormatOptions::default();
         options.version = if is_luks1 { LuksVersion::One } else { LuksVersion::Two };
@@ -246,12 +272,7 @@ impl Args {
         {
             options.volume_key = Some(key);
         }
-        let key_len = options.volume_key.as_ref().map_or(options.key_bits.unwrap_or(512) / 8, SecretVec::len);
-        // What follows from a seed is the same on every machine.
-        options.pbkdf = Some(match self.seed {
-            Some(_) => self.pbkdf.fixed(is_luks1, &self.hash)?,
-            None => self.pbkdf.get(is_luks1, &self.hash, key_len, context)?,
-        });
+        options.pbkdf = Some(self.pbkdf.fixed(is_luks1, &self.hash)?);
         Ok(options)
     }
 
@@ -272,8 +293,4 @@ impl Args {
         ));
         Ok(Answer::Yes)
     }
-}
-
-fn is_device(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
 }

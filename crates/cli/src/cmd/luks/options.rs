@@ -1,5 +1,6 @@
 //! Options that say where a LUKS header lies, and what opens it.
 
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use casemate::luks::{LuksKey, LuksOptions, Policy, Volume};
@@ -218,7 +219,20 @@ impl PlaceArgs {
     }
 }
 
+/// A file that gets its name with [`Image::commit`], or a block device, which is written where it is.
+pub fn anew(path: &Path) -> Result<Image, Error> {
+    match std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device()) {
+        true => Image::open(path, Access::Change),
+        false => Image::replace(path),
+    }
+}
+
 impl HeaderArgs {
+    /// The file that the header lies in.
+    pub fn path(&self) -> &Path {
+        self.luks_header.as_deref().unwrap_or(&self.place.image)
+    }
+
     /// The header and its data.
     pub fn volume(&self, context: &Context) -> Result<Volume, Error> {
         let header = self.luks_header.as_ref().map(|path| Image::open(path, Access::Read)).transpose()?;
@@ -240,8 +254,7 @@ impl HeaderArgs {
 
     /// What was done, for people.
     pub fn done(&self, context: &Context, what: &str) {
-        let path = self.luks_header.as_ref().unwrap_or(&self.place.image);
-        context.done(format_args!("{}: {what}", path.display()));
+        context.done(format_args!("{}: {what}", self.path().display()));
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::json;
 use casemate::luks::{Header, LuksFormatOptions, LuksKey, Protection, ReencryptOptions, Volume};
 use casemate::{Access, Error, Image};
 
-use super::options::VolumeArgs;
+use super::options::{VolumeArgs, anew};
 use super::pbkdf::PbkdfArgs;
 use crate::answer::Answer;
 use crate::context::Context;
@@ -133,17 +133,19 @@ impl Args {
         }
         let place = &self.volume.place;
         let image = place.open(Access::Change)?;
-        let header = self.volume.unlock.luks_header.as_ref().map(Image::replace).transpose()?;
-        let (LuksKey::Passphrase(passphrase) | LuksKey::VolumeKey(passphrase)) =
-            match self.volume.passphrase.source() {
-                Some(source) => LuksKey::file(&source, self.volume.passphrase.size())?,
-                None => LuksKey::passphrase(&passphrase::source(Asked::Twice), image.name())?,
-            };
         let mut format = LuksFormatOptions::default();
         format.cipher = self.crypt.clone().unwrap_or(format.cipher);
         format.key_bits = self.key_size;
         format.sector_size = self.sector_size.unwrap_or(format.sector_size);
         format.hash = self.hash.clone();
+        format.pbkdf = Some(self.pbkdf.fixed(false, &self.hash)?);
+        format.check(&context.opening())?;
+        let header = self.volume.unlock.luks_header.as_deref().map(anew).transpose()?;
+        let (LuksKey::Passphrase(passphrase) | LuksKey::VolumeKey(passphrase)) =
+            match self.volume.passphrase.source() {
+                Some(source) => LuksKey::file(&source, self.volume.passphrase.size())?,
+                None => LuksKey::passphrase(&passphrase::source(Asked::Twice), image.name())?,
+            };
         format.pbkdf = Some(self.pbkdf.get(false, &self.hash, 64, context)?);
         let progress = context.progress(image.name(), image.device().size());
         let work = context.work(context.providers().clone(), &progress);
