@@ -53,6 +53,13 @@ fn dumps_are_those_of_the_cryptsetup_that_is_here() {
     };
     same("two");
     same("one");
+    for options in ["", "--dump-json-metadata", "--json"] {
+        assert_eq!(
+            yes(place.own(&format!("luks dump {options} --luks-header two integrity"))),
+            yes(place.own(&format!("luks dump {options} two"))),
+        );
+    }
+    assert_eq!(yes(place.own("luks dump --luks-header one two")), cryptsetup("luksDump --header one two"));
     assert_eq!(
         yes(place.own("luks dump --dump-json-metadata two")),
         cryptsetup("luksDump --dump-json-metadata two")

@@ -10,9 +10,9 @@ use casemate::luks::luks2::{
     CopyState, Digest, Kdf, Keyslot, Metadata, Priority, Segment, SegmentSize, decode,
 };
 use casemate::luks::{Header, luks1, luks2};
-use casemate::{Access, Error, hex};
+use casemate::{Error, hex};
 
-use super::options::PlaceArgs;
+use super::options::HeaderArgs;
 use crate::answer::Answer;
 use crate::context::Context;
 
@@ -23,7 +23,7 @@ use crate::context::Context;
     \x20 casemate luks dump --dump-json-metadata vault.img")]
 pub struct Args {
     #[command(flatten)]
-    place: PlaceArgs,
+    header: HeaderArgs,
     /// Print the metadata of LUKS2 as they are, as JSON in lines.
     #[arg(long)]
     dump_json_metadata: bool,
@@ -34,7 +34,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let volume = self.place.volume(Access::Read, None, context)?;
+        let volume = self.header.volume(context)?;
         match (volume.header(), self.dump_json_metadata) {
             (Header::Luks1(_), true) => {
                 return Err(Error::argument("LUKS1 has no JSON metadata; --json prints what it has"));
@@ -42,7 +42,7 @@ impl Args {
             (Header::Luks2(header), true) => context.print(header.metadata.json().to_pretty())?,
             (header, false) if context.json() => context.print_json(&value(header))?,
             (Header::Luks1(header), false) => {
-                context.print(lines_of_luks1(&self.place.image.display().to_string(), header))?;
+                context.print(lines_of_luks1(&self.header.path().display().to_string(), header))?;
             }
             (Header::Luks2(header), false) => {
                 let first = header.copies().iter().zip(["first", "second"]);
