@@ -155,7 +155,7 @@ impl Way<'_> {
         // Late ones more often than early ones.
         let low = random & 0xffff_ffff;
         // OK to cast: below the choice.
-        let back = (((low * low) >> 32) * choice as u64 >> 32) as usize;
+        let back = ((((low * low) >> 32) * choice as u64) >> 32) as usize;
         let oldest = if self.pass == 0 { 0 } else { (self.slice + 1) % SLICES * self.len };
         let place = (oldest + choice - 1 - back) % (SLICES * self.len);
         (number * SLICES + place / self.len, place % self.len)
