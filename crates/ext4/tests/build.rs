@@ -571,6 +571,22 @@ fn layers_remove_what_is_below_them() {
 }
 
 #[test]
+fn layers_of_many_whiteouts_take_no_longer_than_others() {
+    let count = 20_000;
+    let mut names: Vec<String> = (0..count).map(|number| format!("d/{number}")).collect();
+    names.extend((0..count).map(|number| format!("d/.wh.{number}")));
+    names.extend((0..count).map(|_| "d/.wh..wh..opq".to_owned()));
+    let members: Vec<_> = names.iter().map(|name| (&name[..], FileType::Regular, None, &b""[..])).collect();
+    let began = std::time::Instant::now();
+    let mut tree = Tree::new();
+    let mut options = TreeOptions::default();
+    options.whiteouts = true;
+    tree.add_tar(tar(&members), "stream", &options, &NoEvents).unwrap();
+    assert!(began.elapsed().as_secs() < 5, "{:?}", began.elapsed());
+    assert_eq!(tree.first_paths([&b"d/7"[..], b"d/.wh.7"]), [Some(b"d/7".to_vec()), None]);
+}
+
+#[test]
 fn sources_that_change_are_noticed() {
     let folder = tempdir().unwrap();
     let file = folder.path().join("file");

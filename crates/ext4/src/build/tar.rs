@@ -1,7 +1,7 @@
 //! Tar streams as the source of a tree: those of whole file systems, and layers of OCI images.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufReader, ErrorKind, Read};
 use std::sync::Arc;
 
@@ -18,6 +18,14 @@ use crate::format::inode::FileType;
 /// What names begin with that remove something of an earlier layer, and the one that removes everything that a directory had.
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
+
+/// What a layer has in a directory: its whiteouts are not about that.
+#[derive(Default)]
+struct Own {
+    names: BTreeSet<Vec<u8>>,
+    /// Whether the layer hides all that earlier ones have there.
+    is_opaque: bool,
+}
 
 /// Bytes that are read ahead.
 const AHEAD: usize = 1 << 18;
@@ -95,8 +103,7 @@ impl Tree {
         let at = Cell::new(0);
         let mut input = Counting { input: BufReader::with_capacity(AHEAD, input), at: &at };
         let mut tar = TarReader::new(&mut input, name);
-        // Names that this layer has: they are not what its whiteouts are about.
-        let mut own: BTreeMap<u32, Vec<Vec<u8>>> = BTreeMap::new();
+        let mut own = BTreeMap::new();
         while let Some(member) = tar.next()? {
             events.advance(0)?;
             let ranges = match member.link.is_none() && member.node.kind == FileType::Regular {
@@ -123,7 +130,7 @@ impl Tree {
         member: Member,
         contents: Option<Contents>,
         options: &TreeOptions,
-        own: &mut BTreeMap<u32, Vec<Vec<u8>>>,
+        own: &mut BTreeMap<u32, Own>,
     ) -> Result<()> {
         let path = below(&member.path)?;
         let (uid, gid) = options.owners.map(member.node.uid, member.node.gid)?;
@@ -148,13 +155,13 @@ impl Tree {
         let parent = self.directory(above)?;
         if options.whiteouts {
             if name == OPAQUE {
-                return self.hide(parent, own);
+                return self.hide(parent, own.entry(parent).or_default());
             }
             if let Some(hidden) = name.strip_prefix(WHITEOUT) {
-                let is_own = own.get(&parent).is_some_and(|names| names.iter().any(|name| name == hidden));
+                let is_own = own.get(&parent).is_some_and(|own| own.names.contains(hidden));
                 return if is_own { Ok(()) } else { self.remove(parent, hidden) };
             }
-            own.entry(parent).or_default().push(name.to_vec());
+            own.entry(parent).or_default().names.insert(name.to_vec());
         }
         let body = match (member.link, contents) {
             (Some(Link::Hard(first)), _) => {
@@ -179,14 +186,15 @@ impl Tree {
     }
 
     /// Removes what a directory has of earlier layers.
-    fn hide(&mut self, directory: u32, own: &BTreeMap<u32, Vec<Vec<u8>>>) -> Result<()> {
+    fn hide(&mut self, directory: u32, own: &mut Own) -> Result<()> {
+        // There is nothing left of them the second time.
+        if std::mem::replace(&mut own.is_opaque, true) {
+            return Ok(());
+        }
         let kept: Vec<(Vec<u8>, u32)> = match &self.entry(directory).body {
-            Body::Directory(names) => own
-                .get(&directory)
-                .into_iter()
-                .flatten()
-                .filter_map(|name| Some((name.clone(), *names.get(&name[..])?)))
-                .collect(),
+            Body::Directory(names) => {
+                own.names.iter().filter_map(|name| Some((name.clone(), *names.get(&name[..])?))).collect()
+            }
             _ => Vec::new(),
         };
         self.clear(directory)?;
