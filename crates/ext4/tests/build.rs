@@ -571,6 +571,20 @@ fn layers_remove_what_is_below_them() {
 }
 
 #[test]
+fn many_empty_files_have_room() {
+    let names: Vec<String> = (0..20_000).map(|number| format!("{}/{number}", number % 7)).collect();
+    let members: Vec<_> = names.iter().map(|name| (&name[..], FileType::Regular, None, &b""[..])).collect();
+    let mut tree = Tree::new();
+    tree.add_tar(tar(&members), "stream", &TreeOptions::default(), &NoEvents).unwrap();
+    let plan = Plan::new(tree, &options("ext4", "", 1024)).unwrap();
+    let folder = tempdir().unwrap();
+    let image = folder.path().join("image");
+    write(&plan, &image, &on(2));
+    assert_clean(&image, "many empty files");
+    assert!(plan.size() < 8 << 20, "{} bytes", plan.size());
+}
+
+#[test]
 fn layers_of_many_whiteouts_take_no_longer_than_others() {
     let count = 20_000;
     let mut names: Vec<String> = (0..count).map(|number| format!("d/{number}")).collect();

@@ -318,7 +318,9 @@ fn first_guess(tree: &Tree, order: &[u32], options: &BuildOptions) -> u64 {
                 Body::Directory(_) => 1,
                 _ => 0u64,
             });
-            aligned(contents.sum::<u64>() + free / block + 64, options)
+            // Each file has an inode, whatever else it has.
+            let tables = order.len() as u64 * u64::from(options.inode_size) / block;
+            aligned(contents.sum::<u64>() + tables.max(64) + free / block, options)
         }
     }
 }
