@@ -9,23 +9,21 @@ use std::process::Command;
 use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, FileDevice};
-use casemate_ext4::{
-    Ext4, InodeFlags, NewNode, OpenOptions, PutOptions, RecoveryFile, WriteOptions, Writer, check,
-};
+use casemate_ext4::{Ext4, InodeFlags, NewNode, OpenOptions, PutOptions, RecoveryFile, WriteOptions, Writer};
 use casemate_providers::Work;
-use casemate_testkit::{TempDir, run, run_any, tempdir, tool};
+use casemate_testkit::{TempDir, run, tempdir, tool};
+use common::assert_sound;
 use common::kernel::on_mounted;
 
 struct Image {
     folder: TempDir,
-    e2fsck: PathBuf,
     what: String,
 }
 
 impl Image {
     fn new(options: &str, size: &str) -> Option<Image> {
-        let (mke2fs, e2fsck) = (tool("mke2fs")?, tool("e2fsck")?);
-        let image = Image { folder: tempdir().unwrap(), e2fsck, what: options.to_owned() };
+        let mke2fs = tool("mke2fs")?;
+        let image = Image { folder: tempdir().unwrap(), what: options.to_owned() };
         run(Command::new(mke2fs).args(["-q", "-F"]).args(options.split(' ')).arg(image.path()).arg(size));
         Some(image)
     }
@@ -54,11 +52,7 @@ impl Image {
     }
 
     fn assert_clean(&self) {
-        let device = Arc::new(FileDevice::open(self.path()).unwrap());
-        let report = check(device, &OpenOptions::default(), &Work::default()).unwrap();
-        assert!(report.is_clean(), "{}: {:?}", self.what, report.faults);
-        let output = run_any(Command::new(&self.e2fsck).arg("-fn").arg(self.path()));
-        assert!(output.status.success(), "{}: {}", self.what, String::from_utf8_lossy(&output.stdout));
+        assert_sound(&self.path(), &self.what);
     }
 
     /// Blocks at `marks` hold what [`marked`] says, those behind them zeros, as far as the file goes.

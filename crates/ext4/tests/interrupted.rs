@@ -1,5 +1,7 @@
 //! Changes that end in the middle: by an error, or by a loss of power that keeps some of what was not flushed.
 
+mod common;
+
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,6 +16,7 @@ use casemate_primitives::Cpu;
 use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::{Providers, Work};
 use casemate_testkit::{TempDir, run, run_any, tempdir, tool};
+use common::assert_sound;
 
 /// Where the superblock keeps its features that a reader must know, and which of them says that the journal must be
 /// replayed.
@@ -53,8 +56,7 @@ impl Place {
     fn assert_clean(&self, image: &[u8], what: &str) {
         let path = self.folder.path().join("checked");
         std::fs::write(&path, image).unwrap();
-        let output = run_any(Command::new(&self.e2fsck).arg("-fn").arg(&path));
-        assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stdout));
+        assert_sound(&path, what);
     }
 }
 

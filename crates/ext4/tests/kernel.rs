@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casemate_blockdev::FileDevice;
-use casemate_ext4::{Ext4, OpenOptions, check};
-use casemate_providers::Work;
+use casemate_ext4::{Ext4, OpenOptions};
 use casemate_testkit::{TempDir, mke2fs, tempdir, tool};
+use common::assert_sound;
 use common::hex;
 use common::kernel::{SHOW, compare, on_mounted};
 
@@ -43,7 +43,7 @@ fn what_the_kernel_wrote() {
         }
         let Some(shown) = on_mounted(&image, "ro", SHOW) else { return };
         compare(&open(&image), &shown, 2500, features);
-        assert_clean(&image, features);
+        assert_sound(&image, features);
     }
 }
 
@@ -102,7 +102,7 @@ fn attributes_that_the_kernel_wrote() {
         expected.sort();
         assert!(expected.len() > 120, "{features}: {shown}");
         assert_eq!(lines, expected, "{features}");
-        assert_clean(&image, features);
+        assert_sound(&image, features);
     }
 }
 
@@ -131,7 +131,7 @@ fn a_mounted_image_with_a_dirty_journal() {
             return casemate_testkit::skip("the image's copy is not that of a mounted file system");
         }
         compare(&fs, &shown, 2500, features);
-        assert_clean(&crashed, features);
+        assert_sound(&crashed, features);
     }
 }
 
@@ -155,10 +155,4 @@ fn make(mke2fs: &Path, folder: &TempDir, features: &str) -> PathBuf {
 fn open(image: &Path) -> Ext4 {
     let options = OpenOptions::default();
     Ext4::open(Arc::new(FileDevice::open(image).unwrap()), &options).unwrap()
-}
-
-fn assert_clean(image: &Path, what: &str) {
-    let device = Arc::new(FileDevice::open(image).unwrap());
-    let report = check(device, &OpenOptions::default(), &Work::default()).unwrap();
-    assert!(report.is_clean(), "{what}: {:?}", report.faults);
 }

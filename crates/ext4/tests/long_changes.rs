@@ -13,6 +13,7 @@ use casemate_blockdev::{BlockDevice, FileDevice};
 use casemate_ext4::{Error, Ext4, NewNode, OpenOptions, PutOptions, WriteOptions, Writer};
 use casemate_providers::Work;
 use casemate_testkit::{Rng, TempDir, run, run_any, slow_tests, tempdir, tool};
+use common::assert_sound;
 use common::kernel::on_mounted;
 
 /// Many groups, whose bitmaps are more blocks than the journal has.
@@ -64,11 +65,6 @@ impl Image {
         let fs = Image::fs(&self.path());
         (fs.superblock().blocks_free, fs.superblock().inodes_free)
     }
-
-    fn assert_clean(&self, path: &Path, what: &str) {
-        let output = run_any(Command::new(&self.e2fsck).arg("-fn").arg(path));
-        assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stdout));
-    }
 }
 
 fn writer(device: Arc<dyn BlockDevice>) -> Writer {
@@ -92,7 +88,7 @@ fn in_steps(options: &str) {
     let mut writer = writer(image.device(&image.path(), i64::MAX));
     writer.allocate_file(b"/large", LARGE).unwrap();
     writer.commit().unwrap();
-    image.assert_clean(&image.path(), "allocated");
+    assert_sound(&image.path(), "allocated");
     assert_eq!(size_of(writer.fs(), b"/large"), Some(LARGE));
     assert!(image.free().0 + (LARGE >> 10) <= before.0);
     // What there is no room for changes nothing.
@@ -102,11 +98,11 @@ fn in_steps(options: &str) {
     assert_eq!(size_of(writer.fs(), b"/large"), Some(LARGE));
     writer.truncate(b"/large", 5000).unwrap();
     writer.commit().unwrap();
-    image.assert_clean(&image.path(), "cut");
+    assert_sound(&image.path(), "cut");
     writer.allocate_file(b"/large", LARGE).unwrap();
     writer.remove(b"/large").unwrap();
     writer.commit().unwrap();
-    image.assert_clean(&image.path(), "removed");
+    assert_sound(&image.path(), "removed");
     assert_eq!(image.free(), (before.0, before.1 + 1));
 }
 
@@ -222,7 +218,7 @@ fn crash(options: &str, points: usize) {
             } else {
                 drop(writer(image.device(&copy, i64::MAX)));
             }
-            image.assert_clean(&copy, &what);
+            assert_sound(&copy, &what);
             let fs = Image::fs(&copy);
             assert!(outcomes.contains(&size_of(&fs, b"/large")), "{what}: {:?}", size_of(&fs, b"/large"));
             assert_eq!(size_of(&fs, b"/other"), Some(100_000), "{what}");
@@ -260,7 +256,7 @@ fn a_stream_that_breaks_off_leaves_nothing() {
         assert_eq!(put.unwrap_err().io_kind(), Some(std::io::ErrorKind::BrokenPipe));
         // Who hears of an error commits nothing.
         drop(writer);
-        image.assert_clean(&image.path(), "broken off");
+        assert_sound(&image.path(), "broken off");
         assert_eq!(image.free(), before);
     }
 }

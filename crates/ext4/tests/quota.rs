@@ -10,6 +10,7 @@ use casemate_blockdev::{FileDevice, MemoryDevice};
 use casemate_ext4::{NewNode, PutOptions, RecoveryFile, WriteOptions, Writer};
 use casemate_providers::Work;
 use casemate_testkit::{Rng, TempDir, run, run_any, tempdir, tool};
+use common::assert_sound;
 use common::kernel::in_uml;
 
 struct Place {
@@ -40,10 +41,7 @@ impl Place {
     }
 
     fn assert_clean(&self) {
-        let output = run_any(Command::new(&self.e2fsck).arg("-fn").arg(self.image()));
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success() && !said.contains("QUOTA"), "{}: {text}{said}", self.what);
+        assert_sound(&self.image(), self.what);
     }
 
     fn debugfs(&self, commands: &[&str]) -> String {

@@ -10,10 +10,11 @@ use std::sync::Arc;
 
 use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice};
 use casemate_ext4::{
-    Error, Ext4, FileType, NewNode, OpenOptions, PutOptions, RecoveryFile, Time, WriteOptions, Writer, check,
+    Error, Ext4, FileType, NewNode, OpenOptions, PutOptions, RecoveryFile, Time, WriteOptions, Writer,
 };
 use casemate_providers::Work;
 use casemate_testkit::{Rng, TempDir, mke2fs, run, run_any, slow_tests, tempdir, tool};
+use common::assert_sound;
 use common::kernel::on_mounted;
 
 /// What a path is in the model.
@@ -228,11 +229,7 @@ impl World {
     }
 
     fn assert_clean(&self) {
-        let device = Arc::new(FileDevice::open(self.image()).unwrap());
-        let report = check(device, &OpenOptions::default(), &Work::default()).unwrap();
-        assert!(report.is_clean(), "{}: {:?}", self.what, report.faults);
-        let output = run_any(Command::new(&self.e2fsck).arg("-fn").arg(self.image()));
-        assert!(output.status.success(), "{}: {}", self.what, String::from_utf8_lossy(&output.stdout));
+        assert_sound(&self.image(), &self.what);
     }
 
     /// The image holds what the model says, and nothing else.

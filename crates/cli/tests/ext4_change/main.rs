@@ -74,6 +74,7 @@ impl Place {
     fn assert_clean(&self) {
         let output = run_any(Command::new(&self.e2fsck).arg("-fn").arg(self.path("image")));
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        self.yes("check image");
     }
 
     fn tree(&self) {

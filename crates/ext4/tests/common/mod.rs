@@ -7,11 +7,13 @@ pub mod mutation;
 pub mod tree;
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, MemoryDevice};
-use casemate_ext4::{Ext4, OpenOptions, Result};
-use casemate_testkit::fixture;
+use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice};
+use casemate_ext4::{Ext4, OpenOptions, Result, check};
+use casemate_providers::Work;
+use casemate_testkit::{fixture, run_any, tool};
 use serde_json::Value;
 
 /// An image and what a kernel and e2fsprogs said of it.
@@ -60,6 +62,18 @@ fn load(path: PathBuf) -> Fixture {
     let manifest = if plain.exists() { plain } else { path.with_file_name(format!("{name}.json.xz")) };
     let manifest = serde_json::from_slice(&fixture(manifest)).unwrap();
     Fixture { image: fixture(path), manifest, name }
+}
+
+/// Neither a check nor e2fsck, where there is one, finds anything wrong with an image.
+pub fn assert_sound(image: &Path, what: &str) {
+    let device = Arc::new(FileDevice::open(image).unwrap());
+    let report = check(device, &OpenOptions::default(), &Work::default()).unwrap();
+    assert!(report.is_clean(), "{what}: {:?}", report.faults);
+    let Some(e2fsck) = tool("e2fsck") else { return };
+    let output = run_any(Command::new(e2fsck).arg("-fn").arg(image));
+    let [text, said] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    // Of quotas it only complains.
+    assert!(output.status.success() && !said.contains("QUOTA"), "{what}: {text}{said}");
 }
 
 pub fn hex(bytes: &[u8]) -> String {

@@ -1,5 +1,6 @@
 //! Runs of neighbouring columns, through the encoder on all threads.
 
+use casemate_blockdev::Buffer;
 use casemate_primitives::reed_solomon::{Encoder, ReedSolomon};
 use casemate_providers::Work;
 
@@ -69,7 +70,7 @@ struct Panel<'a> {
     code: &'a ReedSolomon,
     encoder: Encoder<'a>,
     /// Rows, one after the other.
-    rows: Vec<u8>,
+    rows: Buffer,
     parity: Vec<u8>,
     spare: Vec<u8>,
     plan: Plan,
@@ -77,7 +78,7 @@ struct Panel<'a> {
 
 impl<'a> Panel<'a> {
     fn new(code: &'a ReedSolomon, plan: Plan) -> Panel<'a> {
-        let rows = vec![0; plan.rows * plan.width];
+        let rows = Buffer::new(plan.rows * plan.width);
         Panel { code, encoder: code.encoder(plan.width), rows, parity: Vec::new(), spare: Vec::new(), plan }
     }
 
