@@ -8,6 +8,7 @@ use crate::step::{Outcome, root, step};
 /// A package and what its absence costs.
 const PACKAGES: &[(&str, &str)] = &[
     ("acl", "access control lists in extracted trees"),
+    ("android-sdk-libsparse-utils", "sparse images of Android, as simg2img unpacks them"),
     ("attr", "extended attributes in extracted trees"),
     ("btrfs-progs", "a file system that is recognised"),
     ("busybox-static", "the real kernel's first program"),
@@ -28,6 +29,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("keyutils", "signatures that the real kernel checks"),
     ("kmod", "modules of the real kernel"),
     ("libc6-dev-arm64-cross", "tests of the AArch64 back ends"),
+    ("libarchive-tools", "descriptions of trees that bsdtar made"),
     ("libnbd-bin", "clients of serve: nbdinfo and nbdcopy"),
     ("nbd-client", "the kernel as a client of serve"),
     ("openssl", "comparison of signatures, and certificates"),
@@ -36,6 +38,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("qemu-system-x86", "Debian's stock kernel: fs-verity, error correction"),
     ("qemu-user", "tests of the AArch64 back ends"),
     ("qemu-utils", "clients of serve: qemu-img, qemu-io and qemu-nbd"),
+    ("selinux-utils", "labels beside selabel_lookup"),
     ("squashfs-tools", "a file system that is recognised"),
     ("strace", "losses of power: what commands write, and in which order"),
     ("user-mode-linux", "a real kernel as a process"),
