@@ -176,7 +176,7 @@
 //! # Limits
 //!
 //! Linux on x86-64 and AArch64; other CPUs work, slowly. One process changes an image at a time, which is locked for that;
-//! what looks at no locks is not stopped. Authenticated dm-crypt is not there yet. README.md has the table.
+//! what looks at no locks is not stopped. README.md has the table.
 #![forbid(unsafe_code)]
 
 pub mod backup;

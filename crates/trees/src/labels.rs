@@ -27,7 +27,7 @@ const WILDCARDS: &[u8] = b".^$?*+|[({";
 pub struct Labels {
     name: String,
     lines: Vec<Line>,
-    /// Lines for one path: the last one first.
+    /// Lines for one path.
     exact: HashMap<Vec<u8>, Vec<usize>>,
     /// Expressions by the first name that their paths have, and those with any: the last ones first.
     below: HashMap<Vec<u8>, Vec<usize>>,
@@ -81,7 +81,7 @@ impl Labels {
             let label = label.map(|label| [label, b"\0"].concat());
             let number = labels.lines.len();
             if is_exact {
-                labels.exact.entry(prefix.clone()).or_default().insert(0, number);
+                labels.exact.entry(prefix.clone()).or_default().push(number);
             } else {
                 match first_name(&prefix, false) {
                     Some(first) => labels.below.entry(first.to_vec()).or_default().push(number),
@@ -102,7 +102,7 @@ impl Labels {
     /// `Corrupt` for an expression that is none.
     pub fn of(&self, path: &[u8], kind: FileType) -> Result<Option<&[u8]>> {
         let is_for = |line: &Line| line.kind.is_none_or(|only| only == kind);
-        let mut exact = self.exact.get(path).into_iter().flatten().map(|number| &self.lines[*number]);
+        let mut exact = self.exact.get(path).into_iter().flatten().rev().map(|number| &self.lines[*number]);
         if let Some(line) = exact.find(|line| is_for(line)) {
             return Ok(line.label.as_deref());
         }

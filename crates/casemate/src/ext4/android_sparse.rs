@@ -121,28 +121,27 @@ impl Written {
     fn chunks(&self, blocks: u32, block: u64) -> Result<Vec<(Kind, u32)>, Error> {
         // OK to truncate: 65536 blocks at the most.
         let most = (LARGEST_CHUNK / block) as u32;
+        // OK to truncate: counts are at most the device's blocks.
         let mut chunks: Vec<(Kind, u32)> = Vec::new();
-        let mut add = |kind: Kind| match chunks.last_mut() {
-            Some((last, len)) if *last == kind && (*len < most || kind != Kind::Raw) => *len += 1,
-            _ => chunks.push((kind, 1)),
+        let mut add = |kind: Kind, count: u64| match chunks.last_mut() {
+            Some((last, len)) if *last == kind && (*len < most || kind != Kind::Raw) => *len += count as u32,
+            _ if count == 0 => {}
+            _ => chunks.push((kind, count as u32)),
         };
         let mut next = 0;
         let mut buffer = vec![0; block as usize];
         for range in self.blocks(block) {
             let range = range.start..range.end.min(blocks.into());
-            for _ in next..range.start {
-                add(Kind::DontCare);
-            }
+            add(Kind::DontCare, range.start.saturating_sub(next));
             for number in range.clone() {
                 self.file.read_at(&mut buffer, number * block)?;
                 let (first, rest) = buffer.as_chunks::<4>().0.split_at(1);
-                add(if rest.iter().all(|four| *four == first[0]) { Kind::Fill(first[0]) } else { Kind::Raw });
+                let is_fill = rest.iter().all(|four| *four == first[0]);
+                add(if is_fill { Kind::Fill(first[0]) } else { Kind::Raw }, 1);
             }
             next = range.end;
         }
-        for _ in next..blocks.into() {
-            add(Kind::DontCare);
-        }
+        add(Kind::DontCare, u64::from(blocks).saturating_sub(next));
         Ok(chunks)
     }
 }

@@ -1,6 +1,7 @@
 //! New ext4 file systems, made of folders, tar streams and layers of OCI images in one pass.
 
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -121,10 +122,16 @@ pub fn read_tree(
         options.whiteouts = matches!(source, Source::Layer(_) | Source::Oci(..));
         match source {
             Source::Folder(path) => tree.add_folder(path, &options, work.pool)?,
-            Source::Tar(path) | Source::Layer(path) => add_tar(&mut tree, path, &options, work)?,
+            Source::Tar(path) | Source::Layer(path) if path == Path::new("-") => {
+                add_tar_stream(&mut tree, io::stdin().lock(), "-", &options, work)?;
+            }
+            Source::Tar(path) | Source::Layer(path) => {
+                let file = File::open(path).map_err(|error| Error::io(path.display(), error))?;
+                add_tar(&mut tree, file, path, &options, work)?;
+            }
             Source::Oci(folder, name) => {
                 for layer in oci::layers(folder, name.as_deref(), work)? {
-                    add_tar(&mut tree, &layer, &options, work)?;
+                    add_tar(&mut tree, layer.file, &layer.path, &options, work)?;
                 }
             }
         }
@@ -132,25 +139,35 @@ pub fn read_tree(
     Ok(tree)
 }
 
-/// Adds what a tar stream has. One that can't be read by position is kept in a temporary file, as far as its members go.
-fn add_tar(tree: &mut Tree, path: &Path, options: &TreeOptions, work: &Work<'_>) -> Result<(), Error> {
+/// Adds what a tar file has; its contents are read where they lie, unless it is compressed or a pipe.
+fn add_tar(
+    tree: &mut Tree,
+    file: File,
+    path: &Path,
+    options: &TreeOptions,
+    work: &Work<'_>,
+) -> Result<(), Error> {
     let name = path.display().to_string();
-    let from: Box<dyn io::Read> = match path == Path::new("-") {
-        true => Box::new(io::stdin().lock()),
-        false => {
-            let file = std::fs::File::open(path).map_err(|error| Error::io(&name, error))?;
-            match FileDevice::from_file(file.try_clone()?) {
-                Ok(device) if packing(&device).map_err(|error| error.at(&name))?.is_none() => {
-                    return tree.add_tar(Arc::new(device), &name, options, work.events);
-                }
-                _ => Box::new(file),
-            }
+    match FileDevice::from_file(file.try_clone()?) {
+        Ok(device) if packing(&device).map_err(|error| error.at(&name))?.is_none() => {
+            tree.add_tar(Arc::new(device), &name, options, work.events)
         }
-    };
-    let mut stream = unpacked(from).map_err(|error| error.at(&name))?;
+        _ => add_tar_stream(tree, file, &name, options, work),
+    }
+}
+
+/// Adds what a tar stream has, whose members are kept in a temporary file.
+fn add_tar_stream(
+    tree: &mut Tree,
+    from: impl Read,
+    name: &str,
+    options: &TreeOptions,
+    work: &Work<'_>,
+) -> Result<(), Error> {
+    let mut stream = unpacked(from).map_err(|error| error.at(name))?;
     let kept = tempfile::tempfile().map_err(|error| Error::io("a temporary file", error))?;
     let kept = Arc::new(FileDevice::from_file(kept)?);
-    tree.add_tar_stream(&mut stream, kept, &name, options, work.events)
+    tree.add_tar_stream(&mut stream, kept, name, options, work.events)
 }
 
 /// How the bytes on a device are compressed.

@@ -2,7 +2,7 @@
 //! (<https://github.com/opencontainers/image-spec/blob/main/image-layout.md>).
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 
 use casemate_primitives::hex;
@@ -18,6 +18,22 @@ const MOST_DOCUMENT: u64 = 4 << 20;
 /// Indexes that are read within indexes.
 const MOST_DEPTH: u32 = 4;
 
+/// Images and indexes of a layout: one index may name another one very often.
+const MOST_ENTRIES: usize = 4096;
+
+/// A layer of an image: its blob, open at the beginning, with the right digest.
+pub(crate) struct Layer {
+    pub(crate) path: PathBuf,
+    pub(crate) file: File,
+}
+
+/// Images that an index names, with all that names them.
+#[derive(Default)]
+struct Images {
+    found: Vec<(String, Value)>,
+    entries: usize,
+}
+
 /// A blob as an index or manifest describes it.
 struct Blob<'a> {
     folder: &'a Path,
@@ -27,17 +43,18 @@ struct Blob<'a> {
     media_type: String,
 }
 
-/// The files of an image's layers, the lowest first, when their digests are right: of the only image of a layout folder, or of
-/// that with this name, digest or platform (`linux/arm64`).
+/// The layers of an image, the lowest first: of the only image of a layout folder, or of that with this name, digest or
+/// platform (`linux/arm64`).
 ///
 /// # Errors
 /// `Io`; `Corrupt` for what is no layout; `Mismatch` for a blob that is not what its digest says; `Argument` if it is not clear
 /// which image is meant.
-pub(crate) fn layers(folder: &Path, name: Option<&str>, work: &Work<'_>) -> Result<Vec<PathBuf>, Error> {
+pub(crate) fn layers(folder: &Path, name: Option<&str>, work: &Work<'_>) -> Result<Vec<Layer>, Error> {
     let path = folder.join("index.json");
-    let mut images = Vec::new();
+    let mut images = Images::default();
     let index = parse(&read(&path)?, &path)?;
-    collect(folder, &index, None, &mut images, (0, work))?;
+    images.collect(folder, &index, None, 0, work)?;
+    let images = images.found;
     let mut chosen: Vec<&(String, Value)> =
         images.iter().filter(|(label, _)| is_named(label, name)).collect();
     // The same image may have several names.
@@ -59,56 +76,62 @@ pub(crate) fn layers(folder: &Path, name: Option<&str>, work: &Work<'_>) -> Resu
                 let text = format!("a layer of type {}", layer.media_type);
                 return Err(Error::unsupported(text).at(image.path().display()));
             }
-            layer.verify(work)?;
-            Ok(layer.path())
+            Ok(Layer { path: layer.path(), file: layer.open(work)? })
         })
         .collect()
 }
 
-/// Adds the images of an index, and those of the indexes in it, with all that names them.
-fn collect(
-    folder: &Path,
-    index: &Value,
-    above: Option<&str>,
-    images: &mut Vec<(String, Value)>,
-    (depth, work): (u32, &Work<'_>),
-) -> Result<(), Error> {
-    let manifests = index["manifests"].as_array();
-    for entry in manifests.ok_or_else(|| corrupt(folder, "an index without manifests"))? {
-        let blob = Blob::new(folder, entry)?;
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let platform = &entry["platform"];
-        let mut names = vec![
-            text(&entry["annotations"]["org.opencontainers.image.ref.name"]),
-            above.unwrap_or_default().to_owned(),
-        ];
-        // What says how an image was built is no image.
-        if text(&platform["os"]) == "unknown" {
-            continue;
-        }
-        if platform["os"].is_string() {
-            let variant = platform["variant"].as_str().map(|variant| format!("/{variant}"));
-            names.push(format!(
-                "{}/{}{}",
-                text(&platform["os"]),
-                text(&platform["architecture"]),
-                variant.unwrap_or_default()
-            ));
-        }
-        names.push(format!("sha256:{}", blob.digits));
-        names.retain(|name| !name.is_empty());
-        let label = names.join(" ");
-        if blob.media_type.contains("index") || blob.media_type.contains("manifest.list") {
-            if depth >= MOST_DEPTH {
-                return Err(corrupt(&blob.path(), "indexes within indexes"));
+impl Images {
+    /// Adds the images of an index, and those of the indexes in it, with all that names them.
+    fn collect(
+        &mut self,
+        folder: &Path,
+        index: &Value,
+        above: Option<&str>,
+        depth: u32,
+        work: &Work<'_>,
+    ) -> Result<(), Error> {
+        let manifests = index["manifests"].as_array();
+        for entry in manifests.ok_or_else(|| corrupt(folder, "an index without manifests"))? {
+            self.entries += 1;
+            if self.entries > MOST_ENTRIES {
+                return Err(corrupt(folder, &format!("more than {MOST_ENTRIES} images and indexes")));
             }
-            // What names the index names all that is in it.
-            collect(folder, &blob.document(work)?, Some(&label), images, (depth + 1, work))?;
-        } else {
-            images.push((label, entry.clone()));
+            let blob = Blob::new(folder, entry)?;
+            let Some(mut names) = names(entry) else { continue };
+            names.push(above.unwrap_or_default().to_owned());
+            names.push(format!("sha256:{}", blob.digits));
+            names.retain(|name| !name.is_empty());
+            let label = names.join(" ");
+            if blob.media_type.contains("index") || blob.media_type.contains("manifest.list") {
+                if depth >= MOST_DEPTH {
+                    return Err(corrupt(&blob.path(), "indexes within indexes"));
+                }
+                // What names the index names all that is in it.
+                self.collect(folder, &blob.document(work)?, Some(&label), depth + 1, work)?;
+            } else {
+                self.found.push((label, entry.clone()));
+            }
         }
+        Ok(())
     }
-    Ok(())
+}
+
+/// What an entry of an index says that an image is called; `None` if it is none.
+fn names(entry: &Value) -> Option<Vec<String>> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let platform = &entry["platform"];
+    let mut names = vec![text(&entry["annotations"]["org.opencontainers.image.ref.name"])];
+    // What says how an image was built is no image.
+    if text(&platform["os"]) == "unknown" {
+        return None;
+    }
+    if platform["os"].is_string() {
+        let variant = platform["variant"].as_str().map(|variant| format!("/{variant}"));
+        let architecture = text(&platform["architecture"]);
+        names.push(format!("{}/{architecture}{}", text(&platform["os"]), variant.unwrap_or_default()));
+    }
+    Some(names)
 }
 
 /// Whether one of an image's names is this one.
@@ -152,8 +175,8 @@ impl<'a> Blob<'a> {
         parse(&bytes, &path)
     }
 
-    /// Compares the whole blob with its digest.
-    fn verify(&self, work: &Work<'_>) -> Result<(), Error> {
+    /// The blob's file, when all of it was compared with its digest: what has its name later may be another one.
+    fn open(&self, work: &Work<'_>) -> Result<File, Error> {
         let path = self.path();
         let failed = |error: std::io::Error| Error::io(path.display(), error);
         let mut file = File::open(&path).map_err(failed)?;
@@ -166,10 +189,13 @@ impl<'a> Blob<'a> {
         loop {
             work.events.advance(0)?;
             match file.read(&mut buffer).map_err(failed)? {
-                0 => return self.compare(&hash.finalize()),
+                0 => break,
                 len => hash.update(&buffer[..len]),
             }
         }
+        self.compare(&hash.finalize())?;
+        file.rewind().map_err(failed)?;
+        Ok(file)
     }
 
     fn compare(&self, digest: &[u8]) -> Result<(), Error> {

@@ -2,9 +2,10 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, StdoutLock, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use casemate::{Error, Output};
+use casemate::{Access, Error, Image, Output};
 
 use crate::answer::Answer;
 
@@ -39,6 +40,14 @@ pub fn check_output(path: &Path, inputs: &[&Path]) -> Result<(), Error> {
     let standard = Path::new("-");
     let files: Vec<_> = inputs.iter().copied().filter(|input| *input != standard).collect();
     if path == standard { Ok(()) } else { Output::check(path, &files) }
+}
+
+/// A file that gets its name with [`Image::commit`], or a block device, which is written where it is.
+pub fn anew(path: &Path) -> Result<Image, Error> {
+    match std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device()) {
+        true => Image::open(path, Access::Change),
+        false => Image::replace(path),
+    }
 }
 
 impl Ends {

@@ -262,10 +262,7 @@ impl FormatArgs {
         format.interleave_sectors = self.interleave_sectors;
         let mut from = self.from.as_deref().map(|path| input(path, &self.place.image)).transpose()?;
         let name = self.place.image.display().to_string();
-        let image = self.place.open_or_grow(self.size)?;
-        if !self.overwrite {
-            probe::refuse_known(&image)?;
-        }
+        let image = self.place.open_or_grow(self.size, self.overwrite)?;
         let progress = context.progress(&name, image.device().size());
         let work = context.work(context.providers().clone(), &progress);
         let from = from.as_mut().map(|from| from as &mut dyn Read);

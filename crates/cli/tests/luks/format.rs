@@ -109,6 +109,8 @@ fn a_volume_of_a_size_is_a_new_file_or_one_that_grows() {
     fs::write(place.path("short"), "data").unwrap();
     yes(place.own(&line.replace("new", "short")));
     assert_eq!(place.read("short").len(), 20 << 20);
+    says(place.own(&line.replace("20M", "40M")), 2, "new: it holds a LUKS header");
+    assert_eq!(place.read("new").len(), 20 << 20, "what is refused does not grow");
     says(place.own(&line.replace("new", "none").replace("20M", "1M")), 2, "none");
     assert!(!place.path("none").exists());
 }

@@ -155,13 +155,13 @@ impl Tree {
         let parent = self.directory(above)?;
         if options.whiteouts {
             if name == OPAQUE {
-                return self.hide(parent, own.entry(parent).or_default());
+                return self.hide(parent, own);
             }
             if let Some(hidden) = name.strip_prefix(WHITEOUT) {
                 let is_own = own.get(&parent).is_some_and(|own| own.names.contains(hidden));
                 return if is_own { Ok(()) } else { self.remove(parent, hidden) };
             }
-            own.entry(parent).or_default().names.insert(name.to_vec());
+            self.note_own(&path, own);
         }
         let body = match (member.link, contents) {
             (Some(Link::Hard(first)), _) => {
@@ -185,20 +185,37 @@ impl Tree {
         self.put(parent, name, node, xattrs, body).map(drop)
     }
 
-    /// Removes what a directory has of earlier layers.
-    fn hide(&mut self, directory: u32, own: &mut Own) -> Result<()> {
-        // There is nothing left of them the second time.
-        if std::mem::replace(&mut own.is_opaque, true) {
-            return Ok(());
+    /// Notes that a layer has a path, and with it the directories that this leads through.
+    fn note_own(&self, path: &[u8], own: &mut BTreeMap<u32, Own>) {
+        let mut rest = path;
+        while let (above, name) = split(rest)
+            && !name.is_empty()
+            && let Some(parent) = self.lookup(above)
+            && own.entry(parent).or_default().names.insert(name.to_vec())
+        {
+            rest = above;
         }
-        let kept: Vec<(Vec<u8>, u32)> = match &self.entry(directory).body {
-            Body::Directory(names) => {
-                own.names.iter().filter_map(|name| Some((name.clone(), *names.get(&name[..])?))).collect()
+    }
+
+    /// Removes what a directory, and those below it, have of earlier layers.
+    fn hide(&mut self, directory: u32, own: &mut BTreeMap<u32, Own>) -> Result<()> {
+        let mut open = vec![directory];
+        while let Some(directory) = open.pop() {
+            let own = own.entry(directory).or_default();
+            // There is nothing left of them the second time.
+            if std::mem::replace(&mut own.is_opaque, true) {
+                continue;
             }
-            _ => Vec::new(),
-        };
-        self.clear(directory)?;
-        kept.into_iter().try_for_each(|(name, number)| self.link(directory, &name, number))
+            let Body::Directory(names) = &self.entry(directory).body else { continue };
+            let kept = own.names.iter().filter_map(|name| Some((name.clone(), *names.get(&name[..])?)));
+            let kept: Vec<(Vec<u8>, u32)> = kept.collect();
+            self.clear(directory)?;
+            for (name, number) in kept {
+                self.link(directory, &name, number)?;
+                open.push(number);
+            }
+        }
+        Ok(())
     }
 
     /// Refuses to replace a directory, with all that is in it, by a file.

@@ -10,10 +10,10 @@ use serde_json::json;
 use casemate::luks::{LuksFormatOptions, LuksKey, LuksVersion, NewVolume, Seed, Uuid};
 use casemate::{Access, Error, Image, Output, SecretSource, SecretVec, probe};
 
-use super::options::{PassphraseArgs, PlaceArgs, anew};
+use super::options::{PassphraseArgs, PlaceArgs};
 use super::pbkdf::PbkdfArgs;
 use crate::answer::Answer;
-use crate::cmd::ends::{check_output, standard_output};
+use crate::cmd::ends::{anew, check_output, standard_output};
 use crate::context::Context;
 use crate::passphrase::{self, Asked};
 use crate::size::bytes;
@@ -151,7 +151,7 @@ impl Args {
 
     /// Makes the volume where an image is, whose data become noise.
     fn on_image(&self, new: New, context: &Context) -> Result<Answer, Error> {
-        let image = self.place.open_or_grow(self.size)?;
+        let image = self.place.open_or_grow(self.size, self.overwrite || new.header.is_some())?;
         let header = new.header.as_ref();
         new.options.check_image(&image, header, self.overwrite, &context.opening())?;
         let made = self.prepare(&new, context)?;

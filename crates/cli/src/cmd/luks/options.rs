@@ -1,6 +1,5 @@
 //! Options that say where a LUKS header lies, and what opens it.
 
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use casemate::luks::{LuksKey, LuksOptions, Policy, Volume};
@@ -182,11 +181,19 @@ impl PassphraseArgs {
 }
 
 impl PlaceArgs {
-    /// Opens what a volume is made on; with a size, which no part has, a file that is made or grows to it.
-    pub fn open_or_grow(&self, size: Option<u64>) -> Result<Image, Error> {
-        let Some(size) = size else { return self.open(Access::Change) };
-        let image = Image::create(&self.image)?;
-        image.grow_to(size)?;
+    /// Opens what a volume is made on; with a size, which no part has, a file that is made or grows to it. What holds something
+    /// known is refused before it grows, unless it may be overwritten.
+    pub fn open_or_grow(&self, size: Option<u64>, overwrite: bool) -> Result<Image, Error> {
+        let image = match size {
+            Some(_) => Image::create(&self.image)?,
+            None => self.open(Access::Change)?,
+        };
+        if !overwrite {
+            probe::refuse_known(&image)?;
+        }
+        if let Some(size) = size {
+            image.grow_to(size)?;
+        }
         Ok(image)
     }
 
@@ -216,14 +223,6 @@ impl PlaceArgs {
         let image = self.open(access)?;
         let found = image.luks_volume(header, context.providers());
         found.map_err(|error| explained(error, header.unwrap_or(&image), probe::LUKS))
-    }
-}
-
-/// A file that gets its name with [`Image::commit`], or a block device, which is written where it is.
-pub fn anew(path: &Path) -> Result<Image, Error> {
-    match std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device()) {
-        true => Image::open(path, Access::Change),
-        false => Image::replace(path),
     }
 }
 

@@ -6,9 +6,10 @@ use serde_json::json;
 use casemate::luks::{Header, LuksFormatOptions, LuksKey, Protection, ReencryptOptions, Volume};
 use casemate::{Access, Error, Image};
 
-use super::options::{VolumeArgs, anew};
+use super::options::VolumeArgs;
 use super::pbkdf::PbkdfArgs;
 use crate::answer::Answer;
+use crate::cmd::ends::anew;
 use crate::context::Context;
 use crate::passphrase::{self, Asked};
 use crate::size::bytes;

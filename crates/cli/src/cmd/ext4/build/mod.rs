@@ -7,7 +7,6 @@ mod tree;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -31,7 +30,7 @@ use luks::LuksArgs;
 use tree::TreeArgs;
 
 use crate::answer::Answer;
-use crate::cmd::ends::standard_output;
+use crate::cmd::ends::{anew, standard_output};
 use crate::cmd::fscrypt::FscryptPolicyArgs;
 use crate::cmd::fsverity::{Hex, hex};
 use crate::cmd::signer::read_certificate;
@@ -182,6 +181,7 @@ impl Args {
         if self.fec.fec_device.is_some() && self.dm_verity.is_none() {
             return Err(Error::argument("--fec-device: parity goes with --dm-verity"));
         }
+        self.tree.check()?;
         if !is_stream {
             let inputs = self.inputs();
             Output::check(&self.image, &inputs.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
@@ -287,7 +287,7 @@ impl Args {
     /// The image that a volume is made on.
     fn place(&self) -> Result<Image, Error> {
         match (self.offset, self.partition) {
-            (None, None) => replaced(&self.image),
+            (None, None) => anew(&self.image),
             (_, Some(number)) => Image::open(&self.image, Access::Change)?.partition(number),
             (Some(offset), None) => Image::open(&self.image, Access::Change)?.window(offset, None),
         }
@@ -317,7 +317,7 @@ impl Args {
         format.seed = Some(Seed::from_text(self.seed.as_deref().unwrap_or(&uuid_text(uuid))));
         if let Some(path) = &self.fec.fec_device {
             Output::check(path, &[&others[..], &[place]].concat())?;
-            let mut fec = Fec::new(replaced(path)?);
+            let mut fec = Fec::new(anew(path)?);
             (fec.offset, fec.roots) = (self.fec.fec_offset, self.fec.fec_roots);
             format.area.fec = Some(fec);
         }
@@ -325,12 +325,11 @@ impl Args {
             true => None,
             false => {
                 Output::check(place, &others)?;
-                Some(replaced(place)?)
+                Some(anew(place)?)
             }
         };
         let signer = self.signer()?;
-        let (report, formatted) =
-            build.write_verified(&replaced(&self.image)?, hash.as_ref(), format, work)?;
+        let (report, formatted) = build.write_verified(&anew(&self.image)?, hash.as_ref(), format, work)?;
         if let Some(file) = root_hash_file {
             file.finish(hexadecimal::encode(&formatted.root_hash).as_bytes())?;
         }
@@ -415,12 +414,6 @@ fn size(text: &str) -> Result<BuildSize, String> {
         (_, Some(free)) => Ok(BuildSize::Fitting { free: bytes(free)?, align: 1 }),
         _ => bytes(text).map(BuildSize::Bytes),
     }
-}
-
-/// A file that is there whole or not at all, or a block device.
-fn replaced(path: &Path) -> Result<Image, Error> {
-    let is_device = std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device());
-    if is_device { Image::open(path, Access::Change) } else { Image::replace(path) }
 }
 
 /// A directory and the file of its key, which has no "=" in its name.

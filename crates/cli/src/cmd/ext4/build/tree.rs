@@ -86,6 +86,17 @@ impl TreeArgs {
         folders.chain(tars).chain(layers).chain(self.oci.iter().map(|text| oci(text))).collect()
     }
 
+    /// Refuses folders that are none, and says what takes them.
+    pub fn check(&self) -> Result<(), Error> {
+        for path in &self.from {
+            if path.as_os_str() == "-" || path.metadata().is_ok_and(|metadata| !metadata.is_dir()) {
+                let text = format!("--from {}: no folder; --tar takes a tar stream", path.display());
+                return Err(Error::argument(text));
+            }
+        }
+        Ok(())
+    }
+
     /// Whether a tar stream comes from standard input.
     pub fn reads_standard_input(&self) -> bool {
         self.tar.iter().chain(&self.layer).any(|path| path.as_os_str() == "-")
