@@ -139,8 +139,8 @@ Exit status:
 
 /// The commands with their options in order.
 pub fn arranged(command: Command) -> Command {
-    let command = command.mut_subcommands(arranged);
-    // In casemate crypt the mapping is what it is about, and no layer.
+    let name = command.get_name().to_owned();
+    let command = command.mut_subcommands(|command| under(arranged(command), &name));
     let has = |name: &str| command.get_arguments().any(|arg| arg.get_long() == Some(name));
     let layers = HEADS.iter().filter(|name| is_image(&command) && has(name));
     let layers: Vec<String> = layers.map(|name| format!("--{name}")).collect();
@@ -157,10 +157,18 @@ pub fn arranged(command: Command) -> Command {
 /// The options that a layer begins with.
 const HEADS: &[&str] = &["crypt", "luks", "dm-integrity", "dm-verity", "fscrypt-key"];
 
-/// Whether a command works on an image through layers.
+/// A command under one that a heading repeats: the options of casemate luks are about LUKS.
+fn under(command: Command, name: &str) -> Command {
+    let repeats =
+        |arg: &Arg| arg.get_help_heading().is_some_and(|heading| heading.eq_ignore_ascii_case(name));
+    command.mut_args(|arg| if repeats(&arg) { arg.help_heading(None) } else { arg })
+}
+
+/// Whether a command works on an image through layers. Of what makes or changes a layer its options are the command's own,
+/// and --crypt has a short name there.
 fn is_image(command: &Command) -> bool {
     let is_layer = |arg: &Arg| arg.get_id() == "crypt" && arg.get_short().is_none();
-    command.get_arguments().any(|arg| arg.get_id() == "image" || is_layer(arg))
+    command.get_arguments().any(|arg| is_layer(arg) || arg.get_id() == "fscrypt_key")
 }
 
 fn group(arg: &Arg) -> Option<&'static Group> {

@@ -465,6 +465,19 @@ fn value_name(arg: &Arg) -> String {
 }
 
 #[test]
+fn only_commands_with_layers_keep_options_for_long_help() {
+    let mut through_layers = BTreeSet::new();
+    each_option(|path, long, _| {
+        if ["crypt-table", "fscrypt-key"].contains(&long) {
+            through_layers.insert(path.to_owned());
+        }
+    });
+    each_option(|path, long, arg| {
+        assert!(through_layers.contains(path) || !arg.is_hide_short_help_set(), "{path}: --{long}");
+    });
+}
+
+#[test]
 fn a_name_is_one_concept_and_a_concept_has_one_name() {
     let mut used = BTreeMap::new();
     let mut faults = BTreeSet::new();
