@@ -25,6 +25,7 @@ pub use casemate_crypt::CryptStatistics;
 pub use casemate_verity::tree::VerifiedStatistics;
 
 use crate::crypt::Mapping;
+use crate::fsverity::{FileDigest, TREE_OFFSET};
 use crate::integrity::IntegrityOptions;
 use crate::ranges::Ranges;
 use crate::verity::{self, VerityOptions};
@@ -434,6 +435,28 @@ impl Image {
         self.top = device;
         self.read_only = true;
         self.root_hash = Some(root_hash.get(..64).unwrap_or(root_hash).to_vec());
+        Ok(self)
+    }
+
+    /// The same bytes, each read of which is compared with the fs-verity tree that [`Image::fsverity_tree`] has made in
+    /// `tree`. They can't be written.
+    ///
+    /// # Errors
+    /// `Corrupt` if there is no tree; `Mismatch` for a tree of another digest, or a file of another size.
+    pub fn fsverity(
+        mut self,
+        tree: &Image,
+        digest: &FileDigest,
+        providers: &Providers,
+    ) -> Result<Image, Error> {
+        let descriptor = tree.fsverity_descriptor(digest, providers)?;
+        let below = Arc::clone(&tree.top);
+        let device = descriptor.verified(providers, self.top, below, TREE_OFFSET).at(&self.name)?;
+        device.check_root().map_err(|error| error.at(tree.name()))?;
+        let device = Arc::new(device);
+        self.layers.push(Layer::Verity(Arc::clone(&device)));
+        self.top = device;
+        self.read_only = true;
         Ok(self)
     }
 

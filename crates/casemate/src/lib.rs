@@ -204,6 +204,7 @@ pub mod verity;
 pub use casemate_blockdev as blockdev;
 pub use casemate_blockdev::{Error, ErrorKind, Place, Result};
 pub use casemate_nbd as nbd;
+pub use casemate_primitives as primitives;
 pub use casemate_primitives::cpu::{Cpu, CpuError, Feature};
 pub use casemate_primitives::crc32c::Crc32c;
 pub use casemate_primitives::hex;

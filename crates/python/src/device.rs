@@ -4,20 +4,23 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use casemate::blockdev::{self, BlockDevice};
-use casemate::crypt::MappingOptions;
-use casemate::ext4::{ReadOptions, VerityPolicy, WriteOptions};
-use casemate::luks::{LuksKey, LuksOptions};
+use casemate::ext4::{self, ReadOptions, VerityPolicy, WriteOptions};
+use casemate::luks::LuksOptions;
 use casemate::{Access, Error, ErrorKind, Image, Keys, Work};
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::crypt::keyed;
 use crate::error::{raise, raised};
 use crate::ext4::FileSystem;
 use crate::input::Data;
-use crate::verity;
-use crate::work::working;
+use crate::work::{Effort, working};
 use crate::writer::Writer;
+use crate::{fsverity, luks, verity};
+
+/// What a check has found: level, kind, place and what it is.
+type Found = (&'static str, &'static str, String, String);
 
 /// A partition: its number, first byte, length, type and name.
 type Row = (u32, u64, u64, String, String);
@@ -172,23 +175,19 @@ impl Device {
         sector_size: usize,
         iv_large_sectors: bool,
     ) -> PyResult<Device> {
-        let mut options = MappingOptions::default();
-        (options.cipher, options.passphrase_hash) = (cipher, passphrase_hash);
-        (options.offset, options.iv_offset) = (offset, iv_offset);
-        (options.sector_size, options.iv_large_sectors) = (sector_size, iv_large_sectors);
-        let bits = |bytes: usize| bytes.saturating_mul(8);
-        let mapping = match (key, passphrase) {
-            (Some(key), None) => {
-                let key = key.secret(py)?;
-                options.key_bits = Some(bits(key_size.unwrap_or(key.len())));
-                options.with_key(&casemate::SecretSource::memory(key), &Work::default())
-            }
-            (None, Some(passphrase)) => {
-                options.key_bits = key_size.map(bits);
-                options.with_passphrase(&passphrase.source(py)?, self.image.name(), &Work::default())
-            }
-            _ => Err(Error::argument("a mapping has a key or a passphrase, and not both")),
-        };
+        let keyed = keyed(
+            py,
+            cipher,
+            key,
+            passphrase,
+            key_size,
+            passphrase_hash,
+            offset,
+            iv_offset,
+            sector_size,
+            iv_large_sectors,
+        )?;
+        let mapping = keyed.mapping(self.image.name());
         mapping.and_then(|mapping| self.image.clone().crypt(mapping)).map(Device::from).map_err(raise)
     }
 
@@ -199,33 +198,26 @@ impl Device {
         volume_key: Option<Data>,
         keyslot: Option<u32>,
         header: Option<PyRef<'_, Device>>,
-        threads: Option<usize>,
+        effort: Effort,
     ) -> PyResult<Device> {
-        let key = match (passphrase, volume_key) {
-            (Some(passphrase), None) => LuksKey::Passphrase(passphrase.secret(py)?),
-            (None, Some(key)) => LuksKey::VolumeKey(key.secret(py)?),
-            _ => {
-                let text = "a volume is opened with a passphrase or with its volume key, and not with both";
-                return Err(raise(Error::argument(text)));
-            }
-        };
+        let key = luks::key(py, passphrase, volume_key)?;
         let mut options = LuksOptions::default();
         options.keyslot = keyslot;
         let header = header.map(|header| header.image.clone());
         let open = |work: &Work<'_>| self.image.clone().luks(header.as_ref(), &key, &options, work);
-        working(py, threads, open).map(Device::from)
-    }
-
-    fn luks_header(&self, py: Python<'_>) -> PyResult<(u32, String)> {
-        let read = || self.image.luks_volume(None, &casemate::Providers::default());
-        let volume = py.detach(read).map_err(raise)?;
-        Ok((volume.header().version(), volume.header().uuid().to_owned()))
+        working(py, effort, open).map(Device::from)
     }
 
     fn verity(&self, py: Python<'_>, hash: &Device, root_hash: Data, hash_offset: u64) -> PyResult<Device> {
         let root_hash = root_hash.get(py)?;
         let (image, options) = (self.image.clone(), verity::options(hash_offset));
         let open = || image.verity(&hash.image, &root_hash, &options, &casemate::Providers::default());
+        py.detach(open).map(Device::from).map_err(raise)
+    }
+
+    fn fsverity(&self, py: Python<'_>, tree: &Device, algorithm: &str, digest: Data) -> PyResult<Device> {
+        let digest = fsverity::file_digest(py, algorithm, &digest)?;
+        let open = || self.image.clone().fsverity(&tree.image, &digest, &casemate::Providers::default());
         py.detach(open).map(Device::from).map_err(raise)
     }
 
@@ -252,7 +244,26 @@ impl Device {
             _ => return Err(raise(Error::argument("verity is 'require', 'check' or 'ignore'"))),
         };
         (options.verify_checksums, options.replay_journal) = (verify_checksums, replay_journal);
-        working(py, None, |work| self.image.ext4(&options, work)).map(FileSystem::from)
+        working(py, Effort::default(), |work| self.image.ext4(&options, work)).map(FileSystem::from)
+    }
+
+    /// What is wrong with the file system, and what is odd: level, kind, place and what it is.
+    fn ext4_check(
+        &self,
+        py: Python<'_>,
+        keys: Vec<Data>,
+        passphrases: Vec<Data>,
+        verity: bool,
+        effort: Effort,
+    ) -> PyResult<Vec<Found>> {
+        let mut options = ReadOptions::default();
+        (options.keys, options.check_verity) = (self.keys(py, keys, passphrases)?, verity);
+        let report = working(py, effort, |work| self.image.ext4_check(&options, work))?;
+        let row = |level: &'static str, finding: &ext4::Finding| {
+            (level, finding.kind().name(), finding.place().to_string(), finding.problem().to_string())
+        };
+        let faults = report.faults.iter().map(|finding| row("fault", finding));
+        Ok(faults.chain(report.notes.iter().map(|finding| row("note", finding))).collect())
     }
 
     fn ext4_writer(
@@ -264,7 +275,7 @@ impl Device {
     ) -> PyResult<Writer> {
         let mut options = WriteOptions::default();
         (options.keys, options.seed) = (self.keys(py, keys, passphrases)?, seed);
-        let writer = working(py, None, |work| self.image.ext4_writer(&options, work))?;
+        let writer = working(py, Effort::default(), |work| self.image.ext4_writer(&options, work))?;
         Ok(Writer::new(writer, self.image.name()))
     }
 }

@@ -1,17 +1,18 @@
 //! ext4 file systems, read by inode; paths are the package's.
 
 use std::ffi::OsString;
+use std::io::BufWriter;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-use casemate::ext4::{self, Inode, Time};
-use casemate::{Error, Image, Providers};
+use casemate::ext4::{self, ExtractOptions, Inode, Target, Time};
+use casemate::{Error, Image, Output, Providers};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::device::Device;
 use crate::error::raise;
-use crate::work::working;
+use crate::work::{Effort, working};
 
 /// An ext4 file system that is open for reading.
 #[pyclass(frozen, module = "casemate._casemate")]
@@ -26,6 +27,9 @@ impl From<ext4::FileSystem> for FileSystem {
 /// Mode, inode, links, owner, group, size, sectors, numbers of a device, and times in nanoseconds: of access, of the
 /// contents, of the inode, and of birth.
 type Stat = (u32, u32, u16, u32, u32, u64, u64, (u32, u32), i128, i128, i128, Option<i128>);
+
+/// What could not be copied: paths, each with what is wrong, and how many there are besides.
+type Left = (Vec<(OsString, String)>, u64);
 
 fn nanoseconds(time: Time) -> i128 {
     i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds)
@@ -43,6 +47,36 @@ impl FileSystem {
 
 #[pymethods]
 impl FileSystem {
+    /// Copies what is below a directory to a folder of the host, or into a tar file. Returns paths with what kept them from
+    /// being copied, and how many there are besides.
+    #[expect(clippy::too_many_arguments, reason = "Python names them")]
+    fn extract(
+        &self,
+        py: Python<'_>,
+        top: PathBuf,
+        target: PathBuf,
+        tar: bool,
+        owners: bool,
+        xattrs: bool,
+        effort: Effort,
+    ) -> PyResult<Left> {
+        let mut options = ExtractOptions::default();
+        (options.owners, options.xattrs) = (owners, xattrs);
+        let report = working(py, effort, |work| {
+            if !tar {
+                return self.0.extract(&top, Target::Folder(&target), &options, work);
+            }
+            let mut output = BufWriter::new(Output::create(&target, &[])?);
+            let report = self.0.extract(&top, Target::Tar(&mut output), &options, work)?;
+            let output =
+                output.into_inner().map_err(|error| Error::io(target.display(), error.into_error()))?;
+            output.commit()?;
+            Ok(report)
+        })?;
+        let row = |failure: ext4::Failure| (OsString::from_vec(failure.path), failure.error.to_string());
+        Ok((report.failures.into_iter().map(row).collect(), report.failures_left_out))
+    }
+
     /// The number of the inode that a path leads to.
     fn lookup(&self, py: Python<'_>, path: PathBuf, follow: bool) -> PyResult<u32> {
         let find = || if follow { self.0.metadata(&path) } else { self.0.symlink_metadata(&path) };
@@ -97,10 +131,10 @@ impl FileSystem {
         &self,
         py: Python<'py>,
         numbers: Vec<u32>,
-        threads: Option<usize>,
+        effort: Effort,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let mut found = std::collections::HashMap::with_capacity(numbers.len());
-        working(py, threads, |work| {
+        working(py, effort, |work| {
             self.0.read_many(&numbers, work, |number, contents| {
                 work.events.advance(0)?;
                 found.insert(number, contents.map_err(raise));

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use casemate::fsverity::{self, Algorithm, FileDigest, FileHasher, Parameters};
+use casemate::fsverity::{self, Algorithm, FileDigest, FileHasher, KernelError, Parameters};
 use casemate::{Error, Providers};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -11,7 +11,7 @@ use pyo3::types::PyBytes;
 use crate::device::Device;
 use crate::error::raise;
 use crate::input::Data;
-use crate::work::working;
+use crate::work::{Effort, working};
 
 /// A digest with the name of its algorithm.
 type Named<'py> = (&'static str, Bound<'py, PyBytes>);
@@ -41,14 +41,14 @@ pub fn fsverity_digest<'py>(
     algorithm: &str,
     block_size: u32,
     salt: Data,
-    threads: Option<usize>,
+    effort: Effort,
 ) -> PyResult<Named<'py>> {
     let parameters = parameters(py, algorithm, block_size, &salt)?;
     let digest = match subject {
-        Subject::Path(path) => working(py, threads, |work| fsverity::digest(path, &parameters, work)),
+        Subject::Path(path) => working(py, effort, |work| fsverity::digest(path, &parameters, work)),
         Subject::Device(device) => {
             let image = device.image().clone();
-            working(py, threads, |work| {
+            working(py, effort, |work| {
                 let descriptor = fsverity::describe_device(&*image.device(), &parameters, work);
                 descriptor
                     .and_then(|made| made.digest(&work.providers))
@@ -67,11 +67,11 @@ pub fn fsverity_digests<'py>(
     algorithm: &str,
     block_size: u32,
     salt: Data,
-    threads: Option<usize>,
+    effort: Effort,
 ) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let parameters = parameters(py, algorithm, block_size, &salt)?;
     let mut all = Vec::with_capacity(paths.len());
-    working(py, threads, |work| {
+    working(py, effort, |work| {
         let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
         fsverity::describe_many(&paths, &parameters, work, |results| {
             for (_, described) in results {
@@ -85,6 +85,58 @@ pub fn fsverity_digests<'py>(
         Err(error) => Ok(raise(error).into_value(py).into_bound(py).into_any()),
     };
     all.into_iter().map(object).collect()
+}
+
+/// The digest of an algorithm's name and its bytes.
+pub fn file_digest(py: Python<'_>, algorithm: &str, digest: &Data) -> PyResult<FileDigest> {
+    let digest = digest.get(py)?.into_owned();
+    let found = Algorithm::named(algorithm).filter(|found| found.digest_len() == digest.len());
+    let wrong = || Error::argument(format!("{} bytes are no digest of {algorithm}", digest.len()));
+    Ok(FileDigest::new(found.ok_or_else(wrong).map_err(raise)?, digest))
+}
+
+/// Makes a tree beside a file; returns the digest.
+#[pyfunction]
+pub fn fsverity_tree<'py>(
+    py: Python<'py>,
+    file: &Device,
+    tree: &Device,
+    algorithm: &str,
+    block_size: u32,
+    salt: Data,
+    effort: Effort,
+) -> PyResult<Named<'py>> {
+    let parameters = parameters(py, algorithm, block_size, &salt)?;
+    let (file, tree) = (file.image(), tree.image());
+    let digest = working(py, effort, |work| file.fsverity_tree(tree, &parameters, work))?;
+    Ok(named(py, &digest))
+}
+
+/// The digest that the kernel has for a file.
+#[pyfunction]
+pub fn fsverity_measure(py: Python<'_>, path: PathBuf) -> PyResult<Named<'_>> {
+    let digest = py.detach(|| fsverity::measure(&path)).map_err(refused)?;
+    Ok(named(py, &digest))
+}
+
+/// Makes the kernel protect a file.
+#[pyfunction]
+pub fn fsverity_enable(
+    py: Python<'_>,
+    path: PathBuf,
+    algorithm: &str,
+    block_size: u32,
+    salt: Data,
+    signature: Data,
+) -> PyResult<()> {
+    let parameters = parameters(py, algorithm, block_size, &salt)?;
+    let signature = signature.get(py)?;
+    py.detach(|| fsverity::enable(&path, &parameters, &signature)).map_err(refused)
+}
+
+/// What the kernel did not grant.
+fn refused(error: KernelError) -> PyErr {
+    raise(Error::io(&error.file, error.error))
 }
 
 /// A digest of bytes that are handed over, as hashlib's objects take them.

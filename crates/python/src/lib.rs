@@ -5,11 +5,15 @@
 //! errors into exceptions. Values that are shared are behind `&self`, so any thread may use any object.
 #![forbid(unsafe_code)]
 
+mod build;
+mod crypt;
 mod device;
 mod error;
 mod ext4;
 mod fsverity;
 mod input;
+mod luks;
+mod nbd;
 mod primitives;
 mod verity;
 mod work;
@@ -19,13 +23,25 @@ mod writer;
 #[pyo3::pymodule]
 mod _casemate {
     #[pymodule_export]
+    use crate::build::ext4_build;
+    #[pymodule_export]
+    use crate::crypt::Sectors;
+    #[pymodule_export]
     use crate::device::Device;
     #[pymodule_export]
     use crate::ext4::FileSystem;
     #[pymodule_export]
-    use crate::fsverity::{Hasher, fsverity_digest, fsverity_digests};
+    use crate::fsverity::{
+        Hasher, fsverity_digest, fsverity_digests, fsverity_enable, fsverity_measure, fsverity_tree,
+    };
     #[pymodule_export]
-    use crate::primitives::{base64_decode, base64_encode, crc32c, crc32c_combine};
+    use crate::luks::{LuksVolume, luks_format};
+    #[pymodule_export]
+    use crate::nbd::Server;
+    #[pymodule_export]
+    use crate::primitives::{
+        base64_decode, base64_encode, crc32c, crc32c_combine, crc32c_patch, sha256_many,
+    };
     #[pymodule_export]
     use crate::verity::{verity_format, verity_verify};
     #[pymodule_export]

@@ -9,7 +9,7 @@ use pyo3::types::PyBytes;
 use crate::device::Device;
 use crate::error::raise;
 use crate::input::Data;
-use crate::work::working;
+use crate::work::{Effort, working};
 
 /// Makes a hash area; returns the root hash.
 #[pyfunction]
@@ -25,7 +25,7 @@ pub fn verity_format<'py>(
     uuid: Option<&str>,
     data_blocks: Option<u64>,
     hash_offset: u64,
-    threads: Option<usize>,
+    effort: Effort,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let salt = match salt {
         Some(salt) => Some(salt.get(py)?.into_owned()),
@@ -44,7 +44,7 @@ pub fn verity_format<'py>(
     };
     let options = options().map_err(raise)?;
     let (data, hash) = (data.image(), hash.image());
-    let made = working(py, threads, |work| data.verity_format(hash, &options, work))?;
+    let made = working(py, effort, |work| data.verity_format(hash, &options, work))?;
     Ok(PyBytes::new(py, &made.root_hash))
 }
 
@@ -56,11 +56,11 @@ pub fn verity_verify(
     hash: &Device,
     root_hash: Data,
     hash_offset: u64,
-    threads: Option<usize>,
+    effort: Effort,
 ) -> PyResult<Vec<(Option<usize>, u64)>> {
     let root_hash = root_hash.get(py)?;
     let (data, hash) = (data.image(), hash.image());
-    working(py, threads, |work| {
+    working(py, effort, |work| {
         let mut bad = Vec::new();
         let options = options(hash_offset);
         data.verity_volume(hash, &options)?.verify(&root_hash, work, &mut |finding| {

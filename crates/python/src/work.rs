@@ -1,6 +1,7 @@
 //! Long work from Python: without the interpreter meanwhile, and stopped by Ctrl-C.
 
 use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,20 +14,32 @@ use crate::error::{raise, raised};
 /// How often Python is asked whether somebody has pressed Ctrl-C.
 const ASK: Duration = Duration::from_millis(50);
 
-/// A listener that asks Python for signals, and tells its logging what a person should know.
-struct Signals(Mutex<Instant>);
+/// How many threads work, one for each core if `None`, and who hears how many bytes are done.
+#[derive(Default, FromPyObject)]
+pub struct Effort(Option<usize>, Option<Py<PyAny>>);
+
+/// A listener that asks Python for signals, and tells it of progress, and its logging what a person should know.
+struct Signals {
+    asked: Mutex<Instant>,
+    done: AtomicU64,
+    progress: Option<Py<PyAny>>,
+}
 
 impl Events for Signals {
-    fn advance(&self, _bytes: u64) -> Result<(), Error> {
-        let mut asked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    fn advance(&self, bytes: u64) -> Result<(), Error> {
+        self.done.fetch_add(bytes, Ordering::Relaxed);
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         if asked.elapsed() < ASK {
             return Ok(());
         }
         *asked = Instant::now();
         // Who waits for the interpreter holds nothing that others want.
         drop(asked);
-        let signals = Python::attach(|py| py.check_signals());
-        signals.map_err(|exception| raised(ErrorKind::Interrupted, exception))
+        let told = Python::attach(|py| {
+            py.check_signals()?;
+            self.tell(py)
+        });
+        told.map_err(|exception| raised(ErrorKind::Interrupted, exception))
     }
 
     fn note(&self, text: &str) {
@@ -39,16 +52,28 @@ impl Events for Signals {
     }
 }
 
-/// Runs work with so many threads, one for each core if `None`.
+impl Signals {
+    /// Tells who wants to know how many bytes are done.
+    fn tell(&self, py: Python<'_>) -> PyResult<()> {
+        match &self.progress {
+            Some(progress) => progress.call1(py, (self.done.load(Ordering::Relaxed),)).map(drop),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Runs work without the interpreter. What a listener raises ends the work.
 pub fn working<T: Send>(
     py: Python<'_>,
-    threads: Option<usize>,
+    Effort(threads, progress): Effort,
     run: impl FnOnce(&Work<'_>) -> Result<T, Error> + Send,
 ) -> PyResult<T> {
-    py.detach(|| {
-        let signals = Signals(Mutex::new(Instant::now()));
+    let signals = Signals { asked: Mutex::new(Instant::now()), done: AtomicU64::new(0), progress };
+    let result = py.detach(|| {
         let pool = Pool::new(threads.and_then(NonZeroUsize::new));
         run(&Work { pool, events: &signals, ..Work::default() })
-    })
-    .map_err(raise)
+    });
+    let result = result.map_err(raise)?;
+    signals.tell(py)?;
+    Ok(result)
 }

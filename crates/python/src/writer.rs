@@ -10,7 +10,7 @@ use casemate::{Error, Work};
 use pyo3::prelude::*;
 
 use crate::input::Data;
-use crate::work::working;
+use crate::work::{Effort, working};
 
 /// Changes of an ext4 file system, in memory until they are committed.
 #[pyclass(frozen, module = "casemate._casemate")]
@@ -30,7 +30,7 @@ impl Writer {
         py: Python<'_>,
         change: impl FnOnce(&mut ext4::Writer, &Work<'_>) -> Result<T, Error> + Send,
     ) -> PyResult<T> {
-        working(py, None, |work| {
+        working(py, Effort::default(), |work| {
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
             let writer = open.as_mut().ok_or_else(|| Error::argument("the writer is closed"));
             writer.and_then(|writer| change(writer, work)).map_err(|error| error.at(&self.name))

@@ -28,7 +28,7 @@ fn unittest(python: &Path, module: &str) {
     std::fs::copy(native, folder.path().join("casemate/_casemate.abi3.so")).unwrap();
     let mut command = Command::new(python);
     command.args(["-B", "-W", "error", "-m", "unittest", "-q", module]);
-    for name in ["mke2fs", "sfdisk", "cryptsetup", "veritysetup", "fsverity", "e2fsck"] {
+    for name in ["mke2fs", "sfdisk", "cryptsetup", "veritysetup", "fsverity", "e2fsck", "nbdcopy"] {
         if let Some(path) = find_program(name) {
             command.env(name.to_uppercase(), path);
         }
@@ -58,4 +58,23 @@ fn fsspec_reads_images() {
         return;
     }
     unittest(&python, "test_fsspec");
+}
+
+/// The stubs of the native part and the package's own types, as people's editors see them.
+#[test]
+fn types_are_right() {
+    let Some(mypy) = tool("mypy") else { return };
+    let folder = tempdir().unwrap();
+    let mut command = Command::new(mypy);
+    // fsspec has no types.
+    command.args(["--strict", "--ignore-missing-imports", "--allow-subclassing-any", "--cache-dir"]);
+    command.arg(folder.path()).arg("casemate");
+    run(command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("python")));
+}
+
+/// What the stubs say that the native part has is what it has.
+#[test]
+fn stubs_name_what_is_there() {
+    let Some(python) = python() else { return };
+    unittest(&python, "test_stubs");
 }

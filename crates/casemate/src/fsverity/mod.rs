@@ -18,8 +18,10 @@ pub use casemate_verity::fs::{
 };
 
 use crate::Error;
+mod beside;
 mod kernel;
 
+pub(crate) use beside::TREE_OFFSET;
 pub use kernel::{KernelError, Metadata, enable, measure, read_metadata};
 
 use crate::output::Output;

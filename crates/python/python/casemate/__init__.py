@@ -9,14 +9,14 @@
 `Device` again.
 """
 
-from . import errors, fsverity, luks, verity
-from ._casemate import base64_decode, base64_encode, crc32c, crc32c_combine
+from . import crypt, errors, ext4, fsverity, luks, nbd, verity
+from ._casemate import base64_decode, base64_encode, crc32c, crc32c_combine, crc32c_patch, sha256_many
 from .device import Device, open
 from .errors import ArgumentError, CorruptError, Error, LockedError, MismatchError, UnsupportedError
 from .ext4 import Ext4, Path, Stat, Writer
 
 __all__ = [
     "ArgumentError", "CorruptError", "Device", "Error", "Ext4", "LockedError", "MismatchError", "Path", "Stat",
-    "UnsupportedError", "Writer", "base64_decode", "base64_encode", "crc32c", "crc32c_combine", "errors", "fsverity",
-    "luks", "open", "verity",
+    "UnsupportedError", "Writer", "base64_decode", "base64_encode", "crc32c", "crc32c_combine", "crc32c_patch", "crypt",
+    "errors", "ext4", "fsverity", "luks", "nbd", "open", "sha256_many", "verity",
 ]

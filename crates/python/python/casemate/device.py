@@ -6,7 +6,7 @@ import io
 import os
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from . import _casemate
 
@@ -100,12 +100,12 @@ class Device(io.RawIOBase):
     def readall(self) -> bytes:
         return self.read()
 
-    def readinto(self, buffer: Buffer) -> int:
+    def readinto(self, buffer: Any) -> int:
         count = self.preadinto(buffer, self._at)
         self._at += count
         return count
 
-    def write(self, data: Buffer) -> int:
+    def write(self, data: Any) -> int:
         count = self.pwrite(data, self._at)
         self._at += count
         return count
@@ -193,7 +193,7 @@ class Device(io.RawIOBase):
         """The data of a LUKS volume. A key file's bytes are a passphrase."""
         phrase = None if passphrase is None else secret(passphrase)
         below = None if header is None else header._open()
-        return Device(self._open().luks(phrase, volume_key, keyslot, below, threads))
+        return Device(self._open().luks(phrase, volume_key, keyslot, below, (threads, None)))
 
     def verity(self, root_hash: str | Buffer, hash_device: Device | None = None, *, hash_offset: int = 0) -> Device:
         """A dm-verity device: every block is checked when it is read. The hash area lies on this device if on no other."""

@@ -6,12 +6,12 @@ import errno
 import io
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePosixPath
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
 from . import _casemate
-from .device import Device
+from .device import Device, secret
 from .fsverity import Digest
 
 if TYPE_CHECKING:
@@ -52,6 +52,73 @@ class Stat(NamedTuple):
         return self.st_ctime_ns / 1e9
 
 
+class Finding(NamedTuple):
+    """What a check has found: "fault" or "note", its kind, where, and what."""
+
+    level: str
+    kind: str
+    place: str
+    text: str
+
+
+class Built(NamedTuple):
+    """An image that was made: its size in bytes, and how many files there are in it."""
+
+    size: int
+    files: int
+    directories: int
+    others: int
+
+
+def check(
+    device: Device,
+    *,
+    keys: Iterable[Buffer] = (),
+    passphrases: Iterable[str | Buffer] = (),
+    verity: bool = False,
+    threads: int | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> list[Finding]:
+    """All that is wrong with the file system on a device, and what is odd; the device is not written. With `verity` files are
+    compared with their fs-verity trees."""
+    phrases = [secret(phrase) for phrase in passphrases]
+    found = device._open().ext4_check(list(keys), phrases, verity, (threads, progress))
+    return [Finding(*row) for row in found]
+
+
+def build(
+    image: StrPath,
+    *,
+    folders: Iterable[StrPath] = (),
+    tars: Iterable[StrPath] = (),
+    layers: Iterable[StrPath] = (),
+    oci: Iterable[StrPath] = (),
+    size: int | None = None,
+    free: int = 0,
+    type: str = "ext4",
+    features: str = "",
+    label: str = "",
+    block_size: int = 4096,
+    owner: tuple[int, int] | None = None,
+    seed: str | None = None,
+    verity: bool = False,
+    threads: int | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> Built:
+    """Makes an image of folders, tar streams, layers of OCI images and OCI layout folders, as small as it can be with `free`
+    bytes left, or of `size` bytes. The same files and options give the same bytes; it is there whole or not at all. With
+    `verity` all files have fs-verity."""
+    sources = [
+        (kind, os.fspath(path))
+        for kind, paths in (("folder", folders), ("tar", tars), ("layer", layers), ("oci", oci))
+        for path in paths
+    ]
+    return Built(*_casemate.ext4_build(
+        os.fspath(image), sources, size, free, type, features, label, block_size, owner, seed, verity,
+        (threads, progress),
+    ))
+
+
 class Ext4:
     """A file system that is open for reading, by any number of threads."""
 
@@ -84,7 +151,24 @@ class Ext4:
         come from `iterdir` or `walk` are not looked up again."""
         found = list(paths)
         numbers = [path._number() for path in found]
-        return zip(found, self._native.read_many(numbers, threads), strict=True)
+        return zip(found, self._native.read_many(numbers, (threads, None)), strict=True)
+
+    def extract(
+        self,
+        target: StrPath,
+        *,
+        top: str | PurePosixPath = "/",
+        tar: bool = False,
+        owners: bool = True,
+        xattrs: bool = True,
+        threads: int | None = None,
+        progress: Callable[[int], object] | None = None,
+    ) -> list[tuple[str, str]]:
+        """Copies what is below a directory to a folder of the host, which is made if it is not there, or with `tar` into a
+        file. Returns what could not be copied: paths, each with what is wrong."""
+        effort = (threads, progress)
+        left, more = self._native.extract(str(top), os.fspath(target), tar, owners, xattrs, effort)
+        return left + [("", f"{more} more")] * (more > 0)
 
     def __repr__(self) -> str:
         return f"<Ext4 on {self._native.name!r}>"
@@ -132,9 +216,8 @@ class Path:
     __truediv__ = joinpath
 
     def stat(self, *, follow_symlinks: bool = True) -> Stat:
-        row = list(self.fs._native.stat(self._number(follow_symlinks)))
-        row[7] = os.makedev(*row[7])
-        return Stat(*row)
+        found = self.fs._native.stat(self._number(follow_symlinks))
+        return Stat(*found[:7], os.makedev(*found[7]), *found[8:])
 
     def lstat(self) -> Stat:
         return self.stat(follow_symlinks=False)
@@ -203,15 +286,15 @@ class Path:
     def open(
         self, mode: str = "rb", buffering: int = -1, encoding: str | None = None, errors: str | None = None,
         newline: str | None = None,
-    ) -> IO:
+    ) -> IO[Any]:
         """A file object, for reading: "r" for text, "rb" for bytes."""
         if mode not in ("r", "rt", "rb", "br"):
             raise ValueError(f"mode {mode!r}: files are opened for reading; Device.ext4_writer changes them")
         raw = self.device()
         if "b" in mode and buffering == 0:
-            return raw
+            return cast(IO[Any], raw)
         buffered = io.BufferedReader(raw, buffering if buffering > 1 else BUFFER)
-        return buffered if "b" in mode else io.TextIOWrapper(buffered, encoding, errors, newline)
+        return cast(IO[Any], buffered if "b" in mode else io.TextIOWrapper(buffered, encoding, errors, newline))
 
     def xattrs(self) -> dict[str, bytes]:
         """Extended attributes by their names."""

@@ -17,6 +17,13 @@ from .ext4 import Ext4, Path
 _KINDS = {stat.S_IFDIR: "directory", stat.S_IFREG: "file", stat.S_IFLNK: "link"}
 
 
+def _opened(fo: Any, protocol: str | None = None, options: dict[str, Any] | None = None) -> Device:
+    """What a URL names, or a file object holds, as a device."""
+    if isinstance(fo, (str, bytes)):
+        fo = fsspec.open(fo, mode="rb", protocol=protocol, **(options or {})).open()
+    return fo if isinstance(fo, Device) else Device.from_file(fo)
+
+
 class Ext4FileSystem(AbstractArchiveFileSystem):
     """The file system of an image that fsspec opens, to be read. Directories are listed when somebody looks into them."""
 
@@ -30,18 +37,30 @@ class Ext4FileSystem(AbstractArchiveFileSystem):
         target_protocol: str | None = None,
         target_options: dict[str, Any] | None = None,
         partition: int | None = None,
+        crypt: dict[str, Any] | None = None,
+        luks: dict[str, Any] | None = None,
+        verity: dict[str, Any] | None = None,
         passphrase: str | None = None,
         keys: tuple[bytes, ...] = (),
         **kwargs: Any,
     ) -> None:
+        """`crypt`, `luks` and `verity` have the arguments of the layers that `Device` has under these names, from the image
+        up; verity's `hash_device` may be a URL. `passphrase` is that of LUKS, `keys` are fscrypt's."""
         super().__init__(**kwargs)
-        if isinstance(fo, (str, bytes)):
-            fo = fsspec.open(fo, mode="rb", protocol=target_protocol, **(target_options or {})).open()
-        device = fo if isinstance(fo, Device) else Device.from_file(fo)
+        device = _opened(fo, target_protocol, target_options)
         if partition is not None:
             device = device.partition(int(partition))
+        if crypt is not None:
+            device = device.crypt(**crypt)
         if passphrase is not None:
-            device = device.luks(passphrase=passphrase)
+            luks = {"passphrase": passphrase, **(luks or {})}
+        if luks is not None:
+            device = device.luks(**luks)
+        if verity is not None:
+            below: dict[str, Any] = dict(verity)
+            if below.get("hash_device") is not None:
+                below["hash_device"] = _opened(below["hash_device"])
+            device = device.verity(**below)
         self._ext4: Ext4 = device.ext4(keys=keys)
 
     def _path(self, path: str) -> Path:

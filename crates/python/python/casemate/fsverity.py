@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from . import _casemate
@@ -24,24 +25,87 @@ class Digest(NamedTuple):
 
 def digest(
     file: StrPath | Device, *, algorithm: str = "sha256", block_size: int = 4096, salt: Buffer = b"",
-    threads: int | None = None,
+    threads: int | None = None, progress: Callable[[int], object] | None = None,
 ) -> Digest:
-    """The digest of a file, by its path, or of all that a device has."""
+    """The digest of a file, by its path, or of all that a device has. `progress` hears how many bytes are done."""
     from .device import Device
 
-    subject = file._open() if isinstance(file, Device) else os.fspath(file)
-    return Digest(*_casemate.fsverity_digest(subject, algorithm, block_size, salt, threads))
+    subject: _casemate.Device | str = file._open() if isinstance(file, Device) else os.fspath(file)
+    return Digest(*_casemate.fsverity_digest(subject, algorithm, block_size, salt, (threads, progress)))
 
 
 def digests(
     paths: Iterable[StrPath], *, algorithm: str = "sha256", block_size: int = 4096, salt: Buffer = b"",
-    threads: int | None = None,
+    threads: int | None = None, progress: Callable[[int], object] | None = None,
 ) -> Iterator[tuple[StrPath, Digest | Exception]]:
     """The digests of many files in their order; an exception in the place of one that could not be read."""
     names = list(paths)
-    found = _casemate.fsverity_digests(names, algorithm, block_size, salt, threads)
+    found = _casemate.fsverity_digests(names, algorithm, block_size, salt, (threads, progress))
     for name, row in zip(names, found, strict=True):
         yield name, row if isinstance(row, Exception) else Digest(*row)
+
+
+def measure(path: StrPath) -> Digest | None:
+    """The digest that the kernel has for a file; `None` for a file without fs-verity."""
+    try:
+        return Digest(*_casemate.fsverity_measure(os.fspath(path)))
+    except OSError as error:
+        if error.errno in (errno.ENODATA, errno.ENOTTY, errno.EOPNOTSUPP):
+            return None
+        raise
+
+
+def measure_or_digest(path: StrPath) -> Digest:
+    """The kernel's digest, which costs nothing, or for a file without fs-verity that of its contents."""
+    return measure(path) or digest(path)
+
+
+def enable(
+    path: StrPath, *, algorithm: str = "sha256", block_size: int = 4096, salt: Buffer = b"", signature: Buffer = b""
+) -> None:
+    """Makes the kernel protect a file, which can't be written from then on."""
+    _casemate.fsverity_enable(os.fspath(path), algorithm, block_size, salt, signature)
+
+
+class Tree:
+    """A tree beside a file: whoever knows the file's digest reads any part of the file, wherever it comes from, and knows that
+    it is right."""
+
+    def __init__(self, device: Device, digest: Digest) -> None:
+        self._device, self.digest = device, digest
+
+    @staticmethod
+    def build(
+        file: StrPath | Device, out: StrPath | Device, *, algorithm: str = "sha256", block_size: int = 4096,
+        salt: Buffer = b"", threads: int | None = None, progress: Callable[[int], object] | None = None,
+    ) -> Tree:
+        """Makes the tree of a file in another one: the descriptor, zeros up to byte 4096, and the Merkle tree as `fsverity
+        digest --out-merkle-tree` writes it."""
+        from .device import Device, open
+
+        data = file if isinstance(file, Device) else open(file)
+        tree = out if isinstance(out, Device) else Device(_casemate.Device.create(os.fspath(out)))
+        found = _casemate.fsverity_tree(
+            data._open(), tree._open(), algorithm, block_size, salt, (threads, progress)
+        )
+        return Tree(tree, Digest(*found))
+
+    @staticmethod
+    def open(tree: StrPath | Device, digest: Digest | str) -> Tree:
+        """A tree that was made, and the digest that its file must have: as `Digest`, or as text."""
+        from .device import Device, open
+
+        if isinstance(digest, str):
+            algorithm, _, digits = digest.rpartition(":")
+            digest = Digest(algorithm or "sha256", bytes.fromhex(digits))
+        return Tree(tree if isinstance(tree, Device) else open(tree), digest)
+
+    def over(self, file: StrPath | Device) -> Device:
+        """The file, each read of which is compared with the tree."""
+        from .device import Device, open
+
+        data = file if isinstance(file, Device) else open(file)
+        return Device(data._open().fsverity(self._device._open(), *self.digest))
 
 
 class Hasher:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from . import _casemate
@@ -47,6 +48,7 @@ def format(
     data_blocks: int | None = None,
     hash_offset: int = 0,
     threads: int | None = None,
+    progress: Callable[[int], object] | None = None,
 ) -> bytes:
     """Makes a hash area and returns the root hash. A path that is not there becomes a file once it is whole. Salt and UUID
     are random unless they are given."""
@@ -55,7 +57,8 @@ def format(
     else:
         target = _casemate.Device.create(os.fspath(hash_device))
     return _casemate.verity_format(
-        _device(data), target, hash, data_block_size, hash_block_size, salt, uuid, data_blocks, hash_offset, threads
+        _device(data), target, hash, data_block_size, hash_block_size, salt, uuid, data_blocks, hash_offset,
+        (threads, progress),
     )
 
 
@@ -66,8 +69,9 @@ def verify(
     *,
     hash_offset: int = 0,
     threads: int | None = None,
+    progress: Callable[[int], object] | None = None,
 ) -> Report:
     """Checks all data and all hashes below a root hash."""
     digest = bytes.fromhex(root_hash) if isinstance(root_hash, str) else root_hash
-    found = _casemate.verity_verify(_device(data), _device(hash_device), digest, hash_offset, threads)
+    found = _casemate.verity_verify(_device(data), _device(hash_device), digest, hash_offset, (threads, progress))
     return Report([BadBlock(*row) for row in found])

@@ -3,6 +3,7 @@
 import base64
 import doctest
 import errno
+import hashlib
 import io
 import os
 import pathlib
@@ -119,10 +120,82 @@ class Devices(World):
             "--uuid", "a7c5b1c0-5b1e-4f0e-9d0c-2f6a3e0d9b11", "-d-", path, input="secret")
         with casemate.open(path) as device:
             self.assertEqual(device.luks(passphrase="secret").size, 4 << 20)
-            self.assertEqual(casemate.luks.header(device), (2, "a7c5b1c0-5b1e-4f0e-9d0c-2f6a3e0d9b11"))
+            volume = casemate.luks.Volume(device)
+            self.assertEqual((volume.version, volume.uuid), (2, "a7c5b1c0-5b1e-4f0e-9d0c-2f6a3e0d9b11"))
             with self.assertRaises(casemate.MismatchError) as caught:
                 device.luks(passphrase="wrong secret")
             self.assertNotIn("wrong secret", str(caught.exception))
+
+
+    def test_a_luks_volume_is_made_and_its_keys_are_changed(self):
+        path, cheap = self.folder / "volume", casemate.luks.Pbkdf("pbkdf2", 1000)
+        path.write_bytes(bytes(20 << 20))
+
+        def opens(passphrase, keyslot):
+            text = run(tool("cryptsetup"), "open", "--test-passphrase", "-v", "-d-", path, input=passphrase)
+            self.assertIn(f"Key slot {keyslot} unlocked", text)
+
+        with casemate.open(path, writable=True) as device:
+            volume = casemate.luks.format(device, "first", pbkdf=cheap, label="vault", sector_size=4096)
+            self.assertEqual((volume.version, volume.keyslots), (2, [0]))
+            self.assertEqual(volume.metadata["segments"]["0"]["sector_size"], 4096)
+            with self.assertRaises(casemate.ArgumentError):
+                casemate.luks.format(device, "first", pbkdf=cheap)
+            self.assertEqual(volume.add_key("second", passphrase="first", keyslot=5, pbkdf=cheap), 5)
+            slot, key = volume.unlock(passphrase="second")
+            self.assertEqual((slot, len(key)), (5, 64))
+            self.assertEqual(volume.change_key("third", passphrase="second", pbkdf=cheap), 5)
+            volume.kill_slot(0)
+            with self.assertRaises(casemate.MismatchError):
+                volume.unlock(passphrase="first")
+            with self.assertRaises(casemate.ArgumentError):
+                volume.kill_slot(5)
+            data = device.luks(volume_key=key)
+            data.pwrite(b"within", 4096)
+            data.flush()
+        del data, volume
+        opens("third", 5)
+        self.assertEqual(casemate.open(path).luks(passphrase="third").pread(6, 4096), b"within")
+
+    def test_sectors_are_encrypted_as_mappings_do_it(self):
+        key, plain = bytes(range(64)), os.urandom(8192)
+        for options in [{}, {"sector_size": 4096}, {"cipher": "aes-cbc-essiv:sha256", "key_size": 32}]:
+            given = key[: options.pop("key_size", 64)]
+            mapping = casemate.crypt.Mapping(key=given, **options)
+            with casemate.open(self.blank(8192), writable=True) as device:
+                device.crypt(key=given, **options).pwrite(plain, 0)
+                found = device.read()
+            self.assertEqual(mapping.encrypt(plain), found)
+            self.assertEqual(mapping.decrypt(found), plain)
+            self.assertEqual(mapping.decrypt(found[4096:], 8), plain[4096:])
+            room = bytearray(plain)
+            mapping.encrypt_into(room, room)
+            self.assertEqual(room, found)
+        self.assertIn("aes", mapping.driver)
+        for call in [lambda: mapping.encrypt(b"short"), lambda: mapping.encrypt_into(bytes(512), bytearray(5))]:
+            with self.assertRaises(casemate.ArgumentError):
+                call()
+
+    def test_devices_are_served(self):
+        data = os.urandom(1 << 20)
+        with casemate.nbd.serve(casemate.Device.from_bytes(data), self.folder / "socket") as server:
+            run(tool("nbdcopy"), server.uri, self.folder / "copy")
+        self.assertEqual((self.folder / "copy").read_bytes(), data)
+        self.assertEqual((server.uri, server.clients), (None, 0))
+        with casemate.nbd.serve(casemate.Device.from_bytes(data), ("127.0.0.1", 0)) as server:
+            self.assertRegex(server.uri, r"^nbd://127\.0\.0\.1:\d+")
+
+    def test_progress_is_told_and_can_end_the_work(self):
+        told, data = [], os.urandom(3 << 20)
+        device = casemate.Device.from_bytes(data)
+        self.assertEqual(fsverity.digest(device, progress=told.append), fsverity.digest(device))
+        self.assertEqual((told[-1], told == sorted(told)), (len(data), True))
+
+        def enough(done):
+            raise InterruptedError("enough")
+
+        with self.assertRaises(InterruptedError):
+            fsverity.digest(device, progress=enough)
 
 
 class Ext4(World):
@@ -187,6 +260,33 @@ class Ext4(World):
             self.assertFalse(fs.path("link").exists() or fs.path("large").exists())
         run(tool("e2fsck"), "-fn", image)
 
+    def test_images_are_built_checked_and_extracted(self):
+        self.image()
+        path = self.folder / "built.img"
+        built = casemate.ext4.build(path, folders=[self.tree], label="root", seed="1", verity=True, owner=(0, 0))
+        self.assertEqual((built.files, built.others, path.stat().st_size), (2, 1, built.size))
+        first = path.read_bytes()
+        self.assertEqual(casemate.ext4.build(path, folders=[self.tree], label="root", seed="1", verity=True,
+                                             owner=(0, 0), threads=1), built)
+        self.assertEqual(path.read_bytes(), first)
+        run(tool("e2fsck"), "-fn", path)
+        with casemate.open(path) as device:
+            self.assertEqual(casemate.ext4.check(device, verity=True), [])
+            fs = device.ext4()
+            self.assertEqual(fs.path("large").fsverity(), fsverity.digest(self.tree / "large"))
+            self.assertEqual(fs.extract(self.folder / "out"), [])
+            self.assertEqual(fs.extract(self.folder / "out.tar", top="etc", tar=True), [])
+        self.assertEqual((self.folder / "out/large").read_bytes(), (self.tree / "large").read_bytes())
+        with tarfile.open(self.folder / "out.tar") as tar:
+            self.assertEqual(tar.extractfile("os-release").read(), b"ID=casemate\n")
+        damaged = bytearray(first)
+        damaged[1024 + 0x10] ^= 1
+        found = casemate.ext4.check(casemate.Device.from_bytes(damaged))
+        self.assertIn("fault", {finding.level for finding in found})
+        with self.assertRaises(OSError):
+            casemate.ext4.build(path, folders=[self.tree], size=200_000)
+        self.assertEqual(path.read_bytes(), first)
+
     def test_an_archive_in_an_image_is_read_in_place(self):
         inner = io.BytesIO()
         with tarfile.open(fileobj=inner, mode="w") as archive:
@@ -250,6 +350,44 @@ class Verity(World):
                 device.verity(bytes(32), hashes)
 
 
+    def test_a_tree_beside_a_file_proves_its_parts(self):
+        data, tree, theirs = (self.folder / name for name in ["data", "tree", "theirs"])
+        data.write_bytes(os.urandom(300_001))
+        digest = fsverity.Tree.build(data, tree, salt=b"salt").digest
+        text = run(tool("fsverity"), "digest", data, f"--out-merkle-tree={theirs}", f"--salt={b'salt'.hex()}")
+        self.assertIn(str(digest), text)
+        self.assertEqual(tree.read_bytes()[4096:], theirs.read_bytes())
+        asked = []
+
+        def read(start, end):
+            asked.append((start, end))
+            return data.read_bytes()[start:end]
+
+        remote = casemate.Device.from_ranges(300_001, read)
+        checked = fsverity.Tree.open(tree, str(digest)).over(remote)
+        self.assertEqual(checked.pread(10, 200_000), data.read_bytes()[200_000:200_010])
+        self.assertLess(sum(end - start for start, end in asked), 100_000)
+        damaged = bytearray(data.read_bytes())
+        damaged[200_000] ^= 1
+        checked = fsverity.Tree.open(tree, digest).over(casemate.Device.from_bytes(damaged))
+        self.assertEqual(checked.pread(10, 100_000), bytes(damaged[100_000:100_010]))
+        with self.assertRaises((casemate.MismatchError, OSError)):
+            checked.pread(10, 200_000)
+        for wrong in [fsverity.digest(theirs), fsverity.Digest("sha512", bytes(64))]:
+            with self.assertRaises(casemate.MismatchError):
+                fsverity.Tree.open(tree, wrong).over(data)
+        with self.assertRaises(casemate.MismatchError):
+            fsverity.Tree.open(tree, digest).over(casemate.Device.from_bytes(damaged[1:]))
+
+    def test_the_kernel_s_digest_is_taken_where_there_is_one(self):
+        path = self.folder / "file"
+        path.write_bytes(b"contents")
+        self.assertIsNone(fsverity.measure(path))
+        self.assertEqual(fsverity.measure_or_digest(path), fsverity.digest(path))
+        with self.assertRaises(FileNotFoundError):
+            fsverity.measure(self.folder / "none")
+
+
 class Primitives(unittest.TestCase):
     def test_checksums_and_codes(self):
         self.assertEqual(casemate.crc32c(b"123456789"), 0xE3069283)
@@ -259,6 +397,17 @@ class Primitives(unittest.TestCase):
         first, second = casemate.crc32c(data[:700]), casemate.crc32c(memoryview(data)[700:])
         self.assertEqual(casemate.crc32c_combine(first, second, 9300), whole)
         self.assertNotEqual(whole, zlib.crc32(data))
+        changed = data[:100] + b"other" + data[105:]
+        self.assertEqual(
+            casemate.crc32c_patch(whole, len(data), 100, data[100:105], b"other"), casemate.crc32c(changed)
+        )
+        with self.assertRaises(ValueError):
+            casemate.crc32c_patch(whole, len(data), 100, b"longer", b"short")
+        for prefix in [b"", b"salt"]:
+            digests = b"".join(hashlib.sha256(prefix + data[at : at + 500]).digest() for at in range(0, 10_000, 500))
+            self.assertEqual(casemate.sha256_many(data, 500, prefix=prefix), digests)
+        with self.assertRaises(ValueError):
+            casemate.sha256_many(data, 333)
         self.assertEqual(casemate.base64_encode(data), base64.b64encode(data))
         self.assertEqual(casemate.base64_encode(data, url_safe=True), base64.urlsafe_b64encode(data))
         self.assertEqual(casemate.base64_decode(base64.b64encode(data)), data)
@@ -270,6 +419,7 @@ class Document(World):
     def test_the_examples_run_as_printed(self):
         image = self.image()
         (self.folder / "model.bin").write_bytes(bytes(1_000_000))
+        (self.folder / "disk.img").write_bytes(bytes(20 << 20))
         before = os.getcwd()
         self.addCleanup(os.chdir, before)
         os.chdir(image.parent)

@@ -1,7 +1,10 @@
 """Images by URL, as fsspec's users name them."""
 
-import fsspec
+import pickle
 
+import casemate
+import fsspec
+from casemate import verity
 from casemate.fs import Ext4FileSystem
 from world import World
 
@@ -30,3 +33,22 @@ class Urls(World):
         self.assertEqual((self.folder / "copy").read_bytes(), large)
         with self.assertRaises(FileNotFoundError):
             fs.open("none")
+
+    def test_layers_are_laid_by_options(self):
+        image, hashes, key = self.image(), self.folder / "hashes", bytes(range(64))
+        root = verity.format(image, hashes)
+        sealed = self.blank(image.stat().st_size)
+        with casemate.open(sealed, writable=True) as device:
+            device.crypt(key=key).pwrite(image.read_bytes(), 0)
+        layers = {"crypt": {"key": key}, "verity": {"root_hash": root, "hash_device": f"file://{hashes}"}}
+        fs = fsspec.filesystem("ext4", fo=str(sealed), **layers)
+        self.assertEqual(fs.cat("etc/os-release"), b"ID=casemate\n")
+        self.assertEqual(pickle.loads(pickle.dumps(fs)).cat("large"), (self.tree / "large").read_bytes())
+        volume = self.folder / "volume"
+        volume.write_bytes(bytes(32 << 20))
+        with casemate.open(volume, writable=True) as device:
+            cheap = casemate.luks.Pbkdf("pbkdf2", 1000)
+            casemate.luks.format(device, "secret", pbkdf=cheap)
+            device.luks(passphrase="secret").pwrite(image.read_bytes(), 0)
+        fs = fsspec.filesystem("ext4", fo=str(volume), passphrase="secret")
+        self.assertEqual(fs.cat("link"), b"ID=casemate\n")

@@ -27,6 +27,11 @@ class World(unittest.TestCase):
         self.folder = pathlib.Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, self.folder)
 
+    def blank(self, size):
+        path = self.folder / "blank"
+        path.write_bytes(bytes(size))
+        return path
+
     def image(self):
         self.tree = self.folder / "tree"
         (self.tree / "etc/empty").mkdir(parents=True)

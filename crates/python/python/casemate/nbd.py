@@ -1,0 +1,52 @@
+"""NBD: devices offered to clients, such as qemu, nbdcopy or the kernel's own."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from . import _casemate
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from .device import Device, StrPath
+
+
+class Server:
+    """A server that answers clients on threads of its own until it is stopped, as the end of a `with` block does."""
+
+    def __init__(self, device: Device, address: StrPath | tuple[str, int], *, name: str = "") -> None:
+        where: str | tuple[str, int] = address if isinstance(address, tuple) else os.fspath(address)
+        self._native = _casemate.Server(device._open(), where, name)
+
+    @property
+    def uri(self) -> str | None:
+        """Where clients find the device; `None` once the server has stopped."""
+        return self._native.uri
+
+    @property
+    def clients(self) -> int:
+        """How many there are at this moment."""
+        return self._native.clients
+
+    def stop(self, patience: float = 10.0) -> None:
+        """Lets nobody in any more, answers what was asked, and puts everything on stable storage. Clients that do not take
+        their answers within `patience` seconds are cut off."""
+        self._native.stop(patience)
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<Server at {self.uri}>"
+
+
+def serve(device: Device, address: StrPath | tuple[str, int], *, name: str = "") -> Server:
+    """Offers a device at a Unix socket's path, or at a host and port; whether clients write is what the device says."""
+    return Server(device, address, name=name)
