@@ -35,6 +35,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("nbd-client", "the kernel as a client of serve"),
     ("openssl", "comparison of signatures, and certificates"),
     ("python3", "independent test vectors, and the Python module"),
+    ("python3-distributed", "digests on Dask, in the Python module"),
     ("python3-fsspec", "images by URL, in the Python module"),
     ("qemu-system-x86", "Debian's stock kernel: fs-verity, error correction"),
     ("qemu-user", "tests of the AArch64 back ends"),

@@ -9,8 +9,10 @@ mod cross;
 mod install;
 mod narrowed;
 mod nightly;
+mod package;
 mod report;
 mod step;
+mod wheel;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -40,6 +42,16 @@ const CONFIGURATIONS: &[Configuration] = &[
         "fuzz-minute",
         "each fuzz target for CASEMATE_FUZZ_SECONDS (60); not part of `test`",
         nightly::fuzz_minute,
+    ),
+    (
+        "package",
+        "Debian packages and sources with all crates, tried in a root of their own; not part of `test`",
+        package::package,
+    ),
+    (
+        "wheel",
+        "the Python module and the command as a wheel, tried in a fresh environment; not part of `test`",
+        wheel::wheel,
     ),
     ("slow", "all tests with the long sweeps; not part of `test`", slow),
 ];

@@ -111,13 +111,17 @@ impl Device {
     }
 
     fn read<'py>(&self, py: Python<'py>, len: usize, at: u64) -> PyResult<Bound<'py, PyBytes>> {
-        PyBytes::new_with(py, self.available(at, len), |buf| {
-            self.named(py.detach(|| self.top.read_at(buf, at)))
+        PyBytes::new_with(py, self.available(at, len), |buf| match buf {
+            [] => Ok(()),
+            _ => self.named(py.detach(|| self.top.read_at(buf, at))),
         })
     }
 
     fn readinto(&self, py: Python<'_>, buffer: PyBuffer<u8>, at: u64) -> PyResult<usize> {
         let len = self.available(at, buffer.item_count());
+        if len == 0 {
+            return Ok(0);
+        }
         let read = || {
             let mut bytes = vec![0; len];
             self.top.read_at(&mut bytes, at).map(|()| bytes)
@@ -136,6 +140,10 @@ impl Device {
         self.image.check_writable().map_err(raise)?;
         self.named(py.detach(|| self.top.write_at(&data, at)))?;
         Ok(data.len())
+    }
+
+    fn grow_to(&self, py: Python<'_>, len: u64) -> PyResult<()> {
+        py.detach(|| self.image.grow_to(len)).map_err(raise)
     }
 
     fn flush(&self, py: Python<'_>) -> PyResult<()> {

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use casemate::fsverity::{self, Algorithm, FileDigest, FileHasher, KernelError, Parameters};
-use casemate::{Error, Providers};
+use casemate::fsverity::{self, Algorithm, FileDigest, FileHasher, FilePart, KernelError, Parameters};
+use casemate::{Error, Providers, Work};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -109,6 +109,61 @@ pub fn fsverity_tree<'py>(
     let parameters = parameters(py, algorithm, block_size, &salt)?;
     let (file, tree) = (file.image(), tree.image());
     let digest = working(py, effort, |work| file.fsverity_tree(tree, &parameters, work))?;
+    Ok(named(py, &digest))
+}
+
+/// Bytes of a file that parts of its tree begin at multiples of.
+#[pyfunction]
+pub fn fsverity_unit(py: Python<'_>, algorithm: &str, block_size: u32, salt: Data) -> PyResult<u64> {
+    Ok(FilePart::unit(&parameters(py, algorithm, block_size, &salt)?))
+}
+
+/// A part of a tree as it is sent, and hash blocks with their places.
+type Part<'py> = (Bound<'py, PyBytes>, Vec<(u64, Bound<'py, PyBytes>)>);
+
+/// The part of a file's tree that a device's bytes are, from byte `start` on; with its hash blocks if they are wanted.
+#[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "Python names them")]
+pub fn fsverity_part<'py>(
+    py: Python<'py>,
+    data: &Device,
+    size: u64,
+    start: u64,
+    algorithm: &str,
+    block_size: u32,
+    salt: Data,
+    with_tree: bool,
+    effort: Effort,
+) -> PyResult<Part<'py>> {
+    let parameters = parameters(py, algorithm, block_size, &salt)?;
+    let image = data.image();
+    let built = |work: &Work<'_>| image.fsverity_part(size, start, &parameters, with_tree, work);
+    let (part, blocks) = working(py, effort, built)?;
+    let blocks = blocks.into_iter().map(|(offset, bytes)| (offset, PyBytes::new(py, &bytes))).collect();
+    Ok((PyBytes::new(py, &part.to_bytes()), blocks))
+}
+
+/// The bytes of its file that a part is of: first, end, and those of the whole file.
+#[pyfunction]
+pub fn fsverity_part_range(py: Python<'_>, part: Data) -> PyResult<(u64, u64, u64)> {
+    let part = FilePart::from_bytes(&part.get(py)?).map_err(raise)?;
+    Ok((part.range().start, part.range().end, part.size()))
+}
+
+/// The digest of a file from the parts of its tree; the levels above them go to `tree`, if it is given.
+#[pyfunction]
+pub fn fsverity_join<'py>(
+    py: Python<'py>,
+    parts: Vec<Data>,
+    tree: Option<PyRef<'py, Device>>,
+) -> PyResult<Named<'py>> {
+    let read = |part: &Data| FilePart::from_bytes(&part.get(py)?).map_err(raise);
+    let parts: Vec<FilePart> = parts.iter().map(read).collect::<PyResult<_>>()?;
+    let tree = tree.map(|tree| tree.image().clone());
+    let digest = working(py, Effort::default(), |work| match &tree {
+        Some(tree) => tree.fsverity_join(&parts, work),
+        None => FilePart::join(&parts, &(), work)?.digest(&work.providers),
+    })?;
     Ok(named(py, &digest))
 }
 

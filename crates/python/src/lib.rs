@@ -32,7 +32,8 @@ mod _casemate {
     use crate::ext4::FileSystem;
     #[pymodule_export]
     use crate::fsverity::{
-        Hasher, fsverity_digest, fsverity_digests, fsverity_enable, fsverity_measure, fsverity_tree,
+        Hasher, fsverity_digest, fsverity_digests, fsverity_enable, fsverity_join, fsverity_measure,
+        fsverity_part, fsverity_part_range, fsverity_tree, fsverity_unit,
     };
     #[pymodule_export]
     use crate::luks::{LuksVolume, luks_format};

@@ -14,7 +14,7 @@ use casemate_verity::fs::Describer;
 use casemate_verity::tree::{Finding, SpilledLevels, Summary, TreeDevice, TreeSink};
 
 pub use casemate_verity::fs::{
-    Algorithm, Descriptor, Entry, FileDigest, FileHasher, Manifest, Parameters, escape_name,
+    Algorithm, Descriptor, Entry, FileDigest, FileHasher, FilePart, Manifest, Parameters, escape_name,
 };
 
 use crate::Error;
@@ -22,6 +22,7 @@ mod beside;
 mod kernel;
 
 pub(crate) use beside::TREE_OFFSET;
+pub use beside::TreeBlocks;
 pub use kernel::{KernelError, Metadata, enable, measure, read_metadata};
 
 use crate::output::Output;

@@ -3,7 +3,7 @@
 //! A file is cut into blocks; the hashes of the blocks are packed into blocks again, level by level, until one
 //! hash is left, the root hash. It goes into a [`Descriptor`] of 256 bytes, and the hash of the descriptor is the
 //! file's digest: not the root hash, and not the hash of the file's bytes. [`Describer`] does all of this, [`FileHasher`] where
-//! somebody hands the bytes over.
+//! somebody hands the bytes over, [`FilePart`] where many machines have parts of them.
 //!
 //! Source: Documentation/filesystems/fsverity.rst and `struct fsverity_descriptor` of the kernel.
 
@@ -13,6 +13,7 @@ mod digest;
 mod hasher;
 mod manifest;
 mod parameters;
+mod part;
 
 pub use describe::Describer;
 pub use descriptor::Descriptor;
@@ -20,3 +21,4 @@ pub use digest::FileDigest;
 pub use hasher::FileHasher;
 pub use manifest::{Entry, Manifest, escape_name};
 pub use parameters::{Algorithm, Parameters};
+pub use part::FilePart;

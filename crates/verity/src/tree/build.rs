@@ -62,18 +62,7 @@ pub fn build(
     let climber = Mutex::new(OrderedClimber::new(climber));
     let new_worker = || Worker::new(job, sink, plan);
     job.work.pool.run(pieces, new_worker, |worker, piece| {
-        worker.digests.clear();
-        let first = piece * plan.leaves;
-        let end = geometry.data_blocks().min(first + plan.leaves);
-        let mut block = first;
-        while block < end {
-            let blocks = (end - block).min(plan.chunk_blocks as u64);
-            worker.data.resize(blocks as usize * job.shape.data_block_size());
-            let len = geometry.read_data(data, block, &mut worker.data)?;
-            worker.hash_data();
-            job.work.events.advance(len as u64)?;
-            block += blocks;
-        }
+        worker.read(geometry, piece, data)?;
         worker.climb(piece, pieces == 1)?;
         climber.lock().unwrap_or_else(PoisonError::into_inner).deliver(piece, &worker.digests)
     })?;
@@ -127,7 +116,7 @@ fn finish(climber: Mutex<OrderedClimber<'_>>, shape: &Shape, data_size: u64) -> 
 }
 
 /// What one thread works with.
-struct Worker<'a> {
+pub(super) struct Worker<'a> {
     job: &'a Job<'a>,
     sink: &'a dyn TreeSink,
     plan: Plan,
@@ -139,8 +128,34 @@ struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    fn new(job: &'a Job<'a>, sink: &'a dyn TreeSink, plan: Plan) -> Worker<'a> {
+    pub(super) fn new(job: &'a Job<'a>, sink: &'a dyn TreeSink, plan: Plan) -> Worker<'a> {
         Worker { job, sink, plan, data: Buffer::default(), digests: Vec::new(), blocks: Vec::new() }
+    }
+
+    /// Digests of the level that was reached, side by side.
+    pub(super) fn digests(&self) -> &[u8] {
+        &self.digests
+    }
+
+    /// Hashes the data blocks of a piece.
+    pub(super) fn read(
+        &mut self,
+        geometry: &Geometry,
+        piece: u64,
+        data: &dyn BlockDevice,
+    ) -> Result<(), Error> {
+        self.digests.clear();
+        let mut block = piece * self.plan.leaves;
+        let end = geometry.data_blocks().min(block + self.plan.leaves);
+        while block < end {
+            let blocks = (end - block).min(self.plan.chunk_blocks as u64);
+            self.data.resize(blocks as usize * self.job.shape.data_block_size());
+            let len = geometry.read_data(data, block, &mut self.data)?;
+            self.hash_data();
+            self.job.work.events.advance(len as u64)?;
+            block += blocks;
+        }
+        Ok(())
     }
 
     /// Appends the digests of the blocks in the data buffer.
@@ -152,7 +167,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Makes the levels that `piece` fills, and leaves the digests of the highest of them.
-    fn climb(&mut self, piece: u64, only_piece: bool) -> Result<(), Error> {
+    pub(super) fn climb(&mut self, piece: u64, only_piece: bool) -> Result<(), Error> {
         let shape = &self.job.shape;
         let fan_out = shape.digests_per_block();
         let mut first = piece * self.plan.leaves;

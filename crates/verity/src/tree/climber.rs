@@ -18,6 +18,9 @@ pub(super) struct Climber<'a> {
     /// The level that the digests belong to which are pushed from outside: `levels[0]`.
     bottom: usize,
     levels: Vec<OpenLevel>,
+    /// The level that is not made: its digests are kept.
+    end: usize,
+    kept: Vec<u8>,
 }
 
 /// A [`Climber`] that is given its digests in any order.
@@ -48,11 +51,34 @@ impl<'a> OrderedClimber<'a> {
     pub(super) fn finish(self) -> Result<Option<Vec<u8>>, Error> {
         self.climber.finish()
     }
+
+    /// Closes all levels below the last one, and returns its digests.
+    pub(super) fn finish_part(self) -> Result<Vec<u8>, Error> {
+        self.climber.finish_part()
+    }
 }
 
 impl<'a> Climber<'a> {
     pub(super) fn new(shape: Shape, hash: &SaltedHash, sink: &'a dyn TreeSink, bottom: usize) -> Climber<'a> {
-        Climber { shape, hash: hash.clone(), sink, bottom, levels: Vec::new() }
+        let (end, kept) = (usize::MAX, Vec::new());
+        Climber { shape, hash: hash.clone(), sink, bottom, levels: Vec::new(), end, kept }
+    }
+
+    /// The same, making the levels before this one alone.
+    pub(super) fn up_to(self, end: usize) -> Climber<'a> {
+        Climber { end, ..self }
+    }
+
+    fn finish_part(mut self) -> Result<Vec<u8>, Error> {
+        let mut index = 0;
+        while let Some(level) = self.levels.get(index) {
+            if level.filled > 0 {
+                let digest = self.close_block(index)?;
+                self.push(index + 1, digest)?;
+            }
+            index += 1;
+        }
+        Ok(self.kept)
     }
 
     /// Closes all levels and returns the root hash; `None` if there was no digest at all.
@@ -77,6 +103,10 @@ impl<'a> Climber<'a> {
 
     fn push(&mut self, mut index: usize, mut digest: Vec<u8>) -> Result<(), Error> {
         loop {
+            if self.bottom + index == self.end {
+                self.kept.extend_from_slice(&digest);
+                return Ok(());
+            }
             if index == self.levels.len() {
                 let block = vec![0; self.shape.hash_block_size()];
                 self.levels.push(OpenLevel { block, filled: 0, blocks_done: 0 });

@@ -3,7 +3,9 @@
 //! Data is cut into blocks, each is hashed, and the digests fill the hash blocks of level 0. These blocks are
 //! hashed in their turn for level 1, and so on until one digest is left: the root hash. [`Shape`] holds what
 //! differs between the formats, [`Geometry`] says where each level is stored, [`build()`] and
-//! [`build_stream`] make a tree, [`TreeHasher`] its root hash from data that somebody hands over, [`check()`] finds what does not match one, [`update()`] brings one up to date.
+//! [`build_stream`] make a tree, [`TreeHasher`] its root hash from data that somebody hands over,
+//! [`build_part`] and [`join`] make one on many machines; [`check()`] finds what does not match one, [`update()`] brings one up to
+//! date.
 //!
 //! The salt is no business of the tree: it is in the [`SaltedHash`](casemate_providers::SaltedHash).
 
@@ -13,6 +15,7 @@ mod climber;
 mod geometry;
 mod hasher;
 mod in_order;
+mod part;
 mod plan;
 mod ranges;
 mod sink;
@@ -23,6 +26,7 @@ pub use build::{Built, Job, build, build_stream};
 pub use check::{Block, Fault, Finding, Stored, Summary, check};
 pub use geometry::{Geometry, Level, MAX_LEVELS, Shape};
 pub use hasher::TreeHasher;
+pub use part::{build_part, check_part, join, unit};
 pub use ranges::Ranges;
 pub use sink::{SpilledLevels, TreeDevice, TreeSink};
 pub use update::update;

@@ -1,0 +1,236 @@
+//! Debian packages of the command and of the C library, and the sources with all crates.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::report::Report;
+use crate::step::{Outcome, cargo, root, step};
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Other tools' names that the command answers to. They lie in a folder of their own: the tools themselves stay what they are
+/// for everybody whose PATH does not begin with it.
+const TOOLS: [&str; 8] =
+    ["veritysetup", "fsverity", "cryptsetup", "integritysetup", "mke2fs", "mkfs.ext4", "e2fsck", "fsck.ext4"];
+
+/// What the packages need: what the programs are linked to.
+const NEEDS: &str = "libc6 (>= 2.34), libgcc-s1 (>= 4.2)";
+
+/// A program in C as users write one, which says its library's version.
+const TRIAL: &str = "#include <casemate.h>
+#include <stdio.h>
+int main(void) { return puts(casemate_version()) < 0; }
+";
+
+/// A package as it is unpacked.
+struct Package {
+    name: &'static str,
+    folder: PathBuf,
+}
+
+/// Makes everything in `target/packages`, and tries the Debian packages in a root of their own.
+pub fn package(report: &mut Report) -> Outcome {
+    let out = root().join("target/packages");
+    let _ = fs::remove_dir_all(&out);
+    cargo(["build", "--quiet", "--release", "--package", "casemate-cli", "--package", "casemate-capi"])
+        .run()?;
+    let archive = ["--quiet", "--release", "--package", "casemate-capi", "--crate-type", "staticlib"];
+    cargo(["rustc"]).args(&archive).run()?;
+    let triplet = step("dpkg-architecture", ["--query", "DEB_HOST_MULTIARCH"]).output()?;
+    let libraries = Path::new("usr/lib").join(triplet.trim());
+    let packages = [command(&out)?, library(&out, &libraries)?, development(&out, &libraries)?];
+    let files = packages.iter().map(Package::build).collect::<Result<Vec<_>, _>>()?;
+    sources(&out)?;
+    for file in &files {
+        println!(
+            "{}: {} KiB",
+            file.display(),
+            fs::metadata(file).map_or(0, |data| data.len().div_ceil(1024))
+        );
+    }
+    try_in_a_root(report, &out, &files)
+}
+
+fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> String {
+    move |error| format!("{}: {error}", path.display())
+}
+
+impl Package {
+    fn new(out: &Path, name: &'static str) -> Package {
+        Package { name, folder: out.join("unpacked").join(name) }
+    }
+
+    /// A path in the package, whose folder is there.
+    fn path(&self, path: impl AsRef<Path>) -> Result<PathBuf, String> {
+        let path = self.folder.join(path);
+        let folder = path.parent().unwrap_or(&path);
+        fs::create_dir_all(folder).map_err(failed(folder))?;
+        Ok(path)
+    }
+
+    fn write(&self, path: impl AsRef<Path>, text: &[u8]) -> Outcome {
+        let path = self.path(path)?;
+        fs::write(&path, text).map_err(failed(&path))
+    }
+
+    fn copy(&self, from: &Path, to: impl AsRef<Path>, mode: u32) -> Outcome {
+        let to = self.path(to)?;
+        fs::copy(from, &to).map_err(failed(from))?;
+        fs::set_permissions(&to, fs::Permissions::from_mode(mode)).map_err(failed(&to))
+    }
+
+    fn link(&self, target: &str, path: impl AsRef<Path>) -> Outcome {
+        let path = self.path(path)?;
+        symlink(target, &path).map_err(failed(&path))
+    }
+
+    /// What Debian wants of every package.
+    fn describe(&self, section: &str, needs: &str, text: &str) -> Outcome {
+        let root = root();
+        let read = |name: &str| fs::read_to_string(root.join(name)).map_err(failed(&root.join(name)));
+        let copyright = format!(
+            "Licensed under either of these, at your choice.\n\n{}\n{}",
+            read("LICENSE-MIT")?,
+            read("LICENSE-APACHE")?
+        );
+        self.write(format!("usr/share/doc/{}/copyright", self.name), copyright.as_bytes())?;
+        let architecture = step("dpkg", ["--print-architecture"]).output()?;
+        let control = format!(
+            "Package: {}\nVersion: {VERSION}\nArchitecture: {}\nMaintainer: casemate\nSection: {section}\nPriority: optional\n{needs}\nDescription: {text}\n",
+            self.name,
+            architecture.trim()
+        );
+        self.write("DEBIAN/control", control.as_bytes())
+    }
+
+    fn build(&self) -> Result<PathBuf, String> {
+        let out = self.folder.parent().and_then(Path::parent).unwrap_or(&self.folder);
+        let (from, to) = (self.folder.to_string_lossy(), out.to_string_lossy());
+        step("dpkg-deb", ["--root-owner-group", "--build", &from, &to]).output()?;
+        let files = fs::read_dir(out).map_err(failed(out))?.filter_map(Result::ok).map(|entry| entry.path());
+        let is_mine = |path: &PathBuf| {
+            path.file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with(&format!("{}_", self.name)))
+        };
+        files
+            .filter(|path| path.extension().is_some_and(|end| end == "deb"))
+            .find(is_mine)
+            .ok_or_else(|| format!("no package {}", self.name))
+    }
+}
+
+fn released(name: &str) -> PathBuf {
+    root().join("target/release").join(name)
+}
+
+/// The command, its manual pages and completions.
+fn command(out: &Path) -> Result<Package, String> {
+    let package = Package::new(out, "casemate");
+    let program = released("casemate");
+    package.copy(&program, "usr/bin/casemate", 0o755)?;
+    step("strip", [&*package.path("usr/bin/casemate")?.to_string_lossy()]).run()?;
+    let pages = package.path("usr/share/man/man1/page")?;
+    let pages = pages.parent().unwrap_or(&pages);
+    step(&program, ["--quiet", "man", &pages.to_string_lossy()]).run()?;
+    let names = fs::read_dir(pages).map_err(failed(pages))?.filter_map(Result::ok).map(|entry| entry.path());
+    let names: Vec<String> = names.map(|path| path.to_string_lossy().into_owned()).collect();
+    step("gzip", ["-9n"]).args(&names.iter().map(String::as_str).collect::<Vec<_>>()).run()?;
+    for (shell, path) in [
+        ("bash", "usr/share/bash-completion/completions/casemate"),
+        ("zsh", "usr/share/zsh/vendor-completions/_casemate"),
+        ("fish", "usr/share/fish/vendor_completions.d/casemate.fish"),
+    ] {
+        package.write(path, step(&program, ["completions", shell]).output()?.as_bytes())?;
+    }
+    package.link("../bin/casemate", "usr/sbin/mount.casemate")?;
+    for tool in TOOLS {
+        package.link("../../../bin/casemate", format!("usr/lib/casemate/bin/{tool}"))?;
+    }
+    package.describe(
+        "utils",
+        &format!("Depends: {NEEDS}\nRecommends: fuse3"),
+        "dm-verity, fs-verity, dm-crypt, LUKS, fscrypt and ext4 in user space\n Makes, reads, checks and changes what the kernel's storage protection reads and writes, without\n root and without a kernel. In /usr/lib/casemate/bin it answers to other tools' names.",
+    )?;
+    Ok(package)
+}
+
+/// The C library that programs are run with.
+fn library(out: &Path, folder: &Path) -> Result<Package, String> {
+    let package = Package::new(out, "libcasemate0");
+    let place = folder.join("libcasemate.so.0");
+    package.copy(&released("libcasemate_capi.so"), &place, 0o644)?;
+    step("strip", ["--strip-unneeded", &package.path(&place)?.to_string_lossy()]).run()?;
+    package.write("DEBIAN/triggers", b"activate-noawait ldconfig\n")?;
+    package.describe(
+        "libs",
+        &format!("Depends: {NEEDS}"),
+        "dm-verity, LUKS, ext4 and more in user space, C library",
+    )?;
+    Ok(package)
+}
+
+/// What programs are compiled with.
+fn development(out: &Path, folder: &Path) -> Result<Package, String> {
+    let package = Package::new(out, "libcasemate-dev");
+    package.copy(&root().join("crates/capi/include/casemate.h"), "usr/include/casemate.h", 0o644)?;
+    package.link("libcasemate.so.0", folder.join("libcasemate.so"))?;
+    let archive = folder.join("libcasemate.a");
+    package.copy(&released("libcasemate_capi.a"), &archive, 0o644)?;
+    step("strip", ["--strip-debug", &package.path(&archive)?.to_string_lossy()]).run()?;
+    let text = format!(
+        "prefix=/usr\nlibdir=/{}\nincludedir=${{prefix}}/include\n\nName: casemate\nDescription: the Linux storage-protection stack in user space\nVersion: {VERSION}\nLibs: -L${{libdir}} -lcasemate\nLibs.private: -lgcc_s -lutil -lrt -lpthread -lm -ldl -lc\nCflags: -I${{includedir}}\n",
+        folder.display()
+    );
+    package.write(folder.join("pkgconfig/casemate.pc"), text.as_bytes())?;
+    package.describe(
+        "libdevel",
+        &format!("Depends: libcasemate0 (= {VERSION}), libc6-dev"),
+        "dm-verity, LUKS, ext4 and more in user space, C header",
+    )?;
+    Ok(package)
+}
+
+/// The sources as they are committed, and all crates that they need: a build asks no network.
+fn sources(out: &Path) -> Outcome {
+    let name = format!("casemate-{VERSION}");
+    let folder = out.join(&name);
+    fs::create_dir_all(&folder).map_err(failed(&folder))?;
+    let (to, tar) = (folder.to_string_lossy().into_owned(), out.join(format!("{name}.tar.xz")));
+    step("sh", ["-ec", "git archive HEAD | tar -x -C \"$1\"", "sh", &to]).run()?;
+    let config = cargo(["vendor", "--quiet", "--locked", "vendor"]).folder(&folder).output()?;
+    let place = folder.join(".cargo");
+    fs::create_dir_all(&place).map_err(failed(&place))?;
+    let config = [fs::read_to_string(place.join("config.toml")).unwrap_or_default(), config].concat();
+    fs::write(place.join("config.toml"), config).map_err(failed(&place))?;
+    // What is built of them asks for nothing else.
+    cargo(["metadata", "--quiet", "--offline", "--locked", "--format-version=1"]).folder(&folder).output()?;
+    let arguments = ["--create", "--xz", "--sort=name", "--owner=0", "--group=0", "--file"];
+    step("tar", arguments)
+        .args(&[&tar.to_string_lossy(), "--directory", &out.to_string_lossy(), &name])
+        .run()?;
+    fs::remove_dir_all(&folder).map_err(failed(&folder))
+}
+
+/// Installs the packages into a minimal Debian, and does each one's main job there.
+fn try_in_a_root(report: &mut Report, out: &Path, files: &[PathBuf]) -> Outcome {
+    if !Command::new("debootstrap").arg("--version").output().is_ok_and(|output| output.status.success()) {
+        return report.skip("package: no debootstrap to try the packages in a root of their own");
+    }
+    let place = out.join("root");
+    let include = "--include=gcc,libc6-dev,pkg-config";
+    step("debootstrap", ["--variant=minbase", include, "stable", &place.to_string_lossy()]).output()?;
+    for file in files {
+        let name = file.file_name().unwrap_or_default();
+        fs::copy(file, place.join(name)).map_err(failed(file))?;
+    }
+    fs::write(place.join("trial.c"), TRIAL).map_err(failed(&place))?;
+    let script = "dpkg --install /*.deb >/dev/null && cd /tmp && truncate -s 8M data \
+        && casemate --quiet verity format data hash --root-hash-file=root && casemate verity verify data hash @root \
+        && PATH=/usr/lib/casemate/bin:$PATH veritysetup --version \
+        && cc /trial.c $(pkg-config --cflags --libs casemate) -o trial && ./trial \
+        && cc /trial.c -l:libcasemate.a $(pkg-config --static --libs casemate) -o static && ./static";
+    step("chroot", [&*place.to_string_lossy(), "sh", "-ec", script]).run()?;
+    fs::remove_dir_all(&place).map_err(failed(&place))
+}

@@ -1,0 +1,57 @@
+//! The wheel of the Python module, with the command in it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::report::Report;
+use crate::step::{Outcome, cargo, root, step};
+
+/// What the module and the command do in the environment that the wheel was installed into.
+const TRIAL: &str = "import casemate, sys; from casemate import fsverity
+data = bytes(5000000)
+hasher = fsverity.new(data)
+assert hasher.digest() == fsverity.digest(casemate.Device.from_bytes(data)).digest
+print('casemate on', sys.version.split()[0])";
+
+/// Builds the wheel, and tries it in a fresh environment.
+pub fn wheel(_: &mut Report) -> Outcome {
+    let (root, target) = (root(), root().join("target"));
+    let out = target.join("wheels");
+    let _ = fs::remove_dir_all(&out);
+    let tools = environment(&target.join("wheel-tools"))?;
+    step(tools.join("pip"), ["install", "--quiet", "maturin>=1.14,<2"]).run()?;
+    cargo(["build", "--quiet", "--release", "--package", "casemate-cli"]).run()?;
+    // maturin takes what lies in a folder of the module's name into the wheel; pip puts scripts beside the interpreter.
+    let data = root.join("crates/python/casemate._casemate.data");
+    let scripts = data.join("scripts");
+    let copied = fs::create_dir_all(&scripts)
+        .and_then(|()| fs::copy(target.join("release/casemate"), scripts.join("casemate")));
+    copied.map_err(|error| format!("{}: {error}", scripts.display()))?;
+    step("strip", [&*scripts.join("casemate").to_string_lossy()]).run()?;
+    let built = step(tools.join("maturin"), ["build", "--release", "--out", &out.to_string_lossy()]);
+    let built = built.folder(&root.join("crates/python")).run();
+    let _ = fs::remove_dir_all(data);
+    built?;
+    let wheel = only_file(&out)?;
+    let size = fs::metadata(&wheel).map_or(0, |data| data.len());
+    println!("{}: {} KiB", wheel.display(), size.div_ceil(1024));
+    let fresh = environment(&target.join("wheel-trial"))?;
+    step(fresh.join("pip"), ["install", "--quiet", "--no-index", &wheel.to_string_lossy()]).run()?;
+    step(fresh.join("python"), ["-c", TRIAL]).folder(&target).run()?;
+    step(fresh.join("casemate"), ["--version"]).run()
+}
+
+/// A new environment of the system's interpreter; the folder of its programs.
+fn environment(folder: &Path) -> Result<PathBuf, String> {
+    step("python3", ["-m", "venv", "--clear", &folder.to_string_lossy()]).run()?;
+    Ok(folder.join("bin"))
+}
+
+fn only_file(folder: &Path) -> Result<PathBuf, String> {
+    let files = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let mut files = files.filter_map(Result::ok).map(|entry| entry.path());
+    match (files.next(), files.next()) {
+        (Some(file), None) => Ok(file),
+        _ => Err(format!("{}: not one wheel", folder.display())),
+    }
+}
