@@ -269,7 +269,7 @@ def _opened(piece: Piece, options: dict[str, Any] | None) -> Iterator[Device]:
     fs, path = fsspec.core.url_to_fs(piece.url, **(options or {}))
 
     def fetch(start: int, end: int) -> bytes:
-        return bytes(fs.cat_file(path, piece.start + start, piece.start + end))
+        return bytes(fs.cat_file(path, start=piece.start + start, end=piece.start + end))
 
     with _Ahead(fetch, length) as ahead:
         yield Device.from_ranges(length, ahead.read, name=piece.url)
