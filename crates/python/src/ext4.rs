@@ -102,11 +102,16 @@ impl FileSystem {
         ))
     }
 
-    /// Names and inodes of a directory, without "." and "..".
-    fn entries(&self, py: Python<'_>, number: u32) -> PyResult<Vec<(OsString, u32)>> {
+    /// Names and inodes of a directory, without "." and "..", and what kinds of files they are: as in modes, or 0 where entries
+    /// do not tell.
+    fn entries(&self, py: Python<'_>, number: u32) -> PyResult<Vec<(OsString, u32, u16)>> {
         let read = || self.inode(number).and_then(|inode| self.0.inodes().read_dir(&inode));
         let entries = self.named(py.detach(read))?;
-        Ok(entries.into_iter().map(|entry| (OsString::from_vec(entry.name), entry.inode)).collect())
+        let row = |entry: ext4::DirEntry| {
+            let kind = entry.kind.map_or(0, |kind| kind.mode_bits());
+            (OsString::from_vec(entry.name), entry.inode, kind)
+        };
+        Ok(entries.into_iter().map(row).collect())
     }
 
     fn readlink(&self, py: Python<'_>, number: u32) -> PyResult<OsString> {

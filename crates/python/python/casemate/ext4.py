@@ -175,24 +175,52 @@ class Ext4:
 
 
 class Path:
-    """A path in a file system. One that comes out of a directory keeps the number of its inode, and looks nothing up."""
+    """A path in a file system. One that comes out of a directory keeps the number and the kind of its inode, and looks nothing
+    up."""
 
-    __slots__ = ("_found", "fs", "pure")
+    __slots__ = ("_found", "_kind", "_name", "_parent", "_pure", "fs")
 
-    def __init__(self, fs: Ext4, pure: PurePosixPath, found: int | None = None) -> None:
-        self.fs, self.pure, self._found = fs, pure, found
+    def __init__(self, fs: Ext4, pure: PurePosixPath) -> None:
+        self.fs = fs
+        self._pure: PurePosixPath | None = pure
+        self._parent: Path | None = None
+        self._name = ""
+        self._found: int | None = None
+        self._kind = 0
+
+    @classmethod
+    def _entry(cls, parent: Path, name: str, found: int, kind: int) -> Path:
+        """A name in a directory, whose inode and kind it told; the path is made when somebody asks."""
+        entry = cls.__new__(cls)
+        entry.fs, entry._pure, entry._parent, entry._name = parent.fs, None, parent, name
+        entry._found, entry._kind = found, kind
+        return entry
+
+    @property
+    def pure(self) -> PurePosixPath:
+        """The path without the file system."""
+        if self._pure is None:
+            assert self._parent is not None
+            self._pure = self._parent.pure / self._name
+        return self._pure
 
     def _number(self, follow: bool = True) -> int:
         native = self.fs._native
         if self._found is None:
             return native.lookup(str(self.pure), follow)
-        if follow and stat.S_ISLNK(native.stat(self._found)[0]):
+        if follow and self._own_kind(self._found) == stat.S_IFLNK:
             return native.lookup(str(self.pure), True)
         return self._found
 
+    def _own_kind(self, found: int) -> int:
+        """What the inode is, as in modes; directories without the feature `filetype` do not tell."""
+        if not self._kind:
+            self._kind = stat.S_IFMT(self.fs._native.stat(found)[0])
+        return self._kind
+
     @property
     def name(self) -> str:
-        return self.pure.name
+        return self._name or self.pure.name
 
     @property
     def stem(self) -> str:
@@ -208,7 +236,7 @@ class Path:
 
     @property
     def parent(self) -> Path:
-        return Path(self.fs, self.pure.parent)
+        return self._parent or Path(self.fs, self.pure.parent)
 
     def joinpath(self, *parts: str | PurePosixPath) -> Path:
         return Path(self.fs, self.pure.joinpath(*parts))
@@ -230,6 +258,9 @@ class Path:
         return True
 
     def _is(self, kind: int, follow: bool = True) -> bool:
+        own = self._kind
+        if own and not (follow and own == stat.S_IFLNK):
+            return own == kind
         try:
             return stat.S_IFMT(self.stat(follow_symlinks=follow).st_mode) == kind
         except (FileNotFoundError, NotADirectoryError):
@@ -246,8 +277,8 @@ class Path:
 
     def iterdir(self) -> Iterator[Path]:
         """What a directory has, in the order of the disk."""
-        for name, number in self.fs._native.entries(self._number()):
-            yield Path(self.fs, self.pure / name, number)
+        for name, number, kind in self.fs._native.entries(self._number()):
+            yield Path._entry(self, name, number, kind)
 
     def walk(self) -> Iterator[tuple[Path, list[str], list[str]]]:
         """Directories from this one down, each with the names of its directories and of everything else, as `os.walk` does;
