@@ -26,6 +26,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("casemate-cli", 6),
     ("casemate-python", 5),
     ("casemate-capi", 5),
+    ("casemate-libfsverity", 5),
 ];
 
 /// What only tests use, or nothing of the product: the shared helpers, and the runner.

@@ -1,6 +1,7 @@
 //! What the kernel does for fs-verity, through its ioctls.
 
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::{fmt, io};
 
@@ -42,11 +43,19 @@ pub fn measure(path: &Path) -> Result<FileDigest, KernelError> {
 /// # Errors
 /// `KEYREJECTED` and others if the kernel refuses the signature; see [`KernelError`] for more.
 pub fn enable(path: &Path, parameters: &Parameters, signature: &[u8]) -> Result<(), KernelError> {
+    let enabled = enable_file(open(path)?, parameters, signature);
+    enabled.map_err(KernelError::of("FS_IOC_ENABLE_VERITY", path))
+}
+
+/// The same of a file that is open, for reading.
+///
+/// # Errors
+/// What the kernel says.
+pub fn enable_file(file: impl AsFd, parameters: &Parameters, signature: &[u8]) -> io::Result<()> {
     let number = parameters.algorithm().number();
     // OK to cast: block sizes are far below 2^32.
     let block_size = parameters.block_size() as u32;
-    let enabled = ioctl::enable(open(path)?, number.into(), block_size, parameters.salt(), signature);
-    enabled.map_err(KernelError::of("FS_IOC_ENABLE_VERITY", path))
+    ioctl::enable(file, number.into(), block_size, parameters.salt(), signature)
 }
 
 /// Reads metadata that the kernel keeps for a file, from byte `offset` of it on; 0 bytes are its end.

@@ -10,11 +10,11 @@ use std::sync::{Mutex, PoisonError};
 
 use casemate_blockdev::{BlockDevice, FileDevice, Pool};
 use casemate_providers::Work;
-use casemate_verity::fs::Describer;
 use casemate_verity::tree::{Finding, SpilledLevels, Summary, TreeDevice, TreeSink};
 
 pub use casemate_verity::fs::{
-    Algorithm, Descriptor, Entry, FileDigest, FileHasher, FilePart, Manifest, Parameters, escape_name,
+    Algorithm, Describer, Descriptor, Entry, FileDigest, FileHasher, FilePart, Manifest, Parameters,
+    escape_name,
 };
 
 use crate::Error;
@@ -23,7 +23,7 @@ mod kernel;
 
 pub(crate) use beside::TREE_OFFSET;
 pub use beside::TreeBlocks;
-pub use kernel::{KernelError, Metadata, enable, measure, read_metadata};
+pub use kernel::{KernelError, Metadata, enable, enable_file, measure, read_metadata};
 
 use crate::output::Output;
 
