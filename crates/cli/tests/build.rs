@@ -613,7 +613,23 @@ fn images_get_dm_verity() {
     // Everything in files of its own.
     let told =
         place.yes("build image --from tree --dm-verity hashes --fec-device parity --fec-roots 4 --seed x");
-    assert!(verify(&format!("image hashes {} --fec-device=parity --fec-roots=4", hash_of(&told))));
+    let hash = hash_of(&told);
+    assert!(verify(&format!("image hashes {hash} --fec-device=parity --fec-roots=4")));
+    // systemd's partitions: the first and the last half of the root hash.
+    let uuid_of = |part: &str| {
+        let starts = [0, 8, 12, 16, 20].map(|at| &part[at..]);
+        starts.iter().zip([8, 4, 4, 4, 12]).map(|(text, len)| &text[..len]).collect::<Vec<_>>().join("-")
+    };
+    let uuids = [uuid_of(&hash[..32]), uuid_of(&hash[32..])];
+    let [data, tree] = &uuids;
+    assert!(
+        told.ends_with(&format!("\nData partition UUID:\t{data}\nHash partition UUID:\t{tree}\n")),
+        "{told}"
+    );
+    let told = place.yes("build image --from tree --dm-verity hashes --seed x --json");
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let names = ["data_partition_uuid", "hash_partition_uuid"];
+    assert_eq!(names.map(|name| told["dm_verity"][name].as_str().unwrap().to_owned()), uuids);
     if tool("openssl").is_some() {
         place.sh("openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=test -keyout key.pem -out cert.pem 2>openssl.log");
         let told = place.yes(

@@ -4,7 +4,7 @@ use std::fmt::{Display, Write};
 
 use serde::Serialize;
 
-use casemate::verity::{FecLayout, Formatted, Layout, hex};
+use casemate::verity::{FecLayout, Formatted, Layout, hex, partition_uuids};
 
 /// A hash area for programs.
 #[derive(Debug, Serialize)]
@@ -24,6 +24,10 @@ pub struct Json {
     hash_device_size: u64,
     levels: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
+    data_partition_uuid: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hash_partition_uuid: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     fec: Option<FecJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dry_run: Option<bool>,
@@ -40,8 +44,14 @@ pub struct FecJson {
 
 /// What was made, for programs.
 pub fn formatted_json(formatted: &Formatted, dry_run: bool) -> Json {
-    let fec = formatted.fec.as_ref().map(fec_json);
-    Json { fec, dry_run: Some(dry_run), ..json(&formatted.layout, Some(&formatted.root_hash)) }
+    let (data, hash) = partition_uuids(&formatted.root_hash).ok().unzip();
+    Json {
+        data_partition_uuid: data.map(|uuid| uuid.to_string()),
+        hash_partition_uuid: hash.map(|uuid| uuid.to_string()),
+        fec: formatted.fec.as_ref().map(fec_json),
+        dry_run: Some(dry_run),
+        ..json(&formatted.layout, Some(&formatted.root_hash))
+    }
 }
 
 /// Parity for programs.
@@ -66,6 +76,8 @@ pub fn json(layout: &Layout, root_hash: Option<&[u8]>) -> Json {
         hash_start_block: layout.hash_start_block(),
         hash_device_size: layout.hash_device_size(),
         levels: geometry.levels().len(),
+        data_partition_uuid: None,
+        hash_partition_uuid: None,
         fec: None,
         dry_run: None,
     }
@@ -87,6 +99,13 @@ pub fn formatted_lines(hash: &dyn Display, fec_offset: u64, formatted: &Formatte
         push(&mut text, "FEC device size: ", &format_args!("{parity} [bytes]"));
     }
     text
+}
+
+/// Lines of the UUIDs by which systemd finds data and hash partition; none for a root hash that is too short.
+pub fn partition_lines(root_hash: &[u8]) -> String {
+    partition_uuids(root_hash).map_or(String::new(), |(data, hash)| {
+        format!("Data partition UUID:\t{data}\nHash partition UUID:\t{hash}\n")
+    })
 }
 
 /// The lines of `veritysetup dump`.

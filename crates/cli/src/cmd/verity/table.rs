@@ -8,6 +8,7 @@ use serde_json::json;
 use casemate::Error;
 use casemate::verity::{OnFault, partition_uuids};
 
+use super::info;
 use super::options::{RootHashArgs, StoredArgs};
 use crate::answer::Answer;
 use crate::context::Context;
@@ -118,9 +119,7 @@ impl Args {
                 if let Ok(argument) = argument {
                     text += &format!("Kernel argument:    \t{argument}\n");
                 }
-                if let Ok((data, hash)) = uuids {
-                    text += &format!("Data partition UUID:\t{data}\nHash partition UUID:\t{hash}\n");
-                }
+                text += &info::partition_lines(&root_hash);
                 context.print(text)?;
             }
         }

@@ -270,7 +270,12 @@ impl Args {
         } else if let Some(formatted) = &formatted {
             let place =
                 if self.is_appended() { &self.image } else { self.dm_verity.as_ref().unwrap_or(&self.image) };
-            context.print(info::formatted_lines(&place.display(), self.fec.fec_offset, formatted))?;
+            let mut text = info::formatted_lines(&place.display(), self.fec.fec_offset, formatted);
+            // Where file system and tree lie one behind the other, they are no two partitions.
+            if !self.is_appended() {
+                text += &info::partition_lines(&formatted.root_hash);
+            }
+            context.print(text)?;
         }
         context.done(format_args!("{}: {size} bytes, {} files", self.image.display(), report.files));
         Ok(Answer::Yes)
