@@ -9,6 +9,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice, NoEvents, Pool};
 use casemate_ext4::{BuildOptions, BuildSize, Ext4, Features, OpenOptions, Plan, Tree, TreeOptions, check};
@@ -511,6 +512,58 @@ fn hostile_streams_are_refused_or_made_right() {
     for len in [0, 100, 512, 600, 4000] {
         let cut = Arc::new(MemoryDevice::new(bytes[..len].to_vec()));
         assert!(from_tars(&[cut], false).is_err(), "{len}");
+    }
+}
+
+/// A device that counts the bytes that are read of it.
+struct Counted(Arc<dyn BlockDevice>, AtomicUsize);
+
+impl BlockDevice for Counted {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&*self.0)
+    }
+
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> casemate_ext4::Result<()> {
+        self.1.fetch_add(buf.len(), Ordering::Relaxed);
+        self.0.read_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> casemate_ext4::Result<()> {
+        self.0.write_at(buf, offset)
+    }
+
+    fn flush(&self) -> casemate_ext4::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[test]
+fn contents_in_a_tar_file_are_read_once_and_leave_nothing_behind_other_files() {
+    let (large, small, target) = (vec![0xff; 3 << 20], [0xa5; 100], "t".repeat(100));
+    let link = Some(Link::Symbolic(target.as_bytes().into()));
+    let bytes = tar(&[
+        ("a", FileType::Regular, None, &large),
+        ("b", FileType::Regular, None, &small),
+        ("c", FileType::Symlink, link, b""),
+    ]);
+    let bytes = Arc::new(Counted(bytes, AtomicUsize::new(0)));
+    let mut tree = Tree::new();
+    tree.add_tar(bytes.clone(), "stream", &TreeOptions::default(), &NoEvents).unwrap();
+    let known = bytes.1.load(Ordering::Relaxed);
+    assert!(known < large.len() / 2, "{known}");
+    let plan = Plan::new(tree, &BuildOptions::new([1; 16], [2; 16])).unwrap();
+    let device = MemoryDevice::new(vec![0; plan.size() as usize]);
+    plan.write(&device, true, &on(1)).unwrap();
+    assert_eq!(bytes.1.load(Ordering::Relaxed) - known, large.len() + small.len());
+    let mut image = vec![0; plan.size() as usize];
+    device.read_at(&mut image, 0).unwrap();
+    for own in [&small[..], target.as_bytes()] {
+        let block = image.chunks(4096).find(|block| block.starts_with(own)).unwrap();
+        assert!(block[own.len()..].iter().all(|byte| *byte == 0));
     }
 }
 

@@ -30,16 +30,35 @@ struct Own {
 /// Bytes that are read ahead.
 const AHEAD: usize = 1 << 18;
 
+/// Bytes that are read behind contents that were passed over: most likely one header. Copying so many takes as long as a
+/// call of the system.
+const HEADER: usize = 4096;
+
+/// Where the bytes of a stream lie by the time that contents are read.
+struct Place<'a> {
+    device: &'a Arc<dyn BlockDevice>,
+    /// What errors call the stream.
+    name: &'a str,
+    /// The byte of the stream that comes next.
+    at: &'a Cell<u64>,
+    /// Where bytes end that are there already, which need not be read to be passed over.
+    end: u64,
+}
+
 /// Bytes of a stream, and how many were read.
 struct Counting<'a> {
     input: BufReader<&'a mut dyn Read>,
     at: &'a Cell<u64>,
 }
 
-/// The bytes of a device, from the first one on.
+/// The bytes of a device, parts of which may be passed over.
 struct Bytes<'a> {
     device: &'a dyn BlockDevice,
-    at: u64,
+    size: u64,
+    at: &'a Cell<u64>,
+    /// Bytes that were read ahead, and where they begin.
+    ahead: Vec<u8>,
+    start: u64,
 }
 
 /// A stream whose bytes are written to a device, zeros as holes where there was nothing yet.
@@ -65,8 +84,10 @@ impl Tree {
         options: &TreeOptions,
         events: &dyn Events,
     ) -> Result<()> {
-        let mut input = Bytes { device: &*device, at: 0 };
-        self.add_members(&mut input, &device, name, options, events)
+        let (at, size) = (Cell::new(0), device.size());
+        let mut input = Bytes { device: &*device, size, at: &at, ahead: Vec::new(), start: 0 };
+        let place = Place { device: &device, name, at: &at, end: size };
+        self.add_members(&mut input, &place, options, events)
     }
 
     /// The same of a stream that can't be read again: as much of it as its members say that they have is written to an empty
@@ -82,8 +103,10 @@ impl Tree {
         options: &TreeOptions,
         events: &dyn Events,
     ) -> Result<()> {
+        let at = Cell::new(0);
         let mut input = Kept { input: stream, device: &*kept, at: 0 };
-        self.add_members(&mut input, &kept, name, options, events)?;
+        let mut counting = Counting { input: BufReader::with_capacity(AHEAD, &mut input), at: &at };
+        self.add_members(&mut counting, &Place { device: &kept, name, at: &at, end: 0 }, options, events)?;
         let end = input.at;
         if end > kept.size() {
             kept.write_at(&[0], end - 1)?;
@@ -91,18 +114,16 @@ impl Tree {
         Ok(())
     }
 
-    /// Adds the members of a stream whose bytes lie on a device by the time that contents are read.
+    /// Adds the members of a stream.
     fn add_members(
         &mut self,
         input: &mut dyn Read,
-        device: &Arc<dyn BlockDevice>,
-        name: &str,
+        place: &Place<'_>,
         options: &TreeOptions,
         events: &dyn Events,
     ) -> Result<()> {
-        let at = Cell::new(0);
-        let mut input = Counting { input: BufReader::with_capacity(AHEAD, input), at: &at };
-        let mut tar = TarReader::new(&mut input, name);
+        let Place { device, name, at, end } = *place;
+        let mut tar = TarReader::new(input, name);
         let mut own = BTreeMap::new();
         while let Some(member) = tar.next()? {
             events.advance(0)?;
@@ -117,6 +138,10 @@ impl Tree {
                     ranges: (!is_whole).then_some(ranges),
                     from: Source::Within(Arc::clone(device), at.get()),
                 }
+            });
+            tar.pass(|len| {
+                let to = at.get().checked_add(len).filter(|to| *to <= end);
+                to.inspect(|to| at.set(*to)).is_some()
             });
             let shown = member.shown();
             self.add_member(member, contents, options, &mut own)
@@ -241,12 +266,21 @@ impl Read for Counting<'_> {
 
 impl Read for Bytes<'_> {
     fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
-        let left = self.device.size().saturating_sub(self.at);
-        // OK to truncate: at most the buffer's size.
-        let len = left.min(buf.len() as u64) as usize;
-        let read = self.device.read_at(&mut buf[..len], self.at);
-        read.map_err(|error: Error| std::io::Error::other(error.to_string()))?;
-        self.at += len as u64;
+        let at = self.at.get();
+        let end = self.start + self.ahead.len() as u64;
+        if !(self.start..end).contains(&at) {
+            let most = if at.abs_diff(end) < HEADER as u64 { AHEAD } else { HEADER };
+            // OK to truncate: at most what is read ahead.
+            self.ahead.resize(self.size.saturating_sub(at).min(most as u64) as usize, 0);
+            let read = self.device.read_at(&mut self.ahead, at);
+            read.map_err(|error: Error| std::io::Error::other(error.to_string()))?;
+            self.start = at;
+        }
+        // OK to truncate: within what was read.
+        let ahead = &self.ahead[(at - self.start) as usize..];
+        let len = ahead.len().min(buf.len());
+        buf[..len].copy_from_slice(&ahead[..len]);
+        self.at.set(at + len as u64);
         Ok(len)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use casemate_blockdev::BlockDevice;
+use casemate_blockdev::{BlockDevice, Buffer};
 use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::Work;
 
@@ -69,8 +69,9 @@ struct Open {
 /// Bytes that are written together if they lie together.
 struct Gather<'a> {
     device: &'a dyn BlockDevice,
-    buffer: Vec<u8>,
-    /// Where the buffer's first byte goes.
+    buffer: Buffer,
+    /// Bytes of the buffer that were filled, and where the first one goes.
+    filled: usize,
     at: u64,
 }
 
@@ -285,7 +286,9 @@ impl Writing<'_> {
         match &self.plan.tree.entry(self.plan.order[*index as usize]).body {
             Body::Symlink(target) => {
                 let target = shape.target(target);
-                buffer[..target.len()].copy_from_slice(target);
+                let (own, rest) = buffer.split_at_mut(target.len());
+                own.copy_from_slice(target);
+                rest.fill(0);
             }
             Body::File(contents) => {
                 let open = match opened {
@@ -299,7 +302,9 @@ impl Writing<'_> {
                 let from = u64::from(run.logical) * self.block as u64;
                 // OK to truncate: at most the buffer's length.
                 let len = (contents.size - from).min(len as u64) as usize;
-                open.file.read_at(&mut buffer[..len], from)?;
+                let (own, rest) = buffer.split_at_mut(len);
+                open.file.read_at(own, from)?;
+                rest.fill(0);
                 if let Some(cipher) = &open.cipher {
                     cipher.encrypt(run.logical.into(), buffer)?;
                 }
@@ -669,25 +674,26 @@ impl Writing<'_> {
 
 impl<'a> Gather<'a> {
     fn new(device: &'a dyn BlockDevice) -> Gather<'a> {
-        Gather { device, buffer: Vec::new(), at: 0 }
+        Gather { device, buffer: Buffer::default(), filled: 0, at: 0 }
     }
 
-    /// Zeros that become what goes to this byte of the device, `len` of them.
+    /// Room for what goes to this byte of the device: `len` bytes, whatever is in them.
     fn add(&mut self, offset: u64, len: usize) -> Result<&mut [u8]> {
-        let goes_on = self.at + self.buffer.len() as u64 == offset;
-        if !goes_on || self.buffer.len() + len > 2 * CHUNK {
+        let goes_on = self.at + self.filled as u64 == offset;
+        if !goes_on || self.filled + len > self.buffer.len() {
             self.flush()?;
             self.at = offset;
+            self.buffer.resize(len.max(2 * CHUNK));
         }
-        let from = self.buffer.len();
-        self.buffer.resize(from + len, 0);
-        Ok(&mut self.buffer[from..])
+        let from = self.filled;
+        self.filled += len;
+        Ok(&mut self.buffer[from..self.filled])
     }
 
     fn flush(&mut self) -> Result<()> {
-        if !self.buffer.is_empty() {
-            self.device.write_from(&mut self.buffer, self.at)?;
-            self.buffer.clear();
+        if self.filled > 0 {
+            self.device.write_from(&mut self.buffer[..self.filled], self.at)?;
+            self.filled = 0;
         }
         Ok(())
     }

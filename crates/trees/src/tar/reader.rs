@@ -134,6 +134,15 @@ impl<'a> TarReader<'a> {
         self.exact(buf)
     }
 
+    /// Tells the input how many bytes of the member that was just read are left, with what fills its last record. An input
+    /// that passes over them says so; else they are read.
+    pub fn pass(&mut self, by: impl FnOnce(u64) -> bool) {
+        // No overflow: their sum was checked.
+        if by(self.left + self.fill) {
+            (self.left, self.fill) = (0, 0);
+        }
+    }
+
     /// The error of a damaged stream, with its name.
     pub fn corrupt(&self, what: &str) -> Error {
         Error::corrupt(format!("tar stream: {what}")).at(self.name)
