@@ -49,6 +49,11 @@ const CONFIGURATIONS: &[Configuration] = &[
         package::package,
     ),
     (
+        "adapters",
+        "the Python module's adapters, beside the packages that they are for; not part of `test`",
+        wheel::adapters,
+    ),
+    (
         "wheel",
         "the Python module and the command as a wheel, tried in a fresh environment; not part of `test`",
         wheel::wheel,

@@ -55,3 +55,27 @@ fn only_file(folder: &Path) -> Result<PathBuf, String> {
         _ => Err(format!("{}: not one wheel", folder.display())),
     }
 }
+
+/// Packages that there are adapters for. One of them asks for another without saying so.
+const ADAPTED: [&str; 6] =
+    ["dissect.extfs", "dissect.fve", "dissect.target", "model-signing", "pyOpenSSL", "fsspec"];
+
+/// Runs the adapters' tests beside the packages that they are for.
+pub fn adapters(_: &mut Report) -> Outcome {
+    let (root, target) = (root(), root().join("target"));
+    let place = environment(&target.join("adapters"))?;
+    step(place.join("pip"), ["install", "--quiet"]).args(&ADAPTED).run()?;
+    cargo(["build", "--quiet", "--workspace", "--lib"]).run()?;
+    let package = target.join("adapters/package");
+    let (from, to) = (root.join("crates/python/python"), package.to_string_lossy());
+    step("cp", ["-r", &from.to_string_lossy(), &to]).run()?;
+    let native = package.join("casemate/_casemate.abi3.so");
+    fs::copy(target.join("debug/lib_casemate.so"), &native)
+        .map_err(|error| format!("{}: {error}", native.display()))?;
+    let tests = step(place.join("python"), ["-W", "ignore", "-m", "unittest", "test_contrib"]);
+    tests
+        .env("PYTHONPATH", &*to)
+        .env("MKE2FS", "mke2fs")
+        .folder(&root.join("crates/python/tests/python"))
+        .run()
+}
