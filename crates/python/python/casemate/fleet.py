@@ -104,6 +104,7 @@ def plan(
         return Task(tuple(pieces), parameters, with_tree, threads, storage_options)
 
     small: list[Piece] = []
+    total = 0
     for url in urls:
         try:
             size, version = _state(url, storage_options)
@@ -117,9 +118,10 @@ def plan(
                 yield task([Piece(url, size, start, min(start + shard, size), version)])
             continue
         small.append(Piece(url, size, 0, size, version))
-        if len(small) == FILES or sum(piece.size for piece in small[-FILES:]) > BATCH:
+        total += size
+        if len(small) == FILES or total > BATCH:
             yield task(small)
-            small = []
+            small, total = [], 0
     if small:
         yield task(small)
 

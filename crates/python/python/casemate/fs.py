@@ -1,18 +1,22 @@
-"""ext4 images for fsspec: `ext4://etc/os-release::file://root.img`, `ext4://model.bin::s3://bucket/image.raw`.
+"""ext4 images for fsspec: `ext4://etc/os-release::file://root.img`, `ext4://model.bin::s3://bucket/image.raw`; and files with
+trees beside them: `verity::s3://bucket/model.bin`.
 
-Importing this needs fsspec; its registry finds the protocol by the package's entry point.
+Importing this needs fsspec; its registry finds the protocols by the package's entry points.
 """
 
 from __future__ import annotations
 
+import io
 import stat
 from typing import Any
 
 import fsspec
 from fsspec.archive import AbstractArchiveFileSystem
+from fsspec.spec import AbstractFileSystem
 
 from .device import Device
-from .ext4 import Ext4, Path
+from .ext4 import BUFFER, Ext4, Path
+from .fsverity import Tree
 
 _KINDS = {stat.S_IFDIR: "directory", stat.S_IFREG: "file", stat.S_IFLNK: "link"}
 
@@ -112,3 +116,45 @@ class Ext4FileSystem(AbstractArchiveFileSystem):
         if mode != "rb":
             raise NotImplementedError("images are read only here")
         return self._path(path).open("rb")
+
+
+class VerityFileSystem(AbstractFileSystem):
+    """One file, each read of which is compared with the fs-verity tree beside it: `verity::s3://bucket/model.bin`, with the
+    digest as an option, and the tree's URL if it is not the file's with `.fsverity` behind it."""
+
+    protocol = "verity"
+    root_marker = ""
+    cachable = False
+
+    def __init__(
+        self,
+        fo: Any = "",
+        digest: str = "",
+        tree: Any = None,
+        target_protocol: str | None = None,
+        target_options: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if tree is None:
+            tree = _opened(fo + ".fsverity", target_protocol, target_options)
+        elif not isinstance(tree, Device):
+            tree = _opened(tree, options=target_options)
+        self._device = Tree.open(tree, digest).over(_opened(fo, target_protocol, target_options))
+
+    def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
+        return {"name": path, "size": self._device.size, "type": "file"}
+
+    def ls(self, path: str, detail: bool = True, **kwargs: Any) -> Any:
+        row = self.info(self._strip_protocol(path))
+        return [row] if detail else [row["name"]]
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
+        first, last, _ = slice(start, end).indices(self._device.size)
+        return self._device.pread(max(last - first, 0), first)
+
+    def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:
+        if mode != "rb":
+            raise NotImplementedError("what a tree proves is read only")
+        # Each one has a position of its own.
+        return io.BufferedReader(self._device.window(0), BUFFER)

@@ -1,14 +1,16 @@
 """Images by URL, as fsspec's users name them."""
 
+import os
 import pickle
 
 import casemate
 import fsspec
-from casemate import verity
-from casemate.fs import Ext4FileSystem
+from casemate import fsverity, verity
+from casemate.fs import Ext4FileSystem, VerityFileSystem
 from world import World
 
 fsspec.register_implementation("ext4", Ext4FileSystem, clobber=True)
+fsspec.register_implementation("verity", VerityFileSystem, clobber=True)
 
 
 class Urls(World):
@@ -52,3 +54,20 @@ class Urls(World):
             device.luks(passphrase="secret").pwrite(image.read_bytes(), 0)
         fs = fsspec.filesystem("ext4", fo=str(volume), passphrase="secret")
         self.assertEqual(fs.cat("link"), b"ID=casemate\n")
+
+    def test_a_file_is_proved_by_the_tree_beside_it(self):
+        store, data, tree = fsspec.filesystem("memory"), os.urandom(900_000), self.folder / "tree"
+        digest = str(fsverity.Tree.build(casemate.Device.from_bytes(data), tree).digest)
+        store.pipe({"/model.bin": data, "/model.bin.fsverity": tree.read_bytes(), "/elsewhere": tree.read_bytes()})
+        with fsspec.open("verity::memory://model.bin", verity={"digest": digest}) as file:
+            self.assertEqual((file.seek(500_000), file.read(100)), (500_000, data[500_000:500_100]))
+        fs, path = fsspec.core.url_to_fs("verity::memory://model.bin", verity={"digest": digest, "tree": "memory://elsewhere"})
+        self.assertEqual((fs.cat_file(path, 10, 20), fs.info(path)["size"]), (data[10:20], 900_000))
+        store.pipe("/model.bin", data[:600_000] + b"?" + data[600_001:])
+        with fsspec.open("verity::memory://model.bin", verity={"digest": digest}) as file:
+            self.assertEqual(file.read(100), data[:100])
+            file.seek(600_000)
+            with self.assertRaises((casemate.MismatchError, OSError)):
+                file.read(1)
+        with self.assertRaises(casemate.MismatchError):
+            fsspec.open("verity::memory://model.bin", verity={"digest": "sha256:" + "00" * 32}).open()
