@@ -1,8 +1,9 @@
 //! Passphrases: asked for on the terminal, or the first line of standard input.
 
 use std::fs::File;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::AsFd;
+use std::path::Path;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
@@ -34,6 +35,26 @@ pub fn source(asked: Asked) -> SecretSource {
         }
         Ok(passphrase)
     })
+}
+
+/// A passphrase for an image, asked for on the terminal; where standard input is none, its first line, which may be empty, or
+/// `None` if it has ended.
+pub fn if_any(of: &Path) -> Result<Option<SecretVec>, Error> {
+    let of = of.display().to_string();
+    if io::stdin().is_terminal() {
+        return source(Asked::Once).passphrase(&of).map(Some);
+    }
+    let line = || -> io::Result<Option<SecretVec>> {
+        // Unbuffered: what is behind the line is for whoever reads next.
+        let mut input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+        let mut first = SecretVec::zeroed(1);
+        match input.read_exact(first.expose_mut()) {
+            Ok(()) => SecretSource::first_line(&mut first.expose().chain(input)).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) => Err(error),
+        }
+    };
+    line().map_err(|error| Error::io("the passphrase", error))
 }
 
 /// The terminal that controls this process.

@@ -20,7 +20,7 @@ use super::backup::write_private;
 use super::digest::new_digest;
 use super::random::Source;
 use super::slot::{Pbkdf, Sealed, SlotPlace, area_len};
-use super::{Unlocked, Volume};
+use super::{LuksKey, LuksOptions, Unlocked, Volume};
 use crate::Error;
 
 /// A key slot that is to be made.
@@ -194,6 +194,34 @@ impl Volume {
             .at(self.header_image.name())),
             false => self.erase_slots(&[id], work),
         }
+    }
+
+    /// Checks that a passphrase opens the data when a key slot is gone, by the slots that stay; of the last one, that it opens
+    /// the slot itself.
+    ///
+    /// # Errors
+    /// Those of [`Volume::unlock`].
+    pub fn check_remaining(
+        &self,
+        id: u32,
+        key: &LuksKey,
+        options: &LuksOptions,
+        work: &Work<'_>,
+    ) -> Result<(), Error> {
+        let mut slots = self.slots_of_data();
+        if slots != [id] {
+            slots.retain(|slot| *slot != id);
+        }
+        let mut checked = Err(Error::argument("no key slot opens the data").at(self.header_image.name()));
+        // By their numbers, so that those count too that are tried only where they are named.
+        for slot in slots.into_iter().take(options.tries as usize) {
+            let options = LuksOptions { keyslot: Some(slot), ..options.clone() };
+            checked = self.unlock(key, &options, work).map(drop);
+            if checked.is_ok() {
+                break;
+            }
+        }
+        checked
     }
 
     /// Removes key slots as [`Volume::kill_slot`] does, the last one that opens the data too: then nothing but a backup of

@@ -418,11 +418,14 @@ impl Tool {
             }
             ("luksKillSlot", _) => match second {
                 Some(slot) => {
-                    let question = "Key slots are removed without any passphrase here";
-                    Line {
-                        question: Some(question.to_owned()),
-                        ..self.change("kill-slot", device).word(slot)
-                    }
+                    // With -q nobody at a terminal is asked, but what a file or another input has is checked.
+                    let is_asked = !self.batch_mode || !io::stdin().is_terminal();
+                    self.change("kill-slot", device)
+                        .with("key-file", self.key_file.as_ref())
+                        .with("keyfile-offset", self.keyfile_offset.as_ref())
+                        .with("keyfile-size", self.keyfile_size.as_ref())
+                        .flag("remaining", is_asked)
+                        .word(slot)
                 }
                 None => return Err("luksKillSlot: requires <device> <key slot> as arguments".to_owned()),
             },

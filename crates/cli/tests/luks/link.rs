@@ -139,6 +139,55 @@ fn command_lines_of_cryptsetup_end_as_they_do_there() {
     }
 }
 
+/// A passphrase that stays is checked wherever one is given: in a file, or on an input that has not ended.
+#[test]
+fn a_slot_is_killed_by_who_can_still_open_the_volume() {
+    for options in ["--type luks1", "--type luks2 --offset 4096 --sector-size 512"] {
+        let Some(twins) = Twins::new(options) else { return };
+        symlink(CASEMATE, twins.place.path("cryptsetup")).unwrap();
+        let both = |line: &str, input: &str, status: i32| {
+            assert_eq!(statuses(&twins, line, input), [status; 2], "{line}, {input:?}");
+            twins.same(line);
+        };
+        let before = twins.place.read("theirs");
+        for (line, input, status) in [
+            ("luksKillSlot DISK 0", "two\nmore", 0),
+            ("luksKillSlot DISK 0", "one\n", 2),
+            ("luksKillSlot -q DISK 0", "wrong\n", 2),
+            ("luksKillSlot DISK 0", "\n", 2),
+            ("luksKillSlot DISK 0", "", 0),
+            ("luksKillSlot -q DISK 0 -d two", "", 0),
+            ("luksKillSlot -q DISK 0 -d one", "", 2),
+            // A key file is not a third word.
+            ("luksKillSlot DISK 1 two", "", 0),
+            ("luksKillSlot DISK 1 one", "two\n", 2),
+            ("luksKillSlot DISK 1 -d one --keyfile-size 2", "", 2),
+            ("luksKillSlot DISK 1 -d none", "", 1),
+            ("luksKillSlot DISK 1 -d -", "one", 0),
+            ("luksKillSlot DISK 1 -d -", "one\n", 2),
+            ("luksKillSlot DISK 1 -d -", "", 0),
+            ("luksKillSlot DISK 7 -d three", "", 1),
+        ] {
+            both(line, input, status);
+            twins.place.file("theirs", &before);
+            twins.level();
+        }
+        // One that is tried only where it is named opens the data too; a key for no data does not.
+        if options.contains("luks2") {
+            twins.theirs("config --priority ignore -S 1 theirs");
+            twins.theirs(&format!("luksAddKey -q --unbound --key-size 256 -S 5 {CHEAP} theirs three"));
+            twins.level();
+            both("luksKillSlot DISK 5 -d three", "", 2);
+            both("luksKillSlot DISK 0 -d three", "", 2);
+            both("luksKillSlot DISK 5 -d one", "", 0);
+        }
+        both("luksKillSlot DISK 0 -d two", "", 0);
+        // The last one is opened itself.
+        both("luksKillSlot DISK 1", "one\n", 2);
+        both("luksKillSlot DISK 1", "two\n", 0);
+    }
+}
+
 #[test]
 fn sizes_of_a_header_are_those_that_cryptsetup_chooses() {
     let Some(cryptsetup) = tool("cryptsetup") else { return };

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use casemate::luks::{Header, LuksKey, NewKeyOptions, Volume, random_key};
+use casemate::luks::{Header, LuksKey, LuksOptions, NewKeyOptions, Volume, random_key};
 use casemate::{Error, SecretSource, SecretVec};
 
 use super::confirm::Confirm;
@@ -84,7 +84,7 @@ pub struct RemoveKey {
     confirm: Confirm,
 }
 
-/// Remove a key slot of a LUKS volume by its number; no passphrase is needed.
+/// Remove a key slot of a LUKS volume by its number; a passphrase is needed only where one is named.
 #[derive(clap::Args, Debug)]
 pub struct KillSlot {
     #[command(flatten)]
@@ -92,6 +92,19 @@ pub struct KillSlot {
     /// The number of the key slot.
     #[arg(value_name = "SLOT")]
     slot: u32,
+    /// Remove the slot only if the passphrase in this file, all of it, opens another one, or the slot if it is the last one;
+    /// "-" is standard input.
+    #[arg(short = 'd', long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// Pass over this many bytes of the key file.
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::<u64>, requires = "key_file")]
+    keyfile_offset: u64,
+    /// Take so many bytes of the key file [default: all].
+    #[arg(long, value_name = "BYTES", value_parser = bytes::<usize>, requires = "key_file")]
+    keyfile_size: Option<usize>,
+    /// For cryptsetup's command line: a passphrase that stays is asked for, and where standard input has ended none is.
+    #[arg(long, hide = true)]
+    remaining: bool,
     #[command(flatten)]
     confirm: Confirm,
 }
@@ -292,8 +305,31 @@ impl KillSlot {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let mut volume = self.header.changeable(context)?;
         self.confirm.last_slot(&volume, self.slot)?;
+        // A slot that holds no key is refused below, whatever the passphrase.
+        if volume.slots().contains(&self.slot)
+            && let Some(key) = self.key()?
+        {
+            volume.check_remaining(self.slot, &key, &LuksOptions::default(), &context.opening())?;
+        }
         volume.erase_slots(&[self.slot], &context.opening())?;
         answer(context, "removed", self.slot)
+    }
+
+    /// The passphrase that stays, if one is wanted.
+    fn key(&self) -> Result<Option<LuksKey>, Error> {
+        let Some(path) = &self.key_file else {
+            return match self.remaining {
+                true => Ok(passphrase::if_any(&self.header.place.image)?.map(LuksKey::Passphrase)),
+                false => Ok(None),
+            };
+        };
+        let source = SecretSource::file(path).from_byte(self.keyfile_offset);
+        match LuksKey::file(&source, self.keyfile_size)? {
+            LuksKey::Passphrase(key) if self.remaining && key.is_empty() && path.as_os_str() == "-" => {
+                Ok(None)
+            }
+            key => Ok(Some(key)),
+        }
     }
 }
 
