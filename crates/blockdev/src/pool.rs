@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::panic::resume_unwind;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
@@ -14,8 +15,10 @@ pub struct Pool {
 impl Pool {
     /// A pool of `threads` workers, or one for each core if `None`.
     pub fn new(threads: Option<NonZeroUsize>) -> Pool {
-        let all = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        Pool { threads: threads.unwrap_or_else(all) }
+        // The kernel tells in files of control groups, and whoever works on small files asks for each of them.
+        static CORES: OnceLock<NonZeroUsize> = OnceLock::new();
+        let cores = || *CORES.get_or_init(|| thread::available_parallelism().unwrap_or(NonZeroUsize::MIN));
+        Pool { threads: threads.unwrap_or_else(cores) }
     }
 
     /// The number of workers.
