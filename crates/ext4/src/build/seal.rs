@@ -36,7 +36,7 @@ pub(crate) struct Sealed {
     pub blocks: u32,
 }
 
-/// What lies in a file from one block on, as a device.
+/// What lies in a file from one block on, as a device. Holes are read as zeros, but for files that are encrypted.
 pub(crate) struct Part<'a> {
     pub device: &'a dyn BlockDevice,
     /// Runs of the whole file.
@@ -49,19 +49,26 @@ pub(crate) struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// Where bytes lie that are in one run, and how many of them.
-    fn place(&self, offset: u64, len: usize) -> Result<(u64, usize)> {
+    /// Where bytes lie, and how many of them lie there; `None` for those of a hole.
+    fn place(&self, offset: u64, len: usize) -> (Option<u64>, usize) {
         let at = u64::from(self.first) * self.block + offset;
-        let logical = at / self.block;
-        let run = self.runs.iter().find(|run| {
-            let start = u64::from(run.logical);
-            (start..start + u64::from(run.len)).contains(&logical)
-        });
-        let run = run.ok_or(std::io::ErrorKind::UnexpectedEof)?;
-        let into = at - u64::from(run.logical) * self.block;
-        let left = u64::from(run.len) * self.block - into;
+        // In the order of the file.
+        let next = self.runs.partition_point(|run| self.end(run) <= at);
+        let (place, end) = match self.runs.get(next) {
+            Some(run) if u64::from(run.logical) * self.block <= at => {
+                let into = at - u64::from(run.logical) * self.block;
+                (Some(run.physical * self.block + into), self.end(run))
+            }
+            Some(run) => (None, u64::from(run.logical) * self.block),
+            None => (None, u64::MAX),
+        };
         // OK to truncate: no more than was asked for.
-        Ok((run.physical * self.block + into, left.min(len as u64) as usize))
+        (place, (end - at).min(len as u64) as usize)
+    }
+
+    /// The byte of the file behind a run.
+    fn end(&self, run: &Run) -> u64 {
+        (u64::from(run.logical) + u64::from(run.len)) * self.block
     }
 }
 
@@ -77,8 +84,12 @@ impl Part<'_> {
     fn read_stored(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         let mut done = 0;
         while done < buf.len() {
-            let (at, len) = self.place(offset + done as u64, buf.len() - done)?;
-            self.device.read_at(&mut buf[done..done + len], at)?;
+            let (at, len) = self.place(offset + done as u64, buf.len() - done);
+            let part = &mut buf[done..done + len];
+            match at {
+                Some(at) => self.device.read_at(part, at)?,
+                None => part.fill(0),
+            }
             done += len;
         }
         Ok(())
@@ -87,7 +98,8 @@ impl Part<'_> {
     fn write_stored(&self, buf: &[u8], offset: u64) -> Result<()> {
         let mut done = 0;
         while done < buf.len() {
-            let (at, len) = self.place(offset + done as u64, buf.len() - done)?;
+            let (at, len) = self.place(offset + done as u64, buf.len() - done);
+            let at = at.ok_or(std::io::ErrorKind::UnexpectedEof)?;
             self.device.write_at(&buf[done..done + len], at)?;
             done += len;
         }

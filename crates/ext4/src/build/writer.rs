@@ -337,7 +337,14 @@ impl Writing<'_> {
                 let size = u64::from(sealed.blocks) * block;
                 let (device, runs, first) = (self.device, self.plan.place(index).0, sealed.first);
                 let part = Part { device, runs, first, block, size, cipher: self.cipher(index)? };
-                let descriptor = sealer.seal(&sealed.path, &contents.open()?, &part)?;
+                let descriptor = match &part.cipher {
+                    // What was written is sealed, whatever has become of the source.
+                    None => {
+                        let stored = Part { first: 0, size: contents.size, cipher: None, ..part };
+                        sealer.seal(&sealed.path, &stored, &part)?
+                    }
+                    Some(_) => sealer.seal(&sealed.path, &contents.open()?, &part)?,
+                };
                 // Where readers look for it: from the end back.
                 let len = descriptor.len() as u64;
                 let at = size.checked_sub(4 + len).map(|end| end / block * block);
