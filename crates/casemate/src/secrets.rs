@@ -182,7 +182,8 @@ impl SecretSource {
             let now = left.min(4096) as usize;
             let read = fill(&mut *reader, &mut passed.expose_mut()[..now]);
             if read.map_err(|error| self.error(error))? < now {
-                break;
+                let text = format!("{}: ends before byte {}, where the key begins", self.name(), self.skip);
+                return Err(Error::argument(text));
             }
             left -= now as u64;
         }
@@ -257,7 +258,11 @@ mod tests {
                 assert_eq!(from.read_all(len - skip).unwrap().unwrap().len(), len - skip);
                 assert!(from.read_all(len - skip - 1).unwrap().is_none());
             }
-            assert!(source.from_byte(10_001).read_exact(1).is_err());
+            // Behind the end there is no key, not even an empty one.
+            assert!(source.clone().from_byte(10_000).read_all(1).unwrap().unwrap().is_empty());
+            let behind = source.from_byte(10_001);
+            assert_eq!(behind.read_all(1).unwrap_err().kind(), ErrorKind::Argument);
+            assert!(behind.read_exact(1).is_err());
         }
     }
 

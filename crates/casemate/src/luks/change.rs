@@ -413,10 +413,7 @@ fn seal_luks2(
     let segments = metadata.segments();
     let cipher = segments.first().map_or("", |segment| &segment.encryption);
     let hash = options.hash.as_deref().unwrap_or("sha256");
-    let mut place = SlotPlace::of_luks2(start, key.len(), cipher, hash)?;
-    if let Some((encryption, key_len)) = &options.area {
-        (place.encryption, place.cipher_key_len) = (encryption.clone(), *key_len);
-    }
+    let place = SlotPlace::of_luks2(start, key.len(), cipher, hash)?.with_cipher(options.area.as_ref());
     let pbkdf = options.pbkdf.clone().unwrap_or_else(Pbkdf::argon2id);
     place.seal(passphrase, key, &pbkdf, &mut Source::System, providers)
 }

@@ -66,6 +66,8 @@ pub struct LuksFormatOptions {
     pub uuid: Option<Uuid>,
     /// The number of the key slot.
     pub keyslot: u32,
+    /// The cipher of the slot's area, and bytes of its key, of LUKS2; that of the data, or AES-XTS, if `None`.
+    pub area: Option<(String, usize)>,
     /// The volume key; a random one if `None`.
     pub volume_key: Option<SecretVec>,
     /// The seed that UUID, salts and stripes follow from, with the volume key, so that a volume can be made again. It needs a
@@ -92,6 +94,7 @@ impl Default for LuksFormatOptions {
             subsystem: String::new(),
             uuid: None,
             keyslot: 0,
+            area: None,
             volume_key: None,
             seed: None,
         }
@@ -243,6 +246,9 @@ impl LuksFormatOptions {
         random: &mut Source,
         providers: &Providers,
     ) -> Result<(Header, Vec<(u64, Vec<u8>)>, u64), Error> {
+        if self.area.is_some() {
+            return Err(Error::argument("key slots of LUKS1 have the cipher of the data; LUKS2 has more"));
+        }
         if self.sector_size != 512 || !self.label.is_empty() || !self.subsystem.is_empty() {
             let text = "LUKS1 has sectors of 512 bytes, no label and no subsystem; LUKS2 has all of them";
             return Err(Error::argument(text));
@@ -337,6 +343,7 @@ impl LuksFormatOptions {
         // What authenticates is no cipher of an area.
         let area_cipher = if integrity.is_some() { "" } else { &*self.cipher };
         let place = SlotPlace::of_luks2(copies, volume_key.len(), area_cipher, &self.hash)?;
+        let place = place.with_cipher(self.area.as_ref());
         let least = place.area.end;
         if !offset.is_multiple_of(u64::from(self.sector_size.max(512))) || offset < least && !is_apart {
             let text =

@@ -74,7 +74,7 @@ impl LuksKey {
     /// The passphrase that is all of a key file, its line ends too, or its first `size` bytes.
     ///
     /// # Errors
-    /// `Io`; `Argument` if it has more than 8 MiB, or fewer than `size` bytes.
+    /// `Io`; `Argument` if it has more than 8 MiB, or fewer than `size` bytes; for a size of 0.
     pub fn file(source: &SecretSource, size: Option<usize>) -> Result<LuksKey, Error> {
         read_file(source, size).map(LuksKey::Passphrase)
     }
@@ -91,6 +91,9 @@ impl LuksKey {
 fn read_file(source: &SecretSource, size: Option<usize>) -> Result<SecretVec, Error> {
     let too_long = || Error::argument(format!("{}: a key file has at most 8 MiB", source.name()));
     match size {
+        Some(0) => {
+            Err(Error::argument(format!("{}: a key of 0 bytes; a key file's size is more", source.name())))
+        }
         Some(size) if size > LONGEST_KEY_FILE => Err(too_long()),
         Some(size) => source.read_exact(size),
         None => source.read_all(LONGEST_KEY_FILE)?.ok_or_else(too_long),

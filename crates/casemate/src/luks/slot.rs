@@ -140,6 +140,14 @@ impl SlotPlace {
         Ok(SlotPlace { area, encryption, cipher_key_len, hash: hash.to_owned() })
     }
 
+    /// The same with a cipher and bytes of its key, if they are named.
+    pub fn with_cipher(mut self, cipher: Option<&(String, usize)>) -> SlotPlace {
+        if let Some((encryption, key_len)) = cipher {
+            (self.encryption, self.cipher_key_len) = (encryption.clone(), *key_len);
+        }
+        self
+    }
+
     /// Splits the key, and encrypts it under what becomes of the passphrase.
     pub fn seal(
         &self,

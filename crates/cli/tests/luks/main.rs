@@ -15,6 +15,7 @@ mod random;
 mod reencrypt;
 mod slots;
 mod twins;
+mod walk;
 
 use std::path::{Path, PathBuf};
 use std::process::Output;

@@ -20,6 +20,26 @@ fn metadata(twins: &Twins, file: &str) -> Value {
 }
 
 #[test]
+fn what_begins_behind_the_end_of_a_key_file_is_no_key() {
+    let Some(twins) = Twins::new(LUKS2) else { return };
+    let add = format!("add-key ours --key-file one --new-key-file two {CHEAP}");
+    twins.refused(&format!("{add} --new-keyfile-offset 4"), "ends before byte 4");
+    twins.refused(&format!("{add} --new-keyfile-size 0"), "0 bytes");
+    twins.refused("test-passphrase ours --key-file one --keyfile-offset 4", "ends before byte 4");
+}
+
+#[test]
+fn a_new_volumes_key_slot_has_the_cipher_that_is_named() {
+    let Some(twins) = Twins::new(LUKS2) else { return };
+    twins.ours(&format!(
+        "format new --size 20M --key-file one --keyslot-cipher aes-cbc-plain64 --keyslot-key-size 256 {CHEAP}"
+    ));
+    let dump = twins.theirs("luksDump new");
+    assert!(dump.contains("Cipher:     aes-cbc-plain64\n\tCipher key: 256 bits"), "{dump}");
+    twins.theirs("open --test-passphrase --key-file one new");
+}
+
+#[test]
 fn a_changed_key_keeps_its_number_where_cryptsetup_keeps_it() {
     for options in [LUKS1, LUKS2] {
         let Some(twins) = Twins::new(options) else { return };

@@ -174,7 +174,12 @@ pub(super) fn reencrypt(
         let like = old_slots.iter().find(|slot| slot.id == *old).unwrap();
         let id = free_slot(&metadata, None)?;
         let start = free_area(&metadata, new_key.len())?;
+        // A slot keeps its cipher, unless that protects nothing.
+        // OK to cast: 32 bits.
+        let area = (like.area.encryption.clone(), like.area.key_size as usize);
+        let area = Some(&area).filter(|(encryption, _)| !unlock::is_null(encryption));
         let place = SlotPlace::of_luks2(start, new_key.len(), &last.encryption, &options.hash)?;
+        let place = place.with_cipher(area);
         let pbkdf = match &options.pbkdf {
             Some(pbkdf) => pbkdf.clone(),
             None => Pbkdf::of(like)?,

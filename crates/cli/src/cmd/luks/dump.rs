@@ -64,7 +64,7 @@ pub fn shown(text: &str) -> String {
 }
 
 /// Bytes in hex, sixteen a line; further lines begin with `indent`.
-fn octets(bytes: &[u8], indent: &str) -> String {
+pub fn octets(bytes: &[u8], indent: &str) -> String {
     let line = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x} ")).collect::<String>();
     bytes.chunks(16).map(line).collect::<Vec<_>>().join(&format!("\n{indent}")) + "\n"
 }

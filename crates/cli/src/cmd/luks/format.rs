@@ -10,7 +10,7 @@ use serde_json::json;
 use casemate::luks::{LuksFormatOptions, LuksKey, LuksVersion, NewVolume, Seed, Uuid};
 use casemate::{Access, Error, Image, Output, SecretSource, SecretVec, probe};
 
-use super::options::{PassphraseArgs, PlaceArgs};
+use super::options::{AreaArgs, PassphraseArgs, PlaceArgs};
 use super::pbkdf::PbkdfArgs;
 use crate::answer::Answer;
 use crate::cmd::ends::{anew, check_output, standard_output};
@@ -93,6 +93,8 @@ pub struct Args {
     /// The number of the key slot.
     #[arg(long, value_name = "N", default_value_t = 0)]
     key_slot: u32,
+    #[command(flatten)]
+    area: AreaArgs,
     #[command(flatten)]
     pbkdf: PbkdfArgs,
     #[command(flatten)]
@@ -266,6 +268,7 @@ impl Args {
         (options.label, options.subsystem) = (self.label.clone(), self.subsystem.clone());
         options.uuid = self.uuid.as_deref().map(Uuid::from_text).transpose()?;
         options.keyslot = self.key_slot;
+        options.area = self.area.get()?;
         options.seed = self.seed.as_deref().map(Seed::from_text);
         if let Some(path) = &self.volume_key_file
             && let LuksKey::VolumeKey(key) = LuksKey::volume_key(&SecretSource::file(path))?

@@ -1,4 +1,4 @@
-//! `casemate luks add-key`, `change-key`, `convert-key`, `dump-volume-key`, `remove-key`, `kill-slot` and `erase`.
+//! `casemate luks add-key`, `change-key`, `convert-key`, `remove-key`, `kill-slot` and `erase`.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use casemate::luks::{Header, LuksKey, LuksOptions, NewKeyOptions, Volume, random
 use casemate::{Error, SecretSource, SecretVec};
 
 use super::confirm::Confirm;
-use super::options::{HeaderArgs, VolumeArgs};
+use super::options::{AreaArgs, HeaderArgs, VolumeArgs};
 use super::pbkdf::PbkdfArgs;
 use crate::answer::Answer;
 use crate::context::Context;
@@ -59,20 +59,6 @@ pub struct ConvertKey {
     volume: VolumeArgs,
     #[command(flatten)]
     slot: SlotArgs,
-}
-
-/// Save the volume key, or the key in another slot, to a new file, which only its owner can read.
-///
-/// Whoever has that key reads the data, whatever becomes of the passphrases.
-#[derive(clap::Args, Debug)]
-#[command(after_help = "Example:\n\
-    \x20 casemate luks dump-volume-key vault.img volume.key --key-file pass.key")]
-pub struct DumpVolumeKey {
-    #[command(flatten)]
-    volume: VolumeArgs,
-    /// The file to write. One that is there is never replaced.
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
 }
 
 /// Remove the key slot that a passphrase opens from a LUKS volume.
@@ -145,12 +131,8 @@ struct SlotArgs {
     /// The hash of the stripes, and of PBKDF2 (LUKS2) [default: sha256].
     #[arg(long, value_name = "NAME")]
     hash: Option<String>,
-    /// The dm-crypt specification of the key slot (LUKS2) [default: that of the data if it is AES, or aes-xts-plain64].
-    #[arg(long, value_name = "SPEC")]
-    keyslot_cipher: Option<String>,
-    /// The size of its key in bits [default: 512].
-    #[arg(long, value_name = "BITS", requires = "keyslot_cipher")]
-    keyslot_key_size: Option<usize>,
+    #[command(flatten)]
+    area: AreaArgs,
 }
 
 impl NewKeyArgs {
@@ -173,13 +155,7 @@ impl NewKeyArgs {
 impl SlotArgs {
     fn options(&self, volume: &Volume, context: &Context) -> Result<NewKeyOptions, Error> {
         let mut options = NewKeyOptions::default();
-        options.area = match (&self.keyslot_cipher, self.keyslot_key_size.unwrap_or(512)) {
-            (None, _) => None,
-            (Some(cipher), bits) if bits.is_multiple_of(8) => Some((cipher.clone(), bits / 8)),
-            (Some(_), bits) => {
-                return Err(Error::argument(format!("--keyslot-key-size {bits}: no whole bytes")));
-            }
-        };
+        options.area = self.area.get()?;
         options.hash = self.hash.clone();
         options.pbkdf = Some(match volume.header() {
             Header::Luks1(header) => {
@@ -270,20 +246,6 @@ impl ConvertKey {
         let options = self.slot.options(&volume, context)?;
         let slot = volume.change_key(&unlocked, passphrase, &options, &work)?;
         answer(context, "converted", slot)
-    }
-}
-
-impl DumpVolumeKey {
-    pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let args = &self.volume;
-        let volume = args.volume(context)?;
-        let unlocked = volume.unlock(&args.key()?, &args.unlock.options()?, &context.opening())?;
-        volume.save_volume_key(&unlocked, &self.file)?;
-        if context.json() {
-            context.print_json(&json!({ "key_slot": unlocked.keyslot }))?;
-        }
-        context.done(format_args!("{}: the key is saved", self.file.display()));
-        Ok(Answer::Yes)
     }
 }
 

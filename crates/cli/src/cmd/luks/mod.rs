@@ -16,6 +16,7 @@ mod question;
 mod reencrypt;
 mod repair;
 mod token;
+mod volume_key;
 
 use casemate::Error;
 
@@ -42,7 +43,7 @@ commands! {
         Convert(convert::Args),
         ConvertKey(keys::ConvertKey),
         Dump(dump::Args),
-        DumpVolumeKey(keys::DumpVolumeKey),
+        DumpVolumeKey(volume_key::DumpVolumeKey),
         Erase(keys::Erase),
         Extract(extract::Args),
         Format(format::Args),

@@ -61,6 +61,17 @@ pub struct PassphraseArgs {
     keyfile_size: Option<usize>,
 }
 
+/// The cipher of a key slot.
+#[derive(clap::Args, Clone, Debug)]
+pub struct AreaArgs {
+    /// The dm-crypt specification of the key slot (LUKS2) [default: that of the data if it is AES, or aes-xts-plain64].
+    #[arg(long, value_name = "SPEC")]
+    keyslot_cipher: Option<String>,
+    /// The size of its key in bits [default: 512].
+    #[arg(long, value_name = "BITS", requires = "keyslot_cipher")]
+    keyslot_key_size: Option<usize>,
+}
+
 /// The image with a header.
 #[derive(clap::Args, Clone, Debug)]
 pub struct PlaceArgs {
@@ -177,6 +188,17 @@ impl PassphraseArgs {
     /// How many bytes of it are taken.
     pub fn size(&self) -> Option<usize> {
         self.keyfile_size
+    }
+}
+
+impl AreaArgs {
+    /// The cipher, and bytes of its key, if they were said.
+    pub fn get(&self) -> Result<Option<(String, usize)>, Error> {
+        match (&self.keyslot_cipher, self.keyslot_key_size.unwrap_or(512)) {
+            (None, _) => Ok(None),
+            (Some(cipher), bits) if bits.is_multiple_of(8) => Ok(Some((cipher.clone(), bits / 8))),
+            (Some(_), bits) => Err(Error::argument(format!("--keyslot-key-size {bits}: no whole bytes"))),
+        }
     }
 }
 

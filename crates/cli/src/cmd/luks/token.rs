@@ -1,12 +1,13 @@
 //! `casemate luks token`.
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Subcommand;
 use serde_json::json;
 
-use casemate::Error;
 use casemate::luks::{NewTokenOptions, keyring_token, token_from_json};
+use casemate::{Error, Output};
 
 use super::options::HeaderArgs;
 use crate::answer::Answer;
@@ -78,7 +79,7 @@ struct Import {
     new: NewArgs,
 }
 
-/// Print a token as JSON.
+/// Print a token as JSON, or write it to a file.
 #[derive(clap::Args, Debug)]
 struct Export {
     #[command(flatten)]
@@ -86,6 +87,9 @@ struct Export {
     /// The token's number.
     #[arg(value_name = "TOKEN")]
     token: u32,
+    /// The file to write [default: standard output].
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
 }
 
 /// Remove a token. Its key slots stay.
@@ -177,7 +181,14 @@ impl Export {
     fn run(self, context: &Context) -> Result<Answer, Error> {
         let mut text = self.header.volume(context)?.token(self.token)?.to_plain();
         text.push(b'\n');
-        context.print(text)?;
+        match &self.file {
+            None => context.print(text)?,
+            Some(path) => {
+                let mut output = Output::create(path, &[&self.header.place.image])?;
+                output.write_all(&text).map_err(|error| Error::io(path.display(), error))?;
+                output.commit()?;
+            }
+        }
         Ok(Answer::Yes)
     }
 }

@@ -1,0 +1,107 @@
+//! `casemate luks dump-volume-key`.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use casemate::Error;
+use casemate::luks::{Header, Unlocked, Volume};
+
+use super::confirm::Confirm;
+use super::dump::{octets, shown};
+use super::options::VolumeArgs;
+use crate::answer::Answer;
+use crate::context::Context;
+
+/// Save the volume key, or the key in another slot, to a new file, which only its owner can read; or print it.
+///
+/// Whoever has that key reads the data, whatever becomes of the passphrases.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n\
+    \x20 casemate luks dump-volume-key vault.img volume.key --key-file pass.key")]
+pub struct DumpVolumeKey {
+    #[command(flatten)]
+    volume: VolumeArgs,
+    /// The file to write. One that is there is never replaced. Without it the key is printed, in hex.
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// For cryptsetup's command line: the key must be for no data.
+    #[arg(long, hide = true)]
+    unbound: bool,
+    #[command(flatten)]
+    confirm: Confirm,
+}
+
+impl DumpVolumeKey {
+    pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        let args = &self.volume;
+        let volume = args.volume(context)?;
+        let options = args.unlock.options()?;
+        if let Some(slot) = options.keyslot.filter(|_| self.unbound)
+            && (volume.slots_of_data().contains(&slot) || !volume.slots().contains(&slot))
+        {
+            return Err(Error::argument(format!("key slot {slot} holds no key for no data")));
+        }
+        if self.file.is_none() {
+            self.confirm
+                .ask("the volume key will be shown, with which the data can be read without a passphrase")?;
+        }
+        let unlocked = volume.unlock(&args.key()?, &options, &context.opening())?;
+        match &self.file {
+            Some(file) => {
+                volume.save_volume_key(&unlocked, file)?;
+                if context.json() {
+                    context.print_json(&json!({ "key_slot": unlocked.keyslot }))?;
+                }
+                context.done(format_args!("{}: the key is saved", file.display()));
+            }
+            None if context.json() => {
+                let key = casemate::hex::encode(unlocked.volume_key().expose());
+                context.print_json(&json!({ "key_slot": unlocked.keyslot, "volume_key": key }))?;
+            }
+            None => context.print(self.text(&volume, &unlocked))?,
+        }
+        Ok(Answer::Yes)
+    }
+
+    /// The key as cryptsetup prints it.
+    fn text(&self, volume: &Volume, unlocked: &Unlocked) -> String {
+        let image = self.volume.unlock.luks_header.as_ref().unwrap_or(&self.volume.place.image);
+        let key = unlocked.volume_key().expose();
+        let mut text = format!("LUKS header information for {}\n", image.display());
+        let mut field = |name: &str, width: usize, value: String| {
+            writeln!(text, "{:<width$}\t{value}", format!("{name}:")).expect("writing to a string");
+        };
+        let bits = (key.len() * 8).to_string();
+        let key = octets(key, "\t\t");
+        let uuid = shown(volume.header().uuid());
+        let of_data = unlocked.keyslot.filter(|slot| !volume.slots_of_data().contains(slot));
+        if let Some(slot) = of_data {
+            field("UUID", 9, uuid);
+            field("Keyslot", 9, slot.to_string());
+            field("Key bits", 9, bits);
+            field("Unbound Key", 0, key.trim_end_matches('\n').to_owned());
+            return text;
+        }
+        let (encryption, sectors) = match volume.header() {
+            Header::Luks1(header) => (header.encryption(), u64::from(header.payload_offset)),
+            Header::Luks2(header) => {
+                let segments = header.metadata.segments();
+                let first = segments.first();
+                (
+                    first.map(|first| first.encryption.clone()).unwrap_or_default(),
+                    first.map_or(0, |first| first.offset / 512),
+                )
+            }
+        };
+        let (name, mode) = encryption.split_once('-').unwrap_or((&encryption, ""));
+        field("Cipher name", 15, shown(name));
+        field("Cipher mode", 15, shown(mode));
+        field("Payload offset", 15, sectors.to_string());
+        field("UUID", 15, uuid);
+        field("MK bits", 15, bits);
+        field("MK dump", 0, key.trim_end_matches('\n').to_owned());
+        text
+    }
+}

@@ -1,0 +1,355 @@
+//! A command line of cryptsetup in the words of `casemate luks`.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{self, IsTerminal};
+use std::path::Path;
+
+use super::options::Tool;
+
+/// A command line of ours, and what must be so before it is run.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub args: Vec<OsString>,
+    /// What is asked first, where somebody can be asked.
+    pub question: Option<String>,
+    /// The files or block devices that must be there; the one with the header is the last.
+    pub devices: Vec<OsString>,
+    /// The version that the header must be of.
+    pub version: Option<u32>,
+}
+
+/// Why a command line is none of ours.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// It is not one of that tool either.
+    Usage(String),
+    /// It is, with the status that the tool ends with.
+    Status(u8, String),
+}
+
+impl From<String> for Refusal {
+    fn from(text: String) -> Refusal {
+        Refusal::Usage(text)
+    }
+}
+
+impl Line {
+    fn new(command: &str) -> Line {
+        let args = ["casemate", "luks"].into_iter().chain(command.split(' ')).map(OsString::from).collect();
+        Line { args, question: None, devices: Vec::new(), version: None }
+    }
+
+    /// The same with an option, if it was given.
+    fn with(mut self, name: &str, value: Option<impl AsRef<OsStr>>) -> Line {
+        if let Some(value) = value {
+            let mut option = OsString::from(format!("--{name}="));
+            option.push(value.as_ref());
+            self.args.push(option);
+        }
+        self
+    }
+
+    fn flag(mut self, name: &str, given: bool) -> Line {
+        if given {
+            self.args.push(format!("--{name}").into());
+        }
+        self
+    }
+
+    fn on(mut self, device: &OsStr) -> Line {
+        self.devices.insert(0, device.to_owned());
+        self.word(device)
+    }
+
+    fn word(mut self, word: &OsStr) -> Line {
+        // A name may begin with a hyphen; "-" is standard input.
+        let is_option = word.as_encoded_bytes().starts_with(b"-") && word != "-";
+        self.args.push(if is_option {
+            [OsStr::new("./"), word].iter().copied().collect()
+        } else {
+            word.to_owned()
+        });
+        self
+    }
+}
+
+impl Tool {
+    /// As with that tool, nobody is asked where there is nobody at a terminal.
+    pub(super) fn asks_nothing(&self) -> bool {
+        self.batch_mode || !io::stdin().is_terminal()
+    }
+
+    /// What opens the volume.
+    fn opening(&self, line: Line) -> Line {
+        line.with("key-file", self.key_file.as_ref())
+            .with("keyfile-offset", self.keyfile_offset.as_ref())
+            .with("keyfile-size", given(&self.keyfile_size))
+    }
+
+    /// Where the header lies, if it lies apart; `is_there` if it must be there already.
+    fn header(&self, line: Line, is_there: bool) -> Line {
+        let mut line = line.with("luks-header", self.header.as_ref());
+        line.devices.extend(self.header.clone().filter(|path| is_there || Path::new(path).exists()));
+        line
+    }
+
+    /// What a key slot costs.
+    fn costs(&self, line: Line) -> Line {
+        line.with("iter-time", self.iter_time.as_ref())
+            .with("pbkdf", self.pbkdf.as_ref())
+            .with("pbkdf-force-iterations", self.pbkdf_force_iterations.as_ref())
+            .with("pbkdf-memory", self.pbkdf_memory.map(|kib| format!("{kib}K")))
+            .with("pbkdf-parallel", self.pbkdf_parallel.as_ref())
+            .with("hash", self.hash.as_ref())
+    }
+
+    /// The key slot that is made.
+    fn slot(&self, line: Line) -> Line {
+        self.costs(line)
+            .with("keyslot-cipher", self.keyslot_cipher.as_ref())
+            .with("keyslot-key-size", self.keyslot_key_size.as_ref())
+            .with("new-keyfile-offset", self.new_keyfile_offset.as_ref())
+            .with("new-keyfile-size", given(&self.new_keyfile_size))
+    }
+
+    /// A command that changes a header, asks nothing where this tool does not, and opens nothing.
+    fn change(&self, command: &str, device: &OsStr) -> Line {
+        self.header(Line::new(command), true).flag("batch-mode", self.asks_nothing()).on(device)
+    }
+
+    /// What the command line is in our words.
+    pub(super) fn line(&self) -> Result<Line, Refusal> {
+        let Some((action, words)) = self.action().zip(self.words.get(1..)) else {
+            return Err("Argument <action> missing.".to_owned().into());
+        };
+        let version = match self.kind.as_deref() {
+            _ if self.encrypt => None,
+            // There it says something else, or nothing.
+            _ if matches!(
+                &*action,
+                "luksFormat" | "convert" | "isLuks" | "luksHeaderBackup" | "luksHeaderRestore"
+            ) =>
+            {
+                None
+            }
+            Some("luks1") => Some(1),
+            Some("luks2") => Some(2),
+            _ => None,
+        };
+        self.line_of(&action, words).map(|line| Line { version, ..line })
+    }
+
+    fn line_of(&self, action: &str, words: &[OsString]) -> Result<Line, Refusal> {
+        // The action of tokens comes before the device.
+        let (kind, words) = match (action, words.split_first()) {
+            ("token", Some((kind, words))) => (kind.to_string_lossy(), words),
+            _ => ("".into(), words),
+        };
+        if action == "benchmark" {
+            let line = self.costs(Line::new("benchmark"));
+            return Ok(line.with("crypt", self.cipher.as_ref()).with("key-size", given(&self.key_size)));
+        }
+        let Some((device, words)) = words.split_first() else {
+            return Err(format!("{action}: requires <device> as argument").into());
+        };
+        let second = words.first();
+        let needed =
+            |value: Option<&OsString>, name: &str| value.cloned().ok_or(format!("Option {name} is missing."));
+        let token = || self.token_id.as_ref().map(OsString::from);
+        let header = |command: &str| self.header(Line::new(command), true).on(device);
+        // A header alone is read.
+        let header_alone = |line: Line| line.on(self.header.as_ref().unwrap_or(device));
+        let opening = |command: &str| self.header(self.opening(Line::new(command)), true);
+        let line = match (action, &*kind) {
+            ("luksFormat", _) => {
+                let line = self.header(self.costs(self.opening(Line::new("format"))), false);
+                let key = if self.key_file.is_some() { None } else { second };
+                let line = line
+                    .with("type", self.kind.as_ref().filter(|kind| *kind != "luks"))
+                    .with("crypt", self.cipher.as_ref())
+                    .with("key-size", given(&self.key_size))
+                    .with("integrity", self.integrity.as_ref())
+                    .with("sector-size", self.sectors(device))
+                    .with(
+                        "crypt-offset",
+                        self.offset.filter(|sectors| *sectors > 0).map(|sectors| format!("{sectors}s")),
+                    )
+                    .with("keyslot-cipher", self.keyslot_cipher.as_ref())
+                    .with("keyslot-key-size", self.keyslot_key_size.as_ref())
+                    .with("align-payload", self.align_payload.as_ref())
+                    .with("luks2-metadata-size", self.luks2_metadata_size.as_ref())
+                    .with("luks2-keyslots-size", self.luks2_keyslots_size.as_ref())
+                    .with("label", self.label.as_ref())
+                    .with("subsystem", self.subsystem.as_ref())
+                    .with("uuid", self.uuid.as_ref())
+                    .with("volume-key-file", self.volume_key_file.as_ref())
+                    .with("key-slot", self.key_slot.as_ref())
+                    .with("key-file", key);
+                let question =
+                    format!("This will overwrite data on {} irrevocably", device.to_string_lossy());
+                Line { question: Some(question), ..line.flag("overwrite", true).on(device) }
+            }
+            ("open", _) if self.test_passphrase => {
+                let kind = self.kind.as_deref().unwrap_or("luks");
+                if !matches!(kind, "luks" | "luks1" | "luks2") {
+                    return Err(format!("--type {kind}: only passphrases of LUKS are tried.").into());
+                }
+                opening("test-passphrase")
+                    .with("key-slot", self.key_slot.as_ref())
+                    .with("volume-key-file", self.volume_key_file.as_ref())
+                    .on(device)
+            }
+            ("luksDump", _) if self.dump_volume_key => {
+                let line = opening("dump-volume-key").with("key-slot", self.key_slot.as_ref()).on(device);
+                match &self.volume_key_file {
+                    Some(file) => line.word(file),
+                    None => line.flag("batch-mode", self.asks_nothing()),
+                }
+            }
+            ("luksDump", _) if self.unbound => {
+                let line = opening("dump-volume-key");
+                let slot = needed(self.key_slot.as_ref().map(OsString::from).as_ref(), "--key-slot")?;
+                let line = line.flag("unbound", true).with("key-slot", Some(slot)).on(device);
+                match &self.volume_key_file {
+                    Some(file) => line.word(file),
+                    None => line.flag("batch-mode", self.asks_nothing()),
+                }
+            }
+            ("luksDump", _) => {
+                header_alone(Line::new("dump").flag("dump-json-metadata", self.dump_json_metadata))
+            }
+            ("luksUUID", _) => header("uuid").with("uuid", self.uuid.as_ref()),
+            ("isLuks", _) if second.is_some() => {
+                return Err(Refusal::Status(4, "Only one device can be asked for.".to_owned()));
+            }
+            ("isLuks", _) => header_alone(Line::new("is-luks").with("type", self.kind.as_ref())),
+            ("luksAddKey", _) => {
+                let opens = if self.unbound {
+                    self.header(Line::new("add-key").flag("unbound", true), true)
+                } else {
+                    opening("add-key")
+                };
+                let line = self.slot(opens).with("key-size", given(&self.key_size));
+                line.with("new-key-file", self.new_keyfile.as_ref().or(second))
+                    .with("volume-key-file", self.volume_key_file.as_ref())
+                    .with("new-key-slot", self.new_key_slot.as_ref().or(self.key_slot.as_ref()))
+                    .on(device)
+            }
+            ("luksChangeKey", _) => self
+                .slot(opening("change-key"))
+                .with("new-key-file", self.new_keyfile.as_ref().or(second))
+                .with("key-slot", self.key_slot.as_ref())
+                .on(device),
+            ("luksConvertKey", _) => {
+                let line = self.slot(opening("convert-key"));
+                line.with("key-slot", self.key_slot.as_ref()).on(device)
+            }
+            ("luksRemoveKey", _) => {
+                let line = opening("remove-key").flag("batch-mode", self.asks_nothing());
+                line.with("key-file", if self.key_file.is_some() { None } else { second }).on(device)
+            }
+            ("luksKillSlot", _) => match second {
+                Some(slot) => {
+                    // With -q nobody at a terminal is asked, but what a file or another input has is checked.
+                    let is_asked = !self.batch_mode || !io::stdin().is_terminal();
+                    self.change("kill-slot", device)
+                        .with("key-file", self.key_file.as_ref())
+                        .with("keyfile-offset", self.keyfile_offset.as_ref())
+                        .with("keyfile-size", given(&self.keyfile_size))
+                        .flag("remaining", is_asked)
+                        .word(slot)
+                }
+                None => {
+                    return Err("luksKillSlot: requires <device> <key slot> as arguments".to_owned().into());
+                }
+            },
+            ("erase", _) => self.change("erase", device),
+            ("repair", _) => self.change("repair", device),
+            ("convert", _) => match self.kind.as_deref() {
+                Some("luks1" | "luks2") => self.change("convert", device).with("type", self.kind.as_ref()),
+                _ => return Err("Invalid LUKS type, only luks1 and luks2 are supported.".to_owned().into()),
+            },
+            ("luksHeaderBackup", _) => header("header-backup")
+                .word(&needed(self.header_backup_file.as_ref(), "--header-backup-file")?),
+            ("luksHeaderRestore", _) => {
+                let line = Line::new("header-restore").flag("batch-mode", self.asks_nothing()).on(device);
+                line.word(&needed(self.header_backup_file.as_ref(), "--header-backup-file")?)
+            }
+            ("config", _) => header("config")
+                .with("label", self.label.as_ref())
+                // That tool has no way to keep one of the two.
+                .with("subsystem", self.subsystem.as_ref().or(self.label.as_ref().map(|_| &EMPTY)))
+                .with("priority", self.priority.as_ref())
+                .with("key-slot", self.key_slot.as_ref()),
+            ("reencrypt", _) => self
+                .header(self.costs(self.opening(Line::new("reencrypt"))), !self.encrypt && !self.decrypt)
+                .flag("encrypt", self.encrypt)
+                .flag("decrypt", self.decrypt)
+                .with("crypt", self.cipher.as_ref())
+                .with("key-size", given(&self.key_size))
+                .with(
+                    "sector-size",
+                    if self.encrypt { self.sectors(device) } else { self.sector_size.clone() },
+                )
+                .with("key-slot", self.key_slot.as_ref())
+                .with("resilience", self.resilience.as_ref())
+                .with("resilience-hash", self.resilience_hash.as_ref())
+                .with("hotzone-size", self.hotzone_size.as_ref())
+                .with("device-size", self.device_size.as_ref())
+                .with("reduce-device-size", self.reduce_device_size.as_ref())
+                .flag("init-only", self.init_only)
+                .flag("resume-only", self.resume_only)
+                .on(device),
+            ("token", "add") => header("token add")
+                .with("key-description", self.key_description.as_ref())
+                .with("key-slot", self.key_slot.as_ref())
+                .with("token-id", self.token_id.as_ref())
+                .flag("overwrite", self.token_replace)
+                .flag("unbound", self.unbound),
+            ("token", "import") => header("token import")
+                .word(self.json_file.as_deref().unwrap_or(OsStr::new("-")))
+                .with("key-slot", self.key_slot.as_ref())
+                .with("token-id", self.token_id.as_ref())
+                .flag("overwrite", self.token_replace),
+            ("token", "export") => {
+                let line = header("token export").word(&needed(token().as_ref(), "--token-id")?);
+                match &self.json_file {
+                    Some(file) => line.word(file),
+                    None => line,
+                }
+            }
+            ("token", "remove") => header("token remove").word(&needed(token().as_ref(), "--token-id")?),
+            ("token", "unassign") => header("token unassign")
+                .word(&needed(token().as_ref(), "--token-id")?)
+                .word(&needed(self.key_slot.as_ref().map(OsString::from).as_ref(), "--key-slot")?),
+            ("open" | "close" | "luksClose" | "status" | "resize" | "luksSuspend" | "luksResume", _) => {
+                let text =
+                    format!("{action} needs the kernel; 'casemate serve --luks' serves what is in a volume");
+                return Err(Refusal::Status(if matches!(action, "open" | "status") { 1 } else { 4 }, text));
+            }
+            _ => return Err(format!("Unknown action '{action}'.").into()),
+        };
+        Ok(line)
+    }
+
+    /// The sector size of a new volume, if it is not the smallest: as large as the file system's blocks for a file, where the
+    /// data are as many.
+    fn sectors(&self, device: &OsStr) -> Option<String> {
+        let is_luks2 = self.kind.as_deref() != Some("luks1");
+        if self.sector_size.is_some() || !is_luks2 || self.integrity.is_some() {
+            return self.sector_size.clone();
+        }
+        let len = fs::metadata(device).ok().filter(fs::Metadata::is_file)?.len();
+        let align = self.align_payload.as_ref().and_then(|sectors| sectors.parse().ok());
+        let offset = self.offset.or(align).unwrap_or(0).checked_mul(512)?;
+        (len.is_multiple_of(4096) && offset.is_multiple_of(4096)).then(|| "4096".to_owned())
+    }
+}
+
+/// A number that was given; 0 is as good as none, as for that tool.
+fn given(number: &Option<String>) -> Option<&String> {
+    number.as_ref().filter(|number| *number != "0")
+}
+
+static EMPTY: String = String::new();

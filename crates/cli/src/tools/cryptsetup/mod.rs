@@ -1,0 +1,141 @@
+//! The command line of `cryptsetup` 2.6.1 for what it does to headers of LUKS: exit status 0, 1 for wrong parameters, 2 for
+//! a wrong passphrase, 3 without memory, 4 for a wrong device, 5 for one in use.
+//!
+//! A command line becomes one of `casemate luks`, whose options have the same names or units that are written out.
+
+mod line;
+mod options;
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use casemate::{Access, Error, ErrorKind, Image};
+
+use crate::Cli;
+use crate::answer::Answer;
+use crate::cmd::luks::confirm::Confirm;
+use crate::context::Context;
+
+use line::{Line, Refusal};
+use options::{Tool, first_line};
+
+/// The version whose command line this is.
+const VERSION: &str = "cryptsetup 2.6.1";
+
+const USAGE: &str = "\
+Usage: cryptsetup [OPTION...] <action> <action-specific>
+
+<action> is one of:
+\tluksFormat <device> [<new key file>]
+\topen --test-passphrase <device>
+\tluksDump, luksUUID, isLuks <device>
+\tluksAddKey <device> [<new key file>]
+\tluksChangeKey <device> [<new key file>]
+\tluksConvertKey <device>
+\tluksRemoveKey <device> [<key file>]
+\tluksKillSlot <device> <key slot>
+\tluksHeaderBackup, luksHeaderRestore <device> --header-backup-file=file
+\terase, repair, convert, config <device>
+\treencrypt [--encrypt|--decrypt] <device>
+\ttoken <add|remove|import|export|unassign> <device>
+\tbenchmark
+
+This is casemate under the name cryptsetup; 'casemate luks COMMAND --help' says more of each. What needs the kernel (open,
+close, resize, status) it has not; see 'casemate serve --help' and 'casemate luks extract --help'.
+";
+
+/// Whether a command line is understood; nothing is run.
+pub fn understands(args: &[OsString]) -> bool {
+    Tool::parse(args).is_ok_and(|tool| tool.line().is_ok_and(|line| Cli::try_parse_from(line.args).is_ok()))
+}
+
+/// Runs one command line.
+pub fn main(args: &[OsString]) -> ExitCode {
+    let context = Context::for_tool("");
+    let tool = match Tool::parse(args) {
+        Ok(tool) => tool,
+        Err(text) => return wrong_usage(&text),
+    };
+    let text = match (tool.help, tool.version) {
+        (true, _) => Some(USAGE.to_owned()),
+        (false, true) => Some(format!("{VERSION} flags: CASEMATE\n")),
+        (false, false) => None,
+    };
+    if let Some(text) = text {
+        return if context.print(text).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
+    let line = match tool.line() {
+        Ok(line) => line,
+        Err(Refusal::Usage(text)) => return wrong_usage(&text),
+        Err(Refusal::Status(..)) if tool.test_args => return ExitCode::SUCCESS,
+        Err(Refusal::Status(status, text)) => {
+            eprintln!("{text}");
+            return ExitCode::from(status);
+        }
+    };
+    let cli = match Cli::try_parse_from(&line.args) {
+        Ok(_) if tool.test_args => return ExitCode::SUCCESS,
+        Ok(cli) => cli,
+        Err(error) => return wrong_usage(&first_line(&error)),
+    };
+    if let Err(text) = check_devices(&line) {
+        eprintln!("{text}");
+        return ExitCode::from(4);
+    }
+    if let Some(text) = other_version(&line, &context) {
+        eprintln!("{text}");
+        return ExitCode::FAILURE;
+    }
+    if let Some(question) = &line.question
+        && let Err(error) = (Confirm { batch_mode: tool.asks_nothing() }).ask(question)
+    {
+        return exit(&Err(error), &context);
+    }
+    exit(&cli.command.run(&context), &context)
+}
+
+/// Says which file that must be there is not, or is none that a header can be in.
+fn check_devices(line: &Line) -> Result<(), String> {
+    for device in &line.devices {
+        let name = device.display();
+        let metadata = fs::metadata(device);
+        let metadata = metadata.map_err(|_| format!("Device {name} does not exist or access denied."))?;
+        if !metadata.is_file() && !metadata.file_type().is_block_device() {
+            return Err(format!("Device {name} is not compatible."));
+        }
+    }
+    Ok(())
+}
+
+/// Says that a header is of another version than the one that was named. What is no header the command itself refuses.
+fn other_version(line: &Line, context: &Context) -> Option<String> {
+    let (device, version) = (line.devices.last()?, line.version?);
+    let volume =
+        Image::open(device, Access::Read).and_then(|image| image.luks_volume(None, context.providers()));
+    let is_other = volume.is_ok_and(|volume| volume.header().version() != version);
+    is_other.then(|| format!("Device {} is not a valid LUKS device.", device.display()))
+}
+
+fn exit(result: &Result<Answer, Error>, context: &Context) -> ExitCode {
+    let error = match result {
+        Ok(Answer::Yes) => return ExitCode::SUCCESS,
+        Ok(Answer::No | Answer::Failed | Answer::Status(_)) => return ExitCode::FAILURE,
+        Err(error) if error.is_broken_pipe() => return ExitCode::SUCCESS,
+        Err(error) => error,
+    };
+    context.complain(error);
+    ExitCode::from(match error.kind() {
+        ErrorKind::Mismatch => 2,
+        ErrorKind::Busy => 5,
+        _ => 1,
+    })
+}
+
+fn wrong_usage(text: &str) -> ExitCode {
+    eprintln!("{USAGE}\ncryptsetup: {text}");
+    ExitCode::from(1)
+}
