@@ -54,6 +54,11 @@ const CONFIGURATIONS: &[Configuration] = &[
         wheel::adapters,
     ),
     (
+        "engines",
+        "fleets on Ray, Dask and Spark and from an S3 server, all started here; not part of `test`",
+        wheel::engines,
+    ),
+    (
         "wheel",
         "the Python module and the command as a wheel, tried in a fresh environment; not part of `test`",
         wheel::wheel,

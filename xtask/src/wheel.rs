@@ -60,22 +60,40 @@ fn only_file(folder: &Path) -> Result<PathBuf, String> {
 const ADAPTED: [&str; 6] =
     ["dissect.extfs", "dissect.fve", "dissect.target", "model-signing", "pyOpenSSL", "fsspec"];
 
+/// Engines, and a store for them; with what they ask for without saying so.
+const ENGINES: [&str; 7] =
+    ["ray[data]", "pyspark", "dask[distributed]", "pyarrow", "s3fs", "moto[server]", "setuptools<81"];
+
 /// Runs the adapters' tests beside the packages that they are for.
 pub fn adapters(_: &mut Report) -> Outcome {
+    beside("adapters", &ADAPTED, "test_contrib")
+}
+
+/// Runs the fleets' tests on engines and a store that are started here.
+pub fn engines(_: &mut Report) -> Outcome {
+    beside("engines", &ENGINES, "test_engines")
+}
+
+/// Runs a module of tests in an environment with packages.
+fn beside(name: &str, packages: &[&str], module: &str) -> Outcome {
     let (root, target) = (root(), root().join("target"));
-    let place = environment(&target.join("adapters"))?;
-    step(place.join("pip"), ["install", "--quiet"]).args(&ADAPTED).run()?;
+    let place = environment(&target.join(name))?;
+    step(place.join("pip"), ["install", "--quiet"]).args(packages).run()?;
     cargo(["build", "--quiet", "--workspace", "--lib"]).run()?;
-    let package = target.join("adapters/package");
-    let (from, to) = (root.join("crates/python/python"), package.to_string_lossy());
-    step("cp", ["-r", &from.to_string_lossy(), &to]).run()?;
-    let native = package.join("casemate/_casemate.abi3.so");
+    // Where every process of the environment finds it, on whatever engine.
+    let code = "import sysconfig; print(sysconfig.get_path('purelib'))";
+    let package = step(place.join("python"), ["-c", code]).output()?;
+    let package = PathBuf::from(package.trim()).join("casemate");
+    let from = root.join("crates/python/python/casemate");
+    step("cp", ["-r", &from.to_string_lossy(), &package.to_string_lossy()]).run()?;
+    let native = package.join("_casemate.abi3.so");
     fs::copy(target.join("debug/lib_casemate.so"), &native)
         .map_err(|error| format!("{}: {error}", native.display()))?;
-    let tests = step(place.join("python"), ["-W", "ignore", "-m", "unittest", "test_contrib"]);
+    let tests = step(place.join("python"), ["-W", "ignore", "-m", "unittest", "-v", module]);
     tests
-        .env("PYTHONPATH", &*to)
         .env("MKE2FS", "mke2fs")
+        .env("FSVERITY", "fsverity")
+        .env("VERITYSETUP", "veritysetup")
         .folder(&root.join("crates/python/tests/python"))
         .run()
 }

@@ -193,6 +193,7 @@ pub mod luks;
 mod mapping_options;
 mod named;
 mod output;
+pub mod part;
 pub mod probe;
 mod protectors;
 pub mod providers;

@@ -19,6 +19,7 @@ pub use casemate_verity::dm::{
 };
 pub use casemate_verity::hex;
 
+use crate::part::Part;
 use crate::{Error, Image};
 
 /// How a hash area is made, or where an existing one is found and what is expected of it.
@@ -283,6 +284,21 @@ impl Image {
         }
         hash.commit()?;
         Ok(Formatted { layout, root_hash, fec: fec_layout, fec_on_hash_device: on_hash_device })
+    }
+
+    /// Completes a hash area, of which the hash blocks of all parts are there ([`Image::tree_part`]; the tree begins at
+    /// [`Layout::tree_offset`]), by the levels above them and the superblock. Returns the root hash.
+    ///
+    /// # Errors
+    /// Those of [`Part::join`](crate::part::Part::join); `Argument` if the image was opened for reading; `Io`.
+    pub fn verity_join(&self, parts: &[Part<Layout>], work: &Work<'_>) -> Result<Vec<u8>, Error> {
+        self.check_writable()?;
+        if let Some(part) = parts.first() {
+            self.grow_to(part.whole().hash_device_size())?;
+        }
+        let root_hash = dm::join(parts, &self.named(), work)?;
+        self.commit()?;
+        Ok(root_hash)
     }
 
     /// Opens the image's data with its hash area, and its parity.

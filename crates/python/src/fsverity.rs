@@ -3,14 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use casemate::fsverity::{self, Algorithm, FileDigest, FileHasher, FilePart, KernelError, Parameters};
-use casemate::{Error, Providers, Work};
+use casemate::fsverity::{self, Algorithm, FileDigest, FileHasher, KernelError, Parameters, WholeFile};
+use casemate::part::Part;
+use casemate::{Error, Providers, tree};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::device::Device;
 use crate::error::raise;
 use crate::input::Data;
+use crate::part::{Sent, received, sent};
 use crate::work::{Effort, working};
 
 /// A digest with the name of its algorithm.
@@ -115,11 +117,8 @@ pub fn fsverity_tree<'py>(
 /// Bytes of a file that parts of its tree begin at multiples of.
 #[pyfunction]
 pub fn fsverity_unit(py: Python<'_>, algorithm: &str, block_size: u32, salt: Data) -> PyResult<u64> {
-    Ok(FilePart::unit(&parameters(py, algorithm, block_size, &salt)?))
+    Ok(tree::unit(&parameters(py, algorithm, block_size, &salt)?.shape()))
 }
-
-/// A part of a tree as it is sent, and hash blocks with their places.
-type Part<'py> = (Bound<'py, PyBytes>, Vec<(u64, Bound<'py, PyBytes>)>);
 
 /// The part of a file's tree that a device's bytes are, from byte `start` on; with its hash blocks if they are wanted.
 #[pyfunction]
@@ -134,20 +133,13 @@ pub fn fsverity_part<'py>(
     salt: Data,
     with_tree: bool,
     effort: Effort,
-) -> PyResult<Part<'py>> {
+) -> PyResult<Sent<'py>> {
     let parameters = parameters(py, algorithm, block_size, &salt)?;
     let image = data.image();
-    let built = |work: &Work<'_>| image.fsverity_part(size, start, &parameters, with_tree, work);
-    let (part, blocks) = working(py, effort, built)?;
-    let blocks = blocks.into_iter().map(|(offset, bytes)| (offset, PyBytes::new(py, &bytes))).collect();
-    Ok((PyBytes::new(py, &part.to_bytes()), blocks))
-}
-
-/// The bytes of its file that a part is of: first, end, and those of the whole file.
-#[pyfunction]
-pub fn fsverity_part_range(py: Python<'_>, part: Data) -> PyResult<(u64, u64, u64)> {
-    let part = FilePart::from_bytes(&part.get(py)?).map_err(raise)?;
-    Ok((part.range().start, part.range().end, part.size()))
+    let whole = WholeFile { parameters, size };
+    let built = working(py, effort, |work| image.tree_part(whole, start, with_tree, work))?;
+    // The descriptor lies before the tree.
+    Ok(sent(py, &built.0, &built.1, 4096))
 }
 
 /// The digest of a file from the parts of its tree; the levels above them go to `tree`, if it is given.
@@ -157,12 +149,11 @@ pub fn fsverity_join<'py>(
     parts: Vec<Data>,
     tree: Option<PyRef<'py, Device>>,
 ) -> PyResult<Named<'py>> {
-    let read = |part: &Data| FilePart::from_bytes(&part.get(py)?).map_err(raise);
-    let parts: Vec<FilePart> = parts.iter().map(read).collect::<PyResult<_>>()?;
+    let parts = received::<WholeFile>(py, &parts)?;
     let tree = tree.map(|tree| tree.image().clone());
     let digest = working(py, Effort::default(), |work| match &tree {
         Some(tree) => tree.fsverity_join(&parts, work),
-        None => FilePart::join(&parts, &(), work)?.digest(&work.providers),
+        None => Part::join(&parts, &(), work)?.digest(&work.providers),
     })?;
     Ok(named(py, &digest))
 }

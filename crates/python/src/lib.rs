@@ -14,6 +14,7 @@ mod fsverity;
 mod input;
 mod luks;
 mod nbd;
+mod part;
 mod primitives;
 mod verity;
 mod work;
@@ -33,18 +34,20 @@ mod _casemate {
     #[pymodule_export]
     use crate::fsverity::{
         Hasher, fsverity_digest, fsverity_digests, fsverity_enable, fsverity_join, fsverity_measure,
-        fsverity_part, fsverity_part_range, fsverity_tree, fsverity_unit,
+        fsverity_part, fsverity_tree, fsverity_unit,
     };
     #[pymodule_export]
     use crate::luks::{LuksVolume, luks_format};
     #[pymodule_export]
     use crate::nbd::Server;
     #[pymodule_export]
+    use crate::part::part_range;
+    #[pymodule_export]
     use crate::primitives::{
         base64_decode, base64_encode, crc32c, crc32c_combine, crc32c_patch, sha256_many,
     };
     #[pymodule_export]
-    use crate::verity::{verity_format, verity_verify};
+    use crate::verity::{verity_format, verity_join, verity_part, verity_unit, verity_verify};
     #[pymodule_export]
     use crate::writer::Writer;
 }

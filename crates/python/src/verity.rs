@@ -1,14 +1,16 @@
 //! dm-verity: hash areas made and data checked.
 
 use casemate::Error;
-use casemate::tree::Block;
-use casemate::verity::{BlockSize, FormatOptions, Salt, Uuid, VerityOptions};
+use casemate::part::Part;
+use casemate::tree::{self, Block};
+use casemate::verity::{BlockSize, FormatOptions, Layout, Parameters, Salt, Uuid, VerityOptions};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::device::Device;
 use crate::error::raise;
 use crate::input::Data;
+use crate::part::{Sent, received, sent};
 use crate::work::{Effort, working};
 
 /// Makes a hash area; returns the root hash.
@@ -46,6 +48,63 @@ pub fn verity_format<'py>(
     let (data, hash) = (data.image(), hash.image());
     let made = working(py, effort, |work| data.verity_format(hash, &options, work))?;
     Ok(PyBytes::new(py, &made.root_hash))
+}
+
+/// The layout of a hash area over `size` bytes, as it comes from Python: hash algorithm, sizes of data and hash blocks, salt, UUID,
+/// and the byte that the area begins at.
+type Area = (String, u64, u64, Data, Option<String>, u64);
+
+fn layout(py: Python<'_>, area: &Area, size: u64) -> PyResult<Layout> {
+    let (algorithm, data_block_size, hash_block_size, salt, uuid, hash_offset) = area;
+    let salt = salt.get(py)?.into_owned();
+    let layout = || {
+        let mut parameters = Parameters::new(algorithm)?;
+        parameters.data_block_size = BlockSize::new(*data_block_size)?;
+        parameters.hash_block_size = BlockSize::new(*hash_block_size)?;
+        parameters.salt = Salt::new(salt)?;
+        let uuid = uuid.as_deref().map(Uuid::from_text).transpose()?;
+        Layout::new(parameters, size / data_block_size, *hash_offset, uuid)
+    };
+    layout().map_err(raise)
+}
+
+/// Bytes of data that parts of a hash area begin at multiples of.
+#[pyfunction]
+pub fn verity_unit(py: Python<'_>, area: Area) -> PyResult<u64> {
+    Ok(tree::unit(layout(py, &area, area.1)?.geometry().shape()))
+}
+
+/// The part of a hash area that a device's bytes have, from byte `start` of `size` on; with its hash blocks if they are wanted.
+#[pyfunction]
+pub fn verity_part<'py>(
+    py: Python<'py>,
+    data: &Device,
+    size: u64,
+    start: u64,
+    area: Area,
+    with_tree: bool,
+    effort: Effort,
+) -> PyResult<Sent<'py>> {
+    let (image, layout) = (data.image(), layout(py, &area, size)?);
+    let tree_offset = layout.tree_offset();
+    let built = working(py, effort, |work| image.tree_part(layout, start, with_tree, work))?;
+    Ok(sent(py, &built.0, &built.1, tree_offset))
+}
+
+/// The root hash from all parts; the levels above them and the superblock go to `hash`, if it is given.
+#[pyfunction]
+pub fn verity_join<'py>(
+    py: Python<'py>,
+    parts: Vec<Data>,
+    hash: Option<PyRef<'py, Device>>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let parts = received::<Layout>(py, &parts)?;
+    let hash = hash.map(|hash| hash.image().clone());
+    let root_hash = working(py, Effort::default(), |work| match &hash {
+        Some(hash) => hash.verity_join(&parts, work),
+        None => Part::join(&parts, &(), work),
+    })?;
+    Ok(PyBytes::new(py, &root_hash))
 }
 
 /// Every block that does not match: `(None, number)` for one of data, `(level, index)` for one of hashes.

@@ -33,6 +33,8 @@ fn unittest(python: &Path, module: &str) {
             command.env(name.to_uppercase(), path);
         }
     }
+    // Cargo puts the command beside the folder of tests.
+    command.env("CASEMATE", std::env::current_exe().unwrap().with_file_name("../casemate"));
     command.env("DOCUMENTS", here.join("../../docs"));
     command.env("PYTHONPATH", folder.path()).current_dir(here.join("tests/python"));
     let output = command.output().unwrap();

@@ -21,8 +21,10 @@
 
 pub mod dm;
 pub mod fs;
+mod part;
 pub mod signature;
 pub mod tree;
 
 pub use casemate_blockdev::{Error, ErrorKind};
 pub use casemate_primitives::hex;
+pub use part::{Part, Whole};

@@ -2,14 +2,13 @@
 //! `fsverity digest --out-merkle-tree` writes it. Whoever knows the digest reads any part of the file, wherever it comes
 //! from, and knows that it is right.
 
-use std::sync::{Mutex, PoisonError};
-
 use casemate_blockdev::BlockDevice;
 use casemate_providers::{Providers, Work};
 use casemate_verity::fs::Describer;
-use casemate_verity::tree::{Geometry, TreeDevice, TreeSink};
+use casemate_verity::tree::TreeDevice;
+use casemate_verity::{Part, Whole};
 
-use super::{Descriptor, FileDigest, FilePart, Parameters};
+use super::{Descriptor, FileDigest, Parameters, WholeFile};
 use crate::{Error, Image};
 
 /// The first byte of the tree.
@@ -87,66 +86,19 @@ impl Image {
     }
 }
 
-/// Hash blocks of a part's tree: where in the whole tree they lie, in bytes, and what they are.
-pub type TreeBlocks = Vec<(u64, Vec<u8>)>;
-
-/// A sink that keeps blocks in memory.
-struct Kept<'a> {
-    geometry: &'a Geometry,
-    blocks: Mutex<TreeBlocks>,
-}
-
-impl TreeSink for Kept<'_> {
-    fn write(&self, level: usize, first: u64, blocks: &[u8]) -> Result<(), Error> {
-        let mut all = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push((self.geometry.offset(level, first), blocks.to_vec()));
-        Ok(())
-    }
-}
-
 impl Image {
-    /// The part of the tree of a file of `size` bytes that the image's bytes are, from byte `start` on; with the hash blocks of
-    /// it, in order, if they are wanted.
-    ///
-    /// # Errors
-    /// Those of [`FilePart::build`].
-    pub fn fsverity_part(
-        &self,
-        size: u64,
-        start: u64,
-        parameters: &Parameters,
-        with_tree: bool,
-        work: &Work<'_>,
-    ) -> Result<(FilePart, TreeBlocks), Error> {
-        let geometry = parameters.geometry(size)?;
-        let kept = Kept { geometry: &geometry, blocks: Mutex::default() };
-        let sink: &dyn TreeSink = if with_tree { &kept } else { &() };
-        let part = FilePart::build(parameters.clone(), size, start, &self.named(), sink, work);
-        let part = part.map_err(|error| error.at(self.name()))?;
-        let mut blocks = kept.blocks.into_inner().unwrap_or_else(PoisonError::into_inner);
-        blocks.sort_by_key(|(offset, _)| *offset);
-        blocks.dedup_by(|next, last| {
-            let follows = last.0 + last.1.len() as u64 == next.0;
-            if follows {
-                last.1.append(&mut next.1);
-            }
-            follows
-        });
-        Ok((part, blocks))
-    }
-
-    /// Completes a tree's file, of which the hash blocks of all parts are there ([`Image::fsverity_part`]; the tree begins at byte
+    /// Completes a tree's file, of which the hash blocks of all parts are there ([`Image::tree_part`]; the tree begins at byte
     /// 4096), by the levels above them and the descriptor. Returns the digest.
     ///
     /// # Errors
-    /// Those of [`FilePart::join`]; `Argument` if the image was opened for reading; `Io`.
-    pub fn fsverity_join(&self, parts: &[FilePart], work: &Work<'_>) -> Result<FileDigest, Error> {
+    /// Those of [`Part::join`]; `Argument` if the image was opened for reading; `Io`.
+    pub fn fsverity_join(&self, parts: &[Part<WholeFile>], work: &Work<'_>) -> Result<FileDigest, Error> {
         self.check_writable()?;
-        let first = parts.first().ok_or_else(|| Error::argument("no part of a file"))?;
-        let geometry = first.parameters().geometry(first.size())?;
+        let first = parts.first().ok_or_else(|| Error::argument("no part"))?;
+        let geometry = first.whole().geometry()?;
         self.grow_to(TREE_OFFSET + geometry.tree_size())?;
         let device = self.named();
-        let descriptor = FilePart::join(parts, &TreeDevice::new(&geometry, &device, TREE_OFFSET), work)?;
+        let descriptor = Part::join(parts, &TreeDevice::new(&geometry, &device, TREE_OFFSET), work)?;
         self.write_descriptor(&descriptor)?;
         descriptor.digest(&work.providers)
     }

@@ -13,7 +13,7 @@ use casemate_providers::Work;
 use casemate_verity::tree::{Finding, SpilledLevels, Summary, TreeDevice, TreeSink};
 
 pub use casemate_verity::fs::{
-    Algorithm, Describer, Descriptor, Entry, FileDigest, FileHasher, FilePart, Manifest, Parameters,
+    Algorithm, Describer, Descriptor, Entry, FileDigest, FileHasher, Manifest, Parameters, WholeFile,
     escape_name,
 };
 
@@ -22,7 +22,6 @@ mod beside;
 mod kernel;
 
 pub(crate) use beside::TREE_OFFSET;
-pub use beside::TreeBlocks;
 pub use kernel::{KernelError, Metadata, enable, enable_file, measure, read_metadata};
 
 use crate::output::Output;

@@ -6,6 +6,7 @@ mod crypt;
 pub mod ends;
 mod explained;
 pub mod ext4;
+mod fleet;
 mod fscrypt;
 pub mod fsverity;
 pub mod info;
@@ -34,6 +35,7 @@ commands! {
         Completions(completions::Args),
         Crypt(crypt::Args),
         Ext4(ext4::Args),
+        Fleet(fleet::Args),
         Fscrypt(fscrypt::Args),
         Fsverity(fsverity::Args),
         Info(info::Args),

@@ -69,7 +69,7 @@ class Device(io.RawIOBase):
                     start += len(part)
                 return b"".join(parts)
 
-        return Device.from_ranges(size, read, name=str(getattr(file, "name", "file")))
+        return Device.from_ranges(size, read, name=str(getattr(file, "name", None) or getattr(file, "path", "file")))
 
     # What file objects have.
 

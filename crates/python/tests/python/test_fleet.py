@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import unittest
@@ -12,6 +13,8 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 import casemate
 import fsspec
 from casemate import fleet, fsverity
+from casemate.fleet import jobs
+from casemate.fs import VerityFileSystem
 from world import World, run, tool
 
 #: Parts of 4 MiB.
@@ -63,6 +66,12 @@ class Fleet(World):
         files = self.files()
         warnings.simplefilter("ignore", DeprecationWarning)
         self.addCleanup(warnings.resetwarnings)
+        # A worker that is killed in the middle: what it had goes to another.
+        with Client(n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
+            running = fleet.digests(files, client, shard=SMALL.unit, parameters=SMALL)
+            found = dict([next(running)])
+            os.kill(min(client.run(os.getpid).values()), signal.SIGKILL)
+            self.assertEqual({**found, **dict(running)}, files)
         with Client(processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None) as client:
             self.assertEqual(dict(fleet.digests(files, client, shard=SMALL.unit, parameters=SMALL)), files)
 
@@ -112,12 +121,12 @@ class Fleet(World):
             running.close()
         with open(resume, "a") as log:
             log.write('{"task": "cut o')
-        lines = resume.read_text().count('"parts"')
+        lines = resume.read_text().count('"task"') - 1
         self.assertGreater(lines, 0)
         asked = []
         run_one = fleet.run
-        self.addCleanup(setattr, fleet, "run", run_one)
-        fleet.run = lambda task: asked.append(task) or run_one(task)
+        self.addCleanup(setattr, jobs, "run", run_one)
+        jobs.run = lambda task: asked.append(task) or run_one(task)
         self.assertEqual(dict(fleet.digests(files, **options)), files)
         self.assertEqual(len(asked) + lines, len(list(fleet.plan(files, shard=SMALL.unit, parameters=SMALL))))
         asked.clear()
@@ -127,8 +136,8 @@ class Fleet(World):
     def test_workers_that_die_are_told(self):
         files = self.files()
         run_one = fleet.run
-        self.addCleanup(setattr, fleet, "run", run_one)
-        fleet.run = half
+        self.addCleanup(setattr, jobs, "run", run_one)
+        jobs.run = half
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
             found = dict(fleet.digests(list(files)[-1:], pool, shard=SMALL.unit, parameters=SMALL))
         self.assertEqual([type(error) for error in found.values()], [OSError])
@@ -145,16 +154,143 @@ class Fleet(World):
             checked = fsverity.Tree.open(path + ".fsverity", digest).over(path)
             self.assertEqual(checked.pread(100, 70_000), open(path, "rb").read()[70_000:70_100])
 
+    def test_trees_that_were_killed_go_on(self):
+        files, resume = self.files(), self.folder / "resume"
+        path = list(files)[-1]
+        options = {"shard": SMALL.unit, "parameters": SMALL, "resume": resume}
+        with ThreadPoolExecutor(1) as pool:
+            running = fleet.trees(files, engine=pool, **options)
+            next(running)
+            running.close()
+        asked = []
+        run_one = fleet.run
+        self.addCleanup(setattr, jobs, "run", run_one)
+        jobs.run = lambda task: asked.append(task) or run_one(task)
+        self.assertEqual(dict(fleet.trees(files, **options)), files)
+        self.assertLess(len(asked), len(list(fleet.plan(files, shard=SMALL.unit, parameters=SMALL))))
+        self.assertEqual(list(self.folder.glob("*.part")), [])
+        self.assertEqual(fsverity.Tree.open(path + ".fsverity", files[path]).over(path).pread(9, 0), open(path, "rb").read(9))
+
+    def test_hash_areas_are_veritysetup_s(self):
+        area = fleet.Area("sha512", 4096, 4096, b"salt", "00112233-4455-6677-8899-aabbccddeeff")
+        self.assertEqual((area.unit, fleet.Area().unit), (16 << 20, 64 << 20))
+        sizes = [4096, 8192, 16 << 20, (16 << 20) + 4096, (40 << 20) + 100]
+        pool, urls = os.urandom(sizes[-1]), []
+        for size in sizes:
+            urls.append(str(self.folder / f"data-{size}"))
+            (self.folder / f"data-{size}").write_bytes(pool[:size])
+        found = dict(fleet.trees(urls, shard=1, parameters=area))
+        self.assertEqual(dict(fleet.digests(urls, parameters=area)), found)
+        for url in urls:
+            theirs = self.folder / "theirs"
+            text = run(
+                tool("veritysetup"), "format", url, theirs, "--hash=sha512", f"--salt={b'salt'.hex()}", f"--uuid={area.uuid}"
+            )
+            self.assertIn(found[url].digest.hex(), text)
+            self.assertEqual(open(url + ".verity", "rb").read(), theirs.read_bytes(), url)
+            theirs.unlink()
+            size = os.path.getsize(url) // 4096 * 4096
+            with casemate.open(url) as data, casemate.open(url + ".verity") as hashes:
+                checked = data.verity(found[url].digest, hashes)
+                self.assertEqual(checked.pread(100, size - 50), pool[size - 50 : size])
+        # Without salt and UUID each run makes the same.
+        twice = [list(fleet.trees(urls[:2], parameters=fleet.Area())) for _ in range(2)]
+        self.assertEqual(twice[0], twice[1])
+        (self.folder / "empty").touch()
+        (error,) = dict(fleet.digests([str(self.folder / "empty")], parameters=fleet.Area())).values()
+        self.assertIn("data block", str(error))
+
+    def test_only_what_has_changed_is_read(self):
+        files = self.files()
+        options = {"shard": SMALL.unit, "parameters": SMALL}
+        list(fleet.trees(files, **options))
+        lines = [entry.to_line() for _, entry in fleet.manifest(files, **options)]
+        before = list(fleet.read_manifest(lines))
+        self.assertEqual({entry.url: entry.digest for entry in before}, files)
+        asked = []
+        run_one = fleet.run
+        self.addCleanup(setattr, jobs, "run", run_one)
+        jobs.run = lambda task: asked.extend(task.pieces) or run_one(task)
+        self.assertEqual(dict(fleet.digests(files, before=before, **options)), files)
+        self.assertEqual(asked, [])
+        *_, path = files
+        with open(path, "r+b") as file:
+            file.seek(SMALL.unit + 5)
+            file.write(b"changed")
+        changed = {path: [(SMALL.unit + 5, SMALL.unit + 12)]}
+        for work in [fleet.digests, fleet.trees]:
+            asked.clear()
+            found = dict(work(files, before=before, changed=changed, **options))
+            self.assertEqual([(piece.start, piece.end) for piece in asked], [(SMALL.unit, 2 * SMALL.unit)])
+            self.assertEqual(found, {**files, path: self.digest(path)})
+        whole = self.folder / "whole.tree"
+        fsverity.Tree.build(path, whole, algorithm=SMALL.algorithm, block_size=SMALL.block_size, salt=SMALL.salt)
+        self.assertEqual(whole.read_bytes(), open(path + ".fsverity", "rb").read())
+        # Nobody says what has changed: all of it may have.
+        asked.clear()
+        self.assertEqual(dict(fleet.digests([path], before=before, **options)), {path: self.digest(path)})
+        self.assertEqual(len(asked), 4)
+
+    def test_names_in_manifests(self):
+        digest = fsverity.Digest("sha256", bytes(range(32)))
+        for parameters in [fleet.Parameters(), fleet.Checksum("sha256"), fleet.Area(), fleet.Parameters("sha512", 1024, b"s")]:
+            for name in ["a b", "a\\b", "two\nlines", "*x", " x", "s3://bucket/x"]:
+                entry = fleet.Entry(name, digest, parameters, 5, "state", (b"part", b"other"))
+                self.assertEqual(list(fleet.read_manifest([entry.to_line()])), [entry])
+                if isinstance(parameters, fleet.Checksum) or parameters == fleet.Parameters():
+                    (read,) = fleet.read_manifest([entry.to_line("text")])
+                    self.assertEqual(read, fleet.Entry(name, digest, parameters))
+        for line in ["x", "sha256:zz name", "{}", '{"name": 5}', "00 x", fleet.Entry("x", digest, fleet.Area()).to_line("text")]:
+            with self.assertRaisesRegex(ValueError, "no line of a manifest"):
+                list(fleet.read_manifest([line]))
+
+    def test_stores_that_serve_wrong_bytes_are_found_out(self):
+        store, data = fsspec.filesystem("memory"), os.urandom(3 * SMALL.unit + 5)
+        store.pipe("/bucket/model.bin", data)
+        url = "memory://bucket/model.bin"
+        (digest,) = dict(fleet.trees([url], shard=SMALL.unit, parameters=SMALL)).values()
+        self.assertTrue(store.exists("/bucket/model.bin.fsverity"), "the tree lies beside the file")
+        fsspec.register_implementation("verity", VerityFileSystem, clobber=True)
+        verified = fsspec.open("verity::" + url, verity={"digest": str(digest)})
+        with verified as file:
+            self.assertEqual(file.read(), data)
+        cat_file = type(store).cat_file
+        self.addCleanup(setattr, type(store), "cat_file", cat_file)
+        lies = {
+            "short": lambda bytes: bytes[:-1],
+            "empty": lambda bytes: b"",
+            "wrong": lambda bytes: bytes[:1000] + b"?" + bytes[1001:],
+        }
+        for name, lie in lies.items():
+            type(store).cat_file = lambda self, *words, **named: lie(cat_file(self, *words, **named))
+            (found,) = dict(fleet.digests([url], shard=SMALL.unit, parameters=SMALL)).values()
+            self.assertNotEqual(found, digest, name)
+            self.assertEqual(isinstance(found, OSError), name != "wrong", found)
+            (wrong,) = dict(fleet.verify([fleet.Entry(url, digest, SMALL)], shard=SMALL.unit)).values()
+            self.assertIsInstance(wrong, OSError if name != "wrong" else casemate.MismatchError)
+
     def test_manifests_and_images_are_checked(self):
         image = self.image()
         lines = [f"{fsverity.digest(image)} {image}\n", f"{fsverity.digest(self.tree / 'large')} {self.tree / 'large'}"]
         (self.folder / "manifest").write_text("".join(lines))
         self.assertEqual([wrong for _, wrong in fleet.verify(fleet.read_manifest(lines))], [None, None])
         self.assertEqual(dict(fleet.check_images([str(image)])), {str(image): []})
-        words = [sys.executable, "-m", "casemate.fleet", "verify", str(self.folder / "manifest")]
+        sums = subprocess.run(["sha256sum", image], stdout=subprocess.PIPE, text=True, check=True).stdout
+        (self.folder / "sums").write_text(sums)
+        words = [sys.executable, "-m", "casemate.fleet", "verify", str(self.folder / "manifest"), str(self.folder / "sums")]
         self.assertEqual(subprocess.run(words).returncode, 0)
         digest = run(sys.executable, "-m", "casemate.fleet", "digest", image)
         self.assertEqual(digest, lines[0])
+        self.assertEqual(run(sys.executable, "-m", "casemate.fleet", "sum", image), sums)
+        self.assertEqual(run(sys.executable, "-m", "casemate.fleet", "check", image), "")
+        # The command runs the package of the interpreter that it finds, and says what is missing.
+        found_first = {**os.environ, "PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"}
+        found = run(tool("casemate"), "fleet", "digest", "--hash-alg", "sha256", image, env=found_first)
+        self.assertEqual(found, lines[0])
+        empty = {**found_first, "PYTHONPATH": "", "PYTHONSAFEPATH": "1"}
+        failed = subprocess.run([tool("casemate"), "fleet", "digest", "x"], env=empty, cwd="/", capture_output=True, text=True)
+        self.assertEqual(failed.returncode, 2)
+        self.assertIn("Python has no module casemate: pip install casemate", failed.stderr)
         with open(self.tree / "large", "r+b") as file:
             file.write(b"other")
         failed = subprocess.run(words, capture_output=True, text=True)

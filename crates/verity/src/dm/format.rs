@@ -34,19 +34,19 @@ pub fn format(
     let hash = layout.parameters().salted_hash(&work.providers)?;
     let sink = TreeDevice::new(layout.geometry(), hash_device, layout.tree_offset());
     let built = tree::build(&job(layout, &hash, work), layout.geometry(), data, &sink)?;
+    finish(layout, hash_device)?;
+    Ok(built.root_hash)
+}
+
+/// Completes a hash area by its superblock, after everything else is on stable storage.
+pub(super) fn finish(layout: &Layout, hash_device: &dyn BlockDevice) -> Result<(), Error> {
     // One data block has no tree. veritysetup's file ends with the superblock's hash block then, or page if that
     // is smaller, and so does ours.
     let end =
         (layout.hash_offset() + SUPERBLOCK_SIZE as u64).next_multiple_of(4096).min(layout.tree_offset());
-    if has_superblock && layout.geometry().tree_blocks() == 0 && hash_device.size() < end {
+    if layout.superblock().is_some() && layout.geometry().tree_blocks() == 0 && hash_device.size() < end {
         hash_device.write_at(&[0], end - 1)?;
     }
-    write_superblock(layout, hash_device)?;
-    Ok(built.root_hash)
-}
-
-/// Writes the superblock after everything else is on stable storage.
-fn write_superblock(layout: &Layout, hash_device: &dyn BlockDevice) -> Result<(), Error> {
     hash_device.flush()?;
     if let Some(superblock) = layout.superblock() {
         hash_device.write_at(&superblock.to_bytes(), layout.hash_offset())?;

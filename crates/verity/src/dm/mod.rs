@@ -1,7 +1,8 @@
 //! dm-verity: a read-only block device whose every block is checked when it is read.
 //!
 //! [`Parameters`] say how blocks are hashed, [`Layout`] where everything lies. [`format()`] makes the hash
-//! area, [`verify()`] checks data against it, [`update()`] brings it up to date. [`Superblock`] is the optional
+//! area, [`verify()`] checks data against it, [`update()`] brings it up to date, [`join()`] completes one that was
+//! made in parts. [`Superblock`] is the optional
 //! header of the hash area; the kernel never reads it, tools do. What the kernel reads is the [`Table`] line.
 //! [`fec`] adds parity and repairs with it.
 //!
@@ -11,6 +12,7 @@ pub mod fec;
 mod format;
 mod layout;
 mod parameters;
+mod part;
 mod seed;
 mod superblock;
 mod table;
@@ -19,6 +21,7 @@ mod uuid;
 pub use format::{format, update, verify};
 pub use layout::Layout;
 pub use parameters::{BlockSize, HashType, Parameters, Salt};
+pub use part::join;
 pub use seed::{Seed, random_salt};
 pub use superblock::{SUPERBLOCK_SIZE, Superblock};
 pub use table::{OnFault, Table, TableFec, partition_uuids};

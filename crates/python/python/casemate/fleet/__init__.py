@@ -1,0 +1,34 @@
+"""Digests, trees and checks of more data than one machine holds, on the engine that somebody runs already.
+
+`plan` cuts files into tasks, `run` does one of them wherever it is sent, and `merge` joins what comes back; the engine does the
+rest. `manifest`, `digests`, `trees`, `verify` and `check_images` are all three on an executor of concurrent.futures, on Ray, Dask
+or Spark, or without any on this machine's cores. Files are whatever fsspec opens; importing this needs fsspec.
+"""
+
+from .jobs import check_images, digests, manifest, merge, trees, verify
+from .kinds import Area, Checksum, Kind, Parameters
+from .manifest import Entry, read_manifest
+from .plan import BATCH, FILES, SHARD, Part, Piece, Task, plan, run
+
+__all__ = [
+    "BATCH",
+    "FILES",
+    "SHARD",
+    "Area",
+    "Checksum",
+    "Entry",
+    "Kind",
+    "Parameters",
+    "Part",
+    "Piece",
+    "Task",
+    "check_images",
+    "digests",
+    "manifest",
+    "merge",
+    "plan",
+    "read_manifest",
+    "run",
+    "trees",
+    "verify",
+]

@@ -1,0 +1,200 @@
+"""`casemate fleet`: digests, trees and checks of many large files, from the shell."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import fsspec
+
+from ..errors import MismatchError
+from . import SHARD, Area, Checksum, Entry, Kind, Parameters, check_images, manifest, read_manifest, verify
+
+_SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def _size(text: str) -> int:
+    unit = _SIZES.get(text[-1:].upper())
+    return int(text[:-1]) * unit if unit else int(text)
+
+
+def _salt(text: str) -> bytes:
+    return b"" if text == "-" else bytes.fromhex(text)
+
+
+def _option(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(text)
+    return name, value
+
+
+def _parser() -> argparse.ArgumentParser:
+    common = argparse.ArgumentParser(add_help=False)
+    group = common.add_argument_group("where the work is done")
+    group.add_argument(
+        "--engine", choices=["local", "ray", "ray-data", "dask", "spark"], default="local",
+        help="this machine's cores, or an engine [default: local]",
+    )
+    group.add_argument("--address", metavar="ADDRESS", help="the engine's scheduler; without one it is started here")
+    group.add_argument("--shard", type=_size, default=SHARD, metavar="BYTES", help="bytes of a task [default: 1G]")
+    group.add_argument("--threads", type=int, default=1, metavar="N", help="threads of a task [default: 1]")
+    group.add_argument(
+        "--storage-option", action="append", default=[], type=_option, metavar="NAME=VALUE",
+        help="something that fsspec needs to open the files; may be given more than once",
+    )
+    group.add_argument("--resume", metavar="FILE", help="go on where a run with this file was")
+
+    parser = argparse.ArgumentParser(
+        prog="casemate fleet",
+        description="fs-verity and dm-verity of more data than one machine holds, on Ray, Dask, Spark or here.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, text: str, what: str = "URL") -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=text, description=text + ".", parents=[common])
+        made.add_argument("files", nargs="+", metavar=what, help="files as fsspec names them: paths, s3://...")
+        return made
+
+    for name, text in [
+        ("digest", "Print files' fs-verity digests as `fsverity digest` does"),
+        ("tree", "Make an fs-verity tree beside each file: FILE.fsverity"),
+        ("manifest", "Print a manifest of all that is known of files, for `verify` and --update"),
+    ]:
+        made = command(name, text)
+        made.add_argument("--hash-alg", choices=["sha256", "sha512"], default="sha256")
+        made.add_argument("--block-size", type=int, default=4096, metavar="BYTES")
+        made.add_argument("--salt", type=_salt, default=b"", metavar="HEX")
+        if name == "manifest":
+            made.add_argument("--update", metavar="MANIFEST", help="files that are as they were there are not read again")
+    made = command("sum", "Print files' checksums as `sha256sum` does")
+    made.add_argument("--hash", default="sha256", metavar="NAME")
+    made = command("format", "Make a dm-verity hash area beside each file, FILE.verity, and print its root hash")
+    made.add_argument("--hash", default="sha256", metavar="NAME")
+    made.add_argument("--data-block-size", type=int, default=4096, metavar="BYTES")
+    made.add_argument("--hash-block-size", type=int, default=4096, metavar="BYTES")
+    made.add_argument("--salt", type=_salt, metavar="HEX", help="- for none [default: made of the file's name]")
+    made.add_argument("--uuid", help="[default: made of the file's name]")
+    command("verify", "Compare files with manifests, or with lines of `fsverity digest` or `sha256sum`", "MANIFEST")
+    command("check", "Check ext4 images")
+    return parser
+
+
+@contextlib.contextmanager
+def _engine(name: str, address: str | None, shown: Callable[[str], object]) -> Iterator[Any]:
+    try:
+        if name in ("ray", "ray-data"):
+            import ray
+
+            ray.init(address=address, ignore_reinit_error=True, log_to_driver=False)
+            if name == "ray":
+                yield ray
+            else:
+                import ray.data
+
+                ray.data.DataContext.get_current().enable_progress_bars = False
+                yield ray.data
+        elif name == "dask":
+            from distributed import Client
+
+            with Client(address) as client:
+                yield client
+        elif name == "spark":
+            from pyspark.sql import SparkSession
+
+            # Workers on this machine are whatever python3 is, otherwise.
+            os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+            if address is None:
+                os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            builder = SparkSession.builder.appName("casemate")
+            yield (builder.master(address) if address else builder).getOrCreate()
+        else:
+            yield None
+    except ModuleNotFoundError as error:
+        shown(f"casemate: {error.name}: not installed: pip install {error.name}")
+        raise SystemExit(2) from None
+
+
+def _kind(given: argparse.Namespace) -> Kind:
+    if given.command == "sum":
+        return Checksum(given.hash)
+    if given.command == "format":
+        return Area(given.hash, given.data_block_size, given.hash_block_size, given.salt, given.uuid)
+    return Parameters(given.hash_alg, given.block_size, given.salt)
+
+
+class _Shown:
+    """How far the work is, on a terminal."""
+
+    def __init__(self) -> None:
+        self._last, self._line = 0.0, sys.stderr.isatty()
+
+    def __call__(self, done: int) -> None:
+        if self._line and time.monotonic() - self._last > 0.2:
+            self._last = time.monotonic()
+            print(f"\r{done / 1e9:.1f} GB\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def say(self, text: str) -> None:
+        print(("\r\x1b[K" if self._line else "") + text, file=sys.stderr)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exits with 0 if all is well, 1 if something does not match, 2 if something could not be done."""
+    given, shown, status = _parser().parse_args(arguments), _Shown(), 0
+    options: dict[str, Any] = {"storage_options": dict(given.storage_option) or None}
+    with _engine(given.engine, given.address, shown.say) as engine:
+        if given.command == "check":
+            for url, findings in check_images(given.files, engine, **options):
+                if isinstance(findings, Exception):
+                    shown.say(f"casemate: {_text(findings)}")
+                    status = 2
+                for finding in [] if isinstance(findings, Exception) else findings:
+                    print(f"{url}: {finding.place}: {finding.text}")
+                    status = max(status, finding.level == "fault")
+            return status
+        options |= {"shard": given.shard, "threads": given.threads, "resume": given.resume, "progress": shown}
+        if given.command == "verify":
+            rows = [row for name in given.files for row in _manifest(name)]
+            for _, wrong in verify(rows, engine, **options):
+                if wrong is not None:
+                    shown.say(f"casemate: {_text(wrong)}")
+                    status = max(status, 1 if isinstance(wrong, MismatchError) else 2)
+            return status
+        options["parameters"] = kind = _kind(given)
+        if given.command in ("tree", "format"):
+            options["place"] = lambda url: url + kind.suffix
+        if given.command == "manifest" and given.update is not None:
+            options["before"] = _manifest(given.update)
+        for _, found in manifest(given.files, engine, **options):
+            if isinstance(found, Entry):
+                print(found.to_line("json" if given.command == "manifest" else "text"), end="")
+            else:
+                shown.say(f"casemate: {_text(found)}")
+                status = 2
+    return status
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
+def _manifest(name: str) -> list[Entry]:
+    with fsspec.open(name, "rt", encoding="utf-8", newline="\n") as file:
+        return list(read_manifest(file))
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except (OSError, ValueError) as error:
+        # A manifest or a resume file.
+        sys.exit(print(f"casemate: {_text(error)}", file=sys.stderr) or 2)

@@ -1,0 +1,386 @@
+"""Digests, trees, manifests and checks of many files, on any engine."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import shutil
+import tempfile
+from base64 import b64decode, b64encode
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TextIO
+
+import fsspec
+
+from .. import _casemate
+from ..errors import Error, MismatchError
+from ..ext4 import Finding, check
+from ..fsverity import Digest
+from .engines import results
+from .kinds import Kind, Parameters
+from .manifest import Entry, read_manifest
+from .plan import SHARD, Part, Piece, Task, plan, run
+from .stores import is_local, local_path, opened, state
+
+#: Where a file's tree goes.
+Place = Callable[[str], str | os.PathLike[str]]
+#: Parts of files that have changed: bytes from the first of a pair to the second.
+Changes = Mapping[str, Iterable[tuple[int, int]]]
+
+
+def merge(parts: Iterable[Part], parameters: Kind = Parameters()) -> dict[str, Digest | Exception]:
+    """The digest of each file whose parts are all there; an exception for others, which names what is missing or wrong."""
+    of: defaultdict[str, list[Part]] = defaultdict(list)
+    for part in parts:
+        of[part.url].append(part)
+    return {url: _joined(url, found, parameters, None) for url, found in of.items()}
+
+
+def digests(urls: Iterable[str], engine: Any = None, **options: Any) -> Iterator[tuple[str, Digest | Exception]]:
+    """The digests of files, as they become known; an exception in the place of one that could not be made. Options are those of
+    `manifest`."""
+    for url, found in manifest(urls, engine, **options):
+        yield url, found.digest if isinstance(found, Entry) else found
+
+
+def trees(
+    urls: Iterable[str], place: Place | None = None, engine: Any = None, **options: Any
+) -> Iterator[tuple[str, Digest | Exception]]:
+    """The same, with a tree or hash area for each file: at `place(url)`, here or in a store, or beside the file, with `.fsverity`
+    or `.verity` behind its name. `fsverity.Tree` and `Device.verity` read files by them."""
+    parameters: Kind = options.get("parameters", Parameters())
+    beside: Place = place or (lambda url: url + parameters.suffix)
+    for url, found in manifest(urls, engine, place=beside, **options):
+        yield url, found.digest if isinstance(found, Entry) else found
+
+
+def manifest(
+    urls: Iterable[str],
+    engine: Any = None,
+    *,
+    shard: int = SHARD,
+    parameters: Kind = Parameters(),
+    threads: int | None = 1,
+    storage_options: dict[str, Any] | None = None,
+    resources: Mapping[str, Any] | None = None,
+    before: Iterable[Entry] = (),
+    changed: Changes | None = None,
+    place: Place | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> Iterator[tuple[str, Entry | Exception]]:
+    """What files are, as it becomes known; an exception in the place of one that could not be read.
+
+    `engine` is an executor, the module `ray` or `ray.data`, a `dask.distributed.Client`, a `SparkSession`, or nothing; `resources`
+    is what a task needs in the engine's words. A killed run with a `resume` file goes on where it was. `progress` hears how many
+    bytes are done.
+
+    A file whose size and version are those of its entry `before` is not read again. Of one in `changed`, whose size is the same,
+    only the shards that these bytes lie in are.
+    """
+    trees = None if place is None else _Trees(place, storage_options)
+    log = _Log(resume)
+    gathered = _Gathered(parameters, trees)
+    finished: list[tuple[str, Entry | Exception]] = []
+    entries = {entry.url: entry for entry in [*before, *log.entries] if entry.parameters == parameters}
+
+    def known(whole: Piece) -> list[Piece]:
+        entry = entries.get(whole.url)
+        if entry is not None and (trees is None or trees.is_there(whole.url)):
+            if (entry.size, entry.version) == (whole.size, whole.version):
+                finished.append((whole.url, entry))
+                return []
+            if changed is not None and whole.url in changed and entry.size == whole.size:
+                return gathered.keep(whole, entry, changed[whole.url])
+        return [whole]
+
+    tasks = plan(
+        urls, shard=shard, parameters=parameters, with_tree=trees is not None, threads=threads,
+        storage_options=storage_options, failed=lambda url, error: finished.append((url, error)), known=known,
+    )
+    remembered: list[tuple[Task, list[Part]]] = []
+
+    def left() -> Iterator[Task]:
+        for task in tasks:
+            parts = log.parts(task)
+            if parts is None or (trees is not None and not all(trees.is_begun(piece.url) for piece in task.pieces)):
+                yield task
+            else:
+                remembered.append((task, parts))
+
+    with log, trees or contextlib.nullcontext():
+        for task, parts, error in results(engine, run, left(), threads, resources):
+            if error is not None:
+                parts = [Part(piece.url, error=f"{type(error).__name__}: {error}") for piece in task.pieces]
+            elif trees is not None:
+                parts = [trees.take(part, log.is_kept) for part in parts]
+            log.remember(task, parts)
+            for url, found in gathered.take(task, parts):
+                log.remember_entry(found)
+                yield url, found
+            if progress is not None:
+                progress(gathered.done)
+        for task, parts in remembered:
+            for url, found in gathered.take(task, parts):
+                log.remember_entry(found)
+                yield url, found
+    yield from finished
+    if progress is not None:
+        progress(gathered.done)
+
+
+def verify(
+    manifest: Iterable[Entry | tuple[str, Digest]], engine: Any = None, **options: Any
+) -> Iterator[tuple[str, Exception | None]]:
+    """Files beside the digests that they should have: `None` for one that has it, else what is wrong. Options are those of
+    `manifest`."""
+    expected: defaultdict[Kind, dict[str, Digest]] = defaultdict(dict)
+    for row in manifest:
+        if isinstance(row, Entry):
+            expected[row.parameters][row.url] = row.digest
+        else:
+            expected[Parameters(row[1].algorithm)][row[0]] = row[1]
+    for parameters, rows in expected.items():
+        for url, found in digests(rows, engine, parameters=parameters, **options):
+            if isinstance(found, Exception):
+                yield url, found
+            elif found != rows[url]:
+                yield url, MismatchError(f"{url}: the digest is {found}, and {rows[url]} was expected")
+            else:
+                yield url, None
+
+
+def check_images(
+    urls: Iterable[str], engine: Any = None, *, storage_options: dict[str, Any] | None = None,
+    resources: Mapping[str, Any] | None = None,
+) -> Iterator[tuple[str, list[Finding] | Exception]]:
+    """What is wrong with ext4 images, each on one worker."""
+    work = functools.partial(_check, storage_options=storage_options)
+    for url, found, error in results(engine, work, urls, 1, resources):
+        yield url, error if error is not None else found
+
+
+def _check(url: str, storage_options: dict[str, Any] | None) -> list[Finding]:
+    size, _ = state(url, storage_options)
+    with opened(url, 0, size, storage_options) as device:
+        return check(device, threads=1)
+
+
+def _joined(url: str, parts: list[Part], parameters: Kind, tree: _casemate.Device | None) -> Digest | Exception:
+    wrong = next((part.error for part in parts if part.error is not None), None)
+    if wrong is not None:
+        return OSError(f"{url}: {wrong}")
+    try:
+        return parameters.join([part.data for part in parts], tree)
+    except (OSError, Error) as error:
+        error.add_note(url)
+        return error
+
+
+class _Awaited(NamedTuple):
+    """A file of which parts have come."""
+
+    whole: Piece
+    parts: list[Part]
+
+
+class _Gathered:
+    """Parts that have come, by their files."""
+
+    def __init__(self, parameters: Kind, trees: _Trees | None) -> None:
+        self._parameters, self._trees = parameters, trees
+        self._files: dict[str, _Awaited] = {}
+        self._bytes: defaultdict[str, int] = defaultdict(int)
+        self.done = 0
+
+    def keep(self, whole: Piece, entry: Entry, changes: Iterable[tuple[int, int]]) -> list[Piece]:
+        """Takes over what was known of a file that has changed in part; the pieces that must be read again."""
+        ranges = [(start, end) for start, end in changes if start < end]
+        again = []
+        for data in entry.parts:
+            start, end = _casemate.part_range(data)
+            if any(start < last and first < end for first, last in ranges):
+                again.append(whole._replace(start=start, end=end))
+            else:
+                self._add(whole._replace(start=start, end=end), Part(whole.url, data))
+        if sum(piece.end - piece.start for piece in again) + self._bytes[whole.url] != whole.size or not again:
+            # The parts are not all of the file, or nothing is said to have changed.
+            self._files.pop(whole.url, None)
+            self._bytes.pop(whole.url, None)
+            return [whole]
+        if self._trees is not None:
+            self._trees.begin_as(whole.url)
+        return again
+
+    def take(self, task: Task, parts: list[Part]) -> Iterator[tuple[str, Entry | Exception]]:
+        """Files that are complete now."""
+        for piece, part in zip(task.pieces, parts, strict=True):
+            self.done += piece.end - piece.start
+            awaited = self._add(piece, part)
+            if self._bytes[piece.url] >= piece.size:
+                yield piece.url, self._finish(awaited)
+
+    def _add(self, piece: Piece, part: Part) -> _Awaited:
+        awaited = self._files.setdefault(piece.url, _Awaited(piece, []))
+        awaited.parts.append(part)
+        self._bytes[piece.url] += piece.end - piece.start
+        return awaited
+
+    def _finish(self, awaited: _Awaited) -> Entry | Exception:
+        url, parts = awaited.whole.url, awaited.parts
+        del self._files[url], self._bytes[url]
+        if self._trees is None or any(part.error for part in parts):
+            digest = _joined(url, parts, self._parameters, None)
+        else:
+            digest = self._trees.finish(url, lambda tree: _joined(url, parts, self._parameters, tree))
+        if isinstance(digest, Exception):
+            return digest
+        # One part is soon made again.
+        kept = tuple(part.data for part in parts) if len(parts) > 1 else ()
+        return Entry(url, digest, self._parameters, awaited.whole.size, awaited.whole.version, kept)
+
+
+class _Trees:
+    """Files of trees: they grow under a name of their own until they are complete."""
+
+    def __init__(self, place: Place, storage_options: dict[str, Any] | None) -> None:
+        self._place, self._options = place, storage_options
+        self._folder = contextlib.ExitStack()
+        self._temporary: str | None = None
+
+    def __enter__(self) -> _Trees:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.close()
+
+    def is_there(self, url: str) -> bool:
+        """Whether a tree is complete."""
+        place = os.fspath(self._place(url))
+        if is_local(place):
+            return os.path.exists(local_path(place))
+        fs, path = fsspec.core.url_to_fs(place, **(self._options or {}))
+        return bool(fs.exists(path))
+
+    def is_begun(self, url: str) -> bool:
+        """Whether blocks of a tree were kept."""
+        return os.path.exists(self._partial(url))
+
+    def _partial(self, url: str) -> str:
+        place = os.fspath(self._place(url))
+        if is_local(place):
+            return local_path(place) + ".part"
+        if self._temporary is None:
+            self._temporary = self._folder.enter_context(tempfile.TemporaryDirectory(prefix="casemate-"))
+        return os.path.join(self._temporary, place.replace("%", "%25").replace("/", "%2F"))
+
+    def take(self, part: Part, durably: bool) -> Part:
+        """Writes a part's blocks; the part without them."""
+        if part.error is not None:
+            return part
+        try:
+            file = os.open(self._partial(part.url), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                for offset, block in part.blocks:
+                    rest = memoryview(block)
+                    while rest:
+                        count = os.pwrite(file, rest, offset + len(block) - len(rest))
+                        rest = rest[count:]
+                if durably:
+                    os.fsync(file)
+            finally:
+                os.close(file)
+        except OSError as error:
+            return Part(part.url, error=f"{type(error).__name__}: {error}")
+        return part._replace(blocks=())
+
+    def begin_as(self, url: str) -> None:
+        """Begins with the tree that is there, where only parts of it will be made again."""
+        place = os.fspath(self._place(url))
+        if is_local(place):
+            shutil.copyfile(local_path(place), self._partial(url))
+        else:
+            fs, path = fsspec.core.url_to_fs(place, **(self._options or {}))
+            fs.get_file(path, self._partial(url))
+
+    def finish(self, url: str, join: Callable[[_casemate.Device], Digest | Exception]) -> Digest | Exception:
+        """Completes a tree whose blocks have all come, and gives it its name and place."""
+        partial, place = self._partial(url), os.fspath(self._place(url))
+        try:
+            device = _casemate.Device.open(partial, True)
+            digest = join(device)
+            if isinstance(digest, Exception):
+                return digest
+            device.flush()
+            if is_local(place):
+                os.replace(partial, local_path(place))
+            else:
+                fs, path = fsspec.core.url_to_fs(place, **(self._options or {}))
+                fs.put_file(partial, path)
+            return digest
+        except (OSError, Error) as error:
+            return error
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(partial)
+
+
+class _Log:
+    """A resume file: lines of tasks that were done, and the entries of files that are complete."""
+
+    def __init__(self, path: str | os.PathLike[str] | None) -> None:
+        self._path = path
+        self._file: TextIO | None = None
+        self._tasks: dict[str, list[Part]] = {}
+        self.entries: list[Entry] = []
+        if path is not None:
+            self._read(path)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is one."""
+        return self._path is not None
+
+    def _read(self, path: str | os.PathLike[str]) -> None:
+        with contextlib.suppress(FileNotFoundError), open(path, encoding="ascii") as file:
+            for line in file:
+                # A line that was cut off by a kill is none.
+                with contextlib.suppress(ValueError, KeyError, TypeError):
+                    row = json.loads(line)
+                    if "task" in row:
+                        self._tasks[row["task"]] = [Part(url, b64decode(data)) for url, data in row["parts"]]
+                    else:
+                        self.entries.extend(read_manifest([line]))
+
+    def __enter__(self) -> _Log:
+        if self._path is not None:
+            self._file = open(self._path, "a", encoding="ascii")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def parts(self, task: Task) -> list[Part] | None:
+        """What a task has come to, if it was done."""
+        return self._tasks.pop(task.key, None) if self._tasks else None
+
+    def remember(self, task: Task, parts: list[Part]) -> None:
+        """Notes that a task is done."""
+        if not any(part.error for part in parts):
+            rows = [(part.url, b64encode(part.data).decode()) for part in parts]
+            self._write(json.dumps({"task": task.key, "parts": rows}))
+
+    def remember_entry(self, found: Entry | Exception) -> None:
+        """Notes that a file is complete."""
+        if isinstance(found, Entry):
+            self._write(found.to_line().rstrip("\n"))
+
+    def _write(self, line: str) -> None:
+        if self._file is not None:
+            # A line that was cut off stays apart from this one.
+            self._file.write("\n" + line + "\n")
+            self._file.flush()

@@ -1,0 +1,93 @@
+"""Manifests: what files are, in lines that are kept beside them."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from ..fsverity import Digest
+from .kinds import Area, Checksum, Kind, Parameters
+
+_KINDS: dict[str, type[Parameters] | type[Area] | type[Checksum]] = {
+    "fsverity": Parameters,
+    "verity": Area,
+    "checksum": Checksum,
+}
+
+
+class Entry(NamedTuple):
+    """A file and what it is. `size` and `version` tell whether it has changed since; with its `parts` (32 bytes for 64 MiB) what
+    has changed of it can be hashed alone."""
+
+    url: str
+    digest: Digest
+    parameters: Kind
+    size: int | None = None
+    version: str | None = None
+    parts: tuple[bytes, ...] = ()
+
+    def to_line(self, form: str = "json") -> str:
+        """The line of a manifest: `json` for all of it; `text` as `fsverity digest` or `sha256sum` print it, which programs of that
+        name check."""
+        if form == "text":
+            name = self.url.translate(_ESCAPES)
+            mark = "\\" if name != self.url else ""
+            if isinstance(self.parameters, Checksum):
+                return f"{mark}{self.digest.digest.hex()}  {name}\n"
+            kind = "dm-verity-" if isinstance(self.parameters, Area) else ""
+            return f"{mark}{kind}{self.digest} {name}\n"
+        row: dict[str, Any] = {"name": self.url, "digest": str(self.digest)}
+        row["kind"] = next(name for name, kind in _KINDS.items() if isinstance(self.parameters, kind))
+        for name, value in self.parameters._asdict().items():
+            row[name] = value.hex() if isinstance(value, bytes) else value
+        row |= {"size": self.size, "version": self.version}
+        if self.parts:
+            row["parts"] = [base64.b64encode(part).decode() for part in self.parts]
+        return json.dumps(row) + "\n"
+
+
+_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r"})
+
+
+def read_manifest(lines: Iterable[str]) -> Iterator[Entry]:
+    """The entries of a manifest: lines of JSON, and those of `fsverity digest`, `sha256sum` and its like, in any order."""
+    for line in lines:
+        if line.strip():
+            try:
+                yield _from_json(line) if line.startswith("{") else _from_text(line)
+            except (ValueError, KeyError, TypeError, AttributeError):
+                raise ValueError(f"{line.rstrip()!r} is no line of a manifest") from None
+
+
+def _from_json(line: str) -> Entry:
+    row = json.loads(line)
+    kind = _KINDS[row["kind"]]
+    values = {name: row[name] for name in kind._fields}
+    if values.get("salt") is not None:
+        values["salt"] = bytes.fromhex(values["salt"])
+    algorithm, _, digits = row["digest"].partition(":")
+    parts = tuple(base64.b64decode(part, validate=True) for part in row.get("parts", ()))
+    size, version = row["size"], row["version"]
+    return Entry(str(row["name"]), Digest(algorithm, bytes.fromhex(digits)), kind(**values), size, version, parts)
+
+
+#: Hashes of `sha256sum` and its like, by their length.
+_SUMS = {20: "sha1", 28: "sha224", 32: "sha256", 48: "sha384", 64: "sha512"}
+
+
+def _from_text(line: str) -> Entry:
+    line = line.rstrip("\n")
+    escaped = line.startswith("\\")
+    digest, _, name = line.removeprefix("\\").partition(" ")
+    if escaped:
+        name = name.replace("\\\\", "\0").replace("\\n", "\n").replace("\\r", "\r").replace("\0", "\\")
+    algorithm, colon, digits = digest.partition(":")
+    if colon and name and not algorithm.startswith("dm-verity-"):
+        return Entry(name, Digest(algorithm, bytes.fromhex(digits)), Parameters(algorithm))
+    raw = bytes.fromhex(digest)
+    # Two blanks, or a blank and a star for a file that was read as it is.
+    if name[:1] not in (" ", "*") or len(name) < 2:
+        raise ValueError
+    return Entry(name[1:], Digest(_SUMS[len(raw)], raw), Checksum(_SUMS[len(raw)]))

@@ -1,0 +1,116 @@
+"""Tasks: what one worker does, what comes back, and how files are cut for it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from ..errors import Error
+from .kinds import Kind, Parameters
+from .stores import opened, state
+
+#: Bytes that a task has at most, unless `shard` says otherwise; and those of a task of small files.
+SHARD, BATCH = 1 << 30, 64 << 20
+#: Files of a task at most.
+FILES = 1024
+
+
+class Piece(NamedTuple):
+    """Bytes of a file: those from `start` to `end` of the `size` that count. `version` is what the store calls this state of the
+    file."""
+
+    url: str
+    size: int
+    start: int
+    end: int
+    version: str | None = None
+
+
+class Task(NamedTuple):
+    """Work for one worker: pieces of files, and how they are read and hashed."""
+
+    pieces: tuple[Piece, ...]
+    parameters: Kind = Parameters()
+    with_tree: bool = False
+    threads: int | None = 1
+    storage_options: dict[str, Any] | None = None
+
+    @property
+    def key(self) -> str:
+        """What the task is called in a resume file: it has the same pieces and parameters."""
+        what = (self.pieces, type(self.parameters).__name__, self.parameters, self.with_tree)
+        return hashlib.sha256(repr(what).encode()).hexdigest()
+
+
+class Part(NamedTuple):
+    """What a piece has become: a part of its file's tree with a checksum of its own, or the text of what went wrong."""
+
+    url: str
+    data: bytes = b""
+    blocks: tuple[tuple[int, bytes], ...] = ()
+    error: str | None = None
+
+
+def plan(
+    urls: Iterable[str],
+    *,
+    shard: int = SHARD,
+    parameters: Kind = Parameters(),
+    with_tree: bool = False,
+    threads: int | None = 1,
+    storage_options: dict[str, Any] | None = None,
+    failed: Callable[[str, Exception], object] | None = None,
+    known: Callable[[Piece], list[Piece]] | None = None,
+) -> Iterator[Task]:
+    """Tasks for files, one after the other: large ones are cut where trees can be joined, small ones come together. `failed` is
+    called for files that are not there; without it that is an exception. `known` is asked for the pieces of a file that are
+    to be read, where not all of it is."""
+    unit = parameters.unit
+
+    def task(pieces: list[Piece]) -> Task:
+        return Task(tuple(pieces), parameters, with_tree, threads, storage_options)
+
+    small: list[Piece] = []
+    total = 0
+    for url in urls:
+        try:
+            size, version = state(url, storage_options)
+        except OSError as error:
+            if failed is None:
+                raise
+            failed(url, error)
+            continue
+        size = parameters.covered(size)
+        whole = Piece(url, size, 0, size, version)
+        for wanted in [whole] if known is None else known(whole):
+            step = max(wanted.end - wanted.start, 1) if unit is None else max(shard // unit, 1) * unit
+            if wanted.end - wanted.start > min(step, BATCH):
+                for start in range(wanted.start, wanted.end, step):
+                    yield task([wanted._replace(start=start, end=min(start + step, wanted.end))])
+                continue
+            small.append(wanted)
+            total += wanted.end - wanted.start
+            if len(small) == FILES or total > BATCH:
+                yield task(small)
+                small, total = [], 0
+    if small:
+        yield task(small)
+
+
+def run(task: Task) -> list[Part]:
+    """Does a task, on any machine: nothing of it stays there."""
+    parts = []
+    for piece in task.pieces:
+        try:
+            with opened(piece.url, piece.start, piece.end, task.storage_options) as device:
+                data, blocks = task.parameters.part(
+                    device, piece.url, piece.size, piece.start, task.with_tree, task.threads
+                )
+            size, version = state(piece.url, task.storage_options)
+            if (task.parameters.covered(size), version) != (piece.size, piece.version):
+                raise OSError("it has changed since the task was planned")
+            parts.append(Part(piece.url, data, tuple(blocks)))
+        except (OSError, Error) as error:
+            parts.append(Part(piece.url, error=f"{type(error).__name__}: {error}"))
+    return parts

@@ -1,0 +1,90 @@
+"""Files on this machine and in stores: their states, and ranges of them as devices."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import fsspec
+
+from ..device import Device, open
+
+#: Bytes that are fetched from a store at once, and how many such ranges are on their way for a task.
+RANGE, IN_FLIGHT = 8 << 20, 4
+
+
+def is_local(url: str) -> bool:
+    return "://" not in url or url.startswith("file://")
+
+
+def local_path(url: str) -> str:
+    """The path of a file on this machine."""
+    return url.removeprefix("file://")
+
+
+def state(url: str, options: dict[str, Any] | None) -> tuple[int, str | None]:
+    """A file's size, and what the store calls its state."""
+    if is_local(url):
+        found = os.stat(local_path(url))
+        return found.st_size, str(found.st_mtime_ns)
+    fs, path = fsspec.core.url_to_fs(url, **(options or {}))
+    fs.invalidate_cache()
+    info = fs.info(path)
+    version = next((info[name] for name in ("ETag", "etag", "generation", "mtime", "created") if info.get(name)), None)
+    return int(info["size"]), None if version is None else str(version)
+
+
+@contextlib.contextmanager
+def opened(url: str, start: int, end: int, options: dict[str, Any] | None) -> Iterator[Device]:
+    """Bytes of a file as a device."""
+    if is_local(url):
+        with open(local_path(url)) as device:
+            yield device.window(start, end - start)
+        return
+    fs, path = fsspec.core.url_to_fs(url, **(options or {}))
+
+    def fetch(begin: int, behind: int) -> bytes:
+        return bytes(fs.cat_file(path, start=start + begin, end=start + behind))
+
+    with _Ahead(fetch, end - start) as ahead:
+        yield Device.from_ranges(end - start, ahead.read, name=url)
+
+
+class _Ahead:
+    """Ranges of a file in a store, some of which are fetched before somebody asks."""
+
+    def __init__(self, fetch: Callable[[int, int], bytes], size: int) -> None:
+        self._fetch, self._size = fetch, size
+        self._pool = ThreadPoolExecutor(IN_FLIGHT)
+        self._lock = threading.Lock()
+        self._ranges: OrderedDict[int, Future[bytes]] = OrderedDict()
+
+    def _range(self, number: int) -> Future[bytes]:
+        with self._lock:
+            if number not in self._ranges:
+                start = number * RANGE
+                self._ranges[number] = self._pool.submit(self._fetch, start, min(start + RANGE, self._size))
+            self._ranges.move_to_end(number)
+            # What is left of those that were read.
+            while len(self._ranges) > 4 * IN_FLIGHT:
+                self._ranges.popitem(last=False)
+            return self._ranges[number]
+
+    def read(self, start: int, end: int) -> bytes:
+        first, last = start // RANGE, max(end - 1, start) // RANGE
+        for number in range(first, last + IN_FLIGHT):
+            if number * RANGE < self._size:
+                self._range(number)
+        found = b"".join([self._range(number).result() for number in range(first, last + 1)])
+        return found[start - first * RANGE : end - first * RANGE]
+
+    def __enter__(self) -> _Ahead:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)

@@ -1,0 +1,68 @@
+//! Hash areas that are made in parts.
+
+use casemate_blockdev::BlockDevice;
+use casemate_providers::{Providers, SaltedHash, Work};
+
+use super::{Layout, SUPERBLOCK_SIZE, Superblock, Uuid};
+use crate::tree::{Geometry, TreeDevice};
+use crate::{Error, Part, Whole};
+
+impl Whole for Layout {
+    const MAGIC: [u8; 16] = *b"casemate area 1\0";
+    /// A superblock, where the hash area begins, and whether it has one.
+    const LEN: usize = SUPERBLOCK_SIZE + 16;
+    type Joined = Vec<u8>;
+
+    fn geometry(&self) -> Result<Geometry, Error> {
+        Ok(Layout::geometry(self).clone())
+    }
+
+    fn hash(&self, providers: &Providers) -> Result<SaltedHash, Error> {
+        self.parameters().salted_hash(providers)
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        let superblock = Superblock {
+            uuid: self.uuid().unwrap_or(Uuid::from_bytes([0; 16])),
+            parameters: self.parameters().clone(),
+            data_blocks: Layout::geometry(self).data_blocks(),
+        };
+        let mut bytes = superblock.to_bytes().to_vec();
+        bytes.extend(self.hash_offset().to_le_bytes());
+        bytes.extend(u64::from(self.uuid().is_some()).to_le_bytes());
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Result<Layout, Error> {
+        let wrong = || Error::corrupt("part of a hash area: no superblock, place and flag");
+        let (superblock, rest) = bytes.split_first_chunk::<SUPERBLOCK_SIZE>().ok_or_else(wrong)?;
+        let ([place, flag], []) = rest.as_chunks::<8>() else { return Err(wrong()) };
+        let (superblock, hash_offset) = (Superblock::from_bytes(superblock)?, u64::from_le_bytes(*place));
+        match u64::from_le_bytes(*flag) {
+            0 => Layout::new(superblock.parameters, superblock.data_blocks, hash_offset, None),
+            1 => Layout::from_superblock(superblock, hash_offset),
+            _ => Err(wrong()),
+        }
+    }
+
+    fn joined(&self, root_hash: Vec<u8>) -> Vec<u8> {
+        root_hash
+    }
+}
+
+/// Completes a hash area, of which the hash blocks of all parts are there, by the levels above them and the superblock. Returns
+/// the root hash.
+///
+/// # Errors
+/// Those of [`Part::join`]; `Io`.
+pub fn join(
+    parts: &[Part<Layout>],
+    hash_device: &dyn BlockDevice,
+    work: &Work<'_>,
+) -> Result<Vec<u8>, Error> {
+    let layout = parts.first().ok_or_else(|| Error::argument("no part"))?.whole();
+    let sink = TreeDevice::new(Layout::geometry(layout), hash_device, layout.tree_offset());
+    let root_hash = Part::join(parts, &sink, work)?;
+    super::format::finish(layout, hash_device)?;
+    Ok(root_hash)
+}
