@@ -57,7 +57,8 @@ pub use check::{
     CheckReport, Finding, FindingKind, Level, VerityFiles, check, check_size, copy_to_read_by, fix_checksums,
 };
 pub use edit::{
-    Approve, Body, NewNode, PutOptions, PutReport, RawAttributes, RepairReport, WriteOptions, Writer, repair,
+    Approve, Body, NewAttributes, NewNode, Presence, PutOptions, PutReport, RawAttributes, RepairReport,
+    WriteOptions, Writer, repair,
 };
 pub use error::{Corrupt, Error, Place, Problem, Result, Structure};
 pub use format::bytes::uuid_text;

@@ -13,7 +13,7 @@
 //!
 //! let image = Image::open("root.img", Access::ReadLocked)?;
 //! let fs = image.ext4(&ReadOptions::default(), &Work::default())?;
-//! let mount = Mount::new(fs, Path::new("folder"), &MountOptions::default(), || println!("unmounted"))?;
+//! let mount = Mount::new(fs, Path::new("folder"), &MountOptions::default(), |_| println!("unmounted"))?;
 //! std::fs::copy("folder/etc/os-release", "os-release").map_err(|error| casemate::Error::io("os-release", error))?;
 //! unmount(mount.folder(), Unmount::WhenUnused)?;
 //! # Ok::<(), casemate::Error>(())
@@ -33,13 +33,18 @@
 #![forbid(unsafe_code)]
 
 mod attributes;
+mod changes;
 mod crew;
+mod edits;
 mod errno;
+mod kernel;
+mod known;
 mod listings;
 mod mount;
 mod mounts;
 mod node;
 mod open_files;
+mod open_folders;
 mod requests;
 mod tree;
 mod unmount;

@@ -10,9 +10,11 @@ use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 
 use casemate::Error;
 use casemate::blockdev::Events;
-use casemate::ext4::FileSystem;
+use casemate::ext4::{FileSystem, Writer};
 
 use crate::attributes::Owner;
+use crate::changes::Changes;
+use crate::kernel::Kernel;
 use crate::mounts::{Mounted, full_path, source_name};
 use crate::requests::Requests;
 use crate::tree::Tree;
@@ -73,7 +75,35 @@ impl Mount {
         fs: FileSystem,
         folder: &Path,
         options: &MountOptions,
-        ended: impl FnOnce() + Send + Sync + 'static,
+        ended: impl FnOnce(Result<(), Error>) + Send + Sync + 'static,
+    ) -> Result<Mount, Error> {
+        Mount::start(fs, None, folder, options, ended)
+    }
+
+    /// The same for a file system that programs may change: a writer, and what it shows
+    /// ([`Image::ext4_changing`](casemate::Image::ext4_changing)). Changes are committed every five seconds, when a program
+    /// asks for that (fsync), and at the end; `ended` hears whether the last commit went well.
+    ///
+    /// # Errors
+    /// Those of [`Mount::new`].
+    pub fn writing(
+        (writer, fs): (Writer, FileSystem),
+        folder: &Path,
+        options: &MountOptions,
+        ended: impl FnOnce(Result<(), Error>) + Send + Sync + 'static,
+    ) -> Result<Mount, Error> {
+        let events = options.events.clone();
+        let failed = move |error: &Error| events.iter().for_each(|events| events.note(&error.to_string()));
+        let changes = Changes::new(writer, failed)?;
+        Mount::start(fs, Some(changes), folder, options, ended)
+    }
+
+    fn start(
+        fs: FileSystem,
+        changes: Option<Changes>,
+        folder: &Path,
+        options: &MountOptions,
+        ended: impl FnOnce(Result<(), Error>) + Send + Sync + 'static,
     ) -> Result<Mount, Error> {
         let at = |error| Error::io(folder.display(), error);
         let path = full_path(folder)?;
@@ -90,7 +120,7 @@ impl Mount {
         }
         let mut config = Config::default();
         config.mount_options = vec![
-            MountOption::RO,
+            if changes.is_some() { MountOption::RW } else { MountOption::RO },
             MountOption::DefaultPermissions,
             MountOption::FSName(source_name(fs.name())),
             // Not Subtype, which is for fusermount alone.
@@ -107,8 +137,13 @@ impl Mount {
         config.n_threads = Some(readers + 1);
         config.clone_fd = true;
         let owner = Owner { uid: options.uid, gid: options.gid };
-        let requests = Requests::new(Tree::new(fs, owner, options.events.clone()), readers, ended);
-        let session = Session::new(requests, &path, &config).and_then(Session::spawn);
+        let kernel = Kernel::default();
+        let tree = Tree::new(fs, changes, owner, options.events.clone());
+        let requests = Requests::new(tree, kernel.clone(), readers, ended);
+        let session = Session::new(requests, &path, &config).and_then(|session| {
+            kernel.is_reached_by(session.notifier());
+            session.spawn()
+        });
         let session = ManuallyDrop::new(session.map_err(|error| refused(folder, error))?);
         let mounted = Mounted::on(&path)?.filter(Mounted::is_ours);
         let id = mounted.ok_or_else(|| at(std::io::ErrorKind::NotFound.into()))?.id;

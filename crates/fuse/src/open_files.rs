@@ -11,7 +11,8 @@ use casemate::blockdev::BlockDevice;
 pub struct OpenFiles(RwLock<HashMap<u32, Open>>);
 
 struct Open {
-    contents: Arc<dyn BlockDevice>,
+    /// `None` after they have changed, until somebody reads them again.
+    contents: Option<Arc<dyn BlockDevice>>,
     times: u64,
 }
 
@@ -31,14 +32,31 @@ impl OpenFiles {
         drop(all);
         let contents: Arc<dyn BlockDevice> = open()?.into();
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        all.entry(number).or_insert(Open { contents, times: 0 }).times += 1;
+        all.entry(number).or_insert(Open { contents: Some(contents), times: 0 }).times += 1;
         Ok(())
     }
 
-    /// The contents of a file that is open.
-    pub fn get(&self, number: u32) -> Option<Arc<dyn BlockDevice>> {
+    /// The contents of a file that is open; of a file whose contents have changed since, `Some(None)`.
+    pub fn get(&self, number: u32) -> Option<Option<Arc<dyn BlockDevice>>> {
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        all.get(&number).map(|file| Arc::clone(&file.contents))
+        all.get(&number).map(|file| file.contents.clone())
+    }
+
+    /// Keeps the contents of a file that is open.
+    pub fn keep(&self, number: u32, contents: &Arc<dyn BlockDevice>) {
+        self.set(number, Some(Arc::clone(contents)));
+    }
+
+    /// Forgets the contents of a file: they have changed.
+    pub fn changed(&self, number: u32) {
+        self.set(number, None);
+    }
+
+    fn set(&self, number: u32, contents: Option<Arc<dyn BlockDevice>>) {
+        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = all.get_mut(&number) {
+            file.contents = contents;
+        }
     }
 
     /// Closes a file once.
@@ -66,7 +84,9 @@ mod tests {
         open().unwrap();
         files.open(7, || panic!("it is open")).unwrap();
         files.close(7);
-        assert_eq!(files.get(7).unwrap().size(), 3);
+        assert_eq!(files.get(7).unwrap().unwrap().size(), 3);
+        files.changed(7);
+        assert!(files.get(7).unwrap().is_none());
         files.close(7);
         assert!(files.get(7).is_none());
         files.close(7);

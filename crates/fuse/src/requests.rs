@@ -3,21 +3,26 @@
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use fuser::{
-    Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags,
-    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
+    BsdFileFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    IoctlFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use casemate::Error;
-use casemate::ext4::{Inode, Name, Names};
+use casemate::ext4::{Body, Inode, Name, Presence};
 
 use crate::attributes::{kind, unknown};
+use crate::changes::Changes;
 use crate::crew::Crew;
+use crate::edits::{Attributes, Wanted};
 use crate::errno::errno;
+use crate::kernel::Kernel;
 use crate::node::{ROOT, beyond, is_nameable};
 use crate::tree::{Seek, Tree};
 
@@ -38,20 +43,46 @@ const SEEK_HOLE: i32 = 4;
 const GET_FLAGS: u32 = 0x8008_6601;
 const VISIBLE_FLAGS: u32 = 0x725b_dfff;
 
+/// How files are opened: what the kernel has of their contents stays true, and nothing is left to do when they are closed.
+const OPENED: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE.union(FopenFlags::FOPEN_NOFLUSH);
+
+/// O_APPEND, and O_DSYNC, which O_SYNC has in it.
+const APPEND: i32 = 0o2000;
+const DSYNC: i32 = 0o10000;
+
+/// Flags of setxattr(2).
+const XATTR_CREATE: i32 = 1;
+const XATTR_REPLACE: i32 = 2;
+
+/// What the names of extended attributes begin with that ext4 stores.
+const STORED: [&[u8]; 5] =
+    [b"user.", b"trusted.", b"security.", b"system.posix_acl_access", b"system.posix_acl_default"];
+
 /// A tree, the threads that answer for it, and who is told when it is unmounted.
 pub struct Requests {
     tree: Arc<Tree>,
     crew: Crew,
+    /// Where the kernel is told what no request asks for.
+    kernel: Kernel,
     /// Whether the kernel lists folders without opening them.
     without_opendir: bool,
-    ended: Option<Box<dyn FnOnce() + Send + Sync>>,
+    ended: Option<Ended>,
 }
 
+/// Who is told when the folder is unmounted, and how the last commit went.
+type Ended = Box<dyn FnOnce(Result<(), Error>) + Send + Sync>;
+
 impl Requests {
-    pub fn new(tree: Tree, readers: usize, ended: impl FnOnce() + Send + Sync + 'static) -> Requests {
+    pub fn new(
+        tree: Tree,
+        kernel: Kernel,
+        readers: usize,
+        ended: impl FnOnce(Result<(), Error>) + Send + Sync + 'static,
+    ) -> Requests {
         Requests {
             tree: Arc::new(tree),
             crew: Crew::new(readers),
+            kernel,
             without_opendir: false,
             ended: Some(Box::new(ended)),
         }
@@ -81,28 +112,52 @@ impl Filesystem for Requests {
         ] {
             let _ = config.add_capabilities(wanted);
         }
-        self.without_opendir = config.add_capabilities(InitFlags::FUSE_NO_OPENDIR_SUPPORT).is_ok();
+        if self.tree.changes().is_some() {
+            // Masks depend on the folder's ACL, and whoever writes knows what rights go with that.
+            for wanted in [InitFlags::FUSE_DONT_MASK, InitFlags::FUSE_HANDLE_KILLPRIV_V2] {
+                let _ = config.add_capabilities(wanted);
+            }
+        } else {
+            self.without_opendir = config.add_capabilities(InitFlags::FUSE_NO_OPENDIR_SUPPORT).is_ok();
+        }
         let _ = config.set_max_background(READ_AHEAD);
         Ok(())
     }
 
     fn destroy(&mut self) {
-        self.ended.take().into_iter().for_each(|ended| ended());
+        let closed = self.tree.changes().map_or(Ok(()), Changes::close);
+        if let Some(ended) = self.ended.take() {
+            ended(closed);
+        }
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = self.tree.lookup(parent, name);
-        match found.and_then(|inode| inode.map(|inode| self.tree.attributes(&inode)).transpose()) {
-            Ok(Some((attributes, generation))) => reply.entry(&FOR_EVER, &attributes, generation),
+        let _steady = self.tree.steady();
+        let looked_up = || -> Result<_, Error> {
+            let dir = self.tree.inode(parent)?;
+            let found = self.tree.lookup(&dir, name)?;
+            let told = found.map(|inode| self.tree.attributes(&inode).map(|told| (inode.number(), told)));
+            Ok((lifetime(&self.tree, &dir), told.transpose()?))
+        };
+        match looked_up() {
+            Ok((time, Some((number, (attributes, generation))))) => {
+                self.tree.tells_of(number);
+                reply.entry_with_ttls(&FOR_EVER, &time, &attributes, generation);
+            }
             // Node 0: a name that the kernel may remember as missing.
-            Ok(None) => {
-                reply.entry(&FOR_EVER, &unknown(0, fuser::FileType::RegularFile), Generation(0));
+            Ok((time, None)) => {
+                reply.entry(&time, &unknown(0, fuser::FileType::RegularFile), Generation(0));
             }
             Err(error) => reply.error(self.errno(&error)),
         }
     }
 
+    fn forget(&self, _request: &Request, node: INodeNo, times: u64) {
+        self.tree.forget(node, times);
+    }
+
     fn getattr(&self, _request: &Request, node: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+        let _steady = self.tree.steady();
         match self.tree.inode(node).and_then(|inode| self.tree.attributes(&inode)) {
             Ok((attributes, _)) => reply.attr(&FOR_EVER, &attributes),
             Err(error) => reply.error(self.errno(&error)),
@@ -110,19 +165,25 @@ impl Filesystem for Requests {
     }
 
     fn readlink(&self, _request: &Request, node: INodeNo, reply: ReplyData) {
+        let _steady = self.tree.steady();
         match self.tree.inode(node).and_then(|inode| self.tree.target(&inode)) {
             Ok(target) => reply.data(&target),
             Err(error) => reply.error(self.errno(&error)),
         }
     }
 
-    fn open(&self, _request: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, _request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let tree = Arc::clone(&self.tree);
-        self.crew.work(move || match tree.open(node) {
-            Ok(()) => {
-                reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH);
+        self.crew.work(move || {
+            let _steady = tree.steady();
+            let opened = match flags.acc_mode() {
+                OpenAccMode::O_RDONLY => tree.open(node),
+                _ => tree.require_writable(node, flags.0 & APPEND != 0).and_then(|()| tree.open(node)),
+            };
+            match opened {
+                Ok(()) => reply.opened(FileHandle(0), OPENED),
+                Err(error) => reply.error(told(&tree, &error)),
             }
-            Err(error) => reply.error(told(&tree, &error)),
         });
     }
 
@@ -138,9 +199,12 @@ impl Filesystem for Requests {
         reply: ReplyData,
     ) {
         let tree = Arc::clone(&self.tree);
-        self.crew.work(move || match tree.read(node, offset, size) {
-            Ok(bytes) => reply.data(&bytes),
-            Err(error) => reply.error(told(&tree, &error)),
+        self.crew.work(move || {
+            let _steady = tree.steady();
+            match tree.read(node, offset, size) {
+                Ok(bytes) => reply.data(&bytes),
+                Err(error) => reply.error(told(&tree, &error)),
+            }
         });
     }
 
@@ -173,6 +237,7 @@ impl Filesystem for Requests {
             _ => return reply.error(Errno::EINVAL),
         };
         let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
+        let _steady = self.tree.steady();
         match self.tree.seek(node, offset, wanted).map(|found| found.map(i64::try_from)) {
             Ok(Some(Ok(found))) => reply.offset(found),
             Ok(_) => reply.error(Errno::ENXIO),
@@ -181,27 +246,41 @@ impl Filesystem for Requests {
     }
 
     fn opendir(&self, _request: &Request, _node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        match self.without_opendir {
-            // The kernel asks once, and keeps lists from then on.
-            true => reply.error(Errno::ENOSYS),
-            false => {
-                let flags = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR;
-                reply.opened(FileHandle(0), flags);
+        let flags = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR;
+        match (self.tree.changes(), self.without_opendir) {
+            (Some(_), _) => {
+                reply.opened(FileHandle(self.tree.open_folders().open()), FopenFlags::empty());
             }
+            // The kernel asks once, and keeps lists from then on.
+            (None, true) => reply.error(Errno::ENOSYS),
+            (None, false) => reply.opened(FileHandle(0), flags),
         }
+    }
+
+    fn releasedir(
+        &self,
+        _request: &Request,
+        _node: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.tree.open_folders().close(handle.0);
+        reply.ok();
     }
 
     fn readdir(
         &self,
         _request: &Request,
         node: INodeNo,
-        _handle: FileHandle,
+        handle: FileHandle,
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
         let tree = Arc::clone(&self.tree);
         self.crew.work(move || {
-            let listed = each_name(&tree, node, offset, |name, next| {
+            let _steady = tree.steady();
+            let listed = each_name(&tree, node, handle, offset, |_, name, next| {
                 // Where names do not tell their kind, the inode does.
                 let kind = match name.kind {
                     Some(found) => kind(found),
@@ -222,16 +301,21 @@ impl Filesystem for Requests {
         &self,
         _request: &Request,
         node: INodeNo,
-        _handle: FileHandle,
+        handle: FileHandle,
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
         let tree = Arc::clone(&self.tree);
         self.crew.work(move || {
-            let listed = each_name(&tree, node, offset, |name, next| {
-                let (attributes, generation, time) = described(&tree, name);
+            let _steady = tree.steady();
+            let listed = each_name(&tree, node, handle, offset, |dir, name, next| {
+                let (attributes, generation, time) = described(&tree, dir, name);
                 let bytes = OsStr::from_bytes(name.bytes);
-                reply.add(attributes.ino, next, bytes, &time, &attributes, generation)
+                let is_full = reply.add(attributes.ino, next, bytes, &time, &attributes, generation);
+                if !is_full && !matches!(name.bytes, b"." | b"..") {
+                    tree.tells_of(name.inode);
+                }
+                is_full
             });
             match listed {
                 Ok(()) => reply.ok(),
@@ -258,6 +342,7 @@ impl Filesystem for Requests {
     }
 
     fn getxattr(&self, request: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let _steady = self.tree.steady();
         match self.tree.xattr(node, name, request.uid()) {
             Ok(Some(value)) => value_of_size(&value, size, reply),
             Ok(None) => reply.error(Errno::ENODATA),
@@ -266,6 +351,7 @@ impl Filesystem for Requests {
     }
 
     fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
+        let _steady = self.tree.steady();
         match self.tree.xattrs(node, request.uid()) {
             Ok(all) => {
                 let names: Vec<u8> =
@@ -287,11 +373,259 @@ impl Filesystem for Requests {
         _output_size: u32,
         reply: ReplyIoctl,
     ) {
+        let _steady = self.tree.steady();
         match self.tree.inode(node) {
             Ok(inode) if command == GET_FLAGS => {
                 reply.ioctl(0, &(inode.flags().0 & VISIBLE_FLAGS).to_ne_bytes());
             }
             Ok(_) => reply.error(Errno::ENOTTY),
+            Err(error) => reply.error(self.errno(&error)),
+        }
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let made = Tree::body(mode, rdev)
+            .and_then(|body| self.tree.create(request, (parent, name), Wanted { mode, umask }, body));
+        self.entry(parent, made, reply);
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let made = self.tree.create(request, (parent, name), Wanted { mode, umask }, Body::Directory);
+        self.entry(parent, made, reply);
+    }
+
+    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let target = target.as_os_str().as_bytes();
+        if target.len() >= self.tree.ext4().layout().block_size as usize {
+            return reply.error(Errno::ENAMETOOLONG);
+        }
+        let wanted = Wanted { mode: 0o777, umask: 0 };
+        let made = self.tree.create(request, (parent, name), wanted, Body::Symlink(target));
+        self.entry(parent, made, reply);
+    }
+
+    fn link(&self, _request: &Request, node: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let linked = self.tree.link(node, (parent, name));
+        self.entry(parent, linked, reply);
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let made = self.tree.create(request, (parent, name), Wanted { mode, umask }, Body::File);
+        let _steady = self.tree.steady();
+        let opened = made.and_then(|(attributes, generation)| {
+            let time = self.tree.inode(parent).map(|dir| lifetime(&self.tree, &dir))?;
+            self.tree.open(attributes.ino)?;
+            Ok((time, attributes, generation))
+        });
+        match opened {
+            Ok((time, attributes, generation)) => {
+                reply.created(&time, &attributes, generation, FileHandle(0), OPENED);
+            }
+            Err(error) => reply.error(self.errno(&error)),
+        }
+    }
+
+    fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.done(self.tree.remove((parent, name)), reply);
+    }
+
+    fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.done(self.tree.remove((parent, name)), reply);
+    }
+
+    fn rename(
+        &self,
+        _request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let (from, to) = ((parent, name), (new_parent, new_name));
+        let renamed = match flags {
+            RenameFlags::RENAME_EXCHANGE => self.tree.exchange(from, to),
+            flags if flags.is_empty() => self.tree.rename(from, to, false),
+            RenameFlags::RENAME_NOREPLACE => self.tree.rename(from, to, true),
+            _ => return reply.error(Errno::EINVAL),
+        };
+        self.done(renamed, reply);
+    }
+
+    fn write(
+        &self,
+        _request: &Request,
+        node: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let drop_privileges = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let written = self.tree.write(node, offset, data, drop_privileges).and_then(|written| {
+            if flags.0 & DSYNC != 0 {
+                self.tree.commit()?;
+            }
+            Ok(written)
+        });
+        match written {
+            Ok((len, has_dropped)) => {
+                if has_dropped {
+                    self.kernel.forget_attributes(node);
+                }
+                // OK to cast: what the kernel sends at once has fewer than 2^32 bytes.
+                reply.written(len as u32);
+            }
+            Err(error) => reply.error(self.errno(&error)),
+        }
+    }
+
+    fn fallocate(
+        &self,
+        _request: &Request,
+        node: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        self.done(self.tree.allocate(node, offset, length, mode), reply);
+    }
+
+    fn fsync(
+        &self,
+        _request: &Request,
+        _node: INodeNo,
+        _handle: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.done(self.tree.commit(), reply);
+    }
+
+    fn fsyncdir(
+        &self,
+        _request: &Request,
+        _node: INodeNo,
+        _handle: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.done(self.tree.commit(), reply);
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        accessed: Option<TimeOrNow>,
+        modified: Option<TimeOrNow>,
+        _changed: Option<SystemTime>,
+        _handle: Option<FileHandle>,
+        _created: Option<SystemTime>,
+        _noted: Option<SystemTime>,
+        _backup: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let wanted = Attributes { mode, uid, gid, size, accessed, modified };
+        match self.tree.set_attributes(request, node, &wanted) {
+            Ok(attributes) => reply.attr(&FOR_EVER, &attributes),
+            Err(error) => reply.error(self.errno(&error)),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        _request: &Request,
+        node: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let presence = match flags & (XATTR_CREATE | XATTR_REPLACE) {
+            0 => Presence::Any,
+            XATTR_CREATE => Presence::Absent,
+            _ => Presence::Present,
+        };
+        self.xattr_set(node, name, Some(value), presence, reply);
+    }
+
+    fn removexattr(&self, _request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.xattr_set(node, name, None, Presence::Present, reply);
+    }
+}
+
+impl Requests {
+    /// Answers with an inode that has got a name.
+    fn entry(&self, parent: INodeNo, made: Result<(FileAttr, Generation), Error>, reply: ReplyEntry) {
+        let _steady = self.tree.steady();
+        let made = made.and_then(|made| Ok((lifetime(&self.tree, &self.tree.inode(parent)?), made)));
+        match made {
+            Ok((time, (attributes, generation))) => {
+                reply.entry_with_ttls(&FOR_EVER, &time, &attributes, generation);
+            }
+            Err(error) => reply.error(self.errno(&error)),
+        }
+    }
+
+    fn xattr_set(
+        &self,
+        node: INodeNo,
+        name: &OsStr,
+        value: Option<&[u8]>,
+        presence: Presence,
+        reply: ReplyEmpty,
+    ) {
+        if !STORED.iter().any(|prefix| name.as_bytes().starts_with(prefix)) {
+            return reply.error(Errno::EOPNOTSUPP);
+        }
+        match self.tree.set_xattr(node, name, value, presence) {
+            Err(error) if error.is_not_found() => reply.error(Errno::ENODATA),
+            done => self.done(done, reply),
+        }
+    }
+
+    fn done(&self, done: Result<(), Error>, reply: ReplyEmpty) {
+        match done {
+            Ok(()) => reply.ok(),
             Err(error) => reply.error(self.errno(&error)),
         }
     }
@@ -302,15 +636,19 @@ impl Filesystem for Requests {
 fn each_name(
     tree: &Tree,
     node: INodeNo,
+    handle: FileHandle,
     offset: u64,
-    mut add: impl FnMut(Name<'_>, u64) -> bool,
+    mut add: impl FnMut(&Inode, Name<'_>, u64) -> bool,
 ) -> Result<(), Error> {
     let dir = tree.inode(node)?;
+    if tree.changes().is_some() {
+        return each_name_changing(tree, &dir, handle, offset, add);
+    }
     let names = tree.names(&dir)?;
     let mut at = offset;
-    while let Some(name) = name_at(tree, &dir, &names, at) {
+    while let Some(name) = name_at(tree, &dir, at, |at| names.get(usize::try_from(at).ok()?)) {
         at += 1;
-        if add(name, at) {
+        if add(&dir, name, at) {
             return Ok(());
         }
     }
@@ -320,14 +658,50 @@ fn each_name(
     Ok(())
 }
 
-/// The name at a place of a directory.
-fn name_at<'a>(tree: &Tree, dir: &Inode, names: &'a Names, at: u64) -> Option<Name<'a>> {
+/// The same of a directory whose names may come and go while they are listed.
+fn each_name_changing(
+    tree: &Tree,
+    dir: &Inode,
+    handle: FileHandle,
+    offset: u64,
+    mut add: impl FnMut(&Inode, Name<'_>, u64) -> bool,
+) -> Result<(), Error> {
+    let read = || Ok(Arc::new(tree.ext4().names(dir).map_err(|error| tree.error(error))?));
+    let mut list = tree.open_folders().list(handle.0, offset.saturating_sub(2), read)?;
+    let (mut at, mut last) = (offset, Vec::new());
+    while let Some(name) = name_at(tree, dir, at, |at| list.get(at)) {
+        if add(dir, name, at + 1) {
+            break;
+        }
+        at += 1;
+        last.clear();
+        last.extend_from_slice(name.bytes);
+    }
+    if at > offset.max(2) {
+        list.tell(&last, at - 2);
+    }
+    tree.open_folders().keep(handle.0, list);
+    Ok(())
+}
+
+/// The name at a place of a directory; `get` has those behind the first two.
+fn name_at<'a>(
+    tree: &Tree,
+    dir: &Inode,
+    at: u64,
+    get: impl FnOnce(u64) -> Option<Name<'a>>,
+) -> Option<Name<'a>> {
     let kind = Some(casemate::ext4::FileType::Directory);
     match at {
         0 => Some(Name { inode: dir.number(), kind, bytes: b"." }),
         1 => Some(Name { inode: tree.parent(dir), kind, bytes: b".." }),
-        _ => names.get(usize::try_from(at - 2).ok()?),
+        _ => get(at - 2),
     }
+}
+
+/// How long the kernel may keep a name of a directory.
+fn lifetime(tree: &Tree, dir: &Inode) -> Duration {
+    if tree.names_stay(dir) { FOR_EVER } else { Duration::ZERO }
 }
 
 /// The node of an inode that a name stands for. One that is none is not told apart from others that are damaged before
@@ -341,14 +715,14 @@ fn node_of(tree: &Tree, number: u32) -> u64 {
 
 /// The attributes that a name is listed with, and how long they hold. A name whose inode is damaged is there all the same,
 /// and what is said of the inode is asked for again at once: then there is an error.
-fn described(tree: &Tree, name: Name<'_>) -> (FileAttr, Generation, Duration) {
+fn described(tree: &Tree, dir: &Inode, name: Name<'_>) -> (FileAttr, Generation, Duration) {
     // The kernel takes nothing but the names of these.
     if matches!(name.bytes, b"." | b"..") {
         let number = if name.inode == ROOT { ROOT.into() } else { node_of(tree, name.inode) };
         return (unknown(number, fuser::FileType::Directory), Generation(0), Duration::ZERO);
     }
     match tree.numbered(name.inode).and_then(|inode| tree.attributes(&inode)) {
-        Ok((attributes, generation)) => (attributes, generation, FOR_EVER),
+        Ok((attributes, generation)) => (attributes, generation, lifetime(tree, dir)),
         Err(_) => {
             let kind = name.kind.map_or(fuser::FileType::RegularFile, kind);
             (unknown(node_of(tree, name.inode), kind), Generation(0), Duration::ZERO)

@@ -8,13 +8,15 @@ use fuser::{FileAttr, Generation, INodeNo};
 
 use casemate::Error;
 use casemate::blockdev::{BlockDevice, Buffer, Events};
-use casemate::ext4::{Ext4, FileSystem, FileType, Inode, Names, Usage, Xattr};
+use casemate::ext4::{Ext4, FileSystem, FileType, Inode, InodeFlags, Names, Usage, Xattr};
 
 use crate::attributes::{Owner, attributes};
+use crate::changes::{Changes, Steady};
 use crate::errno::is_fault;
 use crate::listings::Listings;
 use crate::node::{ROOT, inode_number, is_nameable};
 use crate::open_files::OpenFiles;
+use crate::open_folders::OpenFolders;
 
 /// The attribute of the root that tells which process serves it. No list has it.
 pub const PROCESS: &str = "casemate.pid";
@@ -31,8 +33,11 @@ pub struct Tree {
     owner: Owner,
     events: Option<Arc<dyn Events + Send + Sync>>,
     listings: Listings,
+    folders: OpenFolders,
     files: OpenFiles,
     usage: OnceLock<Usage>,
+    /// What changes it, if it may be changed.
+    changes: Option<Changes>,
 }
 
 /// Where in a file data or a hole is searched.
@@ -43,9 +48,40 @@ pub enum Seek {
 }
 
 impl Tree {
-    pub fn new(fs: FileSystem, owner: Owner, events: Option<Arc<dyn Events + Send + Sync>>) -> Tree {
-        let (listings, files) = (Listings::default(), OpenFiles::default());
-        Tree { fs, owner, events, listings, files, usage: OnceLock::new() }
+    pub fn new(
+        fs: FileSystem,
+        changes: Option<Changes>,
+        owner: Owner,
+        events: Option<Arc<dyn Events + Send + Sync>>,
+    ) -> Tree {
+        let (listings, folders, files) = (Listings::default(), OpenFolders::default(), OpenFiles::default());
+        Tree { fs, owner, events, listings, folders, files, usage: OnceLock::new(), changes }
+    }
+
+    /// What changes the file system, if it may be changed.
+    pub fn changes(&self) -> Option<&Changes> {
+        self.changes.as_ref()
+    }
+
+    /// Keeps the file system as it is: whoever answers a request takes this once, before anything is looked at.
+    pub fn steady(&self) -> Option<Steady<'_>> {
+        self.changes.as_ref().map(Changes::steady)
+    }
+
+    /// Counts that the kernel is told of an inode.
+    pub fn tells_of(&self, number: u32) {
+        self.changes.iter().for_each(|changes| changes.known.add(number));
+    }
+
+    /// Whether what the kernel is told of a name holds until it changes the name itself. Names without regard to case change
+    /// each other, and those that are shown without a key may be shown with it.
+    pub fn names_stay(&self, dir: &Inode) -> bool {
+        self.changes.is_none() || !dir.has(InodeFlags::CASEFOLD)
+    }
+
+    /// Contents of a file, or its size, have changed.
+    pub fn changed(&self, number: u32) {
+        self.files.changed(number);
     }
 
     /// Tells the listener of an error that is no answer.
@@ -59,7 +95,10 @@ impl Tree {
     pub fn inode(&self, node: INodeNo) -> Result<Inode, Error> {
         let number =
             inode_number(node).ok_or_else(|| self.error(Error::corrupt(format!("node {node}: is none"))))?;
-        self.numbered(number)
+        match self.changes {
+            Some(_) if is_nameable(number, self.ext4().superblock()) => self.fs.inode_in_use(number),
+            _ => self.numbered(number),
+        }
     }
 
     /// The inode that a name stands for.
@@ -72,9 +111,8 @@ impl Tree {
     }
 
     /// The inode of a name in a directory; `None` if there is no such name.
-    pub fn lookup(&self, parent: INodeNo, name: &OsStr) -> Result<Option<Inode>, Error> {
-        let dir = self.inode(parent)?;
-        let number = self.ext4().lookup(&dir, name.as_bytes()).map_err(|error| self.error(error))?;
+    pub fn lookup(&self, dir: &Inode, name: &OsStr) -> Result<Option<Inode>, Error> {
+        let number = self.ext4().lookup(dir, name.as_bytes()).map_err(|error| self.error(error))?;
         number.map(|number| self.numbered(number)).transpose()
     }
 
@@ -94,7 +132,7 @@ impl Tree {
         self.ext4().symlink_target(inode).map_err(|error| self.error(error))
     }
 
-    /// The names in a directory, and the inode of the one above.
+    /// The names in a directory.
     pub fn names(&self, dir: &Inode) -> Result<Arc<Names>, Error> {
         self.listings.names(self.ext4(), dir).map_err(|error| self.error(error))
     }
@@ -102,6 +140,11 @@ impl Tree {
     /// Forgets the names of a directory that were all told.
     pub fn listed(&self, dir: &Inode) {
         self.listings.forget(dir.number());
+    }
+
+    /// Directories that are open, where they may change.
+    pub fn open_folders(&self) -> &OpenFolders {
+        &self.folders
     }
 
     /// The number of the directory above.
@@ -166,6 +209,9 @@ impl Tree {
 
     /// Room of the file system.
     pub fn usage(&self) -> Result<Usage, Error> {
+        if let Some(steady) = self.steady() {
+            return steady.writer()?.usage().map_err(|error| self.error(error));
+        }
         if let Some(usage) = self.usage.get() {
             return Ok(*usage);
         }
@@ -179,11 +225,22 @@ impl Tree {
     }
 
     fn file(&self, node: INodeNo) -> Result<Arc<dyn BlockDevice>, Error> {
-        let file = inode_number(node).and_then(|number| self.files.get(number));
-        file.ok_or_else(|| self.error(Error::argument(format!("node {node}: is not open"))))
+        let not_open = || self.error(Error::argument(format!("node {node}: is not open")));
+        let number = inode_number(node).ok_or_else(not_open)?;
+        match self.files.get(number) {
+            Some(Some(contents)) => Ok(contents),
+            // They have changed since.
+            Some(None) => {
+                let contents: Arc<dyn BlockDevice> = self.fs.open_inode(&self.inode(node)?)?.into();
+                self.files.keep(number, &contents);
+                Ok(contents)
+            }
+            None => Err(not_open()),
+        }
     }
 
-    fn error(&self, error: Error) -> Error {
+    /// An error with the image's name.
+    pub fn error(&self, error: Error) -> Error {
         error.at(self.fs.name())
     }
 }

@@ -9,9 +9,12 @@ use casemate_fscrypt::{Context, InodeInfo, Ivs, KeyId, MasterKey, Mode, Policy};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
 
-pub use casemate_ext4::{Approve, Interrupted, NewNode, PutOptions, PutReport, RepairReport, Writer};
+pub use casemate_ext4::{
+    Approve, Body, Interrupted, NewAttributes, NewNode, Presence, PutOptions, PutReport, RepairReport, Writer,
+};
 
-use super::{ReadOptions, Time};
+use super::encrypted::KeyUse;
+use super::{FileSystem, ReadOptions, Time, VerityPolicy};
 use crate::{Error, Image, Keys};
 
 /// Options of changing a file system.
@@ -53,17 +56,45 @@ impl Image {
     /// journal for what is decrypted; `Corrupt` when e2fsck should repair it first; `Mismatch` if what was decrypted is
     /// none, so that the key may be wrong, and for a secret that opens nothing.
     pub fn ext4_writer(&self, options: &WriteOptions, work: &Work<'_>) -> Result<Writer, Error> {
-        let recovery = self.require_recovery(options)?;
         let reading = ReadOptions { keys: options.keys.clone(), ..ReadOptions::default() };
+        self.writer(options, &reading, Arc::default(), work)
+    }
+
+    /// The same, and the file system as it is with all changes that the writer has made, committed or not. Nobody may read
+    /// while the writer changes anything: what was read of it before may be another file's by then.
+    ///
+    /// # Errors
+    /// Those of [`Image::ext4_writer`].
+    pub fn ext4_changing(
+        &self,
+        options: &WriteOptions,
+        verity: VerityPolicy,
+        work: &Work<'_>,
+    ) -> Result<(Writer, FileSystem), Error> {
+        let reading = ReadOptions { keys: options.keys.clone(), verity, ..ReadOptions::default() };
+        let uses = Arc::<KeyUse>::default();
+        let writer = self.writer(options, &reading, Arc::clone(&uses), work)?;
+        let fs = FileSystem::new(writer.fs().clone(), self.name(), &reading, uses, &work.providers);
+        Ok((writer, fs))
+    }
+
+    fn writer(
+        &self,
+        options: &WriteOptions,
+        reading: &ReadOptions,
+        uses: Arc<KeyUse>,
+        work: &Work<'_>,
+    ) -> Result<Writer, Error> {
+        let recovery = self.require_recovery(options)?;
         let ring = match options.keys.open_protectors() {
             false => options.keys.keyring(&work.providers)?,
             true => {
                 let (image, _) = self.clone().completed(recovery.as_deref(), &work.providers)?;
-                image.unlocked(&reading, &work.providers)?
+                image.unlocked(reading, &work.providers)?
             }
         };
         let options = casemate_ext4::WriteOptions {
-            open: reading.open(ring, &work.providers),
+            open: reading.open_seen(ring, uses, &work.providers),
             seed: options.seed,
             time: options.time,
             recovery: recovery.map(RecoveryFile::new),

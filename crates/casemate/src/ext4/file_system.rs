@@ -176,6 +176,14 @@ impl FileSystem {
         self.fs.inode(number).map_err(|error| self.about(number, error))
     }
 
+    /// The same of one that may have lost its last name: that of a file which somebody has open.
+    ///
+    /// # Errors
+    /// `Corrupt` for one that is damaged or not there.
+    pub fn inode_in_use(&self, number: u32) -> Result<Inode, Error> {
+        self.fs.any_inode(number).map_err(|error| self.about(number, error))
+    }
+
     /// The entries of a directory, without "." and "..".
     ///
     /// # Errors

@@ -41,8 +41,8 @@ pub use build::{
     TreeOptions, identity, random_uuid, read_tree, uuid_of,
 };
 pub use change::{
-    Approve, Interrupted, NewNode, NewPolicy, PutOptions, PutReport, RepairReport, WriteOptions, Writer,
-    set_policy, source_date_epoch,
+    Approve, Body, Interrupted, NewAttributes, NewNode, NewPolicy, Presence, PutOptions, PutReport,
+    RepairReport, WriteOptions, Writer, set_policy, source_date_epoch,
 };
 pub use contents::{VerityInfo, VerityPolicy, open_file, sha256, verity_info};
 pub use encrypt::Encrypting;
@@ -89,10 +89,6 @@ impl Default for ReadOptions {
 }
 
 impl ReadOptions {
-    fn open(&self, ring: Keyring, providers: &Providers) -> OpenOptions {
-        self.open_seen(ring, Arc::default(), providers)
-    }
-
     fn open_seen(&self, ring: Keyring, uses: Arc<KeyUse>, providers: &Providers) -> OpenOptions {
         OpenOptions {
             providers: providers.clone(),

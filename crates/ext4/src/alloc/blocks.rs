@@ -121,6 +121,12 @@ impl Allocator {
         now.saturating_sub(self.pins.clusters())
     }
 
+    /// Inodes that can be taken.
+    pub fn free_inodes(&self) -> u64 {
+        let free = u64::from(self.fs.superblock().inodes_free);
+        free.saturating_add_signed(self.base.inodes + self.free.inodes)
+    }
+
     /// A run of free clusters in a group from bit `from` on. With `exact` only what begins at `from`.
     fn find_run(&mut self, group: u32, from: u64, want: u64, exact: bool) -> Result<Option<(u64, u64)>> {
         let descriptor = self.ensure_bitmap(Bitmap::Blocks, group)?;

@@ -25,6 +25,56 @@ impl Files {
             None => Ok(()),
         }
     }
+
+    /// Changes permission bits, and the ACL as they say. Part of an operation; the caller stores the inode.
+    pub fn change_mode(&mut self, inode: &mut Inode, mode: u16) -> Result<()> {
+        inode.set_permissions(mode);
+        if let Some(access) = self.fs().xattr(inode, ACL_ACCESS, b"")? {
+            let place = Place::inode(Structure::Xattr, inode.number());
+            let access = acl::change_mode(&access, mode)
+                .ok_or_else(|| place.malformed("an ACL that makes no sense"))?;
+            self.inodes().attributes(inode).set_stored(vec![(ACL_ACCESS, access)])?;
+        }
+        Ok(())
+    }
+
+    /// Changes owner and group, and takes away what ran with the rights of the old ones. Part of an operation; the caller
+    /// stores the inode.
+    pub fn change_owner(&mut self, inode: &mut Inode, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        inode.set_owner(uid, gid);
+        if inode.is_dir() {
+            return Ok(());
+        }
+        drop_set_id(inode);
+        self.drop_capabilities(inode)
+    }
+
+    /// Sets an attribute, or removes it if there is no value; whether it was there. Part of an operation; the caller stores
+    /// the inode.
+    pub fn change_xattr(&mut self, inode: &mut Inode, name: &[u8], value: Option<&[u8]>) -> Result<bool> {
+        let (index, short) = split_name(name)?;
+        let has_user = matches!(inode.kind(), FileType::Regular | FileType::Directory);
+        if index == USER && !has_user {
+            let text = "only regular files and directories have attributes of users (user.*)";
+            return Err(invalid(ErrorKind::PermissionDenied, text));
+        }
+        let value = match index {
+            ACL_ACCESS | ACL_DEFAULT => self.inodes().attributes(inode).apply_acl(index, value)?,
+            _ => value,
+        };
+        let was_there = self.fs().xattr(inode, index, short)?.is_some();
+        if value.is_some() || was_there {
+            self.inodes().attributes(inode).change(&[(name, value)])?;
+        }
+        Ok(was_there || matches!(index, ACL_ACCESS | ACL_DEFAULT))
+    }
+}
+
+/// Takes the rights away that whoever runs a file gets from its owner and group.
+pub(super) fn drop_set_id(inode: &mut Inode) {
+    let mode = inode.mode() & !SET_UID;
+    let is_run_by_group = mode & GROUP_RUNS != 0;
+    inode.set_permissions(if is_run_by_group { mode & !SET_GID } else { mode });
 }
 
 impl Writer {
@@ -36,13 +86,7 @@ impl Writer {
         let number = self.changeable(path, true)?;
         self.operation(|files| {
             let mut inode = files.get(number)?;
-            inode.set_permissions(mode);
-            if let Some(access) = files.fs().xattr(&inode, ACL_ACCESS, b"")? {
-                let place = Place::inode(Structure::Xattr, number);
-                let access = acl::change_mode(&access, mode)
-                    .ok_or_else(|| place.malformed("an ACL that makes no sense"))?;
-                files.inodes().attributes(&mut inode).set_stored(vec![(ACL_ACCESS, access)])?;
-            }
+            files.change_mode(&mut inode, mode)?;
             inode.set_time(Stamp::Changed, files.now());
             files.inodes().store(&inode)
         })
@@ -58,13 +102,7 @@ impl Writer {
         let number = self.changeable(path, follow)?;
         self.operation(|files| {
             let mut inode = files.get(number)?;
-            inode.set_owner(uid, gid);
-            if !inode.is_dir() {
-                let mode = inode.mode() & !SET_UID;
-                let is_run_by_group = mode & GROUP_RUNS != 0;
-                inode.set_permissions(if is_run_by_group { mode & !SET_GID } else { mode });
-                files.drop_capabilities(&mut inode)?;
-            }
+            files.change_owner(&mut inode, uid, gid)?;
             inode.set_time(Stamp::Changed, files.now());
             files.inodes().store(&inode)
         })
@@ -115,19 +153,8 @@ impl Writer {
         let number = self.changeable(path, follow)?;
         self.operation(|files| {
             let mut inode = files.get(number)?;
-            let (index, short) = split_name(name)?;
-            let has_user = matches!(inode.kind(), FileType::Regular | FileType::Directory);
-            if index == USER && !has_user {
-                let text = "only regular files and directories have attributes of users (user.*)";
-                return Err(invalid(ErrorKind::PermissionDenied, text));
-            }
-            let value = match index {
-                ACL_ACCESS | ACL_DEFAULT => files.inodes().attributes(&mut inode).apply_acl(index, value)?,
-                _ => value,
-            };
-            if value.is_some() || files.fs().xattr(&inode, index, short)?.is_some() {
-                files.inodes().attributes(&mut inode).change(&[(name, value)])?;
-            } else if !matches!(index, ACL_ACCESS | ACL_DEFAULT) {
+            let was_there = files.change_xattr(&mut inode, name, value)?;
+            if value.is_none() && !was_there {
                 let text = format!("{}: no such attribute", String::from_utf8_lossy(name));
                 return Err(invalid(ErrorKind::NotFound, text));
             }

@@ -321,8 +321,11 @@ impl Writer {
         self.create_under(parent, &name, node, body)
     }
 
-    /// The same for a name in a directory.
-    fn create_under(&mut self, parent: u32, name: &[u8], node: &NewNode, body: Body<'_>) -> Result<u32> {
+    /// Makes something in a directory, with the group, the ACLs and the encryption that it gives: its inode's number.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, `StorageFull`; `Locked` in an encrypted directory without its key.
+    pub fn create_under(&mut self, parent: u32, name: &[u8], node: &NewNode, body: Body<'_>) -> Result<u32> {
         self.operation(|files| {
             let dir = files.get(parent)?;
             let Inherited { node, acls } = inherit(files.fs(), &dir, body.kind(), node)?;

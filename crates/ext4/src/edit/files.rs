@@ -53,6 +53,16 @@ impl Files {
         self.inodes.space()
     }
 
+    /// Whether somebody uses an inode without names.
+    pub fn is_held(&self, number: u32) -> bool {
+        self.inodes.is_held(number)
+    }
+
+    /// All of these.
+    pub fn all_held(&self) -> Vec<u32> {
+        self.inodes.all_held()
+    }
+
     /// Inodes without their names.
     pub fn inodes(&mut self) -> &mut Inodes {
         &mut self.inodes
@@ -61,6 +71,11 @@ impl Files {
     /// The inode with this number, which has a name.
     pub fn get(&self, number: u32) -> Result<Inode> {
         self.inodes.get(number)
+    }
+
+    /// The same of one that may have none left.
+    pub fn get_unlinked(&self, number: u32) -> Result<Inode> {
+        self.inodes.get_unlinked(number)
     }
 
     /// The first inode that waits to be deleted or cut, or 0.
@@ -97,7 +112,7 @@ impl Files {
         if is_listed {
             self.inodes.unlist_orphan(&mut inode)?;
         }
-        if inode.links() == 0 {
+        if inode.links() == 0 && !self.inodes.is_held(number) {
             return self.inodes.release(&mut inode);
         }
         let end = inode.size().div_ceil(self.space().block_size() as u64);

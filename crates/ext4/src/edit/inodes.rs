@@ -3,10 +3,11 @@
 //! What no transaction has room for goes on in steps. Meanwhile the inode waits in the list of orphans, which the
 //! kernel, e2fsck and [`Writer::open`](crate::Writer::open) go through after a crash: an inode without names goes with
 //! all its blocks, of one with names what lies behind its end. The list begins in the superblock (`s_last_orphan`) and
-//! goes on in what is otherwise the time of deletion. What is put on it last leaves it first.
+//! goes on in what is otherwise the time of deletion.
 //!
 //! Source: Documentation/filesystems/ext4/orphan.rst.
 
+use std::collections::HashSet;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::alloc::{self, Allocator};
@@ -16,12 +17,15 @@ use crate::edit::inode::{blank, write, write_new};
 use crate::edit::quota::Quota;
 use crate::edit::random::Random;
 use crate::edit::xattr::Attributes;
-use crate::error::Result;
+use crate::error::{Place, Result, Structure};
 use crate::format::inode::{FileType, Inode, InodeFlags, Time};
 use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, last_orphan};
 use crate::read::fs::Ext4;
 use crate::read::map::is_fast_symlink;
 use crate::transaction::Transaction;
+
+/// Inodes that may wait besides those that are used or unfinished: what grows in steps.
+const OTHERS: usize = 16;
 
 /// The inodes of a file system, to change.
 pub(crate) struct Inodes {
@@ -32,6 +36,8 @@ pub(crate) struct Inodes {
     time: Option<Time>,
     /// What could not be finished in its transaction, in the order in which it waits.
     unfinished: Vec<u32>,
+    /// Inodes without names that somebody still uses: they are on the list until nobody does.
+    held: HashSet<u32>,
 }
 
 /// What a step is taken back to.
@@ -43,7 +49,8 @@ pub(crate) struct Mark {
 
 impl Inodes {
     pub fn new(space: Allocator, random: Random, time: Option<Time>) -> Inodes {
-        Inodes { quota: Quota::of(space.fs()), space, random, time, unfinished: Vec::new() }
+        let (unfinished, held) = (Vec::new(), HashSet::new());
+        Inodes { quota: Quota::of(space.fs()), space, random, time, unfinished, held }
     }
 
     /// Begins a step: what came before is not taken back with it.
@@ -189,9 +196,30 @@ impl Inodes {
     /// Leaves it to the steps behind this operation to cut an inode to its size, and to free it if it has no name.
     /// Nothing else may use the inode in this operation.
     pub fn finish_later(&mut self, inode: &mut Inode) -> Result<()> {
-        self.list_orphan(inode)?;
+        if !self.held.contains(&inode.number()) {
+            self.list_orphan(inode)?;
+        }
         self.unfinished.push(inode.number());
         self.store(inode)
+    }
+
+    /// Says that somebody uses an inode without names, which is on the list, or that nobody does any more.
+    pub fn hold(&mut self, number: u32, is_used: bool) {
+        if is_used {
+            self.held.insert(number)
+        } else {
+            self.held.remove(&number)
+        };
+    }
+
+    /// Whether somebody uses an inode without names.
+    pub fn is_held(&self, number: u32) -> bool {
+        self.held.contains(&number)
+    }
+
+    /// Inodes without names that somebody uses.
+    pub fn all_held(&self) -> Vec<u32> {
+        self.held.iter().copied().collect()
     }
 
     /// The next inode that is to be finished.
@@ -202,10 +230,11 @@ impl Inodes {
     /// Goes on with the inode that is to be finished next, as far as the transaction has room.
     pub fn finish_some(&mut self, number: u32) -> Result<Cut> {
         let mut inode = self.get_unlinked(number)?;
-        let is_gone = inode.links() == 0;
+        let is_held = self.held.contains(&number);
+        let is_gone = inode.links() == 0 && !is_held;
         let from = if is_gone { 0 } else { inode.size().div_ceil(self.space.block_size() as u64) };
         let cut = self.map(&mut inode).cut(from)?;
-        if cut == Cut::Done {
+        if cut == Cut::Done && !is_held {
             self.unlist_orphan(&mut inode)?;
             if is_gone {
                 self.free(&mut inode)?;
@@ -236,9 +265,27 @@ impl Inodes {
         self.set_last_orphan(inode.number())
     }
 
-    /// Takes an inode from the list that was put there last. The caller stores it.
+    /// Takes an inode from the list. The caller stores it.
     pub fn unlist_orphan(&mut self, inode: &mut Inode) -> Result<()> {
-        self.set_last_orphan(inode.deleted())?;
+        let next = inode.deleted();
+        let mut at = self.last_orphan()?;
+        if at == inode.number() {
+            self.set_last_orphan(next)?;
+        } else {
+            let place = Place::inode(Structure::Inode, inode.number());
+            // A list that is longer than what was put on it leads in a circle.
+            for _ in 0..self.held.len() + self.unfinished.len() + OTHERS {
+                let mut before = self.get_unlinked(at)?;
+                if before.deleted() == inode.number() {
+                    before.set_deleted(next);
+                    write(&mut self.space, &before)?;
+                    inode.set_deleted(0);
+                    return Ok(());
+                }
+                at = before.deleted();
+            }
+            return Err(place.malformed("is not in the list of orphans"));
+        }
         inode.set_deleted(0);
         Ok(())
     }

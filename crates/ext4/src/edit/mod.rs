@@ -24,6 +24,7 @@ mod files;
 mod inherit;
 mod inode;
 mod inodes;
+mod live;
 mod locked;
 mod node;
 mod orphans;
@@ -42,6 +43,7 @@ mod too_large;
 mod writer;
 mod xattr;
 
+pub use live::{NewAttributes, Presence};
 pub use node::{Body, NewNode};
 pub use put::{PutOptions, PutReport};
 pub use repair::{Approve, RepairReport, repair};

@@ -13,6 +13,15 @@ use crate::edit::locked::refuse_locked;
 use crate::error::{Place, Result, Structure, invalid};
 use crate::format::inode::{FileType, Inode, ROOT_INODE, Stamp};
 
+/// What becomes of an inode with its last name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Last {
+    /// It is freed with all that it has.
+    Free,
+    /// It waits in the list of orphans: somebody may use it.
+    Keep,
+}
+
 impl Files {
     /// The names in a directory as they are stored, and which of them are directories; the first one last, so that each
     /// is found where the one before was.
@@ -35,12 +44,21 @@ impl Files {
 
     /// Removes a name of a directory. Part of an operation.
     pub fn remove_in(&mut self, parent: u32, name: &[u8]) -> Result<()> {
+        self.unname(parent, name, Last::Free).map(|_| ())
+    }
+
+    /// The same; the inode that waits because this was its last name.
+    pub fn unname(&mut self, parent: u32, name: &[u8], last: Last) -> Result<Option<u32>> {
         let name = stored_name(self.fs(), &self.get(parent)?, name, false)?;
-        self.remove_stored(parent, &name)
+        self.unname_stored(parent, &name, last)
     }
 
     /// The same with a name as it is stored.
     fn remove_stored(&mut self, parent: u32, name: &Name) -> Result<()> {
+        self.unname_stored(parent, name, Last::Free).map(|_| ())
+    }
+
+    fn unname_stored(&mut self, parent: u32, name: &Name, last: Last) -> Result<Option<u32>> {
         let mut dir = self.get(parent)?;
         let Some(found) = self.directory(&mut dir).find_stored(name)? else {
             let text = format!("{}: no such file", String::from_utf8_lossy(&name.bytes));
@@ -60,18 +78,26 @@ impl Files {
         self.directory(&mut dir).remove(&found)?;
         self.touch(&mut dir);
         self.inodes().store(&dir)?;
-        self.drop_link(&mut inode)
+        self.drop_link(&mut inode, last)
     }
 
-    /// Takes a name from an inode that is stored then, or freed with all that it has.
-    pub fn drop_link(&mut self, inode: &mut Inode) -> Result<()> {
+    /// Takes a name from an inode that is stored then, or freed with all that it has; its number if it waits for that.
+    pub fn drop_link(&mut self, inode: &mut Inode, last: Last) -> Result<Option<u32>> {
         let now = self.now();
         inode.set_time(Stamp::Changed, now);
         if !inode.is_dir() && inode.links() > 1 {
             inode.set_links(inode.links() - 1);
-            return self.inodes().store(inode);
+            return self.inodes().store(inode).map(|()| None);
         }
-        self.inodes().release(inode)
+        match last {
+            Last::Free => self.inodes().release(inode).map(|()| None),
+            Last::Keep => {
+                inode.set_links(0);
+                self.inodes().list_orphan(inode)?;
+                self.inodes().store(inode)?;
+                Ok(Some(inode.number()))
+            }
+        }
     }
 }
 

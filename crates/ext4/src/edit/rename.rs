@@ -7,8 +7,9 @@ use crate::edit::create::refuse_slash;
 use crate::edit::encrypted::refuse_foreign;
 use crate::edit::files::Files;
 use crate::edit::locked::{refuse_immutable, refuse_locked, refuse_project};
+use crate::edit::remove::Last;
 use crate::error::{Result, invalid};
-use crate::format::inode::{ROOT_INODE, Stamp};
+use crate::format::inode::{Inode, ROOT_INODE, Stamp};
 
 /// Directories above one another; more is a circle.
 const DEEPEST: u32 = 1 << 20;
@@ -23,13 +24,14 @@ impl Files {
         }
     }
 
-    fn rename_in(
+    /// Renames or moves; the inode that waits because its last name was in the way.
+    pub fn rename_in(
         &mut self,
-        from_parent: u32,
-        from_name: &[u8],
-        to_parent: u32,
-        to_name: &[u8],
-    ) -> Result<()> {
+        (from_parent, from_name): (u32, &[u8]),
+        (to_parent, to_name): (u32, &[u8]),
+        last: Last,
+    ) -> Result<Option<u32>> {
+        let mut gone = None;
         let mut dir = self.get(from_parent)?;
         let Some(found) = self.directory(&mut dir).find(from_name)? else {
             let text = format!("{}: no such file", String::from_utf8_lossy(from_name));
@@ -47,7 +49,7 @@ impl Files {
                 // Two names of one file: nothing happens. In a directory without regard to case it may be the
                 // same record, whose name then changes.
                 if !target.is_same_record(&found) || from_name == to_name {
-                    return Ok(());
+                    return Ok(None);
                 }
             } else {
                 let other = self.get(target.inode)?;
@@ -56,7 +58,7 @@ impl Files {
                     (false, true) => {
                         return Err(invalid(ErrorKind::IsADirectory, "a directory is in the way"));
                     }
-                    _ => self.remove_in(to_parent, to_name)?,
+                    _ => gone = self.unname(to_parent, to_name, last)?,
                 }
             }
         }
@@ -83,7 +85,80 @@ impl Files {
         self.touch(&mut dir);
         self.inodes().store(&dir)?;
         inode.set_time(Stamp::Changed, self.now());
-        self.inodes().store(&inode)
+        self.inodes().store(&inode)?;
+        Ok(gone)
+    }
+
+    /// Lets two names change places.
+    pub fn exchange_in(
+        &mut self,
+        (one_parent, one_name): (u32, &[u8]),
+        (other_parent, other_name): (u32, &[u8]),
+    ) -> Result<()> {
+        let mut one = self.named(one_parent, one_name)?;
+        let mut other = self.named(other_parent, other_name)?;
+        if one.number() == other.number() {
+            return Ok(());
+        }
+        for (inode, into) in [(&one, other_parent), (&other, one_parent)] {
+            let dir = self.get(into)?;
+            if inode.is_dir() {
+                self.refuse_circle(inode.number(), into)?;
+            }
+            refuse_locked(&dir, b"the folder")?;
+            refuse_locked(inode, one_name)?;
+            refuse_project(self.fs(), &dir, inode)?;
+            refuse_foreign(self.fs(), &dir, inode)?;
+        }
+        self.point(one_parent, one_name, &other)?;
+        self.point(other_parent, other_name, &one)?;
+        if one_parent != other_parent {
+            for (inode, from, to) in
+                [(&mut one, one_parent, other_parent), (&mut other, other_parent, one_parent)]
+            {
+                if !inode.is_dir() {
+                    continue;
+                }
+                let mut dir = self.get(from)?;
+                self.drop_subdirectory(&mut dir);
+                self.inodes().store(&dir)?;
+                let mut dir = self.get(to)?;
+                self.add_subdirectory(&mut dir)?;
+                self.inodes().store(&dir)?;
+                self.directory(inode).set_parent(to)?;
+            }
+        }
+        for inode in [&mut one, &mut other] {
+            inode.set_time(Stamp::Changed, self.now());
+            self.inodes().store(inode)?;
+        }
+        Ok(())
+    }
+
+    /// The inode of a name that must be there.
+    fn named(&mut self, parent: u32, name: &[u8]) -> Result<Inode> {
+        let mut dir = self.get(parent)?;
+        match self.directory(&mut dir).find(name)? {
+            Some(found) => self.get(found.inode),
+            None => {
+                Err(invalid(ErrorKind::NotFound, format!("{}: no such file", String::from_utf8_lossy(name))))
+            }
+        }
+    }
+
+    /// Lets a name that is there stand for another inode.
+    fn point(&mut self, parent: u32, name: &[u8], inode: &Inode) -> Result<()> {
+        let mut dir = self.get(parent)?;
+        let mut names = self.directory(&mut dir);
+        let found = names.find(name)?.ok_or_else(|| invalid(ErrorKind::NotFound, "the name is gone"))?;
+        if found.is_in_inode() {
+            names.remove(&found)?;
+            names.insert(name, inode.number(), inode.kind())?;
+        } else {
+            names.retarget(&found, inode.number(), inode.kind())?;
+        }
+        self.touch(&mut dir);
+        self.inodes().store(&dir)
     }
 
     /// Refuses to move a directory below itself.
@@ -119,7 +194,7 @@ impl Writer {
                 refuse_slash(from)?;
                 refuse_slash(to)?;
             }
-            files.rename_in(from_parent, &from_name, to_parent, &to_name)
+            files.rename_in((from_parent, &from_name), (to_parent, &to_name), Last::Free).map(|_| ())
         })
     }
 }

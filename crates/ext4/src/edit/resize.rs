@@ -6,7 +6,7 @@ use crate::edit::Writer;
 use crate::edit::encrypted::cipher;
 use crate::edit::file_map::Cut;
 use crate::edit::files::Files;
-use crate::error::{Error, Result, invalid};
+use crate::error::{Result, invalid};
 use crate::format::inode::{FileType, Inode, InodeFlags};
 
 impl Files {
@@ -20,14 +20,15 @@ impl Files {
     }
 
     /// A regular file whose contents may be changed.
-    fn changeable_file(&self, number: u32) -> Result<Inode> {
-        let inode = self.get(number)?;
+    pub(super) fn changeable_file(&self, number: u32) -> Result<Inode> {
+        let inode = self.get_unlinked(number)?;
         if inode.kind() != FileType::Regular {
             let kind = if inode.is_dir() { ErrorKind::IsADirectory } else { ErrorKind::InvalidInput };
             return Err(invalid(kind, format!("inode {number} is no regular file")));
         }
         if inode.has(InodeFlags::VERITY) {
-            return Err(Error::unsupported("changing the contents of fs-verity files"));
+            let text = "contents of files with fs-verity can't be changed";
+            return Err(invalid(ErrorKind::PermissionDenied, text));
         }
         cipher(self.fs(), &inode)?;
         Ok(inode)
@@ -43,14 +44,15 @@ impl Writer {
     /// `NotFound`; `StorageFull`, and nothing is allocated then.
     pub fn allocate_file(&mut self, path: &[u8], size: u64) -> Result<()> {
         let number = self.changeable(path, true)?;
-        self.allocate_range(number, 0, size)
+        self.allocate_range(number, 0, size, false)
     }
 
-    /// The same for the bytes `from..to` of the file with this inode.
+    /// The same for the bytes `from..to` of the file with this inode, whose size may have to stay.
     ///
     /// # Errors
     /// `StorageFull`, and nothing is allocated then.
-    pub fn allocate_range(&mut self, number: u32, from: u64, to: u64) -> Result<()> {
+    pub fn allocate_range(&mut self, number: u32, from: u64, to: u64, keep_size: bool) -> Result<()> {
+        let size = if keep_size { 0 } else { to };
         let block = self.files().space().block_size() as u64;
         let (mut at, end) = (from / block, if to > from { to.div_ceil(block) } else { 0 });
         let mut is_listed = false;
@@ -68,13 +70,13 @@ impl Writer {
                 }
                 return files.inodes().store(&inode);
             }
-            files.grow(&mut inode, to)
+            files.grow(&mut inode, size)
         })?;
         if at >= end {
             return Ok(());
         }
         self.in_steps(&mut (), number, is_listed, |files, ()| {
-            let mut inode = files.get(number)?;
+            let mut inode = files.get_unlinked(number)?;
             at = files.inodes().contents(&mut inode).fill_with_zeros(at, end)?;
             if at < end {
                 files.inodes().store(&inode)?;
@@ -83,7 +85,7 @@ impl Writer {
             if is_listed {
                 files.inodes().unlist_orphan(&mut inode)?;
             }
-            files.grow(&mut inode, to)?;
+            files.grow(&mut inode, size)?;
             Ok(true)
         })
     }
@@ -99,7 +101,7 @@ impl Writer {
     }
 
     /// The same for an inode; false if it must be done once more.
-    fn truncate_inode(&mut self, number: u32, mut size: u64) -> Result<bool> {
+    pub(super) fn truncate_inode(&mut self, number: u32, mut size: u64) -> Result<bool> {
         let wanted = size;
         self.operation(|files| {
             let mut inode = files.changeable_file(number)?;

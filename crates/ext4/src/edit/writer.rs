@@ -160,6 +160,11 @@ impl Writer {
         self.files.inodes().transaction().break_off();
     }
 
+    /// Says that somebody uses an inode without names, or that nobody does any more.
+    pub(super) fn hold(&mut self, number: u32, is_used: bool) {
+        self.files.inodes().hold(number, is_used);
+    }
+
     /// The files, to look at.
     pub(crate) fn files(&self) -> &Files {
         &self.files

@@ -256,8 +256,11 @@ impl Ext4 {
         Ok(inode)
     }
 
-    /// The same for an inode without any names.
-    pub(crate) fn any_inode(&self, number: u32) -> Result<Inode> {
+    /// The same for an inode that may have no names, as one has that is in use until it is closed.
+    ///
+    /// # Errors
+    /// `Corrupt` when there is no such inode, or its checksum does not fit.
+    pub fn any_inode(&self, number: u32) -> Result<Inode> {
         let place = Place::inode(Structure::Inode, number);
         let Some((group, index)) = self.layout().inode_position(number) else {
             return Err(place.malformed("there is no inode with this number"));

@@ -28,15 +28,20 @@ impl Ext4 {
     /// # Errors
     /// `Corrupt` for a damaged group descriptor or journal inode.
     pub fn usage(&self) -> Result<Usage> {
-        let (layout, superblock) = (self.layout(), self.superblock());
-        let cluster_blocks = u64::from(layout.cluster_blocks);
         let (mut free_clusters, mut inodes_free) = (0u64, 0u64);
-        for group in 0..layout.groups {
+        for group in 0..self.layout().groups {
             let free = self.with_descriptor(group, |found| (found.free_clusters(), found.free_inodes()))?;
             // OK to add: a sum of 32-bit numbers, fewer than 2^32 of them.
             free_clusters += u64::from(free.0);
             inodes_free += u64::from(free.1);
         }
+        self.usage_of(free_clusters, inodes_free)
+    }
+
+    /// The same with so many free clusters and inodes.
+    pub(crate) fn usage_of(&self, free_clusters: u64, inodes_free: u64) -> Result<Usage> {
+        let (layout, superblock) = (self.layout(), self.superblock());
+        let cluster_blocks = u64::from(layout.cluster_blocks);
         let free = free_clusters.saturating_mul(cluster_blocks);
         let has_extents = superblock.incompat.has(Incompat::EXTENTS);
         let kept = if has_extents { (layout.blocks / cluster_blocks / 50).min(MOST_KEPT) } else { 0 };

@@ -40,6 +40,8 @@ struct State {
     data_at: u64,
     /// How many of them are of operations that have ended.
     data_kept: usize,
+    /// Whether contents went down since all was flushed last.
+    has_contents: bool,
 }
 
 struct Block {
@@ -199,7 +201,11 @@ impl Cache {
 
     /// Writes file contents, past the blocks that are kept here.
     pub fn write_data(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
         let mut state = self.state();
+        state.has_contents = true;
         if state.data_at + state.data.len() as u64 != offset || state.data.len() + bytes.len() > DATA_BUFFER {
             self.flush_data(&mut state)?;
             state.data_at = offset;
@@ -210,6 +216,29 @@ impl Cache {
         }
         state.data.extend_from_slice(bytes);
         Ok(())
+    }
+
+    /// Writes file contents to blocks some of which may be kept here: those that are part of the transaction, as the last
+    /// block of a file that was cut is, stay so.
+    pub fn overwrite(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let size = self.block_size as u64;
+        let first = offset / size;
+        let mut at = 0;
+        for (number, piece) in (first..).zip(bytes.chunks(self.block_size)) {
+            if !self.holds(number) {
+                continue;
+            }
+            let here = (number - first) as usize * self.block_size;
+            let is_dirty = self.state().blocks.get(&number).is_some_and(|block| block.dirty);
+            if is_dirty {
+                self.write_data(offset + at as u64, &bytes[at..here])?;
+                self.update(number, |edit| edit.write(0, piece))?;
+                at = here + piece.len();
+            } else {
+                self.forget(number, 1);
+            }
+        }
+        if at < bytes.len() { self.write_data(offset + at as u64, &bytes[at..]) } else { Ok(()) }
     }
 
     /// Ends an operation: what it did can no longer be taken back alone.
@@ -274,6 +303,16 @@ impl Cache {
         }
         state.blocks.values_mut().for_each(|block| block.dirty = false);
         state.dirty = 0;
+    }
+
+    /// Whether contents went down since this was asked last, so that they are still to be flushed.
+    pub fn take_has_contents(&self) -> bool {
+        std::mem::take(&mut self.state().has_contents)
+    }
+
+    /// How many blocks are here.
+    pub fn len(&self) -> usize {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).blocks.len()
     }
 
     /// The device below.

@@ -131,9 +131,10 @@ impl Transaction {
         let Transaction { cache, log, mmp, .. } = self;
         log.check()?;
         let below = cache.device();
+        let has_contents = cache.take_has_contents();
         cache.with_dirty(|dirty| {
             if dirty.is_empty() {
-                return Ok(());
+                return if has_contents { below.flush() } else { Ok(()) };
             }
             if let Some(mmp) = mmp {
                 mmp.check()?;
@@ -163,6 +164,11 @@ impl Transaction {
     /// Whether the changes fill a good part of the log.
     pub fn is_large(&self) -> bool {
         self.cache.dirty_count() >= self.log.comfortable()
+    }
+
+    /// Whether more is kept in memory than is to stay there between transactions.
+    pub fn keeps_too_much(&self) -> bool {
+        self.cache.len() > CACHE_BYTES / self.block_size
     }
 
     /// Whether only the end of an operation has room.
@@ -228,6 +234,11 @@ impl Transaction {
     /// Writes file contents from a block on, past the blocks that are kept here; before the commit at the latest.
     pub fn write_data(&mut self, block: u64, bytes: &[u8]) -> Result<()> {
         self.cache.write_data(block * self.block_size as u64, bytes)
+    }
+
+    /// The same in place of other contents: of blocks that may be kept here because a cut changed them.
+    pub fn overwrite(&mut self, block: u64, bytes: &[u8]) -> Result<()> {
+        self.cache.overwrite(block * self.block_size as u64, bytes)
     }
 
     /// A whole block as one structure.

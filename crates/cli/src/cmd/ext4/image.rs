@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
-use casemate::ext4::{FileSystem, ReadOptions, VerityPolicy, WriteOptions, source_date_epoch};
+use casemate::ext4::{FileSystem, ReadOptions, VerityPolicy, WriteOptions, Writer, source_date_epoch};
 use casemate::{Access, Error, Image, probe};
 
 use super::keys::KeyArgs;
@@ -154,6 +154,15 @@ impl ImageArgs {
         let image = self.image(access, context)?;
         let fs = image.ext4(&options, &context.opening());
         Ok(Opened { fs: fs.map_err(|error| explained(error, &image, probe::EXT))?, context })
+    }
+
+    /// Opens the file system for changes that go on for a while, and what it shows meanwhile.
+    pub fn open_changing(&self, verity: Verity, context: &Context) -> Result<(Writer, FileSystem), Error> {
+        let image = self.image(Access::Change, context)?;
+        let mut options = self.write_options()?;
+        options.time = None;
+        let opened = image.ext4_changing(&options, verity.into(), &context.opening());
+        opened.map_err(|error| explained(error, &image, probe::EXT))
     }
 
     /// An error that happened in the image.

@@ -40,6 +40,10 @@ pub struct Args {
     /// The folder to show the files in.
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
+    /// Let programs change the files, too. Changes are committed every five seconds, at fsync, and when the folder is
+    /// unmounted; what was not when this command is killed or the power fails never happened.
+    #[arg(long, short = 'w')]
+    write: bool,
     /// What is demanded of files with and without fs-verity. (The device below is verified with --dm-verity.)
     #[arg(long, value_name = "DEMAND", value_enum, default_value_t)]
     fsverity: Verity,
@@ -68,7 +72,7 @@ pub struct Args {
 /// What is waited for.
 enum Event {
     Stop,
-    Ended,
+    Ended(Result<(), Error>),
 }
 
 impl Args {
@@ -76,7 +80,6 @@ impl Args {
         if !self.foreground && !self.forked {
             return background::start("the process in the background", context);
         }
-        let fs = self.image.open_as(Access::ReadLocked, self.fsverity, context)?;
         let mut options = MountOptions::default();
         options.allow_other = self.allow_other;
         (options.uid, options.gid) = (self.uid, self.gid);
@@ -85,8 +88,17 @@ impl Args {
         options.events = Some(Arc::new(Faults));
         let (events, incoming) = mpsc::channel();
         background::send_signals(&[SIGINT, SIGTERM, SIGHUP], &events, |_| Event::Stop)?;
-        let ended = move || drop(events.send(Event::Ended));
-        let mount = Mount::new((*fs).clone(), &self.folder, &options, ended)?;
+        let ended = move |closed| drop(events.send(Event::Ended(closed)));
+        let mount = match self.write {
+            true => {
+                let changing = self.image.open_changing(self.fsverity, context)?;
+                Mount::writing(changing, &self.folder, &options, ended)?
+            }
+            false => {
+                let fs = self.image.open_as(Access::ReadLocked, self.fsverity, context)?;
+                Mount::new((*fs).clone(), &self.folder, &options, ended)?
+            }
+        };
         let told = |event: &str| match context.json() {
             true => context.print_json(&json!({
                 "event": event,
@@ -105,11 +117,17 @@ impl Args {
             // No folder is in use because this process was started in it.
             std::env::set_current_dir("/").map_err(|error| Error::io("/", error))?;
         }
-        while let Ok(Event::Stop) = incoming.recv() {
-            if let Err(error) = mount.unmount(Unmount::WhenUnused) {
-                // Whoever has files open keeps them, and a second signal ends that.
-                context.complain(&error);
-                mount.unmount(Unmount::Lazily)?;
+        loop {
+            match incoming.recv() {
+                Ok(Event::Stop) => {
+                    if let Err(error) = mount.unmount(Unmount::WhenUnused) {
+                        // Whoever has files open keeps them, and a second signal ends that.
+                        context.complain(&error);
+                        mount.unmount(Unmount::Lazily)?;
+                    }
+                }
+                Ok(Event::Ended(closed)) => break closed?,
+                Err(_) => break,
             }
         }
         told("unmounted")?;

@@ -1,6 +1,7 @@
 //! Contents of regular files.
 
 pub(super) mod inline;
+mod write;
 
 use crate::edit::encrypted::cipher;
 use crate::edit::file_map::FileMap;
@@ -65,6 +66,12 @@ impl<'t> Contents<'t> {
     /// Zeroes a file from byte `from` to the end of that block, if it has that block.
     pub fn zero_from(&mut self, from: u64) -> Result<()> {
         let block = self.inodes.space().block_size() as u64;
+        self.zero_within(from, (from / block + 1) * block)
+    }
+
+    /// Zeroes the bytes `from..to`, which lie in one block, if the file has that block.
+    pub fn zero_within(&mut self, from: u64, to: u64) -> Result<()> {
+        let block = self.inodes.space().block_size() as u64;
         let run = self.inodes.view(self.inode).run_from(from / block)?;
         let Some(run) = run.filter(|run| run.logical <= from / block && !run.unwritten) else {
             return Ok(());
@@ -76,7 +83,8 @@ impl<'t> Contents<'t> {
         if let Some(cipher) = &cipher {
             cipher.decrypt(from / block, &mut bytes)?;
         }
-        let tail = &mut bytes[(from % block) as usize..];
+        let start = (from % block) as usize;
+        let tail = &mut bytes[start..start + (to - from) as usize];
         if tail.iter().all(|byte| *byte == 0) {
             return Ok(());
         }

@@ -68,6 +68,11 @@ impl Found {
         Found { inode, block: 0, at: position, len: 0, before: None }
     }
 
+    /// Whether the name lies in the directory's inode.
+    pub fn is_in_inode(&self) -> bool {
+        self.block == 0
+    }
+
     /// Whether both are one record of one directory.
     pub fn is_same_record(&self, other: &Found) -> bool {
         (self.block, self.at) == (other.block, other.at)

@@ -108,21 +108,27 @@ impl MapView<'_> {
 }
 
 impl FileMap<'_> {
-    /// Adds an extent where there is a hole, joined with its neighbours if it continues one.
+    /// Adds an extent where there is a hole, joined with those of its neighbours in the same leaf that it continues.
     pub fn insert_extent(&mut self, new: Mapping) -> Result<()> {
-        let longest = if new.unwritten { LONGEST - 1 } else { LONGEST };
         loop {
             let path = self.view().extent_path(new.logical)?;
             let leaf = path[path.len() - 1];
+            let after = match leaf.slot < leaf.entries {
+                true => Some(self.view().extent_at(leaf.block, leaf.slot)?),
+                false => None,
+            };
             if leaf.slot > 0 {
                 let before = self.view().extent_at(leaf.block, leaf.slot - 1)?;
-                let joins = before.unwritten == new.unwritten
-                    && before.end() == new.logical
-                    && before.physical + before.len == new.physical;
-                if joins && before.len + new.len <= longest {
-                    let joined = Mapping { len: before.len + new.len, ..before };
-                    return self.write_node(leaf.block, extent::entry_at(leaf.slot - 1), &stored(joined));
+                if let Some(joined) = joined(before, new) {
+                    let all = after.and_then(|after| self::joined(joined, after));
+                    let joined = all.unwrap_or(joined);
+                    self.write_node(leaf.block, extent::entry_at(leaf.slot - 1), &stored(joined))?;
+                    return if all.is_some() { self.remove_entry(&path, leaf.slot) } else { Ok(()) };
                 }
+            }
+            if let Some(joined) = after.and_then(|after| joined(new, after)) {
+                self.write_node(leaf.block, extent::entry_at(leaf.slot), &stored(joined))?;
+                return if leaf.slot == 0 { self.correct_indexes(&path, joined.logical) } else { Ok(()) };
             }
             if leaf.entries == leaf.max {
                 self.make_room(&path, new.logical)?;
@@ -188,6 +194,75 @@ impl FileMap<'_> {
         self.set_entries(step.block, step.entries + 1)
     }
 
+    /// Takes away the first run of blocks that lies in `from..to`, as far as it does, and nodes that are empty then.
+    pub fn take_next_extent(&mut self, from: u64, to: u64) -> Result<Option<Mapping>> {
+        let Some(extent) = self.view().extent_from(from)?.filter(|extent| extent.logical < to) else {
+            return Ok(None);
+        };
+        let path = self.view().extent_path(extent.logical)?;
+        let leaf = path[path.len() - 1];
+        let slot = leaf.slot - 1;
+        let (first, end) = (from.max(extent.logical), to.min(extent.end()));
+        let part = |from: u64, to: u64| {
+            let physical = extent.physical + (from - extent.logical);
+            Mapping { logical: from, physical, len: to - from, unwritten: extent.unwritten }
+        };
+        if first > extent.logical {
+            let before = part(extent.logical, first);
+            self.write_node(leaf.block, extent::entry_at(slot), &stored(before))?;
+            if end < extent.end() {
+                self.insert_extent(part(end, extent.end()))?;
+            }
+        } else if end < extent.end() {
+            let behind = part(end, extent.end());
+            self.write_node(leaf.block, extent::entry_at(slot), &stored(behind))?;
+            if slot == 0 {
+                self.correct_indexes(&path, behind.logical)?;
+            }
+        } else {
+            self.remove_entry(&path, slot)?;
+        }
+        Ok(Some(part(first, end)))
+    }
+
+    /// Removes an entry of the leaf that a path leads to, and nodes that are empty then.
+    fn remove_entry(&mut self, path: &[Step], slot: usize) -> Result<()> {
+        if path.iter().all(|step| step.entries == 1) {
+            return self.remove_last(path);
+        }
+        for (level, step) in path.iter().enumerate().rev() {
+            if step.entries == 1
+                && let Some(block) = step.block
+            {
+                self.free_metadata_block(block)?;
+                continue;
+            }
+            let slot = if level + 1 == path.len() { slot } else { step.slot };
+            let behind = self.view().node(step.block, |node| node.entries_from(slot + 1).to_vec())?;
+            self.write_node(step.block, extent::entry_at(slot), &behind)?;
+            self.set_entries(step.block, step.entries - 1)?;
+            if slot == 0 {
+                let first = self.view().node(step.block, |node| node.logical(0))?;
+                self.correct_indexes(&path[..=level], first.into())?;
+            }
+            break;
+        }
+        Ok(())
+    }
+
+    /// Lets the indexes of a path say that the node it leads to begins with logical block `first`.
+    fn correct_indexes(&mut self, path: &[Step], first: u64) -> Result<()> {
+        // OK to truncate: logical blocks have 32 bits.
+        let first = (first as u32).to_le_bytes();
+        for step in path[..path.len() - 1].iter().rev() {
+            self.write_node(step.block, extent::entry_at(step.slot), &first)?;
+            if step.slot > 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Takes away the last run of blocks that lies behind `from`, and nodes that are empty then.
     pub fn take_last_extent(&mut self, from: u64) -> Result<Option<Mapping>> {
         let path = self.view().extent_path(u64::from(u32::MAX))?;
@@ -245,6 +320,16 @@ impl FileMap<'_> {
         let (at, bytes) = extent::entries_patch(entries);
         self.write_node(block, at, &bytes)
     }
+}
+
+/// Two extents as one, if the second continues the first.
+fn joined(first: Mapping, second: Mapping) -> Option<Mapping> {
+    let longest = if first.unwritten { LONGEST - 1 } else { LONGEST };
+    let len = first.len + second.len;
+    let continues = first.unwritten == second.unwritten
+        && first.end() == second.logical
+        && first.physical + first.len == second.physical;
+    (continues && len <= longest).then_some(Mapping { len, ..first })
 }
 
 fn stored(extent: Mapping) -> [u8; 12] {

@@ -2,6 +2,7 @@
 
 mod extents;
 mod pointers;
+mod punch;
 
 use std::ops::ControlFlow;
 

@@ -128,6 +128,31 @@ impl FileMap<'_> {
         self.set_numbers(slot, &numbers)
     }
 
+    /// Takes away the first blocks of `from..to` that follow each other. Blocks of numbers stay, empty or not.
+    pub fn take_next_pointers(&mut self, from: u64, to: u64) -> Result<Option<Mapping>> {
+        let Some(run) = self.view().run_from(from)?.filter(|run| run.logical < to) else { return Ok(None) };
+        let (first, end) = (run.logical.max(from), run.end().min(to));
+        let (mut slot, mut level, mut logical) = self.view().root_slot(first)?;
+        while level > 0 {
+            let block = self.view().number(slot)?;
+            level -= 1;
+            let covered = self.view().covered(level);
+            // OK to truncate: below the numbers in a block.
+            let index = ((first - logical) / covered) as usize;
+            slot = Slot { holder: Some(block), index };
+            logical += index as u64 * covered;
+        }
+        let behind = match slot.holder {
+            Some(_) => self.view().per_block() - slot.index as u64,
+            None => (DIRECT - slot.index) as u64,
+        };
+        // OK to truncate: at most the numbers in a block.
+        let len = (end - first).min(behind);
+        self.set_numbers(slot, &vec![0; len as usize])?;
+        let physical = run.physical + (first - run.logical);
+        Ok(Some(Mapping { logical: first, physical, len, unwritten: false }))
+    }
+
     /// Takes away the last blocks that follow each other and lie behind `from`, and blocks of numbers that are empty
     /// then.
     pub fn take_last_pointers(&mut self, from: u64) -> Result<Option<Mapping>> {

@@ -1,0 +1,116 @@
+//! Attributes of inodes that somebody uses.
+
+use std::io::ErrorKind;
+
+use crate::edit::Writer;
+use crate::edit::attributes::drop_set_id;
+use crate::edit::locked::{refuse_immutable, refuse_locked};
+use crate::error::{Result, invalid};
+use crate::format::inode::{Stamp, Time};
+
+/// Attributes that change together: those that are given.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct NewAttributes {
+    /// Permission bits.
+    pub mode: Option<u16>,
+    /// The owner.
+    pub uid: Option<u32>,
+    /// The group.
+    pub gid: Option<u32>,
+    /// Last access.
+    pub accessed: Option<Time>,
+    /// Last change of the contents.
+    pub modified: Option<Time>,
+    /// Whether the times are those of now, which files get that can only be appended to.
+    pub is_now: bool,
+}
+
+/// Whether an extended attribute may be there, or has to be, when it is set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Presence {
+    /// It may be.
+    #[default]
+    Any,
+    /// It must not be (`XATTR_CREATE`).
+    Absent,
+    /// It must be (`XATTR_REPLACE`).
+    Present,
+}
+
+impl Writer {
+    /// Changes attributes of an inode, as [`set_mode`](Writer::set_mode), [`set_owner`](Writer::set_owner) and
+    /// [`set_times`](Writer::set_times) do.
+    ///
+    /// # Errors
+    /// `PermissionDenied` for immutable and append-only files.
+    pub fn set_attributes(&mut self, number: u32, new: &NewAttributes) -> Result<()> {
+        let NewAttributes { mode, uid, gid, accessed, modified, is_now } = *new;
+        self.operation(|files| {
+            let mut inode = files.get_unlinked(number)?;
+            match is_now && mode.is_none() && uid.is_none() && gid.is_none() {
+                true => refuse_immutable(&inode, b"it")?,
+                false => refuse_locked(&inode, b"it")?,
+            }
+            if uid.is_some() || gid.is_some() {
+                files.change_owner(&mut inode, uid, gid)?;
+            }
+            if let Some(mode) = mode {
+                files.change_mode(&mut inode, mode)?;
+            }
+            for (stamp, time) in [(Stamp::Accessed, accessed), (Stamp::Modified, modified)] {
+                if let Some(time) = time {
+                    inode.set_time(stamp, time);
+                }
+            }
+            inode.set_time(Stamp::Changed, files.now());
+            files.inodes().store(&inode)
+        })
+    }
+
+    /// Takes away what ran with the rights of the owner or group; whether there was anything.
+    ///
+    /// # Errors
+    /// Those of storing an inode.
+    pub fn drop_privileges(&mut self, number: u32) -> Result<bool> {
+        let old = self.inode(number)?;
+        let mut inode = old.clone();
+        drop_set_id(&mut inode);
+        if inode.mode() == old.mode() {
+            return Ok(false);
+        }
+        self.operation(|files| files.inodes().store(&inode))?;
+        Ok(true)
+    }
+
+    /// Sets an extended attribute of an inode, or removes it if there is no value.
+    ///
+    /// # Errors
+    /// Those of [`set_xattr`](Writer::set_xattr); `AlreadyExists` and `NotFound` for one that is there or is not, against
+    /// what was said.
+    pub fn set_xattr_of(
+        &mut self,
+        number: u32,
+        name: &[u8],
+        value: Option<&[u8]>,
+        presence: Presence,
+    ) -> Result<()> {
+        self.operation(|files| {
+            let mut inode = files.get_unlinked(number)?;
+            refuse_locked(&inode, name)?;
+            let was_there = files.change_xattr(&mut inode, name, value)?;
+            let shown = String::from_utf8_lossy(name);
+            match (was_there, presence) {
+                (true, Presence::Absent) => {
+                    return Err(invalid(ErrorKind::AlreadyExists, format!("{shown}: is there already")));
+                }
+                (false, Presence::Present) => {
+                    return Err(invalid(ErrorKind::NotFound, format!("{shown}: no such attribute")));
+                }
+                _ => {}
+            }
+            inode.set_time(Stamp::Changed, files.now());
+            files.inodes().store(&inode)
+        })
+    }
+}

@@ -1,0 +1,51 @@
+//! Operations on files by their inodes, as a kernel asks for them that shows a file system which changes: contents in
+//! pieces, attributes, names that move, and inodes without names that somebody still has open.
+//!
+//! Each is one operation of the [`Writer`], or several where one transaction has no room for it, of which each leaves the
+//! file system whole. Nothing is committed but what the log has no room for: the caller does, when it has to be permanent.
+
+mod attributes;
+mod contents;
+mod names;
+
+use crate::edit::Writer;
+use crate::error::Result;
+use crate::format::inode::Inode;
+use crate::read::usage::Usage;
+
+pub use attributes::{NewAttributes, Presence};
+
+impl Writer {
+    /// The inode with this number, which may have lost its last name.
+    ///
+    /// # Errors
+    /// `Corrupt` when there is no such inode.
+    pub fn inode(&self, number: u32) -> Result<Inode> {
+        self.files().get_unlinked(number)
+    }
+
+    /// What statfs(2) would say.
+    ///
+    /// # Errors
+    /// `Corrupt` for a damaged journal inode.
+    pub fn usage(&self) -> Result<Usage> {
+        let space = self.files().space();
+        let clusters = space.free_clusters() + space.pinned_clusters();
+        self.fs().usage_of(clusters, space.free_inodes())
+    }
+
+    /// Whether anything is to be committed.
+    pub fn is_changed(&self) -> bool {
+        self.files().space().transaction().is_changed()
+    }
+
+    /// Whether a commit makes room: for what was freed since the last one.
+    pub fn has_pinned_room(&self) -> bool {
+        self.files().space().pinned_clusters() > 0
+    }
+
+    /// Whether a commit makes room in memory.
+    pub fn keeps_too_much(&self) -> bool {
+        self.files().space().transaction().keeps_too_much()
+    }
+}

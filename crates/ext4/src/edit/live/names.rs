@@ -1,0 +1,113 @@
+//! Names, and inodes without any that are still in use.
+
+use std::io::ErrorKind;
+
+use crate::edit::Writer;
+use crate::edit::encrypted::stored_name;
+use crate::edit::remove::Last;
+use crate::error::{Result, invalid};
+use crate::format::inode::InodeFlags;
+
+impl Writer {
+    /// Removes a name of a directory. If it was the inode's last one, the inode waits until it is
+    /// [released](Writer::release): its number.
+    ///
+    /// # Errors
+    /// As [`remove`](Writer::remove).
+    pub fn remove_name(&mut self, parent: u32, name: &[u8]) -> Result<Option<u32>> {
+        let gone = self.operation(|files| files.unname(parent, name, Last::Keep))?;
+        Ok(self.held(gone))
+    }
+
+    /// Gives an inode a further name.
+    ///
+    /// # Errors
+    /// As [`link`](Writer::link).
+    pub fn link_inode(&mut self, number: u32, parent: u32, name: &[u8]) -> Result<()> {
+        self.operation(|files| files.link_in(parent, name, number))
+    }
+
+    /// Renames or moves: names in directories. What was in the way and lost its last name waits until it is
+    /// [released](Writer::release): its number.
+    ///
+    /// # Errors
+    /// As [`rename`](Writer::rename); with `no_replace` `AlreadyExists` if anything is in the way; `Locked` in an encrypted
+    /// directory without its key.
+    pub fn rename_name(
+        &mut self,
+        from: (u32, &[u8]),
+        to: (u32, &[u8]),
+        no_replace: bool,
+    ) -> Result<Option<u32>> {
+        self.require_names([from.0, to.0])?;
+        let gone = self.operation(|files| {
+            if no_replace {
+                let mut dir = files.get(to.0)?;
+                if files.directory(&mut dir).find(to.1)?.is_some() {
+                    return Err(invalid(ErrorKind::AlreadyExists, "the new name is there already"));
+                }
+            }
+            files.rename_in(from, to, Last::Keep)
+        })?;
+        Ok(self.held(gone))
+    }
+
+    /// Lets two names change places.
+    ///
+    /// # Errors
+    /// As [`rename_name`](Writer::rename_name).
+    pub fn exchange_names(&mut self, one: (u32, &[u8]), other: (u32, &[u8])) -> Result<()> {
+        self.require_names([one.0, other.0])?;
+        self.operation(|files| files.exchange_in(one, other))
+    }
+
+    /// Whether an inode without names waits until it is [released](Writer::release).
+    pub fn is_held(&self, number: u32) -> bool {
+        self.files().is_held(number)
+    }
+
+    /// Frees an inode without names that nobody uses any more.
+    ///
+    /// # Errors
+    /// `StorageFull` never; what the device says. The inode waits then for who opens the file system next.
+    pub fn release(&mut self, number: u32) -> Result<()> {
+        if !self.files().is_held(number) {
+            return Ok(());
+        }
+        self.hold(number, false);
+        let released = self.operation(|files| {
+            let mut inode = files.get_unlinked(number)?;
+            files.inodes().unlist_orphan(&mut inode)?;
+            files.inodes().release(&mut inode)
+        });
+        if released.is_err() {
+            self.hold(number, true);
+        }
+        released
+    }
+
+    /// The same for all of them.
+    ///
+    /// # Errors
+    /// As [`release`](Writer::release).
+    pub fn release_all(&mut self) -> Result<()> {
+        self.files().all_held().into_iter().try_for_each(|number| self.release(number))
+    }
+
+    /// Refuses to move names without the keys of the directories that they are encrypted in.
+    fn require_names(&self, parents: [u32; 2]) -> Result<()> {
+        for parent in parents {
+            let dir = self.files().get(parent)?;
+            if dir.has(InodeFlags::ENCRYPT) {
+                stored_name(self.fs(), &dir, b"a", true)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that an inode without names may be in use.
+    fn held(&mut self, number: Option<u32>) -> Option<u32> {
+        number.iter().for_each(|number| self.hold(*number, true));
+        number
+    }
+}

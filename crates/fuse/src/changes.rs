@@ -1,0 +1,132 @@
+//! The writer of a file system that is mounted for writing, and when it commits.
+
+use std::io::ErrorKind;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use casemate::Error;
+use casemate::ext4::Writer;
+
+use crate::known::Known;
+
+/// How long a change may wait for its commit, as with the kernel's ext4 (its option `commit`).
+const COMMIT: Duration = Duration::from_secs(5);
+
+/// Changes of a file system: made by one at a time, while nobody reads.
+pub struct Changes {
+    shared: Arc<Shared>,
+    /// Inodes that the kernel knows: of these none is freed.
+    pub known: Known,
+    clock: Mutex<Option<Clock>>,
+}
+
+struct Shared {
+    /// `None` once the file system is closed.
+    writer: RwLock<Option<Writer>>,
+}
+
+/// The thread that commits from time to time, until it is told to stop.
+struct Clock {
+    stop: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+/// The file system as it stays while this is held.
+pub struct Steady<'a>(RwLockReadGuard<'a, Option<Writer>>);
+
+impl Steady<'_> {
+    /// The writer, to look at.
+    pub fn writer(&self) -> Result<&Writer, Error> {
+        self.0.as_ref().ok_or_else(closed)
+    }
+}
+
+impl Changes {
+    /// Changes by a writer. `failed` hears of a commit that fails when nobody waits for it.
+    pub fn new(writer: Writer, failed: impl Fn(&Error) + Send + 'static) -> Result<Changes, Error> {
+        let shared = Arc::new(Shared { writer: RwLock::new(Some(writer)) });
+        let (stop, stopped) = channel();
+        let watched = Arc::clone(&shared);
+        let commits = move || {
+            while stopped.recv_timeout(COMMIT) == Err(RecvTimeoutError::Timeout) {
+                if let Err(error) = watched.commit() {
+                    failed(&error);
+                    // Nothing can be committed any more, and everybody is told who tries to change anything.
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("commits".to_owned()).spawn(commits);
+        let thread = thread.map_err(|error| Error::io("a thread", error))?;
+        let clock = Mutex::new(Some(Clock { stop, thread }));
+        Ok(Changes { shared, known: Known::default(), clock })
+    }
+
+    /// Keeps the file system as it is as long as the result is there. Whoever holds it does not ask for it again.
+    pub fn steady(&self) -> Steady<'_> {
+        Steady(self.shared.writer.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes something, as one operation. Where room is wanted that was freed since the last commit, that is made first.
+    pub fn change<T>(&self, mut f: impl FnMut(&mut Writer) -> Result<T, Error>) -> Result<T, Error> {
+        let mut writer = self.shared.locked();
+        let writer = writer.as_mut().ok_or_else(closed)?;
+        match f(writer) {
+            Err(error) if error.io_kind() == Some(ErrorKind::StorageFull) && writer.has_pinned_room() => {
+                writer.commit()?;
+                f(writer)
+            }
+            result => result,
+        }
+    }
+
+    /// Makes all changes permanent.
+    pub fn commit(&self) -> Result<(), Error> {
+        self.shared.commit()
+    }
+
+    /// Notes what the kernel has forgotten: an inode without names that it knows no more is freed.
+    pub fn forget(&self, number: u32, times: u64) -> Result<(), Error> {
+        if !self.known.forget(number, times) || !self.steady().writer()?.is_held(number) {
+            return Ok(());
+        }
+        self.change(|writer| if self.known.has(number) { Ok(()) } else { writer.release(number) })
+    }
+
+    /// Frees an inode that has just lost its last name, unless the kernel knows it.
+    pub fn gone(&self, writer: &mut Writer, number: Option<u32>) -> Result<(), Error> {
+        match number.filter(|number| !self.known.has(*number)) {
+            Some(number) => writer.release(number),
+            None => Ok(()),
+        }
+    }
+
+    /// Frees what is without names, makes all changes permanent, and ends.
+    pub fn close(&self) -> Result<(), Error> {
+        if let Some(clock) = self.clock.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            drop(clock.stop);
+            let _ = clock.thread.join();
+        }
+        let Some(mut writer) = self.shared.locked().take() else { return Ok(()) };
+        writer.release_all().and_then(|()| writer.commit())
+    }
+}
+
+impl Shared {
+    fn commit(&self) -> Result<(), Error> {
+        match &mut *self.locked() {
+            Some(writer) => writer.commit(),
+            None => Ok(()),
+        }
+    }
+
+    fn locked(&self) -> RwLockWriteGuard<'_, Option<Writer>> {
+        self.writer.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn closed() -> Error {
+    Error::io("the file system", std::io::Error::other("is unmounted"))
+}

@@ -1,0 +1,280 @@
+//! What the kernel asks to change.
+
+use std::ffi::OsStr;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::time::SystemTime;
+
+use fuser::{FileAttr, Generation, INodeNo, Request, TimeOrNow};
+
+use casemate::Error;
+use casemate::ext4::{Body, FileType, Inode, InodeFlags, NewAttributes, NewNode, Presence, Time, Writer};
+
+use crate::changes::Changes;
+use crate::node::inode_number;
+use crate::tree::Tree;
+
+/// Modes of fallocate(2).
+const KEEP_SIZE: i32 = 1;
+const PUNCH_HOLE: i32 = 2;
+const ZERO_RANGE: i32 = 16;
+
+/// The bits of a mode that say what a file is.
+const KINDS: &[(u32, FileType)] = &[
+    (0o010_000, FileType::Fifo),
+    (0o020_000, FileType::CharacterDevice),
+    (0o060_000, FileType::BlockDevice),
+    (0o140_000, FileType::Socket),
+];
+
+/// A directory and a name in it.
+pub type Named<'a> = (INodeNo, &'a OsStr);
+
+/// What a new file is like, as the kernel says it.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    pub mode: u32,
+    pub umask: u32,
+}
+
+/// Attributes that change, as the kernel says them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Attributes {
+    pub mode: Option<u32>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub size: Option<u64>,
+    pub accessed: Option<TimeOrNow>,
+    pub modified: Option<TimeOrNow>,
+}
+
+impl Tree {
+    /// Makes something in a directory, for whoever asks for it.
+    pub fn create(
+        &self,
+        request: &Request,
+        (parent, name): Named<'_>,
+        wanted: Wanted,
+        body: Body<'_>,
+    ) -> Result<(FileAttr, Generation), Error> {
+        let parent = number(parent)?;
+        let mut node = NewNode::default();
+        // OK to truncate: permission bits.
+        (node.mode, node.umask) = ((wanted.mode & 0o7777) as u16, (wanted.umask & 0o777) as u16);
+        (node.uid, node.gid) = (request.uid(), request.gid());
+        self.change(|changes, writer| {
+            let made = writer.create_under(parent, name.as_bytes(), &node, body)?;
+            self.told(changes, &writer.inode(made)?)
+        })
+    }
+
+    /// What mknod(2) makes of a mode.
+    pub fn body(mode: u32, device: u32) -> Result<Body<'static>, Error> {
+        let bits = mode & 0o170_000;
+        if matches!(bits, 0 | 0o100_000) {
+            return Ok(Body::File);
+        }
+        let kind = KINDS.iter().find(|(known, _)| *known == bits).map(|(_, kind)| *kind);
+        let kind = kind.ok_or_else(|| Error::path(ErrorKind::InvalidInput, "a mode of no kind of file"))?;
+        let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xf_ff00);
+        Ok(Body::Node(kind, major, minor))
+    }
+
+    /// Gives a file a further name.
+    pub fn link(&self, node: INodeNo, (parent, name): Named<'_>) -> Result<(FileAttr, Generation), Error> {
+        let (linked, parent) = (number(node)?, number(parent)?);
+        self.change(|changes, writer| {
+            writer.link_inode(linked, parent, name.as_bytes())?;
+            self.told(changes, &writer.inode(linked)?)
+        })
+    }
+
+    /// Removes a name.
+    pub fn remove(&self, (parent, name): Named<'_>) -> Result<(), Error> {
+        let parent = number(parent)?;
+        self.change(|changes, writer| {
+            let gone = writer.remove_name(parent, name.as_bytes())?;
+            changes.gone(writer, gone)
+        })
+    }
+
+    /// Renames, or moves.
+    pub fn rename(&self, from: Named<'_>, to: Named<'_>, no_replace: bool) -> Result<(), Error> {
+        let (from, to) = ((number(from.0)?, from.1.as_bytes()), (number(to.0)?, to.1.as_bytes()));
+        self.change(|changes, writer| {
+            let gone = writer.rename_name(from, to, no_replace)?;
+            changes.gone(writer, gone)
+        })
+    }
+
+    /// Lets two names change places.
+    pub fn exchange(&self, one: Named<'_>, other: Named<'_>) -> Result<(), Error> {
+        let (one, other) = ((number(one.0)?, one.1.as_bytes()), (number(other.0)?, other.1.as_bytes()));
+        self.change(|_, writer| writer.exchange_names(one, other))
+    }
+
+    /// Refuses to open a file for writing that can't be written.
+    pub fn require_writable(&self, node: INodeNo, appends: bool) -> Result<(), Error> {
+        let inode = self.inode(node)?;
+        let refused = inode.has(InodeFlags::VERITY)
+            || inode.has(InodeFlags::IMMUTABLE)
+            || inode.has(InodeFlags::APPEND) && !appends;
+        match refused {
+            true => Err(Error::path(ErrorKind::PermissionDenied, "the file can't be written")),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes to a file: how many bytes, and whether rights of its owner went with that.
+    pub fn write(
+        &self,
+        node: INodeNo,
+        offset: u64,
+        bytes: &[u8],
+        drop_privileges: bool,
+    ) -> Result<(usize, bool), Error> {
+        let number = number(node)?;
+        self.change(|_, writer| {
+            let drops = drop_privileges && has_privileges(&writer.inode(number)?);
+            let mut len = bytes.len();
+            let written = loop {
+                match writer.write_at(number, offset, &bytes[..len], drop_privileges) {
+                    // As much as there is room for.
+                    Err(error) if is_full(&error) && !writer.has_pinned_room() && len > 1 => len /= 2,
+                    result => break result,
+                }
+            };
+            self.changed(number);
+            Ok((written?, drops))
+        })
+    }
+
+    /// Allocates, frees or zeroes a range of a file, as fallocate(2) says it.
+    pub fn allocate(&self, node: INodeNo, offset: u64, len: u64, mode: i32) -> Result<(), Error> {
+        let number = number(node)?;
+        let end = offset.checked_add(len);
+        let end = end.ok_or_else(|| Error::path(ErrorKind::FileTooLarge, "a range beyond every file"))?;
+        let keep_size = mode & KEEP_SIZE != 0;
+        self.change(|_, writer| {
+            let done = match mode & !KEEP_SIZE {
+                0 => {
+                    writer.require_extents(number)?;
+                    writer.allocate_range(number, offset, end, keep_size)
+                }
+                PUNCH_HOLE if keep_size => writer.punch_hole(number, offset, end),
+                ZERO_RANGE => writer.zero_range(number, offset, end, keep_size),
+                _ => Err(Error::unsupported("a mode of fallocate that ext4 has not")),
+            };
+            self.changed(number);
+            done
+        })
+    }
+
+    /// Changes attributes; what they are then.
+    pub fn set_attributes(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        wanted: &Attributes,
+    ) -> Result<FileAttr, Error> {
+        let number = number(node)?;
+        let mut new = NewAttributes::default();
+        // OK to truncate: permission bits.
+        new.mode = wanted.mode.map(|mode| (mode & 0o7777) as u16);
+        (new.uid, new.gid) = (wanted.uid, wanted.gid);
+        let changes_more = wanted.mode.or(wanted.uid).or(wanted.gid).is_some()
+            || wanted.accessed.or(wanted.modified).is_some();
+        self.change(|_, writer| {
+            if let Some(size) = wanted.size {
+                let done = writer.truncate_to(number, size);
+                self.changed(number);
+                done?;
+                // Root keeps what others who change contents take away.
+                if request.uid() != 0 {
+                    writer.drop_privileges(number)?;
+                }
+            }
+            if changes_more {
+                let now = writer.time();
+                new.accessed = wanted.accessed.map(|time| stored(time, now));
+                new.modified = wanted.modified.map(|time| stored(time, now));
+                let is_given = |time| matches!(time, Some(TimeOrNow::SpecificTime(_)));
+                new.is_now = !is_given(wanted.accessed) && !is_given(wanted.modified);
+                writer.set_attributes(number, &new)?;
+            }
+            self.attributes(&writer.inode(number)?).map(|(attributes, _)| attributes)
+        })
+    }
+
+    /// Sets an extended attribute, or removes it if there is no value.
+    pub fn set_xattr(
+        &self,
+        node: INodeNo,
+        name: &OsStr,
+        value: Option<&[u8]>,
+        presence: Presence,
+    ) -> Result<(), Error> {
+        let number = number(node)?;
+        self.change(|_, writer| writer.set_xattr_of(number, name.as_bytes(), value, presence))
+    }
+
+    /// Makes all changes permanent.
+    pub fn commit(&self) -> Result<(), Error> {
+        let changes = self.changes().ok_or_else(read_only)?;
+        changes.commit().map_err(|error| self.error(error))
+    }
+
+    /// Notes what the kernel has forgotten.
+    pub fn forget(&self, node: INodeNo, times: u64) {
+        if let (Some(changes), Ok(number)) = (self.changes(), number(node))
+            && let Err(error) = changes.forget(number, times)
+        {
+            // It waits on the disk for who opens the file system next.
+            self.tell(&error);
+        }
+    }
+
+    fn change<T>(&self, mut f: impl FnMut(&Changes, &mut Writer) -> Result<T, Error>) -> Result<T, Error> {
+        let changes = self.changes().ok_or_else(read_only)?;
+        changes.change(|writer| f(changes, writer)).map_err(|error| self.error(error))
+    }
+
+    /// What the kernel is told of an inode that it asked for.
+    fn told(&self, changes: &Changes, inode: &Inode) -> Result<(FileAttr, Generation), Error> {
+        let told = self.attributes(inode)?;
+        changes.known.add(inode.number());
+        Ok(told)
+    }
+}
+
+fn number(node: INodeNo) -> Result<u32, Error> {
+    inode_number(node).ok_or_else(|| Error::corrupt(format!("node {node}: is none")))
+}
+
+fn read_only() -> Error {
+    std::io::Error::from(ErrorKind::ReadOnlyFilesystem).into()
+}
+
+pub fn is_full(error: &Error) -> bool {
+    error.io_kind() == Some(ErrorKind::StorageFull)
+}
+
+/// Whether others run a file with the rights of its owner or group.
+fn has_privileges(inode: &Inode) -> bool {
+    inode.mode() & 0o6000 != 0
+}
+
+fn stored(time: TimeOrNow, now: Time) -> Time {
+    let TimeOrNow::SpecificTime(time) = time else { return now };
+    match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => Time { seconds: since.as_secs().cast_signed(), nanoseconds: since.subsec_nanos() },
+        Err(before) => {
+            let before = before.duration();
+            let (seconds, nanoseconds) = (before.as_secs().cast_signed(), before.subsec_nanos());
+            match nanoseconds {
+                0 => Time { seconds: -seconds, nanoseconds },
+                _ => Time { seconds: -seconds - 1, nanoseconds: 1_000_000_000 - nanoseconds },
+            }
+        }
+    }
+}
