@@ -695,6 +695,9 @@ impl Image {
             true => {
                 "the volume is being reencrypted, and is read only until casemate luks reencrypt --resume-only is done"
             }
+            false if self.layers.iter().any(|layer| matches!(layer, Layer::Verity(_))) => {
+                "what dm-verity verifies can't be changed: its root hash would not fit any more"
+            }
             false => "the image was opened for reading only",
         };
         Err(Error::argument(why).at(&self.name))

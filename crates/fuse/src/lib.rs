@@ -21,10 +21,14 @@
 //!
 //! # How
 //!
-//! The image does not change while it is mounted, so the kernel may keep names, attributes, links, lists of folders and
-//! contents as long as it likes. A node's number is the inode's, but for the root: nothing is remembered of what the kernel
-//! knows. Requests are read by a few threads, each of which answers the one it has; all but one of them may be at long work
+//! Nobody but the kernel changes the image while it is mounted, so the kernel may keep names, attributes, links, lists of
+//! folders and contents as long as it likes. A node's number is the inode's, but for the root: for reading nothing is
+//! remembered of what the kernel knows. Requests are read by a few threads, each of which answers the one it has; all but one of them may be at long work
 //! at a time, reading contents or lists of names, so that slow decryption keeps nobody from looking up a name.
+//!
+//! [`Mount::writing`] lets programs change files, too. One writer ([`Writer`](casemate::ext4::Writer)) makes one change after
+//! the other, while nobody reads, and reading goes through what it has not committed. It commits every five seconds, when it
+//! has much to commit, at fsync and at the end. Files without names stay as long as the kernel knows them.
 //!
 //! # Errors
 //!

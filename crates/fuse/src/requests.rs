@@ -132,6 +132,9 @@ impl Filesystem for Requests {
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if name.len() > LONGEST_NAME as usize {
+            return reply.error(Errno::ENAMETOOLONG);
+        }
         let _steady = self.tree.steady();
         let looked_up = || -> Result<_, Error> {
             let dir = self.tree.inode(parent)?;

@@ -6,6 +6,7 @@ mod damaged;
 mod encrypted;
 mod ends;
 mod users;
+mod writing;
 
 use std::ops::Deref;
 use std::path::Path;

@@ -6,7 +6,11 @@ use casemate_fuse::Flag;
 
 /// A list of options for the kernel.
 #[derive(Clone, Debug, Default)]
-pub struct KernelOptions(Vec<Flag>);
+pub struct KernelOptions {
+    flags: Vec<Flag>,
+    /// Whether nothing may be written, which is so without --write anyway.
+    pub is_read_only: bool,
+}
 
 /// The words, and what they ask for that is not so without.
 const WORDS: &[(&str, Option<Flag>)] = &[
@@ -21,7 +25,7 @@ const WORDS: &[(&str, Option<Flag>)] = &[
 
 impl KernelOptions {
     pub fn flags(&self) -> Vec<Flag> {
-        self.0.clone()
+        self.flags.clone()
     }
 
     /// Whether a word is one of these.
@@ -34,15 +38,16 @@ impl FromStr for KernelOptions {
     type Err = String;
 
     fn from_str(list: &str) -> Result<KernelOptions, String> {
-        let mut flags = Vec::new();
+        let mut options = KernelOptions::default();
         for word in list.split(',').filter(|word| !word.is_empty()) {
             let Some((_, flag)) = WORDS.iter().find(|(known, _)| *known == word) else {
                 let known: Vec<&str> = WORDS.iter().map(|(known, _)| *known).collect();
                 return Err(format!("{word} is none of {}", known.join(", ")));
             };
-            flags.extend(flag.filter(|flag| !flags.contains(flag)));
+            options.flags.extend(flag.filter(|flag| !options.flags.contains(flag)));
+            options.is_read_only |= word == "ro";
         }
-        Ok(KernelOptions(flags))
+        Ok(options)
     }
 }
 

@@ -18,16 +18,17 @@ use crate::answer::Answer;
 use crate::background::{self, Faults};
 use crate::context::Context;
 
-/// Show the files of an image in a folder, for any program to read.
+/// Show the files of an image in a folder, to read them or to change them.
 ///
 /// Through all layers and with the keys of encrypted files, as the other commands read them; without a file's key its name
 /// is shown as the kernel shows it then. Neither root, a loop device nor the kernel's ext4 is needed, but FUSE: /dev/fuse,
-/// and for others than root fusermount3. The image is read, never written, and nobody else can change it meanwhile. Goes to
-/// the background when the folder is there; casemate umount, or umount, ends it.
+/// and for others than root fusermount3. Nobody else can change the image meanwhile, and without --write it is read, never
+/// written. Goes to the background when the folder is there; casemate umount, or umount, ends it.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 mkdir folder && casemate mount root.img folder\n\
     \x20 casemate umount folder\n\
+    \x20 casemate mount --write root.img folder && echo hello > folder/note && casemate umount folder\n\
     \x20 casemate mount --luks --key-file pass.key disk.luks folder && casemate umount folder\n\
     \x20 casemate mount root.img folder --fscrypt-key master.key --allow-other --uid 1000\n\
     \x20 casemate umount folder\n\
@@ -41,8 +42,8 @@ pub struct Args {
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
     /// Let programs change the files, too. Changes are committed every five seconds, at fsync, and when the folder is
-    /// unmounted; what was not when this command is killed or the power fails never happened.
-    #[arg(long, short = 'w')]
+    /// unmounted: when the power fails or this process is killed, the file system is as of the last commit.
+    #[arg(short = 'w', long, conflicts_with_all = ["ignore_checksums", "superblock", "no_replay", "dm_verity"])]
     write: bool,
     /// What is demanded of files with and without fs-verity. (The device below is verified with --dm-verity.)
     #[arg(long, value_name = "DEMAND", value_enum, default_value_t)]
@@ -89,6 +90,9 @@ impl Args {
         let (events, incoming) = mpsc::channel();
         background::send_signals(&[SIGINT, SIGTERM, SIGHUP], &events, |_| Event::Stop)?;
         let ended = move |closed| drop(events.send(Event::Ended(closed)));
+        if self.write && self.options.is_read_only {
+            return Err(Error::argument("--write and -o ro: one of them"));
+        }
         let mount = match self.write {
             true => {
                 let changing = self.image.open_changing(self.fsverity, context)?;

@@ -24,7 +24,7 @@ impl Contents<'_> {
             self.zero_from(old_size)?;
         }
         let mut fresh = Vec::new();
-        let reached = self.map().fill_some(first, last, false, |run| fresh.push(run))?;
+        let reached = self.map().fill_some(first, last, false, |run| fresh.push(run))?.min(last);
         let mut at = first;
         // All of it, whatever room there is: what is called written must be. That changes few blocks more.
         while self.inode.has(InodeFlags::EXTENTS) && at < reached {
@@ -78,16 +78,16 @@ impl Contents<'_> {
             let physical = run.physical + (first - run.logical);
             // OK to cast: within `bytes`.
             let part = &bytes[(at - offset) as usize..(stop - offset) as usize];
-            let is_whole = at % block == 0 && stop % block == 0;
-            if is_whole && cipher.is_none() {
+            let (from_start, to_end) = (at.is_multiple_of(block), stop.is_multiple_of(block));
+            if from_start && to_end && cipher.is_none() {
                 self.inodes.transaction().overwrite(physical, part)?;
             } else {
                 buffer.clear();
                 buffer.resize(((last - first) * block) as usize, 0);
-                if at % block != 0 {
+                if !from_start {
                     self.read_old(first, physical, fresh, &mut buffer[..block as usize])?;
                 }
-                if stop % block != 0 && (last - 1 > first || at % block == 0) {
+                if !to_end && (last - 1 > first || from_start) {
                     let tail = buffer.len() - block as usize;
                     self.read_old(last - 1, physical + (last - 1 - first), fresh, &mut buffer[tail..])?;
                 }

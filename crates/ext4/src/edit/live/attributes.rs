@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use crate::edit::Writer;
 use crate::edit::attributes::drop_set_id;
 use crate::edit::locked::{refuse_immutable, refuse_locked};
+use crate::edit::xattr::split_name;
 use crate::error::{Result, invalid};
 use crate::format::inode::{Stamp, Time};
 
@@ -98,9 +99,10 @@ impl Writer {
         self.operation(|files| {
             let mut inode = files.get_unlinked(number)?;
             refuse_locked(&inode, name)?;
-            let was_there = files.change_xattr(&mut inode, name, value)?;
+            let (index, short) = split_name(name)?;
+            let is_there = files.fs().xattr(&inode, index, short)?.is_some();
             let shown = String::from_utf8_lossy(name);
-            match (was_there, presence) {
+            match (is_there, presence) {
                 (true, Presence::Absent) => {
                     return Err(invalid(ErrorKind::AlreadyExists, format!("{shown}: is there already")));
                 }
@@ -109,6 +111,7 @@ impl Writer {
                 }
                 _ => {}
             }
+            files.change_xattr(&mut inode, name, value)?;
             inode.set_time(Stamp::Changed, files.now());
             files.inodes().store(&inode)
         })
