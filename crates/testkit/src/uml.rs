@@ -11,6 +11,9 @@ use std::process::{Command, Stdio};
 
 use crate::{GuestOutput, find_program, skip};
 
+/// What lets the kernel run where the processor has more registers than it knows of.
+const WHOLE_XSTATE: &str = include_str!("whole_xstate.c");
+
 /// A script to run in a fresh kernel.
 #[derive(Debug)]
 pub struct Uml {
@@ -68,7 +71,19 @@ impl Uml {
         make_executable(&init);
 
         let mut command = Command::new("timeout");
-        command.args(["-k", "5", "300", "linux.uml"]).stdin(Stdio::null());
+        command.args(["-k", "5", "300"]).stdin(Stdio::null());
+        let processor = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        if processor.contains("amx_tile") {
+            let Some(cc) = find_program("cc") else {
+                skip("uml: no cc, for what lets the kernel run beside AMX");
+                return None;
+            };
+            let (source, shim) = (dir.join("xstate.c"), dir.join("xstate.so"));
+            fs::write(&source, WHOLE_XSTATE).expect("a C program");
+            crate::run(Command::new(cc).args(["-shared", "-fPIC", "-O1", "-o"]).args([&shim, &source]));
+            command.env("LD_PRELOAD", shim);
+        }
+        command.arg("linux.uml");
         command.args([
             "rootfstype=hostfs",
             "rootflags=/",
