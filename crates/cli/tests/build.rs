@@ -116,7 +116,7 @@ fn images_are_there_whole_or_not_at_all() {
         ("old.img --tar old.img", "would replace"),
         ("old.img --from tree -O nonsense", "no feature"),
         ("old.img --from tree -O ^extent", "64bit"),
-        ("old.img --from tree -O inline_data", "inline_data"),
+        ("old.img --from tree -O ea_inode", "ea_inode"),
         ("old.img --from tree -b 3000", "block size"),
         ("old.img --from tree --uid-map 5:77777:1", "none of the ranges"),
     ] {

@@ -18,7 +18,7 @@ use casemate_testkit::{Rng, TempDir, mke2fs, run, run_any, tempdir, tool};
 use casemate_trees::tar::{Member, TarWriter};
 use casemate_trees::{FileType, Link, Node};
 
-use common::kernel::on_mounted;
+use common::kernel::{in_uml, on_mounted};
 use common::tree;
 
 fn on(threads: usize) -> Work<'static> {
@@ -84,6 +84,10 @@ fn trees_are_as_they_were_in_every_kind_of_file_system() {
         ("ext4", "^resize_inode,meta_bg", 1024),
         ("ext4", "sparse_super2,^filetype,fast_commit", 1024),
         ("ext4", "^has_journal,large_dir,casefold,encrypt,verity", 4096),
+        ("ext4", "quota,project,mmp", 4096),
+        ("ext4", "quota,mmp,inline_data", 1024),
+        ("ext4", "inline_data,quota,^metadata_csum,bigalloc", 4096),
+        ("ext4", "inline_data,^has_journal,quota,project,^extent,^64bit", 2048),
         ("ext3", "", 1024),
         ("ext2", "", 1024),
         ("ext2", "^sparse_super,^resize_inode", 4096),
@@ -138,8 +142,15 @@ fn numbers_are_those_of_mke2fs() {
         "Journal sequence",
         "Journal checksum",
         "Mount count",
+        // Where it is, and who uses it, which is nobody.
+        "MMP block number",
+        "mmp_update_date",
+        "mmp_update_time",
+        "mmp_node_name",
+        "mmp_device_name",
+        "mmp_sequence",
     ];
-    let rows: [(&str, u32, &str, &str); 22] = [
+    let rows: [(&str, u32, &str, &str); 23] = [
         ("8M", 1024, "-i 4096", ""),
         ("100M", 1024, "-i 4096", ""),
         ("600M", 1024, "-i 16384", ""),
@@ -162,6 +173,7 @@ fn numbers_are_those_of_mke2fs() {
         ("500M", 4096, "-i 16384", "sparse_super2"),
         ("500M", 4096, "-i 16384", "fast_commit"),
         ("500M", 8192, "-i 16384", ""),
+        ("500M", 4096, "-i 16384", "quota,project,mmp"),
     ];
     let folder = tempdir().unwrap();
     let (theirs, ours) = (folder.path().join("theirs"), folder.path().join("ours"));
@@ -272,6 +284,9 @@ fn random_trees_with_random_options_are_clean() {
                 &["", "bigalloc"],
                 &["", "^64bit"],
                 &["", "^dir_index", "^filetype", "sparse_super2"],
+                &["", "quota", "quota,project"],
+                &["", "inline_data"],
+                &["", "", "mmp"],
             ] {
                 features.push_str(pick(list));
                 features.push(',');
@@ -283,6 +298,9 @@ fn random_trees_with_random_options_are_clean() {
         options.packed_meta_blocks = kind == "ext4" && !features.contains("^flex_bg") && rng.below(4) == 0;
         options.reserved_percent = rng.below(10) as f64;
         options.inode_size = [128, 256, 512][rng.below(3) as usize];
+        if features.contains("project") {
+            options.inode_size = options.inode_size.max(256);
+        }
         options.size = match rng.below(3) {
             0 => BuildSize::Bytes(100 << 20),
             1 => BuildSize::Fitting { free: rng.below(64 << 20), align: 1 << rng.below(24) },
@@ -395,9 +413,13 @@ fn the_kernel_reads_and_changes_it() {
     let folder = tempdir().unwrap();
     let source = source(4096);
     let image = folder.path().join("image");
-    for (kind, features) in
-        [("ext4", ""), ("ext4", "bigalloc"), ("ext3", ""), ("ext4", "^metadata_csum,uninit_bg")]
-    {
+    for (kind, features) in [
+        ("ext4", ""),
+        ("ext4", "bigalloc"),
+        ("ext3", ""),
+        ("ext4", "^metadata_csum,uninit_bg"),
+        ("ext4", "inline_data,mmp"),
+    ] {
         let mut options = options(kind, features, 4096);
         options.size = BuildSize::Fitting { free: 64 << 20, align: 1 };
         write(&Plan::new(tree_of(source.path()), &options).unwrap(), &image, &on(2));
@@ -412,6 +434,36 @@ fn the_kernel_reads_and_changes_it() {
             cp -r other more; echo more >>sparse; ln hard again; mkdir dir; mv many dir; sync";
         on_mounted(&image, "rw", change);
         assert_clean(&image, "after the kernel");
+    }
+}
+
+/// mke2fs -d counts no owners: e2fsck finds them all missing.
+#[test]
+fn quota_files_count_the_owners_of_the_tree() {
+    let folder = tempdir().unwrap();
+    let (source, image) = (tempdir().unwrap(), folder.path().join("image"));
+    let owner = |number: u32| number.wrapping_mul(0x9e37_79b9) >> (number % 20);
+    for number in 0..300 {
+        let path = source.path().join(number.to_string());
+        fs::write(&path, vec![1; number as usize * 50]).unwrap();
+        if std::os::unix::fs::chown(&path, Some(owner(number)), Some(owner(number / 7))).is_err() {
+            casemate_testkit::skip("files of others: not root");
+            return;
+        }
+    }
+    for features in ["quota", "quota,project,inline_data"] {
+        for block in [1024, 4096] {
+            let mut options = options("ext4", features, block);
+            options.size = BuildSize::Fitting { free: 8 << 20, align: 1 };
+            write(&Plan::new(tree_of(source.path()), &options).unwrap(), &image, &on(2));
+            assert_clean(&image, features);
+            // The kernel goes on counting.
+            let change =
+                "echo more >>299; rm 5; echo new >new; chown 12345:54321 new; mkdir dir; mv 7 dir; sync";
+            if in_uml(&image, "rw", change).is_some() {
+                assert_clean(&image, "after the kernel");
+            }
+        }
     }
 }
 

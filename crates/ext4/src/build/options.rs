@@ -85,6 +85,11 @@ pub struct BuildOptions {
     pub backup_superblocks: u8,
     /// Blocks of the file that lists orphans; by the file system's size if `None`.
     pub orphan_file_size: Option<u64>,
+    /// Whether what users, groups and projects have is counted, with the feature quota (`-E quotatype`); users and groups, and
+    /// projects with that feature, if `None`.
+    pub quota_types: Option<[bool; 3]>,
+    /// Seconds between two signs of life, with the feature mmp (`-E mmp_update_interval`).
+    pub mmp_interval: u16,
     /// Number and flags of the encoding of names without regard to case (`-E encoding`).
     pub encoding: (u16, u16),
     /// The owner and group of the root directory (`-E root_owner`); the source's if `None`.
@@ -129,6 +134,8 @@ const MADE: Features = Features {
             | Incompat::CSUM_SEED.0
             | Incompat::LARGEDIR.0
             | Incompat::ENCRYPT.0
+            | Incompat::MMP.0
+            | Incompat::INLINE_DATA.0
             | Incompat::CASEFOLD.0,
     ),
     ro_compat: RoCompat(
@@ -140,6 +147,8 @@ const MADE: Features = Features {
             | RoCompat::EXTRA_ISIZE.0
             | RoCompat::BIGALLOC.0
             | RoCompat::METADATA_CSUM.0
+            | RoCompat::QUOTA.0
+            | RoCompat::PROJECT.0
             | RoCompat::VERITY.0,
     ),
 };
@@ -286,6 +295,8 @@ impl BuildOptions {
             packed_meta_blocks: false,
             backup_superblocks: 2,
             orphan_file_size: None,
+            quota_types: None,
+            mmp_interval: 5,
             encoding: (1, 0),
             root_owner: None,
             root_mode: None,
@@ -308,6 +319,9 @@ impl BuildOptions {
         }
         if !(1024..=64 << 20).contains(&inode_ratio) {
             return refuse(format!("{inode_ratio} bytes for each inode: 1024 to 67108864"));
+        }
+        if self.features.ro_compat.has(RoCompat::PROJECT) && inode_size == 128 {
+            return refuse("the feature project needs inodes of more than 128 bytes (-I)".to_owned());
         }
         let cluster = self.cluster_size();
         if !cluster.is_power_of_two() || cluster < block_size || cluster / block_size > 32768 {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use casemate_blockdev::BlockDevice;
 use casemate_primitives::Cpu;
 use casemate_primitives::crc32c::Crc32c;
 
@@ -12,8 +13,10 @@ use crate::build::directory::{self, Arranged};
 use crate::build::encrypt::{self, Encrypt, Encrypted, Encrypter};
 use crate::build::geometry::{FIRST_INODE, Geometry};
 use crate::build::groups::Groups;
+use crate::build::inline;
 use crate::build::map;
 use crate::build::options::{BuildOptions, BuildSize, Features};
+use crate::build::quota::{self, Quota, Usage};
 use crate::build::seal::{Seal, Sealed, Sealer, TREE_ALIGNMENT};
 use crate::build::space::{Free, Run};
 use crate::build::tree::{Body, TOP, Tree};
@@ -22,7 +25,9 @@ use crate::format::dirhash::NameHasher;
 use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::inode::{FileType, Inode, ROOT_INODE, Time};
 use crate::format::layout::Layout;
+use crate::format::quota::Kind;
 use crate::format::superblock::{HashDefaults, NewSuperblock, Superblock};
+use crate::format::xattr::Attribute;
 use crate::read::encryption::EncryptedInode;
 
 /// The inodes that grow the descriptors, and hold the journal.
@@ -72,6 +77,9 @@ pub(crate) struct Shapes {
     pub map: map::Form,
     /// The file that lists orphans, if there is one.
     pub orphan_file: Option<u32>,
+    pub quotas: Vec<Quota>,
+    /// Inodes of such files between lost+found and the tree's.
+    pub specials: u32,
     /// The last inode in use.
     pub last_inode: u32,
     pub time: Time,
@@ -92,6 +100,8 @@ pub(crate) struct Shape {
     /// What is behind the contents.
     pub sealed: Option<Box<Sealed>>,
     pub encrypted: Option<Box<Encrypted>>,
+    /// Contents that lie in the inode, as far as they do in the place of its map.
+    pub inline: Option<Box<[u8]>>,
 }
 
 /// Blocks of a file that are no holes.
@@ -117,6 +127,10 @@ pub(crate) struct Space {
     pub journal_map: Vec<u64>,
     pub orphan_file: Vec<Run>,
     pub orphan_map: Vec<u64>,
+    /// Runs and map of each quota file.
+    pub quotas: Vec<(Vec<Run>, Vec<u64>)>,
+    /// The block of multi-mount protection.
+    pub mmp: Option<u64>,
     /// The block that leads to the reserved blocks of descriptors.
     pub resize: Option<u64>,
     /// Everything that is in use: starts and ends, in order.
@@ -186,7 +200,7 @@ impl Plan {
                             bytes.next_multiple_of(align.max(1))
                         }
                     };
-                    let inodes = inodes(&tree, &order, parts.shapes.orphan_file);
+                    let inodes = inodes(&tree, &order, parts.shapes.specials);
                     let Parts { geometry, superblock, layout, groups, shapes, space } = parts;
                     let options = options.clone();
                     return Ok(Plan {
@@ -248,12 +262,12 @@ impl Plan {
 
     /// The inode of the file with this place in the order.
     pub(crate) fn inode(&self, index: usize) -> u32 {
-        inode_number(index, self.shapes.orphan_file)
+        inode_number(index, self.shapes.specials)
     }
 
     /// The place in the order of the file with this inode; `None` for special ones.
     pub(crate) fn index(&self, inode: u32) -> Option<usize> {
-        let first = FIRST_INODE + 1 + u32::from(self.shapes.orphan_file.is_some());
+        let first = FIRST_INODE + 1 + self.shapes.specials;
         match inode {
             ROOT_INODE => Some(0),
             FIRST_INODE => Some(1),
@@ -263,20 +277,20 @@ impl Plan {
 }
 
 /// The inode of each file of a tree.
-fn inodes(tree: &Tree, order: &[u32], orphan_file: Option<u32>) -> Vec<u32> {
+fn inodes(tree: &Tree, order: &[u32], specials: u32) -> Vec<u32> {
     let mut inodes = vec![0; tree.capacity()];
     for (index, number) in order.iter().enumerate() {
-        inodes[*number as usize] = inode_number(index, orphan_file);
+        inodes[*number as usize] = inode_number(index, specials);
     }
     inodes
 }
 
-fn inode_number(index: usize, orphan_file: Option<u32>) -> u32 {
+fn inode_number(index: usize, specials: u32) -> u32 {
     match index {
         0 => ROOT_INODE,
         1 => FIRST_INODE,
         // OK to truncate: the numbers of inodes were checked.
-        _ => FIRST_INODE + index as u32 - 1 + u32::from(orphan_file.is_some()),
+        _ => FIRST_INODE + index as u32 - 1 + specials,
     }
 }
 
@@ -366,6 +380,8 @@ impl Attempt<'_> {
         let is_fitting = matches!(self.options.size, BuildSize::Fitting { .. });
         // One more for the list of orphans, which may turn out not to be there.
         let inodes = FIRST_INODE as u64 + self.order.len() as u64 - 1;
+        let has_projects = quota::project_inode(&self.options.features, self.options.quota_types).is_some();
+        let inodes = inodes + u64::from(has_projects);
         let geometry = match Geometry::new(self.options, blocks, inodes) {
             Err(error) if is_fitting && error.io_kind() == Some(std::io::ErrorKind::StorageFull) => {
                 return Ok(Err(16));
@@ -462,7 +478,11 @@ impl Attempt<'_> {
         let hash = self.hash();
         let hasher = NameHasher::new(hash.version, &hash)
             .ok_or_else(|| Error::argument("the hash of names is one of 0 to 5"))?;
-        let orphan_file = features.compat.has(Compat::ORPHAN_FILE).then_some(FIRST_INODE + 1);
+        let project_quota = quota::project_inode(&features, self.options.quota_types);
+        let orphan_file = features.compat.has(Compat::ORPHAN_FILE);
+        let orphan_file = orphan_file.then_some(project_quota.unwrap_or(FIRST_INODE) + 1);
+        // OK to truncate: two.
+        let specials = orphan_file.iter().chain(&project_quota).count() as u32;
         let mut shapes = Shapes {
             files: Vec::with_capacity(self.order.len()),
             attributes: AttributeBlocks::default(),
@@ -475,7 +495,9 @@ impl Attempt<'_> {
             },
             map: map::Form { block_size, has_extents: features.incompat.has(Incompat::EXTENTS) },
             orphan_file,
-            last_inode: inode_number(self.order.len() - 1, orphan_file).max(orphan_file.unwrap_or(0)),
+            quotas: quota::plan(&features, self.options.quota_types, |kind| self.owners(kind)),
+            specials,
+            last_inode: inode_number(self.order.len() - 1, specials).max(FIRST_INODE + specials),
             time: self.time(),
         };
         let room = Inode::new(1, FileType::Regular, geometry.inode_size as usize, 32).xattr_area().len();
@@ -491,13 +513,19 @@ impl Attempt<'_> {
                 }
             }
         }
-        let mut encrypted = self.encrypted(geometry, orphan_file)?;
+        let mut encrypted = self.encrypted(geometry, specials)?;
         for number in self.order {
             let entry = self.tree.entry(*number);
             let mut shape = Shape { links: links[*number as usize], ..Shape::default() };
             shape.encrypted = encrypted.remove(number);
-            let context = shape.encrypted.as_ref().map(|encrypted| encrypted.attribute());
-            shape.attributes = shapes.attributes.place(context, &entry.xattrs, room, block_size)?;
+            let inline = match &shape.encrypted {
+                None => self.inline(*number, &features, room)?,
+                Some(_) => None,
+            };
+            let (inline, rest) = inline.unzip();
+            let first = shape.encrypted.as_ref().map(|encrypted| encrypted.attribute()).or(rest);
+            shape.attributes = shapes.attributes.place(first, &entry.xattrs, room, block_size)?;
+            shape.inline = inline;
             match &entry.body {
                 Body::Directory(names) => {
                     let arranged = match &shape.encrypted {
@@ -523,6 +551,7 @@ impl Attempt<'_> {
                     }
                     shape.links = if is_many { 1 } else { shape.links };
                 }
+                Body::File(_) if shape.inline.is_some() => {}
                 Body::File(contents) => {
                     shapes.map.check(contents.size.div_ceil(block_size as u64))?;
                     shape.data = data(contents, block_size as u64, geometry.cluster_blocks);
@@ -546,14 +575,16 @@ impl Attempt<'_> {
         Ok(shapes)
     }
 
+    /// Owners of files, of whom nothing is known but that they have some.
+    fn owners(&self, kind: Kind) -> Usage {
+        let ids = self.order.iter().map(|number| self.tree.entry(*number).owner(kind));
+        ids.map(|id| (id, (0, 0))).collect()
+    }
+
     /// Files that are encrypted, by their numbers in the tree.
-    fn encrypted(
-        &self,
-        geometry: &Geometry,
-        orphan_file: Option<u32>,
-    ) -> Result<HashMap<u32, Box<Encrypted>>> {
+    fn encrypted(&self, geometry: &Geometry, specials: u32) -> Result<HashMap<u32, Box<Encrypted>>> {
         let Some(encrypter) = self.encrypter else { return Ok(HashMap::new()) };
-        let inodes = inodes(self.tree, self.order, orphan_file);
+        let inodes = inodes(self.tree, self.order, specials);
         let describe = |number: u32, context: &[u8]| EncryptedInode {
             number: inodes[number as usize],
             kind: self.tree.entry(number).node.kind,
@@ -569,6 +600,28 @@ impl Attempt<'_> {
             Ok((number, Box::new(encrypted)))
         });
         files.collect()
+    }
+
+    /// Contents that have room in the inode: those in the place of its map, and the attribute with the rest.
+    fn inline(
+        &self,
+        number: u32,
+        features: &Features,
+        room: usize,
+    ) -> Result<Option<(Box<[u8]>, Attribute)>> {
+        let Body::File(contents) = &self.tree.entry(number).body else { return Ok(None) };
+        if !features.incompat.has(Incompat::INLINE_DATA) || contents.size > inline::most(room) {
+            return Ok(None);
+        }
+        if let Some((sealer, paths)) = self.sealing
+            && sealer.room(paths.get(&number).map_or(&[], |path| &path[..]), contents.size)?.is_some()
+        {
+            return Ok(None);
+        }
+        // OK to truncate: there is room for them in an inode.
+        let mut bytes = vec![0; contents.size as usize];
+        contents.open()?.read_at(&mut bytes, 0)?;
+        Ok(Some(inline::divided(bytes)))
     }
 
     /// Makes room behind a file's contents for its tree, if it gets one.
@@ -618,6 +671,18 @@ impl Attempt<'_> {
         if shapes.orphan_file.is_some() {
             free.take_whole(geometry.orphan_blocks, geometry.blocks, |run| space.orphan_file.push(run));
             map_blocks(&mut free, &space.orphan_file, &mut space.orphan_map);
+        }
+        for quota in &shapes.quotas {
+            let mut runs = Vec::new();
+            // OK to truncate: a file of owners that are in memory.
+            let blocks = quota.size.div_ceil(shapes.map.block_size) as u32;
+            free.take_whole(blocks, geometry.blocks, |run| runs.push(run));
+            let mut map = Vec::new();
+            map_blocks(&mut free, &runs, &mut map);
+            space.quotas.push((runs, map));
+        }
+        if geometry.features.incompat.has(Incompat::MMP) {
+            free.take(0, 1, |run| space.mmp = Some(run.physical));
         }
         let blocks = shapes.attributes.blocks.len();
         for _ in 0..blocks {

@@ -9,6 +9,7 @@ use casemate_trees::host::Xattrs;
 use crate::build::contents::Contents;
 use crate::error::{Error, Result, invalid};
 use crate::format::inode::FileType;
+use crate::format::quota::Kind;
 
 /// Bytes of a name.
 const LONGEST_NAME: usize = 255;
@@ -28,6 +29,17 @@ pub(crate) struct Entry {
     pub node: Node,
     pub xattrs: Xattrs,
     pub body: Body,
+}
+
+impl Entry {
+    /// The number of whom quotas of a kind count it for.
+    pub fn owner(&self, kind: Kind) -> u32 {
+        match kind {
+            Kind::User => self.node.uid,
+            Kind::Group => self.node.gid,
+            Kind::Project => 0,
+        }
+    }
 }
 
 /// What a file has besides what all files have.

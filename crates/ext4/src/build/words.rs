@@ -96,6 +96,18 @@ impl BuildOptions {
                     let mode = value.and_then(|value| u16::from_str_radix(value, 8).ok());
                     self.root_mode = Some(mode.filter(|mode| *mode <= 0o7777).ok_or_else(wrong)?);
                 }
+                "quotatype" => {
+                    let mut types = [false; 3];
+                    for name in value.ok_or_else(wrong)?.split(':') {
+                        let kind = ["usrquota", "grpquota", "prjquota"].iter().position(|kind| *kind == name);
+                        types[kind.ok_or_else(wrong)?] = true;
+                    }
+                    self.quota_types = Some(types);
+                }
+                "mmp_update_interval" => {
+                    self.mmp_interval =
+                        u16::try_from(number()?).ok().filter(|n| *n <= 300).ok_or_else(wrong)?;
+                }
                 "hash_seed" => self.hash_seed = value.and_then(uuid).ok_or_else(wrong)?,
                 "encoding" => match value {
                     Some("utf8" | "utf8-12.1") => self.features.change("casefold")?,

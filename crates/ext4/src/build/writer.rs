@@ -8,17 +8,18 @@ use casemate_providers::Work;
 
 use crate::build::contents::Opened;
 use crate::build::directory::{Name, store};
-use crate::build::plan::{JOURNAL_INODE, LONGEST_INLINE_TARGET, Plan, RESIZE_INODE};
+use crate::build::plan::{JOURNAL_INODE, Plan};
+use crate::build::quota;
 use crate::build::seal::Part;
 use crate::build::space::Run;
-use crate::build::tree::{Body, Entry};
+use crate::build::tree::Body;
 use crate::error::{Error, Result};
 use crate::format::bitmap;
-use crate::format::block_map::{self, DIRECT};
+use crate::format::block_map;
 use crate::format::csum::{Checksums, Context, Kind, Subject, recipe};
 use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::group::{BLOCK_UNINIT, Bitmap, Descriptor, INODE_UNINIT, INODE_ZEROED};
-use crate::format::inode::{FileType, Inode, InodeFlags, Stamp, Time};
+use crate::format::mmp::{self, MmpBlock};
 use crate::format::superblock::{SUPERBLOCK_SIZE, SuperblockMut};
 use crate::format::{journal_superblock, orphan};
 use crate::read::encryption::EncryptedContents;
@@ -43,12 +44,12 @@ pub struct BuildReport {
 }
 
 /// A plan that is being written.
-struct Writing<'a> {
-    plan: &'a Plan,
-    device: &'a dyn BlockDevice,
-    sums: Checksums,
+pub(super) struct Writing<'a> {
+    pub plan: &'a Plan,
+    pub device: &'a dyn BlockDevice,
+    pub sums: Checksums,
     work: &'a Work<'a>,
-    block: usize,
+    pub block: usize,
 }
 
 /// Blocks of a file that are copied at once.
@@ -90,6 +91,8 @@ impl Plan {
         }
         writing.journal()?;
         writing.resize_inode()?;
+        writing.quotas()?;
+        writing.mmp()?;
         writing.attribute_blocks()?;
         writing.directories()?;
         writing.contents()?;
@@ -119,11 +122,11 @@ impl Plan {
 }
 
 impl Writing<'_> {
-    fn offset(&self, block: u64) -> u64 {
+    pub fn offset(&self, block: u64) -> u64 {
         self.plan.layout.offset(block)
     }
 
-    fn context(inode: u32) -> Context {
+    pub fn context(inode: u32) -> Context {
         Context { inode, ..Context::default() }
     }
 
@@ -177,6 +180,42 @@ impl Writing<'_> {
             self.device.write_at(&copies, self.offset(block))?;
         }
         self.device.write_at(&first, self.offset(double))
+    }
+
+    /// Quota files, which count what files have; those of the file system itself do not count.
+    fn quotas(&self) -> Result<()> {
+        let Plan { tree, order, shapes, space, .. } = self.plan;
+        for (quota, (runs, _)) in shapes.quotas.iter().zip(&space.quotas) {
+            let mut usage = quota::Usage::new();
+            for (index, number) in order.iter().enumerate() {
+                let owner = tree.entry(*number).owner(quota.kind);
+                let (space, inodes) = usage.entry(owner).or_default();
+                *space += self.charged(index);
+                *inodes += 1;
+            }
+            let mut bytes = quota::bytes(quota.kind, &usage);
+            bytes.resize(bytes.len().next_multiple_of(self.block), 0);
+            for run in runs {
+                let from = run.logical as usize * self.block;
+                let part = &bytes[from..from + run.len as usize * self.block];
+                self.device.write_at(part, self.offset(run.physical))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The block of multi-mount protection: nobody uses the file system.
+    fn mmp(&self) -> Result<()> {
+        let Some(block) = self.plan.space.mmp else { return Ok(()) };
+        let mut mmp = MmpBlock::new();
+        mmp.set_number(mmp::CLEAN);
+        mmp.set_user(b"", b"", self.plan.options.mmp_interval);
+        if self.sums.covers(Subject::MmpBlock) {
+            self.sums.store(recipe(Subject::MmpBlock), &Context::default(), mmp.as_bytes_mut());
+        }
+        let mut bytes = mmp.as_bytes().to_vec();
+        bytes.resize(self.block, 0);
+        self.device.write_at(&bytes, self.offset(block))
     }
 
     fn attribute_blocks(&self) -> Result<()> {
@@ -478,152 +517,6 @@ impl Writing<'_> {
         used == copies && is_apart
     }
 
-    /// The first inodes of a group's table, with the blocks of their maps.
-    fn inode_table(&self, group: u32, inodes: u32) -> Result<()> {
-        let Plan { geometry, groups, .. } = self.plan;
-        let size = geometry.inode_size as usize;
-        let mut table = vec![0; (inodes as usize * size).next_multiple_of(self.block)];
-        let first = group * geometry.inodes_per_group + 1;
-        for (number, bytes) in (first..first + inodes).zip(table.chunks_exact_mut(size)) {
-            if let Some(inode) = self.inode(number)? {
-                bytes.copy_from_slice(inode.as_bytes());
-                store(&self.sums, Subject::Inode, &Self::context(number), bytes);
-            }
-        }
-        self.device.write_at(&table, self.offset(groups.places[group as usize].inode_table))
-    }
-
-    /// An inode without its checksum; `None` for one that is reserved and not used.
-    fn inode(&self, number: u32) -> Result<Option<Inode>> {
-        let Plan { geometry, space, shapes, .. } = self.plan;
-        if let Some(index) = self.plan.index(number) {
-            return self.file(number, index).map(Some);
-        }
-        let special = |runs: &[Run], blocks: &[u64], len: u32| {
-            let mut inode = self.blank(number, FileType::Regular, shapes.time);
-            inode.set_permissions(0o600);
-            inode.set_links(1);
-            inode.set_size(u64::from(len) * self.block as u64);
-            self.set_map(&mut inode, runs, blocks, 0)?;
-            Ok(Some(inode))
-        };
-        match number {
-            JOURNAL_INODE if geometry.journal_blocks > 0 => {
-                special(&space.journal, &space.journal_map, geometry.journal_blocks)
-            }
-            _ if Some(number) == shapes.orphan_file => {
-                special(&space.orphan_file, &space.orphan_map, geometry.orphan_blocks)
-            }
-            RESIZE_INODE => Ok(space.resize.map(|block| self.resize(block))),
-            _ => Ok(None),
-        }
-    }
-
-    /// The inode that keeps room for descriptors.
-    fn resize(&self, double: u64) -> Inode {
-        let Plan { geometry, layout, shapes, .. } = self.plan;
-        let per_block = block_map::per_block(self.block as u64);
-        let mut inode = self.blank(RESIZE_INODE, FileType::Regular, shapes.time);
-        inode.set_permissions(0o600);
-        inode.set_links(1);
-        inode.set_size((DIRECT as u64 + per_block + per_block * per_block) * self.block as u64);
-        // OK to truncate: blocks of numbers lie before block 2^32.
-        block_map::number(DIRECT + 1).set(inode.block_area_mut(), double as u32);
-        let copies = 1 + layout.copy_groups().count().min(per_block as usize) as u64;
-        let blocks = 1 + u64::from(geometry.reserved_descriptor_blocks) * copies;
-        self.set_sectors(&mut inode, blocks);
-        inode
-    }
-
-    /// An inode of a file of the tree.
-    fn file(&self, number: u32, index: usize) -> Result<Inode> {
-        let Plan { tree, order, shapes, space, options, .. } = self.plan;
-        let Entry { node, body, .. } = tree.entry(order[index]);
-        let shape = &shapes.files[index];
-        let time = options.time.map_or(node.modified, |latest| node.modified.min(latest));
-        let mut inode = self.blank(number, node.kind, time);
-        inode.set_permissions(node.mode);
-        inode.set_owner(Some(node.uid), Some(node.gid));
-        // OK to truncate: checked to be at most 65000.
-        inode.set_links(shape.links as u16);
-        if shape.encrypted.is_some() {
-            inode.set_flags(InodeFlags::ENCRYPT.0);
-        }
-        if !shape.attributes.area.is_empty() {
-            inode.xattr_area_mut().copy_from_slice(&shape.attributes.area);
-        }
-        if let Some(block) = shape.attributes.block {
-            inode.set_xattr_block(space.attribute_blocks[block as usize]);
-        }
-        match body {
-            Body::Directory(_) => {
-                inode.set_size(shape.data.blocks() * self.block as u64);
-                if shape.arranged.as_ref().is_some_and(|arranged| arranged.is_indexed()) {
-                    inode.set_flags(inode.flags().0 | InodeFlags::INDEX.0);
-                }
-            }
-            Body::File(contents) => {
-                inode.set_size(contents.size);
-                if shape.sealed.is_some() {
-                    inode.set_flags(inode.flags().0 | InodeFlags::VERITY.0);
-                }
-            }
-            Body::Symlink(target) => {
-                let target = shape.target(target);
-                inode.set_size(target.len() as u64);
-                if target.len() <= LONGEST_INLINE_TARGET {
-                    inode.block_area_mut()[..target.len()].copy_from_slice(target);
-                    self.set_sectors(&mut inode, u64::from(shape.attributes.block.is_some()));
-                    return Ok(inode);
-                }
-            }
-            Body::Node => {
-                if matches!(node.kind, FileType::CharacterDevice | FileType::BlockDevice) {
-                    inode.set_device(node.device.0, node.device.1);
-                }
-                self.set_sectors(&mut inode, u64::from(shape.attributes.block.is_some()));
-                return Ok(inode);
-            }
-        }
-        let (runs, blocks) = self.plan.place(index);
-        self.set_map(&mut inode, runs, blocks, u64::from(shape.attributes.block.is_some()))?;
-        Ok(inode)
-    }
-
-    fn blank(&self, number: u32, kind: FileType, time: Time) -> Inode {
-        let mut inode = Inode::new(number, kind, self.plan.geometry.inode_size as usize, 32);
-        for stamp in [Stamp::Accessed, Stamp::Changed, Stamp::Modified, Stamp::Created] {
-            inode.set_time(stamp, time);
-        }
-        inode
-    }
-
-    /// Gives an inode its map, whose blocks are written, and counts them with so many others.
-    fn set_map(&self, inode: &mut Inode, runs: &[Run], blocks: &[u64], others: u64) -> Result<()> {
-        let form = self.plan.shapes.map;
-        let map = form.map(runs, blocks, &self.sums, &Self::context(inode.number()))?;
-        inode.block_area_mut().copy_from_slice(&map.root);
-        if form.has_extents {
-            inode.set_flags(inode.flags().0 | InodeFlags::EXTENTS.0);
-        }
-        for (block, bytes) in map.blocks {
-            self.device.write_at(&bytes, self.offset(block))?;
-        }
-        let cluster = self.plan.geometry.cluster_blocks;
-        let data: u64 = runs.iter().map(|run| u64::from(run.len.div_ceil(cluster))).sum();
-        self.set_sectors(inode, data + blocks.len() as u64 + others);
-        Ok(())
-    }
-
-    /// Says how many clusters an inode has.
-    fn set_sectors(&self, inode: &mut Inode, clusters: u64) {
-        let geometry = &self.plan.geometry;
-        let sectors = clusters * u64::from(geometry.cluster_blocks) * (self.block as u64 / 512);
-        let has_huge = geometry.features.ro_compat.has(RoCompat::HUGE_FILE);
-        // What has fewer than 2^32 blocks of 4 KiB has room without that feature, too, or is refused by its map.
-        inode.set_sectors(sectors, geometry.block_size, has_huge);
-    }
-
     /// Writes all descriptors, and their copies.
     fn descriptors(&self, descriptors: &[Descriptor]) -> Result<()> {
         let layout = &self.plan.layout;
@@ -641,7 +534,7 @@ impl Writing<'_> {
 
     /// Writes the copies of the superblock, and then the superblock itself.
     fn superblocks(&self, descriptors: &[Descriptor]) -> Result<()> {
-        let Plan { geometry, layout, groups, shapes, .. } = self.plan;
+        let Plan { geometry, layout, groups, shapes, space, .. } = self.plan;
         let mut raw = *self.plan.superblock.as_bytes();
         let free: u64 = descriptors.iter().map(|one| u64::from(one.fields().free_clusters())).sum();
         let cluster = u64::from(geometry.cluster_blocks);
@@ -658,6 +551,12 @@ impl Writing<'_> {
         }
         if let Some(inode) = shapes.orphan_file {
             fields.set_orphan_file(inode);
+        }
+        for quota in &shapes.quotas {
+            fields.set_quota_inode(quota.kind, quota.inode);
+        }
+        if let Some(block) = space.mmp {
+            fields.set_mmp(block, self.plan.options.mmp_interval);
         }
         for group in layout.copy_groups() {
             let mut copy = raw;

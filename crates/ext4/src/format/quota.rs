@@ -27,6 +27,9 @@ pub(crate) const BLOCKS: Le32 = Le32(20);
 pub(crate) const FREE_BLOCK: Le32 = Le32(24);
 pub(crate) const FREE_ENTRY: Le32 = Le32(28);
 
+/// Seconds of a week.
+const WEEK: u32 = 7 * 24 * 3600;
+
 /// The header of a block of entries, and of a free one: neighbours in its list, and how many entries are in use.
 pub(crate) const NEXT: Le32 = Le32(0);
 pub(crate) const BEFORE: Le32 = Le32(4);
@@ -79,6 +82,14 @@ impl Kind {
             Kind::Group => 0xd9c0_1927,
             Kind::Project => 0xd9c0_3f14,
         }
+    }
+
+    /// Writes the headers of an empty file: a week of grace, as everywhere.
+    pub fn begin(self, header: &mut [u8]) {
+        MAGIC.set(header, self.magic());
+        VERSION.set(header, 1);
+        BLOCK_GRACE.set(header, WEEK);
+        INODE_GRACE.set(header, WEEK);
     }
 
     /// Refuses what is no block 0 of a file of this kind.

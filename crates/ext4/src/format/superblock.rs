@@ -574,6 +574,17 @@ impl SuperblockMut<'_> {
         ORPHAN_FILE.set(self.raw, inode);
     }
 
+    /// Says which inodes count what users, groups and projects have.
+    pub fn set_quota_inode(&mut self, kind: super::quota::Kind, inode: u32) {
+        QUOTA_INODES[kind as usize].set(self.raw, inode);
+    }
+
+    /// Says where multi-mount protection has its block, and how many seconds its number stays as it is.
+    pub fn set_mmp(&mut self, block: u64, interval: u16) {
+        MMP_BLOCK.set(self.raw, block);
+        MMP_INTERVAL.set(self.raw, interval);
+    }
+
     /// Notes when it was written, in seconds since 1970.
     pub fn set_written(&mut self, seconds: i64) {
         WRITTEN.set(self.raw, seconds.cast_unsigned());
