@@ -478,6 +478,13 @@ fn too_small_is_refused_before_anything_is_written() {
     let error = Plan::new(tree_of(source.path()), &options).unwrap_err();
     assert_eq!(error.io_kind(), Some(std::io::ErrorKind::StorageFull));
     assert!(error.to_string().contains("40960 bytes more"), "{error}");
+    // What must be free counts, too.
+    options.min_free = 40960;
+    options.size = BuildSize::Bytes(least);
+    let error = Plan::new(tree_of(source.path()), &options).unwrap_err().to_string();
+    assert!(error.contains("40960 bytes more"), "{error}");
+    options.size = BuildSize::Fitting { free: 4096, align: 1 };
+    assert!(Plan::new(tree_of(source.path()), &options).unwrap().size() >= least + 40960);
     options.inodes = Some(100);
     assert!(Plan::new(tree_of(source.path()), &options).unwrap_err().to_string().contains("-N"));
 }

@@ -35,6 +35,8 @@ pub enum BuildSize {
 pub struct BuildOptions {
     /// The size.
     pub size: BuildSize,
+    /// Bytes that are free for users in the end, at least, whatever the size is.
+    pub min_free: u64,
     /// Features (`-O`).
     pub features: Features,
     /// Bytes of a block (`-b`).
@@ -269,6 +271,7 @@ impl BuildOptions {
     pub fn new(uuid: [u8; 16], hash_seed: [u8; 16]) -> BuildOptions {
         BuildOptions {
             size: BuildSize::Fitting { free: 0, align: 1 },
+            min_free: 0,
             // OK to unwrap: one of the three types.
             features: Features::of_type("ext4").unwrap(),
             block_size: 4096,

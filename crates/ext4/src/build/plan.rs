@@ -402,9 +402,10 @@ impl Attempt<'_> {
         let in_groups = groups.taken.ranges().last().map_or(0, |(_, end)| end);
         let missing = free.end().max(in_groups).saturating_sub(geometry.blocks);
         let wanted = match self.options.size {
-            BuildSize::Fitting { free, .. } => free.div_ceil(self.options.block_size.into()),
+            BuildSize::Fitting { free, .. } => free,
             BuildSize::Bytes(_) => 0,
         };
+        let wanted = wanted.max(self.options.min_free).div_ceil(self.options.block_size.into());
         let left = free.left(geometry.blocks).saturating_sub(geometry.reserved_blocks);
         Ok(match missing.max(wanted.saturating_sub(left)) {
             0 => Ok(Parts { geometry, superblock, layout, groups, shapes, space }),

@@ -5,9 +5,9 @@ import os
 import unittest
 
 import casemate
-from casemate import fsverity
+from casemate import fleet, fsverity
 from casemate.contrib import avb, dissect_fve, dissect_target, model_signing
-from world import World
+from world import World, run
 
 
 class Contrib(World):
@@ -54,6 +54,28 @@ class Contrib(World):
         path.write_bytes(os.urandom(100_000))
         found = model_signing.FsverityFileHasher(path).compute()
         self.assertEqual((found.algorithm, found.digest_value), ("fsverity-sha256", fsverity.digest(path).digest))
+
+    def test_model_signing_takes_manifests_of_fleets(self):
+        from model_signing._serialization import file
+        from model_signing._signing import sign_ec_key, signing
+
+        model = self.folder / "model"
+        (model / "below").mkdir(parents=True)
+        for name in ["config.json", "below/weights", "below/empty"]:
+            (model / name).write_bytes(os.urandom(len(name) * 1000) if "empty" not in name else b"")
+        theirs = file.Serializer(model_signing.FsverityFileHasher).serialize(model)
+        urls = [str(path) for path in model.rglob("*") if path.is_file()]
+        ours = model_signing.manifest("model", str(model), fleet.digests(urls))
+        self.assertEqual(ours, theirs)
+        self.assertEqual(ours.serialization_type, theirs.serialization_type)
+        self.assertEqual(list(ours.resource_descriptors()), list(theirs.resource_descriptors()))
+        key, public = self.folder / "key.pem", self.folder / "public.pem"
+        run("openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", key)
+        run("openssl", "ec", "-in", key, "-pubout", "-out", public)
+        signature = sign_ec_key.Signer(key).sign(signing.Payload(ours))
+        self.assertEqual(sign_ec_key.Verifier(public).verify(signature), theirs)
+        with self.assertRaises(ValueError):
+            model_signing.manifest("model", "/elsewhere", fleet.digests(urls))
 
     def test_avb_trees_follow_their_definition(self):
         data, salt = os.urandom(200 * 4096), b"salt"

@@ -4,11 +4,16 @@ is what a kernel measures at no cost."""
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Iterable
 
 from model_signing._hashing.hashing import Digest
 from model_signing._hashing.io import FileHasher
+from model_signing.manifest import FileManifestItem, Manifest, _FileSerialization
 
 from .. import fsverity
+
+#: What digests are called in manifests.
+NAME = "fsverity-sha256"
 
 
 class FsverityFileHasher(FileHasher):
@@ -30,8 +35,21 @@ class FsverityFileHasher(FileHasher):
 
     @property
     def digest_name(self) -> str:
-        return "fsverity-sha256"
+        return NAME
 
     @property
     def digest_size(self) -> int:
         return 32
+
+
+def manifest(name: str, root: str, found: Iterable[tuple[str, fsverity.Digest]]) -> Manifest:
+    """The manifest of a model called `name`, of digests that `casemate.fleet` has made of the files below `root`: it is signed as
+    those are that model-signing makes."""
+    top = root.rstrip("/") + "/"
+    items = []
+    for url, digest in found:
+        if digest.algorithm != "sha256" or not url.startswith(top):
+            raise ValueError(f"{url}: not below {root}, or no digest of sha256")
+        path = pathlib.PurePosixPath(url.removeprefix(top))
+        items.append(FileManifestItem(path=path, digest=Digest(NAME, digest.digest)))
+    return Manifest(name, items, _FileSerialization(NAME))

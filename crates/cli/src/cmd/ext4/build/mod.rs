@@ -68,6 +68,9 @@ pub struct Args {
     /// all of a block device].
     #[arg(long, value_name = "BYTES", value_parser = size, help_heading = "Size")]
     size: Option<BuildSize>,
+    /// Refuse a size that leaves fewer bytes free for users; an automatic one leaves so many.
+    #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>, default_value = "0", help_heading = "Size")]
+    min_free: u64,
     /// Round an automatic size up to a multiple of so many bytes.
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>, help_heading = "Size")]
     align: Option<u64>,
@@ -203,6 +206,7 @@ impl Args {
         };
         let mut options = self.format.options(identity)?;
         options.time = source_date_epoch()?;
+        options.min_free = self.min_free;
         // dm-verity protects whole blocks.
         let align = self.align.unwrap_or(if self.dm_verity.is_some() { 4096 } else { 1 });
         let header_size = volume.as_ref().map_or(0, NewVolume::offset);
