@@ -51,6 +51,11 @@ impl FileDevice {
         Ok(FileDevice { file, fixed_size })
     }
 
+    /// A device on a file of which it is known that it is a regular one: nobody is asked.
+    pub fn from_regular_file(file: File) -> FileDevice {
+        FileDevice { file, fixed_size: None }
+    }
+
     /// Gives back the space of a range, which then reads as zeros; `false` where the file system can't.
     fn punch(&self, offset: u64, len: u64) -> Result<bool> {
         self.fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len)

@@ -22,7 +22,7 @@ use crate::{Error, ErrorKind};
 #[derive(Debug)]
 pub(crate) struct Secret {
     /// The place that it came from, for messages.
-    name: String,
+    pub(crate) name: String,
     /// All that is there.
     bytes: SecretVec,
 }
@@ -148,7 +148,7 @@ impl Secret {
     }
 
     /// What this is for a protector: as the tool reads it, a passphrase ends where its line does.
-    fn for_source(&self, source: Source) -> &[u8] {
+    pub(crate) fn for_source(&self, source: Source) -> &[u8] {
         let bytes = self.bytes.expose();
         match source {
             Source::RawKey => bytes,

@@ -527,6 +527,47 @@ fn directories_are_encrypted() {
     }
 }
 
+/// google/fscrypt opens directories on a mounted image, by its own files that were put there.
+#[test]
+fn directories_have_protectors() {
+    let place = place();
+    place.sh("mkdir tree/vault tree/raw; seq 9999 >tree/vault/numbers; echo kept >tree/raw/note
+              printf 'hunter2\\nmore' >words; printf %032d 7 >raw.key");
+    let passphrase = "build image --from tree --protect vault=words --size +4M";
+    place.yes(passphrase);
+    check(&place, "image");
+    place.yes("extract image out --fscrypt-passphrase-file words");
+    assert_eq!(place.read("out/vault/numbers"), place.read("tree/vault/numbers"));
+    place.yes("build raw.img --from tree --protect raw=raw.key --protector-source raw_key --policy-version 1 --padding 16");
+    place.yes("extract raw.img raw --fscrypt-passphrase-file raw.key");
+    assert_eq!(place.read("raw/raw/note"), place.read("tree/raw/note"));
+    for (options, text) in [
+        ("--protect vault=/dev/null", "empty passphrase"),
+        ("--protect vault=raw.key --flag iv-ino-lblk64", "no policies with flags"),
+        ("--protect raw=words --protector-source raw_key", "32 bytes"),
+        ("--protect nothing=words", "nothing"),
+    ] {
+        place.is(&format!("build new.img --from tree {options}"), 2, text);
+    }
+    if tool("fscrypt").is_none() {
+        return;
+    }
+    let conf = r#"{"source": "custom_passphrase", "hash_costs": {"time": "2", "memory": "4096", "parallelism": "1",
+        "truncation_fixed": true}, "options": {"padding": "32", "contents": "AES_256_XTS", "filenames": "AES_256_CTS",
+        "policy_version": "2"}, "use_fs_keyring_for_v1_policies": true, "allow_cross_user_metadata": false}"#;
+    fs::write(place.path("fscrypt.conf"), conf).unwrap();
+    for (image, unlock) in [
+        ("image", "echo hunter2 | fscrypt unlock vault --quiet"),
+        ("raw.img", "fscrypt unlock raw --quiet --key=../raw.key"),
+    ] {
+        let shown = "fscrypt status . | grep -c 'custom protector\\|raw key protector'; cat */numbers */note 2>/dev/null | cksum";
+        let script = format!("export FSCRYPT_CONF=$PWD/../fscrypt.conf; {unlock}; {shown}");
+        let Some(found) = mounted(&place, image, &[], &script) else { return };
+        let expected = place.sh("cat tree/vault/numbers tree/raw/note | cksum");
+        assert_eq!(found, format!("1\n{expected}"), "{image}");
+    }
+}
+
 #[test]
 fn images_lie_in_luks_volumes_and_partitions() {
     let place = place();

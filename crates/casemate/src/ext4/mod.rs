@@ -12,6 +12,7 @@ mod encrypt;
 mod encrypted;
 mod file_system;
 mod oci;
+mod protect;
 mod seal;
 mod verity;
 
@@ -49,6 +50,7 @@ pub use encrypt::Encrypting;
 use encrypted::KeyUse;
 pub use encrypted::{EncryptionInfo, encryption_info};
 pub use file_system::{ExtractOptions, FileSystem, MOST_READ, Target};
+pub use protect::{Protected, ProtectorSource};
 pub use seal::Sealing;
 
 /// Options of reading a file system.

@@ -47,6 +47,12 @@ pub(super) struct ProtectorData {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct EncryptionOptions {
+    #[prost(int64, tag = "1")]
+    pub padding: i64,
+    #[prost(int32, tag = "2")]
+    pub contents: i32,
+    #[prost(int32, tag = "3")]
+    pub filenames: i32,
     #[prost(int64, tag = "4")]
     pub policy_version: i64,
 }

@@ -2,12 +2,15 @@
 
 use casemate_primitives::secret::SecretVec;
 
-use super::message::{PolicyData, decode};
+use prost::Message;
+
+use super::message::{EncryptionOptions, PolicyData, WrappedPolicyKey, decode};
 use super::wrapped::WrappedKey;
 use super::{ProtectorId, ProtectorKey};
 use casemate_providers::Providers;
 
 use crate::key::{KeyId, MasterKey};
+use crate::policy::{Ivs, Policy};
 use crate::{Error, Result};
 
 /// Bytes of the master keys that the tool makes, whatever the mode.
@@ -17,6 +20,7 @@ const MASTER_LEN: usize = 64;
 #[derive(Clone, Debug)]
 pub struct PolicyFile {
     key: KeyId,
+    options: EncryptionOptions,
     slots: Vec<(ProtectorId, WrappedKey)>,
 }
 
@@ -28,7 +32,8 @@ impl PolicyFile {
     /// unknown version.
     pub fn from_bytes(bytes: &[u8]) -> Result<PolicyFile> {
         let data: PolicyData = decode("policy", bytes)?;
-        let version = data.options.map_or(0, |options| options.policy_version);
+        let options = data.options.unwrap_or_default();
+        let version = options.policy_version;
         let key = KeyId::from_hex(&data.key_descriptor);
         let key = match (version, key) {
             // Files of the time before versions have none.
@@ -45,7 +50,65 @@ impl PolicyFile {
             let id = id.ok_or_else(|| Error::corrupt(format!("policy: {descriptor:?} is no protector")))?;
             Ok((id, WrappedKey::new("policy", slot.wrapped_key, MASTER_LEN)?))
         });
-        Ok(PolicyFile { key, slots: slots.collect::<Result<_>>()? })
+        Ok(PolicyFile { key, options, slots: slots.collect::<Result<_>>()? })
+    }
+
+    /// The file of a policy that nothing protects yet.
+    ///
+    /// # Errors
+    /// `Argument` for a policy that the tool does not know: with flags, or data units of its own.
+    pub fn new(policy: &Policy) -> Result<PolicyFile> {
+        if policy.ivs != Ivs::PerFileKey || policy.log2_data_unit_size != 0 {
+            let text = "google/fscrypt knows no policies with flags or data units of their own";
+            return Err(Error::argument(text));
+        }
+        let options = EncryptionOptions {
+            // OK to cast: 32 at most.
+            padding: policy.padding as i64,
+            contents: policy.contents.number().into(),
+            filenames: policy.names.number().into(),
+            policy_version: match policy.key {
+                KeyId::Descriptor(_) => 1,
+                KeyId::Identifier(_) => 2,
+            },
+        };
+        Ok(PolicyFile { key: policy.key, options, slots: Vec::new() })
+    }
+
+    /// Lets a protector open the policy, whose master key of 64 bytes this is; `iv` is random.
+    ///
+    /// # Errors
+    /// `Argument` for a key of another length.
+    pub fn protect(
+        &mut self,
+        providers: &Providers,
+        protector: &ProtectorKey,
+        master: &SecretVec,
+        iv: [u8; 16],
+    ) -> Result<()> {
+        if master.len() != MASTER_LEN {
+            return Err(Error::argument(format!(
+                "a master key of {} bytes; the tool has {MASTER_LEN}",
+                master.len()
+            )));
+        }
+        let wrapped = WrappedKey::wrap(providers, &protector.key, master, iv)?;
+        self.slots.push((protector.id, wrapped));
+        Ok(())
+    }
+
+    /// The policy's file, one protobuf message.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let slots = self.slots.iter().map(|(id, wrapped)| WrappedPolicyKey {
+            protector_descriptor: id.to_string(),
+            wrapped_key: Some(wrapped.to_data()),
+        });
+        let data = PolicyData {
+            key_descriptor: self.key.to_string(),
+            options: Some(self.options.clone()),
+            wrapped_policy_keys: slots.collect(),
+        };
+        data.encode_to_vec()
     }
 
     /// Opens the policy with a protector's key, and gives the master key of 64 bytes.

@@ -5,6 +5,8 @@ use std::fmt;
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Argon2, Argon2Variant, KdfError, KdfLimits, Providers};
 
+use prost::Message;
+
 use super::message::{HashingCosts, ProtectorData, decode};
 use super::wrapped::{WRAPPING_LEN, WrappedKey};
 use super::{ProtectorId, wrapped};
@@ -77,6 +79,58 @@ impl Protector {
         };
         let wrapped = WrappedKey::new("protector", data.wrapped_key, WRAPPING_LEN)?;
         Ok(Protector { id, name: data.name, source, wrapped })
+    }
+
+    /// A new protector with a random key, which a passphrase or a raw key of 32 bytes opens: `source` says which, and at which
+    /// costs. `key` and `iv` are random.
+    ///
+    /// # Errors
+    /// `Argument` for a raw key of another length; `Unsupported` for costs above the limits.
+    pub fn create(
+        providers: &Providers,
+        name: &str,
+        source: Source,
+        secret: &[u8],
+        random: (SecretVec, [u8; 16]),
+        limits: &KdfLimits,
+    ) -> Result<(Protector, ProtectorKey)> {
+        let (key, iv) = random;
+        let id = ProtectorId(MasterKey::new(providers, key.clone())?.descriptor());
+        let wrapping = match &source {
+            Source::Login { hashing, .. } | Source::Passphrase(hashing) => hashing.key(secret, limits)?,
+            Source::RawKey if secret.len() == WRAPPING_LEN => secret.into(),
+            Source::RawKey => {
+                let text = format!("a raw key has {WRAPPING_LEN} bytes, not {}", secret.len());
+                return Err(Error::argument(text));
+            }
+        };
+        let wrapped = WrappedKey::wrap(providers, &wrapping, &key, iv)?;
+        Ok((Protector { id, name: name.to_owned(), source, wrapped }, ProtectorKey { id, key }))
+    }
+
+    /// The protector's file, one protobuf message.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let (source, uid, hashing) = match self.source {
+            Source::Login { uid, hashing } => (1, uid.into(), Some(hashing)),
+            Source::Passphrase(hashing) => (2, 0, Some(hashing)),
+            Source::RawKey => (3, 0, None),
+        };
+        let costs = hashing.map(|Hashing { costs, .. }| HashingCosts {
+            time: costs.passes.into(),
+            memory: costs.memory.into(),
+            parallelism: costs.lanes.into(),
+            truncation_fixed: true,
+        });
+        let data = ProtectorData {
+            protector_descriptor: self.id.to_string(),
+            source,
+            name: self.name.clone(),
+            costs,
+            salt: hashing.map_or(Vec::new(), |hashing| hashing.salt.to_vec()),
+            uid,
+            wrapped_key: Some(self.wrapped.to_data()),
+        };
+        data.encode_to_vec()
     }
 
     /// Opens the protector with a passphrase, or with the 32 bytes of its raw key. Its file names the costs, and `limits`

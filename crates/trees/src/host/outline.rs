@@ -76,7 +76,7 @@ impl Unread {
         if !is_file || stat.st_size.cast_unsigned() != size {
             return Err(changed(&path));
         }
-        let file = FileDevice::from_file(fd.into()).map_err(|error| error.at(path.display()))?;
+        let file = FileDevice::from_regular_file(fd.into());
         Ok(Reopened { file, of: self.clone(), size })
     }
 }

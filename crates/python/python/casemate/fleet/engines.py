@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -119,6 +120,10 @@ def _answer(work: Callable[[Any], Any], task: bytes) -> bytes:
 
 
 def _spark(spark: Any, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Result]:
+    import pyarrow
+
+    schema = pyarrow.schema([("number", pyarrow.int64()), ("result", pyarrow.binary())])
+
     def each(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow
 
@@ -127,15 +132,19 @@ def _spark(spark: Any, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iter
                 result = _answer(work, task)
                 yield pyarrow.RecordBatch.from_pydict({"number": [number], "result": [result]}, schema)
 
-    import pyarrow
+    def job(wave: list[Any]) -> list[Any]:
+        rows = [(number, bytearray(pickle.dumps(task))) for number, task in enumerate(wave)]
+        frame = spark.sparkContext.parallelize(rows, len(rows)).toDF("number long, task binary")
+        return list(frame.mapInArrow(each, "number long, result binary").collect())
 
-    schema = pyarrow.schema([("number", pyarrow.int64()), ("result", pyarrow.binary())])
-    all_tasks = list(tasks)
-    rows = [(number, bytearray(pickle.dumps(task))) for number, task in enumerate(all_tasks)]
-    if not rows:
-        return
-    slices = min(len(rows), 4 * spark.sparkContext.defaultParallelism)
-    frame = spark.sparkContext.parallelize(rows, slices).toDF("number long, task binary")
-    for row in frame.mapInArrow(each, "number long, result binary").toLocalIterator():
-        result, error = pickle.loads(bytes(row.result))
-        yield all_tasks[row.number], result, error
+    # A job for a few tasks of each slot, and another one behind it: results come while others are at work.
+    waiting, most = iter(tasks), 4 * spark.sparkContext.defaultParallelism
+    waves = iter(lambda: list(itertools.islice(waiting, most)), [])
+    with ThreadPoolExecutor(2) as pool:
+        for wave, rows, failed in _futures(pool.submit, wait, job, waves, 2):
+            if failed is not None:
+                yield from ((task, None, failed) for task in wave)
+                continue
+            for row in rows:
+                result, error = pickle.loads(bytes(row.result))
+                yield wave[row.number], result, error

@@ -10,20 +10,20 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clap::ArgGroup;
 use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::{ArgGroup, ValueEnum};
 use serde_json::json;
 
 use casemate::ext4::{
-    Build, BuildReport, BuildSize, BuildTarget, Encrypting, Pattern, Sealing, Tree, identity, random_uuid,
-    read_tree, source_date_epoch, uuid_text,
+    Build, BuildReport, BuildSize, BuildTarget, Encrypting, Pattern, Protected, ProtectorSource, Sealing,
+    Tree, identity, random_uuid, read_tree, source_date_epoch, uuid_text,
 };
 use casemate::fscrypt::read_raw_key;
 use casemate::fsverity::{Algorithm, Entry, FileDigest, Manifest, Parameters, escape_name};
 use casemate::luks::NewVolume;
 use casemate::signature::{Certificate, DigestAlgorithm, SigningKey, root_hash_bytes, sign};
 use casemate::verity::{Fec, FormatOptions, Formatted, Seed};
-use casemate::{Access, Error, Image, Output, SecretSource, Work, hex as hexadecimal};
+use casemate::{Access, Error, Image, Output, SecretSource, SecretVec, Work, hex as hexadecimal};
 
 use format::FormatArgs;
 use luks::LuksArgs;
@@ -146,6 +146,19 @@ pub struct Args {
     /// image has the feature encrypt then, and its UUID and bytes are others each time but with --seed.
     #[arg(long, value_name = "DIR=KEYFILE", value_parser = OsStringValueParser::new().try_map(encrypted), help_heading = "fscrypt")]
     encrypt: Vec<(Vec<u8>, PathBuf)>,
+    /// Encrypt a directory of the tree with a random key, which google/fscrypt opens with the passphrase in the first line of a
+    /// file: "fscrypt unlock DIR" on the device. Its files are put into /.fscrypt.
+    #[arg(long, value_name = "DIR=PASSFILE", value_parser = OsStringValueParser::new().try_map(encrypted), help_heading = "fscrypt")]
+    protect: Vec<(Vec<u8>, PathBuf)>,
+    /// What these files have: a passphrase, or a raw key of 32 bytes.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "SOURCE",
+        default_value = "custom_passphrase",
+        help_heading = "fscrypt"
+    )]
+    protector_source: Source,
     #[command(flatten, next_help_heading = "fscrypt")]
     policy: FscryptPolicyArgs,
     #[command(flatten)]
@@ -154,6 +167,14 @@ pub struct Args {
     /// are made from the tree, or random with --encrypt.
     #[arg(long, value_name = "SEED", help_heading = "Identity")]
     seed: Option<String>,
+}
+
+/// What opens a protector, as google/fscrypt calls it.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum Source {
+    CustomPassphrase,
+    RawKey,
 }
 
 impl Args {
@@ -199,8 +220,9 @@ impl Args {
         let amendments = self.tree.amendments(context)?;
         let mut tree = read_tree(&self.tree.sources(), &target, &self.tree.options(), &work)?;
         let digests = amendments.apply(&mut tree)?;
+        let protected = self.protected(&mut tree, context)?;
         // What follows from a tree tells something of encrypted names to whoever guesses them.
-        let identity = match self.encrypt.is_empty() || self.seed.is_some() {
+        let identity = match (self.encrypt.is_empty() && self.protect.is_empty()) || self.seed.is_some() {
             true => identity(&tree, self.seed.as_deref(), &work),
             false => (random_uuid()?, random_uuid()?),
         };
@@ -224,7 +246,7 @@ impl Args {
             Some(path) => Some(Output::create(path, &[&self.image])?),
             None => None,
         };
-        let encrypting = self.encrypting(context, &tree, options.block_size)?;
+        let encrypting = self.encrypting(context, &tree, options.block_size, protected)?;
         let build = Build::protected(tree, &options, sealing.clone(), encrypting);
         let build = build.map_err(|error| error.at(self.image.display()))?;
         let size = build.size();
@@ -287,7 +309,7 @@ impl Args {
 
     /// Files that are read.
     fn inputs(&self) -> Vec<PathBuf> {
-        let keys = self.encrypt.iter().map(|(_, file)| file);
+        let keys = self.encrypt.iter().chain(&self.protect).map(|(_, file)| file);
         let more = keys.chain(&self.signing_key).chain(&self.cert).chain(&self.verity_from_manifest).cloned();
         let more = more.chain(self.luks.inputs().map(Path::to_owned));
         self.tree.inputs().into_iter().chain(more).filter(|path| path != Path::new("-")).collect()
@@ -394,14 +416,34 @@ impl Args {
         Ok(Some(sealing))
     }
 
+    /// Keys of directories under new protectors, whose files are put into the tree.
+    fn protected(&self, tree: &mut Tree, context: &Context) -> Result<Vec<(&[u8], SecretVec)>, Error> {
+        let source = match self.protector_source {
+            Source::CustomPassphrase => ProtectorSource::CustomPassphrase,
+            Source::RawKey => ProtectorSource::RawKey,
+        };
+        let (mut protected, mut keys) = (Protected::new(context.providers().clone()), Vec::new());
+        for (path, file) in &self.protect {
+            let name = path.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty()).unwrap_or(b"root");
+            let name = String::from_utf8_lossy(name);
+            let key = protected.add(&name, source, &SecretSource::file(file), &self.policy.policy())?;
+            keys.push((&path[..], key));
+        }
+        if !keys.is_empty() {
+            protected.write(tree)?;
+        }
+        Ok(keys)
+    }
+
     /// fscrypt, if it is wanted.
     fn encrypting(
         &self,
         context: &Context,
         tree: &Tree,
         block_size: u32,
+        protected: Vec<(&[u8], SecretVec)>,
     ) -> Result<Option<Encrypting>, Error> {
-        if self.encrypt.is_empty() {
+        if self.encrypt.is_empty() && protected.is_empty() {
             return Ok(None);
         }
         let mut encrypting = Encrypting::new(context.providers().clone());
@@ -410,6 +452,9 @@ impl Args {
         }
         for (path, file) in &self.encrypt {
             let key = read_raw_key(&SecretSource::file(file))?;
+            encrypting.add(path, key, &self.policy.policy(), block_size)?;
+        }
+        for (path, key) in protected {
             encrypting.add(path, key, &self.policy.policy(), block_size)?;
         }
         Ok(Some(encrypting))
