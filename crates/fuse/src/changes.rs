@@ -73,6 +73,7 @@ impl Changes {
     pub fn change<T>(&self, mut f: impl FnMut(&mut Writer) -> Result<T, Error>) -> Result<T, Error> {
         let mut writer = self.shared.locked();
         let writer = writer.as_mut().ok_or_else(closed)?;
+        writer.keep_reserve(false);
         match f(writer) {
             Err(error) if error.io_kind() == Some(ErrorKind::StorageFull) && writer.has_pinned_room() => {
                 writer.commit()?;

@@ -63,6 +63,7 @@ impl Tree {
         (node.mode, node.umask) = ((wanted.mode & 0o7777) as u16, (wanted.umask & 0o777) as u16);
         (node.uid, node.gid) = (request.uid(), request.gid());
         self.change(|changes, writer| {
+            writer.keep_reserve(request.uid() != 0);
             let made = writer.create_under(parent, name.as_bytes(), &node, body)?;
             self.told(changes, &writer.inode(made)?)
         })
@@ -128,6 +129,7 @@ impl Tree {
     /// Writes to a file: how many bytes, and whether rights of its owner went with that.
     pub fn write(
         &self,
+        request: &Request,
         node: INodeNo,
         offset: u64,
         bytes: &[u8],
@@ -135,6 +137,7 @@ impl Tree {
     ) -> Result<(usize, bool), Error> {
         let number = number(node)?;
         self.change(|_, writer| {
+            writer.keep_reserve(request.uid() != 0);
             let drops = drop_privileges && has_privileges(&writer.inode(number)?);
             let mut len = bytes.len();
             let written = loop {
@@ -150,12 +153,19 @@ impl Tree {
     }
 
     /// Allocates, frees or zeroes a range of a file, as fallocate(2) says it.
-    pub fn allocate(&self, node: INodeNo, offset: u64, len: u64, mode: i32) -> Result<(), Error> {
+    pub fn allocate(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        (offset, len): (u64, u64),
+        mode: i32,
+    ) -> Result<(), Error> {
         let number = number(node)?;
         let end = offset.checked_add(len);
         let end = end.ok_or_else(|| Error::path(ErrorKind::FileTooLarge, "a range beyond every file"))?;
         let keep_size = mode & KEEP_SIZE != 0;
         self.change(|_, writer| {
+            writer.keep_reserve(request.uid() != 0);
             let done = match mode & !KEEP_SIZE {
                 0 => {
                     writer.require_extents(number)?;

@@ -484,7 +484,7 @@ impl Filesystem for Requests {
 
     fn write(
         &self,
-        _request: &Request,
+        request: &Request,
         node: INodeNo,
         _handle: FileHandle,
         offset: u64,
@@ -495,7 +495,7 @@ impl Filesystem for Requests {
         reply: ReplyWrite,
     ) {
         let drop_privileges = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let written = self.tree.write(node, offset, data, drop_privileges).and_then(|written| {
+        let written = self.tree.write(request, node, offset, data, drop_privileges).and_then(|written| {
             if flags.0 & DSYNC != 0 {
                 self.tree.commit()?;
             }
@@ -515,7 +515,7 @@ impl Filesystem for Requests {
 
     fn fallocate(
         &self,
-        _request: &Request,
+        request: &Request,
         node: INodeNo,
         _handle: FileHandle,
         offset: u64,
@@ -523,7 +523,7 @@ impl Filesystem for Requests {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        self.done(self.tree.allocate(node, offset, length, mode), reply);
+        self.done(self.tree.allocate(request, node, (offset, length), mode), reply);
     }
 
     fn fsync(

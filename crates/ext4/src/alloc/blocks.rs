@@ -20,7 +20,15 @@ impl Allocator {
     /// Takes up to `want` clusters in one run: its first block, and how many clusters.
     pub fn allocate(&mut self, goal: Goal, want: u64) -> Result<(u64, u64)> {
         let layout = *self.fs.layout();
-        let want = want.min(layout.clusters_per_group.into());
+        let mut want = want.min(layout.clusters_per_group.into());
+        if self.keeps_reserve {
+            let reserved = self.fs.superblock().blocks_reserved / self.ratio();
+            let room = (self.free_clusters() + self.pinned_clusters()).saturating_sub(reserved);
+            want = want.min(room);
+            if want == 0 {
+                return Err(no_space("blocks"));
+            }
+        }
         let (first_group, from, exact) = match goal {
             Goal::Behind(block) => match block.next_multiple_of(self.ratio()) {
                 behind if layout.contains(behind, 1) => {

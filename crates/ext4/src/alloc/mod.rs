@@ -33,6 +33,8 @@ pub(crate) struct Allocator {
     /// allocated for it, and the first inode that may be free.
     near: HashMap<u32, u64>,
     next_inodes: HashMap<u32, u32>,
+    /// Whether blocks that are reserved for root are left free.
+    keeps_reserve: bool,
 }
 
 /// Free clusters and inodes.
@@ -60,6 +62,7 @@ impl Allocator {
             pins: Pins::default(),
             near: HashMap::new(),
             next_inodes: HashMap::new(),
+            keeps_reserve: false,
         }
     }
 
@@ -86,6 +89,11 @@ impl Allocator {
     /// Blocks in a cluster.
     pub fn ratio(&self) -> u64 {
         u64::from(self.fs.layout().cluster_blocks)
+    }
+
+    /// Says whether blocks are left free that are reserved for root.
+    pub fn keep_reserve(&mut self, keeps: bool) {
+        self.keeps_reserve = keeps;
     }
 
     /// Begins a step: what came before is not taken back with it.

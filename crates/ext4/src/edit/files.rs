@@ -63,6 +63,11 @@ impl Files {
         self.inodes.all_held()
     }
 
+    /// Says whether blocks are left free that are reserved for root.
+    pub fn keep_reserve(&mut self, keeps: bool) {
+        self.inodes.space_mut().keep_reserve(keeps);
+    }
+
     /// Inodes without their names.
     pub fn inodes(&mut self) -> &mut Inodes {
         &mut self.inodes

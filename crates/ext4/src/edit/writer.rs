@@ -160,9 +160,9 @@ impl Writer {
         self.files.inodes().transaction().break_off();
     }
 
-    /// Says that somebody uses an inode without names, or that nobody does any more.
-    pub(super) fn hold(&mut self, number: u32, is_used: bool) {
-        self.files.inodes().hold(number, is_used);
+    /// The files, to change what is no part of an operation.
+    pub(super) fn files_mut(&mut self) -> &mut Files {
+        &mut self.files
     }
 
     /// The files, to look at.

@@ -310,11 +310,6 @@ impl Cache {
         std::mem::take(&mut self.state().has_contents)
     }
 
-    /// How many blocks are here.
-    pub fn len(&self) -> usize {
-        self.state.read().unwrap_or_else(PoisonError::into_inner).blocks.len()
-    }
-
     /// The device below.
     pub fn device(&self) -> &Arc<dyn BlockDevice> {
         &self.below

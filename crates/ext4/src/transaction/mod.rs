@@ -166,11 +166,6 @@ impl Transaction {
         self.cache.dirty_count() >= self.log.comfortable()
     }
 
-    /// Whether more is kept in memory than is to stay there between transactions.
-    pub fn keeps_too_much(&self) -> bool {
-        self.cache.len() > CACHE_BYTES / self.block_size
-    }
-
     /// Whether only the end of an operation has room.
     pub fn is_full(&self) -> bool {
         self.cache.dirty_count() >= self.log.most()

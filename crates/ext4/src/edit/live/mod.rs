@@ -44,8 +44,8 @@ impl Writer {
         self.files().space().pinned_clusters() > 0
     }
 
-    /// Whether a commit makes room in memory.
-    pub fn keeps_too_much(&self) -> bool {
-        self.files().space().transaction().keeps_too_much()
+    /// Whether the operations that follow leave blocks free that are reserved for root, as those of others do.
+    pub fn keep_reserve(&mut self, keeps: bool) {
+        self.files_mut().keep_reserve(keeps);
     }
 }

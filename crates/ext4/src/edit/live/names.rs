@@ -74,14 +74,14 @@ impl Writer {
         if !self.files().is_held(number) {
             return Ok(());
         }
-        self.hold(number, false);
+        self.files_mut().inodes().hold(number, false);
         let released = self.operation(|files| {
             let mut inode = files.get_unlinked(number)?;
             files.inodes().unlist_orphan(&mut inode)?;
             files.inodes().release(&mut inode)
         });
         if released.is_err() {
-            self.hold(number, true);
+            self.files_mut().inodes().hold(number, true);
         }
         released
     }
@@ -107,7 +107,7 @@ impl Writer {
 
     /// Notes that an inode without names may be in use.
     fn held(&mut self, number: Option<u32>) -> Option<u32> {
-        number.iter().for_each(|number| self.hold(*number, true));
+        number.iter().for_each(|number| self.files_mut().inodes().hold(*number, true));
         number
     }
 }
