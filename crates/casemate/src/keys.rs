@@ -127,6 +127,27 @@ impl Keys {
         Ok(ring)
     }
 
+    /// All master keys: those that were given raw, with their descriptors if these are unusual, and those that the secrets open
+    /// of the policies that were taken from elsewhere ([`Keys::with_metadata`]).
+    ///
+    /// # Errors
+    /// `Argument` for a key of a wrong length; `Mismatch` if a secret opens nothing.
+    pub fn master_keys(
+        &self,
+        providers: &Providers,
+    ) -> Result<Vec<(Option<KeyDescriptor>, SecretVec)>, Error> {
+        self.keyring(providers)?;
+        let mut all: Vec<_> = self.raw.iter().map(|raw| (raw.descriptor, raw.key.clone())).collect();
+        if self.open_protectors() {
+            let mut opened = Keyring::new(providers.clone());
+            let none = Taken::default();
+            self.unlock_tool(self.metadata.as_deref().unwrap_or(&none), &mut opened)?;
+            let identified = opened.ids().filter(|id| matches!(id, KeyId::Descriptor(_)));
+            all.extend(identified.filter_map(|id| Some((None, opened.get(id)?.secret().clone()))));
+        }
+        Ok(all)
+    }
+
     /// The raw keys with their names in policies, in words.
     pub(crate) fn described(&self, providers: &Providers) -> Option<String> {
         let one = |raw: &Raw| {

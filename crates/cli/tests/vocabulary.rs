@@ -37,6 +37,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("crypt", "SPEC", "what dm-crypt does"),
     ("crypt-offset", "BYTES", "where encrypted data begin"),
     ("crypt-provider", "DRIVER", "the driver of a cipher"),
+    ("control", "SOCKET", "where keys of a mounted folder come and go"),
     ("crypt-table", "FILE", "a dm-crypt table line"),
     ("data-block-size", "BYTES", "the size of data blocks"),
     ("data-blocks", "BLOCKS", "how many data blocks"),

@@ -156,6 +156,11 @@ impl MasterKey {
         Ok(key)
     }
 
+    /// The key as it was given.
+    pub fn secret(&self) -> &SecretVec {
+        &self.secret
+    }
+
     /// The identifier by which policies of version 2 name this key.
     pub fn identifier(&self) -> KeyIdentifier {
         self.identifier

@@ -53,6 +53,23 @@ impl Keyring {
         Ok(())
     }
 
+    /// Adds all keys of another ring.
+    pub fn add_all(&mut self, other: &Keyring) {
+        self.keys.extend(other.keys.iter().map(|(id, key)| (*id, Arc::clone(key))));
+    }
+
+    /// Removes a key under all names that it has; whether it was there.
+    pub fn remove(&mut self, id: &KeyId) -> bool {
+        let Some(key) = self.keys.get(id).cloned() else { return false };
+        self.keys.retain(|_, other| other.secret() != key.secret());
+        true
+    }
+
+    /// The names of all keys.
+    pub fn ids(&self) -> impl Iterator<Item = &KeyId> {
+        self.keys.keys()
+    }
+
     /// The master key that a policy names, if the ring has it.
     pub fn get(&self, id: &KeyId) -> Option<&Arc<MasterKey>> {
         self.keys.get(id)

@@ -18,7 +18,7 @@ const COMMIT: Duration = Duration::from_secs(5);
 pub struct Changes {
     shared: Arc<Shared>,
     /// Inodes that the kernel knows: of these none is freed.
-    pub known: Known,
+    known: Arc<Known>,
     clock: Mutex<Option<Clock>>,
 }
 
@@ -45,7 +45,11 @@ impl Steady<'_> {
 
 impl Changes {
     /// Changes by a writer. `failed` hears of a commit that fails when nobody waits for it.
-    pub fn new(writer: Writer, failed: impl Fn(&Error) + Send + 'static) -> Result<Changes, Error> {
+    pub fn new(
+        writer: Writer,
+        known: Arc<Known>,
+        failed: impl Fn(&Error) + Send + 'static,
+    ) -> Result<Changes, Error> {
         let shared = Arc::new(Shared { writer: RwLock::new(Some(writer)) });
         let (stop, stopped) = channel();
         let watched = Arc::clone(&shared);
@@ -61,7 +65,7 @@ impl Changes {
         let thread = std::thread::Builder::new().name("commits".to_owned()).spawn(commits);
         let thread = thread.map_err(|error| Error::io("a thread", error))?;
         let clock = Mutex::new(Some(Clock { stop, thread }));
-        Ok(Changes { shared, known: Known::default(), clock })
+        Ok(Changes { shared, known, clock })
     }
 
     /// Keeps the file system as it is as long as the result is there. Whoever holds it does not ask for it again.
@@ -88,9 +92,9 @@ impl Changes {
         self.shared.commit()
     }
 
-    /// Notes what the kernel has forgotten: an inode without names that it knows no more is freed.
-    pub fn forget(&self, number: u32, times: u64) -> Result<(), Error> {
-        if !self.known.forget(number, times) || !self.steady().writer()?.is_held(number) {
+    /// Frees an inode without names that the kernel has forgotten.
+    pub fn forgotten(&self, number: u32) -> Result<(), Error> {
+        if !self.steady().writer()?.is_held(number) {
             return Ok(());
         }
         self.change(|writer| if self.known.has(number) { Ok(()) } else { writer.release(number) })

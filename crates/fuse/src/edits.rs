@@ -62,10 +62,10 @@ impl Tree {
         // OK to truncate: permission bits.
         (node.mode, node.umask) = ((wanted.mode & 0o7777) as u16, (wanted.umask & 0o777) as u16);
         (node.uid, node.gid) = (request.uid(), request.gid());
-        self.change(|changes, writer| {
+        self.change(|_, writer| {
             writer.keep_reserve(request.uid() != 0);
             let made = writer.create_under(parent, name.as_bytes(), &node, body)?;
-            self.told(changes, &writer.inode(made)?)
+            self.told(&writer.inode(made)?)
         })
     }
 
@@ -84,9 +84,9 @@ impl Tree {
     /// Gives a file a further name.
     pub fn link(&self, node: INodeNo, (parent, name): Named<'_>) -> Result<(FileAttr, Generation), Error> {
         let (linked, parent) = (number(node)?, number(parent)?);
-        self.change(|changes, writer| {
+        self.change(|_, writer| {
             writer.link_inode(linked, parent, name.as_bytes())?;
-            self.told(changes, &writer.inode(linked)?)
+            self.told(&writer.inode(linked)?)
         })
     }
 
@@ -236,8 +236,9 @@ impl Tree {
 
     /// Notes what the kernel has forgotten.
     pub fn forget(&self, node: INodeNo, times: u64) {
-        if let (Some(changes), Ok(number)) = (self.changes(), number(node))
-            && let Err(error) = changes.forget(number, times)
+        let (Some(known), Ok(number)) = (self.known(), number(node)) else { return };
+        if known.forget(number, times)
+            && let Some(Err(error)) = self.changes().map(|changes| changes.forgotten(number))
         {
             // It waits on the disk for who opens the file system next.
             self.tell(&error);
@@ -250,9 +251,9 @@ impl Tree {
     }
 
     /// What the kernel is told of an inode that it asked for.
-    fn told(&self, changes: &Changes, inode: &Inode) -> Result<(FileAttr, Generation), Error> {
+    fn told(&self, inode: &Inode) -> Result<(FileAttr, Generation), Error> {
         let told = self.attributes(inode)?;
-        changes.known.add(inode.number());
+        self.tells_of(inode.number());
         Ok(told)
     }
 }

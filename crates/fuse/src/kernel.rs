@@ -14,6 +14,11 @@ impl Kernel {
         let _ = self.0.set(notifier);
     }
 
+    /// Lets the kernel ask again for attributes and contents of a node. Nobody may wait for this who answers requests.
+    pub fn forget_contents(&self, node: INodeNo) {
+        self.0.get().iter().for_each(|notifier| drop(notifier.inval_inode(node, 0, 0)));
+    }
+
     /// Lets the kernel ask again for the attributes of a node.
     pub fn forget_attributes(&self, node: INodeNo) {
         self.0.get().iter().for_each(|notifier| drop(notifier.inval_inode(node, -1, 0)));

@@ -37,6 +37,11 @@ impl Known {
         self.locked().contains_key(&number)
     }
 
+    /// All of them.
+    pub fn all(&self) -> Vec<u32> {
+        self.locked().keys().copied().collect()
+    }
+
     fn locked(&self) -> MutexGuard<'_, HashMap<u32, u64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -38,9 +38,11 @@
 
 mod attributes;
 mod changes;
+mod control;
 mod crew;
 mod edits;
 mod errno;
+mod folder_keys;
 mod kernel;
 mod known;
 mod listings;
@@ -53,5 +55,6 @@ mod requests;
 mod tree;
 mod unmount;
 
+pub use folder_keys::FolderKeys;
 pub use mount::{Flag, Mount, MountOptions};
 pub use unmount::{Unmount, unmount};

@@ -35,6 +35,11 @@ impl Listings {
         self.locked().retain(|(known, _)| *known != number);
     }
 
+    /// Forgets all directories.
+    pub fn forget_all(&self) {
+        self.locked().clear();
+    }
+
     fn locked(&self) -> std::sync::MutexGuard<'_, VecDeque<(u32, Arc<Names>)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

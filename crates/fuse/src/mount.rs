@@ -14,7 +14,9 @@ use casemate::ext4::{FileSystem, Writer};
 
 use crate::attributes::Owner;
 use crate::changes::Changes;
+use crate::control::{Bound, Control};
 use crate::kernel::Kernel;
+use crate::known::Known;
 use crate::mounts::{Mounted, full_path, source_name};
 use crate::requests::Requests;
 use crate::tree::Tree;
@@ -40,6 +42,9 @@ pub struct MountOptions {
     pub flags: Vec<Flag>,
     /// The number of threads that may read contents at a time; one for each core, and eight at least, if `None`.
     pub readers: Option<NonZeroUsize>,
+    /// Where keys of encrypted files are added and removed while the folder is mounted: a socket that is made, for the user
+    /// alone who mounts, and root ([`FolderKeys`](crate::FolderKeys)).
+    pub control: Option<PathBuf>,
     /// The listener, told of each fault in a note, from any thread.
     pub events: Option<Arc<dyn Events + Send + Sync>>,
 }
@@ -62,6 +67,8 @@ pub struct Mount {
     id: u64,
     // What it does when it is dropped is to unmount the folder by its name, whatever is mounted there by then.
     _session: ManuallyDrop<BackgroundSession>,
+    /// Removes its socket when it is dropped.
+    _control: Option<Bound>,
 }
 
 impl Mount {
@@ -77,7 +84,7 @@ impl Mount {
         options: &MountOptions,
         ended: impl FnOnce(Result<(), Error>) + Send + Sync + 'static,
     ) -> Result<Mount, Error> {
-        Mount::start(fs, None, folder, options, ended)
+        Mount::start(fs, None, Arc::default(), folder, options, ended)
     }
 
     /// The same for a file system that programs may change: a writer, and what it shows
@@ -94,13 +101,15 @@ impl Mount {
     ) -> Result<Mount, Error> {
         let events = options.events.clone();
         let failed = move |error: &Error| events.iter().for_each(|events| events.note(&error.to_string()));
-        let changes = Changes::new(writer, failed)?;
-        Mount::start(fs, Some(changes), folder, options, ended)
+        let known = Arc::default();
+        let changes = Changes::new(writer, Arc::clone(&known), failed)?;
+        Mount::start(fs, Some(changes), known, folder, options, ended)
     }
 
     fn start(
         fs: FileSystem,
         changes: Option<Changes>,
+        known: Arc<Known>,
         folder: &Path,
         options: &MountOptions,
         ended: impl FnOnce(Result<(), Error>) + Send + Sync + 'static,
@@ -138,8 +147,11 @@ impl Mount {
         config.clone_fd = true;
         let owner = Owner { uid: options.uid, gid: options.gid };
         let kernel = Kernel::default();
-        let tree = Tree::new(fs, changes, owner, options.events.clone());
-        let requests = Requests::new(tree, kernel.clone(), readers, ended);
+        let control = options.control.as_deref().map(std::path::absolute).transpose().map_err(at)?;
+        let options = MountOptions { control, ..options.clone() };
+        let tree = Arc::new(Tree::new(fs, changes, known, owner, &options));
+        let control = options.control.as_deref().map(Control::bind).transpose()?;
+        let requests = Requests::new(Arc::clone(&tree), kernel.clone(), readers, ended);
         let session = Session::new(requests, &path, &config).and_then(|session| {
             kernel.is_reached_by(session.notifier());
             session.spawn()
@@ -147,7 +159,8 @@ impl Mount {
         let session = ManuallyDrop::new(session.map_err(|error| refused(folder, error))?);
         let mounted = Mounted::on(&path)?.filter(Mounted::is_ours);
         let id = mounted.ok_or_else(|| at(std::io::ErrorKind::NotFound.into()))?.id;
-        Ok(Mount { folder: path, id, _session: session })
+        let control = control.map(|control| control.serve(tree, kernel)).transpose()?;
+        Ok(Mount { folder: path, id, _session: session, _control: control })
     }
 
     /// The folder, by its full name.
@@ -172,10 +185,10 @@ impl fmt::Debug for Mount {
 
 impl fmt::Debug for MountOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MountOptions { allow_other, uid, gid, flags, readers, events: _ } = self;
+        let MountOptions { allow_other, uid, gid, flags, readers, control, events: _ } = self;
         let mut text = f.debug_struct("MountOptions");
         text.field("allow_other", allow_other).field("uid", uid).field("gid", gid).field("flags", flags);
-        text.field("readers", readers).finish_non_exhaustive()
+        text.field("readers", readers).field("control", control).finish_non_exhaustive()
     }
 }
 

@@ -17,14 +17,15 @@ struct Open {
 }
 
 impl OpenFiles {
-    /// Opens a file once more; `open` does it the first time.
+    /// Opens a file once more; `open` does it the first time, and after its contents have changed.
     pub fn open(
         &self,
         number: u32,
         open: impl FnOnce() -> Result<Box<dyn BlockDevice>, Error>,
     ) -> Result<(), Error> {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(file) = all.get_mut(&number) {
+        // One whose contents have changed is opened anew: its key may be gone.
+        if let Some(file) = all.get_mut(&number).filter(|file| file.contents.is_some()) {
             file.times += 1;
             return Ok(());
         }
@@ -32,7 +33,9 @@ impl OpenFiles {
         drop(all);
         let contents: Arc<dyn BlockDevice> = open()?.into();
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        all.entry(number).or_insert(Open { contents: Some(contents), times: 0 }).times += 1;
+        let file = all.entry(number).or_insert(Open { contents: None, times: 0 });
+        file.contents = Some(contents);
+        file.times += 1;
         Ok(())
     }
 
@@ -50,6 +53,12 @@ impl OpenFiles {
     /// Forgets the contents of a file: they have changed.
     pub fn changed(&self, number: u32) {
         self.set(number, None);
+    }
+
+    /// The same for all files.
+    pub fn all_changed(&self) {
+        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        all.values_mut().for_each(|file| file.contents = None);
     }
 
     fn set(&self, number: u32, contents: Option<Arc<dyn BlockDevice>>) {

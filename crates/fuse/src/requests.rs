@@ -74,13 +74,13 @@ type Ended = Box<dyn FnOnce(Result<(), Error>) + Send + Sync>;
 
 impl Requests {
     pub fn new(
-        tree: Tree,
+        tree: Arc<Tree>,
         kernel: Kernel,
         readers: usize,
         ended: impl FnOnce(Result<(), Error>) + Send + Sync + 'static,
     ) -> Requests {
         Requests {
-            tree: Arc::new(tree),
+            tree,
             crew: Crew::new(readers),
             kernel,
             without_opendir: false,
@@ -117,7 +117,7 @@ impl Filesystem for Requests {
             for wanted in [InitFlags::FUSE_DONT_MASK, InitFlags::FUSE_HANDLE_KILLPRIV_V2] {
                 let _ = config.add_capabilities(wanted);
             }
-        } else {
+        } else if !self.tree.has_control() {
             self.without_opendir = config.add_capabilities(InitFlags::FUSE_NO_OPENDIR_SUPPORT).is_ok();
         }
         let _ = config.set_max_background(READ_AHEAD);
@@ -256,6 +256,7 @@ impl Filesystem for Requests {
             }
             // The kernel asks once, and keeps lists from then on.
             (None, true) => reply.error(Errno::ENOSYS),
+            (None, false) if self.tree.has_control() => reply.opened(FileHandle(0), FopenFlags::empty()),
             (None, false) => reply.opened(FileHandle(0), flags),
         }
     }

@@ -2,24 +2,31 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use fuser::{FileAttr, Generation, INodeNo};
 
 use casemate::Error;
 use casemate::blockdev::{BlockDevice, Buffer, Events};
-use casemate::ext4::{Ext4, FileSystem, FileType, Inode, InodeFlags, Names, Usage, Xattr};
+use casemate::ext4::{Ext4, FileSystem, FileType, Inode, InodeFlags, LiveKeys, Names, Usage, Xattr};
 
 use crate::attributes::{Owner, attributes};
 use crate::changes::{Changes, Steady};
 use crate::errno::is_fault;
+use crate::kernel::Kernel;
+use crate::known::Known;
 use crate::listings::Listings;
+use crate::mount::MountOptions;
 use crate::node::{ROOT, inode_number, is_nameable};
 use crate::open_files::OpenFiles;
 use crate::open_folders::OpenFolders;
 
 /// The attribute of the root that tells which process serves it. No list has it.
 pub const PROCESS: &str = "casemate.pid";
+
+/// The attribute of the root that tells where keys are added and removed. No list has it.
+pub const CONTROL: &str = "casemate.control";
 
 /// The attributes that only root is shown, as by the kernel.
 const TRUSTED: &[u8] = b"trusted.";
@@ -38,6 +45,10 @@ pub struct Tree {
     usage: OnceLock<Usage>,
     /// What changes it, if it may be changed.
     changes: Option<Changes>,
+    /// The inodes that the kernel knows, where that has to be known: if it may be changed, or keys may come and go.
+    known: Option<Arc<Known>>,
+    /// What the attribute `CONTROL` of the root says, if keys may come and go.
+    control: Option<PathBuf>,
 }
 
 /// Where in a file data or a hole is searched.
@@ -51,11 +62,23 @@ impl Tree {
     pub fn new(
         fs: FileSystem,
         changes: Option<Changes>,
+        known: Arc<Known>,
         owner: Owner,
-        events: Option<Arc<dyn Events + Send + Sync>>,
+        options: &MountOptions,
     ) -> Tree {
-        let (listings, folders, files) = (Listings::default(), OpenFolders::default(), OpenFiles::default());
-        Tree { fs, owner, events, listings, folders, files, usage: OnceLock::new(), changes }
+        let (control, events) = (options.control.clone(), options.events.clone());
+        Tree {
+            fs,
+            owner,
+            events,
+            listings: Listings::default(),
+            folders: OpenFolders::default(),
+            files: OpenFiles::default(),
+            usage: OnceLock::new(),
+            known: (changes.is_some() || control.is_some()).then_some(known),
+            changes,
+            control,
+        }
     }
 
     /// What changes the file system, if it may be changed.
@@ -70,13 +93,46 @@ impl Tree {
 
     /// Counts that the kernel is told of an inode.
     pub fn tells_of(&self, number: u32) {
-        self.changes.iter().for_each(|changes| changes.known.add(number));
+        self.known.iter().for_each(|known| known.add(number));
     }
 
     /// Whether what the kernel is told of a name holds until it changes the name itself. Names without regard to case change
     /// each other, and those that are shown without a key may be shown with it.
     pub fn names_stay(&self, dir: &Inode) -> bool {
-        self.changes.is_none() || !dir.has(InodeFlags::CASEFOLD)
+        let (may_change, keys_come) = (self.changes.is_some(), self.control.is_some());
+        !(may_change && dir.has(InodeFlags::CASEFOLD) || keys_come && dir.has(InodeFlags::ENCRYPT))
+    }
+
+    /// Whether keys may come and go.
+    pub fn has_control(&self) -> bool {
+        self.control.is_some()
+    }
+
+    /// The inodes that the kernel knows, where that has to be known.
+    pub fn known(&self) -> Option<&Known> {
+        self.known.as_deref()
+    }
+
+    /// The keys of encrypted files.
+    pub fn keys(&self) -> &LiveKeys {
+        self.fs.keys()
+    }
+
+    /// Lets nothing stay of what was read with keys, or without them: files that are open are opened again when they are read,
+    /// and `kernel` forgets contents, targets and lists.
+    pub fn forget_encrypted(&self, kernel: &Kernel) {
+        let encrypted: Vec<INodeNo> = {
+            let _steady = self.steady();
+            self.listings.forget_all();
+            self.files.all_changed();
+            let known = self.known.iter().flat_map(|known| known.all());
+            let is_encrypted = |number: &u32| {
+                self.fs.inode_in_use(*number).is_ok_and(|inode| inode.has(InodeFlags::ENCRYPT))
+            };
+            known.filter(is_encrypted).map(|number| INodeNo(number.into())).collect()
+        };
+        // The kernel may wait for answers to what it has asked already: nothing is held here.
+        encrypted.into_iter().for_each(|node| kernel.forget_contents(node));
     }
 
     /// Contents of a file, or its size, have changed.
@@ -202,6 +258,9 @@ impl Tree {
     pub fn xattr(&self, node: INodeNo, name: &OsStr, uid: u32) -> Result<Option<Vec<u8>>, Error> {
         if node == INodeNo::ROOT && name == PROCESS {
             return Ok(Some(std::process::id().to_string().into_bytes()));
+        }
+        if node == INodeNo::ROOT && name == CONTROL {
+            return Ok(self.control.as_ref().map(|path| path.as_os_str().as_bytes().to_vec()));
         }
         let all = self.xattrs(node, uid)?;
         Ok(all.into_iter().find(|xattr| xattr.name == name.as_bytes()).map(|xattr| xattr.value))

@@ -14,6 +14,7 @@ pub use casemate_ext4::{
 };
 
 use super::encrypted::KeyUse;
+use super::live_keys::LiveKeys;
 use super::{FileSystem, ReadOptions, Time, VerityPolicy};
 use crate::{Error, Image, Keys};
 
@@ -57,7 +58,7 @@ impl Image {
     /// none, so that the key may be wrong, and for a secret that opens nothing.
     pub fn ext4_writer(&self, options: &WriteOptions, work: &Work<'_>) -> Result<Writer, Error> {
         let reading = ReadOptions { keys: options.keys.clone(), ..ReadOptions::default() };
-        self.writer(options, &reading, Arc::default(), work)
+        self.writer(options, &reading, Arc::default(), work).map(|(writer, _)| writer)
     }
 
     /// The same, and the file system as it is with all changes that the writer has made, committed or not. Nobody may read
@@ -73,8 +74,8 @@ impl Image {
     ) -> Result<(Writer, FileSystem), Error> {
         let reading = ReadOptions { keys: options.keys.clone(), verity, ..ReadOptions::default() };
         let uses = Arc::<KeyUse>::default();
-        let writer = self.writer(options, &reading, Arc::clone(&uses), work)?;
-        let fs = FileSystem::new(writer.fs().clone(), self.name(), &reading, uses, &work.providers);
+        let (writer, keys) = self.writer(options, &reading, Arc::clone(&uses), work)?;
+        let fs = FileSystem::new(writer.fs().clone(), self.name(), &reading, (keys, uses), &work.providers);
         Ok((writer, fs))
     }
 
@@ -84,7 +85,7 @@ impl Image {
         reading: &ReadOptions,
         uses: Arc<KeyUse>,
         work: &Work<'_>,
-    ) -> Result<Writer, Error> {
+    ) -> Result<(Writer, LiveKeys), Error> {
         let recovery = self.require_recovery(options)?;
         let ring = match options.keys.open_protectors() {
             false => options.keys.keyring(&work.providers)?,
@@ -93,8 +94,9 @@ impl Image {
                 image.unlocked(reading, &work.providers)?
             }
         };
+        let keys = LiveKeys::new(ring);
         let options = casemate_ext4::WriteOptions {
-            open: reading.open_seen(ring, uses, &work.providers),
+            open: reading.open_seen(keys.clone(), uses, &work.providers),
             seed: options.seed,
             time: options.time,
             recovery: recovery.map(RecoveryFile::new),
@@ -103,14 +105,14 @@ impl Image {
         };
         let writer = Writer::open(self.device(), options).at(self.name())?;
         let text = match writer.interrupted() {
-            Interrupted::Nothing => return Ok(writer),
+            Interrupted::Nothing => return Ok((writer, keys)),
             Interrupted::Completed => "completed a change that was interrupted",
             Interrupted::Dropped => {
                 "removed what was kept of a change that was interrupted: the file system is clean without it"
             }
         };
         work.events.note(&format!("{}: {text}", self.name()));
-        Ok(writer)
+        Ok((writer, keys))
     }
 
     /// Mends what can be mended without guesses of the file system on the image, all at once where its journal has room for

@@ -11,6 +11,7 @@ use casemate_providers::Providers;
 
 use super::NewPolicy;
 use super::encrypted::Unlocked;
+use super::live_keys::LiveKeys;
 use crate::Error;
 
 /// fscrypt on directories of a tree, with everything below them.
@@ -27,7 +28,7 @@ impl Encrypting {
     /// fscrypt on no directory yet, with random nonces.
     pub fn new(providers: Providers) -> Encrypting {
         Encrypting {
-            unlocked: Unlocked { ring: Keyring::new(providers), uses: Arc::default() },
+            unlocked: Unlocked { ring: LiveKeys::new(Keyring::new(providers)), uses: Arc::default() },
             directories: Vec::new(),
             needs_stable_inodes: false,
             seed: None,
@@ -70,7 +71,7 @@ impl Encrypting {
             hash.update(key.expose());
             *seed = SecretVec::from(&hash.finalize()[..]);
         }
-        self.unlocked.ring.add(key)?;
+        self.unlocked.ring.add(None, key)?;
         self.needs_stable_inodes |= matches!(policy.ivs, Ivs::InodeBlock64 | Ivs::InodeBlock32);
         // Another number for each directory; those of files follow from their inodes.
         // OK to truncate: a command line has fewer.

@@ -10,11 +10,12 @@ use casemate_ext4::{
     StoredName, Structure, casefold,
 };
 use casemate_fscrypt::{
-    ContentCipher, Context, DirHashKey, InodeInfo, KeyId, Keyring, LONGEST_NAME, MasterKey, NameCipher,
-    NoKeyName, symlink_ciphertext,
+    ContentCipher, Context, DirHashKey, InodeInfo, KeyId, LONGEST_NAME, MasterKey, NameCipher, NoKeyName,
+    symlink_ciphertext,
 };
 use casemate_providers::Providers;
 
+use super::live_keys::LiveKeys;
 use crate::{Error, ErrorKind, Keys};
 
 /// Encryption of an inode.
@@ -82,22 +83,22 @@ impl Keys {
     }
 }
 
-/// Reads encrypted inodes with the keys of a ring.
+/// Reads encrypted inodes with the keys that there are.
 pub(super) struct Unlocked {
-    pub ring: Keyring,
+    pub ring: LiveKeys,
     pub uses: Arc<KeyUse>,
 }
 
 impl Unlocked {
     /// What a policy calls for, and the key, if it is there.
-    fn key(&self, encrypted: &EncryptedInode) -> Result<(InodeInfo, Option<&MasterKey>)> {
+    fn key(&self, encrypted: &EncryptedInode) -> Result<(InodeInfo, Option<Arc<MasterKey>>)> {
         let inode = info(encrypted)?;
-        let key = self.ring.get(&inode.context.policy.key).map(Arc::as_ref);
+        let key = self.ring.get(&inode.context.policy.key);
         self.uses.note(&inode.context.policy.key, key.is_some());
         Ok((inode, key))
     }
 
-    fn needed_key(&self, encrypted: &EncryptedInode) -> Result<(InodeInfo, &MasterKey)> {
+    fn needed_key(&self, encrypted: &EncryptedInode) -> Result<(InodeInfo, Arc<MasterKey>)> {
         let (inode, key) = self.key(encrypted)?;
         let key = key.ok_or_else(|| {
             let id = &inode.context.policy.key;

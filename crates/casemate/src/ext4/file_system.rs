@@ -13,6 +13,7 @@ use casemate_trees::Selection;
 
 use super::contents::Checked;
 use super::encrypted::KeyUse;
+use super::live_keys::LiveKeys;
 use super::{DirEntry, Ext4, ExtractReport, Inode, ReadOptions, VerityPolicy, open_file};
 use crate::{Error, Image, Keys};
 
@@ -51,6 +52,7 @@ pub struct FileSystem {
     name: Arc<str>,
     verity: VerityPolicy,
     keys: Keys,
+    live_keys: LiveKeys,
     uses: Arc<KeyUse>,
     providers: Providers,
 }
@@ -93,11 +95,11 @@ impl FileSystem {
         fs: Ext4,
         name: &str,
         options: &ReadOptions,
-        uses: Arc<KeyUse>,
+        (live_keys, uses): (LiveKeys, Arc<KeyUse>),
         providers: &Providers,
     ) -> FileSystem {
         let (keys, verity) = (options.keys.clone(), options.verity);
-        FileSystem { fs, name: name.into(), verity, keys, uses, providers: providers.clone() }
+        FileSystem { fs, name: name.into(), verity, keys, live_keys, uses, providers: providers.clone() }
     }
 
     /// The contents of a file.
@@ -292,6 +294,11 @@ impl FileSystem {
         let superblock = self.fs.superblock();
         let blocks = superblock.blocks.saturating_sub(superblock.blocks_free);
         blocks.saturating_mul(superblock.block_size.into())
+    }
+
+    /// The keys of encrypted files, which may come and go while the file system is open.
+    pub fn keys(&self) -> &LiveKeys {
+        &self.live_keys
     }
 
     /// The same file system by inodes: superblock, attributes, mappings, and whatever else a path does not lead to.

@@ -11,6 +11,7 @@ mod contents;
 mod encrypt;
 mod encrypted;
 mod file_system;
+mod live_keys;
 mod oci;
 mod protect;
 mod seal;
@@ -50,6 +51,7 @@ pub use encrypt::Encrypting;
 use encrypted::KeyUse;
 pub use encrypted::{EncryptionInfo, encryption_info};
 pub use file_system::{ExtractOptions, FileSystem, MOST_READ, Target};
+pub use live_keys::LiveKeys;
 pub use protect::{Protected, ProtectorSource};
 pub use seal::Sealing;
 
@@ -91,7 +93,7 @@ impl Default for ReadOptions {
 }
 
 impl ReadOptions {
-    fn open_seen(&self, ring: Keyring, uses: Arc<KeyUse>, providers: &Providers) -> OpenOptions {
+    fn open_seen(&self, ring: LiveKeys, uses: Arc<KeyUse>, providers: &Providers) -> OpenOptions {
         OpenOptions {
             providers: providers.clone(),
             verify_checksums: self.verify_checksums,
@@ -102,7 +104,7 @@ impl ReadOptions {
     }
 
     /// How a file system is opened that may be damaged, or end early.
-    fn open_anyhow(&self, ring: Keyring, uses: &Arc<KeyUse>, providers: &Providers) -> OpenOptions {
+    fn open_anyhow(&self, ring: LiveKeys, uses: &Arc<KeyUse>, providers: &Providers) -> OpenOptions {
         let options = self.open_seen(ring, Arc::clone(uses), providers);
         OpenOptions { cut_short: true, superblock: self.superblock, ..options }
     }
@@ -119,10 +121,12 @@ impl Image {
         let image = self.readable(options, work)?;
         let uses = Arc::default();
         let open = |ring| {
-            let options = options.open_anyhow(ring, &uses, &work.providers);
-            Ext4::open(image.device(), &options).map_err(|error| image.naming_a_copy(error, &options))
+            let keys = LiveKeys::new(ring);
+            let options = options.open_anyhow(keys.clone(), &uses, &work.providers);
+            let fs = Ext4::open(image.device(), &options);
+            Ok::<_, Error>((fs.map_err(|error| image.naming_a_copy(error, &options))?, keys))
         };
-        let fs = match options.keys.open_protectors() {
+        let (fs, keys) = match options.keys.open_protectors() {
             false => open(options.keys.keyring(&work.providers)?)?,
             true => open(image.unlocked(options, &work.providers)?)?,
         };
@@ -142,7 +146,7 @@ impl Image {
                 "{name}: {cut}: what is read is the state before it; e2fsck -f makes it the last one"
             ));
         }
-        Ok(FileSystem::new(fs, image.name(), options, uses, &work.providers))
+        Ok(FileSystem::new(fs, image.name(), options, (keys, uses), &work.providers))
     }
 
     /// An error of opening, with a copy of the superblock that could be read by, if the primary one is damaged.
@@ -226,13 +230,14 @@ impl Image {
         };
         let verity =
             verity::Checked { contents: options.check_verity, certificate: options.certificate.clone() };
-        let open = options.open_seen(ring, Arc::clone(uses), &work.providers);
+        let open = options.open_seen(LiveKeys::new(ring), Arc::clone(uses), &work.providers);
         Ok(OpenOptions { verity: Some(Arc::new(verity)), superblock: options.superblock, ..open })
     }
 
     /// All keys: raw ones, and those that secrets open in the file system itself, which is read without keys for that.
     fn unlocked(&self, options: &ReadOptions, providers: &Providers) -> Result<Keyring, Error> {
-        let locked = options.open_anyhow(Keyring::new(providers.clone()), &Arc::default(), providers);
+        let none = LiveKeys::new(Keyring::new(providers.clone()));
+        let locked = options.open_anyhow(none, &Arc::default(), providers);
         let fs = Ext4::open(self.device(), &locked).at(self.name())?;
         let mut ring = options.keys.keyring(providers)?;
         options.keys.unlock(&fs, &mut ring).map_err(|error| error.within(self.name()))?;

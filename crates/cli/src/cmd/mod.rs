@@ -11,6 +11,7 @@ mod fscrypt;
 pub mod fsverity;
 pub mod info;
 pub mod integrity;
+mod key;
 pub mod layers;
 pub mod luks;
 mod man;
@@ -40,6 +41,7 @@ commands! {
         Fsverity(fsverity::Args),
         Info(info::Args),
         Integrity(integrity::Args),
+        Key(key::Args),
         Luks(luks::Args),
         Man(man::Args),
         Mount(mount::Args),

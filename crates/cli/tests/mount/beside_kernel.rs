@@ -66,7 +66,7 @@ fn trees_are_as_the_kernel_shows_them() {
             assert_same_lines(&own, &expected, name);
             compared += 1;
         }
-        folders.yes("umount own");
+        folders.unmount("own");
     }
     assert!(compared > 20, "{compared} of {names:?}");
 }
@@ -82,7 +82,7 @@ fn trees_are_as_they_are_extracted() {
         let (own, copy) = (listing(&folders.path("own"), false), listing(&folders.path("copy"), false));
         assert_eq!(own.keys().collect::<Vec<_>>(), copy.keys().collect::<Vec<_>>(), "{name}");
         own.iter().for_each(|(path, found)| assert_eq!(found, &copy[path], "{name}: {}", path.display()));
-        folders.yes("umount own");
+        folders.unmount("own");
         fs::remove_dir_all(folders.path("copy")).unwrap();
     }
 }
@@ -121,7 +121,7 @@ fn many_threads_read_through_layers() {
             });
         }
     });
-    folders.yes("umount own");
+    folders.unmount("own");
     // What does not match the root hash is an error of its readers.
     folders.flip("enc", 9 << 20, 1);
     folders.mount(&format!("enc {layers}"), "own");

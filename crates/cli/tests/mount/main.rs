@@ -5,6 +5,7 @@ mod beside_kernel;
 mod damaged;
 mod encrypted;
 mod ends;
+mod keys;
 mod users;
 mod writing;
 
@@ -41,6 +42,20 @@ impl Folders {
     pub fn mount(&self, line: &str, folder: &str) {
         std::fs::create_dir_all(self.path(folder)).unwrap();
         assert_eq!(self.yes(&format!("mount {line} {folder}")), "");
+    }
+
+    /// Unmounts a folder. Processes that other tests are starting have this one's files open for a moment.
+    #[track_caller]
+    pub fn unmount(&self, folder: &str) {
+        for _ in 0..50 {
+            let output = self.own(&format!("umount {folder}"));
+            if output.status.success() {
+                return;
+            }
+            assert!(String::from_utf8_lossy(&output.stderr).contains("somebody uses"), "{output:?}");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        panic!("{folder} stays in use");
     }
 
     /// Whether anything is mounted on a folder.

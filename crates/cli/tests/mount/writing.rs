@@ -55,7 +55,7 @@ fn changes_are_as_the_kernel_makes_them() {
         kernel::with_mounts(&script).unwrap();
         folders.mount("--write root.img", "own");
         folders.sh(&format!("python3 {} own {seed} {count} > own.txt", changes()));
-        folders.yes("umount own");
+        folders.unmount("own");
         let read = |name: &str| fs::read_to_string(folders.path(name)).unwrap();
         assert_same_lines(&read("own.txt"), &read("kernel.txt"), &format!("{kind}, seed {seed}"));
         assert_sound(&folders, "root.img");
@@ -65,7 +65,7 @@ fn changes_are_as_the_kernel_makes_them() {
         let tree: String =
             read("own.txt").lines().filter(|line| line.starts_with("b'")).collect::<Vec<_>>().join("\n");
         assert_same_lines(&again, &tree, "read again");
-        folders.yes("umount own");
+        folders.unmount("own");
     }
 }
 
@@ -103,7 +103,7 @@ fn contents_are_what_was_written_last() {
             }
             6 if step % 50 == 0 => {
                 drop(file);
-                folders.yes("umount own");
+                folders.unmount("own");
                 folders.mount(line, "own");
                 file = File::options().read(true).write(true).open(&path).unwrap();
             }
@@ -116,7 +116,7 @@ fn contents_are_what_was_written_last() {
         }
     }
     drop(file);
-    folders.yes("umount own");
+    folders.unmount("own");
     folders.yes("crypt decrypt --no-progress enc root.img.2 --key-file key --key-size 512");
     assert_sound(&folders, "root.img.2");
     folders.yes("ext4 extract --no-progress root.img.2 copy");
@@ -151,19 +151,19 @@ fn a_killed_process_leaves_what_was_committed() {
         run(Command::new("kill").args(["-KILL", &process]));
         let _ = load.kill();
         load.wait().unwrap();
-        folders.yes("umount own");
+        folders.unmount("own");
         folders.mount("root.img", "own");
         for (name, bytes) in &synced {
             assert!(fs::read(folders.path(name)).unwrap() == *bytes, "{name}");
         }
-        folders.yes("umount own");
+        folders.unmount("own");
         // Whoever opens it next for writing completes what was begun.
         folders.yes("ext4 recover root.img");
         assert_sound(&folders, "root.img");
         folders.sh("true");
         folders.mount("--write root.img", "own");
         folders.sh("rm -rf own/synced* own/sub/*");
-        folders.yes("umount own");
+        folders.unmount("own");
         assert_sound(&folders, "root.img");
     }
 }
@@ -197,7 +197,7 @@ fn what_is_open_stays_without_its_name() {
         sleep(Duration::from_millis(20));
     }
     assert_eq!(free(), before, "what nobody uses is free again");
-    folders.yes("umount own");
+    folders.unmount("own");
     assert_sound(&folders, "root.img");
 }
 
@@ -219,7 +219,7 @@ fn a_full_file_system_says_so_and_goes_on() {
         fs::remove_file(folders.path("own/full")).unwrap();
     }
     fs::write(folders.path("own/more"), [0; 9000]).unwrap();
-    folders.yes("umount own");
+    folders.unmount("own");
     assert_sound(&folders, "root.img");
 }
 
@@ -239,7 +239,7 @@ fn inside_encrypted_folders_files_change_with_their_keys() {
     folders.sh(script);
     let into = fs::rename(folders.path("own/plain"), folders.path("own/secret/plain")).unwrap_err();
     assert_eq!(into.raw_os_error(), Some(18));
-    folders.yes("umount own");
+    folders.unmount("own");
     assert_sound(&folders, "root.img");
     folders.yes("ext4 extract --no-progress root.img copy --fscrypt-key key");
     assert_eq!(folders.read("copy/secret/d/other"), b"one\ntwo");
@@ -249,7 +249,7 @@ fn inside_encrypted_folders_files_change_with_their_keys() {
     let made = fs::write(folders.path("own/secret/new"), "x").unwrap_err();
     assert_eq!(made.raw_os_error(), Some(126));
     folders.sh("rm -r own/secret/*");
-    folders.yes("umount own");
+    folders.unmount("own");
     assert_sound(&folders, "root.img");
 }
 
@@ -270,7 +270,7 @@ fn what_must_not_change_does_not() {
     denied(fs::write(folders.path("own/sub/f1"), "x"));
     folders.sh("echo more >> own/sub/f1");
     assert_eq!(folders.read("own/sub/f1"), b"1\nmore\n");
-    folders.yes("umount own");
+    folders.unmount("own");
     folders.yes("verity format --no-progress root.img tree.verity --root-hash-file root.txt");
     folders.is("mount root.img own --write --dm-verity tree.verity @root.txt", 2, "--write");
     folders.is("mount --write root.img own -o ro", 2, "--write and -o ro: one of them");
@@ -304,6 +304,6 @@ fn programs_work_in_it() {
         print(db.execute('pragma integrity_check').fetchall(), db.execute('select count(*) from t').fetchall())";
     let said = run_any(Command::new("python3").args(["-c", database]).current_dir(folders.folder()));
     assert_eq!(String::from_utf8_lossy(&said.stdout), "[('ok',)] [(650,)]\n", "{said:?}");
-    folders.yes("umount own");
+    folders.unmount("own");
     assert_sound(&folders, "root.img");
 }

@@ -58,6 +58,10 @@ pub struct Args {
     /// Show all files as this group's.
     #[arg(long, value_name = "GID")]
     gid: Option<u32>,
+    /// Make this socket, by which casemate key adds and removes keys of encrypted files while the folder is mounted. Only this
+    /// user and root may.
+    #[arg(long, value_name = "SOCKET")]
+    control: Option<PathBuf>,
     /// What the kernel does with the files, as mount(8) says it: dev, suid and noexec, or nodev, nosuid, exec and ro, which
     /// is so without; separated by commas.
     #[arg(short = 'o', long, value_name = "LIST", default_value = "", hide_default_value = true)]
@@ -86,6 +90,7 @@ impl Args {
         (options.uid, options.gid) = (self.uid, self.gid);
         options.flags = self.options.flags();
         options.readers = context.threads();
+        options.control = self.control.clone();
         options.events = Some(Arc::new(Faults));
         let (events, incoming) = mpsc::channel();
         background::send_signals(&[SIGINT, SIGTERM, SIGHUP], &events, |_| Event::Stop)?;

@@ -1,0 +1,97 @@
+//! Keys of a mounted folder, from outside.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use casemate::fscrypt::{KeyDescriptor, KeyId};
+use casemate::{Error, SecretVec};
+
+use crate::mounts::{Mounted, full_path};
+use crate::tree::CONTROL;
+
+/// The longest name of a socket.
+const LONGEST: usize = 4096;
+
+/// The keys that a mounted folder shows encrypted files with.
+#[derive(Clone, Debug)]
+pub struct FolderKeys {
+    folder: PathBuf,
+    socket: PathBuf,
+}
+
+impl FolderKeys {
+    /// Those of a folder that is mounted with a socket for them.
+    ///
+    /// # Errors
+    /// `Argument` if nothing of this program is mounted there, or without such a socket.
+    pub fn of(folder: &Path) -> Result<FolderKeys, Error> {
+        let path = full_path(folder)?;
+        if !Mounted::on(&path)?.is_some_and(|mounted| mounted.is_ours()) {
+            return Err(Error::argument(format!(
+                "{}: nothing of casemate is mounted here",
+                folder.display()
+            )));
+        }
+        let mut text = vec![0; LONGEST];
+        let len = rustix::fs::getxattr(&path, CONTROL, &mut text).map_err(|_| {
+            let text = "was mounted without --control: its keys stay as they are";
+            Error::argument(format!("{}: {text}", folder.display()))
+        })?;
+        let socket = PathBuf::from(OsStr::from_bytes(&text[..len.min(LONGEST)]));
+        Ok(FolderKeys { folder: folder.to_owned(), socket })
+    }
+
+    /// Adds a raw master key, under a descriptor of the caller's choice if there is one: the names of all keys then.
+    ///
+    /// # Errors
+    /// What the process that serves the folder says; `Io`.
+    pub fn add(&self, descriptor: Option<KeyDescriptor>, key: &SecretVec) -> Result<Vec<KeyId>, Error> {
+        let descriptor = descriptor.map(|descriptor| format!(" {}", KeyId::from(descriptor)));
+        let line = format!("add {}{}\n", key.expose().len(), descriptor.unwrap_or_default());
+        self.ask(&line, key.expose())
+    }
+
+    /// Removes the key that a policy names: the names of all keys then.
+    ///
+    /// # Errors
+    /// As [`FolderKeys::add`]; if there is no such key.
+    pub fn remove(&self, id: &KeyId) -> Result<Vec<KeyId>, Error> {
+        self.ask(&format!("remove {id}\n"), &[])
+    }
+
+    /// The names of all keys.
+    ///
+    /// # Errors
+    /// As [`FolderKeys::add`].
+    pub fn list(&self) -> Result<Vec<KeyId>, Error> {
+        self.ask("status\n", &[])
+    }
+
+    fn ask(&self, line: &str, key: &[u8]) -> Result<Vec<KeyId>, Error> {
+        let at = |error| Error::io(self.socket.display(), error);
+        let mut stream = UnixStream::connect(&self.socket).map_err(at)?;
+        stream.write_all(line.as_bytes()).and_then(|()| stream.write_all(key)).map_err(at)?;
+        let mut lines = BufReader::new(stream).lines();
+        let first = match lines.next().transpose() {
+            // Who may not ask is not listened to.
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => None,
+            first => first.map_err(at)?,
+        };
+        match first.as_deref() {
+            Some("ok") => {}
+            Some(text) => {
+                let text = text.strip_prefix("error ").unwrap_or(text).to_owned();
+                return Err(Error::argument(format!("{}: {text}", self.folder.display())));
+            }
+            None => {
+                let text = "only the user who mounted it, and root, may look at its keys and change them";
+                return Err(Error::argument(format!("{}: {text}", self.folder.display())));
+            }
+        }
+        let ids = lines.map_while(Result::ok);
+        Ok(ids.filter_map(|line| KeyId::from_hex(line.split_whitespace().nth(1)?)).collect())
+    }
+}
