@@ -1,7 +1,7 @@
 //! Keys of a mounted folder, from outside.
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -73,11 +73,13 @@ impl FolderKeys {
     fn ask(&self, line: &str, key: &[u8]) -> Result<Vec<KeyId>, Error> {
         let at = |error| Error::io(self.socket.display(), error);
         let mut stream = UnixStream::connect(&self.socket).map_err(at)?;
-        stream.write_all(line.as_bytes()).and_then(|()| stream.write_all(key)).map_err(at)?;
+        // Who may not ask is not listened to, and hears nothing.
+        let is_closed =
+            |error: &io::Error| matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe);
+        let asked = stream.write_all(line.as_bytes()).and_then(|()| stream.write_all(key));
         let mut lines = BufReader::new(stream).lines();
-        let first = match lines.next().transpose() {
-            // Who may not ask is not listened to.
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => None,
+        let first = match asked.and_then(|()| lines.next().transpose()) {
+            Err(error) if is_closed(&error) => None,
             first => first.map_err(at)?,
         };
         match first.as_deref() {
