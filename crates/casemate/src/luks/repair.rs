@@ -6,14 +6,26 @@ use casemate_luks::{MAGIC, luks1, luks2};
 use casemate_providers::Work;
 
 use super::random::Source;
-use crate::{Error, Image};
+use crate::{Error, ErrorKind, Image};
+
+/// Requirements that say nothing of the header itself, but for those of a reencryption.
+const KNOWN: &[&str] = &[
+    "offline-reencrypt",
+    "online-reencrypt",
+    "online-reencrypt-v2",
+    "online-reencrypt-v3",
+    "opal",
+    "opal-v2",
+    "inline-hw-tags",
+];
 
 impl Image {
     /// Mends the header at the image's beginning: of LUKS2 a copy that is damaged, or older, from the other one; of LUKS1
     /// what [`luks1::Header::repaired`] says. Returns what was mended: nothing of a sound header is.
     ///
     /// # Errors
-    /// `Corrupt` if it can't be; `Argument` if the image was opened for reading; `Unsupported`, `Io`.
+    /// `Corrupt` if it can't be; `Argument` if the image was opened for reading; `Unsupported` if the header requires what is
+    /// not known; `Io`.
     pub fn luks_repair(&self, work: &Work<'_>) -> Result<Vec<String>, Error> {
         self.check_writable()?;
         let device = self.top();
@@ -29,6 +41,19 @@ impl Image {
             return Ok(mended);
         }
         let mut header = luks2::Header::read(device, &work.providers).at(self.name())?;
+        // What an unknown requirement says of the rest nobody here knows.
+        let requirements = header.metadata.requirements();
+        if let Some(name) = requirements.iter().find(|name| !KNOWN.contains(&&***name)) {
+            let text =
+                format!("the LUKS2 header requires {name}, which is not known here, and is left as it is");
+            return Err(Error::unsupported(text).at(self.name()));
+        }
+        // A state of an old version is nobody's to judge, and its copies may be mended.
+        if let Err(error) = header.metadata.reencryption()
+            && error.kind() == ErrorKind::Corrupt
+        {
+            return Err(error.at(self.name()));
+        }
         let whats = header.copies().iter().zip(["first", "second"]);
         let mended = whats.filter_map(|(copy, which)| match copy {
             CopyState::Valid(seqid) if *seqid == header.seqid => None,

@@ -97,3 +97,25 @@ fn what_is_no_plain_mapping_is_refused_by_its_name() {
         assert!(kind == ErrorKind::Unsupported && text.contains(why), "{why}: {text}");
     }
 }
+
+/// A header is mended where it is known what it says.
+#[test]
+fn what_requires_something_unknown_is_not_mended() {
+    let volume = volume("json-mutations");
+    let end = volume.data[4096..].iter().position(|byte| *byte == 0).unwrap();
+    let json = String::from_utf8(volume.data[4096..4096 + end].to_vec()).unwrap();
+    let requires = |name: &str| {
+        json.replace(r#""json_size""#, &format!(r#""requirements":{{"mandatory":["{name}"]}},"json_size""#))
+    };
+    for (name, is_known) in
+        [("opal", true), ("tea", false), ("online-reencryptx", false), ("online-reencrypt-v3X", false)]
+    {
+        let image = image(with_area(&volume.data, requires(name).as_bytes()));
+        let mended = image.luks_repair(&Work::default());
+        assert_eq!(mended.is_ok(), is_known, "{name}: {mended:?}");
+        if let Err(error) = mended {
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(error.text().contains(name), "{error}");
+        }
+    }
+}

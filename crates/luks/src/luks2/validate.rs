@@ -144,13 +144,21 @@ impl<'a> Validator<'a> {
     }
 }
 
+/// Whether a requirement is that of a reencryption, of whatever version; another that begins in the same way is unknown.
+fn is_reencryption(name: &[u8]) -> bool {
+    name.strip_prefix(b"online-reencrypt").is_some_and(|rest| {
+        let version = rest.strip_prefix(b"-v").unwrap_or_default();
+        rest.is_empty() || !version.is_empty() && version.iter().all(u8::is_ascii_digit)
+    })
+}
+
 /// Checks requirements. Says whether a reencryption in progress is one of them.
 fn requirements(config: &Object) -> Found<bool> {
     let Some(requirements) = config.get("requirements") else { return Ok(false) };
     within("config: requirements", || {
         let Some(mandatory) = object(requirements)?.get("mandatory") else { return Ok(false) };
         let online = strings(mandatory, "mandatory")?;
-        let online = online.iter().filter(|name| name.starts_with(b"online-reencrypt")).count();
+        let online = online.iter().filter(|name| is_reencryption(name)).count();
         match online {
             0 | 1 => Ok(online == 1),
             _ => Err("more than one kind of reencryption".to_owned()),
