@@ -3,6 +3,7 @@
 mod convert;
 mod dump;
 mod format;
+mod full;
 mod headers;
 mod kernel;
 mod keys;
