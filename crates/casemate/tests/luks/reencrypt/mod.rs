@@ -1,0 +1,44 @@
+//! Reencryptions: what cryptsetup left in the middle of them, and ours, cut off at any moment.
+
+mod cuts;
+mod disk;
+mod medium;
+mod power;
+mod refusals;
+
+use std::sync::Arc;
+
+use casemate::blockdev::MemoryDevice;
+use casemate::luks::{LuksFormatOptions, Pbkdf, ReencryptOptions};
+use casemate::{Image, SecretVec, Work};
+use casemate_testkit::Rng;
+
+use crate::images::image;
+use medium::bytes_of;
+
+fn cheap() -> Pbkdf {
+    Pbkdf::Pbkdf2 { hash: "sha256".to_owned(), iterations: 1000 }
+}
+
+/// A volume with 128-bit keys, so that slots are small: its bytes, and what is in it.
+fn volume(sector_size: u32, cipher: &str, header: u64, len: usize) -> (Vec<u8>, Vec<u8>) {
+    let mut options = LuksFormatOptions::default();
+    options.cipher = cipher.to_owned();
+    options.key_bits = Some(if cipher.contains("xts") { 256 } else { 128 });
+    options.sector_size = sector_size;
+    options.offset = Some(header);
+    options.pbkdf = Some(cheap());
+    let plaintext = Rng::new(len as u64).bytes(len);
+    let target = Arc::new(MemoryDevice::new(vec![0; header as usize + len]));
+    let made = options.prepare(&SecretVec::from(&b"pass"[..]), &Work::default()).unwrap();
+    made.encrypt(&image(plaintext.clone()), &Image::over("image", target.clone()), None, &Work::default())
+        .unwrap();
+    (bytes_of(&target), plaintext)
+}
+
+fn options(zone: u64, change: impl Fn(&mut ReencryptOptions)) -> ReencryptOptions {
+    let mut options = ReencryptOptions::default();
+    options.hotzone_size = Some(zone);
+    change(&mut options);
+    options
+}

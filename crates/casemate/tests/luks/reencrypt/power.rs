@@ -1,0 +1,266 @@
+//! Reencryptions, with the power cut at any operation, any number of times.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use casemate::blockdev::Result;
+use casemate::luks::{Header, LuksFormatOptions, LuksOptions, Protection, ReencryptOptions};
+use casemate::{ErrorKind, Image, Providers, SecretVec, Work};
+use casemate_testkit::{Rng, slow_tests};
+
+use super::disk::Disk;
+use super::medium::{Medium, OTHERS};
+use super::{cheap, options, volume};
+use crate::images::{image, passphrase};
+
+/// Cuts the work until it is done, each time after some operations, and reads what is there each time.
+fn survive(
+    what: &str,
+    seed: u64,
+    disks: &mut [Vec<u8>],
+    options: &ReencryptOptions,
+    plaintext: &[u8],
+) -> usize {
+    let (mut rng, key) = (Rng::new(seed), passphrase(b"pass"));
+    let mut states = 0;
+    for attempt in 0..1000 {
+        // The first attempts are short, so that several failures hit one run.
+        let power = Arc::new(Mutex::new(rng.below(12 + attempt * 6) as i64));
+        let media: Vec<Arc<Disk>> = disks.iter().map(|bytes| Disk::new(bytes.clone(), &power)).collect();
+        let header = media.get(1).map(|header| Image::over("header", header.clone()));
+        let open =
+            || Image::over("image", media[0].clone()).luks_volume(header.as_ref(), &Providers::default());
+        let work = || {
+            let mut volume = open()?;
+            volume.reencrypt(std::slice::from_ref(&key), &LuksOptions::default(), options, &Work::default())
+        };
+        let result = work();
+        *power.lock().unwrap() = i64::MAX;
+        for (bytes, disk) in disks.iter_mut().zip(&media) {
+            *bytes = disk.after_power_failure(&mut rng);
+        }
+        states += 1;
+        let medium = Medium::new(disks[0].clone(), disks.get(1).cloned());
+        let read = medium.read(&key, &Work::default());
+        let read = read.unwrap_or_else(|error| panic!("{what}, seed {seed}, attempt {attempt}: {error}"));
+        assert!(read[..plaintext.len()] == *plaintext, "{what}, seed {seed}, attempt {attempt}: other data");
+        if rng.below(8) == 0 {
+            let what = format!("{what}, seed {seed}, attempt {attempt}");
+            OTHERS.fetch_add(
+                medium.is_finished_by_cryptsetup(&key, plaintext, &what).into(),
+                Ordering::Relaxed,
+            );
+        }
+        match result {
+            Ok(true) => return states,
+            Err(error) if error.kind() == ErrorKind::Io && !medium.is_reencrypting() => {
+                // Before the first header, or behind the last one.
+                let volume = medium.volume();
+                let Header::Luks2(header) = volume.header() else { panic!() };
+                if header.metadata.digests().iter().all(|digest| digest.id != 0) {
+                    return states;
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::Io => {}
+            other => panic!("{what}, seed {seed}, attempt {attempt}: {other:?}"),
+        }
+    }
+    panic!("{what}, seed {seed}: never done");
+}
+
+#[test]
+fn the_power_may_fail_at_any_operation_of_a_reencryption() {
+    let journal = |options: &mut ReencryptOptions| options.protection = Some(Protection::Journal);
+    let wide = |options: &mut ReencryptOptions| {
+        (options.cipher, options.key_bits) = (Some("aes-xts-plain64".to_owned()), Some(256));
+        options.sector_size = Some(4096);
+    };
+    let shift = |options: &mut ReencryptOptions| options.reduce_device_size = Some(32768);
+    const CBC: &str = "aes-cbc-essiv:sha256";
+    const XTS: &str = "aes-xts-plain64";
+    let cases = [
+        ("checksums", CBC, 512, 96 << 10, options(16384, |_| ())),
+        ("checksums of sectors", CBC, 512, (80 << 10) + 512, options(8192, |_| ())),
+        ("checksums, wide", XTS, 4096, 96 << 10, options(16384, wide)),
+        ("checksums, wide and chained", CBC, 4096, 96 << 10, options(16384, |_| ())),
+        ("a journal", CBC, 512, 96 << 10, options(65536, journal)),
+        ("a shift", CBC, 512, 128 << 10, options(16384, shift)),
+    ];
+    for (what, cipher, sector_size, len, options) in cases {
+        let slot = if cipher == XTS { 131072 } else { 65536 };
+        let (bytes, mut plaintext) = volume(sector_size, cipher, 32768 + 2 * slot + 16384, len);
+        plaintext.truncate(len - options.reduce_device_size.unwrap_or(0) as usize);
+        let mut states = 0;
+        for seed in 0..if slow_tests() { 400 } else { 8 } {
+            states += survive(what, seed, &mut [bytes.clone()], &options, &plaintext);
+        }
+        assert!(states > 16, "{what}: {states}");
+        println!(
+            "{what}: {states} states, {} of all gone on with by cryptsetup",
+            OTHERS.load(Ordering::Relaxed)
+        );
+    }
+}
+
+/// A device that becomes a volume, or plain data, and its header if that goes to a file of its own.
+struct Change {
+    data: Vec<u8>,
+    header: Option<Vec<u8>>,
+    /// How often a new file is flushed before it gets its name.
+    flushes: u32,
+    is_named: bool,
+}
+
+impl Change {
+    /// Cuts the work until it is done. `begin` is given the data and the header's file, and whether that is there.
+    fn survive(
+        mut self,
+        what: &str,
+        seed: u64,
+        plaintext: &[u8],
+        begin: impl Fn(&Image, Option<&Image>, bool) -> Result<bool>,
+    ) -> usize {
+        let (mut rng, key) = (Rng::new(seed), passphrase(b"pass"));
+        let resume = |data: &Image, header: Option<&Image>, options: &ReencryptOptions| {
+            let mut volume = data.luks_volume(header, &Providers::default())?;
+            volume.reencrypt(std::slice::from_ref(&key), &LuksOptions::default(), options, &Work::default())
+        };
+        let options = options(16384, |options| options.resume_only = true);
+        for attempt in 0..1000 {
+            let power = Arc::new(Mutex::new(rng.below(12 + attempt * 6) as i64));
+            let data = Disk::new(self.data.clone(), &power);
+            let header = self.header.clone().map(|bytes| Disk::new(bytes, &power));
+            let image = Image::over("image", data.clone());
+            let apart = header.clone().map(|header| Image::over("header", header));
+            let is_begun = self.volume().is_some_and(|medium| medium.is_reencrypting());
+            let result = match is_begun {
+                true => resume(&image, apart.as_ref(), &options),
+                false => begin(&image, apart.as_ref(), self.is_named),
+            };
+            *power.lock().unwrap() = i64::MAX;
+            self.data = data.after_power_failure(&mut rng);
+            if let Some(header) = header {
+                self.is_named |= header.flushes.load(Ordering::Relaxed) >= self.flushes;
+                let bytes = header.after_power_failure(&mut rng);
+                self.header = Some(if self.is_named { bytes } else { vec![0; bytes.len()] });
+            }
+            let fail = |why: &str| panic!("{what}, seed {seed}, attempt {attempt}: {why}");
+            if let Some(medium) = self.volume()
+                && medium.is_reencrypting()
+            {
+                match medium.read(&key, &Work::default()) {
+                    Ok(read) if read[..plaintext.len()] == *plaintext && rng.below(8) == 0 => {
+                        let what = format!("{what}, seed {seed}, attempt {attempt}");
+                        let is_it = medium.is_finished_by_cryptsetup(&key, plaintext, &what);
+                        OTHERS.fetch_add(is_it.into(), Ordering::Relaxed);
+                    }
+                    Ok(read) if read[..plaintext.len()] == *plaintext => {}
+                    Ok(_) => fail("it reads as something else"),
+                    Err(error) => fail(&error.to_string()),
+                }
+            }
+            match result {
+                Ok(true) => {
+                    assert!(
+                        self.volume().unwrap().end(&key, plaintext.len()) == plaintext,
+                        "{what}, seed {seed}"
+                    );
+                    return attempt as usize + 1;
+                }
+                // Behind the last header.
+                Err(error) if error.kind() == ErrorKind::Io && is_begun => {
+                    let medium = self.volume().unwrap();
+                    if !medium.is_reencrypting() {
+                        assert!(medium.end(&key, plaintext.len()) == plaintext, "{what}, seed {seed}");
+                        return attempt as usize + 1;
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::Io => {
+                    let is_done =
+                        self.volume().is_some_and(|medium| !medium.is_reencrypting() && medium.is_changed());
+                    if is_done {
+                        assert!(self.volume().unwrap().end(&key, plaintext.len()) == plaintext);
+                        return attempt as usize + 1;
+                    }
+                }
+                other => fail(&format!("{other:?}")),
+            }
+        }
+        panic!("{what}, seed {seed}: never done");
+    }
+
+    /// The volume, if its header is whole.
+    fn volume(&self) -> Option<Medium> {
+        let header = self.header.clone().filter(|_| self.is_named || self.flushes == 0);
+        if self.header.is_some() && header.is_none() {
+            return None;
+        }
+        let first = image(header.clone().unwrap_or_else(|| self.data.clone()));
+        first.luks_volume(None, &Providers::default()).ok()?;
+        Some(Medium::new(self.data.clone(), header))
+    }
+}
+
+#[test]
+fn the_power_may_fail_at_any_operation_of_an_encryption() {
+    let mut format = LuksFormatOptions::default();
+    (format.cipher, format.key_bits) = ("aes-cbc-essiv:sha256".to_owned(), Some(128));
+    format.pbkdf = Some(cheap());
+    let pass = SecretVec::from(&b"pass"[..]);
+    let plaintext = Rng::new(5).bytes(272 << 10);
+    let mut states = 0;
+    for seed in 0..if slow_tests() { 400 } else { 8 } {
+        let reduce = 2 * (104 << 10);
+        let here = options(16384, |options| options.reduce_device_size = Some(reduce));
+        let data = [&plaintext[..], &vec![0; reduce as usize]].concat();
+        let change = Change { data, header: None, flushes: 0, is_named: true };
+        states += change.survive("a header before the data", seed, &plaintext, |image, _, _| {
+            image.luks_encrypt(None, &pass, &format, &here, &Work::default())
+        });
+        format.offset = Some(128 << 10);
+        let change =
+            Change { data: plaintext.clone(), header: Some(vec![0; 128 << 10]), flushes: 3, is_named: false };
+        states += change.survive("a header apart", seed, &plaintext, |image, header, _| {
+            image.luks_encrypt(header, &pass, &format, &options(16384, |_| ()), &Work::default())
+        });
+    }
+    assert!(states > 30, "{states}");
+    println!(
+        "encryption: {states} states, {} of all gone on with by cryptsetup",
+        OTHERS.load(Ordering::Relaxed)
+    );
+}
+
+#[test]
+fn the_power_may_fail_at_any_operation_of_a_decryption() {
+    let key = passphrase(b"pass");
+    let (bytes, plaintext) = volume(512, "aes-cbc-essiv:sha256", 131072, 300 << 10);
+    let mut states = 0;
+    for seed in 0..if slow_tests() { 400 } else { 8 } {
+        for journal in [false, true] {
+            let options =
+                options(16384, |options| options.protection = journal.then_some(Protection::Journal));
+            let change =
+                Change { data: bytes.clone(), header: Some(vec![0; 131072]), flushes: 1, is_named: false };
+            states +=
+                change.survive("a header before the data", seed, &plaintext, |image, header, is_named| {
+                    let volume = image.luks_volume(header.filter(|_| is_named), &Providers::default())?;
+                    let export = header.filter(|_| !is_named);
+                    volume.decrypt(&key, export, &LuksOptions::default(), &options, &Work::default())
+                });
+        }
+        let head = bytes[..131072].to_vec();
+        let mut data = vec![7; 131072];
+        data.extend(&bytes[131072..]);
+        let change = Change { data, header: Some(head), flushes: 0, is_named: true };
+        states += change.survive("a header apart", seed, &plaintext, |image, header, _| {
+            let volume = image.luks_volume(header, &Providers::default())?;
+            volume.decrypt(&key, None, &LuksOptions::default(), &options(16384, |_| ()), &Work::default())
+        });
+    }
+    assert!(states > 30, "{states}");
+    println!(
+        "decryption: {states} states, {} of all gone on with by cryptsetup",
+        OTHERS.load(Ordering::Relaxed)
+    );
+}

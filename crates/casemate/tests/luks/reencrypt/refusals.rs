@@ -1,0 +1,79 @@
+//! What is not reencrypted, or not gone on with.
+
+use casemate::luks::luks2::reencrypt::{Part, State};
+use casemate::luks::{LuksKey, LuksOptions, Protection, ReencryptOptions};
+use casemate::{Error, ErrorKind, SecretVec, Work};
+
+use super::medium::{Medium, Notes, bytes_of};
+use super::{options, volume};
+use crate::images::passphrase;
+
+#[test]
+fn work_without_protection_is_not_gone_on_with_where_it_was_cut_off() {
+    let (bytes, plaintext) = volume(512, "aes-cbc-essiv:sha256", 180224, 96 << 10);
+    let key = passphrase(b"pass");
+    let none = options(16384, |options| options.protection = Some(Protection::None));
+    let whole = Medium::new(bytes.clone(), None);
+    let keys = std::slice::from_ref(&key);
+    assert!(whole.volume().reencrypt(keys, &LuksOptions::default(), &none, &Work::default()).unwrap());
+    assert!(whole.read(&key, &Work::default()).unwrap() == plaintext);
+    let medium = Medium::new(bytes, None);
+    let begin =
+        options(16384, |options| (options.protection, options.init_only) = (Some(Protection::None), true));
+    assert!(!medium.volume().reencrypt(keys, &LuksOptions::default(), &begin, &Work::default()).unwrap());
+    medium.set_parts(|len, _| {
+        vec![Part { state: State::Hot, range: 0..16384 }, Part { state: State::Old, range: 16384..len }]
+    });
+    let notes = Notes::default();
+    let error = medium.resume(&key, &notes.work()).unwrap_err();
+    assert!(error.kind() == ErrorKind::Corrupt && error.text().contains("some of them are lost"), "{error}");
+    assert!(medium.read(&key, &notes.work()).unwrap()[16384..] == plaintext[16384..]);
+    assert!(notes.take().contains("without protection"));
+}
+
+#[test]
+fn what_can_not_be_reencrypted_stays_as_it_is() {
+    let key = passphrase(b"pass");
+    let (bytes, _) = volume(512, "aes-cbc-essiv:sha256", 180224, (96 << 10) + 512);
+    let refused = |keys: &[LuksKey], options: ReencryptOptions, kind: ErrorKind, why: &str| {
+        let medium = Medium::new(bytes.clone(), None);
+        let error: Error =
+            medium.volume().reencrypt(keys, &LuksOptions::default(), &options, &Work::default()).unwrap_err();
+        assert!(error.kind() == kind && error.text().contains(why), "{error:?}: {why}");
+        assert!(bytes_of(&medium.data) == bytes, "{why}");
+    };
+    let with = |change: fn(&mut ReencryptOptions)| options(16384, change);
+    let keys = std::slice::from_ref(&key);
+    refused(&[passphrase(b"wrong")], with(|_| ()), ErrorKind::Mismatch, "does not open");
+    refused(&[], with(|_| ()), ErrorKind::Argument, "no key slot holds");
+    refused(keys, with(|options| options.resume_only = true), ErrorKind::Argument, "nothing to go on with");
+    refused(
+        keys,
+        with(|options| options.sector_size = Some(4096)),
+        ErrorKind::Argument,
+        "no multiple of the sector size",
+    );
+    refused(keys, with(|options| options.sector_size = Some(513)), ErrorKind::Argument, "sector size 513");
+    refused(
+        keys,
+        with(|options| options.cipher = Some("cipher_null-ecb".into())),
+        ErrorKind::Argument,
+        "encrypts nothing",
+    );
+    refused(
+        keys,
+        with(|options| options.cipher = Some("aes-xts-plain65".into())),
+        ErrorKind::Argument,
+        "unknown IV mode",
+    );
+    refused(keys, with(|options| options.key_bits = Some(100)), ErrorKind::Argument, "multiple of 8 bits");
+    refused(keys, with(|options| options.resilience_hash = "md6".into()), ErrorKind::Argument, "md6");
+    refused(
+        keys,
+        with(|options| options.reduce_device_size = Some(1 << 20)),
+        ErrorKind::Argument,
+        "no room for data",
+    );
+    let none = [LuksKey::VolumeKey(SecretVec::new(vec![1; 16]))];
+    refused(&none, with(|_| ()), ErrorKind::Argument, "needs passphrases");
+}
