@@ -381,6 +381,14 @@ fn slips_are_refused_before_anything_is_written() {
         ),
         ("verify volume --journal-integrity hmac-sha256 --journal-integrity-key-file key", "has no codes"),
         ("verify volume --journal-crypt xts-aes --journal-crypt-key-file key", "ctr-aes and cbc-aes can be"),
+        (
+            "verify volume --journal-crypt chacha20 --journal-crypt-key-file key",
+            "chacha20 for the dm-integrity journal: of stream ciphers ctr-aes and the like can be",
+        ),
+        (
+            "format zeros --journal-crypt xchacha20 --journal-crypt-key-file key --integrity crc32c",
+            "xchacha20 for the dm-integrity journal: of stream ciphers ctr-aes and the like can be",
+        ),
         ("verify volume --journal-crypt ctr-aes", "--journal-crypt and --journal-crypt-key-file go together"),
         ("verify coded", "the journal has codes, whose key is needed"),
         (

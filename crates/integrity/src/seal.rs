@@ -66,6 +66,12 @@ impl JournalSeal {
             let kernels = name.split_once('-').map(|(mode, of)| format!("{mode}({of})"));
             let kernels = kernels.as_deref().unwrap_or(name);
             let is_stream = kernels.starts_with("ctr(");
+            if kernels.contains("chacha") || kernels.contains("salsa") || kernels.contains("arc4") {
+                let text = format!(
+                    "{name} for the dm-integrity journal: of stream ciphers ctr-aes and the like can be"
+                );
+                return Err(Error::unsupported(text));
+            }
             if !is_stream && !kernels.starts_with("cbc(") {
                 let text = format!("{name} for the dm-integrity journal: ctr-aes and cbc-aes can be");
                 return Err(Error::unsupported(text));
