@@ -211,7 +211,7 @@ impl FormatOptions {
     }
 
     /// Where everything will lie.
-    fn layout(&self, data: &Image, providers: &Providers) -> Result<Layout, Error> {
+    pub(crate) fn layout(&self, data: &Image, providers: &Providers) -> Result<Layout, Error> {
         let parameters = self.area.parameters(|| match &self.seed {
             Some(seed) => seed.salt(providers),
             None => random_salt(),

@@ -601,7 +601,31 @@ fn images_lie_in_luks_volumes_and_partitions() {
         "header and data have",
     );
     place.is("build other --from tree --key-file pass", 2, "go with --luks");
-    place.is(&format!("build - --from tree --luks {cheap}"), 2, "luks format --from");
+    // To a stream, and with dm-verity within the volume, or beside it.
+    let streamed = place.own(&format!("build - {volume}"));
+    assert!(streamed.status.success() && streamed.stdout == place.read("one.luks"));
+    let hashed = "--dm-verity append --root-hash-file root.txt";
+    place.yes(&format!("build inner.luks {volume} {hashed}"));
+    run(Command::new(CASEMATE)
+        .args(["luks", "extract", "inner.luks", "inner", "--key-file", "pass"])
+        .current_dir(place.folder()));
+    // The file system is as long as without.
+    let offset = place.read("plain").len();
+    assert!(place.read("inner")[..offset] == place.read("plain"));
+    let verity = format!("--dm-verity inner.luks @root.txt --verity-hash-offset {offset}");
+    assert_eq!(place.yes(&format!("cat inner.luks --luks --key-file pass {verity} /a/hard")), "1\n");
+    place.yes(&format!("build outer.luks {volume} --dm-verity tree.hash --root-hash-file outer.txt"));
+    assert_eq!(
+        place.yes("cat outer.luks --luks --key-file pass --dm-verity tree.hash @outer.txt /one"),
+        "1\n"
+    );
+    if let Some(veritysetup) = tool("veritysetup") {
+        let root = String::from_utf8(place.read("root.txt")).unwrap();
+        let offset = format!("--hash-offset={offset}");
+        let mut command = Command::new(veritysetup);
+        run(command.args(["verify", "inner", "inner", root.trim(), &offset]).current_dir(place.folder()));
+    }
+    place.is(&format!("build fec.luks {volume} {hashed} --fec-device fec"), 2, "parity of dm-verity within");
     assert!(!place.path("other").exists());
     if tool("sfdisk").is_none() {
         return;

@@ -11,6 +11,7 @@ use casemate_ext4::{Encrypt, Plan, Seal};
 use casemate_primitives::sha256::Sha256;
 use casemate_providers::Work;
 use casemate_trees::{Packing, unpacked};
+use casemate_verity::dm;
 
 pub use casemate_ext4::{
     BuildOptions, BuildReport, BuildSize, Features, Geometry, Owners, Tree, TreeOptions, uuid as uuid_of,
@@ -211,6 +212,23 @@ pub fn identity(tree: &Tree, seed: Option<&str>, work: &Work<'_>) -> ([u8; 16], 
     (uuid, hash_seed)
 }
 
+/// Lets an image be made that goes to a stream when it is whole: on a temporary file until then.
+///
+/// # Errors
+/// Those of `make`; `Io`.
+pub fn on_stream<R>(
+    mut to: impl Write,
+    name: &str,
+    make: impl FnOnce(&Image) -> Result<R, Error>,
+) -> Result<R, Error> {
+    let folder = tempfile::tempdir().map_err(|error| Error::io("a temporary folder", error))?;
+    let path = folder.path().join("image");
+    let made = make(&Image::create(&path)?)?;
+    let copied = File::open(&path).and_then(|mut file| io::copy(&mut file, &mut to)).and_then(|_| to.flush());
+    copied.map_err(|error| Error::io(name, error))?;
+    Ok(made)
+}
+
 impl Build {
     /// Decides where everything of a tree goes.
     ///
@@ -302,10 +320,42 @@ impl Build {
         volume: &NewVolume,
         work: &Work<'_>,
     ) -> Result<BuildReport, Error> {
-        let write = |device: &dyn BlockDevice| {
-            self.plan.write(device, false, work).map_err(|error| error.within(image.name()))
-        };
-        volume.write(image, self.size(), work, write)
+        volume.write(image, self.size(), work, |inner| {
+            self.plan.write(&*inner.device(), false, work).map_err(|error| error.within(image.name()))
+        })
+    }
+
+    /// The same with dm-verity over the file system: the hash area lies behind it in the volume, or on a `hash` image.
+    ///
+    /// # Errors
+    /// As [`Build::write_luks`] and [`Build::write_verified`]; `Unsupported` for parity.
+    pub fn write_luks_verified(
+        self,
+        image: &Image,
+        volume: &NewVolume,
+        hash: Option<&Image>,
+        format: FormatOptions,
+        work: &Work<'_>,
+    ) -> Result<(BuildReport, Formatted), Error> {
+        if format.area.fec.is_some() {
+            return Err(Error::unsupported("parity of dm-verity within a LUKS volume"));
+        }
+        let format = self.verity(image, hash, format)?;
+        let layout = format.layout(image, &work.providers)?;
+        let len = if hash.is_none() { layout.hash_device_size() } else { self.size() };
+        volume.write(image, len, work, |inner| {
+            let report = self.plan.write(&*inner.device(), false, work);
+            let report = report.map_err(|error| error.within(image.name()))?;
+            let formatted = match hash {
+                Some(hash) => inner.verity_format(hash, &format, work)?,
+                None => {
+                    let named = inner.named();
+                    let root_hash = dm::format(&layout, &named, &named, work)?;
+                    Formatted { layout, root_hash, fec: None, fec_on_hash_device: false }
+                }
+            };
+            Ok((report, formatted))
+        })
     }
 
     /// Writes the file system to an image, makes dm-verity's hash area over it, and parity if it is wanted. The hash area lies
@@ -317,9 +367,25 @@ impl Build {
         self,
         image: &Image,
         hash: Option<&Image>,
-        mut format: FormatOptions,
+        format: FormatOptions,
         work: &Work<'_>,
     ) -> Result<(BuildReport, Formatted), Error> {
+        let (size, format) = (self.size(), self.verity(image, hash, format)?);
+        image.grow_to(size)?;
+        let report = self.plan.write(&*image.device(), image.is_new(), work);
+        let report = report.map_err(|error| error.within(image.name()))?;
+        let formatted = image.verity_format(hash.unwrap_or(image), &format, work)?;
+        image.commit()?;
+        Ok((report, formatted))
+    }
+
+    /// What dm-verity over the file system is made with.
+    fn verity(
+        &self,
+        image: &Image,
+        hash: Option<&Image>,
+        mut format: FormatOptions,
+    ) -> Result<FormatOptions, Error> {
         let size = self.size();
         let block = u64::from(format.area.data_block_size.unwrap_or_default().bytes());
         if !size.is_multiple_of(block) {
@@ -328,16 +394,11 @@ impl Build {
             );
             return Err(Error::argument(text).at(image.name()));
         }
-        image.grow_to(size)?;
-        let report = self.plan.write(&*image.device(), image.is_new(), work);
-        let report = report.map_err(|error| error.within(image.name()))?;
         format.area.data_blocks = Some(size / block);
         if hash.is_none() {
             format.area.hash_offset = size;
         }
-        let formatted = image.verity_format(hash.unwrap_or(image), &format, work)?;
-        image.commit()?;
-        Ok((report, formatted))
+        Ok(format)
     }
 
     /// Writes the file system as a sparse image of Android: what is not in it stays as it is on a device that it is flashed to.

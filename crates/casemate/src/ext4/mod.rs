@@ -40,7 +40,7 @@ use crate::{Error, ErrorKind, Image, Keys};
 pub use amend::{Amendments, ModeRule};
 pub use build::{
     Build, BuildOptions, BuildReport, BuildSize, BuildTarget, Features, Geometry, Owners, Source, Tree,
-    TreeOptions, identity, random_uuid, read_tree, uuid_of,
+    TreeOptions, identity, on_stream, random_uuid, read_tree, uuid_of,
 };
 pub use change::{
     Approve, Body, Interrupted, NewAttributes, NewNode, NewPolicy, Presence, PutOptions, PutReport,

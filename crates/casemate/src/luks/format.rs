@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 
-use casemate_blockdev::{AtFile, BlockDevice};
+use casemate_blockdev::AtFile;
 use casemate_luks::json::{Json, Object};
 use casemate_luks::luks2::{LARGEST_HEADER, Metadata, SMALLEST_HEADER};
 use casemate_luks::{Header, luks1, luks2};
@@ -465,7 +465,7 @@ impl NewVolume {
         target: &Image,
         len: u64,
         work: &Work<'_>,
-        write: impl FnOnce(&dyn BlockDevice) -> Result<R, Error>,
+        write: impl FnOnce(&Image) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let NewData::Mapping(mapping) = &self.data else {
             return Err(Error::unsupported("data that are made within a volume with integrity protection"));
@@ -483,7 +483,7 @@ impl NewVolume {
         self.wipe_header(place).at(place.name())?;
         let (params, key) = (mapping.params.clone(), self.volume_key.clone());
         let mapping = Mapping::new(params, key, self.offset / 512, &work.providers)?;
-        let written = write(&*target.clone().window(0, Some(end))?.crypt(mapping)?.device())?;
+        let written = write(&target.clone().window(0, Some(end))?.crypt(mapping)?)?;
         target.top().flush().at(target.name())?;
         self.write_header(place).at(place.name())?;
         target.commit()?;

@@ -15,7 +15,7 @@ use crate::size::bytes;
 #[derive(clap::Args, Debug)]
 pub struct LuksArgs {
     /// Make the file system in a new LUKS2 volume, encrypted as it is written; a size is the file system's then.
-    #[arg(long, conflicts_with = "dm_verity", help_heading = "LUKS")]
+    #[arg(long, help_heading = "LUKS")]
     luks: bool,
     /// The size of an encryption sector: 512, 1024, 2048 or 4096 bytes.
     #[arg(long, value_name = "BYTES", requires = "luks", default_value = "512", value_parser = bytes::<u32>, help_heading = "LUKS")]

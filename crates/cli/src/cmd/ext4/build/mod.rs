@@ -16,7 +16,7 @@ use serde_json::json;
 
 use casemate::ext4::{
     Build, BuildReport, BuildSize, BuildTarget, Encrypting, Pattern, Protected, ProtectorSource, Sealing,
-    Tree, identity, random_uuid, read_tree, source_date_epoch, uuid_text,
+    Tree, identity, on_stream, random_uuid, read_tree, source_date_epoch, uuid_text,
 };
 use casemate::fscrypt::read_raw_key;
 use casemate::fsverity::{Algorithm, Entry, FileDigest, Manifest, Parameters, escape_name};
@@ -211,11 +211,6 @@ impl Args {
             Output::check(&self.image, &inputs.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
         }
         let volume = self.luks.volume(self.seed.as_deref(), &self.image, context)?;
-        if volume.is_some() && is_stream {
-            let text =
-                "a volume is made in a file or on a block device; luks format --from encrypts a stream";
-            return Err(Error::argument(text));
-        }
         let work = context.opening();
         let amendments = self.tree.amendments(context)?;
         let mut tree = read_tree(&self.tree.sources(), &target, &self.tree.options(), &work)?;
@@ -264,10 +259,15 @@ impl Args {
         let (report, formatted) = match (&self.dm_verity, &volume) {
             (None, None) if self.android_sparse => (build.write_android_sparse(&target, &work)?, None),
             (None, None) => (build.write(&target, &work)?, None),
+            (None, Some(volume)) if is_stream => {
+                let write = |image: &Image| build.write_luks(image, volume, &work);
+                (on_stream(std::io::stdout().lock(), "standard output", write)?, None)
+            }
             (None, Some(volume)) => (build.write_luks(&self.place()?, volume, &work)?, None),
-            (Some(place), _) => {
-                let (report, formatted) = self.verified(build, place, &options.uuid, context, &work)?;
-                (report, Some(formatted))
+            (Some(place), volume) => {
+                let volume = volume.as_ref();
+                let made = self.verified(build, place, volume, &options.uuid, context, &work)?;
+                (made.0, Some(made.1))
             }
         };
         drop(progress);
@@ -334,6 +334,7 @@ impl Args {
         &self,
         build: Build,
         place: &Path,
+        volume: Option<&NewVolume>,
         uuid: &[u8; 16],
         context: &Context,
         work: &Work<'_>,
@@ -360,7 +361,11 @@ impl Args {
             }
         };
         let signer = self.signer()?;
-        let (report, formatted) = build.write_verified(&anew(&self.image)?, hash.as_ref(), format, work)?;
+        let image = anew(&self.image)?;
+        let (report, formatted) = match volume {
+            Some(volume) => build.write_luks_verified(&image, volume, hash.as_ref(), format, work)?,
+            None => build.write_verified(&image, hash.as_ref(), format, work)?,
+        };
         if let Some(file) = root_hash_file {
             file.finish(hexadecimal::encode(&formatted.root_hash).as_bytes())?;
         }
