@@ -1,8 +1,5 @@
 //! New LUKS volumes: a header with one key slot, and what is encrypted behind it.
 
-use std::io::{Read, Write};
-
-use casemate_blockdev::AtFile;
 use casemate_luks::json::{Json, Object};
 use casemate_luks::luks2::{LARGEST_HEADER, Metadata, SMALLEST_HEADER};
 use casemate_luks::{Header, luks1, luks2};
@@ -10,14 +7,14 @@ use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Hmac, Providers, Work};
 use casemate_verity::dm::{Seed, Uuid};
 
-use super::Reader;
 use super::authenticated::{Sealed, integrity_kind, mac_key_len};
 use super::digest::{DIGEST_ITERATIONS, new_digest};
+use super::new_volume::{NewData, NewVolume};
 use super::random::Source;
 use super::slot::{Pbkdf, SlotPlace, digest};
 use super::unlock::is_null;
-use crate::crypt::{Direction, Holes, Mapping, Params};
-use crate::{Error, Image, probe};
+use crate::crypt::{Mapping, Params};
+use crate::{Error, Image};
 
 /// The version of a LUKS header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,25 +104,6 @@ pub(super) const HDR_SIZE: u64 = 16 << 10;
 /// The first byte of data behind a header of LUKS2, and at the most what lies between for key slots.
 const DATA_OFFSET: u64 = 16 << 20;
 pub(super) const LARGEST_KEYSLOTS: u64 = 128 << 20;
-
-/// A volume that is about to be written.
-#[derive(Debug)]
-pub struct NewVolume {
-    header: Header,
-    /// The pieces of header and key slot, in their order.
-    pub(super) pieces: Vec<(u64, Vec<u8>)>,
-    offset: u64,
-    pub(super) volume_key: SecretVec,
-    data: NewData,
-    detached: bool,
-}
-
-/// What the data of a new volume are.
-#[derive(Debug)]
-enum NewData {
-    Mapping(Box<Mapping>),
-    Protected(Box<Sealed>),
-}
 
 impl LuksFormatOptions {
     /// Makes header, key slot and mapping of a volume that a passphrase opens. Nothing is written yet.
@@ -398,241 +376,6 @@ impl LuksFormatOptions {
             (None, LuksVersion::One) => Pbkdf::pbkdf2(&self.hash),
             (None, LuksVersion::Two) => Pbkdf::argon2id(),
         }
-    }
-}
-
-impl NewVolume {
-    /// The header.
-    pub fn header(&self) -> &Header {
-        &self.header
-    }
-
-    /// The first byte of the data.
-    pub fn offset(&self) -> u64 {
-        self.offset
-    }
-
-    /// Makes the volume on an image that exists: zeros up to the data, then the key slot, and the header last; all of it in
-    /// `header` if that is one that lies apart. The data stay as they are, and read as noise; with integrity protection they
-    /// become zeros.
-    ///
-    /// # Errors
-    /// `Argument` if the image is too small or was opened for reading, or holds something that is known, unless
-    /// `overwrite`; `Io`.
-    pub fn format(
-        &self,
-        image: &Image,
-        header: Option<&Image>,
-        overwrite: bool,
-        work: &Work<'_>,
-    ) -> Result<(), Error> {
-        let place = self.check_image(image, header, overwrite)?;
-        self.wipe_header(place).at(place.name())?;
-        if let NewData::Protected(sealed) = &self.data {
-            sealed.fill(&image.clone().window(self.offset, None)?, None, work)?;
-        }
-        self.write_header(place).at(place.name())?;
-        place.commit()
-    }
-
-    /// Refuses an image that the volume can't be made on; the image that the header goes to.
-    fn check_image<'a>(
-        &self,
-        image: &'a Image,
-        header: Option<&'a Image>,
-        overwrite: bool,
-    ) -> Result<&'a Image, Error> {
-        let place = self.header_place(image, header)?;
-        let size = image.top().size();
-        if size <= self.offset {
-            let text =
-                format!("{size} bytes have no room for data behind the header, from byte {} on", self.offset);
-            return Err(Error::argument(text).at(image.name()));
-        }
-        if !overwrite {
-            probe::refuse_known(place)?;
-        }
-        Ok(place)
-    }
-
-    /// Makes the volume on `target` with so many bytes of data, which `write` writes through the encryption; a new file gets its
-    /// name then. The header comes last: where work was stopped on a block device, there is no volume.
-    ///
-    /// # Errors
-    /// `Argument` if the target is too small, `Unsupported` with integrity protection; those of `write`; `Io`.
-    pub fn write<R>(
-        &self,
-        target: &Image,
-        len: u64,
-        work: &Work<'_>,
-        write: impl FnOnce(&Image) -> Result<R, Error>,
-    ) -> Result<R, Error> {
-        let NewData::Mapping(mapping) = &self.data else {
-            return Err(Error::unsupported("data that are made within a volume with integrity protection"));
-        };
-        let place = self.header_place(target, None)?;
-        let sector_size = mapping.params.sector_size as u64;
-        let end = len.checked_next_multiple_of(sector_size).and_then(|len| self.offset.checked_add(len));
-        let end = end.ok_or_else(|| Error::argument(format!("{len} bytes of data pass 2^64")))?;
-        let size = target.top().size();
-        if size < end && !target.is_new() {
-            let text = format!("{size} bytes; header and data have {end}");
-            return Err(Error::argument(text).at(target.name()));
-        }
-        target.grow_to(end)?;
-        self.wipe_header(place).at(place.name())?;
-        let (params, key) = (mapping.params.clone(), self.volume_key.clone());
-        let mapping = Mapping::new(params, key, self.offset / 512, &work.providers)?;
-        let written = write(&target.clone().window(0, Some(end))?.crypt(mapping)?)?;
-        target.top().flush().at(target.name())?;
-        self.write_header(place).at(place.name())?;
-        target.commit()?;
-        Ok(written)
-    }
-
-    /// The image that the header goes to.
-    fn header_place<'a>(&self, image: &'a Image, header: Option<&'a Image>) -> Result<&'a Image, Error> {
-        if header.is_some() != self.detached {
-            return Err(Error::argument("a header that lies apart has a place of its own, and no other has"));
-        }
-        let place = header.unwrap_or(image);
-        place.check_writable()?;
-        Ok(place)
-    }
-
-    /// Bytes before the data, or of a header that lies apart.
-    fn header_len(&self) -> u64 {
-        match &self.header {
-            _ if !self.detached => self.offset,
-            Header::Luks1(header) => header.metadata_end().next_multiple_of(4096),
-            Header::Luks2(header) => header.metadata.keyslots_area().end,
-        }
-    }
-
-    fn wipe_header(&self, place: &Image) -> Result<(), Error> {
-        place.grow_to(self.header_len())?;
-        place.top().write_zeroes(0, self.header_len(), false)?;
-        place.top().flush()
-    }
-
-    fn write_header(&self, place: &Image) -> Result<(), Error> {
-        for (offset, piece) in self.pieces.iter().rev() {
-            place.top().write_at(piece, *offset)?;
-            place.top().flush()?;
-        }
-        Ok(())
-    }
-
-    /// Makes the volume on `target` with all of `source` encrypted, on all threads; a new file gets its name then. The header
-    /// comes last, in `header` if that is one that lies apart: where work was stopped on a block device, there is no volume.
-    ///
-    /// # Errors
-    /// `Argument` if the source is no multiple of the sector size, or the target is too small; `Io`.
-    pub fn encrypt(
-        &self,
-        source: &Image,
-        target: &Image,
-        header: Option<&Image>,
-        work: &Work<'_>,
-    ) -> Result<(), Error> {
-        target.check_writable()?;
-        let place = self.header_place(target, header)?;
-        let len = match &self.data {
-            NewData::Mapping(_) => source.top().size(),
-            NewData::Protected(sealed) => sealed.room(source.top().size())?,
-        };
-        target.grow_to(self.offset.saturating_add(len))?;
-        self.wipe_header(place).at(place.name())?;
-        match &self.data {
-            NewData::Mapping(mapping) => {
-                mapping.fill(Direction::Encrypt, source, target, Holes::Data, work)?
-            }
-            NewData::Protected(sealed) => {
-                let mut from = Reader { device: source.top(), offset: 0 };
-                sealed.fill(&target.clone().window(self.offset, None)?, Some(&mut from), work)?;
-            }
-        }
-        target.top().flush().at(target.name())?;
-        self.write_header(place).at(place.name())?;
-        target.commit_unsynced()?;
-        place.commit()
-    }
-
-    /// Writes header and encrypted data, one behind the other, as they come; each end has its name for errors. A header that
-    /// lies apart goes to `header`, when all data are written. Returns the bytes of the data.
-    ///
-    /// # Errors
-    /// `Argument` if the input ends within a sector; `Io`.
-    pub fn encrypt_stream(
-        &self,
-        input: (&str, &mut (dyn Read + Send)),
-        output: (&str, &mut (dyn Write + Send)),
-        header: Option<&Image>,
-        work: &Work<'_>,
-    ) -> Result<u64, Error> {
-        let NewData::Mapping(mapping) = &self.data else {
-            let text = "integrity protection has tags before the data that they are of, and a journal: it needs a file or a \
-                        block device to write to, not a stream";
-            return Err(Error::argument(text));
-        };
-        let mut written = 0;
-        let zeros = [0; 4096];
-        let mut put = |to: u64, piece: &[u8]| -> Result<(), Error> {
-            while written < to {
-                // OK to cast: at most 4096.
-                let now = (to - written).min(zeros.len() as u64) as usize;
-                output.1.write_all(&zeros[..now])?;
-                written += now as u64;
-            }
-            output.1.write_all(piece)?;
-            written += piece.len() as u64;
-            Ok(())
-        };
-        for (offset, piece) in self.pieces.iter().filter(|_| !self.detached) {
-            put(*offset, piece).at(output.0)?;
-        }
-        put(self.offset, &[]).at(output.0)?;
-        let len = mapping.transform_stream(Direction::Encrypt, input, output, work)?;
-        if let Some(place) = header {
-            self.wipe_header(place).and_then(|()| self.write_header(place)).at(place.name())?;
-            place.commit()?;
-        }
-        Ok(len)
-    }
-}
-
-impl NewVolume {
-    /// Makes the volume on `target` with all that a stream gives, which has integrity protection: a new file gets as long as
-    /// that needs, and gets its name then; anything else is filled up with zeros. The header comes last, in `header` if that
-    /// is one that lies apart.
-    ///
-    /// # Errors
-    /// `Argument` if nothing comes, more than the target has room for, or the volume has no integrity protection; `Io`.
-    pub fn protect_stream(
-        &self,
-        input: &mut dyn Read,
-        target: &Image,
-        header: Option<&Image>,
-        work: &Work<'_>,
-    ) -> Result<(), Error> {
-        let NewData::Protected(sealed) = &self.data else {
-            return Err(Error::argument("a volume without integrity protection goes to any stream"));
-        };
-        target.check_writable()?;
-        let place = self.header_place(target, header)?;
-        let is_new = target.is_new();
-        self.wipe_header(place).at(place.name())?;
-        match is_new {
-            true => sealed.fill_new(target, self.offset, input, work)?,
-            false => {
-                let behind = target.clone().window(self.offset, None)?;
-                sealed.fill(&behind, Some(input), work)?;
-            }
-        }
-        target.top().flush().at(target.name())?;
-        self.write_header(place).at(place.name())?;
-        target.commit_unsynced()?;
-        place.commit()
     }
 }
 

@@ -22,7 +22,7 @@ use casemate_providers::Work;
 use super::sides::Keys;
 use super::{ReencryptOptions, start};
 use crate::luks::areas::free_slot;
-use crate::luks::format::NewVolume;
+use crate::luks::new_volume::NewVolume;
 use crate::luks::random::Source;
 use crate::luks::{LuksFormatOptions, LuksKey, LuksOptions, LuksVersion, Volume};
 use crate::{Error, Image};
