@@ -243,7 +243,7 @@ impl Reading {
         }
         let xattrs = self.attributes(&Attributed::File(fd.as_fd())).map_err(host)?;
         let size = stat.st_size.cast_unsigned();
-        let sparse = stat.st_blocks.cast_unsigned().saturating_mul(512) < size;
+        let sparse = allocated(&stat) < size;
         // OK to cast: sizes that are compared with that of a buffer first.
         let padded = |size: u64| (size as usize).next_multiple_of(self.block);
         // Of a file with several names one is copied.
@@ -417,4 +417,9 @@ fn shorter(path: &Path) -> Error {
 
 fn changed(path: &Path) -> Error {
     Error::path(ErrorKind::InvalidData, format!("{}: changed while it was copied", path.display()))
+}
+
+/// Bytes that the host says it has given a file. Their type depends on the machine.
+fn allocated(stat: &Stat) -> u64 {
+    u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512)
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use casemate_blockdev::{BlockDevice, FileDevice};
 use rustix::fs::{AtFlags, FileType as HostType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
 
-use super::{Attributed, Folder, NameKind, Part, Reading, Xattrs, at, changed, node, shorter};
+use super::{Attributed, Folder, NameKind, Part, Reading, Xattrs, allocated, at, changed, node, shorter};
 use crate::{Node, Result};
 
 /// A file of any kind, without its contents.
@@ -162,7 +162,7 @@ impl Reading {
 /// What of a file is not a hole, if it has any.
 fn ranges(folder: &Folder, name: &CStr, stat: &Stat) -> Result<Option<Vec<Range<u64>>>> {
     let size = stat.st_size.cast_unsigned();
-    if stat.st_blocks.cast_unsigned().saturating_mul(512) >= size {
+    if allocated(stat) >= size {
         return Ok(None);
     }
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
