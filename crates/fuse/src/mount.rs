@@ -158,7 +158,9 @@ impl Mount {
         });
         let session = ManuallyDrop::new(session.map_err(|error| refused(folder, error))?);
         let mounted = Mounted::on(&path)?.filter(Mounted::is_ours);
-        let id = mounted.ok_or_else(|| at(std::io::ErrorKind::NotFound.into()))?.id;
+        let mounted = mounted.ok_or_else(|| at(std::io::ErrorKind::NotFound.into()))?;
+        mounted.read_ahead();
+        let id = mounted.id;
         let control = control.map(|control| control.serve(tree, kernel)).transpose()?;
         Ok(Mount { folder: path, id, _session: session, _control: control })
     }

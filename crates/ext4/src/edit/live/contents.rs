@@ -85,10 +85,11 @@ impl Writer {
     /// As [`allocate_range`](Writer::allocate_range); `Unsupported` for a file without extents.
     pub fn zero_range(&mut self, number: u32, from: u64, to: u64, keep_size: bool) -> Result<()> {
         self.require_extents(number)?;
+        // What there is no room for fails before anything is zeroed.
+        self.allocate_range(number, from, to, keep_size)?;
         self.replace(number, from, to, |files, inode, at, end| {
             files.inodes().map(inode).mark_some(at, end, true, |_| ())
-        })?;
-        self.allocate_range(number, from, to, keep_size)
+        })
     }
 
     /// Refuses a file whose map can't say of blocks that they were never written.
