@@ -100,6 +100,14 @@ fn key_len(cipher: &str, bits: Option<usize>) -> Result<usize, Error> {
     }
 }
 
+/// Whether all places of data are behind a header that ends there.
+fn is_behind(course: &Reencryption, end: u64) -> bool {
+    // The first positions that were moved have no other old place.
+    let moved = course.moved_len();
+    let first = [course.old_place(moved), course.new_place(0)];
+    first.into_iter().chain((moved > 0).then(|| course.old_place(0))).all(|place| place >= end)
+}
+
 /// The position that the work ends at.
 fn limit(course: &Reencryption, len: u64, options: &ReencryptOptions) -> Result<u64, Error> {
     let unit = course.sector_unit();
@@ -134,7 +142,15 @@ impl Volume {
     pub(super) fn reencryption(&self) -> Result<Option<Reencryption>, Error> {
         match &self.header {
             Header::Luks1(_) => Ok(None),
-            Header::Luks2(header) => header.metadata.reencryption(),
+            Header::Luks2(header) => {
+                let course = header.metadata.reencryption()?;
+                match &course {
+                    Some(course) if self.is_attached && !is_behind(course, self.header.metadata_end()) => {
+                        Err(Error::corrupt("LUKS2 reencryption: data lie where the header before them is"))
+                    }
+                    _ => Ok(course),
+                }
+            }
         }
     }
 
@@ -255,5 +271,49 @@ impl Volume {
         zones.run(work)?;
         zones.finish(work)?;
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use casemate_luks::luks2::reencrypt::{Backups, Direction, Mode, Resilience};
+    use casemate_luks::luks2::{Segment, SegmentSize};
+
+    use super::*;
+
+    const HEADER: u64 = 65536;
+
+    /// An encryption to the place behind a header, of data whose first 64 KiB were moved to a place.
+    fn encryption(moved: u64) -> Reencryption {
+        let segment = |kind: &str, offset, size| Segment {
+            id: 0,
+            kind: kind.to_owned(),
+            offset,
+            size,
+            iv_tweak: 0,
+            encryption: "aes-xts-plain64".to_owned(),
+            sector_size: 512,
+            integrity: None,
+            flags: Vec::new(),
+        };
+        let backups = Backups {
+            previous: segment("linear", 0, SegmentSize::Dynamic),
+            last: segment("crypt", HEADER, SegmentSize::Dynamic),
+            moved: Some(segment("linear", moved, SegmentSize::Fixed(HEADER))),
+        };
+        let area = 40960..45056;
+        let backward = Direction::Backward;
+        Reencryption::new(Mode::Encrypt, backward, Resilience::None, (2, area), backups, [None, Some(0)])
+            .unwrap()
+    }
+
+    #[test]
+    fn what_was_moved_lies_apart_from_header_and_data() {
+        let size = 1 << 20;
+        // Behind the data, before them, and where they will be, which is wiped at the end.
+        let (behind, before, within) = (encryption(size - HEADER), encryption(0), encryption(HEADER));
+        assert!(is_behind(&behind, HEADER) && is_behind(&within, HEADER));
+        assert!(!is_behind(&before, HEADER));
+        assert!(within.len(size).is_err());
     }
 }

@@ -444,7 +444,8 @@ impl Reencryption {
                 return Err(short());
             }
             let meets = |range: Range<u64>| moved.offset < range.end && range.start < end;
-            let is_in_place = moved.offset == last.offset;
+            // What was encrypted in place is wiped there at the end.
+            let is_in_place = self.mode == Mode::Decrypt && moved.offset == last.offset;
             if meets(previous.offset + moved_len..old_end)
                 || (!is_in_place && meets(last.offset..last.offset + len))
             {
