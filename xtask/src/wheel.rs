@@ -66,7 +66,13 @@ const ENGINES: [&str; 7] =
 
 /// Runs the adapters' tests beside the packages that they are for.
 pub fn adapters(_: &mut Report) -> Outcome {
-    beside("adapters", &ADAPTED, "test_contrib")
+    beside("adapters", &ADAPTED, "test_contrib")?;
+    // The types as the other checker sees them, beside those packages.
+    let place = root().join("target/adapters/bin");
+    step(place.join("pip"), ["install", "--quiet", "pyright[nodejs]"]).run()?;
+    step(place.join("pyright"), ["--pythonpath", &place.join("python").to_string_lossy()])
+        .folder(&root().join("crates/python"))
+        .run()
 }
 
 /// Runs the fleets' tests on engines and a store that are started here.

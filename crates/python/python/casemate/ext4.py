@@ -284,7 +284,7 @@ class Path:
         """Directories from this one down, each with the names of its directories and of everything else, as `os.walk` does;
         links are not followed, and a directory that is met twice is no longer gone through."""
         seen: set[int] = set()
-        waiting = [self]
+        waiting: list[Path] = [self]
         while waiting:
             top = waiting.pop()
             number = top._number()

@@ -24,7 +24,8 @@ _KINDS = {stat.S_IFDIR: "directory", stat.S_IFREG: "file", stat.S_IFLNK: "link"}
 def _opened(fo: Any, protocol: str | None = None, options: dict[str, Any] | None = None) -> Device:
     """What a URL names, or a file object holds, as a device."""
     if isinstance(fo, (str, bytes)):
-        fo = fsspec.open(fo, mode="rb", protocol=protocol, **(options or {})).open()
+        opened: Any = fsspec.open(fo, mode="rb", protocol=protocol, **(options or {}))
+        fo = opened.open()
     return fo if isinstance(fo, Device) else Device.from_file(fo)
 
 
@@ -68,7 +69,7 @@ class Ext4FileSystem(AbstractArchiveFileSystem):
         self._ext4: Ext4 = device.ext4(keys=keys)
 
     def _path(self, path: str) -> Path:
-        return self._ext4.path(self._strip_protocol(path))
+        return self._ext4.path(str(self._strip_protocol(path)))
 
     def _row(self, path: Path, name: str) -> dict[str, Any]:
         found = path.lstat()
@@ -93,14 +94,14 @@ class Ext4FileSystem(AbstractArchiveFileSystem):
         return row
 
     def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
-        name = self._strip_protocol(path)
+        name = str(self._strip_protocol(path))
         return self._row(self._ext4.path(name), name)
 
     def exists(self, path: str, **kwargs: Any) -> bool:
         return self._path(path).exists()
 
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
-        name = self._strip_protocol(path)
+        name = str(self._strip_protocol(path))
         top = self._ext4.path(name)
         if not top.is_dir():
             return [self.info(path)] if detail else [name]
@@ -112,7 +113,10 @@ class Ext4FileSystem(AbstractArchiveFileSystem):
         first, last, _ = slice(start, end).indices(device.size)
         return device.pread(max(last - first, 0), first)
 
-    def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:
+    def _open(
+        self, path: str, mode: str = "rb", block_size: int | None = None, autocommit: bool = True,
+        cache_options: dict[str, Any] | None = None, **kwargs: Any,
+    ) -> Any:
         if mode != "rb":
             raise NotImplementedError("images are read only here")
         return self._path(path).open("rb")
@@ -146,14 +150,17 @@ class VerityFileSystem(AbstractFileSystem):
         return {"name": path, "size": self._device.size, "type": "file"}
 
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> Any:
-        row = self.info(self._strip_protocol(path))
+        row = self.info(str(self._strip_protocol(path)))
         return [row] if detail else [row["name"]]
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
         first, last, _ = slice(start, end).indices(self._device.size)
         return self._device.pread(max(last - first, 0), first)
 
-    def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:
+    def _open(
+        self, path: str, mode: str = "rb", block_size: int | None = None, autocommit: bool = True,
+        cache_options: dict[str, Any] | None = None, **kwargs: Any,
+    ) -> Any:
         if mode != "rb":
             raise NotImplementedError("what a tree proves is read only")
         # Each one has a position of its own.

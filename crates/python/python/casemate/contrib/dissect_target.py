@@ -63,6 +63,8 @@ class Ext4DirEntry(DirEntry):
 class Ext4FilesystemEntry(FilesystemEntry):
     """A file by its path."""
 
+    fs: Ext4Filesystem
+
     def get(self, path: str) -> FilesystemEntry:
         full = fsutil.join(self.path, path, alt_separator=self.fs.alt_separator)
         return Ext4FilesystemEntry(self.fs, full, self.fs._lookup(self.entry / path, full))

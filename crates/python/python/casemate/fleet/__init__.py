@@ -7,7 +7,7 @@ or Spark, or without any on this machine's cores. Files are whatever fsspec open
 
 from .jobs import check_images, digests, manifest, merge, trees, verify
 from .kinds import Area, Checksum, Kind, Parameters
-from .manifest import Entry, read_manifest
+from .entries import Entry, read_manifest
 from .plan import BATCH, FILES, SHARD, Part, Piece, Task, plan, run
 
 __all__ = [

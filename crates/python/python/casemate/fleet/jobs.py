@@ -21,7 +21,7 @@ from ..ext4 import Finding, check
 from ..fsverity import Digest
 from .engines import results
 from .kinds import Kind, Parameters
-from .manifest import Entry, read_manifest
+from .entries import Entry, read_manifest
 from .plan import SHARD, Part, Piece, Task, plan, run
 from .stores import is_local, local_path, opened, state
 
