@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
@@ -219,6 +219,25 @@ fn a_full_file_system_says_so_and_goes_on() {
         fs::remove_file(folders.path("own/full")).unwrap();
     }
     fs::write(folders.path("own/more"), [0; 9000]).unwrap();
+    folders.unmount("own");
+    assert_sound(&folders, "root.img");
+}
+
+/// What is left of a full file system is root's.
+#[test]
+fn users_leave_to_root_what_is_reserved() {
+    let (Some(mke2fs), Some(folders)) = (tool("mke2fs"), Folders::new()) else { return };
+    if tool("setpriv").is_none() || fs::metadata("/proc/self").is_ok_and(|found| found.uid() != 0) {
+        return skip("only root can be somebody else");
+    }
+    mke2fs::make(&mke2fs, "-t ext4 -m 10", &folders.path("root.img"), "32M");
+    folders.mount("--write --allow-other root.img", "own");
+    folders.sh("chmod 755 .; chmod 777 own");
+    let available = || folders.sh("stat -f -c %a own").trim().parse::<u64>().unwrap();
+    assert!(available() > 5000);
+    folders.sh("setpriv --reuid=1234 --regid=1234 --clear-groups sh -c 'cat /dev/zero > own/user' || true");
+    assert!(available() < 4, "{}", available());
+    folders.sh("head -c 1000000 /dev/zero > own/root");
     folders.unmount("own");
     assert_sound(&folders, "root.img");
 }

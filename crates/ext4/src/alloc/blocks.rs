@@ -22,7 +22,7 @@ impl Allocator {
         let layout = *self.fs.layout();
         let mut want = want.min(layout.clusters_per_group.into());
         if self.keeps_reserve {
-            let reserved = self.fs.superblock().blocks_reserved / self.ratio();
+            let reserved = self.fs.reserved_blocks() / self.ratio();
             let room = (self.free_clusters() + self.pinned_clusters()).saturating_sub(reserved);
             want = want.min(room);
             if want == 0 {

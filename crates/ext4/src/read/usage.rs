@@ -43,9 +43,7 @@ impl Ext4 {
         let (layout, superblock) = (self.layout(), self.superblock());
         let cluster_blocks = u64::from(layout.cluster_blocks);
         let free = free_clusters.saturating_mul(cluster_blocks);
-        let has_extents = superblock.incompat.has(Incompat::EXTENTS);
-        let kept = if has_extents { (layout.blocks / cluster_blocks / 50).min(MOST_KEPT) } else { 0 };
-        let reserved = superblock.blocks_reserved.saturating_add(kept * cluster_blocks);
+        let reserved = self.reserved_blocks();
         Ok(Usage {
             blocks: layout.blocks.saturating_sub(self.own_blocks()?),
             free,
@@ -53,6 +51,15 @@ impl Ext4 {
             inodes: superblock.inodes.into(),
             inodes_free,
         })
+    }
+
+    /// Free blocks that users other than root don't get.
+    pub(crate) fn reserved_blocks(&self) -> u64 {
+        let (layout, superblock) = (self.layout(), self.superblock());
+        let cluster_blocks = u64::from(layout.cluster_blocks);
+        let has_extents = superblock.incompat.has(Incompat::EXTENTS);
+        let kept = if has_extents { (layout.blocks / cluster_blocks / 50).min(MOST_KEPT) } else { 0 };
+        superblock.blocks_reserved.saturating_add(kept * cluster_blocks)
     }
 
     /// Blocks of the file system's own structures, as the kernel counts them.
