@@ -1,4 +1,4 @@
-//! The AArch64 back ends, run on this machine under qemu-user.
+//! Other processors: the AArch64 back ends, run on this machine under qemu-user, and 32-bit Linux.
 //!
 //! The toolchain is Debian's rustc-web, whose standard library exists for other architectures as a package;
 //! where rustup has the target itself, that is used.
@@ -8,30 +8,20 @@ use std::process::Command;
 
 use crate::install::{apt_get, installed, may_install};
 use crate::report::Report;
-use crate::step::{Outcome, cargo};
+use crate::step::{Outcome, Step, cargo};
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
+const TARGET_32: &str = "i686-unknown-linux-gnu";
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
-const DEBIAN_STD: &str = "/usr/lib/rustlib/aarch64-unknown-linux-gnu";
+const DEBIAN_STD: &str = "/usr/lib/rustlib";
 
 /// Tests the primitives on AArch64.
 pub fn aarch64(report: &mut Report) -> Outcome {
-    let rustup = rustup_has_target();
-    if !rustup && !debian_has_target() && may_install() {
-        add_architecture()?;
-    }
-    if !rustup && !debian_has_target() {
-        return report.skip("aarch64: no standard library for the target (libstd-rust-web-dev:arm64)");
-    }
-    for (package, program) in
-        [("gcc-aarch64-linux-gnu", "aarch64-linux-gnu-gcc"), ("qemu-user", "qemu-aarch64")]
-    {
-        if !installed(package) {
-            return report.skip(&format!("aarch64: no {program} (package {package})"));
-        }
+    if !prepared(report, "aarch64", TARGET, "arm64", &["gcc-aarch64-linux-gnu", "qemu-user"])? {
+        return Ok(());
     }
     let skips = report.skip_log().to_owned();
-    let mut tests = cargo(["test", "--package", "casemate-primitives", "--target", TARGET, "--no-fail-fast"])
+    let tests = cargo(["test", "--package", "casemate-primitives", "--target", TARGET, "--no-fail-fast"])
         // libc6:arm64 lies in the system's own folders. The cross compiler's libc is older; under it threads
         // never start.
         // A folder of its own: another compiler would otherwise rebuild everything back and forth.
@@ -39,25 +29,100 @@ pub fn aarch64(report: &mut Report) -> Outcome {
         .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc")
         .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", "qemu-aarch64 -L /")
         .env("CASEMATE_SKIP_LOG", skips);
-    if !rustup {
-        tests = tests.env("RUSTC", DEBIAN_RUSTC).env("RUSTDOC", "/usr/bin/rustdoc");
-    }
-    tests.run_tests(report)
+    with_compiler(tests, TARGET).run_tests(report)
 }
 
-fn rustup_has_target() -> bool {
-    let output = Command::new("rustc").args(["--print", "target-libdir", "--target", TARGET]).output();
+/// Tests the libraries' units on 32-bit Linux, which this processor runs as well.
+pub fn i686(report: &mut Report) -> Outcome {
+    // gcc-multilib is no package for this: it excludes cross compilers.
+    if !prepared(report, "i686", TARGET_32, "i386", &["gcc-12-multilib", "libc6-dev-i386"])? {
+        return Ok(());
+    }
+    let skips = report.skip_log().to_owned();
+    let tests = cargo(["test", "--lib", "--target", TARGET_32, "--no-fail-fast"]).args(&LIBRARIES);
+    let tests = tests.env("CARGO_TARGET_DIR", "target/i686").env("CASEMATE_SKIP_LOG", skips);
+    with_compiler(tests, TARGET_32).run_tests(report)?;
+    // The command is compiled alone.
+    let check = cargo(["check", "--package", "casemate-cli", "--target", TARGET_32]);
+    with_compiler(check.env("CARGO_TARGET_DIR", "target/i686"), TARGET_32).run()
+}
+
+/// What a library for 32 bits may get wrong: lengths of files in `usize`.
+const LIBRARIES: [&str; 22] = [
+    "-p",
+    "casemate-primitives",
+    "-p",
+    "casemate-blockdev",
+    "-p",
+    "casemate-providers",
+    "-p",
+    "casemate-verity",
+    "-p",
+    "casemate-crypt",
+    "-p",
+    "casemate-fscrypt",
+    "-p",
+    "casemate-luks",
+    "-p",
+    "casemate-integrity",
+    "-p",
+    "casemate-ext4",
+    "-p",
+    "casemate-trees",
+    "-p",
+    "casemate-nbd",
+];
+
+/// Whether a target's standard library and programs are there, fetched where that is allowed; else that is a skip.
+fn prepared(
+    report: &mut Report,
+    name: &str,
+    target: &str,
+    architecture: &str,
+    packages: &[&str],
+) -> Result<bool, String> {
+    let has_target = || rustup_has_target(target) || debian_has_target(target);
+    if !has_target() && may_install() {
+        add_architecture(architecture)?;
+    }
+    if !has_target() {
+        let text = format!("{name}: no standard library for the target (libstd-rust-web-dev:{architecture})");
+        return report.skip(&text).map(|()| false);
+    }
+    for package in packages {
+        if !installed(package) {
+            if may_install() {
+                apt_get(&["install", "--yes", "--quiet=2", "--no-install-recommends", package])?;
+                continue;
+            }
+            return report.skip(&format!("{name}: no package {package}")).map(|()| false);
+        }
+    }
+    Ok(true)
+}
+
+/// The compiler that has a target.
+fn with_compiler(step: Step, target: &str) -> Step {
+    match rustup_has_target(target) {
+        true => step,
+        false => step.env("RUSTC", DEBIAN_RUSTC).env("RUSTDOC", "/usr/bin/rustdoc"),
+    }
+}
+
+fn rustup_has_target(target: &str) -> bool {
+    let output = Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output();
     output.is_ok_and(|output| Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir())
 }
 
-fn debian_has_target() -> bool {
-    Path::new(DEBIAN_RUSTC).exists() && Path::new(DEBIAN_STD).exists()
+fn debian_has_target(target: &str) -> bool {
+    Path::new(DEBIAN_RUSTC).exists() && Path::new(DEBIAN_STD).join(target).exists()
 }
 
-fn add_architecture() -> Outcome {
-    crate::step::step("dpkg", ["--add-architecture", "arm64"]).run()?;
+fn add_architecture(name: &str) -> Outcome {
+    crate::step::step("dpkg", ["--add-architecture", name]).run()?;
     apt_get(&["update", "--quiet=2"])?;
-    let packages = ["rustc-web", "libstd-rust-web-dev:arm64"];
+    let library = format!("libstd-rust-web-dev:{name}");
+    let packages = ["rustc-web", &library];
     let mut args = vec!["install", "--yes", "--quiet=2", "--no-install-recommends"];
     args.extend(packages);
     apt_get(&args)

@@ -53,6 +53,7 @@ const CONFIGURATIONS: &[Configuration] = &[
         "the Python module's adapters, beside the packages that they are for; not part of `test`",
         wheel::adapters,
     ),
+    ("i686", "the libraries' units on 32-bit Linux; not part of `test`", cross::i686),
     (
         "engines",
         "fleets on Ray, Dask and Spark and from an S3 server, all started here; not part of `test`",

@@ -324,7 +324,7 @@ fn ranges_outside_are_errors() {
     assert_eq!(crc32c.splice_crcs(1, 8, 8, 1, 2, 3), bytes(8, 1, 8));
     assert_eq!(crc32c.splice_crcs(1, 8, 8, 0, 2, 2), Ok(1));
     assert_eq!(crc32c.patch(1, 1, &[0; 8], 7, &[0; 2]), bytes(7, 2, 8));
-    assert_eq!(crc32c.patch(1, 1, &[0; 8], usize::MAX, &[0; 2]), bytes(u64::MAX, 2, 8));
+    assert_eq!(crc32c.patch(1, 1, &[0; 8], usize::MAX, &[0; 2]), bytes(usize::MAX as u64, 2, 8));
     let error = RangeError::Bits { first: 0, count: 9, total: 8 };
     assert_eq!(error.to_string(), "9 bits from bit 0 reach beyond a buffer of 8 bits");
 }
