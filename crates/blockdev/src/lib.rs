@@ -33,6 +33,7 @@ mod overlay_file;
 mod partition;
 mod pool;
 mod sample;
+mod stack;
 mod trial;
 mod window;
 
@@ -50,5 +51,6 @@ pub use overlay_file::OverlayFile;
 pub use partition::{Partition, partitions};
 pub use pool::Pool;
 pub use sample::samples;
+pub use stack::wipe_stack;
 pub use trial::Trial;
 pub use window::Window;

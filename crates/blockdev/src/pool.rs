@@ -6,6 +6,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use crate::stack::wipe_worker;
+
 /// The number of threads that work on a job. Threads live as long as one job: jobs here take long, threads start fast.
 #[derive(Clone, Copy, Debug)]
 pub struct Pool {
@@ -42,7 +44,7 @@ impl Pool {
     ) -> Result<(), E> {
         let next = AtomicU64::new(0);
         let failed = AtomicBool::new(false);
-        let worker = || {
+        let pieces_of_one = || {
             let mut state = state();
             while !failed.load(Ordering::Relaxed) {
                 let piece = next.fetch_add(1, Ordering::Relaxed);
@@ -55,6 +57,12 @@ impl Pool {
                 }
             }
             Ok(())
+        };
+        let worker = || {
+            let result = pieces_of_one();
+            // A thread's stack is kept for the next one.
+            wipe_worker();
+            result
         };
         let threads = self.threads.get().min(usize::try_from(pieces).unwrap_or(usize::MAX));
         if threads <= 1 {

@@ -19,6 +19,7 @@ use std::process::ExitCode;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 
+use casemate::blockdev::wipe_stack;
 use casemate::{Error, ErrorKind};
 
 use crate::cmd::Command;
@@ -47,10 +48,13 @@ struct Cli {
 /// The command: does what the process's arguments say.
 pub fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
-    if let Some(tool) = tools::called_as(&args) {
-        return tool(&args);
-    }
-    ExitCode::from(run(&cmd::ext4::find::with_two_dashes(&args)))
+    let code = match tools::called_as(&args) {
+        Some(tool) => tool(&args),
+        None => ExitCode::from(run(&cmd::ext4::find::with_two_dashes(&args))),
+    };
+    // Whoever looks at the memory of a process that has ended, or at its core, finds no keys.
+    wipe_stack();
+    code
 }
 
 /// All commands with their options: for tests and documents.
