@@ -29,7 +29,7 @@ fn sha256(folder: &TempDir, name: &str) -> String {
 /// One boot for all, because it is what takes long.
 #[test]
 fn a_stock_kernel_corrects_by_our_parity_and_measures_what_we_digest() {
-    for needed in ["veritysetup", "dmsetup", "fsverity", "keyctl", "mke2fs", "openssl"] {
+    for needed in ["veritysetup", "dmsetup", "fsverity", "keyctl", "mke2fs", "openssl", "busybox"] {
         if tool(needed).is_none() {
             return;
         }
@@ -38,11 +38,12 @@ fn a_stock_kernel_corrects_by_our_parity_and_measures_what_we_digest() {
     let mut checks = Checks::default();
     error_correction(&folder, &mut checks);
     fs_verity(&folder, &mut checks);
+    a_root(&folder, &mut checks);
     let mut guest = Qemu::new(checks.script);
     for program in [CASEMATE, "veritysetup", "dmsetup", "fsverity", "keyctl"] {
         guest = guest.program(program);
     }
-    for image in ["data", "hash", "fec", "files.img"] {
+    for image in ["data", "hash", "fec", "files.img", "root.img"] {
         guest = guest.disk(folder.path().join(image));
     }
     let Some(output) = guest.run() else { return };
@@ -117,7 +118,6 @@ fn error_correction(folder: &TempDir, checks: &mut Checks) {
 
 /// Files whose digests, trees and signatures are made here, and then by the kernel.
 fn fs_verity(folder: &TempDir, checks: &mut Checks) {
-    let keys = Path::new(env!("CARGO_MANIFEST_DIR")).join("../verity/tests/fixtures/fs-verity/keys");
     let files = folder.path().join("files");
     fs::create_dir(&files).unwrap();
     let file = |name: &str, size: usize| {
@@ -150,8 +150,7 @@ fn fs_verity(folder: &TempDir, checks: &mut Checks) {
     ["signed", "other", "unsigned"].iter().zip([BLOCK * 3, BLOCK * 4, 5]).for_each(|(name, size)| {
         file(name, size);
     });
-    let (key, cert) = (keys.join("rsa2048.key.pem"), keys.join("rsa2048.cert.pem"));
-    let (key, cert) = (key.display(), cert.display());
+    let (key, cert) = signer();
     words(folder, &format!("openssl x509 -in {cert} -outform der -out files/cert.der"));
     own(folder, &format!("fsverity sign files/signed files/signature --key={key} --cert={cert}"));
     checks.run("keyctl padd asymmetric '' %keyring:.fs-verity <cert.der >/dev/null");
@@ -165,4 +164,42 @@ fn fs_verity(folder: &TempDir, checks: &mut Checks) {
     let image = PathBuf::from("files.img");
     fs::File::create(folder.path().join(&image)).unwrap().set_len(16 << 20).unwrap();
     words(folder, "mke2fs -q -t ext4 -b 4096 -O verity -d files files.img");
+}
+
+/// A private key and its certificate, which the guest trusts once it was told.
+fn signer() -> (String, String) {
+    let keys = Path::new(env!("CARGO_MANIFEST_DIR")).join("../verity/tests/fixtures/fs-verity/keys");
+    let path = |name: &str| keys.join(name).display().to_string();
+    (path("rsa2048.key.pem"), path("rsa2048.cert.pem"))
+}
+
+/// A small root that is built here, with signed fs-verity on its files and under dm-verity: the kernel, which wants signatures,
+/// opens it and runs its init.
+fn a_root(folder: &TempDir, checks: &mut Checks) {
+    let root = folder.path().join("small");
+    for name in ["bin", "etc", "sbin"] {
+        fs::create_dir_all(root.join(name)).unwrap();
+    }
+    fs::copy(tool("busybox").unwrap(), root.join("bin/busybox")).unwrap();
+    fs::write(root.join("etc/name"), "a small root\n").unwrap();
+    let init = "#!/bin/busybox sh\nread name </etc/name\necho \"booted $name\"\n/bin/busybox touch /etc/more 2>/dev/null || echo sealed\n";
+    fs::write(root.join("sbin/init"), init).unwrap();
+    fs::set_permissions(root.join("sbin/init"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let build = "ext4 build root.img --from small --owner 0:0 --verity --manifest digests --dm-verity append";
+    let (key, cert) = signer();
+    let build = format!("{build} --signing-key {key} --cert {cert}");
+    let said = own(folder, &format!("{build} --root-hash-file root.txt --json"));
+    let size = serde_json::from_str::<serde_json::Value>(&said).unwrap()["size"].as_u64().unwrap();
+    let hash = fs::read_to_string(folder.path().join("root.txt")).unwrap();
+    checks.run(&format!("veritysetup open /dev/vde root /dev/vde {} --hash-offset={size}", hash.trim()));
+    checks.run("mkdir -p /new; mount -o ro /dev/mapper/root /new");
+    checks.prints("chroot /new /sbin/init", "booted a small root");
+    checks.expected.push("sealed".to_owned());
+    // What the kernel measures of its files is what the manifest says.
+    for line in fs::read_to_string(folder.path().join("digests")).unwrap().lines() {
+        let (digest, path) = line.split_once(' ').unwrap();
+        let path = path.trim_start_matches('/');
+        checks.prints(&format!("cd /new; casemate fsverity measure {path}"), format!("{digest} {path}"));
+    }
+    checks.run("cd /; umount /new; veritysetup close root");
 }
