@@ -356,6 +356,30 @@ fn resize2fs_makes_it_larger_and_smaller() {
     }
 }
 
+/// While a kernel uses it.
+#[test]
+fn a_mounted_one_grows() {
+    let Some(resize2fs) = tool("resize2fs") else { return };
+    let source = source(4096);
+    for (features, block) in [("", 4096), ("^resize_inode,meta_bg", 1024), ("quota,inline_data", 1024)] {
+        let image = source.path().with_extension("image");
+        let mut options = options("ext4", features, block);
+        options.size = BuildSize::Fitting { free: 4 << 20, align: 1 };
+        let plan = Plan::new(tree_of(source.path()), &options).unwrap();
+        write(&plan, &image, &on(1));
+        let before = open(&image).superblock().blocks;
+        fs::File::options().write(true).open(&image).unwrap().set_len(plan.size() + (150 << 20)).unwrap();
+        let script =
+            format!("{} /dev/ubda; dd if=/dev/zero of=filled bs=1M count=100; sync", resize2fs.display());
+        if in_uml(&image, "rw", &script).is_none() {
+            return;
+        }
+        assert!(open(&image).superblock().blocks > before, "{features}: it did not grow");
+        assert_clean(&image, features);
+        fs::remove_file(&image).unwrap();
+    }
+}
+
 #[test]
 fn the_same_tree_gives_the_same_bytes() {
     let folder = tempdir().unwrap();
