@@ -84,7 +84,9 @@ fn allocate(device: &Arc<dyn BlockDevice>, patching: Patching) -> f64 {
     let start = Instant::now();
     for extent in 0..EXTENTS {
         let at = extent / 2 * EXTENT;
-        writer.allocate_range(numbers[(extent % 2) as usize], at, at + EXTENT, false).expect("room for an extent");
+        writer
+            .allocate_range(numbers[(extent % 2) as usize], at, at + EXTENT, false)
+            .expect("room for an extent");
     }
     // Nothing is committed: the next one begins with the same image.
     start.elapsed().as_secs_f64()
