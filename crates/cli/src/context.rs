@@ -16,7 +16,7 @@ use casemate::blockdev::{Events, Pool};
 use casemate::{Cpu, Error, Providers, Work};
 
 use crate::answer::Answer;
-use crate::progress::Reporter;
+use crate::progress::{Reporter, stop_flag};
 
 /// Options that every command takes.
 #[derive(Args, Clone, Debug, Default)]
@@ -125,6 +125,12 @@ impl Context {
         let mut out = io::stdout().lock();
         let result = out.write_all(text.as_ref()).and_then(|()| out.flush());
         result.map_err(|error| Error::io("standard output", error))
+    }
+
+    /// Lets SIGINT and SIGTERM stop what is about to begin, in place of the process: before a file is begun that would stay
+    /// unfinished. The [`Context::progress`] that follows hears them.
+    pub fn heed_signals(&self) {
+        drop(stop_flag());
     }
 
     /// Starts reporting on work of `total` bytes on `device`, and lets SIGINT and SIGTERM stop it.

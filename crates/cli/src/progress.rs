@@ -126,7 +126,7 @@ fn new_bar(total: u64) -> ProgressBar {
 }
 
 /// The flag that the first SIGINT or SIGTERM sets; a second one ends the process at once.
-fn stop_flag() -> Arc<AtomicBool> {
+pub fn stop_flag() -> Arc<AtomicBool> {
     static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
     static REGISTER: Once = Once::new();
     let flag = FLAG.get_or_init(Arc::default);

@@ -179,6 +179,7 @@ impl Tool {
             }
             _ => Failure::other(&error),
         };
+        context.heed_signals();
         let hash_image = match data_image.is_file(hash) {
             true => data_image.clone(),
             false => Image::create(hash).map_err(failed)?,

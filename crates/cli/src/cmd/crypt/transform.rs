@@ -103,8 +103,8 @@ impl Args {
             }
             Some(target) => {
                 let image = source(Access::Read)?;
-                let output = mapping.target(direction, target, self.partition)?;
                 let progress = context.progress(image.name(), image.device().size());
+                let output = mapping.target(direction, target, self.partition)?;
                 let work = context.work(context.providers().clone(), &progress);
                 let holes = if self.sparse { Holes::Keep } else { Holes::Data };
                 mapping.transform(direction, &image, &output, holes, &work)?;

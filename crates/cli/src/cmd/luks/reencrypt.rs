@@ -159,9 +159,9 @@ impl Args {
             return Err(Error::argument("no decryption was begun: there is nothing to go on with"));
         }
         let export = self.volume.unlock.luks_header.as_ref().filter(|path| !path.exists());
-        let export = export.map(Image::replace).transpose()?;
         let key = self.volume.key()?;
         let progress = context.progress(&self.volume.place.image.display().to_string(), volume.data_size());
+        let export = export.map(Image::replace).transpose()?;
         let work = context.work(context.providers().clone(), &progress);
         volume.decrypt(&key, export.as_ref(), &self.volume.unlock.options()?, &self.options(context)?, &work)
     }

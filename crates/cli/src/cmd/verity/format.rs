@@ -38,6 +38,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
+        context.heed_signals();
         let root_hash_file = self.changed.begin(self.root_hash_file.as_deref())?;
         let stored = &self.changed.stored;
         let (data, hash, area) = self.changed.images(Changes::New, context)?;

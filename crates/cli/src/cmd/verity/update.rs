@@ -39,6 +39,7 @@ pub struct Args {
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let old_root = self.old_root_hash.as_deref().map(parse_root_hash).transpose()?;
+        context.heed_signals();
         let root_hash_file = self.area.begin(self.root_hash_file.as_deref())?;
         let stored = &self.area.stored;
         let volume = self.area.open(Changes::HashArea, context)?;

@@ -237,6 +237,7 @@ impl Args {
             (None, None) => BuildSize::Fitting { free: 0, align },
         };
         let sealing = self.sealing(context, options.block_size, &tree, digests)?.map(Arc::new);
+        context.heed_signals();
         let manifest = match self.manifest.as_ref().filter(|_| !self.dry_run) {
             Some(path) => Some(Output::create(path, &[&self.image])?),
             None => None,
