@@ -1,7 +1,7 @@
 //! Volumes that are made here, and opened by cryptsetup.
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use casemate_testkit::{Place, Rng, run, run_any, skip, stderr, stdout, tool};
 
@@ -236,20 +236,18 @@ fn qemu_reads_what_is_made() {
         &plain,
         "out",
     ]));
-    assert!(output.status.success(), "{}", casemate_testkit::stderr(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     assert!(place.read("out") == place.read("plain"), "{}", stdout(&output));
-    let made = casemate_testkit::run_any(Command::new(&qemu).current_dir(place.folder()).args([
-        "convert",
-        "-O",
-        "luks",
-        "--object",
-        "secret,id=s,file=key",
-        "-o",
-        "key-secret=s,iter-time=10",
-        "plain",
-        "theirs",
-    ]));
-    assert!(made.status.success(), "{}", casemate_testkit::stderr(&made));
+    let options = ["-O", "luks", "--object", "secret,id=s,file=key", "-o", "key-secret=s,iter-time=10"];
+    let make = || {
+        let mut command = Command::new(&qemu);
+        command.current_dir(place.folder()).arg("convert").args(options).args(["plain", "theirs"]);
+        run_any(&mut command)
+    };
+    // It measures what the key costs, and gives up where it finds that no time has passed.
+    let is_unlucky = |made: &Output| stderr(made).contains("Unable to get accurate CPU usage");
+    let made = (0..100).map(|_| make()).find(|made| !is_unlucky(made)).expect("a cost that can be measured");
+    assert!(made.status.success(), "{}", stderr(&made));
     yes(place.own("luks extract theirs out2 --key-file key"));
     assert!(place.read("out2") == place.read("plain"));
 }
