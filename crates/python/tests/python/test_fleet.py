@@ -231,6 +231,89 @@ class Fleet(World):
         self.assertEqual(dict(fleet.digests([path], before=before, **options)), {path: self.digest(path)})
         self.assertEqual(len(asked), 4)
 
+    def test_what_another_run_left_does_not_count(self):
+        files = self.files()
+        *_, path = files
+        options = {"shard": SMALL.unit, "parameters": SMALL}
+        entries = [entry for _, entry in fleet.manifest([path], place=lambda url: url + ".fsverity", **options)]
+
+        def tree_is_right():
+            whole = self.folder / "whole.tree"
+            fsverity.Tree.build(path, whole, algorithm=SMALL.algorithm, block_size=SMALL.block_size, salt=SMALL.salt)
+            self.assertEqual(whole.read_bytes(), open(path + ".fsverity", "rb").read())
+            whole.unlink()
+
+        def killed(count, **more):
+            with ThreadPoolExecutor(1) as pool:
+                running, taken = fleet.trees([path], engine=pool, resume=resume, **options, **more), []
+                take = jobs._Trees.take
+
+                def stop(trees, part):
+                    if len(taken) == count:
+                        raise KeyboardInterrupt
+                    taken.append(part)
+                    return take(trees, part)
+
+                jobs._Trees.take = stop
+                try:
+                    with self.assertRaises(KeyboardInterrupt):
+                        list(running)
+                finally:
+                    jobs._Trees.take = take
+
+        # A file that was larger when a run was killed.
+        resume = self.folder / "resume"
+        data = open(path, "rb").read()
+        with open(path, "ab") as file:
+            file.write(data)
+        killed(6)
+        with open(path, "r+b") as file:
+            file.truncate(len(data) - SMALL.unit)
+        os.unlink(path + ".fsverity")
+        self.assertEqual(dict(fleet.trees([path], resume=resume, **options)), {path: self.digest(path)})
+        tree_is_right()
+        # Two shards have changed, and a run was killed after the first.
+        with open(path, "wb") as file:
+            file.write(data)
+        list(fleet.trees([path], **options))
+        (before,) = [entry for _, entry in fleet.manifest([path], **options)]
+        with open(path, "r+b") as file:
+            for at in (5, 2 * SMALL.unit + 5):
+                file.seek(at)
+                file.write(b"changed")
+        resume = self.folder / "again"
+        more = {"before": [before], "changed": {path: [(5, 12), (2 * SMALL.unit, 2 * SMALL.unit + 12)]}}
+        killed(1, **more)
+        self.assertEqual(dict(fleet.trees([path], resume=resume, **options, **more)), {path: self.digest(path)})
+        tree_is_right()
+        # The same of a run that read everything: it has none of the blocks that need not be made again.
+        with open(path, "r+b") as file:
+            file.write(b"again")
+        killed(1)
+        self.assertEqual(dict(fleet.trees([path], resume=resume, **options, **more)), {path: self.digest(path)})
+        tree_is_right()
+        # Blocks that somebody has removed since are made again.
+        resume = self.folder / "third"
+        os.unlink(path + ".fsverity")
+        killed(2)
+        for partial in self.folder.glob("*.part"):
+            partial.unlink()
+        self.assertEqual(dict(fleet.trees([path], resume=resume, **options)), {path: self.digest(path)})
+        tree_is_right()
+        # A tree of another state, and a manifest that is damaged: everything is made again.
+        with open(path, "r+b") as file:
+            file.write(b"more")
+        for entry in [entries[0]._replace(size=before.size), before._replace(parts=(b"damaged",))]:
+            again = {"before": [entry], "changed": {path: [(0, 4)]}}
+            self.assertEqual(dict(fleet.trees([path], **options, **again)), {path: self.digest(path)})
+            tree_is_right()
+            os.utime(path)
+        # Without a resume file nothing stays of a run that ends early.
+        resume = None
+        os.unlink(path + ".fsverity")
+        killed(2)
+        self.assertEqual(list(self.folder.glob("*.part")), [])
+
     def test_names_in_manifests(self):
         digest = fsverity.Digest("sha256", bytes(range(32)))
         for parameters in [fleet.Parameters(), fleet.Checksum("sha256"), fleet.Area(), fleet.Parameters("sha512", 1024, b"s")]:
@@ -251,6 +334,8 @@ class Fleet(World):
         (digest,) = dict(fleet.trees([url], shard=SMALL.unit, parameters=SMALL)).values()
         self.assertTrue(store.exists("/bucket/model.bin.fsverity"), "the tree lies beside the file")
         fsspec.register_implementation("verity", VerityFileSystem, clobber=True)
+        checked = fsverity.Tree.open(url + ".fsverity", digest).over(url)
+        self.assertEqual(checked.pread(100, SMALL.unit), data[SMALL.unit : SMALL.unit + 100])
         verified = fsspec.open("verity::" + url, verity={"digest": str(digest)})
         with verified as file:
             self.assertEqual(file.read(), data)

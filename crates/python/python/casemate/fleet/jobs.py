@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import json
 import os
 import shutil
@@ -74,15 +75,15 @@ def manifest(
 ) -> Iterator[tuple[str, Entry | Exception]]:
     """What files are, as it becomes known; an exception in the place of one that could not be read.
 
-    `engine` is an executor, the module `ray` or `ray.data`, a `dask.distributed.Client`, a `SparkSession`, or nothing; `resources`
+    Each URL comes once. `engine` is an executor, the module `ray` or `ray.data`, a `dask.distributed.Client`, a `SparkSession`, or nothing; `resources`
     is what a task needs in the engine's words. A killed run with a `resume` file goes on where it was. `progress` hears how many
     bytes are done.
 
     A file whose size and version are those of its entry `before` is not read again. Of one in `changed`, whose size is the same,
     only the shards that these bytes lie in are.
     """
-    trees = None if place is None else _Trees(place, storage_options)
     log = _Log(resume)
+    trees = None if place is None else _Trees(place, storage_options, parameters, log.is_kept)
     gathered = _Gathered(parameters, trees)
     finished: list[tuple[str, Entry | Exception]] = []
     entries = {entry.url: entry for entry in [*before, *log.entries] if entry.parameters == parameters}
@@ -95,6 +96,8 @@ def manifest(
                 return []
             if changed is not None and whole.url in changed and entry.size == whole.size:
                 return gathered.keep(whole, entry, changed[whole.url])
+        if trees is not None:
+            trees.begin(whole)
         return [whole]
 
     tasks = plan(
@@ -116,7 +119,7 @@ def manifest(
             if error is not None:
                 parts = [Part(piece.url, error=f"{type(error).__name__}: {error}") for piece in task.pieces]
             elif trees is not None:
-                parts = [trees.take(part, log.is_kept) for part in parts]
+                parts = [trees.take(part) for part in parts]
             log.remember(task, parts)
             for url, found in gathered.take(task, parts):
                 log.remember_entry(found)
@@ -199,20 +202,19 @@ class _Gathered:
     def keep(self, whole: Piece, entry: Entry, changes: Iterable[tuple[int, int]]) -> list[Piece]:
         """Takes over what was known of a file that has changed in part; the pieces that must be read again."""
         ranges = [(start, end) for start, end in changes if start < end]
-        again = []
-        for data in entry.parts:
-            start, end = _casemate.part_range(data)
-            if any(start < last and first < end for first, last in ranges):
-                again.append(whole._replace(start=start, end=end))
-            else:
-                self._add(whole._replace(start=start, end=end), Part(whole.url, data))
-        if sum(piece.end - piece.start for piece in again) + self._bytes[whole.url] != whole.size or not again:
-            # The parts are not all of the file, or nothing is said to have changed.
-            self._files.pop(whole.url, None)
-            self._bytes.pop(whole.url, None)
+        pieces = []
+        with contextlib.suppress(Error):
+            pieces = [whole._replace(start=start, end=end) for start, end in map(_casemate.part_range, entry.parts)]
+        again = [piece for piece in pieces if any(piece.start < end and start < piece.end for start, end in ranges)]
+        is_whole = sum(piece.end - piece.start for piece in pieces) == whole.size
+        # Nothing is known of a file if the parts are not all of it, or nothing is said to have changed.
+        if not is_whole or not again or (self._trees is not None and not self._trees.begin_as(whole, entry)):
+            if self._trees is not None:
+                self._trees.begin(whole)
             return [whole]
-        if self._trees is not None:
-            self._trees.begin_as(whole.url)
+        for piece, data in zip(pieces, entry.parts, strict=True):
+            if piece not in again:
+                self._add(piece, Part(whole.url, data))
         return again
 
     def take(self, task: Task, parts: list[Part]) -> Iterator[tuple[str, Entry | Exception]]:
@@ -246,15 +248,23 @@ class _Gathered:
 class _Trees:
     """Files of trees: they grow under a name of their own until they are complete."""
 
-    def __init__(self, place: Place, storage_options: dict[str, Any] | None) -> None:
+    def __init__(self, place: Place, storage_options: dict[str, Any] | None, parameters: Kind, is_kept: bool) -> None:
         self._place, self._options = place, storage_options
+        self._parameters, self._is_kept = parameters, is_kept
         self._folder = contextlib.ExitStack()
         self._temporary: str | None = None
+        self._partials: dict[str, str] = {}
+        #: Files of which a run that was killed has left blocks.
+        self._begun: set[str] = set()
 
     def __enter__(self) -> _Trees:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # What a run without a resume file has begun nobody goes on with.
+        for partial in [] if self._is_kept else self._partials.values():
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(partial)
         self._folder.close()
 
     def is_there(self, url: str) -> bool:
@@ -265,31 +275,70 @@ class _Trees:
         fs, path = fsspec.core.url_to_fs(place, **(self._options or {}))
         return bool(fs.exists(path))
 
-    def is_begun(self, url: str) -> bool:
-        """Whether blocks of a tree were kept."""
-        return os.path.exists(self._partial(url))
-
-    def _partial(self, url: str) -> str:
-        place = os.fspath(self._place(url))
+    def begin(self, whole: Piece, base: Digest | None = None) -> None:
+        """Gives a file's tree its name for now: one for each state of the file and of the tree that it is begun from, as what
+        another state left does not count."""
+        what = (whole.size, whole.version, type(self._parameters).__name__, self._parameters, base)
+        name = hashlib.sha256(repr(what).encode()).hexdigest()[:16] + ".part"
+        place = os.fspath(self._place(whole.url))
         if is_local(place):
-            return local_path(place) + ".part"
-        if self._temporary is None:
-            self._temporary = self._folder.enter_context(tempfile.TemporaryDirectory(prefix="casemate-"))
-        return os.path.join(self._temporary, place.replace("%", "%25").replace("/", "%2F"))
+            self._partials[whole.url] = f"{local_path(place)}.{name}"
+        else:
+            if self._temporary is None:
+                self._temporary = self._folder.enter_context(tempfile.TemporaryDirectory(prefix="casemate-"))
+            self._partials[whole.url] = os.path.join(self._temporary, f"{len(self._partials)}.{name}")
+        if not self._is_kept:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._partials[whole.url])
+        if os.path.exists(self._partials[whole.url]):
+            self._begun.add(whole.url)
 
-    def take(self, part: Part, durably: bool) -> Part:
-        """Writes a part's blocks; the part without them."""
+    def begin_as(self, whole: Piece, entry: Entry) -> bool:
+        """The same with the tree that is there, where only parts of it will be made again; false if it is of another state than
+        the entry."""
+        self.begin(whole, entry.digest)
+        if self.is_begun(whole.url):
+            return True
+        partial, place = self._partials[whole.url], os.fspath(self._place(whole.url))
+        copy = partial + ".copy"
+        try:
+            if is_local(place):
+                shutil.copyfile(local_path(place), copy)
+            else:
+                fs, path = fsspec.core.url_to_fs(place, **(self._options or {}))
+                fs.get_file(path, copy)
+            if isinstance(self._parameters, Parameters):
+                with open(copy, "rb") as file:
+                    descriptor = file.read(256)
+                if hashlib.new(entry.digest.algorithm, descriptor).digest() != entry.digest.digest:
+                    return False
+            if self._is_kept:
+                _make_durable(copy)
+            os.replace(copy, partial)
+            return True
+        except OSError:
+            return False
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(copy)
+
+    def is_begun(self, url: str) -> bool:
+        """Whether blocks of a tree were there before this run."""
+        return url in self._begun
+
+    def take(self, part: Part) -> Part:
+        """Writes a part's blocks, durably where somebody may go on later; the part without them."""
         if part.error is not None:
             return part
         try:
-            file = os.open(self._partial(part.url), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            file = os.open(self._partials[part.url], os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
                 for offset, block in part.blocks:
                     rest = memoryview(block)
                     while rest:
                         count = os.pwrite(file, rest, offset + len(block) - len(rest))
                         rest = rest[count:]
-                if durably:
+                if self._is_kept:
                     os.fsync(file)
             finally:
                 os.close(file)
@@ -297,18 +346,9 @@ class _Trees:
             return Part(part.url, error=f"{type(error).__name__}: {error}")
         return part._replace(blocks=())
 
-    def begin_as(self, url: str) -> None:
-        """Begins with the tree that is there, where only parts of it will be made again."""
-        place = os.fspath(self._place(url))
-        if is_local(place):
-            shutil.copyfile(local_path(place), self._partial(url))
-        else:
-            fs, path = fsspec.core.url_to_fs(place, **(self._options or {}))
-            fs.get_file(path, self._partial(url))
-
     def finish(self, url: str, join: Callable[[_casemate.Device], Digest | Exception]) -> Digest | Exception:
         """Completes a tree whose blocks have all come, and gives it its name and place."""
-        partial, place = self._partial(url), os.fspath(self._place(url))
+        partial, place = self._partials.pop(url), os.fspath(self._place(url))
         try:
             device = _casemate.Device.open(partial, True)
             digest = join(device)
@@ -326,6 +366,11 @@ class _Trees:
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(partial)
+
+
+def _make_durable(path: str) -> None:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
 
 
 class _Log:
