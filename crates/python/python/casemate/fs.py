@@ -21,7 +21,7 @@ from .fsverity import Tree
 _KINDS = {stat.S_IFDIR: "directory", stat.S_IFREG: "file", stat.S_IFLNK: "link"}
 
 
-def _opened(fo: Any, protocol: str | None = None, options: dict[str, Any] | None = None) -> Device:
+def opened(fo: Any, protocol: str | None = None, options: dict[str, Any] | None = None) -> Device:
     """What a URL names, or a file object holds, as a device."""
     if isinstance(fo, (str, bytes)):
         opened: Any = fsspec.open(fo, mode="rb", protocol=protocol, **(options or {}))
@@ -52,7 +52,7 @@ class Ext4FileSystem(AbstractArchiveFileSystem):
         """`crypt`, `luks` and `verity` have the arguments of the layers that `Device` has under these names, from the image
         up; verity's `hash_device` may be a URL. `passphrase` is that of LUKS, `keys` are fscrypt's."""
         super().__init__(**kwargs)
-        device = _opened(fo, target_protocol, target_options)
+        device = opened(fo, target_protocol, target_options)
         if partition is not None:
             device = device.partition(int(partition))
         if crypt is not None:
@@ -64,7 +64,7 @@ class Ext4FileSystem(AbstractArchiveFileSystem):
         if verity is not None:
             below: dict[str, Any] = dict(verity)
             if below.get("hash_device") is not None:
-                below["hash_device"] = _opened(below["hash_device"])
+                below["hash_device"] = opened(below["hash_device"])
             device = device.verity(**below)
         self._ext4: Ext4 = device.ext4(keys=keys)
 
@@ -141,10 +141,10 @@ class VerityFileSystem(AbstractFileSystem):
     ) -> None:
         super().__init__(**kwargs)
         if tree is None:
-            tree = _opened(fo + ".fsverity", target_protocol, target_options)
+            tree = opened(fo + ".fsverity", target_protocol, target_options)
         elif not isinstance(tree, Device):
-            tree = _opened(tree, options=target_options)
-        self._device = Tree.open(tree, digest).over(_opened(fo, target_protocol, target_options))
+            tree = opened(tree, options=target_options)
+        self._device = Tree.open(tree, digest).over(opened(fo, target_protocol, target_options))
 
     def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
         return {"name": path, "size": self._device.size, "type": "file"}

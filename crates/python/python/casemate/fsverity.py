@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _casemate
 
@@ -91,21 +91,32 @@ class Tree:
         return Tree(tree, Digest(*found))
 
     @staticmethod
-    def open(tree: StrPath | Device, digest: Digest | str) -> Tree:
-        """A tree that was made, and the digest that its file must have: as `Digest`, or as text."""
-        from .device import Device, open
-
+    def open(tree: StrPath | Device, digest: Digest | str, *, storage_options: dict[str, Any] | None = None) -> Tree:
+        """A tree that was made, here or at a URL that fsspec opens, and the digest that its file must have: as `Digest`, or as
+        text."""
         if isinstance(digest, str):
             algorithm, _, digits = digest.rpartition(":")
             digest = Digest(algorithm or "sha256", bytes.fromhex(digits))
-        return Tree(tree if isinstance(tree, Device) else open(tree), digest)
+        return Tree(_device(tree, storage_options), digest)
 
-    def over(self, file: StrPath | Device) -> Device:
-        """The file, each read of which is compared with the tree."""
-        from .device import Device, open
+    def over(self, file: StrPath | Device, *, storage_options: dict[str, Any] | None = None) -> Device:
+        """The file, here or at a URL, each read of which is compared with the tree."""
+        from .device import Device
 
-        data = file if isinstance(file, Device) else open(file)
+        data = _device(file, storage_options)
         return Device(data._open().fsverity(self._device._open(), *self.digest))
+
+
+def _device(file: StrPath | Device, storage_options: dict[str, Any] | None) -> Device:
+    from .device import Device, open
+
+    if isinstance(file, Device):
+        return file
+    if "://" not in os.fspath(file):
+        return open(file)
+    from .fs import opened
+
+    return opened(os.fspath(file), options=storage_options)
 
 
 class Hasher:

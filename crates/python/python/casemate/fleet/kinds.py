@@ -107,7 +107,7 @@ class Checksum(NamedTuple):
         if with_tree:
             raise ValueError("a checksum has no tree")
         found = hashlib.new(self.algorithm)
-        room = memoryview(bytearray(1 << 20))
+        room = memoryview(bytearray(max(min(device.size, 1 << 20), 1)))
         while count := device.readinto(room):
             found.update(room[:count])
         return found.digest(), []
