@@ -2,8 +2,10 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
+use std::ops::Deref;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::process;
 
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
@@ -18,9 +20,7 @@ impl FileDevice {
     /// # Errors
     /// `Busy` when another process has it open for changes.
     pub fn open_shared(path: impl AsRef<Path>) -> Result<FileDevice> {
-        let file = File::open(path)?;
-        lock(&file, FlockOperation::NonBlockingLockShared)?;
-        FileDevice::from_file(file)
+        FileDevice::over(Held::lock(File::open(path)?, FlockOperation::NonBlockingLockShared)?)
     }
 
     /// Opens an existing file or block device for changes, and keeps others from doing the same while it is open:
@@ -55,41 +55,74 @@ impl FileDevice {
     /// # Errors
     /// Those of [`FileDevice::open_exclusive`].
     pub fn exclusive(file: File) -> Result<FileDevice> {
-        claim(&file)?;
-        FileDevice::from_file(file)
+        FileDevice::over(claim(file)?)
     }
 }
 
 /// Keeps others from using a file as long as it is open.
-fn claim(file: &File) -> Result<()> {
-    lock(file, FlockOperation::NonBlockingLockExclusive)?;
-    match loop_device(file)? {
+fn claim(file: File) -> Result<Held> {
+    let held = Held::lock(file, FlockOperation::NonBlockingLockExclusive)?;
+    match loop_device(&held)? {
         Some(name) => Err(busy(&format!("/dev/{name} stands on it; unmount and detach that first"))),
-        None => Ok(()),
+        None => Ok(held),
     }
 }
 
 /// Claims the regular file at a path, if there is one, before another takes its name. Nothing else loses its name to a file.
-pub(crate) fn claim_name(path: &Path) -> Result<Option<File>> {
+pub(crate) fn claim_name(path: &Path) -> Result<Option<Held>> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_file() => {}
         Ok(_) => return Err(Error::argument("no regular file, which alone is replaced by a new one")),
         Err(_) => return Ok(None),
     }
     match File::open(path) {
-        Ok(file) => claim(&file).map(|()| Some(file)),
+        Ok(file) => claim(file).map(Some),
         // What this user may not read can be replaced all the same, and nothing of this project works on it.
         Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::NotFound) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-fn lock(file: &File, operation: FlockOperation) -> Result<()> {
-    match rustix::fs::flock(file, operation) {
-        Err(Errno::WOULDBLOCK) => Err(busy(LOCKED)),
-        // Some file systems have no locks, or none for files that are open for reading only; they are a courtesy.
-        Err(Errno::NOSYS | Errno::NOTSUP | Errno::NOLCK | Errno::INVAL | Errno::BADF) => Ok(()),
-        result => Ok(result?),
+/// An open file, which may be locked. When it is dropped it is unlocked as well as closed: a process that another thread is just
+/// starting has a copy of it for a moment, and would keep the lock.
+#[derive(Debug)]
+pub(crate) struct Held {
+    file: File,
+    /// The process that locked it. One that was forked off has the file too, and must leave the lock alone.
+    process: Option<u32>,
+}
+
+impl Held {
+    /// A file without a lock.
+    pub fn unlocked(file: File) -> Held {
+        Held { file, process: None }
+    }
+
+    fn lock(file: File, operation: FlockOperation) -> Result<Held> {
+        let process = match rustix::fs::flock(&file, operation) {
+            Err(Errno::WOULDBLOCK) => return Err(busy(LOCKED)),
+            // Some file systems have no locks, or none for files that are open for reading only; they are a courtesy.
+            Err(Errno::NOSYS | Errno::NOTSUP | Errno::NOLCK | Errno::INVAL | Errno::BADF) => None,
+            result => result.map(|()| Some(process::id()))?,
+        };
+        Ok(Held { file, process })
+    }
+}
+
+impl Deref for Held {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.file
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.process == Some(process::id()) {
+            // Closing the file does the same but for copies of it.
+            let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        }
     }
 }
 
@@ -136,5 +169,16 @@ mod tests {
         assert!(FileDevice::open_exclusive(file.path()).is_err());
         drop(readers);
         FileDevice::open_exclusive(file.path()).unwrap();
+    }
+
+    /// A copy of the file, as a process has that is being started, does not keep the lock.
+    #[test]
+    fn nothing_is_held_by_copies() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let device = FileDevice::open_exclusive(file.path()).unwrap();
+        let copy = device.file().try_clone().unwrap();
+        drop(device);
+        FileDevice::open_exclusive(file.path()).unwrap();
+        drop(copy);
     }
 }

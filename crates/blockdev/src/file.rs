@@ -12,11 +12,12 @@ use rustix::io::Errno;
 
 use crate::device::{BlockDevice, past_end};
 use crate::error::{Error, ErrorKind, Result};
+use crate::exclusive::Held;
 
 /// A file or block device, opened for reading or for both.
 #[derive(Debug)]
 pub struct FileDevice {
-    file: File,
+    file: Held,
     /// Block devices have no size in their metadata and never grow, so theirs is found once.
     fixed_size: Option<u64>,
 }
@@ -37,13 +38,18 @@ impl FileDevice {
     ///
     /// # Errors
     /// Directories, pipes and terminals are refused: they have no positions.
-    pub fn from_file(mut file: File) -> Result<FileDevice> {
+    pub fn from_file(file: File) -> Result<FileDevice> {
+        FileDevice::over(Held::unlocked(file))
+    }
+
+    /// The device over a file that may be locked.
+    pub(crate) fn over(file: Held) -> Result<FileDevice> {
         let metadata = file.metadata()?;
         let kind = metadata.file_type();
         let fixed_size = if kind.is_file() {
             None
         } else if kind.is_block_device() {
-            Some(file.seek(SeekFrom::End(0))?)
+            Some((&*file).seek(SeekFrom::End(0))?)
         } else {
             let text = "neither a regular file nor a block device";
             return Err(Error::argument(text));
@@ -53,7 +59,7 @@ impl FileDevice {
 
     /// A device on a file of which it is known that it is a regular one: nobody is asked.
     pub fn from_regular_file(file: File) -> FileDevice {
-        FileDevice { file, fixed_size: None }
+        FileDevice { file: Held::unlocked(file), fixed_size: None }
     }
 
     /// Gives back the space of a range, which then reads as zeros; `false` where the file system can't.
@@ -65,7 +71,7 @@ impl FileDevice {
         if len == 0 {
             return Ok(true);
         }
-        match rustix::fs::fallocate(&self.file, flags, offset, len) {
+        match rustix::fs::fallocate(self.file(), flags, offset, len) {
             Ok(()) => Ok(true),
             // Block devices take whole sectors only.
             Err(Errno::OPNOTSUPP | Errno::NODEV | Errno::NOSYS | Errno::INVAL) => Ok(false),
@@ -133,7 +139,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn forget_cached(&self, offset: u64, len: u64) -> Result<()> {
-        Ok(rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(len), Advice::DontNeed)?)
+        Ok(rustix::fs::fadvise(self.file(), offset, NonZeroU64::new(len), Advice::DontNeed)?)
     }
 
     fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>> {
@@ -141,13 +147,13 @@ impl BlockDevice for FileDevice {
         if offset >= size {
             return Ok(None);
         }
-        let start = match rustix::fs::seek(&self.file, Seeking::Data(offset)) {
+        let start = match rustix::fs::seek(self.file(), Seeking::Data(offset)) {
             Ok(start) => start,
             Err(Errno::NXIO) => return Ok(None),
             // Block devices and some file systems know no holes: everything is data.
             Err(_) => return Ok(Some(offset..size)),
         };
-        let end = rustix::fs::seek(&self.file, Seeking::Hole(start)).unwrap_or(size);
+        let end = rustix::fs::seek(self.file(), Seeking::Hole(start)).unwrap_or(size);
         Ok(Some(start..end))
     }
 }

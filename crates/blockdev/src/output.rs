@@ -8,7 +8,7 @@ use tempfile::NamedTempFile;
 
 use crate::device::BlockDevice;
 use crate::error::Result;
-use crate::exclusive::claim_name;
+use crate::exclusive::{Held, claim_name};
 use crate::file::FileDevice;
 use crate::identity::{folder_of, sync_name};
 
@@ -22,7 +22,7 @@ pub struct OutputFile {
     temporary: NamedTempFile,
     path: PathBuf,
     /// The file that has the name so far: nobody shall begin to change what is going to be replaced.
-    replaced: Option<File>,
+    replaced: Option<Held>,
 }
 
 impl OutputFile {
