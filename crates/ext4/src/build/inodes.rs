@@ -1,6 +1,7 @@
 //! Inodes of a new file system: the tables of groups, with the maps of files.
 
-use crate::build::plan::{JOURNAL_INODE, LONGEST_INLINE_TARGET, Plan, RESIZE_INODE};
+use crate::build::plan::{JOURNAL_INODE, Plan, RESIZE_INODE};
+use crate::build::shapes::LONGEST_INLINE_TARGET;
 use crate::build::space::Run;
 use crate::build::tree::{Body, Entry};
 use crate::build::writer::Writing;

@@ -24,6 +24,7 @@ mod options;
 mod plan;
 mod quota;
 mod seal;
+mod shapes;
 mod space;
 mod tar;
 mod tree;
