@@ -48,6 +48,7 @@ mod known;
 mod listings;
 mod mount;
 mod mounts;
+mod names;
 mod node;
 mod open_files;
 mod open_folders;
