@@ -60,19 +60,19 @@ impl Pool {
         };
         let worker = || {
             let result = pieces_of_one();
-            // A thread's stack is kept for the next one.
+            // A thread's stack is kept for the next one. That of whoever called is wiped by them.
             wipe_worker();
             result
         };
         let threads = self.threads.get().min(usize::try_from(pieces).unwrap_or(usize::MAX));
         if threads <= 1 {
-            return worker().map_err(|(_, error)| error);
+            return pieces_of_one().map_err(|(_, error)| error);
         }
         let results: Vec<_> = thread::scope(|scope| {
             // Where no more threads can be had, those that there are do the work.
             let start = |_| thread::Builder::new().spawn_scoped(scope, worker).ok();
             let others: Vec<_> = (1..threads).map_while(start).collect();
-            let own = worker();
+            let own = pieces_of_one();
             let joined =
                 others.into_iter().map(|other| other.join().unwrap_or_else(|panic| resume_unwind(panic)));
             std::iter::once(own).chain(joined).collect()
