@@ -16,7 +16,8 @@ import runpy, sys
 try:
     import casemate, fsspec
 except ModuleNotFoundError as error:
-    sys.exit(print(f'casemate: Python has no module {error.name}: pip install casemate fsspec', file=sys.stderr) or 2)
+    text = f\"casemate: Python has no module {error.name}: install casemate's wheel, and fsspec\"
+    sys.exit(print(text, file=sys.stderr) or 2)
 sys.argv[0] = 'casemate fleet'
 runpy.run_module('casemate.fleet', run_name='__main__')
 ";

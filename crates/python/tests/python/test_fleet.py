@@ -375,7 +375,7 @@ class Fleet(World):
         empty = {**found_first, "PYTHONPATH": "", "PYTHONSAFEPATH": "1"}
         failed = subprocess.run([tool("casemate"), "fleet", "digest", "x"], env=empty, cwd="/", capture_output=True, text=True)
         self.assertEqual(failed.returncode, 2)
-        self.assertIn("Python has no module casemate: pip install casemate", failed.stderr)
+        self.assertIn("Python has no module casemate: install casemate's wheel", failed.stderr)
         with open(self.tree / "large", "r+b") as file:
             file.write(b"other")
         failed = subprocess.run(words, capture_output=True, text=True)
