@@ -155,7 +155,7 @@ impl<W: Whole> Part<W> {
         for part in &parts {
             if part.whole != *whole {
                 let text =
-                    format!("parts that belong not together: one of {whole:?}, one of {:?}", part.whole);
+                    format!("parts that do not belong together: one of {whole:?}, one of {:?}", part.whole);
                 return Err(Error::argument(text));
             }
             if part.range.start < end {
@@ -274,7 +274,7 @@ mod tests {
         let other = parts(&data, &parameters, &work);
         says(&[good[0].clone(), good[1].clone(), other[1].clone(), good[2].clone()], "differ");
         let shorter = parts(&data[..2 * unit], &parameters, &work);
-        says(&[good[0].clone(), shorter[1].clone()], "belong not together");
+        says(&[good[0].clone(), shorter[1].clone()], "do not belong together");
         let bytes = good[0].to_bytes();
         for (at, what) in [(0, "magic"), (30, "checksum"), (bytes.len() - 1, "checksum")] {
             let mut damaged = bytes.clone();

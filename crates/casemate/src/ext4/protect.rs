@@ -18,7 +18,8 @@ use crate::Error;
 use crate::protectors::Secret;
 use crate::secrets::SecretSource;
 
-/// What Argon2id costs for a new protector: about what the tool finds for a second, in the 128 MiB that it takes at most.
+/// What Argon2id costs for a new protector, in the 128 MiB that google/fscrypt takes at most. It is not measured: an image is
+/// unlocked on other machines than the one that builds it.
 const COSTS: Argon2 = Argon2 { variant: Argon2Variant::Id, passes: 8, memory: 1 << 17, lanes: 4 };
 
 /// Modes of the tool's folders and files.
