@@ -49,7 +49,7 @@ int main(int argc, char **argv)
         image = plain;
     }
     if (status == CASEMATE_YES)
-        status = casemate_ext4_open(image, &fs, &error);
+        status = casemate_ext4_open(image, NULL, &fs, &error);
     if (status == CASEMATE_YES)
         status = casemate_ext4_open_file(fs, argv[2], &file, &error);
     if (status == CASEMATE_YES)

@@ -9,8 +9,8 @@
  *   casemate_error_free(). Where a status of 1 is the result and no failure, as of casemate_verity_verify(), nothing is
  *   stored: begin with NULL.
  * - NULL where a value is needed is an error (CASEMATE_COULD_NOT), never a crash. Functions that free take NULL.
- * - Handles may be used by any number of threads at once, except a hasher, which is one thread's at a time. What is laid on a
- *   device keeps what it needs, so the device below may be freed.
+ * - Handles may be used by any number of threads at once, except hashers, keys and writers, which are one thread's at a time.
+ *   What is laid on a device keeps what it needs, so the device below may be freed.
  * - Nothing is kept between calls but what handles hold: no state of a thread, no errno.
  * - Paths on the host and in images are any bytes but zero, and end with a zero. Other strings are UTF-8.
  * - Structures of options begin with `size`, which the caller sets to sizeof; everything else begins as zeros (memset),
@@ -51,7 +51,11 @@ enum {
 typedef struct casemate_error casemate_error;
 typedef struct casemate_device casemate_device;
 typedef struct casemate_hasher casemate_hasher;
+typedef struct casemate_cipher casemate_cipher;
+typedef struct casemate_keys casemate_keys;
 typedef struct casemate_ext4 casemate_ext4;
+typedef struct casemate_writer casemate_writer;
+typedef struct casemate_server casemate_server;
 
 /* The library's version, such as "0.1.0". */
 const char *casemate_version(void);
@@ -71,6 +75,12 @@ void casemate_error_free(casemate_error *error);
 
 /* An image file or a block device. One that is writable is locked: nobody else uses it meanwhile. */
 casemate_status casemate_device_open(const char *path, int writable, casemate_device **device, casemate_error **error);
+
+/* The same of what is there, for changes. A file that is not there is begun: it grows by writing, gets its name with
+ * casemate_device_commit(), and leaves nothing behind without. */
+casemate_status casemate_device_create(const char *path, casemate_device **device, casemate_error **error);
+/* Waits for stable storage and gives a new file its name. What has its name already stays as it is. */
+casemate_status casemate_device_commit(const casemate_device *device, casemate_error **error);
 
 /* Fills `buf` with the `len` bytes at `offset`; returns 0 or a number of errno.h. */
 typedef int (*casemate_read_fn)(void *context, uint8_t *buf, size_t len, uint64_t offset);
@@ -118,7 +128,42 @@ casemate_status casemate_device_write(const casemate_device *device, const uint8
 casemate_status casemate_device_flush(const casemate_device *device, casemate_error **error);
 void casemate_device_free(casemate_device *device);
 
+/* ---- dm-crypt ---- */
+
+/* The cipher of a mapping, for data that the caller has; `offset` of the options is 0. */
+casemate_status casemate_cipher_new(const uint8_t *key, size_t key_len, const casemate_crypt_options *options,
+                                    casemate_cipher **cipher, casemate_error **error);
+/* Encrypts, or with 0 decrypts, whole sectors in their place; `sector` is the first one's number, in sectors of 512 bytes. */
+casemate_status casemate_cipher_run(const casemate_cipher *cipher, int encrypt, uint64_t sector, uint8_t *data, size_t len,
+                                    casemate_error **error);
+void casemate_cipher_free(casemate_cipher *cipher);
+
+/* ---- digests ---- */
+
+typedef struct casemate_digest {
+    uint32_t len;
+    uint8_t bytes[64];
+} casemate_digest;
+
 /* ---- dm-verity ---- */
+
+typedef struct casemate_verity_options {
+    uint32_t size;
+    uint32_t data_block_size; /* 4096 */
+    uint32_t hash_block_size; /* 4096 */
+    uint32_t reserved;        /* 0 */
+    const char *algorithm;    /* "sha256" */
+    const uint8_t *salt;      /* NULL: 32 random bytes */
+    size_t salt_len;
+    const char *uuid;     /* NULL: a random one */
+    uint64_t data_blocks; /* 0: as many as the data have */
+    uint64_t hash_offset; /* of the superblock, in bytes */
+} casemate_verity_options;
+
+/* Makes a hash area on `hash`, as veritysetup does, with all threads. `hash` may be `data`, with an offset. */
+casemate_status casemate_verity_format(const casemate_device *data, const casemate_device *hash,
+                                       const casemate_verity_options *options, casemate_digest *root_hash,
+                                       casemate_error **error);
 
 /* Checks all data and hashes with all threads. CASEMATE_NO, and how many blocks are wrong, if some are; `bad_blocks` may be
  * NULL. */
@@ -136,14 +181,19 @@ typedef struct casemate_fsverity_options {
     size_t salt_len;
 } casemate_fsverity_options;
 
-typedef struct casemate_digest {
-    uint32_t len;
-    uint8_t bytes[64];
-} casemate_digest;
-
 /* The digest of all that a device has, with all threads. */
 casemate_status casemate_fsverity_digest(const casemate_device *device, const casemate_fsverity_options *options,
                                          casemate_digest *digest, casemate_error **error);
+
+/* Hears of the file at `index`: its digest, or the error that kept it from being read, which is not freed; the other one is
+ * NULL. Returns 0 to go on. */
+typedef int (*casemate_digest_fn)(void *context, size_t index, const casemate_digest *digest,
+                                  const casemate_error *error);
+
+/* The digests of many files, in order, small ones by all threads at the same time. `each` is called by this thread. */
+casemate_status casemate_fsverity_digest_files(const char *const *paths, size_t count,
+                                               const casemate_fsverity_options *options, casemate_digest_fn each,
+                                               void *context, casemate_error **error);
 
 /* A digest of bytes that are handed over. Asking for it leaves the hasher as it is. */
 casemate_status casemate_hasher_new(const casemate_fsverity_options *options, casemate_hasher **hasher,
@@ -152,7 +202,17 @@ casemate_status casemate_hasher_update(casemate_hasher *hasher, const uint8_t *d
 casemate_status casemate_hasher_digest(const casemate_hasher *hasher, casemate_digest *digest, casemate_error **error);
 void casemate_hasher_free(casemate_hasher *hasher);
 
-/* ---- ext4 ---- */
+/* ---- keys of encrypted folders (fscrypt) ---- */
+
+casemate_status casemate_keys_new(casemate_keys **keys, casemate_error **error);
+/* A raw master key of 16 to 64 bytes. It is copied, and wiped when it is not needed any more. */
+casemate_status casemate_keys_add_raw(casemate_keys *keys, const uint8_t *key, size_t key_len, casemate_error **error);
+/* What opens a protector of google/fscrypt in the file system: a passphrase, or the 32 bytes of a raw key. */
+casemate_status casemate_keys_add_passphrase(casemate_keys *keys, const uint8_t *passphrase, size_t passphrase_len,
+                                             casemate_error **error);
+void casemate_keys_free(casemate_keys *keys);
+
+/* ---- ext4, read ---- */
 
 typedef struct casemate_stat {
     uint64_t size;
@@ -166,7 +226,9 @@ typedef struct casemate_stat {
     uint32_t gid;
 } casemate_stat;
 
-casemate_status casemate_ext4_open(const casemate_device *device, casemate_ext4 **fs, casemate_error **error);
+/* `keys` may be NULL; they are copied. Encrypted folders without a key have names as the kernel shows them then. */
+casemate_status casemate_ext4_open(const casemate_device *device, const casemate_keys *keys, casemate_ext4 **fs,
+                                   casemate_error **error);
 casemate_status casemate_ext4_stat(const casemate_ext4 *fs, const char *path, int follow, casemate_stat *stat,
                                    casemate_error **error);
 /* A regular file as a device; one with fs-verity is checked while it is read. */
@@ -182,7 +244,70 @@ casemate_status casemate_ext4_read_dir(const casemate_ext4 *fs, const char *path
 /* `*len` is how much room there is, and then how long the target is, without a zero; too little room is an error. */
 casemate_status casemate_ext4_readlink(const casemate_ext4 *fs, const char *path, uint8_t *buf, size_t *len,
                                        casemate_error **error);
+/* The value of an extended attribute, which is called "user.name" or the like; ENODATA if there is none. */
+casemate_status casemate_ext4_get_xattr(const casemate_ext4 *fs, const char *path, const char *name, uint8_t *buf,
+                                        size_t *len, casemate_error **error);
 void casemate_ext4_free(casemate_ext4 *fs);
+
+/* Hears of a fault, or with 0 of a note: its kind, where it is, and what it is, in words that live as long as the call. */
+typedef void (*casemate_finding_fn)(void *context, int is_fault, const char *kind, const char *place, const char *text);
+
+/* Tells all that is wrong with the file system on a device, with all threads; nothing is written. CASEMATE_NO if there are
+ * faults. `keys` and `each` may be NULL. */
+casemate_status casemate_ext4_check(const casemate_device *device, const casemate_keys *keys, casemate_finding_fn each,
+                                    void *context, casemate_error **error);
+
+/* ---- ext4, changed: all that was committed or nothing, also after a crash ---- */
+
+casemate_status casemate_ext4_change(const casemate_device *device, const casemate_keys *keys, casemate_writer **writer,
+                                     casemate_error **error);
+/* Makes a file of bytes, in the place of one that has the name. */
+casemate_status casemate_writer_write_file(casemate_writer *writer, const char *path, const uint8_t *data, size_t len,
+                                           casemate_error **error);
+/* Copies a file of the host, or with `recursive` a folder. What a folder "source/." has goes right into `path`. Large copies are
+ * committed on the way. */
+casemate_status casemate_writer_put(casemate_writer *writer, const char *source, const char *path, int recursive,
+                                    casemate_error **error);
+/* With `parents` directories on the way are made, too, and one that is there is no error. */
+casemate_status casemate_writer_mkdir(casemate_writer *writer, const char *path, uint32_t mode, int parents,
+                                      casemate_error **error);
+casemate_status casemate_writer_symlink(casemate_writer *writer, const char *target, const char *path,
+                                        casemate_error **error);
+casemate_status casemate_writer_link(casemate_writer *writer, const char *existing, const char *path,
+                                     casemate_error **error);
+casemate_status casemate_writer_rename(casemate_writer *writer, const char *from, const char *to,
+                                       casemate_error **error);
+/* Removes a file or an empty directory, or with `recursive` a directory with all that it has. */
+casemate_status casemate_writer_remove(casemate_writer *writer, const char *path, int recursive, casemate_error **error);
+casemate_status casemate_writer_chmod(casemate_writer *writer, const char *path, uint32_t mode, casemate_error **error);
+/* UINT32_MAX leaves an owner or a group as it is. */
+casemate_status casemate_writer_chown(casemate_writer *writer, const char *path, uint32_t uid, uint32_t gid, int follow,
+                                      casemate_error **error);
+casemate_status casemate_writer_truncate(casemate_writer *writer, const char *path, uint64_t size, casemate_error **error);
+/* NULL as the value removes the attribute. */
+casemate_status casemate_writer_set_xattr(casemate_writer *writer, const char *path, const char *name,
+                                          const uint8_t *value, size_t len, casemate_error **error);
+/* Makes all changes so far permanent, all at once. */
+casemate_status casemate_writer_commit(casemate_writer *writer, casemate_error **error);
+/* What was not committed has not happened. */
+void casemate_writer_free(casemate_writer *writer);
+
+/* ---- NBD ---- */
+
+/* Offers a device at a Unix socket's path, on threads of its own, until it is stopped; clients write if the device is writable.
+ * `name` is the export's; NULL is the empty one. */
+casemate_status casemate_server_unix(const casemate_device *device, const char *socket, const char *name,
+                                     casemate_server **server, casemate_error **error);
+/* The same at a port of a host, NULL being localhost; port 0 is one that is free. */
+casemate_status casemate_server_tcp(const casemate_device *device, const char *host, uint16_t port, const char *name,
+                                    casemate_server **server, casemate_error **error);
+/* Where clients find the device: it lives as long as the server. */
+const char *casemate_server_uri(const casemate_server *server);
+/* Lets nobody in any more, answers what was asked, and waits for stable storage. Clients that do not take their answers within
+ * so many milliseconds are cut off. */
+casemate_status casemate_server_stop(casemate_server *server, uint32_t patience, casemate_error **error);
+/* Stops a server that was not stopped, without patience. */
+void casemate_server_free(casemate_server *server);
 
 /* ---- checksums ---- */
 

@@ -42,7 +42,8 @@ pub unsafe fn run(out: *mut *mut CError, run: impl FnOnce() -> Result<Status, Er
     status
 }
 
-fn status_of(error: &Error) -> Status {
+/// The exit status that an error stands for.
+pub fn status_of(error: &Error) -> Status {
     match error.kind() {
         ErrorKind::Mismatch | ErrorKind::Corrupt => NO,
         ErrorKind::Interrupted => INTERRUPTED,

@@ -3,30 +3,16 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::io;
 
-use casemate::crypt::MappingOptions;
 use casemate::luks::{LuksKey, LuksOptions};
 use casemate::verity::VerityOptions;
-use casemate::{Access, Error, Image, Providers, SecretSource, SecretVec, Work};
+use casemate::{Access, Error, Image, Providers, SecretVec, Work};
 
-use crate::boundary::{Options, Status, YES, bytes, free, get, give, options, path, place, room, run, text};
+use crate::boundary::{Status, YES, bytes, free, get, give, path, place, room, run};
+use crate::cipher::{CryptOptions, mapping};
 use crate::error::CError;
 
 /// A device.
 pub struct CDevice(pub Image);
-
-/// Options of a dm-crypt mapping; what is zero has its usual value.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub struct CryptOptions {
-    size: u32,
-    sector_size: u32,
-    cipher: *const c_char,
-    offset: u64,
-    iv_offset: u64,
-}
-
-// SAFETY: it is `repr(C)`, begins with a `u32`, and numbers and pointers are any bytes.
-unsafe impl Options for CryptOptions {}
 
 /// The caller's function that reads, with what it is called with.
 struct Reader {
@@ -68,6 +54,40 @@ pub unsafe extern "C" fn casemate_device_open(
     };
     // SAFETY: the header says what this pointer is.
     unsafe { run(error, open) }
+}
+
+/// Begins a file that is not there, or opens what is.
+///
+/// # Safety
+/// As `casemate.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_device_create(
+    name: *const c_char,
+    device: *mut *mut CDevice,
+    error: *mut *mut CError,
+) -> Status {
+    let create = || {
+        // SAFETY: the header says what these pointers are.
+        let (name, device) = unsafe { (path(name, "path")?, place(device, "device")?) };
+        Ok(give(device, CDevice(Image::create(name)?)))
+    };
+    // SAFETY: the header says what this pointer is.
+    unsafe { run(error, create) }
+}
+
+/// Gives a new file its name.
+///
+/// # Safety
+/// As `casemate.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_device_commit(device: *const CDevice, error: *mut *mut CError) -> Status {
+    let commit = || {
+        // SAFETY: the header says what this pointer is.
+        unsafe { get(device, "device")? }.0.commit()?;
+        Ok(YES)
+    };
+    // SAFETY: the header says what this pointer is.
+    unsafe { run(error, commit) }
 }
 
 /// A device that the caller's function reads.
@@ -137,21 +157,8 @@ pub unsafe extern "C" fn casemate_device_crypt(
     device: *mut *mut CDevice,
     error: *mut *mut CError,
 ) -> Status {
-    let crypt = |image: Image| {
-        // SAFETY: the header says what these pointers are.
-        let (key, how) = unsafe { (SecretVec::from(bytes(key, key_len, "key")?), options(how)?) };
-        let mut mapping = MappingOptions::default();
-        // SAFETY: the header says what this pointer is.
-        if let Some(cipher) = unsafe { text(how.cipher, "cipher")? } {
-            mapping.cipher = cipher.to_owned();
-        }
-        if how.sector_size != 0 {
-            mapping.sector_size = how.sector_size as usize;
-        }
-        (mapping.offset, mapping.iv_offset) = (how.offset, how.iv_offset);
-        mapping.key_bits = Some(key.len().saturating_mul(8));
-        image.crypt(mapping.with_key(&SecretSource::memory(key), &Work::default())?)
-    };
+    // SAFETY: the header says what these pointers are.
+    let crypt = |image: Image| image.crypt(unsafe { mapping(key, key_len, how)? });
     // SAFETY: the header says what these pointers are.
     unsafe { lay(below, device, error, crypt) }
 }

@@ -1,14 +1,16 @@
 //! ext4 file systems, read.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 
-use casemate::ext4::{FileSystem, Inode, ReadOptions, Time};
+use casemate::ext4::{FileSystem, Finding, Inode, ReadOptions, Time};
 use casemate::{Error, Work};
 
-use crate::boundary::{Status, YES, free, get, give, path, place, room, run};
+use crate::boundary::{NO, Status, YES, free, get, give, path, place, room, run};
 use crate::device::CDevice;
 use crate::error::CError;
+use crate::keys::{CKeys, keys};
 
 /// A file system that is open for reading.
 pub struct CExt4(FileSystem);
@@ -37,13 +39,17 @@ type Each = unsafe extern "C" fn(*mut c_void, *const u8, usize, u32) -> c_int;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_ext4_open(
     device: *const CDevice,
+    with: *const CKeys,
     fs: *mut *mut CExt4,
     error: *mut *mut CError,
 ) -> Status {
     let open = || {
         // SAFETY: the header says what these pointers are.
         let (device, fs) = unsafe { (get(device, "device")?, place(fs, "fs")?) };
-        Ok(give(fs, CExt4(device.0.ext4(&ReadOptions::default(), &Work::default())?)))
+        let mut options = ReadOptions::default();
+        // SAFETY: the header says what this pointer is.
+        options.keys = unsafe { keys(with) };
+        Ok(give(fs, CExt4(device.0.ext4(&options, &Work::default())?)))
     };
     // SAFETY: the header says what this pointer is.
     unsafe { run(error, open) }
@@ -151,18 +157,103 @@ pub unsafe extern "C" fn casemate_ext4_readlink(
         // SAFETY: the header says what these pointers are.
         let (fs, name, len) = unsafe { (get(fs, "fs")?, path(name, "path")?, place(len, "len")?) };
         let target = fs.0.read_link(name)?;
-        let target = target.as_os_str().as_bytes();
-        let available = std::mem::replace(len, target.len());
-        if available < target.len() {
-            let text = format!("the target has {} bytes, and there is room for {available}", target.len());
-            return Err(Error::argument(text));
-        }
         // SAFETY: the header says what this pointer is.
-        unsafe { room(buf, target.len(), "buf")? }.copy_from_slice(target);
-        Ok(YES)
+        unsafe { copy(target.as_os_str().as_bytes(), buf, len) }
     };
     // SAFETY: the header says what this pointer is.
     unsafe { run(error, read) }
+}
+
+/// The value of an extended attribute.
+///
+/// # Safety
+/// As `casemate.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_ext4_get_xattr(
+    fs: *const CExt4,
+    name: *const c_char,
+    attribute: *const c_char,
+    buf: *mut u8,
+    len: *mut usize,
+    error: *mut *mut CError,
+) -> Status {
+    let read = || {
+        // SAFETY: the header says what these pointers are.
+        let (fs, name, len) = unsafe { (get(fs, "fs")?, path(name, "path")?, place(len, "len")?) };
+        // SAFETY: the header says what this pointer is.
+        let wanted = unsafe { path(attribute, "attribute")? }.as_os_str().as_bytes();
+        let all = fs.0.inodes().xattrs(&fs.0.metadata(name)?)?;
+        let found = all.iter().find(|xattr| *xattr.name == *wanted);
+        let found = found.ok_or_else(|| {
+            let error = io::Error::from_raw_os_error(NO_ATTRIBUTE);
+            Error::io(format!("{}: {}", name.display(), String::from_utf8_lossy(wanted)), error)
+        })?;
+        // SAFETY: the header says what this pointer is.
+        unsafe { copy(&found.value, buf, len) }
+    };
+    // SAFETY: the header says what this pointer is.
+    unsafe { run(error, read) }
+}
+
+/// ENODATA of Linux, which getxattr(2) gives.
+const NO_ATTRIBUTE: i32 = 61;
+
+/// Copies bytes to where there is room for `*len`.
+///
+/// # Safety
+/// `buf` points to so many bytes that nobody else uses meanwhile, unless it is NULL.
+unsafe fn copy(bytes: &[u8], buf: *mut u8, len: &mut usize) -> Result<Status, Error> {
+    let available = std::mem::replace(len, bytes.len());
+    if available < bytes.len() {
+        let text = format!("there are {} bytes, and there is room for {available}", bytes.len());
+        return Err(Error::argument(text));
+    }
+    // SAFETY: the caller says what this pointer is.
+    unsafe { room(buf, bytes.len(), "buf")? }.copy_from_slice(bytes);
+    Ok(YES)
+}
+
+/// The caller's function that hears of findings.
+type Found = unsafe extern "C" fn(*mut c_void, c_int, *const c_char, *const c_char, *const c_char);
+
+/// All that is wrong with a file system.
+///
+/// # Safety
+/// As `casemate.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_ext4_check(
+    device: *const CDevice,
+    with: *const CKeys,
+    each: Option<Found>,
+    context: *mut c_void,
+    error: *mut *mut CError,
+) -> Status {
+    let check = || {
+        // SAFETY: the header says what this pointer is.
+        let device = unsafe { get(device, "device")? };
+        let mut options = ReadOptions::default();
+        // SAFETY: the header says what this pointer is.
+        options.keys = unsafe { keys(with) };
+        let report = device.0.ext4_check(&options, &Work::default())?;
+        let tell = |is_fault: c_int, finding: &Finding| {
+            let words = [
+                finding.kind().name().to_owned(),
+                finding.place().to_string(),
+                finding.problem().to_string(),
+            ];
+            let [kind, place, text] =
+                words.map(|word| CString::new(word.replace('\0', "?")).unwrap_or_default());
+            if let Some(each) = each {
+                // SAFETY: the caller gave this function and its context for such calls.
+                unsafe { each(context, is_fault, kind.as_ptr(), place.as_ptr(), text.as_ptr()) };
+            }
+        };
+        report.faults.iter().for_each(|finding| tell(1, finding));
+        report.notes.iter().for_each(|finding| tell(0, finding));
+        Ok(if report.faults.is_empty() { YES } else { NO })
+    };
+    // SAFETY: the header says what this pointer is.
+    unsafe { run(error, check) }
 }
 
 /// Frees a file system.

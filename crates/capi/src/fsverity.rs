@@ -1,11 +1,15 @@
 //! fs-verity digests.
 
-use std::ffi::c_char;
+use std::ffi::{c_char, c_int, c_void};
+use std::path::Path;
+use std::{ptr, slice};
 
-use casemate::fsverity::{Algorithm, FileDigest, FileHasher, Parameters, describe_device};
-use casemate::{Error, Providers, Work};
+use casemate::fsverity::{Algorithm, FileDigest, FileHasher, Parameters, describe_device, describe_many};
+use casemate::{Error, ErrorKind, Providers, Work};
 
-use crate::boundary::{Options, Status, YES, bytes, free, get, give, options, place, run, text};
+use crate::boundary::{
+    Options, Status, YES, bytes, free, get, give, options, path, place, run, status_of, text,
+};
 use crate::device::CDevice;
 use crate::error::CError;
 
@@ -49,10 +53,10 @@ unsafe fn parameters(how: *const FsverityOptions) -> Result<Parameters, Error> {
     Parameters::new(algorithm, if how.block_size == 0 { 4096 } else { how.block_size }, salt)
 }
 
-fn store(out: &mut CDigest, digest: &FileDigest) -> Status {
-    // OK to cast: 32 or 64.
-    *out = CDigest { len: digest.bytes().len() as u32, bytes: [0; LONGEST] };
-    out.bytes[..digest.bytes().len()].copy_from_slice(digest.bytes());
+/// Stores a digest of at most 64 bytes.
+pub fn store(out: &mut CDigest, digest: &[u8]) -> Status {
+    *out = CDigest { len: digest.len() as u32, bytes: [0; LONGEST] };
+    out.bytes[..digest.len()].copy_from_slice(digest);
     YES
 }
 
@@ -74,7 +78,69 @@ pub unsafe extern "C" fn casemate_fsverity_digest(
         let work = Work::default();
         let made = describe_device(&*device.0.device(), &parameters, &work)
             .and_then(|descriptor| descriptor.digest(&work.providers));
-        Ok(store(digest, &made.map_err(|error| error.at(device.0.name()))?))
+        Ok(store(digest, made.map_err(|error| error.at(device.0.name()))?.bytes()))
+    };
+    // SAFETY: the header says what this pointer is.
+    unsafe { run(error, describe) }
+}
+
+/// The caller's function that hears of files: it returns 0 to go on.
+type Each = unsafe extern "C" fn(*mut c_void, usize, *const CDigest, *const CError) -> c_int;
+
+/// The digests of many files, small ones at the same time.
+///
+/// # Safety
+/// As `casemate.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_fsverity_digest_files(
+    names: *const *const c_char,
+    count: usize,
+    how: *const FsverityOptions,
+    each: Option<Each>,
+    context: *mut c_void,
+    error: *mut *mut CError,
+) -> Status {
+    let describe = || {
+        let each = each.ok_or_else(|| Error::argument("each is NULL"))?;
+        let names = match names.is_null() {
+            true if count > 0 => return Err(Error::argument("paths is NULL")),
+            true => &[],
+            // SAFETY: the header says that there are so many pointers.
+            false => unsafe { slice::from_raw_parts(names, count) },
+        };
+        // SAFETY: the header says what these pointers are.
+        let paths = names.iter().map(|name| unsafe { path(*name, "a path") });
+        let paths: Vec<&Path> = paths.collect::<Result<_, _>>()?;
+        // SAFETY: the header says what these pointers are.
+        let (parameters, work) = (unsafe { parameters(how)? }, Work::default());
+        let mut told = 0;
+        let tell = |found: Result<FileDigest, Error>, index: usize| match found {
+            Ok(found) => {
+                let mut digest = CDigest { len: 0, bytes: [0; LONGEST] };
+                store(&mut digest, found.bytes());
+                // SAFETY: the caller gave this function and its context for such calls.
+                unsafe { each(context, index, &raw const digest, ptr::null()) }
+            }
+            Err(wrong) => {
+                let wrong = CError::new(status_of(&wrong), &wrong);
+                // SAFETY: as above.
+                unsafe { each(context, index, ptr::null(), &raw const wrong) }
+            }
+        };
+        let done = describe_many(&paths, &parameters, &work, |found| {
+            for (_, found) in found {
+                if tell(found.and_then(|descriptor| descriptor.digest(&work.providers)), told) != 0 {
+                    return Err(Error::new(ErrorKind::Interrupted, "no more are wanted"));
+                }
+                told += 1;
+            }
+            Ok(())
+        });
+        match done {
+            // Whoever asked for no more has what they want.
+            Err(error) if error.is_interrupt() => Ok(YES),
+            done => done.map(|()| YES),
+        }
     };
     // SAFETY: the header says what this pointer is.
     unsafe { run(error, describe) }
@@ -133,7 +199,7 @@ pub unsafe extern "C" fn casemate_hasher_digest(
     let finish = || {
         // SAFETY: the header says what these pointers are.
         let (hasher, digest) = unsafe { (get(hasher, "hasher")?, place(digest, "digest")?) };
-        Ok(store(digest, &hasher.0.clone().finish()?.digest(&Providers::default())?))
+        Ok(store(digest, hasher.0.clone().finish()?.digest(&Providers::default())?.bytes()))
     };
     // SAFETY: the header says what this pointer is.
     unsafe { run(error, finish) }

@@ -6,9 +6,13 @@
 #![allow(unsafe_code, reason = "C's pointers, at the boundary")]
 
 mod boundary;
+mod cipher;
 mod device;
 mod error;
 mod ext4;
 mod fsverity;
+mod keys;
 mod primitives;
+mod server;
 mod verity;
+mod writer;

@@ -1,11 +1,83 @@
 //! dm-verity: data checked against a hash area.
 
-use casemate::Work;
-use casemate::verity::VerityOptions;
+use std::ffi::c_char;
 
-use crate::boundary::{NO, Status, YES, bytes, get, run};
+use casemate::verity::{BlockSize, FormatOptions, Salt, Uuid, VerityOptions};
+use casemate::{Error, Work};
+
+use crate::boundary::{NO, Options, Status, YES, bytes, get, options, place, run, text};
 use crate::device::CDevice;
 use crate::error::CError;
+use crate::fsverity::{CDigest, store};
+
+/// Options of a hash area; what is zero has its usual value.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct CVerityOptions {
+    size: u32,
+    data_block_size: u32,
+    hash_block_size: u32,
+    reserved: u32,
+    algorithm: *const c_char,
+    salt: *const u8,
+    salt_len: usize,
+    uuid: *const c_char,
+    data_blocks: u64,
+    hash_offset: u64,
+}
+
+// SAFETY: it is `repr(C)`, begins with a `u32`, and numbers and pointers are any bytes.
+unsafe impl Options for CVerityOptions {}
+
+/// # Safety
+/// `how` is NULL or options.
+unsafe fn format_options(how: *const CVerityOptions) -> Result<FormatOptions, Error> {
+    // SAFETY: the caller says what this pointer is.
+    let how = unsafe { options(how)? };
+    if how.reserved != 0 {
+        return Err(Error::unsupported("an option that only newer versions of the library have"));
+    }
+    let block_size = |size: u32| (size != 0).then(|| BlockSize::new(size.into())).transpose();
+    let mut options = FormatOptions::default();
+    // SAFETY: the header says what this pointer is.
+    options.area.algorithm = unsafe { text(how.algorithm, "algorithm")? }.map(str::to_owned);
+    options.area.data_block_size = block_size(how.data_block_size)?;
+    options.area.hash_block_size = block_size(how.hash_block_size)?;
+    if !how.salt.is_null() {
+        // SAFETY: the header says what these pointers are.
+        let salt = unsafe { bytes(how.salt, how.salt_len, "salt")? };
+        options.area.salt = Some(Salt::new(salt.to_vec())?);
+    }
+    options.area.data_blocks = (how.data_blocks != 0).then_some(how.data_blocks);
+    options.area.hash_offset = how.hash_offset;
+    // SAFETY: the header says what this pointer is.
+    options.uuid = unsafe { text(how.uuid, "uuid")? }.map(Uuid::from_text).transpose()?;
+    Ok(options)
+}
+
+/// Makes a hash area.
+///
+/// # Safety
+/// As `casemate.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_verity_format(
+    data: *const CDevice,
+    hash: *const CDevice,
+    how: *const CVerityOptions,
+    root_hash: *mut CDigest,
+    error: *mut *mut CError,
+) -> Status {
+    let format = || {
+        // SAFETY: the header says what these pointers are.
+        let (data, hash) = unsafe { (get(data, "data")?, get(hash, "hash")?) };
+        // SAFETY: the header says what these pointers are.
+        let (root_hash, options) = unsafe { (place(root_hash, "root_hash")?, format_options(how)?) };
+        let made = data.0.verity_format(&hash.0, &options, &Work::default())?;
+        Ok(store(root_hash, &made.root_hash))
+    };
+    // SAFETY: the header says what this pointer is.
+    unsafe { run(error, format) }
+}
 
 /// Checks everything below a root hash.
 ///

@@ -1,18 +1,10 @@
 /* NULL for every pointer, a callback that fails, and options of another size. */
 #include <casemate.h>
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "check.h"
 
-#define CHECK(condition)                                                 \
-    do {                                                                 \
-        if (!(condition)) {                                              \
-            fprintf(stderr, "line %d: %s\n", __LINE__, #condition);      \
-            exit(1);                                                     \
-        }                                                                \
-    } while (0)
+#include <errno.h>
+#include <string.h>
 
 static int reads_numbers(void *context, uint8_t *buf, size_t len, uint64_t offset)
 {
@@ -29,6 +21,13 @@ static int fails(void *context, uint8_t *buf, size_t len, uint64_t offset)
     (void)len;
     (void)offset;
     return *(int *)context;
+}
+
+static int hears_of_digests(void *context, size_t index, const casemate_digest *digest, const casemate_error *error)
+{
+    (void)context;
+    (void)index;
+    return digest == NULL && error == NULL;
 }
 
 /* The call could not be done, says why, and takes NULL for the error, too. */
@@ -49,7 +48,12 @@ int main(void)
     casemate_device *device = NULL, *other = NULL;
     casemate_hasher *hasher = NULL;
     casemate_ext4 *fs = NULL;
+    casemate_cipher *cipher = NULL;
+    casemate_keys *keys = NULL;
+    casemate_writer *writer = NULL;
+    casemate_server *server = NULL;
     casemate_error *error = NULL;
+    const char *none = NULL;
     casemate_fsverity_options how;
     casemate_digest digest;
     casemate_stat stat;
@@ -110,12 +114,58 @@ int main(void)
     REFUSED(casemate_hasher_update(hasher, NULL, 1, place));
     REFUSED(casemate_hasher_digest(NULL, &digest, place));
     REFUSED(casemate_hasher_digest(hasher, NULL, place));
-    REFUSED(casemate_ext4_open(NULL, &fs, place));
-    REFUSED(casemate_ext4_open(device, NULL, place));
+    REFUSED(casemate_ext4_open(NULL, NULL, &fs, place));
+    REFUSED(casemate_ext4_open(device, NULL, NULL, place));
     REFUSED(casemate_ext4_stat(NULL, "/", 1, &stat, place));
     REFUSED(casemate_ext4_open_file(NULL, "/", &other, place));
     REFUSED(casemate_ext4_read_dir(NULL, "/", NULL, NULL, place));
     REFUSED(casemate_ext4_readlink(NULL, "/", bytes, &len, place));
+    REFUSED(casemate_ext4_get_xattr(NULL, "/", "user.x", bytes, &len, place));
+    REFUSED(casemate_ext4_check(NULL, NULL, NULL, NULL, place));
+    REFUSED(casemate_device_create(NULL, &other, place));
+    REFUSED(casemate_device_create("none", NULL, place));
+    REFUSED(casemate_device_commit(NULL, place));
+    REFUSED(casemate_cipher_new(NULL, 32, NULL, &cipher, place));
+    REFUSED(casemate_cipher_new(bytes, 16, NULL, NULL, place));
+    REFUSED(casemate_cipher_run(NULL, 1, 0, bytes, 16, place));
+    REFUSED(casemate_verity_format(NULL, device, NULL, &digest, place));
+    REFUSED(casemate_verity_format(device, NULL, NULL, &digest, place));
+    REFUSED(casemate_verity_format(device, device, NULL, NULL, place));
+    REFUSED(casemate_fsverity_digest_files(NULL, 1, NULL, hears_of_digests, NULL, place));
+    REFUSED(casemate_fsverity_digest_files(&none, 1, NULL, hears_of_digests, NULL, place));
+    REFUSED(casemate_fsverity_digest_files(NULL, 0, NULL, NULL, NULL, place));
+    CHECK(casemate_fsverity_digest_files(NULL, 0, NULL, hears_of_digests, NULL, NULL) == CASEMATE_YES);
+    REFUSED(casemate_keys_new(NULL, place));
+    REFUSED(casemate_keys_add_raw(NULL, bytes, 16, place));
+    REFUSED(casemate_keys_add_passphrase(NULL, bytes, 16, place));
+    CHECK(casemate_keys_new(&keys, NULL) == CASEMATE_YES);
+    REFUSED(casemate_keys_add_raw(keys, NULL, 16, place));
+    REFUSED(casemate_keys_add_passphrase(keys, NULL, 16, place));
+    REFUSED(casemate_ext4_change(NULL, NULL, &writer, place));
+    REFUSED(casemate_ext4_change(device, keys, NULL, place));
+    REFUSED(casemate_writer_write_file(NULL, "/a", bytes, 1, place));
+    REFUSED(casemate_writer_put(NULL, "a", "/a", 0, place));
+    REFUSED(casemate_writer_mkdir(NULL, "/a", 0755, 0, place));
+    REFUSED(casemate_writer_symlink(NULL, "a", "/a", place));
+    REFUSED(casemate_writer_link(NULL, "/b", "/a", place));
+    REFUSED(casemate_writer_rename(NULL, "/b", "/a", place));
+    REFUSED(casemate_writer_remove(NULL, "/a", 0, place));
+    REFUSED(casemate_writer_chmod(NULL, "/a", 0755, place));
+    REFUSED(casemate_writer_chown(NULL, "/a", 0, 0, 0, place));
+    REFUSED(casemate_writer_truncate(NULL, "/a", 0, place));
+    REFUSED(casemate_writer_set_xattr(NULL, "/a", "user.x", bytes, 1, place));
+    REFUSED(casemate_writer_commit(NULL, place));
+    REFUSED(casemate_server_unix(NULL, "socket", NULL, &server, place));
+    REFUSED(casemate_server_unix(device, NULL, NULL, &server, place));
+    REFUSED(casemate_server_unix(device, "socket", NULL, NULL, place));
+    REFUSED(casemate_server_tcp(NULL, NULL, 0, NULL, &server, place));
+    REFUSED(casemate_server_tcp(device, NULL, 0, NULL, NULL, place));
+    REFUSED(casemate_server_stop(NULL, 0, place));
+    CHECK(casemate_server_uri(NULL) == NULL);
+    casemate_cipher_free(NULL);
+    casemate_keys_free(NULL);
+    casemate_writer_free(NULL);
+    casemate_server_free(NULL);
 
     /* A device that can't be written, damage, and the system's numbers. */
     CHECK(casemate_device_write(device, bytes, 1, 0, &error) == CASEMATE_COULD_NOT);
@@ -126,7 +176,7 @@ int main(void)
     casemate_error_free(error);
     error = NULL;
     CHECK(casemate_device_from_callback(1 << 20, reads_numbers, NULL, &other, NULL) == CASEMATE_YES);
-    CHECK(casemate_ext4_open(other, &fs, &error) == CASEMATE_NO && fs == NULL);
+    CHECK(casemate_ext4_open(other, NULL, &fs, &error) == CASEMATE_NO && fs == NULL);
     CHECK(casemate_error_status(error) == CASEMATE_NO && casemate_error_kind(error) == CASEMATE_KIND_CORRUPT);
     casemate_error_free(error);
     error = NULL;
@@ -155,6 +205,7 @@ int main(void)
     how.algorithm = "sha512";
     CHECK(casemate_fsverity_digest(device, &how, &digest, NULL) == CASEMATE_YES && digest.len == 64);
 
+    casemate_keys_free(keys);
     casemate_hasher_free(hasher);
     casemate_device_free(other);
     casemate_device_free(device);

@@ -81,6 +81,20 @@ fn programs_in_c_and_cpp_survive_null() {
     run(command.env("LD_LIBRARY_PATH", library.path()));
 }
 
+/// Makes a file that is `plain` under dm-crypt's usual cipher.
+fn encrypt(path: &Path, plain: &[u8], key: &[u8]) {
+    let mut mapping = casemate::crypt::MappingOptions::default();
+    mapping.key_bits = Some(512);
+    let mapping = mapping.with_key(&secret(key), &casemate::Work::default()).unwrap();
+    std::fs::write(path, vec![0; plain.len()]).unwrap();
+    let encrypted = casemate::Image::open(path, casemate::Access::Change).unwrap();
+    encrypted.crypt(mapping).unwrap().device().write_at(plain, 0).unwrap();
+}
+
+fn secret(bytes: &[u8]) -> casemate::SecretSource {
+    casemate::SecretSource::memory(casemate::SecretVec::from(bytes))
+}
+
 #[test]
 fn a_file_of_an_image_is_read_decrypted_and_hashed() {
     let (Some(gcc), Some(mke2fs), Some(fsverity)) = (tool("gcc"), tool("mke2fs"), tool("fsverity")) else {
@@ -103,15 +117,7 @@ fn a_file_of_an_image_is_read_decrypted_and_hashed() {
     check(&["image", "/file"]);
 
     let key: Vec<u8> = (0..64).collect();
-    let mapping = casemate::crypt::MappingOptions::default();
-    let mut mapping = mapping;
-    mapping.key_bits = Some(512);
-    let source = casemate::SecretSource::memory(casemate::SecretVec::from(&key[..]));
-    let mapping = mapping.with_key(&source, &casemate::Work::default()).unwrap();
-    std::fs::write(folder.join("encrypted"), vec![0; 8 << 20]).unwrap();
-    let encrypted = casemate::Image::open(folder.join("encrypted"), casemate::Access::Change).unwrap();
-    let plain = std::fs::read(folder.join("image")).unwrap();
-    encrypted.crypt(mapping).unwrap().device().write_at(&plain, 0).unwrap();
+    encrypt(&folder.join("encrypted"), &std::fs::read(folder.join("image")).unwrap(), &key);
     check(&["encrypted", "/file", &casemate::hex::encode(&key)]);
 
     let refused = output(&program, folder, &["encrypted", "/file", &"07".repeat(64)]);
@@ -138,6 +144,89 @@ fn data_are_checked_against_a_hash_area() {
     let found = output(&program, folder, &["data", "hash", root_hash]);
     assert_eq!((found.status.code(), &found.stdout[..]), (Some(1), &b"1 blocks are wrong\n"[..]));
     assert_eq!(output(&program, folder, &["none", "hash", root_hash]).status.code(), Some(2));
+}
+
+#[test]
+fn hash_areas_are_veritysetup_s() {
+    let (Some(gcc), Some(veritysetup)) = (tool("gcc"), tool("veritysetup")) else { return };
+    let library = library();
+    let folder = library.path();
+    std::fs::write(folder.join("data"), Rng::new(4).bytes(3 << 20)).unwrap();
+    let (salt, uuid) = ("0123456789abcdef", "00010203-0405-0607-0809-0a0b0c0d0e0f");
+    let (salt_option, uuid_option) = (format!("--salt={salt}"), format!("--uuid={uuid}"));
+    let mut theirs = Command::new(veritysetup);
+    theirs.args(["format", "data", "theirs", &salt_option, &uuid_option]).current_dir(folder);
+    let said = run(&mut theirs);
+    let expected = said.lines().find_map(|line| line.strip_prefix("Root hash:")).unwrap().trim();
+    let program = compile(&gcc, &["-std=c99"], "examples/format.c", folder);
+    let made = output(&program, folder, &["data", "ours", salt, uuid]);
+    assert_eq!(String::from_utf8(made.stdout).unwrap(), expected);
+    assert!(std::fs::read(folder.join("ours")).unwrap() == std::fs::read(folder.join("theirs")).unwrap());
+    let random = output(&program, folder, &["data", "random"]);
+    assert!(random.status.success() && random.stdout != expected.as_bytes());
+    assert_eq!(output(&program, folder, &["none", "left"]).status.code(), Some(2));
+    assert!(!folder.join("left").exists());
+}
+
+#[test]
+fn images_are_changed_checked_and_served() {
+    let (Some(mke2fs), Some(e2fsck), Some(nbdcopy)) = (tool("mke2fs"), tool("e2fsck"), tool("nbdcopy"))
+    else {
+        return;
+    };
+    let (Some(gcc), Some(valgrind)) = (tool("gcc"), tool("valgrind")) else { return };
+    let library = library();
+    let folder = library.path();
+    std::fs::create_dir(folder.join("tree")).unwrap();
+    std::fs::write(folder.join("tree/file"), "file").unwrap();
+    let mut make = Command::new(mke2fs);
+    make.args(["-q", "-t", "ext4", "-b", "4096", "-O", "encrypt", "-d", "tree", "image", "16M"]);
+    run(make.current_dir(folder));
+    let key: Vec<u8> = (0..64).collect();
+    let open = || casemate::Image::open(folder.join("image"), casemate::Access::Change).unwrap();
+    let work = casemate::Work::default();
+    let mut writer = open().ext4_writer(&casemate::ext4::WriteOptions::default(), &work).unwrap();
+    writer.make_directory(b"/secret", &casemate::ext4::NewNode::new(0o700), false).unwrap();
+    let (policy, providers) = (casemate::ext4::NewPolicy::default(), casemate::Providers::default());
+    let master = casemate::SecretVec::from(&key[..]);
+    casemate::ext4::set_policy(&mut writer, "image", b"/secret", master, &policy, &providers).unwrap();
+    writer.commit().unwrap();
+    drop(writer);
+    let mut damaged = std::fs::read(folder.join("image")).unwrap();
+    // The checksum of the first group's descriptor.
+    damaged[4096 + 0x1e] ^= 0xff;
+    std::fs::write(folder.join("damaged"), damaged).unwrap();
+    let plain = Rng::new(5).bytes(1 << 20);
+    std::fs::write(folder.join("plain"), &plain).unwrap();
+    encrypt(&folder.join("encrypted"), &plain, &key);
+
+    let program = compile(&gcc, &["-std=c99", "-D_POSIX_C_SOURCE=200809L"], "tests/calls.c", folder);
+    std::fs::copy(folder.join("image"), folder.join("before")).unwrap();
+    let words = [nbdcopy.to_str().unwrap()];
+    let ran = output(&program, folder, &words);
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    assert!(std::fs::read(folder.join("copy")).unwrap() == plain);
+    run(Command::new(&e2fsck).args(["-fn", "image"]).current_dir(folder));
+    std::fs::rename(folder.join("before"), folder.join("image")).unwrap();
+    let mut checked = Command::new(valgrind);
+    // The standard library keeps what it knows of a thread that it did not start, where valgrind can't see it.
+    checked.args(["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
+    checked.arg(program).args(words);
+    run(checked.env("LD_LIBRARY_PATH", folder).current_dir(folder));
+
+    let program = compile(&gcc, &["-std=c99"], "examples/put.c", folder);
+    std::fs::write(folder.join("more"), &plain).unwrap();
+    let hex = casemate::hex::encode(&key);
+    let put = output(&program, folder, &["image", "more", "/secret/more", &hex]);
+    assert!(put.status.success(), "{}", String::from_utf8_lossy(&put.stderr));
+    run(Command::new(&e2fsck).args(["-fn", "image"]).current_dir(folder));
+    let mut options = casemate::ext4::ReadOptions::default();
+    options.keys = casemate::Keys::default().with_raw(&secret(&key)).unwrap();
+    let fs = open().ext4(&options, &work).unwrap();
+    assert!(fs.read("/secret/more").unwrap() == plain);
+    drop(fs);
+    // Without the key nothing goes in.
+    assert_eq!(output(&program, folder, &["image", "more", "/secret/third"]).status.code(), Some(2));
 }
 
 #[test]

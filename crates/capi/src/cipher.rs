@@ -1,0 +1,104 @@
+//! dm-crypt's sectors, encrypted and decrypted where the caller has them.
+
+use std::ffi::c_int;
+
+use casemate::crypt::{Direction, Mapping, MappingOptions};
+use casemate::{Error, SecretSource, SecretVec, Work};
+
+use crate::boundary::{Options, Status, YES, bytes, free, get, give, options, place, room, run, text};
+use crate::error::CError;
+
+/// A cipher under its key, as a mapping has it.
+pub struct CCipher(Mapping);
+
+/// Options of a dm-crypt mapping; what is zero has its usual value.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct CryptOptions {
+    size: u32,
+    sector_size: u32,
+    cipher: *const std::ffi::c_char,
+    offset: u64,
+    iv_offset: u64,
+}
+
+// SAFETY: it is `repr(C)`, begins with a `u32`, and numbers and pointers are any bytes.
+unsafe impl Options for CryptOptions {}
+
+/// The mapping that options describe.
+///
+/// # Safety
+/// As `casemate.h` says of a key and its length, and of the options.
+pub unsafe fn mapping(key: *const u8, key_len: usize, how: *const CryptOptions) -> Result<Mapping, Error> {
+    // SAFETY: the caller says what these pointers are.
+    let (key, how) = unsafe { (SecretVec::from(bytes(key, key_len, "key")?), options(how)?) };
+    let mut mapping = MappingOptions::default();
+    // SAFETY: the caller says what this pointer is.
+    if let Some(cipher) = unsafe { text(how.cipher, "cipher")? } {
+        mapping.cipher = cipher.to_owned();
+    }
+    if how.sector_size != 0 {
+        mapping.sector_size = how.sector_size as usize;
+    }
+    (mapping.offset, mapping.iv_offset) = (how.offset, how.iv_offset);
+    mapping.key_bits = Some(key.len().saturating_mul(8));
+    mapping.with_key(&SecretSource::memory(key), &Work::default())
+}
+
+/// A cipher.
+///
+/// # Safety
+/// As `casemate.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_cipher_new(
+    key: *const u8,
+    key_len: usize,
+    how: *const CryptOptions,
+    cipher: *mut *mut CCipher,
+    error: *mut *mut CError,
+) -> Status {
+    let make = || {
+        // SAFETY: the header says what these pointers are.
+        let (cipher, mapping) = unsafe { (place(cipher, "cipher")?, mapping(key, key_len, how)?) };
+        if mapping.offset != 0 {
+            return Err(Error::argument("offset is for devices: the caller's data have none"));
+        }
+        Ok(give(cipher, CCipher(mapping)))
+    };
+    // SAFETY: the header says what this pointer is.
+    unsafe { run(error, make) }
+}
+
+/// Encrypts or decrypts sectors in their place.
+///
+/// # Safety
+/// As `casemate.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_cipher_run(
+    cipher: *const CCipher,
+    encrypt: c_int,
+    sector: u64,
+    data: *mut u8,
+    len: usize,
+    error: *mut *mut CError,
+) -> Status {
+    let work = || {
+        // SAFETY: the header says what these pointers are.
+        let (cipher, data) = unsafe { (get(cipher, "cipher")?, room(data, len, "data")?) };
+        let direction = if encrypt == 0 { Direction::Decrypt } else { Direction::Encrypt };
+        cipher.0.cipher().run(direction, sector, data)?;
+        Ok(YES)
+    };
+    // SAFETY: the header says what this pointer is.
+    unsafe { run(error, work) }
+}
+
+/// Frees a cipher; its key is wiped.
+///
+/// # Safety
+/// As `casemate.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_cipher_free(cipher: *mut CCipher) {
+    // SAFETY: the header says what this pointer is.
+    unsafe { free(cipher) }
+}

@@ -1,0 +1,90 @@
+//! Keys of encrypted folders.
+
+use casemate::{Error, Keys, SecretSource, SecretVec};
+
+use crate::boundary::{Status, YES, bytes, free, give, place, run};
+use crate::error::CError;
+
+/// Keys that open encrypted folders.
+pub struct CKeys(Keys);
+
+/// The keys behind a pointer; none at all for NULL.
+///
+/// # Safety
+/// `keys` is NULL, or keys that were not freed.
+pub unsafe fn keys(keys: *const CKeys) -> Keys {
+    // SAFETY: the caller says what this pointer is.
+    unsafe { keys.as_ref() }.map_or_else(Keys::default, |keys| keys.0.clone())
+}
+
+/// Keys, none so far.
+///
+/// # Safety
+/// As `casemate.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_keys_new(keys: *mut *mut CKeys, error: *mut *mut CError) -> Status {
+    // SAFETY: the header says what these pointers are.
+    unsafe { run(error, || Ok(give(place(keys, "keys")?, CKeys(Keys::default())))) }
+}
+
+/// Adds a raw master key.
+///
+/// # Safety
+/// As `casemate.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_keys_add_raw(
+    keys: *mut CKeys,
+    key: *const u8,
+    key_len: usize,
+    error: *mut *mut CError,
+) -> Status {
+    // SAFETY: the header says what these pointers are.
+    unsafe { add(keys, key, key_len, "key", error, |keys, key| keys.with_raw(key)) }
+}
+
+/// Adds the passphrase of a protector.
+///
+/// # Safety
+/// As `casemate.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_keys_add_passphrase(
+    keys: *mut CKeys,
+    passphrase: *const u8,
+    passphrase_len: usize,
+    error: *mut *mut CError,
+) -> Status {
+    // SAFETY: the header says what these pointers are.
+    unsafe {
+        add(keys, passphrase, passphrase_len, "passphrase", error, |keys, secret| keys.with_secret(secret))
+    }
+}
+
+/// # Safety
+/// `keys` is NULL or keys, `secret` points to so many bytes unless it is NULL, and `error` is NULL or a place for a pointer.
+unsafe fn add(
+    keys: *mut CKeys,
+    secret: *const u8,
+    len: usize,
+    name: &str,
+    error: *mut *mut CError,
+    add: impl FnOnce(Keys, &SecretSource) -> Result<Keys, Error>,
+) -> Status {
+    let added = || {
+        // SAFETY: the caller says what these pointers are.
+        let (keys, secret) = unsafe { (place(keys, "keys")?, bytes(secret, len, name)?) };
+        keys.0 = add(keys.0.clone(), &SecretSource::memory(SecretVec::from(secret)))?;
+        Ok(YES)
+    };
+    // SAFETY: the caller says what this pointer is.
+    unsafe { run(error, added) }
+}
+
+/// Frees keys, which are wiped.
+///
+/// # Safety
+/// As `casemate.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_keys_free(keys: *mut CKeys) {
+    // SAFETY: the header says what this pointer is.
+    unsafe { free(keys) }
+}

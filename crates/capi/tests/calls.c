@@ -1,0 +1,199 @@
+/* What needs an image: changes of each kind, keys, checks, sectors, digests of many files, a server. The folder has "image", an
+ * ext4 with the file "/file" and the encrypted directory "/secret", whose key is the bytes 0 to 63; "damaged"; "encrypted", which
+ * is "plain" under AES-XTS and the same key. argv[1] copies what a URI leads to into a file. */
+#include <casemate.h>
+
+#include "check.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define YES(call)                                                                                  \
+    do {                                                                                           \
+        casemate_status status = (call);                                                           \
+        if (status != CASEMATE_YES)                                                                \
+            fprintf(stderr, "%s\n", error ? casemate_error_message(error) : "no error");           \
+        CHECK(status == CASEMATE_YES);                                                             \
+    } while (0)
+
+static casemate_error *error;
+
+struct heard {
+    casemate_digest digests[3];
+    int wrong;
+    size_t count;
+    size_t most;
+};
+
+static int hears(void *context, size_t index, const casemate_digest *digest, const casemate_error *wrong)
+{
+    struct heard *heard = (struct heard *)context;
+    CHECK(index == heard->count && (digest == NULL) != (wrong == NULL));
+    heard->count++;
+    if (digest != NULL)
+        heard->digests[index] = *digest;
+    else
+        heard->wrong = casemate_error_errno(wrong);
+    return heard->count == heard->most;
+}
+
+static int counts(void *context, const uint8_t *name, size_t len, uint32_t inode)
+{
+    CHECK(name != NULL && len > 0 && inode > 0);
+    ++*(int *)context;
+    return 0;
+}
+
+static void finds(void *context, int is_fault, const char *kind, const char *place, const char *text)
+{
+    CHECK(strlen(kind) > 0 && strlen(text) > 0 && place != NULL);
+    *(int *)context += is_fault;
+}
+
+static void changes(const casemate_keys *keys)
+{
+    casemate_device *image = NULL, *file = NULL;
+    casemate_writer *writer = NULL;
+    casemate_ext4 *fs = NULL;
+    casemate_stat stat;
+    uint8_t buf[16];
+    size_t len = sizeof(buf);
+    int count = 0;
+
+    YES(casemate_device_open("image", 1, &image, &error));
+    YES(casemate_ext4_change(image, keys, &writer, &error));
+    YES(casemate_writer_mkdir(writer, "/a/b", 0750, 1, &error));
+    YES(casemate_writer_write_file(writer, "/a/b/new", (const uint8_t *)"0123456789", 10, &error));
+    YES(casemate_writer_write_file(writer, "/secret/new", (const uint8_t *)"secret", 6, &error));
+    YES(casemate_writer_symlink(writer, "b/new", "/a/link", &error));
+    YES(casemate_writer_link(writer, "/a/b/new", "/a/second", &error));
+    YES(casemate_writer_rename(writer, "/a/second", "/a/third", &error));
+    YES(casemate_writer_chown(writer, "/a/third", 70000, UINT32_MAX, 1, &error));
+    YES(casemate_writer_chown(writer, "/a/third", UINT32_MAX, 7, 1, &error));
+    YES(casemate_writer_chmod(writer, "/a/third", 04711, &error));
+    YES(casemate_writer_truncate(writer, "/a/third", 12, &error));
+    YES(casemate_writer_set_xattr(writer, "/a/third", "user.one", (const uint8_t *)"1", 1, &error));
+    YES(casemate_writer_set_xattr(writer, "/a/third", "user.two", (const uint8_t *)"", 0, &error));
+    YES(casemate_writer_set_xattr(writer, "/a/third", "user.one", NULL, 0, &error));
+    YES(casemate_writer_remove(writer, "/file", 0, &error));
+    CHECK(casemate_writer_remove(writer, "/a", 0, &error) == CASEMATE_COULD_NOT);
+    CHECK(casemate_error_errno(error) == ENOTEMPTY);
+    casemate_error_free(error);
+    error = NULL;
+    CHECK(casemate_writer_chmod(writer, "/a", 0100755, NULL) == CASEMATE_COULD_NOT);
+    YES(casemate_writer_commit(writer, &error));
+    /* These never happen. */
+    YES(casemate_writer_remove(writer, "/a", 1, &error));
+    casemate_writer_free(writer);
+
+    YES(casemate_ext4_open(image, keys, &fs, &error));
+    YES(casemate_ext4_stat(fs, "/a/link", 1, &stat, &error));
+    CHECK(stat.mode == 0104711 && stat.uid == 70000 && stat.gid == 7 && stat.size == 12 && stat.links == 2);
+    YES(casemate_ext4_get_xattr(fs, "/a/third", "user.two", buf, &len, &error));
+    CHECK(len == 0);
+    CHECK(casemate_ext4_get_xattr(fs, "/a/third", "user.one", buf, &len, &error) == CASEMATE_COULD_NOT);
+    CHECK(casemate_error_errno(error) == ENODATA);
+    casemate_error_free(error);
+    error = NULL;
+    YES(casemate_ext4_open_file(fs, "/secret/new", &file, &error));
+    CHECK(casemate_device_size(file) == 6);
+    YES(casemate_device_read(file, buf, 6, 0, &error));
+    CHECK(memcmp(buf, "secret", 6) == 0);
+    casemate_device_free(file);
+    casemate_ext4_free(fs);
+
+    /* Without the key there are names, and no contents. */
+    YES(casemate_ext4_open(image, NULL, &fs, &error));
+    YES(casemate_ext4_read_dir(fs, "/secret", counts, &count, &error));
+    CHECK(count == 1);
+    CHECK(casemate_ext4_open_file(fs, "/secret/new", &file, NULL) == CASEMATE_COULD_NOT);
+    casemate_ext4_free(fs);
+
+    count = 0;
+    YES(casemate_ext4_check(image, keys, finds, &count, &error));
+    CHECK(count == 0);
+    casemate_device_free(image);
+    YES(casemate_device_open("damaged", 0, &image, &error));
+    CHECK(casemate_ext4_check(image, NULL, finds, &count, &error) == CASEMATE_NO && count > 0 && error == NULL);
+    casemate_device_free(image);
+}
+
+static void sectors(const uint8_t *key)
+{
+    casemate_device *encrypted = NULL, *plain = NULL;
+    casemate_cipher *cipher = NULL;
+    uint8_t found[2048], expected[2048];
+
+    YES(casemate_device_open("encrypted", 0, &encrypted, &error));
+    YES(casemate_device_open("plain", 0, &plain, &error));
+    YES(casemate_device_read(encrypted, found, sizeof(found), 5 * 512, &error));
+    YES(casemate_device_read(plain, expected, sizeof(expected), 5 * 512, &error));
+    YES(casemate_cipher_new(key, 64, NULL, &cipher, &error));
+    YES(casemate_cipher_run(cipher, 0, 5, found, sizeof(found), &error));
+    CHECK(memcmp(found, expected, sizeof(found)) == 0);
+    YES(casemate_cipher_run(cipher, 1, 5, found, sizeof(found), &error));
+    YES(casemate_device_read(encrypted, expected, sizeof(expected), 5 * 512, &error));
+    CHECK(memcmp(found, expected, sizeof(found)) == 0);
+    CHECK(casemate_cipher_run(cipher, 1, 5, found, 100, NULL) == CASEMATE_COULD_NOT);
+    casemate_cipher_free(cipher);
+    casemate_device_free(encrypted);
+    casemate_device_free(plain);
+}
+
+static void digests(void)
+{
+    const char *paths[] = {"plain", "none", "encrypted"};
+    struct heard heard;
+    casemate_device *device = NULL;
+    casemate_digest digest;
+
+    memset(&heard, 0, sizeof(heard));
+    YES(casemate_fsverity_digest_files(paths, 3, NULL, hears, &heard, &error));
+    CHECK(heard.count == 3 && heard.wrong == ENOENT);
+    YES(casemate_device_open("encrypted", 0, &device, &error));
+    YES(casemate_fsverity_digest(device, NULL, &digest, &error));
+    CHECK(memcmp(&digest, &heard.digests[2], sizeof(digest)) == 0 && digest.len == 32);
+    casemate_device_free(device);
+    memset(&heard, 0, sizeof(heard));
+    heard.most = 1;
+    YES(casemate_fsverity_digest_files(paths, 3, NULL, hears, &heard, &error));
+    CHECK(heard.count == 1);
+}
+
+static void serves(const char *copy)
+{
+    casemate_device *device = NULL;
+    casemate_server *server = NULL, *second = NULL;
+    char command[4096];
+
+    YES(casemate_device_open("plain", 0, &device, &error));
+    YES(casemate_server_unix(device, "socket", "disk", &server, &error));
+    CHECK(snprintf(command, sizeof(command), "%s '%s' copy", copy, casemate_server_uri(server)) > 0);
+    CHECK(system(command) == 0);
+    YES(casemate_server_tcp(device, "127.0.0.1", 0, NULL, &second, &error));
+    CHECK(strncmp(casemate_server_uri(second), "nbd://127.0.0.1:", 16) == 0);
+    casemate_device_free(device);
+    casemate_server_free(second);
+    YES(casemate_server_stop(server, 1000, &error));
+    YES(casemate_server_stop(server, 1000, &error));
+    casemate_server_free(server);
+}
+
+int main(int argc, char **argv)
+{
+    casemate_keys *keys = NULL;
+    uint8_t key[64];
+    size_t i;
+
+    CHECK(argc == 2);
+    for (i = 0; i < sizeof(key); i++)
+        key[i] = (uint8_t)i;
+    YES(casemate_keys_new(&keys, &error));
+    YES(casemate_keys_add_raw(keys, key, sizeof(key), &error));
+    changes(keys);
+    casemate_keys_free(keys);
+    sectors(key);
+    digests();
+    serves(argv[1]);
+    return 0;
+}
