@@ -29,13 +29,24 @@ impl From<ext4::FileSystem> for FileSystem {
 type Stat = (u32, u32, u16, u32, u32, u64, u64, (u32, u32), i128, i128, i128, Option<i128>);
 
 /// What could not be copied: paths, each with what is wrong, and how many there are besides.
-type Left = (Vec<(OsString, String)>, u64);
+pub type Left = (Vec<(OsString, String)>, u64);
 
 fn nanoseconds(time: Time) -> i128 {
     i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds)
 }
 
+/// What of a report could not be copied.
+pub fn left(report: ext4::ExtractReport) -> Left {
+    let row = |failure: ext4::Failure| (OsString::from_vec(failure.path), failure.error.to_string());
+    (report.failures.into_iter().map(row).collect(), report.failures_left_out)
+}
+
 impl FileSystem {
+    /// The file system itself.
+    pub fn inner(&self) -> &ext4::FileSystem {
+        &self.0
+    }
+
     fn named<T>(&self, result: Result<T, Error>) -> PyResult<T> {
         result.map_err(|error| raise(error.at(self.0.name())))
     }
@@ -73,8 +84,7 @@ impl FileSystem {
             output.commit()?;
             Ok(report)
         })?;
-        let row = |failure: ext4::Failure| (OsString::from_vec(failure.path), failure.error.to_string());
-        Ok((report.failures.into_iter().map(row).collect(), report.failures_left_out))
+        Ok(left(report))
     }
 
     /// The number of the inode that a path leads to.
@@ -160,6 +170,13 @@ impl FileSystem {
             .iter()
             .map(|row| (OsString::from_vec(row.name.clone()), PyBytes::new(py, &row.value)))
             .collect())
+    }
+
+    /// The encryption context of an inode that is encrypted.
+    fn context<'py>(&self, py: Python<'py>, number: u32) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let read = || self.inode(number).and_then(|inode| self.0.inodes().encrypted(&inode));
+        let found = self.named(py.detach(read))?;
+        Ok(found.map(|encrypted| PyBytes::new(py, &encrypted.context)))
     }
 
     /// The fs-verity digest that a file's descriptor says, and its algorithm.

@@ -10,6 +10,7 @@ mod crypt;
 mod device;
 mod error;
 mod ext4;
+mod fscrypt;
 mod fsverity;
 mod input;
 mod luks;
@@ -31,6 +32,10 @@ mod _casemate {
     use crate::device::Device;
     #[pymodule_export]
     use crate::ext4::FileSystem;
+    #[pymodule_export]
+    use crate::fscrypt::{
+        ContentCipher, MasterKey, NameCipher, fscrypt_backup, fscrypt_context, fscrypt_restore,
+    };
     #[pymodule_export]
     use crate::fsverity::{
         Hasher, fsverity_digest, fsverity_digests, fsverity_enable, fsverity_join, fsverity_measure,

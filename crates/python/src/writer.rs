@@ -9,6 +9,7 @@ use casemate::ext4::{self, NewNode, PutOptions};
 use casemate::{Error, Work};
 use pyo3::prelude::*;
 
+use crate::fscrypt::NamedPolicy;
 use crate::input::Data;
 use crate::work::{Effort, working};
 
@@ -25,12 +26,14 @@ impl Writer {
         Writer { name: name.to_owned(), open: Mutex::new(Some(writer)) }
     }
 
-    fn with<T: Send>(
+    /// Changes something, unless the writer is closed.
+    pub fn with<T: Send>(
         &self,
         py: Python<'_>,
+        effort: Effort,
         change: impl FnOnce(&mut ext4::Writer, &Work<'_>) -> Result<T, Error> + Send,
     ) -> PyResult<T> {
-        working(py, Effort::default(), |work| {
+        working(py, effort, |work| {
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
             let writer = open.as_mut().ok_or_else(|| Error::argument("the writer is closed"));
             writer.and_then(|writer| change(writer, work)).map_err(|error| error.at(&self.name))
@@ -45,7 +48,7 @@ fn bytes(path: &Path) -> &[u8] {
 #[pymethods]
 impl Writer {
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
-        self.with(py, |writer, _| writer.commit())
+        self.with(py, Effort::default(), |writer, _| writer.commit())
     }
 
     /// Forgets what was not committed.
@@ -62,44 +65,49 @@ impl Writer {
     ) -> PyResult<(u64, u64, u64, u64)> {
         let mut options = PutOptions::default();
         options.recursive = recursive;
-        let report = self.with(py, |writer, work| writer.put(&source, bytes(&to), &options, work))?;
+        let report =
+            self.with(py, Effort::default(), |writer, work| writer.put(&source, bytes(&to), &options, work))?;
         Ok((report.files, report.directories, report.others, report.bytes))
     }
 
     fn write_bytes(&self, py: Python<'_>, path: PathBuf, data: Data) -> PyResult<()> {
         let data = data.get(py)?;
-        self.with(py, |writer, work| {
+        self.with(py, Effort::default(), |writer, work| {
             let (from, options) = (&mut &*data, PutOptions::default());
             writer.put_contents(from, Path::new("memory"), bytes(&path), &options, work).map(drop)
         })
     }
 
     fn mkdir(&self, py: Python<'_>, path: PathBuf, mode: u16, parents: bool) -> PyResult<()> {
-        self.with(py, |writer, _| writer.make_directory(bytes(&path), &NewNode::new(mode), parents))
+        self.with(py, Effort::default(), |writer, _| {
+            writer.make_directory(bytes(&path), &NewNode::new(mode), parents)
+        })
     }
 
     fn symlink(&self, py: Python<'_>, path: PathBuf, target: OsString) -> PyResult<()> {
         let target = target.as_bytes();
-        self.with(py, |writer, _| writer.make_symlink(bytes(&path), target, &NewNode::new(0o777)))
+        self.with(py, Effort::default(), |writer, _| {
+            writer.make_symlink(bytes(&path), target, &NewNode::new(0o777))
+        })
     }
 
     fn link(&self, py: Python<'_>, existing: PathBuf, path: PathBuf) -> PyResult<()> {
-        self.with(py, |writer, _| writer.link(bytes(&existing), bytes(&path)))
+        self.with(py, Effort::default(), |writer, _| writer.link(bytes(&existing), bytes(&path)))
     }
 
     fn rename(&self, py: Python<'_>, from: PathBuf, to: PathBuf) -> PyResult<()> {
-        self.with(py, |writer, _| writer.rename(bytes(&from), bytes(&to)))
+        self.with(py, Effort::default(), |writer, _| writer.rename(bytes(&from), bytes(&to)))
     }
 
     fn remove(&self, py: Python<'_>, path: PathBuf, tree: bool) -> PyResult<()> {
-        self.with(py, |writer, _| match tree {
+        self.with(py, Effort::default(), |writer, _| match tree {
             true => writer.remove_tree(bytes(&path)),
             false => writer.remove(bytes(&path)),
         })
     }
 
     fn chmod(&self, py: Python<'_>, path: PathBuf, mode: u16) -> PyResult<()> {
-        self.with(py, |writer, _| writer.set_mode(bytes(&path), mode))
+        self.with(py, Effort::default(), |writer, _| writer.set_mode(bytes(&path), mode))
     }
 
     fn chown(
@@ -110,11 +118,20 @@ impl Writer {
         gid: Option<u32>,
         follow: bool,
     ) -> PyResult<()> {
-        self.with(py, |writer, _| writer.set_owner(bytes(&path), uid, gid, follow))
+        self.with(py, Effort::default(), |writer, _| writer.set_owner(bytes(&path), uid, gid, follow))
+    }
+
+    /// Makes an empty directory an encrypted one.
+    fn set_policy(&self, py: Python<'_>, path: PathBuf, key: Data, policy: NamedPolicy) -> PyResult<()> {
+        let key = key.secret(py)?;
+        self.with(py, Effort::default(), |writer, work| {
+            let policy = policy.new_policy()?;
+            ext4::set_policy(writer, path.display(), bytes(&path), key, &policy, &work.providers)
+        })
     }
 
     fn truncate(&self, py: Python<'_>, path: PathBuf, size: u64) -> PyResult<()> {
-        self.with(py, |writer, _| writer.truncate(bytes(&path), size))
+        self.with(py, Effort::default(), |writer, _| writer.truncate(bytes(&path), size))
     }
 
     fn setxattr(&self, py: Python<'_>, path: PathBuf, name: OsString, value: Option<Data>) -> PyResult<()> {
@@ -123,6 +140,6 @@ impl Writer {
             None => None,
         };
         let (name, value) = (name.as_bytes(), value.as_deref());
-        self.with(py, |writer, _| writer.set_xattr(bytes(&path), name, value, true))
+        self.with(py, Effort::default(), |writer, _| writer.set_xattr(bytes(&path), name, value, true))
     }
 }

@@ -9,7 +9,7 @@
 `Device` again.
 """
 
-from . import crypt, errors, ext4, fsverity, luks, nbd, verity
+from . import crypt, errors, ext4, fscrypt, fsverity, luks, nbd, verity
 from ._casemate import base64_decode, base64_encode, crc32c, crc32c_combine, crc32c_patch, sha256_many
 from .device import Device, open
 from .errors import ArgumentError, CorruptError, Error, LockedError, MismatchError, UnsupportedError
@@ -18,5 +18,5 @@ from .ext4 import Ext4, Path, Stat, Writer
 __all__ = [
     "ArgumentError", "CorruptError", "Device", "Error", "Ext4", "LockedError", "MismatchError", "Path", "Stat",
     "UnsupportedError", "Writer", "base64_decode", "base64_encode", "crc32c", "crc32c_combine", "crc32c_patch", "crypt",
-    "errors", "ext4", "fsverity", "luks", "nbd", "open", "sha256_many", "verity",
+    "errors", "ext4", "fscrypt", "fsverity", "luks", "nbd", "open", "sha256_many", "verity",
 ]

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
 from . import _casemate
 from .device import Device, secret
+from .fscrypt import Context, Policy
 from .fsverity import Digest
 
 if TYPE_CHECKING:
@@ -331,6 +332,11 @@ class Path:
         """Extended attributes by their names."""
         return dict(self.fs._native.xattrs(self._number()))
 
+    def encryption(self) -> Context | None:
+        """How the file or directory is encrypted; `None` for one that is not."""
+        found = self.fs._native.context(self._number(False))
+        return None if found is None else Context.from_bytes(found)
+
     def fsverity(self) -> Digest | None:
         """The digest that the kernel would measure; `None` for a file without fs-verity."""
         found = self.fs._native.verity(self._number())
@@ -400,6 +406,11 @@ class Writer:
         self, path: StrPath, uid: int | None = None, gid: int | None = None, *, follow_symlinks: bool = True
     ) -> None:
         self._native.chown(path, uid, gid, follow_symlinks)
+
+    def set_policy(self, path: StrPath, key: Buffer, policy: Policy = Policy()) -> None:
+        """Makes an empty directory an encrypted one, with this master key. Whoever writes into it opens the file system with the
+        key."""
+        self._native.set_policy(path, key, policy)
 
     def truncate(self, path: StrPath, size: int) -> None:
         self._native.truncate(path, size)

@@ -4,10 +4,12 @@ import base64
 import doctest
 import errno
 import hashlib
+import hmac
 import io
 import os
 import pathlib
 import stat
+import subprocess
 import tarfile
 import threading
 import unittest
@@ -15,7 +17,7 @@ import warnings
 import zlib
 
 import casemate
-from casemate import fsverity, verity
+from casemate import fscrypt, fsverity, verity
 from world import World, run, tool
 
 
@@ -296,6 +298,99 @@ class Ext4(World):
             writer.write_bytes("/archive.tar", inner.getvalue())
         with casemate.open(image).ext4().path("archive.tar").open() as file:
             self.assertEqual(tarfile.open(fileobj=file).getnames(), ["empty"])
+
+
+class Fscrypt(World):
+    KEY = bytes(range(64))
+
+    def encrypted(self, policy=fscrypt.Policy()):
+        """An image with a directory `secret` of this policy, with one file."""
+        image = self.folder / "encrypted.img"
+        run(tool("mke2fs"), "-q", "-F", "-t", "ext4", "-O", "encrypt,stable_inodes", image, "16M")
+        with casemate.open(image, writable=True) as device:
+            with device.ext4_writer() as writer:
+                writer.mkdir("/secret")
+                writer.set_policy("/secret", self.KEY, policy)
+            with device.ext4_writer(keys=[self.KEY]) as writer:
+                writer.write_bytes("/secret/a long name", b"contents" * 1000)
+        return image
+
+    def test_keys_have_their_names(self):
+        key = fscrypt.MasterKey(self.KEY)
+        extracted = hmac.digest(bytes(64), self.KEY, "sha512")
+        identifier = hmac.digest(extracted, b"fscrypt\0\1\1", "sha512")[:16]
+        self.assertEqual(key.identifier, identifier.hex())
+        self.assertEqual(key.descriptor, hashlib.sha512(hashlib.sha512(self.KEY).digest()).digest()[:8].hex())
+        self.assertNotIn(self.KEY.hex()[:16], repr(key))
+        for wrong in [b"", b"short", bytes(65)]:
+            with self.assertRaises(casemate.ArgumentError):
+                fscrypt.MasterKey(wrong)
+
+    def test_what_is_stored_is_what_ciphers_make(self):
+        policies = [
+            fscrypt.Policy(), fscrypt.Policy(version=1, padding=4), fscrypt.Policy(contents="adiantum", names="adiantum", ivs="direct"),
+            fscrypt.Policy(ivs="inode64", padding=16), fscrypt.Policy(ivs="inode32"), fscrypt.Policy(data_unit_size=512),
+        ]
+        key = fscrypt.MasterKey(self.KEY)
+        for policy in policies:
+            image = self.encrypted(policy)
+            with casemate.open(image) as device:
+                fs = device.ext4(keys=[self.KEY])
+                folder, file = fs / "secret", fs / "secret/a long name"
+                self.assertIsNone(fs.root.encryption())
+                context = file.encryption()
+                self.assertEqual(context.policy, policy)
+                self.assertEqual(context.key, key.descriptor if policy.version == 1 else key.identifier)
+                self.assertEqual(key.context(context.nonce, policy), context)
+                where = {"inode": file.stat().st_ino, "uuid": fs.uuid, "block_size": fs.block_size}
+                contents = key.contents(context, **where)
+                raw = self.folder / "raw"
+                run(tool("debugfs"), "-R", f"dump <{where['inode']}> {raw}", image)
+                self.assertEqual(file.read_bytes(), b"contents" * 1000)
+                padded = file.read_bytes() + bytes(-8000 % fs.block_size)
+                stored = contents.encrypt(padded)
+                self.assertEqual(stored[:8000], raw.read_bytes(), policy)
+                self.assertEqual(contents.decrypt(stored), padded)
+                unit = contents.data_unit_size
+                self.assertEqual(contents.decrypt(stored[unit:], 1), padded[unit:])
+                where["inode"] = folder.stat().st_ino
+                names = key.names(folder.encryption(), **where)
+                name = names.encrypt("a long name")
+                self.assertIn(name, image.read_bytes())
+                self.assertEqual(names.decrypt(name), "a long name")
+                with self.assertRaises(casemate.Error):
+                    contents.decrypt(b"no whole unit")
+            self.assertEqual(subprocess.run([tool("e2fsck"), "-fn", image], capture_output=True).returncode, 0)
+
+    def test_folders_are_saved_without_keys(self):
+        image = self.encrypted()
+        tar = self.folder / "secret.tar"
+        heard = []
+        with casemate.open(image, writable=True) as device:
+            self.assertEqual(fscrypt.backup(device.ext4(), "/secret", tar, progress=heard.append), [])
+            with device.ext4_writer() as writer:
+                fscrypt.restore(writer, tar, "/again")
+            restored = device.ext4(keys=[self.KEY]) / "again/a long name"
+            self.assertEqual(restored.read_bytes(), b"contents" * 1000)
+            with self.assertRaises(FileNotFoundError), device.ext4_writer() as writer:
+                fscrypt.restore(writer, self.folder / "none", "/third")
+        self.assertGreater(heard[-1], 0)
+
+    def test_what_makes_no_sense_is_refused(self):
+        key = fscrypt.MasterKey(self.KEY)
+        for policy in [
+            fscrypt.Policy(version=3), fscrypt.Policy(contents="rot13"), fscrypt.Policy(ivs="none"), fscrypt.Policy(padding=5),
+            fscrypt.Policy(contents="aes-256-xts", names="adiantum"), fscrypt.Policy(data_unit_size=100),
+        ]:
+            with self.assertRaises(casemate.ArgumentError, msg=policy):
+                key.context(bytes(16), policy)
+        with self.assertRaises(casemate.CorruptError):
+            fscrypt.Context.from_bytes(b"\2" + b"x" * 39)
+        with self.assertRaises(casemate.UnsupportedError):
+            fscrypt.Context.from_bytes(b"\7")
+        for wrong in [{"block_size": 100}, {"block_size": 1 << 20}]:
+            with self.assertRaises(casemate.ArgumentError):
+                key.contents(key.context(bytes(16)), **wrong)
 
 
 class Verity(World):
