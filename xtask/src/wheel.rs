@@ -57,8 +57,8 @@ fn only_file(folder: &Path) -> Result<PathBuf, String> {
 }
 
 /// Packages that there are adapters for. One of them asks for another without saying so.
-const ADAPTED: [&str; 6] =
-    ["dissect.extfs", "dissect.fve", "dissect.target", "model-signing", "pyOpenSSL", "fsspec"];
+const ADAPTED: [&str; 7] =
+    ["dfvfs", "dissect.extfs", "dissect.fve", "dissect.target", "model-signing", "pyOpenSSL", "fsspec"];
 
 /// Engines, and a store for them; with what they ask for without saying so.
 const ENGINES: [&str; 7] =

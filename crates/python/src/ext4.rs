@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::BufWriter;
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
@@ -170,6 +171,20 @@ impl FileSystem {
             .iter()
             .map(|row| (OsString::from_vec(row.name.clone()), PyBytes::new(py, &row.value)))
             .collect())
+    }
+
+    /// Where a file's contents lie: bytes in the file and on the device, how many, and whether they were ever written.
+    fn extents(&self, py: Python<'_>, number: u32) -> PyResult<Vec<(u64, u64, u64, bool)>> {
+        let size = u64::from(self.0.inodes().layout().block_size);
+        let read = || {
+            let mut found = Vec::new();
+            self.0.inodes().mappings(&self.inode(number)?, 0, |run| {
+                found.push((run.logical * size, run.physical * size, run.len * size, !run.unwritten));
+                Ok(ControlFlow::Continue(()))
+            })?;
+            Ok(found)
+        };
+        self.named(py.detach(read))
     }
 
     /// The encryption context of an inode that is encrypted.

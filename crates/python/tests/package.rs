@@ -28,7 +28,8 @@ fn unittest(python: &Path, module: &str) {
     std::fs::copy(native, folder.path().join("casemate/_casemate.abi3.so")).unwrap();
     let mut command = Command::new(python);
     command.args(["-B", "-W", "error", "-m", "unittest", "-q", module]);
-    for name in ["mke2fs", "sfdisk", "cryptsetup", "veritysetup", "fsverity", "e2fsck", "debugfs", "nbdcopy"] {
+    for name in ["mke2fs", "sfdisk", "cryptsetup", "veritysetup", "fsverity", "e2fsck", "debugfs", "nbdcopy"]
+    {
         if let Some(path) = find_program(name) {
             command.env(name.to_uppercase(), path);
         }

@@ -58,7 +58,10 @@ class Device(io.RawIOBase):
     @staticmethod
     def from_file(file: BinaryIO) -> Device:
         """What a file object gives that can seek; it is used by one thread at a time."""
-        lock, size = threading.Lock(), file.seek(0, os.SEEK_END)
+        lock = threading.Lock()
+        # Not every file object says where a seek has led.
+        file.seek(0, os.SEEK_END)
+        size = file.tell()
 
         def read(start: int, end: int) -> bytes:
             with lock:

@@ -53,6 +53,16 @@ class Stat(NamedTuple):
         return self.st_ctime_ns / 1e9
 
 
+class Extent(NamedTuple):
+    """Bytes of a file that lie one after the other: where in the file, where on the device, how many, and whether they were ever
+    written; if not, they read as zeros."""
+
+    offset: int
+    physical: int
+    size: int
+    written: bool
+
+
 class Finding(NamedTuple):
     """What a check has found: "fault" or "note", its kind, where, and what."""
 
@@ -331,6 +341,11 @@ class Path:
     def xattrs(self) -> dict[str, bytes]:
         """Extended attributes by their names."""
         return dict(self.fs._native.xattrs(self._number()))
+
+    def extents(self) -> list[Extent]:
+        """Where the contents lie, in order and in whole blocks; holes are what is not mentioned, and so are contents that lie in
+        the inode."""
+        return [Extent(*row) for row in self.fs._native.extents(self._number())]
 
     def encryption(self) -> Context | None:
         """How the file or directory is encrypted; `None` for one that is not."""

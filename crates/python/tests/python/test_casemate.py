@@ -202,7 +202,8 @@ class Devices(World):
 
 class Ext4(World):
     def test_a_tree_is_read_as_pathlib_reads_it(self):
-        fs = casemate.open(self.image()).ext4()
+        disk = casemate.open(self.image())
+        fs = disk.ext4()
         for folder, names, others in fs.root.walk():
             host = self.tree / str(folder).lstrip("/")
             if folder.name == "lost+found":
@@ -226,6 +227,11 @@ class Ext4(World):
         with fs.path("large").open() as file:
             file.seek(123_456)
             self.assertEqual(file.read(10), (self.tree / "large").read_bytes()[123_456:123_466])
+        extents = fs.path("large").extents()
+        self.assertEqual([extents[0].offset, extents[-1].offset + extents[-1].size], [0, 300_032])
+        stored = b"".join(disk.pread(extent.size, extent.physical) for extent in extents if extent.written)
+        self.assertEqual(stored[:300_000], (self.tree / "large").read_bytes())
+        self.assertEqual(fs.path("link").lstat().st_blocks, 0)
         for path, kind in [("none", FileNotFoundError), ("etc", IsADirectoryError), ("large/x", NotADirectoryError)]:
             with self.assertRaises(kind, msg=path):
                 fs.path(path).read_bytes()

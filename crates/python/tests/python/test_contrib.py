@@ -49,6 +49,62 @@ class Contrib(World):
                 self.assertEqual((ours.st_mode, ours.st_size, ours.st_mtime_ns), (theirs.st_mode, theirs.st_size, theirs.st_mtime_ns))
             self.assertFalse(one.path("/none").exists())
 
+    def test_dfvfs_walks_images(self):
+        from casemate.contrib import dfvfs as adapter
+        from dfvfs.lib import definitions
+        from dfvfs.path import factory
+        from dfvfs.resolver import context, resolver
+        from dfvfs.resolver_helpers import ext_resolver_helper, manager
+
+        image = self.image()
+        with casemate.open(image, writable=True) as device, device.ext4_writer() as writer:
+            writer.setxattr("/large", "user.note", b"value")
+            writer.write_bytes("/sparse", b"")
+            writer.truncate("/sparse", 100_000)
+            # pyfsext ends where a name is no UTF-8.
+            writer.rmtree(os.fsdecode(b"/caf\xe9"))
+        raw = factory.Factory.NewPathSpec(definitions.TYPE_INDICATOR_OS, location=str(image))
+
+        def told():
+            here = context.Context()
+            top = factory.Factory.NewPathSpec(definitions.TYPE_INDICATOR_EXT, location="/", parent=raw)
+            fs = resolver.Resolver.OpenFileSystem(top, resolver_context=here)
+            rows, notes, waiting = [], {}, [fs.GetRootFileEntry()]
+            while waiting:
+                entry = waiting.pop()
+                found = entry.GetStatAttribute()
+                waiting.extend(entry.sub_file_entries)
+                file = entry.GetFileObject() if entry.IsFile() else None
+                # pyfsext tells these only of files that it has found by their paths.
+                notes[entry.name] = [(row.name, row.read()) for row in entry.attributes]
+                rows.append((
+                    entry.path_spec.location, entry.name, entry.size, entry.link, entry.modification_time.CopyToPosixTimestampWithFractionOfSecond(),
+                    entry.creation_time and entry.creation_time.CopyToPosixTimestampWithFractionOfSecond(),
+                    found.mode, found.inode_number, found.owner_identifier, found.number_of_links,
+                    [(row.offset, row.size, row.extent_type) for row in entry.GetExtents()],
+                    file and (file.get_size(), file.read(10), file.seek(-10, os.SEEK_END), file.get_offset(), file.read()),
+                ))
+            missing = factory.Factory.NewPathSpec(definitions.TYPE_INDICATOR_EXT, location="/none", parent=raw)
+            self.assertFalse(fs.FileEntryExistsByPathSpec(missing))
+            self.assertIsNone(fs.GetFileEntryByPathSpec(missing))
+            link = factory.Factory.NewPathSpec(definitions.TYPE_INDICATOR_EXT, location="/link", parent=raw)
+            self.assertEqual(fs.GetFileEntryByPathSpec(link).link, "etc/os-release")
+            return sorted(rows), notes, type(fs)
+
+        expected, _, theirs = told()
+        adapter.register()
+        try:
+            found, notes, ours = told()
+        finally:
+            helpers = manager.ResolverHelperManager
+            helpers.DeregisterHelper(helpers.GetHelper(definitions.TYPE_INDICATOR_EXT))
+            helpers.RegisterHelper(ext_resolver_helper.EXTResolverHelper())
+        self.assertIsNot(ours, theirs)
+        self.assertGreater(len(found), 5)
+        for one, other in zip(found, expected, strict=True):
+            self.assertEqual(one, other)
+        self.assertEqual({name: rows for name, rows in notes.items() if rows}, {"large": [("user.note", b"value")]})
+
     def test_model_signing_hashes_files(self):
         path = self.folder / "model"
         path.write_bytes(os.urandom(100_000))
