@@ -73,10 +73,12 @@ fn files_are_checked_against_their_fsverity_trees() {
         images("ext4/tests/fixtures/verity").into_iter().find(|(name, _)| name == "verity-4k-qemu").unwrap();
     folders.file("image", image);
     let file = "own/size528384";
+    folders.file("plain", "it has no tree");
+    folders.yes("ext4 put --no-progress image plain /");
     folders.mount("image --fsverity require", "own");
     let whole = fs::read(folders.path(file)).unwrap();
     assert_eq!(whole.len(), 528_384);
-    assert!(fs::read(folders.path("own/dir/size1")).is_err(), "it has no tree");
+    assert_eq!(fs::read(folders.path("own/plain")).unwrap_err().raw_os_error(), Some(5));
     folders.yes("umount own");
     let at = 8192;
     assert!(folders.read("image")[VERITY_DATA + at..][..4096] == whole[at..at + 4096]);
