@@ -129,11 +129,7 @@ fn answered(stream: &UnixStream, tree: &Tree, kernel: &Kernel) -> Result<(), Err
         }
         ["remove", text] => {
             let id = id(text)?;
-            // Maps of memory that were written are written back with the key.
-            tree.forget_encrypted(kernel);
-            let was_there = tree.keys().remove(&id);
-            tree.forget_encrypted(kernel);
-            match was_there {
+            match tree.remove_key(&id, kernel) {
                 true => Ok(()),
                 false => Err(Error::argument(format!("there is no key with {} {id}", id.kind()))),
             }

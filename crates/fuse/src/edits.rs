@@ -108,6 +108,23 @@ impl Tree {
         })
     }
 
+    /// The same, and leaves a whiteout where the name was.
+    pub fn rename_to_whiteout(
+        &self,
+        request: &Request,
+        from: Named<'_>,
+        to: Named<'_>,
+        no_replace: bool,
+    ) -> Result<(), Error> {
+        let (from, to) = ((number(from.0)?, from.1.as_bytes()), (number(to.0)?, to.1.as_bytes()));
+        let mut owner = NewNode::default();
+        (owner.uid, owner.gid) = (request.uid(), request.gid());
+        self.change(|changes, writer| {
+            let gone = writer.rename_to_whiteout(from, to, no_replace, &owner)?;
+            changes.gone(writer, gone)
+        })
+    }
+
     /// Lets two names change places.
     pub fn exchange(&self, one: Named<'_>, other: Named<'_>) -> Result<(), Error> {
         let (one, other) = ((number(one.0)?, one.1.as_bytes()), (number(other.0)?, other.1.as_bytes()));
@@ -116,14 +133,7 @@ impl Tree {
 
     /// Refuses to open a file for writing that can't be written.
     pub fn require_writable(&self, node: INodeNo, appends: bool) -> Result<(), Error> {
-        let inode = self.inode(node)?;
-        let refused = inode.has(InodeFlags::VERITY)
-            || inode.has(InodeFlags::IMMUTABLE)
-            || inode.has(InodeFlags::APPEND) && !appends;
-        match refused {
-            true => Err(Error::path(ErrorKind::PermissionDenied, "the file can't be written")),
-            false => Ok(()),
-        }
+        require_unlocked(&self.inode(node)?, appends)
     }
 
     /// Writes to a file: how many bytes, and whether rights of its owner went with that.
@@ -138,7 +148,10 @@ impl Tree {
         let number = number(node)?;
         self.change(|_, writer| {
             writer.keep_reserve(request.uid() != 0);
-            let drops = drop_privileges && has_privileges(&writer.inode(number)?);
+            let inode = writer.inode(number)?;
+            // Who has opened it to append goes on doing so.
+            require_unlocked(&inode, true)?;
+            let drops = drop_privileges && has_privileges(&inode);
             let mut len = bytes.len();
             let written = loop {
                 match writer.write_at(number, offset, &bytes[..len], drop_privileges) {
@@ -166,6 +179,7 @@ impl Tree {
         let keep_size = mode & KEEP_SIZE != 0;
         self.change(|_, writer| {
             writer.keep_reserve(request.uid() != 0);
+            require_unlocked(&writer.inode(number)?, mode & !KEEP_SIZE == 0)?;
             let done = match mode & !KEEP_SIZE {
                 0 => {
                     writer.require_extents(number)?;
@@ -192,10 +206,13 @@ impl Tree {
         // OK to truncate: permission bits.
         new.mode = wanted.mode.map(|mode| (mode & 0o7777) as u16);
         (new.uid, new.gid) = (wanted.uid, wanted.gid);
+        // Without anything it is a chown to nobody else: that changes the time of change.
         let changes_more = wanted.mode.or(wanted.uid).or(wanted.gid).is_some()
-            || wanted.accessed.or(wanted.modified).is_some();
+            || wanted.accessed.or(wanted.modified).is_some()
+            || wanted.size.is_none();
         self.change(|_, writer| {
             if let Some(size) = wanted.size {
+                require_unlocked(&writer.inode(number)?, false)?;
                 let done = writer.truncate_to(number, size);
                 self.changed(number);
                 done?;
@@ -214,6 +231,12 @@ impl Tree {
             }
             self.attributes(&writer.inode(number)?).map(|(attributes, _)| attributes)
         })
+    }
+
+    /// Changes flags, and the project.
+    pub fn set_flags(&self, node: INodeNo, flags: u32, project: Option<u32>) -> Result<(), Error> {
+        let number = number(node)?;
+        self.change(|_, writer| writer.set_flags_of(number, flags, project))
     }
 
     /// Sets an extended attribute, or removes it if there is no value.
@@ -268,6 +291,17 @@ fn read_only() -> Error {
 
 pub fn is_full(error: &Error) -> bool {
     error.io_kind() == Some(ErrorKind::StorageFull)
+}
+
+/// Refuses to change contents that must not change, whoever asks.
+fn require_unlocked(inode: &Inode, appends: bool) -> Result<(), Error> {
+    let is_locked = inode.has(InodeFlags::VERITY)
+        || inode.has(InodeFlags::IMMUTABLE)
+        || inode.has(InodeFlags::APPEND) && !appends;
+    match is_locked {
+        true => Err(Error::path(ErrorKind::PermissionDenied, "the file can't be written")),
+        false => Ok(()),
+    }
 }
 
 /// Whether others run a file with the rights of its owner or group.

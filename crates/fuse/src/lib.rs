@@ -43,6 +43,7 @@ mod crew;
 mod edits;
 mod errno;
 mod folder_keys;
+mod ioctls;
 mod kernel;
 mod known;
 mod listings;

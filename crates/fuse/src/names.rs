@@ -88,6 +88,11 @@ pub fn lifetime(tree: &Tree, dir: &Inode) -> Duration {
     if tree.names_stay(dir) { FOR_EVER } else { Duration::ZERO }
 }
 
+/// The same of a name that is not there.
+pub fn absence(tree: &Tree, dir: &Inode) -> Duration {
+    if tree.absence_stays(dir) { FOR_EVER } else { Duration::ZERO }
+}
+
 /// The node of an inode that a name stands for. One that is none is not told apart from others that are damaged before
 /// somebody looks at it.
 pub fn node_of(tree: &Tree, number: u32) -> u64 {

@@ -22,8 +22,9 @@ use crate::changes::Changes;
 use crate::crew::Crew;
 use crate::edits::{Attributes, Wanted};
 use crate::errno::errno;
+use crate::ioctls::{Answer, Ioctl};
 use crate::kernel::Kernel;
-use crate::names::{FOR_EVER, described, each_name, lifetime, node_of};
+use crate::names::{FOR_EVER, absence, described, each_name, lifetime, node_of};
 use crate::tree::{Seek, Tree};
 
 /// Requests for contents that may be under way before anybody waits for an answer.
@@ -35,10 +36,6 @@ const LONGEST_NAME: u32 = 255;
 /// SEEK_DATA and SEEK_HOLE of lseek(2).
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
-
-/// The request for an inode's flags, and those of ext4 that programs see: FS_IOC_GETFLAGS, as lsattr asks.
-const GET_FLAGS: u32 = 0x8008_6601;
-const VISIBLE_FLAGS: u32 = 0x725b_dfff;
 
 /// How files are opened: what the kernel has of their contents stays true, and nothing is left to do when they are closed.
 const OPENED: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE.union(FopenFlags::FOPEN_NOFLUSH);
@@ -137,7 +134,8 @@ impl Filesystem for Requests {
             let dir = self.tree.inode(parent)?;
             let found = self.tree.lookup(&dir, name)?;
             let told = found.map(|inode| self.tree.attributes(&inode).map(|told| (inode.number(), told)));
-            Ok((lifetime(&self.tree, &dir), told.transpose()?))
+            let time = if told.is_some() { lifetime(&self.tree, &dir) } else { absence(&self.tree, &dir) };
+            Ok((time, told.transpose()?))
         };
         match looked_up() {
             Ok((time, Some((number, (attributes, generation))))) => {
@@ -365,22 +363,26 @@ impl Filesystem for Requests {
 
     fn ioctl(
         &self,
-        _request: &Request,
+        request: &Request,
         node: INodeNo,
         _handle: FileHandle,
         _flags: IoctlFlags,
         command: u32,
-        _input: &[u8],
-        _output_size: u32,
+        input: &[u8],
+        room: u32,
         reply: ReplyIoctl,
     ) {
-        let _steady = self.tree.steady();
-        match self.tree.inode(node) {
-            Ok(inode) if command == GET_FLAGS => {
-                reply.ioctl(0, &(inode.flags().0 & VISIBLE_FLAGS).to_ne_bytes());
+        match self.tree.ioctl(request, node, Ioctl { command, input, room }) {
+            Ok(Answer::Bytes(bytes)) => reply.ioctl(0, &bytes),
+            Ok(Answer::Remove(id, bytes)) => {
+                let (tree, kernel) = (Arc::clone(&self.tree), self.kernel.clone());
+                // The kernel may wait for answers before it forgets: no thread that gives some waits for that.
+                std::thread::spawn(move || match tree.remove_key(&id, &kernel) {
+                    true => reply.ioctl(0, &bytes),
+                    false => reply.error(Errno::from_i32(rustix::io::Errno::NOKEY.raw_os_error())),
+                });
             }
-            Ok(_) => reply.error(Errno::ENOTTY),
-            Err(error) => reply.error(self.errno(&error)),
+            Err(error) => reply.error(error),
         }
     }
 
@@ -462,7 +464,7 @@ impl Filesystem for Requests {
 
     fn rename(
         &self,
-        _request: &Request,
+        request: &Request,
         parent: INodeNo,
         name: &OsStr,
         new_parent: INodeNo,
@@ -471,10 +473,11 @@ impl Filesystem for Requests {
         reply: ReplyEmpty,
     ) {
         let (from, to) = ((parent, name), (new_parent, new_name));
-        let renamed = match flags {
-            RenameFlags::RENAME_EXCHANGE => self.tree.exchange(from, to),
-            flags if flags.is_empty() => self.tree.rename(from, to, false),
-            RenameFlags::RENAME_NOREPLACE => self.tree.rename(from, to, true),
+        let no_replace = flags.contains(RenameFlags::RENAME_NOREPLACE);
+        let renamed = match flags - RenameFlags::RENAME_NOREPLACE {
+            RenameFlags::RENAME_WHITEOUT => self.tree.rename_to_whiteout(request, from, to, no_replace),
+            RenameFlags::RENAME_EXCHANGE if !no_replace => self.tree.exchange(from, to),
+            others if others.is_empty() => self.tree.rename(from, to, no_replace),
             _ => return reply.error(Errno::EINVAL),
         };
         self.done(renamed, reply);

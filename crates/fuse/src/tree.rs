@@ -9,7 +9,11 @@ use fuser::{FileAttr, Generation, INodeNo};
 
 use casemate::Error;
 use casemate::blockdev::{BlockDevice, Buffer, Events};
-use casemate::ext4::{Ext4, FileSystem, FileType, Inode, InodeFlags, LiveKeys, Names, Usage, Xattr};
+use casemate::ext4::{
+    Ext4, FileSystem, FileType, Incompat, Inode, InodeFlags, LiveKeys, Names, Usage, Xattr,
+};
+use casemate::fscrypt::KeyId;
+use casemate::fsverity::FileDigest;
 
 use crate::attributes::{Owner, attributes};
 use crate::changes::{Changes, Steady};
@@ -103,6 +107,12 @@ impl Tree {
         !(may_change && dir.has(InodeFlags::CASEFOLD) || keys_come && dir.has(InodeFlags::ENCRYPT))
     }
 
+    /// The same of a name that is not there: a directory without any may become one without regard to case.
+    pub fn absence_stays(&self, dir: &Inode) -> bool {
+        let may_fold = self.changes.is_some() && self.ext4().superblock().incompat.has(Incompat::CASEFOLD);
+        !may_fold && self.names_stay(dir)
+    }
+
     /// Whether keys may come and go.
     pub fn has_control(&self) -> bool {
         self.control.is_some()
@@ -133,6 +143,15 @@ impl Tree {
         };
         // The kernel may wait for answers to what it has asked already: nothing is held here.
         encrypted.into_iter().for_each(|node| kernel.forget_contents(node));
+    }
+
+    /// Removes a key, and lets nothing stay of what was read with it; whether it was there.
+    pub fn remove_key(&self, id: &KeyId, kernel: &Kernel) -> bool {
+        // Maps of memory that were written are written back with the key.
+        self.forget_encrypted(kernel);
+        let was_there = self.keys().remove(id);
+        self.forget_encrypted(kernel);
+        was_there
     }
 
     /// Contents of a file, or its size, have changed.
@@ -196,6 +215,11 @@ impl Tree {
     /// Forgets the names of a directory that were all told.
     pub fn listed(&self, dir: &Inode) {
         self.listings.forget(dir.number());
+    }
+
+    /// The digest of a file with fs-verity.
+    pub fn digest(&self, inode: &Inode) -> Result<Option<FileDigest>, Error> {
+        self.fs.digest_of(inode)
     }
 
     /// Directories that are open, where they may change.

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use casemate_blockdev::{BlockDevice, Events};
 use casemate_providers::{Providers, Work};
 use casemate_trees::Selection;
+use casemate_verity::fs::FileDigest;
 
 use super::contents::Checked;
 use super::encrypted::KeyUse;
@@ -119,6 +120,16 @@ impl FileSystem {
     /// Those of [`FileSystem::read`].
     pub fn read_inode(&self, inode: &Inode) -> Result<Vec<u8>, Error> {
         whole(&*self.open_inode(inode)?).map_err(|error| self.about(inode.number(), error))
+    }
+
+    /// The digest of the file that an inode is of; `None` without fs-verity.
+    ///
+    /// # Errors
+    /// Those of [`verity_info`](super::verity_info).
+    pub fn digest_of(&self, inode: &Inode) -> Result<Option<FileDigest>, Error> {
+        let about = |error| self.about(inode.number(), error);
+        let info = super::verity_info(&self.fs, inode).map_err(about)?;
+        info.map(|info| info.digest(&self.providers)).transpose().map_err(about)
     }
 
     /// The contents of many files by their inodes' numbers, read by all threads. Results come one at a time and in any order,

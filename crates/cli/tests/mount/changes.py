@@ -124,7 +124,7 @@ CALLS = {
     "mkdir": lambda: os.mkdir(path(), draw.choice([0o755, 0o2775, 0o1777])),
     "rmdir": lambda: os.rmdir(path()),
     "unlink": lambda: os.unlink(path()),
-    "rename": lambda: rename(path(), path(), draw.choice([0, 0, 0, 1, 2, 2, 3])),
+    "rename": lambda: rename(path(), path(), draw.choice([0, 0, 0, 1, 2, 2, 3, 4, 4, 5, 6])),
     "link": lambda: os.link(path(), path(), follow_symlinks=False),
     "symlink": lambda: os.symlink(draw.choice([b"a", b"../b", b"t" * 59, b"t" * 60, b"t" * 1000, b"t" * 4095]), path()),
     "mknod": lambda: os.mknod(path(), draw.choice([0o010644, 0o020644, 0o060600, 0o140644, 0o100644]), os.makedev(3, 700)),

@@ -11,7 +11,7 @@ use super::Folders;
 const ENOKEY: Option<i32> = Some(126);
 
 /// A folder with an image that has an encrypted folder.
-fn encrypted() -> Option<Folders> {
+pub fn encrypted() -> Option<Folders> {
     let (mke2fs, folders) = (tool("mke2fs")?, Folders::new()?);
     mke2fs::make(&mke2fs, "-t ext4 -O encrypt -I 256", &folders.path("root.img"), "16M");
     folders.file("key", (0..64).collect::<Vec<u8>>());

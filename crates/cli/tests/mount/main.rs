@@ -5,6 +5,7 @@ mod beside_kernel;
 mod damaged;
 mod encrypted;
 mod ends;
+mod flags;
 mod keys;
 mod users;
 mod writing;

@@ -27,9 +27,9 @@ const INHERITED: u32 = 0x1
     | InodeFlags::CASEFOLD.0;
 const FOR_DIRECTORIES: u32 = DIR_SYNC | PROJECT_INHERIT | InodeFlags::CASEFOLD.0;
 const FOR_OTHERS: u32 = NO_DUMP | NO_ATIME;
-const NO_DUMP: u32 = 0x40;
-const NO_ATIME: u32 = 0x80;
-const DIR_SYNC: u32 = 0x1_0000;
+pub(crate) const NO_DUMP: u32 = 0x40;
+pub(crate) const NO_ATIME: u32 = 0x80;
+pub(crate) const DIR_SYNC: u32 = 0x1_0000;
 pub(crate) const PROJECT_INHERIT: u32 = 0x2000_0000;
 
 /// What its directory makes of a new file.

@@ -63,6 +63,7 @@ impl InodeFlags {
     pub const ENCRYPT: InodeFlags = InodeFlags(0x800);
     pub const INDEX: InodeFlags = InodeFlags(0x1000);
     pub(crate) const IMAGIC: InodeFlags = InodeFlags(0x2000);
+    pub const JOURNAL_DATA: InodeFlags = InodeFlags(0x4000);
     pub(crate) const HUGE_FILE: InodeFlags = InodeFlags(0x4_0000);
     pub const EXTENTS: InodeFlags = InodeFlags(0x8_0000);
     pub const VERITY: InodeFlags = InodeFlags(0x10_0000);
@@ -220,6 +221,11 @@ impl Inode {
 
     pub(crate) fn set_deleted(&mut self, seconds: u32) {
         DELETED.set(&mut self.raw, seconds);
+    }
+
+    /// Whether there is room for a project.
+    pub(crate) fn has_project(&self) -> bool {
+        self.has_extra(PROJECT)
     }
 
     pub(crate) fn set_project(&mut self, project: u32) {

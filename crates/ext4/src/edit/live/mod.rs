@@ -6,6 +6,7 @@
 
 mod attributes;
 mod contents;
+mod flags;
 mod names;
 
 use crate::edit::Writer;

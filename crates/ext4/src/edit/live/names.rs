@@ -4,9 +4,29 @@ use std::io::ErrorKind;
 
 use crate::edit::Writer;
 use crate::edit::encrypted::stored_name;
+use crate::edit::files::Files;
+use crate::edit::inherit::{Inherited, inherit};
+use crate::edit::node::{Body, NewNode};
 use crate::edit::remove::Last;
 use crate::error::{Result, invalid};
-use crate::format::inode::InodeFlags;
+use crate::format::inode::{FileType, InodeFlags};
+
+impl Files {
+    fn rename_unless(
+        &mut self,
+        from: (u32, &[u8]),
+        to: (u32, &[u8]),
+        no_replace: bool,
+    ) -> Result<Option<u32>> {
+        if no_replace {
+            let mut dir = self.get(to.0)?;
+            if self.directory(&mut dir).find(to.1)?.is_some() {
+                return Err(invalid(ErrorKind::AlreadyExists, "the new name is there already"));
+            }
+        }
+        self.rename_in(from, to, Last::Keep)
+    }
+}
 
 impl Writer {
     /// Removes a name of a directory. If it was the inode's last one, the inode waits until it is
@@ -40,14 +60,36 @@ impl Writer {
         no_replace: bool,
     ) -> Result<Option<u32>> {
         self.require_names([from.0, to.0])?;
+        let gone = self.operation(|files| files.rename_unless(from, to, no_replace))?;
+        Ok(self.held(gone))
+    }
+
+    /// The same, with a whiteout where the name was: a device without numbers, which hides what lies below in layers of trees.
+    /// It belongs to whom `owner` says.
+    ///
+    /// # Errors
+    /// As [`rename_name`](Writer::rename_name).
+    pub fn rename_to_whiteout(
+        &mut self,
+        from: (u32, &[u8]),
+        to: (u32, &[u8]),
+        no_replace: bool,
+        owner: &NewNode,
+    ) -> Result<Option<u32>> {
+        self.require_names([from.0, to.0])?;
         let gone = self.operation(|files| {
-            if no_replace {
-                let mut dir = files.get(to.0)?;
-                if files.directory(&mut dir).find(to.1)?.is_some() {
-                    return Err(invalid(ErrorKind::AlreadyExists, "the new name is there already"));
-                }
+            let gone = files.rename_unless(from, to, no_replace)?;
+            let mut dir = files.get(from.0)?;
+            // Of two names of one file both stay.
+            if files.directory(&mut dir).find(from.1)?.is_none() {
+                let kind = FileType::CharacterDevice;
+                let Inherited { node, acls } =
+                    inherit(files.fs(), &dir, kind, &NewNode { mode: 0, ..*owner })?;
+                let mut inode = files.create_in(from.0, from.1, &node, Body::Node(kind, 0, 0))?;
+                files.inodes().attributes(&mut inode).set_stored(acls)?;
+                files.finish(&mut inode, &node)?;
             }
-            files.rename_in(from, to, Last::Keep)
+            Ok(gone)
         })?;
         Ok(self.held(gone))
     }
