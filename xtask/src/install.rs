@@ -20,7 +20,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("erofs-utils", "a file system that is recognised"),
     ("fdisk", "partition tables: sfdisk"),
     ("fscrypt", "encrypted images that the real tool made"),
-    ("fio", "a client of serve"),
+    ("fio", "a client of serve, and files of mounted folders"),
     ("fsverity", "comparison with fsverity"),
     ("fuse2fs", "a peer in measurements of mounted folders"),
     ("fuse3", "folders mounted by others than root"),

@@ -7,6 +7,7 @@ mod encrypted;
 mod ends;
 mod flags;
 mod keys;
+mod load;
 mod users;
 mod writing;
 
