@@ -48,9 +48,10 @@ class _FileSystem(ext_file_system.EXTFileSystem):
         self._keys = keys
 
     def _Open(self, mode: str = "rb") -> None:
-        if not self._path_spec.HasParent():
+        place: Any = self._path_spec
+        if not place.HasParent():
             raise errors.PathSpecError("an ext file system lies in something, which is its parent")
-        below = resolver.Resolver.OpenFileObject(self._path_spec.parent, resolver_context=self._resolver_context)
+        below = resolver.Resolver.OpenFileObject(place.parent, resolver_context=self._resolver_context)
         self._file_object = below
         try:
             self._fsext_volume = Volume(Device.from_file(below).ext4(keys=self._keys))
