@@ -11,6 +11,8 @@
  * - NULL where a value is needed is an error (CASEMATE_COULD_NOT), never a crash. Functions that free take NULL.
  * - Handles may be used by any number of threads at once, except hashers, keys and writers, which are one thread's at a time.
  *   What is laid on a device keeps what it needs, so the device below may be freed.
+ * - After fork() the child may use new handles, and those that no thread was in a call with; there are no threads between calls
+ *   but those of servers.
  * - Nothing is kept between calls but what handles hold: no state of a thread, no errno.
  * - Paths on the host and in images are any bytes but zero, and end with a zero. Other strings are UTF-8.
  * - Structures of options begin with `size`, which the caller sets to sizeof; everything else begins as zeros (memset),

@@ -200,14 +200,20 @@ fn images_are_changed_checked_and_served() {
     std::fs::write(folder.join("plain"), &plain).unwrap();
     encrypt(&folder.join("encrypted"), &plain, &key);
 
-    let program = compile(&gcc, &["-std=c99", "-D_POSIX_C_SOURCE=200809L"], "tests/calls.c", folder);
+    let flags = ["-std=c99", "-D_POSIX_C_SOURCE=200809L"];
+    let sanitized = [&flags[..], &["-fsanitize=address,undefined", "-fno-sanitize-recover"]].concat();
     std::fs::copy(folder.join("image"), folder.join("before")).unwrap();
     let words = [nbdcopy.to_str().unwrap()];
-    let ran = output(&program, folder, &words);
-    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-    assert!(std::fs::read(folder.join("copy")).unwrap() == plain);
-    run(Command::new(&e2fsck).args(["-fn", "image"]).current_dir(folder));
-    std::fs::rename(folder.join("before"), folder.join("image")).unwrap();
+    for flags in [&sanitized, &flags[..]] {
+        let program = compile(&gcc, flags, "tests/calls.c", folder);
+        let ran = output(&program, folder, &words);
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        assert!(std::fs::read(folder.join("copy")).unwrap() == plain);
+        run(Command::new(&e2fsck).args(["-fn", "image"]).current_dir(folder));
+        std::fs::rename(folder.join("copy"), folder.join("old")).unwrap();
+        std::fs::copy(folder.join("before"), folder.join("image")).unwrap();
+    }
+    let program = folder.join("program");
     let mut checked = Command::new(valgrind);
     // The standard library keeps what it knows of a thread that it did not start, where valgrind can't see it.
     checked.args(["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
@@ -227,6 +233,24 @@ fn images_are_changed_checked_and_served() {
     drop(fs);
     // Without the key nothing goes in.
     assert_eq!(output(&program, folder, &["image", "more", "/secret/third"]).status.code(), Some(2));
+}
+
+/// The second program is built with sanitizers: what the library does with the program's memory is seen.
+#[test]
+fn threads_and_forks_share_handles() {
+    let (Some(gcc), Some(mke2fs)) = (tool("gcc"), tool("mke2fs")) else { return };
+    let library = library();
+    let folder = library.path();
+    std::fs::create_dir(folder.join("tree")).unwrap();
+    std::fs::write(folder.join("tree/file"), Rng::new(6).bytes(3_000_001)).unwrap();
+    run(Command::new(mke2fs).args(["-q", "-t", "ext4", "-d", "tree", "image", "16M"]).current_dir(folder));
+    let plain = ["-std=c99", "-D_POSIX_C_SOURCE=200809L", "-pthread"];
+    let sanitized = [&plain[..], &["-fsanitize=address,undefined", "-fno-sanitize-recover"]].concat();
+    for flags in [&plain[..], &sanitized] {
+        let program = compile(&gcc, flags, "tests/shared.c", folder);
+        let ran = output(&program, folder, &["image"]);
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    }
 }
 
 #[test]

@@ -54,6 +54,12 @@ fn python_s_tests_pass() {
 }
 
 #[test]
+fn objects_are_shared_without_harm() {
+    let Some(python) = python() else { return };
+    unittest(&python, "test_sharing");
+}
+
+#[test]
 fn fsspec_reads_images() {
     let Some(python) = python() else { return };
     if !Command::new(&python).args(["-c", "import fsspec"]).output().unwrap().status.success() {
