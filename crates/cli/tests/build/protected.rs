@@ -1,0 +1,328 @@
+//! Images with fs-verity and fscrypt inside, dm-verity and LUKS around.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
+
+use casemate_testkit::kernel::loop_mounts_work;
+use casemate_testkit::{Place, run, run_any, skip, tool};
+
+use crate::{CASEMATE, check, place};
+
+/// Shows names, kinds, modes, links, targets and contents, but no sizes of directories.
+const SHOW: &str = "find . -mindepth 1 -name lost+found -prune -o -printf '%P %y %m %n %l\\n' | LC_ALL=C sort
+    find . -type f -print0 | LC_ALL=C sort -z | xargs -0 cksum";
+
+#[test]
+fn files_get_fs_verity() {
+    let place = place();
+    place.sh("touch tree/empty; head -c 65536 /dev/zero >tree/aligned; head -c 2000000 /dev/urandom >tree/a/random");
+    let digest = |path: &str, options: &str| {
+        let mut command = Command::new(CASEMATE);
+        command
+            .args(["fsverity", "digest", "--compact"])
+            .args(options.split_whitespace())
+            .arg(place.path(path));
+        run(&mut command).trim().to_owned()
+    };
+    for options in ["", "--salt 0011 --hash-alg sha512", "-b 1024"] {
+        place.yes(&format!("build image --from tree --verity {options} --manifest digests"));
+        check(&place, "image");
+        let options = options.replace("-b 1024", "--block-size 1024");
+        let manifest = String::from_utf8(place.read("digests")).unwrap();
+        for path in ["one", "a/two", "a/b/large", "empty", "aligned", "a/random"] {
+            let digest = digest(&format!("tree/{path}"), &options);
+            assert!(
+                manifest
+                    .lines()
+                    .any(|line| line.contains(&digest) && (line.ends_with(path) || path == "one")),
+                "{path} {options}: {manifest}"
+            );
+            let contents = place.read(format!("tree/{path}"));
+            let mut command = Command::new(CASEMATE);
+            command
+                .args(["ext4", "cat", "--fsverity", "require"])
+                .arg(place.path("image"))
+                .arg(format!("/{path}"));
+            let output = run_any(&mut command);
+            assert!(output.status.success(), "{path} {options}: {}", String::from_utf8_lossy(&output.stderr));
+            assert!(output.stdout == contents, "{path} {options}");
+        }
+    }
+    place.yes("build image --from tree --verity=large --verity=*/two");
+    let flags = |path: &str| place.yes(&format!("stat image {path}")).contains("verity");
+    assert_eq!(["/a/b/large", "/a/two", "/one"].map(flags), [true, true, false]);
+    if tool("openssl").is_some() {
+        place.sh("openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=test -keyout key.pem -out cert.pem 2>openssl.log");
+        place.yes("build image --from tree --verity --signing-key key.pem --cert cert.pem");
+        check(&place, "image");
+        assert_eq!(place.yes("cat --fsverity require image /one"), "1\n");
+    }
+}
+
+/// Mounts an image, adds keys and runs a command in its top folder; nothing where this kernel or user can't.
+fn mounted(place: &Place, image: &str, keys: &[&str], command: &str) -> Option<String> {
+    if !loop_mounts_work() {
+        skip("no loop mounts");
+        return None;
+    }
+    tool("xfs_io")?;
+    let at = place.path("at");
+    let _ = fs::create_dir(&at);
+    let add =
+        keys.iter().map(|key| format!("xfs_io -r -c add_enckey at <{key} >/dev/null; ")).collect::<String>();
+    let script = format!("set -e; mount -o loop,ro {image} at; {add}cd at; {command}; cd ..; umount at");
+    Some(run(Command::new("unshare").args(["-m", "sh", "-c", &script]).current_dir(place.folder())))
+}
+
+#[test]
+fn directories_are_encrypted() {
+    let place = place();
+    place.sh("mkdir -p tree/a/deep tree/c; seq 9 >tree/c/file; mkfifo tree/a/pipe; ln tree/a/two tree/a/b/again
+              ln -s /a/target/that/has/no/room/in/an/inode/because/it/is/longer tree/a/long; touch tree/a/empty
+              for i in $(seq 200); do echo $i >tree/a/deep/$i; done; truncate -s 3000000 tree/a/sparse; echo end >>tree/a/sparse
+              rm tree/a/hard; printf %064d 1 >key; printf %064d 2 >other");
+    let show = |folder: &str| run(Command::new("sh").args(["-c", SHOW]).current_dir(place.path(folder)));
+    for options in [
+        "",
+        "-b 1024 --verity",
+        "--flag iv-ino-lblk64 -I 128",
+        "--flag iv-ino-lblk32 -t ext3",
+        "--policy-version 1",
+        "--contents adiantum --filenames adiantum --flag direct-key --padding 4",
+        "--filenames aes-256-hctr2 --data-unit-size 512 -O bigalloc",
+        "-b 16K --verity",
+    ] {
+        place.yes(&format!("build image --from tree --encrypt a=key --encrypt /c/=other {options}"));
+        check(&place, "image");
+        place.sh("rm -rf out");
+        place.yes("extract image out --fscrypt-key key --fscrypt-key other");
+        assert_eq!(show("out"), show("tree"), "{options}");
+        let names = place.yes("ls image /a");
+        assert!(!names.contains("two") && names.lines().count() == 8, "{options}: {names}");
+        assert!(!place.yes("ls image / --fscrypt-key key").contains('_'));
+        // What this kernel has: others lack a cipher, or fs-verity.
+        if ["", "--flag iv-ino-lblk64 -I 128"].contains(&options) {
+            let Some(theirs) = mounted(&place, "image", &[], "ls -U a") else { continue };
+            let set = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
+            assert_eq!(set(&theirs), set(&names), "{options}");
+            let opened = mounted(&place, "image", &["key", "other"], SHOW).unwrap();
+            assert_eq!(opened, show("tree"), "{options}");
+        }
+    }
+    // Nonces are random, but for a seed.
+    let again = |options: &str| {
+        let build = |image: &str| place.yes(&format!("build {image} --from tree --encrypt a=key {options}"));
+        build("one.img");
+        build("two.img");
+        place.read("one.img") == place.read("two.img")
+    };
+    assert!(!again("") && again("--seed text"));
+    for (options, text) in [
+        ("--encrypt none=key", "none"),
+        ("--encrypt one=key", "only directories"),
+        ("--encrypt /=key", "root directory"),
+        ("--encrypt a=key --encrypt a=other", "twice"),
+        ("--encrypt a=key --encrypt a/b=other", "lies in another"),
+        ("--encrypt a/b=key", "hard link"),
+        ("--encrypt c=tree/one", "16 to 64 bytes"),
+        ("--encrypt c=key --contents aes-128-cbc", "no pair"),
+        ("--encrypt c=key --data-unit-size 8192", "data units of 8192"),
+        ("--encrypt c", "DIR=KEYFILE"),
+    ] {
+        place.is(&format!("build new.img --from tree {options}"), 2, text);
+    }
+}
+
+/// google/fscrypt opens directories on a mounted image, by its own files that were put there.
+#[test]
+fn directories_have_protectors() {
+    let place = place();
+    place.sh("mkdir tree/vault tree/raw; seq 9999 >tree/vault/numbers; echo kept >tree/raw/note
+              printf 'hunter2\\nmore' >words; printf %032d 7 >raw.key");
+    let passphrase = "build image --from tree --protect vault=words --size +4M";
+    place.yes(passphrase);
+    check(&place, "image");
+    place.yes("extract image out --fscrypt-passphrase-file words");
+    assert_eq!(place.read("out/vault/numbers"), place.read("tree/vault/numbers"));
+    place.yes("build raw.img --from tree --protect raw=raw.key --protector-source raw_key --policy-version 1 --padding 16");
+    place.yes("extract raw.img raw --fscrypt-passphrase-file raw.key");
+    assert_eq!(place.read("raw/raw/note"), place.read("tree/raw/note"));
+    for (options, text) in [
+        ("--protect vault=/dev/null", "empty passphrase"),
+        ("--protect vault=raw.key --flag iv-ino-lblk64", "no policies with flags"),
+        ("--protect raw=words --protector-source raw_key", "32 bytes"),
+        ("--protect nothing=words", "nothing"),
+    ] {
+        place.is(&format!("build new.img --from tree {options}"), 2, text);
+    }
+    if tool("fscrypt").is_none() {
+        return;
+    }
+    let conf = r#"{"source": "custom_passphrase", "hash_costs": {"time": "2", "memory": "4096", "parallelism": "1",
+        "truncation_fixed": true}, "options": {"padding": "32", "contents": "AES_256_XTS", "filenames": "AES_256_CTS",
+        "policy_version": "2"}, "use_fs_keyring_for_v1_policies": true, "allow_cross_user_metadata": false}"#;
+    fs::write(place.path("fscrypt.conf"), conf).unwrap();
+    for (image, unlock) in [
+        ("image", "echo hunter2 | fscrypt unlock vault --quiet"),
+        ("raw.img", "fscrypt unlock raw --quiet --key=../raw.key"),
+    ] {
+        let shown = "fscrypt status . | grep -c 'custom protector\\|raw key protector'; cat */numbers */note 2>/dev/null | cksum";
+        let script = format!("export FSCRYPT_CONF=$PWD/../fscrypt.conf; {unlock}; {shown}");
+        let Some(found) = mounted(&place, image, &[], &script) else { return };
+        let expected = place.sh("cat tree/vault/numbers tree/raw/note | cksum");
+        assert_eq!(found, format!("1\n{expected}"), "{image}");
+    }
+}
+
+#[test]
+fn images_lie_in_luks_volumes_and_partitions() {
+    let place = place();
+    place.file("pass", "secret");
+    place.file("key", (0..64).collect::<Vec<u8>>());
+    let cheap = "--key-file pass --pbkdf-memory 1M --pbkdf-force-iterations 4 --pbkdf-parallel 1";
+    let volume = format!("--from tree --luks --volume-key-file key --seed one {cheap}");
+    place.yes(&format!("build one.luks {volume}"));
+    place.yes(&format!("build two.luks {volume} --sector-size 512"));
+    assert!(place.read("one.luks") == place.read("two.luks"));
+    assert_eq!(place.yes("cat one.luks --luks --key-file pass /a/hard"), "1\n");
+    run(Command::new(CASEMATE)
+        .args(["luks", "extract", "one.luks", "plain", "--key-file", "pass"])
+        .current_dir(place.folder()));
+    check(&place, "plain");
+    if let Some(cryptsetup) = tool("cryptsetup") {
+        let mut command = Command::new(cryptsetup);
+        run(command
+            .args(["open", "--test-passphrase", "--key-file", "pass", "one.luks"])
+            .current_dir(place.folder()));
+    }
+    // A random key and salts, on what is there.
+    place.file("disk", vec![7; 27 << 20]);
+    place.yes(&format!("build disk --offset 1M --size 8M --sector-size 4096 --from tree --luks {cheap}"));
+    assert_eq!(place.yes("cat disk --offset 1M --luks --key-file pass /one"), "1\n");
+    let disk = place.read("disk");
+    assert!(disk[..1 << 20].iter().chain(&disk[25 << 20..]).all(|byte| *byte == 7));
+    place.is(
+        &format!("build disk --offset 9M --size 8M --from tree --luks {cheap}"),
+        2,
+        "header and data have",
+    );
+    place.is("build other --from tree --key-file pass", 2, "go with --luks");
+    // To a stream, and with dm-verity within the volume, or beside it.
+    let streamed = place.own(&format!("build - {volume}"));
+    assert!(streamed.status.success() && streamed.stdout == place.read("one.luks"));
+    let hashed = "--dm-verity append --root-hash-file root.txt";
+    place.yes(&format!("build inner.luks {volume} {hashed}"));
+    run(Command::new(CASEMATE)
+        .args(["luks", "extract", "inner.luks", "inner", "--key-file", "pass"])
+        .current_dir(place.folder()));
+    // The file system is as long as without.
+    let offset = place.read("plain").len();
+    assert!(place.read("inner")[..offset] == place.read("plain"));
+    let verity = format!("--dm-verity inner.luks @root.txt --verity-hash-offset {offset}");
+    assert_eq!(place.yes(&format!("cat inner.luks --luks --key-file pass {verity} /a/hard")), "1\n");
+    place.yes(&format!("build outer.luks {volume} --dm-verity tree.hash --root-hash-file outer.txt"));
+    assert_eq!(
+        place.yes("cat outer.luks --luks --key-file pass --dm-verity tree.hash @outer.txt /one"),
+        "1\n"
+    );
+    if let Some(veritysetup) = tool("veritysetup") {
+        let root = String::from_utf8(place.read("root.txt")).unwrap();
+        let offset = format!("--hash-offset={offset}");
+        let mut command = Command::new(veritysetup);
+        run(command.args(["verify", "inner", "inner", root.trim(), &offset]).current_dir(place.folder()));
+    }
+    place.is(&format!("build fec.luks {volume} {hashed} --fec-device fec"), 2, "parity of dm-verity within");
+    assert!(!place.path("other").exists());
+    if tool("sfdisk").is_none() {
+        return;
+    }
+    place.file("disk", vec![7; 40 << 20]);
+    place.sh("printf 'label: gpt\nstart=2048, size=20480\nstart=22528, size=40960\n' | sfdisk -q disk");
+    place.yes("build disk -P 2 --from tree");
+    place.yes("check disk -P 2");
+    assert!(place.yes("info disk -P 2").contains("5120"));
+    assert_eq!(place.yes("cat disk -P 2 /one"), "1\n");
+    assert!(place.read("disk")[1 << 20..11 << 20].iter().all(|byte| *byte == 7));
+    place.is("build disk -P 1 --from tree --size 20M", 2, "has 10485760 bytes");
+    place.is("build disk -P 3 --from tree", 2, "there is no partition 3");
+}
+
+#[test]
+fn images_get_dm_verity() {
+    let place = place();
+    let hash_of =
+        |text: &str| text.lines().find_map(|line| line.strip_prefix("Root hash:")).unwrap().trim().to_owned();
+    let verify = |arguments: &str| {
+        let mut command = Command::new(CASEMATE);
+        command.args(["verity", "verify"]).args(arguments.split(' ')).current_dir(place.folder());
+        let ours = run_any(&mut command).status.success();
+        if let Some(veritysetup) = tool("veritysetup") {
+            let mut command = Command::new(veritysetup);
+            command.arg("verify").args(arguments.split(' ')).current_dir(place.folder());
+            assert_eq!(run_any(&mut command).status.success(), ours, "{arguments}");
+        }
+        ours
+    };
+    let told = place.yes("build image --from tree --verity -b 1024 --dm-verity append --root-hash-file hash");
+    let hash = hash_of(&told);
+    assert_eq!(place.read("hash"), hash.as_bytes());
+    check(&place, "image");
+    let size = place.yes("info image --json");
+    let size: serde_json::Value = serde_json::from_str(&size).unwrap();
+    let end = size["blocks"].as_u64().unwrap() * 1024;
+    let end = end.next_multiple_of(4096);
+    let place_of = format!("image image {hash} --hash-offset={end}");
+    assert!(verify(&place_of));
+    // The same again, and another byte is noticed.
+    let once = place.read("image");
+    assert_eq!(hash_of(&place.yes("build image --from tree --verity -b 1024 --dm-verity append")), hash);
+    assert!(place.read("image") == once);
+    let mut damaged = once;
+    damaged[5000] ^= 1;
+    place.file("image", damaged);
+    assert!(!verify(&place_of));
+    // Everything in files of its own.
+    let told =
+        place.yes("build image --from tree --dm-verity hashes --fec-device parity --fec-roots 4 --seed x");
+    let hash = hash_of(&told);
+    assert!(verify(&format!("image hashes {hash} --fec-device=parity --fec-roots=4")));
+    // systemd's partitions: the first and the last half of the root hash.
+    let uuid_of = |part: &str| {
+        let starts = [0, 8, 12, 16, 20].map(|at| &part[at..]);
+        starts.iter().zip([8, 4, 4, 4, 12]).map(|(text, len)| &text[..len]).collect::<Vec<_>>().join("-")
+    };
+    let uuids = [uuid_of(&hash[..32]), uuid_of(&hash[32..])];
+    let [data, tree] = &uuids;
+    assert!(
+        told.ends_with(&format!("\nData partition UUID:\t{data}\nHash partition UUID:\t{tree}\n")),
+        "{told}"
+    );
+    let told = place.yes("build image --from tree --dm-verity hashes --seed x --json");
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let names = ["data_partition_uuid", "hash_partition_uuid"];
+    assert_eq!(names.map(|name| told["dm_verity"][name].as_str().unwrap().to_owned()), uuids);
+    if tool("openssl").is_some() {
+        place.sh("openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=test -keyout key.pem -out cert.pem 2>openssl.log");
+        let told = place.yes(
+            "build image --from tree --dm-verity append --root-hash-signature sig --signing-key key.pem --cert cert.pem",
+        );
+        let mut command = Command::new(CASEMATE);
+        command.args(["verity", "verify-signature", &hash_of(&told), "sig", "--cert", "cert.pem"]);
+        run(command.current_dir(place.folder()));
+    }
+    place.file("image", "old");
+    for (arguments, text) in [
+        ("image --from tree --dm-verity append --size 5001K", "whole data blocks"),
+        ("- --from tree --dm-verity append", "standard output"),
+        ("image --from tree --dm-verity image", "would replace"),
+        ("image --tar tree.tar --dm-verity tree.tar", "would replace"),
+        ("image --from tree --encrypt c=image", "would replace"),
+        ("image --tar tree.tar --dm-verity append --fec-device tree.tar", "would replace"),
+        ("image --from tree --fec-device parity", "--dm-verity"),
+        ("image --from tree --signing-key key.pem --cert cert.pem", "--verity"),
+    ] {
+        place.is(&format!("build {arguments}"), 2, text);
+        assert_eq!(place.read("image"), b"old", "{arguments}");
+    }
+}

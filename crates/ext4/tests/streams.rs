@@ -1,0 +1,242 @@
+//! New file systems, made of tar streams.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use casemate_blockdev::{BlockDevice, FileDevice, MemoryDevice, NoEvents};
+use casemate_ext4::{BuildOptions, Ext4, OpenOptions, Plan, Tree, TreeOptions, check};
+use casemate_providers::Work;
+use casemate_trees::tar::{Member, TarWriter};
+use casemate_trees::{FileType, Link, Node};
+
+/// A tar stream of members with contents.
+fn tar(members: &[(&str, FileType, Option<Link>, &[u8])]) -> Arc<dyn BlockDevice> {
+    let mut stream = Vec::new();
+    let mut writer = TarWriter::new(&mut stream);
+    for (path, kind, link, bytes) in members {
+        let node = Node { mode: 0o644, ..Node::new(*kind) };
+        let mut member = Member::new(*path, node, link.clone());
+        member.size = bytes.len() as u64;
+        if bytes.is_empty() {
+            writer.add(&member).unwrap();
+        } else {
+            let whole = 0..bytes.len() as u64;
+            writer.add_file(&member, std::slice::from_ref(&whole)).unwrap();
+            writer.write(bytes).unwrap();
+        }
+    }
+    writer.finish().unwrap();
+    Arc::new(MemoryDevice::new(stream))
+}
+
+fn from_tars(tars: &[Arc<dyn BlockDevice>], whiteouts: bool) -> casemate_ext4::Result<Ext4> {
+    built(tars, whiteouts, &BuildOptions::new([1; 16], [2; 16]))
+}
+
+fn built(tars: &[Arc<dyn BlockDevice>], whiteouts: bool, how: &BuildOptions) -> casemate_ext4::Result<Ext4> {
+    let mut options = TreeOptions::default();
+    options.whiteouts = whiteouts;
+    let mut tree = Tree::new();
+    for tar in tars {
+        tree.add_tar(Arc::clone(tar), "stream", &options, &NoEvents)?;
+    }
+    let plan = Plan::new(tree, how)?;
+    let device = Arc::new(MemoryDevice::new(vec![0; plan.size() as usize]));
+    plan.write(&*device, true, &Work::default())?;
+    let report = check(device.clone(), &OpenOptions::default(), &Work::default())?;
+    assert!(report.is_clean(), "{:?}", report.faults);
+    Ext4::open(device, &OpenOptions::default())
+}
+
+fn read(fs: &Ext4, path: &str) -> Option<Vec<u8>> {
+    let file = fs.open_file(&fs.resolve(path.as_bytes(), false).ok()?).ok()?;
+    let mut bytes = vec![0; file.size() as usize];
+    file.read_at(&mut bytes, 0).unwrap();
+    Some(bytes)
+}
+
+#[test]
+fn hostile_streams_are_refused_or_made_right() {
+    use FileType::{Directory, Regular, Symlink};
+    let one = |members: &[(&str, FileType, Option<Link>, &[u8])]| from_tars(&[tar(members)], false);
+    let link = |target: &str| Some(Link::Symbolic(target.into()));
+    let hard = |first: &str| Some(Link::Hard(first.into()));
+    // What leads out of the tree, or through a link, and what is there twice as something else.
+    for members in [
+        &[("../out", Regular, None, &b"x"[..])][..],
+        &[("a/../../out", Regular, None, b"x")],
+        &[("link", Symlink, link("/etc"), b""), ("link/passwd", Regular, None, b"x")],
+        &[("file", Regular, None, b"x"), ("file/below", Regular, None, b"x")],
+        &[("hard", Regular, hard("../out"), b"")],
+        &[("hard", Regular, hard("nowhere"), b"")],
+        &[("dir/", Directory, None, b""), ("hard", Regular, hard("dir"), b"")],
+        &[("dir/", Directory, None, b""), ("dir", Regular, None, b"x")],
+        &[("lost+found", Regular, None, b"x")],
+    ] {
+        assert!(one(members).is_err(), "{members:?}");
+    }
+    let long = "n".repeat(256);
+    assert!(one(&[(&long, Regular, None, b"x")]).is_err());
+    let fs = one(&[
+        ("/etc/one", Regular, None, b"first"),
+        ("./etc//one", Regular, None, b"second"),
+        ("etc/two", Regular, hard("etc/one"), b""),
+        ("etc/one", Regular, None, b"third"),
+    ])
+    .unwrap();
+    assert_eq!(
+        (read(&fs, "/etc/one"), read(&fs, "/etc/two")),
+        (Some(b"third".to_vec()), Some(b"second".to_vec()))
+    );
+    // A size that lies, and a stream that ends.
+    let whole = tar(&[("file", Regular, None, &[7; 5000])]);
+    let mut bytes = vec![0; whole.size() as usize];
+    whole.read_at(&mut bytes, 0).unwrap();
+    for len in [0, 100, 512, 600, 4000] {
+        let cut = Arc::new(MemoryDevice::new(bytes[..len].to_vec()));
+        assert!(from_tars(&[cut], false).is_err(), "{len}");
+    }
+}
+
+/// A device that counts the bytes that are read of it.
+struct Counted(Arc<dyn BlockDevice>, AtomicUsize);
+
+impl BlockDevice for Counted {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&*self.0)
+    }
+
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> casemate_ext4::Result<()> {
+        self.1.fetch_add(buf.len(), Ordering::Relaxed);
+        self.0.read_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> casemate_ext4::Result<()> {
+        self.0.write_at(buf, offset)
+    }
+
+    fn flush(&self) -> casemate_ext4::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[test]
+fn contents_in_a_tar_file_are_read_once_and_leave_nothing_behind_other_files() {
+    let (large, small, target) = (vec![0xff; 3 << 20], [0xa5; 100], "t".repeat(100));
+    let link = Some(Link::Symbolic(target.as_bytes().into()));
+    let bytes = tar(&[
+        ("a", FileType::Regular, None, &large),
+        ("b", FileType::Regular, None, &small),
+        ("c", FileType::Symlink, link, b""),
+    ]);
+    let bytes = Arc::new(Counted(bytes, AtomicUsize::new(0)));
+    let mut tree = Tree::new();
+    tree.add_tar(bytes.clone(), "stream", &TreeOptions::default(), &NoEvents).unwrap();
+    let known = bytes.1.load(Ordering::Relaxed);
+    assert!(known < large.len() / 2, "{known}");
+    let plan = Plan::new(tree, &BuildOptions::new([1; 16], [2; 16])).unwrap();
+    let device = MemoryDevice::new(vec![0; plan.size() as usize]);
+    plan.write(&device, true, &Work::default()).unwrap();
+    assert_eq!(bytes.1.load(Ordering::Relaxed) - known, large.len() + small.len());
+    let mut image = vec![0; plan.size() as usize];
+    device.read_at(&mut image, 0).unwrap();
+    for own in [&small[..], target.as_bytes()] {
+        let block = image.chunks(4096).find(|block| block.starts_with(own)).unwrap();
+        assert!(block[own.len()..].iter().all(|byte| *byte == 0));
+    }
+}
+
+#[test]
+fn no_more_of_a_stream_is_read_than_its_members_say() {
+    let bytes =
+        tar(&[("zeros", FileType::Regular, None, &[0; 3 << 20]), ("one", FileType::Regular, None, b"1\n")]);
+    let mut stream = vec![0; bytes.size() as usize];
+    bytes.read_at(&mut stream, 0).unwrap();
+    let file = casemate_testkit::tempdir().unwrap();
+    let path = file.path().join("kept");
+    std::fs::write(&path, b"").unwrap();
+    let kept: Arc<dyn BlockDevice> = Arc::new(FileDevice::open_writable(&path).unwrap());
+    let mut tree = Tree::new();
+    let mut endless = std::io::Read::chain(&stream[..], std::io::repeat(0));
+    tree.add_tar_stream(&mut endless, kept.clone(), "stream", &TreeOptions::default(), &NoEvents).unwrap();
+    assert!(kept.size() < stream.len() as u64 + (2 << 20), "{}", kept.size());
+    assert!(std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&path).unwrap()) < 2048);
+    let plan = Plan::new(tree, &BuildOptions::new([1; 16], [2; 16])).unwrap();
+    let device = Arc::new(MemoryDevice::new(vec![0; plan.size() as usize]));
+    plan.write(&*device, true, &Work::default()).unwrap();
+    let fs = Ext4::open(device, &OpenOptions::default()).unwrap();
+    assert_eq!(read(&fs, "/one").unwrap(), b"1\n");
+    assert!(read(&fs, "/zeros").unwrap() == [0; 3 << 20]);
+}
+
+#[test]
+fn layers_remove_what_is_below_them() {
+    use FileType::{Directory, Regular};
+    let base = tar(&[
+        ("keep", Regular, None, b"k"),
+        ("gone", Regular, None, b"g"),
+        ("dir/", Directory, None, b""),
+        ("dir/old", Regular, None, b"o"),
+        ("dir/sub/old", Regular, None, b"o"),
+        ("kept/old", Regular, None, b"o"),
+        ("whole/", Directory, None, b""),
+        ("whole/below", Regular, None, b"b"),
+    ]);
+    let over = tar(&[
+        (".wh.gone", Regular, None, b""),
+        ("dir/new", Regular, None, b"n"),
+        ("dir/sub/new", Regular, None, b"n"),
+        ("kept/new", Regular, None, b"n"),
+        (".wh.kept", Regular, None, b""),
+        ("dir/.wh..wh..opq", Regular, None, b""),
+        (".wh.whole", Regular, None, b""),
+        ("again", Regular, None, b"a"),
+        (".wh.again", Regular, None, b""),
+    ]);
+    let fs = from_tars(&[base, over], true).unwrap();
+    for (path, bytes) in [
+        ("/keep", Some(&b"k"[..])),
+        ("/gone", None),
+        ("/dir/old", None),
+        ("/dir/new", Some(b"n")),
+        ("/dir/sub/old", None),
+        ("/dir/sub/new", Some(b"n")),
+        ("/kept/old", Some(b"o")),
+        ("/kept/new", Some(b"n")),
+        ("/whole/below", None),
+        ("/again", Some(b"a")),
+        ("/.wh.gone", None),
+    ] {
+        assert_eq!(read(&fs, path).as_deref(), bytes, "{path}");
+    }
+}
+
+#[test]
+fn layers_of_many_whiteouts_take_no_longer_than_others() {
+    let count = 20_000;
+    let mut names: Vec<String> = (0..count).map(|number| format!("d/{number}")).collect();
+    names.extend((0..count).map(|number| format!("d/.wh.{number}")));
+    names.extend((0..count).map(|_| "d/.wh..wh..opq".to_owned()));
+    let members: Vec<_> = names.iter().map(|name| (&name[..], FileType::Regular, None, &b""[..])).collect();
+    let began = std::time::Instant::now();
+    let mut tree = Tree::new();
+    let mut options = TreeOptions::default();
+    options.whiteouts = true;
+    tree.add_tar(tar(&members), "stream", &options, &NoEvents).unwrap();
+    assert!(began.elapsed().as_secs() < 5, "{:?}", began.elapsed());
+    assert_eq!(tree.first_paths([&b"d/7"[..], b"d/.wh.7"]), [Some(b"d/7".to_vec()), None]);
+}
+
+#[test]
+fn many_empty_files_have_room() {
+    let names: Vec<String> = (0..20_000).map(|number| format!("{}/{number}", number % 7)).collect();
+    let members: Vec<_> = names.iter().map(|name| (&name[..], FileType::Regular, None, &b""[..])).collect();
+    let mut options = BuildOptions::new([1; 16], [2; 16]);
+    options.block_size = 1024;
+    let fs = built(&[tar(&members)], false, &options).unwrap();
+    assert!(fs.superblock().blocks < 8 << 10, "{} blocks", fs.superblock().blocks);
+}
