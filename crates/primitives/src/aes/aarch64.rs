@@ -1,5 +1,10 @@
 //! The AArch64 AES instructions: one block in a register.
 
+#![allow(
+    inline_always_mismatching_target_features,
+    reason = "an engine's functions end up in those that have the features, and the instructions with them"
+)]
+
 use core::arch::aarch64::*;
 
 use super::engine::{Engine, KeyExpansion, engine_functions, expand_function};
@@ -25,14 +30,14 @@ macro_rules! rounds {
     ($v:ident, $keys:expr, $count:expr, $round:ident, $mix:ident) => {{
         // SAFETY: a round key is 16 readable bytes, and an `ArmAes` exists only on a CPU with these instructions.
         unsafe {
-            let key = |i: usize| vld1q_u8($keys[i].as_ptr());
+            // No closure reads the keys: it would stay a function that is called for each.
             for i in 0..$count - 1 {
-                let key = key(i);
+                let key = vld1q_u8($keys[i].as_ptr());
                 for v in &mut $v {
                     *v = $mix($round(*v, key));
                 }
             }
-            let (before, after) = (key($count - 1), key($count));
+            let (before, after) = (vld1q_u8($keys[$count - 1].as_ptr()), vld1q_u8($keys[$count].as_ptr()));
             for v in &mut $v {
                 *v = veorq_u8($round(*v, before), after);
             }
