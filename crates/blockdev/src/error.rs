@@ -263,6 +263,7 @@ impl From<io::ErrorKind> for Error {
     }
 }
 
+#[cfg(unix)]
 impl From<rustix::io::Errno> for Error {
     fn from(error: rustix::io::Errno) -> Error {
         Error::from(io::Error::from(error))
@@ -323,6 +324,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(unix)]
     fn the_system_s_errors_keep_kind_number_and_text() {
         let system = || io::Error::from_raw_os_error(28);
         let error = Error::io("disk", system());

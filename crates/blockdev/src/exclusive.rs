@@ -1,18 +1,14 @@
 //! Files and block devices that one program changes at a time.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::ErrorKind;
 use std::ops::Deref;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::process;
 
-use rustix::fs::{FlockOperation, OFlags};
-use rustix::io::Errno;
-
 use crate::error::{Error, Result};
 use crate::file::FileDevice;
-use crate::identity::FileId;
+use crate::os::{self, FileTypeExt};
 
 impl FileDevice {
     /// Opens a file or block device for reading, and keeps others from changing it meanwhile; they may read it too.
@@ -20,7 +16,7 @@ impl FileDevice {
     /// # Errors
     /// `Busy` when another process has it open for changes.
     pub fn open_shared(path: impl AsRef<Path>) -> Result<FileDevice> {
-        FileDevice::over(Held::lock(File::open(path)?, FlockOperation::NonBlockingLockShared)?)
+        FileDevice::over(Held::lock(File::open(path)?, File::try_lock_shared)?)
     }
 
     /// Opens an existing file or block device for changes, and keeps others from doing the same while it is open:
@@ -34,17 +30,17 @@ impl FileDevice {
         let mut options = OpenOptions::new();
         options.read(true).write(true);
         if fs::metadata(path)?.file_type().is_block_device() {
-            options.custom_flags(OFlags::EXCL.bits().cast_signed());
+            os::exclusively(&mut options);
         }
         let file = match options.open(path) {
-            Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
+            Err(error) if error.kind() == ErrorKind::ResourceBusy => {
                 return Err(busy("the device is mounted or in use"));
             }
             result => result?,
         };
         let device = FileDevice::exclusive(file)?;
         // What got another file's name before it was locked is nobody's any more.
-        if FileId::of(&fs::metadata(path)?) != FileId::of(&device.file().metadata()?) {
+        if os::id_at(path)? != os::id_of(device.file())? {
             return Err(busy(LOCKED));
         }
         Ok(device)
@@ -61,8 +57,8 @@ impl FileDevice {
 
 /// Keeps others from using a file as long as it is open.
 fn claim(file: File) -> Result<Held> {
-    let held = Held::lock(file, FlockOperation::NonBlockingLockExclusive)?;
-    match loop_device(&held)? {
+    let held = Held::lock(file, File::try_lock)?;
+    match os::loop_device(os::id_of(&held)?) {
         Some(name) => Err(busy(&format!("/dev/{name} stands on it; unmount and detach that first"))),
         None => Ok(held),
     }
@@ -98,12 +94,13 @@ impl Held {
         Held { file, process: None }
     }
 
-    fn lock(file: File, operation: FlockOperation) -> Result<Held> {
-        let process = match rustix::fs::flock(&file, operation) {
-            Err(Errno::WOULDBLOCK) => return Err(busy(LOCKED)),
-            // Some file systems have no locks, or none for files that are open for reading only; they are a courtesy.
-            Err(Errno::NOSYS | Errno::NOTSUP | Errno::NOLCK | Errno::INVAL | Errno::BADF) => None,
-            result => result.map(|()| Some(process::id()))?,
+    fn lock(file: File, lock: fn(&File) -> Result<(), TryLockError>) -> Result<Held> {
+        let process = match lock(&file) {
+            Ok(()) => Some(process::id()),
+            Err(TryLockError::WouldBlock) => return Err(busy(LOCKED)),
+            // Locks are a courtesy.
+            Err(TryLockError::Error(error)) if os::has_no_locks(&error) => None,
+            Err(TryLockError::Error(error)) => return Err(error.into()),
         };
         Ok(Held { file, process })
     }
@@ -121,7 +118,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         if self.process == Some(process::id()) {
             // Closing the file does the same but for copies of it.
-            let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+            let _ = self.file.unlock();
         }
     }
 }
@@ -131,25 +128,6 @@ fn busy(what: &str) -> Error {
 }
 
 const LOCKED: &str = "another process is working on it";
-
-/// The loop device that stands on a file, if there is one.
-fn loop_device(file: &File) -> Result<Option<String>> {
-    let wanted = FileId::of(&file.metadata()?);
-    // Where there is no sysfs there is no loop device that we could see.
-    let Ok(devices) = fs::read_dir("/sys/block") else { return Ok(None) };
-    for device in devices.flatten() {
-        let name = device.file_name().to_string_lossy().into_owned();
-        if !name.starts_with("loop") {
-            continue;
-        }
-        let Ok(backing) = fs::read_to_string(device.path().join("loop/backing_file")) else { continue };
-        let found = fs::metadata(backing.trim_end_matches('\n'));
-        if found.is_ok_and(|found| FileId::of(&found) == wanted) {
-            return Ok(Some(name));
-        }
-    }
-    Ok(None)
-}
 
 #[cfg(test)]
 mod tests {

@@ -1,18 +1,14 @@
 //! A regular file or a block device of the system.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, SeekFrom};
-use std::num::NonZeroU64;
+use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
-
-use rustix::fs::{Advice, FallocateFlags, SeekFrom as Seeking};
-use rustix::io::Errno;
 
 use crate::device::{BlockDevice, past_end};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exclusive::Held;
+use crate::os::{self, FileExt, FileTypeExt};
 
 /// A file or block device, opened for reading or for both.
 #[derive(Debug)]
@@ -49,7 +45,7 @@ impl FileDevice {
         let fixed_size = if kind.is_file() {
             None
         } else if kind.is_block_device() {
-            Some((&*file).seek(SeekFrom::End(0))?)
+            Some(os::device_size(&file)?)
         } else {
             let text = "neither a regular file nor a block device";
             return Err(Error::argument(text));
@@ -60,23 +56,6 @@ impl FileDevice {
     /// A device on a file of which it is known that it is a regular one: nobody is asked.
     pub fn from_regular_file(file: File) -> FileDevice {
         FileDevice { file: Held::unlocked(file), fixed_size: None }
-    }
-
-    /// Gives back the space of a range, which then reads as zeros; `false` where the file system can't.
-    fn punch(&self, offset: u64, len: u64) -> Result<bool> {
-        self.fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len)
-    }
-
-    fn fallocate(&self, flags: FallocateFlags, offset: u64, len: u64) -> Result<bool> {
-        if len == 0 {
-            return Ok(true);
-        }
-        match rustix::fs::fallocate(self.file(), flags, offset, len) {
-            Ok(()) => Ok(true),
-            // Block devices take whole sectors only.
-            Err(Errno::OPNOTSUPP | Errno::NODEV | Errno::NOSYS | Errno::INVAL) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
     }
 
     /// The file itself, for what only files can do.
@@ -121,13 +100,13 @@ impl BlockDevice for FileDevice {
     }
 
     fn zero_fast(&self, offset: u64, len: u64, may_punch: bool) -> Result<()> {
-        let zero_range = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
-        let done = may_punch && self.punch(offset, len)? || self.fallocate(zero_range, offset, len)?;
+        let done =
+            may_punch && os::punch(&self.file, offset, len)? || os::zero_range(&self.file, offset, len)?;
         if done { Ok(()) } else { Err(io::ErrorKind::Unsupported.into()) }
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
-        self.punch(offset, len).map(drop)
+        Ok(os::punch(&self.file, offset, len).map(drop)?)
     }
 
     fn can_discard(&self) -> bool {
@@ -139,22 +118,12 @@ impl BlockDevice for FileDevice {
     }
 
     fn forget_cached(&self, offset: u64, len: u64) -> Result<()> {
-        Ok(rustix::fs::fadvise(self.file(), offset, NonZeroU64::new(len), Advice::DontNeed)?)
+        Ok(os::forget_cached(&self.file, offset, len)?)
     }
 
     fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>> {
         let size = self.size();
-        if offset >= size {
-            return Ok(None);
-        }
-        let start = match rustix::fs::seek(self.file(), Seeking::Data(offset)) {
-            Ok(start) => start,
-            Err(Errno::NXIO) => return Ok(None),
-            // Block devices and some file systems know no holes: everything is data.
-            Err(_) => return Ok(Some(offset..size)),
-        };
-        let end = rustix::fs::seek(self.file(), Seeking::Hole(start)).unwrap_or(size);
-        Ok(Some(start..end))
+        Ok(if offset < size { os::next_data(&self.file, offset, size) } else { None })
     }
 }
 
@@ -205,6 +174,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(unix)]
     fn a_directory_is_refused() {
         let error = FileDevice::open(std::env::temp_dir()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Argument);

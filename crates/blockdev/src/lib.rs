@@ -27,6 +27,7 @@ mod file;
 mod identity;
 mod memory;
 mod named;
+pub mod os;
 mod output;
 mod overlay;
 mod overlay_file;

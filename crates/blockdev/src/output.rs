@@ -1,7 +1,6 @@
 //! A file that is there whole or not at all.
 
 use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use tempfile::NamedTempFile;
@@ -11,6 +10,7 @@ use crate::error::Result;
 use crate::exclusive::{Held, claim_name};
 use crate::file::FileDevice;
 use crate::identity::{folder_of, sync_name};
+use crate::os::OpenOptionsExt;
 
 /// A new file, written beside its final name and renamed to it by [`OutputFile::commit`].
 ///
@@ -51,7 +51,9 @@ impl OutputFile {
             self.device.flush()?;
         }
         // One that came meanwhile may be in use as well.
-        let _replaced = self.replaced.map_or_else(|| claim_name(&self.path), |file| Ok(Some(file)))?;
+        let replaced = self.replaced.map_or_else(|| claim_name(&self.path), |file| Ok(Some(file)))?;
+        // On Windows nothing takes the name of a file that is open.
+        let _replaced = replaced.filter(|_| !cfg!(windows));
         self.temporary.persist(&self.path).map_err(|error| error.error)?;
         if sync { sync_name(&self.path) } else { Ok(()) }
     }
@@ -82,6 +84,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(unix)]
     fn only_regular_files_are_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let (socket, late) = (folder.path().join("socket"), folder.path().join("late"));

@@ -582,6 +582,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(unix)]
     fn holes_are_those_of_both_files() {
         let below = tempfile::tempfile().unwrap();
         below.set_len(4 << 20).unwrap();

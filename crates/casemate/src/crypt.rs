@@ -2,9 +2,9 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use casemate_blockdev::os::OpenOptionsExt;
 use casemate_blockdev::{
     AtFile, BlockDevice, FileDevice, MemoryDevice, Named, OutputFile, Overlay, Window, sync_name,
 };

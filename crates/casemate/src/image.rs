@@ -6,11 +6,10 @@ use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use casemate_blockdev::os::{FileTypeExt, OsStrExt};
 use casemate_blockdev::{
     AtFile, BlockDevice, Events, FileDevice, MemoryDevice, Named, OutputFile, OverlayFile, Trial, Window,
     is_same_file, is_same_storage, partitions, samples,

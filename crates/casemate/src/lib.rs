@@ -175,13 +175,17 @@
 //!
 //! # Limits
 //!
-//! Linux on x86-64 and AArch64; other CPUs work, slowly. One process changes an image at a time, which is locked for that;
+//! Linux on x86-64 and AArch64; other CPUs work, slowly. On other systems [`serve`], [`nbd`], and what asks the running kernel
+//! for fs-verity and ciphers, are not there. One process changes an image at a time, which is locked for that;
 //! what looks at no locks is not stopped. README.md has the table.
 #![forbid(unsafe_code)]
+// What only serving needs.
+#![cfg_attr(not(target_os = "linux"), allow(dead_code))]
 
 pub mod backup;
 pub mod base64;
 pub mod crypt;
+#[cfg(unix)]
 mod errno;
 pub mod ext4;
 pub mod fscrypt;
@@ -199,11 +203,13 @@ mod protectors;
 pub mod providers;
 mod ranges;
 mod secrets;
+#[cfg(target_os = "linux")]
 pub mod serve;
 pub mod verity;
 
 pub use casemate_blockdev as blockdev;
 pub use casemate_blockdev::{Error, ErrorKind, Place, Result};
+#[cfg(target_os = "linux")]
 pub use casemate_nbd as nbd;
 pub use casemate_primitives as primitives;
 pub use casemate_primitives::cpu::{Cpu, CpuError, Feature};
@@ -212,6 +218,7 @@ pub use casemate_primitives::hex;
 pub use casemate_primitives::secret::SecretVec;
 pub use casemate_providers::{KdfLimits, Providers, Work};
 pub use casemate_verity::{signature, tree};
+#[cfg(unix)]
 pub use errno::errno;
 pub use image::{Access, Image};
 pub use keys::Keys;

@@ -2,9 +2,9 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use casemate_blockdev::os::FileTypeExt;
 use casemate_blockdev::{BlockDevice, FileDevice, OutputFile, is_same_storage};
 
 use crate::Error;
@@ -124,12 +124,12 @@ impl Write for Output {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
-
     use super::*;
 
     #[test]
+    #[cfg(unix)]
     fn links_and_devices_keep_what_they_are() {
+        use std::os::unix::fs::symlink;
         let folder = tempfile::tempdir().unwrap();
         let (file, link) = (folder.path().join("file"), folder.path().join("link"));
         fs::write(&file, "old and longer").unwrap();

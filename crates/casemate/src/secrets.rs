@@ -212,7 +212,7 @@ struct Unbuffered;
 
 impl Read for Unbuffered {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        Ok(rustix::io::read(io::stdin(), buffer)?)
+        casemate_blockdev::os::read_input(buffer)
     }
 }
 

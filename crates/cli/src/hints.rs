@@ -41,6 +41,7 @@ mod tests {
     use crate::Cli;
 
     #[test]
+    #[cfg(target_os = "linux")]
     fn hints_name_commands() {
         for (word, hint) in HINTS {
             for named in hint.split("casemate ").skip(1) {

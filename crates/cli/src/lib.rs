@@ -2,8 +2,11 @@
 //!
 //! What the exit status says: `answer.rs`.
 #![forbid(unsafe_code)]
+// What only serving and mounting need.
+#![cfg_attr(not(target_os = "linux"), allow(dead_code))]
 
 mod answer;
+#[cfg(target_os = "linux")]
 mod background;
 mod cmd;
 mod context;

@@ -3,9 +3,6 @@
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
-use std::ptr;
-
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
 pub use crate::rng::Rng;
 
@@ -62,14 +59,8 @@ impl Guarded {
     fn new(len: usize, at_end: bool) -> Guarded {
         let inner = len.next_multiple_of(PAGE).max(PAGE);
         let map_len = inner + 2 * PAGE;
-        let flags = MapFlags::PRIVATE;
-        // SAFETY: a new anonymous mapping at an address that the kernel chooses overlaps nothing.
-        let map = unsafe { mmap_anonymous(ptr::null_mut(), map_len, ProtFlags::empty(), flags) };
-        let map = map.expect("an anonymous mapping").cast::<u8>();
+        let map = guarded::map(map_len);
         let body = map.wrapping_add(PAGE);
-        // SAFETY: `body .. body + inner` lies inside the mapping made above, which nobody else knows.
-        unsafe { mprotect(body.cast(), inner, MprotectFlags::READ | MprotectFlags::WRITE) }
-            .expect("access to the mapping's inner pages");
         let start = if at_end { body.wrapping_add(inner - len) } else { body };
         Guarded { map, map_len, start, len }
     }
@@ -93,6 +84,58 @@ impl DerefMut for Guarded {
 impl Drop for Guarded {
     fn drop(&mut self) {
         // SAFETY: the whole mapping is unmapped once, by its only owner.
-        let _ = unsafe { munmap(self.map.cast(), self.map_len) };
+        unsafe { guarded::unmap(self.map, self.map_len) };
+    }
+}
+
+/// Pages between two that may not be touched.
+#[cfg(unix)]
+mod guarded {
+    use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+
+    use super::PAGE;
+
+    pub fn map(len: usize) -> *mut u8 {
+        // SAFETY: a new anonymous mapping at an address that the kernel chooses overlaps nothing.
+        let map = unsafe { mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::empty(), MapFlags::PRIVATE) };
+        let map = map.expect("an anonymous mapping").cast::<u8>();
+        let access = MprotectFlags::READ | MprotectFlags::WRITE;
+        // SAFETY: all but the outer pages of the mapping made above, which nobody else knows.
+        unsafe { mprotect(map.wrapping_add(PAGE).cast(), len - 2 * PAGE, access) }
+            .expect("access to the mapping's inner pages");
+        map
+    }
+
+    /// # Safety
+    /// The mapping is used no more.
+    pub unsafe fn unmap(map: *mut u8, len: usize) {
+        // SAFETY: as the caller promises.
+        let _ = unsafe { munmap(map.cast(), len) };
+    }
+}
+
+/// The same, unguarded: the back ends are those of Unix.
+#[cfg(not(unix))]
+mod guarded {
+    use std::alloc::{Layout, alloc_zeroed, dealloc};
+
+    use super::PAGE;
+
+    fn layout(len: usize) -> Layout {
+        Layout::from_size_align(len, PAGE).expect("a layout")
+    }
+
+    pub fn map(len: usize) -> *mut u8 {
+        // SAFETY: a mapping has three pages at least.
+        let map = unsafe { alloc_zeroed(layout(len)) };
+        assert!(!map.is_null(), "memory");
+        map
+    }
+
+    /// # Safety
+    /// The mapping is used no more.
+    pub unsafe fn unmap(map: *mut u8, len: usize) {
+        // SAFETY: `map` made it with this layout.
+        unsafe { dealloc(map, layout(len)) };
     }
 }

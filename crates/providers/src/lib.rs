@@ -22,6 +22,7 @@
 //! `selftest`, `policy`, `registry`, `providers`, `work`. `hmac` and `kdf` stand on `hash`.
 #![forbid(unsafe_code)]
 
+#[cfg(target_os = "linux")]
 pub mod afalg;
 pub mod bench;
 pub mod cipher;

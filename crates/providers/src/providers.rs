@@ -5,11 +5,11 @@ use std::sync::{Arc, OnceLock};
 
 use casemate_primitives::Cpu;
 
-use crate::afalg;
 use crate::cipher::Cipher;
 use crate::hash::Hash;
 use crate::policy::Policy;
 use crate::registry::{ChoiceError, Registry};
+use crate::row::Row;
 
 /// A CPU, the implementations of ciphers and hashes that are known, and the policy that chooses among them.
 ///
@@ -38,7 +38,7 @@ impl Providers {
     /// are there to be named.
     pub fn with_engines(cpu: Cpu) -> Providers {
         let mut registry = Registry::new(cpu);
-        for row in afalg::rows() {
+        for row in engines() {
             // A row that can't be registered is one that the kernel listed twice.
             let _ = registry.register(row);
         }
@@ -96,6 +96,14 @@ impl fmt::Debug for Providers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Providers({} rows, {:?})", self.0.registry.rows().len(), self.0.cpu)
     }
+}
+
+/// A row for each implementation outside the CPU.
+fn engines() -> Vec<Row> {
+    #[cfg(target_os = "linux")]
+    return crate::afalg::rows();
+    #[cfg(not(target_os = "linux"))]
+    return Vec::new();
 }
 
 #[cfg(test)]

@@ -4,14 +4,21 @@
 //! and what it reads and writes there is known from the kernel's header alone; a mapping is memory that no type owns yet.
 //!
 //! ```
+//! # #[cfg(target_os = "linux")] {
 //! # let path = std::env::current_exe()?;
 //! let file = std::fs::File::open(path)?;
 //! match casemate_sys::fsverity::measure(&file) {
 //!     Ok((algorithm, digest)) => println!("algorithm {algorithm}: {} bytes", digest.len()),
 //!     Err(error) => println!("no fs-verity: {error}"),
 //! }
+//! # }
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+#[cfg(target_os = "linux")]
 pub mod fsverity;
+#[cfg(unix)]
+pub mod memory;
+#[cfg(not(unix))]
+#[path = "memory_plain.rs"]
 pub mod memory;

@@ -3,7 +3,7 @@
 use std::io;
 use std::ptr::NonNull;
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 /// Memory of its own pages, zeros at first, which the kernel brings in when they are touched: in large pages where it can,
 /// so that scattered reads find them without walks through tables. Core dumps leave it out.
@@ -29,9 +29,10 @@ impl Pages {
         let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, access, MapFlags::PRIVATE) }?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let pages = Pages { start, len };
-        for advice in [Advice::LinuxHugepage, Advice::LinuxDontDump] {
+        #[cfg(target_os = "linux")]
+        for advice in [rustix::mm::Advice::LinuxHugepage, rustix::mm::Advice::LinuxDontDump] {
             // SAFETY: these kinds of advice change no contents. A kernel that does not know them does without.
-            let _ = unsafe { madvise(pages.start.as_ptr().cast(), len, advice) };
+            let _ = unsafe { rustix::mm::madvise(pages.start.as_ptr().cast(), len, advice) };
         }
         Ok(pages)
     }

@@ -1,9 +1,10 @@
 //! Old block maps that say what no file system would: images of a few KiB that stand for much more.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
+
+use casemate_blockdev::os::FileExt;
 
 use crate::run;
 

@@ -5,15 +5,23 @@
 #![forbid(unsafe_code)]
 
 pub mod block_map;
+#[cfg(unix)]
 mod cpio;
+#[cfg(unix)]
 pub mod kernel;
+#[cfg(unix)]
 mod listing;
 mod medium;
 pub mod mke2fs;
+#[cfg(unix)]
 pub mod nbd;
+#[cfg(unix)]
 mod place;
+#[cfg(unix)]
 pub mod power;
+#[cfg(unix)]
 pub mod qemu;
+#[cfg(unix)]
 pub mod uml;
 
 use std::fs::OpenOptions;
@@ -22,8 +30,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 pub use casemate_primitives::testing::Rng;
+#[cfg(unix)]
 pub use listing::listing;
 pub use medium::{Medium, cut_states};
+#[cfg(unix)]
 pub use place::{Place, status, stderr, stdout};
 pub use tempfile::{TempDir, tempdir};
 
@@ -78,6 +88,10 @@ pub fn tool(name: &str) -> Option<PathBuf> {
 
 /// Where the program `name` lies, if it is installed. Says nothing if it isn't.
 pub fn find_program(name: &str) -> Option<PathBuf> {
+    if cfg!(windows) {
+        // Those of the system below Wine know nothing of its paths.
+        return None;
+    }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from);
     let places = std::env::split_paths(&path).chain(system);

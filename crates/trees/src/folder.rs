@@ -2,16 +2,14 @@
 //! links above all, leads nowhere.
 
 use std::ffi::{CStr, CString};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{
-    AtFlags, FileType as HostType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, chmodat,
+use crate::system::{
+    self, AtFlags, Errno, Gid, HostType, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, chmodat,
     chownat, fchmod, fchown, fsetxattr, futimens, linkat, mkdirat, mknodat, openat, symlinkat, unlinkat,
     utimensat,
 };
-use rustix::io::Errno;
-
+pub use crate::system::{AsFd, BorrowedFd, OwnedFd};
 use crate::{Error, FileType, Node, Result, Time};
 
 /// Opens the folder that a tree is copied to, and makes it if it is not there. It is named by the user, who may name a
@@ -25,7 +23,7 @@ pub fn make_top(folder: &Path) -> Result<OwnedFd> {
         _ => {}
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(rustix::fs::open(folder, flags, Mode::empty())?)
+    Ok(system::open(folder, flags, Mode::empty())?)
 }
 
 /// Opens the folder at a path below `root`, following no link.
@@ -101,7 +99,7 @@ pub fn make_special(node: &Node, parent: BorrowedFd<'_>, name: &[u8]) -> Result<
         FileType::Fifo => HostType::Fifo,
         _ => HostType::Socket,
     };
-    let device = rustix::fs::makedev(node.device.0, node.device.1);
+    let device = system::makedev(node.device.0, node.device.1);
     Ok(mknodat(parent, c_name(name)?, kind, Mode::RUSR | Mode::WUSR, device)?)
 }
 
@@ -154,7 +152,7 @@ pub fn restore_at(parent: BorrowedFd<'_>, name: &[u8], node: &Node, owners: bool
 struct Missing(Vec<Error>);
 
 impl Missing {
-    fn note(&mut self, what: &str, result: rustix::io::Result<()>) {
+    fn note(&mut self, what: &str, result: system::Result<()>) {
         if let Err(error) = result {
             self.0.push(Error::from(error).map_text(|text| format!("{what} not restored: {text}")));
         }
@@ -167,7 +165,7 @@ fn c_name(name: &[u8]) -> Result<CString> {
 }
 
 fn mode(node: &Node) -> Mode {
-    Mode::from_raw_mode(u32::from(node.mode & 0o7777))
+    Mode::from_raw_mode((node.mode & 0o7777).into())
 }
 
 /// Access and modification; the second stands for the first where that is not told.

@@ -28,6 +28,7 @@ mod node;
 mod packed;
 mod path;
 mod pattern;
+mod system;
 pub mod tar;
 mod time;
 

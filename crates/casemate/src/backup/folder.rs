@@ -3,15 +3,14 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use casemate_blockdev::os::{self, FileExt};
 use casemate_fscrypt::{ContentCipher, InodeInfo, Keyring, MasterKey, NameCipher};
 use casemate_primitives::base64::Base64;
 use casemate_providers::Work;
-use casemate_trees::folder::{self, open_folder};
+use casemate_trees::folder::{self, AsFd, BorrowedFd, OwnedFd, open_folder};
 use casemate_trees::tar::{Member, TarReader};
 use casemate_trees::{FileType, Link, join, split, trim};
 
@@ -71,7 +70,7 @@ pub fn extract(
     work: &Work<'_>,
 ) -> Result<Report, Error> {
     let root = folder::make_top(folder).map_err(|error| error.at(folder.display()))?;
-    let owners = options.owners && rustix::process::geteuid().is_root();
+    let owners = options.owners && os::is_root();
     let mut extract = Extract {
         root: root.as_fd(),
         keyring: keys.opened(&work.providers)?,

@@ -2,10 +2,10 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use casemate_blockdev::os::{FileTypeExt, inode};
 use casemate_blockdev::{BlockDevice, FileDevice, Window};
 use casemate_ext4::{Encrypt, Plan, Seal};
 use casemate_primitives::sha256::Sha256;
@@ -116,7 +116,7 @@ pub fn read_tree(
         let files: Vec<&Path> =
             sources.iter().map(Source::path).filter(|path| *path != Path::new("-")).collect();
         Output::check(path, &files)?;
-        options.image = std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
+        options.image = std::fs::metadata(path).ok().and_then(|metadata| inode(&metadata));
     }
     let mut tree = Tree::new();
     for source in sources {

@@ -3,10 +3,10 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use casemate_blockdev::os::{self, OsStrExt, OsStringExt};
 use casemate_blockdev::{BlockDevice, Events};
 use casemate_providers::{Providers, Work};
 use casemate_trees::Selection;
@@ -271,7 +271,7 @@ impl FileSystem {
             return Err(self.error(top, io::ErrorKind::NotADirectory.into()));
         }
         let contents = Checked { policy: self.verity, providers: &work.providers };
-        let can_give = matches!(target, Target::Tar(_)) || rustix::process::geteuid().is_root();
+        let can_give = matches!(target, Target::Tar(_)) || os::is_root();
         let options = casemate_ext4::ExtractOptions {
             owners: options.owners && can_give,
             xattrs: options.xattrs,

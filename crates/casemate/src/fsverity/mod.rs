@@ -3,11 +3,11 @@
 use std::fs::File;
 use std::io;
 use std::num::NonZeroUsize;
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use casemate_blockdev::os::FileTypeExt;
 use casemate_blockdev::{BlockDevice, FileDevice, Pool};
 use casemate_providers::Work;
 use casemate_verity::tree::{Finding, SpilledLevels, Summary, TreeDevice, TreeSink};
@@ -19,9 +19,11 @@ pub use casemate_verity::fs::{
 
 use crate::Error;
 mod beside;
+#[cfg(target_os = "linux")]
 mod kernel;
 
 pub(crate) use beside::TREE_OFFSET;
+#[cfg(target_os = "linux")]
 pub use kernel::{KernelError, Metadata, enable, enable_file, measure, read_metadata};
 
 use crate::output::Output;

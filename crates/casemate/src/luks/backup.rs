@@ -2,13 +2,10 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
-use rustix::io::Errno;
-
-use casemate_blockdev::{AtFile, BlockDevice, ErrorKind};
+use casemate_blockdev::os::{OpenOptionsExt, rename_new};
+use casemate_blockdev::{AtFile, BlockDevice, ErrorKind, sync_name};
 use casemate_luks::Header;
 use casemate_luks::luks1;
 use casemate_providers::Providers;
@@ -76,29 +73,15 @@ pub(super) fn write_private(
     let part = Path::new(&part);
     let mut file = File::options().write(true).create_new(true).mode(mode).open(part).at(path.display())?;
     let made = write(&mut file).and_then(|()| Ok(file.sync_all()?)).at(path.display());
-    let named = made.and_then(|()| match name_new(part, path) {
+    let named = made.and_then(|()| match rename_new(part, path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(exists()),
-        named => named.at(path.display()),
+        named => named.map_err(Error::from).and_then(|()| sync_name(path)).at(path.display()),
     });
     if named.is_err() {
         // What went wrong before matters more.
         let _ = fs::remove_file(part);
     }
     named
-}
-
-/// Gives a file a name that no file has, until that is on stable storage.
-fn name_new(part: &Path, path: &Path) -> io::Result<()> {
-    match renameat_with(CWD, part, CWD, path, RenameFlags::NOREPLACE) {
-        // File systems over a network don't have this.
-        Err(Errno::INVAL | Errno::NOSYS) => {
-            fs::hard_link(part, path)?;
-            fs::remove_file(part)?;
-        }
-        renamed => renamed?,
-    }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 impl Volume {

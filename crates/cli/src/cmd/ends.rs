@@ -2,9 +2,9 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, StdoutLock, Write};
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use casemate::blockdev::os::FileTypeExt;
 use casemate::{Access, Error, Image, Output};
 
 use crate::answer::Answer;

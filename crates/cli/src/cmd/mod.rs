@@ -6,21 +6,26 @@ mod crypt;
 pub mod ends;
 mod explained;
 pub mod ext4;
+#[cfg(unix)]
 mod fleet;
 mod fscrypt;
 pub mod fsverity;
 pub mod info;
 pub mod integrity;
+#[cfg(target_os = "linux")]
 mod key;
 pub mod layers;
 pub mod luks;
 mod man;
+#[cfg(target_os = "linux")]
 pub mod mount;
 mod overlay;
 mod providers;
+#[cfg(target_os = "linux")]
 mod serve;
 pub mod signer;
 mod table;
+#[cfg(target_os = "linux")]
 mod umount;
 pub mod verity;
 
@@ -36,18 +41,23 @@ commands! {
         Completions(completions::Args),
         Crypt(crypt::Args),
         Ext4(ext4::Args),
+        #[cfg(unix)]
         Fleet(fleet::Args),
         Fscrypt(fscrypt::Args),
         Fsverity(fsverity::Args),
         Info(info::Args),
         Integrity(integrity::Args),
+        #[cfg(target_os = "linux")]
         Key(key::Args),
         Luks(luks::Args),
         Man(man::Args),
+        #[cfg(target_os = "linux")]
         Mount(mount::Args),
         Overlay(overlay::Args),
         Providers(providers::Args),
+        #[cfg(target_os = "linux")]
         Serve(serve::Args),
+        #[cfg(target_os = "linux")]
         Umount(umount::Args),
         Verity(verity::Args),
     }

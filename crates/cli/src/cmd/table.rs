@@ -54,16 +54,16 @@ impl<A: FromArgMatches> FromArgMatches for Named<A> {
 
 /// An enum of commands with the options of each, which has their `run`.
 macro_rules! commands {
-    ($visibility:vis enum $table:ident { $($name:ident($args:ty),)* }) => {
+    ($visibility:vis enum $table:ident { $($(#[$when:meta])* $name:ident($args:ty),)* }) => {
         #[derive(Debug, clap::Subcommand)]
         $visibility enum $table {
-            $($name($crate::cmd::table::Named<$args>),)*
+            $($(#[$when])* $name($crate::cmd::table::Named<$args>),)*
         }
 
         impl $table {
             $visibility fn run(self, context: &$crate::context::Context) -> Result<Answer, Error> {
                 match self {
-                    $($table::$name(args) => args.0.run(context),)*
+                    $($(#[$when])* $table::$name(args) => args.0.run(context),)*
                 }
             }
         }

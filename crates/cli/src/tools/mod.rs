@@ -6,6 +6,7 @@ mod e2fsck;
 mod fsverity;
 mod integritysetup;
 mod mke2fs;
+#[cfg(target_os = "linux")]
 mod mount;
 mod veritysetup;
 
@@ -34,6 +35,7 @@ fn tool(args: &[OsString]) -> Option<Tool> {
         "fsverity" => Some((fsverity::main, fsverity::understands)),
         "integritysetup" => Some((integritysetup::main, integritysetup::understands)),
         "mke2fs" | "mkfs.ext2" | "mkfs.ext3" | "mkfs.ext4" => Some((mke2fs::main, mke2fs::understands)),
+        #[cfg(target_os = "linux")]
         "mount.casemate" => Some((mount::main, mount::understands)),
         "veritysetup" => Some((veritysetup::main, veritysetup::understands)),
         _ => None,

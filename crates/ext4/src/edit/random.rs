@@ -1,7 +1,5 @@
 //! Numbers that nobody can guess, or the same ones every time.
 
-use std::io::ErrorKind;
-
 use crate::error::Result;
 
 /// Numbers for generations, and with a seed for nonces: SplitMix64, public domain by Sebastiano Vigna.
@@ -36,11 +34,7 @@ impl Random {
                 word.copy_from_slice(&self.next().to_le_bytes());
             }
         } else {
-            let len = rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::empty())
-                .map_err(std::io::Error::from)?;
-            if len < 16 {
-                return Err(std::io::Error::from(ErrorKind::UnexpectedEof).into());
-            }
+            getrandom::fill(&mut nonce).map_err(std::io::Error::from)?;
         }
         Ok(nonce)
     }

@@ -112,7 +112,7 @@ impl Mmp {
         // rest.
         let number = RandomState::new().build_hasher().finish() as u32 % HIGHEST + 1;
         block.set_number(number);
-        block.set_user(rustix::system::uname().nodename().to_bytes(), b"casemate", valid);
+        block.set_user(&casemate_blockdev::os::host_name(), b"casemate", valid);
         shared.write(&mut block)?;
         std::thread::sleep(wait);
         let found = shared.read()?;

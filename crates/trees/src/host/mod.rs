@@ -5,19 +5,19 @@
 mod outline;
 mod walk;
 
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::{CStr, CString};
 use std::io::{self, ErrorKind};
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use casemate_blockdev::os::{self, FileExt};
 use casemate_blockdev::{BlockDevice, Buffer, FileDevice};
-use rustix::fs::{AtFlags, FileType as HostType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
-use rustix::io::Errno;
 
+use crate::system::{
+    self, AsFd, AtFlags, BorrowedFd, Dir, Errno, HostType, Mode, OFlags, OwnedFd, Stat, fstat, openat,
+    readlinkat, statat,
+};
 use crate::{Error, FileType, Node, Result, Time};
 
 pub use outline::{Outline, Outlined, Reopened, Unread};
@@ -124,7 +124,7 @@ pub struct Reading {
 impl Folder {
     fn open(path: &Path, number: usize) -> Result<Folder> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| at(path, error))?;
+        let fd = system::open(path, flags, Mode::empty()).map_err(|error| at(path, error))?;
         Ok(Folder { fd, path: path.into(), follow: false, number })
     }
 
@@ -133,21 +133,21 @@ impl Folder {
     /// # Errors
     /// `Io`.
     pub fn current(follow: bool) -> Result<Folder> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(".", flags, Mode::empty()).map_err(|error| at(Path::new("."), error))?;
+        let flags = system::WAY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = system::open(".", flags, Mode::empty()).map_err(|error| at(Path::new("."), error))?;
         Ok(Folder { fd, path: Path::new("").into(), follow, number: 0 })
     }
 
     /// The path of the file that has this name in the folder.
     pub fn join(&self, name: &CStr) -> PathBuf {
-        self.path.join(OsStr::from_bytes(name.to_bytes()))
+        self.path.join(os::path(name.to_bytes()))
     }
 
     /// All names and what they stand for, in the order of their bytes: the same wherever the folder lies.
     fn list(&self) -> Result<Vec<(CString, HostType)>> {
         let host = |error| at(&self.path, error);
         let mut names = Vec::new();
-        for entry in rustix::fs::Dir::read_from(&self.fd).map_err(host)? {
+        for entry in Dir::read_from(&self.fd).map_err(host)? {
             let entry = entry.map_err(host)?;
             let name = entry.file_name();
             if matches!(name.to_bytes(), b"." | b"..") {
@@ -216,7 +216,7 @@ impl Reading {
         };
         let path = || changed(&folder.join(&name));
         let node = node(&stat).ok_or_else(path)?;
-        let (inode, has_more_names) = ((stat.st_dev, stat.st_ino), stat.st_nlink > 1);
+        let (inode, has_more_names) = (system::inode(&stat), stat.st_nlink > 1);
         Ok(Entry { node, inode, has_more_names, size: stat.st_size.cast_unsigned(), xattrs, body, name })
     }
 
@@ -237,7 +237,7 @@ impl Reading {
         if HostType::from_raw_mode(stat.st_mode) != HostType::RegularFile {
             return Err(changed(&folder.join(name)));
         }
-        if self.image == Some((stat.st_dev, stat.st_ino)) {
+        if self.image == Some(system::inode(&stat)) {
             let text = format!("{}: is the image itself", folder.join(name).display());
             return Err(Error::path(ErrorKind::InvalidInput, text));
         }
@@ -332,30 +332,30 @@ enum Attributed<'a> {
 }
 
 impl Attributed<'_> {
-    fn list(&self, names: &mut [u8]) -> rustix::io::Result<usize> {
+    fn list(&self, names: &mut [u8]) -> system::Result<usize> {
         match self {
-            Attributed::File(fd) => rustix::fs::flistxattr(fd, names),
-            Attributed::Path(path) => rustix::fs::llistxattr(*path, names),
+            Attributed::File(fd) => system::flistxattr(fd, names),
+            Attributed::Path(path) => system::llistxattr(*path, names),
         }
     }
 
-    fn get(&self, name: &CStr, value: &mut [u8]) -> rustix::io::Result<usize> {
+    fn get(&self, name: &CStr, value: &mut [u8]) -> system::Result<usize> {
         match self {
-            Attributed::File(fd) => rustix::fs::fgetxattr(fd, name, value),
-            Attributed::Path(path) => rustix::fs::lgetxattr(*path, name, value),
+            Attributed::File(fd) => system::fgetxattr(fd, name, value),
+            Attributed::Path(path) => system::lgetxattr(*path, name, value),
         }
     }
 }
 
 impl Reading {
     /// The attributes that are wanted.
-    fn attributes(&self, of: &Attributed<'_>) -> rustix::io::Result<Xattrs> {
+    fn attributes(&self, of: &Attributed<'_>) -> system::Result<Xattrs> {
         self.xattrs.map_or(Ok(Vec::new()), |is_wanted| xattrs(of, is_wanted))
     }
 }
 
 /// The attributes that are wanted, in the order of their names.
-fn xattrs(of: &Attributed<'_>, is_wanted: fn(&[u8]) -> bool) -> rustix::io::Result<Xattrs> {
+fn xattrs(of: &Attributed<'_>, is_wanted: fn(&[u8]) -> bool) -> system::Result<Xattrs> {
     let mut few = [0; 256];
     let mut many = Vec::new();
     let names = match of.list(&mut few) {
@@ -395,7 +395,7 @@ fn node(stat: &Stat) -> Option<Node> {
     // OK to truncate: the bits of a mode are 16, and nanoseconds are below 10^9.
     let kind = FileType::from_mode(stat.st_mode as u16)?;
     let modified = Time { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 };
-    let device = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
+    let device = (system::major(stat.st_rdev), system::minor(stat.st_rdev));
     let (mode, uid, gid) = ((stat.st_mode & 0o7777) as u16, stat.st_uid, stat.st_gid);
     Some(Node { kind, mode, uid, gid, modified, accessed: None, device })
 }

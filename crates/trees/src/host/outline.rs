@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use casemate_blockdev::{BlockDevice, FileDevice};
-use rustix::fs::{AtFlags, FileType as HostType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
+use casemate_blockdev::{BlockDevice, FileDevice, os};
 
 use super::{Attributed, Folder, NameKind, Part, Reading, Xattrs, allocated, at, changed, node, shorter};
+use crate::system::{self, AtFlags, HostType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
 use crate::{Node, Result};
 
 /// A file of any kind, without its contents.
@@ -59,8 +59,7 @@ pub struct Reopened {
 impl Unread {
     /// The file's path.
     pub fn path(&self) -> std::path::PathBuf {
-        use std::os::unix::ffi::OsStrExt;
-        self.folder.join(std::ffi::OsStr::from_bytes(self.name.to_bytes()))
+        self.folder.join(os::path(self.name.to_bytes()))
     }
 
     /// Opens the file, which is to have so many bytes still.
@@ -70,7 +69,7 @@ impl Unread {
     pub fn open(&self, size: u64) -> Result<Reopened> {
         let path = self.path();
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(&path, flags, Mode::empty()).map_err(|error| at(&path, error))?;
+        let fd = system::open(&path, flags, Mode::empty()).map_err(|error| at(&path, error))?;
         let stat = fstat(&fd).map_err(|error| at(&path, error))?;
         let is_file = HostType::from_raw_mode(stat.st_mode) == HostType::RegularFile;
         if !is_file || stat.st_size.cast_unsigned() != size {
@@ -112,7 +111,7 @@ impl Reading {
     /// # Errors
     /// What the host says.
     pub fn top(&self, path: &Path) -> Result<(Node, Xattrs)> {
-        let stat = rustix::fs::stat(path).map_err(|error| at(path, error))?;
+        let stat = system::stat(path).map_err(|error| at(path, error))?;
         let xattrs = self.attributes(&Attributed::Path(path)).map_err(|error| at(path, error))?;
         Ok((node(&stat).ok_or_else(|| changed(path))?, xattrs))
     }
@@ -135,7 +134,7 @@ impl Reading {
             (HostType::Directory, NameKind::Folder(number)) => Outline::Folder(number),
             (HostType::RegularFile, NameKind::File) => {
                 let path = folder.join(&name);
-                if self.image == Some((stat.st_dev, stat.st_ino)) {
+                if self.image == Some(system::inode(&stat)) {
                     let text = format!("{}: is the image itself", path.display());
                     return Err(crate::Error::path(std::io::ErrorKind::InvalidInput, text));
                 }
@@ -153,7 +152,7 @@ impl Reading {
         };
         let path = folder.join(&name);
         let xattrs = self.attributes(&Attributed::Path(&path)).map_err(host)?;
-        let (inode, has_more_names) = ((stat.st_dev, stat.st_ino), stat.st_nlink > 1);
+        let (inode, has_more_names) = (system::inode(&stat), stat.st_nlink > 1);
         let node = node(&stat).ok_or_else(|| changed(&path))?;
         Ok(Outlined { name, node, inode, has_more_names, xattrs, body })
     }

@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::FileType as HostType;
+use casemate_blockdev::os::OsStrExt;
 
 use super::{Folder, Name, NameKind};
-use crate::{FileType, Result};
+use crate::Result;
+use crate::system::HostType;
 
 /// Names that are read together: of 8 to 64 about the best, when copied from memory to memory.
 const NAMES: usize = 16;
@@ -46,7 +46,7 @@ impl Walk {
     ///
     /// # Errors
     /// `InvalidInput` for a name with a NUL.
-    pub fn to(folder: Folder, name: &Path, kind: FileType) -> Result<Walk> {
+    pub fn to(folder: Folder, name: &Path, kind: std::fs::FileType) -> Result<Walk> {
         let name = CString::new(name.as_os_str().as_bytes()).map_err(std::io::Error::from)?;
         let mut walk = Walk { open: Vec::new(), now: None, folders: 1, parts: 0 };
         let path = folder.join(&name);
@@ -115,6 +115,11 @@ impl Iterator for Walk {
     }
 }
 
-fn host_type(kind: FileType) -> HostType {
-    HostType::from_raw_mode(kind.mode_bits().into())
+/// As far as a name's kind depends on it.
+fn host_type(kind: std::fs::FileType) -> HostType {
+    match () {
+        () if kind.is_dir() => HostType::Directory,
+        () if kind.is_file() => HostType::RegularFile,
+        () => HostType::Unknown,
+    }
 }

@@ -1,8 +1,9 @@
 //! Lists of digests, as `fsverity digest` prints them.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+
+use casemate_blockdev::os::{OsStrExt, OsStringExt};
 
 use crate::fs::FileDigest;
 

@@ -2,10 +2,10 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, PoisonError};
 
 use casemate_blockdev::BlockDevice;
+use casemate_blockdev::os::FileExt;
 
 use super::Geometry;
 use crate::Error;

@@ -1,6 +1,5 @@
 //! What all commands that change an image share.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use serde_json::json;
@@ -129,7 +128,7 @@ impl ChangeArgs {
     /// The device and inode of the image, if it is a file.
     pub fn image_file(&self) -> Option<(u64, u64)> {
         let metadata = std::fs::metadata(&self.image).ok().filter(std::fs::Metadata::is_file)?;
-        Some((metadata.dev(), metadata.ino()))
+        casemate::blockdev::os::inode(&metadata)
     }
 
     /// Makes an empty file if a path leads to none: where a link leads that the path ends in.

@@ -1,9 +1,9 @@
 //! `casemate ext4 chmod`.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 
 use casemate::Error;
+use casemate::blockdev::os::OsStrExt;
 use casemate::ext4::FileType;
 
 use super::change::{ChangeArgs, each};

@@ -1,11 +1,10 @@
 //! `casemate ext4 digest`.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::ffi::OsString;
 
 use serde_json::json;
 
+use casemate::blockdev::os::{self, OsStrExt};
 use casemate::ext4::{self, FileSystem, FileType};
 use casemate::fsverity::{self, Algorithm, Entry, Parameters, escape_name};
 use casemate::{Error, Work, hex};
@@ -69,10 +68,10 @@ impl Args {
         work: &Work<'_>,
         context: &Context,
     ) -> Result<Vec<u8>, Error> {
-        let full = Path::new(OsStr::from_bytes(path));
-        let file = fs.open(full)?;
-        let at = |error: Error| fs.error(full, error);
-        let path = full.strip_prefix("/").unwrap_or(full);
+        let full = os::path(path);
+        let file = fs.open(&full)?;
+        let at = |error: Error| fs.error(&full, error);
+        let path = full.strip_prefix("/").unwrap_or(&full);
         let digest = match self.tree {
             true => {
                 let parameters = Parameters::new(Algorithm::Sha256, 4096, &[])?;

@@ -1,9 +1,8 @@
 //! `casemate ext4 extract`.
 
 use std::ffi::OsString;
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io::{BufWriter, ErrorKind, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -166,8 +165,7 @@ impl Args {
         };
         let time = second.and_then(|time| time.checked_add(Duration::from_nanos(nanoseconds.into())));
         time.map_or(Ok(()), |time| file.set_modified(time)).map_err(at)?;
-        let mode = Permissions::from_mode((inode.mode() & 0o777).into());
-        file.set_permissions(mode).map_err(at)?;
+        casemate::blockdev::os::set_mode(&file, (inode.mode() & 0o777).into()).map_err(at)?;
         if context.json() {
             context.print_json(&json!({
                 "files": 1, "directories": 0, "others": 0, "bytes": inode.size(), "failures": [],

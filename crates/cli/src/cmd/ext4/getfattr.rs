@@ -2,12 +2,12 @@
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
-use std::os::unix::ffi::OsStrExt;
 
 use clap::ValueEnum;
 use serde_json::json;
 
 use casemate::base64::{Alphabet, Base64, Padding};
+use casemate::blockdev::os::OsStrExt;
 use casemate::ext4::Xattr;
 use casemate::{Error, hex};
 

@@ -2,11 +2,11 @@
 
 use std::ffi::OsString;
 use std::ops::ControlFlow;
-use std::os::unix::ffi::OsStrExt;
 
 use clap::ArgAction;
 
 use casemate::Error;
+use casemate::blockdev::os::OsStrExt;
 use casemate::ext4::{Ext4, FileSystem, Inode, IntoNames, Name, Names, SeenDirectories};
 
 use super::entry::{self, Widths, join, long_line, shown};

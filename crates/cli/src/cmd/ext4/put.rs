@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 use std::io::BufReader;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use casemate::blockdev::os::OsStrExt;
 use casemate::ext4::{PutOptions, PutReport, Writer};
 use casemate::{Error, Work};
 

@@ -1,11 +1,11 @@
 //! `casemate ext4 readlink`.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 
 use serde_json::json;
 
 use casemate::Error;
+use casemate::blockdev::os::OsStrExt;
 
 use super::entry::shown;
 use super::image::ImageArgs;

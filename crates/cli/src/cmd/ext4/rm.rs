@@ -1,9 +1,9 @@
 //! `casemate ext4 rm`.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 
 use casemate::Error;
+use casemate::blockdev::os::OsStrExt;
 
 use super::change::{ChangeArgs, is_missing};
 use crate::answer::Answer;

@@ -1,9 +1,9 @@
 //! `casemate ext4 setfattr`.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 
 use casemate::base64::{Alphabet, Base64, Padding};
+use casemate::blockdev::os::OsStrExt;
 use casemate::{Error, hex};
 
 use super::change::ChangeArgs;

@@ -2,11 +2,11 @@
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::os::unix::ffi::OsStrExt;
 
 use serde_json::{Value, json};
 
 use casemate::Error;
+use casemate::blockdev::os::OsStrExt;
 use casemate::ext4::{EncryptionInfo, Ext4, FileType, Inode, encryption_info, verity_info};
 use casemate::fscrypt::Context as EncryptionContext;
 use casemate::hex;

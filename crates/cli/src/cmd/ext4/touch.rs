@@ -1,9 +1,9 @@
 //! `casemate ext4 touch`.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 
 use casemate::Error;
+use casemate::blockdev::os::OsStrExt;
 use casemate::ext4::Time;
 
 use super::change::{ChangeArgs, is_missing};

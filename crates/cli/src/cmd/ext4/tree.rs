@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
-use std::os::unix::ffi::OsStrExt;
 
 use casemate::Error;
+use casemate::blockdev::os::OsStrExt;
 use casemate::ext4::{DirEntry, Ext4, FileType, Inode, IntoNames, Name, Names, SeenDirectories};
 
 use super::entry::{self, join, shown};

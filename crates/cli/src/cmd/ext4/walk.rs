@@ -1,9 +1,9 @@
 //! A walk over all that is below a path of an image.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use casemate::Error;
+use casemate::blockdev::os::{OsStrExt, OsStringExt};
 use casemate::ext4::{FileSystem, Inode, IntoNames, SeenDirectories};
 
 use super::entry::join;

@@ -2,11 +2,11 @@
 
 use std::ffi::OsString;
 use std::io::BufRead;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use serde_json::json;
 
 use casemate::Error;
+use casemate::blockdev::os::{OsStrExt, OsStringExt};
 use casemate::fscrypt::{LONGEST_NAME, NoKeyName};
 use casemate::hex;
 

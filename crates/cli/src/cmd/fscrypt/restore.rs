@@ -1,11 +1,11 @@
 //! `casemate fscrypt restore`.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use casemate::Error;
 use casemate::backup;
+use casemate::blockdev::os::OsStrExt;
 
 use super::backup::open;
 use crate::answer::Answer;

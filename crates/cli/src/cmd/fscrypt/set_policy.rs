@@ -1,9 +1,9 @@
 //! `casemate fscrypt set-policy`.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use casemate::blockdev::os::OsStrExt;
 use casemate::ext4;
 use casemate::fscrypt::read_raw_key;
 use casemate::{Error, SecretSource};

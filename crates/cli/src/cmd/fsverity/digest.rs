@@ -1,12 +1,10 @@
 //! `casemate fsverity digest`.
 
-use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use casemate::blockdev::os::{self, OsStrExt};
 use casemate::fsverity::{self, Descriptor, Entry, Input};
 use casemate::{Error, Output, hex};
 
@@ -142,7 +140,7 @@ pub fn open(path: &Path) -> Result<(PathBuf, Input), Error> {
     if !is_stdin(path) {
         return Ok((path.to_owned(), Input::open(path)?));
     }
-    let input = io::stdin().as_fd().try_clone_to_owned().and_then(|file| Input::from_file(file.into()));
+    let input = os::input().and_then(Input::from_file);
     let input = input.map_err(|error| Error::io("standard input", error))?;
     Ok((PathBuf::from("standard input"), input))
 }

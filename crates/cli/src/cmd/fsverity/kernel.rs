@@ -1,12 +1,12 @@
 //! `casemate fsverity enable | measure | dump_metadata`: what the kernel does and knows.
 
 use std::fs::File;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
 
 use casemate::Error;
+use casemate::blockdev::os::OsStrExt;
 use casemate::fsverity::{self, KernelError, Metadata};
 
 use super::parameters::TreeArgs;

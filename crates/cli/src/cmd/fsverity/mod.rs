@@ -2,6 +2,7 @@
 
 mod check;
 mod digest;
+#[cfg(target_os = "linux")]
 mod kernel;
 mod parameters;
 mod sign;
@@ -31,8 +32,11 @@ pub struct Args {
 pub enum ToolCommand {
     Digest(digest::Args),
     Sign(sign::Args),
+    #[cfg(target_os = "linux")]
     Enable(kernel::EnableArgs),
+    #[cfg(target_os = "linux")]
     Measure(kernel::MeasureArgs),
+    #[cfg(target_os = "linux")]
     #[command(name = "dump_metadata", visible_aliases = ["dump-metadata", "dump"])]
     DumpMetadata(kernel::DumpArgs),
 }
@@ -62,8 +66,11 @@ impl ToolCommand {
         match self {
             ToolCommand::Digest(args) => args.run(context),
             ToolCommand::Sign(args) => args.run(context),
+            #[cfg(target_os = "linux")]
             ToolCommand::Enable(args) => args.run(context),
+            #[cfg(target_os = "linux")]
             ToolCommand::Measure(args) => args.run(context),
+            #[cfg(target_os = "linux")]
             ToolCommand::DumpMetadata(args) => args.run(context),
         }
     }

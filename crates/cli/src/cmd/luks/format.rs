@@ -2,11 +2,11 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
+use casemate::blockdev::os::FileTypeExt;
 use casemate::luks::{LuksFormatOptions, LuksKey, LuksVersion, NewVolume, Seed, Uuid};
 use casemate::{Access, Error, Image, Output, SecretSource, SecretVec, probe};
 

@@ -8,11 +8,11 @@ mod options;
 
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::FileTypeExt;
 use std::process::ExitCode;
 
 use clap::Parser;
 
+use casemate::blockdev::os::FileTypeExt;
 use casemate::{Access, Error, ErrorKind, Image};
 
 use crate::Cli;

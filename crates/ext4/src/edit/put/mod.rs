@@ -8,11 +8,10 @@ mod tar;
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
+use casemate_blockdev::os::{FileTypeExt, OsStrExt};
 use casemate_blockdev::{BlockDevice, Events};
 use casemate_providers::Work;
 use casemate_trees::host::{Batch, Body as HostBody, Entry, Folder, Reading, Source, Walk};
@@ -26,7 +25,7 @@ use crate::edit::too_large::TooLarge;
 use crate::edit::writer::Behind;
 use crate::edit::xattr::is_storable;
 use crate::error::{Error, Result, invalid};
-use crate::format::inode::{FileType, Inode, InodeFlags, Stamp, Time};
+use crate::format::inode::{Inode, InodeFlags, Stamp, Time};
 
 use pipeline::{CHUNK, Piece, Pipeline, Write};
 use stream::{Ahead, NewFile, Stream};
@@ -172,8 +171,6 @@ impl Writer {
                 } else {
                     source.to_owned()
                 };
-                // OK to truncate: the type bits are among the lower 16. What no kind fits is refused when it is read.
-                let kind = FileType::from_mode(metadata.mode() as u16).unwrap_or(FileType::Regular);
                 Walk::to(Folder::current(follow)?, &whole, kind)?
             }
             None => Walk::within(source.to_owned()),

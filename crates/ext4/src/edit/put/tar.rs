@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{ErrorKind, Read};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
+use casemate_blockdev::os;
 use casemate_providers::Work;
 use casemate_trees::tar::{Member, Pieces, TarReader};
 use casemate_trees::{Link, below, split, unpacked};
@@ -72,8 +71,8 @@ impl Writer {
         let mut tar = TarReader::new(&mut from, name);
         while let Some(member) = tar.next()? {
             work.events.advance(0)?;
-            let path = Path::new(std::ffi::OsStr::from_bytes(&member.path));
-            self.put_member(&mut put, &mut tar, &member).map_err(|error| from_source(path, error))?;
+            let path = os::path(&member.path);
+            self.put_member(&mut put, &mut tar, &member).map_err(|error| from_source(&path, error))?;
         }
         // All names are in them by now.
         for (number, time) in put.made {

@@ -5,14 +5,13 @@
 //! the top, without following links, and every file is new.
 
 use std::collections::{HashMap, HashSet};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use casemate_blockdev::os::FileExt;
 use casemate_blockdev::{BlockDevice, Buffer};
 use casemate_providers::Work;
-use casemate_trees::folder::{self as host, open_folder};
+use casemate_trees::folder::{self as host, AsFd, BorrowedFd, OwnedFd, open_folder};
 use casemate_trees::{Choice, join, split};
 
 use crate::error::{Error, Place, Result, Structure};

@@ -1,11 +1,11 @@
 //! Options of a new file system.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
 
 use serde_json::{Value, json};
 
 use casemate::Error;
+use casemate::blockdev::os::OsStringExt;
 use casemate::ext4::{BuildOptions, Geometry, uuid_of, uuid_text};
 
 use crate::cmd::ext4::chmod::parse_octal;

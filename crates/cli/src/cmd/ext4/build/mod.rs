@@ -5,8 +5,7 @@ mod luks;
 mod tree;
 
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,6 +13,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgGroup, ValueEnum};
 use serde_json::json;
 
+use casemate::blockdev::os::{self, OsStrExt, OsStringExt};
 use casemate::ext4::{
     Build, BuildReport, BuildSize, BuildTarget, Encrypting, Pattern, Protected, ProtectorSource, Sealing,
     Tree, identity, on_stream, random_uuid, read_tree, source_date_epoch, uuid_text,
@@ -481,12 +481,12 @@ fn encrypted(text: OsString) -> Result<(Vec<u8>, PathBuf), String> {
     let bytes = text.as_bytes();
     let at = bytes.iter().rposition(|byte| *byte == b'=');
     let at = at.ok_or_else(|| format!("{}: not DIR=KEYFILE", text.display()))?;
-    Ok((bytes[..at].to_vec(), OsStr::from_bytes(&bytes[at + 1..]).into()))
+    Ok((bytes[..at].to_vec(), os::path(&bytes[at + 1..]).into_owned()))
 }
 
 /// A line of a manifest.
 fn line(path: &[u8], digest: &FileDigest) -> Vec<u8> {
-    let escaped = escape_name(Path::new(OsStr::from_bytes(path)));
+    let escaped = escape_name(&os::path(path));
     let begin = if escaped.is_some() { "\\" } else { "" };
     [begin.as_bytes(), digest.to_string().as_bytes(), b" ", escaped.as_deref().unwrap_or(path), b"\n"]
         .concat()

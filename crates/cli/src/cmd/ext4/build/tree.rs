@@ -1,10 +1,10 @@
 //! Where the files of a new file system come from, and what becomes of them.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use casemate::Error;
+use casemate::blockdev::os::{self, OsStrExt};
 use casemate::ext4::{Amendments, DescriptionFormat, Pattern, Source, TreeOptions};
 
 use crate::cmd::ext4::chmod::parse_mode;
@@ -154,7 +154,7 @@ fn split_last(text: &[u8], byte: u8) -> Option<(&[u8], &[u8])> {
 fn oci(text: &OsStr) -> Source {
     let bytes = text.as_bytes();
     let colons = bytes.iter().enumerate().filter(|(_, byte)| **byte == b':');
-    let mut parts = colons.map(|(at, _)| (Path::new(OsStr::from_bytes(&bytes[..at])), &bytes[at + 1..]));
+    let mut parts = colons.map(|(at, _)| (os::path(&bytes[..at]), &bytes[at + 1..]));
     match parts.find(|(folder, _)| !Path::new(text).is_dir() && folder.is_dir()) {
         Some((folder, name)) => Source::Oci(folder.into(), Some(String::from_utf8_lossy(name).into_owned())),
         None => Source::Oci(text.into(), None),

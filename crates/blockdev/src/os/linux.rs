@@ -1,0 +1,91 @@
+//! What Linux alone has.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::num::NonZeroU64;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Advice, CWD, FallocateFlags, OFlags, RenameFlags, renameat_with};
+use rustix::io::Errno;
+
+use crate::identity::FileId;
+
+/// The bytes of a block device.
+pub(crate) fn device_size(mut file: &File) -> io::Result<u64> {
+    file.seek(SeekFrom::End(0))
+}
+
+/// Opens a block device as the kernel's own users of it do: by one at a time.
+pub(crate) fn exclusively(options: &mut OpenOptions) {
+    options.custom_flags(OFlags::EXCL.bits().cast_signed());
+}
+
+/// Gives back the space of a range, which then reads as zeros; `false` where the file system can't.
+pub(crate) fn punch(file: &File, offset: u64, len: u64) -> io::Result<bool> {
+    fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len)
+}
+
+/// Makes a range zeros that keeps its space; `false` where the file system can't.
+pub(crate) fn zero_range(file: &File, offset: u64, len: u64) -> io::Result<bool> {
+    fallocate(file, FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE, offset, len)
+}
+
+fn fallocate(file: &File, flags: FallocateFlags, offset: u64, len: u64) -> io::Result<bool> {
+    if len == 0 {
+        return Ok(true);
+    }
+    match rustix::fs::fallocate(file, flags, offset, len) {
+        Ok(()) => Ok(true),
+        // Block devices take whole sectors only.
+        Err(Errno::OPNOTSUPP | Errno::NODEV | Errno::NOSYS | Errno::INVAL) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+pub(crate) fn forget_cached(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    Ok(rustix::fs::fadvise(file, offset, NonZeroU64::new(len), Advice::DontNeed)?)
+}
+
+/// Gives a file a name that no file has; `false` where that is not one step.
+pub(crate) fn try_rename_new(from: &Path, to: &Path) -> io::Result<bool> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // File systems over a network don't have this.
+        Err(Errno::INVAL | Errno::NOSYS) => Ok(false),
+        renamed => Ok(renamed.map(|()| true)?),
+    }
+}
+
+/// The loop device that stands on a file, if there is one.
+pub(crate) fn loop_device(wanted: FileId) -> Option<String> {
+    // Where there is no sysfs there is no loop device that we could see.
+    for device in fs::read_dir("/sys/block").ok()?.flatten() {
+        let name = device.file_name().to_string_lossy().into_owned();
+        if !name.starts_with("loop") {
+            continue;
+        }
+        let Ok(backing) = fs::read_to_string(device.path().join("loop/backing_file")) else { continue };
+        if FileId::at(Path::new(backing.trim_end_matches('\n'))) == Some(wanted) {
+            return Some(name);
+        }
+    }
+    None
+}
+
+/// The file that a loop device stands on, or the disk of a partition, as the kernel tells them.
+pub(crate) fn below(id: FileId) -> Option<FileId> {
+    let FileId::BlockDevice(number) = id else { return None };
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let device = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    if let Ok(backing) = fs::read_to_string(device.join("loop/backing_file")) {
+        return FileId::at(Path::new(backing.trim_end_matches('\n')));
+    }
+    if !device.join("partition").exists() {
+        return None;
+    }
+    // A partition's folder lies in that of its disk.
+    let disk = fs::canonicalize(device).ok()?;
+    let disk = fs::read_to_string(disk.parent()?.join("dev")).ok()?;
+    let (major, minor) = disk.trim().split_once(':')?;
+    Some(FileId::BlockDevice(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?)))
+}

@@ -1,0 +1,215 @@
+//! What Unix has, on Windows.
+//!
+//! Positions: a read moves the file's pointer, which nobody here uses. Names: Unicode is UTF-8 in images, so bytes that are
+//! no UTF-8 are shown with replacement characters.
+
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, FileType, Metadata, OpenOptions};
+use std::io::{self, ErrorKind, Read};
+use std::ops::Range;
+use std::os::windows::fs::FileExt as _;
+use std::os::windows::io::AsHandle;
+use std::path::{Path, PathBuf};
+
+use crate::identity::FileId;
+
+/// Files read and written at positions.
+pub trait FileExt {
+    /// Reads at most as much as the buffer holds.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Writes at most the whole buffer.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize>;
+
+    /// Fills the buffer.
+    ///
+    /// # Errors
+    /// `UnexpectedEof`; what the system says.
+    fn read_exact_at(&self, mut buf: &mut [u8], mut offset: u64) -> io::Result<()> {
+        while !buf.is_empty() {
+            match self.read_at(buf, offset) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(len) => (buf, offset) = (&mut buf[len..], offset + len as u64),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the whole buffer.
+    ///
+    /// # Errors
+    /// `WriteZero`; what the system says.
+    fn write_all_at(&self, mut buf: &[u8], mut offset: u64) -> io::Result<()> {
+        while !buf.is_empty() {
+            match self.write_at(buf, offset) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(len) => (buf, offset) = (&buf[len..], offset + len as u64),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FileExt for File {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        match self.seek_read(buf, offset) {
+            // ERROR_HANDLE_EOF: a read that begins behind the end.
+            Err(error) if error.raw_os_error() == Some(38) => Ok(0),
+            read => read,
+        }
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
+        self.seek_write(buf, offset)
+    }
+}
+
+/// Kinds of files that are none here.
+pub trait FileTypeExt {
+    /// Whether it is a block device.
+    fn is_block_device(&self) -> bool {
+        false
+    }
+
+    /// Whether it is a character device.
+    fn is_char_device(&self) -> bool {
+        false
+    }
+
+    /// Whether it is a pipe.
+    fn is_fifo(&self) -> bool {
+        false
+    }
+}
+
+impl FileTypeExt for FileType {}
+
+/// Modes of new files, which have none here.
+pub trait OpenOptionsExt {
+    /// Changes nothing.
+    fn mode(&mut self, mode: u32) -> &mut Self;
+}
+
+impl OpenOptionsExt for OpenOptions {
+    fn mode(&mut self, _: u32) -> &mut Self {
+        self
+    }
+}
+
+/// Names as bytes.
+pub trait OsStrExt {
+    /// UTF-8; surrogates without a partner are three bytes each, which nobody else takes for a character.
+    fn as_bytes(&self) -> &[u8];
+}
+
+impl OsStrExt for OsStr {
+    fn as_bytes(&self) -> &[u8] {
+        self.as_encoded_bytes()
+    }
+}
+
+/// Bytes as names.
+pub trait OsStringExt {
+    /// The name that has these bytes.
+    fn from_vec(bytes: Vec<u8>) -> Self;
+
+    /// The name's bytes.
+    fn into_vec(self) -> Vec<u8>;
+}
+
+impl OsStringExt for OsString {
+    fn from_vec(bytes: Vec<u8>) -> OsString {
+        String::from_utf8(bytes)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+            .into()
+    }
+
+    fn into_vec(self) -> Vec<u8> {
+        self.into_encoded_bytes()
+    }
+}
+
+/// The path that has these bytes.
+pub fn path(bytes: &[u8]) -> Cow<'_, Path> {
+    match String::from_utf8_lossy(bytes) {
+        Cow::Borrowed(path) => Path::new(path).into(),
+        Cow::Owned(path) => PathBuf::from(path).into(),
+    }
+}
+
+/// Files have no modes.
+///
+/// # Errors
+/// None.
+pub fn set_mode(_: &File, _: u32) -> io::Result<()> {
+    Ok(())
+}
+
+/// The device and the inode of a file: its metadata does not tell them.
+pub fn inode(_: &Metadata) -> Option<(u64, u64)> {
+    None
+}
+
+/// The name of this machine.
+pub fn host_name() -> Vec<u8> {
+    std::env::var_os("COMPUTERNAME").unwrap_or_default().into_vec()
+}
+
+/// Whether files may be given to others: owners of images mean nothing here.
+pub fn is_root() -> bool {
+    false
+}
+
+/// Standard input as a file.
+///
+/// # Errors
+/// What the system says.
+pub fn input() -> io::Result<File> {
+    Ok(io::stdin().as_handle().try_clone_to_owned()?.into())
+}
+
+/// Reads standard input.
+///
+/// # Errors
+/// What the system says.
+pub fn read_input(buffer: &mut [u8]) -> io::Result<usize> {
+    io::stdin().read(buffer)
+}
+
+pub(crate) fn id_of(file: &File) -> io::Result<FileId> {
+    identity(file)
+}
+
+fn identity(file: impl winapi_util::AsHandleRef) -> io::Result<FileId> {
+    let information = winapi_util::file::information(file)?;
+    Ok(FileId::Inode(information.volume_serial_number(), information.file_index()))
+}
+
+pub(crate) fn id_at(path: &Path) -> io::Result<FileId> {
+    identity(winapi_util::Handle::from_path_any(path)?)
+}
+
+pub(crate) fn has_no_locks(error: &io::Error) -> bool {
+    // ERROR_INVALID_FUNCTION.
+    error.raw_os_error() == Some(1)
+}
+
+/// Names of folders are written with the files.
+pub(crate) fn sync_folder(_: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+pub(crate) fn next_data(_: &File, offset: u64, size: u64) -> Option<Range<u64>> {
+    Some(offset..size)
+}

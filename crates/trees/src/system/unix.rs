@@ -1,0 +1,32 @@
+//! The calls as Unix has them.
+
+pub use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+pub use rustix::fs::{
+    AtFlags, Dir, FileType as HostType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, XattrFlags,
+    chmodat, chownat, fchmod, fchown, fgetxattr, flistxattr, fsetxattr, fstat, futimens, lgetxattr, linkat,
+    llistxattr, major, makedev, minor, mkdirat, open, openat, readlinkat, stat, statat, symlinkat, unlinkat,
+    utimensat,
+};
+pub use rustix::io::{Errno, Result};
+
+/// How a folder is opened that is only gone through.
+#[cfg(target_os = "linux")]
+pub const WAY: OFlags = OFlags::PATH;
+#[cfg(not(target_os = "linux"))]
+pub const WAY: OFlags = OFlags::RDONLY;
+
+/// The device and inode of a file.
+#[allow(clippy::unnecessary_cast)] // Their types are each system's own.
+pub fn inode(stat: &Stat) -> (u64, u64) {
+    (stat.st_dev as u64, stat.st_ino as u64)
+}
+
+#[cfg(not(target_vendor = "apple"))]
+pub use rustix::fs::mknodat;
+
+/// There is no such call by folder.
+#[cfg(target_vendor = "apple")]
+pub fn mknodat<N>(_: BorrowedFd<'_>, _: std::ffi::CString, _: HostType, _: Mode, _: N) -> Result<()> {
+    Err(Errno::NOTSUP)
+}
