@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::install::{apt_get, installed, may_install};
+use crate::install::{apt_get, has_packages, may_install};
 use crate::report::Report;
 use crate::step::{Outcome, Step, cargo};
 
@@ -89,16 +89,7 @@ fn prepared(
         let text = format!("{name}: no standard library for the target (libstd-rust-web-dev:{architecture})");
         return report.skip(&text).map(|()| false);
     }
-    for package in packages {
-        if !installed(package) {
-            if may_install() {
-                apt_get(&["install", "--yes", "--quiet=2", "--no-install-recommends", package])?;
-                continue;
-            }
-            return report.skip(&format!("{name}: no package {package}")).map(|()| false);
-        }
-    }
-    Ok(true)
+    has_packages(report, name, packages)
 }
 
 /// The compiler that has a target.
@@ -109,7 +100,8 @@ fn with_compiler(step: Step, target: &str) -> Step {
     }
 }
 
-fn rustup_has_target(target: &str) -> bool {
+/// Whether the compiler has a target's standard library.
+pub fn rustup_has_target(target: &str) -> bool {
     let output = Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output();
     output.is_ok_and(|output| Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir())
 }

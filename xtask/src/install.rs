@@ -106,6 +106,20 @@ pub fn installed(package: &str) -> bool {
     query.is_ok_and(|output| output.stdout.starts_with(b"installed"))
 }
 
+/// Whether packages are there, installed where that is allowed; else that is a skip of what needs them.
+pub fn has_packages(report: &mut Report, name: &str, packages: &[&str]) -> Result<bool, String> {
+    for package in packages {
+        if !installed(package) {
+            if may_install() {
+                apt_get(&["install", "--yes", "--quiet=2", "--no-install-recommends", package])?;
+                continue;
+            }
+            return report.skip(&format!("{name}: no package {package}")).map(|()| false);
+        }
+    }
+    Ok(true)
+}
+
 /// Whether this is root on a system with apt-get.
 pub fn may_install() -> bool {
     let output = |program, arg| Command::new(program).arg(arg).stderr(Stdio::null()).output();

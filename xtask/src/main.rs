@@ -12,6 +12,7 @@ mod nightly;
 mod package;
 mod report;
 mod step;
+mod systems;
 mod wheel;
 
 use std::process::ExitCode;
@@ -45,7 +46,7 @@ const CONFIGURATIONS: &[Configuration] = &[
     ),
     (
         "package",
-        "Debian packages and sources with all crates, tried in a root of their own; not part of `test`",
+        "Debian packages, a static command, and sources with all crates, tried in roots of their own; not part of `test`",
         package::package,
     ),
     (
@@ -54,6 +55,13 @@ const CONFIGURATIONS: &[Configuration] = &[
         wheel::adapters,
     ),
     ("i686", "the libraries' units on 32-bit Linux; not part of `test`", cross::i686),
+    ("musl", "the libraries' units and the command, linked to musl; not part of `test`", systems::musl),
+    (
+        "windows",
+        "the libraries' units and the command's main jobs on Windows, under Wine; not part of `test`",
+        systems::windows,
+    ),
+    ("macos", "the command compiled and linked for macOS, not run; not part of `test`", systems::macos),
     (
         "engines",
         "fleets on Ray, Dask and Spark and from an S3 server, all started here; not part of `test`",

@@ -1,4 +1,4 @@
-//! Debian packages of the command and of the C library, and the sources with all crates.
+//! Debian packages of the command and of the C library, the command in one static file, and the sources with all crates.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -7,6 +7,7 @@ use std::process::Command;
 
 use crate::report::Report;
 use crate::step::{Outcome, cargo, root, step};
+use crate::systems::static_command;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -42,8 +43,9 @@ pub fn package(report: &mut Report) -> Outcome {
     let libraries = Path::new("usr/lib").join(triplet.trim());
     let packages = [command(&out)?, library(&out, &libraries)?, development(&out, &libraries)?];
     let files = packages.iter().map(Package::build).collect::<Result<Vec<_>, _>>()?;
+    let alone = static_command(report, &out)?;
     sources(&out)?;
-    for file in &files {
+    for file in files.iter().chain(&alone) {
         println!(
             "{}: {} KiB",
             file.display(),

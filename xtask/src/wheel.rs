@@ -42,7 +42,7 @@ pub fn wheel(_: &mut Report) -> Outcome {
 }
 
 /// A new environment of the system's interpreter; the folder of its programs.
-fn environment(folder: &Path) -> Result<PathBuf, String> {
+pub fn environment(folder: &Path) -> Result<PathBuf, String> {
     step("python3", ["-m", "venv", "--clear", &folder.to_string_lossy()]).run()?;
     Ok(folder.join("bin"))
 }

@@ -1,0 +1,185 @@
+//! Other systems than Linux with glibc: musl, with everything in one file; Windows, run under Wine; macOS, linked alone.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::cross::rustup_has_target;
+use crate::install::{has_packages, may_install};
+use crate::report::Report;
+use crate::step::{Outcome, Step, cargo, root, step};
+use crate::wheel::environment;
+
+const MUSL: &str = "x86_64-unknown-linux-musl";
+const WINDOWS: &str = "x86_64-pc-windows-gnu";
+const MACOS: &str = "aarch64-apple-darwin";
+
+/// Debian's `wine` looks for one of 32 bits first, and says so each time.
+const WINE: &str = "/usr/lib/wine/wine64";
+
+/// All but what programs of the system's own C library load, for musl and in a folder of its own.
+const NOT_LOADED: [&str; 8] = [
+    "--exclude=casemate-capi",
+    "--exclude=casemate-libfsverity",
+    "--exclude=casemate-python",
+    "--exclude=xtask",
+    "--target",
+    MUSL,
+    "--target-dir",
+    "target/musl",
+];
+
+/// The crates that are on every system.
+const PORTABLE: [&str; 13] = [
+    "casemate",
+    "casemate-blockdev",
+    "casemate-cli",
+    "casemate-crypt",
+    "casemate-ext4",
+    "casemate-fscrypt",
+    "casemate-integrity",
+    "casemate-luks",
+    "casemate-primitives",
+    "casemate-providers",
+    "casemate-sys",
+    "casemate-trees",
+    "casemate-verity",
+];
+
+/// Tests of the command where musl may do something in its own way: threads, locks, pipes, names, memory. Its messages are its
+/// own, too, which those beside other tools compare.
+const TESTS: [&str; 8] = [
+    "--lib",
+    "--test=build",
+    "--test=crypt",
+    "--test=ext4",
+    "--test=integrity",
+    "--test=interrupts",
+    "--test=luks",
+    "--test=verity",
+];
+
+/// What a command for another system does in a folder of its own, each line's words.
+const JOBS: [&str; 8] = [
+    "--quiet verity format data hash --root-hash-file root.txt",
+    "verity verify data hash --root-hash-file root.txt",
+    "--quiet luks format --from data --key-file pass --pbkdf pbkdf2 --pbkdf-force-iterations 1000 volume",
+    "--quiet luks extract volume plain --key-file pass",
+    "verity verify plain hash --root-hash-file root.txt",
+    "--quiet ext4 build --from tree image",
+    "ext4 check image",
+    "ext4 cat image /file",
+];
+
+/// Tests the libraries' units and the command, linked to musl.
+pub fn musl(report: &mut Report) -> Outcome {
+    if !prepared(report, "musl", MUSL, &["musl-tools"])? {
+        return Ok(());
+    }
+    let filter = [&NOT_LOADED[..], &TESTS].concat();
+    crate::binaries::run(report, &filter, &[])?;
+    let folder = root().join("target/musl");
+    try_alone(report, &folder.join(MUSL).join("debug/casemate"), &folder.join("empty-root"))
+}
+
+/// The command with everything in one file, which is tried in a root that has nothing else; none where it can't be built.
+pub fn static_command(report: &mut Report, out: &Path) -> Result<Option<PathBuf>, String> {
+    if !prepared(report, "static command", MUSL, &["musl-tools"])? {
+        return Ok(None);
+    }
+    let build = ["build", "--quiet", "--release", "--package", "casemate-cli", "--target", MUSL];
+    cargo(build).args(&["--target-dir", "target/musl"]).run()?;
+    let program = out.join(format!("casemate-{}-{MUSL}", env!("CARGO_PKG_VERSION")));
+    let built = root().join("target/musl").join(MUSL).join("release/casemate");
+    fs::copy(&built, &program).map_err(failed(&built))?;
+    step("strip", [&*program.to_string_lossy()]).run()?;
+    try_alone(report, &program, &out.join("empty-root"))?;
+    Ok(Some(program))
+}
+
+fn try_alone(report: &mut Report, program: &Path, place: &Path) -> Outcome {
+    if !may_install() {
+        return report.skip("static command: only root has a root of its own to try it in");
+    }
+    fill(place)?;
+    fs::copy(program, place.join("casemate")).map_err(failed(program))?;
+    do_jobs(place, || step("chroot", [&*place.to_string_lossy(), "/casemate"]))
+}
+
+/// Makes a folder with what the jobs need.
+fn fill(place: &Path) -> Outcome {
+    let _ = fs::remove_dir_all(place);
+    let made = fs::create_dir_all(place.join("tree"))
+        .and_then(|()| fs::write(place.join("data"), vec![7; 8 << 20]))
+        .and_then(|()| fs::write(place.join("pass"), "a passphrase"))
+        .and_then(|()| fs::write(place.join("tree/file"), "from a folder of its own\n"));
+    made.map_err(failed(place))
+}
+
+/// Does the command's main jobs in such a folder, and removes it.
+fn do_jobs(place: &Path, command: impl Fn() -> Step) -> Outcome {
+    for job in JOBS {
+        command().args(&job.split(' ').collect::<Vec<_>>()).run()?;
+    }
+    fs::remove_dir_all(place).map_err(failed(place))
+}
+
+/// Tests the libraries' units under Wine, and lets the command do its main jobs there.
+pub fn windows(report: &mut Report) -> Outcome {
+    if !prepared(report, "windows", WINDOWS, &["gcc-mingw-w64-x86-64-win32", "wine64"])? {
+        return Ok(());
+    }
+    let folder = root().join("target/windows");
+    let library = folder.join("stand-in");
+    fs::create_dir_all(&library).map_err(failed(&library))?;
+    let source = root().join("xtask/src/bcryptprimitives.c");
+    let (source, made) = (source.to_string_lossy(), library.join("bcryptprimitives.dll"));
+    let compile = ["-O2", "-shared", "-o", &*made.to_string_lossy(), &*source, "-ladvapi32"];
+    step("x86_64-w64-mingw32-gcc", compile).run()?;
+    // Wine shows the system's root as a drive.
+    let found = format!("Z:{}", library.display()).replace('/', "\\");
+    let skips = report.skip_log().to_owned();
+    let under_wine = |step: Step| {
+        let step =
+            step.env("WINEPREFIX", folder.join("wine")).env("WINEDEBUG", "-all").env("WINEPATH", &found);
+        step.env("CASEMATE_SKIP_LOG", &skips)
+    };
+    let runner = "CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUNNER";
+    let common = ["--target", WINDOWS, "--target-dir", "target/windows"];
+    let tests = cargo(["test", "--lib", "--no-fail-fast"]).args(&PORTABLE.map(|name| ["-p", name]).concat());
+    under_wine(tests.args(&common).env(runner, WINE)).run_tests(report)?;
+    cargo(["build", "--quiet", "--package", "casemate-cli"]).args(&common).run()?;
+    let (place, program) = (folder.join("trial"), folder.join(WINDOWS).join("debug/casemate.exe"));
+    fill(&place)?;
+    do_jobs(&place, || under_wine(step(WINE, [&*program.to_string_lossy()]).folder(&place)))
+}
+
+/// Compiles and links the command for macOS. Nothing is run.
+pub fn macos(report: &mut Report) -> Outcome {
+    if !prepared(report, "macos", MACOS, &[])? {
+        return Ok(());
+    }
+    // Zig has what Apple's linker and libraries say.
+    let tools = environment(&root().join("target/zig-tools"))?;
+    step(tools.join("pip"), ["install", "--quiet", "cargo-zigbuild>=0.24,<0.25", "ziglang>=0.17,<0.18"])
+        .run()?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths([tools.clone()].into_iter().chain(std::env::split_paths(&path)));
+    let build = ["zigbuild", "--package", "casemate-cli", "--target", MACOS, "--target-dir", "target/macos"];
+    step(tools.join("cargo-zigbuild"), build).env("PATH", path.map_err(|error| error.to_string())?).run()
+}
+
+fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> String {
+    move |error| format!("{}: {error}", path.display())
+}
+
+/// Whether a target's standard library and programs are there, fetched where that is allowed; else that is a skip.
+fn prepared(report: &mut Report, name: &str, target: &str, packages: &[&str]) -> Result<bool, String> {
+    if !rustup_has_target(target) && may_install() {
+        // Where there is no rustup, the next line says what is missing.
+        let _ = step("rustup", ["target", "add", target]).run();
+    }
+    if !rustup_has_target(target) {
+        return report.skip(&format!("{name}: no standard library for {target}")).map(|()| false);
+    }
+    has_packages(report, name, packages)
+}
