@@ -30,11 +30,16 @@ impl Folders {
 
     /// The same with an image `root.img` of mke2fs, with `/file`, `/sub` and three files in that.
     pub fn with_image() -> Option<Folders> {
+        Folders::with_image_of("-t ext4")
+    }
+
+    /// The same of another kind.
+    pub fn with_image_of(kind: &str) -> Option<Folders> {
         let mke2fs = tool("mke2fs")?;
         let folders = Folders::new()?;
         folders
             .sh("mkdir -p tree/sub; echo hello > tree/file; for i in 1 2 3; do echo $i > tree/sub/f$i; done");
-        let options = format!("-t ext4 -d {}", folders.path("tree").display());
+        let options = format!("{kind} -d {}", folders.path("tree").display());
         mke2fs::make(&mke2fs, &options, &folders.path("root.img"), "8M");
         Some(folders)
     }
