@@ -2,9 +2,10 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::Command;
 
-use casemate_testkit::{mke2fs, run_any, skip, tool};
+use casemate_testkit::{fixture, mke2fs, run_any, skip, tool};
 
 use super::Folders;
 
@@ -105,4 +106,30 @@ fn others_change_no_keys() {
 
 fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|found| std::os::unix::fs::MetadataExt::uid(&found) == 0)
+}
+
+/// Of an image that the real fscrypt was used on: its policies and protectors are read where they are mounted.
+#[test]
+fn passphrases_open_folders() {
+    let Some(folders) = Folders::new() else { return };
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/fscrypt-tool");
+    folders.file("disk.img", fixture(from.join("disk.img.xz")));
+    fs::copy(from.join("login-protector"), folders.path("login-protector")).unwrap();
+    let secrets = [("passphrase", "hunter2\n"), ("wide", "other-words"), ("login", "login-secret\n")];
+    secrets.iter().for_each(|(name, secret)| drop(folders.file(name, secret)));
+    folders.mount("--write --control socket disk.img", "own");
+    assert!(!folders.path("own/wide/note").exists());
+    folders.is("key add own --fscrypt-passphrase-file login", 2, "login: it does not open protector");
+    assert_eq!(folders.yes("key status own"), "");
+    for (name, more) in [("wide", ""), ("passphrase", ""), ("login", "--protector login-protector")] {
+        let added = folders.yes(&format!("key add own --fscrypt-passphrase-file {name} {more}"));
+        assert_eq!(folders.read(&format!("own/{name}/note")), format!("in {name}\n").into_bytes());
+        folders.sh(&format!("echo new > own/{name}/new; cat own/{name}/new"));
+        assert_eq!(folders.yes("key status own"), added);
+    }
+    folders.yes("key remove own --all");
+    assert!(!folders.path("own/wide/note").exists());
+    folders.unmount("own");
+    assert_eq!(folders.yes("ext4 cat disk.img /wide/new --fscrypt-passphrase-file wide"), "new\n");
+    folders.yes("ext4 check disk.img");
 }
