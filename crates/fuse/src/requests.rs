@@ -82,6 +82,13 @@ impl Requests {
         }
     }
 
+    /// Looks at the file system as it stays meanwhile. No longer than that: whoever is answered may go on at once to what
+    /// changes it, and would wait.
+    fn steadily<T>(&self, look: impl FnOnce() -> T) -> T {
+        let _steady = self.tree.steady();
+        look()
+    }
+
     /// What a program is told of an error.
     fn errno(&self, error: &Error) -> Errno {
         told(&self.tree, error)
@@ -129,17 +136,19 @@ impl Filesystem for Requests {
         if name.len() > LONGEST_NAME as usize {
             return reply.error(Errno::ENAMETOOLONG);
         }
-        let _steady = self.tree.steady();
-        let looked_up = || -> Result<_, Error> {
+        let looked_up = self.steadily(|| -> Result<_, Error> {
             let dir = self.tree.inode(parent)?;
             let found = self.tree.lookup(&dir, name)?;
             let told = found.map(|inode| self.tree.attributes(&inode).map(|told| (inode.number(), told)));
-            let time = if told.is_some() { lifetime(&self.tree, &dir) } else { absence(&self.tree, &dir) };
-            Ok((time, told.transpose()?))
-        };
-        match looked_up() {
-            Ok((time, Some((number, (attributes, generation))))) => {
-                self.tree.tells_of(number);
+            let Some((number, told)) = told.transpose()? else {
+                return Ok((absence(&self.tree, &dir), None));
+            };
+            // Before anybody can take its last name: it is not freed then.
+            self.tree.tells_of(number);
+            Ok((lifetime(&self.tree, &dir), Some(told)))
+        });
+        match looked_up {
+            Ok((time, Some((attributes, generation)))) => {
                 reply.entry_with_ttls(&FOR_EVER, &time, &attributes, generation);
             }
             // Node 0: a name that the kernel may remember as missing.
@@ -155,16 +164,14 @@ impl Filesystem for Requests {
     }
 
     fn getattr(&self, _request: &Request, node: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        let _steady = self.tree.steady();
-        match self.tree.inode(node).and_then(|inode| self.tree.attributes(&inode)) {
+        match self.steadily(|| self.tree.attributes(&self.tree.inode(node)?)) {
             Ok((attributes, _)) => reply.attr(&FOR_EVER, &attributes),
             Err(error) => reply.error(self.errno(&error)),
         }
     }
 
     fn readlink(&self, _request: &Request, node: INodeNo, reply: ReplyData) {
-        let _steady = self.tree.steady();
-        match self.tree.inode(node).and_then(|inode| self.tree.target(&inode)) {
+        match self.steadily(|| self.tree.target(&self.tree.inode(node)?)) {
             Ok(target) => reply.data(&target),
             Err(error) => reply.error(self.errno(&error)),
         }
@@ -173,10 +180,12 @@ impl Filesystem for Requests {
     fn open(&self, _request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let tree = Arc::clone(&self.tree);
         self.crew.work(move || {
-            let _steady = tree.steady();
-            let opened = match flags.acc_mode() {
-                OpenAccMode::O_RDONLY => tree.open(node),
-                _ => tree.require_writable(node, flags.0 & APPEND != 0).and_then(|()| tree.open(node)),
+            let opened = {
+                let _steady = tree.steady();
+                match flags.acc_mode() {
+                    OpenAccMode::O_RDONLY => tree.open(node),
+                    _ => tree.require_writable(node, flags.0 & APPEND != 0).and_then(|()| tree.open(node)),
+                }
             };
             match opened {
                 Ok(()) => reply.opened(FileHandle(0), OPENED),
@@ -198,8 +207,11 @@ impl Filesystem for Requests {
     ) {
         let tree = Arc::clone(&self.tree);
         self.crew.work(move || {
-            let _steady = tree.steady();
-            match tree.read(node, offset, size) {
+            let read = {
+                let _steady = tree.steady();
+                tree.read(node, offset, size)
+            };
+            match read {
                 Ok(bytes) => reply.data(&bytes),
                 Err(error) => reply.error(told(&tree, &error)),
             }
@@ -235,8 +247,8 @@ impl Filesystem for Requests {
             _ => return reply.error(Errno::EINVAL),
         };
         let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
-        let _steady = self.tree.steady();
-        match self.tree.seek(node, offset, wanted).map(|found| found.map(i64::try_from)) {
+        let found = self.steadily(|| self.tree.seek(node, offset, wanted));
+        match found.map(|found| found.map(i64::try_from)) {
             Ok(Some(Ok(found))) => reply.offset(found),
             Ok(_) => reply.error(Errno::ENXIO),
             Err(error) => reply.error(self.errno(&error)),
@@ -341,8 +353,7 @@ impl Filesystem for Requests {
     }
 
     fn getxattr(&self, request: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let _steady = self.tree.steady();
-        match self.tree.xattr(node, name, request.uid()) {
+        match self.steadily(|| self.tree.xattr(node, name, request.uid())) {
             Ok(Some(value)) => value_of_size(&value, size, reply),
             Ok(None) => reply.error(Errno::ENODATA),
             Err(error) => reply.error(self.errno(&error)),
@@ -350,8 +361,7 @@ impl Filesystem for Requests {
     }
 
     fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
-        let _steady = self.tree.steady();
-        match self.tree.xattrs(node, request.uid()) {
+        match self.steadily(|| self.tree.xattrs(node, request.uid())) {
             Ok(all) => {
                 let names: Vec<u8> =
                     all.iter().flat_map(|xattr| xattr.name.iter().copied().chain([0])).collect();
@@ -440,11 +450,12 @@ impl Filesystem for Requests {
         reply: ReplyCreate,
     ) {
         let made = self.tree.create(request, (parent, name), Wanted { mode, umask }, Body::File);
-        let _steady = self.tree.steady();
         let opened = made.and_then(|(attributes, generation)| {
-            let time = self.tree.inode(parent).map(|dir| lifetime(&self.tree, &dir))?;
-            self.tree.open(attributes.ino)?;
-            Ok((time, attributes, generation))
+            self.steadily(|| {
+                let time = self.tree.inode(parent).map(|dir| lifetime(&self.tree, &dir))?;
+                self.tree.open(attributes.ino)?;
+                Ok((time, attributes, generation))
+            })
         });
         match opened {
             Ok((time, attributes, generation)) => {
@@ -600,8 +611,8 @@ impl Filesystem for Requests {
 impl Requests {
     /// Answers with an inode that has got a name.
     fn entry(&self, parent: INodeNo, made: Result<(FileAttr, Generation), Error>, reply: ReplyEntry) {
-        let _steady = self.tree.steady();
-        let made = made.and_then(|made| Ok((lifetime(&self.tree, &self.tree.inode(parent)?), made)));
+        let made = made
+            .and_then(|made| self.steadily(|| Ok((lifetime(&self.tree, &self.tree.inode(parent)?), made))));
         match made {
             Ok((time, (attributes, generation))) => {
                 reply.entry_with_ttls(&FOR_EVER, &time, &attributes, generation);
