@@ -173,3 +173,29 @@ fn keys_are_asked_for_and_removed() {
     assert_eq!(said.trim(), format!("present EACCES present EACCES ENOTTY {nonce}"));
     folders.unmount("own");
 }
+
+/// What FUSE does not pass, or this project does not do: an error, and the folder goes on.
+#[test]
+fn what_is_not_there_is_refused() {
+    let (Some(_), Some(folders)) = (tool("python3"), Folders::with_image()) else { return };
+    folders.mount("--write root.img", "own");
+    let code = r#"
+import errno, fcntl, os
+def say(call):
+    try:
+        print(call())
+    except OSError as error:
+        print(errno.errorcode[error.errno])
+file = os.open("own/file", os.O_RDONLY)
+say(lambda: os.open("own", os.O_TMPFILE | os.O_RDWR, 0o600))
+# FS_IOC_SETVERSION, FS_IOC_FIEMAP, FITRIM, FS_IOC_ADD_ENCRYPTION_KEY, FS_IOC_READ_VERITY_METADATA.
+for number, size in (0x40087602, 8), (0xc020660b, 32), (0xc0185879, 24), (0xc0506617, 80), (0xc0286687, 40):
+    say(lambda: fcntl.ioctl(file, number, bytes(size)))
+print(os.read(file, 10))
+"#;
+    folders.file("refused.py", code);
+    let said = folders.sh("python3 refused.py");
+    let lines: Vec<_> = said.lines().collect();
+    assert_eq!(lines, ["ENOTSUP", "ENOTTY", "ENOTSUP", "ENOTTY", "ENOTTY", "ENOTTY", "b'hello\\n'"]);
+    folders.unmount("own");
+}
