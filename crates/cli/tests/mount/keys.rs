@@ -123,7 +123,7 @@ fn passphrases_open_folders() {
     assert_eq!(folders.yes("key status own"), "");
     for (name, more) in [("wide", ""), ("passphrase", ""), ("login", "--protector login-protector")] {
         let added = folders.yes(&format!("key add own --fscrypt-passphrase-file {name} {more}"));
-        assert_eq!(folders.read(&format!("own/{name}/note")), format!("in {name}\n").into_bytes());
+        assert_eq!(folders.read(format!("own/{name}/note")), format!("in {name}\n").into_bytes());
         folders.sh(&format!("echo new > own/{name}/new; cat own/{name}/new"));
         assert_eq!(folders.yes("key status own"), added);
     }
