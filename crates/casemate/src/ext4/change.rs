@@ -95,6 +95,9 @@ impl Image {
             }
         };
         let keys = LiveKeys::new(ring);
+        // The process may go to another folder while the writer is open.
+        let recovery = recovery.map(std::path::absolute).transpose();
+        let recovery = recovery.map_err(|error| Error::io(self.name(), error))?;
         let options = casemate_ext4::WriteOptions {
             open: reading.open_seen(keys.clone(), uses, &work.providers),
             seed: options.seed,
