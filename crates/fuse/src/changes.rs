@@ -87,6 +87,11 @@ impl Changes {
         }
     }
 
+    /// How many inodes without names are not freed yet, because the kernel knows them.
+    pub fn held(&self) -> usize {
+        self.steady().writer().map_or(0, Writer::count_held)
+    }
+
     /// Makes all changes permanent.
     pub fn commit(&self) -> Result<(), Error> {
         self.shared.commit()

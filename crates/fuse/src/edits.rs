@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use fuser::{FileAttr, Generation, INodeNo, Request, TimeOrNow};
 
@@ -18,6 +18,9 @@ use crate::tree::Tree;
 const KEEP_SIZE: i32 = 1;
 const PUNCH_HOLE: i32 = 2;
 const ZERO_RANGE: i32 = 16;
+
+/// How long whoever finds the file system full waits for room that files have which were removed and closed.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The bits of a mode that say what a file is.
 const KINDS: &[(u32, FileType)] = &[
@@ -270,7 +273,16 @@ impl Tree {
 
     fn change<T>(&self, mut f: impl FnMut(&Changes, &mut Writer) -> Result<T, Error>) -> Result<T, Error> {
         let changes = self.changes().ok_or_else(read_only)?;
-        changes.change(|writer| f(changes, writer)).map_err(|error| self.error(error))
+        let since = Instant::now();
+        loop {
+            match changes.change(|writer| f(changes, writer)) {
+                // The kernel says later that a file is closed than the program has closed it: a removed one may be there still.
+                Err(error) if is_full(&error) && since.elapsed() < PATIENCE && changes.held() > 0 => {
+                    std::thread::sleep(PATIENCE / 50);
+                }
+                result => return result.map_err(|error| self.error(error)),
+            }
+        }
     }
 
     /// What the kernel is told of an inode that it asked for.

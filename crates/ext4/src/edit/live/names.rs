@@ -108,6 +108,11 @@ impl Writer {
         self.files().is_held(number)
     }
 
+    /// How many of these there are.
+    pub fn count_held(&self) -> usize {
+        self.files().all_held().len()
+    }
+
     /// Frees an inode without names that nobody uses any more.
     ///
     /// # Errors
