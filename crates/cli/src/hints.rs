@@ -33,7 +33,8 @@ pub fn of(word: &str) -> Option<&'static str> {
     HINTS.iter().find(|(name, _)| *name == word).map(|(_, hint)| *hint)
 }
 
-#[cfg(test)]
+// Some are commands of Linux.
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use clap::CommandFactory;
 
@@ -41,7 +42,6 @@ mod tests {
     use crate::Cli;
 
     #[test]
-    #[cfg(target_os = "linux")]
     fn hints_name_commands() {
         for (word, hint) in HINTS {
             for named in hint.split("casemate ").skip(1) {
