@@ -3,12 +3,12 @@
 //! The toolchain is Debian's rustc-web, whose standard library exists for other architectures as a package;
 //! where rustup has the target itself, that is used.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::install::{apt_get, has_packages, may_install};
 use crate::report::Report;
-use crate::step::{Outcome, Step, cargo};
+use crate::step::{Outcome, Step, cargo, root, step};
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 const TARGET_32: &str = "i686-unknown-linux-gnu";
@@ -29,7 +29,29 @@ pub fn aarch64(report: &mut Report) -> Outcome {
         .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc")
         .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", "qemu-aarch64 -L /")
         .env("CASEMATE_SKIP_LOG", skips);
-    with_compiler(tests, TARGET).run_tests(report)
+    with_compiler(tests, TARGET).run_tests(report)?;
+    require_inlined()
+}
+
+/// An intrinsic that stays a function is called for each round of a cipher or a hash: none may.
+fn require_inlined() -> Outcome {
+    let folder = root().join("target/aarch64").join(TARGET).join("debug/deps");
+    let is_program = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("casemate_primitives-") && path.extension().is_none()
+    };
+    let found = std::fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let programs = found.flatten().map(|entry| entry.path()).filter(is_program);
+    let newest = programs.max_by_key(|path| path.metadata().and_then(|metadata| metadata.modified()).ok());
+    let newest = newest.ok_or("aarch64: there is no program of tests")?;
+    let names = step("aarch64-linux-gnu-nm", ["--demangle", &newest.to_string_lossy()]).output()?;
+    if !names.contains("casemate_primitives::aes::aarch64") {
+        return Err(format!("aarch64: {} tells no names", newest.display()));
+    }
+    match names.lines().find(|line| line.contains("core_arch::")) {
+        None => Ok(()),
+        Some(name) => Err(format!("aarch64: an instruction is a function of its own: {name}")),
+    }
 }
 
 /// Tests the libraries' units on 32-bit Linux, which this processor runs as well.
