@@ -1,12 +1,10 @@
-//! Errors as the system's numbers, for other languages.
+//! Errors as numbers of the system's C library, for other languages.
 
 use std::io::ErrorKind as Io;
 
-use rustix::io::Errno;
-
 use crate::{Error, ErrorKind};
 
-/// The system's number of an error that is one of I/O, or of somebody else's use; none for other families.
+/// The C library's number of an error that is one of I/O, or of somebody else's use; none for other families.
 ///
 /// ```
 /// use casemate::{Access, Image};
@@ -16,27 +14,28 @@ use crate::{Error, ErrorKind};
 /// assert_eq!(casemate::errno(&casemate::Error::corrupt("a superblock without a magic number")), None);
 /// ```
 pub fn errno(error: &Error) -> Option<i32> {
-    if let Some(number) = error.raw_os_error() {
+    // Windows has numbers of its own, by which C programs know nothing.
+    if let (true, Some(number)) = (cfg!(unix), error.raw_os_error()) {
         return Some(number);
     }
     let number = match (error.kind(), error.io_kind()?) {
         (ErrorKind::Interrupted, _) => return None,
-        (ErrorKind::Busy, _) => Errno::BUSY,
-        (_, Io::NotFound) => Errno::NOENT,
-        (_, Io::PermissionDenied) => Errno::ACCESS,
-        (_, Io::AlreadyExists) => Errno::EXIST,
-        (_, Io::NotADirectory) => Errno::NOTDIR,
-        (_, Io::IsADirectory) => Errno::ISDIR,
-        (_, Io::DirectoryNotEmpty) => Errno::NOTEMPTY,
-        (_, Io::ReadOnlyFilesystem) => Errno::ROFS,
-        (_, Io::StorageFull) => Errno::NOSPC,
-        (_, Io::FileTooLarge) => Errno::FBIG,
-        (_, Io::InvalidFilename) => Errno::NAMETOOLONG,
-        (_, Io::InvalidInput) => Errno::INVAL,
-        (_, Io::TooManyLinks) => Errno::MLINK,
-        (_, Io::CrossesDevices) => Errno::XDEV,
-        (_, Io::BrokenPipe) => Errno::PIPE,
-        _ => Errno::IO,
+        (ErrorKind::Busy, _) => libc::EBUSY,
+        (_, Io::NotFound) => libc::ENOENT,
+        (_, Io::PermissionDenied) => libc::EACCES,
+        (_, Io::AlreadyExists) => libc::EEXIST,
+        (_, Io::NotADirectory) => libc::ENOTDIR,
+        (_, Io::IsADirectory) => libc::EISDIR,
+        (_, Io::DirectoryNotEmpty) => libc::ENOTEMPTY,
+        (_, Io::ReadOnlyFilesystem) => libc::EROFS,
+        (_, Io::StorageFull) => libc::ENOSPC,
+        (_, Io::FileTooLarge) => libc::EFBIG,
+        (_, Io::InvalidFilename) => libc::ENAMETOOLONG,
+        (_, Io::InvalidInput) => libc::EINVAL,
+        (_, Io::TooManyLinks) => libc::EMLINK,
+        (_, Io::CrossesDevices) => libc::EXDEV,
+        (_, Io::BrokenPipe) => libc::EPIPE,
+        _ => libc::EIO,
     };
-    Some(number.raw_os_error())
+    Some(number)
 }

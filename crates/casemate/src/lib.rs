@@ -185,7 +185,6 @@
 pub mod backup;
 pub mod base64;
 pub mod crypt;
-#[cfg(unix)]
 mod errno;
 pub mod ext4;
 pub mod fscrypt;
@@ -218,7 +217,6 @@ pub use casemate_primitives::hex;
 pub use casemate_primitives::secret::SecretVec;
 pub use casemate_providers::{KdfLimits, Providers, Work};
 pub use casemate_verity::{signature, tree};
-#[cfg(unix)]
 pub use errno::errno;
 pub use image::{Access, Image};
 pub use keys::Keys;

@@ -3,9 +3,9 @@
 use std::ffi::OsString;
 use std::io::BufWriter;
 use std::ops::ControlFlow;
-use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
+use casemate::blockdev::os::OsStringExt;
 use casemate::ext4::{self, ExtractOptions, Inode, Target, Time};
 use casemate::{Error, Image, Output, Providers};
 use pyo3::prelude::*;

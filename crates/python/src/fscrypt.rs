@@ -2,9 +2,9 @@
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use casemate::blockdev::os::OsStrExt;
 use casemate::crypt::Direction;
 use casemate::ext4::NewPolicy;
 use casemate::fscrypt::{self, Context, InodeInfo, Ivs, KeyId};

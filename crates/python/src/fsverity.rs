@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use casemate::fsverity::{self, Algorithm, FileDigest, FileHasher, KernelError, Parameters, WholeFile};
+#[cfg(target_os = "linux")]
+use casemate::fsverity::KernelError;
+use casemate::fsverity::{self, Algorithm, FileDigest, FileHasher, Parameters, WholeFile};
 use casemate::part::Part;
 use casemate::{Error, Providers, tree};
 use pyo3::prelude::*;
@@ -159,6 +161,7 @@ pub fn fsverity_join<'py>(
 }
 
 /// The digest that the kernel has for a file.
+#[cfg(target_os = "linux")]
 #[pyfunction]
 pub fn fsverity_measure(py: Python<'_>, path: PathBuf) -> PyResult<Named<'_>> {
     let digest = py.detach(|| fsverity::measure(&path)).map_err(refused)?;
@@ -166,6 +169,7 @@ pub fn fsverity_measure(py: Python<'_>, path: PathBuf) -> PyResult<Named<'_>> {
 }
 
 /// Makes the kernel protect a file.
+#[cfg(target_os = "linux")]
 #[pyfunction]
 pub fn fsverity_enable(
     py: Python<'_>,
@@ -181,6 +185,7 @@ pub fn fsverity_enable(
 }
 
 /// What the kernel did not grant.
+#[cfg(target_os = "linux")]
 fn refused(error: KernelError) -> PyErr {
     raise(Error::io(&error.file, error.error))
 }

@@ -14,6 +14,7 @@ mod fscrypt;
 mod fsverity;
 mod input;
 mod luks;
+#[cfg(target_os = "linux")]
 mod nbd;
 mod part;
 mod primitives;
@@ -38,11 +39,14 @@ mod _casemate {
     };
     #[pymodule_export]
     use crate::fsverity::{
-        Hasher, fsverity_digest, fsverity_digests, fsverity_enable, fsverity_join, fsverity_measure,
-        fsverity_part, fsverity_tree, fsverity_unit,
+        Hasher, fsverity_digest, fsverity_digests, fsverity_join, fsverity_part, fsverity_tree, fsverity_unit,
     };
+    #[cfg(target_os = "linux")]
+    #[pymodule_export]
+    use crate::fsverity::{fsverity_enable, fsverity_measure};
     #[pymodule_export]
     use crate::luks::{LuksVolume, luks_format};
+    #[cfg(target_os = "linux")]
     #[pymodule_export]
     use crate::nbd::Server;
     #[pymodule_export]

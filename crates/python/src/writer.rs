@@ -1,10 +1,10 @@
 //! ext4 file systems changed, all of it or nothing.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use casemate::blockdev::os::OsStrExt;
 use casemate::ext4::{self, NewNode, PutOptions};
 use casemate::{Error, Work};
 use pyo3::prelude::*;

@@ -5,8 +5,6 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::{fmt, io};
 
-use rustix::io::Errno;
-
 use casemate_sys::fsverity as ioctl;
 
 pub use casemate_sys::fsverity::Metadata;
@@ -84,18 +82,18 @@ impl From<KernelError> for Error {
     fn from(error: KernelError) -> Error {
         let KernelError { file, error, .. } = error;
         let unsupported = |what: &str| Error::unsupported(format!("{file}: {what} ({error})"));
-        match error.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::NOTTY) => unsupported("this kernel or file system has no fs-verity"),
-            Some(Errno::OPNOTSUPP) => unsupported(
+        match error.raw_os_error() {
+            Some(libc::ENOTTY) => unsupported("this kernel or file system has no fs-verity"),
+            Some(libc::EOPNOTSUPP) => unsupported(
                 "fs-verity is not enabled here; it needs CONFIG_FS_VERITY, and for ext4 'tune2fs -O verity DEVICE'",
             ),
-            Some(Errno::NODATA) => unsupported("the file does not have fs-verity, or no such metadata"),
-            Some(Errno::EXIST) => unsupported("the file has fs-verity already"),
-            Some(Errno::TXTBSY) => unsupported("somebody has the file open for writing"),
-            Some(Errno::KEYREJECTED | Errno::BADMSG) => {
+            Some(libc::ENODATA) => unsupported("the file does not have fs-verity, or no such metadata"),
+            Some(libc::EEXIST) => unsupported("the file has fs-verity already"),
+            Some(libc::ETXTBSY) => unsupported("somebody has the file open for writing"),
+            Some(libc::EKEYREJECTED | libc::EBADMSG) => {
                 Error::mismatch(format!("{file}: the kernel refuses the signature ({error})"))
             }
-            Some(Errno::NOKEY) => Error::mismatch(format!(
+            Some(libc::ENOKEY) => Error::mismatch(format!(
                 "{file}: the signer's certificate is not in the kernel's .fs-verity keyring ({error})"
             )),
             _ => Error::io(file, error),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _casemate
+from .errors import UnsupportedError
 
 if TYPE_CHECKING:
     from .device import Buffer, Device, StrPath
@@ -46,7 +48,9 @@ def digests(
 
 
 def measure(path: StrPath) -> Digest | None:
-    """The digest that the kernel has for a file; `None` for a file without fs-verity."""
+    """The digest that the kernel has for a file; `None` for a file without fs-verity, as all are but on Linux."""
+    if sys.platform != "linux":
+        return None
     try:
         return Digest(*_casemate.fsverity_measure(os.fspath(path)))
     except OSError as error:
@@ -64,6 +68,8 @@ def enable(
     path: StrPath, *, algorithm: str = "sha256", block_size: int = 4096, salt: Buffer = b"", signature: Buffer = b""
 ) -> None:
     """Makes the kernel protect a file, which can't be written from then on."""
+    if sys.platform != "linux":
+        raise UnsupportedError("only Linux's kernel has fs-verity")
     _casemate.fsverity_enable(os.fspath(path), algorithm, block_size, salt, signature)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 from . import _casemate
+from .errors import UnsupportedError
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -14,9 +16,12 @@ if TYPE_CHECKING:
 
 
 class Server:
-    """A server that answers clients on threads of its own until it is stopped, as the end of a `with` block does."""
+    """A server that answers clients on threads of its own until it is stopped, as the end of a `with` block does. There is
+    none but on Linux."""
 
     def __init__(self, device: Device, address: StrPath | tuple[str, int], *, name: str = "") -> None:
+        if sys.platform != "linux":
+            raise UnsupportedError("devices are served on Linux alone")
         where: str | tuple[str, int] = address if isinstance(address, tuple) else os.fspath(address)
         self._native = _casemate.Server(device._open(), where, name)
 
