@@ -59,7 +59,9 @@ fn crates_use_lower_floors_only() {
             }
             let below = floor(other).unwrap_or_else(|| panic!("{name} uses {other}, which is for tests"));
             assert!(below < own, "{name} on floor {own} uses {other} on floor {below}");
-            assert!(own < 5 || below >= 4, "{name} uses {other}: commands use the facade only");
+            // Calls to the kernel are no format's, and folders are made by the kernel.
+            let is_facade = below >= 4 || (name, other) == ("casemate-fuse", "casemate-sys");
+            assert!(own < 5 || is_facade, "{name} uses {other}: commands use the facade only");
         }
     }
 }

@@ -11,6 +11,7 @@ use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use casemate::Error;
 use casemate::blockdev::Events;
 use casemate::ext4::{FileSystem, Writer};
+use casemate_sys::fuse::can_clone;
 
 use crate::attributes::Owner;
 use crate::changes::Changes;
@@ -144,7 +145,7 @@ impl Mount {
         let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get).max(FEWEST_READERS);
         let readers = options.readers.map_or_else(cores, NonZeroUsize::get);
         config.n_threads = Some(readers + 1);
-        config.clone_fd = true;
+        config.clone_fd = takes_clones();
         let owner = Owner { uid: options.uid, gid: options.gid };
         let kernel = Kernel::default();
         let control = options.control.as_deref().map(std::path::absolute).transpose().map_err(at)?;
@@ -206,6 +207,13 @@ fn taken(folder: &Path, path: &Path, mounted: &Mounted) -> Error {
             "{folder}: {source} is mounted here already; casemate umount {folder} ends that"
         )),
     }
+}
+
+/// Whether each thread can have a file of its own for requests; else they share one, which is slower.
+fn takes_clones() -> bool {
+    let open = || std::fs::File::options().read(true).write(true).open(DEVICE);
+    // Mounting says what is wrong with a device that can't be opened.
+    open().and_then(|device| Ok(can_clone(&device, &open()?))).unwrap_or(true)
 }
 
 /// What mounting says, with what to do about it.

@@ -17,6 +17,8 @@
 
 #[cfg(target_os = "linux")]
 pub mod fsverity;
+#[cfg(target_os = "linux")]
+pub mod fuse;
 #[cfg(unix)]
 pub mod memory;
 #[cfg(not(unix))]

@@ -179,3 +179,21 @@ fn mount_calls_its_helper() {
     assert_eq!(status(&folders.run(&helper, "enc own -f")), 0);
     assert!(!folders.is_mounted("own"));
 }
+
+/// Sandboxes and emulators have FUSE without what gives each thread a file of its own.
+#[test]
+fn a_kernel_that_clones_no_files_is_answered() {
+    let (Some(folders), Some(strace)) = (Folders::with_image(), tool("strace")) else { return };
+    fs::create_dir(folders.path("own")).unwrap();
+    let mut command = Command::new(strace);
+    command.args("-f -qq -o log -P /dev/fuse -e trace=ioctl -e inject=ioctl:error=ENOTTY".split(' '));
+    command.args([super::CASEMATE, "mount", "--foreground", "root.img", "own"]).current_dir(folders.folder());
+    let mut child = command.spawn().unwrap();
+    wait_until(|| folders.is_mounted("own"));
+    assert_eq!(fs::read(folders.path("own/file")).unwrap(), b"hello\n");
+    assert_eq!(fs::read_dir(folders.path("own/sub")).unwrap().count(), 3);
+    folders.unmount("own");
+    assert!(child.wait().unwrap().success());
+    let log = fs::read_to_string(folders.path("log")).unwrap();
+    assert!(log.contains("INJECTED"), "{log}");
+}
