@@ -82,15 +82,21 @@ int main(int argc, char **argv)
 
     for (i = 0; i < THREADS; i++)
         CHECK(pthread_create(&threads[i], NULL, works, NULL) == 0);
+#ifdef __SANITIZE_ADDRESS__
+    /* Its allocator can't be used after a fork if another thread was in the midst of it (gcc 12). */
+    child = -1;
+#else
     child = fork();
     CHECK(child >= 0);
+#endif
     if (child == 0) {
         /* Threads that this process does not have may have been in the midst of the old ones. */
         opens(argv[1]);
         works(NULL);
         _exit(0);
     }
-    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK(child == -1 || waitpid(child, &status, 0) == child);
+    CHECK(child == -1 || (WIFEXITED(status) && WEXITSTATUS(status) == 0));
     for (i = 0; i < THREADS; i++)
         CHECK(pthread_join(threads[i], NULL) == 0);
     casemate_ext4_free(fs);
