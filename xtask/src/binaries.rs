@@ -22,8 +22,8 @@ struct Binary {
     name: String,
 }
 
-/// Builds the test binaries that `cargo test --workspace` with `filter` runs, and runs them with these variables.
-pub fn run(report: &mut Report, filter: &[&str], variables: &[(&str, &str)]) -> Outcome {
+/// Builds the test binaries that `cargo test --workspace` with `filter` runs, and runs them with these arguments and variables.
+pub fn run(report: &mut Report, filter: &[&str], args: &[&str], variables: &[(&str, &str)]) -> Outcome {
     let build = ["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"];
     let messages = cargo(build).args(filter).output()?;
     let binaries: Vec<Binary> = messages.lines().filter_map(binary).collect();
@@ -38,7 +38,7 @@ pub fn run(report: &mut Report, filter: &[&str], variables: &[(&str, &str)]) -> 
             scope.spawn(|| {
                 while let Some(binary) = { lock(&next).next() } {
                     let start = Instant::now();
-                    let output = binary.run(variables, &skips);
+                    let output = binary.run(args, variables, &skips);
                     let seconds = start.elapsed().as_secs_f64();
                     // Whole outputs, one after the other.
                     let mut report = lock(&report);
@@ -74,9 +74,9 @@ fn binary(message: &str) -> Option<Binary> {
 }
 
 impl Binary {
-    fn run(&self, variables: &[(&str, &str)], skips: &Path) -> std::io::Result<Output> {
+    fn run(&self, args: &[&str], variables: &[(&str, &str)], skips: &Path) -> std::io::Result<Output> {
         let mut command = Command::new(&self.path);
-        command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
+        command.args(args).current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
         command.env("CASEMATE_SKIP_LOG", skips).envs(variables.iter().copied());
         crate::step::expect_no_skips(&mut command);
         command.output()

@@ -6,24 +6,25 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::install::{apt_get, has_packages, may_install};
+use crate::binaries;
+use crate::install::{apt_get, has_packages, installed, may_install};
 use crate::report::Report;
 use crate::step::{Outcome, Step, cargo, root, step};
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 const TARGET_32: &str = "i686-unknown-linux-gnu";
+/// The system's own C library for AArch64; that of the cross compiler is older, and under it threads never start.
+const LIBC: &str = "libc6:arm64";
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 const DEBIAN_STD: &str = "/usr/lib/rustlib";
 
 /// Tests the primitives on AArch64.
 pub fn aarch64(report: &mut Report) -> Outcome {
-    if !prepared(report, "aarch64", TARGET, "arm64", &["gcc-aarch64-linux-gnu", "qemu-user"])? {
+    if !prepared(report, "aarch64", TARGET, "arm64", &["gcc-aarch64-linux-gnu", "qemu-user", LIBC])? {
         return Ok(());
     }
     let skips = report.skip_log().to_owned();
     let tests = cargo(["test", "--package", "casemate-primitives", "--target", TARGET, "--no-fail-fast"])
-        // libc6:arm64 lies in the system's own folders. The cross compiler's libc is older; under it threads
-        // never start.
         // A folder of its own: another compiler would otherwise rebuild everything back and forth.
         .env("CARGO_TARGET_DIR", "target/aarch64")
         .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc")
@@ -31,6 +32,74 @@ pub fn aarch64(report: &mut Report) -> Outcome {
         .env("CASEMATE_SKIP_LOG", skips);
     with_compiler(tests, TARGET).run_tests(report)?;
     require_inlined()
+}
+
+/// Packages whose programs link what only a compiler for AArch64 makes, or are loaded by this machine's interpreter.
+const NATIVE: [&str; 4] = [
+    "--exclude=casemate-capi",
+    "--exclude=casemate-libfsverity",
+    "--exclude=casemate-python",
+    "--exclude=xtask",
+];
+
+/// Tests that say nothing under an emulator: of memory, which is the emulator's as well.
+const NOT_EMULATED: [&str; 1] = ["--skip=memory_is_bounded"];
+
+/// Runs all tests on AArch64. The kernel hands the programs of it that tests start to qemu-user, and so it does the tests.
+pub fn emulated(report: &mut Report) -> Outcome {
+    let packages = ["gcc-aarch64-linux-gnu", "qemu-user", LIBC];
+    if !prepared(report, "emulated", TARGET, "arm64", &packages)? {
+        return Ok(());
+    }
+    if !rustup_has_target(TARGET) {
+        return report.skip("emulated: the compiler itself has no AArch64");
+    }
+    let Some(_emulator) = Emulator::register()? else {
+        return report.skip("emulated: the kernel takes no programs for other processors (binfmt_misc)");
+    };
+    let linker = format!("--config=target.{TARGET}.linker='aarch64-linux-gnu-gcc'");
+    let filter = [&NATIVE[..], &["--target", TARGET, "--target-dir=target/aarch64", &linker]].concat();
+    binaries::run(report, &filter, &NOT_EMULATED, &[("QEMU_LD_PREFIX", "/")])
+}
+
+/// The kernel's word that it starts qemu-user for AArch64's programs, taken back at the end.
+struct Emulator(Option<PathBuf>);
+
+/// The kernel's folder of formats of programs.
+const FORMATS: &str = "/proc/sys/fs/binfmt_misc";
+
+impl Emulator {
+    /// None where the kernel has no such thing, or does not let this user say it.
+    fn register() -> Result<Option<Emulator>, String> {
+        let formats = Path::new(FORMATS);
+        let known = |name: &str| formats.join(name).exists();
+        if !known("register")
+            && (!may_install() || step("mount", ["-t", "binfmt_misc", "none", FORMATS]).run().is_err())
+        {
+            return Ok(None);
+        }
+        if known("qemu-aarch64") {
+            return Ok(Some(Emulator(None)));
+        }
+        // An ELF header of 64 bits in little-endian, a program or a library, of machine 183.
+        let format = [
+            r":casemate-aarch64:M::\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00",
+            r":\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff",
+            ":/usr/bin/qemu-aarch64:",
+        ];
+        let said = std::fs::write(formats.join("register"), format.concat());
+        said.map_err(|error| format!("{FORMATS}: {error}"))?;
+        Ok(Some(Emulator(Some(formats.join("casemate-aarch64")))))
+    }
+}
+
+impl Drop for Emulator {
+    fn drop(&mut self) {
+        if let Some(format) = &self.0 {
+            // The kernel forgets it with the machine, if not now.
+            let _ = std::fs::write(format, "-1");
+        }
+    }
 }
 
 /// An intrinsic that stays a function is called for each round of a cipher or a hash: none may.
@@ -64,8 +133,9 @@ pub fn i686(report: &mut Report) -> Outcome {
     let tests = cargo(["test", "--lib", "--target", TARGET_32, "--no-fail-fast"]).args(&LIBRARIES);
     let tests = tests.env("CARGO_TARGET_DIR", "target/i686").env("CASEMATE_SKIP_LOG", skips);
     with_compiler(tests, TARGET_32).run_tests(report)?;
-    // The command is compiled alone.
-    let check = cargo(["check", "--package", "casemate-cli", "--target", TARGET_32]);
+    // The command and the Python module are compiled alone.
+    let packages = ["--package", "casemate-cli", "--package", "casemate-python"];
+    let check = cargo(["check", "--target", TARGET_32]).args(&packages);
     with_compiler(check.env("CARGO_TARGET_DIR", "target/i686"), TARGET_32).run()
 }
 
@@ -104,6 +174,13 @@ fn prepared(
     packages: &[&str],
 ) -> Result<bool, String> {
     let has_target = || rustup_has_target(target) || debian_has_target(target);
+    let is_foreign = |package: &&str| package.ends_with(&format!(":{architecture}"));
+    if packages.iter().filter(|package| is_foreign(package)).any(|package| !installed(package))
+        && may_install()
+    {
+        step("dpkg", ["--add-architecture", architecture]).run()?;
+        apt_get(&["update", "--quiet=2"])?;
+    }
     if !has_target() && may_install() {
         add_architecture(architecture)?;
     }

@@ -10,10 +10,12 @@ mod install;
 mod narrowed;
 mod nightly;
 mod package;
+mod release;
 mod report;
 mod step;
 mod systems;
 mod wheel;
+mod zig;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -50,9 +52,19 @@ const CONFIGURATIONS: &[Configuration] = &[
         package::package,
     ),
     (
+        "crates",
+        "each crate built from its package, and its interface beside the last release's; not part of `test`",
+        release::crates,
+    ),
+    (
         "adapters",
         "the Python module's adapters, beside the packages that they are for; not part of `test`",
         wheel::adapters,
+    ),
+    (
+        "emulated",
+        "all tests, cross-compiled to AArch64 and run under qemu-user; not part of `test`",
+        cross::emulated,
     ),
     ("i686", "the libraries' units on 32-bit Linux; not part of `test`", cross::i686),
     ("musl", "the libraries' units and the command, linked to musl; not part of `test`", systems::musl),
@@ -61,7 +73,11 @@ const CONFIGURATIONS: &[Configuration] = &[
         "the libraries' units and the command's main jobs on Windows, under Wine; not part of `test`",
         systems::windows,
     ),
-    ("macos", "the command compiled and linked for macOS, not run; not part of `test`", systems::macos),
+    (
+        "macos",
+        "the command and the Python module compiled and linked for macOS, not run; not part of `test`",
+        systems::macos,
+    ),
     (
         "engines",
         "fleets on Ray, Dask and Spark and from an S3 server, all started here; not part of `test`",
@@ -72,6 +88,7 @@ const CONFIGURATIONS: &[Configuration] = &[
         "the Python module and the command as a wheel, tried in a fresh environment; not part of `test`",
         wheel::wheel,
     ),
+    ("wheels", "the same for AArch64, macOS and Windows, not tried; not part of `test`", wheel::wheels),
     ("slow", "all tests with the long sweeps; not part of `test`", slow),
 ];
 
@@ -118,7 +135,7 @@ fn lint(_: &mut Report) -> Outcome {
 }
 
 fn native(report: &mut Report) -> Outcome {
-    let all = binaries::run(report, &[], &[]);
+    let all = binaries::run(report, &[], &[], &[]);
     let documentation = cargo(["test", "--workspace", "--doc", "--no-fail-fast"]).run_tests(report);
     all.and(documentation)
 }

@@ -48,5 +48,5 @@ fn has_avx512() -> bool {
 }
 
 fn tests(report: &mut Report, cpu: &str) -> Outcome {
-    binaries::run(report, TESTS, &[("CASEMATE_CPU", cpu)])
+    binaries::run(report, TESTS, &[], &[("CASEMATE_CPU", cpu)])
 }

@@ -1,4 +1,5 @@
-//! Debian packages of the command and of the C library, the command in one static file, and the sources with all crates.
+//! Debian packages of the command and of the C library, the command in one static file, wheels, and the sources with all
+//! crates.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -7,7 +8,7 @@ use std::process::Command;
 
 use crate::report::Report;
 use crate::step::{Outcome, cargo, root, step};
-use crate::systems::static_command;
+use crate::systems::{static_command, static_command_aarch64, try_command};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -18,6 +19,9 @@ const TOOLS: [&str; 8] =
 
 /// What the packages need: what the programs are linked to.
 const NEEDS: &str = "libc6 (>= 2.34), libgcc-s1 (>= 4.2)";
+
+/// cargo-c's version for this compiler.
+const CARGO_C: &str = "0.10.24";
 
 /// A program in C as users write one, which says its library's version.
 const TRIAL: &str = "#include <casemate.h>
@@ -35,24 +39,33 @@ struct Package {
 pub fn package(report: &mut Report) -> Outcome {
     let out = root().join("target/packages");
     let _ = fs::remove_dir_all(&out);
-    cargo(["build", "--quiet", "--release", "--package", "casemate-cli", "--package", "casemate-capi"])
-        .run()?;
-    let archive = ["--quiet", "--release", "--package", "casemate-capi", "--crate-type", "staticlib"];
-    cargo(["rustc"]).args(&archive).run()?;
+    cargo([
+        "build",
+        "--quiet",
+        "--release",
+        "--package",
+        "casemate-cli",
+        "--package",
+        "casemate-libfsverity",
+    ])
+    .run()?;
     let triplet = step("dpkg-architecture", ["--query", "DEB_HOST_MULTIARCH"]).output()?;
     let libraries = Path::new("usr/lib").join(triplet.trim());
-    let packages = [command(&out)?, library(&out, &libraries)?, development(&out, &libraries)?];
+    let installed = c_library(&out, &libraries)?;
+    let packages =
+        [command(&out)?, library(&out, &installed, &libraries)?, development(&out, &installed, &libraries)?];
     let files = packages.iter().map(Package::build).collect::<Result<Vec<_>, _>>()?;
-    let alone = static_command(report, &out)?;
+    let alone = [static_command(report, &out)?, static_command_aarch64(report, &out)?];
     sources(&out)?;
-    for file in files.iter().chain(&alone) {
+    for file in files.iter().chain(alone.iter().flatten()) {
         println!(
             "{}: {} KiB",
             file.display(),
             fs::metadata(file).map_or(0, |data| data.len().div_ceil(1024))
         );
     }
-    try_in_a_root(report, &out, &files)
+    try_in_a_root(report, &out, &files)?;
+    crate::wheel::wheel(report)
 }
 
 fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> String {
@@ -158,12 +171,32 @@ fn command(out: &Path) -> Result<Package, String> {
     Ok(package)
 }
 
-/// The C library that programs are run with.
-fn library(out: &Path, folder: &Path) -> Result<Package, String> {
+/// The C library as cargo-c installs it below a folder.
+fn c_library(out: &Path, libraries: &Path) -> Result<PathBuf, String> {
+    let tools = root().join("target/cargo-c");
+    if !tools.join("bin/cargo-cinstall").exists() {
+        let version = ["--quiet", "--locked", "--debug", "cargo-c", "--version", CARGO_C, "--root"];
+        cargo(["install"]).args(&version).args(&[&tools.to_string_lossy()]).run()?;
+    }
+    let place = out.join("c");
+    let (to, libraries) = (place.to_string_lossy(), Path::new("/").join(libraries));
+    step(tools.join("bin/cargo-cinstall"), ["cinstall", "--quiet", "--locked", "--package", "casemate-capi"])
+        .args(&["--prefix", "/usr", "--libdir", &libraries.to_string_lossy(), "--destdir", &to])
+        .run()?;
+    Ok(place)
+}
+
+/// The C library that programs are run with, and what takes libfsverity's place for whoever asks for it.
+fn library(out: &Path, installed: &Path, folder: &Path) -> Result<Package, String> {
     let package = Package::new(out, "libcasemate0");
-    let place = folder.join("libcasemate.so.0");
-    package.copy(&released("libcasemate_capi.so"), &place, 0o644)?;
-    step("strip", ["--strip-unneeded", &package.path(&place)?.to_string_lossy()]).run()?;
+    let file = format!("libcasemate.so.{VERSION}");
+    let (program, other) = (folder.join(&file), folder.join("casemate/libfsverity.so.0"));
+    package.copy(&installed.join(&program), &program, 0o644)?;
+    package.link(&file, folder.join("libcasemate.so.0"))?;
+    package.copy(&released("libfsverity.so"), &other, 0o644)?;
+    for path in [&program, &other] {
+        step("strip", ["--strip-unneeded", &package.path(path)?.to_string_lossy()]).run()?;
+    }
     package.write("DEBIAN/triggers", b"activate-noawait ldconfig\n")?;
     package.describe(
         "libs",
@@ -174,18 +207,14 @@ fn library(out: &Path, folder: &Path) -> Result<Package, String> {
 }
 
 /// What programs are compiled with.
-fn development(out: &Path, folder: &Path) -> Result<Package, String> {
+fn development(out: &Path, installed: &Path, folder: &Path) -> Result<Package, String> {
     let package = Package::new(out, "libcasemate-dev");
-    package.copy(&root().join("crates/capi/include/casemate.h"), "usr/include/casemate.h", 0o644)?;
+    let (header, archive) = (Path::new("usr/include/casemate.h"), folder.join("libcasemate.a"));
+    for path in [header, &archive, &folder.join("pkgconfig/casemate.pc")] {
+        package.copy(&installed.join(path), path, 0o644)?;
+    }
     package.link("libcasemate.so.0", folder.join("libcasemate.so"))?;
-    let archive = folder.join("libcasemate.a");
-    package.copy(&released("libcasemate_capi.a"), &archive, 0o644)?;
     step("strip", ["--strip-debug", &package.path(&archive)?.to_string_lossy()]).run()?;
-    let text = format!(
-        "prefix=/usr\nlibdir=/{}\nincludedir=${{prefix}}/include\n\nName: casemate\nDescription: the Linux storage-protection stack in user space\nVersion: {VERSION}\nLibs: -L${{libdir}} -lcasemate\nLibs.private: -lgcc_s -lutil -lrt -lpthread -lm -ldl -lc\nCflags: -I${{includedir}}\n",
-        folder.display()
-    );
-    package.write(folder.join("pkgconfig/casemate.pc"), text.as_bytes())?;
     package.describe(
         "libdevel",
         &format!("Depends: libcasemate0 (= {VERSION}), libc6-dev"),
@@ -206,12 +235,17 @@ fn sources(out: &Path) -> Outcome {
     fs::create_dir_all(&place).map_err(failed(&place))?;
     let config = [fs::read_to_string(place.join("config.toml")).unwrap_or_default(), config].concat();
     fs::write(place.join("config.toml"), config).map_err(failed(&place))?;
-    // What is built of them asks for nothing else.
-    cargo(["metadata", "--quiet", "--offline", "--locked", "--format-version=1"]).folder(&folder).output()?;
     let arguments = ["--create", "--xz", "--sort=name", "--owner=0", "--group=0", "--file"];
     step("tar", arguments)
         .args(&[&tar.to_string_lossy(), "--directory", &out.to_string_lossy(), &name])
         .run()?;
+    // A home of cargo without crates: what is missing in the archive is nowhere else.
+    let home = out.join("empty-home");
+    cargo(["build", "--quiet", "--offline", "--locked", "--package", "casemate-cli"])
+        .env("CARGO_HOME", &home)
+        .folder(&folder)
+        .run()?;
+    try_command(&folder.join("target/debug/casemate"), &out.join("trial"))?;
     fs::remove_dir_all(&folder).map_err(failed(&folder))
 }
 
@@ -221,7 +255,7 @@ fn try_in_a_root(report: &mut Report, out: &Path, files: &[PathBuf]) -> Outcome 
         return report.skip("package: no debootstrap to try the packages in a root of their own");
     }
     let place = out.join("root");
-    let include = "--include=gcc,libc6-dev,pkg-config";
+    let include = "--include=gcc,libc6-dev,pkg-config,fsverity";
     step("debootstrap", ["--variant=minbase", include, "stable", &place.to_string_lossy()]).output()?;
     for file in files {
         let name = file.file_name().unwrap_or_default();
@@ -231,6 +265,8 @@ fn try_in_a_root(report: &mut Report, out: &Path, files: &[PathBuf]) -> Outcome 
     let script = "dpkg --install /*.deb >/dev/null && cd /tmp && truncate -s 8M data \
         && casemate --quiet verity format data hash --root-hash-file=root && casemate verity verify data hash @root \
         && PATH=/usr/lib/casemate/bin:$PATH veritysetup --version \
+        && fsverity digest data >theirs && LD_LIBRARY_PATH=$(echo /usr/lib/*/casemate) fsverity digest data >ours \
+        && cmp theirs ours \
         && cc /trial.c $(pkg-config --cflags --libs casemate) -o trial && ./trial \
         && cc /trial.c -l:libcasemate.a $(pkg-config --static --libs casemate) -o static && ./static";
     step("chroot", [&*place.to_string_lossy(), "sh", "-ec", script]).run()?;

@@ -7,9 +7,10 @@ use crate::cross::rustup_has_target;
 use crate::install::{has_packages, may_install};
 use crate::report::Report;
 use crate::step::{Outcome, Step, cargo, root, step};
-use crate::wheel::environment;
+use crate::zig::Zig;
 
 const MUSL: &str = "x86_64-unknown-linux-musl";
+const MUSL_AARCH64: &str = "aarch64-unknown-linux-musl";
 const WINDOWS: &str = "x86_64-pc-windows-gnu";
 const MACOS: &str = "aarch64-apple-darwin";
 
@@ -76,24 +77,44 @@ pub fn musl(report: &mut Report) -> Outcome {
         return Ok(());
     }
     let filter = [&NOT_LOADED[..], &TESTS].concat();
-    crate::binaries::run(report, &filter, &[])?;
+    crate::binaries::run(report, &filter, &[], &[])?;
     let folder = root().join("target/musl");
     try_alone(report, &folder.join(MUSL).join("debug/casemate"), &folder.join("empty-root"))
 }
 
-/// The command with everything in one file, which is tried in a root that has nothing else; none where it can't be built.
+/// The command with everything in one file, tried in a root that has nothing else; none where it can't be built.
 pub fn static_command(report: &mut Report, out: &Path) -> Result<Option<PathBuf>, String> {
     if !prepared(report, "static command", MUSL, &["musl-tools"])? {
         return Ok(None);
     }
     let build = ["build", "--quiet", "--release", "--package", "casemate-cli", "--target", MUSL];
     cargo(build).args(&["--target-dir", "target/musl"]).run()?;
-    let program = out.join(format!("casemate-{}-{MUSL}", env!("CARGO_PKG_VERSION")));
-    let built = root().join("target/musl").join(MUSL).join("release/casemate");
-    fs::copy(&built, &program).map_err(failed(&built))?;
-    step("strip", [&*program.to_string_lossy()]).run()?;
+    let program = named_for(MUSL, "strip", out)?;
     try_alone(report, &program, &out.join("empty-root"))?;
     Ok(Some(program))
+}
+
+/// The same for AArch64, tried under qemu-user, without a library that it could load.
+pub fn static_command_aarch64(report: &mut Report, out: &Path) -> Result<Option<PathBuf>, String> {
+    let packages = ["binutils-aarch64-linux-gnu", "qemu-user"];
+    if !prepared(report, "static command", MUSL_AARCH64, &packages)? {
+        return Ok(None);
+    }
+    Zig::install()?.build("casemate-cli", MUSL_AARCH64, "target/musl").args(&["--release"]).run()?;
+    let program = named_for(MUSL_AARCH64, "aarch64-linux-gnu-strip", out)?;
+    let place = out.join("empty-root");
+    fill(&place)?;
+    do_jobs(&place, || step("qemu-aarch64", [&*program.to_string_lossy()]).folder(&place))?;
+    Ok(Some(program))
+}
+
+/// The command that was built for a target, stripped, under its name for those who download it.
+fn named_for(target: &str, strip: &str, out: &Path) -> Result<PathBuf, String> {
+    let program = out.join(format!("casemate-{}-{target}", env!("CARGO_PKG_VERSION")));
+    let built = root().join("target/musl").join(target).join("release/casemate");
+    fs::copy(&built, &program).map_err(failed(&built))?;
+    step(strip, [&*program.to_string_lossy()]).run()?;
+    Ok(program)
 }
 
 fn try_alone(report: &mut Report, program: &Path, place: &Path) -> Outcome {
@@ -115,6 +136,12 @@ fn fill(place: &Path) -> Outcome {
     made.map_err(failed(place))
 }
 
+/// Tries a command in a folder of its own.
+pub fn try_command(program: &Path, place: &Path) -> Outcome {
+    fill(place)?;
+    do_jobs(place, || step(program, []).folder(place))
+}
+
 /// Does the command's main jobs in such a folder, and removes it.
 fn do_jobs(place: &Path, command: impl Fn() -> Step) -> Outcome {
     for job in JOBS {
@@ -123,7 +150,7 @@ fn do_jobs(place: &Path, command: impl Fn() -> Step) -> Outcome {
     fs::remove_dir_all(place).map_err(failed(place))
 }
 
-/// Tests the libraries' units under Wine, and lets the command do its main jobs there.
+/// Tests the libraries' units under Wine, lets the command do its main jobs there, and links the Python module.
 pub fn windows(report: &mut Report) -> Outcome {
     if !prepared(report, "windows", WINDOWS, &["gcc-mingw-w64-x86-64-win32", "wine64"])? {
         return Ok(());
@@ -147,25 +174,22 @@ pub fn windows(report: &mut Report) -> Outcome {
     let common = ["--target", WINDOWS, "--target-dir", "target/windows"];
     let tests = cargo(["test", "--lib", "--no-fail-fast"]).args(&PORTABLE.map(|name| ["-p", name]).concat());
     under_wine(tests.args(&common).env(runner, WINE)).run_tests(report)?;
-    cargo(["build", "--quiet", "--package", "casemate-cli"]).args(&common).run()?;
+    let build = ["build", "--quiet", "--package", "casemate-cli", "--package", "casemate-python"];
+    cargo(build).args(&common).run()?;
     let (place, program) = (folder.join("trial"), folder.join(WINDOWS).join("debug/casemate.exe"));
     fill(&place)?;
     do_jobs(&place, || under_wine(step(WINE, [&*program.to_string_lossy()]).folder(&place)))
 }
 
-/// Compiles and links the command for macOS. Nothing is run.
+/// Compiles and links the command and the Python module for macOS. Nothing is run.
 pub fn macos(report: &mut Report) -> Outcome {
     if !prepared(report, "macos", MACOS, &[])? {
         return Ok(());
     }
     // Zig has what Apple's linker and libraries say.
-    let tools = environment(&root().join("target/zig-tools"))?;
-    step(tools.join("pip"), ["install", "--quiet", "cargo-zigbuild>=0.24,<0.25", "ziglang>=0.17,<0.18"])
-        .run()?;
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let path = std::env::join_paths([tools.clone()].into_iter().chain(std::env::split_paths(&path)));
-    let build = ["zigbuild", "--package", "casemate-cli", "--target", MACOS, "--target-dir", "target/macos"];
-    step(tools.join("cargo-zigbuild"), build).env("PATH", path.map_err(|error| error.to_string())?).run()
+    let zig = Zig::install()?;
+    zig.build("casemate-cli", MACOS, "target/macos").run()?;
+    zig.build("casemate-python", MACOS, "target/macos").run()
 }
 
 fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> String {
@@ -173,7 +197,7 @@ fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> String {
 }
 
 /// Whether a target's standard library and programs are there, fetched where that is allowed; else that is a skip.
-fn prepared(report: &mut Report, name: &str, target: &str, packages: &[&str]) -> Result<bool, String> {
+pub fn prepared(report: &mut Report, name: &str, target: &str, packages: &[&str]) -> Result<bool, String> {
     if !rustup_has_target(target) && may_install() {
         // Where there is no rustup, the next line says what is missing.
         let _ = step("rustup", ["target", "add", target]).run();

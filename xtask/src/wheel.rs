@@ -1,10 +1,12 @@
-//! The wheel of the Python module, with the command in it.
+//! Wheels of the Python module, each with the command in it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::report::Report;
 use crate::step::{Outcome, cargo, root, step};
+use crate::systems::prepared;
+use crate::zig::Zig;
 
 /// What the module and the command do in the environment that the wheel was installed into.
 const TRIAL: &str = "import casemate, sys; from casemate import fsverity
@@ -13,32 +15,127 @@ hasher = fsverity.new(data)
 assert hasher.digest() == fsverity.digest(casemate.Device.from_bytes(data)).digest
 print('casemate on', sys.version.split()[0])";
 
-/// Builds the wheel, and tries it in a fresh environment.
-pub fn wheel(_: &mut Report) -> Outcome {
-    let (root, target) = (root(), root().join("target"));
-    let out = target.join("wheels");
-    let _ = fs::remove_dir_all(&out);
-    let tools = environment(&target.join("wheel-tools"))?;
-    step(tools.join("pip"), ["install", "--quiet", "maturin>=1.14,<2"]).run()?;
-    cargo(["build", "--quiet", "--release", "--package", "casemate-cli"]).run()?;
-    // maturin takes what lies in a folder of the module's name into the wheel; pip puts scripts beside the interpreter.
-    let data = root.join("crates/python/casemate._casemate.data");
-    let scripts = data.join("scripts");
-    let copied = fs::create_dir_all(&scripts)
-        .and_then(|()| fs::copy(target.join("release/casemate"), scripts.join("casemate")));
-    copied.map_err(|error| format!("{}: {error}", scripts.display()))?;
-    step("strip", [&*scripts.join("casemate").to_string_lossy()]).run()?;
-    let built = step(tools.join("maturin"), ["build", "--release", "--out", &out.to_string_lossy()]);
-    let built = built.folder(&root.join("crates/python")).run();
-    let _ = fs::remove_dir_all(data);
-    built?;
-    let wheel = only_file(&out)?;
-    let size = fs::metadata(&wheel).map_or(0, |data| data.len());
-    println!("{}: {} KiB", wheel.display(), size.div_ceil(1024));
+/// What a wheel is for.
+struct Platform {
+    /// The compiler's name of it.
+    target: &'static str,
+    /// The version of glibc that the wheel asks for at most, behind the target's name.
+    libc: &'static str,
+    /// The wheel's tag; empty where maturin knows it.
+    tag: &'static str,
+    /// What makes the command smaller; empty for none.
+    strip: &'static str,
+    /// Debian's packages that are needed.
+    packages: &'static [&'static str],
+}
+
+/// This machine's.
+const HERE: Platform = Platform {
+    target: "x86_64-unknown-linux-gnu",
+    libc: ".2.28",
+    tag: "manylinux_2_28",
+    strip: "strip",
+    packages: &[],
+};
+
+/// Those that can't be tried here.
+const ELSEWHERE: [Platform; 3] = [
+    Platform {
+        target: "aarch64-unknown-linux-gnu",
+        libc: ".2.28",
+        tag: "manylinux_2_28",
+        strip: "aarch64-linux-gnu-strip",
+        packages: &["binutils-aarch64-linux-gnu"],
+    },
+    Platform { target: "aarch64-apple-darwin", libc: "", tag: "", strip: "", packages: &[] },
+    Platform {
+        target: "x86_64-pc-windows-gnu",
+        libc: "",
+        tag: "",
+        strip: "x86_64-w64-mingw32-strip",
+        packages: &["gcc-mingw-w64-x86-64-win32"],
+    },
+];
+
+/// Builds the wheel for this machine, and tries it in a fresh environment.
+pub fn wheel(report: &mut Report) -> Outcome {
+    let Some(wheel) = HERE.wheel(report)? else { return Ok(()) };
+    let target = root().join("target");
     let fresh = environment(&target.join("wheel-trial"))?;
     step(fresh.join("pip"), ["install", "--quiet", "--no-index", &wheel.to_string_lossy()]).run()?;
     step(fresh.join("python"), ["-c", TRIAL]).folder(&target).run()?;
     step(fresh.join("casemate"), ["--version"]).run()
+}
+
+/// Builds the wheels for other systems and processors, which are not tried.
+pub fn wheels(report: &mut Report) -> Outcome {
+    for platform in &ELSEWHERE {
+        platform.wheel(report)?;
+    }
+    Ok(())
+}
+
+impl Platform {
+    /// Builds the wheel; none where it can't be built.
+    fn wheel(&self, report: &mut Report) -> Result<Option<PathBuf>, String> {
+        if !prepared(report, "wheel", self.target, self.packages)? {
+            return Ok(None);
+        }
+        let (zig, folder) = (Zig::install()?, "target/wheel-build");
+        let is_windows = self.target.contains("windows");
+        let command = match is_windows {
+            // Zig does not link for it.
+            true => cargo(["build", "--quiet", "--package", "casemate-cli", "--target", self.target])
+                .args(&["--target-dir", folder]),
+            false => zig.build("casemate-cli", &format!("{}{}", self.target, self.libc), folder),
+        };
+        command.args(&["--release"]).run()?;
+        let name = if is_windows { "casemate.exe" } else { "casemate" };
+        let built = root().join(folder).join(self.target).join("release").join(name);
+        // maturin takes what lies in a folder of the module's name into the wheel; pip puts scripts beside the interpreter.
+        let data = root().join("crates/python/casemate._casemate.data");
+        let scripts = data.join("scripts");
+        let copied = fs::create_dir_all(&scripts).and_then(|()| fs::copy(built, scripts.join(name)));
+        copied.map_err(|error| format!("{}: {error}", scripts.display()))?;
+        if !self.strip.is_empty() {
+            step(self.strip, [&*scripts.join(name).to_string_lossy()]).run()?;
+        }
+        let out = root().join("target/wheels").join(self.target);
+        let _ = fs::remove_dir_all(&out);
+        let mut maturin = zig.step("maturin", ["build", "--quiet", "--release", "--target", self.target]);
+        maturin = maturin.args(&["--target-dir", &root().join(folder).to_string_lossy()]);
+        maturin = maturin.args(&["--out", &out.to_string_lossy()]);
+        if !is_windows {
+            maturin = maturin.args(&["--zig"]);
+        }
+        if !self.tag.is_empty() {
+            maturin = maturin.args(&["--compatibility", self.tag]);
+        }
+        let made = maturin.folder(&root().join("crates/python")).run();
+        let _ = fs::remove_dir_all(data);
+        made?;
+        let wheel = only_file(&out)?;
+        let size = fs::metadata(&wheel).map_or(0, |data| data.len());
+        println!("{}: {} KiB", wheel.display(), size.div_ceil(1024));
+        if !self.tag.is_empty() {
+            // Every program in it, the command too, asks for no newer library than the tag grants.
+            let audited = zig.step("auditwheel", ["show", &wheel.to_string_lossy()]).output()?;
+            println!("{}", audited.trim());
+            let granted = newest(self.tag).ok_or("a tag without a version")?;
+            // Before that it names the file.
+            let found = audited.split_once("platform tag").and_then(|(_, text)| newest(text));
+            if found.is_none_or(|version| version > granted) {
+                return Err(format!("{} is not {}", wheel.display(), self.tag));
+            }
+        }
+        Ok(Some(wheel))
+    }
+}
+
+/// The second number of the first `manylinux_2_N`.
+fn newest(text: &str) -> Option<u32> {
+    let (_, rest) = text.split_once("manylinux_2_")?;
+    rest.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
 }
 
 /// A new environment of the system's interpreter; the folder of its programs.
@@ -102,4 +199,16 @@ fn beside(name: &str, packages: &[&str], module: &str) -> Outcome {
         .env("VERITYSETUP", "veritysetup")
         .folder(&root.join("crates/python/tests/python"))
         .run()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_tags_are_read() {
+        assert_eq!(newest("manylinux_2_28"), Some(28));
+        assert_eq!(newest("tag:\n\"manylinux_2_17_x86_64\"."), Some(17));
+        assert_eq!(newest("linux_x86_64"), None);
+    }
 }
