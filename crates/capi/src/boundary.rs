@@ -14,10 +14,12 @@ use crate::error::CError;
 pub type Status = i32;
 
 pub const YES: Status = 0;
+/// A mismatch or damage was found.
 pub const NO: Status = 1;
-const COULD_NOT: Status = 2;
-const INTERRUPTED: Status = 130;
-const FAULT: Status = 101;
+pub const COULD_NOT: Status = 2;
+/// A fault of the library itself.
+pub const FAULT: Status = 101;
+pub const INTERRUPTED: Status = 130;
 
 /// Structure of options that begins with its size in the caller's eyes, so that it can grow.
 ///
@@ -116,7 +118,7 @@ pub unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<Option<&'a str
 ///
 /// # Safety
 /// `path` is NULL, or ends with a zero byte.
-pub unsafe fn path<'a>(path: *const c_char, name: &str) -> Result<&'a Path, Error> {
+pub unsafe fn c_path<'a>(path: *const c_char, name: &str) -> Result<&'a Path, Error> {
     if path.is_null() {
         return Err(is_null(name));
     }
@@ -128,7 +130,7 @@ pub unsafe fn path<'a>(path: *const c_char, name: &str) -> Result<&'a Path, Erro
 ///
 /// # Safety
 /// `options` is NULL, or points to as many bytes as the number says that they begin with.
-pub unsafe fn options<T: Options>(options: *const T) -> Result<T, Error> {
+pub unsafe fn c_options<T: Options>(options: *const T) -> Result<T, Error> {
     // SAFETY: any bytes make one, so zeros do.
     let mut own: T = unsafe { mem::zeroed() };
     if options.is_null() {

@@ -1,11 +1,11 @@
 //! dm-crypt's sectors, encrypted and decrypted where the caller has them.
 
-use std::ffi::c_int;
+use std::ffi::{c_char, c_int};
 
 use casemate::crypt::{Direction, Mapping, MappingOptions};
 use casemate::{Error, SecretSource, SecretVec, Work};
 
-use crate::boundary::{Options, Status, YES, bytes, free, get, give, options, place, room, run, text};
+use crate::boundary::{Options, Status, YES, bytes, c_options, free, get, give, place, room, run, text};
 use crate::error::CError;
 
 /// A cipher under its key, as a mapping has it.
@@ -16,8 +16,11 @@ pub struct CCipher(Mapping);
 #[repr(C)]
 pub struct CryptOptions {
     size: u32,
+    /// 512
     sector_size: u32,
-    cipher: *const std::ffi::c_char,
+    /// "aes-xts-plain64"
+    cipher: *const c_char,
+    /// Of the data, in sectors of 512 bytes.
     offset: u64,
     iv_offset: u64,
 }
@@ -31,7 +34,7 @@ unsafe impl Options for CryptOptions {}
 /// As `casemate.h` says of a key and its length, and of the options.
 pub unsafe fn mapping(key: *const u8, key_len: usize, how: *const CryptOptions) -> Result<Mapping, Error> {
     // SAFETY: the caller says what these pointers are.
-    let (key, how) = unsafe { (SecretVec::from(bytes(key, key_len, "key")?), options(how)?) };
+    let (key, how) = unsafe { (SecretVec::from(bytes(key, key_len, "key")?), c_options(how)?) };
     let mut mapping = MappingOptions::default();
     // SAFETY: the caller says what this pointer is.
     if let Some(cipher) = unsafe { text(how.cipher, "cipher")? } {
@@ -45,21 +48,18 @@ pub unsafe fn mapping(key: *const u8, key_len: usize, how: *const CryptOptions) 
     mapping.with_key(&SecretSource::memory(key), &Work::default())
 }
 
-/// A cipher.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// The cipher of a mapping, for data that the caller has; `offset` of the options is 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_cipher_new(
     key: *const u8,
     key_len: usize,
-    how: *const CryptOptions,
+    options: *const CryptOptions,
     cipher: *mut *mut CCipher,
     error: *mut *mut CError,
 ) -> Status {
     let make = || {
         // SAFETY: the header says what these pointers are.
-        let (cipher, mapping) = unsafe { (place(cipher, "cipher")?, mapping(key, key_len, how)?) };
+        let (cipher, mapping) = unsafe { (place(cipher, "cipher")?, mapping(key, key_len, options)?) };
         if mapping.offset != 0 {
             return Err(Error::argument("offset is for devices: the caller's data have none"));
         }
@@ -69,10 +69,8 @@ pub unsafe extern "C" fn casemate_cipher_new(
     unsafe { run(error, make) }
 }
 
-/// Encrypts or decrypts sectors in their place.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// Encrypts, or with 0 decrypts, whole sectors in their place; `sector` is the first one's number, in sectors of 512
+/// bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_cipher_run(
     cipher: *const CCipher,
@@ -94,9 +92,6 @@ pub unsafe extern "C" fn casemate_cipher_run(
 }
 
 /// Frees a cipher; its key is wiped.
-///
-/// # Safety
-/// As `casemate.h` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_cipher_free(cipher: *mut CCipher) {
     // SAFETY: the header says what this pointer is.

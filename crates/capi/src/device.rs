@@ -7,12 +7,16 @@ use casemate::luks::{LuksKey, LuksOptions};
 use casemate::verity::VerityOptions;
 use casemate::{Access, Error, Image, Providers, SecretVec, Work};
 
-use crate::boundary::{Status, YES, bytes, free, get, give, path, place, room, run};
+use crate::boundary::{Status, YES, bytes, c_path, free, get, give, place, room, run};
 use crate::cipher::{CryptOptions, mapping};
 use crate::error::CError;
 
-/// A device.
+/// Whatever holds bytes.
 pub struct CDevice(pub Image);
+
+/// Fills `buf` with the `len` bytes at `offset`; returns 0 or a number of errno.h.
+pub type ReadFn =
+    Option<unsafe extern "C" fn(context: *mut c_void, buf: *mut u8, len: usize, offset: u64) -> c_int>;
 
 /// The caller's function that reads, with what it is called with.
 struct Reader {
@@ -35,13 +39,10 @@ impl Reader {
     }
 }
 
-/// Opens an image file or a block device.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// An image file or a block device. One that is writable is locked: nobody else uses it meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_open(
-    name: *const c_char,
+    path: *const c_char,
     writable: c_int,
     device: *mut *mut CDevice,
     error: *mut *mut CError,
@@ -49,36 +50,31 @@ pub unsafe extern "C" fn casemate_device_open(
     let open = || {
         let access = if writable == 0 { Access::Read } else { Access::Change };
         // SAFETY: the header says what these pointers are.
-        let (name, device) = unsafe { (path(name, "path")?, place(device, "device")?) };
-        Ok(give(device, CDevice(Image::open(name, access)?)))
+        let (path, device) = unsafe { (c_path(path, "path")?, place(device, "device")?) };
+        Ok(give(device, CDevice(Image::open(path, access)?)))
     };
     // SAFETY: the header says what this pointer is.
     unsafe { run(error, open) }
 }
 
-/// Begins a file that is not there, or opens what is.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// The same of what is there, for changes. A file that is not there is begun: it grows by writing, gets its name with
+/// casemate_device_commit(), and leaves nothing behind without.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_create(
-    name: *const c_char,
+    path: *const c_char,
     device: *mut *mut CDevice,
     error: *mut *mut CError,
 ) -> Status {
     let create = || {
         // SAFETY: the header says what these pointers are.
-        let (name, device) = unsafe { (path(name, "path")?, place(device, "device")?) };
-        Ok(give(device, CDevice(Image::create(name)?)))
+        let (path, device) = unsafe { (c_path(path, "path")?, place(device, "device")?) };
+        Ok(give(device, CDevice(Image::create(path)?)))
     };
     // SAFETY: the header says what this pointer is.
     unsafe { run(error, create) }
 }
 
-/// Gives a new file its name.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// Waits for stable storage and gives a new file its name. What has its name already stays as it is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_commit(device: *const CDevice, error: *mut *mut CError) -> Status {
     let commit = || {
@@ -90,14 +86,11 @@ pub unsafe extern "C" fn casemate_device_commit(device: *const CDevice, error: *
     unsafe { run(error, commit) }
 }
 
-/// A device that the caller's function reads.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// `size` bytes that a function reads. It is called by any thread, by several at once, and never behind the end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_from_callback(
     size: u64,
-    read: Option<unsafe extern "C" fn(*mut c_void, *mut u8, usize, u64) -> c_int>,
+    read: ReadFn,
     context: *mut c_void,
     device: *mut *mut CDevice,
     error: *mut *mut CError,
@@ -114,9 +107,6 @@ pub unsafe extern "C" fn casemate_device_from_callback(
 }
 
 /// Part of a device.
-///
-/// # Safety
-/// As `casemate.h` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_window(
     below: *const CDevice,
@@ -129,10 +119,7 @@ pub unsafe extern "C" fn casemate_device_window(
     unsafe { lay(below, device, error, |image| image.window(offset, Some(len))) }
 }
 
-/// A partition.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// A partition of GPT or MBR, counted from 1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_partition(
     below: *const CDevice,
@@ -144,29 +131,23 @@ pub unsafe extern "C" fn casemate_device_partition(
     unsafe { lay(below, device, error, |image| image.partition(number)) }
 }
 
-/// A dm-crypt mapping.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// A dm-crypt mapping. The key is copied, and wiped when it is not needed any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_crypt(
     below: *const CDevice,
     key: *const u8,
     key_len: usize,
-    how: *const CryptOptions,
+    options: *const CryptOptions,
     device: *mut *mut CDevice,
     error: *mut *mut CError,
 ) -> Status {
     // SAFETY: the header says what these pointers are.
-    let crypt = |image: Image| image.crypt(unsafe { mapping(key, key_len, how)? });
+    let crypt = |image: Image| image.crypt(unsafe { mapping(key, key_len, options)? });
     // SAFETY: the header says what these pointers are.
     unsafe { lay(below, device, error, crypt) }
 }
 
-/// The data of a LUKS volume.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// The data of a LUKS volume; the bytes of a key file are a passphrase.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_luks(
     below: *const CDevice,
@@ -184,10 +165,7 @@ pub unsafe extern "C" fn casemate_device_luks(
     unsafe { lay(below, device, error, open) }
 }
 
-/// A dm-verity device.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// A dm-verity device: every block is checked when it is read. `hash` may be `below`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_verity(
     below: *const CDevice,
@@ -230,19 +208,13 @@ unsafe fn lay(
 }
 
 /// Bytes of a device; 0 for NULL.
-///
-/// # Safety
-/// As `casemate.h` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_size(device: *const CDevice) -> u64 {
     // SAFETY: the header says what this pointer is.
     unsafe { device.as_ref() }.map_or(0, |device| device.0.device().size())
 }
 
-/// Reads.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// All of `len` bytes, or an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_read(
     device: *const CDevice,
@@ -262,9 +234,6 @@ pub unsafe extern "C" fn casemate_device_read(
 }
 
 /// Writes.
-///
-/// # Safety
-/// As `casemate.h` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_write(
     device: *const CDevice,
@@ -285,9 +254,6 @@ pub unsafe extern "C" fn casemate_device_write(
 }
 
 /// Waits for stable storage.
-///
-/// # Safety
-/// As `casemate.h` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_flush(device: *const CDevice, error: *mut *mut CError) -> Status {
     let flush = || {
@@ -301,9 +267,6 @@ pub unsafe extern "C" fn casemate_device_flush(device: *const CDevice, error: *m
 }
 
 /// Frees a device.
-///
-/// # Safety
-/// As `casemate.h` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_free(device: *mut CDevice) {
     // SAFETY: the header says what this pointer is.

@@ -3,9 +3,35 @@
 use std::ffi::{CString, c_char};
 use std::ptr;
 
-use casemate::Error;
+use casemate::{Error, ErrorKind};
 
 use crate::boundary::{Status, free};
+
+/// The system or a path failed; casemate_error_errno() has its number.
+pub const KIND_IO: i32 = 1;
+/// A structure contradicts its format, or its checksum does not fit.
+pub const KIND_CORRUPT: i32 = 2;
+/// The format allows it, the library does not have it.
+pub const KIND_UNSUPPORTED: i32 = 3;
+/// Everything could be read and does not match.
+pub const KIND_MISMATCH: i32 = 4;
+/// A key is missing.
+pub const KIND_LOCKED: i32 = 5;
+/// Somebody else uses it.
+pub const KIND_BUSY: i32 = 6;
+/// A value outside its range, or a combination that can't be.
+pub const KIND_ARGUMENT: i32 = 7;
+/// Somebody asked the work to stop.
+pub const KIND_INTERRUPTED: i32 = 8;
+
+// The numbers stay, here and in the library below.
+const _: () = {
+    assert!(KIND_IO == ErrorKind::Io as i32 && KIND_CORRUPT == ErrorKind::Corrupt as i32);
+    assert!(KIND_UNSUPPORTED == ErrorKind::Unsupported as i32 && KIND_MISMATCH == ErrorKind::Mismatch as i32);
+    assert!(KIND_LOCKED == ErrorKind::Locked as i32 && KIND_BUSY == ErrorKind::Busy as i32);
+    assert!(KIND_ARGUMENT == ErrorKind::Argument as i32);
+    assert!(KIND_INTERRUPTED == ErrorKind::Interrupted as i32);
+};
 
 /// An error: status, family, number and text.
 pub struct CError {
@@ -28,46 +54,34 @@ impl CError {
     }
 }
 
-/// The library's version.
+/// The library's version, such as "0.1.0".
 #[unsafe(no_mangle)]
 pub extern "C" fn casemate_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }
 
 /// The status that came with the error.
-///
-/// # Safety
-/// `error` is NULL or an error that was not freed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn casemate_error_status(error: *const CError) -> i32 {
+pub unsafe extern "C" fn casemate_error_status(error: *const CError) -> Status {
     // SAFETY: the caller says that it is an error, unless it is NULL.
     unsafe { error.as_ref() }.map_or(0, |error| error.status)
 }
 
-/// The error's family.
-///
-/// # Safety
-/// `error` is NULL or an error that was not freed.
+/// The family; 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_error_kind(error: *const CError) -> i32 {
     // SAFETY: the caller says that it is an error, unless it is NULL.
     unsafe { error.as_ref() }.map_or(0, |error| error.kind)
 }
 
-/// The system's number, or 0.
-///
-/// # Safety
-/// `error` is NULL or an error that was not freed.
+/// The system's number (errno.h), or 0 where there is none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_error_errno(error: *const CError) -> i32 {
     // SAFETY: the caller says that it is an error, unless it is NULL.
     unsafe { error.as_ref() }.map_or(0, |error| error.errno)
 }
 
-/// The error's text.
-///
-/// # Safety
-/// `error` is NULL or an error that was not freed.
+/// A text that is complete without context; it lives as long as the error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_error_message(error: *const CError) -> *const c_char {
     // SAFETY: the caller says that it is an error, unless it is NULL.
@@ -75,9 +89,6 @@ pub unsafe extern "C" fn casemate_error_message(error: *const CError) -> *const 
 }
 
 /// Frees an error.
-///
-/// # Safety
-/// `error` is NULL or an error that was not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_error_free(error: *mut CError) {
     // SAFETY: the caller says that it is an error of ours, unless it is NULL.

@@ -7,10 +7,10 @@ use std::os::unix::ffi::OsStrExt;
 use casemate::ext4::{FileSystem, Finding, Inode, ReadOptions, Time};
 use casemate::{Error, Work};
 
-use crate::boundary::{NO, Status, YES, free, get, give, path, place, room, run};
+use crate::boundary::{NO, Status, YES, c_path, free, get, give, place, room, run};
 use crate::device::CDevice;
 use crate::error::CError;
-use crate::keys::{CKeys, keys};
+use crate::keys::{CKeys, c_keys};
 
 /// A file system that is open for reading.
 pub struct CExt4(FileSystem);
@@ -19,27 +19,27 @@ pub struct CExt4(FileSystem);
 #[repr(C)]
 pub struct CStat {
     size: u64,
+    /// Of 512 bytes.
     blocks: u64,
     modified_seconds: i64,
     modified_nanoseconds: u32,
     inode: u32,
+    /// Kind and permissions, as in stat(2).
     mode: u32,
     links: u32,
     uid: u32,
     gid: u32,
 }
 
-/// The caller's function that hears of names: it returns 0 to go on.
-type Each = unsafe extern "C" fn(*mut c_void, *const u8, usize, u32) -> c_int;
+/// Hears of a name, which does not end with a zero, and its inode; returns 0 to go on.
+pub type NameFn =
+    Option<unsafe extern "C" fn(context: *mut c_void, name: *const u8, len: usize, inode: u32) -> c_int>;
 
-/// Opens the file system on a device.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// Opens the file system on a device. `keys` may be NULL; they are copied. Encrypted folders without a key have names as the kernel shows them then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_ext4_open(
     device: *const CDevice,
-    with: *const CKeys,
+    keys: *const CKeys,
     fs: *mut *mut CExt4,
     error: *mut *mut CError,
 ) -> Status {
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn casemate_ext4_open(
         let (device, fs) = unsafe { (get(device, "device")?, place(fs, "fs")?) };
         let mut options = ReadOptions::default();
         // SAFETY: the header says what this pointer is.
-        options.keys = unsafe { keys(with) };
+        options.keys = unsafe { c_keys(keys) };
         Ok(give(fs, CExt4(device.0.ext4(&options, &Work::default())?)))
     };
     // SAFETY: the header says what this pointer is.
@@ -56,22 +56,19 @@ pub unsafe extern "C" fn casemate_ext4_open(
 }
 
 /// What the inode at a path says.
-///
-/// # Safety
-/// As `casemate.h` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_ext4_stat(
     fs: *const CExt4,
-    name: *const c_char,
+    path: *const c_char,
     follow: c_int,
-    found: *mut CStat,
+    stat: *mut CStat,
     error: *mut *mut CError,
 ) -> Status {
     let stat = || {
         // SAFETY: the header says what these pointers are.
-        let (fs, name, found) = unsafe { (get(fs, "fs")?, path(name, "path")?, place(found, "stat")?) };
-        let inode = if follow == 0 { fs.0.symlink_metadata(name) } else { fs.0.metadata(name) }?;
-        *found = stat_of(&fs.0, &inode);
+        let (fs, path, stat) = unsafe { (get(fs, "fs")?, c_path(path, "path")?, place(stat, "stat")?) };
+        let inode = if follow == 0 { fs.0.symlink_metadata(path) } else { fs.0.metadata(path) }?;
+        *stat = stat_of(&fs.0, &inode);
         Ok(YES)
     };
     // SAFETY: the header says what this pointer is.
@@ -93,43 +90,37 @@ fn stat_of(fs: &FileSystem, inode: &Inode) -> CStat {
     }
 }
 
-/// A file as a device.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// A regular file as a device; one with fs-verity is checked while it is read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_ext4_open_file(
     fs: *const CExt4,
-    name: *const c_char,
+    path: *const c_char,
     device: *mut *mut CDevice,
     error: *mut *mut CError,
 ) -> Status {
     let open = || {
         // SAFETY: the header says what these pointers are.
-        let (fs, name, device) = unsafe { (get(fs, "fs")?, path(name, "path")?, place(device, "device")?) };
-        Ok(give(device, CDevice(fs.0.image(name)?)))
+        let (fs, path, device) = unsafe { (get(fs, "fs")?, c_path(path, "path")?, place(device, "device")?) };
+        Ok(give(device, CDevice(fs.0.image(path)?)))
     };
     // SAFETY: the header says what this pointer is.
     unsafe { run(error, open) }
 }
 
-/// Tells the names of a directory.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// Tells all names of a directory but "." and "..".
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_ext4_read_dir(
     fs: *const CExt4,
-    name: *const c_char,
-    each: Option<Each>,
+    path: *const c_char,
+    each: NameFn,
     context: *mut c_void,
     error: *mut *mut CError,
 ) -> Status {
     let read = || {
         // SAFETY: the header says what these pointers are.
-        let (fs, name) = unsafe { (get(fs, "fs")?, path(name, "path")?) };
+        let (fs, path) = unsafe { (get(fs, "fs")?, c_path(path, "path")?) };
         let each = each.ok_or_else(|| Error::argument("each is NULL"))?;
-        for entry in fs.0.read_dir(name)? {
+        for entry in fs.0.read_dir(path)? {
             // SAFETY: the caller gave this function and its context for such calls; the name has so many bytes.
             if unsafe { each(context, entry.name.as_ptr(), entry.name.len(), entry.inode) } != 0 {
                 break;
@@ -141,22 +132,19 @@ pub unsafe extern "C" fn casemate_ext4_read_dir(
     unsafe { run(error, read) }
 }
 
-/// The target of a symbolic link.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// The target of a symbolic link. `*len` is how much room there is, and then how long the target is, without a zero; too little room is an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_ext4_readlink(
     fs: *const CExt4,
-    name: *const c_char,
+    path: *const c_char,
     buf: *mut u8,
     len: *mut usize,
     error: *mut *mut CError,
 ) -> Status {
     let read = || {
         // SAFETY: the header says what these pointers are.
-        let (fs, name, len) = unsafe { (get(fs, "fs")?, path(name, "path")?, place(len, "len")?) };
-        let target = fs.0.read_link(name)?;
+        let (fs, path, len) = unsafe { (get(fs, "fs")?, c_path(path, "path")?, place(len, "len")?) };
+        let target = fs.0.read_link(path)?;
         // SAFETY: the header says what this pointer is.
         unsafe { copy(target.as_os_str().as_bytes(), buf, len) }
     };
@@ -164,29 +152,26 @@ pub unsafe extern "C" fn casemate_ext4_readlink(
     unsafe { run(error, read) }
 }
 
-/// The value of an extended attribute.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// The value of an extended attribute, which is called "user.name" or the like; ENODATA if there is none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_ext4_get_xattr(
     fs: *const CExt4,
+    path: *const c_char,
     name: *const c_char,
-    attribute: *const c_char,
     buf: *mut u8,
     len: *mut usize,
     error: *mut *mut CError,
 ) -> Status {
     let read = || {
         // SAFETY: the header says what these pointers are.
-        let (fs, name, len) = unsafe { (get(fs, "fs")?, path(name, "path")?, place(len, "len")?) };
+        let (fs, path, len) = unsafe { (get(fs, "fs")?, c_path(path, "path")?, place(len, "len")?) };
         // SAFETY: the header says what this pointer is.
-        let wanted = unsafe { path(attribute, "attribute")? }.as_os_str().as_bytes();
-        let all = fs.0.inodes().xattrs(&fs.0.metadata(name)?)?;
+        let wanted = unsafe { c_path(name, "attribute")? }.as_os_str().as_bytes();
+        let all = fs.0.inodes().xattrs(&fs.0.metadata(path)?)?;
         let found = all.iter().find(|xattr| *xattr.name == *wanted);
         let found = found.ok_or_else(|| {
             let error = io::Error::from_raw_os_error(NO_ATTRIBUTE);
-            Error::io(format!("{}: {}", name.display(), String::from_utf8_lossy(wanted)), error)
+            Error::io(format!("{}: {}", path.display(), String::from_utf8_lossy(wanted)), error)
         })?;
         // SAFETY: the header says what this pointer is.
         unsafe { copy(&found.value, buf, len) }
@@ -213,18 +198,24 @@ unsafe fn copy(bytes: &[u8], buf: *mut u8, len: &mut usize) -> Result<Status, Er
     Ok(YES)
 }
 
-/// The caller's function that hears of findings.
-type Found = unsafe extern "C" fn(*mut c_void, c_int, *const c_char, *const c_char, *const c_char);
+/// Hears of a fault, or with 0 of a note: its kind, where it is, and what it is, in words that live as long as the call.
+pub type FindingFn = Option<
+    unsafe extern "C" fn(
+        context: *mut c_void,
+        is_fault: c_int,
+        kind: *const c_char,
+        place: *const c_char,
+        text: *const c_char,
+    ),
+>;
 
-/// All that is wrong with a file system.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// Tells all that is wrong with the file system on a device, with all threads; nothing is written. CASEMATE_NO if
+/// there are faults. `keys` and `each` may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_ext4_check(
     device: *const CDevice,
-    with: *const CKeys,
-    each: Option<Found>,
+    keys: *const CKeys,
+    each: FindingFn,
     context: *mut c_void,
     error: *mut *mut CError,
 ) -> Status {
@@ -233,7 +224,7 @@ pub unsafe extern "C" fn casemate_ext4_check(
         let device = unsafe { get(device, "device")? };
         let mut options = ReadOptions::default();
         // SAFETY: the header says what this pointer is.
-        options.keys = unsafe { keys(with) };
+        options.keys = unsafe { c_keys(keys) };
         let report = device.0.ext4_check(&options, &Work::default())?;
         let tell = |is_fault: c_int, finding: &Finding| {
             let words = [
@@ -257,9 +248,6 @@ pub unsafe extern "C" fn casemate_ext4_check(
 }
 
 /// Frees a file system.
-///
-/// # Safety
-/// As `casemate.h` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_ext4_free(fs: *mut CExt4) {
     // SAFETY: the header says what this pointer is.

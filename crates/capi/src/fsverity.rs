@@ -8,7 +8,7 @@ use casemate::fsverity::{Algorithm, FileDigest, FileHasher, Parameters, describe
 use casemate::{Error, ErrorKind, Providers, Work};
 
 use crate::boundary::{
-    Options, Status, YES, bytes, free, get, give, options, path, place, run, status_of, text,
+    Options, Status, YES, bytes, c_options, c_path, free, get, give, place, run, status_of, text,
 };
 use crate::device::CDevice;
 use crate::error::CError;
@@ -21,7 +21,9 @@ const LONGEST: usize = 64;
 #[repr(C)]
 pub struct FsverityOptions {
     size: u32,
+    /// 4096
     block_size: u32,
+    /// "sha256", or "sha512"
     algorithm: *const c_char,
     salt: *const u8,
     salt_len: usize,
@@ -34,7 +36,7 @@ unsafe impl Options for FsverityOptions {}
 #[repr(C)]
 pub struct CDigest {
     len: u32,
-    bytes: [u8; LONGEST],
+    bytes: [u8; 64],
 }
 
 /// A digest of bytes that are handed over.
@@ -44,7 +46,7 @@ pub struct CHasher(FileHasher);
 /// `how` is NULL or options.
 unsafe fn parameters(how: *const FsverityOptions) -> Result<Parameters, Error> {
     // SAFETY: the caller says what this pointer is.
-    let how = unsafe { options(how)? };
+    let how = unsafe { c_options(how)? };
     // SAFETY: the header says what these pointers are.
     let (name, salt) = unsafe { (text(how.algorithm, "algorithm")?, bytes(how.salt, how.salt_len, "salt")?) };
     let name = name.unwrap_or("sha256");
@@ -60,21 +62,18 @@ pub fn store(out: &mut CDigest, digest: &[u8]) -> Status {
     YES
 }
 
-/// The digest of all that a device has.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// The digest of all that a device has, with all threads.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_fsverity_digest(
     device: *const CDevice,
-    how: *const FsverityOptions,
+    options: *const FsverityOptions,
     digest: *mut CDigest,
     error: *mut *mut CError,
 ) -> Status {
     let describe = || {
         // SAFETY: the header says what these pointers are.
         let (device, digest, parameters) =
-            unsafe { (get(device, "device")?, place(digest, "digest")?, parameters(how)?) };
+            unsafe { (get(device, "device")?, place(digest, "digest")?, parameters(options)?) };
         let work = Work::default();
         let made = describe_device(&*device.0.device(), &parameters, &work)
             .and_then(|descriptor| descriptor.digest(&work.providers));
@@ -84,35 +83,40 @@ pub unsafe extern "C" fn casemate_fsverity_digest(
     unsafe { run(error, describe) }
 }
 
-/// The caller's function that hears of files: it returns 0 to go on.
-type Each = unsafe extern "C" fn(*mut c_void, usize, *const CDigest, *const CError) -> c_int;
+/// Hears of the file at `index`: its digest, or the error that kept it from being read, which is not freed; the other one is
+/// NULL. Returns 0 to go on.
+pub type DigestFn = Option<
+    unsafe extern "C" fn(
+        context: *mut c_void,
+        index: usize,
+        digest: *const CDigest,
+        error: *const CError,
+    ) -> c_int,
+>;
 
-/// The digests of many files, small ones at the same time.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// The digests of many files, in order, small ones by all threads at the same time. `each` is called by this thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_fsverity_digest_files(
-    names: *const *const c_char,
+    paths: *const *const c_char,
     count: usize,
-    how: *const FsverityOptions,
-    each: Option<Each>,
+    options: *const FsverityOptions,
+    each: DigestFn,
     context: *mut c_void,
     error: *mut *mut CError,
 ) -> Status {
     let describe = || {
         let each = each.ok_or_else(|| Error::argument("each is NULL"))?;
-        let names = match names.is_null() {
+        let paths = match paths.is_null() {
             true if count > 0 => return Err(Error::argument("paths is NULL")),
             true => &[],
             // SAFETY: the header says that there are so many pointers.
-            false => unsafe { slice::from_raw_parts(names, count) },
+            false => unsafe { slice::from_raw_parts(paths, count) },
         };
         // SAFETY: the header says what these pointers are.
-        let paths = names.iter().map(|name| unsafe { path(*name, "a path") });
+        let paths = paths.iter().map(|name| unsafe { c_path(*name, "a path") });
         let paths: Vec<&Path> = paths.collect::<Result<_, _>>()?;
         // SAFETY: the header says what these pointers are.
-        let (parameters, work) = (unsafe { parameters(how)? }, Work::default());
+        let (parameters, work) = (unsafe { parameters(options)? }, Work::default());
         let mut told = 0;
         let tell = |found: Result<FileDigest, Error>, index: usize| match found {
             Ok(found) => {
@@ -146,19 +150,16 @@ pub unsafe extern "C" fn casemate_fsverity_digest_files(
     unsafe { run(error, describe) }
 }
 
-/// A hasher.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// A digest of bytes that are handed over. Asking for it leaves the hasher as it is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_hasher_new(
-    how: *const FsverityOptions,
+    options: *const FsverityOptions,
     hasher: *mut *mut CHasher,
     error: *mut *mut CError,
 ) -> Status {
     let make = || {
         // SAFETY: the header says what these pointers are.
-        let (hasher, parameters) = unsafe { (place(hasher, "hasher")?, parameters(how)?) };
+        let (hasher, parameters) = unsafe { (place(hasher, "hasher")?, parameters(options)?) };
         Ok(give(hasher, CHasher(FileHasher::new(parameters, &Providers::default())?)))
     };
     // SAFETY: the header says what this pointer is.
@@ -166,9 +167,6 @@ pub unsafe extern "C" fn casemate_hasher_new(
 }
 
 /// Takes bytes.
-///
-/// # Safety
-/// As `casemate.h` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_hasher_update(
     hasher: *mut CHasher,
@@ -187,9 +185,6 @@ pub unsafe extern "C" fn casemate_hasher_update(
 }
 
 /// The digest of all bytes so far.
-///
-/// # Safety
-/// As `casemate.h` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_hasher_digest(
     hasher: *const CHasher,
@@ -206,9 +201,6 @@ pub unsafe extern "C" fn casemate_hasher_digest(
 }
 
 /// Frees a hasher.
-///
-/// # Safety
-/// As `casemate.h` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_hasher_free(hasher: *mut CHasher) {
     // SAFETY: the header says what this pointer is.

@@ -12,25 +12,19 @@ pub struct CKeys(Keys);
 ///
 /// # Safety
 /// `keys` is NULL, or keys that were not freed.
-pub unsafe fn keys(keys: *const CKeys) -> Keys {
+pub unsafe fn c_keys(keys: *const CKeys) -> Keys {
     // SAFETY: the caller says what this pointer is.
     unsafe { keys.as_ref() }.map_or_else(Keys::default, |keys| keys.0.clone())
 }
 
 /// Keys, none so far.
-///
-/// # Safety
-/// As `casemate.h` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_keys_new(keys: *mut *mut CKeys, error: *mut *mut CError) -> Status {
     // SAFETY: the header says what these pointers are.
     unsafe { run(error, || Ok(give(place(keys, "keys")?, CKeys(Keys::default())))) }
 }
 
-/// Adds a raw master key.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// A raw master key of 16 to 64 bytes. It is copied, and wiped when it is not needed any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_keys_add_raw(
     keys: *mut CKeys,
@@ -42,10 +36,7 @@ pub unsafe extern "C" fn casemate_keys_add_raw(
     unsafe { add(keys, key, key_len, "key", error, |keys, key| keys.with_raw(key)) }
 }
 
-/// Adds the passphrase of a protector.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// What opens a protector of google/fscrypt in the file system: a passphrase, or the 32 bytes of a raw key.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_keys_add_passphrase(
     keys: *mut CKeys,
@@ -80,9 +71,6 @@ unsafe fn add(
 }
 
 /// Frees keys, which are wiped.
-///
-/// # Safety
-/// As `casemate.h` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_keys_free(keys: *mut CKeys) {
     // SAFETY: the header says what this pointer is.

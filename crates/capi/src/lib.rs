@@ -1,4 +1,4 @@
-//! casemate as a C library: `libcasemate.so.0` and `include/casemate.h`, which is the documentation.
+//! casemate as a C library: `libcasemate.so.0` and `include/casemate.h`, which is made of the functions here.
 //!
 //! Each function takes C's pointers apart in [`boundary`], calls the facade, and gives back a status that is the command's exit
 //! status. No panic leaves it, and nothing is kept between calls but what handles hold. `unsafe` is here for the boundary

@@ -4,10 +4,7 @@ use casemate::{Cpu, Crc32c};
 
 use crate::boundary::bytes;
 
-/// The CRC-32C of bytes, going on from that of what came before.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// The CRC-32C of bytes, going on from that of what came before; 0 at the beginning.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_crc32c(crc: u32, data: *const u8, len: usize) -> u32 {
     // SAFETY: the header says what this pointer is; no bytes at NULL change nothing.

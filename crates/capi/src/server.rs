@@ -9,7 +9,7 @@ use casemate::nbd::Listener;
 use casemate::serve::{ServeOptions, Service};
 use casemate::{Error, Image};
 
-use crate::boundary::{Status, YES, free, get, give, path, place, run, text};
+use crate::boundary::{Status, YES, c_path, free, get, give, place, run, text};
 use crate::device::CDevice;
 use crate::error::CError;
 
@@ -37,10 +37,8 @@ impl Drop for CServer {
     }
 }
 
-/// Offers a device at a Unix socket.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// Offers a device at a Unix socket's path, on threads of its own, until it is stopped; clients write if the device
+/// is writable. `name` is the export's; NULL is the empty one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_server_unix(
     device: *const CDevice,
@@ -51,7 +49,7 @@ pub unsafe extern "C" fn casemate_server_unix(
 ) -> Status {
     let start = || {
         // SAFETY: the header says what these pointers are.
-        let (device, socket) = unsafe { (get(device, "device")?, path(socket, "socket")?) };
+        let (device, socket) = unsafe { (get(device, "device")?, c_path(socket, "socket")?) };
         // SAFETY: the header says what these pointers are.
         let (name, server) = unsafe { (text(name, "name")?, place(server, "server")?) };
         let listener = Listener::unix(socket).map_err(|error| Error::io(socket.display(), error))?;
@@ -61,10 +59,7 @@ pub unsafe extern "C" fn casemate_server_unix(
     unsafe { run(error, start) }
 }
 
-/// Offers a device at a port.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// The same at a port of a host, NULL being localhost; port 0 is one that is free.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_server_tcp(
     device: *const CDevice,
@@ -90,20 +85,15 @@ pub unsafe extern "C" fn casemate_server_tcp(
     unsafe { run(error, start) }
 }
 
-/// Where clients find the device; NULL for NULL.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// Where clients find the device: it lives as long as the server.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_server_uri(server: *const CServer) -> *const c_char {
     // SAFETY: the header says what this pointer is.
     unsafe { server.as_ref() }.map_or(ptr::null(), |server| server.uri.as_ptr())
 }
 
-/// Ends a server.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// Lets nobody in any more, answers what was asked, and waits for stable storage. Clients that do not take their
+/// answers within so many milliseconds are cut off.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_server_stop(
     server: *mut CServer,
@@ -120,10 +110,7 @@ pub unsafe extern "C" fn casemate_server_stop(
     unsafe { run(error, stop) }
 }
 
-/// Frees a server.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// Stops a server that was not stopped, without patience.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_server_free(server: *mut CServer) {
     // SAFETY: the header says what this pointer is.

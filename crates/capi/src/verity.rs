@@ -5,7 +5,7 @@ use std::ffi::c_char;
 use casemate::verity::{BlockSize, FormatOptions, Salt, Uuid, VerityOptions};
 use casemate::{Error, Work};
 
-use crate::boundary::{NO, Options, Status, YES, bytes, get, options, place, run, text};
+use crate::boundary::{NO, Options, Status, YES, bytes, c_options, get, place, run, text};
 use crate::device::CDevice;
 use crate::error::CError;
 use crate::fsverity::{CDigest, store};
@@ -15,14 +15,22 @@ use crate::fsverity::{CDigest, store};
 #[repr(C)]
 pub struct CVerityOptions {
     size: u32,
+    /// 4096
     data_block_size: u32,
+    /// 4096
     hash_block_size: u32,
+    /// 0
     reserved: u32,
+    /// "sha256"
     algorithm: *const c_char,
+    /// NULL: 32 random bytes.
     salt: *const u8,
     salt_len: usize,
+    /// NULL: a random one.
     uuid: *const c_char,
+    /// 0: as many as the data have.
     data_blocks: u64,
+    /// Of the superblock, in bytes.
     hash_offset: u64,
 }
 
@@ -33,7 +41,7 @@ unsafe impl Options for CVerityOptions {}
 /// `how` is NULL or options.
 unsafe fn format_options(how: *const CVerityOptions) -> Result<FormatOptions, Error> {
     // SAFETY: the caller says what this pointer is.
-    let how = unsafe { options(how)? };
+    let how = unsafe { c_options(how)? };
     if how.reserved != 0 {
         return Err(Error::unsupported("an option that only newer versions of the library have"));
     }
@@ -55,15 +63,12 @@ unsafe fn format_options(how: *const CVerityOptions) -> Result<FormatOptions, Er
     Ok(options)
 }
 
-/// Makes a hash area.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// Makes a hash area on `hash`, as veritysetup does, with all threads. `hash` may be `data`, with an offset.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_verity_format(
     data: *const CDevice,
     hash: *const CDevice,
-    how: *const CVerityOptions,
+    options: *const CVerityOptions,
     root_hash: *mut CDigest,
     error: *mut *mut CError,
 ) -> Status {
@@ -71,7 +76,7 @@ pub unsafe extern "C" fn casemate_verity_format(
         // SAFETY: the header says what these pointers are.
         let (data, hash) = unsafe { (get(data, "data")?, get(hash, "hash")?) };
         // SAFETY: the header says what these pointers are.
-        let (root_hash, options) = unsafe { (place(root_hash, "root_hash")?, format_options(how)?) };
+        let (root_hash, options) = unsafe { (place(root_hash, "root_hash")?, format_options(options)?) };
         let made = data.0.verity_format(&hash.0, &options, &Work::default())?;
         Ok(store(root_hash, &made.root_hash))
     };
@@ -79,10 +84,8 @@ pub unsafe extern "C" fn casemate_verity_format(
     unsafe { run(error, format) }
 }
 
-/// Checks everything below a root hash.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// Checks all data and hashes with all threads. CASEMATE_NO, and how many blocks are wrong, if some are; `bad_blocks`
+/// may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_verity_verify(
     data: *const CDevice,

@@ -7,10 +7,10 @@ use std::path::Path;
 use casemate::ext4::{self, NewNode, PutOptions, WriteOptions};
 use casemate::{Error, Work};
 
-use crate::boundary::{Status, YES, bytes, free, get, give, path, place, run};
+use crate::boundary::{Status, YES, bytes, c_path, free, get, give, place, run};
 use crate::device::CDevice;
 use crate::error::CError;
-use crate::keys::{CKeys, keys};
+use crate::keys::{CKeys, c_keys};
 
 /// An owner that stays as it is.
 const UNCHANGED: u32 = u32::MAX;
@@ -46,17 +46,14 @@ unsafe fn change(
 /// `inside` is NULL, or ends with a zero byte.
 unsafe fn within<'a>(inside: *const c_char, name: &str) -> Result<&'a [u8], Error> {
     // SAFETY: the caller says what this pointer is.
-    Ok(unsafe { path(inside, name)? }.as_os_str().as_bytes())
+    Ok(unsafe { c_path(inside, name)? }.as_os_str().as_bytes())
 }
 
 /// Begins to change the file system on a device.
-///
-/// # Safety
-/// As `casemate.h` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_ext4_change(
     device: *const CDevice,
-    with: *const CKeys,
+    keys: *const CKeys,
     writer: *mut *mut CWriter,
     error: *mut *mut CError,
 ) -> Status {
@@ -65,7 +62,7 @@ pub unsafe extern "C" fn casemate_ext4_change(
         let (device, writer) = unsafe { (get(device, "device")?, place(writer, "writer")?) };
         let mut options = WriteOptions::default();
         // SAFETY: the header says what this pointer is.
-        options.keys = unsafe { keys(with) };
+        options.keys = unsafe { c_keys(keys) };
         let opened = device.0.ext4_writer(&options, &Work::default())?;
         Ok(give(writer, CWriter { name: device.0.name().to_owned(), writer: opened }))
     };
@@ -73,67 +70,59 @@ pub unsafe extern "C" fn casemate_ext4_change(
     unsafe { run(error, open) }
 }
 
-/// Makes a file of bytes.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// Makes a file of bytes, in the place of one that has the name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_writer_write_file(
     writer: *mut CWriter,
-    name: *const c_char,
+    path: *const c_char,
     data: *const u8,
     len: usize,
     error: *mut *mut CError,
 ) -> Status {
     let write = |writer: &mut ext4::Writer| {
         // SAFETY: the header says what these pointers are.
-        let (name, mut data) = unsafe { (within(name, "path")?, bytes(data, len, "data")?) };
+        let (path, mut data) = unsafe { (within(path, "path")?, bytes(data, len, "data")?) };
         let (from, options) = (Path::new("memory"), PutOptions::default());
-        writer.put_contents(&mut data, from, name, &options, &Work::default()).map(drop)
+        writer.put_contents(&mut data, from, path, &options, &Work::default()).map(drop)
     };
     // SAFETY: the header says what these pointers are.
     unsafe { change(writer, error, write) }
 }
 
-/// Copies a file or a folder of the host.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// Copies a file of the host, or with `recursive` a folder. What a folder "source/." has goes right into `path`.
+/// Large copies are committed on the way.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_writer_put(
     writer: *mut CWriter,
     source: *const c_char,
-    name: *const c_char,
+    path: *const c_char,
     recursive: c_int,
     error: *mut *mut CError,
 ) -> Status {
     let put = |writer: &mut ext4::Writer| {
         // SAFETY: the header says what these pointers are.
-        let (source, name) = unsafe { (path(source, "source")?, within(name, "path")?) };
+        let (source, path) = unsafe { (c_path(source, "source")?, within(path, "path")?) };
         let mut options = PutOptions::default();
         options.recursive = recursive != 0;
-        writer.put(source, name, &options, &Work::default()).map(drop)
+        writer.put(source, path, &options, &Work::default()).map(drop)
     };
     // SAFETY: the header says what these pointers are.
     unsafe { change(writer, error, put) }
 }
 
-/// Makes a directory.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// Makes a directory. With `parents` directories on the way are made, too, and one that is there is no error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_writer_mkdir(
     writer: *mut CWriter,
-    name: *const c_char,
+    path: *const c_char,
     mode: u32,
     parents: c_int,
     error: *mut *mut CError,
 ) -> Status {
     let make = |writer: &mut ext4::Writer| {
         // SAFETY: the header says what this pointer is.
-        let name = unsafe { within(name, "path")? };
-        writer.make_directory(name, &NewNode::new(permissions(mode)?), parents != 0)
+        let path = unsafe { within(path, "path")? };
+        writer.make_directory(path, &NewNode::new(permissions(mode)?), parents != 0)
     };
     // SAFETY: the header says what these pointers are.
     unsafe { change(writer, error, make) }
@@ -145,49 +134,40 @@ fn permissions(mode: u32) -> Result<u16, Error> {
 }
 
 /// Makes a symbolic link.
-///
-/// # Safety
-/// As `casemate.h` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_writer_symlink(
     writer: *mut CWriter,
     target: *const c_char,
-    name: *const c_char,
+    path: *const c_char,
     error: *mut *mut CError,
 ) -> Status {
     let make = |writer: &mut ext4::Writer| {
         // SAFETY: the header says what these pointers are.
-        let (target, name) = unsafe { (within(target, "target")?, within(name, "path")?) };
-        writer.make_symlink(name, target, &NewNode::new(0o777))
+        let (target, path) = unsafe { (within(target, "target")?, within(path, "path")?) };
+        writer.make_symlink(path, target, &NewNode::new(0o777))
     };
     // SAFETY: the header says what these pointers are.
     unsafe { change(writer, error, make) }
 }
 
 /// Gives a file another name.
-///
-/// # Safety
-/// As `casemate.h` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_writer_link(
     writer: *mut CWriter,
     existing: *const c_char,
-    name: *const c_char,
+    path: *const c_char,
     error: *mut *mut CError,
 ) -> Status {
     let link = |writer: &mut ext4::Writer| {
         // SAFETY: the header says what these pointers are.
-        let (existing, name) = unsafe { (within(existing, "existing")?, within(name, "path")?) };
-        writer.link(existing, name)
+        let (existing, path) = unsafe { (within(existing, "existing")?, within(path, "path")?) };
+        writer.link(existing, path)
     };
     // SAFETY: the header says what these pointers are.
     unsafe { change(writer, error, link) }
 }
 
 /// Renames.
-///
-/// # Safety
-/// As `casemate.h` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_writer_rename(
     writer: *mut CWriter,
@@ -204,54 +184,45 @@ pub unsafe extern "C" fn casemate_writer_rename(
     unsafe { change(writer, error, rename) }
 }
 
-/// Removes a name, or a directory with all that it has.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// Removes a file or an empty directory, or with `recursive` a directory with all that it has.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_writer_remove(
     writer: *mut CWriter,
-    name: *const c_char,
+    path: *const c_char,
     recursive: c_int,
     error: *mut *mut CError,
 ) -> Status {
     let remove = |writer: &mut ext4::Writer| {
         // SAFETY: the header says what this pointer is.
-        let name = unsafe { within(name, "path")? };
-        if recursive == 0 { writer.remove(name) } else { writer.remove_tree(name) }
+        let path = unsafe { within(path, "path")? };
+        if recursive == 0 { writer.remove(path) } else { writer.remove_tree(path) }
     };
     // SAFETY: the header says what these pointers are.
     unsafe { change(writer, error, remove) }
 }
 
 /// Sets permissions.
-///
-/// # Safety
-/// As `casemate.h` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_writer_chmod(
     writer: *mut CWriter,
-    name: *const c_char,
+    path: *const c_char,
     mode: u32,
     error: *mut *mut CError,
 ) -> Status {
     let set = |writer: &mut ext4::Writer| {
         // SAFETY: the header says what this pointer is.
-        let name = unsafe { within(name, "path")? };
-        writer.set_mode(name, permissions(mode)?)
+        let path = unsafe { within(path, "path")? };
+        writer.set_mode(path, permissions(mode)?)
     };
     // SAFETY: the header says what these pointers are.
     unsafe { change(writer, error, set) }
 }
 
-/// Sets the owner and the group.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// Changes the owner and the group. UINT32_MAX leaves an owner or a group as it is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_writer_chown(
     writer: *mut CWriter,
-    name: *const c_char,
+    path: *const c_char,
     uid: u32,
     gid: u32,
     follow: c_int,
@@ -259,72 +230,60 @@ pub unsafe extern "C" fn casemate_writer_chown(
 ) -> Status {
     let set = |writer: &mut ext4::Writer| {
         // SAFETY: the header says what this pointer is.
-        let name = unsafe { within(name, "path")? };
+        let path = unsafe { within(path, "path")? };
         let [uid, gid] = [uid, gid].map(|id| (id != UNCHANGED).then_some(id));
-        writer.set_owner(name, uid, gid, follow != 0)
+        writer.set_owner(path, uid, gid, follow != 0)
     };
     // SAFETY: the header says what these pointers are.
     unsafe { change(writer, error, set) }
 }
 
 /// Sets a file's size.
-///
-/// # Safety
-/// As `casemate.h` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_writer_truncate(
     writer: *mut CWriter,
-    name: *const c_char,
+    path: *const c_char,
     size: u64,
     error: *mut *mut CError,
 ) -> Status {
     let set = |writer: &mut ext4::Writer| {
         // SAFETY: the header says what this pointer is.
-        let name = unsafe { within(name, "path")? };
-        writer.truncate(name, size)
+        let path = unsafe { within(path, "path")? };
+        writer.truncate(path, size)
     };
     // SAFETY: the header says what these pointers are.
     unsafe { change(writer, error, set) }
 }
 
-/// Sets an extended attribute, or removes it.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// Sets an extended attribute. NULL as the value removes the attribute.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_writer_set_xattr(
     writer: *mut CWriter,
+    path: *const c_char,
     name: *const c_char,
-    attribute: *const c_char,
     value: *const u8,
     len: usize,
     error: *mut *mut CError,
 ) -> Status {
     let set = |writer: &mut ext4::Writer| {
         // SAFETY: the header says what these pointers are.
-        let (name, attribute) = unsafe { (within(name, "path")?, within(attribute, "attribute")?) };
+        let (path, name) = unsafe { (within(path, "path")?, within(name, "attribute")?) };
         // SAFETY: the header says what this pointer is.
         let bytes = unsafe { bytes(value, len, "value")? };
-        writer.set_xattr(name, attribute, (!value.is_null()).then_some(bytes), true)
+        writer.set_xattr(path, name, (!value.is_null()).then_some(bytes), true)
     };
     // SAFETY: the header says what these pointers are.
     unsafe { change(writer, error, set) }
 }
 
-/// Makes all changes so far permanent.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// Makes all changes so far permanent, all at once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_writer_commit(writer: *mut CWriter, error: *mut *mut CError) -> Status {
     // SAFETY: the header says what these pointers are.
     unsafe { change(writer, error, ext4::Writer::commit) }
 }
 
-/// Frees a writer; what was not committed has not happened.
-///
-/// # Safety
-/// As `casemate.h` says.
+/// What was not committed has not happened.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_writer_free(writer: *mut CWriter) {
     // SAFETY: the header says what this pointer is.

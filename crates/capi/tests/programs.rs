@@ -62,6 +62,19 @@ fn the_header_says_what_the_library_has() {
     assert_eq!(exported, declared);
 }
 
+/// With CASEMATE_WRITE_HEADER set the file is written anew.
+#[test]
+fn the_header_is_made_of_the_functions() {
+    let config = cbindgen::Config::from_file(here().join("cbindgen.toml")).unwrap();
+    let mut made = Vec::new();
+    cbindgen::generate_with_config(here(), config).unwrap().write(&mut made);
+    let path = here().join("include/casemate.h");
+    if std::env::var_os("CASEMATE_WRITE_HEADER").is_some() {
+        std::fs::write(&path, &made).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(path).unwrap(), String::from_utf8(made).unwrap());
+}
+
 #[test]
 fn programs_in_c_and_cpp_survive_null() {
     let compilers =
