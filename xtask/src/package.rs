@@ -4,8 +4,8 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
+use crate::install::has_packages;
 use crate::report::Report;
 use crate::step::{Outcome, cargo, root, step};
 use crate::systems::{static_command, static_command_aarch64, try_command};
@@ -163,12 +163,29 @@ fn command(out: &Path) -> Result<Package, String> {
     for tool in TOOLS {
         package.link("../../../bin/casemate", format!("usr/lib/casemate/bin/{tool}"))?;
     }
+    let (install, remove) = alternatives();
+    let text = format!(
+        "In /usr/lib/casemate/bin the command answers to other tools' names, for a PATH that begins with it.\nTo put \
+         these before the tools themselves for everybody, and to end that:\n\n    {install}\n    {remove}\n"
+    );
+    package.write("usr/share/doc/casemate/README.Debian", text.as_bytes())?;
     package.describe(
         "utils",
         &format!("Depends: {NEEDS}\nRecommends: fuse3"),
         "dm-verity, fs-verity, dm-crypt, LUKS, fscrypt and ext4 in user space\n Makes, reads, checks and changes what the kernel's storage protection reads and writes, without\n root and without a kernel. In /usr/lib/casemate/bin it answers to other tools' names.",
     )?;
     Ok(package)
+}
+
+/// What puts the links before the tools whose names they have, as one group of alternatives, and what ends that. Debian's tools
+/// are no alternatives themselves, so the group is in a folder that comes before theirs.
+fn alternatives() -> (String, String) {
+    let path = |tool: &str| format!("/usr/lib/casemate/bin/{tool}");
+    let [first, others @ ..] = TOOLS;
+    let one = |tool: &str| format!("/usr/local/sbin/{tool} casemate-{tool} {}", path(tool));
+    let others = others.map(|tool| format!(" --slave {}", one(tool))).concat();
+    let install = format!("update-alternatives --install {} 10{others}", one(first));
+    (install, format!("update-alternatives --remove casemate-{first} {}", path(first)))
 }
 
 /// The C library as cargo-c installs it below a folder.
@@ -251,8 +268,8 @@ fn sources(out: &Path) -> Outcome {
 
 /// Installs the packages into a minimal Debian, and does each one's main job there.
 fn try_in_a_root(report: &mut Report, out: &Path, files: &[PathBuf]) -> Outcome {
-    if !Command::new("debootstrap").arg("--version").output().is_ok_and(|output| output.status.success()) {
-        return report.skip("package: no debootstrap to try the packages in a root of their own");
+    if !has_packages(report, "packages in a root of their own", &["debootstrap"])? {
+        return Ok(());
     }
     let place = out.join("root");
     let include = "--include=gcc,libc6-dev,pkg-config,fsverity";
@@ -262,13 +279,16 @@ fn try_in_a_root(report: &mut Report, out: &Path, files: &[PathBuf]) -> Outcome 
         fs::copy(file, place.join(name)).map_err(failed(file))?;
     }
     fs::write(place.join("trial.c"), TRIAL).map_err(failed(&place))?;
+    let (install, remove) = alternatives();
     let script = "dpkg --install /*.deb >/dev/null && cd /tmp && truncate -s 8M data \
         && casemate --quiet verity format data hash --root-hash-file=root && casemate verity verify data hash @root \
         && PATH=/usr/lib/casemate/bin:$PATH veritysetup --version \
         && fsverity digest data >theirs && LD_LIBRARY_PATH=$(echo /usr/lib/*/casemate) fsverity digest data >ours \
         && cmp theirs ours \
+        && eval \"$1\" && test \"$(veritysetup --version)\" = \"$(/usr/lib/casemate/bin/veritysetup --version)\" \
+        && eval \"$2\" && ! test -e /usr/local/sbin/veritysetup \
         && cc /trial.c $(pkg-config --cflags --libs casemate) -o trial && ./trial \
         && cc /trial.c -l:libcasemate.a $(pkg-config --static --libs casemate) -o static && ./static";
-    step("chroot", [&*place.to_string_lossy(), "sh", "-ec", script]).run()?;
+    step("chroot", [&*place.to_string_lossy(), "sh", "-ec", script, "sh", &install, &remove]).run()?;
     fs::remove_dir_all(&place).map_err(failed(&place))
 }
