@@ -197,7 +197,7 @@ fn c_library(out: &Path, libraries: &Path) -> Result<PathBuf, String> {
     }
     let place = out.join("c");
     let (to, libraries) = (place.to_string_lossy(), Path::new("/").join(libraries));
-    step(tools.join("bin/cargo-cinstall"), ["cinstall", "--quiet", "--locked", "--package", "casemate-capi"])
+    step(tools.join("bin/cargo-cinstall"), ["cinstall", "--locked", "--package", "casemate-capi"])
         .args(&["--prefix", "/usr", "--libdir", &libraries.to_string_lossy(), "--destdir", &to])
         .run()?;
     Ok(place)

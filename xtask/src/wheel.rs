@@ -15,6 +15,10 @@ hasher = fsverity.new(data)
 assert hasher.digest() == fsverity.digest(casemate.Device.from_bytes(data)).digest
 print('casemate on', sys.version.split()[0])";
 
+/// Tools that the module's tests compare with.
+const TOOLS: [&str; 8] =
+    ["mke2fs", "sfdisk", "cryptsetup", "veritysetup", "fsverity", "e2fsck", "debugfs", "nbdcopy"];
+
 /// What a wheel is for.
 struct Platform {
     /// The compiler's name of it.
@@ -57,14 +61,29 @@ const ELSEWHERE: [Platform; 3] = [
     },
 ];
 
-/// Builds the wheel for this machine, and tries it in a fresh environment.
+/// Builds the wheel for this machine, and runs the module's tests in a fresh environment of each interpreter that
+/// CASEMATE_PYTHONS names, with colons between them; of the system's own without.
 pub fn wheel(report: &mut Report) -> Outcome {
     let Some(wheel) = HERE.wheel(report)? else { return Ok(()) };
-    let target = root().join("target");
-    let fresh = environment(&target.join("wheel-trial"))?;
-    step(fresh.join("pip"), ["install", "--quiet", "--no-index", &wheel.to_string_lossy()]).run()?;
-    step(fresh.join("python"), ["-c", TRIAL]).folder(&target).run()?;
-    step(fresh.join("casemate"), ["--version"]).run()
+    let pythons = std::env::var("CASEMATE_PYTHONS").unwrap_or_else(|_| "python3".to_owned());
+    pythons.split(':').try_for_each(|python| try_wheel(&wheel, python))
+}
+
+fn try_wheel(wheel: &Path, python: &str) -> Outcome {
+    let place = environment_of(python, &root().join("target/wheel-trial"))?;
+    step(place.join("pip"), ["install", "--quiet", "--no-index", &wheel.to_string_lossy()]).run()?;
+    step(place.join("python"), ["-c", TRIAL]).folder(&root().join("target")).run()?;
+    step(place.join("casemate"), ["--version"]).run()?;
+    step(place.join("pip"), ["install", "--quiet", "fsspec"]).run()?;
+    let modules = ["-B", "-m", "unittest", "-q", "test_casemate", "test_sharing", "test_fsspec"];
+    let tests = TOOLS
+        .iter()
+        .fold(step(place.join("python"), modules), |tests, tool| tests.env(&tool.to_uppercase(), tool));
+    tests
+        .env("CASEMATE", place.join("casemate"))
+        .env("DOCUMENTS", root().join("docs"))
+        .folder(&root().join("crates/python/tests/python"))
+        .run()
 }
 
 /// Builds the wheels for other systems and processors, which are not tried.
@@ -140,7 +159,11 @@ fn newest(text: &str) -> Option<u32> {
 
 /// A new environment of the system's interpreter; the folder of its programs.
 pub fn environment(folder: &Path) -> Result<PathBuf, String> {
-    step("python3", ["-m", "venv", "--clear", &folder.to_string_lossy()]).run()?;
+    environment_of("python3", folder)
+}
+
+fn environment_of(python: &str, folder: &Path) -> Result<PathBuf, String> {
+    step(python, ["-m", "venv", "--clear", &folder.to_string_lossy()]).run()?;
     Ok(folder.join("bin"))
 }
 
