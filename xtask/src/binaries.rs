@@ -22,14 +22,28 @@ struct Binary {
     name: String,
 }
 
-/// Builds the test binaries that `cargo test --workspace` with `filter` runs, and runs them with these arguments and variables.
-pub fn run(report: &mut Report, filter: &[&str], args: &[&str], variables: &[(&str, &str)]) -> Outcome {
+/// What is run, and how; all that there is and as it is by default.
+#[derive(Default)]
+pub struct Tests<'a> {
+    /// What `cargo test --workspace` builds.
+    pub filter: &'a [&'a str],
+    /// Names of binaries that are not run.
+    pub left_out: &'a [&'a str],
+    /// Arguments of every binary.
+    pub args: &'a [&'a str],
+    /// Variables of their environment.
+    pub variables: &'a [(&'a str, &'a str)],
+}
+
+/// Builds test binaries, and runs them.
+pub fn run(report: &mut Report, tests: &Tests<'_>) -> Outcome {
     let build = ["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"];
-    let messages = cargo(build).args(filter).output()?;
-    let binaries: Vec<Binary> = messages.lines().filter_map(binary).collect();
+    let messages = cargo(build).args(tests.filter).output()?;
+    let mut binaries: Vec<Binary> = messages.lines().filter_map(binary).collect();
     if binaries.is_empty() {
         return Err("cargo names no test binaries".to_owned());
     }
+    binaries.retain(|binary| !tests.left_out.contains(&&*binary.name));
     let skips = report.skip_log().to_owned();
     let (next, report, failed) =
         (Mutex::new(binaries.into_iter()), Mutex::new(report), Mutex::new(Vec::new()));
@@ -38,7 +52,7 @@ pub fn run(report: &mut Report, filter: &[&str], args: &[&str], variables: &[(&s
             scope.spawn(|| {
                 while let Some(binary) = { lock(&next).next() } {
                     let start = Instant::now();
-                    let output = binary.run(args, variables, &skips);
+                    let output = binary.run(tests, &skips);
                     let seconds = start.elapsed().as_secs_f64();
                     // Whole outputs, one after the other.
                     let mut report = lock(&report);
@@ -74,10 +88,10 @@ fn binary(message: &str) -> Option<Binary> {
 }
 
 impl Binary {
-    fn run(&self, args: &[&str], variables: &[(&str, &str)], skips: &Path) -> std::io::Result<Output> {
+    fn run(&self, tests: &Tests<'_>, skips: &Path) -> std::io::Result<Output> {
         let mut command = Command::new(&self.path);
-        command.args(args).current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
-        command.env("CASEMATE_SKIP_LOG", skips).envs(variables.iter().copied());
+        command.args(tests.args).current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
+        command.env("CASEMATE_SKIP_LOG", skips).envs(tests.variables.iter().copied());
         crate::step::expect_no_skips(&mut command);
         command.output()
     }

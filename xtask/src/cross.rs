@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::binaries;
+use crate::binaries::{self, Tests};
 use crate::install::{apt_get, has_packages, installed, may_install};
 use crate::report::Report;
 use crate::step::{Outcome, Step, cargo, root, step};
@@ -42,8 +42,20 @@ const NATIVE: [&str; 4] = [
     "--exclude=xtask",
 ];
 
-/// Tests that say nothing under an emulator: of memory, which is the emulator's as well.
-const NOT_EMULATED: [&str; 1] = ["--skip=memory_is_bounded"];
+/// What says nothing under an emulator: binaries, and tests by what is in their names, each with the reason.
+const BINARIES_LEFT_OUT: [(&str, &str); 1] = [("cli: tests/memory.rs", "limits of memory hold the emulator")];
+const TESTS_LEFT_OUT: [(&str, &str); 10] = [
+    ("memory_is_bounded", "limits of memory hold the emulator"),
+    ("a_stock_kernel_", "the kernel that is booted runs no programs for AArch64"),
+    ("the_kernels_ciphers", "the kernel that is booted runs no programs for AArch64"),
+    ("the_kernels_hashes", "the kernel that is booted runs no programs for AArch64"),
+    ("the_kernels_client_and_dm_crypt", "the kernel that is booted runs no programs for AArch64"),
+    ("a_real_device_that_fails", "the kernel that is booted runs no programs for AArch64"),
+    ("two_thousand_connections", "an emulator takes longer for so many than the test waits"),
+    ("_leave_nothing", "what is traced and searched is the emulator"),
+    ("the_link_behaves_as_the_tool", "the emulator does not have the ioctls of fs-verity"),
+    ("costs_take_the_time", "an emulator takes other times"),
+];
 
 /// Runs all tests on AArch64. The kernel hands the programs of it that tests start to qemu-user, and so it does the tests.
 pub fn emulated(report: &mut Report) -> Outcome {
@@ -59,7 +71,17 @@ pub fn emulated(report: &mut Report) -> Outcome {
     };
     let linker = format!("--config=target.{TARGET}.linker='aarch64-linux-gnu-gcc'");
     let filter = [&NATIVE[..], &["--target", TARGET, "--target-dir=target/aarch64", &linker]].concat();
-    binaries::run(report, &filter, &NOT_EMULATED, &[("QEMU_LD_PREFIX", "/")])
+    for (tests, reason) in BINARIES_LEFT_OUT.iter().chain(&TESTS_LEFT_OUT) {
+        report.leave_out(tests, reason)?;
+    }
+    let skips = TESTS_LEFT_OUT.map(|(name, _)| format!("--skip={name}"));
+    let tests = Tests {
+        filter: &filter,
+        left_out: &BINARIES_LEFT_OUT.map(|(name, _)| name),
+        args: &skips.each_ref().map(String::as_str),
+        variables: &[("QEMU_LD_PREFIX", "/")],
+    };
+    binaries::run(report, &tests)
 }
 
 /// The kernel's word that it starts qemu-user for AArch64's programs, taken back at the end.

@@ -20,6 +20,7 @@ mod zig;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use crate::binaries::Tests;
 use crate::report::Report;
 use crate::step::{Outcome, cargo};
 
@@ -135,7 +136,7 @@ fn lint(_: &mut Report) -> Outcome {
 }
 
 fn native(report: &mut Report) -> Outcome {
-    let all = binaries::run(report, &[], &[], &[]);
+    let all = binaries::run(report, &Tests::default());
     let documentation = cargo(["test", "--workspace", "--doc", "--no-fail-fast"]).run_tests(report);
     all.and(documentation)
 }

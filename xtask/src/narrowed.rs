@@ -2,7 +2,7 @@
 //!
 //! They are the binaries that `native` has built: `CASEMATE_CPU` is read when they run.
 
-use crate::binaries;
+use crate::binaries::{self, Tests};
 use crate::report::Report;
 use crate::step::Outcome;
 
@@ -48,5 +48,5 @@ fn has_avx512() -> bool {
 }
 
 fn tests(report: &mut Report, cpu: &str) -> Outcome {
-    binaries::run(report, TESTS, &[], &[("CASEMATE_CPU", cpu)])
+    binaries::run(report, &Tests { filter: TESTS, variables: &[("CASEMATE_CPU", cpu)], ..Tests::default() })
 }

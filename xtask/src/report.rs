@@ -61,6 +61,12 @@ impl Report {
         }
     }
 
+    /// Notes tests that say nothing in a configuration.
+    pub fn leave_out(&mut self, tests: &str, reason: &str) -> Outcome {
+        let file = OpenOptions::new().create(true).append(true).open(&self.skip_log);
+        file.and_then(|mut file| writeln!(file, "{tests}: {reason}")).map_err(|error| error.to_string())
+    }
+
     /// Where tests note why they were skipped.
     pub fn skip_log(&self) -> &Path {
         &self.skip_log

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::binaries::{self, Tests};
 use crate::cross::rustup_has_target;
 use crate::install::{has_packages, may_install};
 use crate::report::Report;
@@ -77,7 +78,7 @@ pub fn musl(report: &mut Report) -> Outcome {
         return Ok(());
     }
     let filter = [&NOT_LOADED[..], &TESTS].concat();
-    crate::binaries::run(report, &filter, &[], &[])?;
+    binaries::run(report, &Tests { filter: &filter, ..Tests::default() })?;
     let folder = root().join("target/musl");
     try_alone(report, &folder.join(MUSL).join("debug/casemate"), &folder.join("empty-root"))
 }
