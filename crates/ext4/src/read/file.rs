@@ -170,6 +170,31 @@ impl FileReader {
         Ok(())
     }
 
+    /// Reads bytes as they are stored, holes as zeros.
+    fn read_stored(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let layout = self.fs.layout();
+        let block_size = u64::from(layout.block_size);
+        let end = offset + buf.len() as u64;
+        let slot = |at: u64| (at - offset) as usize;
+        let mut filled = offset;
+        self.runs(offset / block_size, end.div_ceil(block_size), |run| {
+            let begin = run.logical * block_size;
+            let from = begin.max(offset);
+            let to = (run.end() * block_size).min(end);
+            buf[slot(filled)..slot(from)].fill(0);
+            let part = &mut buf[slot(from)..slot(to)];
+            if run.unwritten {
+                part.fill(0);
+            } else {
+                self.fs.device().read_at(part, layout.offset(run.physical) + (from - begin))?;
+            }
+            filled = to;
+            Ok(ControlFlow::Continue(()))
+        })?;
+        buf[slot(filled)..].fill(0);
+        Ok(())
+    }
+
     fn read(&self, mut buf: &mut [u8], mut offset: u64) -> Result<()> {
         let block_size = self.fs.layout().block_size as usize;
         if let Source::Inline(data) = &self.source {
@@ -179,6 +204,10 @@ impl FileReader {
             buf[len..].fill(0);
             return Ok(());
         }
+        if self.decrypt.is_none() {
+            return self.read_stored(buf, offset);
+        }
+        // Only whole blocks can be decrypted.
         let mut bounce = Vec::new();
         while !buf.is_empty() {
             let block = offset / block_size as u64;

@@ -268,13 +268,13 @@ impl Ext4 {
         let table = self.with_descriptor(group, |descriptor| descriptor.inode_table())?;
         let table_place = Place::group(Structure::GroupDescriptor, group);
         self.check_blocks(table, self.layout().inode_table_blocks(), table_place)?;
-        let mut raw = vec![0; self.layout().inode_size as usize];
         let offset = u64::from(index) * u64::from(self.layout().inode_size);
-        self.read_within_block(&mut raw, self.layout().offset(table) + offset)?;
-        let context =
-            csum::Context { inode: number, generation: GENERATION.get(&raw), ..csum::Context::default() };
-        self.verify(Subject::Inode, &context, &raw, place)?;
-        Inode::from_bytes(number, &raw)
+        self.within_block(self.layout().offset(table) + offset, self.layout().inode_size, |raw| {
+            let context =
+                csum::Context { inode: number, generation: GENERATION.get(raw), ..csum::Context::default() };
+            self.verify(Subject::Inode, &context, raw, place)?;
+            Inode::from_bytes(number, raw)
+        })
     }
 
     /// Calls `f` with a group's descriptor.
@@ -334,18 +334,19 @@ impl Ext4 {
         }
     }
 
-    /// Bytes of metadata that lie in one block.
-    fn read_within_block(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+    /// Calls `f` with bytes of metadata that lie in one block.
+    fn within_block<T>(&self, offset: u64, len: u32, f: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
         let block_size = u64::from(self.layout().block_size);
         if self.0.kept.is_some()
             && let Ok(block) = self.metadata_block(offset / block_size)
         {
             // OK to cast: less than a block.
-            buf.copy_from_slice(&block[(offset % block_size) as usize..][..buf.len()]);
-            return Ok(());
+            return f(&block[(offset % block_size) as usize..][..len as usize]);
         }
         // Of a block that can't be read whole, these bytes may be there.
-        self.device().read_at(buf, offset)
+        let mut raw = vec![0; len as usize];
+        self.device().read_at(&mut raw, offset)?;
+        f(&raw)
     }
 
     /// Checks a structure's checksum, unless this file system was opened without checks.
