@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use casemate::ext4::ReadOptions;
+use casemate::ext4::{Found, Handful, ReadOptions};
 use casemate::{Access, Image, Work};
 use casemate_benches::Race;
 
@@ -46,8 +46,20 @@ fn main() {
     });
     race.add("read_many", || {
         let mut sum = 0;
-        let add = |_, contents: Result<Vec<u8>, _>| Ok(sum += contents.expect("a file").len());
-        fs.read_many(&numbers, &work, add).expect("all files");
+        fs.read_many(&numbers, &work, |handful| {
+            sum += handful.into_iter().map(|(_, contents)| contents.expect("a file").len()).sum::<usize>();
+            Ok(())
+        })
+        .expect("all files");
+        assert_eq!(sum, bytes);
+    });
+    race.add("files", || {
+        let (mut sum, mut files) = (0, fs.files(&fs.inodes().root().expect("the root")).expect("a walk"));
+        let mut add = |_: &[Found], handful: Handful<'_>| {
+            sum += handful.into_iter().map(|(_, contents)| contents.expect("a file").len()).sum::<usize>();
+            Ok(())
+        };
+        while files.read(&work, &mut add).expect("all files") {}
         assert_eq!(sum, bytes);
     });
     race.add("read_dir", || assert_eq!(fs.read_dir("/folder").expect("a folder").len(), FILES));

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::panic::resume_unwind;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
 use std::thread;
 
 use crate::stack::wipe_worker;
@@ -21,6 +22,12 @@ impl Pool {
         static CORES: OnceLock<NonZeroUsize> = OnceLock::new();
         let cores = || *CORES.get_or_init(|| thread::available_parallelism().unwrap_or(NonZeroUsize::MIN));
         Pool { threads: threads.unwrap_or_else(cores) }
+    }
+
+    /// The same with so many workers at most: starting one takes as long as reading some 100 KB.
+    #[must_use]
+    pub fn at_most(self, threads: usize) -> Pool {
+        Pool { threads: self.threads.min(NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN)) }
     }
 
     /// The number of workers.
@@ -80,6 +87,55 @@ impl Pool {
         let first = results.into_iter().filter_map(Result::err).min_by_key(|(piece, _)| *piece);
         first.map_or(Ok(()), |(_, error)| Err(error))
     }
+
+    /// Calls `work(piece)` for every piece in `0..pieces`, each once, on all workers, and `take` with each result on the thread
+    /// that called, in any order. It works itself while no result waits; a few wait at most.
+    ///
+    /// # Errors
+    /// What `work` or `take` says first, which stops the claiming of pieces.
+    pub fn feed<T: Send, E: Send>(
+        &self,
+        pieces: u64,
+        work: impl Fn(u64) -> Result<T, E> + Sync,
+        mut take: impl FnMut(T) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let next = AtomicU64::new(0);
+        let claim = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|piece| *piece < pieces);
+        let threads = self.threads.get().min(usize::try_from(pieces).unwrap_or(usize::MAX));
+        let (results, waiting) = mpsc::sync_channel(threads);
+        let worker = |results: mpsc::SyncSender<Result<T, E>>| {
+            while let Some(piece) = claim() {
+                let result = work(piece);
+                // Nobody takes any more after an error.
+                if result.is_err() | results.send(result).is_err() {
+                    break;
+                }
+            }
+            wipe_worker();
+        };
+        thread::scope(|scope| {
+            // Owned here, so that it is gone, and nobody waits to send, before the threads are waited for.
+            let waiting = waiting;
+            for _ in 1..threads {
+                let results = results.clone();
+                let start = thread::Builder::new().spawn_scoped(scope, || worker(results));
+                if start.is_err() {
+                    break;
+                }
+            }
+            drop(results);
+            loop {
+                while let Ok(result) = waiting.try_recv() {
+                    take(result?)?;
+                }
+                match claim() {
+                    Some(piece) => take(work(piece)?)?,
+                    None => break,
+                }
+            }
+            waiting.iter().try_for_each(|result| take(result?))
+        })
+    }
 }
 
 impl Default for Pool {
@@ -109,6 +165,37 @@ mod tests {
                 seen.sort_unstable();
                 assert_eq!(seen, (0..pieces).collect::<Vec<_>>(), "{threads} threads");
             }
+        }
+    }
+
+    #[test]
+    fn who_calls_takes_every_result() {
+        let here = thread::current().id();
+        for threads in [1, 2, 7] {
+            let pool = Pool::new(NonZeroUsize::new(threads));
+            for pieces in [0, 1, 2, 100] {
+                let mut seen = Vec::new();
+                let take = |piece| {
+                    assert_eq!(thread::current().id(), here);
+                    seen.push(piece);
+                    Ok::<_, ()>(())
+                };
+                pool.feed(pieces, Ok, take).unwrap();
+                seen.sort_unstable();
+                assert_eq!(seen, (0..pieces).collect::<Vec<_>>(), "{threads} threads");
+            }
+            let mut taken = 0;
+            let error = pool.feed(
+                1 << 40,
+                |piece| if piece >= 5 { Err(piece) } else { Ok(()) },
+                |()| {
+                    taken += 1;
+                    Ok(())
+                },
+            );
+            assert!(error.unwrap_err() >= 5 && taken <= 5, "{error:?}");
+            let refuse = |piece| if piece == 3 { Err("no") } else { Ok(()) };
+            assert_eq!(pool.feed(1 << 40, Ok, refuse), Err("no"));
         }
     }
 

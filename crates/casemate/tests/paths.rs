@@ -1,5 +1,6 @@
 //! File systems read by path: what the standard library says of the same tree on the host.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind as Kind;
@@ -11,7 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use casemate::blockdev::{BlockDevice, Events, FileDevice};
 use casemate::crypt::{Mapping, Params};
-use casemate::ext4::{FileSystem, ReadOptions, WriteOptions};
+use casemate::ext4::{FileSystem, Handful, ReadOptions, WriteOptions};
 use casemate::{Access, Error, ErrorKind, Image, Providers, SecretVec, Work};
 use casemate_testkit::{Rng, TempDir, run, tempdir, tool};
 
@@ -113,12 +114,14 @@ fn a_file_of_a_folder_that_was_read_costs_one_read_of_the_device() {
 
     let numbers = [find(b"large"), find(b"etc"), u32::MAX, fs.metadata("etc/os-release").unwrap().number()];
     let mut found = BTreeMap::new();
-    let mut keep = |number, contents| {
-        assert!(found.insert(number, contents).is_none());
+    let keep = |handful: Handful<'_>| {
+        for (index, contents) in handful {
+            assert!(found.insert(index, contents.map(Cow::into_owned)).is_none());
+        }
         Ok(())
     };
-    fs.read_many(&numbers, &Work::default(), &mut keep).unwrap();
-    let contents = |at: usize| found[&numbers[at]].as_ref();
+    fs.read_many(&numbers, &Work::default(), keep).unwrap();
+    let contents = |at: usize| found[&at].as_ref();
     assert!(*contents(0).unwrap() == large && contents(3).unwrap() == b"ID=casemate\n");
     assert_eq!(contents(1).unwrap_err().io_kind(), Some(Kind::IsADirectory));
     assert_eq!(contents(2).unwrap_err().kind(), ErrorKind::Corrupt);

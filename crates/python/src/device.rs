@@ -8,6 +8,7 @@ use casemate::ext4::{self, ReadOptions, VerityPolicy, WriteOptions};
 use casemate::luks::LuksOptions;
 use casemate::{Access, Error, ErrorKind, Image, Keys, Work};
 use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -86,7 +87,11 @@ impl Device {
                     bytes => Some(format!("{} bytes came of {} at {offset}", bytes.len(), buf.len())),
                 })
             })
-            .map_err(|exception| raised(ErrorKind::Io, exception))
+            .map_err(|exception| {
+                // Ctrl-C ends the work, not only this read.
+                let is_failure = Python::attach(|py| exception.is_instance_of::<PyException>(py));
+                raised(if is_failure { ErrorKind::Io } else { ErrorKind::Interrupted }, exception)
+            })
             .and_then(|short| match short {
                 None => Ok(()),
                 Some(text) => Err(Error::path(std::io::ErrorKind::UnexpectedEof, text)),

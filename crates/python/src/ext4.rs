@@ -1,15 +1,16 @@
 //! ext4 file systems, read by inode; paths are the package's.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::BufWriter;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use casemate::blockdev::os::OsStringExt;
+use casemate::blockdev::os::{OsStrExt, OsStringExt};
 use casemate::ext4::{self, ExtractOptions, Inode, Target, Time};
 use casemate::{Error, Image, Output, Providers};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyString};
 
 use crate::device::Device;
 use crate::error::raise;
@@ -143,25 +144,18 @@ impl FileSystem {
     }
 
     /// The contents of many files, in their order; an exception in the place of one that could not be read.
-    fn read_many<'py>(
-        &self,
-        py: Python<'py>,
-        numbers: Vec<u32>,
-        effort: Effort,
-    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let mut found = std::collections::HashMap::with_capacity(numbers.len());
+    fn read_many(&self, py: Python<'_>, numbers: Vec<u32>, effort: Effort) -> PyResult<Vec<Py<PyAny>>> {
+        let mut objects = Places::default();
         working(py, effort, |work| {
-            self.0.read_many(&numbers, work, |number, contents| {
-                work.events.advance(0)?;
-                found.insert(number, contents.map_err(raise));
-                Ok(())
-            })
+            self.0.read_many(&numbers, work, |handful| objects.fill(handful, |_, _, object| object))
         })?;
-        let object = |number: &u32| match &found[number] {
-            Ok(contents) => PyBytes::new(py, contents).into_any(),
-            Err(exception) => exception.clone_ref(py).into_value(py).into_bound(py).into_any(),
-        };
-        Ok(numbers.iter().map(object).collect())
+        Ok(objects.0.into_iter().flatten().collect())
+    }
+
+    /// All regular files below a directory.
+    fn files(&self, py: Python<'_>, number: u32) -> PyResult<Files> {
+        let files = py.detach(|| self.inode(number).and_then(|inode| self.0.files(&inode)));
+        files.map(|files| Files(Mutex::new(files))).map_err(raise)
     }
 
     fn xattrs<'py>(&self, py: Python<'py>, number: u32) -> PyResult<Vec<(OsString, Bound<'py, PyBytes>)>> {
@@ -221,5 +215,83 @@ impl FileSystem {
     #[getter]
     fn block_size(&self) -> u32 {
         self.0.inodes().layout().block_size
+    }
+}
+
+/// All regular files below a directory, batch by batch.
+#[pyclass(frozen, module = "casemate._casemate")]
+pub struct Files(Mutex<ext4::Files>);
+
+/// Files of a directory: its path from where the walk began and its inode; names, their inodes, and contents or exceptions.
+type Group = (OsString, u32, Vec<Py<PyString>>, Vec<u32>, Vec<Py<PyAny>>);
+
+#[pymethods]
+impl Files {
+    /// The next files by their directories; none at the end. A directory that can't be read is one of the names, the empty one
+    /// if the walk began there.
+    fn read(&self, py: Python<'_>, effort: Effort) -> PyResult<Vec<Group>> {
+        let mut found = Places::default();
+        working(py, effort, |work| {
+            let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            files.read(work, |names, handful| {
+                found.fill(handful, |py, index, contents| {
+                    let ext4::Found { folder, name, inode } = &names[index];
+                    let Ok(name) = OsStr::from_bytes(name).into_pyobject(py);
+                    (folder.clone(), name.unbind(), *inode, contents)
+                })
+            })
+        })?;
+        let mut groups: Vec<Group> = Vec::new();
+        let mut last = None;
+        for (folder, name, inode, contents) in found.0.into_iter().flatten() {
+            if last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &folder)) {
+                groups.push((
+                    OsString::from_vec(folder.path()),
+                    folder.inode(),
+                    Vec::new(),
+                    Vec::new(),
+                    Vec::new(),
+                ));
+                last = Some(folder);
+            }
+            if let Some((_, _, names, numbers, objects)) = groups.last_mut() {
+                names.push(name);
+                numbers.push(inode);
+                objects.push(contents);
+            }
+        }
+        Ok(groups)
+    }
+}
+
+/// What was made of contents, by their places.
+struct Places<T>(Vec<Option<T>>);
+
+impl<T> Default for Places<T> {
+    fn default() -> Places<T> {
+        Places(Vec::new())
+    }
+}
+
+impl<T> Places<T> {
+    /// Makes objects of contents while their bytes are in the cache, or exceptions.
+    fn fill(
+        &mut self,
+        handful: ext4::Handful<'_>,
+        make: impl Fn(Python<'_>, usize, Py<PyAny>) -> T,
+    ) -> Result<(), Error> {
+        Python::attach(|py| {
+            for (index, contents) in handful {
+                if self.0.len() <= index {
+                    self.0.resize_with(index + 1, || None);
+                }
+                let object = match contents {
+                    Ok(bytes) => PyBytes::new(py, &bytes).into_any().unbind(),
+                    Err(error) => raise(error).into_value(py).into_any(),
+                };
+                self.0[index] = Some(make(py, index, object));
+            }
+        });
+        Ok(())
     }
 }

@@ -32,7 +32,7 @@ mod _casemate {
     #[pymodule_export]
     use crate::device::Device;
     #[pymodule_export]
-    use crate::ext4::FileSystem;
+    use crate::ext4::{FileSystem, Files};
     #[pymodule_export]
     use crate::fscrypt::{
         ContentCipher, MasterKey, NameCipher, fscrypt_backup, fscrypt_context, fscrypt_restore,

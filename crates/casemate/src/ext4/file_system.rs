@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use casemate_blockdev::os::{self, OsStrExt, OsStringExt};
 use casemate_blockdev::{BlockDevice, Events};
@@ -130,28 +130,6 @@ impl FileSystem {
         let about = |error| self.about(inode.number(), error);
         let info = super::verity_info(&self.fs, inode).map_err(about)?;
         info.map(|info| info.digest(&self.providers)).transpose().map_err(about)
-    }
-
-    /// The contents of many files by their inodes' numbers, read by all threads. Results come one at a time and in any order,
-    /// each with its number; one file's error keeps no other from being read.
-    ///
-    /// # Errors
-    /// What `results` says, which ends the work.
-    pub fn read_many(
-        &self,
-        numbers: &[u32],
-        work: &Work<'_>,
-        results: impl FnMut(u32, Result<Vec<u8>, Error>) -> Result<(), Error> + Send,
-    ) -> Result<(), Error> {
-        let results = Mutex::new(results);
-        let read = |_: &mut (), at: u64| {
-            // OK to cast: an index of the slice.
-            let number = numbers[at as usize];
-            let contents = self.inode(number).and_then(|inode| self.read_inode(&inode));
-            let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
-            results(number, contents)
-        };
-        work.pool.run(numbers.len() as u64, || (), read)
     }
 
     /// A file's contents as a device, to be read in pieces and from any place.
@@ -322,6 +300,11 @@ impl FileSystem {
         &self.name
     }
 
+    /// The demand on files with and without fs-verity.
+    pub(super) fn verity(&self) -> VerityPolicy {
+        self.verity
+    }
+
     fn contents(&self, inode: &Inode) -> Result<Box<dyn BlockDevice>, Error> {
         if inode.is_dir() {
             return Err(io::ErrorKind::IsADirectory.into());
@@ -330,7 +313,7 @@ impl FileSystem {
     }
 
     /// An error that is about an inode, whose number it has or gets.
-    fn about(&self, number: u32, error: Error) -> Error {
+    pub(super) fn about(&self, number: u32, error: Error) -> Error {
         match (&error.place().inode, &error.place().file) {
             (None, None) => self.error(format!("inode {number}"), error),
             _ => error.within(&self.name),

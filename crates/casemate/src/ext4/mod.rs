@@ -6,11 +6,13 @@
 mod amend;
 mod android_sparse;
 mod build;
+mod bulk;
 mod change;
 mod contents;
 mod encrypt;
 mod encrypted;
 mod file_system;
+mod files;
 mod live_keys;
 mod oci;
 mod protect;
@@ -42,6 +44,7 @@ pub use build::{
     Build, BuildOptions, BuildReport, BuildSize, BuildTarget, Features, Geometry, Owners, Source, Tree,
     TreeOptions, identity, on_stream, random_uuid, read_tree, uuid_of,
 };
+pub use bulk::Handful;
 pub use change::{
     Approve, Body, Interrupted, NewAttributes, NewNode, NewPolicy, Presence, PutOptions, PutReport,
     RepairReport, WriteOptions, Writer, set_policy, source_date_epoch,
@@ -51,6 +54,7 @@ pub use encrypt::Encrypting;
 use encrypted::KeyUse;
 pub use encrypted::{EncryptionInfo, encryption_info};
 pub use file_system::{ExtractOptions, FileSystem, MOST_READ, Target};
+pub use files::{Files, Folder, Found};
 pub use live_keys::LiveKeys;
 pub use protect::{Protected, ProtectorSource};
 pub use seal::Sealing;

@@ -8,10 +8,12 @@ import hmac
 import io
 import os
 import pathlib
+import signal
 import stat
 import subprocess
 import tarfile
 import threading
+import time
 import unittest
 import warnings
 import zlib
@@ -242,6 +244,105 @@ class Ext4(World):
         self.assertEqual(found[fs.path("large")], (self.tree / "large").read_bytes())
         self.assertEqual(found[fs.path("link")], b"ID=casemate\n")
         self.assertIsInstance(found[fs.path("etc")], IsADirectoryError)
+
+    def one_by_one(self, fs):
+        """All files of a file system, as `read_tree` has them, each by itself."""
+        found = {}
+        for top, _, names in fs.root.walk():
+            for path in (top / name for name in names):
+                if path.is_file() and not path.is_symlink():
+                    try:
+                        found[path.pure] = path.read_bytes()
+                    except (OSError, casemate.Error) as error:
+                        found[path.pure] = (type(error), str(error))
+        return found
+
+    def whole(self, fs, **options):
+        """What `read_tree` gives."""
+        found = [(path.pure, data) for path, data in fs.root.read_tree(**options)]
+        whole = {pure: data if isinstance(data, bytes) else (type(data), str(data)) for pure, data in found}
+        self.assertEqual(len(whole), len(found))
+        return whole
+
+    def test_trees_are_read_at_once(self):
+        self.image()
+        for number in range(300):
+            folder = self.tree / f"many/{number % 7}"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"file-{number}").write_bytes(os.urandom(number * number // 5))
+        os.link(self.tree / "large", self.tree / "many/again")
+        (self.tree / "os-fsdecode").mkdir()
+        (self.tree / "os-fsdecode" / os.fsdecode(b"na\xefve")).write_bytes(b"bytes")
+        with open(self.tree / "sparse", "wb") as file:
+            file.truncate(1_000_000)
+        image = self.folder / "root.img"
+        for features in ["64bit", "inline_data", "^extents,^64bit", "^filetype"]:
+            run(tool("mke2fs"), "-q", "-F", "-t", "ext4", "-O", features, "-d", self.tree, image, "32M")
+            fs = casemate.open(image).ext4()
+            expected = self.one_by_one(fs)
+            self.assertEqual(len(expected), 305)
+            for threads in (1, 3, None):
+                self.assertEqual(self.whole(fs, threads=threads), expected)
+            many = dict(fs.path("many/3").read_tree())
+            self.assertEqual(set(many), set(fs.path("many/3").iterdir()))
+            path = next(iter(many))
+            self.assertEqual((path.parent, path.read_bytes()), (fs / "many/3", many[path]))
+            self.assertTrue(path.is_file() and path.stat().st_size == len(many[path]))
+        with self.assertRaises(NotADirectoryError):
+            next(fs.path("large").read_tree())
+        self.assertEqual(list(fs.path("etc/empty").read_tree()), [])
+
+    def test_one_file_s_error_keeps_no_other_from_being_read(self):
+        image = self.image()
+        debugfs = lambda words: run(tool("debugfs"), "-w", "-R", words, image)
+        debugfs("set_inode_field /large size 0x10000000000")
+        debugfs("link /etc /etc/again")
+        fs = casemate.open(image).ext4()
+        found = {str(path): data for path, data in fs.root.read_tree()}
+        self.assertEqual(found.pop("/etc/os-release"), b"ID=casemate\n")
+        self.assertEqual({path: type(data) for path, data in found.items()}, {"/large": OSError, "/etc/again": casemate.CorruptError})
+        self.assertEqual(found["/large"].errno, errno.EFBIG)
+        debugfs("set_inode_field /etc block[5] 0xfffff")
+        again = {str(path): data for path, data in casemate.open(image).ext4().root.read_tree()}
+        self.assertIsInstance(again["/etc"], casemate.CorruptError)
+
+    def test_trees_with_fs_verity_and_encrypted_folders_are_read_at_once(self):
+        self.image()
+        image, key = self.folder / "built.img", bytes(range(64))
+        casemate.ext4.build(image, folders=[self.tree], seed="1", verity=True, free=4 << 20, features="encrypt")
+        with casemate.open(image, writable=True) as device, device.ext4_writer(keys=[key]) as writer:
+            writer.mkdir("/secret")
+            writer.set_policy("/secret", key)
+            for number in range(20):
+                writer.write_bytes(f"/secret/{number}", os.urandom(number * 1000))
+        fs = casemate.open(image).ext4(keys=[key])
+        expected = self.one_by_one(fs)
+        self.assertEqual((len(expected), {type(data) for data in expected.values()}), (22, {bytes}))
+        self.assertEqual(self.whole(fs), expected)
+        extent = fs.path("large").extents()[0]
+        with open(image, "r+b") as file:
+            file.seek(extent.physical + 5000)
+            file.write(b"changed")
+        locked = casemate.open(image).ext4()
+        found = self.whole(locked)
+        self.assertEqual(found, self.one_by_one(locked))
+        kinds = sorted(data[0].__name__ for data in found.values() if isinstance(data, tuple))
+        self.assertEqual(kinds, ["LockedError"] * 20 + ["MismatchError"])
+
+    def test_trees_are_read_until_somebody_interrupts(self):
+        data, asked = self.image().read_bytes(), []
+
+        def read(start, end):
+            asked.append(start)
+            if end - start >= 100_000:
+                signal.raise_signal(signal.SIGINT)
+                time.sleep(0.1)
+            return data[start:end]
+
+        fs = casemate.Device.from_ranges(len(data), read).ext4()
+        with self.assertRaises(KeyboardInterrupt):
+            list(fs.root.read_tree(threads=1))
+        self.assertEqual(len(list(casemate.Device.from_bytes(data).ext4().root.read_tree())), 2)
 
     def test_changes_are_made_all_or_not_at_all(self):
         image = self.image()
