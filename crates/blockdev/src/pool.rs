@@ -89,20 +89,21 @@ impl Pool {
     }
 
     /// Calls `work(piece)` for every piece in `0..pieces`, each once, on all workers, and `take` with each result on the thread
-    /// that called, in any order. It works itself while no result waits; a few wait at most.
+    /// that called, in any order. That one works too while no result waits; `most` of them wait at most.
     ///
     /// # Errors
     /// What `work` or `take` says first, which stops the claiming of pieces.
     pub fn feed<T: Send, E: Send>(
         &self,
         pieces: u64,
+        most: usize,
         work: impl Fn(u64) -> Result<T, E> + Sync,
         mut take: impl FnMut(T) -> Result<(), E>,
     ) -> Result<(), E> {
         let next = AtomicU64::new(0);
         let claim = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|piece| *piece < pieces);
         let threads = self.threads.get().min(usize::try_from(pieces).unwrap_or(usize::MAX));
-        let (results, waiting) = mpsc::sync_channel(threads);
+        let (results, waiting) = mpsc::sync_channel(most);
         let worker = |results: mpsc::SyncSender<Result<T, E>>| {
             while let Some(piece) = claim() {
                 let result = work(piece);
@@ -180,13 +181,14 @@ mod tests {
                     seen.push(piece);
                     Ok::<_, ()>(())
                 };
-                pool.feed(pieces, Ok, take).unwrap();
+                pool.feed(pieces, threads, Ok, take).unwrap();
                 seen.sort_unstable();
                 assert_eq!(seen, (0..pieces).collect::<Vec<_>>(), "{threads} threads");
             }
             let mut taken = 0;
             let error = pool.feed(
                 1 << 40,
+                threads,
                 |piece| if piece >= 5 { Err(piece) } else { Ok(()) },
                 |()| {
                     taken += 1;
@@ -195,7 +197,7 @@ mod tests {
             );
             assert!(error.unwrap_err() >= 5 && taken <= 5, "{error:?}");
             let refuse = |piece| if piece == 3 { Err("no") } else { Ok(()) };
-            assert_eq!(pool.feed(1 << 40, Ok, refuse), Err("no"));
+            assert_eq!(pool.feed(1 << 40, 1, Ok, refuse), Err("no"));
         }
     }
 

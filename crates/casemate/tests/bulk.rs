@@ -311,7 +311,7 @@ fn memory_and_walks_have_an_end() {
     let fs = open(MemoryDevice::new(fs::read(&image).unwrap()), &ReadOptions::default()).unwrap();
     let (tree, most) = at_once(&fs, 2);
     assert!(tree == one_by_one(&fs) && tree.len() == 13);
-    assert!(most <= 13 << 20, "{most} bytes at once");
+    assert!(most <= 9 << 20, "{most} bytes at once");
     let error = |path: &str| tree[path.as_bytes()][0].as_ref().unwrap_err();
     assert!(error("a/b/again").contains("is there under two names"), "{}", error("a/b/again"));
     assert!(error("5").starts_with("image: inode "), "{}", error("5"));

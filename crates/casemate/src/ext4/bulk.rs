@@ -27,6 +27,13 @@ const GAP: u64 = 16 << 10;
 /// Bytes for which another thread is worth its start.
 const SHARE: u64 = 1 << 20;
 
+/// Parts that were read and wait to be handed out at most: with fewer a thread waits where it could read on, and waking it
+/// takes as long as reading some files.
+const WAITING: usize = 8;
+
+/// Bytes of a file of which no more than one waits.
+const LARGE: u64 = 4 << 20;
+
 /// Inodes that a thread looks at before it asks for more.
 const CHUNK: usize = 1024;
 
@@ -49,6 +56,20 @@ impl Planned {
     }
 }
 
+/// Buffers for spans, which are used again: new memory costs as much as what is read into it.
+#[derive(Default)]
+pub(super) struct Buffers(Mutex<Vec<Vec<u8>>>);
+
+impl Buffers {
+    fn take(&self) -> Vec<u8> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_else(|| vec![0; SPAN])
+    }
+
+    fn put(&self, buffer: Vec<u8>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+    }
+}
+
 /// What a thread has read.
 enum Part {
     /// What lies from the first of these files to the end of the last.
@@ -64,7 +85,7 @@ enum Part {
 impl FileSystem {
     /// The contents of many files by their inodes' numbers, read by all threads. Results come on the thread that called, in
     /// handfuls and in any order, each with its place in `numbers`; one file's error keeps no other from being read. What is held
-    /// in memory is bounded: for each thread some 100 KB, or a file that is larger.
+    /// in memory is bounded: some MiB, or for each thread and besides a file that is larger.
     ///
     /// # Errors
     /// What `results` says, or the listener, which ends the work.
@@ -84,11 +105,11 @@ impl FileSystem {
             let plan = |(number, index): &(u32, usize)| self.plan(*index, *number);
             chunk.iter().map(plan).collect::<Result<Vec<_>, _>>()
         };
-        work.pool.feed(order.len().div_ceil(CHUNK) as u64, plan, |planned| {
+        work.pool.feed(order.len().div_ceil(CHUNK) as u64, WAITING, plan, |planned| {
             files.extend(planned);
             work.events.advance(0)
         })?;
-        self.read_planned(files, work, &|| Ok(()), results)
+        self.read_planned(files, work, &Buffers::default(), &|| Ok(()), results)
     }
 
     /// How a file is read best.
@@ -136,6 +157,7 @@ impl FileSystem {
         &self,
         mut files: Vec<Planned>,
         work: &Work<'_>,
+        buffers: &Buffers,
         meanwhile: &(dyn Fn() -> Result<(), Error> + Sync),
         mut results: impl FnMut(Handful<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
@@ -144,9 +166,6 @@ impl FileSystem {
             work.events.advance(bytes.map(|bytes| bytes.len() as u64).sum())?;
             results(handful)
         };
-        // Those that were used, for the next who reads.
-        let buffers: Mutex<Vec<Vec<u8>>> = Mutex::default();
-        let buffers = || buffers.lock().unwrap_or_else(PoisonError::into_inner);
         let mut others: &[&(dyn Fn() -> Result<(), Error> + Sync)] = &[meanwhile];
         while !files.is_empty() || !others.is_empty() {
             // Files that are read by themselves, and so take longest, come first.
@@ -166,15 +185,17 @@ impl FileSystem {
                     let contents = self.inode(number).and_then(|inode| self.read_inode(&inode));
                     return Ok(Part::Alone(index, of_one(contents)?));
                 };
-                let mut buffer = buffers().pop().unwrap_or_else(|| vec![0; SPAN]);
+                let mut buffer = buffers.take();
                 match of_one(self.read_span(&files[span.clone()], start, &mut buffer))? {
                     Ok(()) => Ok(Part::Span(span, buffer)),
                     Err(_) => Ok(Part::Failed(span)),
                 }
             };
+            let is_large = files.iter().any(|file| (LARGE..=MOST_READ).contains(&file.size));
+            let waiting = if is_large { 1 } else { WAITING };
             let pool =
                 work.pool.at_most(usize::try_from(bytes / SHARE).map_or(usize::MAX, |threads| threads + 1));
-            pool.feed((others.len() + spans.len()) as u64, read, |part| match part {
+            pool.feed((others.len() + spans.len()) as u64, waiting, read, |part| match part {
                 Part::Span(span, bytes) => {
                     let files = &files[span];
                     let start = files[0].offset.unwrap_or_default();
@@ -184,7 +205,7 @@ impl FileSystem {
                         (file.index, Ok(Cow::Borrowed(&bytes[from..from + file.size as usize])))
                     };
                     hand_out(files.iter().map(part).collect())?;
-                    buffers().push(bytes);
+                    buffers.put(bytes);
                     Ok(())
                 }
                 Part::Alone(index, contents) => hand_out(vec![(index, contents.map(Cow::Owned))]),

@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use casemate_ext4::{DirEntry, FileType, SeenDirectories};
 use casemate_providers::Work;
 
-use super::bulk::{Handful, Planned, of_one};
+use super::bulk::{Buffers, Handful, Planned, of_one};
 use super::file_system::MOST_READ;
 use super::{FileSystem, Inode};
 use crate::Error;
 
-/// Bytes of files that are handed out at once: the last one may pass them.
-const BATCH: u64 = 8 << 20;
+/// Bytes of files that are handed out at once: the last one may pass them. Of 2 to 8 MiB each is as good (70 to 80 ms for 60,000
+/// files from Python, two threads, Zen 5): with more, contents leave the cache before they are used (94 ms with 32 MiB).
+const BATCH: u64 = 4 << 20;
 
 /// Names that are handed out at once.
 const MOST_NAMES: usize = 1 << 14;
@@ -94,6 +95,7 @@ pub struct Files {
     walk: Walk,
     /// What was found while the batch before was read.
     ahead: Option<Batch>,
+    buffers: Buffers,
 }
 
 impl FileSystem {
@@ -110,7 +112,7 @@ impl FileSystem {
         let top = Folder { above: None, name: Box::default(), inode: top.number() };
         let (fs, seen) = (self.clone(), SeenDirectories::new());
         let walk = Walk { fs, seen, waiting: vec![Arc::new(top)], names: None };
-        Ok(Files { walk, ahead: None })
+        Ok(Files { walk, ahead: None, buffers: Buffers::default() })
     }
 }
 
@@ -140,7 +142,7 @@ impl Files {
             *ahead = Some(walk.batch(work)?);
             Ok(())
         };
-        fs.read_planned(planned, work, &walk, |handful| results(&found, handful))?;
+        fs.read_planned(planned, work, &self.buffers, &walk, |handful| results(&found, handful))?;
         self.ahead = next().1.take();
         Ok(true)
     }
