@@ -2,8 +2,11 @@
 //!
 //! `crc32c full|combine|flip|splice|toggle|patch|cold|thrash ...`, all of them without arguments. Sizes are
 //! those of the published flip and splice proposal for ext4; its nibble-table algorithm is a contestant.
+//!
+//! `crc32c time BYTES` prints the nanoseconds of one call, for programs in other languages to compare with.
 
 use std::hint::black_box;
+use std::time::Instant;
 
 use casemate_benches::Race;
 use casemate_primitives::Cpu;
@@ -15,6 +18,11 @@ const OPERATIONS: usize = 1024;
 
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
+    if let [word, bytes] = &wanted[..]
+        && word == "time"
+    {
+        return time(bytes.parse().expect("a number of bytes"));
+    }
     let sections: [(&str, fn()); 8] = [
         ("full", full),
         ("combine", combine),
@@ -38,6 +46,22 @@ fn backends() -> Vec<Crc32c> {
 
 fn best() -> Crc32c {
     Crc32c::new(Cpu::detect())
+}
+
+/// Nanoseconds of one call: the median of rounds.
+fn time(size: usize) {
+    let (crc32c, data) = (best(), Rng::new(2).bytes(size));
+    let mut rounds: Vec<_> = (0..31)
+        .map(|_| {
+            let begin = Instant::now();
+            for _ in 0..OPERATIONS {
+                black_box(crc32c.update(!0, black_box(&data)));
+            }
+            begin.elapsed().as_nanos() as f64 / OPERATIONS as f64
+        })
+        .collect();
+    rounds.sort_by(f64::total_cmp);
+    println!("{}", rounds[rounds.len() / 2]);
 }
 
 /// Whole buffers.
