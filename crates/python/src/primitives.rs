@@ -12,12 +12,9 @@ use pyo3::types::PyBytes;
 
 use crate::input::Data;
 
-/// Bytes from which on it pays to let others have the interpreter meanwhile, as in hashlib.
-const WORTH_IT: usize = 2048;
-
-/// The same of checksums: 64 KiB take half a microsecond, and two threads that hand the interpreter over for that take 2 us each
-/// (Zen 5).
-const CHECKSUM_WORTH_IT: usize = 256 << 10;
+/// Bytes from which on it pays to let others have the interpreter meanwhile. 64 KiB take half a microsecond, and two threads that
+/// hand the interpreter over for that take 2 us each (Zen 5).
+const WORTH_IT: usize = 256 << 10;
 
 /// The CRC-32C of data, going on from that of what came before.
 #[pyfunction]
@@ -25,7 +22,7 @@ const CHECKSUM_WORTH_IT: usize = 256 << 10;
 pub fn crc32c(py: Python<'_>, data: Data, value: u32) -> PyResult<u32> {
     let data = data.get(py)?;
     let run = || !Crc32c::new(Cpu::detect()).update(!value, &data);
-    Ok(if data.len() < CHECKSUM_WORTH_IT { run() } else { py.detach(run) })
+    Ok(if data.len() < WORTH_IT { run() } else { py.detach(run) })
 }
 
 /// The CRC-32C of two parts that are joined, from those of the parts.
