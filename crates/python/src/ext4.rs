@@ -1,12 +1,12 @@
 //! ext4 file systems, read by inode; paths are the package's.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::BufWriter;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use casemate::blockdev::os::{OsStrExt, OsStringExt};
+use casemate::blockdev::os::{self, OsStringExt};
 use casemate::ext4::{self, ExtractOptions, Inode, Target, Time};
 use casemate::{Error, Image, Output, Providers};
 use pyo3::prelude::*;
@@ -236,7 +236,7 @@ impl Files {
             files.read(work, |names, handful| {
                 found.fill(handful, |py, index, contents| {
                     let ext4::Found { folder, name, inode } = &names[index];
-                    let Ok(name) = OsStr::from_bytes(name).into_pyobject(py);
+                    let Ok(name) = os::path(name).as_os_str().into_pyobject(py);
                     (folder.clone(), name.unbind(), *inode, contents)
                 })
             })
