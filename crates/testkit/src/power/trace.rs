@@ -116,6 +116,8 @@ impl Parser {
             "renameat2" => self.rename(call, argument(1), argument(3), argument(4)),
             "unlink" => self.unlink(call, argument(0)),
             "unlinkat" => self.unlink(call, argument(1)),
+            // All that AArch64 has: the folder that it begins at may be this one, without being where the path leads.
+            "mkdirat" => assert!(self.inside(&unescaped(argument(1))).is_none(), "a folder can't be noted"),
             "mmap" => {
                 let shared = argument(2).contains("PROT_WRITE") && argument(3).contains("MAP_SHARED");
                 let inside = matches!(self.target(argument(4)), Target::File(_));
