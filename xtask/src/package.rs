@@ -247,7 +247,8 @@ fn sources(out: &Path) -> Outcome {
     fs::create_dir_all(&folder).map_err(failed(&folder))?;
     let (to, tar) = (folder.to_string_lossy().into_owned(), out.join(format!("{name}.tar.xz")));
     step("sh", ["-ec", "git archive HEAD | tar -x -C \"$1\"", "sh", &to]).run()?;
-    let config = cargo(["vendor", "--quiet", "--locked", "vendor"]).folder(&folder).output()?;
+    // Quietly it would not say how its crates are found.
+    let config = cargo(["vendor", "--locked", "vendor"]).folder(&folder).output()?;
     let place = folder.join(".cargo");
     fs::create_dir_all(&place).map_err(failed(&place))?;
     let config = [fs::read_to_string(place.join("config.toml")).unwrap_or_default(), config].concat();
