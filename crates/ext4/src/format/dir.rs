@@ -127,6 +127,40 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
+/// The inode of a name in a block, or of the first record that has it; `None` if no record has it.
+///
+/// # Errors
+/// `Corrupt` when a record before it makes no sense.
+pub(crate) fn find(block: &[u8], format: EntryFormat, place: Place, name: &[u8]) -> Result<Option<u32>> {
+    if let Some(found) = find_in_sound(block, format, name) {
+        return Ok(found);
+    }
+    let named = |entry: &Result<RawEntry<'_>>| entry.as_ref().map_or(true, |entry| entry.name == name);
+    Entries::new(block, format, place).find(named).map(|entry| Ok(entry?.inode)).transpose()
+}
+
+/// The same of usual records, several times as fast; `None` if some are of another kind, or make no sense.
+fn find_in_sound(block: &[u8], format: EntryFormat, name: &[u8]) -> Option<Option<u32>> {
+    let last = *name.last().filter(|_| format.with_type && !format.with_hash)?;
+    let mut at = 0;
+    while at < block.len() {
+        let rest = &block[at..];
+        let inode = INODE.get(rest.get(..NAME)?);
+        let (len, name_len) = (length(LENGTH.get(rest), block.len()), usize::from(NAME_LENGTH.get(rest)));
+        let used = if inode == 0 { NAME } else { NAME + name_len };
+        let is_sound = len >= used && len.is_multiple_of(4) && len <= rest.len();
+        if !is_sound || inode > format.inodes || (inode != 0 && name_len == 0) {
+            return None;
+        }
+        // Many names of a directory are as long, and begin in the same way.
+        if inode != 0 && name_len == name.len() && rest[used - 1] == last && &rest[NAME..used] == name {
+            return Some(Some(inode));
+        }
+        at += len;
+    }
+    Some(None)
+}
+
 /// The records that a block had once, and that are still to be seen behind those of today: as libext2fs looks for them. They
 /// end where the block's records make no sense.
 pub(crate) fn removed<'a>(
@@ -378,6 +412,29 @@ mod tests {
         for (what, record) in broken {
             let list = read(&[block.clone(), record].concat());
             assert!(list.len() == 3 && list[2].is_err(), "{what}: {list:?}");
+        }
+    }
+
+    #[test]
+    fn names_are_found_as_records_are_read() {
+        let place = Place::of(Structure::DirectoryBlock);
+        let sound =
+            [record(5, 12, b"a"), record(0, 12, b"b"), record(6, 20, b"bcdef"), record(7, 16, b"bcdeg")];
+        let sound = sound.concat();
+        // Each byte with every value: records without sense before, behind and at what is looked for.
+        for (at, value) in (0..sound.len()).flat_map(|at| (0..=255).map(move |value| (at, value))) {
+            let mut block = sound.clone();
+            block[at] = value;
+            for name in [&b"a"[..], b"b", b"bcdef", b"bcdeg", b"bcdeh"] {
+                for format in [FORMAT, EntryFormat { with_type: false, ..FORMAT }] {
+                    let read = Entries::new(&block, format, place)
+                        .find(|entry| entry.as_ref().map_or(true, |entry| entry.name == name))
+                        .map(|entry| entry.map(|entry| entry.inode))
+                        .transpose();
+                    let found = find(&block, format, place, name);
+                    assert_eq!(found.ok(), read.ok(), "{at}: {value}: {name:?}");
+                }
+            }
         }
     }
 

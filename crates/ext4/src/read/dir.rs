@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::error::{Place, Result, Structure};
 use crate::format::csum::{Context, Subject};
-use crate::format::dir::{Entries, EntryFormat, RawEntry, has_tail, removed};
+use crate::format::dir::{Entries, EntryFormat, RawEntry, find, has_tail, removed};
 use crate::format::features::{Compat, Incompat};
 use crate::format::htree;
 use crate::format::inline;
@@ -144,6 +144,25 @@ impl Ext4 {
             }
             Ok(ControlFlow::Continue(()))
         })
+    }
+
+    /// The inode of a name as it is stored, by all records that there are.
+    pub(crate) fn find_raw(&self, dir: &Inode, name: &[u8]) -> Result<Option<u32>> {
+        let format = self.entry_format(dir);
+        let mut found = None;
+        if dir.has(InodeFlags::INLINE_DATA) {
+            let _ = self.inline_parents(dir, format, &mut |entry| {
+                found = (entry.name == name).then_some(entry.inode);
+                Ok(if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            })?;
+        }
+        if found.is_none() {
+            self.for_each_part(dir, &mut |part| {
+                found = find(part.bytes, format, part.place, name)?;
+                Ok(if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            })?;
+        }
+        Ok(found)
     }
 
     /// Calls `visit` for each part of a directory that has records: its blocks, with what they are, or both parts of what

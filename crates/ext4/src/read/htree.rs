@@ -159,11 +159,7 @@ impl Ext4 {
         let wanted = if dir.has(InodeFlags::CASEFOLD) { fold(name) } else { None };
         let (mut found, mut folded) = (None, None);
         if let (Some(stored), None) = (stored, &wanted) {
-            self.for_each_raw_entry(dir, &mut |entry| {
-                found = (entry.name == stored).then_some(entry.inode);
-                Ok(if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-            })?;
-            return Ok(found);
+            return self.find_raw(dir, &stored);
         }
         self.for_each_entry(dir, |entry| {
             if entry.name == name {
