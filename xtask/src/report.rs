@@ -52,8 +52,7 @@ impl Report {
     /// Notes a configuration that can't run here; a failure where skips are not expected.
     pub fn skip(&mut self, reason: &str) -> Outcome {
         println!("skipped: {reason}");
-        let file = OpenOptions::new().create(true).append(true).open(&self.skip_log);
-        file.and_then(|mut file| writeln!(file, "{reason}")).map_err(|error| error.to_string())?;
+        self.log(reason)?;
         if std::env::var_os("CI").is_some() {
             Err(format!("a skip that was not expected: {reason}"))
         } else {
@@ -63,8 +62,12 @@ impl Report {
 
     /// Notes tests that say nothing in a configuration.
     pub fn leave_out(&mut self, tests: &str, reason: &str) -> Outcome {
+        self.log(&format!("{tests}: {reason}"))
+    }
+
+    fn log(&self, line: &str) -> Outcome {
         let file = OpenOptions::new().create(true).append(true).open(&self.skip_log);
-        file.and_then(|mut file| writeln!(file, "{tests}: {reason}")).map_err(|error| error.to_string())
+        file.and_then(|mut file| writeln!(file, "{line}")).map_err(|error| error.to_string())
     }
 
     /// Where tests note why they were skipped.

@@ -141,7 +141,8 @@ impl Platform {
             let audited = zig.step("auditwheel", ["show", &wheel.to_string_lossy()]).output()?;
             println!("{}", audited.trim());
             let granted = newest(self.tag).ok_or("a tag without a version")?;
-            // Before that it names the file.
+            // Before that it names the file. Lines break anywhere.
+            let audited = audited.split_whitespace().collect::<Vec<_>>().join(" ");
             let found = audited.split_once("platform tag").and_then(|(_, text)| newest(text));
             if found.is_none_or(|version| version > granted) {
                 return Err(format!("{} is not {}", wheel.display(), self.tag));
