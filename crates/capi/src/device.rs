@@ -245,8 +245,7 @@ pub unsafe extern "C" fn casemate_device_write(
     let write = || {
         // SAFETY: the header says what these pointers are.
         let (device, buf) = unsafe { (get(device, "device")?, bytes(buf, len, "buf")?) };
-        device.0.check_writable()?;
-        device.0.device().write_at(buf, offset).map_err(|error| error.at(device.0.name()))?;
+        device.0.write_at(buf, offset)?;
         Ok(YES)
     };
     // SAFETY: the header says what this pointer is.

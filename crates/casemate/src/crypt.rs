@@ -192,6 +192,7 @@ impl Mapping {
         holes: Holes,
         work: &Work<'_>,
     ) -> Result<(), Error> {
+        let _lease = target.lease()?;
         self.fill(direction, source, target, holes, work)?;
         target.commit_unsynced()
     }
@@ -306,9 +307,7 @@ impl Mapping {
             let text = format!("{}: the journal can't be the image itself", image.name());
             return Err(Error::argument(text));
         }
-        if !dry_run {
-            image.check_writable()?;
-        }
+        let _lease = if dry_run { None } else { Some(image.lease()?) };
         let named = image.named();
         let size = self.data_size(named.size()).at(image.name())?;
         let data = Window::new(&named as &dyn BlockDevice, self.offset * 512, size).at(image.name())?;

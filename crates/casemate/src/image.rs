@@ -26,6 +26,7 @@ pub use casemate_verity::tree::VerifiedStatistics;
 use crate::crypt::Mapping;
 use crate::fsverity::{FileDigest, TREE_OFFSET};
 use crate::integrity::IntegrityOptions;
+use crate::lease::{Extent, Lease, Leased};
 use crate::ranges::Ranges;
 use crate::verity::{self, VerityOptions};
 use crate::{Error, probe};
@@ -54,6 +55,8 @@ pub struct Image {
     /// What an overlay is tied to, if it is the topmost root hash.
     root_hash: Option<Vec<u8>>,
     preferred_block: u32,
+    /// The bytes that are leased to those who write.
+    extent: Extent,
     /// A file that has no name yet.
     new: Option<Arc<Mutex<Option<OutputFile>>>>,
     /// Whether nothing of what is written stays.
@@ -119,6 +122,7 @@ impl Image {
         let is_block_device = device.file().metadata().at(path.display())?.file_type().is_block_device();
         let mut image = Image::over(path.display(), Arc::new(Named::new(path.display(), device)));
         image.file = Some(File { path: path.to_owned(), start: 0, is_block_device });
+        image.extent = Extent::medium(Some(path));
         image.read_only = access != Access::Change;
         Ok(image)
     }
@@ -150,6 +154,7 @@ impl Image {
         let device = Named::new(path.display(), device.at(path.display())?);
         let mut image = Image::over(path.display(), Arc::new(device));
         image.file = Some(File { path: path.to_owned(), start: 0, is_block_device: false });
+        image.extent = Extent::medium(Some(path));
         image.new = Some(Arc::new(Mutex::new(Some(new))));
         Ok(image)
     }
@@ -175,6 +180,7 @@ impl Image {
     /// `Io` if there is no temporary file to be had.
     pub fn on_trial(mut self) -> Result<Image, Error> {
         self.top = Arc::new(Trial::new(self.top)?);
+        self.extent = self.extent.apart_from();
         (self.read_only, self.is_trial) = (false, true);
         Ok(self)
     }
@@ -231,6 +237,7 @@ impl Image {
             layers: Vec::new(),
             root_hash: None,
             preferred_block: 4096,
+            extent: Extent::medium(None),
             new: None,
             is_trial: false,
         }
@@ -285,6 +292,8 @@ impl Image {
             return Ok(self);
         }
         self.top = Arc::new(Window::new(self.top, offset, len).at(&self.name)?);
+        // OK to add: both lie within the device.
+        self.extent = self.extent.part(offset..offset + len);
         if let Some(file) = &mut self.file {
             // Both lie within the file.
             file.start = file.start.saturating_add(offset);
@@ -336,6 +345,7 @@ impl Image {
     pub fn crypt(mut self, mapping: Mapping) -> Result<Image, Error> {
         let is_key_verified = mapping.is_key_verified;
         let allow_discards = mapping.allow_discards;
+        let extent = self.extent.part(mapping.offset.saturating_mul(512)..u64::MAX);
         let mut device = mapping.over(self.top).at(&self.name)?;
         if allow_discards {
             device = device.allowing_discards();
@@ -343,6 +353,7 @@ impl Image {
         let device = Arc::new(device);
         self.layers.push(Layer::Crypt { device: Arc::clone(&device), is_key_verified });
         self.top = device;
+        self.extent = Extent::over(&[&extent]);
         Ok(self)
     }
 
@@ -350,6 +361,7 @@ impl Image {
     pub(crate) fn reencrypting(mut self, device: Below, read_only: bool) -> Image {
         self.layers.push(Layer::Reencryption);
         (self.top, self.read_only) = (device, self.read_only || read_only);
+        self.extent = Extent::over(&[&self.extent]);
         self
     }
 
@@ -368,6 +380,8 @@ impl Image {
         self.preferred_block = self.preferred_block.max(device.superblock().block_size());
         self.layers.push(Layer::Integrity(Arc::clone(&device)));
         self.top = device;
+        let below = std::iter::once(&self.extent).chain(data.map(|data| &data.extent));
+        self.extent = Extent::over_remembering(&below.collect::<Vec<_>>());
         self.read_only |= data.is_some_and(Image::is_read_only);
         Ok(self)
     }
@@ -378,6 +392,7 @@ impl Image {
         self.preferred_block = self.preferred_block.max(device.superblock().block_size());
         self.layers.push(Layer::Integrity(Arc::clone(&device)));
         self.top = device;
+        self.extent = Extent::over_remembering(&[&self.extent]);
         Ok(self)
     }
 
@@ -483,6 +498,7 @@ impl Image {
         let device = Arc::new(Store::open(self.top, store, &identity).at(path.display())?);
         self.layers.push(Layer::Overlay(Arc::clone(&device)));
         self.top = device;
+        self.extent = self.extent.apart_from();
         self.read_only = false;
         Ok(self)
     }
@@ -494,7 +510,7 @@ impl Image {
     /// `Argument` if the image was opened for reading, or the file is no overlay of it; `Corrupt` if it is a damaged one;
     /// `Io`, [`Error::is_busy`] if it is in use.
     pub fn commit_overlay(&self, path: &Path, work: &Work<'_>) -> Result<u64, Error> {
-        self.check_writable()?;
+        let _lease = self.lease()?;
         if self.is_stored_at(path) {
             return Err(Error::argument(format!(
                 "{}: the overlay can't be the image itself",
@@ -615,13 +631,9 @@ impl Image {
             }
     }
 
-    /// Whether some of the first `len` bytes here are, in the file below, some of the bytes `range` of `other`.
-    pub(crate) fn overlaps(&self, len: u64, other: &Image, range: Range<u64>) -> bool {
-        let (Some(one), Some(two)) = (&self.file, &other.file) else { return false };
-        let range = two.start.saturating_add(range.start)..two.start.saturating_add(range.end);
-        one.start < range.end
-            && range.start < one.start.saturating_add(len)
-            && is_same_file(&one.path, &two.path)
+    /// Whether writing the bytes `range` of `other` would change some of the first `len` bytes here.
+    pub(crate) fn is_changed_by(&self, len: u64, other: &Image, range: Range<u64>) -> bool {
+        other.extent.part(range).changes(&self.extent.part(0..len))
     }
 
     /// Whether what is written leaves nothing behind, unless all goes well.
@@ -636,7 +648,7 @@ impl Image {
         &*self.top
     }
 
-    /// The device on top, to be kept.
+    /// The device on top, to be kept. A writer of one's own takes a [`lease`](Image::lease) first.
     pub fn device(&self) -> Arc<dyn BlockDevice> {
         Arc::clone(&self.top)
     }
@@ -682,6 +694,59 @@ impl Image {
             Layer::Integrity(device) => Some(LayerStatistics::Integrity(device.wrong_blocks())),
         };
         self.layers.iter().filter_map(of).collect()
+    }
+
+    /// The right to change the device on top, which nobody else has through this image and its clones until it is dropped.
+    /// Everything here that changes an image takes one: a writer of a file system as long as it is open, a service that
+    /// takes writes until it has stopped, all else while it works.
+    ///
+    /// ```
+    /// use casemate::Image;
+    ///
+    /// let image = Image::of_bytes("disk", vec![0; 1 << 20]);
+    /// let lease = image.lease()?;
+    /// assert!(image.clone().lease().unwrap_err().is_busy());
+    /// drop(lease);
+    /// image.write_at(b"boot", 0)?;
+    /// # Ok::<(), casemate::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Image::check_writable`]; [`Error::is_busy`] while another writer has some of these bytes.
+    pub fn lease(&self) -> Result<Lease, Error> {
+        Image::lease_all(&[self])
+    }
+
+    /// The same of some of the bytes.
+    pub(crate) fn lease_bytes(&self, range: Range<u64>) -> Result<Lease, Error> {
+        self.check_writable()?;
+        Lease::keep(&[self.extent.part(range)]).at(&self.name)
+    }
+
+    /// The same of several images, which may be clones of one.
+    pub(crate) fn lease_all(images: &[&Image]) -> Result<Lease, Error> {
+        images.iter().try_for_each(|image| image.check_writable())?;
+        let extents: Vec<_> = images.iter().map(|image| image.extent.clone()).collect();
+        Lease::keep(&extents).map_err(|error| match images.first() {
+            Some(image) => error.at(&image.name),
+            None => error,
+        })
+    }
+
+    /// The device on top, with the right to change it as long as somebody has it.
+    pub(crate) fn leased_device(&self) -> Result<Arc<dyn BlockDevice>, Error> {
+        Ok(Arc::new(Leased { device: self.device(), _lease: self.lease()? }))
+    }
+
+    /// Writes all of `buf` from `offset` on, unless a writer is changing what lies there.
+    ///
+    /// # Errors
+    /// Those of [`Image::lease`]; `Io`.
+    pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), Error> {
+        self.check_writable()?;
+        let written = self.extent.part(offset..offset.saturating_add(buf.len() as u64));
+        let _lease = Lease::write(&written).at(&self.name)?;
+        self.top.write_at(buf, offset).at(&self.name)
     }
 
     /// Refuses an image that is going to be written and takes no writes.

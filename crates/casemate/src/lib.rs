@@ -171,7 +171,9 @@
 //!
 //! Images, devices and open file systems are read and written through `&self` by any number of threads. What takes long
 //! spreads over [`Work::pool`](Work), and stops when [`blockdev::Events::advance`] says so. A [`ext4::Writer`] is used by one
-//! thread at a time; what was not committed when it is dropped never happened.
+//! thread at a time; what was not committed when it is dropped never happened. Bytes of an image have one writer at a time: a
+//! second one is refused as `Busy` ([`Image::lease`]). A [`ext4::FileSystem`] that was opened before a change was committed may
+//! show neither what was nor what is: open it again.
 //!
 //! # Limits
 //!
@@ -192,6 +194,7 @@ pub mod fsverity;
 pub mod image;
 pub mod integrity;
 mod keys;
+mod lease;
 pub mod luks;
 mod mapping_options;
 mod named;
@@ -220,5 +223,6 @@ pub use casemate_verity::{signature, tree};
 pub use errno::errno;
 pub use image::{Access, Image};
 pub use keys::Keys;
+pub use lease::Lease;
 pub use output::Output;
 pub use secrets::SecretSource;

@@ -88,7 +88,8 @@ impl Service {
     /// Offers the devices on top of images, each under its name, as [`Image::serve`] does with one.
     ///
     /// # Errors
-    /// `Argument` for no image, and for two of one name; `Io` if no thread can be started.
+    /// `Argument` for no image, and for two of one name; [`Error::is_busy`] while another writer changes an image that takes
+    /// writes; `Io` if no thread can be started.
     pub fn start(
         images: &[(&str, &Image)],
         listener: Listener,
@@ -98,9 +99,11 @@ impl Service {
         let with_tls = options.tls.mode() != casemate_nbd::protocol::TlsMode::Off;
         let uris = images.iter().map(|(name, _)| address.uri(with_tls, name)).collect();
         let export = |(name, image): &(&str, &Image)| {
-            Arc::new(Export::new(image.device(), name, image.is_read_only(), image.preferred_block()))
+            // Clients remember what they have written.
+            let device = if image.is_read_only() { image.device() } else { image.leased_device()? };
+            Ok(Arc::new(Export::new(device, name, image.is_read_only(), image.preferred_block())))
         };
-        let exports: Vec<Arc<Export>> = images.iter().map(export).collect();
+        let exports = images.iter().map(export).collect::<Result<Vec<Arc<Export>>, Error>>()?;
         let events = options.events.clone();
         let log = move |text: &str| events.iter().for_each(|events| events.note(text));
         let server = Server::start(listener, exports.clone(), options.tls.clone(), options.limits, log);

@@ -247,16 +247,16 @@ impl Image {
         let area = options.area.hash_offset..layout.hash_device_size();
         if self.is_same(hash) {
             layout.check_one_device()?;
-        } else if self.overlaps(layout.geometry().data_size(), hash, area) {
+        } else if self.is_changed_by(layout.geometry().data_size(), hash, area) {
             let text = "data area overlaps with hash area: both are in one file; give the partition of the data, or --data-blocks";
             return Err(Error::argument(text).at(hash.name()));
         }
-        hash.check_writable()?;
+        let parity = options.area.fec.as_ref().map(|fec| &fec.image);
+        let _lease = Image::lease_all(&[hash].into_iter().chain(parity).collect::<Vec<_>>())?;
         let mut fec_layout = None;
         let mut on_hash_device = false;
         if let Some(fec) = &options.area.fec {
             on_hash_device = fec.check_place(&layout, self, hash)?;
-            fec.image.check_writable()?;
             // With a parity that can't be, nothing should be written at all.
             FecLayout::new(&layout, fec.roots.unwrap_or(ROOTS), layout.hash_device_size())?;
         }
@@ -292,7 +292,7 @@ impl Image {
     /// # Errors
     /// Those of [`Part::join`](crate::part::Part::join); `Argument` if the image was opened for reading; `Io`.
     pub fn verity_join(&self, parts: &[Part<Layout>], work: &Work<'_>) -> Result<Vec<u8>, Error> {
-        self.check_writable()?;
+        let _lease = self.lease()?;
         if let Some(part) = parts.first() {
             self.grow_to(part.whole().hash_device_size())?;
         }
@@ -380,8 +380,7 @@ impl Volume {
     /// `Argument` if the volume was opened without parity, data or hash device were opened for reading, or the root hash
     /// has a wrong length; `Corrupt` if something is cut off; `Io`.
     pub fn repair(&self, root_hash: &[u8], work: &Work<'_>) -> Result<Repaired, Error> {
-        self.data.check_writable()?;
-        self.hash.check_writable()?;
+        let _lease = Image::lease_all(&[&self.data, &self.hash])?;
         let work = &self.driven(work)?;
         let (data, hash) = (self.data.named(), self.hash.named());
         self.with_parity(&data, &hash, |layout, devices| {
@@ -414,8 +413,8 @@ impl Volume {
         old_root: Option<&[u8]>,
         work: &Work<'_>,
     ) -> Result<Vec<u8>, Error> {
-        self.hash.check_writable()?;
-        self.parity.as_ref().map_or(Ok(()), |parity| parity.image.check_writable())?;
+        let parity = self.parity.as_ref().map(|parity| &parity.image);
+        let _lease = Image::lease_all(&[&self.hash].into_iter().chain(parity).collect::<Vec<_>>())?;
         let work = &self.driven(work)?;
         let (data, hash) = (self.data.named(), self.hash.named());
         let root_hash = dm::update(&self.layout, &data, &hash, changed, old_root, work);

@@ -12,7 +12,11 @@ use std::sync::{Arc, Mutex};
 
 use casemate::blockdev::{BlockDevice, Events, FileDevice};
 use casemate::crypt::{Mapping, Params};
-use casemate::ext4::{FileSystem, Handful, ReadOptions, WriteOptions};
+use casemate::ext4::{FileSystem, Handful, NewNode, ReadOptions, WriteOptions};
+use casemate::fsverity::Parameters;
+use casemate::nbd::Listener;
+use casemate::serve::ServeOptions;
+use casemate::verity::FormatOptions;
 use casemate::{Access, Error, ErrorKind, Image, Providers, SecretVec, Work};
 use casemate_testkit::{Rng, TempDir, run, tempdir, tool};
 
@@ -212,4 +216,57 @@ fn a_wrong_key_and_a_state_that_is_half_a_change_are_told() {
     assert!(opened.exists("/large").unwrap());
     let notes = notes.0.into_inner().unwrap();
     assert!(notes.len() == 1 && notes[0].contains("was not left clean"), "{notes:?}");
+}
+
+/// Whoever changes bytes of an image keeps other writers from them, whatever either of them is and lies on.
+#[test]
+fn an_image_has_one_writer_at_a_time() {
+    let Some((_folder, _, path)) = world("64bit") else { return };
+    let work = Work::default();
+    let image = Image::open(&path, Access::Change).unwrap();
+    let sealed = |image: &Image| {
+        let params = Params::new("aes-xts-plain64".parse().unwrap());
+        let mapping = Mapping::new(params, SecretVec::new((0..64).collect()), 0, &Providers::default()).unwrap();
+        image.clone().crypt(mapping).unwrap()
+    };
+    let writer = |image: &Image| image.ext4_writer(&WriteOptions::default(), &work);
+    let all_are_refused = || {
+        let area = || FormatOptions::default();
+        let part = image.clone().window(4096, Some(8192)).unwrap();
+        let refused = [
+            writer(&image).err(),
+            image.lease().err(),
+            part.write_at(b"x", 0).err(),
+            sealed(&part).write_at(&[0; 512], 512).err(),
+            image.serve(Listener::tcp("127.0.0.1:0".parse().unwrap()).unwrap(), &ServeOptions::default()).err(),
+            Image::of_bytes("data", vec![0; 4096]).verity_format(&part, &area(), &work).err(),
+            part.fsverity_tree(&image, &Parameters::default(), &work).err(),
+        ];
+        for (number, error) in refused.into_iter().enumerate() {
+            let error = error.unwrap_or_else(|| panic!("writer {number} was let in"));
+            assert!(error.is_busy() && error.to_string().contains("another writer"), "{number}: {error}");
+        }
+    };
+    let mut first = writer(&image).unwrap();
+    all_are_refused();
+    first.make_directory(b"/one", &NewNode::new(0o755), false).unwrap();
+    first.commit().unwrap();
+    all_are_refused();
+    drop(first);
+    let mut second = writer(&image).unwrap();
+    second.make_directory(b"/two", &NewNode::new(0o755), false).unwrap();
+    second.commit().unwrap();
+    drop(second);
+    let listener = Listener::tcp("127.0.0.1:0".parse().unwrap()).unwrap();
+    let service = image.serve(listener, &ServeOptions::default()).unwrap();
+    all_are_refused();
+    service.stop(std::time::Duration::from_secs(60)).unwrap();
+    let fs = image.ext4(&ReadOptions::default(), &work).unwrap();
+    assert!(fs.exists("/one").unwrap() && fs.exists("/two").unwrap());
+    // Parts that do not touch are changed at the same time.
+    let parts = [(0, 4096), (4096, 4096)].map(|(at, len)| image.clone().window(at, Some(len)).unwrap());
+    let leases = parts.each_ref().map(|part| part.lease().unwrap());
+    assert!(image.lease().is_err());
+    drop(leases);
+    image.lease().unwrap();
 }

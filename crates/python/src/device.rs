@@ -142,8 +142,7 @@ impl Device {
 
     fn write(&self, py: Python<'_>, data: Data, at: u64) -> PyResult<usize> {
         let data = data.get(py)?;
-        self.image.check_writable().map_err(raise)?;
-        self.named(py.detach(|| self.top.write_at(&data, at)))?;
+        py.detach(|| self.image.write_at(&data, at)).map_err(raise)?;
         Ok(data.len())
     }
 
@@ -257,7 +256,8 @@ impl Device {
             _ => return Err(raise(Error::argument("verity is 'require', 'check' or 'ignore'"))),
         };
         (options.verify_checksums, options.replay_journal) = (verify_checksums, replay_journal);
-        working(py, Effort::default(), |work| self.image.ext4(&options, work)).map(FileSystem::from)
+        working(py, Effort::default(), |work| self.image.ext4(&options, work))
+            .map(|fs| FileSystem::new(fs, &self.image))
     }
 
     /// What is wrong with the file system, and what is odd: level, kind, place and what it is.

@@ -53,7 +53,7 @@ impl Image {
     /// listener hears of that, and of the wait where it must be seen whether another machine uses the file system.
     ///
     /// # Errors
-    /// `Argument` if the image was opened for reading; `Unsupported` for features that can't be kept right, and without a
+    /// `Argument` if the image was opened for reading; [`Error::is_busy`] while another writer of the image is open; `Unsupported` for features that can't be kept right, and without a
     /// journal for what is decrypted; `Corrupt` when e2fsck should repair it first; `Mismatch` if what was decrypted is
     /// none, so that the key may be wrong, and for a secret that opens nothing.
     pub fn ext4_writer(&self, options: &WriteOptions, work: &Work<'_>) -> Result<Writer, Error> {
@@ -106,7 +106,7 @@ impl Image {
             events: work.events,
             ..casemate_ext4::WriteOptions::default()
         };
-        let writer = Writer::open(self.device(), options).at(self.name())?;
+        let writer = Writer::open(self.leased_device()?, options).at(self.name())?;
         let text = match writer.interrupted() {
             Interrupted::Nothing => return Ok((writer, keys)),
             Interrupted::Completed => "completed a change that was interrupted",
@@ -140,7 +140,7 @@ impl Image {
             events: work.events,
             ..casemate_ext4::WriteOptions::default()
         };
-        casemate_ext4::repair(self.device(), options, approve, work).at(self.name())
+        casemate_ext4::repair(self.leased_device()?, options, approve, work).at(self.name())
     }
 
     /// The file that changes are kept in until they are whole, if the file system has no journal.

@@ -201,7 +201,7 @@ impl Image {
             return Err(Error::unsupported(text).at(self.name()));
         }
         let options = self.checking(options, &Arc::default(), work)?;
-        casemate_ext4::fix_checksums(self.device(), &options, work).at(self.name())
+        casemate_ext4::fix_checksums(self.leased_device()?, &options, work).at(self.name())
     }
 
     /// The image as its file system is read; the listener hears what a person should know of its state.

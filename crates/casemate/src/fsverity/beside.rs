@@ -38,15 +38,22 @@ impl Image {
     /// ```
     ///
     /// # Errors
-    /// `Argument` if the tree's image was opened for reading; `Io`.
+    /// `Argument` if the tree's image was opened for reading, or is what the data are in; `Io`.
     pub fn fsverity_tree(
         &self,
         tree: &Image,
         parameters: &Parameters,
         work: &Work<'_>,
     ) -> Result<FileDigest, Error> {
-        tree.check_writable()?;
-        let geometry = parameters.geometry(self.top().size()).map_err(|error| error.at(self.name()))?;
+        let _lease = tree.lease()?;
+        let size = self.top().size();
+        let geometry = parameters.geometry(size).map_err(|error| error.at(self.name()))?;
+        let lies_below = |path| self.is_stored_at(path) && !self.is_file(path);
+        let len = TREE_OFFSET + geometry.tree_size();
+        if self.is_changed_by(size.max(1), tree, 0..len) || tree.path().is_some_and(lies_below) {
+            let text = format!("the tree would be written over what it is made of, {}", self.name());
+            return Err(Error::argument(text).at(tree.name()));
+        }
         let device = tree.named();
         tree.grow_to(TREE_OFFSET + geometry.tree_size())?;
         let describer = Describer::new(parameters.clone(), work)?;
@@ -93,7 +100,7 @@ impl Image {
     /// # Errors
     /// Those of [`Part::join`]; `Argument` if the image was opened for reading; `Io`.
     pub fn fsverity_join(&self, parts: &[Part<WholeFile>], work: &Work<'_>) -> Result<FileDigest, Error> {
-        self.check_writable()?;
+        let _lease = self.lease()?;
         let first = parts.first().ok_or_else(|| Error::argument("no part"))?;
         let geometry = first.whole().geometry()?;
         self.grow_to(TREE_OFFSET + geometry.tree_size())?;

@@ -37,7 +37,7 @@ const PIECE: usize = 1 << 20;
 const UNUSED: std::ops::Range<u64> = luks1::HEADER_LEN as u64..4096;
 
 /// Bytes of a header with its key slots, from the image's beginning on.
-fn len(header: &Header) -> u64 {
+pub(super) fn len(header: &Header) -> u64 {
     match header {
         Header::Luks1(header) => header.metadata_end().next_multiple_of(4096),
         Header::Luks2(header) => header.metadata.keyslots_area().end,
@@ -214,7 +214,7 @@ impl HeaderBackup {
     /// # Errors
     /// Those of [`HeaderBackup::compare`]; `Argument` if the image was opened for reading; `Io`.
     pub fn restore(&self, image: &Image, providers: &Providers) -> Result<(), Error> {
-        image.check_writable()?;
+        let _lease = image.lease()?;
         self.compare(image, providers)?;
         let copies = match &self.header {
             Header::Luks1(_) => vec![512..4096, 0..512],

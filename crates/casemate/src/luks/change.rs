@@ -16,12 +16,12 @@ use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
 
 use super::areas::{free_area, free_slot, no_free_slot};
-use super::backup::write_private;
+use super::backup::{self, write_private};
 use super::digest::new_digest;
 use super::random::Source;
 use super::slot::{Pbkdf, Sealed, SlotPlace, area_len};
 use super::{LuksKey, LuksOptions, Unlocked, Volume};
-use crate::Error;
+use crate::{Error, Lease};
 
 /// A key slot that is to be made.
 #[derive(Clone, Debug, Default)]
@@ -60,12 +60,13 @@ impl Volume {
         options: &NewKeyOptions,
         work: &Work<'_>,
     ) -> Result<u32, Error> {
-        self.check_changeable()?;
+        let lease = self.lease_header()?;
         if let Header::Luks1(header) = &mut self.header {
             let image = &self.header_image;
             let added = add_luks1(header, image.top(), unlocked, passphrase, options, &work.providers);
             return added.at(image.name());
         }
+        drop(lease);
         let added = self.edit_before(work, write_material, |header, metadata| {
             let id = free_slot(&header.metadata, options.keyslot)?;
             let digest = digest_of(&header.metadata, unlocked)?.id;
@@ -125,16 +126,18 @@ impl Volume {
         let Some(old) = unlocked.keyslot else {
             return Err(Error::argument("a volume key is in no key slot: add-key adds a passphrase"));
         };
-        self.check_changeable()?;
+        let lease = self.lease_header()?;
         if let Header::Luks1(header) = &mut self.header {
             if header.slots.iter().all(|slot| slot.state != SlotState::Disabled) {
                 let (image, key) = (&self.header_image, unlocked.volume_key());
                 let done = put_luks1(header, image.top(), old, key, passphrase, options, &work.providers);
                 return done.at(image.name()).map(|()| old);
             }
+            drop(lease);
             let new = self.add_key(unlocked, passphrase, options, work)?;
             return self.erase_slots(&[old], work).map(|()| new);
         }
+        drop(lease);
         let ((moved, left), _) = self.edit_before(work, write_material, |header, metadata| {
             let slot = header.metadata.keyslots().into_iter().find(|slot| slot.id == old);
             let object =
@@ -230,7 +233,7 @@ impl Volume {
     /// # Errors
     /// Those of [`Volume::kill_slot`].
     pub fn erase_slots(&mut self, ids: &[u32], work: &Work<'_>) -> Result<(), Error> {
-        self.check_changeable()?;
+        let lease = self.lease_header()?;
         let (image, slots) = (&self.header_image, self.areas());
         let area = |id: &u32| {
             let found = slots.iter().find(|(slot, _)| slot == id).map(|(_, area)| area.clone());
@@ -244,10 +247,13 @@ impl Volume {
                 ids.iter().for_each(|id| header.slots[*id as usize].disable());
                 header.write(image.top()).at(image.name())
             }
-            Header::Luks2(_) => self.edit(work, |_, metadata| {
-                ids.iter().for_each(|id| forget_slot(metadata, *id));
-                Ok(())
-            }),
+            Header::Luks2(_) => {
+                drop(lease);
+                self.edit(work, |_, metadata| {
+                    ids.iter().for_each(|id| forget_slot(metadata, *id));
+                    Ok(())
+                })
+            }
         }
     }
 
@@ -303,7 +309,7 @@ impl Volume {
         write: impl FnOnce(&dyn BlockDevice, &T) -> Result<(), Error>,
         change: impl FnOnce(&mut luks2::Header, &mut Object) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        self.check_changeable()?;
+        let _lease = self.lease_header()?;
         let image = &self.header_image;
         let Header::Luks2(header) = &self.header else {
             return Err(Error::unsupported("LUKS1 has nothing of this; LUKS2 has").at(image.name()));
@@ -317,15 +323,15 @@ impl Volume {
         written.at(image.name()).map(|()| result)
     }
 
-    pub(super) fn check_changeable(&self) -> Result<(), Error> {
-        self.header_image.check_writable()?;
+    /// The right to change header and key slots; the data may have another writer.
+    pub(super) fn lease_header(&self) -> Result<Lease, Error> {
         if let Header::Luks2(header) = &self.header
             && let Some(name) = header.metadata.requirements().first()
         {
             let text = format!("the LUKS2 header requires {name}, and is left as it is");
             return Err(Error::unsupported(text).at(self.header_image.name()));
         }
-        Ok(())
+        self.header_image.lease_bytes(0..backup::len(&self.header))
     }
 }
 

@@ -40,7 +40,7 @@ impl Volume {
     /// `Argument` if it is of this version already, has what the other one does not have, or has no room for it; nothing is
     /// changed then. `Unsupported` if the header requires something; `Io`.
     pub fn convert(&mut self, version: LuksVersion, work: &Work<'_>) -> Result<(), Error> {
-        self.check_changeable()?;
+        let _lease = self.lease_header()?;
         let image = &self.header_image;
         let converted = match (&mut self.header, version) {
             (Header::Luks1(header), LuksVersion::Two) => to_luks2(header, image.top(), &work.providers),

@@ -57,6 +57,10 @@ impl NewVolume {
         work: &Work<'_>,
     ) -> Result<(), Error> {
         let place = self.check_image(image, header, overwrite)?;
+        let _lease = match &self.data {
+            NewData::Mapping(_) => place.lease()?,
+            NewData::Protected(_) => Image::lease_all(&[image, place])?,
+        };
         self.wipe_header(place).at(place.name())?;
         if let NewData::Protected(sealed) = &self.data {
             sealed.fill(&image.clone().window(self.offset, None)?, None, work)?;
@@ -165,8 +169,8 @@ impl NewVolume {
         header: Option<&Image>,
         work: &Work<'_>,
     ) -> Result<(), Error> {
-        target.check_writable()?;
         let place = self.header_place(target, header)?;
+        let _lease = Image::lease_all(&[target, place])?;
         let len = match &self.data {
             NewData::Mapping(_) => source.top().size(),
             NewData::Protected(sealed) => sealed.room(source.top().size())?,
@@ -248,8 +252,8 @@ impl NewVolume {
         let NewData::Protected(sealed) = &self.data else {
             return Err(Error::argument("a volume without integrity protection goes to any stream"));
         };
-        target.check_writable()?;
         let place = self.header_place(target, header)?;
+        let _lease = Image::lease_all(&[target, place])?;
         let is_new = target.is_new();
         self.wipe_header(place).at(place.name())?;
         match is_new {

@@ -27,7 +27,7 @@ impl Image {
     /// `Corrupt` if it can't be; `Argument` if the image was opened for reading; `Unsupported` if the header requires what is
     /// not known; `Io`.
     pub fn luks_repair(&self, work: &Work<'_>) -> Result<Vec<String>, Error> {
-        self.check_writable()?;
+        let _lease = self.lease()?;
         let device = self.top();
         let mut bytes = [0; luks1::HEADER_LEN];
         if device.size() >= bytes.len() as u64 {

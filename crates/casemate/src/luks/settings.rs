@@ -43,7 +43,7 @@ impl Volume {
     /// `Argument` for a label that is too long, a slot that is not there or an unknown flag; `Unsupported` for what LUKS1
     /// does not have, or if the header requires something; `Io`.
     pub fn configure(&mut self, settings: &Settings, work: &Work<'_>) -> Result<(), Error> {
-        self.check_changeable()?;
+        let lease = self.lease_header()?;
         let Settings { uuid, label, subsystem, priority, flags } = settings;
         if let Header::Luks1(header) = &mut self.header {
             let image = &self.header_image;
@@ -54,6 +54,7 @@ impl Volume {
             header.uuid = uuid.map_or(header.uuid.clone(), |uuid| uuid.to_string());
             return header.write(image.top()).at(image.name());
         }
+        drop(lease);
         self.edit(work, |header, metadata| {
             header.uuid = uuid.map_or(header.uuid.clone(), |uuid| uuid.to_string());
             header.label = label.as_ref().unwrap_or(&header.label).clone();

@@ -227,7 +227,8 @@ class Device(io.RawIOBase):
     def ext4_writer(
         self, *, keys: Iterable[Buffer] = (), passphrases: Iterable[str | Buffer] = (), seed: int | None = None
     ) -> Writer:
-        """Changes of the file system: made when the `with` block ends, unless by an exception."""
+        """Changes of the file system: made when the `with` block ends, unless by an exception. A device has one writer at a time;
+        an `Ext4` that was opened before is opened again to see what was changed."""
         from .ext4 import Writer
 
         return Writer(self._open().ext4_writer(list(keys), [secret(phrase) for phrase in passphrases], seed))

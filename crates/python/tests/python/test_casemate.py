@@ -369,6 +369,31 @@ class Ext4(World):
             self.assertFalse(fs.path("link").exists() or fs.path("large").exists())
         run(tool("e2fsck"), "-fn", image)
 
+    def test_a_device_has_one_writer_at_a_time(self):
+        image, cheap = self.image(), casemate.luks.Pbkdf("pbkdf2", 1000)
+        with casemate.open(image, writable=True) as device:
+            with device.ext4_writer() as first:
+                first.write_bytes("/etc/one", b"1" * 200_000)
+                first.commit()
+                refused = [
+                    device.ext4_writer,
+                    lambda: device.window(0).ext4_writer(),
+                    lambda: device.pwrite(b"x", 0),
+                    lambda: device.crypt(key=bytes(range(64))).pwrite(bytes(512), 0),
+                    lambda: casemate.nbd.serve(device, self.folder / "socket"),
+                    lambda: casemate.luks.format(device, "x", version=1, pbkdf=cheap, overwrite=True),
+                ]
+                for number, write in enumerate(refused):
+                    with self.assertRaises(OSError, msg=number) as caught:
+                        write()
+                    self.assertEqual(caught.exception.errno, errno.EBUSY)
+                    self.assertIn("another writer", str(caught.exception))
+            with device.ext4_writer() as second:
+                second.write_bytes("/two", b"2" * 200_000)
+            fs = device.ext4()
+            self.assertEqual([path.read_bytes()[:2] for path in (fs / "etc/one", fs / "two")], [b"11", b"22"])
+        run(tool("e2fsck"), "-fn", image)
+
     def test_images_are_built_checked_and_extracted(self):
         self.image()
         path = self.folder / "built.img"

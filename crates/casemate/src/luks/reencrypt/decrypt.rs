@@ -37,7 +37,7 @@ impl Volume {
         options: &ReencryptOptions,
         work: &Work<'_>,
     ) -> Result<bool, Error> {
-        self.data.check_writable()?;
+        let _lease = self.data.lease()?;
         self.check_policy(unlocking.policy.as_ref(), &work.providers)?;
         let name = self.header_image.name().to_owned();
         self.decrypt_here(key, export, unlocking, options, work).at(name)

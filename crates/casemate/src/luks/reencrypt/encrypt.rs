@@ -104,7 +104,7 @@ impl Image {
         options: &ReencryptOptions,
         work: &Work<'_>,
     ) -> Result<bool, Error> {
-        self.check_writable()?;
+        let _lease = Image::lease_all(&[&[self], header.as_slice()].concat())?;
         match header {
             Some(header) => self.encrypt_apart(header, passphrase, format, options, work),
             None => self.encrypt_here(passphrase, format, options, work),

@@ -204,8 +204,7 @@ impl Volume {
         options: &ReencryptOptions,
         work: &Work<'_>,
     ) -> Result<bool, Error> {
-        self.header_image.check_writable()?;
-        self.data.check_writable()?;
+        let _lease = Image::lease_all(&[&self.header_image, &self.data])?;
         self.check_policy(unlocking.policy.as_ref(), &work.providers)?;
         let name = self.header_image.name().to_owned();
         self.reencrypt_here(keys, unlocking, options, work).at(name)
