@@ -8,7 +8,7 @@ use casemate::ext4::{
     source_date_epoch,
 };
 use casemate::fsverity::Parameters;
-use casemate::{Error, Work};
+use casemate::{Error, Output, Work};
 use pyo3::prelude::*;
 
 use crate::error::raise;
@@ -31,6 +31,11 @@ struct Wanted {
 impl Wanted {
     /// Makes the image; returns its size in bytes, and the numbers of files, directories and others.
     fn build(&self, path: &Path, work: &Work<'_>) -> Result<(u64, u64, u64, u64), Error> {
+        let files = self.sources.iter().filter_map(|source| match source {
+            Source::Tar(path) | Source::Layer(path) => Some(path.as_path()),
+            _ => None,
+        });
+        Output::check(path, &files.collect::<Vec<_>>())?;
         let target = BuildTarget::File(path);
         let mut tree = TreeOptions::default();
         tree.owners.all = self.owner;

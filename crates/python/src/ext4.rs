@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::BufWriter;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use casemate::blockdev::os::{self, OsStringExt};
@@ -18,12 +18,10 @@ use crate::work::{Effort, working};
 
 /// An ext4 file system that is open for reading.
 #[pyclass(frozen, module = "casemate._casemate")]
-pub struct FileSystem(ext4::FileSystem);
-
-impl From<ext4::FileSystem> for FileSystem {
-    fn from(fs: ext4::FileSystem) -> FileSystem {
-        FileSystem(fs)
-    }
+pub struct FileSystem {
+    fs: ext4::FileSystem,
+    /// The image's file, if it is one.
+    file: Option<PathBuf>,
 }
 
 /// Mode, inode, links, owner, group, size, sectors, numbers of a device, and times in nanoseconds: of access, of the
@@ -44,17 +42,28 @@ pub fn left(report: ext4::ExtractReport) -> Left {
 }
 
 impl FileSystem {
+    /// The file system on an image.
+    pub fn new(fs: ext4::FileSystem, image: &Image) -> FileSystem {
+        FileSystem { fs, file: image.path().map(Path::to_owned) }
+    }
+
     /// The file system itself.
     pub fn inner(&self) -> &ext4::FileSystem {
-        &self.0
+        &self.fs
+    }
+
+    /// Begins to write a file, which must not replace the image.
+    pub fn output(&self, path: &Path) -> Result<Output, Error> {
+        let others: Vec<&Path> = self.file.iter().map(PathBuf::as_path).collect();
+        Output::create(path, &others)
     }
 
     fn named<T>(&self, result: Result<T, Error>) -> PyResult<T> {
-        result.map_err(|error| raise(error.at(self.0.name())))
+        result.map_err(|error| raise(error.at(self.fs.name())))
     }
 
     fn inode(&self, number: u32) -> Result<Inode, Error> {
-        self.0.inode(number)
+        self.fs.inode(number)
     }
 }
 
@@ -77,10 +86,10 @@ impl FileSystem {
         (options.owners, options.xattrs) = (owners, xattrs);
         let report = working(py, effort, |work| {
             if !tar {
-                return self.0.extract(&top, Target::Folder(&target), &options, work);
+                return self.fs.extract(&top, Target::Folder(&target), &options, work);
             }
-            let mut output = BufWriter::new(Output::create(&target, &[])?);
-            let report = self.0.extract(&top, Target::Tar(&mut output), &options, work)?;
+            let mut output = BufWriter::new(self.output(&target)?);
+            let report = self.fs.extract(&top, Target::Tar(&mut output), &options, work)?;
             let output =
                 output.into_inner().map_err(|error| Error::io(target.display(), error.into_error()))?;
             output.commit()?;
@@ -91,13 +100,13 @@ impl FileSystem {
 
     /// The number of the inode that a path leads to.
     fn lookup(&self, py: Python<'_>, path: PathBuf, follow: bool) -> PyResult<u32> {
-        let find = || if follow { self.0.metadata(&path) } else { self.0.symlink_metadata(&path) };
+        let find = || if follow { self.fs.metadata(&path) } else { self.fs.symlink_metadata(&path) };
         py.detach(find).map(|inode| inode.number()).map_err(raise)
     }
 
     fn stat(&self, py: Python<'_>, number: u32) -> PyResult<Stat> {
         let inode = py.detach(|| self.inode(number)).map_err(raise)?;
-        let sectors = inode.sectors(self.0.inodes().layout().block_size);
+        let sectors = inode.sectors(self.fs.inodes().layout().block_size);
         Ok((
             inode.mode().into(),
             inode.number(),
@@ -117,7 +126,7 @@ impl FileSystem {
     /// Names and inodes of a directory, without "." and "..", and what kinds of files they are: as in modes, or 0 where entries
     /// do not tell.
     fn entries(&self, py: Python<'_>, number: u32) -> PyResult<Vec<(OsString, u32, u16)>> {
-        let read = || self.inode(number).and_then(|inode| self.0.inodes().read_dir(&inode));
+        let read = || self.inode(number).and_then(|inode| self.fs.inodes().read_dir(&inode));
         let entries = self.named(py.detach(read))?;
         let row = |entry: ext4::DirEntry| {
             let kind = entry.kind.map_or(0, |kind| kind.mode_bits());
@@ -127,19 +136,19 @@ impl FileSystem {
     }
 
     fn readlink(&self, py: Python<'_>, number: u32) -> PyResult<OsString> {
-        let read = || self.inode(number).and_then(|inode| self.0.inodes().symlink_target(&inode));
+        let read = || self.inode(number).and_then(|inode| self.fs.inodes().symlink_target(&inode));
         self.named(py.detach(read)).map(OsString::from_vec)
     }
 
     fn open(&self, py: Python<'_>, number: u32, name: &str) -> PyResult<Device> {
-        let open = || self.inode(number).and_then(|inode| self.0.open_inode(&inode));
+        let open = || self.inode(number).and_then(|inode| self.fs.open_inode(&inode));
         let file = py.detach(open).map_err(raise)?;
-        let name = format!("{}: {name}", self.0.name());
+        let name = format!("{}: {name}", self.fs.name());
         Ok(Image::over(name, file.into()).make_read_only().into())
     }
 
     fn read<'py>(&self, py: Python<'py>, number: u32) -> PyResult<Bound<'py, PyBytes>> {
-        let read = || self.inode(number).and_then(|inode| self.0.read_inode(&inode));
+        let read = || self.inode(number).and_then(|inode| self.fs.read_inode(&inode));
         Ok(PyBytes::new(py, &py.detach(read).map_err(raise)?))
     }
 
@@ -147,19 +156,19 @@ impl FileSystem {
     fn read_many(&self, py: Python<'_>, numbers: Vec<u32>, effort: Effort) -> PyResult<Vec<Py<PyAny>>> {
         let mut objects = Places::default();
         working(py, effort, |work| {
-            self.0.read_many(&numbers, work, |handful| objects.fill(handful, |_, _, object| object))
+            self.fs.read_many(&numbers, work, |handful| objects.fill(handful, |_, _, object| object))
         })?;
         Ok(objects.0.into_iter().flatten().collect())
     }
 
     /// All regular files below a directory.
     fn files(&self, py: Python<'_>, number: u32) -> PyResult<Files> {
-        let files = py.detach(|| self.inode(number).and_then(|inode| self.0.files(&inode)));
+        let files = py.detach(|| self.inode(number).and_then(|inode| self.fs.files(&inode)));
         files.map(|files| Files(Mutex::new(files))).map_err(raise)
     }
 
     fn xattrs<'py>(&self, py: Python<'py>, number: u32) -> PyResult<Vec<(OsString, Bound<'py, PyBytes>)>> {
-        let read = || self.inode(number).and_then(|inode| self.0.inodes().xattrs(&inode));
+        let read = || self.inode(number).and_then(|inode| self.fs.inodes().xattrs(&inode));
         let found = self.named(py.detach(read))?;
         Ok(found
             .iter()
@@ -169,10 +178,10 @@ impl FileSystem {
 
     /// Where a file's contents lie: bytes in the file and on the device, how many, and whether they were ever written.
     fn extents(&self, py: Python<'_>, number: u32) -> PyResult<Vec<(u64, u64, u64, bool)>> {
-        let size = u64::from(self.0.inodes().layout().block_size);
+        let size = u64::from(self.fs.inodes().layout().block_size);
         let read = || {
             let mut found = Vec::new();
-            self.0.inodes().mappings(&self.inode(number)?, 0, |run| {
+            self.fs.inodes().mappings(&self.inode(number)?, 0, |run| {
                 found.push((run.logical * size, run.physical * size, run.len * size, !run.unwritten));
                 Ok(ControlFlow::Continue(()))
             })?;
@@ -183,7 +192,7 @@ impl FileSystem {
 
     /// The encryption context of an inode that is encrypted.
     fn context<'py>(&self, py: Python<'py>, number: u32) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let read = || self.inode(number).and_then(|inode| self.0.inodes().encrypted(&inode));
+        let read = || self.inode(number).and_then(|inode| self.fs.inodes().encrypted(&inode));
         let found = self.named(py.detach(read))?;
         Ok(found.map(|encrypted| PyBytes::new(py, &encrypted.context)))
     }
@@ -195,7 +204,7 @@ impl FileSystem {
         number: u32,
     ) -> PyResult<Option<(&'static str, Bound<'py, PyBytes>)>> {
         let read = || {
-            let info = ext4::verity_info(self.0.inodes(), &self.inode(number)?)?;
+            let info = ext4::verity_info(self.fs.inodes(), &self.inode(number)?)?;
             info.map(|info| info.digest(&Providers::default())).transpose()
         };
         let digest = self.named(py.detach(read))?;
@@ -204,17 +213,17 @@ impl FileSystem {
 
     #[getter]
     fn name(&self) -> &str {
-        self.0.name()
+        self.fs.name()
     }
 
     #[getter]
     fn uuid(&self) -> String {
-        ext4::uuid_text(&self.0.inodes().superblock().uuid)
+        ext4::uuid_text(&self.fs.inodes().superblock().uuid)
     }
 
     #[getter]
     fn block_size(&self) -> u32 {
-        self.0.inodes().layout().block_size
+        self.fs.inodes().layout().block_size
     }
 }
 

@@ -8,7 +8,7 @@ use casemate::blockdev::os::OsStrExt;
 use casemate::crypt::Direction;
 use casemate::ext4::NewPolicy;
 use casemate::fscrypt::{self, Context, InodeInfo, Ivs, KeyId};
-use casemate::{Error, Output, Providers, backup, hex};
+use casemate::{Error, Providers, backup, hex};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -190,10 +190,10 @@ pub fn fscrypt_backup(
     target: PathBuf,
     effort: Effort,
 ) -> PyResult<Left> {
-    let fs = fs.inner();
+    let fs = &*fs;
     let report = working(py, effort, |work| {
-        let mut output = BufWriter::with_capacity(1 << 20, Output::create(&target, &[])?);
-        let report = backup::write(fs, &path, &mut output, work)?;
+        let mut output = BufWriter::with_capacity(1 << 20, fs.output(&target)?);
+        let report = backup::write(fs.inner(), &path, &mut output, work)?;
         let output = output.into_inner().map_err(|error| Error::io(target.display(), error.into_error()))?;
         output.commit()?;
         Ok(report)

@@ -606,6 +606,42 @@ class Verity(World):
         with self.assertRaises(casemate.MismatchError):
             fsverity.Tree.open(tree, digest).over(casemate.Device.from_bytes(damaged[1:]))
 
+    def test_what_is_read_is_not_written_over(self):
+        data, link = self.folder / "data", self.folder / "link"
+        contents = os.urandom(100_000)
+        data.write_bytes(contents)
+        link.symlink_to(data)
+        (self.folder / "hard").hardlink_to(data)
+        memory = casemate.Device.from_bytes(contents)
+        for file, out in [(data, data), (data, link), (link, data), (self.folder / "hard", data), (memory, memory)]:
+            with self.assertRaises(casemate.ArgumentError, msg=(file, out)):
+                fsverity.Tree.build(file, out)
+            with self.assertRaises(casemate.ArgumentError, msg=(file, out)):
+                verity.format(file, out)
+        self.assertEqual((data.read_bytes(), memory.read()), (contents, contents))
+        # A tree may lie behind its data in one file.
+        with open(data, "ab") as file:
+            file.truncate(1 << 20)
+        with casemate.open(data, writable=True) as device:
+            fsverity.Tree.build(device.window(0, 100_000), device.window(1 << 17))
+        self.assertEqual(data.read_bytes()[:100_000], contents)
+
+    def test_outputs_replace_none_of_their_inputs(self):
+        image = self.image()
+        before, archive = image.read_bytes(), self.folder / "tree.tar"
+        fs = casemate.open(image).ext4()
+        run("tar", "-C", self.tree, "-cf", archive, ".")
+        packed = archive.read_bytes()
+        for write in [
+            lambda: fs.extract(image, tar=True),
+            lambda: fscrypt.backup(fs, "/etc", image),
+            lambda: casemate.ext4.build(archive, tars=[archive]),
+        ]:
+            with self.assertRaises(casemate.ArgumentError) as caught:
+                write()
+            self.assertIn("would replace", str(caught.exception))
+        self.assertEqual((image.read_bytes(), archive.read_bytes()), (before, packed))
+
     def test_the_kernel_s_digest_is_taken_where_there_is_one(self):
         path = self.folder / "file"
         path.write_bytes(b"contents")
