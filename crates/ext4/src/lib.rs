@@ -54,7 +54,8 @@ pub use build::{
 };
 pub use casemate_blockdev::ErrorKind;
 pub use check::{
-    CheckReport, Finding, FindingKind, Level, VerityFiles, check, check_size, copy_to_read_by, fix_checksums,
+    CheckReport, Finding, FindingKind, Level, VerityCount, VerityDemand, VerityFiles, check, check_size,
+    copy_to_read_by, fix_checksums,
 };
 pub use edit::{
     Approve, Body, NewAttributes, NewNode, Presence, PutOptions, PutReport, RawAttributes, RepairReport,

@@ -32,7 +32,7 @@ pub use casemate_ext4::csum::Kind as ChecksumKind;
 pub use casemate_ext4::{
     CheckReport, Corrupt, DirEntry, Ext4, ExtractReport, Failure, FileReader, FileType, Finding, FindingKind,
     Incompat, Inode, InodeFlags, IntoNames, Level, Name, Names, Place, Problem, SUPERBLOCK_SIZE,
-    SeenDirectories, Structure, Superblock, Time, Usage, Xattr, uuid_text,
+    SeenDirectories, Structure, Superblock, Time, Usage, VerityCount, Xattr, uuid_text,
 };
 pub use casemate_trees::manifest::Format as DescriptionFormat;
 pub use casemate_trees::{Glob, Pattern, Selection};
@@ -65,7 +65,8 @@ pub use seal::Sealing;
 pub struct ReadOptions {
     /// Keys of encrypted files. Without a file's key its name is shown as the kernel shows it then.
     pub keys: Keys,
-    /// The demand on files with and without fs-verity, where files are read by path.
+    /// The demand on files with and without fs-verity, where files are read by path, and of a check that reads contents:
+    /// with [`VerityPolicy::Require`] every file must have fs-verity.
     pub verity: VerityPolicy,
     /// Whether damaged metadata is refused. On by default.
     pub verify_checksums: bool,
@@ -77,7 +78,7 @@ pub struct ReadOptions {
     pub superblock: Option<u64>,
     /// Whether a check reads the contents of files that have fs-verity, and compares them with their trees.
     pub check_verity: bool,
-    /// The certificate by which such a check wants these files to be signed.
+    /// The certificate by which such a check wants these files to be signed; one file at least must be.
     pub certificate: Option<Certificate>,
 }
 
@@ -232,8 +233,11 @@ impl Image {
             false => options.keys.keyring(&work.providers)?,
             true => self.unlocked(options, &work.providers)?,
         };
-        let verity =
-            verity::Checked { contents: options.check_verity, certificate: options.certificate.clone() };
+        let verity = verity::Checked {
+            contents: options.check_verity,
+            of_all: options.verity == VerityPolicy::Require,
+            certificate: options.certificate.clone(),
+        };
         let open = options.open_seen(LiveKeys::new(ring), Arc::clone(uses), &work.providers);
         Ok(OpenOptions { verity: Some(Arc::new(verity)), superblock: options.superblock, ..open })
     }

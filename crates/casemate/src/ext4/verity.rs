@@ -1,7 +1,7 @@
 //! Files with fs-verity, as a check of a file system sees them: descriptor, tree, signature and contents.
 
 use casemate_blockdev::Window;
-use casemate_ext4::{Ext4, FindingKind, Inode, Problem, Result};
+use casemate_ext4::{Ext4, FindingKind, Inode, Problem, Result, VerityDemand};
 use casemate_providers::Work;
 use casemate_verity::fs::{Describer, Descriptor};
 use casemate_verity::signature::{Certificate, Signature};
@@ -13,6 +13,8 @@ use crate::{Error, ErrorKind};
 pub(super) struct Checked {
     /// Whether contents are compared with trees, and these with descriptors.
     pub contents: bool,
+    /// Whether every file must have fs-verity, if contents are compared.
+    pub of_all: bool,
     /// The certificate that all must be signed by.
     pub certificate: Option<Certificate>,
 }
@@ -21,18 +23,32 @@ pub(super) struct Checked {
 type Say<'a> = &'a mut (dyn FnMut(FindingKind, Problem) + Send);
 
 impl casemate_ext4::VerityFiles for Checked {
-    fn check(&self, fs: &Ext4, inode: &Inode, work: &Work<'_>, say: Say<'_>) -> Result<()> {
+    fn demand(&self) -> VerityDemand {
+        match (self.contents, self.of_all, &self.certificate) {
+            (true, true, _) => VerityDemand::Every,
+            (_, _, Some(_)) => VerityDemand::Some,
+            (true, false, None) => VerityDemand::Match,
+            (false, _, None) => VerityDemand::Nothing,
+        }
+    }
+
+    fn check(&self, fs: &Ext4, inode: &Inode, work: &Work<'_>, say: Say<'_>) -> Result<bool> {
+        let mut is_right = true;
+        let mut say = |kind, problem| {
+            is_right = false;
+            say(kind, problem);
+        };
         let metadata = match fs.verity(inode) {
             Ok(Some(metadata)) => metadata,
-            Ok(None) => return Ok(()),
+            Ok(None) => return Ok(false),
             Err(error) if error.kind() == ErrorKind::Locked => {
                 if self.contents {
                     say(FindingKind::VerityLocked, Problem::Malformed("its key was not given".into()));
                 }
-                return Ok(());
+                return Ok(false);
             }
             // Encrypted with what is unknown here: its context was looked at before.
-            Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(false),
             Err(error) => return Err(error),
         };
         let mut wrong = |text: String| say(FindingKind::VerityDescriptor, Problem::Malformed(text.into()));
@@ -40,7 +56,7 @@ impl casemate_ext4::VerityFiles for Checked {
             Ok(found) => found,
             Err(error) => {
                 wrong(error.text().into_owned());
-                return Ok(());
+                return Ok(false);
             }
         };
         let size = inode.size();
@@ -48,7 +64,7 @@ impl casemate_ext4::VerityFiles for Checked {
             Ok(geometry) => geometry,
             Err(error) => {
                 wrong(error.text().into_owned());
-                return Ok(());
+                return Ok(false);
             }
         };
         let numbers = [
@@ -62,11 +78,11 @@ impl casemate_ext4::VerityFiles for Checked {
         ];
         if let Some((_, what, found, expected)) = numbers.into_iter().find(|(is_wrong, ..)| *is_wrong) {
             say(FindingKind::VerityDescriptor, Problem::Number { what, found, expected });
-            return Ok(());
+            return Ok(false);
         }
         if size == 0 && descriptor.root_hash().iter().any(|byte| *byte != 0) {
             wrong("the root hash of an empty file must be zero".to_owned());
-            return Ok(());
+            return Ok(false);
         }
         if let Some(certificate) = &self.certificate
             && let Err(error) = signed(&descriptor, signature, certificate, work)
@@ -75,7 +91,7 @@ impl casemate_ext4::VerityFiles for Checked {
             say(FindingKind::VeritySignature, Problem::Malformed(text.into()));
         }
         if !self.contents {
-            return Ok(());
+            return Ok(is_right);
         }
         let tree = Window::new(metadata.whole, metadata.tree_offset, metadata.tree_room)
             .map_err(|error| Error::io(format!("inode {}", inode.number()), error))?;
@@ -102,7 +118,7 @@ impl casemate_ext4::VerityFiles for Checked {
                 say(kind, Problem::Run { first: range.start, last: range.end - 1, what });
             }
         }
-        Ok(())
+        Ok(is_right)
     }
 }
 

@@ -100,6 +100,10 @@ fn a_file_with_a_tree_in_an_encrypted_folder() {
     let mut options = ReadOptions::default();
     options.check_verity = true;
     assert_eq!(check(&options), ["verity-locked"]);
+    // What is demanded of all files is not shown by one that can't be read.
+    options.verity = VerityPolicy::Require;
+    assert_eq!(check(&options)[0], "verity-missing");
+    options.verity = VerityPolicy::Check;
     options.keys = manifest.keys();
     assert_eq!(check(&options), ["verity-contents"]);
     // Without the key nothing of this can be said.

@@ -5,7 +5,8 @@ use std::fs;
 use std::process::Command;
 
 use casemate_testkit::kernel::loop_mounts_work;
-use casemate_testkit::{Place, run, run_any, skip, tool};
+use casemate_testkit::{Place, run, run_any, skip, stdout, tool};
+use serde_json::{Value, json};
 
 use crate::{CASEMATE, check, place};
 
@@ -58,6 +59,48 @@ fn files_get_fs_verity() {
         check(&place, "image");
         assert_eq!(place.yes("cat --fsverity require image /one"), "1\n");
     }
+}
+
+/// An image from which fs-verity was taken passes no check that demands it.
+#[test]
+fn a_check_of_fs_verity_without_such_files_is_not_passed() {
+    let place = place();
+    if tool("openssl").is_none() {
+        return;
+    }
+    place.sh("openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=test -keyout key.pem -out cert.pem 2>openssl.log");
+    place.yes("build signed --from tree --verity --signing-key key.pem --cert cert.pem");
+    place.yes("build stripped --from tree");
+    place.yes("build some --from tree --verity=large --signing-key key.pem --cert cert.pem");
+    let files = place.sh(
+        "find tree -type f -links 1 | wc -l; find tree -type f -links +1 -printf '%i\\n' | sort -u | wc -l",
+    );
+    let files: u64 = files.lines().map(|line| line.trim().parse::<u64>().unwrap()).sum();
+    for (image, demand, status, counts, finding) in [
+        ("signed", "", 0, [files, files, 0], ""),
+        ("signed", "--cert cert.pem", 0, [files, files, 0], ""),
+        ("signed", "--cert cert.pem --fsverity require", 0, [files, files, 0], ""),
+        ("some", "--cert cert.pem", 0, [1, 1, files - 1], ""),
+        ("some", "--fsverity require", 1, [1, 1, files - 1], "verity-missing"),
+        ("stripped", "", 0, [0, 0, files], "verity-none"),
+        ("stripped", "--cert cert.pem", 1, [0, 0, files], "verity-missing"),
+        ("stripped", "--fsverity require", 1, [0, 0, files], "verity-missing"),
+    ] {
+        let line = format!("check {image} --verity {demand}");
+        let output = place.is(&line, status, "");
+        let text = stdout(&output);
+        let said = format!("{} verified by fs-verity, {} without it\n", plural(counts[1]), counts[2]);
+        assert!(text.contains(&said) && text.contains(finding), "{line}: {text}");
+        let value: Value = serde_json::from_slice(&place.is(&(line + " --json"), status, "").stdout).unwrap();
+        let [with, verified, without] = counts;
+        assert_eq!(value["fs_verity"], json!({"files": with, "verified": verified, "without": without}));
+    }
+    place.yes("build empty --size 2M");
+    place.is("check empty --verity --fsverity require", 1, "");
+}
+
+fn plural(files: u64) -> String {
+    format!("{files} file{}", if files == 1 { "" } else { "s" })
 }
 
 /// Mounts an image, adds keys and runs a command in its top folder; nothing where this kernel or user can't.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-use crate::check::CheckReport;
+use crate::check::{CheckReport, VerityCount};
 use crate::error::{Corrupt, Error, Place, Problem, Result, Structure};
 use crate::format::csum::{Context, Subject};
 use crate::format::quota;
@@ -135,6 +135,8 @@ findings! {
     VerityContents "verity-contents" Fault "Blocks of a file with fs-verity do not match its tree.";
     VeritySignature "verity-signature" Fault "A file with fs-verity is not signed by the certificate.";
     VerityLocked "verity-locked" Note "A file with fs-verity is encrypted, and its key was not given: it was not checked.";
+    VerityMissing "verity-missing" Fault "A file has no fs-verity that could be verified, or none has, and the check demands it.";
+    VerityNone "verity-none" Note "No file has fs-verity, so nothing was compared with hash trees.";
 
     DirectorySize "directory-size" Fault "A directory's size is not that of its blocks.";
     DirectoryHole "directory-hole" Fault "A directory lacks a block.";
@@ -280,6 +282,7 @@ struct Lists {
     found: BTreeMap<Finding, Option<Fix>>,
     faults_left_out: u64,
     checked: BTreeMap<Structure, u64>,
+    verity: VerityCount,
 }
 
 /// Counts of one worker, added to the findings now and then.
@@ -349,6 +352,18 @@ impl Findings {
         *self.lists().checked.entry(structure).or_default() += 1;
     }
 
+    /// Adds to the counts of files with and without fs-verity.
+    pub fn count_verity(&self, count: VerityCount) {
+        let verity = &mut self.lists().verity;
+        verity.files += count.files;
+        verity.verified += count.verified;
+        verity.without += count.without;
+    }
+
+    pub fn verity_count(&self) -> VerityCount {
+        self.lists().verity
+    }
+
     /// Adds a worker's counts.
     pub fn add_counts(&self, counts: Counts) {
         let mut lists = self.lists();
@@ -365,6 +380,7 @@ impl Findings {
             notes: of(Level::Note),
             faults_left_out: lists.faults_left_out,
             checked: lists.checked,
+            verity: lists.verity,
             kind: fs.checksums().kind(),
             replayed,
             fixes: lists.found.into_iter().filter_map(|(finding, fix)| Some((finding, fix?))).collect(),

@@ -49,7 +49,7 @@ pub use fix::fix_checksums;
 pub(crate) use groups::{sound_copy, tells_unused};
 pub use superblocks::copy_to_read_by;
 pub(crate) use superblocks::restored;
-pub use verity::VerityFiles;
+pub use verity::{VerityCount, VerityDemand, VerityFiles};
 use worker::{Check, Purpose, Worker};
 
 /// What a check found.
@@ -63,6 +63,8 @@ pub struct CheckReport {
     pub faults_left_out: u64,
     /// How many structures of each kind were checked.
     pub checked: BTreeMap<Structure, u64>,
+    /// Files with and without fs-verity.
+    pub verity: VerityCount,
     /// Which checksums the file system carries.
     pub kind: Kind,
     /// The journal's transactions that were laid over the image before it was checked.

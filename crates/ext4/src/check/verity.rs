@@ -7,10 +7,11 @@ use casemate_blockdev::Pool;
 use casemate_providers::Work;
 
 use crate::check::facts::Fact;
-use crate::check::findings::{Finding, FindingKind};
+use crate::check::findings::{Finding, FindingKind, Level};
 use crate::check::groups::Group;
 use crate::check::worker::Check;
 use crate::error::{Corrupt, Error, Place, Problem, Result, Structure};
+use crate::format::dir::byte_of;
 use crate::format::inode::{FileType, Inode};
 use crate::format::raw_inode::RawInode;
 use crate::read::fs::Ext4;
@@ -24,9 +25,39 @@ const MOST_LARGE: usize = 1 << 16;
 /// Inodes that are a piece of work.
 const PIECE: u32 = 1 << 10;
 
+/// The demand of a check on files, beside that what they have of fs-verity is sound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum VerityDemand {
+    /// None: contents are not read.
+    Nothing,
+    /// Files that have fs-verity match it. A note tells if there is none.
+    Match,
+    /// Files that have fs-verity match it, and are not signed by others. One file at least has it, and none of them is left out.
+    Some,
+    /// Every file has fs-verity and matches it.
+    Every,
+}
+
+/// Files of a file system and fs-verity, as a check has counted them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct VerityCount {
+    /// Files that have fs-verity.
+    pub files: u64,
+    /// Those of them that are as the check demands it.
+    pub verified: u64,
+    /// Files without fs-verity.
+    pub without: u64,
+}
+
 /// Whoever knows the formats of fs-verity.
 pub trait VerityFiles: Send + Sync {
-    /// Checks a file that has fs-verity, on the threads of `work`, and calls `say` for whatever is wrong.
+    /// What is demanded of files.
+    fn demand(&self) -> VerityDemand;
+
+    /// Checks a file that has fs-verity, on the threads of `work`, and calls `say` for whatever is wrong. Returns whether the
+    /// file is verified: everything that is demanded could be looked at, and is right.
     ///
     /// # Errors
     /// `Corrupt` for what lies behind the file's end and is none, beside what keeps the check from being done.
@@ -36,10 +67,10 @@ pub trait VerityFiles: Send + Sync {
         inode: &Inode,
         work: &Work<'_>,
         say: &mut (dyn FnMut(FindingKind, Problem) + Send),
-    ) -> Result<()>;
+    ) -> Result<bool>;
 }
 
-/// Goes through all files with fs-verity. The listener hears of bytes of their contents.
+/// Goes through all files with fs-verity, and counts those without. The listener hears of bytes of their contents.
 pub(crate) fn all(
     check: &Check<'_>,
     groups: &[Group],
@@ -53,13 +84,21 @@ pub(crate) fn all(
         pool: Pool::new(NonZeroUsize::new(1)),
         events: work.events,
     };
+    let demand = verity.demand();
     let pieces = check.fs.layout().inodes.div_ceil(PIECE);
     work.pool.run(pieces.into(), Vec::new, |numbers: &mut Vec<u32>, piece| {
         numbers.clear();
         // OK to truncate: numbers of inodes.
         check.facts.each(piece as u32 * PIECE + 1, PIECE, |number, fact, _| {
+            let is_file = fact.kind() == byte_of(FileType::Regular)
+                && !fact.has(Fact::INTERNAL | Fact::VALUE | Fact::ORPHAN);
             if fact.has(Fact::VERITY) {
                 numbers.push(number);
+            } else if is_file {
+                check.findings.count_verity(VerityCount { without: 1, ..VerityCount::default() });
+                if demand == VerityDemand::Every {
+                    missing(check, Some(number), "has no fs-verity");
+                }
             }
         });
         for number in numbers {
@@ -80,7 +119,23 @@ pub(crate) fn all(
             file(check, verity, &inode, work)?;
         }
     }
+    let found = check.findings.verity_count();
+    match demand {
+        VerityDemand::Match if found.files == 0 => {
+            let place = Place::of(Structure::VerityMetadata);
+            check.findings.say(FindingKind::VerityNone, place, "no file has fs-verity");
+        }
+        VerityDemand::Some if found.files == 0 => missing(check, None, "no file has fs-verity"),
+        VerityDemand::Every if found.files + found.without == 0 => missing(check, None, "there is no file"),
+        _ => {}
+    }
     Ok(())
+}
+
+/// Notes that a file, or the file system, lacks what is demanded.
+fn missing(check: &Check<'_>, number: Option<u32>, text: &'static str) {
+    let place = Place { inode: number, ..Place::of(Structure::VerityMetadata) };
+    check.findings.say(FindingKind::VerityMissing, place, text);
 }
 
 fn read(check: &Check<'_>, groups: &[Group], number: u32) -> Result<Option<Inode>> {
@@ -90,23 +145,43 @@ fn read(check: &Check<'_>, groups: &[Group], number: u32) -> Result<Option<Inode
 }
 
 fn file(check: &Check<'_>, verity: &dyn VerityFiles, inode: &Inode, work: &Work<'_>) -> Result<()> {
+    let mut has_fault = false;
+    let is_verified = is_verified(check, verity, inode, work, &mut has_fault)?;
+    check.findings.count_verity(VerityCount { files: 1, verified: is_verified.into(), without: 0 });
+    if !is_verified && !has_fault && verity.demand() >= VerityDemand::Some {
+        missing(check, Some(inode.number()), "could not be verified");
+    }
+    Ok(())
+}
+
+/// Whether a file is as it is demanded; what is wrong is noted.
+fn is_verified(
+    check: &Check<'_>,
+    verity: &dyn VerityFiles,
+    inode: &Inode,
+    work: &Work<'_>,
+    has_fault: &mut bool,
+) -> Result<bool> {
     let block_size = check.fs.layout().block_size;
     if !check.may_read(inode.sectors(block_size) / u64::from(block_size / 512)) {
-        return Ok(());
+        return Ok(false);
     }
     check.findings.count(Structure::VerityMetadata);
     let place = Place::inode(Structure::VerityMetadata, inode.number());
-    let mut say = |kind, problem| check.findings.add(Finding::new(kind, place, problem), None);
+    let mut say = |kind: FindingKind, problem| {
+        *has_fault |= kind.level() == Level::Fault;
+        check.findings.add(Finding::new(kind, place, problem), None);
+    };
     match verity.check(check.fs, inode, work, &mut say) {
-        Ok(()) => Ok(()),
         Err(error) => match Corrupt::of(&error) {
             Some(corrupt) if corrupt.place().structure == Structure::VerityMetadata => {
                 say(FindingKind::VerityDescriptor, corrupt.problem().clone());
-                Ok(())
+                Ok(false)
             }
             // A map that can't be followed was found before.
-            Some(_) => Ok(()),
+            Some(_) => Ok(false),
             None => Err(error),
         },
+        result => result,
     }
 }

@@ -6,12 +6,15 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Write as _};
 use std::path::PathBuf;
 
+use clap::ValueEnum;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use casemate::blockdev::NoEvents;
-use casemate::ext4::{CheckReport, ChecksumKind, FileSystem, Finding, FindingKind, Level, Problem};
+use casemate::ext4::{
+    CheckReport, ChecksumKind, FileSystem, Finding, FindingKind, Level, Problem, VerityPolicy,
+};
 use casemate::{Access, Error, Keys, Work, probe};
 
 use super::image::ImageArgs;
@@ -31,7 +34,7 @@ const SHOWN: usize = 5;
 /// when they are decrypted.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  casemate ext4 check root.img\n  \
-    casemate ext4 check root.img --verity --cert cert.pem\n  \
+    casemate ext4 check root.img --verity --cert cert.pem --fsverity require\n  \
     casemate ext4 check root.img --fscrypt-key master.key\n  \
     casemate ext4 check root.img --json | jq -r '.faults[].name' | sort | uniq -c\n  \
     casemate ext4 check root.img --repair --dry-run")]
@@ -45,9 +48,13 @@ pub struct Args {
     /// checked, and the device below with --dm-verity.)
     #[arg(long)]
     verity: bool,
-    /// The certificate, in PEM or DER, that files with fs-verity must be signed by. It is trusted because it is given.
+    /// The certificate, in PEM or DER, that files with fs-verity must be signed by; one at least must be. It is trusted
+    /// because it is given.
     #[arg(long, value_name = "CERTFILE", requires = "verity")]
     cert: Option<PathBuf>,
+    /// The demand on files: "require", that every one has fs-verity and matches it, or "check", that those match that have it.
+    #[arg(long, value_name = "DEMAND", value_enum, default_value = "check", requires = "verity")]
+    fsverity: Demand,
     /// Rewrite every checksum that does not fit, and nothing else. Damaged structures are taken as they are:
     /// what damaged them is still in them. Not through --dm-verity.
     #[arg(long, conflicts_with = "dm_verity")]
@@ -67,6 +74,15 @@ pub struct Args {
     dry_run: bool,
 }
 
+/// The demand of a check on files with and without fs-verity.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Demand {
+    /// Every file must have fs-verity, and match it.
+    Require,
+    /// Files that have fs-verity must match it.
+    Check,
+}
+
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         if self.dry_run && !self.repair && !self.fix_checksums {
@@ -81,6 +97,10 @@ impl Args {
         let image = self.image.image(access, context)?;
         let mut options = self.image.options()?;
         options.check_verity = self.verity;
+        options.verity = match self.fsverity {
+            Demand::Require => VerityPolicy::Require,
+            Demand::Check => VerityPolicy::Check,
+        };
         options.certificate = self.cert.as_deref().map(read_certificate).transpose()?;
         if options.superblock.is_some() {
             return Err(Error::argument(
@@ -100,7 +120,7 @@ impl Args {
         let report = report.map_err(|error| explained(error, &image, probe::EXT))?;
         drop(progress);
         if !self.fix_checksums {
-            print(context, &report, &[])?;
+            self.print(context, &report, &[])?;
             return Ok(self.answer(&report));
         }
         let fixable: Vec<Finding> = report.fixable().cloned().collect();
@@ -123,7 +143,7 @@ impl Args {
             context.print(text)?;
         }
         if self.dry_run || fixable.is_empty() {
-            print(context, &report, &[])?;
+            self.print(context, &report, &[])?;
             return Ok(self.answer(&report));
         }
         let progress = context.progress(&name, total);
@@ -133,7 +153,7 @@ impl Args {
         if !context.json() {
             context.print(format!("{} rewritten\n", count(rewritten.len() as u64, "checksum")))?;
         }
-        print(context, &report, &rewritten)?;
+        self.print(context, &report, &rewritten)?;
         Ok(self.answer(&report))
     }
 
@@ -165,8 +185,74 @@ impl Args {
             groups(&mut text, context, &mended);
             context.print(format!("{text}{} {verb} mended\n", count(mended.len() as u64, "finding")))?;
         }
-        print_with(context, &repaired.report, &[], &mended)?;
+        self.print_with(context, &repaired.report, &[], &mended)?;
         Ok(if self.dry_run && !mended.is_empty() { Answer::No } else { self.answer(&repaired.report) })
+    }
+
+    fn print(&self, context: &Context, report: &CheckReport, rewritten: &[Finding]) -> Result<(), Error> {
+        self.print_with(context, report, rewritten, &[])
+    }
+
+    fn print_with(
+        &self,
+        context: &Context,
+        report: &CheckReport,
+        rewritten: &[Finding],
+        mended: &[Finding],
+    ) -> Result<(), Error> {
+        if context.json() {
+            let checked: serde_json::Map<String, Value> = report
+                .checked
+                .iter()
+                .map(|(structure, count)| (structure.name().replace(' ', "_"), (*count).into()))
+                .collect();
+            return context.print_json(&Printed {
+                clean: report.is_clean(),
+                checksums: kind(report.kind),
+                faults: Values(&report.faults),
+                faults_left_out: report.faults_left_out,
+                notes: Values(&report.notes),
+                rewritten: Values(rewritten),
+                mended: Values(mended),
+                checked,
+                fs_verity: self.verity.then(|| {
+                    let count = report.verity;
+                    json!({"files": count.files, "verified": count.verified, "without": count.without})
+                }),
+                replayed_transactions: report.replayed,
+            });
+        }
+        let mut text = String::new();
+        groups(&mut text, context, &report.faults);
+        groups(&mut text, context, &report.notes);
+        if report.faults_left_out > 0 {
+            writeln!(text, "and {} more", count(report.faults_left_out, "fault"))
+                .expect("writing to a string");
+        }
+        if report.replayed > 0 {
+            writeln!(text, "checked with {} transactions of the journal replayed in memory", report.replayed)
+                .expect("writing to a string");
+        }
+        if self.verity {
+            let (verified, without) = (report.verity.verified, report.verity.without);
+            writeln!(text, "{} verified by fs-verity, {without} without it", count(verified, "file"))
+                .expect("writing to a string");
+        }
+        let total: u64 = report.checked.values().sum();
+        let faults = report.faults.len() as u64 + report.faults_left_out;
+        let what = match report.kind {
+            ChecksumKind::Metadata => format!("{} checked", count(total, "checksum")),
+            ChecksumKind::Groups => {
+                format!("{} checked; only group descriptors have some", count(total, "checksum"))
+            }
+            ChecksumKind::None => "this file system has no metadata checksums".to_owned(),
+        };
+        let notes = match report.notes.len() {
+            0 => String::new(),
+            notes => format!(", {}", count(notes as u64, "note")),
+        };
+        writeln!(text, "{what}, {}{notes}", count(faults, "fault")).expect("writing to a string");
+        context.print(text)
     }
 
     fn answer(&self, report: &CheckReport) -> Answer {
@@ -215,61 +301,6 @@ pub fn groups(text: &mut String, context: &Context, findings: &[Finding]) {
     kinds.iter().for_each(|(kind, findings)| group(text, context, *kind, findings));
 }
 
-fn print(context: &Context, report: &CheckReport, rewritten: &[Finding]) -> Result<(), Error> {
-    print_with(context, report, rewritten, &[])
-}
-
-fn print_with(
-    context: &Context,
-    report: &CheckReport,
-    rewritten: &[Finding],
-    mended: &[Finding],
-) -> Result<(), Error> {
-    if context.json() {
-        let checked: serde_json::Map<String, Value> = report
-            .checked
-            .iter()
-            .map(|(structure, count)| (structure.name().replace(' ', "_"), (*count).into()))
-            .collect();
-        return context.print_json(&Printed {
-            clean: report.is_clean(),
-            checksums: kind(report.kind),
-            faults: Values(&report.faults),
-            faults_left_out: report.faults_left_out,
-            notes: Values(&report.notes),
-            rewritten: Values(rewritten),
-            mended: Values(mended),
-            checked,
-            replayed_transactions: report.replayed,
-        });
-    }
-    let mut text = String::new();
-    groups(&mut text, context, &report.faults);
-    groups(&mut text, context, &report.notes);
-    if report.faults_left_out > 0 {
-        writeln!(text, "and {} more", count(report.faults_left_out, "fault")).expect("writing to a string");
-    }
-    if report.replayed > 0 {
-        writeln!(text, "checked with {} transactions of the journal replayed in memory", report.replayed)
-            .expect("writing to a string");
-    }
-    let total: u64 = report.checked.values().sum();
-    let faults = report.faults.len() as u64 + report.faults_left_out;
-    let what = match report.kind {
-        ChecksumKind::Metadata => format!("{} checked", count(total, "checksum")),
-        ChecksumKind::Groups => {
-            format!("{} checked; only group descriptors have some", count(total, "checksum"))
-        }
-        ChecksumKind::None => "this file system has no metadata checksums".to_owned(),
-    };
-    let notes = match report.notes.len() {
-        0 => String::new(),
-        notes => format!(", {}", count(notes as u64, "note")),
-    };
-    writeln!(text, "{what}, {}{notes}", count(faults, "fault")).expect("writing to a string");
-    context.print(text)
-}
-
 fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
@@ -293,6 +324,8 @@ struct Printed<'a> {
     rewritten: Values<'a>,
     mended: Values<'a>,
     checked: serde_json::Map<String, Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fs_verity: Option<Value>,
     replayed_transactions: u32,
 }
 
