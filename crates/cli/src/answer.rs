@@ -1,4 +1,5 @@
-//! What a command answers, and the exit status that says so: 0 yes, 1 no, 2 could not, 130 interrupted.
+//! What a command answers, and the exit status that says so: 0 yes, 1 no, 2 could not, 130 interrupted, 141 where the reader
+//! of its output did not take all of it.
 
 use casemate::{Error, ErrorKind};
 
@@ -13,28 +14,46 @@ pub enum Answer {
     Status(u8),
 }
 
+/// The exit status of a command whose output was cut, as a shell says it of coreutils, which SIGPIPE ends.
+pub const CUT: u8 = 141;
+
 /// The commands that ask something, and the kind of error that answers with no. Everywhere else, and of every other kind,
-/// an error says that the command could not do its work.
-const QUESTIONS: &[(&str, ErrorKind)] = &[
-    ("ext4 check", ErrorKind::Corrupt),
-    ("fsverity check", ErrorKind::Mismatch),
-    ("fsverity verify-signature", ErrorKind::Mismatch),
-    ("luks test-passphrase", ErrorKind::Mismatch),
-    ("verity verify", ErrorKind::Mismatch),
-    ("verity verify-signature", ErrorKind::Mismatch),
+/// an error says that the command could not do its work. No other command may answer with [`Answer::No`].
+const QUESTIONS: &[(&str, Option<ErrorKind>)] = &[
+    ("ext4 check", Some(ErrorKind::Corrupt)),
+    ("fsverity check", Some(ErrorKind::Mismatch)),
+    ("fsverity verify-signature", Some(ErrorKind::Mismatch)),
+    ("info", None),
+    ("integrity verify", None),
+    ("luks check", None),
+    ("luks is-luks", None),
+    ("luks test-passphrase", Some(ErrorKind::Mismatch)),
+    ("providers selftest", None),
+    ("verity repair", None),
+    ("verity verify", Some(ErrorKind::Mismatch)),
+    ("verity verify-signature", Some(ErrorKind::Mismatch)),
 ];
+
+/// The commands that work for others than those who read their output.
+const SERVICES: &[&str] = &["mount", "serve"];
+
+/// Whether a command, called by its words, does its work to the end when nobody reads what it prints: its exit status, or
+/// what it does for others, is worth it.
+pub fn goes_on(command: &str) -> bool {
+    QUESTIONS.iter().any(|(words, _)| *words == command) || SERVICES.contains(&command)
+}
 
 /// The exit status of a command, called by its words.
 pub fn exit_status(result: &Result<Answer, Error>, command: &str) -> u8 {
+    debug_assert!(*result.as_ref().unwrap_or(&Answer::Yes) != Answer::No || goes_on(command), "{command}");
     match result {
         Ok(Answer::Yes) => 0,
         Ok(Answer::No) => 1,
         Ok(Answer::Failed) => 2,
         Ok(Answer::Status(status)) => *status,
-        // Whoever read our output has seen enough.
-        Err(error) if error.is_broken_pipe() => 0,
+        Err(error) if error.is_broken_pipe() => CUT,
         Err(error) if error.is_interrupt() => 130,
-        Err(error) if QUESTIONS.contains(&(command, error.kind())) => 1,
+        Err(error) if QUESTIONS.contains(&(command, Some(error.kind()))) => 1,
         Err(_) => 2,
     }
 }
@@ -47,8 +66,8 @@ mod tests {
     use crate::Cli;
 
     #[test]
-    fn questions_are_commands() {
-        for (words, _) in QUESTIONS {
+    fn questions_and_services_are_commands() {
+        for words in QUESTIONS.iter().map(|(words, _)| words).chain(SERVICES) {
             let command = Cli::command();
             let found = words.split(' ').try_fold(&command, |command, word| command.find_subcommand(word));
             assert!(found.is_some(), "{words}");
@@ -66,5 +85,9 @@ mod tests {
             assert_eq!(status(kind, "ext4 ls"), 2);
         }
         assert_eq!(status(ErrorKind::Interrupted, "verity verify"), 130);
+        let cut = Err(Error::from(std::io::ErrorKind::BrokenPipe));
+        assert!(
+            ["ext4 ls", "verity verify", "serve"].iter().all(|command| exit_status(&cut, command) == CUT)
+        );
     }
 }

@@ -1,14 +1,14 @@
 //! Commands that go on in the background: started, told from the outside, and ended by signals.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::Sender;
 use std::thread;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use casemate::Error;
@@ -16,6 +16,7 @@ use casemate::blockdev::Events;
 
 use crate::answer::Answer;
 use crate::context::Context;
+use crate::streams::{StandardOutput, say};
 
 /// The hidden option of a command that is in the background.
 pub const FORKED: &str = "--forked";
@@ -55,9 +56,7 @@ fn spawn() -> io::Result<(Vec<u8>, Child)> {
 /// reads to its end, say.
 pub fn leave() -> Result<(), Error> {
     let leave = || -> io::Result<()> {
-        let mut out = io::stdout();
-        out.write_all(&[READY])?;
-        out.flush()?;
+        (&StandardOutput::default()).write_all(&[READY])?;
         rustix::process::setsid()?;
         let null = File::options().read(true).write(true).open("/dev/null")?;
         rustix::stdio::dup2_stdin(&null)?;
@@ -67,12 +66,14 @@ pub fn leave() -> Result<(), Error> {
     leave().map_err(|error| Error::io("the background", error))
 }
 
-/// Sends signals as events. Whoever asks twice for the end will not wait for it.
+/// Sends signals as events, but no SIGHUP that whoever started the process has had ignored, as nohup does. Whoever asks twice for
+/// the end will not wait for it.
 pub fn send_signals<E: Send + 'static>(
     wanted: &[i32],
     events: &Sender<E>,
     event: impl Fn(i32) -> E + Send + 'static,
 ) -> Result<(), Error> {
+    let wanted = wanted.iter().filter(|signal| **signal != SIGHUP || !is_ignored(SIGHUP));
     let mut signals = Signals::new(wanted).map_err(|error| Error::io("signals", error))?;
     let events = events.clone();
     thread::spawn(move || {
@@ -90,12 +91,20 @@ pub fn send_signals<E: Send + 'static>(
     Ok(())
 }
 
+/// Whether this process was started with a signal ignored. Where the kernel does not tell, it was not.
+fn is_ignored(signal: i32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask >> (signal - 1) & 1 == 1
+}
+
 /// Prints what goes wrong meanwhile with single requests.
 pub struct Faults;
 
 impl Events for Faults {
     fn note(&self, text: &str) {
-        eprintln!("casemate: {text}");
+        say(format_args!("casemate: {text}"));
     }
 }
 

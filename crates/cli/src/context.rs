@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::fs::File;
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, Read, Write};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -17,6 +17,7 @@ use casemate::{Cpu, Error, Providers, Work};
 
 use crate::answer::Answer;
 use crate::progress::{Reporter, stop_flag};
+use crate::streams::{self, StandardOutput, say, visible_lines};
 
 /// Options that every command takes.
 #[derive(Args, Clone, Debug, Default)]
@@ -54,6 +55,7 @@ pub struct Context {
     with_engines: OnceLock<Providers>,
     /// What messages begin with.
     prefix: &'static str,
+    output: StandardOutput,
 }
 
 /// Notes the errors of work on many things, of which one does not stop the others.
@@ -74,6 +76,11 @@ impl Context {
         Ok(Context { common, providers, ..Context::default() })
     }
 
+    /// The same for a command that does its work to the end, whether or not somebody reads what it prints.
+    pub fn going_on(self) -> Context {
+        Context { output: StandardOutput::goes_on(), ..self }
+    }
+
     /// For errors of a command line that asks for JSON, and is not understood.
     pub fn for_json() -> Context {
         Context { common: Common { json: true, ..Common::default() }, ..Context::default() }
@@ -92,25 +99,30 @@ impl Context {
 
     /// One JSON value and a line end, to be printed later.
     pub fn json_line(&self, value: &impl Serialize) -> Result<Vec<u8>, Error> {
-        let mut text = serde_json::to_vec(value).expect("results have string keys");
-        text.push(b'\n');
-        Ok(text)
+        let text = serde_json::to_string(value).expect("results have string keys");
+        Ok((streams::json(text) + "\n").into_bytes())
     }
 
     /// Prints an error to standard error: a line of text, or of JSON.
     pub fn complain(&self, error: &Error) {
-        if !self.json() {
-            eprintln!("{}{error}", self.prefix);
-            return;
+        match self.json() {
+            true => streams::tell(streams::json(json!({"error": error_value(error)}).to_string()) + "\n"),
+            false => say(format_args!("{}{error}", self.prefix)),
         }
-        eprintln!("{}", json!({"error": error_value(error)}));
     }
 
     /// Says that something is done, to whoever waits for it or wants to hear it.
     pub fn done(&self, text: impl Display) {
-        let waits = || io::stderr().is_terminal() && !self.common.quiet;
+        let waits = || streams::is_watched() && !self.common.quiet;
         if !self.is_other_tool() && !self.json() && (self.common.verbose || waits()) {
-            eprintln!("{}{text}", self.prefix);
+            say(format_args!("{}{text}", self.prefix));
+        }
+    }
+
+    /// Says what is only for a person who waits, or who wants to hear more.
+    pub fn hint(&self, text: &str) {
+        if streams::is_watched() || self.common.verbose {
+            self.note(text);
         }
     }
 
@@ -120,11 +132,19 @@ impl Context {
         self.done(format_args!("{}: {what}{dry}", file.display()));
     }
 
-    /// Prints text to standard output as it is.
+    /// Prints text to standard output: as it is into a file or a pipe, and without what would steer it to a terminal.
     pub fn print(&self, text: impl AsRef<[u8]>) -> Result<(), Error> {
-        let mut out = io::stdout().lock();
-        let result = out.write_all(text.as_ref()).and_then(|()| out.flush());
+        let (mut out, text) = (self.output(), text.as_ref());
+        let result = match out.is_terminal() {
+            true => out.write_all(visible_lines(&String::from_utf8_lossy(text)).as_bytes()),
+            false => out.write_all(text),
+        };
         result.map_err(|error| Error::io("standard output", error))
+    }
+
+    /// Where results go, and data.
+    pub fn output(&self) -> &StandardOutput {
+        &self.output
     }
 
     /// Lets SIGINT and SIGTERM stop what is about to begin, in place of the process: before a file is begun that would stay
@@ -141,7 +161,7 @@ impl Context {
     /// The bytes of all these files, for [`Context::progress`]: 0 if nobody will see them, because asking for the
     /// sizes of many small files takes as long as hashing them.
     pub fn total_size(&self, paths: &[&Path]) -> u64 {
-        let bar = self.bar() && io::stderr().is_terminal();
+        let bar = self.bar() && streams::is_watched();
         if !bar && !self.common.progress_json {
             return 0;
         }
@@ -186,7 +206,7 @@ impl Context {
     /// Says what went wrong with the engines that the user named, and was mended.
     pub fn mention_trouble(&self) {
         let troubles = self.with_engines.get().into_iter().flat_map(|all| all.registry().troubles());
-        troubles.for_each(|trouble| eprintln!("{}{trouble}; the CPU did its work", self.prefix));
+        troubles.for_each(|trouble| say(format_args!("{}{trouble}; the CPU did its work", self.prefix)));
     }
 
     pub fn json(&self) -> bool {
@@ -228,6 +248,7 @@ impl Default for Context {
             providers: Providers::default(),
             with_engines: OnceLock::new(),
             prefix: OWN_PREFIX,
+            output: StandardOutput::default(),
         }
     }
 }
@@ -242,8 +263,8 @@ impl Events for Context {
         // Other tools have no such notes, and their tests compare what they print.
         match (self.common.quiet || self.is_other_tool(), self.json()) {
             (true, _) => {}
-            (false, false) => eprintln!("{}note: {text}", self.prefix),
-            (false, true) => eprintln!("{}", json!({"note": text})),
+            (false, false) => say(format_args!("{}note: {text}", self.prefix)),
+            (false, true) => streams::tell(streams::json(json!({"note": text}).to_string()) + "\n"),
         }
     }
 }

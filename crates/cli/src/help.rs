@@ -135,7 +135,8 @@ Exit status:
   0    yes; what was asked for is done
   1    no: what verify, check, repair or selftest asked about is wrong
   2    could not, or not all of it: what is missing is named, the rest is done
-  130  interrupted";
+  130  interrupted
+  141  whoever read the output did not take all of it (of what asks, the exit status is the answer)";
 
 /// The commands with their options in order.
 pub fn arranged(command: Command) -> Command {

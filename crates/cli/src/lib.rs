@@ -15,9 +15,11 @@ mod hints;
 mod passphrase;
 mod progress;
 mod size;
+mod streams;
 mod tools;
 
 use std::ffi::OsString;
+use std::io;
 use std::process::ExitCode;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
@@ -27,6 +29,7 @@ use casemate::{Error, ErrorKind};
 
 use crate::cmd::Command;
 use crate::context::{Common, Context, OWN_PREFIX};
+use crate::streams::{say, tell};
 
 /// The Linux storage-protection stack in user space.
 ///
@@ -89,6 +92,7 @@ fn run(args: &[OsString]) -> u8 {
     let (cli, command) = parsed.unwrap_or_else(|error| refuse(args, &error));
     let (context, result) = match Context::new(cli.common) {
         Ok(context) => {
+            let context = if answer::goes_on(&command) { context.going_on() } else { context };
             let result = cli.command.run(&context);
             context.mention_trouble();
             (context, result)
@@ -124,13 +128,17 @@ fn refuse(args: &[OsString], error: &clap::Error) -> ! {
     if error.kind() == clap::error::ErrorKind::DisplayHelp
         && let Some(hint) = what_h_may_mean(args)
     {
-        eprintln!(
+        say(format_args!(
             "casemate: -h stands beside other arguments, so nothing was done: --help shows the help{hint}"
-        );
+        ));
         std::process::exit(2);
     }
     if !error.use_stderr() {
-        error.exit();
+        std::process::exit(match error.print() {
+            Ok(()) => 0,
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => answer::CUT.into(),
+            Err(_) => 2,
+        });
     }
     let text = error.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
@@ -139,7 +147,7 @@ fn refuse(args: &[OsString], error: &clap::Error) -> ! {
         let first = text.split("\n\n").next().unwrap_or_default();
         context.complain(&Error::argument(first.to_owned()));
     } else {
-        eprint!("{OWN_PREFIX}{text}");
+        tell(format_args!("{OWN_PREFIX}{text}"));
     }
     std::process::exit(2)
 }

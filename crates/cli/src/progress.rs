@@ -12,6 +12,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use casemate::blockdev::Events;
 
 use crate::context::Context;
+use crate::streams::{json, tell};
 
 /// Time between two reports.
 const INTERVAL: Duration = Duration::from_millis(200);
@@ -51,7 +52,7 @@ impl<'a> Reporter<'a> {
     fn report(&self, done: u64, elapsed: Duration) {
         match &self.kind {
             Kind::Bar(bar) => bar.set_position(done),
-            Kind::Json => eprintln!("{}", self.json_line(done, elapsed)),
+            Kind::Json => tell(json(self.json_line(done, elapsed).to_string()) + "\n"),
             Kind::Silent => {}
         }
     }

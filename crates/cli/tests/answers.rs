@@ -1,9 +1,11 @@
 //! Exit statuses and messages: what is "no", what is "could not", and how each is said.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::process::{Command, Stdio};
+use std::thread;
 
-use casemate_testkit::{Place, mke2fs, run, tool};
+use casemate_testkit::{Place, mke2fs, run, run_any, status, stderr, tool};
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 
@@ -71,6 +73,159 @@ fn only_a_question_is_answered_with_no() {
         "crypt encrypt f g --hash sha256 --key-file disk.key".to_owned(),
     ] {
         place.is(&line, 2, "casemate: ");
+    }
+}
+
+/// The writing end of a pipe whose reader is gone.
+fn closed_pipe() -> io::PipeWriter {
+    let mut writer = io::pipe().unwrap().1;
+    // Another test's child may hold the reader until it has become another program.
+    while writer.write(&[0]).is_ok() {
+        thread::yield_now();
+    }
+    writer
+}
+
+/// A line of this command, or of another tool that it is called as, without input.
+fn line_of(place: &Place, line: &str) -> Command {
+    let mut words = line.split_whitespace();
+    let mut command = Command::new(place.link(words.next().unwrap()));
+    command.args(words).current_dir(place.folder()).stdin(Stdio::null());
+    command
+}
+
+/// Makes a damaged image, a list of wrong digests, and a LUKS volume that is open to nobody's policy.
+fn add_wrong_ones(place: &Place) -> String {
+    let root = fs::read_to_string(place.path("root.txt")).unwrap();
+    let mut bytes = fs::read(place.path("root.img")).unwrap();
+    bytes[1024 + 1020] ^= 1;
+    place.file("damaged", bytes);
+    place.file("digests", format!("sha256:{root} f\n").repeat(3));
+    place.file("pass", "secret");
+    place.is("luks format volume --size 20M --key-file pass --pbkdf pbkdf2 --iter-time 1", 0, "");
+    place.file("policy", place.yes("luks check volume --print-policy").replace("aes-", "serpent-"));
+    root
+}
+
+/// Who asks and reads the first line alone gets the answer; `true` of a pipeline says nothing of what was not done.
+#[test]
+fn an_answer_survives_a_closed_pipe() {
+    let Some(place) = place() else { return };
+    let root = add_wrong_ones(&place);
+    let other = root.replace(&root[..1], if root.starts_with('0') { "1" } else { "0" });
+    for (line, answer) in [
+        (format!("casemate verity verify root.img root.hash {root}"), 0),
+        (format!("casemate verity verify root.img root.hash {root} --json"), 0),
+        (format!("casemate verity verify root.img root.hash {other}"), 1),
+        (format!("casemate verity verify root.img root.hash {other} --json"), 1),
+        (format!("casemate verity verify damaged root.hash {root}"), 1),
+        ("casemate fsverity check digests".to_owned(), 1),
+        ("casemate fsverity check digests --json".to_owned(), 1),
+        ("casemate ext4 check root.img".to_owned(), 0),
+        ("casemate ext4 check damaged".to_owned(), 1),
+        ("casemate ext4 check damaged --json".to_owned(), 1),
+        ("casemate luks check volume --luks-policy policy".to_owned(), 1),
+        ("casemate luks check volume --luks-policy policy --json".to_owned(), 1),
+        ("casemate luks test-passphrase volume --key-file pass --json".to_owned(), 0),
+        ("casemate luks test-passphrase volume --key-file f --json".to_owned(), 1),
+        ("casemate luks is-luks volume".to_owned(), 0),
+        ("casemate luks is-luks f".to_owned(), 1),
+        // Other tools' command lines have their own numbers.
+        (format!("veritysetup verify root.img root.hash {root} -v"), 0),
+        (format!("veritysetup verify root.img root.hash {other} -v"), 1),
+        ("e2fsck -fn damaged".to_owned(), 4),
+        ("cryptsetup isLuks volume".to_owned(), 0),
+        ("cryptsetup open --test-passphrase volume --key-file f -v".to_owned(), 2),
+    ] {
+        let output = run_any(line_of(&place, &line).stdout(closed_pipe()));
+        assert_eq!(status(&output), answer, "{line}: {}", stderr(&output));
+        assert!(!stderr(&output).contains("pipe"), "{line}: {}", stderr(&output));
+    }
+}
+
+/// What was to be printed, and was not, is no success: the exit status is that of coreutils.
+#[test]
+fn what_was_not_all_printed_is_not_done() {
+    let Some(place) = place() else { return };
+    add_wrong_ones(&place);
+    for line in [
+        "casemate ext4 ls root.img /",
+        "casemate ext4 find root.img /",
+        "casemate ext4 tree root.img",
+        "casemate ext4 du root.img",
+        "casemate ext4 stat root.img /etc",
+        "casemate ext4 ls --json root.img /",
+        "casemate ext4 extract root.img -",
+        "casemate ext4 extract root.img --tar=-",
+        "casemate ext4 build - --size 8M",
+        "casemate ext4 build - --android-sparse --size 8M",
+        "casemate crypt decrypt root.enc - --key-file disk.key --key-size 512",
+        "casemate luks extract volume - --key-file pass",
+        "casemate luks dump volume",
+        "casemate fsverity digest f",
+        "casemate base64 encode f",
+        "casemate verity dump root.hash --json",
+        "casemate verity format root.img new.hash",
+        "casemate providers --help",
+        "casemate help layers",
+        "fsverity digest f",
+        "cryptsetup luksDump volume",
+        "cryptsetup luksUUID volume",
+        "veritysetup dump root.hash",
+        "veritysetup format root.img new.hash",
+        "mke2fs new.img 1M",
+    ] {
+        let output = run_any(line_of(&place, line).stdout(closed_pipe()));
+        assert_eq!((status(&output), &*stderr(&output)), (141, ""), "{line}");
+    }
+    // The same where the disk is full: small data is no exception.
+    for line in [
+        "casemate ext4 ls root.img /",
+        "casemate ext4 extract root.img -",
+        "casemate ext4 build - --size 8M",
+        "casemate crypt decrypt f - --key-file disk.key --hash plain",
+        "casemate luks extract volume - --key-file pass",
+        "casemate fsverity digest f",
+        "casemate base64 encode f",
+    ] {
+        let output = run_any(line_of(&place, line).stdout(File::create("/dev/full").unwrap()));
+        assert_eq!(status(&output), 2, "{line}: {}", stderr(&output));
+    }
+}
+
+/// Where nobody takes messages, the exit status is what it is otherwise.
+#[test]
+fn messages_that_nobody_takes_change_nothing() {
+    let Some(place) = place() else { return };
+    add_wrong_ones(&place);
+    for (line, expected) in [
+        ("casemate nonsense", 2),
+        ("casemate ext4 ls none", 2),
+        ("casemate ext4 ls none --json", 2),
+        ("casemate ext4 cat -h root.img", 2),
+        ("casemate ext4 check damaged -v", 1),
+        ("casemate fsverity check digests", 1),
+        ("casemate crypt decrypt root.enc plain --key-file disk.key --progress-json", 0),
+        ("cryptsetup nonsense", 1),
+        ("cryptsetup open --test-passphrase volume --key-file f", 2),
+        ("fsverity nonsense", 2),
+        ("integritysetup nonsense", 1),
+        ("mke2fs -V", 0),
+        ("mke2fs --nonsense", 1),
+        ("e2fsck -V", 0),
+        ("e2fsck none", 8),
+        ("veritysetup nonsense", 1),
+        ("veritysetup dump none", 4),
+        ("mount.casemate none none", 32),
+    ] {
+        for full in [false, true] {
+            let sink: Stdio = match full {
+                true => File::create("/dev/full").unwrap().into(),
+                false => closed_pipe().into(),
+            };
+            let output = run_any(line_of(&place, line).stderr(sink));
+            assert_eq!(status(&output), expected, "{line}, full: {full}");
+        }
     }
 }
 
@@ -199,6 +354,49 @@ fn data_go_into_no_terminal() {
     // Into a pipe they go.
     let tar = place.is("ext4 extract root.img -", 0, "").stdout;
     assert_eq!(&tar[257..262], b"ustar");
+}
+
+/// Names and labels in an image are anybody's text: on a terminal none of it moves the cursor, or looks like a line of ours.
+#[test]
+fn no_text_of_an_image_steers_a_terminal() {
+    let Some(place) = place() else { return };
+    let (Some(script), Some(_)) = (tool("script"), tool("tune2fs")) else { return };
+    let evil = "\x1b[31mred\u{9b}2J\u{202e}x";
+    place.sh(&format!(
+        "tune2fs -L '\x1b[2J\nstate:' root.img >&2; mkdir -p 'tree/{evil}'; echo > 'tree/{evil}/f'"
+    ));
+    place.is("ext4 put -r root.img tree /", 0, "");
+    place.file("name", evil);
+    for line in [
+        "info root.img",
+        "info --json root.img",
+        "ext4 info root.img",
+        "ext4 info --json root.img",
+        "ext4 ls -l root.img /tree",
+        "ext4 ls --json root.img /tree",
+        "ext4 find root.img /",
+        "ext4 tree root.img",
+        "ext4 du -a root.img",
+        "ext4 stat root.img \"/tree/$(cat name)\"",
+        "ext4 digest --tree root.img",
+        // Errors and notes.
+        "ext4 cat root.img \"/tree/$(cat name)\"",
+        "ext4 cat --json root.img \"/tree/$(cat name)\"",
+        "ext4 rm root.img \"/tree/$(cat name)\"",
+        "ext4 ls \"$(cat name)\"",
+        "info \"$(cat name)\"",
+    ] {
+        let mut command = Command::new(&script);
+        command.args(["-qec", &format!("{CASEMATE} {line}"), "/dev/null"]).current_dir(place.folder());
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let shown = String::from_utf8_lossy(&output.stdout);
+        assert!(!shown.contains(['\x1b', '\u{9b}', '\u{202e}']), "{line}: {shown:?}");
+        assert!(shown.contains("red") || line.contains("info"), "{line}: {shown:?}");
+        assert!(!shown.contains("\nstate:\r"), "{line}: {shown:?}");
+    }
+    // Into a pipe names are as they are, as of ls, and labels are no lines.
+    assert!(place.yes("ext4 ls root.img /tree").contains(evil));
+    assert_eq!(place.yes("ext4 info root.img").lines().filter(|line| line.starts_with("state:")).count(), 1);
 }
 
 #[test]

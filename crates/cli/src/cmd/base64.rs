@@ -79,14 +79,14 @@ impl Args {
             Command::Encode { ends, form, wrap } => {
                 let alphabet = form.alphabet()?;
                 let codec = Base64::new(context.cpu(), &alphabet, form.padding());
-                ends.open(|(input, input_name), (output, output_name)| {
+                ends.open(context, |(input, input_name), (output, output_name)| {
                     Stream { input, input_name, output, output_name }.encode(&codec, wrap)
                 })
             }
             Command::Decode { ends, form, strict } => {
                 let alphabet = form.alphabet()?;
                 let codec = Base64::new(context.cpu(), &alphabet, form.padding());
-                ends.open(|(input, input_name), (output, output_name)| {
+                ends.open(context, |(input, input_name), (output, output_name)| {
                     Stream { input, input_name, output, output_name }.decode(&codec, !strict)
                 })
             }

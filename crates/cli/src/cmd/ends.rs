@@ -1,13 +1,14 @@
 //! The two ends of a command that turns one stream into another.
 
 use std::fs::File;
-use std::io::{self, IsTerminal, Read, StdoutLock, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use casemate::blockdev::os::FileTypeExt;
 use casemate::{Access, Error, Image, Output};
 
 use crate::answer::Answer;
+use crate::context::Context;
 
 /// What is read and what is written.
 #[derive(clap::Args, Debug)]
@@ -18,18 +19,6 @@ pub struct Ends {
     /// The file to write [default: standard output].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-}
-
-/// Standard output for data that are no text.
-///
-/// # Errors
-/// `Argument` if it is a terminal, which they would upset.
-pub fn standard_output() -> Result<StdoutLock<'static>, Error> {
-    let out = io::stdout();
-    match out.is_terminal() {
-        true => Err(Error::argument("standard output is a terminal; send the data to a file or a pipe")),
-        false => Ok(out.lock()),
-    }
 }
 
 /// Refuses what would replace one of the files that a command reads. "-" is a standard stream on either side.
@@ -54,6 +43,7 @@ impl Ends {
     /// Calls `work` with the input and the output, each with its name for errors. A file is written whole or not at all.
     pub fn open(
         &self,
+        context: &Context,
         work: impl FnOnce((&mut dyn Read, &str), (&mut dyn Write, &str)) -> Result<(), Error>,
     ) -> Result<Answer, Error> {
         let (mut input, input_name): (Box<dyn Read>, _) = if self.input == Path::new("-") {
@@ -70,7 +60,7 @@ impl Ends {
                 work(input, (&mut output, &path.to_string_lossy()))?;
                 output.commit()?;
             }
-            None => work(input, (&mut io::stdout().lock(), "standard output"))?,
+            None => work(input, (&mut context.output(), "standard output"))?,
         }
         Ok(Answer::Yes)
     }

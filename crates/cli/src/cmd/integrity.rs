@@ -11,7 +11,6 @@ use casemate::integrity::{FormatOptions, IntegrityOptions, Superblock, Volume, r
 use casemate::{Access, Error, Image, SecretSource, hex, probe};
 
 use crate::answer::Answer;
-use crate::cmd::ends::standard_output;
 use crate::cmd::explained::explained;
 use crate::cmd::luks::options::PlaceArgs;
 use crate::context::Context;
@@ -234,7 +233,7 @@ impl ExtractArgs {
         let progress = context.progress(&image.display().to_string(), volume.size());
         let work = context.work(context.providers().clone(), &progress);
         if self.target == Path::new("-") {
-            volume.extract_stream(("standard output", &mut standard_output()?), &work)?;
+            volume.extract_stream(("standard output", &mut context.output().for_data()?), &work)?;
             return Ok(Answer::Yes);
         }
         let others: Vec<&Path> = [&**image].into_iter().chain(self.volume.data_device.as_deref()).collect();

@@ -17,6 +17,7 @@ use casemate::{Access, Error, Image};
 
 use crate::cmd::ext4::check::{ask, group, groups};
 use crate::context::Context;
+use crate::streams::{say, tell};
 
 /// The version whose command line this is.
 const VERSION: &str = "e2fsck 1.47.0 (5-Feb-2023)";
@@ -81,11 +82,11 @@ pub fn main(args: &[OsString]) -> ExitCode {
     let modes = |tool: &Tool| u8::from(tool.preen > 0) + u8::from(tool.no > 0) + u8::from(tool.yes > 0);
     let (tool, device) = match tool {
         Ok(tool) if tool.version > 0 => {
-            eprintln!("{VERSION}\n\tUsing casemate {}", env!("CARGO_PKG_VERSION"));
+            tell(format_args!("{VERSION}\n\tUsing casemate {}\n", env!("CARGO_PKG_VERSION")));
             return ExitCode::SUCCESS;
         }
         Ok(tool) if modes(&tool) > 1 => {
-            eprintln!("e2fsck: Only one of the options -p/-a, -n or -y may be specified.");
+            say("e2fsck: Only one of the options -p/-a, -n or -y may be specified.");
             return ExitCode::from(COULD_NOT);
         }
         Ok(Tool { device: Some(device), .. }) if device.as_os_str().is_empty() => return wrong_usage(),
@@ -95,7 +96,7 @@ pub fn main(args: &[OsString]) -> ExitCode {
         },
         Err(_) => return wrong_usage(),
     };
-    let context = Context::for_tool("e2fsck: ");
+    let context = Context::for_tool("e2fsck: ").going_on();
     let is_asked = modes(&tool) == 0;
     let status = match is_asked && !io::stdin().is_terminal() {
         true => Err(Error::argument("need terminal for interactive repairs")),
@@ -108,7 +109,7 @@ pub fn main(args: &[OsString]) -> ExitCode {
 }
 
 fn wrong_usage() -> ExitCode {
-    eprint!("{USAGE}");
+    tell(USAGE);
     ExitCode::from(WRONG_USAGE)
 }
 

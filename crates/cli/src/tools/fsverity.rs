@@ -11,6 +11,7 @@ use casemate::Error;
 use crate::answer::Answer;
 use crate::cmd::fsverity::ToolCommand;
 use crate::context::Context;
+use crate::streams::{say, tell};
 
 /// The version whose command line this is.
 const VERSION: &str = "fsverity v1.5";
@@ -93,16 +94,16 @@ fn exit(result: Result<Answer, Error>, context: &Context) -> ExitCode {
     match result {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
         Ok(Answer::No | Answer::Failed | Answer::Status(_)) => ExitCode::FAILURE,
-        Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
-        Err(error) => {
+        Err(error) => super::cut(&error).unwrap_or_else(|| {
             context.complain(&error);
             ExitCode::FAILURE
-        }
+        }),
     }
 }
 
 fn usage_error(text: &str, command: Option<&(&str, &str, &str)>) -> ExitCode {
-    eprint!("{PREFIX}{text}\n{}", usage(command));
+    say(format_args!("{PREFIX}{text}"));
+    tell(usage(command));
     ExitCode::from(2)
 }
 

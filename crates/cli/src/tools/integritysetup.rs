@@ -12,6 +12,7 @@ use casemate::{Access, Error, ErrorKind, Image, SecretSource, probe};
 
 use crate::cmd::integrity::JournalArgs;
 use crate::context::Context;
+use crate::streams::say;
 
 /// The version whose command line this is.
 const VERSION: &str = "integritysetup 2.6.1";
@@ -118,15 +119,15 @@ pub fn main(args: &[OsString]) -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
+        Err(error) => super::cut(&error).unwrap_or_else(|| {
             context.complain(&error);
             ExitCode::from(if error.kind() == ErrorKind::Argument { 1 } else { 4 })
-        }
+        }),
     }
 }
 
 fn wrong_usage(text: &str) -> ExitCode {
-    eprintln!("integritysetup: {text}");
+    say(format_args!("integritysetup: {text}"));
     ExitCode::from(1)
 }
 

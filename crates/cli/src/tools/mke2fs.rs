@@ -13,6 +13,7 @@ use casemate::ext4::{
 };
 
 use crate::context::Context;
+use crate::streams::{say, tell};
 
 /// The version whose command line this is.
 const VERSION: &str = "mke2fs 1.47.4 (casemate)\n";
@@ -103,26 +104,27 @@ pub fn main(args: &[OsString]) -> ExitCode {
         Err(error) => {
             let text = error.to_string();
             let line = text.lines().next().unwrap_or_default();
-            eprint!("mke2fs: {}\n{USAGE}", line.strip_prefix("error: ").unwrap_or(line));
+            say(format_args!("mke2fs: {}", line.strip_prefix("error: ").unwrap_or(line)));
+            tell(USAGE);
             return ExitCode::FAILURE;
         }
     };
     if tool.version {
-        eprint!("{VERSION}");
+        tell(VERSION);
         return ExitCode::SUCCESS;
     }
     let Some(device) = &tool.device else {
-        eprint!("{USAGE}");
+        tell(USAGE);
         return ExitCode::FAILURE;
     };
     let name = args.first().and_then(|name| Path::new(name).file_name()).and_then(|name| name.to_str());
     let kind = name.and_then(|name| name.strip_prefix("mkfs.")).unwrap_or("ext2");
     match tool.run(&context, device, kind) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
+        Err(error) => super::cut(&error).unwrap_or_else(|| {
             context.complain(&error);
             ExitCode::FAILURE
-        }
+        }),
     }
 }
 

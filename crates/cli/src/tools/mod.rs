@@ -14,6 +14,10 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
+use casemate::Error;
+
+use crate::answer;
+
 /// A tool: what runs its command lines, and what tells whether one is understood.
 type Tool = (fn(&[OsString]) -> ExitCode, fn(&[OsString]) -> bool);
 
@@ -25,6 +29,11 @@ pub fn called_as(args: &[OsString]) -> Option<fn(&[OsString]) -> ExitCode> {
 /// Whether that tool understands the command line.
 pub fn understands(args: &[OsString]) -> Option<bool> {
     tool(args).map(|(_, understands)| understands(args))
+}
+
+/// The exit status of every tool, if its reader did not take all of its output: SIGPIPE ends the tools themselves.
+fn cut(error: &Error) -> Option<ExitCode> {
+    error.is_broken_pipe().then(|| ExitCode::from(answer::CUT))
 }
 
 fn tool(args: &[OsString]) -> Option<Tool> {

@@ -8,6 +8,7 @@ use std::process::{Command, ExitCode};
 use clap::Parser;
 
 use crate::cmd::mount::KernelOptions;
+use crate::streams::say;
 
 /// What mount(8) passes on of a line in /etc/fstab that is for itself, and what it says of its own. Nothing is written,
 /// whatever it says.
@@ -74,7 +75,7 @@ pub fn main(args: &[OsString]) -> ExitCode {
         Ok(status) if status.success() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::from(FAILED),
         Err(error) => {
-            eprintln!("mount.casemate: {error}");
+            say(format_args!("mount.casemate: {error}"));
             ExitCode::from(FAILED)
         }
     }

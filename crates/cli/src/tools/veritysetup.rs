@@ -15,8 +15,10 @@ use casemate::verity::{
 };
 use casemate::{Access, Error, Image, Output};
 
+use crate::answer;
 use crate::cmd::verity::info;
 use crate::context::{Context, read_small};
+use crate::streams::{say, tell, visible_lines};
 
 /// The version whose command line this is.
 const VERSION: &str = "veritysetup 2.6.1";
@@ -130,6 +132,7 @@ pub fn main(args: &[OsString]) -> ExitCode {
         return wrong_usage("Argument <action> missing.");
     };
     let path = |number: usize| Path::new(&words[number]);
+    let context = if action == "verify" { context.going_on() } else { context };
     let result = match (action.to_str(), words.len()) {
         (Some("format"), 2..) => tool.format(&context, path(0), path(1)),
         (Some("format"), _) => {
@@ -265,14 +268,14 @@ impl Tool {
         if volume.fec_layout().is_none() {
             return Err(Failure { status: stop.status, text: stop.text });
         }
-        eprintln!("{}", stop.text);
+        tell(format_args!("{}\n", stop.text));
         let (repaired, bytes) =
             volume.try_repair(&root_hash, &work).map_err(|error| Failure::other(&error))?;
         if !repaired.left.is_clean() {
             let text = "Errors cannot be repaired with FEC device.".to_owned();
             return Err(Failure { status: 2, text });
         }
-        eprintln!("Found {bytes} repairable errors with FEC device.");
+        say(format_args!("Found {bytes} repairable errors with FEC device."));
         Ok(())
     }
 
@@ -342,7 +345,9 @@ impl Tool {
         let (status, line) = match result {
             Ok(()) => (0, "Command successful.\n".to_owned()),
             Err(failure) => {
-                eprintln!("{}", failure.text);
+                if !failure.text.is_empty() {
+                    tell(visible_lines(&failure.text) + "\n");
+                }
                 let meaning = match failure.status {
                     1 => "wrong or missing parameters",
                     2 => "no permission or bad passphrase",
@@ -409,7 +414,10 @@ impl Failure {
     }
 
     fn other(error: &Error) -> Failure {
-        Failure::parameters(&error.to_string())
+        match error.is_broken_pipe() {
+            true => Failure { status: answer::CUT, text: String::new() },
+            false => Failure::parameters(&error.to_string()),
+        }
     }
 
     fn device(error: Error) -> Failure {
@@ -428,7 +436,8 @@ fn not_verity(hash: &Path) -> Failure {
 }
 
 fn wrong_usage(text: &str) -> ExitCode {
-    eprintln!("{USAGE}veritysetup: {text}");
+    tell(USAGE);
+    say(format_args!("veritysetup: {text}"));
     ExitCode::FAILURE
 }
 

@@ -11,7 +11,7 @@ use casemate::{Access, Error, Image, Output, probe};
 
 use super::mapping::OwnMappingArgs;
 use crate::answer::Answer;
-use crate::cmd::ends::{check_output, standard_output};
+use crate::cmd::ends::check_output;
 use crate::context::Context;
 use crate::passphrase::Asked;
 use crate::size::bytes;
@@ -152,11 +152,10 @@ fn stream(
     let progress = context.progress(&from, size_of(source));
     let work = context.work(context.providers().clone(), &progress);
     if standard(target) {
-        // What holds the lock can't be sent to other threads.
-        drop(standard_output()?);
+        let mut output = context.output().for_data()?;
         let (from, to) = (
             (&*from, &mut input as &mut (dyn io::Read + Send)),
-            (&*to, &mut io::stdout() as &mut (dyn io::Write + Send)),
+            (&*to, &mut output as &mut (dyn io::Write + Send)),
         );
         mapping.transform_stream(direction, from, to, &work)?;
         return Ok(());

@@ -37,8 +37,7 @@ impl Args {
         let mut failures = Failures::default();
         for path in &self.paths {
             let copied = fs.open(path).and_then(|file| {
-                let mut out = std::io::stdout().lock();
-                copy(&*file, |error| fs.error(path, error), &mut out)
+                copy(&*file, |error| fs.error(path, error), &mut context.output())
                     .map_err(|error| error.at("standard output"))
             });
             match copied {

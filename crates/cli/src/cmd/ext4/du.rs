@@ -57,7 +57,7 @@ impl Args {
         let block_size = fs.inodes().layout().block_size;
         let most = if self.summarize { Some(0) } else { self.max_depth };
         let mut failures = Failures::default();
-        let mut out = BufWriter::new(std::io::stdout().lock());
+        let mut out = BufWriter::new(context.output());
         // Files with several names, and what was named before.
         let mut counted = HashSet::new();
         // Bytes so far of the directories down to here.

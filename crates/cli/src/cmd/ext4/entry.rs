@@ -1,7 +1,5 @@
 //! How files of an image are shown: in a line as ls does, as a JSON object, and their times.
 
-use std::io::IsTerminal;
-
 use serde_json::{Value, json};
 
 use casemate::Error;
@@ -9,14 +7,14 @@ use casemate::ext4::{Ext4, FileType, Inode, Time};
 use casemate::hex;
 
 use crate::size::shown as shown_size;
+use crate::streams::{StandardOutput, visible};
 
 /// A name or path for people: as it is, but without what would steer a terminal.
 pub fn shown(name: &[u8]) -> Vec<u8> {
-    if !std::io::stdout().is_terminal() {
-        return name.to_vec();
+    match StandardOutput::default().is_terminal() {
+        true => visible(&String::from_utf8_lossy(name)).into_bytes(),
+        false => name.to_vec(),
     }
-    let text = String::from_utf8_lossy(name);
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect::<String>().into_bytes()
 }
 
 /// The path of a name in a folder; a name that stands alone if there is no folder.

@@ -15,7 +15,6 @@ use casemate::{Error, Output};
 use super::cat::copy;
 use super::image::{ImageArgs, Verity};
 use crate::answer::Answer;
-use crate::cmd::ends::standard_output;
 use crate::context::{Context, error_value};
 
 /// Copy a tree out of an image, into a folder or a tar stream, or one file.
@@ -91,7 +90,7 @@ impl Args {
         let copy = |target: Target<'_>| fs.extract(&self.path, target, &options, &work);
         let report = match (tar, &self.folder) {
             (Some(file), _) if file == Path::new("-") => {
-                let mut out = BufWriter::with_capacity(1 << 20, standard_output()?);
+                let mut out = BufWriter::with_capacity(1 << 20, context.output().for_data()?);
                 copy(Target::Tar(&mut out))?
             }
             (Some(file), _) => {

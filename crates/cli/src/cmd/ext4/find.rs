@@ -110,7 +110,7 @@ impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let fs = self.image.open(context)?;
         let mut failures = Failures::default();
-        let mut out = BufWriter::new(std::io::stdout().lock());
+        let mut out = BufWriter::new(context.output());
         walk(&fs, &self.paths, |step, depth| {
             match step {
                 Step::Found(path, inode) if self.is_wanted(path, inode) => {

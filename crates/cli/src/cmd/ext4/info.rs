@@ -11,6 +11,7 @@ use super::entry::{long_time, time_value};
 use super::image::ImageArgs;
 use crate::answer::Answer;
 use crate::context::Context;
+use crate::streams::visible;
 
 /// Describe a file system: sizes, features, what is free.
 #[derive(clap::Args, Debug)]
@@ -67,7 +68,8 @@ impl Args {
         }
         let mut text = String::new();
         let mut line = |key: &str, value: String| {
-            writeln!(text, "{:<22} {value}", format!("{key}:")).expect("writing to a string");
+            // A label with a line end is no line of ours, in a pipe neither.
+            writeln!(text, "{:<22} {}", format!("{key}:"), visible(&value)).expect("writing to a string");
         };
         line("label", superblock.label());
         line("uuid", uuid_text(&superblock.uuid));

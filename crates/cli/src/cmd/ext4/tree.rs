@@ -11,6 +11,7 @@ use super::entry::{self, join, shown};
 use super::image::ImageArgs;
 use crate::answer::Answer;
 use crate::context::{Context, Failures};
+use crate::streams::StandardOutput;
 
 /// List everything below a directory, as tree does.
 ///
@@ -52,7 +53,7 @@ impl Args {
             args: &self,
             context,
             fs: fs.inodes(),
-            out: BufWriter::new(std::io::stdout().lock()),
+            out: BufWriter::new(context.output()),
             failures: Failures::default(),
             seen: SeenDirectories::new(),
             directories: 0,
@@ -67,7 +68,7 @@ struct Walk<'a> {
     args: &'a Args,
     context: &'a Context,
     fs: &'a Ext4,
-    out: BufWriter<std::io::StdoutLock<'static>>,
+    out: BufWriter<&'a StandardOutput>,
     failures: Failures,
     seen: SeenDirectories,
     directories: u64,

@@ -13,7 +13,6 @@ use casemate::ext4::ExtractReport;
 use casemate::{Error, Output};
 
 use crate::answer::Answer;
-use crate::cmd::ends::standard_output;
 use crate::cmd::ext4::image::ImageArgs;
 use crate::cmd::ext4::keys::KeyArgs;
 use crate::context::{Context, error_value};
@@ -71,7 +70,7 @@ impl BackupArgs {
         let write = |out: &mut dyn Write| backup::write(&fs, &self.path, out, &work);
         let is_standard = self.tar == Path::new("-");
         let report = if is_standard {
-            write(&mut BufWriter::with_capacity(1 << 20, standard_output()?))?
+            write(&mut BufWriter::with_capacity(1 << 20, context.output().for_data()?))?
         } else {
             let mut out = BufWriter::with_capacity(1 << 20, Output::create(&self.tar, &[&self.image.image])?);
             let report = write(&mut out)?;

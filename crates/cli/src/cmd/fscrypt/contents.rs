@@ -34,6 +34,7 @@ impl Args {
         let (key, inode) = self.inode.keyed(context)?;
         let cipher = key.contents(&inode)?;
         let size = self.size.unwrap_or(u64::MAX);
-        self.ends.open(|input, output| transform(&cipher, direction, self.first, input, output, size))
+        self.ends
+            .open(context, |input, output| transform(&cipher, direction, self.first, input, output, size))
     }
 }

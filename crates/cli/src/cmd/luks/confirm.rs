@@ -6,6 +6,8 @@ use std::io::{self, BufRead, BufReader, IsTerminal, Write};
 use casemate::Error;
 use casemate::luks::Volume;
 
+use crate::streams::visible;
+
 /// Whether somebody is asked.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct Confirm {
@@ -25,7 +27,7 @@ impl Confirm {
         }
         let answer = || -> io::Result<String> {
             let mut terminal = File::options().read(true).write(true).open("/dev/tty")?;
-            write!(terminal, "{what}.\nAre you sure? (Type 'yes' in capital letters): ")?;
+            write!(terminal, "{}.\nAre you sure? (Type 'yes' in capital letters): ", visible(what))?;
             let mut line = String::new();
             BufReader::new(terminal).read_line(&mut line)?;
             Ok(line)

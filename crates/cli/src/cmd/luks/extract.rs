@@ -1,6 +1,5 @@
 //! `casemate luks extract`.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
@@ -9,7 +8,7 @@ use casemate::Error;
 
 use super::options::VolumeArgs;
 use crate::answer::Answer;
-use crate::cmd::ends::{check_output, standard_output};
+use crate::cmd::ends::check_output;
 use crate::context::Context;
 
 /// Decrypt what is in a LUKS volume to a file, or to standard output.
@@ -35,8 +34,8 @@ impl Args {
         let progress = context.progress(&self.volume.place.image.display().to_string(), size);
         let work = context.work(context.providers().clone(), &progress);
         if self.target == Path::new("-") {
-            drop(standard_output()?);
-            volume.extract_stream(&key, ("standard output", &mut io::stdout()), &options, &work)?;
+            let mut output = context.output().for_data()?;
+            volume.extract_stream(&key, ("standard output", &mut output), &options, &work)?;
             return Ok(Answer::Yes);
         }
         volume.extract(&key, &self.target, &options, &work)?;

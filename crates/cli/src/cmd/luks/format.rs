@@ -13,7 +13,7 @@ use casemate::{Access, Error, Image, Output, SecretSource, SecretVec, probe};
 use super::options::{AreaArgs, PassphraseArgs, PlaceArgs};
 use super::pbkdf::PbkdfArgs;
 use crate::answer::Answer;
-use crate::cmd::ends::{anew, check_output, standard_output};
+use crate::cmd::ends::{anew, check_output};
 use crate::context::Context;
 use crate::passphrase::{self, Asked};
 use crate::size::bytes;
@@ -205,8 +205,8 @@ impl Args {
         let work = context.work(context.providers().clone(), &progress);
         let header = new.header.as_ref();
         if target == standard {
-            drop(standard_output()?);
-            let output: (&str, &mut (dyn Write + Send)) = ("standard output", &mut io::stdout());
+            let mut output = context.output().for_data()?;
+            let output: (&str, &mut (dyn Write + Send)) = ("standard output", &mut output);
             self.prepare(&new, context)?.encrypt_stream(input, output, header, &work)?;
             return Ok(Answer::Yes);
         }

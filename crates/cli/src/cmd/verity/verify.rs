@@ -1,7 +1,7 @@
 //! `casemate verity verify`.
 
 use std::fmt::Write as _;
-use std::io::{self, BufWriter, Write};
+use std::io::{BufWriter, Write};
 
 use serde_json::json;
 
@@ -35,7 +35,7 @@ impl Args {
         let layout = volume.layout();
         let progress =
             context.progress(&self.stored.data.display().to_string(), layout.geometry().data_size());
-        let mut out = BufWriter::new(io::stdout());
+        let mut out = BufWriter::new(context.output());
         let mut separator = "{\"findings\":[";
         let mut report = |finding: Finding| {
             if !context.json() {

@@ -10,15 +10,16 @@ use std::ffi::OsString;
 use std::fs;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use casemate::blockdev::os::FileTypeExt;
 use casemate::{Access, Error, ErrorKind, Image};
 
 use crate::Cli;
-use crate::answer::Answer;
+use crate::answer::{self, Answer};
 use crate::cmd::luks::confirm::Confirm;
 use crate::context::Context;
+use crate::streams::{say, tell};
 
 use line::{Line, Refusal};
 use options::{Tool, first_line};
@@ -73,21 +74,21 @@ pub fn main(args: &[OsString]) -> ExitCode {
         Err(Refusal::Usage(text)) => return wrong_usage(&text),
         Err(Refusal::Status(..)) if tool.test_args => return ExitCode::SUCCESS,
         Err(Refusal::Status(status, text)) => {
-            eprintln!("{text}");
+            say(text);
             return ExitCode::from(status);
         }
     };
-    let cli = match Cli::try_parse_from(&line.args) {
+    let (cli, command) = match crate::parse(Cli::command(), &line.args) {
         Ok(_) if tool.test_args => return ExitCode::SUCCESS,
-        Ok(cli) => cli,
+        Ok(parsed) => parsed,
         Err(error) => return wrong_usage(&first_line(&error)),
     };
     if let Err(text) = check_devices(&line) {
-        eprintln!("{text}");
+        say(text);
         return ExitCode::from(4);
     }
     if let Some(text) = other_version(&line, &context) {
-        eprintln!("{text}");
+        say(text);
         return ExitCode::FAILURE;
     }
     if let Some(question) = &line.question
@@ -95,6 +96,7 @@ pub fn main(args: &[OsString]) -> ExitCode {
     {
         return exit(&Err(error), &context);
     }
+    let context = if answer::goes_on(&command) { context.going_on() } else { context };
     exit(&cli.command.run(&context), &context)
 }
 
@@ -124,9 +126,11 @@ fn exit(result: &Result<Answer, Error>, context: &Context) -> ExitCode {
     let error = match result {
         Ok(Answer::Yes) => return ExitCode::SUCCESS,
         Ok(Answer::No | Answer::Failed | Answer::Status(_)) => return ExitCode::FAILURE,
-        Err(error) if error.is_broken_pipe() => return ExitCode::SUCCESS,
         Err(error) => error,
     };
+    if let Some(code) = super::cut(error) {
+        return code;
+    }
     context.complain(error);
     ExitCode::from(match error.kind() {
         ErrorKind::Mismatch => 2,
@@ -136,6 +140,7 @@ fn exit(result: &Result<Answer, Error>, context: &Context) -> ExitCode {
 }
 
 fn wrong_usage(text: &str) -> ExitCode {
-    eprintln!("{USAGE}\ncryptsetup: {text}");
+    tell(format_args!("{USAGE}\n"));
+    say(format_args!("cryptsetup: {text}"));
     ExitCode::from(1)
 }

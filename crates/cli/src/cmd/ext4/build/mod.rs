@@ -30,7 +30,7 @@ use luks::LuksArgs;
 use tree::TreeArgs;
 
 use crate::answer::Answer;
-use crate::cmd::ends::{anew, standard_output};
+use crate::cmd::ends::anew;
 use crate::cmd::fscrypt::FscryptPolicyArgs;
 use crate::cmd::fsverity::{Hex, hex};
 use crate::cmd::signer::read_certificate;
@@ -182,7 +182,7 @@ impl Args {
         let is_stream = self.image == Path::new("-");
         let target = match self.offset {
             _ if is_stream => {
-                drop(standard_output()?);
+                context.output().for_data()?;
                 BuildTarget::Stream
             }
             Some(offset) => BuildTarget::Within(&self.image, offset),
@@ -262,7 +262,7 @@ impl Args {
             (None, None) => (build.write(&target, &work)?, None),
             (None, Some(volume)) if is_stream => {
                 let write = |image: &Image| build.write_luks(image, volume, &work);
-                (on_stream(std::io::stdout().lock(), "standard output", write)?, None)
+                (on_stream(context.output(), "standard output", write)?, None)
             }
             (None, Some(volume)) => (build.write_luks(&self.place()?, volume, &work)?, None),
             (Some(place), volume) => {

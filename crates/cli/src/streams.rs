@@ -1,0 +1,133 @@
+//! Standard output and standard error, as all commands write them: no other file of the command touches these streams.
+//!
+//! Whoever reads standard output may stop reading. A command that prints what it finds ends then, as one of coreutils does,
+//! with an exit status that is not zero ([`crate::answer::CUT`]). A command whose exit status is an answer goes on without
+//! its reader, because the answer is still to be found; see [`StandardOutput::goes_on`].
+// The one place where these streams are used.
+#![expect(clippy::disallowed_methods)]
+
+use std::fmt::Display;
+use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use casemate::Error;
+
+/// Standard output. Bytes go to the system with each write: none waits in memory for the end of the process, where an error
+/// would be lost.
+#[derive(Debug, Default)]
+pub struct StandardOutput {
+    /// Whether the command does its work when nobody reads what it prints.
+    goes_on: bool,
+    /// Whether the reader has closed the pipe.
+    is_closed: AtomicBool,
+}
+
+impl StandardOutput {
+    /// Standard output of a command that does its work to the end, whether or not somebody reads: what is written after
+    /// the reader has closed the pipe is dropped, and is no error.
+    pub fn goes_on() -> StandardOutput {
+        StandardOutput { goes_on: true, is_closed: AtomicBool::new(false) }
+    }
+
+    /// Standard output for data that are no text.
+    ///
+    /// # Errors
+    /// `Argument` if it is a terminal, which they would upset.
+    pub fn for_data(&self) -> Result<&StandardOutput, Error> {
+        match self.is_terminal() {
+            true => Err(Error::argument("standard output is a terminal; send the data to a file or a pipe")),
+            false => Ok(self),
+        }
+    }
+
+    pub fn is_terminal(&self) -> bool {
+        io::stdout().is_terminal()
+    }
+}
+
+impl Write for &StandardOutput {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.is_closed.load(Ordering::Relaxed) {
+            return Ok(bytes.len());
+        }
+        let mut out = io::stdout().lock();
+        match out.write_all(bytes).and_then(|()| out.flush()) {
+            Err(error) if self.goes_on && error.kind() == io::ErrorKind::BrokenPipe => {
+                self.is_closed.store(true, Ordering::Relaxed);
+                Ok(bytes.len())
+            }
+            result => result.map(|()| bytes.len()),
+        }
+    }
+
+    /// Nothing is kept that could be flushed.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes a message of one line to standard error, without what would steer a terminal or begin another line: names in it may
+/// be from an image. Where nobody takes it, nobody is told.
+pub fn say(message: impl Display) {
+    tell(visible(&message.to_string()) + "\n");
+}
+
+/// Writes text of our own to standard error as it is.
+pub fn tell(text: impl Display) {
+    let _ = io::stderr().lock().write_all(text.to_string().as_bytes());
+}
+
+/// Whether a person sees standard error.
+pub fn is_watched() -> bool {
+    io::stderr().is_terminal()
+}
+
+/// JSON without characters that steer a terminal: those that JSON lets stand in its strings are written as escapes.
+pub fn json(text: String) -> String {
+    let stands = |c: char| steers(c) && c != '\n';
+    if !text.contains(stands) {
+        return text;
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match stands(c) {
+            // OK: all of these have 16 bits.
+            true => escaped += &format!("\\u{:04x}", u32::from(c)),
+            false => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// Text without characters that steer a terminal, or that change the order of what stands beside them; nor does it have
+/// line ends and tabs.
+pub fn visible(text: &str) -> String {
+    text.chars().map(|c| if steers(c) { '?' } else { c }).collect()
+}
+
+/// As [`visible`], for text that has several lines.
+pub fn visible_lines(text: &str) -> String {
+    text.chars().map(|c| if steers(c) && !matches!(c, '\n' | '\t') { '?' } else { c }).collect()
+}
+
+/// Control characters of ASCII and of Unicode's first block, and marks of the direction of text.
+fn steers(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_an_image_steers_a_terminal() {
+        assert_eq!(visible("a\u{1b}[31mb\nc\td\u{9b}m\u{202e}e\u{7f}"), "a?[31mb?c?d?m?e?");
+        assert_eq!(visible_lines("a\u{1b}\n\tb\r"), "a?\n\tb?");
+        let text = serde_json::json!("a\u{1b}\n\u{9b}\u{202e}\u{7f}").to_string();
+        let escaped = json(text);
+        assert!(!escaped.contains(steers), "{escaped}");
+        assert_eq!(serde_json::from_str::<String>(&escaped).unwrap(), "a\u{1b}\n\u{9b}\u{202e}\u{7f}");
+        assert_eq!(visible("a\u{a0}\u{2502} \u{fffd}\u{e9}"), "a\u{a0}\u{2502} \u{fffd}\u{e9}");
+    }
+}
