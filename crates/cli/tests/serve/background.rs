@@ -86,7 +86,8 @@ fn a_socket_of_a_service_manager_is_used() {
     drop(client);
     assert!(server.wait().unwrap().success());
     let output = server.wait_with_output().unwrap();
-    assert_eq!((&*stdout(&output), &*stderr(&output)), ("nbd+unix:///?socket=given\n", ""));
+    // Standard output is that of the program which opened the socket: its data go there.
+    assert_eq!((&*stdout(&output), &*stderr(&output)), ("", ""));
     // The name is the manager's.
     assert!(place.path("given").exists());
     fs::remove_file(place.path("given")).unwrap();
@@ -98,6 +99,53 @@ fn a_socket_of_a_service_manager_is_used() {
     let mut other = place.command();
     other.args(["serve", "image", "-r", "--exec", "true"]).env("LISTEN_FDS", "1").env("LISTEN_PID", "1");
     assert_eq!(status(&run_any(&mut other)), 0);
+}
+
+/// A server whose socket another program has opened writes nothing between that program's data, whatever it is asked for.
+#[test]
+fn a_client_that_starts_its_server_has_standard_output_for_itself() {
+    let place = place();
+    for options in ["-q --exit-with-last", "--json --exit-with-last", "--verbose --exit-with-last"] {
+        let Some(mut server) = activated(&place, "UNIX", options) else { return };
+        wait_until(|| place.path("given").exists());
+        drop(nbd::Client::connect_when_there(place.path("given")));
+        assert!(server.wait().unwrap().success(), "{options}");
+        assert_eq!(stdout(&server.wait_with_output().unwrap()), "", "{options}");
+        fs::remove_file(place.path("given")).unwrap();
+    }
+}
+
+/// A terminal that goes away ends a server in order; one that was started to survive that does.
+#[test]
+fn a_hangup_ends_a_server_unless_it_is_ignored() {
+    let place = place();
+    let hang_up = |pid: u32| run(Command::new("kill").args(["-HUP", &pid.to_string()]));
+    let mut server = place.command();
+    let mut server = server
+        .args(["serve", "image", "-r", "--socket", "s", "--pid-file", "pid"])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    drop(nbd::Client::connect_when_there(place.path("s")));
+    wait_until(|| place.path("pid").exists());
+    hang_up(server.id());
+    assert_eq!(server.wait().unwrap().code(), Some(0));
+    assert!(!place.path("s").exists() && !place.path("pid").exists());
+    let script = format!("trap '' HUP; exec {CASEMATE} serve image -r --socket s");
+    let mut server = Command::new("sh")
+        .args(["-c", &script])
+        .current_dir(place.folder())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    drop(nbd::Client::connect_when_there(place.path("s")));
+    let said = fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
+    let ignored = said.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap().trim();
+    assert_eq!(u64::from_str_radix(ignored, 16).unwrap() & 1, 1, "{said}");
+    hang_up(server.id());
+    drop(nbd::Client::connect_when_there(place.path("s")));
+    run(Command::new("kill").arg(server.id().to_string()));
+    assert_eq!(server.wait().unwrap().code(), Some(0));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal};
 use serde_json::json;
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 use casemate::blockdev::{BlockDevice, Events};
 use casemate::luks::Reencrypting;
@@ -27,6 +27,7 @@ use self::options::Place;
 use crate::answer::Answer;
 use crate::background::{self, Faults, exit_status};
 use crate::context::Context;
+use crate::streams::{say, tell};
 
 /// What the server waits for.
 enum Event {
@@ -46,12 +47,12 @@ impl Args {
         options.events = Some(Arc::new(Faults));
         let (images, reencrypting) = self.images(context)?;
         let read_only = images.iter().all(|(_, image)| image.is_read_only());
-        let Place { listener, folder: _folder } = self.listener(read_only, context)?;
+        let Place { listener, folder: _folder, is_given } = self.listener(read_only, context)?;
         raise_file_limit();
 
         let (events, incoming) = mpsc::channel();
         // Before the first client, so that no signal finds the server without its handler.
-        background::send_signals(&[SIGINT, SIGTERM, SIGUSR1], &events, Event::Signal)?;
+        background::send_signals(&[SIGINT, SIGTERM, SIGHUP, SIGUSR1], &events, Event::Signal)?;
         let named: Vec<(&str, &Image)> = images.iter().map(|(name, image)| (&**name, image)).collect();
         let service = Service::start(&named, listener, &options)?;
         let served: Vec<(Arc<Export>, &Image)> =
@@ -64,6 +65,7 @@ impl Args {
             Some(command) => {
                 child = Some(run_command(command, service.uris(), service.address(), events)?);
             }
+            None if is_given => {}
             None if context.json() => {
                 for (uri, (name, image)) in service.uris().iter().zip(&images) {
                     context.print_json(&json!({
@@ -78,6 +80,10 @@ impl Args {
             }
             None => service.uris().iter().try_for_each(|uri| context.print(format!("{uri}\n")))?,
         }
+        if self.says_nothing_of_writing() {
+            context
+                .hint("clients can only read; --write lets them write, --read-only says that this is meant");
+        }
         if self.forked {
             background::leave()?;
         }
@@ -88,16 +94,17 @@ impl Args {
                 let events = Beside { is_ending: &is_ending };
                 scope.spawn(move || reencrypt(reencrypting, &events, context));
             }
-            let answer = self.wait(&incoming, &service, &served, child, context);
+            let print = Print { context, is_given };
+            let answer = self.wait(&incoming, &service, &served, child, &print);
             is_ending.store(true, Ordering::Relaxed);
             answer
         })?;
         let clients = service.clients();
         let stopped = service.stop(Duration::from_secs(self.patience));
-        if context.json() {
-            report(context, &served, clients)?;
-        }
         stopped?;
+        if context.json() {
+            Print { context, is_given }.report(&served, clients)?;
+        }
         Ok(answer)
     }
 
@@ -108,7 +115,7 @@ impl Args {
         service: &Service,
         served: &[(Arc<Export>, &Image)],
         child: Option<Pid>,
-        context: &Context,
+        print: &Print<'_>,
     ) -> Result<Answer, Error> {
         loop {
             let event = match self.exit_with_last {
@@ -127,7 +134,7 @@ impl Args {
                 Err(RecvTimeoutError::Disconnected) => return Ok(Answer::Yes),
             };
             match event {
-                Event::Signal(SIGUSR1) => report(context, served, service.clients())?,
+                Event::Signal(SIGUSR1) => print.report(served, service.clients())?,
                 Event::Signal(_) => {
                     // A command that has ended meanwhile can't be told, and need not be.
                     let _ = child.map(|child| rustix::process::kill_process(child, Signal::TERM));
@@ -165,7 +172,7 @@ impl Events for Beside<'_> {
     }
 
     fn note(&self, text: &str) {
-        eprintln!("casemate: {text}");
+        say(format_args!("casemate: {text}"));
     }
 }
 
@@ -195,18 +202,32 @@ impl Drop for PidFile<'_> {
     }
 }
 
-/// Prints what was done so far.
-fn report(context: &Context, served: &[(Arc<Export>, &Image)], clients: usize) -> Result<(), Error> {
-    for (export, image) in served {
-        let (name, export, layers) = (&*export.description().name, export.statistics(), image.statistics());
-        if context.json() {
-            context.print_json(&statistics::value(name, &export, &layers, clients))?;
-        } else {
-            let name = (served.len() > 1).then_some(name);
-            eprint!("{}", statistics::text(name, &export, &layers, clients));
+/// Where statistics go.
+struct Print<'a> {
+    context: &'a Context,
+    /// Whether standard output is another program's.
+    is_given: bool,
+}
+
+impl Print<'_> {
+    /// Prints what was done so far.
+    fn report(&self, served: &[(Arc<Export>, &Image)], clients: usize) -> Result<(), Error> {
+        let context = self.context;
+        for (export, image) in served {
+            let (name, export, layers) =
+                (&*export.description().name, export.statistics(), image.statistics());
+            let name_of_several = (served.len() > 1).then_some(name);
+            match (context.json(), self.is_given) {
+                (true, false) => context.print_json(&statistics::value(name, &export, &layers, clients))?,
+                (true, true) => {
+                    let line = context.json_line(&statistics::value(name, &export, &layers, clients))?;
+                    tell(String::from_utf8_lossy(&line));
+                }
+                (false, _) => tell(statistics::text(name_of_several, &export, &layers, clients)),
+            }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// The command, which hears where the server is under the names that nbdkit uses, and of all exports in $uris.

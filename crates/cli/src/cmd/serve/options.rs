@@ -216,6 +216,9 @@ pub type Images = (Vec<(String, Image)>, Option<Reencrypting>);
 pub struct Place {
     pub listener: Listener,
     pub folder: Option<tempfile::TempDir>,
+    /// Whether another program has opened the socket (`LISTEN_FDS`): a client that starts its server so shares its standard
+    /// output with it, and expects nothing there.
+    pub is_given: bool,
 }
 
 impl Args {
@@ -226,10 +229,6 @@ impl Args {
         let (mut images, mut reencrypting) = (Vec::new(), None);
         for (name, path) in image.chain(others) {
             images.push((name.clone(), self.image(path, &mut reencrypting, context)?));
-        }
-        if !(self.write || self.read_only || self.overlay.is_some() || self.layers.verify()) {
-            context
-                .note("clients can only read; --write lets them write, --read-only says that this is meant");
         }
         Ok((images, reencrypting))
     }
@@ -272,22 +271,28 @@ impl Args {
         }
     }
 
+    /// Whether nothing says if clients may write, so that whoever starts the server may wonder.
+    pub fn says_nothing_of_writing(&self) -> bool {
+        !(self.write || self.read_only || self.overlay.is_some() || self.layers.verify())
+    }
+
     /// Begins to listen where the options say.
     pub fn listener(&self, read_only: bool, context: &Context) -> Result<Place, Error> {
         let at = |error| Error::io("the socket", error);
         if let Some(listener) = self.given_listener().transpose()? {
-            return Ok(Place { listener, folder: None });
+            return Ok(Place { listener, folder: None, is_given: true });
         }
         if let Some(text) = &self.tcp {
             let address = self.tcp_address(text, read_only, context)?;
             return Ok(Place {
                 listener: Listener::tcp(address).map_err(|error| Error::io(text, error))?,
                 folder: None,
+                is_given: false,
             });
         }
         if let Some(path) = self.socket.as_ref().filter(|path| path.as_os_str() != "-") {
             let listener = Listener::unix(path).map_err(|error| Error::io(path.display(), error))?;
-            return Ok(Place { listener, folder: None });
+            return Ok(Place { listener, folder: None, is_given: false });
         }
         if self.socket.is_none() && self.exec.is_none() {
             return Err(Error::argument(
@@ -296,7 +301,7 @@ impl Args {
         }
         let folder = tempfile::TempDir::new().map_err(at)?;
         let listener = Listener::unix(&folder.path().join("socket")).map_err(at)?;
-        Ok(Place { listener, folder: Some(folder) })
+        Ok(Place { listener, folder: Some(folder), is_given: false })
     }
 
     /// The socket that a service manager has opened for this process, if there is one.
