@@ -49,7 +49,7 @@ pub use named::Named;
 pub use output::OutputFile;
 pub use overlay::Overlay;
 pub use overlay_file::OverlayFile;
-pub use partition::{Partition, partitions};
+pub use partition::{Partition, PartitionTable, backup_gpt, partition_table, partitions};
 pub use pool::Pool;
 pub use sample::samples;
 pub use stack::wipe_stack;

@@ -20,22 +20,63 @@ pub struct Partition {
     pub name: String,
 }
 
+/// A partition table that was read.
+#[derive(Clone, Debug)]
+pub struct PartitionTable {
+    /// The partitions in the order of their numbers.
+    pub partitions: Vec<Partition>,
+    /// Whether the table is a GPT.
+    pub is_gpt: bool,
+    /// Whether the primary GPT is damaged, and the partitions are those of the backup GPT at the device's end.
+    pub is_backup: bool,
+}
+
 /// The partitions of `device`, in the order of their numbers.
 ///
 /// # Errors
-/// `Argument` when there is no table; `Corrupt` when the GPT and its copy are damaged, or the device is shorter than a
-/// table. That it is shorter than a partition is no error: it may be cut off.
+/// Those of [`partition_table`].
 pub fn partitions(device: &dyn BlockDevice) -> Result<Vec<Partition>> {
+    partition_table(device).map(|table| table.partitions)
+}
+
+/// The partition table of `device`.
+///
+/// # Errors
+/// `Argument` when there is no table at the beginning; `Corrupt` when the GPT and its backup are damaged, or the device is
+/// shorter than a table. That it is shorter than a partition is no error: it may be cut off.
+pub fn partition_table(device: &dyn BlockDevice) -> Result<PartitionTable> {
     let mut sector = [0; 512];
     if device.size() < 512 {
         return Err(invalid("the device is too short for a partition table"));
     }
     device.read_at(&mut sector, 0)?;
     if sector[510..] != [0x55, 0xaa] {
-        return Err(Error::argument("there is no partition table"));
+        return Err(Error::argument(match backup_gpt(device) {
+            Ok(Some(_)) => "there is no partition table at the beginning; a backup GPT is at the end",
+            _ => "there is no partition table",
+        }));
     }
     let is_gpt = entries(&sector).any(|entry| entry.kind == 0xee);
-    if is_gpt { gpt(device) } else { mbr(device, &sector) }
+    match is_gpt {
+        true => gpt(device),
+        false => Ok(PartitionTable { partitions: mbr(device, &sector)?, is_gpt: false, is_backup: false }),
+    }
+}
+
+/// The partitions of the backup GPT at the end of `device`, if there is a sound one, whatever the beginning holds. The device may
+/// have been used for something else since.
+///
+/// # Errors
+/// `Io`; `Corrupt` for a partition that ends before it begins.
+pub fn backup_gpt(device: &dyn BlockDevice) -> Result<Option<Vec<Partition>>> {
+    for sector in [512, 4096] {
+        if let Some(place) = device.size().checked_sub(sector)
+            && let Some(list) = gpt_at(device, place, sector)?
+        {
+            return Ok(Some(list));
+        }
+    }
+    Ok(None)
 }
 
 /// Sectors of an MBR have this size, whatever the device's.
@@ -111,16 +152,15 @@ fn mbr(device: &dyn BlockDevice, sector: &[u8; 512]) -> Result<Vec<Partition>> {
     Ok(list)
 }
 
-fn gpt(device: &dyn BlockDevice) -> Result<Vec<Partition>> {
-    let size = device.size();
+fn gpt(device: &dyn BlockDevice) -> Result<PartitionTable> {
+    let table = |partitions, is_backup| PartitionTable { partitions, is_gpt: true, is_backup };
     for sector in [512, 4096] {
-        for place in [Some(sector), size.checked_sub(sector)].into_iter().flatten() {
-            if let Some(list) = gpt_at(device, place, sector)? {
-                return Ok(list);
-            }
+        if let Some(list) = gpt_at(device, sector, sector)? {
+            return Ok(table(list, false));
         }
     }
-    Err(invalid("the GPT and its copy are damaged"))
+    let backup = backup_gpt(device)?.ok_or_else(|| invalid("the GPT and its copy are damaged"))?;
+    Ok(table(backup, true))
 }
 
 /// The table whose header lies at byte `place`; `None` if there is none, or not a sound one.
@@ -289,6 +329,15 @@ mod tests {
                     std::slice::from_ref(&expected)
                 );
             }
+            let table = partition_table(&MemoryDevice::new(disk.clone())).unwrap();
+            assert!(table.is_gpt && table.is_backup);
+            // Without the first sectors nothing leads to the backup but its place.
+            let mut headless = disk.clone();
+            headless[..2 * sector].fill(0);
+            let headless = MemoryDevice::new(headless);
+            assert_eq!(backup_gpt(&headless).unwrap().unwrap(), std::slice::from_ref(&expected));
+            let error = partitions(&headless).unwrap_err().to_string();
+            assert!(error.contains("a backup GPT is at the end"), "{error}");
             let last = disk.len() - sector;
             disk[last + 80] ^= 1;
             let error = partitions(&MemoryDevice::new(disk)).unwrap_err();

@@ -7,9 +7,13 @@
 use std::sync::Arc;
 use std::{fmt, io};
 
-use casemate_blockdev::{AtFile, BlockDevice, Events, Window, partitions};
-use casemate_ext4::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, uuid_text};
+use casemate_blockdev::{
+    AtFile, BlockDevice, Events, Partition, Window, backup_gpt, partition_table, samples,
+};
+use casemate_ext4::{OpenOptions, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, copy_to_read_by, uuid_text};
 use casemate_luks::Header;
+use casemate_luks::luks2::reencrypt::{Mode, State};
+use casemate_luks::luks2::{self, Metadata};
 use casemate_providers::{Providers, Work};
 
 use crate::ext4::{ReadOptions, Superblock};
@@ -48,8 +52,14 @@ pub struct Found {
     pub len: u64,
     /// The number of the partition that this is.
     pub partition: Option<u32>,
-    /// What it is; `None` if its beginning is that of nothing known.
+    /// What it is; `None` if nothing known was found.
     pub what: Option<&'static str>,
+    /// The bytes, if nothing known was found.
+    pub content: Option<Content>,
+    /// The block of the superblock backup that this is told by: there is no primary superblock.
+    pub superblock: Option<u64>,
+    /// Whether partitions are found by a table that no other command looks at.
+    pub is_backup_table: bool,
     /// What its superblock, header or table says: names and values.
     pub facts: Vec<(&'static str, String)>,
     /// Bytes in use, of a file system.
@@ -58,6 +68,28 @@ pub struct Found {
     pub damage: Vec<String>,
     /// What lies in it, or behind it in the same place.
     pub inside: Vec<Found>,
+}
+
+/// Bytes that are no format's, as far as they were read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// How many bytes were read: the beginning, and samples of the rest.
+    pub read: u64,
+    /// What these look like.
+    pub look: Look,
+}
+
+/// What bytes look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// There are none.
+    Empty,
+    /// All are zero.
+    Zeros,
+    /// All values are about as frequent, as in what is encrypted or compressed.
+    Random,
+    /// None of these.
+    Other,
 }
 
 /// Bytes at a place, and what they are a sign of.
@@ -119,7 +151,9 @@ pub fn device(device: &dyn BlockDevice) -> io::Result<Option<&'static str>> {
 pub fn look(image: &Image) -> Result<Found, Error> {
     let device = image.device();
     let found = look_at(&device, 0, device.size(), None, 2, &mut { MOST_PLACES });
-    found.map_err(|error| error.at(image.name()))
+    let mut found = found.map_err(|error| error.at(image.name()))?;
+    found.look_beside(image);
+    Ok(found)
 }
 
 /// Refuses an image that holds something known, which would be lost if something else were made of it.
@@ -150,44 +184,29 @@ fn look_at(
     // OK to cast: at most HEAD.
     let mut head = vec![0; len.min(HEAD as u64) as usize];
     part.read_at(&mut head, 0)?;
-    let what = known(&head);
-    let (facts, used, damage, inside) = Default::default();
-    let mut found = Found { start, len, partition, what, facts, used, damage, inside };
+    let what = known(&head).filter(|what| *what != "zeros");
+    let mut found = Found::new(start, len, partition, what);
     match what {
-        Some(GPT | MBR) if depth > 0 => match partitions(&*part) {
-            Ok(list) => {
-                for entry in list {
-                    if *left == 0 {
-                        found
-                            .damage
-                            .push(format!("more than {MOST_PLACES} places: the rest was not looked at"));
-                        break;
-                    }
-                    // The image may be cut off.
-                    let there = part.size().saturating_sub(entry.start).min(entry.len);
-                    let (start, number) = (start.saturating_add(entry.start), Some(entry.number));
-                    let mut inner =
-                        look_at(device, start.min(device.size()), there, number, depth - 1, left)?;
-                    inner.start = start;
-                    if there < entry.len {
-                        let text = format!("cut off: it has {} bytes, and {there} are here", entry.len);
-                        inner.damage.push(text);
-                    }
-                    let facts = std::mem::take(&mut inner.facts);
-                    inner.say("name", entry.name);
-                    inner.say("type", entry.kind);
-                    inner.facts.extend(facts);
-                    found.inside.push(inner);
+        Some(GPT | MBR) if depth > 0 => match partition_table(&*part) {
+            Ok(table) => {
+                found.what = Some(if table.is_gpt { GPT } else { MBR });
+                if table.is_backup {
+                    found.damage.push(
+                        "the primary GPT is damaged; the partitions are those of the backup GPT".to_owned(),
+                    );
                 }
+                found.look_into(device, table.partitions, depth, left)?;
             }
             Err(error) => found.damage.push(error.text().into_owned()),
         },
-        Some(EXT) => found.describe_ext(&part, &head),
+        Some(EXT) => {
+            found.describe_ext(&part, head.get(SUPERBLOCK_OFFSET as usize..).unwrap_or_default(), None)
+        }
         Some(VERITY) => found.describe_verity(&part, 0),
         Some(LUKS) => found.describe_luks(&part, &head),
         Some(INTEGRITY) => found.describe_integrity(&head),
         Some(what) => found.describe(what, &head),
-        None => {}
+        None => found.look_for_backups(device, &part, depth, left)?,
     }
     if let Some(end) = found.end().filter(|_| depth > 0) {
         found.look_behind(&part, end)?;
@@ -196,6 +215,103 @@ fn look_at(
 }
 
 impl Found {
+    fn new(start: u64, len: u64, partition: Option<u32>, what: Option<&'static str>) -> Found {
+        Found {
+            start,
+            len,
+            partition,
+            what,
+            content: None,
+            superblock: None,
+            is_backup_table: false,
+            facts: Vec::new(),
+            used: None,
+            damage: Vec::new(),
+            inside: Vec::new(),
+        }
+    }
+
+    /// Looks into the partitions of a table.
+    fn look_into(
+        &mut self,
+        device: &Arc<dyn BlockDevice>,
+        partitions: Vec<Partition>,
+        depth: u32,
+        left: &mut u32,
+    ) -> Result<(), Error> {
+        for entry in partitions {
+            if *left == 0 {
+                self.damage.push(format!("more than {MOST_PLACES} places: the rest was not looked at"));
+                break;
+            }
+            // The image may be cut off.
+            let there = self.len.saturating_sub(entry.start).min(entry.len);
+            let (start, number) = (self.start.saturating_add(entry.start), Some(entry.number));
+            let mut inner = look_at(device, start.min(device.size()), there, number, depth - 1, left)?;
+            inner.start = start;
+            let cut = cut_off(entry.len, there);
+            // The file system in it may have said so.
+            if there < entry.len && !inner.damage.contains(&cut) {
+                inner.damage.push(cut);
+            }
+            let facts = std::mem::take(&mut inner.facts);
+            inner.say("name", entry.name);
+            inner.say("type", entry.kind);
+            inner.facts.extend(facts);
+            self.inside.push(inner);
+        }
+        Ok(())
+    }
+
+    /// Looks for what formats keep twice, where nothing known is at the beginning; and at the bytes, if there is none.
+    fn look_for_backups(
+        &mut self,
+        device: &Arc<dyn BlockDevice>,
+        part: &Arc<dyn BlockDevice>,
+        depth: u32,
+        left: &mut u32,
+    ) -> Result<(), Error> {
+        if depth > 0
+            && let Some(partitions) = backup_gpt(&**part)?
+        {
+            (self.what, self.is_backup_table) = (Some(GPT), true);
+            self.damage.push(
+                "there is no table at the beginning; the partitions are those of the backup GPT at the end"
+                    .to_owned(),
+            );
+            return self.look_into(device, partitions, depth, left);
+        }
+        if let Some(block) = copy_to_read_by(&**part, &OpenOptions::default())
+            && let Some((offset, raw)) = superblock_backup(&**part, block)
+        {
+            (self.what, self.superblock) = (Some(EXT), Some(block));
+            self.damage.push(format!(
+                "there is no primary superblock; this is from the superblock backup in block {block}, at byte {offset}"
+            ));
+            self.describe_ext(part, &raw, Some(block));
+            return Ok(());
+        }
+        if luks2::Header::read(&**part, &Providers::default()).is_ok() {
+            self.what = Some(LUKS);
+            self.describe_luks(part, &[]);
+            return Ok(());
+        }
+        self.content = Some(content(&**part)?);
+        Ok(())
+    }
+
+    /// Looks for files beside the image that tell of changes which were interrupted.
+    fn look_beside(&mut self, image: &Image) {
+        for (suffix, what) in [
+            (".casemate-journal", "an encryption or decryption in place was interrupted, or goes on"),
+            (".casemate-redo", "a change of the file system was interrupted, or goes on"),
+        ] {
+            if let Some(path) = image.beside(suffix).filter(|path| path.exists()) {
+                self.damage.push(format!("{what}: {} is its journal", clean(&path.display().to_string())));
+            }
+        }
+    }
+
     /// A fact that the superblock says.
     pub fn fact(&self, name: &str) -> Option<&str> {
         self.facts.iter().find(|(key, _)| *key == name).map(|(_, value)| &**value)
@@ -204,8 +320,7 @@ impl Found {
     /// Notes a fact. What an image says is shown on terminals: it has no control characters and no line ends, which could
     /// pass for words of ours.
     fn say(&mut self, name: &'static str, value: impl ToString) {
-        let value: String =
-            value.to_string().chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+        let value = clean(&value.to_string());
         if !value.is_empty() {
             self.facts.push((name, value));
         }
@@ -215,7 +330,7 @@ impl Found {
     fn say_size(&mut self, size: u64) {
         self.say("bytes", size);
         if size > self.len {
-            self.damage.push(format!("cut off: it has {size} bytes, and {} are here", self.len));
+            self.damage.push(cut_off(size, self.len));
         }
     }
 
@@ -235,10 +350,7 @@ impl Found {
         }
         part.read_at(&mut head, end)?;
         if known(&head) == Some(VERITY) {
-            let (facts, used, damage, inside) = Default::default();
-            let (start, len) = (self.start + end, self.len - end);
-            let what = Some(VERITY);
-            let mut area = Found { start, len, partition: None, what, facts, used, damage, inside };
+            let mut area = Found::new(self.start + end, self.len - end, None, Some(VERITY));
             area.describe_verity(part, end);
             self.inside.push(area);
         }
@@ -294,11 +406,12 @@ impl Found {
                     self.say("data offset", segment.offset);
                 }
                 self.say("requires", header.metadata.requirements().join(" "));
-                for (copy, which) in header.copies().iter().zip(["first", "second"]) {
+                for (copy, which) in header.copies().iter().zip(["primary", "secondary"]) {
                     if !copy.reason().is_empty() {
-                        self.damage.push(format!("the header's {which} copy: {}", copy.reason()));
+                        self.damage.push(format!("the {which} header: {}", clean(copy.reason())));
                     }
                 }
+                self.describe_reencryption(&header.metadata, part.size());
             }
             Err(error) => {
                 self.say("version", version);
@@ -307,9 +420,32 @@ impl Found {
         }
     }
 
-    fn describe_ext(&mut self, part: &Arc<dyn BlockDevice>, head: &[u8]) {
-        let raw =
-            head.get(SUPERBLOCK_OFFSET as usize..).and_then(|rest| rest.first_chunk::<SUPERBLOCK_SIZE>());
+    /// Says of a reencryption that goes on, or was interrupted, how far it is.
+    fn describe_reencryption(&mut self, metadata: &Metadata, size: u64) {
+        let course = match metadata.reencryption() {
+            Ok(Some(course)) => course,
+            Ok(None) => return,
+            Err(error) => return self.damage.push(clean(&error.text())),
+        };
+        let done = course.parts(size).ok().map(|parts| {
+            let bytes = |state: Option<State>| -> u64 {
+                let parts = parts.iter().filter(|part| state.is_none_or(|state| part.state == state));
+                parts.map(|part| part.range.end - part.range.start).sum()
+            };
+            let (done, all) = (bytes(Some(State::New)), bytes(None));
+            format!(", {done} of {all} bytes are done ({}%)", u128::from(done) * 100 / u128::from(all.max(1)))
+        });
+        let what = match course.mode {
+            Mode::Encrypt => "encryption",
+            Mode::Decrypt => "decryption",
+            Mode::Reencrypt => "reencryption",
+        };
+        self.say("under way", format!("{what}{}", done.unwrap_or_default()));
+    }
+
+    /// Describes a file system by its superblock, the primary one or the backup in a block.
+    fn describe_ext(&mut self, part: &Arc<dyn BlockDevice>, superblock: &[u8], block: Option<u64>) {
+        let raw = superblock.first_chunk::<SUPERBLOCK_SIZE>();
         let Some(Ok(superblock)) = raw.map(|raw| Superblock::from_bytes(raw)) else {
             self.damage.push("the superblock is not one that could be read".to_owned());
             return;
@@ -345,7 +481,8 @@ impl Found {
         let protection: Vec<&str> =
             protection.iter().filter(|(name, _)| has(name)).map(|(_, what)| *what).collect();
         self.say("features", protection.join(", "));
-        match Image::over("", Arc::clone(part)).ext4(&ReadOptions::default(), &Work::default()) {
+        let options = ReadOptions { superblock: block, ..ReadOptions::default() };
+        match Image::over("", Arc::clone(part)).ext4(&options, &Work::default()) {
             Ok(fs) => {
                 let root = fs.read_dir("/").unwrap_or_else(|error| {
                     self.damage.push(error.text().into_owned());
@@ -415,6 +552,59 @@ impl Found {
             _ => {}
         }
     }
+}
+
+/// A superblock backup, and the byte that it begins at.
+fn superblock_backup(device: &dyn BlockDevice, block: u64) -> Option<(u64, [u8; SUPERBLOCK_SIZE])> {
+    let mut raw = [0; SUPERBLOCK_SIZE];
+    (10..=16).find_map(|log_block_size| {
+        let offset = block.checked_mul(1 << log_block_size)?;
+        device.read_at(&mut raw, offset).ok()?;
+        let superblock = Superblock::from_bytes(&raw).ok()?;
+        (superblock.block_size == 1 << log_block_size).then_some((offset, raw))
+    })
+}
+
+/// What bytes look like that are no format's.
+fn content(device: &dyn BlockDevice) -> Result<Content, Error> {
+    // Of blocks that are not zero: a sparse file may have been encrypted without its holes.
+    let (mut counts, mut counted, mut read) = ([0_u64; 256], 0, 0);
+    let mut buffer = Vec::new();
+    for range in samples(device.size()) {
+        // OK to cast: at most a MiB.
+        buffer.resize((range.end - range.start) as usize, 0);
+        device.read_at(&mut buffer, range.start)?;
+        read += buffer.len() as u64;
+        for block in buffer.chunks(4096).filter(|block| block.iter().any(|byte| *byte != 0)) {
+            counted += block.len() as u64;
+            block.iter().for_each(|byte| counts[usize::from(*byte)] += 1);
+        }
+    }
+    let look = match (read, counted) {
+        (0, _) => Look::Empty,
+        (_, 0) => Look::Zeros,
+        _ if is_even(&counts, counted) => Look::Random,
+        _ => Look::Other,
+    };
+    Ok(Content { read, look })
+}
+
+/// Whether all values are about as frequent. The sum below is 255 on average for random bytes, and 255 +- 23 in two of three
+/// cases; texts and programs have more than ten times as much.
+fn is_even(counts: &[u64; 256], bytes: u64) -> bool {
+    const LEAST: u64 = 4096;
+    let expected = bytes as f64 / 256.0;
+    let squares = counts.iter().map(|count| (*count as f64 - expected).powi(2) / expected);
+    bytes >= LEAST && squares.sum::<f64>() < 400.0
+}
+
+/// Text of an image without control characters, which could pass for words of ours or steer a terminal.
+fn clean(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+fn cut_off(bytes: u64, here: u64) -> String {
+    format!("cut off: it has {bytes} bytes, and {here} are here")
 }
 
 fn uuid_of(head: &[u8], at: usize) -> String {

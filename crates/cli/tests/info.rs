@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
-use casemate_testkit::{Place, run, skip, tool};
+use casemate_testkit::{Place, Rng, run, skip, stdout, tool};
 use serde_json::Value;
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
@@ -79,7 +79,9 @@ fn a_disk_is_described_down_to_its_hash_area() {
     // A partition alone, and what is behind dm-crypt.
     assert_eq!(json(&place, "disk -P 1")["facts"]["version"], "ext4");
     place.yes("crypt encrypt root enc --key-file disk.key --key-size 512");
-    assert_eq!(json(&place, "enc")["what"], Value::Null);
+    let unknown = place.is("info --json enc", 1, "").stdout;
+    let unknown: Value = serde_json::from_slice(&unknown).unwrap();
+    assert_eq!((&unknown["what"], &unknown["content"]), (&Value::Null, &"random".into()));
     let crypt = "--crypt aes-xts-plain64 --key-file disk.key --key-size 512";
     assert_eq!(json(&place, &format!("{crypt} enc"))["facts"]["label"], "system");
 }
@@ -101,6 +103,127 @@ fn what_is_cut_off_or_damaged_is_said() {
     disk.write_all_at(&[1; 64], 1024).unwrap();
     disk.write_all_at(&[1; 64], (20 << 20) - 512).unwrap();
     assert_ne!(json(&place, "disk")["damage"], serde_json::json!([]));
+}
+
+/// Writes bytes over a file's.
+fn overwrite(place: &Place, name: &str, bytes: &[u8], offset: u64) {
+    let file = fs::File::options().write(true).open(place.path(name)).unwrap();
+    file.write_all_at(bytes, offset).unwrap();
+}
+
+/// Where the beginning is lost, what formats keep twice is found, as the commands find it that read them.
+#[test]
+fn backups_are_found_where_the_beginning_is_lost() {
+    let place = place();
+    if !disk(&place) {
+        return;
+    }
+    let run_all = |text: &str| {
+        let shown = text.lines().filter_map(|line| line.trim().strip_prefix("$ casemate "));
+        for line in shown.filter(|line| !line.contains("ext4 check")) {
+            place.is(line, 0, "");
+        }
+    };
+    // The GPT: all of it, and all but the record that leads to it.
+    for (first, said) in [(0, "the backup GPT at the end"), (512, "the primary GPT is damaged")] {
+        place.sh("cp disk headless");
+        overwrite(&place, "headless", &vec![0; 34 * 512 - first], first as u64);
+        let text = place.yes("info headless");
+        assert!(text.starts_with("headless: a GPT partition table with partitions 1, 2"), "{text}");
+        assert!(text.contains(said) && text.contains("a LUKS2 header \"secret\""), "{text}");
+        run_all(&text);
+    }
+    // The superblock, zeros or noise in its place, and the first MiB.
+    place.sh("truncate -s 32M large; mke2fs -q -t ext4 -b 1024 -L system large");
+    for (bytes, at) in [(vec![0; 1024], 1024), (Rng::new(1).bytes(2048), 0), (vec![0; 1 << 20], 0)] {
+        place.sh("cp large headless");
+        overwrite(&place, "headless", &bytes, at);
+        let text = place.yes("info headless");
+        assert!(text.contains("an ext4 file system \"system\"") && text.contains("block 8193"), "{text}");
+        assert!(text.contains("ext4 ls --superblock 8193 headless"), "{text}");
+        if bytes.len() < 1 << 20 {
+            run_all(&text);
+        }
+    }
+    // The primary header of LUKS2.
+    overwrite(&place, "luks", &Rng::new(2).bytes(2048), 0);
+    let text = place.yes("info luks");
+    assert!(
+        text.starts_with("luks: a LUKS2 header \"secret\"") && text.contains("the primary header: "),
+        "{text}"
+    );
+    run_all(&text);
+}
+
+/// No more is said of bytes than was read of them, and the exit status says whether anything was found.
+#[test]
+fn bytes_of_no_format_are_not_called_more_than_they_are() {
+    let place = place();
+    let mut behind = vec![0; 8 << 20];
+    // Between all that is read of it.
+    behind[(3 << 20) + 9000] = 1;
+    place.file("empty", "");
+    place.file("small", vec![0; 5000]);
+    place.file("large", behind);
+    place.file("random", Rng::new(3).bytes(1 << 20));
+    place.file("few", Rng::new(3).bytes(100));
+    place.file("text", "hello\n".repeat(10_000));
+    for (name, said, content) in [
+        ("empty", "nothing: there are no bytes", "empty"),
+        ("small", "nothing but zeros", "zeros"),
+        ("large", "bytes that were read are zero, the rest was not read", "zeros"),
+        ("random", "it looks random, and may be encrypted without a header", "random"),
+        ("few", "few: nothing known, 100 bytes", "other"),
+        ("text", "text: nothing known, 60000 bytes", "other"),
+    ] {
+        let text = stdout(&place.is(&format!("info {name}"), 1, ""));
+        assert!(text.contains(said), "{text}");
+        assert_eq!(text.contains("may be encrypted"), content == "random", "{text}");
+        assert_eq!(text.contains("--crypt"), content == "random", "{text}");
+        let value: Value =
+            serde_json::from_slice(&place.is(&format!("info --json {name}"), 1, "").stdout).unwrap();
+        assert_eq!((&value["what"], &value["content"]), (&Value::Null, &content.into()), "{name}");
+    }
+    place.is("info empty --html page", 1, "");
+}
+
+/// A change that was interrupted is told, wherever it is noted.
+#[test]
+fn changes_under_way_are_told() {
+    let place = place();
+    if !disk(&place) {
+        return;
+    }
+    place.file("root.casemate-journal", "");
+    let text = place.yes("info root");
+    assert!(text.contains("damaged: an encryption or decryption in place was interrupted"), "{text}");
+    assert!(text.contains("root.casemate-journal"), "{text}");
+    place.sh("rm luks; truncate -s 20M luks; cheap='-q --pbkdf pbkdf2 --pbkdf-force-iterations 1000'
+         echo x | cryptsetup luksFormat --type luks2 $cheap luks
+         echo x | cryptsetup reencrypt --init-only $cheap luks >&2");
+    let text = place.yes("info luks");
+    assert!(text.contains("under way: reencryption, 0 of "), "{text}");
+    assert!(text.contains("$ casemate luks reencrypt luks"), "{text}");
+}
+
+/// A page is as wide as its window, wherever a table says that partitions are.
+#[test]
+fn partitions_behind_the_end_stand_at_the_edge() {
+    let place = place();
+    if !disk(&place) {
+        return;
+    }
+    place.sh("truncate -s 8M disk");
+    let page = place.yes("info --html - disk");
+    for part in page.split("style=\"left:").skip(1) {
+        let numbers = part.split('"').next().unwrap().replace('%', "").replace("width:", "");
+        let (left, width) = numbers.split_once(';').unwrap();
+        let (left, width): (f64, f64) = (left.parse().unwrap(), width.parse().unwrap());
+        assert!(left <= 99.5 && left + width <= 100.01, "{part}");
+    }
+    let text = place.yes("info disk");
+    assert_eq!(text.matches("damaged: cut off: it has 4194304 bytes, and 0 are here").count(), 1, "{text}");
+    assert!(!text.contains("--crypt"), "{text}");
 }
 
 /// Names in an image can't pass for words of ours, nor move a terminal's cursor.

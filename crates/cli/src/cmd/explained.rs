@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use casemate::probe::{self, Found};
+use casemate::probe::{self, Content, Found, Look};
 use casemate::{Error, ErrorKind, Image};
 
 /// What to call something found, in a few words.
@@ -11,7 +11,7 @@ pub fn name(found: &Found) -> String {
         (Some(probe::EXT), Some(version)) => format!("an {version} file system"),
         (Some(probe::LUKS), Some(version)) => format!("a LUKS{version} header"),
         (Some(what), _) => what.to_owned(),
-        (None, _) => "nothing known; it may be encrypted without a header".to_owned(),
+        (None, _) => unknown(found),
     };
     if matches!(found.what, Some(probe::GPT | probe::MBR)) {
         let numbers: Vec<String> =
@@ -25,6 +25,20 @@ pub fn name(found: &Found) -> String {
         write!(text, " \"{label}\"").expect("writing to a string");
     }
     text
+}
+
+/// What to call bytes that are no format's: no more is said than was read.
+fn unknown(found: &Found) -> String {
+    let Some(Content { read, look }) = found.content else { return "nothing known".to_owned() };
+    match look {
+        Look::Empty => "nothing: there are no bytes".to_owned(),
+        Look::Zeros if read == found.len => "nothing but zeros".to_owned(),
+        Look::Zeros => {
+            format!("nothing known; the {read} bytes that were read are zero, the rest was not read")
+        }
+        Look::Random => "nothing known; it looks random, and may be encrypted without a header".to_owned(),
+        Look::Other => "nothing known".to_owned(),
+    }
 }
 
 /// Says what a device holds, where it does not hold what was looked for.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use casemate::probe::{self, Found};
+use casemate::probe::{self, Found, Look};
 use casemate::{Access, Error, Image, Output};
 
 use crate::answer::Answer;
@@ -15,12 +15,15 @@ use crate::cmd::explained::name;
 use crate::cmd::layers::LayerArgs;
 use crate::context::Context;
 use crate::size::{bytes, shown};
+use crate::streams::visible;
 
 /// Say what an image holds, and what reads it.
 ///
 /// Partitions, file systems, headers of encryption and hash areas are looked for, as far down as can be seen.
 ///
-/// Nothing is checked: superblocks and headers are believed. What is cut off or can't be opened is said.
+/// Where the beginning is lost, backups are looked for: of superblocks, of LUKS2's header, of a GPT. Nothing is checked:
+/// superblocks and headers are believed. What is cut off or can't be opened is said. The exit status is 1 if nothing known
+/// was found.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
     \x20 casemate info root.img\n\
@@ -52,12 +55,15 @@ impl Args {
         };
         image = self.layers.over(image, context, false)?;
         let found = probe::look(&image)?;
-        let place = Place { image: quoted(&self.image), partition: self.partition, offset: self.offset };
+        let by_backup = found.is_backup_table;
+        let (image, partition, offset) = (quoted(&self.image), self.partition, self.offset);
+        let place = Place { image, partition, offset, by_backup };
+        let answer = if found.what.is_some() { Answer::Yes } else { Answer::No };
         if let Some(path) = &self.html {
             let text = page::html(&self.image.display().to_string(), &found, &place);
             if path == Path::new("-") {
                 context.print(text)?;
-                return Ok(Answer::Yes);
+                return Ok(answer);
             }
             Output::write_whole(path, &[&self.image], text.as_bytes())?;
         }
@@ -65,7 +71,7 @@ impl Args {
             true => context.print_json(&value(&found, &place))?,
             false => context.print(lines(&self.image.display().to_string(), &found, &place))?,
         }
-        Ok(Answer::Yes)
+        Ok(answer)
     }
 }
 
@@ -74,19 +80,26 @@ struct Place {
     image: String,
     partition: Option<u32>,
     offset: u64,
+    /// Whether partitions were found by the backup GPT alone.
+    by_backup: bool,
 }
 
 /// The commands that read something found, or make it readable.
 fn commands(found: &Found, place: &Place) -> Vec<String> {
     let image = &place.image;
     let at = match (found.partition.or(place.partition), place.offset) {
+        // By their numbers other commands find those of the table at the beginning.
+        (Some(_), offset) if place.by_backup => {
+            format!(" --offset {}", found.start.saturating_add(offset))
+        }
         (Some(number), _) => format!(" -P {number}"),
         (None, 0) => String::new(),
         (None, offset) => format!(" --offset {offset}"),
     };
     match found.what {
         Some(probe::EXT) => {
-            vec![format!("casemate ext4 ls{at} {image} /"), format!("casemate ext4 check{at} {image}")]
+            let copy = found.superblock.map_or(String::new(), |block| format!(" --superblock {block}"));
+            vec![format!("casemate ext4 ls{at}{copy} {image} /"), format!("casemate ext4 check{at} {image}")]
         }
         Some(probe::VERITY) => {
             let start = found.start.saturating_add(place.offset);
@@ -94,6 +107,9 @@ fn commands(found: &Found, place: &Place) -> Vec<String> {
             vec![format!("casemate verity dump{offset} {image}")]
         }
         Some(probe::GPT | probe::MBR) => Vec::new(),
+        Some(probe::LUKS) if found.fact("under way").is_some() => {
+            vec![format!("casemate luks dump{at} {image}"), format!("casemate luks reencrypt{at} {image}")]
+        }
         Some(probe::LUKS) => vec![format!("casemate luks dump{at} {image}")],
         Some(probe::INTEGRITY) => vec![format!("casemate integrity dump{at} {image}")],
         Some(probe::QCOW2) => vec![format!("qemu-img convert -O raw {image} raw.img")],
@@ -102,19 +118,33 @@ fn commands(found: &Found, place: &Place) -> Vec<String> {
         Some("xz data") => vec![format!("xz -dc {image}")],
         Some("zstd data") => vec![format!("zstd -dc {image}")],
         Some("a tar archive") => vec![format!("casemate ext4 put --tar={image} root.img /")],
-        Some("zeros") => Vec::new(),
         Some(_) => vec![format!("casemate serve{at} -r -U - {image}   # for any NBD client")],
-        None => vec![format!("casemate info{at} --crypt aes-xts-plain64 --key-file KEY {image}")],
+        None if found.content.is_some_and(|content| content.look == Look::Random) => {
+            vec![format!("casemate info{at} --crypt aes-xts-plain64 --key-file KEY {image}")]
+        }
+        None => Vec::new(),
     }
 }
 
-/// A path as a shell takes it.
+/// A path as a shell takes it, without characters that steer a terminal.
 fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
-    match text.chars().all(plain) && !text.is_empty() {
-        true => text,
-        false => format!("'{}'", text.replace('\'', "'\\''")),
+    let bytes = path.as_os_str().as_encoded_bytes();
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-+=:,@%".contains(byte);
+    let printable = |text: &str| visible(text) == text;
+    match std::str::from_utf8(bytes) {
+        Ok(text) if bytes.iter().all(plain) && !text.is_empty() && !text.starts_with('-') => text.to_owned(),
+        Ok(text) if printable(text) => {
+            let dash = if text.starts_with('-') { "./" } else { "" };
+            format!("{dash}'{}'", text.replace('\'', "'\\''"))
+        }
+        _ => {
+            let byte = |byte: &u8| match byte {
+                b'\'' | b'\\' => format!("\\{}", char::from(*byte)),
+                b' '..=b'~' => char::from(*byte).to_string(),
+                _ => format!("\\x{byte:02x}"),
+            };
+            format!("$'{}'", bytes.iter().map(byte).collect::<String>())
+        }
     }
 }
 
@@ -124,7 +154,7 @@ fn lines(title: &str, found: &Found, place: &Place) -> String {
     while let Some((found, depth)) = stack.pop() {
         let indent = "  ".repeat(depth);
         let head = match (depth, found.partition) {
-            (0, _) => format!("{title}: "),
+            (0, _) => format!("{}: ", visible(title)),
             (_, Some(number)) => format!("partition {number}, at byte {}: ", found.start),
             (_, None) => format!("at byte {}: ", found.start),
         };
@@ -156,6 +186,13 @@ fn value(found: &Found, place: &Place) -> Value {
         "bytes": found.len,
         "partition": found.partition,
         "what": found.what,
+        "content": found.content.map(|content| match content.look {
+            Look::Empty => "empty",
+            Look::Zeros => "zeros",
+            Look::Random => "random",
+            Look::Other => "other",
+        }),
+        "read_bytes": found.content.map(|content| content.read),
         "facts": facts,
         "used_bytes": found.used,
         "damage": found.damage,

@@ -57,12 +57,15 @@ fn class(found: &Found) -> String {
         Some(probe::LUKS | "a BitLocker header") => "crypt",
         Some(probe::VERITY | "a dm-integrity superblock") => "hash",
         Some(probe::GPT | probe::MBR) => "table",
-        Some("zeros") | None => "unknown",
+        None => "unknown",
         Some(_) => "plain",
     };
     let damaged = if found.damage.is_empty() { "" } else { " damaged" };
     format!("{class}{damaged}")
 }
+
+/// Where what has no room stands at last, in percent: it is as wide as the rest.
+const EDGE: f64 = 99.5;
 
 fn bar(part: &Found, whole: &Found) -> String {
     let percent = |bytes: u64| bytes as f64 * 100.0 / whole.len.max(1) as f64;
@@ -70,7 +73,9 @@ fn bar(part: &Found, whole: &Found) -> String {
         let percent = used as f64 * 100.0 / part.len.max(1) as f64;
         format!("<i class=\"full\" style=\"width:{:.3}%\"></i>", percent.min(100.0))
     });
-    let (left, width) = (percent(part.start - whole.start), percent(part.len));
+    // What lies behind the end of a disk that is cut off stands at its edge.
+    let left = percent(part.start.saturating_sub(whole.start)).min(EDGE);
+    let width = percent(part.len).min(100.0 - left);
     let (class, title, size) = (class(part), escaped(&title(part)), shown(part.len));
     format!(
         "<div class=\"part {class}\" style=\"left:{left:.4}%;width:{width:.4}%\" title=\"{title}\">{full}\
