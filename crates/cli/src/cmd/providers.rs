@@ -47,6 +47,10 @@ impl Args {
         let registry = providers.registry();
         let wanted = |row: &&Row| self.algorithm.as_ref().is_none_or(|text| row.algorithm.contains(text));
         let rows: Vec<&Row> = registry.rows().iter().filter(wanted).collect();
+        if rows.is_empty() {
+            let text = self.algorithm.unwrap_or_default();
+            return Err(Error::argument(format!("no algorithm's name has '{text}' in it")));
+        }
         match self.action {
             None => list(&providers, &rows, context),
             Some(Action::Selftest) => selftest(registry, &rows, context),
