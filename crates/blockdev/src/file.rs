@@ -4,6 +4,8 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::device::{BlockDevice, past_end};
 use crate::error::{Error, ErrorKind, Result};
@@ -16,6 +18,35 @@ pub struct FileDevice {
     file: Held,
     /// Block devices have no size in their metadata and never grow, so theirs is found once.
     fixed_size: Option<u64>,
+    flushes: Arc<Flushes>,
+}
+
+/// The flushes of an open file. The system reports lost writes once, to the first flush after them, whoever asked for it; so
+/// after one failure every later flush fails too, for all who use the device.
+#[derive(Debug, Default)]
+struct Flushes {
+    /// How many have begun.
+    begun: AtomicU64,
+    has_failed: Mutex<bool>,
+}
+
+impl Flushes {
+    /// Flushes one at a time, so that who comes next knows how the one before ended. One that begins after it was asked for
+    /// serves all who wait.
+    fn run(&self, flush: impl FnOnce() -> io::Result<()>) -> Result<()> {
+        let asked = self.begun.load(Ordering::SeqCst);
+        let mut has_failed = self.has_failed.lock().unwrap_or_else(PoisonError::into_inner);
+        if *has_failed {
+            return Err(io::Error::other("an earlier flush failed, and what it was for may be lost").into());
+        }
+        if self.begun.load(Ordering::SeqCst) == asked {
+            self.begun.store(asked + 1, Ordering::SeqCst);
+            let done = flush();
+            *has_failed = done.is_err();
+            done?;
+        }
+        Ok(())
+    }
 }
 
 impl FileDevice {
@@ -50,12 +81,23 @@ impl FileDevice {
             let text = "neither a regular file nor a block device";
             return Err(Error::argument(text));
         };
-        Ok(FileDevice { file, fixed_size })
+        Ok(FileDevice { file, fixed_size, flushes: Arc::default() })
     }
 
     /// A device on a file of which it is known that it is a regular one: nobody is asked.
     pub fn from_regular_file(file: File) -> FileDevice {
-        FileDevice { file: Held::unlocked(file), fixed_size: None }
+        FileDevice { file: Held::unlocked(file), fixed_size: None, flushes: Arc::default() }
+    }
+
+    /// The device over the same open file once more, without a lock of its own.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn try_clone(&self) -> Result<FileDevice> {
+        let mut clone = FileDevice::from_file(self.file.try_clone()?)?;
+        // The system tells one of both of a write that was lost.
+        clone.flushes = Arc::clone(&self.flushes);
+        Ok(clone)
     }
 
     /// The file itself, for what only files can do.
@@ -114,7 +156,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn flush(&self) -> Result<()> {
-        Ok(self.file.sync_data()?)
+        self.flushes.run(|| self.file.sync_data())
     }
 
     fn forget_cached(&self, offset: u64, len: u64) -> Result<()> {
@@ -130,6 +172,7 @@ impl BlockDevice for FileDevice {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::sync::mpsc::channel;
 
     use super::*;
 
@@ -144,6 +187,31 @@ mod tests {
         let error = device.read_at(&mut buf, 2).unwrap_err();
         assert_eq!(error.io_kind(), Some(io::ErrorKind::UnexpectedEof));
         assert_eq!(error.to_string(), "read of 4 bytes at 2 passes the end of the device at 5");
+    }
+
+    /// The system tells one of those who flush. All others hear of it too, also one that waits meanwhile.
+    #[test]
+    fn a_flush_that_failed_fails_for_all() {
+        let flushes = Flushes::default();
+        flushes.run(|| Ok(())).unwrap();
+        let (begun, is_begun) = channel();
+        let (fail, may_fail) = channel();
+        std::thread::scope(|scope| {
+            let flushes = &flushes;
+            let failing = scope.spawn(move || {
+                flushes.run(|| {
+                    begun.send(()).unwrap();
+                    may_fail.recv().unwrap();
+                    Err(io::Error::from_raw_os_error(5))
+                })
+            });
+            is_begun.recv().unwrap();
+            let waiting = scope.spawn(|| flushes.run(|| Ok(())));
+            fail.send(()).unwrap();
+            assert!(failing.join().unwrap().is_err() && waiting.join().unwrap().is_err());
+        });
+        let error = flushes.run(|| Ok(())).unwrap_err();
+        assert!(error.text().contains("an earlier flush failed"), "{error}");
     }
 
     #[test]

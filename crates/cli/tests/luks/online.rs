@@ -1,9 +1,9 @@
 //! Volumes reencrypted while they are served, by servers that are killed.
 
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use casemate_testkit::nbd::Client;
-use casemate_testkit::{Place, Rng, tool};
+use casemate_testkit::{Place, Rng, find_program, skip, tool};
 
 use crate::CASEMATE;
 
@@ -53,6 +53,42 @@ fn work(client: &mut Client, model: &mut [u8], rng: &mut Rng, times: u64) {
             assert!(found == model[range.clone()], "{range:?}");
         }
     }
+}
+
+/// The system tells of a write that was lost once. Where the thread that reencrypts is told, clients hear of it too.
+#[test]
+fn what_the_work_hears_of_lost_writes_clients_hear_too() {
+    let Some(strace) = find_program("strace") else { return skip("no strace") };
+    let place = Place::new(CASEMATE);
+    place.file("key", "pass");
+    place.file("plain", Rng::new(3).bytes(LEN));
+    let cheap = "--pbkdf pbkdf2 --pbkdf-force-iterations 1000";
+    place.yes(&format!("luks format --from plain disk --key-file key --crypt-offset 1M {cheap}"));
+    place.yes("luks reencrypt disk --key-file key --init-only");
+    let mut command = Command::new(strace);
+    command.args(["-f", "-o", "notes", "-e", "trace=fdatasync"]);
+    // Once, in the middle of the work; whoever flushes afterwards succeeds.
+    command.args(["-e", "inject=fdatasync:error=EIO:when=12", CASEMATE]);
+    let line = "serve --luks --write --reencrypt --hotzone-size 64K --key-file key --socket socket \
+                --exit-with-last disk";
+    command.args(line.split_whitespace()).current_dir(place.folder()).stdout(Stdio::null());
+    let mut server = Server(command.spawn().unwrap());
+    let mut client = Client::connect_when_there(place.path("socket"));
+    let notes = || String::from_utf8(std::fs::read(place.path("notes")).unwrap_or_default()).unwrap();
+    while !notes().contains("INJECTED") {
+        if let Some(status) = server.0.try_wait().unwrap() {
+            return skip(&format!("strace may not trace, or ended: {status}"));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    client.write(0, &[1; 4096], 0).unwrap();
+    for _ in 0..3 {
+        assert_eq!(client.flush(), Err(5));
+    }
+    drop(client);
+    server.0.wait().unwrap();
+    place.yes("luks reencrypt disk --key-file key --resume-only");
+    place.yes("luks extract disk out --key-file key");
 }
 
 /// Whatever a server that is killed had acknowledged is there, in the middle of the work and after it, here and for
