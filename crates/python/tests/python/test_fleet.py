@@ -344,7 +344,9 @@ class Fleet(World):
         lies = {
             "short": lambda bytes: bytes[:-1],
             "empty": lambda bytes: b"",
-            "wrong": lambda bytes: bytes[:1000] + b"?" + bytes[1001:],
+            # As web servers do that know no ranges.
+            "whole": lambda bytes: data,
+            "wrong": lambda bytes: bytes[:1] + b"?" + bytes[2:],
         }
         for name, lie in lies.items():
             type(store).cat_file = lambda self, *words, **named: lie(cat_file(self, *words, **named))
@@ -353,6 +355,148 @@ class Fleet(World):
             self.assertEqual(isinstance(found, OSError), name != "wrong", found)
             (wrong,) = dict(fleet.verify([fleet.Entry(url, digest, SMALL)], shard=SMALL.unit)).values()
             self.assertIsInstance(wrong, OSError if name != "wrong" else casemate.MismatchError)
+
+    def test_files_without_versions_are_read_again(self):
+        store, data = fsspec.filesystem("memory"), os.urandom(2 * SMALL.unit + 5)
+        url, resume = "memory://bucket/model.bin", self.folder / "resume"
+        self.addCleanup(setattr, type(store), "info", type(store).info)
+        info = type(store).info
+        type(store).info = lambda self, path: {key: value for key, value in info(self, path).items() if key != "created"}
+        options = {"shard": SMALL.unit, "parameters": SMALL}
+
+        def digest(data):
+            (self.folder / "same").write_bytes(data)
+            return self.digest(self.folder / "same")
+
+        store.pipe("/bucket/model.bin", data)
+        (before,) = [entry for _, entry in fleet.manifest([url], resume=resume, **options)]
+        self.assertEqual((before.version, before.digest), (None, digest(data)))
+        other = data[:-1] + bytes([data[-1] ^ 1])
+        store.pipe("/bucket/model.bin", other)
+        self.assertEqual(dict(fleet.digests([url], before=[before], **options)), {url: digest(other)})
+        self.assertEqual(dict(fleet.digests([url], resume=resume, **options)), {url: digest(other)})
+        # Somebody knows that nothing has changed.
+        kept = dict(fleet.digests([url], before=[before], assume_unchanged=True, **options))
+        self.assertEqual(kept, {url: before.digest})
+        # Blocks of trees that a run has left are made again.
+        resume = self.folder / "again"
+        with ThreadPoolExecutor(1) as pool:
+            running = fleet.trees([url, "memory://bucket/none"], lambda url: str(self.folder / "tree"), pool, resume=resume, **options)
+            next(running)
+            running.close()
+        store.pipe("/bucket/model.bin", data)
+        self.assertEqual(dict(fleet.trees([url], lambda url: str(self.folder / "tree"), resume=resume, **options)), {url: digest(data)})
+        fsverity.Tree.open(self.folder / "tree", digest(data)).over(casemate.Device.from_bytes(data)).read()
+
+    def test_one_file_s_failure_is_not_that_of_others(self):
+        """Stores raise whatever their clients do."""
+        (self.folder / "good").write_bytes(b"good")
+        good, digest = str(self.folder / "good"), self.digest(self.folder / "good")
+
+        class Unreachable(fsspec.AbstractFileSystem):
+            protocol = "unreachable"
+
+            def info(self, path, **_):
+                if "late" in path:
+                    return {"name": path, "size": 5, "type": "file"}
+                raise NameError("no credentials\nanywhere")
+
+            def cat_file(self, path, *_, **__):
+                raise NameError("connection refused")
+
+            def put_file(self, *_, **__):
+                raise NameError("connection refused")
+
+            def exists(self, path, **_):
+                return True
+
+        fsspec.register_implementation("unreachable", Unreachable, clobber=True)
+        urls = ["unreachable://a", good, "unreachable://late", "nosuchprotocol://b"]
+        for work in [fleet.digests, lambda *words, **named: fleet.trees(*words, lambda url: str(self.folder / "tree"), **named)]:
+            found = dict(work(urls, parameters=SMALL))
+            self.assertEqual((set(found), found[good]), (set(urls), digest))
+            self.assertTrue(all(isinstance(found[url], Exception) for url in urls if url != good), found)
+            (self.folder / "tree").unlink(missing_ok=True)
+        # A tree that can't be put where it belongs.
+        def place(url):
+            return "unreachable://tree" if url == good else url + ".tree"
+
+        (self.folder / "other").write_bytes(b"other")
+        found = dict(fleet.trees([good, str(self.folder / "other")], place, parameters=SMALL))
+        self.assertIsInstance(found[good], NameError)
+        self.assertEqual(found[str(self.folder / "other")], self.digest(self.folder / "other"))
+        found = dict(fleet.check_images(["unreachable://a", good]))
+        self.assertEqual([isinstance(error, Exception) for error in found.values()], [True, True])
+
+    def test_what_makes_no_sense_is_refused(self):
+        path = self.folder / "file"
+        path.write_bytes(os.urandom(3 * SMALL.unit))
+        options = {"shard": SMALL.unit, "parameters": SMALL}
+        for work in [fleet.digests, fleet.plan, fleet.check_images, fleet.trees]:
+            for urls in [str(path), path]:
+                with self.assertRaisesRegex(TypeError, "list"):
+                    list(work(urls))
+        for shard in [0, -1]:
+            with self.assertRaisesRegex(ValueError, "shard"):
+                list(fleet.digests([path], shard=shard))
+        # A name twice is one file, and paths are names.
+        self.assertEqual(list(fleet.digests([path, str(path), path], **options)), [(str(path), self.digest(path))])
+
+    def test_trees_replace_no_files(self):
+        contents = {name: os.urandom(9000) for name in ["one", "two", "three"]}
+        for name, data in contents.items():
+            (self.folder / name).write_bytes(data)
+        one, two, three = (str(self.folder / name) for name in contents)
+        (self.folder / "link").symlink_to(two)
+        (self.folder / "hard").hardlink_to(three)
+        places = {one: one, two: self.folder / "link", three: self.folder / "hard"}
+        found = dict(fleet.trees(places, places.get))
+        self.assertEqual([type(error) for error in found.values()], [casemate.ArgumentError] * 3)
+        found = list(dict(fleet.trees([one, two, three], lambda url: self.folder / "tree")).values())
+        self.assertEqual([isinstance(error, casemate.ArgumentError) for error in found].count(True), 2, found)
+        self.assertIsInstance(dict(fleet.trees([one, two], lambda url: one if url == two else two))[two], casemate.ArgumentError)
+        for name in ["one", "three"]:
+            self.assertEqual((self.folder / name).read_bytes(), contents[name], name)
+        memory = fsspec.filesystem("memory")
+        memory.pipe("/store/file", b"data")
+        (error,) = dict(fleet.trees(["memory://store/file"], lambda url: url)).values()
+        self.assertIsInstance(error, casemate.ArgumentError)
+        self.assertEqual(memory.cat("/store/file"), b"data")
+
+    def test_the_command_s_exit_status_tells_a_failure_from_a_mismatch(self):
+        def fleet_command(*words, **options):
+            words = [sys.executable, "-m", "casemate.fleet", *map(str, words)]
+            return subprocess.run(words, stderr=subprocess.PIPE, text=True, **options)
+
+        good = self.folder / "good"
+        good.write_bytes(b"good")
+        manifest, empty = self.folder / "manifest", self.folder / "empty"
+        manifest.write_text(f"{fsverity.digest(good)} {good}\n")
+        empty.write_text("")
+        lines = [
+            (["digest", "nosuchprotocol://x", good], 2),
+            (["tree", "memory://nothing/x"], 2),
+            (["verify", "nosuchprotocol://x"], 2),
+            (["verify", self.folder / "none"], 2),
+            (["check", "nosuchprotocol://x"], 2),
+            (["digest", "--shard", "0", good], 2),
+            (["verify", empty], 1),
+            (["verify", manifest], 0),
+        ]
+        for words, status in lines:
+            done = fleet_command(*words, stdout=subprocess.PIPE)
+            self.assertEqual(done.returncode, status, (words, done.stderr))
+            self.assertNotIn("Traceback", done.stderr)
+            self.assertEqual(len(done.stderr.splitlines()), status > 0, done.stderr)
+        self.assertIn("no file was verified", fleet_command("verify", empty).stderr)
+        # The reader of what is printed has gone.
+        for words in [["digest", good], ["manifest", good]]:
+            out, end = os.pipe()
+            os.close(out)
+            done = fleet_command(*words, stdout=end)
+            os.close(end)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertNotIn("Exception ignored", done.stderr)
 
     def test_manifests_and_images_are_checked(self):
         image = self.image()

@@ -12,8 +12,9 @@ from typing import Any
 
 import fsspec
 
-from ..errors import MismatchError
+from ..errors import Error, MismatchError
 from . import SHARD, Area, Checksum, Entry, Kind, Parameters, check_images, manifest, read_manifest, verify
+from .plan import told
 
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -49,6 +50,10 @@ def _parser() -> argparse.ArgumentParser:
         help="something that fsspec needs to open the files; may be given more than once",
     )
     group.add_argument("--resume", metavar="FILE", help="go on where a run with this file was")
+    group.add_argument(
+        "--assume-unchanged", action="store_true",
+        help="with --resume and --update: files of the same size are the same, where the store tells no version of them",
+    )
 
     parser = argparse.ArgumentParser(
         prog="casemate fleet",
@@ -151,18 +156,25 @@ def main(arguments: list[str] | None = None) -> int:
         if given.command == "check":
             for url, findings in check_images(given.files, engine, **options):
                 if isinstance(findings, Exception):
-                    shown.say(f"casemate: {_text(findings)}")
+                    shown.say(f"casemate: {_text(findings, url)}")
                     status = 2
                 for finding in [] if isinstance(findings, Exception) else findings:
                     print(f"{url}: {finding.place}: {finding.text}")
                     status = max(status, finding.level == "fault")
             return status
         options |= {"shard": given.shard, "threads": given.threads, "resume": given.resume, "progress": shown}
+        options["assume_unchanged"] = given.assume_unchanged
         if given.command == "verify":
-            rows = [row for name in given.files for row in _manifest(name)]
-            for _, wrong in verify(rows, engine, **options):
+            rows = []
+            for name in given.files:
+                entries = _manifest(name)
+                rows.extend(entries)
+                if not entries:
+                    shown.say(f"casemate: {name}: no file was verified")
+                    status = 1
+            for url, wrong in verify(rows, engine, **options):
                 if wrong is not None:
-                    shown.say(f"casemate: {_text(wrong)}")
+                    shown.say(f"casemate: {_text(wrong, url)}")
                     status = max(status, 1 if isinstance(wrong, MismatchError) else 2)
             return status
         options["parameters"] = kind = _kind(given)
@@ -170,31 +182,49 @@ def main(arguments: list[str] | None = None) -> int:
             options["place"] = lambda url: url + kind.suffix
         if given.command == "manifest" and given.update is not None:
             options["before"] = _manifest(given.update)
-        for _, found in manifest(given.files, engine, **options):
+        for url, found in manifest(given.files, engine, **options):
             if isinstance(found, Entry):
                 print(found.to_line("json" if given.command == "manifest" else "text"), end="")
             else:
-                shown.say(f"casemate: {_text(found)}")
+                shown.say(f"casemate: {_text(found, url)}")
                 status = 2
     return status
 
 
-def _text(error: Exception) -> str:
+def _text(error: Exception, url: str | None = None) -> str:
+    """What went wrong, in one line that names the file."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{error.filename}: {error.strerror}"
-    return str(error)
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    is_own = type(error) is OSError or isinstance(error, (Error, ValueError))
+    text = " ".join(str(error).split()) if is_own and str(error) else told(error)
+    return text if url is None or url in text else f"{url}: {text}"
 
 
 def _manifest(name: str) -> list[Entry]:
-    with fsspec.open(name, "rt", encoding="utf-8", newline="\n") as file:
-        return list(read_manifest(file))
+    try:
+        with fsspec.open(name, "rt", encoding="utf-8", newline="\n") as file:
+            return list(read_manifest(file))
+    except Exception as error:
+        raise OSError(_text(error, name)) from error
+
+
+def _run() -> int:
+    """The command's exit status. Whatever keeps it from its work is told in one line."""
+    try:
+        status = main()
+        # What can't be written was not told.
+        sys.stdout.flush()
+        return status
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Nothing of what is left is written at the end of the interpreter.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print("casemate: standard output: Broken pipe", file=sys.stderr)
+    except Exception as error:
+        print(f"casemate: {_text(error)}", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except (OSError, ValueError) as error:
-        # A manifest or a resume file.
-        sys.exit(print(f"casemate: {_text(error)}", file=sys.stderr) or 2)
+    sys.exit(_run())

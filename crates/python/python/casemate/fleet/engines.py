@@ -23,9 +23,9 @@ def results(
     name = type(engine).__module__.partition(".")[0]
     if engine is None:
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            yield from _futures(pool.submit, wait, work, tasks, 2 * (os.cpu_count() or 1))
+            yield from _futures(pool.submit, wait, work, tasks, lambda: 2 * (os.cpu_count() or 1))
     elif isinstance(engine, Executor):
-        yield from _futures(engine.submit, wait, work, tasks, 64)
+        yield from _futures(engine.submit, wait, work, tasks, lambda: 64)
     elif getattr(engine, "__name__", "") == "ray":
         yield from _ray(engine, work, tasks, {"num_cpus": threads or 1, **hints})
     elif getattr(engine, "__name__", "") == "ray.data":
@@ -39,14 +39,18 @@ def results(
 
 
 def _futures(
-    submit: Callable[..., Any], wait_for: Callable[..., Any], work: Callable[[Any], Any], tasks: Iterable[Any], most: int
+    submit: Callable[..., Any], wait_for: Callable[..., Any], work: Callable[[Any], Any], tasks: Iterable[Any],
+    most: Callable[[], int],
 ) -> Iterator[Result]:
+    """Results of futures; as many as `most` says at this moment are on their way."""
     running: dict[Any, Any] = {}
     waiting = iter(tasks)
     while True:
-        while len(running) < most and (task := next(waiting, None)) is not None:
+        room = most() - len(running)
+        while room > 0 and (task := next(waiting, None)) is not None:
             try:
                 running[submit(work, task)] = task
+                room -= 1
             except RuntimeError as broken:
                 # The executor has lost its workers.
                 yield task, None, broken
@@ -71,9 +75,11 @@ def _ray(ray: Any, work: Callable[[Any], Any], tasks: Iterable[Any], hints: Mapp
     remote = ray.remote(**hints)(_call)
     running: dict[Any, Any] = {}
     waiting = iter(tasks)
-    most = 2 * int(ray.cluster_resources().get("CPU", 1))
     while True:
-        while len(running) < most and (task := next(waiting, None)) is not None:
+        # Clusters grow and shrink.
+        room = 2 * int(ray.cluster_resources().get("CPU", 1)) - len(running)
+        while (room > 0 or not running) and (task := next(waiting, None)) is not None:
+            room -= 1
             running[remote.remote(work, task)] = task
         if not running:
             return
@@ -107,8 +113,7 @@ def _dask(client: Any, work: Callable[[Any], Any], tasks: Iterable[Any], hints: 
     def submit(work: Callable[[Any], Any], task: Any) -> Any:
         return client.submit(work, task, pure=False, resources=dict(hints) or None)
 
-    most = 4 * max(sum(client.nthreads().values()), 1)
-    yield from _futures(submit, wait_for, work, tasks, most)
+    yield from _futures(submit, wait_for, work, tasks, lambda: 4 * max(sum(client.nthreads().values()), 1))
 
 
 def _answer(work: Callable[[Any], Any], task: bytes) -> bytes:
@@ -141,7 +146,7 @@ def _spark(spark: Any, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iter
     waiting, most = iter(tasks), 4 * spark.sparkContext.defaultParallelism
     waves = iter(lambda: list(itertools.islice(waiting, most)), [])
     with ThreadPoolExecutor(2) as pool:
-        for wave, rows, failed in _futures(pool.submit, wait, job, waves, 2):
+        for wave, rows, failed in _futures(pool.submit, wait, job, waves, lambda: 2):
             if failed is not None:
                 yield from ((task, None, failed) for task in wave)
                 continue

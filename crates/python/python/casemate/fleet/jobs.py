@@ -17,13 +17,13 @@ from typing import Any, NamedTuple, TextIO
 import fsspec
 
 from .. import _casemate
-from ..errors import Error, MismatchError
+from ..errors import ArgumentError, Error, MismatchError
 from ..ext4 import Finding, check
 from ..fsverity import Digest
 from .engines import results
 from .kinds import Kind, Parameters
 from .entries import Entry, read_manifest
-from .plan import SHARD, Part, Piece, Task, plan, run
+from .plan import SHARD, Part, Piece, Task, names, plan, run, told
 from .stores import is_local, local_path, opened, state
 
 #: Where a file's tree goes.
@@ -40,7 +40,7 @@ def merge(parts: Iterable[Part], parameters: Kind = Parameters()) -> dict[str, D
     return {url: _joined(url, found, parameters, None) for url, found in of.items()}
 
 
-def digests(urls: Iterable[str], engine: Any = None, **options: Any) -> Iterator[tuple[str, Digest | Exception]]:
+def digests(urls: Iterable[str | os.PathLike[str]], engine: Any = None, **options: Any) -> Iterator[tuple[str, Digest | Exception]]:
     """The digests of files, as they become known; an exception in the place of one that could not be made. Options are those of
     `manifest`."""
     for url, found in manifest(urls, engine, **options):
@@ -48,7 +48,7 @@ def digests(urls: Iterable[str], engine: Any = None, **options: Any) -> Iterator
 
 
 def trees(
-    urls: Iterable[str], place: Place | None = None, engine: Any = None, **options: Any
+    urls: Iterable[str | os.PathLike[str]], place: Place | None = None, engine: Any = None, **options: Any
 ) -> Iterator[tuple[str, Digest | Exception]]:
     """The same, with a tree or hash area for each file: at `place(url)`, here or in a store, or beside the file, with `.fsverity`
     or `.verity` behind its name. `fsverity.Tree` and `Device.verity` read files by them."""
@@ -59,7 +59,7 @@ def trees(
 
 
 def manifest(
-    urls: Iterable[str],
+    urls: Iterable[str | os.PathLike[str]],
     engine: Any = None,
     *,
     shard: int = SHARD,
@@ -69,6 +69,7 @@ def manifest(
     resources: Mapping[str, Any] | None = None,
     before: Iterable[Entry] = (),
     changed: Changes | None = None,
+    assume_unchanged: bool = False,
     place: Place | None = None,
     resume: str | os.PathLike[str] | None = None,
     progress: Callable[[int], object] | None = None,
@@ -79,19 +80,26 @@ def manifest(
     is what a task needs in the engine's words. A killed run with a `resume` file goes on where it was. `progress` hears how many
     bytes are done.
 
-    A file whose size and version are those of its entry `before` is not read again. Of one in `changed`, whose size is the same,
-    only the shards that these bytes lie in are.
+    A file whose size and version are those of its entry `before`, or in the `resume` file, is not read again. Where the store tells no
+    version it is, unless `assume_unchanged` says that a file of the same size is the same. Of one in `changed`, whose size is the
+    same, only the shards that these bytes lie in are.
     """
-    log = _Log(resume)
-    trees = None if place is None else _Trees(place, storage_options, parameters, log.is_kept)
+
+    def can_be_kept(piece: Piece) -> bool:
+        return assume_unchanged or piece.version is not None
+
+    urls, log = names(urls), _Log(resume)
+    trees = None if place is None else _Trees(place, storage_options, parameters, log.is_kept, can_be_kept)
     gathered = _Gathered(parameters, trees)
     finished: list[tuple[str, Entry | Exception]] = []
     entries = {entry.url: entry for entry in [*before, *log.entries] if entry.parameters == parameters}
 
     def known(whole: Piece) -> list[Piece]:
+        if trees is not None:
+            trees.check_place(whole.url)
         entry = entries.get(whole.url)
         if entry is not None and (trees is None or trees.is_there(whole.url)):
-            if (entry.size, entry.version) == (whole.size, whole.version):
+            if can_be_kept(whole) and (entry.size, entry.version) == (whole.size, whole.version):
                 finished.append((whole.url, entry))
                 return []
             if changed is not None and whole.url in changed and entry.size == whole.size:
@@ -108,7 +116,7 @@ def manifest(
 
     def left() -> Iterator[Task]:
         for task in tasks:
-            parts = log.parts(task)
+            parts = log.parts(task) if all(map(can_be_kept, task.pieces)) else None
             if parts is None or (trees is not None and not all(trees.is_begun(piece.url) for piece in task.pieces)):
                 yield task
             else:
@@ -117,7 +125,7 @@ def manifest(
     with log, trees or contextlib.nullcontext():
         for task, parts, error in results(engine, run, left(), threads, resources):
             if error is not None:
-                parts = [Part(piece.url, error=f"{type(error).__name__}: {error}") for piece in task.pieces]
+                parts = [Part(piece.url, error=told(error)) for piece in task.pieces]
             elif trees is not None:
                 parts = [trees.take(part) for part in parts]
             log.remember(task, parts)
@@ -157,12 +165,12 @@ def verify(
 
 
 def check_images(
-    urls: Iterable[str], engine: Any = None, *, storage_options: dict[str, Any] | None = None,
+    urls: Iterable[str | os.PathLike[str]], engine: Any = None, *, storage_options: dict[str, Any] | None = None,
     resources: Mapping[str, Any] | None = None,
 ) -> Iterator[tuple[str, list[Finding] | Exception]]:
     """What is wrong with ext4 images, each on one worker."""
     work = functools.partial(_check, storage_options=storage_options)
-    for url, found, error in results(engine, work, urls, 1, resources):
+    for url, found, error in results(engine, work, names(urls), 1, resources):
         yield url, error if error is not None else found
 
 
@@ -248,9 +256,15 @@ class _Gathered:
 class _Trees:
     """Files of trees: they grow under a name of their own until they are complete."""
 
-    def __init__(self, place: Place, storage_options: dict[str, Any] | None, parameters: Kind, is_kept: bool) -> None:
+    def __init__(
+        self, place: Place, storage_options: dict[str, Any] | None, parameters: Kind, is_kept: bool,
+        can_be_kept: Callable[[Piece], bool],
+    ) -> None:
         self._place, self._options = place, storage_options
-        self._parameters, self._is_kept = parameters, is_kept
+        self._parameters, self._is_kept, self._can_be_kept = parameters, is_kept, can_be_kept
+        #: What files and trees of this run are, with the file that each is of.
+        self._files: dict[Any, str] = {}
+        self._places: dict[Any, str] = {}
         self._folder = contextlib.ExitStack()
         self._temporary: str | None = None
         self._partials: dict[str, str] = {}
@@ -266,6 +280,23 @@ class _Trees:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(partial)
         self._folder.close()
+
+    def check_place(self, url: str) -> None:
+        """Refuses a tree that would replace a file of this run, or the tree of another one."""
+        place = os.fspath(self._place(url))
+
+        def first(of: dict[Any, str], name: str) -> str | None:
+            return next((of[key] for key in _identities(name) if key in of), None)
+
+        if (other := first(self._places, url)) is not None:
+            raise ArgumentError(f"{url}: this is where the tree of {other} goes")
+        if (other := first(self._places, place)) is not None:
+            raise ArgumentError(f"{place}: the tree of {url} would replace the tree of {other}")
+        own = dict.fromkeys(_identities(url), url)
+        if (other := first(own, place) or first(self._files, place)) is not None:
+            raise ArgumentError(f"{place}: the tree of {url} would replace the file {other}")
+        self._files.update(dict.fromkeys(_identities(url), url))
+        self._places.update(dict.fromkeys(_identities(place), url))
 
     def is_there(self, url: str) -> bool:
         """Whether a tree is complete."""
@@ -287,7 +318,7 @@ class _Trees:
             if self._temporary is None:
                 self._temporary = self._folder.enter_context(tempfile.TemporaryDirectory(prefix="casemate-"))
             self._partials[whole.url] = os.path.join(self._temporary, f"{len(self._partials)}.{name}")
-        if not self._is_kept:
+        if not self._is_kept or not self._can_be_kept(whole):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._partials[whole.url])
         if os.path.exists(self._partials[whole.url]):
@@ -316,7 +347,8 @@ class _Trees:
                 _make_durable(copy)
             os.replace(copy, partial)
             return True
-        except OSError:
+        except Exception:
+            # All of it is made again.
             return False
         finally:
             with contextlib.suppress(FileNotFoundError):
@@ -342,8 +374,8 @@ class _Trees:
                     os.fsync(file)
             finally:
                 os.close(file)
-        except OSError as error:
-            return Part(part.url, error=f"{type(error).__name__}: {error}")
+        except Exception as error:
+            return Part(part.url, error=told(error))
         return part._replace(blocks=())
 
     def finish(self, url: str, join: Callable[[_casemate.Device], Digest | Exception]) -> Digest | Exception:
@@ -361,11 +393,23 @@ class _Trees:
                 fs, path = fsspec.core.url_to_fs(place, **(self._options or {}))
                 fs.put_file(partial, path)
             return digest
-        except (OSError, Error) as error:
+        except Exception as error:
             return error
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(partial)
+
+
+def _identities(url: str) -> list[Any]:
+    """What tells a file: its name in the store, or here where its name leads, and its inode."""
+    if not is_local(url):
+        return [url]
+    path = local_path(url)
+    found: list[Any] = [os.path.realpath(path)]
+    with contextlib.suppress(OSError):
+        status = os.stat(path)
+        found.append((status.st_dev, status.st_ino))
+    return found
 
 
 def _make_durable(path: str) -> None:

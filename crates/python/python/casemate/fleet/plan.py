@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from ..errors import Error
 from .kinds import Kind, Parameters
 from .stores import opened, state
 
@@ -52,8 +52,26 @@ class Part(NamedTuple):
     error: str | None = None
 
 
+def names(urls: Iterable[str | os.PathLike[str]]) -> Iterator[str]:
+    """The names of files, each once."""
+    if isinstance(urls, (str, bytes, os.PathLike)):
+        raise TypeError(f"a list of URLs is wanted, and {urls!r} is one")
+    seen: set[str] = set()
+    for url in urls:
+        name = os.fspath(url)
+        if name not in seen:
+            seen.add(name)
+            yield name
+
+
+def told(error: BaseException) -> str:
+    """What went wrong, in one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def plan(
-    urls: Iterable[str],
+    urls: Iterable[str | os.PathLike[str]],
     *,
     shard: int = SHARD,
     parameters: Kind = Parameters(),
@@ -63,9 +81,11 @@ def plan(
     failed: Callable[[str, Exception], object] | None = None,
     known: Callable[[Piece], list[Piece]] | None = None,
 ) -> Iterator[Task]:
-    """Tasks for files, one after the other: large ones are cut where trees can be joined, small ones come together. `failed` is
-    called for files that are not there; without it that is an exception. `known` is asked for the pieces of a file that are
+    """Tasks for files, each of which comes once: large ones are cut where trees can be joined, small ones come together. `failed`
+    is called for files that can't be looked at; without it that is an exception. `known` is asked for the pieces of a file that are
     to be read, where not all of it is."""
+    if shard <= 0:
+        raise ValueError(f"shard: {shard} bytes; a task has at least one")
     unit = parameters.unit
 
     def task(pieces: list[Piece]) -> Task:
@@ -73,17 +93,19 @@ def plan(
 
     small: list[Piece] = []
     total = 0
-    for url in urls:
+    for url in names(urls):
         try:
             size, version = state(url, storage_options)
-        except OSError as error:
+            size = parameters.covered(size)
+            whole = Piece(url, size, 0, size, version)
+            pieces = [whole] if known is None else known(whole)
+        # Stores raise whatever they like.
+        except Exception as error:
             if failed is None:
                 raise
             failed(url, error)
             continue
-        size = parameters.covered(size)
-        whole = Piece(url, size, 0, size, version)
-        for wanted in [whole] if known is None else known(whole):
+        for wanted in pieces:
             step = max(wanted.end - wanted.start, 1) if unit is None else max(shard // unit, 1) * unit
             if wanted.end - wanted.start > min(step, BATCH):
                 for start in range(wanted.start, wanted.end, step):
@@ -111,6 +133,6 @@ def run(task: Task) -> list[Part]:
             if (task.parameters.covered(size), version) != (piece.size, piece.version):
                 raise OSError("it has changed since the task was planned")
             parts.append(Part(piece.url, data, tuple(blocks)))
-        except (OSError, Error) as error:
-            parts.append(Part(piece.url, error=f"{type(error).__name__}: {error}"))
+        except Exception as error:
+            parts.append(Part(piece.url, error=told(error)))
     return parts

@@ -17,6 +17,12 @@ from ..device import Device, open
 #: Bytes that are fetched from a store at once, and how many such ranges are on their way for a task.
 RANGE, IN_FLIGHT = 8 << 20, 4
 
+#: Names under which stores tell the state that a file is in: what tells most comes first.
+VERSIONS = (
+    "ETag", "etag", "generation", "md5Hash", "blob_id", "Content-MD5", "Digest", "mtime", "modified", "modify", "Last-Modified",
+    "LastModified", "last_modified", "created",
+)
+
 
 def is_local(url: str) -> bool:
     return "://" not in url or url.startswith("file://")
@@ -35,7 +41,9 @@ def state(url: str, options: dict[str, Any] | None) -> tuple[int, str | None]:
     fs, path = fsspec.core.url_to_fs(url, **(options or {}))
     fs.invalidate_cache()
     info = fs.info(path)
-    version = next((info[name] for name in ("ETag", "etag", "generation", "mtime", "created") if info.get(name)), None)
+    if info.get("size") is None:
+        raise OSError("the store does not say its size")
+    version = next((info[name] for name in VERSIONS if info.get(name)), None)
     return int(info["size"]), None if version is None else str(version)
 
 
@@ -49,7 +57,12 @@ def opened(url: str, start: int, end: int, options: dict[str, Any] | None) -> It
     fs, path = fsspec.core.url_to_fs(url, **(options or {}))
 
     def fetch(begin: int, behind: int) -> bytes:
-        return bytes(fs.cat_file(path, start=start + begin, end=start + behind))
+        found = bytes(fs.cat_file(path, start=start + begin, end=start + behind))
+        # Web servers that know no ranges give all of a file.
+        if len(found) != behind - begin:
+            text = f"{len(found)} bytes came of the {behind - begin} from byte {start + begin} on: the store gives no such ranges"
+            raise OSError(text)
+        return found
 
     with _Ahead(fetch, end - start) as ahead:
         yield Device.from_ranges(end - start, ahead.read, name=url)
