@@ -10,12 +10,12 @@ use crate::error::Result;
 use crate::exclusive::{Held, claim_name};
 use crate::file::FileDevice;
 use crate::identity::{folder_of, sync_name};
-use crate::os::OpenOptionsExt;
+use crate::os::{self, OpenOptionsExt};
 
 /// A new file, written beside its final name and renamed to it by [`OutputFile::commit`].
 ///
 /// Dropped without a commit, it leaves nothing behind. A file that had the name before stays as it was until
-/// the rename. Permissions are those of any new file (0666 less the umask).
+/// the rename. Permissions are those of any new file (0666 less the umask), or fewer with [`OutputFile::narrow`].
 #[derive(Debug)]
 pub struct OutputFile {
     device: FileDevice,
@@ -43,6 +43,15 @@ impl OutputFile {
             })?;
         let device = FileDevice::from_file(temporary.reopen()?)?;
         Ok(OutputFile { device, temporary, path, replaced })
+    }
+
+    /// Takes from the file the permissions that are not in `mode`.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn narrow(&self, mode: u32) -> Result<()> {
+        let file = self.device.file();
+        Ok(os::set_mode(file, os::mode(file)? & mode)?)
     }
 
     /// Gives the file its name. With `sync` its contents are on stable storage before, and its name is afterwards.

@@ -180,7 +180,8 @@ impl Mapping {
     }
 
     /// Transforms the device on top of `source` to that of `target`, on all threads; a new file gets its name then. The
-    /// encrypted side's first `offset` sectors are no data. The listener hears if a key may be wrong.
+    /// encrypted side's first `offset` sectors are no data. A new file of plaintext can be read by nobody who could not read the
+    /// source. The listener hears if a key may be wrong.
     ///
     /// # Errors
     /// `Argument` for sizes that do not fit, or if both are the same file; `Io`.
@@ -193,6 +194,9 @@ impl Mapping {
         work: &Work<'_>,
     ) -> Result<(), Error> {
         let _lease = target.lease()?;
+        if direction == Direction::Decrypt {
+            target.narrow_to(source)?;
+        }
         self.fill(direction, source, target, holes, work)?;
         target.commit_unsynced()
     }

@@ -150,13 +150,39 @@ impl Image {
         let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let new = OutputFile::create(place).at(path.display())?;
         // The same open file once more, so that who writes it and who names it need no lock.
-        let device = new.device().file().try_clone().map_err(Error::from).and_then(FileDevice::from_file);
-        let device = Named::new(path.display(), device.at(path.display())?);
+        let device = new.device().try_clone().at(path.display())?;
+        let device = Named::new(path.display(), device);
         let mut image = Image::over(path.display(), Arc::new(device));
         image.file = Some(File { path: path.to_owned(), start: 0, is_block_device: false });
         image.extent = Extent::medium(Some(path));
         image.new = Some(Arc::new(Mutex::new(Some(new))));
         Ok(image)
+    }
+
+    /// Begins a file as [`Image::replace`] does, which its owner alone can read and write: for headers with key slots.
+    ///
+    /// # Errors
+    /// Those of [`Image::replace`].
+    pub fn replace_private(path: impl AsRef<Path>) -> Result<Image, Error> {
+        let image = Image::replace(path)?;
+        image.narrow(0o600)?;
+        Ok(image)
+    }
+
+    /// Takes permissions from a new file, so that nobody can read it who could not read the file that `other` is.
+    pub(crate) fn narrow_to(&self, other: &Image) -> Result<(), Error> {
+        let Some(path) = other.path() else { return Ok(()) };
+        let mode = fs::File::open(path).and_then(|file| casemate_blockdev::os::mode(&file));
+        // Who can't tell takes the least.
+        self.narrow(mode.unwrap_or(0o600))
+    }
+
+    fn narrow(&self, mode: u32) -> Result<(), Error> {
+        let Some(new) = &self.new else { return Ok(()) };
+        match &*new.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(file) => file.narrow(mode).at(&self.name),
+            None => Ok(()),
+        }
     }
 
     /// The image as [`Image::create`] opens it, for a trial: what is written goes to a temporary file without a name, and is

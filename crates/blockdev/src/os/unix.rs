@@ -30,6 +30,14 @@ pub fn set_mode(file: &File, mode: u32) -> io::Result<()> {
     file.set_permissions(fs::Permissions::from_mode(mode))
 }
 
+/// The permissions of a file.
+///
+/// # Errors
+/// What the system says.
+pub fn mode(file: &File) -> io::Result<u32> {
+    Ok(file.metadata()?.permissions().mode() & 0o7777)
+}
+
 /// The device and the inode of a file, as far as its metadata tells them.
 pub fn inode(metadata: &Metadata) -> Option<(u64, u64)> {
     Some((metadata.dev(), metadata.ino()))

@@ -152,6 +152,14 @@ pub fn path(bytes: &[u8]) -> Cow<'_, Path> {
 ///
 /// # Errors
 /// None.
+pub fn mode(_: &File) -> io::Result<u32> {
+    Ok(0o666)
+}
+
+/// As on Unix.
+///
+/// # Errors
+/// None.
 pub fn set_mode(_: &File, _: u32) -> io::Result<()> {
     Ok(())
 }

@@ -39,6 +39,14 @@ pub fn anew(path: &Path) -> Result<Image, Error> {
     }
 }
 
+/// A file for a header, as [`anew`] begins files, which its owner alone can read.
+pub fn anew_private(path: &Path) -> Result<Image, Error> {
+    match std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device()) {
+        true => Image::open(path, Access::Change),
+        false => Image::replace_private(path),
+    }
+}
+
 impl Ends {
     /// Calls `work` with the input and the output, each with its name for errors. A file is written whole or not at all.
     pub fn open(

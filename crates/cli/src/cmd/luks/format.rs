@@ -13,7 +13,7 @@ use casemate::{Access, Error, Image, Output, SecretSource, SecretVec, probe};
 use super::options::{AreaArgs, PassphraseArgs, PlaceArgs};
 use super::pbkdf::PbkdfArgs;
 use crate::answer::Answer;
-use crate::cmd::ends::{anew, check_output};
+use crate::cmd::ends::{anew, anew_private, check_output};
 use crate::context::Context;
 use crate::passphrase::{self, Asked};
 use crate::size::bytes;
@@ -134,7 +134,7 @@ impl Args {
         };
         let (LuksKey::Passphrase(passphrase) | LuksKey::VolumeKey(passphrase)) = passphrase;
         new.passphrase = passphrase;
-        new.header = self.luks_header.as_deref().map(|path| self.anew(path)).transpose()?;
+        new.header = self.luks_header.as_deref().map(|path| self.anew_header(path)).transpose()?;
         let is_standard = |path: &Path| path == standard;
         match self.from.as_deref() {
             None => self.on_image(new, context),
@@ -246,6 +246,12 @@ impl Args {
     fn anew(&self, path: &Path) -> Result<Image, Error> {
         self.refuse_known(path)?;
         anew(path)
+    }
+
+    /// A new file for the header, or a block device, unless what is there is known.
+    fn anew_header(&self, path: &Path) -> Result<Image, Error> {
+        self.refuse_known(path)?;
+        anew_private(path)
     }
 
     fn options(&self) -> Result<LuksFormatOptions, Error> {
