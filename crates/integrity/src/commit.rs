@@ -37,8 +37,8 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
         }
         let flags = writes.superblock.flags;
         // Anybody may have set these flags, and a key would vouch for whatever is there; a bitmap is one of a volume that is
-        // known to be used so.
-        for (flag, is_known, what) in [
+        // known to be used so. Without a key of the tags, one of the journal's may be what keeps strangers out.
+        for (flag, is_said, what) in [
             (
                 Flags::DIRTY_BITMAP,
                 self.has_bitmap,
@@ -46,7 +46,8 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
             ),
             (Flags::RECALCULATING, false, "its tags are still to be computed"),
         ] {
-            if flags.contains(flag) && !is_known && !self.guard.may_recalculate() {
+            let is_safe = self.believes(flag) && self.guard.may_recalculate();
+            if flags.contains(flag) && !is_said && !is_safe {
                 let text =
                     format!("dm-integrity: {what}, which this key would vouch for; it can be read only");
                 return Err(Error::unsupported(text));

@@ -109,6 +109,12 @@ pub trait BlockGuard: std::fmt::Debug + Send + Sync {
         None
     }
 
+    /// Whether tags prove that somebody with the key wrote the data. Then nothing that lies beside them, and that nobody
+    /// authenticated, may say of a tag that it need not fit.
+    fn is_keyed(&self) -> bool {
+        true
+    }
+
     /// Whether the tags of data that have none may be made from them: then [`BlockGuard::seal`] leaves the data as they are.
     fn may_recalculate(&self) -> bool {
         false
@@ -143,6 +149,10 @@ impl BlockGuard for Tagger {
         Tagger::journal(self)
     }
 
+    fn is_keyed(&self) -> bool {
+        Tagger::is_keyed(self)
+    }
+
     fn may_recalculate(&self) -> bool {
         Tagger::may_recalculate(self)
     }
@@ -162,8 +172,9 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
     ///
     /// # Errors
     /// Those of [`Superblock::from_bytes`]; `Corrupt` if the volume does not fit its device; `Locked` for a
-    /// journal with codes whose key is not there; `Mismatch` for wrong codes. An encrypted journal is read as an empty one
-    /// without its key.
+    /// journal with codes whose key is not there; `Mismatch` for wrong codes; `Unsupported` for tags under a key of which some
+    /// are still to be computed, if no code protects the superblock that says so. An encrypted journal is read as an empty
+    /// one without its key.
     pub fn open(data: D, meta: Option<M>, guard: impl BlockGuard + 'static) -> Result<IntegrityDevice<D, M>> {
         let below: &dyn BlockDevice = meta.as_ref().map_or(&data, |meta| meta);
         let superblock = read_superblock(below)?;
@@ -175,6 +186,14 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
             }
             None if superblock.flags.contains(Flags::JOURNAL_MAC) => return Err(no_code()),
             None => {}
+        }
+        let is_recalculating = superblock.flags.contains(Flags::RECALCULATING)
+            && superblock.recalc_sector < superblock.provided_data_sectors;
+        if is_recalculating && guard.is_keyed() && !guard.may_recalculate() {
+            return Err(Error::unsupported(
+                "dm-integrity superblock: it says that tags are still to be computed, which anybody may have written; with a \
+                 key no tag may be missing",
+            ));
         }
         let layout = superblock.layout(meta.is_some())?;
         layout.check(data.size(), below.size())?;
@@ -324,16 +343,30 @@ impl<D: BlockDevice, M: BlockDevice> IntegrityDevice<D, M> {
         }
     }
 
+    /// Whether the superblock's flag is believed that says of tags that they need not fit. Tags without a key protect from
+    /// accidents alone, which set no flags. With a key the superblock needs a code; a bitmap has none, so it counts where it
+    /// was said that there is one.
+    pub(crate) fn believes(&self, flag: Flags) -> bool {
+        match (self.guard.is_keyed(), flag) {
+            (true, Flags::DIRTY_BITMAP) => self.has_bitmap,
+            (true, _) => self.guard.may_recalculate(),
+            (false, _) => true,
+        }
+    }
+
     /// Whether the tag of a block was to be computed when the volume was last used.
     fn is_unknown(&self, writes: &Writes, block: u64) -> Result<bool> {
         let superblock = &writes.superblock;
         // No overflow: a block of the volume.
         let end = (block + 1) << superblock.log2_sectors_per_block;
         if superblock.flags.contains(Flags::RECALCULATING) && end > superblock.recalc_sector {
-            return Ok(true);
+            return Ok(self.believes(Flags::RECALCULATING));
         }
         // What this device has marked itself has its tags all the same, as long as it goes on.
-        if !superblock.flags.contains(Flags::DIRTY_BITMAP) || writes.position.is_some() {
+        if !superblock.flags.contains(Flags::DIRTY_BITMAP)
+            || writes.position.is_some()
+            || !self.believes(Flags::DIRTY_BITMAP)
+        {
             return Ok(false);
         }
         let (bit, mut byte) = (bit_of(superblock, block), [0]);

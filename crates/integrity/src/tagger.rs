@@ -22,6 +22,9 @@ const CRC32: Algorithm<u32> = Algorithm {
     residue: 0,
 };
 
+/// The fewest bytes of a tag under a key. The superblock says how long tags are, and anybody may have written it.
+const SHORTEST_CODE: u16 = 8;
+
 /// Bytes of messages that are hashed at once.
 const AT_ONCE: usize = 128 << 10;
 
@@ -54,6 +57,11 @@ impl Tagger {
         self.journal.as_ref()
     }
 
+    /// Whether tags are made with a key.
+    pub(crate) fn is_keyed(&self) -> bool {
+        matches!(self.recipe, Recipe::Hmac(_))
+    }
+
     /// Whether tags may be made of data that have none: not where their key is to keep strangers out, who could ask for it in
     /// a superblock that nothing protects.
     pub(crate) fn may_recalculate(&self) -> bool {
@@ -76,7 +84,8 @@ impl Tagger {
     /// takes where nothing is said, `crc32`, a hash such as `sha256`, or one under a key, `hmac(sha256)` or `hmac-sha256`.
     ///
     /// # Errors
-    /// `Unsupported` for other names; `Locked` if a key is needed, `Argument` if one is not.
+    /// `Unsupported` for other names, and for tags under a key that are so short that they can be guessed; `Locked` if a key
+    /// is needed, `Argument` if one is not.
     pub fn new(
         name: &str,
         key: Option<&[u8]>,
@@ -99,6 +108,12 @@ impl Tagger {
                 Recipe::Hash(Box::new(hash.salted(salt, &[])), hash.digest_len())
             }
         };
+        if matches!(recipe, Recipe::Hmac(_)) && superblock.tag_size < SHORTEST_CODE {
+            return Err(Error::unsupported(format!(
+                "dm-integrity superblock: tags of {} bytes under a key, which can be guessed; {SHORTEST_CODE} are the fewest",
+                superblock.tag_size
+            )));
+        }
         let salted = superblock.flags.contains(Flags::FIX_HMAC) && !matches!(recipe, Recipe::Hash(..));
         Ok(Tagger {
             recipe,

@@ -386,10 +386,10 @@ fn a_dirty_bitmap_is_honoured() {
     }
 }
 
-/// Tags that are still to be made are made with each flush; not with a key that would vouch for them.
+/// Tags that are still to be made are made with each flush; with a key no tag may be missing, whatever the superblock says.
 #[test]
 fn recalculation_goes_on() {
-    let mut options = FormatOptions::new(4, [3; 16]);
+    let mut options = FormatOptions::new(32, [3; 16]);
     options.block_size = 4096;
     let disk = Arc::new(MemoryDevice::new(vec![0; 12 << 20]));
     let superblock = Superblock::new(disk.size(), &options).unwrap();
@@ -421,17 +421,20 @@ fn recalculation_goes_on() {
     );
     disk.write_at(&bytes, 0).unwrap();
     let keyed = Tagger::new("hmac-sha256", Some(&[1; 32]), &superblock, &Providers::default()).unwrap();
-    let volume = IntegrityDevice::open(Arc::clone(&disk), None::<MemoryDevice>, keyed).unwrap();
-    let refused = volume.write_at(&[1; 100], 0).unwrap_err();
-    assert!(refused.text().contains("which this key would vouch for"), "{refused}");
-    drop(volume);
+    let refused = IntegrityDevice::open(Arc::clone(&disk), None::<MemoryDevice>, keyed).unwrap_err();
+    assert!(refused.text().contains("with a key no tag may be missing"), "{refused}");
     // A bitmap in a volume with a key: only where it is said that there is one.
     bytes[24] = bytes[24] & !2 | 4;
     disk.write_at(&bytes, 0).unwrap();
+    disk.write_at(&[0xff; 512], 4096).unwrap();
     for says_so in [false, true] {
         let keyed = Tagger::new("hmac-sha256", Some(&[1; 32]), &superblock, &Providers::default()).unwrap();
         let volume = IntegrityDevice::open(Arc::clone(&disk), None::<MemoryDevice>, keyed).unwrap();
         let volume = if says_so { volume.with_bitmap().unwrap() } else { volume };
+        // No tag is this key's, and all bits are set.
+        assert_eq!(volume.read_at(&mut [0; 4096], 0).is_ok(), says_so);
+        let report = verify(&volume, &one_thread()).unwrap();
+        assert_eq!(report.wrong == 0, says_so, "{report:?}");
         assert_eq!(volume.write_at(&[1; 4096], 0).is_ok(), says_so);
     }
 }
@@ -485,4 +488,65 @@ fn a_sealed_journal_is_read_with_its_key_alone() {
         JournalSeal::new(Some(("hmac-sha256", &[1])), Some(("xts-aes", &[1; 64])), &superblock, &providers)
             .is_err()
     );
+}
+
+/// Whatever somebody without the key makes of the superblock, the journal and the data: each block is what it was, or an error.
+#[test]
+fn forged_volumes_with_a_key_show_nothing_else() {
+    let (key, mut rng) = ([9; 32], Rng::new(31));
+    for block_size in [512, 4096] {
+        let mut options = FormatOptions::new(32, [3; 16]);
+        (options.block_size, options.journal_size, options.interleave_sectors) =
+            (block_size, Some(64 << 10), 64);
+        let disk = MemoryDevice::new(vec![0; 256 << 10]);
+        let superblock = Superblock::new(disk.size(), &options).unwrap();
+        let tagger = |superblock: &Superblock, key: &[u8]| {
+            Tagger::new("hmac-sha256", Some(key), superblock, &Providers::default())
+        };
+        let plain = rng.bytes(superblock.provided_data_sectors as usize * 512);
+        let made = tagger(&superblock, &key).unwrap();
+        format(&disk, &superblock, &made, Some(&mut &plain[..]), &one_thread()).unwrap();
+        let disk = disk.into_bytes();
+        let layout = superblock.layout(false).unwrap();
+        let data = layout.data(0) as usize;
+        let mut shown = 0;
+        for byte in 8..64 {
+            for value in [0, 1, 2, 3, 4, 5, 7, 8, 0x10, 0x1a, 0x1c, 0x80, 0xff] {
+                let mut forged = disk.clone();
+                forged[byte] = value;
+                // A version that may have all flags, a bitmap that says everything, and data of somebody else.
+                if byte != 8 {
+                    forged[8] = 5;
+                }
+                if value % 2 == 0 {
+                    forged[4096..8192].fill(0xff);
+                }
+                forged[data + 100..data + 200].fill(value);
+                let open = |key: &[u8]| {
+                    let superblock = Superblock::from_bytes(&forged)?;
+                    let tagger = tagger(&superblock, key)?;
+                    IntegrityDevice::open(MemoryDevice::new(forged.clone()), None::<MemoryDevice>, tagger)
+                };
+                let mut found = vec![0; 512];
+                if let Ok(volume) = open(&key) {
+                    for at in (0..volume.size().min(512 << 10)).step_by(512) {
+                        if volume.read_at(&mut found, at).is_ok() {
+                            let expected = plain.get(at as usize..at as usize + 512);
+                            assert!(Some(&found[..]) == expected, "byte {byte} is {value}: at {at}");
+                            shown += 1;
+                        }
+                    }
+                }
+                if let Ok(volume) = open(&[8; 32]) {
+                    for at in (0..volume.size().min(512 << 10)).step_by(512) {
+                        assert!(
+                            volume.read_at(&mut found, at).is_err(),
+                            "byte {byte} is {value}: another key"
+                        );
+                    }
+                }
+            }
+        }
+        assert!(shown > 1000, "{shown}");
+    }
 }

@@ -178,8 +178,20 @@ impl Volume {
             SegmentSize::Fixed(size) => Some(size),
         };
         let below = self.data.clone().window(segment.offset, len)?;
-        let sealed = self.sealed(segment, unlocked.volume_key().expose(), &work.providers)?;
+        let key = unlocked.key_of(&segment.encryption).at(self.header_image.name())?;
+        let sealed = self.sealed(segment, key.expose(), &work.providers)?;
         let superblock = below.integrity_superblock()?;
+        for flag in [Flags::RECALCULATING, Flags::DIRTY_BITMAP] {
+            if superblock.flags.contains(flag) {
+                let names: Vec<&str> = flag.names().collect();
+                return Err(Error::corrupt(format!(
+                    "dm-integrity superblock: it has the flag {}, which excuses tags that don't fit, and has no place under \
+                     LUKS2: somebody changed it",
+                    names.concat()
+                ))
+                .at(self.data.name()));
+            }
+        }
         let kept = sealed.sectors.kept_len();
         if usize::from(superblock.tag_size) != kept || superblock.block_size() != segment.sector_size {
             return Err(Error::corrupt(format!(

@@ -266,9 +266,8 @@ impl Volume {
     pub fn slots_of_data(&self) -> Vec<u32> {
         let mut slots = self.slots();
         if let Header::Luks2(header) = &self.header {
-            let digests = header.metadata.digests();
-            let of_data = |digest: &&luks2::Digest| digest.segments.contains(&0);
-            slots.retain(|id| digests.iter().filter(of_data).any(|digest| digest.keyslots.contains(id)));
+            let digests = header.metadata.digests_of_data();
+            slots.retain(|id| digests.iter().any(|digest| digest.keyslots.contains(id)));
         }
         slots
     }

@@ -246,16 +246,11 @@ impl Volume {
     ) -> Result<Mapping, Error> {
         self.check_openable().at(self.header_image.name())?;
         let (encryption, sector_size, offset, size) = self.geometry();
-        if unlock::is_null(&encryption) && !unlocked.is_empty_passphrase {
-            let text = format!(
-                "the data's cipher is {encryption}, which encrypts nothing; only an empty passphrase opens it"
-            );
-            return Err(Error::unsupported(text).at(self.header_image.name()));
-        }
+        let key = unlocked.key_of(&encryption).at(self.header_image.name())?.clone();
         let mut params = Params::new(encryption.parse().at(self.header_image.name())?);
         params.sector_size = sector_size;
         params.allow_equal_halves = options.allow_equal_halves;
-        let mapping = Mapping::new(params, unlocked.volume_key, offset / 512, providers);
+        let mapping = Mapping::new(params, key, offset / 512, providers);
         let mut mapping = mapping.at(self.header_image.name())?;
         mapping.allow_discards = options.allow_discards;
         // A part of a sector at the end belongs to no device.

@@ -26,6 +26,19 @@ pub struct Unlocked {
 }
 
 impl Unlocked {
+    /// The volume key, for data that a cipher is of.
+    ///
+    /// # Errors
+    /// `Unsupported` for a cipher that encrypts nothing, unless the volume is one that is open to all.
+    pub(super) fn key_of(&self, encryption: &str) -> Result<&SecretVec, Error> {
+        match is_null(encryption) && !self.is_empty_passphrase {
+            true => Err(Error::unsupported(format!(
+                "the data's cipher is {encryption}, which encrypts nothing; only an empty passphrase opens it"
+            ))),
+            false => Ok(&self.volume_key),
+        }
+    }
+
     /// The volume key. Who has it reads the data whatever becomes of the key slots.
     pub fn volume_key(&self) -> &SecretVec {
         &self.volume_key
@@ -82,11 +95,12 @@ pub(super) fn unlock(
     options: &LuksOptions,
     work: &Work<'_>,
 ) -> Result<Unlocked, Error> {
+    let mut budget = Budget::new(options.limits);
     let passphrase = match key {
-        LuksKey::VolumeKey(key) => return check_volume_key(header, key, &options.limits, &work.providers),
+        LuksKey::VolumeKey(key) => return check_volume_key(header, key, &mut budget, &work.providers),
         LuksKey::Passphrase(passphrase) => passphrase,
     };
-    try_slots(slots(header, options)?, device, passphrase, options, work)
+    try_slots(slots(header, options)?, device, passphrase, options, &mut budget, work)
 }
 
 #[allow(clippy::type_complexity, reason = "as below")]
@@ -95,6 +109,7 @@ fn try_slots(
     device: &dyn BlockDevice,
     passphrase: &SecretVec,
     options: &LuksOptions,
+    budget: &mut Budget,
     work: &Work<'_>,
 ) -> Result<Unlocked, Error> {
     let is_empty_passphrase = passphrase.is_empty();
@@ -110,18 +125,25 @@ fn try_slots(
     while !slots.is_empty() {
         let left = (options.tries as usize).saturating_sub(tried.len());
         let count = together(&slots, options.limits.memory, work.pool.threads()).min(left.max(1));
-        let group: Vec<_> = slots.drain(..count).collect();
-        let results: Mutex<Vec<_>> = Mutex::default();
-        let open = |_: &mut (), number| {
-            // OK to cast: at most the length of the group.
-            let (id, slot) = &group[number as usize];
-            let opened = if left == 0 {
+        let mut group = Vec::new();
+        for (id, slot) in slots.drain(..count) {
+            let afforded = if left == 0 {
                 let text =
                     format!("it is one more than the {} that are tried; it can be named", options.tries);
                 Err(Error::unsupported(text))
             } else {
-                open(slot, device, passphrase, &options.limits, &work.providers)
+                slot.cost(&work.providers).and_then(|cost| budget.spend(&cost))
             };
+            match afforded {
+                Ok(()) => group.push((id, slot)),
+                Err(error) => failed.push(not_tried(id, error)),
+            }
+        }
+        let results: Mutex<Vec<_>> = Mutex::default();
+        let open = |_: &mut (), number| {
+            // OK to cast: at most the length of the group.
+            let (id, slot) = &group[number as usize];
+            let opened = open(slot, device, passphrase, &options.limits, &work.providers);
             results.lock().unwrap_or_else(PoisonError::into_inner).push((number, *id, opened));
             Ok::<(), Error>(())
         };
@@ -154,15 +176,53 @@ fn try_slots(
 /// How many of these slots are tried at the same time, at least one: those that follow the first and cost no more than twice
 /// as much, if together they have no more lanes than there are threads, and no more memory than one may have.
 fn together(slots: &[(u32, Slot)], most_memory: u32, threads: usize) -> usize {
-    let costs = slots.iter().map(|(_, slot)| slot.kdf.cost());
+    let sizes = slots.iter().map(|(_, slot)| slot.kdf.size());
     let (mut lanes, mut memory, mut first) = (0_u64, 0_u64, None);
-    let fitting = costs.take_while(|cost| {
-        let first = *first.get_or_insert(cost.work);
-        lanes += u64::from(cost.lanes);
-        memory += u64::from(cost.memory);
-        lanes <= threads as u64 && memory <= most_memory.into() && cost.work / 2 <= first
+    let fitting = sizes.take_while(|(more_lanes, more_memory, work)| {
+        let first = *first.get_or_insert(*work);
+        lanes += u64::from(*more_lanes);
+        memory += u64::from(*more_memory);
+        lanes <= threads as u64 && memory <= most_memory.into() && work / 2 <= first
     });
     fitting.count().max(1)
+}
+
+/// What the key derivations of one opening may still cost together: those of all key slots that are tried, and of digests.
+pub(super) struct Budget {
+    limits: KdfLimits,
+    iterations: u64,
+    work: u64,
+}
+
+impl Budget {
+    pub fn new(limits: KdfLimits) -> Budget {
+        Budget { limits, iterations: limits.iterations, work: limits.work }
+    }
+
+    /// Takes what a derivation costs.
+    ///
+    /// # Errors
+    /// `Unsupported` if that is more than is left; nothing is taken then.
+    fn spend(&mut self, cost: &Cost) -> Result<(), Error> {
+        for (left, cost, all, what) in [
+            (self.iterations, cost.iterations, self.limits.iterations, "iterations"),
+            (self.work, cost.work, self.limits.work, "KiB of memory in all passes"),
+        ] {
+            if cost > left {
+                let spent = all - left;
+                let before = match spent {
+                    0 => String::new(),
+                    spent => format!(", {spent} of which are spent"),
+                };
+                return Err(Error::unsupported(format!(
+                    "it demands {cost} {what}; opening a volume may cost {all}{before}: raise the limit, or name the slot"
+                )));
+            }
+        }
+        self.iterations -= cost.iterations;
+        self.work -= cost.work;
+        Ok(())
+    }
 }
 
 /// Finds the volume key that a digest is of: in one of its slots, or that it is the one that was given.
@@ -175,6 +235,7 @@ pub(super) fn key_of_digest(
     digest: u32,
     key: &LuksKey,
     options: &LuksOptions,
+    budget: &mut Budget,
     work: &Work<'_>,
 ) -> Result<Unlocked, Error> {
     let is_it = |one: &Digest| one.id == digest;
@@ -185,11 +246,11 @@ pub(super) fn key_of_digest(
     options.keyslot = options.keyslot.filter(has);
     match key {
         LuksKey::VolumeKey(key) => {
-            check_key_of_digests(&header.metadata, is_it, key, &options.limits, &work.providers)
+            check_key_of_digests(&header.metadata, is_it, key, budget, &work.providers)
         }
         LuksKey::Passphrase(passphrase) => {
             let slots = slots_of_luks2(header, is_it, &options)?;
-            try_slots(slots, device, passphrase, &options, work)
+            try_slots(slots, device, passphrase, &options, budget, work)
         }
     }
 }
@@ -210,13 +271,14 @@ fn slots(header: &Header, options: &LuksOptions) -> Result<Vec<(u32, Result<Slot
                 }
             }
         }
-        Header::Luks2(header) => slots_of_luks2(header, is_of_data, options),
+        Header::Luks2(header) => slots_of_luks2(header, is_of_data(&header.metadata), options),
     }
 }
 
-/// Whether a digest is of the key of the data.
-fn is_of_data(digest: &Digest) -> bool {
-    digest.segments.contains(&0)
+/// Whether a digest is of a key of the data.
+fn is_of_data(metadata: &luks2::Metadata) -> impl Fn(&Digest) -> bool + use<> {
+    let digests: Vec<u32> = metadata.digests_of_data().into_iter().map(|digest| digest.id).collect();
+    move |digest| digests.contains(&digest.id)
 }
 
 fn no_slot(id: u32) -> Error {
@@ -318,6 +380,15 @@ impl Slot {
         SectorCipher::new(&params, key.expose(), providers)
     }
 
+    /// What it costs to try the slot: to derive its key, and to hold what is in it against digests.
+    fn cost(&self, providers: &Providers) -> Result<Cost, Error> {
+        let mut cost = self.kdf.cost(self.cipher_key_len, providers)?;
+        for check in &self.checks {
+            cost.iterations = cost.iterations.saturating_add(check.cost(providers)?.iterations);
+        }
+        Ok(cost)
+    }
+
     /// Bytes of the slot's stripes, in whole sectors, if the area has room for them.
     pub fn material_len(&self) -> Result<usize, Error> {
         let len = af::material_len(self.key_len).filter(|len| *len as u64 <= self.area.end - self.area.start);
@@ -327,19 +398,37 @@ impl Slot {
 
 /// What a derivation takes.
 struct Cost {
-    /// Iterations, or KiB in all passes: two kinds of slots are seldom of one size.
+    /// Iterations of PBKDF2, each digest of output counted for itself.
+    iterations: u64,
+    /// KiB that all passes of Argon2 fill.
     work: u64,
-    lanes: u32,
-    /// KiB at once.
-    memory: u32,
+}
+
+impl Cost {
+    fn of_pbkdf2(hash: &str, iterations: u32, len: usize, providers: &Providers) -> Result<Cost, Error> {
+        let digests = len.div_ceil(providers.hash(hash)?.digest_len()) as u64;
+        let iterations = u64::from(iterations).saturating_mul(digests);
+        Ok(Cost { iterations, work: 0 })
+    }
 }
 
 impl Derivation {
-    fn cost(&self) -> Cost {
+    /// What it costs to derive so many bytes.
+    fn cost(&self, len: usize, providers: &Providers) -> Result<Cost, Error> {
         match self {
-            Derivation::Pbkdf2 { iterations, .. } => Cost { work: (*iterations).into(), lanes: 1, memory: 0 },
+            Derivation::Pbkdf2 { hash, iterations, .. } => Cost::of_pbkdf2(hash, *iterations, len, providers),
+            Derivation::Argon2(Argon2 { passes, memory, .. }, _) => {
+                Ok(Cost { iterations: 0, work: u64::from(*passes) * u64::from(*memory) })
+            }
+        }
+    }
+
+    /// Lanes, KiB at once, and how long it takes: iterations, or KiB in all passes. Two kinds of slots are seldom of one size.
+    fn size(&self) -> (u32, u32, u64) {
+        match self {
+            Derivation::Pbkdf2 { iterations, .. } => (1, 0, (*iterations).into()),
             Derivation::Argon2(Argon2 { passes, memory, lanes, .. }, _) => {
-                Cost { work: u64::from(*passes) * u64::from(*memory), lanes: *lanes, memory: *memory }
+                (*lanes, *memory, u64::from(*passes) * u64::from(*memory))
             }
         }
     }
@@ -383,8 +472,26 @@ impl Check {
         })
     }
 
+    fn cost(&self, providers: &Providers) -> Result<Cost, Error> {
+        Cost::of_pbkdf2(&self.hash, self.iterations, self.digest.len(), providers)
+    }
+
+    /// Whether the digest is that of a key, at the cost of a budget.
+    ///
+    /// # Errors
+    /// `Unsupported` if it costs more than is left, and for a hash that is not known; `Corrupt` for a digest of no use.
+    pub fn fits_within(
+        &self,
+        key: &SecretVec,
+        budget: &mut Budget,
+        providers: &Providers,
+    ) -> Result<bool, Error> {
+        budget.spend(&self.cost(providers)?)?;
+        self.fits(key, &budget.limits, providers)
+    }
+
     /// Whether the digest is that of a key.
-    pub fn fits(&self, key: &SecretVec, limits: &KdfLimits, providers: &Providers) -> Result<bool, Error> {
+    fn fits(&self, key: &SecretVec, limits: &KdfLimits, providers: &Providers) -> Result<bool, Error> {
         // With nothing to compare with, any key would be right.
         if !DIGEST_LEN.contains(&self.digest.len()) {
             return Err(Error::corrupt(format!("a digest of {} bytes", self.digest.len())));
@@ -428,14 +535,17 @@ fn open(
 fn check_volume_key(
     header: &Header,
     key: &SecretVec,
-    limits: &KdfLimits,
+    budget: &mut Budget,
     providers: &Providers,
 ) -> Result<Unlocked, Error> {
     match header {
         Header::Luks1(header) => {
-            check_key(key, Some(header.key_bytes), &[Check::of_luks1(header)], limits, providers)
+            check_key(key, Some(header.key_bytes), &[Check::of_luks1(header)], budget, providers)
         }
-        Header::Luks2(header) => check_key_of_digests(&header.metadata, is_of_data, key, limits, providers),
+        Header::Luks2(header) => {
+            let metadata = &header.metadata;
+            check_key_of_digests(metadata, is_of_data(metadata), key, budget, providers)
+        }
     }
 }
 
@@ -443,21 +553,21 @@ fn check_key_of_digests(
     metadata: &luks2::Metadata,
     is_wanted: impl Fn(&Digest) -> bool,
     key: &SecretVec,
-    limits: &KdfLimits,
+    budget: &mut Budget,
     providers: &Providers,
 ) -> Result<Unlocked, Error> {
     let digests: Vec<Digest> = metadata.digests().into_iter().filter(|digest| is_wanted(digest)).collect();
     let named = |slot: &Keyslot| digests.iter().any(|digest| digest.keyslots.contains(&slot.id));
     let len = metadata.keyslots().iter().find(|slot| named(slot)).map(|slot| slot.key_size);
     let checks: Vec<Check> = digests.iter().map(Check::of_luks2).collect::<Result<_, _>>()?;
-    check_key(key, len, &checks, limits, providers)
+    check_key(key, len, &checks, budget, providers)
 }
 
 fn check_key(
     key: &SecretVec,
     len: Option<u32>,
     checks: &[Check],
-    limits: &KdfLimits,
+    budget: &mut Budget,
     providers: &Providers,
 ) -> Result<Unlocked, Error> {
     // HMAC fills keys up with zeros, so a key of another length may have the same digest.
@@ -466,7 +576,7 @@ fn check_key(
         return Err(wrong());
     }
     for check in checks {
-        if check.fits(key, limits, providers)? {
+        if check.fits_within(key, budget, providers)? {
             return Ok(Unlocked { keyslot: None, volume_key: key.clone(), is_empty_passphrase: false });
         }
     }

@@ -1,6 +1,7 @@
 //! LUKS volumes that cryptsetup made and the kernel wrote, opened.
 
 mod changes;
+mod hostile;
 mod images;
 mod protected;
 mod reencrypt;

@@ -13,7 +13,7 @@ use crate::images::{image, volume};
 const HDR_SIZE: usize = 16384;
 
 /// The volume of the corpus with another JSON area in its first header, and zeros for the second.
-fn with_area(data: &[u8], area: &[u8]) -> Vec<u8> {
+pub fn with_area(data: &[u8], area: &[u8]) -> Vec<u8> {
     let providers = Providers::default();
     let binary = BinaryHeader::from_bytes(data.first_chunk().unwrap(), Place::Primary, 0).unwrap();
     let copy = binary.to_bytes(Place::Primary, area, &providers).unwrap();

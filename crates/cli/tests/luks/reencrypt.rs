@@ -2,7 +2,11 @@
 
 use std::process::Command;
 
+use casemate::Providers;
+use casemate::luks::luks2::{BinaryHeader, Place as Copy};
 use casemate_testkit::{Place, Rng, run, tool};
+
+use serde_json::Value;
 
 use crate::{CASEMATE, says, yes};
 
@@ -47,6 +51,11 @@ fn what_is_begun_here_is_finished_there_and_the_reverse() {
         yes(place.own(&format!("{reencrypt} --init-only {begun}")));
         says(place.own(&format!("{reencrypt} --init-only")), 2, "was begun already");
         is_whole(&place, len);
+        if begun.contains("none") {
+            // cryptsetup may have been cut off, and would have noted nothing.
+            says(place.own(&format!("{reencrypt} --resume-only")), 2, "the header can't tell");
+            says(place.own("luks extract disk out --key-file key"), 0, "without protection");
+        }
         theirs("reencrypt --resume-only --force-offline-reencrypt");
         is_whole(&place, len);
         says(place.own(&format!("{reencrypt} --resume-only")), 2, "there is nothing to go on with");
@@ -56,7 +65,8 @@ fn what_is_begun_here_is_finished_there_and_the_reverse() {
             let metadata = yes(place.own("luks dump --dump-json-metadata disk"));
             assert!(metadata.contains("online-reencrypt-v2"));
             is_whole(&place, len);
-            let done = yes(place.own(&format!("{reencrypt} --json")));
+            let meant = if begun.contains("none") { "--batch-mode" } else { "" };
+            let done = yes(place.own(&format!("{reencrypt} --json {meant}")));
             assert_eq!(done, "{\"done\":true}\n");
             is_whole(&place, len);
         }
@@ -107,6 +117,118 @@ fn data_are_encrypted_and_decrypted_here_and_there() {
             assert!(place.read("disk").starts_with(&plain));
         }
     }
+}
+
+/// A passphrase that opens a volume whose encryption was only begun is a right one, and its last key slot is one of the data.
+#[test]
+fn the_key_of_an_encryption_that_was_begun_is_a_key() {
+    let Some(cryptsetup) = tool("cryptsetup") else { return };
+    for header in ["", "--header header"] {
+        let place = Place::new(CASEMATE);
+        place.file("key", "pass");
+        place.file("wrong", "wrong");
+        place.file("disk", Rng::new(8).bytes(8 << 20));
+        let link = place.link("cryptsetup");
+        let reduce = if header.is_empty() { "--reduce-device-size 4M" } else { "" };
+        yes(place.own(&format!(
+            "luks reencrypt disk --encrypt --init-only --key-file key {header} {reduce} {CHEAP}"
+        )));
+        for (program, wrong) in [(&cryptsetup, 2), (&link, 2)] {
+            let test = format!("open --test-passphrase disk {header} --key-file");
+            assert_eq!(casemate_testkit::status(&place.run(program, &format!("{test} key"))), 0);
+            assert_eq!(casemate_testkit::status(&place.run(program, &format!("{test} wrong"))), wrong);
+        }
+        yes(place.own(&format!("luks test-passphrase disk --key-file key {header}")));
+        says(place.own(&format!("luks test-passphrase disk --key-file wrong {header}")), 1, "does not open");
+    }
+}
+
+/// Of a decryption that is done but for its header no key may be left: nothing is read then, and the header goes after a
+/// question.
+#[test]
+fn what_is_decrypted_but_for_its_header_is_ended_after_a_question() {
+    let place = volume("");
+    place.file("wrong", "wrong");
+    yes(place.own("luks reencrypt disk --decrypt --key-file key --luks-header header --init-only"));
+    // The header as it is when all is done: without its key slot, too.
+    let metadata = yes(place.own("luks dump --dump-json-metadata disk --luks-header header"));
+    for has_slot in [true, false] {
+        place.file("done", done(&place.read("header"), &metadata, has_slot));
+        let before = (place.read("disk"), place.read("done"));
+        let (with, wrong) =
+            ("disk --luks-header done --key-file key", "disk --luks-header done --key-file wrong");
+        let why = if has_slot { "nothing proves that" } else { "no key slot holds a key" };
+        for line in ["extract", "reencrypt --resume-only"] {
+            let (command, option) = line.split_once(' ').unwrap_or((line, "out"));
+            let wrong = place.own(&format!("luks {command} {wrong} {option}"));
+            says(wrong, 2, if command == "extract" { why } else { "--batch-mode says that this is meant" });
+            if !has_slot {
+                let right = place.own(&format!("luks {command} {with} {option}"));
+                says(right, 2, if command == "extract" { why } else { "--batch-mode says" });
+            }
+        }
+        says(place.own(&format!("serve --luks {wrong} --write --exec true")), 2, why);
+        says(place.own(&format!("serve --luks {wrong} --write --reencrypt --exec true")), 2, "");
+        assert!(before == (place.read("disk"), place.read("done")) && !place.path("out").exists());
+        yes(place.own(&format!("luks reencrypt {wrong} --resume-only --batch-mode")));
+        assert!(place.read("disk") == before.0 && place.read("done") != before.1);
+        let ended = yes(place.own("luks dump --dump-json-metadata disk --luks-header done"));
+        assert!(!ended.contains("requirements") && ended.contains("linear"), "{ended}");
+    }
+}
+
+/// A header that says of a decryption that all is done.
+fn done(header: &[u8], metadata: &str, has_slot: bool) -> Vec<u8> {
+    let mut metadata: Value = serde_json::from_str(metadata).unwrap();
+    let segments = metadata["segments"].as_object().unwrap().clone();
+    let of = |flag: &str| {
+        let is_it = |one: &&Value| one["flags"].to_string().contains(flag);
+        segments.values().find(is_it).unwrap().clone()
+    };
+    let (previous, last) = (of("backup-previous"), of("backup-final"));
+    let mut all = serde_json::json!({ "1": previous, "2": last, "0": last });
+    all["0"].as_object_mut().unwrap().remove("flags");
+    let mut crypt = vec!["1"];
+    if segments.values().any(|one| one["flags"].to_string().contains("backup-moved-segment")) {
+        all["3"] = of("backup-moved-segment");
+        crypt.push("3");
+    }
+    metadata["segments"] = all;
+    metadata["digests"]["0"]["segments"] = serde_json::json!(crypt);
+    if !has_slot {
+        metadata["keyslots"].as_object_mut().unwrap().remove("0");
+        metadata["digests"]["0"]["keyslots"] = serde_json::json!([]);
+    }
+    let binary = BinaryHeader::from_bytes(header.first_chunk().unwrap(), Copy::Primary, 0).unwrap();
+    let area = serde_json::to_vec(&metadata).unwrap();
+    let copy = binary.to_bytes(Copy::Primary, &area, &Providers::default()).unwrap();
+    [&copy[..], &vec![0; copy.len()], &header[2 * copy.len()..]].concat()
+}
+
+/// What holds key slots, or the data of an image that is not for all, is not for all.
+#[test]
+fn files_with_secrets_are_for_their_owner() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = volume("");
+    let mode = |name: &str| std::fs::metadata(place.path(name)).unwrap().permissions().mode() & 0o777;
+    let set = |name: &str, mode| {
+        std::fs::set_permissions(place.path(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for (image, target) in [(0o600, 0o600), (0o640, 0o640), (0o400, 0o400), (0o660, 0o640)] {
+        set("disk", image);
+        let _ = std::fs::remove_file(place.path("out"));
+        place.sh(&format!("umask 022; {CASEMATE} luks extract disk out --key-file key"));
+        assert_eq!(mode("out"), target, "{image:o}");
+    }
+    set("disk", 0o644);
+    for line in [
+        "reencrypt disk --decrypt --luks-header h1 --key-file key",
+        &format!("reencrypt plain --encrypt --luks-header h2 --key-file key {CHEAP}"),
+        &format!("format disk --overwrite --luks-header h3 --key-file key {CHEAP}"),
+    ] {
+        place.sh(&format!("umask 022; {CASEMATE} luks {line}"));
+    }
+    assert_eq!(["h1", "h2", "h3"].map(mode), [0o600; 3]);
 }
 
 #[test]

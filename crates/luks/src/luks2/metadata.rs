@@ -301,6 +301,21 @@ impl Metadata {
         self.objects("digests", DIGESTS).map(digest).collect()
     }
 
+    /// The digests of the keys that open the data. While the volume is reencrypted these are the keys of the data as they will
+    /// be, or where those will have none, as they were.
+    pub fn digests_of_data(&self) -> Vec<Digest> {
+        let is_last = |segment: &Segment| segment.flags.iter().any(|flag| flag == "backup-final");
+        let last = self.segments().into_iter().find(is_last).map(|segment| segment.id);
+        let with = |is_it: &dyn Fn(&Digest) -> bool| -> Vec<Digest> {
+            self.digests().into_iter().filter(|digest| is_it(digest)).collect()
+        };
+        match last.map(|last| with(&|digest| digest.segments.contains(&last))) {
+            None => with(&|digest| digest.segments.contains(&0)),
+            Some(none) if none.is_empty() => with(&|digest| !digest.segments.is_empty()),
+            Some(found) => found,
+        }
+    }
+
     /// The segments, by number.
     pub fn segments(&self) -> Vec<Segment> {
         let count = self.0.get("segments").and_then(Json::object).map_or(0, Object::len);

@@ -7,7 +7,7 @@
 
 use casemate_blockdev::AtFile;
 use casemate_luks::Header;
-use casemate_luks::luks2::reencrypt::{Backups, Direction, Mode, Reencryption, Resilience};
+use casemate_luks::luks2::reencrypt::{Backups, Direction, Mode, Part, Reencryption, Resilience, State};
 use casemate_luks::luks2::{self, Segment, SegmentSize};
 use casemate_providers::Work;
 
@@ -16,7 +16,8 @@ use super::sides::Keys;
 use super::{ReencryptOptions, start};
 use crate::luks::areas::free_slot;
 use crate::luks::random::Source;
-use crate::luks::{LuksKey, LuksOptions, Volume, unlock};
+use crate::luks::unlock::{self, Budget};
+use crate::luks::{LuksKey, LuksOptions, Volume};
 use crate::{Error, Image};
 
 /// Bytes of the first data that are moved, at most, as cryptsetup has it.
@@ -68,9 +69,9 @@ impl Volume {
         let digest = digests.iter().find(|digest| digest.segments.contains(&0));
         let digest = digest.ok_or_else(|| Error::corrupt("no digest is of the data"))?.id;
         let device = self.header_image.top();
-        let found = unlock::key_of_digest(&header, device, digest, key, unlocking, work)?;
-        let keys =
-            Keys { keys: [Some(found.volume_key), None], is_empty_passphrase: found.is_empty_passphrase };
+        let mut budget = Budget::new(unlocking.limits);
+        let found = unlock::key_of_digest(&header, device, digest, key, unlocking, &mut budget, work)?;
+        let keys = Keys::of_new_work([Some(found.volume_key), None], found.is_empty_passphrase);
         let size = self.data.top().size();
         let len = size.saturating_sub(previous.offset);
         let unit = u64::from(previous.sector_size);
@@ -139,6 +140,33 @@ impl Volume {
             true => Ok(false),
             false => self.go_on(course, &keys, unlocking, options, work),
         }
+    }
+
+    /// Whether the header says that a decryption is done, so that nothing but the header is left to be removed. Nothing proves
+    /// that without the key of the data, and nothing is read on the strength of it.
+    pub fn says_decrypted(&self) -> bool {
+        let Ok(Some(course)) = self.reencryption() else { return false };
+        let parts = course.parts(self.data.top().size()).unwrap_or_default();
+        let is_new = |part: &Part| part.state == State::New;
+        course.mode == Mode::Decrypt && !parts.is_empty() && parts.iter().all(is_new)
+    }
+
+    /// Ends a decryption that is done by what the header says, without a key: the header then says that the data are plain.
+    /// Nothing else is written. What the header said may be a lie: whoever calls this has asked whether it is meant.
+    ///
+    /// # Errors
+    /// `Argument` if the header does not say so, or was opened for reading; `Io`.
+    pub fn end_decryption(&mut self, work: &Work<'_>) -> Result<(), Error> {
+        self.header_image.check_writable()?;
+        let name = self.header_image.name().to_owned();
+        let mut end = || {
+            let course = if self.says_decrypted() { self.reencryption()? } else { None };
+            let course = course.ok_or_else(|| Error::argument("no decryption is done but for its header"))?;
+            let Header::Luks2(header) = &mut self.header else { return Err(Error::unsupported("LUKS1")) };
+            header.metadata = course.ended(&header.metadata, self.is_attached)?;
+            header.write(self.header_image.top(), &work.providers, &mut |bytes| Source::System.fill(bytes))
+        };
+        end().at(name)
     }
 
     /// Whether an earlier decryption was cut off between the header's copy and what the copy says of it: the data's device

@@ -229,7 +229,7 @@ impl Image {
         }
         let course =
             header.metadata.reencryption()?.ok_or_else(|| Error::corrupt("no encryption was begun"))?;
-        let keys = Keys { keys: [None, Some(made.volume_key.clone())], is_empty_passphrase: false };
+        let keys = Keys::of_new_work([None, Some(made.volume_key.clone())], false);
         let mut volume = Volume {
             header: Header::Luks2(header),
             header_image: header_image.clone(),
@@ -373,7 +373,7 @@ fn begun_front(
     work: &Work<'_>,
 ) -> Result<(Front, luks2::Header), Error> {
     let mut header = luks2_of(made)?.clone();
-    let keys = Keys { keys: [None, Some(made.volume_key.clone())], is_empty_passphrase: false };
+    let keys = Keys::of_new_work([None, Some(made.volume_key.clone())], false);
     let metadata = placed(&header.metadata, course.backups.last.offset)?;
     header.metadata = start::begin(course, &metadata, &keys, size, options, &work.providers)?;
     // OK to cast: 16 KiB.

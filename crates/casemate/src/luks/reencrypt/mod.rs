@@ -154,6 +154,14 @@ impl Volume {
         }
     }
 
+    /// Whether the data may be a mixture that nothing tells apart: of a reencryption that nothing protects the header says that
+    /// it was not begun, and cryptsetup notes nothing more until all is done.
+    pub fn may_be_mixed(&self) -> bool {
+        let Ok(Some(course)) = self.reencryption() else { return false };
+        let parts = course.parts(self.data.top().size()).unwrap_or_default();
+        view::may_be_mixed(&course, &parts)
+    }
+
     /// The plain data in the middle of a reencryption, as they are: nothing is written.
     pub(super) fn view(
         &self,
@@ -167,7 +175,7 @@ impl Volume {
         let view = || {
             let parts = course.parts(self.data.top().size())?;
             let keys = self.keys(header, course, &parts, key, options, work)?;
-            let sides = Sides::new(course, keys.refs(), options, &work.providers)?;
+            let sides = Sides::new(course, &keys, options, &work.providers)?;
             let devices = (self.header_image.device(), self.data.device());
             View::new(course, sides, &parts, devices, self.data.name(), work)
         };
@@ -186,6 +194,7 @@ impl Volume {
         let is_done = parts.iter().all(|part| part.state == State::New);
         let device = self.header_image.top();
         let keys = sides::unlock(header, device, course, is_done, key, options, work)?;
+        // Before anything is written; it is refused again wherever ciphers are made.
         sides::refuse_null(course, &keys)?;
         Ok(keys)
     }

@@ -62,10 +62,11 @@ impl Volume {
             let parts = course.parts(data.top().size())?;
             let keys = self.keys(header, &course, &parts, key, options, work)?;
             let named = data.named();
+            super::view::note_mixed(&course, &parts, data.name(), work);
             let mut zones = self.zones(&named, course.clone(), parts, &keys, options, work)?;
             zones.recover_hot(work)?;
             let (len, parts) = (zones.len, RwLock::new(zones.parts));
-            let sides = Sides::new(&course, keys.refs(), options, &work.providers)?;
+            let sides = Sides::new(&course, &keys, options, &work.providers)?;
             let unit = course.sector_unit();
             let claims = Claims::default();
             let online = Online { course, sides, data: data.device(), parts, claims, len, unit };
@@ -90,7 +91,7 @@ impl Volume {
         let Header::Luks2(header) = &mut self.header else { return Err(Error::unsupported("LUKS1")) };
         let len = course.len(self.data.top().size())?;
         Ok(Zones {
-            sides: Sides::new(&course, keys.refs(), options, &work.providers)?,
+            sides: Sides::new(&course, keys, options, &work.providers)?,
             course,
             header,
             header_device: self.header_image.top(),

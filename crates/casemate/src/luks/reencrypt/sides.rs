@@ -7,13 +7,22 @@ use casemate_luks::luks2::{self, Segment};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Direction, Providers, Work};
 
-use super::super::unlock::{self, Check};
+use super::super::unlock::{self, Budget, Check};
 use super::super::{LuksKey, LuksOptions};
 use crate::{Error, ErrorKind};
 
-/// The ciphers before and after; none where the data are plain.
+/// The ciphers before and after. They are made of [`Keys`] alone, which are the proof that the metadata may be followed.
 pub(super) struct Sides {
-    ciphers: [Option<SectorCipher>; 2],
+    layers: [Layer; 2],
+}
+
+/// What lies between the bytes of a device and the data.
+enum Layer {
+    /// Nothing.
+    Plain,
+    Cipher(Box<SectorCipher>),
+    /// A cipher whose key nobody has, and which no part of the data has any more.
+    Missing,
 }
 
 /// Which of two sides.
@@ -26,30 +35,34 @@ pub(super) enum Side {
 impl Sides {
     pub fn new(
         course: &Reencryption,
-        keys: [Option<&SecretVec>; 2],
+        keys: &Keys,
         options: &LuksOptions,
         providers: &Providers,
     ) -> Result<Sides, Error> {
-        let cipher = |segment: &Segment, key: Option<&SecretVec>| match key {
-            Some(key) if segment.kind == "crypt" => {
+        refuse_null(course, keys)?;
+        let layer = |segment: &Segment, key: Option<&SecretVec>| match key {
+            _ if segment.kind == "linear" => Ok(Layer::Plain),
+            None => Ok(Layer::Missing),
+            Some(key) => {
                 let mut params = Params::new(segment.encryption.parse()?);
                 // OK to cast: 32 bits.
                 params.sector_size = segment.sector_size as usize;
                 params.iv_offset = segment.iv_tweak;
                 params.allow_equal_halves = options.allow_equal_halves;
-                SectorCipher::new(&params, key.expose(), providers).map(Some)
+                let cipher = SectorCipher::new(&params, key.expose(), providers)?;
+                Ok::<Layer, Error>(Layer::Cipher(Box::new(cipher)))
             }
-            _ => Ok(None),
         };
-        let backups = &course.backups;
-        Ok(Sides { ciphers: [cipher(&backups.previous, keys[0])?, cipher(&backups.last, keys[1])?] })
+        let (backups, [old, new]) = (&course.backups, keys.refs());
+        Ok(Sides { layers: [layer(&backups.previous, old)?, layer(&backups.last, new)?] })
     }
 
     /// Decrypts what is in one state, or encrypts it; `position` is that of the first byte.
     pub fn run(&self, side: Side, direction: Direction, position: u64, data: &mut [u8]) -> Result<(), Error> {
-        match &self.ciphers[side as usize] {
-            Some(cipher) => cipher.run(direction, position / 512, data),
-            None => Ok(()),
+        match &self.layers[side as usize] {
+            Layer::Cipher(cipher) => cipher.run(direction, position / 512, data),
+            Layer::Plain => Ok(()),
+            Layer::Missing => Err(Error::locked("the key of the data before the reencryption is not there")),
         }
     }
 
@@ -61,23 +74,31 @@ impl Sides {
     }
 }
 
-/// The keys of before and after, where there are such keys and they could be had.
-#[derive(Debug, Default)]
+/// The keys of before and after, where there are such keys: the proof that the metadata of a reencryption may be followed.
+/// [`unlock`] makes it of metadata that were found, [`Keys::of_new_work`] for those that this process writes.
+#[derive(Debug)]
 pub(super) struct Keys {
-    pub keys: [Option<SecretVec>; 2],
-    pub is_empty_passphrase: bool,
+    keys: [Option<SecretVec>; 2],
+    is_empty_passphrase: bool,
 }
 
 impl Keys {
+    /// The keys of work that begins here, whose metadata come from nobody else.
+    pub fn of_new_work(keys: [Option<SecretVec>; 2], is_empty_passphrase: bool) -> Keys {
+        Keys { keys, is_empty_passphrase }
+    }
+
     pub fn refs(&self) -> [Option<&SecretVec>; 2] {
         [self.keys[0].as_ref(), self.keys[1].as_ref()]
     }
 }
 
-/// Finds the keys that a reencryption needs, and checks that who had them has written what the metadata say of it.
+/// Finds the keys that a reencryption needs, and checks that who had them has written what the metadata say of it. Where all
+/// is done and the slots of the old key are gone, the new key is proof enough: by its digest, as of any volume. Of a
+/// decryption no key is left then, and nothing proves it.
 ///
 /// # Errors
-/// `Mismatch` for a wrong key; `Corrupt` if the metadata are not proven.
+/// `Mismatch` for a wrong key; `Locked` if no key slot is left; `Corrupt` if the metadata are not proven.
 pub(super) fn unlock(
     header: &luks2::Header,
     device: &dyn BlockDevice,
@@ -87,22 +108,30 @@ pub(super) fn unlock(
     options: &LuksOptions,
     work: &Work<'_>,
 ) -> Result<Keys, Error> {
-    let mut found = Keys::default();
-    let mut refused = None;
+    let mut found = Keys { keys: [None, None], is_empty_passphrase: false };
+    let (mut is_old_gone, mut budget) = (false, Budget::new(options.limits));
     for which in 0..2 {
         let Some(digest) = course.digests[which] else { continue };
         if which == 1 && course.digests[0] == course.digests[1] {
             found.keys[1] = found.keys[0].clone();
             continue;
         }
-        match unlock::key_of_digest(header, device, digest, key, options, work) {
+        let may_be_gone = is_done && which == 0 && course.digests[0] != course.digests[1];
+        match unlock::key_of_digest(header, device, digest, key, options, &mut budget, work) {
             Ok(unlocked) => {
                 found.is_empty_passphrase |= unlocked.is_empty_passphrase;
                 found.keys[which] = Some(unlocked.volume_key);
             }
-            // What is done needs the old key no more, whose slots may be gone.
-            Err(error) if is_done && which == 0 && error.kind() == ErrorKind::Mismatch => {
-                refused = Some(error)
+            Err(error) if may_be_gone && matches!(error.kind(), ErrorKind::Mismatch | ErrorKind::Locked) => {
+                if course.digests[1].is_none() {
+                    return Err(error.map_text(|text| {
+                        format!(
+                            "{text}; the header says that the data are decrypted already, and without their key nothing \
+                             proves that, so they are not read; going on with the decryption only removes the header"
+                        )
+                    }));
+                }
+                is_old_gone = true;
             }
             Err(error) => {
                 return Err(error.map_text(|text| match (course.digests, which) {
@@ -115,20 +144,15 @@ pub(super) fn unlock(
             }
         }
     }
-    let has_all = (0..2).all(|which| course.digests[which].is_none() || found.keys[which].is_some());
-    // Plain data that are all there can't be lost, and their last key slot may be wiped.
-    if !has_all && is_done {
+    if is_old_gone {
         return Ok(found);
-    }
-    if let Some(refused) = refused {
-        return Err(refused);
     }
     let digests = header.metadata.digests();
     let digest = digests.iter().find(|digest| digest.keyslots.contains(&course.keyslot));
     let unproven = "the metadata of the reencryption are not as somebody who has the keys has written them";
     let digest = digest.ok_or_else(|| Error::corrupt(unproven))?;
     let [old, new] = found.refs();
-    match Check::of_luks2(digest)?.fits(&course.message(old, new), &options.limits, &work.providers)? {
+    match Check::of_luks2(digest)?.fits_within(&course.message(old, new), &mut budget, &work.providers)? {
         true => Ok(found),
         false => Err(Error::corrupt(unproven)),
     }

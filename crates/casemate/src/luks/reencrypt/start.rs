@@ -16,7 +16,7 @@ use crate::luks::areas::{free_area, free_slot, gaps};
 use crate::luks::digest::new_digest;
 use crate::luks::random::Source;
 use crate::luks::slot::{Pbkdf, SlotPlace};
-use crate::luks::unlock;
+use crate::luks::unlock::{self, Budget};
 use crate::luks::{LuksKey, LuksOptions};
 
 /// A key slot that stays, with another key: its passphrase and what it was.
@@ -95,7 +95,9 @@ fn kept(
             };
             let mut one = unlocking.clone();
             one.keyslot = Some(*id);
-            match unlock::key_of_digest(header, device, of_data.id, key, &one, work) {
+            // Whoever gives a passphrase for each slot means all of them to be tried.
+            let mut budget = Budget::new(unlocking.limits);
+            match unlock::key_of_digest(header, device, of_data.id, key, &one, &mut budget, work) {
                 Ok(unlocked) => {
                     is_empty |= unlocked.is_empty_passphrase;
                     found = Some(unlocked.volume_key);
@@ -233,7 +235,7 @@ pub(super) fn reencrypt(
         Backups { previous, last, moved: None },
         [Some(old_digest), Some(new_digest)],
     )?;
-    let keys = Keys { keys: [Some(old_key), Some(new_key)], is_empty_passphrase };
+    let keys = Keys::of_new_work([Some(old_key), Some(new_key)], is_empty_passphrase);
     super::sides::refuse_null(&course, &keys)?;
     let begun = begin(&course, &metadata, &keys, size, options, providers)?;
     for (offset, piece) in &pieces {

@@ -41,6 +41,7 @@ impl View {
         name: &str,
         work: &Work<'_>,
     ) -> Result<View, Error> {
+        note_mixed(course, parts, name, work);
         let mut pieces = Vec::new();
         for Part { state, range } in parts {
             let (old, new) = (course.old_place(range.start), course.new_place(range.start));
@@ -94,6 +95,23 @@ impl View {
     fn past_end(&self) -> DeviceError {
         let text = format!("a read passes the end of the device at {}", self.len);
         DeviceError::path(std::io::ErrorKind::UnexpectedEof, text)
+    }
+}
+
+/// Whether data that are all as before by what the header says may be a mixture of old and new.
+pub(super) fn may_be_mixed(course: &Reencryption, parts: &[Part]) -> bool {
+    course.resilience == Resilience::None
+        && course.shift.is_none()
+        && parts.iter().all(|part| part.state == State::Old)
+}
+
+/// Tells of data that may be a mixture.
+pub(super) fn note_mixed(course: &Reencryption, parts: &[Part], name: &str, work: &Work<'_>) {
+    if may_be_mixed(course, parts) {
+        work.events.note(&format!(
+            "{name}: they are to be reencrypted without protection, and the header does not tell whether cryptsetup was cut \
+             off in the middle: then what is read from some byte of the data on, or before it, is noise"
+        ));
     }
 }
 

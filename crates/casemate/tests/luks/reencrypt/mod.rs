@@ -2,7 +2,7 @@
 
 mod cuts;
 mod disk;
-mod medium;
+pub mod medium;
 mod power;
 mod refusals;
 
@@ -16,12 +16,12 @@ use casemate_testkit::Rng;
 use crate::images::image;
 use medium::bytes_of;
 
-fn cheap() -> Pbkdf {
+pub fn cheap() -> Pbkdf {
     Pbkdf::Pbkdf2 { hash: "sha256".to_owned(), iterations: 1000 }
 }
 
 /// A volume with 128-bit keys, so that slots are small: its bytes, and what is in it.
-fn volume(sector_size: u32, cipher: &str, header: u64, len: usize) -> (Vec<u8>, Vec<u8>) {
+pub fn volume(sector_size: u32, cipher: &str, header: u64, len: usize) -> (Vec<u8>, Vec<u8>) {
     let mut options = LuksFormatOptions::default();
     options.cipher = cipher.to_owned();
     options.key_bits = Some(if cipher.contains("xts") { 256 } else { 128 });

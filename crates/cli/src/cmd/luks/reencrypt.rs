@@ -4,12 +4,13 @@ use clap::ValueEnum;
 use serde_json::json;
 
 use casemate::luks::{Header, LuksFormatOptions, LuksKey, Protection, ReencryptOptions, Volume};
-use casemate::{Access, Error, Image};
+use casemate::{Access, Error, ErrorKind, Image};
 
+use super::confirm::Confirm;
 use super::options::VolumeArgs;
 use super::pbkdf::PbkdfArgs;
 use crate::answer::Answer;
-use crate::cmd::ends::anew;
+use crate::cmd::ends::anew_private;
 use crate::context::Context;
 use crate::passphrase::{self, Asked};
 use crate::size::bytes;
@@ -72,6 +73,8 @@ pub struct Args {
     /// Go on with what was begun, and begin nothing.
     #[arg(long)]
     resume_only: bool,
+    #[command(flatten)]
+    confirm: Confirm,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -141,7 +144,7 @@ impl Args {
         format.hash = self.hash.clone();
         format.pbkdf = Some(self.pbkdf.fixed(false, &self.hash)?);
         format.check(&context.opening())?;
-        let header = self.volume.unlock.luks_header.as_deref().map(anew).transpose()?;
+        let header = self.volume.unlock.luks_header.as_deref().map(anew_private).transpose()?;
         let (LuksKey::Passphrase(passphrase) | LuksKey::VolumeKey(passphrase)) =
             match self.volume.passphrase.source() {
                 Some(source) => LuksKey::file(&source, self.volume.passphrase.size())?,
@@ -161,7 +164,7 @@ impl Args {
         let export = self.volume.unlock.luks_header.as_ref().filter(|path| !path.exists());
         let key = self.volume.key()?;
         let progress = context.progress(&self.volume.place.image.display().to_string(), volume.data_size());
-        let export = export.map(Image::replace).transpose()?;
+        let export = export.map(Image::replace_private).transpose()?;
         let work = context.work(context.providers().clone(), &progress);
         volume.decrypt(&key, export.as_ref(), &self.volume.unlock.options()?, &self.options(context)?, &work)
     }
@@ -178,11 +181,43 @@ impl Args {
         if self.decrypt && !is_begun {
             return self.decrypt(volume, context);
         }
+        if volume.says_decrypted() && !self.init_only {
+            return self.end_decryption(&mut volume, context);
+        }
+        if volume.may_be_mixed() && !self.init_only {
+            self.confirm.ask(
+                "whatever was begun without protection may have been cut off in the middle, and then nearly all data are lost \
+                 by going on; the header can't tell",
+            )?;
+        }
         let keys = self.keys(&volume)?;
         let size = self.device_size.unwrap_or(volume.data_size());
         let progress = context.progress(&place.image.display().to_string(), size);
         let work = context.work(context.providers().clone(), &progress);
         volume.reencrypt(&keys, &unlock.options()?, &self.options(context)?, &work)
+    }
+
+    /// Ends a decryption that is done by what its header says: with a key that proves this, or after a question.
+    fn end_decryption(&self, volume: &mut Volume, context: &Context) -> Result<bool, Error> {
+        let work = context.opening();
+        let why = if volume.slots_of_data().is_empty() {
+            "no key slot is left that proves it".to_owned()
+        } else {
+            let proven = self.keys(volume).and_then(|keys| {
+                volume.reencrypt(&keys, &self.volume.unlock.options()?, &self.options(context)?, &work)
+            });
+            match proven {
+                Err(error) if matches!(error.kind(), ErrorKind::Mismatch | ErrorKind::Locked) => {
+                    error.text().into_owned()
+                }
+                proven => return proven,
+            }
+        };
+        self.confirm.ask(&format!(
+            "the header says that all data are decrypted, and only the header is left: it will know no key any more, and if it \
+             lies nothing can be read again ({why})"
+        ))?;
+        volume.end_decryption(&work).map(|()| true)
     }
 
     /// The passphrases: of one place, or each slot's from a person.
