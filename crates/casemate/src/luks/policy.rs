@@ -60,7 +60,8 @@ pub struct Policy {
     pub tokens: Vec<String>,
     /// The persistent flags; none if empty.
     pub flags: Vec<String>,
-    /// The kinds of integrity protection; none if empty.
+    /// The kinds of integrity protection, one of which there must be; `none` allows its absence, too. No protection at all if
+    /// empty.
     pub integrity: Vec<String>,
     /// The digest of the volume key as it is in the header, so that there is no other key.
     pub digest: Option<String>,
@@ -309,10 +310,14 @@ impl Volume {
             for flag in metadata.flags() {
                 demand("flag", policy.flags.contains(&flag), format!("there is {flag}"));
             }
-            for kind in metadata.segments().into_iter().filter_map(|segment| segment.integrity) {
-                demand("integrity", policy.integrity.contains(&kind), format!("the data have {kind}"));
-            }
         }
+        let kinds = self.integrity_kinds();
+        for kind in &kinds {
+            demand("integrity", policy.integrity.contains(kind), format!("the data have {kind}"));
+        }
+        let may_be_absent = policy.integrity.is_empty() || policy.integrity.iter().any(|kind| kind == "none");
+        let text = "the data have no integrity protection".to_owned();
+        demand("integrity", may_be_absent || !kinds.is_empty(), text);
         let is_kept = policy.digest.as_ref().is_none_or(|pinned| *pinned == digest);
         demand("digest", is_kept, "the volume key is another one, or has another digest".to_owned());
         match (&policy.mac, &policy.mac_key) {
@@ -368,10 +373,15 @@ impl Volume {
             let metadata = &header.metadata;
             policy.tokens = unique(metadata.tokens().into_iter().map(|token| token.kind).collect());
             policy.flags = unique(metadata.flags());
-            policy.integrity =
-                metadata.segments().into_iter().filter_map(|segment| segment.integrity).collect();
         }
+        policy.integrity = self.integrity_kinds();
         Ok(policy)
+    }
+
+    /// The kinds of integrity protection that segments have.
+    fn integrity_kinds(&self) -> Vec<String> {
+        let Header::Luks2(header) = &self.header else { return Vec::new() };
+        header.metadata.segments().into_iter().filter_map(|segment| segment.integrity).collect()
     }
 
     /// An error that names all rules that are broken, where some are.

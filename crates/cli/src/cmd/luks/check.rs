@@ -28,7 +28,8 @@ use crate::context::Context;
     A policy has a line for each rule; of those that may be there several times any is kept:\n\
     \x20 cipher SPEC, key-size BITS, pbkdf KDF BOUNDS...   must be there; the others need not\n\
     \x20 version, sector-size, hash, key-slot-cipher       the last one is as cipher if it is not there\n\
-    \x20 token, flag, integrity                            none are allowed but those that are there\n\
+    \x20 token, flag                                       none are allowed but those that are there\n\
+    \x20 integrity KIND                                    the data have one of these; \"none\" allows that they have none\n\
     \x20 key-slots LEAST..MOST\n\
     \x20 digest, mac                                       as --print-policy prints them")]
 pub struct Args {
