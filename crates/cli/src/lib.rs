@@ -53,6 +53,7 @@ struct Cli {
 
 /// The command: does what the process's arguments say.
 pub fn main() -> ExitCode {
+    leave_no_core();
     let args: Vec<OsString> = std::env::args_os().collect();
     let code = match tools::called_as(&args) {
         Some(tool) => tool(&args),
@@ -61,6 +62,18 @@ pub fn main() -> ExitCode {
     // Whoever looks at the memory of a process that has ended, or at its core, finds no keys.
     wipe_stack();
     code
+}
+
+/// Has Linux write no core when the process ends by a signal: keys would be in it. A limit of one byte says so for
+/// files and for programs that take cores; with none such programs get one.
+fn leave_no_core() {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let limit = getrlimit(Resource::Core);
+        // Where the limit may not be set it is none at all.
+        let _ = setrlimit(Resource::Core, Rlimit { current: Some(1), ..limit });
+    }
 }
 
 /// All commands with their options: for tests and documents.

@@ -232,6 +232,18 @@ fn passphrases_leave_nothing() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn a_process_with_keys_leaves_no_core() {
+    let place = tempdir();
+    fs::write(place.path().join("plain"), [0; 4096]).unwrap();
+    let look = "grep 'core file' /proc/self/limits";
+    let limits =
+        run(Command::new(CASEMATE).current_dir(place.path()).args(["serve", "-r", "--exec", look, "plain"]));
+    let soft = limits.split_whitespace().nth(4);
+    assert!(matches!(soft, Some("0" | "1")), "{limits}");
+}
+
+#[test]
 fn volumes_leave_nothing() {
     let key = Rng::new(79).bytes(64);
     let place = place(&key);

@@ -98,6 +98,27 @@ impl Default for LuksFormatOptions {
     }
 }
 
+/// Refuses to encrypt data in a way that tells of them what a cipher is to hide: by IVs that say nothing of where a sector lies,
+/// or a key stream that two writes of a sector share. Volumes that have it are opened all the same.
+pub(super) fn refuse_weak(cipher: &str, integrity: Option<&str>) -> Result<(), Error> {
+    let (rest, iv) = cipher.rsplit_once('-').unwrap_or((cipher, ""));
+    let is_mode = |name: &str| {
+        rest.contains(&format!("-{name}"))
+            || cipher.contains(&format!("{name}("))
+            || iv == name && !rest.contains('-')
+    };
+    let is_aead = matches!(integrity, Some("aead" | "poly1305"));
+    let (why, instead) = if is_mode("ecb") || iv == "null" {
+        ("equal blocks of data are seen to be equal", "aes-xts-plain64".to_owned())
+    } else if iv != "random" && (is_aead || is_mode("ctr")) {
+        let why = "each write of a sector has the same nonce, and two of them tell what was written";
+        (why, if is_aead { format!("{rest}-random") } else { "aes-xts-plain64".to_owned() })
+    } else {
+        return Ok(());
+    };
+    Err(Error::argument(format!("{cipher}: {why}; {instead} hides that")))
+}
+
 /// Bytes of a copy of the header of LUKS2.
 pub(super) const HDR_SIZE: u64 = 16 << 10;
 
@@ -115,6 +136,7 @@ impl LuksFormatOptions {
         if is_null(&self.cipher) {
             return Err(Error::argument(format!("{} encrypts nothing", self.cipher)));
         }
+        refuse_weak(&self.cipher, self.integrity.as_deref())?;
         let key_len = self.key_len(providers)?;
         let mut volume_key = SecretVec::zeroed(key_len);
         match &self.volume_key {

@@ -197,6 +197,17 @@ fn what_no_cryptsetup_would_take_is_not_made() {
     refused(&format!("{CHEAP1} --key-size 100"), "multiple of 8 bits");
     refused(&format!("{CHEAP1} --key-slot 32"), "LUKS2 has slots 0 to 31");
     refused(&format!("{CHEAP1} -c aes-xts-plain65"), "unknown IV mode");
+    // What would tell of the data, though they are encrypted.
+    for (cipher, instead) in [
+        ("aes-gcm-plain64 --integrity aead", "aes-gcm-random hides that"),
+        ("chacha20-plain64 --integrity poly1305", "chacha20-random hides that"),
+        ("aes-ecb", "equal blocks"),
+        ("capi:ecb(aes)-plain64", "equal blocks"),
+        ("aes-cbc-null", "equal blocks"),
+        ("aes-ctr-plain64", "the same nonce"),
+    ] {
+        refused(&format!("{CHEAP1} -s 256 -c {cipher}"), instead);
+    }
     refused(&format!("{CHEAP1} --hash md6"), "md6");
     refused(&format!("{CHEAP1} --label {}", "x".repeat(48)), "longer than 47 bytes");
     refused("--type luks1 --pbkdf argon2id", "LUKS1 has PBKDF2");

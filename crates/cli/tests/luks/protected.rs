@@ -89,6 +89,8 @@ fn volumes_with_integrity_go_to_and_fro() {
         place.file(format!("model{number}"), model);
         // And one that is made here, with its data or with zeros.
         let (cipher, bits, integrity) = volume;
+        // A sector's number for a nonce is read, and not made.
+        let cipher = if *integrity == "poly1305" { "chacha20-random" } else { *cipher };
         let sector = if number % 2 == 0 { 512 } else { 4096 };
         let how = format!(
             "-c {cipher} -s {bits} --integrity {integrity} --sector-size {sector} --key-file key --pbkdf pbkdf2 \

@@ -320,6 +320,7 @@ fn bad_input_is_one_line_and_changes_nothing() {
     let place = volume("");
     let before = place.read("disk");
     says(place.own("luks reencrypt disk --key-file key --hotzone-size x"), 2, "--hotzone-size");
+    says(place.own("luks reencrypt disk --key-file key -c aes-ecb -s 256"), 2, "equal blocks of data");
     says(place.own("luks reencrypt disk --key-file key --device-size 1000"), 2, "--device-size 1000");
     says(place.own("luks reencrypt disk --key-file key --reduce-device-size 4M"), 2, "too small");
     says(place.own("luks reencrypt disk --key-file key --init-only --resume-only"), 2, "cannot be used with");

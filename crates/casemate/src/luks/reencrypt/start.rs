@@ -14,6 +14,7 @@ use super::{Protection, ReencryptOptions};
 use crate::Error;
 use crate::luks::areas::{free_area, free_slot, gaps};
 use crate::luks::digest::new_digest;
+use crate::luks::format::refuse_weak;
 use crate::luks::random::Source;
 use crate::luks::slot::{Pbkdf, SlotPlace};
 use crate::luks::unlock::{self, Budget};
@@ -153,6 +154,9 @@ pub(super) fn reencrypt(
         sector_size: options.sector_size.unwrap_or(previous.sector_size),
         ..previous.clone()
     };
+    if let Some(cipher) = &options.cipher {
+        refuse_weak(cipher, None)?;
+    }
     let (kept, old_key, is_empty_passphrase) = kept(header, device, keys, unlocking, work)?;
     let key_len = match options.key_bits {
         None if last.encryption == previous.encryption => old_key.len(),
