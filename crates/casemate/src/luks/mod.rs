@@ -108,7 +108,8 @@ fn read_file(source: &SecretSource, size: Option<usize>) -> Result<SecretVec, Er
 pub struct LuksOptions {
     /// The key slot that is tried alone. Without, all are that are for the data, preferred ones first.
     pub keyslot: Option<u32>,
-    /// The most that a key slot may cost: a slot that demands more is not tried.
+    /// The most that an opening may cost, with all key slots that are tried and the digests that their keys are held against: a
+    /// slot that demands more than is left is not tried.
     pub limits: KdfLimits,
     /// How many key slots are tried at most.
     pub tries: u32,

@@ -215,7 +215,7 @@ impl Budget {
                     spent => format!(", {spent} of which are spent"),
                 };
                 return Err(Error::unsupported(format!(
-                    "it demands {cost} {what}; opening a volume may cost {all}{before}: raise the limit, or name the slot"
+                    "it demands {cost} {what}; opening a volume may cost {all}{before}: --key-slot tries one slot alone, --kdf-limit grants more"
                 )));
             }
         }

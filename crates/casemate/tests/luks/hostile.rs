@@ -259,9 +259,17 @@ fn forged_headers_show_nothing_to_strangers() {
                 std::mem::discriminant(*value) == std::mem::discriminant(metadata.pointer(place).unwrap())
             };
             let alike: Vec<&Value> = values.iter().filter(is_alike).collect();
-            for round in 0..5 {
-                let from = if round == 0 { values.iter().collect() } else { alike.clone() };
-                let value = from[rng.below(from.len() as u64) as usize];
+            let any = |from: &[&Value], rng: &mut Rng| from[rng.below(from.len() as u64) as usize].clone();
+            let mut chosen = vec![any(&values.iter().collect::<Vec<_>>(), &mut rng)];
+            // What decides what is done with the data is tried with everything.
+            match ["/encryption", "/type", "/mode", "/segments", "/flags"]
+                .iter()
+                .any(|end| place.ends_with(end))
+            {
+                true => chosen.extend(alike.iter().copied().cloned()),
+                false => chosen.extend((0..4).map(|_| any(&alike, &mut rng))),
+            }
+            for value in chosen {
                 let mut changed = metadata.clone();
                 *changed.pointer_mut(place).unwrap() = value.clone();
                 changes.push((changed, format!("is {value}")));
@@ -285,8 +293,8 @@ fn forged_superblocks_excuse_no_tag() {
         Sample::protected("aead", "aes-gcm-random", 128, "aead"),
     ] {
         let at = 512 << 10;
-        // What was written last is what the data end with.
-        let end = sample.data.iter().rposition(|byte| *byte != 0).unwrap();
+        let superblock = image(sample.data[at..].to_vec()).integrity_superblock().unwrap();
+        let first = at + superblock.layout(false).unwrap().data(0) as usize;
         let lying = HashSet::new();
         let mut readable = 0;
         for byte in 8..40 {
@@ -300,7 +308,7 @@ fn forged_superblocks_excuse_no_tag() {
                     // The bitmap, if it is believed.
                     data[at + 4096..at + 4096 + 512].fill(0xff);
                 }
-                data[end] ^= 1;
+                data[first] ^= 1;
                 let plain = sample.plain.clone();
                 let forged = Sample { data, header: None, plain, ..sample };
                 readable += u32::from(forged.check(&lying, false, &format!("byte {byte} is {value}")));

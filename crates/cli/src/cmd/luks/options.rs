@@ -23,8 +23,8 @@ pub struct UnlockArgs {
     /// Open the data with the volume key in this file, without a key slot; "-" is standard input.
     #[arg(long, value_name = "FILE")]
     volume_key_file: Option<PathBuf>,
-    /// Let key slots cost so many times what is granted otherwise: 1 GiB of memory at once, 64 GiB filled in all passes,
-    /// 2^30 iterations, 8 slots.
+    /// Let the key slots that are tried cost, all together, so many times what is granted otherwise: 1 GiB of memory at once,
+    /// 64 GiB filled in all passes, 2^30 iterations, 8 slots.
     #[arg(long, value_name = "TIMES", default_value = "1", hide_default_value = true, value_parser = clap::value_parser!(u32).range(1..))]
     kdf_limit: u32,
     #[command(flatten)]

@@ -300,6 +300,7 @@ impl Tool {
                 .with("reduce-device-size", self.reduce_device_size.as_ref())
                 .flag("init-only", self.init_only)
                 .flag("resume-only", self.resume_only)
+                .flag("batch-mode", self.asks_nothing())
                 .on(device),
             ("token", "add") => header("token add")
                 .with("key-description", self.key_description.as_ref())
