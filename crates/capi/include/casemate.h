@@ -8,7 +8,7 @@
  * - `error` may be NULL. Otherwise, when the status is not CASEMATE_YES, an error is stored there that the caller frees with
  *   casemate_error_free(). Where a status of 1 is the result and no failure, as of casemate_verity_verify(), nothing is
  *   stored: begin with NULL.
- * - NULL where a value is needed is an error (CASEMATE_COULD_NOT), never a crash. Functions that free take NULL.
+ * - NULL where a value is needed is an error (CASEMATE_COULD_NOT), never a crash; so is a length that no memory has. Functions that free take NULL.
  * - Handles may be used by any number of threads at once, except hashers, keys and writers, which are one thread's at a time.
  *   What is laid on a device keeps what it needs, so the device below may be freed.
  * - After fork() the child may use new handles, and those that no thread was in a call with; there are no threads between calls
@@ -64,6 +64,21 @@
  * Somebody asked the work to stop.
  */
 #define CASEMATE_KIND_INTERRUPTED 8
+
+/**
+ * The library's version that a program is compiled for: the first number.
+ */
+#define CASEMATE_VERSION_MAJOR 0
+
+/**
+ * The second number.
+ */
+#define CASEMATE_VERSION_MINOR 1
+
+/**
+ * The third number.
+ */
+#define CASEMATE_VERSION_PATCH 0
 
 /**
  * A cipher under its key, as a mapping has it.
@@ -133,7 +148,12 @@ typedef struct {
 /**
  * Fills `buf` with the `len` bytes at `offset`; returns 0 or a number of errno.h.
  */
-typedef int (*casemate_read_fn)(void *context, uint8_t *buf, size_t len, uint64_t offset);
+typedef int (*casemate_read_fn)(void *context, void *buf, size_t len, uint64_t offset);
+
+/**
+ * Frees what a function was called with.
+ */
+typedef void (*casemate_release_fn)(void *context);
 
 /**
  * What an inode says.
@@ -145,7 +165,11 @@ typedef struct {
      */
     uint64_t blocks;
     int64_t modified_seconds;
+    int64_t accessed_seconds;
+    int64_t changed_seconds;
     uint32_t modified_nanoseconds;
+    uint32_t accessed_nanoseconds;
+    uint32_t changed_nanoseconds;
     uint32_t inode;
     /**
      * Kind and permissions, as in stat(2).
@@ -154,6 +178,15 @@ typedef struct {
     uint32_t links;
     uint32_t uid;
     uint32_t gid;
+    /**
+     * Of a device node: its numbers.
+     */
+    uint32_t device_major;
+    uint32_t device_minor;
+    /**
+     * Zeros, for what comes later.
+     */
+    uint64_t reserved[4];
 } casemate_stat;
 
 /**
@@ -179,7 +212,7 @@ typedef struct {
      * "sha256", or "sha512"
      */
     const char *algorithm;
-    const uint8_t *salt;
+    const void *salt;
     size_t salt_len;
 } casemate_fsverity_options;
 
@@ -224,7 +257,7 @@ typedef struct {
     /**
      * NULL: 32 random bytes.
      */
-    const uint8_t *salt;
+    const void *salt;
     size_t salt_len;
     /**
      * NULL: a random one.
@@ -263,7 +296,7 @@ extern "C" {
 /**
  * The cipher of a mapping, for data that the caller has; `offset` of the options is 0.
  */
-casemate_status casemate_cipher_new(const uint8_t *key,
+casemate_status casemate_cipher_new(const void *key,
                                     size_t key_len,
                                     const casemate_crypt_options *options,
                                     casemate_cipher **cipher,
@@ -276,7 +309,7 @@ casemate_status casemate_cipher_new(const uint8_t *key,
 casemate_status casemate_cipher_run(const casemate_cipher *cipher,
                                     int encrypt,
                                     uint64_t sector,
-                                    uint8_t *data,
+                                    void *data,
                                     size_t len,
                                     casemate_error **error);
 
@@ -302,11 +335,13 @@ casemate_status casemate_device_create(const char *path, casemate_device **devic
 casemate_status casemate_device_commit(const casemate_device *device, casemate_error **error);
 
 /**
- * `size` bytes that a function reads. It is called by any thread, by several at once, and never behind the end.
+ * `size` bytes that a function reads. It is called by any thread, by several at once, and never behind the end. `release`, unless it
+ * is NULL, is called with the context once, by any thread, when the device and all that is laid on it are gone; not if this fails.
  */
 casemate_status casemate_device_from_callback(uint64_t size,
                                               casemate_read_fn read,
                                               void *context,
+                                              casemate_release_fn release,
                                               casemate_device **device,
                                               casemate_error **error);
 
@@ -331,7 +366,7 @@ casemate_status casemate_device_partition(const casemate_device *below,
  * A dm-crypt mapping. The key is copied, and wiped when it is not needed any more.
  */
 casemate_status casemate_device_crypt(const casemate_device *below,
-                                      const uint8_t *key,
+                                      const void *key,
                                       size_t key_len,
                                       const casemate_crypt_options *options,
                                       casemate_device **device,
@@ -341,7 +376,7 @@ casemate_status casemate_device_crypt(const casemate_device *below,
  * The data of a LUKS volume; the bytes of a key file are a passphrase.
  */
 casemate_status casemate_device_luks(const casemate_device *below,
-                                     const uint8_t *passphrase,
+                                     const void *passphrase,
                                      size_t passphrase_len,
                                      casemate_device **device,
                                      casemate_error **error);
@@ -351,7 +386,7 @@ casemate_status casemate_device_luks(const casemate_device *below,
  */
 casemate_status casemate_device_verity(const casemate_device *below,
                                        const casemate_device *hash,
-                                       const uint8_t *root_hash,
+                                       const void *root_hash,
                                        size_t root_hash_len,
                                        uint64_t hash_offset,
                                        casemate_device **device,
@@ -366,16 +401,16 @@ uint64_t casemate_device_size(const casemate_device *device);
  * All of `len` bytes, or an error.
  */
 casemate_status casemate_device_read(const casemate_device *device,
-                                     uint8_t *buf,
+                                     void *buf,
                                      size_t len,
                                      uint64_t offset,
                                      casemate_error **error);
 
 /**
- * Writes.
+ * Writes; CASEMATE_KIND_BUSY while a writer or a server has the device for changes.
  */
 casemate_status casemate_device_write(const casemate_device *device,
-                                      const uint8_t *buf,
+                                      const void *buf,
                                       size_t len,
                                       uint64_t offset,
                                       casemate_error **error);
@@ -391,7 +426,7 @@ casemate_status casemate_device_flush(const casemate_device *device, casemate_er
 void casemate_device_free(casemate_device *device);
 
 /**
- * The library's version, such as "0.1.0".
+ * The version of the library that is run, such as "0.1.0".
  */
 const char *casemate_version(void);
 
@@ -411,7 +446,7 @@ int32_t casemate_error_kind(const casemate_error *error);
 int32_t casemate_error_errno(const casemate_error *error);
 
 /**
- * A text that is complete without context; it lives as long as the error.
+ * A text that is complete without context; it lives as long as the error. Empty for NULL.
  */
 const char *casemate_error_message(const casemate_error *error);
 
@@ -459,7 +494,7 @@ casemate_status casemate_ext4_read_dir(const casemate_ext4 *fs,
  */
 casemate_status casemate_ext4_readlink(const casemate_ext4 *fs,
                                        const char *path,
-                                       uint8_t *buf,
+                                       void *buf,
                                        size_t *len,
                                        casemate_error **error);
 
@@ -469,7 +504,7 @@ casemate_status casemate_ext4_readlink(const casemate_ext4 *fs,
 casemate_status casemate_ext4_get_xattr(const casemate_ext4 *fs,
                                         const char *path,
                                         const char *name,
-                                        uint8_t *buf,
+                                        void *buf,
                                         size_t *len,
                                         casemate_error **error);
 
@@ -516,10 +551,7 @@ casemate_status casemate_hasher_new(const casemate_fsverity_options *options,
 /**
  * Takes bytes.
  */
-casemate_status casemate_hasher_update(casemate_hasher *hasher,
-                                       const uint8_t *data,
-                                       size_t len,
-                                       casemate_error **error);
+casemate_status casemate_hasher_update(casemate_hasher *hasher, const void *data, size_t len, casemate_error **error);
 
 /**
  * The digest of all bytes so far.
@@ -539,13 +571,13 @@ casemate_status casemate_keys_new(casemate_keys **keys, casemate_error **error);
 /**
  * A raw master key of 16 to 64 bytes. It is copied, and wiped when it is not needed any more.
  */
-casemate_status casemate_keys_add_raw(casemate_keys *keys, const uint8_t *key, size_t key_len, casemate_error **error);
+casemate_status casemate_keys_add_raw(casemate_keys *keys, const void *key, size_t key_len, casemate_error **error);
 
 /**
  * What opens a protector of google/fscrypt in the file system: a passphrase, or the 32 bytes of a raw key.
  */
 casemate_status casemate_keys_add_passphrase(casemate_keys *keys,
-                                             const uint8_t *passphrase,
+                                             const void *passphrase,
                                              size_t passphrase_len,
                                              casemate_error **error);
 
@@ -557,7 +589,7 @@ void casemate_keys_free(casemate_keys *keys);
 /**
  * The CRC-32C of bytes, going on from that of what came before; 0 at the beginning.
  */
-uint32_t casemate_crc32c(uint32_t crc, const uint8_t *data, size_t len);
+uint32_t casemate_crc32c(uint32_t crc, const void *data, size_t len);
 
 /**
  * The CRC-32C of two parts that are joined, from those of the parts.
@@ -615,14 +647,14 @@ casemate_status casemate_verity_format(const casemate_device *data,
  */
 casemate_status casemate_verity_verify(const casemate_device *data,
                                        const casemate_device *hash,
-                                       const uint8_t *root_hash,
+                                       const void *root_hash,
                                        size_t root_hash_len,
                                        uint64_t hash_offset,
                                        uint64_t *bad_blocks,
                                        casemate_error **error);
 
 /**
- * Begins to change the file system on a device.
+ * Begins to change the file system on a device, which has one writer at a time: CASEMATE_KIND_BUSY while another one is open.
  */
 casemate_status casemate_ext4_change(const casemate_device *device,
                                      const casemate_keys *keys,
@@ -634,7 +666,7 @@ casemate_status casemate_ext4_change(const casemate_device *device,
  */
 casemate_status casemate_writer_write_file(casemate_writer *writer,
                                            const char *path,
-                                           const uint8_t *data,
+                                           const void *data,
                                            size_t len,
                                            casemate_error **error);
 
@@ -718,7 +750,7 @@ casemate_status casemate_writer_truncate(casemate_writer *writer,
 casemate_status casemate_writer_set_xattr(casemate_writer *writer,
                                           const char *path,
                                           const char *name,
-                                          const uint8_t *value,
+                                          const void *value,
                                           size_t len,
                                           casemate_error **error);
 

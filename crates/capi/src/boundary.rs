@@ -1,6 +1,6 @@
 //! C's pointers as Rust values, and Rust's results as C's.
 
-use std::ffi::{CStr, OsStr, c_char};
+use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -79,12 +79,12 @@ pub unsafe fn place<'a, T>(out: *mut T, name: &str) -> Result<&'a mut T, Error> 
 ///
 /// # Safety
 /// `data` points to `len` bytes that nobody changes during the call, unless it is NULL.
-pub unsafe fn bytes<'a>(data: *const u8, len: usize, name: &str) -> Result<&'a [u8], Error> {
+pub unsafe fn bytes<'a>(data: *const c_void, len: usize, name: &str) -> Result<&'a [u8], Error> {
     match (data.is_null(), len) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(is_null(name)),
-        // SAFETY: the caller says that so many bytes are there.
-        (false, _) => Ok(unsafe { slice::from_raw_parts(data, len) }),
+        // SAFETY: the caller says that so many bytes are there, and there are no more than a slice can have.
+        (false, _) => check_len(len, name).map(|()| unsafe { slice::from_raw_parts(data.cast(), len) }),
     }
 }
 
@@ -92,12 +92,20 @@ pub unsafe fn bytes<'a>(data: *const u8, len: usize, name: &str) -> Result<&'a [
 ///
 /// # Safety
 /// `data` points to `len` bytes that nobody else uses during the call, unless it is NULL.
-pub unsafe fn room<'a>(data: *mut u8, len: usize, name: &str) -> Result<&'a mut [u8], Error> {
+pub unsafe fn room<'a>(data: *mut c_void, len: usize, name: &str) -> Result<&'a mut [u8], Error> {
     match (data.is_null(), len) {
         (_, 0) => Ok(&mut []),
         (true, _) => Err(is_null(name)),
-        // SAFETY: the caller says that so many bytes are there.
-        (false, _) => Ok(unsafe { slice::from_raw_parts_mut(data, len) }),
+        // SAFETY: the caller says that so many bytes are there, and there are no more than a slice can have.
+        (false, _) => check_len(len, name).map(|()| unsafe { slice::from_raw_parts_mut(data.cast(), len) }),
+    }
+}
+
+/// Refuses a number of bytes that no memory has, such as a negative one.
+pub fn check_len(len: usize, name: &str) -> Result<(), Error> {
+    match isize::try_from(len) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Error::argument(format!("{name} has {len} bytes, which no memory has"))),
     }
 }
 

@@ -1,6 +1,6 @@
 //! dm-crypt's sectors, encrypted and decrypted where the caller has them.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 
 use casemate::crypt::{Direction, Mapping, MappingOptions};
 use casemate::{Error, SecretSource, SecretVec, Work};
@@ -32,7 +32,7 @@ unsafe impl Options for CryptOptions {}
 ///
 /// # Safety
 /// As `casemate.h` says of a key and its length, and of the options.
-pub unsafe fn mapping(key: *const u8, key_len: usize, how: *const CryptOptions) -> Result<Mapping, Error> {
+pub unsafe fn mapping(key: *const c_void, key_len: usize, how: *const CryptOptions) -> Result<Mapping, Error> {
     // SAFETY: the caller says what these pointers are.
     let (key, how) = unsafe { (SecretVec::from(bytes(key, key_len, "key")?), c_options(how)?) };
     let mut mapping = MappingOptions::default();
@@ -51,7 +51,7 @@ pub unsafe fn mapping(key: *const u8, key_len: usize, how: *const CryptOptions) 
 /// The cipher of a mapping, for data that the caller has; `offset` of the options is 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_cipher_new(
-    key: *const u8,
+    key: *const c_void,
     key_len: usize,
     options: *const CryptOptions,
     cipher: *mut *mut CCipher,
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn casemate_cipher_run(
     cipher: *const CCipher,
     encrypt: c_int,
     sector: u64,
-    data: *mut u8,
+    data: *mut c_void,
     len: usize,
     error: *mut *mut CError,
 ) -> Status {

@@ -16,12 +16,25 @@ pub struct CDevice(pub Image);
 
 /// Fills `buf` with the `len` bytes at `offset`; returns 0 or a number of errno.h.
 pub type ReadFn =
-    Option<unsafe extern "C" fn(context: *mut c_void, buf: *mut u8, len: usize, offset: u64) -> c_int>;
+    Option<unsafe extern "C" fn(context: *mut c_void, buf: *mut c_void, len: usize, offset: u64) -> c_int>;
+
+/// Frees what a function was called with.
+pub type ReleaseFn = Option<unsafe extern "C" fn(context: *mut c_void)>;
 
 /// The caller's function that reads, with what it is called with.
 struct Reader {
-    read: unsafe extern "C" fn(*mut c_void, *mut u8, usize, u64) -> c_int,
+    read: unsafe extern "C" fn(*mut c_void, *mut c_void, usize, u64) -> c_int,
     context: *mut c_void,
+    release: ReleaseFn,
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        if let Some(release) = self.release {
+            // SAFETY: the caller gave this function for the context, which nobody uses any more.
+            unsafe { release(self.context) }
+        }
+    }
 }
 
 // SAFETY: the header says that the function is called by any thread, and at the same time.
@@ -32,7 +45,7 @@ unsafe impl Sync for Reader {}
 impl Reader {
     fn read(&self, buf: &mut [u8], offset: u64) -> Result<(), Error> {
         // SAFETY: the caller gave this function and its context for such calls; the buffer has so many bytes.
-        match unsafe { (self.read)(self.context, buf.as_mut_ptr(), buf.len(), offset) } {
+        match unsafe { (self.read)(self.context, buf.as_mut_ptr().cast(), buf.len(), offset) } {
             0 => Ok(()),
             number => Err(io::Error::from_raw_os_error(number).into()),
         }
@@ -86,19 +99,22 @@ pub unsafe extern "C" fn casemate_device_commit(device: *const CDevice, error: *
     unsafe { run(error, commit) }
 }
 
-/// `size` bytes that a function reads. It is called by any thread, by several at once, and never behind the end.
+/// `size` bytes that a function reads. It is called by any thread, by several at once, and never behind the end. `release`, unless it
+/// is NULL, is called with the context once, by any thread, when the device and all that is laid on it are gone; not if this fails.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_from_callback(
     size: u64,
     read: ReadFn,
     context: *mut c_void,
+    release: ReleaseFn,
     device: *mut *mut CDevice,
     error: *mut *mut CError,
 ) -> Status {
     let open = || {
         // SAFETY: the header says what this pointer is.
         let device = unsafe { place(device, "device")? };
-        let reader = Reader { read: read.ok_or_else(|| Error::argument("read is NULL"))?, context };
+        let read = read.ok_or_else(|| Error::argument("read is NULL"))?;
+        let reader = Reader { read, context, release };
         let fetch = move |buf: &mut [u8], offset: u64| reader.read(buf, offset);
         Ok(give(device, CDevice(Image::of_ranges("callback", size, fetch))))
     };
@@ -135,7 +151,7 @@ pub unsafe extern "C" fn casemate_device_partition(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_crypt(
     below: *const CDevice,
-    key: *const u8,
+    key: *const c_void,
     key_len: usize,
     options: *const CryptOptions,
     device: *mut *mut CDevice,
@@ -151,7 +167,7 @@ pub unsafe extern "C" fn casemate_device_crypt(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_luks(
     below: *const CDevice,
-    passphrase: *const u8,
+    passphrase: *const c_void,
     passphrase_len: usize,
     device: *mut *mut CDevice,
     error: *mut *mut CError,
@@ -170,7 +186,7 @@ pub unsafe extern "C" fn casemate_device_luks(
 pub unsafe extern "C" fn casemate_device_verity(
     below: *const CDevice,
     hash: *const CDevice,
-    root_hash: *const u8,
+    root_hash: *const c_void,
     root_hash_len: usize,
     hash_offset: u64,
     device: *mut *mut CDevice,
@@ -218,7 +234,7 @@ pub unsafe extern "C" fn casemate_device_size(device: *const CDevice) -> u64 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_read(
     device: *const CDevice,
-    buf: *mut u8,
+    buf: *mut c_void,
     len: usize,
     offset: u64,
     error: *mut *mut CError,
@@ -226,18 +242,24 @@ pub unsafe extern "C" fn casemate_device_read(
     let read = || {
         // SAFETY: the header says what these pointers are.
         let (device, buf) = unsafe { (get(device, "device")?, room(buf, len, "buf")?) };
-        device.0.device().read_at(buf, offset).map_err(|error| error.at(device.0.name()))?;
+        let (top, len) = (device.0.device(), buf.len());
+        if offset.checked_add(len as u64).is_none_or(|end| end > top.size()) {
+            let text =
+                format!("read of {len} bytes at {offset} passes the end of the device at {}", top.size());
+            return Err(Error::path(io::ErrorKind::UnexpectedEof, text).at(device.0.name()));
+        }
+        top.read_at(buf, offset).map_err(|error| error.at(device.0.name()))?;
         Ok(YES)
     };
     // SAFETY: the header says what this pointer is.
     unsafe { run(error, read) }
 }
 
-/// Writes.
+/// Writes; CASEMATE_KIND_BUSY while a writer or a server has the device for changes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_device_write(
     device: *const CDevice,
-    buf: *const u8,
+    buf: *const c_void,
     len: usize,
     offset: u64,
     error: *mut *mut CError,

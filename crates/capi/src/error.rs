@@ -1,7 +1,6 @@
 //! Errors as objects.
 
 use std::ffi::{CString, c_char};
-use std::ptr;
 
 use casemate::{Error, ErrorKind};
 
@@ -54,7 +53,30 @@ impl CError {
     }
 }
 
-/// The library's version, such as "0.1.0".
+/// The library's version that a program is compiled for: the first number.
+pub const VERSION_MAJOR: i32 = 0;
+/// The second number.
+pub const VERSION_MINOR: i32 = 1;
+/// The third number.
+pub const VERSION_PATCH: i32 = 0;
+
+const _: () = {
+    assert!(VERSION_MAJOR == number(env!("CARGO_PKG_VERSION_MAJOR")));
+    assert!(VERSION_MINOR == number(env!("CARGO_PKG_VERSION_MINOR")));
+    assert!(VERSION_PATCH == number(env!("CARGO_PKG_VERSION_PATCH")));
+};
+
+/// A number of decimal digits.
+const fn number(digits: &str) -> i32 {
+    let (mut digits, mut number) = (digits.as_bytes(), 0);
+    while let [digit, rest @ ..] = digits {
+        number = number * 10 + (*digit - b'0') as i32;
+        digits = rest;
+    }
+    number
+}
+
+/// The version of the library that is run, such as "0.1.0".
 #[unsafe(no_mangle)]
 pub extern "C" fn casemate_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
@@ -81,11 +103,11 @@ pub unsafe extern "C" fn casemate_error_errno(error: *const CError) -> i32 {
     unsafe { error.as_ref() }.map_or(0, |error| error.errno)
 }
 
-/// A text that is complete without context; it lives as long as the error.
+/// A text that is complete without context; it lives as long as the error. Empty for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_error_message(error: *const CError) -> *const c_char {
     // SAFETY: the caller says that it is an error, unless it is NULL.
-    unsafe { error.as_ref() }.map_or(ptr::null(), |error| error.message.as_ptr())
+    unsafe { error.as_ref() }.map_or(c"".as_ptr(), |error| error.message.as_ptr())
 }
 
 /// Frees an error.

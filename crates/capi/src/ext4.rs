@@ -22,13 +22,22 @@ pub struct CStat {
     /// Of 512 bytes.
     blocks: u64,
     modified_seconds: i64,
+    accessed_seconds: i64,
+    changed_seconds: i64,
     modified_nanoseconds: u32,
+    accessed_nanoseconds: u32,
+    changed_nanoseconds: u32,
     inode: u32,
     /// Kind and permissions, as in stat(2).
     mode: u32,
     links: u32,
     uid: u32,
     gid: u32,
+    /// Of a device node: its numbers.
+    device_major: u32,
+    device_minor: u32,
+    /// Zeros, for what comes later.
+    reserved: [u64; 4],
 }
 
 /// Hears of a name, which does not end with a zero, and its inode; returns 0 to go on.
@@ -77,16 +86,25 @@ pub unsafe extern "C" fn casemate_ext4_stat(
 
 fn stat_of(fs: &FileSystem, inode: &Inode) -> CStat {
     let Time { seconds, nanoseconds } = inode.modified();
+    let (accessed, changed) = (inode.accessed(), inode.changed());
+    let (device_major, device_minor) = inode.device().unwrap_or_default();
     CStat {
         size: inode.size(),
         blocks: inode.sectors(fs.inodes().layout().block_size),
         modified_seconds: seconds,
+        accessed_seconds: accessed.seconds,
+        changed_seconds: changed.seconds,
         modified_nanoseconds: nanoseconds,
+        accessed_nanoseconds: accessed.nanoseconds,
+        changed_nanoseconds: changed.nanoseconds,
         inode: inode.number(),
         mode: inode.mode().into(),
         links: inode.links().into(),
         uid: inode.uid(),
         gid: inode.gid(),
+        device_major,
+        device_minor,
+        reserved: [0; 4],
     }
 }
 
@@ -137,7 +155,7 @@ pub unsafe extern "C" fn casemate_ext4_read_dir(
 pub unsafe extern "C" fn casemate_ext4_readlink(
     fs: *const CExt4,
     path: *const c_char,
-    buf: *mut u8,
+    buf: *mut c_void,
     len: *mut usize,
     error: *mut *mut CError,
 ) -> Status {
@@ -158,7 +176,7 @@ pub unsafe extern "C" fn casemate_ext4_get_xattr(
     fs: *const CExt4,
     path: *const c_char,
     name: *const c_char,
-    buf: *mut u8,
+    buf: *mut c_void,
     len: *mut usize,
     error: *mut *mut CError,
 ) -> Status {
@@ -187,7 +205,7 @@ const NO_ATTRIBUTE: i32 = 61;
 ///
 /// # Safety
 /// `buf` points to so many bytes that nobody else uses meanwhile, unless it is NULL.
-unsafe fn copy(bytes: &[u8], buf: *mut u8, len: &mut usize) -> Result<Status, Error> {
+unsafe fn copy(bytes: &[u8], buf: *mut c_void, len: &mut usize) -> Result<Status, Error> {
     let available = std::mem::replace(len, bytes.len());
     if available < bytes.len() {
         let text = format!("there are {} bytes, and there is room for {available}", bytes.len());

@@ -25,7 +25,7 @@ pub struct FsverityOptions {
     block_size: u32,
     /// "sha256", or "sha512"
     algorithm: *const c_char,
-    salt: *const u8,
+    salt: *const c_void,
     salt_len: usize,
 }
 
@@ -109,7 +109,10 @@ pub unsafe extern "C" fn casemate_fsverity_digest_files(
         let paths = match paths.is_null() {
             true if count > 0 => return Err(Error::argument("paths is NULL")),
             true => &[],
-            // SAFETY: the header says that there are so many pointers.
+            false if count > isize::MAX as usize / size_of::<*const c_char>() => {
+                return Err(Error::argument(format!("{count} paths, which no memory has")));
+            }
+            // SAFETY: the header says that there are so many pointers, and there are no more than a slice can have.
             false => unsafe { slice::from_raw_parts(paths, count) },
         };
         // SAFETY: the header says what these pointers are.
@@ -170,7 +173,7 @@ pub unsafe extern "C" fn casemate_hasher_new(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_hasher_update(
     hasher: *mut CHasher,
-    data: *const u8,
+    data: *const c_void,
     len: usize,
     error: *mut *mut CError,
 ) -> Status {

@@ -1,5 +1,7 @@
 //! Keys of encrypted folders.
 
+use std::ffi::c_void;
+
 use casemate::{Error, Keys, SecretSource, SecretVec};
 
 use crate::boundary::{Status, YES, bytes, free, give, place, run};
@@ -28,7 +30,7 @@ pub unsafe extern "C" fn casemate_keys_new(keys: *mut *mut CKeys, error: *mut *m
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_keys_add_raw(
     keys: *mut CKeys,
-    key: *const u8,
+    key: *const c_void,
     key_len: usize,
     error: *mut *mut CError,
 ) -> Status {
@@ -40,7 +42,7 @@ pub unsafe extern "C" fn casemate_keys_add_raw(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_keys_add_passphrase(
     keys: *mut CKeys,
-    passphrase: *const u8,
+    passphrase: *const c_void,
     passphrase_len: usize,
     error: *mut *mut CError,
 ) -> Status {
@@ -54,7 +56,7 @@ pub unsafe extern "C" fn casemate_keys_add_passphrase(
 /// `keys` is NULL or keys, `secret` points to so many bytes unless it is NULL, and `error` is NULL or a place for a pointer.
 unsafe fn add(
     keys: *mut CKeys,
-    secret: *const u8,
+    secret: *const c_void,
     len: usize,
     name: &str,
     error: *mut *mut CError,

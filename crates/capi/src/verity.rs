@@ -1,6 +1,6 @@
 //! dm-verity: data checked against a hash area.
 
-use std::ffi::c_char;
+use std::ffi::{c_char, c_void};
 
 use casemate::verity::{BlockSize, FormatOptions, Salt, Uuid, VerityOptions};
 use casemate::{Error, Work};
@@ -24,7 +24,7 @@ pub struct CVerityOptions {
     /// "sha256"
     algorithm: *const c_char,
     /// NULL: 32 random bytes.
-    salt: *const u8,
+    salt: *const c_void,
     salt_len: usize,
     /// NULL: a random one.
     uuid: *const c_char,
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn casemate_verity_format(
 pub unsafe extern "C" fn casemate_verity_verify(
     data: *const CDevice,
     hash: *const CDevice,
-    root_hash: *const u8,
+    root_hash: *const c_void,
     root_hash_len: usize,
     hash_offset: u64,
     bad_blocks: *mut u64,

@@ -1,6 +1,6 @@
 //! ext4 file systems, changed: all of it or nothing.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -49,7 +49,7 @@ unsafe fn within<'a>(inside: *const c_char, name: &str) -> Result<&'a [u8], Erro
     Ok(unsafe { c_path(inside, name)? }.as_os_str().as_bytes())
 }
 
-/// Begins to change the file system on a device.
+/// Begins to change the file system on a device, which has one writer at a time: CASEMATE_KIND_BUSY while another one is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_ext4_change(
     device: *const CDevice,
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn casemate_ext4_change(
 pub unsafe extern "C" fn casemate_writer_write_file(
     writer: *mut CWriter,
     path: *const c_char,
-    data: *const u8,
+    data: *const c_void,
     len: usize,
     error: *mut *mut CError,
 ) -> Status {
@@ -261,7 +261,7 @@ pub unsafe extern "C" fn casemate_writer_set_xattr(
     writer: *mut CWriter,
     path: *const c_char,
     name: *const c_char,
-    value: *const u8,
+    value: *const c_void,
     len: usize,
     error: *mut *mut CError,
 ) -> Status {

@@ -53,7 +53,7 @@ static void finds(void *context, int is_fault, const char *kind, const char *pla
 static void changes(const casemate_keys *keys)
 {
     casemate_device *image = NULL, *file = NULL;
-    casemate_writer *writer = NULL;
+    casemate_writer *writer = NULL, *second = NULL;
     casemate_ext4 *fs = NULL;
     casemate_stat stat;
     uint8_t buf[16];
@@ -62,6 +62,14 @@ static void changes(const casemate_keys *keys)
 
     YES(casemate_device_open("image", 1, &image, &error));
     YES(casemate_ext4_change(image, keys, &writer, &error));
+    /* A device has one writer at a time. */
+    CHECK(casemate_ext4_change(image, keys, &second, &error) == CASEMATE_COULD_NOT);
+    CHECK(casemate_error_kind(error) == CASEMATE_KIND_BUSY && casemate_error_errno(error) == EBUSY);
+    casemate_error_free(error);
+    CHECK(casemate_device_write(image, "x", 1, 0, &error) == CASEMATE_COULD_NOT);
+    CHECK(casemate_error_kind(error) == CASEMATE_KIND_BUSY);
+    casemate_error_free(error);
+    error = NULL;
     YES(casemate_writer_mkdir(writer, "/a/b", 0750, 1, &error));
     YES(casemate_writer_write_file(writer, "/a/b/new", (const uint8_t *)"0123456789", 10, &error));
     YES(casemate_writer_write_file(writer, "/secret/new", (const uint8_t *)"secret", 6, &error));

@@ -6,21 +6,27 @@
 #include <errno.h>
 #include <string.h>
 
-static int reads_numbers(void *context, uint8_t *buf, size_t len, uint64_t offset)
+static int reads_numbers(void *context, void *buf, size_t len, uint64_t offset)
 {
     size_t i;
+    uint8_t *bytes = (uint8_t *)buf;
     (void)context;
     for (i = 0; i < len; i++)
-        buf[i] = (uint8_t)(offset + i);
+        bytes[i] = (uint8_t)(offset + i);
     return 0;
 }
 
-static int fails(void *context, uint8_t *buf, size_t len, uint64_t offset)
+static int fails(void *context, void *buf, size_t len, uint64_t offset)
 {
     (void)buf;
     (void)len;
     (void)offset;
     return *(int *)context;
+}
+
+static void counts(void *context)
+{
+    ++*(int *)context;
 }
 
 static int hears_of_digests(void *context, size_t index, const casemate_digest *digest, const casemate_error *error)
@@ -45,7 +51,7 @@ static int hears_of_digests(void *context, size_t index, const casemate_digest *
 
 int main(void)
 {
-    casemate_device *device = NULL, *other = NULL;
+    casemate_device *device = NULL, *other = NULL, *part = NULL;
     casemate_hasher *hasher = NULL;
     casemate_ext4 *fs = NULL;
     casemate_cipher *cipher = NULL;
@@ -58,6 +64,7 @@ int main(void)
     casemate_digest digest;
     casemate_stat stat;
     uint8_t bytes[16];
+    char version[48];
     size_t len = 0;
     int number = EACCES;
     struct {
@@ -65,9 +72,10 @@ int main(void)
         uint64_t unknown;
     } newer;
 
-    CHECK(strlen(casemate_version()) > 2);
+    sprintf(version, "%d.%d.%d", CASEMATE_VERSION_MAJOR, CASEMATE_VERSION_MINOR, CASEMATE_VERSION_PATCH);
+    CHECK(strcmp(casemate_version(), version) == 0);
     CHECK(casemate_error_status(NULL) == 0 && casemate_error_kind(NULL) == 0 && casemate_error_errno(NULL) == 0);
-    CHECK(casemate_error_message(NULL) == NULL);
+    CHECK(strcmp(casemate_error_message(NULL), "") == 0);
     casemate_error_free(NULL);
     casemate_device_free(NULL);
     casemate_hasher_free(NULL);
@@ -76,14 +84,14 @@ int main(void)
     CHECK(casemate_crc32c(7, NULL, 0) == 7);
     CHECK(casemate_crc32c(0, (const uint8_t *)"123456789", 9) == 0xE3069283u);
 
-    CHECK(casemate_device_from_callback(1000, reads_numbers, NULL, &device, &error) == CASEMATE_YES);
+    CHECK(casemate_device_from_callback(1000, reads_numbers, NULL, NULL, &device, &error) == CASEMATE_YES);
     CHECK(casemate_device_read(device, bytes, 2, 513, &error) == CASEMATE_YES && bytes[0] == 1 && bytes[1] == 2);
     CHECK(casemate_device_read(device, NULL, 0, 0, NULL) == CASEMATE_YES);
 
     REFUSED(casemate_device_open(NULL, 0, &other, place));
     REFUSED(casemate_device_open("/dev/null", 0, NULL, place));
-    REFUSED(casemate_device_from_callback(1, NULL, NULL, &other, place));
-    REFUSED(casemate_device_from_callback(1, fails, NULL, NULL, place));
+    REFUSED(casemate_device_from_callback(1, NULL, NULL, NULL, &other, place));
+    REFUSED(casemate_device_from_callback(1, fails, NULL, NULL, NULL, place));
     REFUSED(casemate_device_window(NULL, 0, 1, &other, place));
     REFUSED(casemate_device_window(device, 0, 1, NULL, place));
     REFUSED(casemate_device_partition(NULL, 1, &other, place));
@@ -167,6 +175,38 @@ int main(void)
     casemate_writer_free(NULL);
     casemate_server_free(NULL);
 
+    /* Lengths that no memory has. */
+    CHECK(casemate_device_read(device, bytes, SIZE_MAX, 0, &error) == CASEMATE_COULD_NOT);
+    CHECK(casemate_error_kind(error) == CASEMATE_KIND_ARGUMENT);
+    casemate_error_free(error);
+    error = NULL;
+    CHECK(casemate_device_luks(device, "secret", SIZE_MAX, &other, NULL) == CASEMATE_COULD_NOT);
+    CHECK(casemate_device_crypt(device, bytes, (size_t)-16, NULL, &other, NULL) == CASEMATE_COULD_NOT);
+    CHECK(casemate_hasher_update(hasher, bytes, SIZE_MAX / 2 + 1, NULL) == CASEMATE_COULD_NOT);
+    CHECK(casemate_fsverity_digest_files(&none, SIZE_MAX / 8, NULL, hears_of_digests, NULL, NULL) == CASEMATE_COULD_NOT);
+    CHECK(casemate_crc32c(7, bytes, SIZE_MAX) == 7);
+    CHECK(casemate_keys_add_raw(keys, "key", 3, NULL) == CASEMATE_COULD_NOT);
+    CHECK(casemate_keys_add_raw(keys, bytes, sizeof(bytes), NULL) == CASEMATE_YES);
+
+    /* What lies behind the end is told. */
+    CHECK(casemate_device_read(device, bytes, 2, 999, &error) == CASEMATE_COULD_NOT);
+    CHECK(casemate_error_kind(error) == CASEMATE_KIND_IO && strstr(casemate_error_message(error), "2 bytes at 999") != NULL);
+    CHECK(strstr(casemate_error_message(error), "1000") != NULL);
+    casemate_error_free(error);
+    error = NULL;
+    CHECK(casemate_device_read(device, bytes, 2, UINT64_MAX, NULL) == CASEMATE_COULD_NOT);
+
+    /* A context is released with the last thing that lies on the device, and once. */
+    number = 0;
+    CHECK(casemate_device_from_callback(1000, NULL, &number, counts, &other, NULL) == CASEMATE_COULD_NOT);
+    CHECK(casemate_device_from_callback(1000, reads_numbers, &number, counts, &other, NULL) == CASEMATE_YES);
+    CHECK(casemate_device_window(other, 10, 10, &part, NULL) == CASEMATE_YES);
+    casemate_device_free(other);
+    CHECK(number == 0 && casemate_device_read(part, bytes, 1, 0, NULL) == CASEMATE_YES && bytes[0] == 10);
+    casemate_device_free(part);
+    CHECK(number == 1);
+    number = EACCES;
+
     /* A device that can't be written, damage, and the system's numbers. */
     CHECK(casemate_device_write(device, bytes, 1, 0, &error) == CASEMATE_COULD_NOT);
     casemate_error_free(error);
@@ -175,13 +215,13 @@ int main(void)
     CHECK(casemate_error_errno(error) == ENOENT && casemate_error_kind(error) == CASEMATE_KIND_IO);
     casemate_error_free(error);
     error = NULL;
-    CHECK(casemate_device_from_callback(1 << 20, reads_numbers, NULL, &other, NULL) == CASEMATE_YES);
+    CHECK(casemate_device_from_callback(1 << 20, reads_numbers, NULL, NULL, &other, NULL) == CASEMATE_YES);
     CHECK(casemate_ext4_open(other, NULL, &fs, &error) == CASEMATE_NO && fs == NULL);
     CHECK(casemate_error_status(error) == CASEMATE_NO && casemate_error_kind(error) == CASEMATE_KIND_CORRUPT);
     casemate_error_free(error);
     error = NULL;
     casemate_device_free(other);
-    CHECK(casemate_device_from_callback(10, fails, &number, &other, NULL) == CASEMATE_YES);
+    CHECK(casemate_device_from_callback(10, fails, &number, NULL, &other, NULL) == CASEMATE_YES);
     CHECK(casemate_device_read(other, bytes, 1, 0, &error) == CASEMATE_COULD_NOT);
     CHECK(casemate_error_errno(error) == EACCES);
     casemate_error_free(error);

@@ -16,18 +16,26 @@ use crate::secrets::{SecretSource, fill};
 /// No master key is longer.
 const LONGEST_KEY: usize = 64;
 
+/// Bytes of a master key at least: the kernel takes none that is shorter.
+const SHORTEST_KEY: usize = 16;
+
 /// What is encrypted at once.
 const PIECE: usize = 1 << 20;
 
 /// A raw master key, as fscryptctl takes it: all that is there.
 ///
 /// # Errors
-/// `Io`; `Argument` for what is longer than any key.
+/// `Io`; `Argument` for what is longer or shorter than any key.
 pub fn read_raw_key(source: &SecretSource) -> Result<SecretVec, Error> {
-    source.read_all(LONGEST_KEY)?.ok_or_else(|| {
-        let text = format!("{}: no raw key: it has more than {LONGEST_KEY} bytes", source.name());
-        Error::argument(text)
-    })
+    let wrong = |what: String| Error::argument(format!("{}: {what}", source.name()));
+    let key = source.read_all(LONGEST_KEY)?;
+    let key = key.ok_or_else(|| wrong(format!("no raw key: it has more than {LONGEST_KEY} bytes")))?;
+    match key.len() {
+        len @ ..SHORTEST_KEY => {
+            Err(wrong(format!("a master key has {SHORTEST_KEY} to {LONGEST_KEY} bytes, not {len}")))
+        }
+        _ => Ok(key),
+    }
 }
 
 /// Encrypts or decrypts a stream of whole data units, the first of which is unit `first` of its file; at most `size`

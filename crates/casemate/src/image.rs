@@ -253,7 +253,8 @@ impl Image {
         }
     }
 
-    /// A device that is open already; errors call it `name`.
+    /// A device that is open already; errors call it `name`. Of two images that are made of one device neither knows of the other's
+    /// writers: clones of one do.
     pub fn over(name: impl fmt::Display, device: Arc<dyn BlockDevice>) -> Image {
         Image {
             name: name.to_string(),
