@@ -18,6 +18,8 @@ try:
 except ModuleNotFoundError as error:
     text = f\"casemate: Python has no module {error.name}: install casemate's wheel, and fsspec\"
     sys.exit(print(text, file=sys.stderr) or 2)
+except ImportError as error:
+    sys.exit(print(f\"casemate: {error}\", file=sys.stderr) or 2)
 sys.argv[0] = 'casemate fleet'
 runpy.run_module('casemate.fleet', run_name='__main__')
 ";

@@ -480,6 +480,7 @@ class Fleet(World):
             (["verify", self.folder / "none"], 2),
             (["check", "nosuchprotocol://x"], 2),
             (["digest", "--shard", "0", good], 2),
+            (["digest", "--assume-unchanged", good], 2),
             (["verify", empty], 1),
             (["verify", manifest], 0),
         ]
@@ -487,8 +488,18 @@ class Fleet(World):
             done = fleet_command(*words, stdout=subprocess.PIPE)
             self.assertEqual(done.returncode, status, (words, done.stderr))
             self.assertNotIn("Traceback", done.stderr)
-            self.assertEqual(len(done.stderr.splitlines()), status > 0, done.stderr)
+            if "--assume-unchanged" not in words:
+                self.assertEqual(len(done.stderr.splitlines()), status > 0, done.stderr)
         self.assertIn("no file was verified", fleet_command("verify", empty).stderr)
+        done = subprocess.run(["sh", "-c", f"{sys.executable} -m casemate.fleet digest {good} >&-"], stderr=subprocess.PIPE, text=True)
+        self.assertEqual((done.returncode, done.stderr), (2, "casemate: standard output is closed\n"))
+        # A module that can't be loaded is no mismatch.
+        (self.folder / "fsspec.py").write_text("raise ImportError('of another Python')")
+        words = [tool("casemate"), "fleet", "digest", good]
+        broken = {**os.environ, "PYTHONPATH": f"{self.folder}:{os.environ['PYTHONPATH']}"}
+        broken["PATH"] = f"{os.path.dirname(sys.executable)}:{broken['PATH']}"
+        done = subprocess.run(words, env=broken, stderr=subprocess.PIPE, text=True)
+        self.assertEqual((done.returncode, done.stderr), (2, "casemate: of another Python\n"))
         # The reader of what is printed has gone.
         for words in [["digest", good], ["manifest", good]]:
             out, end = os.pipe()

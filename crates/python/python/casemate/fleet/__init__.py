@@ -5,6 +5,11 @@ rest. `manifest`, `digests`, `trees`, `verify` and `check_images` are all three 
 or Spark, or without any on this machine's cores. Files are whatever fsspec opens; importing this needs fsspec.
 """
 
+try:
+    import fsspec as _fsspec  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("casemate.fleet needs fsspec, which pip installs", name="fsspec") from error
+
 from .jobs import check_images, digests, manifest, merge, trees, verify
 from .kinds import Area, Checksum, Kind, Parameters
 from .entries import Entry, read_manifest

@@ -150,7 +150,13 @@ class _Shown:
 
 def main(arguments: list[str] | None = None) -> int:
     """Exits with 0 if all is well, 1 if something does not match, 2 if something could not be done."""
-    given, shown, status = _parser().parse_args(arguments), _Shown(), 0
+    parser = _parser()
+    given, shown, status = parser.parse_args(arguments), _Shown(), 0
+    # An option that does nothing is a mistake.
+    if given.assume_unchanged and given.resume is None and getattr(given, "update", None) is None:
+        parser.error("--assume-unchanged goes with --resume or --update")
+    if given.command == "check" and given.resume is not None:
+        parser.error("--resume: a check begins anew")
     options: dict[str, Any] = {"storage_options": dict(given.storage_option) or None}
     with _engine(given.engine, given.address, shown.say) as engine:
         if given.command == "check":
@@ -211,6 +217,8 @@ def _manifest(name: str) -> list[Entry]:
 def _run() -> int:
     """The command's exit status. Whatever keeps it from its work is told in one line."""
     try:
+        if sys.stdout is None:
+            raise OSError("standard output is closed")
         status = main()
         # What can't be written was not told.
         sys.stdout.flush()
