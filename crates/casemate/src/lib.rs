@@ -218,7 +218,7 @@ pub use casemate_primitives::cpu::{Cpu, CpuError, Feature};
 pub use casemate_primitives::crc32c::Crc32c;
 pub use casemate_primitives::hex;
 pub use casemate_primitives::secret::SecretVec;
-pub use casemate_providers::{KdfLimits, Providers, Work};
+pub use casemate_providers::{KdfLimits, Providers, Work, stop_derivations_when};
 pub use casemate_verity::{signature, tree};
 pub use errno::errno;
 pub use image::{Access, Image};

@@ -1,6 +1,6 @@
 //! What the choice of an implementation, and a request to it, are as errors of all crates.
 
-use casemate_blockdev::Error;
+use casemate_blockdev::{Error, ErrorKind};
 
 use crate::cipher::RequestError;
 use crate::kdf::KdfError;
@@ -30,6 +30,7 @@ impl From<KdfError> for Error {
         match error {
             KdfError::TooExpensive(_) => Error::unsupported(error.to_string()),
             KdfError::Invalid(_) => Error::argument(error.to_string()),
+            KdfError::Stopped => Error::new(ErrorKind::Interrupted, error.to_string()),
             KdfError::Memory(_) => Error::path(std::io::ErrorKind::OutOfMemory, error.to_string()),
         }
     }

@@ -48,7 +48,7 @@ pub use driver::{Direction, Driver, DriverError, HashDriver, Ivs};
 pub use flags::{Flags, Origin};
 pub use hash::{Hash, SaltedHash};
 pub use hmac::{Hkdf, Hmac};
-pub use kdf::{Argon2, Argon2Variant, KdfError, KdfLimits, pbkdf2};
+pub use kdf::{Argon2, Argon2Variant, KdfError, KdfLimits, pbkdf2, stop_derivations_when};
 pub use policy::{Policy, Refusal};
 pub use providers::Providers;
 pub use registry::{ChoiceError, Registry};

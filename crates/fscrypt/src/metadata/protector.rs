@@ -223,6 +223,7 @@ impl Hashing {
             let text = format!("protector: {error}");
             match error {
                 KdfError::TooExpensive(_) => Error::unsupported(text),
+                KdfError::Stopped => error.into(),
                 _ => Error::corrupt(text),
             }
         })

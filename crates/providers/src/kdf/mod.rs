@@ -14,6 +14,7 @@
 //! ```
 
 use std::fmt;
+use std::sync::OnceLock;
 
 mod argon2;
 mod pbkdf2;
@@ -61,6 +62,22 @@ pub enum KdfError {
     Invalid(String),
     /// There is not so much memory.
     Memory(String),
+    /// Somebody asked the work to stop.
+    Stopped,
+}
+
+/// Whether the thread that asks is to stop deriving a key.
+static STOP: OnceLock<fn() -> bool> = OnceLock::new();
+
+/// Has all derivations ask a function, many times a second and on each thread that works, whether they are to stop: a key may take
+/// minutes. The first function that is given stays.
+pub fn stop_derivations_when(stop: fn() -> bool) {
+    STOP.get_or_init(|| stop);
+}
+
+/// Whether the derivation is to stop on this thread.
+fn is_stopped() -> bool {
+    STOP.get().is_some_and(|stop| stop())
 }
 
 impl fmt::Display for KdfError {
@@ -69,6 +86,7 @@ impl fmt::Display for KdfError {
             KdfError::TooExpensive(text) | KdfError::Invalid(text) | KdfError::Memory(text) => {
                 f.write_str(text)
             }
+            KdfError::Stopped => f.write_str("the derivation of a key was stopped"),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use casemate_primitives::secret::SecretVec;
 
-use super::{KdfError, KdfLimits};
+use super::{KdfError, KdfLimits, is_stopped};
 use crate::hash::Hash;
 use crate::hmac::Hmac;
 
@@ -46,7 +46,10 @@ pub fn pbkdf2(
     for (number, out) in (1..=blocks).zip(key.expose_mut().chunks_mut(digest_len)) {
         hmac.tag_into(&[salt, &number.to_be_bytes()].concat(), &mut inner, last.expose_mut());
         sum.expose_mut().copy_from_slice(last.expose());
-        for _ in 1..iterations {
+        for iteration in 1..iterations {
+            if iteration.is_multiple_of(ASK) && is_stopped() {
+                return Err(KdfError::Stopped);
+            }
             hmac.again(&mut inner, last.expose_mut());
             sum.expose_mut().iter_mut().zip(last.expose()).for_each(|(sum, byte)| *sum ^= byte);
         }
@@ -54,6 +57,9 @@ pub fn pbkdf2(
     }
     Ok(key)
 }
+
+/// Iterations, of about a microsecond each, until it is asked again whether to stop.
+const ASK: u32 = 1 << 12;
 
 #[cfg(test)]
 mod tests {

@@ -6,14 +6,19 @@
 //! others need comes from memory.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use casemate_blockdev::Pool;
 use casemate_primitives::argon2::{Block, Compression, WORDS};
 
+use super::super::is_stopped;
 use super::{Argon2, Argon2Variant};
 
 /// Slices of a lane.
 const SLICES: usize = 4;
+
+/// Blocks of each lane, of about half a microsecond, until it is asked again whether to stop.
+const ASK: usize = 1 << 12;
 
 /// The way through a part of memory: a slice of all lanes, in one pass.
 struct Way<'m> {
@@ -25,6 +30,8 @@ struct Way<'m> {
     len: usize,
     /// All slices of all lanes, one lane after the other; those that are being filled have no blocks here.
     others: Vec<&'m [Block]>,
+    /// Whether a thread was told to stop.
+    stopped: &'m AtomicBool,
 }
 
 /// A lane whose slice is being filled.
@@ -47,9 +54,15 @@ pub(super) fn memory_len(argon2: &Argon2) -> usize {
     slice_len(argon2) * SLICES * argon2.lanes as usize * size_of::<Block>()
 }
 
-/// Fills memory, in which each lane's first two blocks are there, in all passes. Gives the sum of the lanes' last blocks.
-pub(super) fn fill(argon2: &Argon2, compression: Compression, memory: &mut [Block], pool: Pool) -> Block {
-    let len = slice_len(argon2);
+/// Fills memory, in which each lane's first two blocks are there, in all passes. Gives the sum of the lanes' last blocks;
+/// `None` if it was stopped.
+pub(super) fn fill(
+    argon2: &Argon2,
+    compression: Compression,
+    memory: &mut [Block],
+    pool: Pool,
+) -> Option<Block> {
+    let (len, stopped) = (slice_len(argon2), AtomicBool::new(false));
     for pass in 0..argon2.passes {
         for slice in 0..SLICES {
             let mut lanes = Vec::new();
@@ -63,7 +76,7 @@ pub(super) fn fill(argon2: &Argon2, compression: Compression, memory: &mut [Bloc
                     others.push(part);
                 }
             }
-            let way = Way { argon2, compression, pass, slice, len, others };
+            let way = Way { argon2, compression, pass, slice, len, others, stopped: &stopped };
             let each = lanes.len().div_ceil(pool.threads());
             let groups: Vec<Mutex<&mut [Lane<'_>]>> = lanes.chunks_mut(each).map(Mutex::new).collect();
             let done = pool.run(
@@ -76,13 +89,16 @@ pub(super) fn fill(argon2: &Argon2, compression: Compression, memory: &mut [Bloc
                 },
             );
             let Ok(()) = done;
+            if stopped.load(Ordering::Relaxed) {
+                return None;
+            }
         }
     }
     let mut sum = Block::ZERO;
     for last in memory.chunks(SLICES * len).filter_map(|lane| lane.last()) {
         sum.0.iter_mut().zip(last.0).for_each(|(sum, word)| *sum ^= word);
     }
-    sum
+    Some(sum)
 }
 
 impl Way<'_> {
@@ -96,6 +112,10 @@ impl Way<'_> {
         // Where each lane's next block has its other parent.
         let mut found: Vec<(usize, usize)> = lanes.iter_mut().map(|lane| self.parent(lane, first)).collect();
         for index in first..self.len {
+            if index.is_multiple_of(ASK) && (self.stopped.load(Ordering::Relaxed) || is_stopped()) {
+                self.stopped.store(true, Ordering::Relaxed);
+                return;
+            }
             for (lane, found) in lanes.iter_mut().zip(&mut found) {
                 let (before, rest) = lane.own.split_at_mut(index);
                 let Some(to) = rest.first_mut() else { return };

@@ -88,8 +88,9 @@ impl Argon2 {
                 block.0 = std::array::from_fn(|k| u64::from_le_bytes(words[k]));
             }
         }
-        let mut last = lanes::fill(self, compression, memory, pool);
+        let last = lanes::fill(self, compression, memory, pool);
         memory.zeroize();
+        let mut last = last.ok_or(KdfError::Stopped)?;
         for (word, bytes) in last.0.iter().zip(bytes.expose_mut().as_chunks_mut().0) {
             *bytes = word.to_le_bytes();
         }
