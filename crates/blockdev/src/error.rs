@@ -118,6 +118,12 @@ impl Error {
         Error::from(io::Error::new(kind, text.into().into_owned()))
     }
 
+    /// A path whose symbolic links are too many, as those of a circle are: the standard library has no stable kind for it, so the
+    /// kind is `InvalidInput`.
+    pub fn link_loop(text: impl Into<Cow<'static, str>>) -> Error {
+        Error::from(io::Error::new(io::ErrorKind::InvalidInput, LinkLoop(text.into())))
+    }
+
     /// The same error with what is known of its place. The file's name stays as it was.
     pub fn with_place(mut self, place: Place) -> Error {
         let file = self.0.place.file.take().or(place.file);
@@ -199,6 +205,11 @@ impl Error {
         self.io_kind() == Some(io::ErrorKind::BrokenPipe)
     }
 
+    /// Whether a path leads through too many symbolic links.
+    pub fn is_link_loop(&self) -> bool {
+        self.cause::<io::Error>().and_then(io::Error::get_ref).is_some_and(|cause| cause.is::<LinkLoop>())
+    }
+
     /// Whether a file is missing.
     pub fn is_not_found(&self) -> bool {
         self.io_kind() == Some(io::ErrorKind::NotFound)
@@ -214,6 +225,18 @@ impl Error {
         self.0.kind == ErrorKind::Interrupted
     }
 }
+
+/// The cause of an error of a path that leads through too many symbolic links.
+#[derive(Debug)]
+struct LinkLoop(Cow<'static, str>);
+
+impl fmt::Display for LinkLoop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for LinkLoop {}
 
 impl ErrorKind {
     /// The family's name for programs.

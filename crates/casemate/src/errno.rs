@@ -21,6 +21,7 @@ pub fn errno(error: &Error) -> Option<i32> {
     let number = match (error.kind(), error.io_kind()?) {
         (ErrorKind::Interrupted, _) => return None,
         (ErrorKind::Busy, _) => libc::EBUSY,
+        _ if error.is_link_loop() => libc::ELOOP,
         (_, Io::NotFound) => libc::ENOENT,
         (_, Io::PermissionDenied) => libc::EACCES,
         (_, Io::AlreadyExists) => libc::EEXIST,

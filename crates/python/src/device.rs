@@ -8,7 +8,7 @@ use casemate::ext4::{self, ReadOptions, VerityPolicy, WriteOptions};
 use casemate::luks::LuksOptions;
 use casemate::{Access, Error, ErrorKind, Image, Keys, Work};
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::PyException;
+use pyo3::exceptions::{PyException, PyMemoryError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -25,6 +25,9 @@ type Found = (&'static str, &'static str, String, String);
 
 /// A partition: its number, first byte, length, type and name.
 type Row = (u32, u64, u64, String, String);
+
+/// Bytes that are read without asking Python whether somebody has pressed Ctrl-C.
+const READ: usize = 16 << 20;
 
 /// An image and the devices that are laid on it.
 #[pyclass(frozen, module = "casemate._casemate")]
@@ -116,9 +119,16 @@ impl Device {
     }
 
     fn read<'py>(&self, py: Python<'py>, len: usize, at: u64) -> PyResult<Bound<'py, PyBytes>> {
-        PyBytes::new_with(py, self.available(at, len), |buf| match buf {
-            [] => Ok(()),
-            _ => self.named(py.detach(|| self.top.read_at(buf, at))),
+        let len = self.available(at, len);
+        if isize::try_from(len).is_err() {
+            return Err(PyMemoryError::new_err(format!("{len} bytes at once")));
+        }
+        PyBytes::new_with(py, len, |buf| {
+            for (piece, at) in buf.chunks_mut(READ).zip((at..).step_by(READ)) {
+                self.named(py.detach(|| self.top.read_at(piece, at)))?;
+                py.check_signals()?;
+            }
+            Ok(())
         })
     }
 
@@ -127,11 +137,11 @@ impl Device {
         if len == 0 {
             return Ok(0);
         }
-        let read = || {
-            let mut bytes = vec![0; len];
-            self.top.read_at(&mut bytes, at).map(|()| bytes)
-        };
-        let mut bytes = self.named(py.detach(read))?;
+        let mut bytes = vec![0; len];
+        for (piece, at) in bytes.chunks_mut(READ).zip((at..).step_by(READ)) {
+            self.named(py.detach(|| self.top.read_at(piece, at)))?;
+            py.check_signals()?;
+        }
         if len < buffer.item_count() {
             // What lies behind stays as it is.
             bytes.extend_from_slice(&buffer.to_vec(py)?[len..]);

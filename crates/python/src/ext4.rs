@@ -140,10 +140,10 @@ impl FileSystem {
         self.named(py.detach(read)).map(OsString::from_vec)
     }
 
-    fn open(&self, py: Python<'_>, number: u32, name: &str) -> PyResult<Device> {
+    fn open(&self, py: Python<'_>, number: u32, name: PathBuf) -> PyResult<Device> {
         let open = || self.inode(number).and_then(|inode| self.fs.open_inode(&inode));
         let file = py.detach(open).map_err(raise)?;
-        let name = format!("{}: {name}", self.fs.name());
+        let name = format!("{}: {}", self.fs.name(), name.display());
         Ok(Image::over(name, file.into()).make_read_only().into())
     }
 

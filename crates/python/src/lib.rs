@@ -53,7 +53,7 @@ mod _casemate {
     use crate::part::part_range;
     #[pymodule_export]
     use crate::primitives::{
-        base64_decode, base64_encode, crc32c, crc32c_combine, crc32c_patch, sha256_many,
+        base64_decode, base64_encode, crc32c, crc32c_combine, crc32c_patch, sha256_many, version,
     };
     #[pymodule_export]
     use crate::verity::{verity_format, verity_join, verity_part, verity_unit, verity_verify};

@@ -16,6 +16,12 @@ use crate::input::Data;
 /// hand the interpreter over for that take 2 us each (Zen 5).
 const WORTH_IT: usize = 256 << 10;
 
+/// The package's version.
+#[pyfunction]
+pub fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}
+
 /// The CRC-32C of data, going on from that of what came before.
 #[pyfunction]
 #[pyo3(signature = (data, value=0, /))]

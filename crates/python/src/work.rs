@@ -1,12 +1,14 @@
 //! Long work from Python: without the interpreter meanwhile, and stopped by Ctrl-C.
 
+use std::cell::Cell;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use casemate::blockdev::{Events, Pool};
-use casemate::{Error, ErrorKind, Work};
+use casemate::{Error, ErrorKind, Work, stop_derivations_when};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::error::{raise, raised};
@@ -15,8 +17,21 @@ use crate::error::{raise, raised};
 const ASK: Duration = Duration::from_millis(50);
 
 /// How many threads work, one for each core if `None`, and who hears how many bytes are done.
-#[derive(Default, FromPyObject)]
-pub struct Effort(Option<usize>, Option<Py<PyAny>>);
+#[derive(Default)]
+pub struct Effort(Option<NonZeroUsize>, Option<Py<PyAny>>);
+
+impl<'py> FromPyObject<'_, 'py> for Effort {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Effort> {
+        let (threads, progress): (Option<i64>, Option<Py<PyAny>>) = object.extract()?;
+        let count = |threads: i64| usize::try_from(threads).ok().and_then(NonZeroUsize::new);
+        match threads.map(|threads| count(threads).ok_or(threads)).transpose() {
+            Ok(threads) => Ok(Effort(threads, progress)),
+            Err(threads) => Err(PyValueError::new_err(format!("threads={threads}: at least one"))),
+        }
+    }
+}
 
 /// A listener that asks Python for signals, and tells it of progress, and its logging what a person should know.
 struct Signals {
@@ -52,6 +67,27 @@ impl Events for Signals {
     }
 }
 
+thread_local! {
+    /// When this thread asked Python for signals last, while it derived a key, and what a signal has raised then.
+    static ASKED: Cell<Option<Instant>> = const { Cell::new(None) };
+    static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
+}
+
+/// Whether somebody has pressed Ctrl-C while this thread derives a key.
+fn is_pressed() -> bool {
+    if ASKED.get().is_some_and(|asked| asked.elapsed() < ASK) {
+        return false;
+    }
+    ASKED.set(Some(Instant::now()));
+    match Python::attach(|py| py.check_signals()) {
+        Ok(()) => false,
+        Err(raised) => {
+            RAISED.set(Some(raised));
+            true
+        }
+    }
+}
+
 impl Signals {
     /// Tells who wants to know how many bytes are done.
     fn tell(&self, py: Python<'_>) -> PyResult<()> {
@@ -68,12 +104,16 @@ pub fn working<T: Send>(
     Effort(threads, progress): Effort,
     run: impl FnOnce(&Work<'_>) -> Result<T, Error> + Send,
 ) -> PyResult<T> {
+    stop_derivations_when(is_pressed);
     let signals = Signals { asked: Mutex::new(Instant::now()), done: AtomicU64::new(0), progress };
     let result = py.detach(|| {
-        let pool = Pool::new(threads.and_then(NonZeroUsize::new));
+        let pool = Pool::new(threads);
         run(&Work { pool, events: &signals, ..Work::default() })
     });
-    let result = result.map_err(raise)?;
+    let result = result.map_err(|error| match RAISED.take() {
+        Some(raised) if error.kind() == ErrorKind::Interrupted => raised,
+        _ => raise(error),
+    })?;
     signals.tell(py)?;
     Ok(result)
 }

@@ -48,8 +48,7 @@ impl Ext4 {
             links = match links.checked_sub(1) {
                 Some(links) => links,
                 None => {
-                    let text = format!("{}: too many symbolic links", shown());
-                    return Err(Error::path(ErrorKind::InvalidInput, text));
+                    return Err(Error::link_loop(format!("{}: too many symbolic links", shown())));
                 }
             };
             let target = self.symlink_target(&next)?;

@@ -11,9 +11,13 @@
 
 from . import crypt, errors, ext4, fscrypt, fsverity, luks, nbd, verity
 from ._casemate import base64_decode, base64_encode, crc32c, crc32c_combine, crc32c_patch, sha256_many
+from ._casemate import version as _version
 from .device import Device, open
 from .errors import ArgumentError, CorruptError, Error, LockedError, MismatchError, UnsupportedError
 from .ext4 import Ext4, Path, Stat, Writer
+
+#: The package's version.
+__version__ = _version()
 
 __all__ = [
     "ArgumentError", "CorruptError", "Device", "Error", "Ext4", "LockedError", "MismatchError", "Path", "Stat",

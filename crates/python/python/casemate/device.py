@@ -42,7 +42,10 @@ class Device(io.RawIOBase):
     """
 
     def __init__(self, native: _casemate.Device) -> None:
+        if not isinstance(native, _casemate.Device):
+            raise TypeError(f"a device is opened by casemate.open or Device.from_file, not made of {type(native).__name__}")
         self._native = native
+        self._name = native.name
         self._at = 0
 
     @staticmethod
@@ -77,26 +80,32 @@ class Device(io.RawIOBase):
     # What file objects have.
 
     def readable(self) -> bool:
+        self._open()
         return True
 
     def writable(self) -> bool:
         return not self._open().read_only
 
     def seekable(self) -> bool:
+        self._open()
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self.size}[whence]
-        if base + offset < 0:
-            raise ValueError(f"seek to {base + offset}, before the beginning")
-        self._at = base + offset
+        bases = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self.size}
+        if whence not in bases:
+            raise ValueError(f"whence {whence}: os.SEEK_SET, os.SEEK_CUR or os.SEEK_END")
+        place = bases[whence] + offset
+        if place < 0:
+            raise ValueError(f"seek to {place}, before the beginning")
+        self._at = place
         return self._at
 
     def tell(self) -> int:
+        self._open()
         return self._at
 
     def read(self, size: int | None = -1) -> bytes:
-        data = self.pread(self.size if size is None or size < 0 else size, self._at)
+        data = self.pread(self.size if size is None or size < 0 else min(size, self.size), self._at)
         self._at += len(data)
         return data
 
@@ -122,7 +131,7 @@ class Device(io.RawIOBase):
     @property
     def name(self) -> str:
         """What errors call the device."""
-        return self._native.name
+        return self._name
 
     @property
     def size(self) -> int:
@@ -131,11 +140,14 @@ class Device(io.RawIOBase):
 
     def pread(self, size: int, offset: int) -> bytes:
         """The bytes from `offset` on: `size` of them, or as many as there are."""
-        return self._open().read(size, offset)
+        if size < 0 or offset < 0:
+            raise ValueError(f"{size} bytes from {offset} on: both are positive")
+        return self._open().read(min(size, self.size), offset)
 
     def preadinto(self, buffer: Buffer, offset: int) -> int:
         """Fills a buffer with the bytes from `offset` on; how many there were."""
-        return self._open().readinto(buffer, offset)
+        # Of whatever items it is.
+        return self._open().readinto(memoryview(buffer).cast("B"), offset)
 
     def pwrite(self, data: Buffer, offset: int) -> int:
         """Writes bytes at a position; all of them."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import fnmatch
+import functools
 import io
 import os
 import stat
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 BUFFER = 256 * 1024
 
 _new = object.__new__
+
+#: Numbers of errors by which a path leads to nothing; pathlib has the same.
+_NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 class Stat(NamedTuple):
@@ -143,9 +148,10 @@ class Ext4:
         """The root directory."""
         return Path(self, PurePosixPath("/"))
 
-    def path(self, *parts: str | PurePosixPath) -> Path:
-        """What a path leads to, with a slash at its beginning or without."""
-        return Path(self, PurePosixPath("/", *parts))
+    def path(self, *parts: str | bytes | PurePosixPath) -> Path:
+        """What a path leads to, with a slash at its beginning or without. A name that is not UTF-8 is `bytes`, or what `os.fsdecode`
+        makes of them."""
+        return Path(self, PurePosixPath("/", *map(os.fsdecode, parts)))
 
     __truediv__ = path
 
@@ -187,6 +193,7 @@ class Ext4:
         return f"<Ext4 on {self._native.name!r}>"
 
 
+@functools.total_ordering
 class Path:
     """A path in a file system. One that comes out of a directory keeps the number and the kind of its inode, and looks nothing
     up."""
@@ -240,6 +247,10 @@ class Path:
         return self.pure.stem
 
     @property
+    def suffixes(self) -> list[str]:
+        return self.pure.suffixes
+
+    @property
     def suffix(self) -> str:
         return self.pure.suffix
 
@@ -251,8 +262,39 @@ class Path:
     def parent(self) -> Path:
         return self._parent or Path(self.fs, self.pure.parent)
 
-    def joinpath(self, *parts: str | PurePosixPath) -> Path:
-        return Path(self.fs, self.pure.joinpath(*parts))
+    @property
+    def parents(self) -> tuple[Path, ...]:
+        return tuple(Path(self.fs, parent) for parent in self.pure.parents)
+
+    def joinpath(self, *parts: str | bytes | PurePosixPath) -> Path:
+        return Path(self.fs, self.pure.joinpath(*map(os.fsdecode, parts)))
+
+    def with_name(self, name: str) -> Path:
+        return Path(self.fs, self.pure.with_name(name))
+
+    def with_stem(self, stem: str) -> Path:
+        return Path(self.fs, self.pure.with_stem(stem))
+
+    def with_suffix(self, suffix: str) -> Path:
+        return Path(self.fs, self.pure.with_suffix(suffix))
+
+    def relative_to(self, other: str | PurePosixPath | Path) -> PurePosixPath:
+        """The way from another path to this one, which is a path in no file system."""
+        return self.pure.relative_to(_pure(other))
+
+    def is_relative_to(self, other: str | PurePosixPath | Path) -> bool:
+        return self.pure.is_relative_to(_pure(other))
+
+    def match(self, pattern: str) -> bool:
+        return self.pure.match(pattern)
+
+    def as_posix(self) -> str:
+        return self.pure.as_posix()
+
+    def samefile(self, other: str | PurePosixPath | Path) -> bool:
+        """Whether both lead to one inode."""
+        path = other if isinstance(other, Path) else Path(self.fs, self.pure / other)
+        return self.fs is path.fs and self._number() == path._number()
 
     __truediv__ = joinpath
 
@@ -266,8 +308,10 @@ class Path:
     def exists(self) -> bool:
         try:
             self._number()
-        except (FileNotFoundError, NotADirectoryError):
-            return False
+        except OSError as error:
+            if error.errno in _NOTHING:
+                return False
+            raise
         return True
 
     def _is(self, kind: int, follow: bool = True) -> bool:
@@ -276,8 +320,10 @@ class Path:
             return own == kind
         try:
             return stat.S_IFMT(self.stat(follow_symlinks=follow).st_mode) == kind
-        except (FileNotFoundError, NotADirectoryError):
-            return False
+        except OSError as error:
+            if error.errno in _NOTHING:
+                return False
+            raise
 
     def is_dir(self) -> bool:
         return self._is(stat.S_IFDIR)
@@ -290,8 +336,38 @@ class Path:
 
     def iterdir(self) -> Iterator[Path]:
         """What a directory has, in the order of the disk."""
-        for name, number, kind in self.fs._native.entries(self._number()):
+        try:
+            entries = self.fs._native.entries(self._number())
+        except OSError as error:
+            raise self._named(error) from None
+        for name, number, kind in entries:
             yield Path._entry(self, name, number, kind)
+
+    def glob(self, pattern: str) -> Iterator[Path]:
+        """What is below this directory and matches a relative pattern; links to directories are followed, but not by `**`."""
+        parts = PurePosixPath(pattern).parts
+        if not parts or parts[0] == "/":
+            raise ValueError(f"pattern {pattern!r}: a relative one is wanted")
+        return iter(dict.fromkeys(self._select(parts)))
+
+    def rglob(self, pattern: str) -> Iterator[Path]:
+        """As `glob` with `**/` before the pattern."""
+        return self.glob(f"**/{pattern}")
+
+    def _select(self, parts: tuple[str, ...]) -> Iterator[Path]:
+        if not parts:
+            yield self
+        elif parts[0] == "**":
+            if self.is_dir():
+                for folder, _, _ in self.walk():
+                    yield from folder._select(parts[1:])
+        elif not any(magic in parts[0] for magic in "*?["):
+            if parts[0] == ".." or (self / parts[0]).exists():
+                yield from (self / parts[0])._select(parts[1:])
+        elif self.is_dir():
+            for entry in self.iterdir():
+                if fnmatch.fnmatchcase(entry.name, parts[0]) and (len(parts) == 1 or entry.is_dir()):
+                    yield from entry._select(parts[1:])
 
     def walk(self) -> Iterator[tuple[Path, list[str], list[str]]]:
         """Directories from this one down, each with the names of its directories and of everything else, as `os.walk` does;
@@ -336,14 +412,27 @@ class Path:
         return PurePosixPath(self.fs._native.readlink(number))
 
     def read_bytes(self) -> bytes:
-        return self.fs._native.read(self._number())
+        try:
+            return self.fs._native.read(self._number())
+        except OSError as error:
+            raise self._named(error) from None
 
     def read_text(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         return self.read_bytes().decode(encoding, errors)
 
     def device(self) -> Device:
         """The file as a device, on which whatever it holds is laid."""
-        return Device(self.fs._native.open(self._number(), str(self.pure)))
+        try:
+            return Device(self.fs._native.open(self._number(), str(self.pure)))
+        except OSError as error:
+            raise self._named(error) from None
+
+    def _named(self, error: OSError) -> OSError:
+        """An error of an inode as one of this path; one of a path is so already."""
+        image = self.fs._native.name
+        if error.errno is None or (error.filename == image and str(self.pure) in (error.strerror or "")):
+            return error
+        return OSError(error.errno, f"{self.pure}: {error.strerror}", image)
 
     def open(
         self, mode: str = "rb", buffering: int = -1, encoding: str | None = None, errors: str | None = None,
@@ -386,8 +475,17 @@ class Path:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Path) and (self.fs, self.pure) == (other.fs, other.pure)
 
+    def __lt__(self, other: object) -> bool:
+        if not isinstance(other, Path):
+            return NotImplemented
+        return (self.pure, id(self.fs)) < (other.pure, id(other.fs))
+
     def __hash__(self) -> int:
         return hash((id(self.fs), self.pure))
+
+
+def _pure(path: str | PurePosixPath | Path) -> PurePosixPath | str:
+    return path.pure if isinstance(path, Path) else path
 
 
 class Writer:

@@ -6,8 +6,11 @@ Importing this needs fsspec; its registry finds the protocols by the package's e
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import io
 import stat
+from datetime import datetime, timezone
 from typing import Any
 
 import fsspec
@@ -15,6 +18,7 @@ from fsspec.archive import AbstractArchiveFileSystem
 from fsspec.spec import AbstractFileSystem
 
 from .device import Device
+from .errors import Error
 from .ext4 import BUFFER, Ext4, Path
 from .fsverity import Tree
 
@@ -27,6 +31,15 @@ def opened(fo: Any, protocol: str | None = None, options: dict[str, Any] | None 
         opened: Any = fsspec.open(fo, mode="rb", protocol=protocol, **(options or {}))
         fo = opened.open()
     return fo if isinstance(fo, Device) else Device.from_file(fo)
+
+
+class _File(io.BufferedReader):
+    """A file as fsspec's users know them."""
+
+    def __init__(self, device: Device) -> None:
+        super().__init__(device, BUFFER)
+        #: Bytes of the file.
+        self.size = device.size
 
 
 class Ext4FileSystem(AbstractArchiveFileSystem):
@@ -68,6 +81,11 @@ class Ext4FileSystem(AbstractArchiveFileSystem):
             device = device.verity(**below)
         self._ext4: Ext4 = device.ext4(keys=keys)
 
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        found = super()._strip_protocol(path)
+        return [name.lstrip("/") for name in found] if isinstance(found, list) else found.lstrip("/")
+
     def _path(self, path: str) -> Path:
         return self._ext4.path(str(self._strip_protocol(path)))
 
@@ -88,7 +106,8 @@ class Ext4FileSystem(AbstractArchiveFileSystem):
         }
         if row["islink"]:
             row["destination"] = str(path.readlink())
-            if path.exists():
+            # A link that leads nowhere, or to something that is damaged, is a link.
+            with contextlib.suppress(OSError, Error):
                 target = path.stat()
                 row.update(size=target.st_size, type=_KINDS.get(stat.S_IFMT(target.st_mode), "other"))
         return row
@@ -99,6 +118,18 @@ class Ext4FileSystem(AbstractArchiveFileSystem):
 
     def exists(self, path: str, **kwargs: Any) -> bool:
         return self._path(path).exists()
+
+    def modified(self, path: str) -> datetime:
+        """When the contents were changed last."""
+        return datetime.fromtimestamp(self.info(path)["mtime"], timezone.utc)
+
+    def created(self, path: str) -> datetime:
+        """When the file was made."""
+        return datetime.fromtimestamp(self.info(path)["created"], timezone.utc)
+
+    def ukey(self, path: str) -> str:
+        """What tells this state of a file from others."""
+        return hashlib.sha256(repr((self._ext4.uuid, self.info(path))).encode(errors="surrogateescape")).hexdigest()
 
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
         name = str(self._strip_protocol(path))
@@ -119,7 +150,7 @@ class Ext4FileSystem(AbstractArchiveFileSystem):
     ) -> Any:
         if mode != "rb":
             raise NotImplementedError("images are read only here")
-        return self._path(path).open("rb")
+        return _File(self._path(path).device())
 
 
 class VerityFileSystem(AbstractFileSystem):
@@ -164,4 +195,4 @@ class VerityFileSystem(AbstractFileSystem):
         if mode != "rb":
             raise NotImplementedError("what a tree proves is read only")
         # Each one has a position of its own.
-        return io.BufferedReader(self._device.window(0), BUFFER)
+        return _File(self._device.window(0))

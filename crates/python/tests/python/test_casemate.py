@@ -1,5 +1,6 @@
 """The package beside the standard library and the real tools."""
 
+import array
 import base64
 import doctest
 import errno
@@ -45,6 +46,93 @@ class Devices(World):
         with self.assertRaises(ValueError):
             device.read()
         self.assertNotIn("closed", repr(buffered.raw))
+
+    def test_devices_keep_the_rules_of_raw_files(self):
+        device = casemate.Device.from_bytes(bytes(range(100)))
+        for whence in [7, os.SEEK_DATA, -1]:
+            with self.assertRaises(ValueError):
+                device.seek(0, whence)
+        with self.assertRaises(ValueError):
+            device.seek(-1)
+        numbers = array.array("I", [0, 0])
+        self.assertEqual((device.readinto(numbers), numbers.tobytes()), (8, bytes(range(8))))
+        self.assertEqual(device.preadinto(memoryview(bytearray(12)).cast("B", (3, 4)), 0), 12)
+        with self.assertRaises((BufferError, TypeError)):
+            device.readinto(memoryview(bytearray(10))[::2])
+        with self.assertRaises((BufferError, TypeError)):
+            device.readinto(b"constant")
+        for call in [lambda: device.pread(-1, 0), lambda: device.pread(1, -1)]:
+            with self.assertRaises(ValueError):
+                call()
+        huge = casemate.Device.from_ranges((1 << 63) + 10, lambda start, end: bytes(end - start))
+        with self.assertRaises(MemoryError):
+            huge.pread(1 << 63, 0)
+        device.close()
+        self.assertEqual((device.name, device.closed), ("memory", True))
+        for call in [device.tell, device.seekable, device.readable, device.writable, device.read, lambda: device.seek(0)]:
+            with self.assertRaises(ValueError):
+                call()
+        for wrong in ["root.img", b"x", None]:
+            with self.assertRaisesRegex(TypeError, "casemate.open"):
+                casemate.Device(wrong)
+
+    def test_wrong_values_are_told_in_python_s_words(self):
+        for call in [lambda: casemate.crc32c("text"), lambda: fsverity.new().update("text"), lambda: casemate.Device.from_bytes(5)]:
+            with self.assertRaisesRegex(TypeError, "^a bytes-like object is required, not '(str|int)'$"):
+                call()
+        for threads in [0, -1]:
+            with self.assertRaisesRegex(ValueError, "^threads="):
+                fsverity.digest(casemate.Device.from_bytes(b"x"), threads=threads)
+        numbers = array.array("I", [1, 2, 3])
+        hasher = fsverity.new(numbers)
+        self.assertEqual(hasher.digest(), fsverity.new(numbers.tobytes()).digest())
+        self.assertEqual(casemate.crc32c(numbers), casemate.crc32c(numbers.tobytes()))
+        self.assertRegex(casemate.__version__, r"^\d+\.\d+\.\d+")
+
+    def hear_ctrl_c(self):
+        """Has Ctrl-C heard, where whoever started the test ignores it."""
+        self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
+
+    def test_reads_stop_at_ctrl_c(self):
+        self.hear_ctrl_c()
+        started = threading.Event()
+
+        def read(start, end):
+            started.set()
+            return bytes(end - start)
+
+        def press():
+            started.wait(60)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        device = casemate.Device.from_ranges(1 << 40, read)
+        thread = threading.Thread(target=press)
+        thread.start()
+        room = bytearray(1 << 30)
+        with self.assertRaises(KeyboardInterrupt):
+            while True:
+                device.preadinto(room, 0)
+        thread.join()
+
+    def test_keys_stop_at_ctrl_c(self):
+        """A derivation of hours, in the thread that signals come to."""
+        self.hear_ctrl_c()
+        cases = [casemate.luks.Pbkdf("argon2id", 1 << 20, memory=1 << 14, lanes=lanes) for lanes in (1, 2)]
+        cases.append(casemate.luks.Pbkdf("pbkdf2", (1 << 32) - 1))
+        for costs in cases:
+            device = casemate.Device.from_bytes(bytes(20 << 20))
+            timer = threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT))
+            timer.start()
+            with self.assertRaises(KeyboardInterrupt):
+                casemate.luks.format(device, "secret", pbkdf=costs)
+            timer.join()
+        before = signal.signal(signal.SIGUSR1, lambda *_: [][0])
+        self.addCleanup(signal.signal, signal.SIGUSR1, before)
+        timer = threading.Timer(1, os.kill, (os.getpid(), signal.SIGUSR1))
+        timer.start()
+        with self.assertRaises(IndexError):
+            casemate.luks.format(device, "secret", pbkdf=costs)
+        timer.join()
 
     def test_files_and_ranges_of_somebody_else_are_devices(self):
         data = os.urandom(50_000)
@@ -237,6 +325,67 @@ class Ext4(World):
         for path, kind in [("none", FileNotFoundError), ("etc", IsADirectoryError), ("large/x", NotADirectoryError)]:
             with self.assertRaises(kind, msg=path):
                 fs.path(path).read_bytes()
+
+    def test_links_that_lead_in_a_circle_lead_to_nothing(self):
+        image = self.image()
+        with casemate.open(image, writable=True) as device, device.ext4_writer() as writer:
+            writer.symlink("/circle", "circle")
+        fs = casemate.open(image).ext4()
+        self.assertEqual((fs / "circle").readlink(), pathlib.PurePosixPath("circle"))
+        for path in [fs / "circle", fs / "circle/below", next(path for path in fs.root.iterdir() if path.name == "circle")]:
+            self.assertFalse(path.exists() or path.is_file() or path.is_dir(), path)
+            with self.assertRaises(OSError) as caught:
+                path.stat()
+            self.assertEqual(caught.exception.errno, errno.ELOOP)
+        self.assertTrue((fs / "circle").is_symlink())
+
+    def test_names_that_are_not_utf_8_are_opened(self):
+        image, name = self.image(), b"not utf-8 \xff"
+        with casemate.open(image, writable=True) as device, device.ext4_writer() as writer:
+            writer.write_bytes("/" + os.fsdecode(name), b"contents")
+        fs = casemate.open(image).ext4()
+        for path in [fs / os.fsdecode(name), fs / name, fs.path(name), fs.root.joinpath(name)]:
+            self.assertEqual((path.read_bytes(), path.device().read(), path.open().read()), (b"contents",) * 3)
+            self.assertEqual(path.stat().st_size, 8)
+        self.assertIn("not utf-8", path.device().name)
+
+    def test_paths_have_the_verbs_of_pathlib(self):
+        image = self.image()
+        (self.tree / "etc/empty/deep.conf").touch()
+        host = self.tree
+        with casemate.open(image, writable=True) as device, device.ext4_writer() as writer:
+            writer.write_bytes("/etc/empty/deep.conf", b"")
+        fs = casemate.open(image).ext4()
+
+        def of(paths, top):
+            return sorted(str(path).removeprefix(str(top)).lstrip("/") for path in paths if "lost+found" not in str(path))
+
+        for pattern in ["*", "etc/*", "**/*.conf", "**", "*/empty", "e*/o?-*", "nothing/*", "**/deep.conf", "link", "l[aei]*"]:
+            self.assertEqual(of(fs.root.glob(pattern), ""), of(host.glob(pattern), host), pattern)
+        self.assertEqual(of(fs.root.rglob("*.conf"), ""), ["etc/empty/deep.conf"])
+        for pattern in ["", "/etc"]:
+            with self.assertRaises(ValueError):
+                fs.root.glob(pattern)
+        path = fs / "etc/archive.tar.gz"
+        self.assertEqual((path.suffixes, str(path.with_suffix(".xz")), str(path.with_name("x"))), ([".tar", ".gz"], "/etc/archive.tar.xz", "/etc/x"))
+        self.assertEqual((path.relative_to("/etc"), path.relative_to(fs / "etc")), (pathlib.PurePosixPath("archive.tar.gz"),) * 2)
+        self.assertTrue(path.match("*.gz") and path.is_relative_to("/etc") and (fs / "link").samefile(fs / "etc/os-release"))
+        self.assertEqual([str(parent) for parent in path.parents], ["/etc", "/"])
+        self.assertEqual([entry.name for entry in sorted(fs.path("etc").iterdir())], ["empty", "os-release"])
+
+    def test_errors_name_the_path(self):
+        fs = casemate.open(self.image()).ext4()
+        for call, number in [
+            (lambda: (fs / "etc").read_bytes(), errno.EISDIR),
+            (lambda: (fs / "etc").device(), errno.EISDIR),
+            (lambda: list((fs / "large").iterdir()), errno.ENOTDIR),
+            (lambda: (fs / "none/x").read_bytes(), errno.ENOENT),
+        ]:
+            with self.assertRaises(OSError) as caught:
+                call()
+            self.assertEqual(caught.exception.errno, number)
+            self.assertRegex(str(caught.exception), r"/(etc|large|none/x): ")
+            self.assertEqual(caught.exception.filename, fs._native.name)
 
     def test_many_files_are_read_at_once(self):
         fs = casemate.open(self.image()).ext4()

@@ -36,6 +36,55 @@ class Urls(World):
         with self.assertRaises(FileNotFoundError):
             fs.open("none")
 
+    def test_nothing_hides_a_directory(self):
+        """Links that lead in circles or nowhere, names of any bytes, and whatever else a folder may have."""
+        image, odd = self.image(), "etc/odd\udcff"
+        with casemate.open(image, writable=True) as device, device.ext4_writer() as writer:
+            writer.symlink("/etc/circle", "circle")
+            writer.symlink("/etc/nowhere", "none")
+            writer.write_bytes("/" + odd, b"odd")
+        fs = fsspec.filesystem("ext4", fo=str(image))
+        rows = {row["name"]: row["type"] for row in fs.ls("etc")}
+        self.assertEqual(rows, {
+            "etc/circle": "link", "etc/nowhere": "link", "etc/empty": "directory", "etc/os-release": "file", odd: "file",
+        })
+        self.assertLessEqual({"etc/os-release", odd, "large"}, set(fs.find("")))
+        self.assertIn("etc/os-release", fs.glob("etc/*"))
+        self.assertGreater(fs.du(""), 300_000)
+        self.assertFalse(fs.exists("etc/circle") or fs.isfile("etc/circle"))
+        self.assertEqual((fs.cat_file(odd), fs.open(odd).read()), (b"odd", b"odd"))
+
+    def test_a_slash_before_a_path_is_nothing(self):
+        fs = fsspec.filesystem("ext4", fo=str(self.image()))
+        for path in ["etc", "/etc", "etc/", "/etc/"]:
+            self.assertEqual(fs.info(path)["name"], "etc", path)
+            self.assertEqual(fs.find(path), ["etc/os-release"])
+            got = self.folder / f"got{len(path)}{path[0] == '/'}"
+            fs.get(path, str(got), recursive=True)
+            self.assertEqual([file.read_text() for file in got.rglob("os-release")], ["ID=casemate\n"])
+        self.assertEqual(fs.glob("/et*/os-*"), ["etc/os-release"])
+        self.assertEqual(fs.cat("/etc/*-release"), fs.cat("etc/*-release"))
+        self.assertEqual(fs.ls("/etc", detail=False), fs.ls("etc", detail=False))
+
+    def test_files_have_times_keys_and_blocks(self):
+        image = self.image()
+        url = f"ext4://large::file://{image}"
+        fs = fsspec.filesystem("ext4", fo=str(image))
+        large = (self.tree / "large").read_bytes()
+        self.assertEqual(int(fs.modified("large").timestamp()), int((self.tree / "large").stat().st_mtime))
+        self.assertLessEqual(fs.modified("large"), fs.created("large"))
+        self.assertEqual(fs.read_block("large", 1000, 50), large[1000:1050])
+        self.assertEqual(fs.read_block("etc/os-release", 0, None, b"\n"), b"ID=casemate\n")
+        keys = {fs.ukey("large"), fs.ukey("etc/os-release"), fsspec.filesystem("ext4", fo=str(image)).ukey("large")}
+        self.assertEqual(len(keys), 2)
+        self.assertEqual((fs.open("large").size, fs.checksum("large"), fs.tail("large", 5)), (300_000, fs.checksum("large"), large[-5:]))
+        try:
+            from dask.bytes import read_bytes
+        except ImportError:
+            self.skipTest("no dask: the package python3-dask")
+        _, (blocks,) = read_bytes(url, blocksize=100_000, sample=False)
+        self.assertEqual(b"".join(block.compute(scheduler="synchronous") for block in blocks), large)
+
     def test_layers_are_laid_by_options(self):
         image, hashes, key = self.image(), self.folder / "hashes", bytes(range(64))
         root = verity.format(image, hashes)
