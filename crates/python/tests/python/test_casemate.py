@@ -89,10 +89,6 @@ class Devices(World):
         self.assertEqual(casemate.crc32c(numbers), casemate.crc32c(numbers.tobytes()))
         self.assertRegex(casemate.__version__, r"^\d+\.\d+\.\d+")
 
-    def hear_ctrl_c(self):
-        """Has Ctrl-C heard, where whoever started the test ignores it."""
-        self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
-
     def test_large_reads_hear_ctrl_c_on_their_way(self):
         """Between pieces of some MiB Python is asked whether somebody has pressed it."""
         asked = []
@@ -472,6 +468,7 @@ class Ext4(World):
         self.assertEqual(kinds, ["LockedError"] * 20 + ["MismatchError"])
 
     def test_trees_are_read_until_somebody_interrupts(self):
+        self.hear_ctrl_c()
         data, asked = self.image().read_bytes(), []
 
         def read(start, end):

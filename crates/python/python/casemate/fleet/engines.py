@@ -113,7 +113,7 @@ def _dask(client: Any, work: Callable[[Any], Any], tasks: Iterable[Any], hints: 
     def submit(work: Callable[[Any], Any], task: Any) -> Any:
         return client.submit(work, task, pure=False, resources=dict(hints) or None)
 
-    yield from _futures(submit, wait_for, work, tasks, lambda: 4 * max(sum(client.nthreads().values()), 1))
+    yield from _futures(submit, wait_for, work, tasks, lambda: 4 * max(int(sum(client.nthreads().values())), 1))
 
 
 def _answer(work: Callable[[Any], Any], task: bytes) -> bytes:
