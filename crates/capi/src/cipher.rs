@@ -32,7 +32,11 @@ unsafe impl Options for CryptOptions {}
 ///
 /// # Safety
 /// As `casemate.h` says of a key and its length, and of the options.
-pub unsafe fn mapping(key: *const c_void, key_len: usize, how: *const CryptOptions) -> Result<Mapping, Error> {
+pub unsafe fn mapping(
+    key: *const c_void,
+    key_len: usize,
+    how: *const CryptOptions,
+) -> Result<Mapping, Error> {
     // SAFETY: the caller says what these pointers are.
     let (key, how) = unsafe { (SecretVec::from(bytes(key, key_len, "key")?), c_options(how)?) };
     let mut mapping = MappingOptions::default();

@@ -137,7 +137,9 @@ impl Lease {
                 && range.start < other.range.end
         };
         if held.iter().any(is_in_the_way) {
-            return Err(Error::busy("another writer of this process is changing it, and must be closed first"));
+            return Err(Error::busy(
+                "another writer of this process is changing it, and must be closed first",
+            ));
         }
         let new = || Held { writer, range: range.clone(), kind };
         held.push(new());
@@ -248,7 +250,9 @@ mod tests {
         let (one, two) = (disk.part(0..100), disk.part(100..200));
         let first = Lease::keep(&[one.clone()]).unwrap();
         let second = Lease::keep(&[two.clone()]).unwrap();
-        for refused in [Lease::keep(&[one.clone()]), Lease::keep(&[disk.clone()]), Lease::write(&one.part(99..100))] {
+        for refused in
+            [Lease::keep(&[one.clone()]), Lease::keep(&[disk.clone()]), Lease::write(&one.part(99..100))]
+        {
             assert!(refused.err().unwrap().is_busy());
         }
         drop(first);

@@ -228,7 +228,8 @@ fn an_image_has_one_writer_at_a_time() {
     let image = Image::open(&path, Access::Change).unwrap();
     let sealed = |image: &Image| {
         let params = Params::new("aes-xts-plain64".parse().unwrap());
-        let mapping = Mapping::new(params, SecretVec::new((0..64).collect()), 0, &Providers::default()).unwrap();
+        let mapping =
+            Mapping::new(params, SecretVec::new((0..64).collect()), 0, &Providers::default()).unwrap();
         image.clone().crypt(mapping).unwrap()
     };
     let writer = |image: &Image| image.ext4_writer(&WriteOptions::default(), &work);
@@ -240,7 +241,9 @@ fn an_image_has_one_writer_at_a_time() {
             image.lease().err(),
             part.write_at(b"x", 0).err(),
             sealed(&part).write_at(&[0; 512], 512).err(),
-            image.serve(Listener::tcp("127.0.0.1:0".parse().unwrap()).unwrap(), &ServeOptions::default()).err(),
+            image
+                .serve(Listener::tcp("127.0.0.1:0".parse().unwrap()).unwrap(), &ServeOptions::default())
+                .err(),
             Image::of_bytes("data", vec![0; 4096]).verity_format(&part, &area(), &work).err(),
             part.fsverity_tree(&image, &Parameters::default(), &work).err(),
         ];

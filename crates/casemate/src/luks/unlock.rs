@@ -156,7 +156,9 @@ fn try_slots(
                     return Ok(Unlocked { keyslot: Some(id), volume_key, is_empty_passphrase });
                 }
                 Ok(None) => tried.push(id),
-                Err(error) if matches!(error.kind(), ErrorKind::Io | ErrorKind::Interrupted) => return Err(error),
+                Err(error) if matches!(error.kind(), ErrorKind::Io | ErrorKind::Interrupted) => {
+                    return Err(error);
+                }
                 Err(error) => failed.push(not_tried(id, error)),
             }
         }
