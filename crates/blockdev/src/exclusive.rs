@@ -94,7 +94,8 @@ impl Held {
         Held { file, process: None }
     }
 
-    fn lock(file: File, lock: fn(&File) -> Result<(), TryLockError>) -> Result<Held> {
+    /// A file that is locked in a way; `Busy` if it can't be now.
+    pub fn lock(file: File, lock: fn(&File) -> Result<(), TryLockError>) -> Result<Held> {
         let process = match lock(&file) {
             Ok(()) => Some(process::id()),
             Err(TryLockError::WouldBlock) => return Err(busy(LOCKED)),
@@ -103,6 +104,11 @@ impl Held {
             Err(TryLockError::Error(error)) => return Err(error.into()),
         };
         Ok(Held { file, process })
+    }
+
+    /// Whether this process has locked it.
+    pub fn is_ours(&self) -> bool {
+        self.process == Some(process::id())
     }
 }
 
@@ -116,7 +122,7 @@ impl Deref for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if self.process == Some(process::id()) {
+        if self.is_ours() {
             // Closing the file does the same but for copies of it.
             let _ = self.file.unlock();
         }

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::device::{BlockDevice, past_end};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exclusive::Held;
+use crate::identity::FileId;
 use crate::os::{self, FileExt, FileTypeExt};
 
 /// A file or block device, opened for reading or for both.
@@ -98,6 +99,14 @@ impl FileDevice {
         // The system tells one of both of a write that was lost.
         clone.flushes = Arc::clone(&self.flushes);
         Ok(clone)
+    }
+
+    /// Which file or device it is.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn id(&self) -> Result<FileId> {
+        Ok(os::id_of(&self.file)?)
     }
 
     /// The file itself, for what only files can do.

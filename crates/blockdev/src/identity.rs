@@ -27,6 +27,14 @@ impl FileId {
         }
     }
 
+    /// The major and minor number of a block device, where there are such numbers.
+    pub fn device_numbers(self) -> Option<(u32, u32)> {
+        match self {
+            FileId::BlockDevice(number) => os::numbers(number),
+            FileId::Inode(..) => None,
+        }
+    }
+
     pub(crate) fn at(path: &Path) -> Option<FileId> {
         os::id_at(path).ok()
     }

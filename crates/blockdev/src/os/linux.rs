@@ -21,6 +21,16 @@ pub(crate) fn exclusively(options: &mut OpenOptions) {
     options.custom_flags(OFlags::EXCL.bits().cast_signed());
 }
 
+/// Opens what has the name itself: no link is followed.
+pub(crate) fn itself(options: &mut OpenOptions) {
+    options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+}
+
+/// The major and minor number of a block device.
+pub(crate) fn numbers(device: u64) -> Option<(u32, u32)> {
+    Some((rustix::fs::major(device), rustix::fs::minor(device)))
+}
+
 /// Gives back the space of a range, which then reads as zeros; `false` where the file system can't.
 pub(crate) fn punch(file: &File, offset: u64, len: u64) -> io::Result<bool> {
     fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len)

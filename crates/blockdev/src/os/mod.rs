@@ -26,8 +26,8 @@ pub(crate) use self::linux::*;
 pub(crate) use self::plain::*;
 
 pub use self::family::{
-    FileExt, FileTypeExt, OpenOptionsExt, OsStrExt, OsStringExt, host_name, inode, input, is_root, mode,
-    path, read_input, set_mode,
+    DirBuilderExt, FileExt, FileTypeExt, OpenOptionsExt, OsStrExt, OsStringExt, host_name, inode, input,
+    is_root, mode, path, read_input, set_mode,
 };
 pub(crate) use self::family::{has_no_locks, id_at, id_of, next_data, sync_folder};
 

@@ -15,6 +15,12 @@ pub(crate) fn device_size(_: &File) -> io::Result<u64> {
 
 pub(crate) fn exclusively(_: &mut OpenOptions) {}
 
+pub(crate) fn itself(_: &mut OpenOptions) {}
+
+pub(crate) fn numbers(_: u64) -> Option<(u32, u32)> {
+    None
+}
+
 pub(crate) fn punch(_: &File, _: u64, len: u64) -> io::Result<bool> {
     Ok(len == 0)
 }

@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 pub use std::os::unix::ffi::{OsStrExt, OsStringExt};
-pub use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+pub use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, OpenOptionsExt};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use rustix::fs::SeekFrom;

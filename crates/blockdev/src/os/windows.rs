@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, FileType, Metadata, OpenOptions};
+use std::fs::{DirBuilder, File, FileType, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 use std::ops::Range;
 use std::os::windows::fs::FileExt as _;
@@ -102,6 +102,18 @@ pub trait OpenOptionsExt {
 }
 
 impl OpenOptionsExt for OpenOptions {
+    fn mode(&mut self, _: u32) -> &mut Self {
+        self
+    }
+}
+
+/// Modes of new folders, which have none here.
+pub trait DirBuilderExt {
+    /// Changes nothing.
+    fn mode(&mut self, mode: u32) -> &mut Self;
+}
+
+impl DirBuilderExt for DirBuilder {
     fn mode(&mut self, _: u32) -> &mut Self {
         self
     }
