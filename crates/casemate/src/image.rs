@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use casemate_blockdev::os::{FileTypeExt, OsStrExt};
 use casemate_blockdev::{
-    AtFile, BlockDevice, Events, FileDevice, MemoryDevice, Named, OutputFile, OverlayFile, Trial, Window,
-    is_same_file, is_same_storage, partitions, samples,
+    AtFile, BlockDevice, Events, FileDevice, FileId, Lock, MemoryDevice, Named, OutputFile, OverlayFile,
+    Trial, Window, is_same_file, is_same_storage, partitions, samples,
 };
 use casemate_crypt::CryptDevice;
 use casemate_ext4::RecoveryFile;
@@ -61,6 +61,10 @@ pub struct Image {
     new: Option<Arc<Mutex<Option<OutputFile>>>>,
     /// Whether nothing of what is written stays.
     is_trial: bool,
+    /// Locks beside that of the file itself.
+    locks: Vec<Arc<Lock>>,
+    /// Devices that stay open, and locked, as long as this one: that with the header of a volume, where it lies apart.
+    beside: Vec<Below>,
 }
 
 /// The file that an image is.
@@ -70,6 +74,10 @@ struct File {
     /// The byte of the file that the device on top begins at.
     start: u64,
     is_block_device: bool,
+    /// The file that was opened, whatever has its path now; `None` for one that has no name yet.
+    id: Option<FileId>,
+    /// Whether nobody can change it meanwhile.
+    is_locked: bool,
 }
 
 #[derive(Clone)]
@@ -120,8 +128,10 @@ impl Image {
         let path = path.as_ref();
         let device = open_file(path, access)?;
         let is_block_device = device.file().metadata().at(path.display())?.file_type().is_block_device();
+        let id = Some(device.id().at(path.display())?);
         let mut image = Image::over(path.display(), Arc::new(Named::new(path.display(), device)));
-        image.file = Some(File { path: path.to_owned(), start: 0, is_block_device });
+        let is_locked = access != Access::Read;
+        image.file = Some(File { path: path.to_owned(), start: 0, is_block_device, id, is_locked });
         image.extent = Extent::medium(Some(path));
         image.read_only = access != Access::Change;
         Ok(image)
@@ -153,8 +163,9 @@ impl Image {
         let device = new.device().try_clone().at(path.display())?;
         let device = Named::new(path.display(), device);
         let mut image = Image::over(path.display(), Arc::new(device));
-        image.file = Some(File { path: path.to_owned(), start: 0, is_block_device: false });
         image.extent = Extent::medium(Some(path));
+        let (path, start, is_block_device, id, is_locked) = (path.to_owned(), 0, false, None, true);
+        image.file = Some(File { path, start, is_block_device, id, is_locked });
         image.new = Some(Arc::new(Mutex::new(Some(new))));
         Ok(image)
     }
@@ -267,7 +278,52 @@ impl Image {
             extent: Extent::medium(None),
             new: None,
             is_trial: false,
+            locks: Vec::new(),
+            beside: Vec::new(),
         }
+    }
+
+    /// Keeps others from changing the file that the image lies in, as long as a clone of it is there. One that was opened
+    /// with [`Access::ReadLocked`] or [`Access::Change`] is kept from them already.
+    ///
+    /// # Errors
+    /// [`Error::is_busy`] if somebody has it locked; `Io`.
+    pub(crate) fn locked(mut self) -> Result<Image, Error> {
+        let Some(file) = self.file.as_mut().filter(|file| !file.is_locked) else { return Ok(self) };
+        if let Some(id) = file.id {
+            self.locks.extend(Lock::shared(&file.path, id).at(&self.name)?.map(Arc::new));
+        }
+        file.is_locked = true;
+        Ok(self)
+    }
+
+    /// Keeps what the image was opened with locked for as long as a clone of this one is there.
+    pub(crate) fn with_locks(mut self, locks: impl IntoIterator<Item = Arc<Lock>>) -> Image {
+        self.locks.extend(locks);
+        self
+    }
+
+    /// Keeps another image open, and its locks, for as long as a clone of this one is there.
+    pub(crate) fn keeping(mut self, other: &Image) -> Image {
+        self.locks.extend(other.locks.iter().cloned());
+        self.beside.push(Arc::clone(&other.top));
+        self
+    }
+
+    /// Whether the image lies in a file or block device of this system.
+    pub(crate) fn is_in_file(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Whether it lies in a block device.
+    pub(crate) fn is_in_block_device(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| file.is_block_device)
+    }
+
+    /// The major and minor number of the block device that the image is, from its first byte on.
+    pub(crate) fn device_numbers(&self) -> Option<(u32, u32)> {
+        let file = self.file.as_ref().filter(|file| file.start == 0 && file.is_block_device)?;
+        file.id?.device_numbers()
     }
 
     /// Bytes in memory.

@@ -104,6 +104,11 @@ impl Header {
     }
 }
 
+/// The error for a header that is not as it was read.
+fn changed() -> Error {
+    Error::busy("the LUKS header was changed by another program meanwhile, and is left as it is: try again")
+}
+
 /// The text in a field of fixed size, which ends at its first NUL or, at the latest, with the byte before its last.
 fn field_text(field: &[u8]) -> String {
     let text = field[..field.len() - 1].split(|byte| *byte == 0).next().unwrap_or_default();

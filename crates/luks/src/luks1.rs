@@ -8,7 +8,7 @@ use std::ops::Range;
 use casemate_blockdev::BlockDevice;
 
 use crate::af::{self, STRIPES};
-use crate::{Error, MAGIC, Result, field_text};
+use crate::{Error, MAGIC, Result, changed, field_text};
 
 mod repair;
 
@@ -41,7 +41,7 @@ const KEY_SLOTS: usize = 208;
 const SLOT_LEN: usize = 48;
 
 /// A header of LUKS1.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Header {
     /// The cipher's name, such as `aes`.
     pub cipher_name: String,
@@ -65,6 +65,8 @@ pub struct Header {
     pub slots: [Slot; SLOTS],
     /// The bytes that were read, for those that mean nothing.
     raw: Box<[u8; HEADER_LEN]>,
+    /// Whether these bytes lie on the disk, as far as is known.
+    is_on_disk: bool,
 }
 
 /// A key slot of LUKS1.
@@ -163,6 +165,7 @@ impl Header {
             uuid: field_text(&bytes[UUID]),
             slots: std::array::from_fn(slot),
             raw: Box::new(*bytes),
+            is_on_disk: true,
         })
     }
 
@@ -196,6 +199,7 @@ impl Header {
             uuid: String::new(),
             slots: std::array::from_fn(slot),
             raw: Box::new([0; HEADER_LEN]),
+            is_on_disk: false,
         })
     }
 
@@ -234,15 +238,33 @@ impl Header {
     /// says that it holds a key.
     ///
     /// # Errors
-    /// What the device says.
-    pub fn write(&self, device: &dyn BlockDevice) -> Result<()> {
+    /// Those of [`Header::check_unchanged`]: nothing is written then; what the device says.
+    pub fn write(&mut self, device: &dyn BlockDevice) -> Result<()> {
+        self.check_unchanged(device)?;
         let bytes = self.to_bytes();
         let (first, second) = bytes.split_at(512);
+        self.is_on_disk = false;
         for (offset, sector) in [(512, second), (0, first)] {
             device.write_at(sector, offset)?;
             device.flush()?;
         }
+        (*self.raw, self.is_on_disk) = (bytes, true);
         Ok(())
+    }
+
+    /// Checks that the header is on the device as it was read, or written last.
+    ///
+    /// # Errors
+    /// `Busy` if another program has changed it meanwhile; `Io`.
+    pub fn check_unchanged(&self, device: &dyn BlockDevice) -> Result<()> {
+        let mut now = [0; HEADER_LEN];
+        if self.is_on_disk && device.size() >= now.len() as u64 {
+            device.read_at(&mut now, 0)?;
+        }
+        match self.is_on_disk && now != *self.raw {
+            true => Err(changed()),
+            false => Ok(()),
+        }
     }
 
     /// The specification of the data's cipher, and of the slots': `aes-xts-plain64`.
@@ -310,11 +332,11 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let mut header = header();
+        let header = header();
         let bytes = header.to_bytes();
         let read = Header::from_bytes(&bytes).unwrap();
-        *header.raw = bytes;
-        assert_eq!(read, header);
+        assert_eq!(read.to_bytes(), bytes);
+        assert_eq!((read.slots, read.digest), (header.slots, header.digest));
         assert_eq!(read.encryption(), "aes-xts-plain64");
         // As cryptsetup places them: 256000 bytes are rounded up to 258048.
         assert_eq!(read.area(&read.slots[1]), 262_144..518_144);

@@ -6,7 +6,7 @@ use std::process::Command;
 use casemate_blockdev::{BlockDevice, MemoryDevice};
 use casemate_luks::json::Json;
 use casemate_luks::luks2::{BINARY_LEN, BinaryHeader, CopyState, Metadata, Place};
-use casemate_luks::{ErrorKind, Header, Result, luks1, luks2};
+use casemate_luks::{Error, ErrorKind, Header, Result, luks1, luks2};
 use casemate_primitives::hex;
 use casemate_providers::Providers;
 use casemate_testkit::{Medium, Rng, cut_states, fixture, run_any, slow_tests, stderr, tempdir, tool};
@@ -353,4 +353,80 @@ fn exercise(metadata: &Metadata) {
     let _ = metadata.has_token_out_of_range();
     let again = Metadata::new(metadata.object().clone(), HDR_SIZE);
     assert_eq!(again.as_ref().ok(), Some(metadata), "{again:?}");
+}
+
+/// A header is written only by who has read what is there: two who have read the same can't both write.
+#[test]
+fn a_header_is_written_only_as_it_was_read() {
+    let providers = Providers::default();
+    let device = disk().0;
+    let read = || luks2::Header::read(&device, &providers).unwrap();
+    let bytes = || {
+        let mut bytes = vec![0; device.size() as usize];
+        device.read_at(&mut bytes, 0).unwrap();
+        bytes
+    };
+    let random = &mut |bytes: &mut [u8]| {
+        bytes.fill(7);
+        Ok(())
+    };
+    let (mut one, mut two) = (read(), read());
+    one.label = "one".to_owned();
+    one.write(&device, &providers, random).unwrap();
+    let before = bytes();
+    let error = two.write(&device, &providers, random).unwrap_err();
+    assert!(error.is_busy() && error.text().contains("changed by another program"), "{error}");
+    assert!(two.repair(&device, &providers, random).unwrap_err().is_busy());
+    assert!(bytes() == before);
+    // Who wrote it goes on.
+    one.write(&device, &providers, random).unwrap();
+    // Either copy is looked at, to its checksum.
+    for at in [452, 16384 + 452] {
+        let mut header = read();
+        let before = bytes();
+        device.write_at(&[before[at] ^ 1], at as u64).unwrap();
+        assert!(header.write(&device, &providers, random).unwrap_err().is_busy());
+        device.write_at(&before[at..=at], at as u64).unwrap();
+        header.write(&device, &providers, random).unwrap();
+    }
+}
+
+/// What was cut off between both copies is told by the older one.
+#[test]
+fn an_update_that_is_cut_off_tells_what_was_before() {
+    let providers = Providers::default();
+    let device = disk().0;
+    let read = || luks2::Header::read(&device, &providers).unwrap();
+    let random = &mut |bytes: &mut [u8]| {
+        bytes.fill(7);
+        Ok(())
+    };
+    let mut header = read();
+    assert!(header.superseded().is_none());
+    let before = header.metadata.to_plain();
+    let cut = header.write_around(&device, &providers, random, || Err(Error::busy("cut")));
+    assert_eq!(cut.unwrap_err().text(), "cut");
+    let mut found = read();
+    assert_eq!((found.seqid, found.superseded().unwrap().to_plain()), (header.seqid, before));
+    found.repair(&device, &providers, random).unwrap();
+    assert!(found.superseded().is_none() && read().superseded().is_none());
+    found.write(&device, &providers, random).unwrap();
+}
+
+#[test]
+fn a_header_of_luks1_is_written_only_as_it_was_read() {
+    let mut made = luks1::Header::new("aes", "xts-plain64", "sha256", 64).unwrap();
+    made.payload_offset = 4096;
+    let device = MemoryDevice::new(vec![0; 4 << 20]);
+    made.write(&device).unwrap();
+    let read = || match Header::read(&device, &Providers::default()).unwrap() {
+        Header::Luks1(header) => header,
+        Header::Luks2(_) => panic!(),
+    };
+    let (mut one, mut two) = (read(), read());
+    one.uuid = "one".to_owned();
+    one.write(&device).unwrap();
+    assert!(two.write(&device).unwrap_err().is_busy());
+    one.write(&device).unwrap();
+    assert_eq!(read().uuid, "one");
 }

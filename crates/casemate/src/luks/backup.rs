@@ -11,6 +11,7 @@ use casemate_luks::luks1;
 use casemate_providers::Providers;
 
 use super::Volume;
+use super::locks::{HeaderLock, claim_new};
 use crate::{Access, Error, Image};
 
 /// A header with its key slots, as a file keeps it.
@@ -89,8 +90,11 @@ impl Volume {
     /// today opens the volume, also when that passphrase was changed. Returns the file's size.
     ///
     /// # Errors
-    /// `Argument` if there is such a file; `Corrupt` if the image ends within the key slots; `Io`.
+    /// `Argument` if there is such a file; `Corrupt` if the image ends within the key slots; [`Error::is_busy`] if somebody
+    /// is changing the header, or has changed it since it was read; `Io`.
     pub fn backup(&self, path: &Path) -> Result<u64, Error> {
+        let _image = self.header_image.clone().locked()?;
+        let _claim = self.claim_header()?;
         let (device, len) = (self.header_image.top(), len(&self.header));
         if device.size() < len {
             let text =
@@ -215,7 +219,11 @@ impl HeaderBackup {
     /// Those of [`HeaderBackup::compare`]; `Argument` if the image was opened for reading; `Io`.
     pub fn restore(&self, image: &Image, providers: &Providers) -> Result<(), Error> {
         let _lease = image.lease()?;
-        self.compare(image, providers)?;
+        let _claim = HeaderLock::of(image).take().at(image.name())?;
+        let replaced = self.compare(image, providers)?;
+        let is_reencrypting = replaced.requirements.iter().any(|name| is_reencryption(name));
+        let uuid = replaced.uuid.filter(|_| is_reencrypting);
+        let _reencryption = uuid.map(|uuid| claim_new(image, &uuid)).transpose()?;
         let copies = match &self.header {
             Header::Luks1(_) => vec![512..4096, 0..512],
             Header::Luks2(header) => {

@@ -67,7 +67,7 @@ impl Volume {
             return added.at(image.name());
         }
         drop(lease);
-        let added = self.edit_before(work, write_material, |header, metadata| {
+        let added = self.edit_adding(work, |header, metadata| {
             let id = free_slot(&header.metadata, options.keyslot)?;
             let digest = digest_of(&header.metadata, unlocked)?.id;
             let key = unlocked.volume_key();
@@ -90,7 +90,7 @@ impl Volume {
         options: &NewKeyOptions,
         work: &Work<'_>,
     ) -> Result<u32, Error> {
-        let added = self.edit_before(work, write_material, |header, metadata| {
+        let added = self.edit_adding(work, |header, metadata| {
             let id = free_slot(&header.metadata, options.keyslot)?;
             let digests = header.metadata.digests();
             let digest = (0..luks2::DIGESTS).find(|id| digests.iter().all(|digest| digest.id != *id));
@@ -138,7 +138,15 @@ impl Volume {
             return self.erase_slots(&[old], work).map(|()| new);
         }
         drop(lease);
-        let ((moved, left), _) = self.edit_before(work, write_material, |header, metadata| {
+        // Where the old slot has no number any more its area is wiped at once: it is free for others from then on.
+        let wipe_left =
+            |device: &dyn BlockDevice, ((moved, left), _): &((Option<u32>, Option<Range<u64>>), Sealed)| {
+                match (moved, left) {
+                    (None, Some(area)) => wipe(device, area.clone()),
+                    _ => Ok(()),
+                }
+            };
+        let change = |header: &mut luks2::Header, metadata: &mut Object| {
             let slot = header.metadata.keyslots().into_iter().find(|slot| slot.id == old);
             let object =
                 metadata.get("keyslots").and_then(|slots| slots.object()?.get(old.to_string())?.object());
@@ -167,11 +175,10 @@ impl Volume {
             }
             set_slot(metadata, old, json, digest.id);
             Ok(((moved, is_apart.then_some(area)), sealed))
-        })?;
-        match (moved, left) {
-            (Some(moved), _) => self.erase_slots(&[moved], work)?,
-            (None, Some(area)) => wipe(self.header_image.top(), area).at(self.header_image.name())?,
-            (None, None) => {}
+        };
+        let ((moved, _), _) = self.edit_around(work, write_material, change, wipe_left)?;
+        if let Some(moved) = moved {
+            self.erase_slots(&[moved], work)?;
         }
         Ok(old)
     }
@@ -240,19 +247,23 @@ impl Volume {
             found.ok_or_else(|| Error::argument(format!("key slot {id} holds no key")))
         };
         let areas: Vec<_> = ids.iter().map(area).collect::<Result<_, _>>().at(image.name())?;
-        areas.into_iter().try_for_each(|area| wipe(image.top(), area)).at(image.name())?;
+        let wipe_all =
+            |device: &dyn BlockDevice| areas.iter().try_for_each(|area| wipe(device, area.clone()));
         match &mut self.header {
             Header::Luks1(header) => {
+                header.check_unchanged(image.top()).at(image.name())?;
+                wipe_all(image.top()).at(image.name())?;
                 // OK to index: such slots were found.
                 ids.iter().for_each(|id| header.slots[*id as usize].disable());
                 header.write(image.top()).at(image.name())
             }
             Header::Luks2(_) => {
                 drop(lease);
-                self.edit(work, |_, metadata| {
+                let forget = |_: &mut luks2::Header, metadata: &mut Object| {
                     ids.iter().for_each(|id| forget_slot(metadata, *id));
                     Ok(())
-                })
+                };
+                self.edit_around(work, |device, ()| wipe_all(device), forget, |_, ()| Ok(()))
             }
         }
     }
@@ -292,21 +303,23 @@ impl Volume {
         }
     }
 
-    /// Changes a header of LUKS2, its metadata as JSON, and writes both copies. What can't be changes nothing.
+    /// Changes a header of LUKS2, its metadata as JSON, and writes both copies. What can't be changes nothing; nor does
+    /// anything if another program has changed the header since it was read.
     pub(super) fn edit<T>(
         &mut self,
         work: &Work<'_>,
         change: impl FnOnce(&mut luks2::Header, &mut Object) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        self.edit_before(work, |_, _| Ok(()), change)
+        self.edit_around(work, |_, _| Ok(()), change, |_, _| Ok(()))
     }
 
-    /// The same, with something that is written to the image before the header says that it is there.
-    fn edit_before<T>(
+    /// The same, with something that is written to the image before the header says that it is there, and something after.
+    fn edit_around<T>(
         &mut self,
         work: &Work<'_>,
-        write: impl FnOnce(&dyn BlockDevice, &T) -> Result<(), Error>,
+        before: impl FnOnce(&dyn BlockDevice, &T) -> Result<(), Error>,
         change: impl FnOnce(&mut luks2::Header, &mut Object) -> Result<T, Error>,
+        after: impl FnOnce(&dyn BlockDevice, &T) -> Result<(), Error>,
     ) -> Result<T, Error> {
         let _lease = self.lease_header()?;
         let image = &self.header_image;
@@ -316,10 +329,22 @@ impl Volume {
         let (mut changed, mut object) = (header.clone(), header.metadata.object().clone());
         let result = change(&mut changed, &mut object).at(image.name())?;
         changed.metadata = Metadata::new(object, changed.metadata.hdr_size()).at(image.name())?;
-        write(image.top(), &result).at(image.name())?;
+        let _claim = self.claim_header()?;
+        before(image.top(), &result).at(image.name())?;
         let written = changed.write(image.top(), &work.providers, &mut |bytes| Source::System.fill(bytes));
+        let written = written.and_then(|()| after(image.top(), &result));
+        let written = written.at(image.name()).map(|()| result);
         self.header = Header::Luks2(changed);
-        written.at(image.name()).map(|()| result)
+        written
+    }
+
+    /// Changes a header of LUKS2 to which a key slot is added: its stripes are there before the header names them.
+    fn edit_adding<T>(
+        &mut self,
+        work: &Work<'_>,
+        change: impl FnOnce(&mut luks2::Header, &mut Object) -> Result<(T, Sealed), Error>,
+    ) -> Result<(T, Sealed), Error> {
+        self.edit_around(work, write_material, change, |_, _| Ok(()))
     }
 
     /// The right to change header and key slots; the data may have another writer.
@@ -371,6 +396,7 @@ fn put_luks1(
     let place = SlotPlace::of_luks1(header, &slot);
     let sealed = place.seal(passphrase, key, &pbkdf, &mut Source::System, providers)?;
     sealed.put_luks1(&mut slot);
+    header.check_unchanged(device)?;
     device.write_at(sealed.material.expose(), place.area.start)?;
     device.flush()?;
     header.slots[id as usize] = slot;

@@ -41,6 +41,7 @@ impl Volume {
     /// changed then. `Unsupported` if the header requires something; `Io`.
     pub fn convert(&mut self, version: LuksVersion, work: &Work<'_>) -> Result<(), Error> {
         let _lease = self.lease_header()?;
+        let _claim = self.claim_header()?;
         let image = &self.header_image;
         let converted = match (&mut self.header, version) {
             (Header::Luks1(header), LuksVersion::Two) => to_luks2(header, image.top(), &work.providers),

@@ -28,6 +28,7 @@ mod change;
 mod convert;
 mod digest;
 mod format;
+mod locks;
 mod new_volume;
 mod policy;
 mod random;
@@ -208,20 +209,24 @@ impl Volume {
 
     /// The data as the device that dm-crypt makes of them; in the middle of a reencryption as they are, to be read.
     ///
+    /// Nobody else changes header or data as long as the image, or a clone of it, is there.
+    ///
     /// # Errors
-    /// Those of [`Volume::unlock`] and [`Volume::mapping`].
+    /// Those of [`Volume::unlock`] and [`Volume::mapping`]; [`Error::is_busy`] if somebody else is changing the volume, or
+    /// has changed its header since that was read.
     pub fn open(self, key: &LuksKey, options: &LuksOptions, work: &Work<'_>) -> Result<Image, Error> {
-        if let Some(course) = self.reencryption().at(self.header_image.name())? {
-            return self.view(&course, key, options, work);
+        let volume = self.locked()?;
+        if let Some(course) = volume.reencryption().at(volume.header_image.name())? {
+            return volume.view(&course, key, options, work);
         }
-        if let Some(segment) = self.protected_segment() {
-            return self.open_protected(&segment, key, options, work);
+        if let Some(segment) = volume.protected_segment() {
+            return volume.open_protected(&segment, key, options, work);
         }
         // What can't be opened with any key costs none.
-        self.check_openable().at(self.header_image.name())?;
-        let unlocked = self.unlock(key, options, work)?;
-        let mapping = self.mapping(unlocked, options, &work.providers)?;
-        self.data.crypt(mapping)
+        volume.check_openable().at(volume.header_image.name())?;
+        let unlocked = volume.unlock(key, options, work)?;
+        let mapping = volume.mapping(unlocked, options, &work.providers)?;
+        volume.data.crypt(mapping)
     }
 
     /// Finds the volume key: in a key slot that the passphrase opens, or that it is the one that was given.
@@ -262,7 +267,7 @@ impl Volume {
     /// Decrypts the data to a file or block device; a new file gets its name when it is whole.
     ///
     /// # Errors
-    /// Those of [`Volume::unlock`], [`Volume::mapping`] and [`Mapping::transform`].
+    /// Those of [`Volume::open`] and [`Mapping::transform`].
     pub fn extract(
         &self,
         key: &LuksKey,
@@ -278,7 +283,7 @@ impl Volume {
     /// Decrypts the data to a stream, which comes with its name for errors.
     ///
     /// # Errors
-    /// Those of [`Volume::unlock`], [`Volume::mapping`] and [`Mapping::transform_stream`].
+    /// Those of [`Volume::open`] and [`Mapping::transform_stream`].
     pub fn extract_stream(
         &self,
         key: &LuksKey,
@@ -300,12 +305,15 @@ impl Volume {
         options: &LuksOptions,
         work: &Work<'_>,
     ) -> Result<(Image, Mapping), Error> {
-        let view = match (self.reencryption().at(self.header_image.name())?, self.protected_segment()) {
-            (Some(course), _) => self.view(&course, key, options, work)?,
-            (None, Some(segment)) => self.open_protected(&segment, key, options, work)?,
+        let volume = self.locked()?;
+        let course = volume.reencryption().at(volume.header_image.name())?;
+        let view = match (course, volume.protected_segment()) {
+            (Some(course), _) => volume.view(&course, key, options, work)?,
+            (None, Some(segment)) => volume.open_protected(&segment, key, options, work)?,
             (None, None) => {
-                let unlocked = self.unlock(key, options, work)?;
-                return Ok((self.data.clone(), self.mapping(unlocked, options, &work.providers)?));
+                let unlocked = volume.unlock(key, options, work)?;
+                let mapping = volume.mapping(unlocked, options, &work.providers)?;
+                return Ok((volume.data, mapping));
             }
         };
         let nothing = Params::new("cipher_null-ecb".parse()?);

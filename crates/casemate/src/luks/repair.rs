@@ -5,6 +5,7 @@ use casemate_luks::luks2::CopyState;
 use casemate_luks::{MAGIC, luks1, luks2};
 use casemate_providers::Work;
 
+use super::locks::HeaderLock;
 use super::random::Source;
 use crate::{Error, ErrorKind, Image};
 
@@ -28,13 +29,14 @@ impl Image {
     /// not known; `Io`.
     pub fn luks_repair(&self, work: &Work<'_>) -> Result<Vec<String>, Error> {
         let _lease = self.lease()?;
+        let _claim = HeaderLock::of(self).take().at(self.name())?;
         let device = self.top();
         let mut bytes = [0; luks1::HEADER_LEN];
         if device.size() >= bytes.len() as u64 {
             device.read_at(&mut bytes, 0).at(self.name())?;
         }
         if bytes[..6] == *MAGIC && bytes[6..8] == [0, 1] {
-            let (header, mended) = luks1::Header::repaired(&bytes, &work.providers).at(self.name())?;
+            let (mut header, mended) = luks1::Header::repaired(&bytes, &work.providers).at(self.name())?;
             if !mended.is_empty() {
                 header.write(device).at(self.name())?;
             }

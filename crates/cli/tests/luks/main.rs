@@ -10,6 +10,7 @@ mod keys;
 mod layers;
 mod link;
 mod online;
+mod others;
 mod policy;
 mod protected;
 mod random;

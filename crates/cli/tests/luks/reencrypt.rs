@@ -4,7 +4,7 @@ use std::process::Command;
 
 use casemate::Providers;
 use casemate::luks::luks2::{BinaryHeader, Place as Copy};
-use casemate_testkit::{Place, Rng, run, tool};
+use casemate_testkit::{Place, Rng, run, stderr, stdout, tool};
 
 use serde_json::Value;
 
@@ -334,4 +334,216 @@ fn bad_input_is_one_line_and_changes_nothing() {
     held.lock().unwrap();
     says(place.own("luks reencrypt disk --key-file key"), 2, "another process is working on it");
     assert!(place.read("disk") == before);
+}
+
+#[test]
+fn going_on_does_what_was_begun_and_says_so() {
+    let begun = "luks reencrypt disk --key-file key";
+    for (begin, refused, done) in [
+        (
+            format!("{CHEAP} -c aes-xts-plain64 -s 512 --sector-size 512 --resilience journal --hash sha512"),
+            vec![
+                ("--encrypt", "a reencryption was begun here, not an encryption"),
+                ("--decrypt", "a reencryption was begun here, not a decryption"),
+                ("-c aes-cbc-essiv:sha256", "with the cipher aes-xts-plain64, not aes-cbc-essiv:sha256"),
+                ("-s 256", "with a key of 512 bits, not 256"),
+                ("--sector-size 4096", "with sectors of 512 bytes, not 4096"),
+                ("--resilience checksum", "with a journal, not checksums"),
+                ("--resilience-hash sha256", "with a journal, not checksums of sha256"),
+                ("--hash sha256", "with the hash sha512, not sha256"),
+                ("--pbkdf argon2id", "with key slots of pbkdf2, not argon2id"),
+                ("--reduce-device-size 1M", "give up 0 bytes at the end, not 1048576"),
+                ("--device-size 1M", "for all 3145728 bytes of the data, not 1048576"),
+                ("--resume-only --device-size 1M", "for all 3145728 bytes of the data, not 1048576"),
+                ("--resume-only -s 256", "with a key of 512 bits, not 256"),
+            ],
+            "disk: reencrypted",
+        ),
+        (
+            "--reduce-device-size 1M".to_owned(),
+            vec![
+                ("--reduce-device-size 512K", "give up 1048576 bytes at the end, not 524288"),
+                ("--resilience journal", "with data that move, not a journal"),
+            ],
+            "disk: reencrypted",
+        ),
+        (
+            "--decrypt --luks-header header".to_owned(),
+            vec![
+                ("--luks-header header", "a decryption was begun here, not a reencryption"),
+                ("--luks-header header --key-size 256", "a decryption was begun here, not a reencryption"),
+                ("--luks-header header --decrypt -c aes-xts-plain64", "which leads to no cipher"),
+            ],
+            "disk: decrypted",
+        ),
+    ] {
+        let place = volume("");
+        yes(place.own(&format!("{begun} --init-only {begin}")));
+        let header = if begin.contains("header") { "--luks-header header" } else { "" };
+        let before = (place.read("disk"), header.is_empty() || place.read("header").len() > 1);
+        for (line, why) in refused {
+            says(place.own(&format!("{begun} {line}")), 2, why);
+        }
+        assert!(before == (place.read("disk"), true));
+        // The same again, and what nobody says anything of, go on.
+        let again =
+            format!("--verbose {begun} {}", if begin.len() % 2 == 0 { &begin } else { "--resume-only" });
+        let again = if again.contains("--luks-header") { again } else { format!("{again} {header}") };
+        let output = place.own(&again);
+        assert!(stderr(&output).contains(done) || stdout(&output).contains(done), "{}", stderr(&output));
+        yes(output);
+    }
+}
+
+#[test]
+fn a_part_of_the_data_is_gone_on_with_if_it_was_begun_with() {
+    let place = volume("");
+    let begun = "luks reencrypt disk --key-file key";
+    yes(place.own(&format!("{begun} --init-only --device-size 1M")));
+    says(place.own(&format!("{begun} --device-size 2M")), 2, "for 1048576 bytes of the data, not 2097152");
+    if let Some(cryptsetup) = tool("cryptsetup") {
+        // The note is no trouble to others.
+        run(Command::new(&cryptsetup).args(["luksDump", "disk"]).current_dir(place.folder()));
+        let line = "config disk --label other";
+        assert!(Command::new(&cryptsetup).args(line.split(' ')).current_dir(place.folder()).output().is_ok());
+    }
+    yes(place.own(&format!("{begun} --device-size 1M")));
+    yes(place.own("luks extract disk out --key-file key"));
+    assert!(place.read("out")[..1 << 20] == place.read("plain")[..1 << 20]);
+    // What was begun for a part is gone on with for all where nothing else is said.
+    let place = volume("");
+    yes(place.own(&format!("{begun} --init-only --device-size 1M")));
+    yes(place.own(&format!("{begun} --resume-only")));
+    is_whole(&place, 3 << 20);
+}
+
+#[test]
+fn a_volume_is_not_encrypted_once_more() {
+    let place = volume("");
+    let encrypt =
+        |options: &str| place.own(&format!("luks reencrypt disk --encrypt --key-file key {CHEAP} {options}"));
+    let here = ["--luks-header new", "--reduce-device-size 2M"];
+    for damaged in [&[][..], &[0x2000], &[0x2000, 0x6000], &[0]] {
+        for at in damaged {
+            place.flip("disk", *at, 0xff);
+        }
+        let before = place.read("disk");
+        for options in here {
+            says(encrypt(options), 2, "holds a LUKS header already");
+        }
+        assert!(place.read("disk") == before && !place.path("new").exists());
+        for at in damaged {
+            place.flip("disk", *at, 0xff);
+        }
+    }
+    is_whole(&place, 3 << 20);
+    yes(place.own(&format!("luks format --type luks1 --from plain disk --overwrite --key-file key {CHEAP}")));
+    says(encrypt("--luks-header new"), 2, "holds a LUKS header already");
+}
+
+#[test]
+fn what_does_not_fit_is_not_cut_off() {
+    let Some(mke2fs) = tool("mke2fs") else { return };
+    let place = Place::new(CASEMATE);
+    place.file("key", "pass");
+    casemate_testkit::mke2fs::make(&mke2fs, "-t ext4", &place.path("fs"), "8M");
+    let before = place.read("fs");
+    let encrypt = format!("luks reencrypt fs --encrypt --key-file key {CHEAP}");
+    says(
+        place.own(&format!("{encrypt} --reduce-device-size 4M")),
+        2,
+        "ends at byte 8388608 of the data, of which 4194304",
+    );
+    assert!(place.read("fs") == before);
+    place.file("fs", [before, vec![0; 4 << 20]].concat());
+    yes(place.own(&format!("{encrypt} --reduce-device-size 4M")));
+    let again = "luks reencrypt fs --key-file key --reduce-device-size 4M";
+    says(place.own(again), 2, "ends at byte 8388608 of the data");
+    yes(place.own("ext4 ls --luks --key-file key fs /"));
+}
+
+#[test]
+fn what_lies_before_the_data_stays_as_it_is() {
+    let plain = Rng::new(3).bytes(3 << 20);
+    let place = Place::new(CASEMATE);
+    place.file("key", "pass");
+    place.file("disk", &plain);
+    let encrypt = format!("luks reencrypt disk --encrypt --key-file key {CHEAP}");
+    says(place.own(&format!("{encrypt} --luks-header h --crypt-offset 1000")), 2, "a multiple of 4096");
+    yes(place.own(&format!("{encrypt} --luks-header h --crypt-offset 1M")));
+    let disk = place.read("disk");
+    assert!(disk[..1 << 20] == plain[..1 << 20] && disk[1 << 20..] != plain[1 << 20..]);
+    yes(place.own("luks extract disk out --luks-header h --key-file key"));
+    assert!(place.read("out") == plain[1 << 20..]);
+    // With a header before the data it is the room for that.
+    place.file("disk", [&plain[..], &vec![0; 4 << 20]].concat());
+    says(
+        place.own(&format!("{encrypt} --reduce-device-size 4M --crypt-offset 3M")),
+        2,
+        "half as much at the most",
+    );
+    yes(place.own(&format!("{encrypt} --reduce-device-size 4M --crypt-offset 1M")));
+    assert!(yes(place.own("luks dump disk")).contains("offset: 1048576"));
+    yes(place.own("luks extract disk out --key-file key"));
+    assert!(place.read("out")[..plain.len()] == plain);
+    if let Some(cryptsetup) = tool("cryptsetup") {
+        let theirs = place.run(cryptsetup, "open --test-passphrase --key-file key disk");
+        assert!(theirs.status.success());
+    }
+    says(place.own("luks reencrypt disk --key-file key --crypt-offset 2M"), 2, "--encrypt");
+}
+
+#[test]
+fn options_without_an_effect_are_refused() {
+    let place = volume("");
+    place.file("policy", "version 2");
+    place.file("image", place.read("plain"));
+    let encrypt = format!("luks reencrypt image --encrypt --luks-header h --key-file key {CHEAP}");
+    let decrypt = "luks reencrypt disk --decrypt --luks-header h --key-file key";
+    for (line, why) in [
+        (format!("{encrypt} --key-slot 3"), "--key-slot: there is no volume yet"),
+        (format!("{encrypt} --luks-policy policy"), "--luks-policy: there is no volume yet"),
+        (format!("{decrypt} -c aes-xts-plain64"), "no use for a cipher"),
+        (format!("{decrypt} -s 512"), "no use for a size of the key"),
+        (format!("{decrypt} --sector-size 4096"), "no use for a size of sectors"),
+        (format!("{decrypt} --pbkdf pbkdf2"), "no use for a KDF"),
+        (format!("{decrypt} --reduce-device-size 1M"), "no use for bytes that are given up"),
+        (
+            "luks reencrypt disk --key-file key --reduce-device-size 1M --resilience journal".into(),
+            "name no protection",
+        ),
+        (
+            "luks reencrypt disk --key-file key --resilience journal --resilience-hash sha1".into(),
+            "without them",
+        ),
+    ] {
+        says(place.own(&line), 2, why);
+    }
+    assert!(!place.path("h").exists());
+    is_whole(&place, 3 << 20);
+}
+
+/// Where a data unit depends on all of itself, a torn one can't be told from its checksum.
+#[test]
+fn wide_modes_get_a_journal() {
+    for (cipher, kind) in [
+        ("aes-xts-plain64 -s 512", "checksum"),
+        ("aes-cbc-essiv:sha256 -s 256", "checksum"),
+        ("aes-cbc-elephant -s 512", "journal"),
+        ("xchacha12,aes-adiantum-plain64 -s 256", "journal"),
+    ] {
+        let place = volume("");
+        yes(place
+            .own(&format!("luks reencrypt disk --key-file key --init-only --sector-size 4096 -c {cipher}")));
+        let metadata = yes(place.own("luks dump --dump-json-metadata disk"));
+        assert!(metadata.contains(&format!("\"type\":\"{kind}\"")), "{cipher}: {metadata}");
+    }
+}
+
+#[test]
+fn a_backup_in_the_middle_of_a_reencryption_is_told() {
+    let place = volume("");
+    assert_eq!(stderr(&place.own("luks header-backup disk before")), "");
+    yes(place.own("luks reencrypt disk --key-file key --init-only"));
+    says(place.own("luks header-backup disk between"), 0, "a reencryption is not finished");
 }

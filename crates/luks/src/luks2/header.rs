@@ -3,7 +3,7 @@
 use casemate_blockdev::BlockDevice;
 use casemate_providers::Providers;
 
-use crate::{Error, Random, Result};
+use crate::{Error, Random, Result, changed};
 
 use super::binary::{BINARY_LEN, BinaryHeader, LARGEST_HEADER, Place, SALT_LEN, SMALLEST_HEADER};
 use super::metadata::Metadata;
@@ -27,7 +27,14 @@ pub struct Header {
     salts: [Option<[u8; SALT_LEN]>; 2],
     /// The state that both copies were found in.
     copies: [CopyState; 2],
+    /// The first bytes of both copies as they lie on the disk, checksums with them; `None` where that is not known.
+    heads: [Option<Head>; 2],
+    /// The metadata of the copy that is older by one update.
+    superseded: Option<Box<Metadata>>,
 }
+
+/// The binary header of a copy, as it was read or written.
+type Head = Box<[u8; BINARY_LEN]>;
 
 /// The state of a copy of a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,11 +52,12 @@ struct Found {
     state: CopyState,
     size: Option<u64>,
     copy: Option<(BinaryHeader, Metadata)>,
+    head: Option<Head>,
 }
 
 impl Found {
     fn damaged(why: impl Into<String>) -> Found {
-        Found { state: CopyState::Damaged(why.into()), size: None, copy: None }
+        Found { state: CopyState::Damaged(why.into()), size: None, copy: None, head: None }
     }
 }
 
@@ -78,10 +86,11 @@ impl Header {
         let salt = |found: &Found| found.copy.as_ref().map(|(binary, _)| binary.salt);
         let salts = [salt(&primary), salt(&secondary)];
         let copies = [primary.state, secondary.state];
-        let (binary, metadata) = match (primary.copy, secondary.copy) {
-            (Some(one), Some(two)) if two.0.seqid > one.0.seqid => two,
-            (Some(one), _) => one,
-            (None, Some(two)) => two,
+        let heads = [primary.head, secondary.head];
+        let ((binary, metadata), other) = match (primary.copy, secondary.copy) {
+            (Some(one), Some(two)) if two.0.seqid > one.0.seqid => (two, Some(one)),
+            (Some(one), other) => (one, other),
+            (None, Some(two)) => (two, None),
             (None, None) => {
                 let [one, two] = copies.map(|copy| copy.reason().to_owned());
                 let text = format!("no LUKS header that is whole; first copy: {one}; second copy: {two}");
@@ -89,7 +98,9 @@ impl Header {
             }
         };
         let BinaryHeader { seqid, label, checksum_alg, uuid, subsystem, .. } = binary;
-        Ok(Header { label, subsystem, uuid, seqid, checksum_alg, metadata, salts, copies })
+        let superseded = other.filter(|(other, _)| other.seqid.checked_add(1) == Some(seqid));
+        let superseded = superseded.map(|(_, metadata)| Box::new(metadata));
+        Ok(Header { label, subsystem, uuid, seqid, checksum_alg, metadata, salts, copies, heads, superseded })
     }
 
     /// A header that was never written. Its first number is 1.
@@ -104,7 +115,39 @@ impl Header {
             metadata,
             salts: [None; 2],
             copies: [unwritten(), unwritten()],
+            heads: [None, None],
+            superseded: None,
         }
+    }
+
+    /// The same header for a device that does not have it yet: its next writing compares nothing.
+    #[must_use]
+    pub fn for_new_device(mut self) -> Header {
+        (self.heads, self.superseded) = ([None, None], None);
+        self
+    }
+
+    /// The metadata before the last update, where that update was cut off between both copies.
+    pub fn superseded(&self) -> Option<&Metadata> {
+        self.superseded.as_deref()
+    }
+
+    /// Checks that both copies are on the device as they were read, or written last: the number, salt and checksum of each.
+    ///
+    /// # Errors
+    /// `Busy` if another program has changed them meanwhile; `Io`.
+    pub fn check_unchanged(&self, device: &dyn BlockDevice) -> Result<()> {
+        for (head, offset) in self.heads.iter().zip([0, self.metadata.hdr_size()]) {
+            let Some(head) = head else { continue };
+            let mut now = [0; BINARY_LEN];
+            if offset + now.len() as u64 <= device.size() {
+                device.read_at(&mut now, offset)?;
+            }
+            if now != **head {
+                return Err(changed());
+            }
+        }
+        Ok(())
     }
 
     /// The states of the first and the second copy.
@@ -121,13 +164,31 @@ impl Header {
     /// new one: a copy that is not whole, or older, is the first that is written.
     ///
     /// # Errors
-    /// `Argument` if something does not fit the header; `Io`, `Unsupported`.
+    /// `Argument` if something does not fit the header; those of [`Header::check_unchanged`]: nothing is written then;
+    /// `Io`, `Unsupported`.
     pub fn write(
         &mut self,
         device: &dyn BlockDevice,
         providers: &Providers,
         random: Random<'_>,
     ) -> Result<()> {
+        self.write_around(device, providers, random, || Ok(()))
+    }
+
+    /// Writes both copies as [`Header::write`] does, and does something between them. When that is cut off, the copy that is
+    /// left tells what it was done for ([`Header::superseded`]).
+    ///
+    /// # Errors
+    /// Those of [`Header::write`], and of what is done.
+    pub fn write_around(
+        &mut self,
+        device: &dyn BlockDevice,
+        providers: &Providers,
+        random: Random<'_>,
+        between: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        self.check_unchanged(device)?;
+        let mut between = Some(between);
         let seqid = self
             .seqid
             .checked_add(1)
@@ -138,7 +199,9 @@ impl Header {
             self.write_copy(k, seqid, device, providers, random)?;
             // From now on this is the newest: if the other copy fails, it is the first to be written again.
             self.seqid = seqid;
+            between.take().map_or(Ok(()), |between| between())?;
         }
+        self.superseded = None;
         Ok(())
     }
 
@@ -153,6 +216,7 @@ impl Header {
         providers: &Providers,
         random: Random<'_>,
     ) -> Result<bool> {
+        self.check_unchanged(device)?;
         let good = CopyState::Valid(self.seqid);
         let damaged = self.copies.iter().any(|copy| *copy != good);
         if damaged {
@@ -161,6 +225,7 @@ impl Header {
                     self.write_copy(k, self.seqid, device, providers, random)?;
                 }
             }
+            self.superseded = None;
         }
         Ok(damaged)
     }
@@ -198,9 +263,11 @@ impl Header {
         let bytes = binary.to_bytes(place, &self.metadata.to_plain(), providers)?;
         self.salts[k] = Some(salt);
         self.copies[k] = CopyState::Damaged("its writing failed".to_owned());
+        self.heads[k] = None;
         device.write_at(&bytes, hdr_offset)?;
         device.flush()?;
         self.copies[k] = CopyState::Valid(seqid);
+        self.heads[k] = bytes.first_chunk().copied().map(Box::new);
         Ok(())
     }
 }
@@ -231,7 +298,19 @@ fn read_copy(device: &dyn BlockDevice, place: Place, offset: u64, providers: &Pr
         return Ok(Found::damaged("the device ends before it"));
     }
     device.read_at(&mut head, offset)?;
-    let binary = match BinaryHeader::from_bytes(&head, place, offset) {
+    let mut found = look_at_copy(device, place, offset, &head, providers)?;
+    found.head = Some(Box::new(head));
+    Ok(found)
+}
+
+fn look_at_copy(
+    device: &dyn BlockDevice,
+    place: Place,
+    offset: u64,
+    head: &[u8; BINARY_LEN],
+    providers: &Providers,
+) -> Result<Found> {
+    let binary = match BinaryHeader::from_bytes(head, place, offset) {
         Ok(binary) => binary,
         Err(error) => return Ok(Found::damaged(error.text())),
     };
@@ -242,7 +321,7 @@ fn read_copy(device: &dyn BlockDevice, place: Place, offset: u64, providers: &Pr
     let mut copy = vec![0; binary.hdr_size as usize];
     device.read_at(&mut copy, offset)?;
     // What was checked is what is used: the head that was read first may have been another one.
-    if copy[..BINARY_LEN] != head {
+    if copy[..BINARY_LEN] != *head {
         return Ok(Found::damaged("it changed while it was read"));
     }
     match binary.checksum_is_right(&copy, providers) {
@@ -250,9 +329,11 @@ fn read_copy(device: &dyn BlockDevice, place: Place, offset: u64, providers: &Pr
         Ok(false) => return Ok(Found::damaged("the checksum is wrong")),
         Err(error) => return Ok(Found::damaged(format!("checksum: {}", error.text()))),
     }
-    let size = Some(binary.hdr_size);
+    let (size, head) = (Some(binary.hdr_size), None);
     Ok(match Metadata::from_bytes(&copy[BINARY_LEN..], binary.hdr_size) {
-        Ok(metadata) => Found { state: CopyState::Valid(binary.seqid), size, copy: Some((binary, metadata)) },
-        Err(error) => Found { state: CopyState::Obsolete(error.text().into_owned()), size, copy: None },
+        Ok(metadata) => {
+            Found { state: CopyState::Valid(binary.seqid), size, copy: Some((binary, metadata)), head }
+        }
+        Err(error) => Found { state: CopyState::Obsolete(error.text().into_owned()), size, copy: None, head },
     })
 }

@@ -15,6 +15,7 @@ use super::encrypt::linear;
 use super::sides::Keys;
 use super::{ReencryptOptions, start};
 use crate::luks::areas::free_slot;
+use crate::luks::locks::HeaderLock;
 use crate::luks::random::Source;
 use crate::luks::unlock::{self, Budget};
 use crate::luks::{LuksKey, LuksOptions, Volume};
@@ -53,6 +54,9 @@ impl Volume {
         work: &Work<'_>,
     ) -> Result<bool, Error> {
         self.check_openable()?;
+        refuse_unused(options)?;
+        let _lock = self.claim_reencryption()?;
+        let claim = HeaderLock::of(&self.header_image).take()?;
         let Header::Luks2(header) = &self.header else {
             return Err(Error::unsupported(
                 "LUKS1 has no decryption in place; a volume that is converted to LUKS2 has",
@@ -110,7 +114,7 @@ impl Volume {
             }
         });
         let moved = moved.transpose()?;
-        let course = Reencryption::new(
+        let mut course = Reencryption::new(
             Mode::Decrypt,
             Direction::Forward,
             resilience,
@@ -118,6 +122,7 @@ impl Volume {
             Backups { previous: previous.clone(), last, moved },
             [Some(digest), None],
         )?;
+        course.device_size = options.device_size;
         super::sides::refuse_null(&course, &keys)?;
         let begun = start::begin(&course, &header.metadata, &keys, size, options, &work.providers)?;
         if is_moving {
@@ -136,6 +141,7 @@ impl Volume {
         let course =
             header.metadata.reencryption()?.ok_or_else(|| Error::corrupt("no decryption was begun"))?;
         self.header = Header::Luks2(header);
+        drop(claim);
         match options.init_only {
             true => Ok(false),
             false => self.go_on(course, &keys, unlocking, options, work),
@@ -155,15 +161,18 @@ impl Volume {
     /// Nothing else is written. What the header said may be a lie: whoever calls this has asked whether it is meant.
     ///
     /// # Errors
-    /// `Argument` if the header does not say so, or was opened for reading; `Io`.
+    /// `Argument` if the header does not say so, or was opened for reading; `Busy` if another program is at it; `Io`.
     pub fn end_decryption(&mut self, work: &Work<'_>) -> Result<(), Error> {
         self.header_image.check_writable()?;
         let name = self.header_image.name().to_owned();
+        let _lock = self.claim_reencryption()?;
+        let lock = HeaderLock::of(&self.header_image);
         let mut end = || {
             let course = if self.says_decrypted() { self.reencryption()? } else { None };
             let course = course.ok_or_else(|| Error::argument("no decryption is done but for its header"))?;
             let Header::Luks2(header) = &mut self.header else { return Err(Error::unsupported("LUKS1")) };
             header.metadata = course.ended(&header.metadata, self.is_attached)?;
+            let _claim = lock.take()?;
             header.write(self.header_image.top(), &work.providers, &mut |bytes| Source::System.fill(bytes))
         };
         end().at(name)
@@ -190,6 +199,25 @@ impl Volume {
             |((here, head), first): ((&[u8], &[u8]), &[u8])| here == head || here == first || is_zero(here);
         // The device may begin with zeros for other reasons.
         Ok(sectors.all(is_known) && !is_zero(&here))
+    }
+}
+
+/// Refuses what a decryption has no use for.
+fn refuse_unused(options: &ReencryptOptions) -> Result<(), Error> {
+    if let Some(mode) = options.mode.filter(|mode| *mode != Mode::Decrypt) {
+        return Err(Error::argument(format!("{} is not begun by this, which decrypts", mode.noun())));
+    }
+    let given = [
+        ("a cipher", options.cipher.is_some()),
+        ("a size of the key", options.key_bits.is_some()),
+        ("a size of sectors", options.sector_size.is_some()),
+        ("a KDF", options.pbkdf.is_some()),
+        ("bytes that are given up", options.reduce_device_size.is_some()),
+        ("a place of the data", options.offset.is_some()),
+    ];
+    match given.into_iter().find(|(_, is_given)| *is_given) {
+        Some((what, _)) => Err(Error::argument(format!("a decryption has no use for {what}"))),
+        None => Ok(()),
     }
 }
 

@@ -10,6 +10,10 @@
 //! header      | header     | data ...                    | header's copy | first data    |
 //! done        | header     | first data | data ... (encrypted)           | wiped         |
 //! ```
+//!
+//! Where the data are fewer than the header's room, the copy lies behind the first data, which are all of them.
+
+use std::ops::Range;
 
 use casemate_blockdev::{AtFile, BlockDevice, MemoryDevice, Window};
 use casemate_luks::Header;
@@ -22,13 +26,17 @@ use casemate_providers::Work;
 use super::sides::Keys;
 use super::{ReencryptOptions, start};
 use crate::luks::areas::free_slot;
+use crate::luks::locks::claim_new;
 use crate::luks::new_volume::NewVolume;
 use crate::luks::random::Source;
 use crate::luks::{LuksFormatOptions, LuksKey, LuksOptions, LuksVersion, Volume};
-use crate::{Error, Image};
+use crate::{Error, Image, probe};
 
 /// Bytes that are compared or copied at once.
 const PIECE: u64 = 1 << 20;
+
+/// Bytes of a header with its key slots in a file of its own, where nothing else is said.
+const HEADER_LEN: u64 = 16 << 20;
 
 /// What a new header looks like on the disk.
 struct Front {
@@ -51,6 +59,11 @@ impl Front {
         Ok(Front { pieces: vec![(0, bytes)], len })
     }
 
+    /// The byte behind all that is not zeros.
+    fn end(&self) -> u64 {
+        self.pieces.iter().map(|(start, piece)| start + piece.len() as u64).max().unwrap_or(0)
+    }
+
     /// The bytes from a place on.
     fn get(&self, at: u64, out: &mut [u8]) {
         out.fill(0);
@@ -69,7 +82,7 @@ impl Front {
     fn write(&self, device: &dyn BlockDevice, hdr_size: u64, with_zeros: bool) -> Result<(), Error> {
         let end = match with_zeros {
             true => self.len,
-            false => self.pieces.iter().map(|(start, piece)| start + piece.len() as u64).max().unwrap_or(0),
+            false => self.end(),
         };
         let put = |from: u64, to: u64| -> Result<(), Error> {
             let mut at = from;
@@ -105,6 +118,13 @@ impl Image {
         work: &Work<'_>,
     ) -> Result<bool, Error> {
         let _lease = Image::lease_all(&[&[self], header.as_slice()].concat())?;
+        if let Some(mode) = options.mode.filter(|mode| *mode != Mode::Encrypt) {
+            return Err(Error::argument(format!("{} is not begun by this, which encrypts", mode.noun())));
+        }
+        if let Some(offset) = options.offset.filter(|offset| !offset.is_multiple_of(4096)) {
+            let text = format!("data from byte {offset} on: that must be a multiple of 4096");
+            return Err(Error::argument(text).at(self.name()));
+        }
         match header {
             Some(header) => self.encrypt_apart(header, passphrase, format, options, work),
             None => self.encrypt_here(passphrase, format, options, work),
@@ -124,21 +144,24 @@ impl Image {
             let text = "with a header in a file of its own the data stay where they are: --reduce-device-size is for the other case";
             return Err(Error::argument(text));
         }
+        self.refuse_luks(work)?;
         let size = self.top().size();
-        let made = new_header(passphrase, format, None, work)?;
+        let offset = options.offset.unwrap_or(0);
+        // A header says that its key slots end before the data, wherever it lies itself.
+        let room = (offset > 0).then(|| format.offset.unwrap_or(HEADER_LEN).min(offset));
+        let made = new_header(passphrase, format, room, work)?;
         let header = luks2_of(&made)?;
-        let last = Segment { offset: 0, ..segment_of(header) };
-        let len = size - size % 512;
-        let unit = u64::from(last.sector_size);
-        if len != size || !size.is_multiple_of(unit) {
+        let last = Segment { offset, ..segment_of(header) };
+        let (len, unit) = (size.saturating_sub(offset), u64::from(last.sector_size).max(512));
+        if !len.is_multiple_of(unit) {
             return Err(Error::argument(format!(
-                "{size} bytes of data are no multiple of the sector size {unit}"
+                "{len} bytes of data are no multiple of the sector size {unit}"
             )));
         }
-        let previous = linear(0, SegmentSize::Dynamic);
+        let previous = linear(offset, SegmentSize::Dynamic);
         let resilience = start::resilience(options, [&previous, &last], len, &work.providers)?;
         let area = start::largest_gap(&header.metadata)?;
-        let course = Reencryption::new(
+        let mut course = Reencryption::new(
             Mode::Encrypt,
             Direction::Forward,
             resilience,
@@ -146,7 +169,9 @@ impl Image {
             Backups { previous, last, moved: None },
             [None, Some(0)],
         )?;
+        course.device_size = options.device_size;
         let (front, header) = begun_front(&course, &made, size, options, work)?;
+        let _lock = claim_new(header_image, &header.uuid)?;
         header_image.grow_to(made.offset())?;
         front.write(header_image.top(), header.metadata.hdr_size(), false)?;
         header_image.commit()?;
@@ -166,22 +191,30 @@ impl Image {
                         file that it is written to";
             return Err(Error::argument(text));
         };
-        let shift = reduce / 2;
+        start::refuse_protection(options)?;
+        let shift = options.offset.unwrap_or(reduce / 2);
+        if shift > reduce / 2 {
+            return Err(Error::argument(format!(
+                "data from byte {shift} on: {reduce} bytes that are given up at the end have room for half as much at the most"
+            )));
+        }
         if !reduce.is_multiple_of(8192) || shift == 0 {
             return Err(Error::argument(format!(
                 "--reduce-device-size {reduce}: it must be a multiple of 8192"
             )));
         }
         let len = size.saturating_sub(reduce);
-        if len < shift {
+        if len == 0 {
             return Err(Error::argument(format!(
-                "a device of {size} bytes is too small: with {reduce} given up at its end it needs {}",
-                reduce + shift
+                "a device of {size} bytes is too small: with {reduce} given up at its end nothing is left"
             )));
         }
-        if let Some(done) = self.complete(size, reduce, passphrase, options, work)? {
+        let moved = shift.min(len);
+        if let Some(done) = self.complete((size, shift, moved), passphrase, options, work)? {
             return Ok(done);
         }
+        self.refuse_luks(work)?;
+        super::fits::check(self, len)?;
         let made = new_header(passphrase, format, Some(shift), work)?;
         let header = luks2_of(&made)?;
         let last = segment_of(header);
@@ -199,17 +232,24 @@ impl Image {
             Backups {
                 previous: linear(0, SegmentSize::Fixed(len)),
                 last,
-                moved: Some(linear(size - shift, SegmentSize::Fixed(shift))),
+                moved: Some(linear(size - shift, SegmentSize::Fixed(moved))),
             },
             [None, Some(0)],
         )?;
         let (front, header) = begun_front(&course, &made, size, options, work)?;
         let front = Front { len: shift, ..front };
+        let copy = copy_place(size, shift, moved);
+        if front.end() > copy.end - copy.start {
+            return Err(Error::argument(format!(
+                "{len} bytes of data are too few: they leave no room for a copy of the header meanwhile"
+            )));
+        }
         let hdr_size = header.metadata.hdr_size();
-        self.copy_within(0, size - shift, shift, work)?;
+        let _lock = claim_new(self, &header.uuid)?;
+        self.copy_within(0, size - shift, moved, work)?;
         self.top().flush()?;
         // From here on what was begun is found.
-        let copy = Window::new(self.top(), size - reduce, shift)?;
+        let copy = Window::new(self.top(), copy.start, copy.end - copy.start)?;
         front.write(&copy, hdr_size, false)?;
         front.write(self.top(), hdr_size, true)?;
         self.encrypt_on(header, self, &made, options, work)
@@ -242,26 +282,25 @@ impl Image {
     /// Completes an encryption that was cut off while its header was written; `None` if none was.
     fn complete(
         &self,
-        size: u64,
-        reduce: u64,
+        (size, shift, moved): (u64, u64, u64),
         passphrase: &SecretVec,
         options: &ReencryptOptions,
         work: &Work<'_>,
     ) -> Result<Option<bool>, Error> {
-        let shift = reduce / 2;
-        let copy = self.clone().window(size - reduce, Some(shift))?;
+        let place = copy_place(size, shift, moved);
+        let copy = self.clone().window(place.start, Some(place.end - place.start))?;
         let Ok(header) = luks2::Header::read(copy.top(), &work.providers) else { return Ok(None) };
         let Ok(Some(course)) = header.metadata.reencryption() else { return Ok(None) };
         let is_ours = course.mode == Mode::Encrypt
             && course.backups.moved.as_ref().is_some_and(|moved| moved.offset == size - shift)
-            && course.moved_len() == shift
+            && course.moved_len() == moved
             && course.backups.last.offset == shift;
         if !is_ours {
             return Ok(None);
         }
-        let used = header.metadata.keyslots_area().end.min(shift);
+        let used = header.metadata.keyslots_area().end.min(place.end - place.start);
         let front = Front::read(copy.top(), used, shift)?;
-        match self.compare(&front, size - shift, shift)? {
+        match self.compare(&front, size - shift, moved)? {
             (false, _) => return Ok(None),
             (true, false) => {
                 return Err(Error::argument(
@@ -271,6 +310,8 @@ impl Image {
             }
             (true, true) => {}
         }
+        super::begun::check(&course, &header.metadata, size, options)?;
+        let _lock = claim_new(self, &header.uuid)?;
         let mut volume = Volume {
             header: Header::Luks2(header.clone()),
             header_image: copy,
@@ -286,6 +327,20 @@ impl Image {
             return Ok(Some(false));
         }
         volume.go_on(course, &keys, &LuksOptions::default(), options, work).map(Some)
+    }
+
+    /// Refuses to encrypt what is a LUKS volume already, or was one and is damaged: its keys would be of no use any more.
+    fn refuse_luks(&self, work: &Work<'_>) -> Result<(), Error> {
+        let is_luks = self.begins_with_luks()?
+            || probe::device(self.top())?.is_none_or(|what| what == "zeros")
+                && luks2::Header::read(self.top(), &work.providers).is_ok();
+        match is_luks {
+            true => Err(Error::argument(
+                "it holds a LUKS header already, whose volume would be lost below another one; one that is damaged may be \
+                 mended by casemate luks repair, and one that is of no use must be wiped first",
+            )),
+            false => Ok(()),
+        }
     }
 
     /// Looks at the sectors at the image's beginning: whether any of them is the front's and not the moved data's, and
@@ -317,6 +372,15 @@ impl Image {
             self.top().read_at(buf, from + k * PIECE)?;
             self.top().write_at(buf, to + k * PIECE)
         })
+    }
+}
+
+/// Where the copy of the header lies while the header is written: in front of the first data at their place at the end, or
+/// behind them where the header itself comes so far.
+fn copy_place(size: u64, shift: u64, moved: u64) -> Range<u64> {
+    match size - 2 * shift >= shift {
+        true => size - 2 * shift..size - shift,
+        false => size - shift + moved..size,
     }
 }
 
@@ -372,7 +436,7 @@ fn begun_front(
     options: &ReencryptOptions,
     work: &Work<'_>,
 ) -> Result<(Front, luks2::Header), Error> {
-    let mut header = luks2_of(made)?.clone();
+    let mut header = luks2_of(made)?.clone().for_new_device();
     let keys = Keys::of_new_work([None, Some(made.volume_key.clone())], false);
     let metadata = placed(&header.metadata, course.backups.last.offset)?;
     header.metadata = start::begin(course, &metadata, &keys, size, options, &work.providers)?;

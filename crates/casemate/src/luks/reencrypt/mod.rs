@@ -6,19 +6,23 @@ use std::sync::Arc;
 use casemate_blockdev::AtFile;
 use casemate_crypt::{Params, SectorCipher};
 use casemate_luks::Header;
-use casemate_luks::luks2::reencrypt::{Direction, Part, Reencryption, State};
+use casemate_luks::luks2::reencrypt::{Direction, Mode, Part, Reencryption, State};
 use casemate_luks::luks2::{self, Segment};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
 
+use super::locks::HeaderLock;
 use super::random::Source;
 use super::slot::Pbkdf;
 use super::{LuksKey, LuksOptions, Volume};
 use crate::{Error, Image};
 
+mod begun;
 mod claims;
 mod decrypt;
 mod encrypt;
+mod end;
+mod fits;
 mod hot;
 mod online;
 mod sides;
@@ -45,27 +49,34 @@ pub enum Protection {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ReencryptOptions {
+    /// What is made of the data. Work that was begun goes on only if it is this; whatever it is if `None`.
+    pub mode: Option<Mode>,
     /// dm-crypt's specification.
     pub cipher: Option<String>,
     /// Bits of the new volume key.
     pub key_bits: Option<usize>,
     /// Bytes of an encryption sector.
     pub sector_size: Option<u32>,
-    /// The hash of new key slots and digests.
-    pub hash: String,
+    /// The hash of new key slots and digests; SHA-256 if `None`.
+    pub hash: Option<String>,
     /// What makes a key of a passphrase; as each slot has it if `None`.
     pub pbkdf: Option<Pbkdf>,
     /// What protects data that are rewritten where they lie. Checksums if `None`, or a journal where a sector that is torn
-    /// can't be told from its parts: with ciphers whose data units are one block.
+    /// can't be told from its parts: with ciphers whose data units are one block. Data that move are protected by their old
+    /// place.
     pub protection: Option<Protection>,
-    /// The hash of checksums.
-    pub resilience_hash: String,
+    /// The hash of checksums; SHA-256 if `None`.
+    pub resilience_hash: Option<String>,
     /// Bytes that are rewritten between two writes of the header, at most.
     pub hotzone_size: Option<u64>,
-    /// The bytes of the data that are reencrypted, from the first one on; all if `None`.
+    /// The bytes of the data that are reencrypted, from the first one on; all if `None`. Work that was begun goes on with
+    /// fewer than all only if it was begun for as many.
     pub device_size: Option<u64>,
     /// Bytes at the device's end that are given up, so that the header can grow.
     pub reduce_device_size: Option<u64>,
+    /// Where the data of a new volume begin. With a header in a file of its own what lies before that stays as it is: 0 if
+    /// `None`; with one before the data it is the room that this has: half of what they give up if `None`.
+    pub offset: Option<u64>,
     /// Whether the work is noted in the header, and not begun.
     pub init_only: bool,
     /// Whether work that was begun goes on, and none is begun.
@@ -75,19 +86,27 @@ pub struct ReencryptOptions {
 impl Default for ReencryptOptions {
     fn default() -> ReencryptOptions {
         ReencryptOptions {
+            mode: None,
             cipher: None,
             key_bits: None,
             sector_size: None,
-            hash: "sha256".to_owned(),
+            hash: None,
             pbkdf: None,
             protection: None,
-            resilience_hash: "sha256".to_owned(),
+            resilience_hash: None,
             hotzone_size: None,
             device_size: None,
             reduce_device_size: None,
+            offset: None,
             init_only: false,
             resume_only: false,
         }
+    }
+}
+
+impl ReencryptOptions {
+    fn hash(&self) -> &str {
+        self.hash.as_deref().unwrap_or("sha256")
     }
 }
 
@@ -138,6 +157,15 @@ fn new_key(segment: &Segment, len: usize, providers: &Providers) -> Result<Secre
 }
 
 impl Volume {
+    /// What was begun with the data and is not finished: `None` if nothing was.
+    ///
+    /// # Errors
+    /// `Unsupported` for work that only cryptsetup can go on with; `Corrupt` for metadata that contradict themselves.
+    pub fn begun(&self) -> Result<Option<Mode>, Error> {
+        let course = self.reencryption().at(self.header_image.name())?;
+        Ok(course.or_else(|| self.ending().map(|ending| ending.course)).map(|course| course.mode))
+    }
+
     /// The reencryption that goes on, if one does.
     pub(super) fn reencryption(&self) -> Result<Option<Reencryption>, Error> {
         match &self.header {
@@ -201,11 +229,11 @@ impl Volume {
 
     /// Reencrypts the data with a new volume key, or goes on with a reencryption, encryption or decryption that was cut
     /// off. Every key slot of the data needs its passphrase, unless `unlocking` names the one that stays; to go on, one
-    /// passphrase is enough. Returns whether all is done.
+    /// passphrase is enough, and `options` must ask for nothing else than what was begun. Returns whether all is done.
     ///
     /// # Errors
-    /// `Mismatch` for a wrong passphrase, `Argument` for what can't be, `Unsupported`, `Corrupt`: nothing is changed then.
-    /// `Io`, `Interrupted`: it can go on.
+    /// `Mismatch` for a wrong passphrase, `Argument` for what can't be, `Unsupported`, `Corrupt`, `Busy` if another program
+    /// is at it or has changed the header since it was read: nothing is changed then. `Io`, `Interrupted`: it can go on.
     pub fn reencrypt(
         &mut self,
         keys: &[LuksKey],
@@ -226,14 +254,21 @@ impl Volume {
         options: &ReencryptOptions,
         work: &Work<'_>,
     ) -> Result<bool, Error> {
+        let _lock = self.claim_reencryption()?;
         let course = self.reencryption()?;
         let size = self.data.top().size();
+        if course.is_none()
+            && let Some(ending) = self.ending()
+        {
+            return self.go_on_ending(&ending, keys, unlocking, options, work);
+        }
         let (course, found) = match course {
             Some(_) if options.init_only => {
                 return Err(Error::argument("the work was begun already; --resume-only goes on with it"));
             }
             Some(course) => {
                 let Header::Luks2(header) = &self.header else { return Err(Error::unsupported("LUKS1")) };
+                begun::check(&course, &header.metadata, size, options)?;
                 let parts = course.parts(size)?;
                 let key = keys.first().ok_or_else(|| Error::argument("no passphrase was given"))?;
                 let found = self.keys(header, &course, &parts, key, unlocking, work)?;
@@ -246,12 +281,17 @@ impl Volume {
             }
             None => {
                 self.check_openable()?;
+                if let Some(mode) = options.mode.filter(|mode| *mode != Mode::Reencrypt) {
+                    let text = format!("{} is not begun by this, which reencrypts", mode.noun());
+                    return Err(Error::argument(text));
+                }
+                let lock = HeaderLock::of(&self.header_image);
                 let Header::Luks2(header) = &mut self.header else {
                     let text = "LUKS1 has no reencryption; a volume that is converted to LUKS2 has";
                     return Err(Error::unsupported(text));
                 };
-                let device = self.header_image.top();
-                let found = start::reencrypt(header, device, size, keys, unlocking, options, work)?;
+                let images = (&self.header_image, &self.data);
+                let found = start::reencrypt(header, images, &lock, keys, unlocking, options, work)?;
                 // What is gone on with is what was written.
                 let course = header.metadata.reencryption()?;
                 (course.ok_or_else(|| Error::corrupt("no reencryption was begun"))?, found)

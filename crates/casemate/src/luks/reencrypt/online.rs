@@ -11,6 +11,7 @@ use casemate_providers::{Direction, Work};
 use super::claims::Claims;
 use super::sides::{Keys, Side, Sides};
 use super::zones::Zones;
+use crate::luks::locks::HeaderLock;
 use crate::luks::{LuksKey, LuksOptions, Volume};
 use crate::{Error, Image};
 
@@ -53,6 +54,9 @@ impl Volume {
         self.header_image.check_writable()?;
         self.data.check_writable()?;
         self.check_policy(options.policy.as_ref(), &work.providers)?;
+        // Whoever has the data or goes on with the work keeps others from both.
+        let lock = self.claim_reencryption()?;
+        self.data = self.data.with_locks(lock).keeping(&self.header_image);
         let (name, data) = (self.header_image.name().to_owned(), self.data.clone());
         let mut open = || {
             let course = self.reencryption()?.ok_or_else(|| {
@@ -95,6 +99,7 @@ impl Volume {
             course,
             header,
             header_device: self.header_image.top(),
+            lock: HeaderLock::of(&self.header_image),
             data,
             name: self.data.name(),
             is_attached: self.is_attached,

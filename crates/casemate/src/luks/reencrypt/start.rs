@@ -3,22 +3,25 @@
 use std::ops::Range;
 
 use casemate_blockdev::BlockDevice;
+use casemate_crypt::{IvMode, Spec};
 use casemate_luks::json::{Json, Object};
 use casemate_luks::luks2::reencrypt::{Backups, Direction, Mode, Reencryption, Resilience};
-use casemate_luks::luks2::{self, Metadata, Segment, SegmentSize};
+use casemate_luks::luks2::{self, CopyState, Metadata, Segment, SegmentSize};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
 
 use super::sides::Keys;
 use super::{Protection, ReencryptOptions};
-use crate::Error;
+use crate::crypt::{Mapping, Params};
 use crate::luks::areas::{free_area, free_slot, gaps};
 use crate::luks::digest::new_digest;
 use crate::luks::format::refuse_weak;
+use crate::luks::locks::HeaderLock;
 use crate::luks::random::Source;
 use crate::luks::slot::{Pbkdf, SlotPlace};
 use crate::luks::unlock::{self, Budget};
 use crate::luks::{LuksKey, LuksOptions};
+use crate::{Error, Image};
 
 /// A key slot that stays, with another key: its passphrase and what it was.
 struct Kept {
@@ -40,6 +43,17 @@ pub(super) fn largest_gap(metadata: &Metadata) -> Result<Range<u64>, Error> {
     })
 }
 
+/// Modes in which what follows in a data unit changes nothing before it, so that a unit which is torn between its sectors
+/// can be told from them. IVs must depend on the place alone, too.
+const PREFIX_WISE: [&str; 6] = ["xts(", "cbc(", "lrw(", "ecb(", "ctr(", "pcbc("];
+
+/// Whether a data unit of a cipher that is torn can be told from its parts, as far as is known.
+fn is_told_by_its_parts(encryption: &str) -> bool {
+    let Ok(spec) = encryption.parse::<Spec>() else { return false };
+    let is_of_place = !matches!(spec.iv, IvMode::Elephant | IvMode::Lmk | IvMode::Tcw);
+    is_of_place && PREFIX_WISE.iter().any(|mode| spec.algorithm.starts_with(mode))
+}
+
 /// What protects data of `len` bytes that are rewritten where they lie, between two segments.
 pub(super) fn resilience(
     options: &ReencryptOptions,
@@ -50,17 +64,23 @@ pub(super) fn resilience(
     let unit = segments.iter().map(|segment| segment.sector_size).max().unwrap_or(0).max(512);
     // A part of a data unit of theirs says nothing of it.
     let is_wide = |segment: &&Segment| {
-        segment.sector_size > 512
-            && ["adiantum", "hctr2"].iter().any(|name| segment.encryption.contains(name))
+        segment.kind == "crypt" && segment.sector_size > 512 && !is_told_by_its_parts(&segment.encryption)
     };
     let usual = if segments.iter().any(is_wide) { Protection::Journal } else { Protection::Checksum };
-    Ok(match options.protection.unwrap_or(usual) {
+    let protection = options.protection.unwrap_or(usual);
+    if options.resilience_hash.is_some() && protection != Protection::Checksum {
+        return Err(Error::argument(
+            "a hash of checksums was named, and the data are protected without them",
+        ));
+    }
+    Ok(match protection {
         Protection::None => Resilience::None,
         Protection::Journal => Resilience::Journal,
         Protection::Checksum => {
-            providers.hash(&options.resilience_hash)?;
+            let hash = options.resilience_hash.as_deref().unwrap_or("sha256");
+            providers.hash(hash)?;
             let block = if len.is_multiple_of(u64::from(BLOCK)) { BLOCK } else { unit };
-            Resilience::Checksum { hash: options.resilience_hash.clone(), block }
+            Resilience::Checksum { hash: hash.to_owned(), block }
         }
     })
 }
@@ -128,17 +148,17 @@ fn kept(
     Ok((kept, key, is_empty))
 }
 
-/// Begins to reencrypt data with a new volume key. `size` is that of the device with the data.
+/// Begins to reencrypt data with a new volume key. The images are those with the header and with the data.
 pub(super) fn reencrypt(
     header: &mut luks2::Header,
-    device: &dyn BlockDevice,
-    size: u64,
+    (header_image, data): (&Image, &Image),
+    lock: &HeaderLock,
     keys: &[LuksKey],
     unlocking: &LuksOptions,
     options: &ReencryptOptions,
     work: &Work<'_>,
 ) -> Result<Keys, Error> {
-    let providers = &work.providers;
+    let (providers, device, size) = (&work.providers, header_image.top(), data.top().size());
     let segments = header.metadata.segments();
     // OK to unwrap: there is a segment 0, and one only.
     let previous = segments.into_iter().next().unwrap();
@@ -147,7 +167,16 @@ pub(super) fn reencrypt(
             "the data have a fixed size; only data up to the device's end are reencrypted",
         ));
     }
+    if options.offset.is_some() {
+        return Err(Error::argument(
+            "data that are reencrypted stay where they are: a place of theirs is only for an encryption",
+        ));
+    }
     let shift = options.reduce_device_size.unwrap_or(0);
+    if shift > 0 {
+        refuse_protection(options)?;
+        check_both_copies(header)?;
+    }
     let last = Segment {
         offset: previous.offset.saturating_add(shift),
         encryption: options.cipher.clone().unwrap_or_else(|| previous.encryption.clone()),
@@ -158,6 +187,15 @@ pub(super) fn reencrypt(
         refuse_weak(cipher, None)?;
     }
     let (kept, old_key, is_empty_passphrase) = kept(header, device, keys, unlocking, work)?;
+    if shift > 0 {
+        let mut params = Params::new(previous.encryption.parse()?);
+        // OK to cast: 32 bits.
+        params.sector_size = previous.sector_size as usize;
+        params.allow_equal_halves = unlocking.allow_equal_halves;
+        let mapping = Mapping::new(params, old_key.clone(), previous.offset / 512, providers)?;
+        let plain = data.clone().crypt(mapping.verified(size.saturating_sub(previous.offset)))?;
+        super::fits::check(&plain, size.saturating_sub(last.offset))?;
+    }
     let key_len = match options.key_bits {
         None if last.encryption == previous.encryption => old_key.len(),
         bits => super::key_len(&last.encryption, bits)?,
@@ -184,7 +222,7 @@ pub(super) fn reencrypt(
         // OK to cast: 32 bits.
         let area = (like.area.encryption.clone(), like.area.key_size as usize);
         let area = Some(&area).filter(|(encryption, _)| !unlock::is_null(encryption));
-        let place = SlotPlace::of_luks2(start, new_key.len(), &last.encryption, &options.hash)?;
+        let place = SlotPlace::of_luks2(start, new_key.len(), &last.encryption, options.hash())?;
         let place = place.with_cipher(area);
         let pbkdf = match &options.pbkdf {
             Some(pbkdf) => pbkdf.clone(),
@@ -203,7 +241,7 @@ pub(super) fn reencrypt(
             &mut object,
             "digests",
             new_digest,
-            self::new_digest(&new_key, &options.hash, &ids, &mut Source::System, providers)?,
+            self::new_digest(&new_key, options.hash(), &ids, &mut Source::System, providers)?,
         );
         for token in metadata.tokens().iter().filter(|token| token.keyslots.contains(old)) {
             let tokens = object.get_mut("tokens").and_then(Json::object_mut);
@@ -231,7 +269,7 @@ pub(super) fn reencrypt(
         0 => resilience(options, [&previous, &last], data_len, providers)?,
         _ => Resilience::None,
     };
-    let course = Reencryption::new(
+    let mut course = Reencryption::new(
         Mode::Reencrypt,
         direction,
         resilience,
@@ -239,9 +277,12 @@ pub(super) fn reencrypt(
         Backups { previous, last, moved: None },
         [Some(old_digest), Some(new_digest)],
     )?;
+    course.device_size = options.device_size;
     let keys = Keys::of_new_work([Some(old_key), Some(new_key)], is_empty_passphrase);
     super::sides::refuse_null(&course, &keys)?;
     let begun = begin(&course, &metadata, &keys, size, options, providers)?;
+    let _claim = lock.take()?;
+    header.check_unchanged(device)?;
     for (offset, piece) in &pieces {
         device.write_at(piece.expose(), *offset)?;
     }
@@ -249,6 +290,29 @@ pub(super) fn reencrypt(
     header.metadata = begun;
     header.write(device, providers, &mut |bytes| Source::System.fill(bytes))?;
     Ok(keys)
+}
+
+/// Refuses what protects data that are rewritten in place, for data that move.
+pub(super) fn refuse_protection(options: &ReencryptOptions) -> Result<(), Error> {
+    match options.protection.is_some() || options.resilience_hash.is_some() {
+        true => Err(Error::argument(
+            "data that move to make room are protected by their old place, and by nothing else: name no protection",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Refuses to have the data give up their end while the header is not whole: work that has just ended looks like that when
+/// power fails, and the same command again would take as many bytes once more.
+fn check_both_copies(header: &luks2::Header) -> Result<(), Error> {
+    match header.copies().iter().find(|copy| **copy != CopyState::Valid(header.seqid)) {
+        Some(_) => Err(Error::argument(
+            "one copy of the header is not whole: a reencryption may have just ended when power failed, and the data may \
+             have given up their end already. casemate luks dump says where they begin now, and casemate luks repair \
+             mends the copy",
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Metadata in which a reencryption begins, with its digest.
@@ -266,7 +330,7 @@ pub(super) fn begin(
     super::limit(course, len, options)?;
     let [old, new] = keys.refs();
     let message = course.message(old, new);
-    let digest = new_digest(&message, &options.hash, &[course.keyslot], &mut Source::System, providers)?;
+    let digest = new_digest(&message, options.hash(), &[course.keyslot], &mut Source::System, providers)?;
     course.begun(metadata, &digest, len)
 }
 

@@ -9,7 +9,8 @@
 //!    one, this is the same write as 2 of the next zone.
 //!
 //! At the end one write of the header says that there is one segment, and that no reencryption is required: what the old
-//! key opened is named nowhere any more. Only then areas are wiped. So nothing that is done needs the old key.
+//! key opened is named nowhere any more. Only then areas are wiped ([`super::end`]). So nothing that is done needs the old
+//! key.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -21,11 +22,12 @@ use casemate_luks::luks2;
 use casemate_luks::luks2::reencrypt::{Direction, Part, Reencryption, Resilience, State};
 use casemate_providers::Work;
 
+use super::end::Leftovers;
 use super::hot::{Checksums, Verdict};
 use super::online::Online;
 use super::sides::{Side, Sides};
 use super::view::{CHUNK, note_lost, unprotected};
-use crate::luks::change::wipe;
+use crate::luks::locks::HeaderLock;
 use crate::luks::random::Source;
 use crate::{Error, ErrorKind};
 
@@ -39,6 +41,8 @@ pub(super) struct Zones<'a> {
     pub sides: Sides,
     pub header: &'a mut luks2::Header,
     pub header_device: &'a dyn BlockDevice,
+    /// What is held while the header is written.
+    pub lock: HeaderLock,
     pub data: &'a dyn BlockDevice,
     pub name: &'a str,
     /// Whether the header lies before the data.
@@ -164,32 +168,15 @@ impl Zones<'_> {
         Ok(())
     }
 
-    /// Ends it: the header knows one segment and one key; then what is of no use is wiped.
+    /// Ends it: the header knows one segment and one key, and what is of no use is wiped.
     pub fn finish(&mut self, work: &Work<'_>) -> Result<(), Error> {
-        let before = self.header.metadata.keyslots();
-        self.header.metadata = self.course.ended(&self.header.metadata, self.is_attached)?;
-        self.write_header(work)?;
-        let after = self.header.metadata.keyslots();
-        for slot in before.iter().filter(|slot| after.iter().all(|kept| kept.id != slot.id)) {
-            let area = slot.area.offset..slot.area.offset.saturating_add(slot.area.size);
-            // Of the reencryption's own area nobody needs more than that it is gone.
-            match slot.kind == "reencrypt" {
-                true => self.header_device.write_zeroes(area.start, area.end - area.start, false)?,
-                false => wipe(self.header_device, area)?,
-            }
-        }
-        self.header_device.flush()?;
-        let new_end = self.course.new_place(self.len);
-        let left = match &self.course.backups.moved {
-            // Plain data that were moved out of the way.
-            Some(moved) if moved.kind == "linear" => moved.offset..moved.offset + self.course.moved_len(),
-            // The end of the device, which the data have left.
-            _ if new_end < self.course.backups.previous.offset + self.len => {
-                new_end..self.course.backups.previous.offset + self.len
-            }
-            _ => return Ok(()),
-        };
-        wipe(self.data, left)
+        let after = self.course.ended(&self.header.metadata, self.is_attached)?;
+        let before = std::mem::replace(&mut self.header.metadata, after);
+        let leftovers = Leftovers::new(&self.course, &before, &self.header.metadata, self.len);
+        let _claim = self.lock.take()?;
+        let (device, data) = (self.header_device, self.data);
+        let random = &mut |bytes: &mut [u8]| Source::System.fill(bytes);
+        self.header.write_around(device, &work.providers, random, || leftovers.wipe(device, data))
     }
 
     /// The zone that is next; `None` if all is done.
@@ -389,6 +376,7 @@ impl Zones<'_> {
     }
 
     fn write_header(&mut self, work: &Work<'_>) -> Result<(), Error> {
+        let _claim = self.lock.take()?;
         self.header.write(self.header_device, &work.providers, &mut |bytes| Source::System.fill(bytes))
     }
 }

@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use casemate::blockdev::Result;
+use casemate::blockdev::{BlockDevice, Result};
+use casemate::luks::luks2::CopyState;
 use casemate::luks::{Header, LuksFormatOptions, LuksOptions, Protection, ReencryptOptions};
 use casemate::{ErrorKind, Image, Providers, SecretVec, Work};
 use casemate_testkit::{Rng, slow_tests};
@@ -58,6 +59,8 @@ fn survive(
                 let volume = medium.volume();
                 let Header::Luks2(header) = volume.header() else { panic!() };
                 if header.metadata.digests().iter().all(|digest| digest.id != 0) {
+                    let what = format!("{what}, seed {seed}, attempt {attempt}");
+                    is_the_same_after_the_same_again(&medium, options, plaintext, &what);
                     return states;
                 }
             }
@@ -66,6 +69,34 @@ fn survive(
         }
     }
     panic!("{what}, seed {seed}: never done");
+}
+
+/// Does the same again where the work was cut off behind the last header: the data stay what they are, to their last byte.
+fn is_the_same_after_the_same_again(
+    medium: &Medium,
+    options: &ReencryptOptions,
+    plaintext: &[u8],
+    what: &str,
+) {
+    let (key, mut volume) = (passphrase(b"pass"), medium.volume());
+    let is_ending = volume.begun().unwrap().is_some();
+    let again =
+        volume.reencrypt(std::slice::from_ref(&key), &LuksOptions::default(), options, &Work::default());
+    match again {
+        Ok(done) => assert!(done, "{what}"),
+        // A copy that is torn does not tell what was before.
+        Err(error) => {
+            assert!(
+                !is_ending && error.text().contains("one copy of the header is not whole"),
+                "{what}: {error}"
+            );
+        }
+    }
+    assert!(
+        medium.read(&key, &Work::default()).unwrap() == plaintext,
+        "{what}: other data after the same again"
+    );
+    assert!(!is_ending || medium.volume().begun().unwrap().is_none(), "{what}: it never ends");
 }
 
 #[test]
@@ -99,6 +130,47 @@ fn the_power_may_fail_at_any_operation_of_a_reencryption() {
             "{what}: {states} states, {} of all gone on with by cryptsetup",
             OTHERS.load(Ordering::Relaxed)
         );
+    }
+}
+
+/// What makes room for the header gives up its bytes once, whichever write is the last one before the same command again.
+#[test]
+fn the_same_again_after_any_operation_gives_up_no_more_bytes() {
+    let options = options(16384, |options| options.reduce_device_size = Some(32768));
+    let (bytes, mut plaintext) = volume(512, "aes-cbc-essiv:sha256", 32768 + 2 * 65536 + 16384, 64 << 10);
+    plaintext.truncate(32 << 10);
+    let key = passphrase(b"pass");
+    let run = |image: &Image| {
+        let mut volume = image.luks_volume(None, &Providers::default())?;
+        volume.reencrypt(std::slice::from_ref(&key), &LuksOptions::default(), &options, &Work::default())
+    };
+    let mut done = 0;
+    for operations in 0.. {
+        let power = Arc::new(Mutex::new(operations));
+        let disk = Disk::new(bytes.clone(), &power);
+        let first = run(&Image::over("image", disk.clone()));
+        *power.lock().unwrap() = i64::MAX;
+        if first.is_ok() {
+            assert!(operations > 20);
+            break;
+        }
+        // The process was killed: what it had written is there.
+        let mut now = vec![0; bytes.len()];
+        disk.read_at(&mut now, 0).unwrap();
+        let medium = Medium::new(now, None);
+        // Behind the last write, which may be whole though it was cut, and its flush only the exit is left.
+        let Header::Luks2(header) = medium.volume().header().clone() else { panic!() };
+        let is_whole = header.copies().iter().all(|copy| *copy == CopyState::Valid(header.seqid));
+        if is_whole && header.metadata.digests().iter().all(|digest| digest.id != 0) {
+            done += u32::from(medium.volume().begun().unwrap().is_none());
+            assert!(done <= 2 && medium.read(&key, &Work::default()).unwrap() == plaintext, "{operations}");
+            continue;
+        }
+        match run(&Image::over("image", medium.data.clone())) {
+            Ok(done) => assert!(done, "{operations}"),
+            Err(error) => assert!(error.text().contains("one copy of the header is not whole"), "{error}"),
+        }
+        assert!(medium.read(&key, &Work::default()).unwrap() == plaintext, "{operations}");
     }
 }
 
@@ -172,6 +244,11 @@ impl Change {
                     let medium = self.volume().unwrap();
                     if !medium.is_reencrypting() {
                         assert!(medium.end(&key, plaintext.len()) == plaintext, "{what}, seed {seed}");
+                        if medium.volume().begun().unwrap().is_some() {
+                            assert!(medium.resume(&key, &Work::default()).unwrap());
+                            assert!(medium.volume().begun().unwrap().is_none());
+                            assert!(medium.end(&key, plaintext.len()) == plaintext, "{what}, seed {seed}");
+                        }
                         return attempt as usize + 1;
                     }
                 }

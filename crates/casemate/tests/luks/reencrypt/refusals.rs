@@ -67,7 +67,7 @@ fn what_can_not_be_reencrypted_stays_as_it_is() {
         "unknown IV mode",
     );
     refused(keys, with(|options| options.key_bits = Some(100)), ErrorKind::Argument, "multiple of 8 bits");
-    refused(keys, with(|options| options.resilience_hash = "md6".into()), ErrorKind::Argument, "md6");
+    refused(keys, with(|options| options.resilience_hash = Some("md6".into())), ErrorKind::Argument, "md6");
     refused(
         keys,
         with(|options| options.reduce_device_size = Some(1 << 20)),

@@ -293,7 +293,7 @@ impl CryptLayer {
         context: &Context,
         allow_discards: bool,
     ) -> Result<Image, Error> {
-        let (volume, key, mut options) = self.luks_volume(image, of, context)?;
+        let (volume, key, mut options) = self.luks_volume(image, of, Access::ReadLocked, context)?;
         options.allow_discards = allow_discards;
         volume.open(&key, &options, &context.opening())
     }
@@ -305,18 +305,19 @@ impl CryptLayer {
         context: &Context,
     ) -> Result<(Image, Reencrypting), Error> {
         let of = PathBuf::from(image.name());
-        let (volume, key, options) = self.luks_volume(image, &of, context)?;
+        let (volume, key, options) = self.luks_volume(image, &of, Access::Change, context)?;
         volume.open_reencrypting(&key, &options, zone, &context.opening())
     }
 
-    /// The volume, its key, and how it is opened.
+    /// The volume, its key, and how it is opened. A header that lies apart is opened for `access`.
     fn luks_volume(
         &self,
         image: Image,
         of: &Path,
+        access: Access,
         context: &Context,
     ) -> Result<(Volume, LuksKey, LuksOptions), Error> {
-        let header = self.unlock.header()?;
+        let header = self.unlock.header(&image, access)?;
         let volume = image.luks_volume(header.as_ref(), context.providers());
         let volume =
             volume.map_err(|error| explained(error, header.as_ref().unwrap_or(&image), probe::LUKS))?;

@@ -47,7 +47,16 @@ pub struct Restore {
 
 impl Backup {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
-        let len = self.header.volume(context)?.backup(&self.file)?;
+        let volume = self.header.volume(context)?;
+        let len = volume.backup(&self.file)?;
+        if let Ok(Some(mode)) = volume.begun() {
+            context.opening().events.note(&format!(
+                "{}: {} is not finished, and the backup is of its state now: when it has gone on, the backup is of no use any \
+                 more, and must not be restored",
+                self.header.path().display(),
+                mode.noun()
+            ));
+        }
         if context.json() {
             context.print_json(&json!({ "bytes": len }))?;
         }

@@ -139,9 +139,27 @@ impl UnlockArgs {
         Ok(options)
     }
 
-    /// The header, if it lies apart.
-    pub fn header(&self) -> Result<Option<Image>, Error> {
-        self.luks_header.as_ref().map(|path| Image::open(path, Access::Read)).transpose()
+    /// The header, if it lies apart from the data in an image.
+    pub fn header(&self, image: &Image, access: Access) -> Result<Option<Image>, Error> {
+        let path = self.luks_header.as_ref().filter(|path| !image.is_file(path));
+        path.map(|path| Image::open(path, access)).transpose()
+    }
+
+    /// Refuses what says how a volume is opened, where one is made.
+    pub fn refuse_for_new(&self) -> Result<(), Error> {
+        let given = [
+            ("--key-slot", self.key_slot.is_some()),
+            ("--volume-key-file", self.volume_key_file.is_some()),
+            ("--kdf-limit", self.kdf_limit != 1),
+            ("--luks-policy", self.policy.luks_policy.is_some()),
+            ("--mac-key-file", self.policy.mac_key_file.is_some()),
+        ];
+        match given.into_iter().find(|(_, is_given)| *is_given) {
+            Some((name, _)) => {
+                Err(Error::argument(format!("{name}: there is no volume yet that it could be of")))
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -299,6 +317,8 @@ impl VolumeArgs {
 
     /// The header and its data.
     pub fn volume(&self, context: &Context) -> Result<Volume, Error> {
-        self.place.volume(Access::Read, self.unlock.header()?.as_ref(), context)
+        let path = self.unlock.luks_header.as_ref();
+        let header = path.map(|path| Image::open(path, Access::Read)).transpose()?;
+        self.place.volume(Access::Read, header.as_ref(), context)
     }
 }

@@ -3,7 +3,8 @@
 use clap::ValueEnum;
 use serde_json::json;
 
-use casemate::luks::{Header, LuksFormatOptions, LuksKey, Protection, ReencryptOptions, Volume};
+use casemate::luks::luks2::reencrypt::Mode;
+use casemate::luks::{Header, LuksFormatOptions, LuksKey, Pbkdf, Protection, ReencryptOptions, Volume};
 use casemate::{Access, Error, ErrorKind, Image};
 
 use super::confirm::Confirm;
@@ -17,7 +18,8 @@ use crate::size::bytes;
 
 /// Give the data of a LUKS2 volume a new volume key, or another cipher, where they lie; or encrypt or decrypt them there.
 ///
-/// Whenever this is cut off, the volume can be read, and the same command, or cryptsetup's, goes on. The passphrases stay.
+/// Whenever this is cut off, the volume can be read, and the same command, or cryptsetup's, goes on; other options than it was
+/// begun with are refused then. The passphrases stay. Nobody else may use the volume meanwhile.
 /// --encrypt makes a volume of plain data: its header goes to --luks-header, or before the data with --reduce-device-size.
 /// --decrypt makes plain data of a volume: a header before the data goes to --luks-header.
 #[derive(clap::Args, Debug)]
@@ -47,26 +49,31 @@ pub struct Args {
     /// The new size of an encryption sector: 512, 1024, 2048 or 4096 bytes [default: as it is].
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u32>)]
     sector_size: Option<u32>,
-    /// The hash of new key slots and digests.
-    #[arg(long, value_name = "NAME", default_value = "sha256")]
-    hash: String,
+    /// The hash of new key slots and digests [default: sha256].
+    #[arg(long, value_name = "NAME")]
+    hash: Option<String>,
     #[command(flatten)]
     pbkdf: PbkdfArgs,
     /// What protects the data that are being rewritten when the power fails [default: checksum; journal for wide ciphers].
     #[arg(long, value_name = "PROTECTION")]
     resilience: Option<Resilience>,
-    /// The hash of checksums.
-    #[arg(long, value_name = "NAME", default_value = "sha256")]
-    resilience_hash: String,
+    /// The hash of checksums [default: sha256].
+    #[arg(long, value_name = "NAME")]
+    resilience_hash: Option<String>,
     /// How much is rewritten between two writes of the header, at most [default: 128M].
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
     hotzone_size: Option<u64>,
-    /// Reencrypt so many bytes from the first one on, and let the rest become noise.
+    /// Reencrypt so many bytes from the first one on, and let the rest become noise. To go on with so many it must have been
+    /// begun with as many.
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
     device_size: Option<u64>,
     /// Give up so many bytes at the device's end, which must not be in use, for a header that grows by as much.
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
     reduce_device_size: Option<u64>,
+    /// Where the encrypted data begin: with --luks-header what lies before stays as it is [default: 0], with
+    /// --reduce-device-size it is the room for the header [default: half of what is given up].
+    #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>, requires = "encrypt")]
+    crypt_offset: Option<u64>,
     /// Note in the header what is to be done, and do none of it.
     #[arg(long, conflicts_with = "resume_only")]
     init_only: bool,
@@ -87,24 +94,33 @@ enum Resilience {
     None,
 }
 
+/// What was done with the data, whatever was asked for.
+fn done(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Reencrypt => "reencrypted",
+        Mode::Encrypt => "encrypted",
+        Mode::Decrypt => "decrypted",
+    }
+}
+
 impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let (place, unlock) = (&self.volume.place, &self.volume.unlock);
         let name = place.image.display().to_string();
-        let (is_new, what) = match (self.encrypt, self.decrypt) {
-            (true, _) => (self.is_unencrypted(context)?, "encrypted"),
-            (_, true) => (unlock.luks_header.as_ref().is_some_and(|path| !path.exists()), "decrypted"),
-            _ => (false, "reencrypted"),
-        };
-        let done = match (self.encrypt && is_new, self.decrypt && is_new) {
-            (true, _) => self.encrypt(context)?,
-            (_, true) => self.decrypt(place.volume(Access::Change, None, context)?, context)?,
-            _ => self.go_on(context)?,
+        let is_export = self.decrypt && unlock.luks_header.as_ref().is_some_and(|path| !path.exists());
+        let (mode, is_done) = match self.encrypt && self.is_unencrypted(context)? {
+            true => (Mode::Encrypt, self.encrypt(context)?),
+            false if is_export => {
+                let volume = place.volume(Access::Change, None, context)?;
+                (Mode::Decrypt, self.decrypt(volume, context)?)
+            }
+            false => self.go_on(context)?,
         };
         if context.json() {
-            context.print_json(&json!({ "done": done }))?;
+            context.print_json(&json!({ "done": is_done }))?;
         }
-        context.done(format_args!("{name}: {}", if done { what } else { "begun; --resume-only goes on" }));
+        let what = if is_done { done(mode) } else { "begun; --resume-only goes on" };
+        context.done(format_args!("{name}: {what}"));
         Ok(Answer::Yes)
     }
 
@@ -113,15 +129,19 @@ impl Args {
         let (place, header) = (&self.volume.place, &self.volume.unlock.luks_header);
         let found = match header {
             Some(path) if !path.exists() => return Ok(true),
-            Some(path) => Image::open(path, Access::Read)?.luks_volume(None, context.providers())?,
+            Some(path) => {
+                let data = place.open(Access::Read)?;
+                data.luks_volume(Some(&Image::open(path, Access::Read)?), context.providers())?
+            }
+            // Whether it is the rest of one is seen where it is encrypted.
             None => match place.open(Access::Read)?.luks_volume(None, context.providers()) {
                 Ok(found) => found,
                 Err(_) => return Ok(true),
             },
         };
-        match found.header() {
-            Header::Luks2(header) if !header.metadata.requirements().is_empty() => Ok(false),
-            _ => {
+        match found.begun()? {
+            Some(_) => Ok(false),
+            None => {
                 let path = header.as_ref().unwrap_or(&place.image).display();
                 Err(Error::argument(format!(
                     "{path}: holds a LUKS header already, and nothing to go on with"
@@ -135,14 +155,15 @@ impl Args {
         if self.resume_only {
             return Err(Error::argument("no encryption was begun: there is nothing to go on with"));
         }
+        self.volume.unlock.refuse_for_new()?;
         let place = &self.volume.place;
         let image = place.open(Access::Change)?;
         let mut format = LuksFormatOptions::default();
         format.cipher = self.crypt.clone().unwrap_or(format.cipher);
         format.key_bits = self.key_size;
         format.sector_size = self.sector_size.unwrap_or(format.sector_size);
-        format.hash = self.hash.clone();
-        format.pbkdf = Some(self.pbkdf.fixed(false, &self.hash)?);
+        format.hash = self.hash().to_owned();
+        format.pbkdf = Some(self.pbkdf.fixed(false, self.hash())?);
         format.check(&context.opening())?;
         let header = self.volume.unlock.luks_header.as_deref().map(anew_private).transpose()?;
         let (LuksKey::Passphrase(passphrase) | LuksKey::VolumeKey(passphrase)) =
@@ -150,10 +171,11 @@ impl Args {
                 Some(source) => LuksKey::file(&source, self.volume.passphrase.size())?,
                 None => LuksKey::passphrase(&passphrase::source(Asked::Twice), image.name())?,
             };
-        format.pbkdf = Some(self.pbkdf.get(false, &self.hash, 64, context)?);
+        format.pbkdf = Some(self.pbkdf.get(false, self.hash(), 64, context)?);
         let progress = context.progress(image.name(), image.device().size());
         let work = context.work(context.providers().clone(), &progress);
-        image.luks_encrypt(header.as_ref(), &passphrase, &format, &self.options(context)?, &work)
+        let options = self.options(Some(Mode::Encrypt), None);
+        image.luks_encrypt(header.as_ref(), &passphrase, &format, &options, &work)
     }
 
     /// Makes plain data of a volume.
@@ -166,23 +188,37 @@ impl Args {
         let progress = context.progress(&self.volume.place.image.display().to_string(), volume.data_size());
         let export = export.map(Image::replace_private).transpose()?;
         let work = context.work(context.providers().clone(), &progress);
-        volume.decrypt(&key, export.as_ref(), &self.volume.unlock.options()?, &self.options(context)?, &work)
+        let pbkdf = self.pbkdf.is_given().then(|| self.pbkdf.fixed(false, self.hash())).transpose()?;
+        let options = self.options(Some(Mode::Decrypt), pbkdf);
+        volume.decrypt(&key, export.as_ref(), &self.volume.unlock.options()?, &options, &work)
     }
 
-    /// Reencrypts a volume, or goes on with what was begun.
-    fn go_on(&self, context: &Context) -> Result<bool, Error> {
+    /// Reencrypts a volume, or goes on with what was begun. Returns what that is, and whether it is done.
+    fn go_on(&self, context: &Context) -> Result<(Mode, bool), Error> {
         let (place, unlock) = (&self.volume.place, &self.volume.unlock);
         let header = unlock.luks_header.as_ref().map(|path| Image::open(path, Access::Change)).transpose()?;
         let mut volume = place.volume(Access::Change, header.as_ref(), context)?;
-        let is_begun = match volume.header() {
-            Header::Luks2(header) => !header.metadata.requirements().is_empty(),
-            Header::Luks1(_) => false,
-        };
-        if self.decrypt && !is_begun {
-            return self.decrypt(volume, context);
+        let begun = volume.begun()?;
+        if self.decrypt && begun.is_none() {
+            return Ok((Mode::Decrypt, self.decrypt(volume, context)?));
         }
-        if volume.says_decrypted() && !self.init_only {
-            return self.end_decryption(&mut volume, context);
+        // What was begun goes on whatever it is, where nothing else is asked for.
+        let asked = match (self.encrypt, self.decrypt) {
+            (true, _) => Some(Mode::Encrypt),
+            (_, true) => Some(Mode::Decrypt),
+            _ if self.resume_only => None,
+            _ => Some(Mode::Reencrypt),
+        };
+        let pbkdf = match (self.pbkdf.is_given(), begun) {
+            (false, _) => None,
+            // Key slots are there already, and nothing is measured.
+            (true, Some(_)) => Some(self.pbkdf.fixed(false, self.hash())?),
+            (true, None) => Some(self.pbkdf.get(false, self.hash(), 64, context)?),
+        };
+        let may_end = !self.init_only && asked.is_none_or(|asked| asked == Mode::Decrypt);
+        if volume.says_decrypted() && may_end {
+            let options = self.options(asked, pbkdf);
+            return Ok((Mode::Decrypt, self.end_decryption(&mut volume, &options, context)?));
         }
         if volume.may_be_mixed() && !self.init_only {
             self.confirm.ask(
@@ -194,18 +230,25 @@ impl Args {
         let size = self.device_size.unwrap_or(volume.data_size());
         let progress = context.progress(&place.image.display().to_string(), size);
         let work = context.work(context.providers().clone(), &progress);
-        volume.reencrypt(&keys, &unlock.options()?, &self.options(context)?, &work)
+        let options = self.options(asked, pbkdf);
+        let is_done = volume.reencrypt(&keys, &unlock.options()?, &options, &work)?;
+        Ok((begun.unwrap_or(Mode::Reencrypt), is_done))
     }
 
     /// Ends a decryption that is done by what its header says: with a key that proves this, or after a question.
-    fn end_decryption(&self, volume: &mut Volume, context: &Context) -> Result<bool, Error> {
+    fn end_decryption(
+        &self,
+        volume: &mut Volume,
+        options: &ReencryptOptions,
+        context: &Context,
+    ) -> Result<bool, Error> {
         let work = context.opening();
         let why = if volume.slots_of_data().is_empty() {
             "no key slot is left that proves it".to_owned()
         } else {
-            let proven = self.keys(volume).and_then(|keys| {
-                volume.reencrypt(&keys, &self.volume.unlock.options()?, &self.options(context)?, &work)
-            });
+            let proven = self
+                .keys(volume)
+                .and_then(|keys| volume.reencrypt(&keys, &self.volume.unlock.options()?, options, &work));
             match proven {
                 Err(error) if matches!(error.kind(), ErrorKind::Mismatch | ErrorKind::Locked) => {
                     error.text().into_owned()
@@ -243,14 +286,18 @@ impl Args {
         slots.into_iter().map(ask).collect()
     }
 
-    fn options(&self, context: &Context) -> Result<ReencryptOptions, Error> {
+    fn hash(&self) -> &str {
+        self.hash.as_deref().unwrap_or("sha256")
+    }
+
+    fn options(&self, mode: Option<Mode>, pbkdf: Option<Pbkdf>) -> ReencryptOptions {
         let mut options = ReencryptOptions::default();
+        options.mode = mode;
         options.cipher = self.crypt.clone();
         options.key_bits = self.key_size;
         options.sector_size = self.sector_size;
         options.hash = self.hash.clone();
-        let pbkdf = || self.pbkdf.get(false, &self.hash, 64, context);
-        options.pbkdf = self.pbkdf.is_given().then(pbkdf).transpose()?;
+        options.pbkdf = pbkdf;
         options.protection = self.resilience.map(|resilience| match resilience {
             Resilience::Checksum => Protection::Checksum,
             Resilience::Journal => Protection::Journal,
@@ -260,8 +307,9 @@ impl Args {
         options.hotzone_size = self.hotzone_size;
         options.device_size = self.device_size;
         options.reduce_device_size = self.reduce_device_size;
+        options.offset = self.crypt_offset;
         options.init_only = self.init_only;
         options.resume_only = self.resume_only;
-        Ok(options)
+        options
     }
 }

@@ -283,6 +283,7 @@ impl Tool {
                 .with("priority", self.priority.as_ref())
                 .with("key-slot", self.key_slot.as_ref()),
             ("reencrypt", _) => self
+                .refuse_for_reencrypt(second)?
                 .header(self.costs(self.opening(Line::new("reencrypt"))), !self.encrypt && !self.decrypt)
                 .flag("encrypt", self.encrypt)
                 .flag("decrypt", self.decrypt)
@@ -290,7 +291,14 @@ impl Tool {
                 .with("key-size", given(&self.key_size))
                 .with(
                     "sector-size",
-                    if self.encrypt { self.sectors(device) } else { self.sector_size.clone() },
+                    match self.encrypt && !self.resume_only {
+                        true => self.sectors(device),
+                        false => self.sector_size.clone(),
+                    },
+                )
+                .with(
+                    "crypt-offset",
+                    self.offset.filter(|sectors| *sectors > 0).map(|sectors| format!("{sectors}s")),
                 )
                 .with("key-slot", self.key_slot.as_ref())
                 .with("resilience", self.resilience.as_ref())
@@ -332,6 +340,32 @@ impl Tool {
             _ => return Err(format!("Unknown action '{action}'.").into()),
         };
         Ok(line)
+    }
+
+    /// Refuses what a reencryption here has no use for, though that tool may.
+    fn refuse_for_reencrypt(&self, name: Option<&OsString>) -> Result<&Tool, Refusal> {
+        if let Some(name) = name {
+            let text =
+                format!("{}: mapping the data while they are encrypted needs the kernel.", name.display());
+            return Err(Refusal::Status(1, text));
+        }
+        let given = [
+            ("align-payload", self.align_payload.is_some()),
+            ("integrity", self.integrity.is_some()),
+            ("keyslot-cipher", self.keyslot_cipher.is_some()),
+            ("label", self.label.is_some()),
+            ("luks2-keyslots-size", self.luks2_keyslots_size.is_some()),
+            ("luks2-metadata-size", self.luks2_metadata_size.is_some()),
+            ("subsystem", self.subsystem.is_some()),
+            ("uuid", self.uuid.is_some()),
+            ("volume-key-file", self.volume_key_file.is_some()),
+        ];
+        match given.into_iter().find(|(_, is_given)| *is_given) {
+            Some((name, _)) => {
+                Err(Refusal::Status(1, format!("Option --{name} is not supported for reencrypt here.")))
+            }
+            None => Ok(self),
+        }
     }
 
     /// The sector size of a new volume, if it is not the smallest: as large as the file system's blocks for a file, where the

@@ -111,10 +111,15 @@ pub struct Reencryption {
     pub backups: Backups,
     /// The digests of the keys of before and after, where there are such keys.
     pub digests: [Option<u32>; 2],
+    /// Bytes of the data, from the first one on, that it was begun for, if not for all; a note of this project's.
+    pub device_size: Option<u64>,
     regular: Vec<Segment>,
     /// Digests and the regular segments that they are of.
     bound: Vec<(u32, u32)>,
 }
+
+/// The member of the reencryption's keyslot that says how much of the data it was begun for.
+const DEVICE_SIZE: &str = "casemate_device_size";
 
 /// Bytes that have one checksum, at most.
 const LARGEST_BLOCK: u32 = 1 << 20;
@@ -131,6 +136,15 @@ fn is_backup(segment: &Segment) -> bool {
 }
 
 impl Mode {
+    /// What the work is called.
+    pub fn noun(self) -> &'static str {
+        match self {
+            Mode::Reencrypt => "a reencryption",
+            Mode::Encrypt => "an encryption",
+            Mode::Decrypt => "a decryption",
+        }
+    }
+
     /// The format's word.
     pub fn name(self) -> &'static str {
         match self {
@@ -216,6 +230,7 @@ impl Reencryption {
             area,
             backups,
             digests,
+            device_size: None,
             regular,
             bound,
         };
@@ -311,6 +326,7 @@ impl Reencryption {
             area,
             backups,
             digests,
+            device_size: object.get(DEVICE_SIZE).and_then(|size| size.text()?.parse().ok()),
             regular,
             bound,
         };

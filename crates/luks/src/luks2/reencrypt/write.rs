@@ -1,6 +1,6 @@
 //! A reencryption as metadata: how it begins, goes on and ends.
 
-use super::{Backups, Part, Reencryption, Resilience, State};
+use super::{Backups, DEVICE_SIZE, Part, Reencryption, Resilience, State};
 use crate::json::{Json, Object};
 use crate::luks2::metadata::{DIGESTS, Digest, Metadata, Segment, SegmentSize};
 use crate::luks2::{BINARY_LEN, validate};
@@ -31,6 +31,10 @@ impl Reencryption {
             .with("mode", self.mode.name())
             .with("direction", self.direction.name())
             .with("priority", 0);
+        let slot = match self.device_size {
+            Some(size) => slot.with(DEVICE_SIZE, size.to_string()),
+            None => slot,
+        };
         member(&mut object, "keyslots").set(self.keyslot.to_string(), slot.into());
         let digests = member(&mut object, "digests");
         let free = (0..DIGESTS).find(|id| digests.get(id.to_string()).is_none());
