@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 import casemate
 import fsspec
 from casemate import fleet, fsverity
-from casemate.fleet import jobs
+from casemate.fleet import jobs, stores
 from casemate.fs import VerityFileSystem
 from world import World, run, tool
 
@@ -441,6 +441,40 @@ class Fleet(World):
                 list(fleet.digests([path], shard=shard))
         # A name twice is one file, and paths are names.
         self.assertEqual(list(fleet.digests([path, str(path), path], **options)), [(str(path), self.digest(path))])
+
+    def test_what_has_no_size_is_not_hashed_as_nothing(self):
+        os.mkfifo(self.folder / "fifo")
+        names = [str(self.folder / "fifo"), str(self.folder), "/dev/null", "/proc/self"]
+        for work in [fleet.digests, fleet.check_images]:
+            found = dict(work(names))
+            self.assertTrue(all(isinstance(error, OSError) for error in found.values()), found)
+        device = next((name for name in ["/dev/loop0", "/dev/sda", "/dev/vda"] if os.path.exists(name)), None)
+        if device is not None and os.access(device, os.R_OK):
+            with casemate.open(device) as opened:
+                self.assertEqual(stores.state(device, None), (opened.size, None))
+
+    def test_each_line_of_a_manifest_counts(self):
+        path = self.folder / "file"
+        path.write_bytes(b"contents")
+        right, wrong = fsverity.digest(path), fsverity.Digest("sha256", bytes(32))
+        for digests in [[right, wrong], [wrong, right]]:
+            (found,) = dict(fleet.verify([(str(path), digest) for digest in digests])).values()
+            self.assertIsInstance(found, casemate.MismatchError)
+            entries = [fleet.Entry(str(path), digest, fleet.Parameters()) for digest in digests]
+            self.assertIsInstance(dict(fleet.verify(entries))[str(path)], casemate.MismatchError)
+        self.assertEqual(dict(fleet.verify([(str(path), right)] * 2)), {str(path): None})
+
+    def test_a_resume_file_is_nothing_else(self):
+        path, other = self.folder / "file", self.folder / "other"
+        path.write_bytes(b"contents")
+        for before in [b"text that somebody needs", b'{"name": "x"}\n', bytes(range(256))]:
+            other.write_bytes(before)
+            with self.assertRaisesRegex(ValueError, "resume file"):
+                list(fleet.digests([path], resume=other))
+            self.assertEqual(other.read_bytes(), before)
+        other.write_bytes(b"")
+        for _ in range(2):
+            self.assertEqual(dict(fleet.digests([path], resume=other)), {str(path): fsverity.digest(path)})
 
     def test_trees_replace_no_files(self):
         contents = {name: os.urandom(9000) for name in ["one", "two", "three"]}

@@ -148,18 +148,20 @@ def verify(
 ) -> Iterator[tuple[str, Exception | None]]:
     """Files beside the digests that they should have: `None` for one that has it, else what is wrong. Options are those of
     `manifest`."""
-    expected: defaultdict[Kind, dict[str, Digest]] = defaultdict(dict)
+    # A file may be named by several lines, each of which it must match.
+    expected: defaultdict[Kind, defaultdict[str, list[Digest]]] = defaultdict(lambda: defaultdict(list))
     for row in manifest:
         if isinstance(row, Entry):
-            expected[row.parameters][row.url] = row.digest
+            expected[row.parameters][row.url].append(row.digest)
         else:
-            expected[Parameters(row[1].algorithm)][row[0]] = row[1]
+            expected[Parameters(row[1].algorithm)][os.fspath(row[0])].append(row[1])
     for parameters, rows in expected.items():
         for url, found in digests(rows, engine, parameters=parameters, **options):
+            other = next((digest for digest in rows[url] if digest != found), None)
             if isinstance(found, Exception):
                 yield url, found
-            elif found != rows[url]:
-                yield url, MismatchError(f"{url}: the digest is {found}, and {rows[url]} was expected")
+            elif other is not None:
+                yield url, MismatchError(f"{url}: the digest is {found}, and {other} was expected")
             else:
                 yield url, None
 
@@ -434,6 +436,10 @@ class _Log:
         return self._path is not None
 
     def _read(self, path: str | os.PathLike[str]) -> None:
+        with contextlib.suppress(FileNotFoundError), open(path, "rb") as raw:
+            # As all lines of resume files are written; what else somebody has here is not added to.
+            if raw.read(2) not in (b"", b"\n", b"\n{"):
+                raise ValueError(f"{os.fsdecode(path)}: not a resume file: another name is wanted")
         with contextlib.suppress(FileNotFoundError), open(path, encoding="ascii") as file:
             for line in file:
                 # A line that was cut off by a kill is none.

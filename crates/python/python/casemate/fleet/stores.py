@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -37,6 +39,12 @@ def state(url: str, options: dict[str, Any] | None) -> tuple[int, str | None]:
     """A file's size, and what the store calls its state."""
     if is_local(url):
         found = os.stat(local_path(url))
+        if stat.S_ISBLK(found.st_mode):
+            # Neither size nor time of a device's node are those of what it holds.
+            with open(local_path(url)) as device:
+                return device.size, None
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "neither a regular file nor a block device", local_path(url))
         return found.st_size, str(found.st_mtime_ns)
     fs, path = fsspec.core.url_to_fs(url, **(options or {}))
     fs.invalidate_cache()
