@@ -527,6 +527,17 @@ class Fleet(World):
         self.assertIn("no file was verified", fleet_command("verify", empty).stderr)
         done = subprocess.run(["sh", "-c", f"{sys.executable} -m casemate.fleet digest {good} >&-"], stderr=subprocess.PIPE, text=True)
         self.assertEqual((done.returncode, done.stderr), (2, "casemate: standard output is closed\n"))
+        # Names of any bytes go in and out, but for those that a terminal would obey.
+        odd = os.fsencode(self.folder) + b"/odd \xff"
+        with open(odd, "wb") as file:
+            file.write(b"good")
+        lines = subprocess.run([sys.executable, "-m", "casemate.fleet", "digest", odd, good], stdout=subprocess.PIPE, check=True).stdout
+        self.assertEqual(lines.split(b"\n")[0].split(b" ", 1)[1], odd)
+        manifest.write_bytes(lines)
+        self.assertEqual(fleet_command("verify", manifest).returncode, 0)
+        self.assertEqual(fleet_command("format", os.fsdecode(odd), stdout=subprocess.PIPE).returncode, 2, "no whole block")
+        done = fleet_command("digest", f"{self.folder}/\x1b[2Jnone", good, stdout=subprocess.PIPE)
+        self.assertEqual((done.returncode, "\x1b" in done.stderr), (2, False), done.stderr)
         # A module that can't be loaded is no mismatch.
         (self.folder / "fsspec.py").write_text("raise ImportError('of another Python')")
         words = [tool("casemate"), "fleet", "digest", good]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import os
 import sys
 import time
@@ -200,15 +201,18 @@ def main(arguments: list[str] | None = None) -> int:
 def _text(error: Exception, url: str | None = None) -> str:
     """What went wrong, in one line that names the file."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{os.fsdecode(error.filename)}: {error.strerror}"
-    is_own = type(error) is OSError or isinstance(error, (Error, ValueError))
-    text = " ".join(str(error).split()) if is_own and str(error) else told(error)
-    return text if url is None or url in text else f"{url}: {text}"
+        text = f"{os.fsdecode(error.filename)}: {error.strerror}"
+    else:
+        is_own = type(error) is OSError or isinstance(error, (Error, ValueError))
+        text = " ".join(str(error).split()) if is_own and str(error) else told(error)
+        text = text if url is None or url in text else f"{url}: {text}"
+    # Servers write some of it, for whatever a terminal does with it.
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def _manifest(name: str) -> list[Entry]:
     try:
-        with fsspec.open(name, "rt", encoding="utf-8", newline="\n") as file:
+        with fsspec.open(name, "rt", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
             return list(read_manifest(file))
     except Exception as error:
         raise OSError(_text(error, name)) from error
@@ -219,6 +223,9 @@ def _run() -> int:
     try:
         if sys.stdout is None:
             raise OSError("standard output is closed")
+        # Names are bytes.
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="surrogateescape")
         status = main()
         # What can't be written was not told.
         sys.stdout.flush()

@@ -78,8 +78,10 @@ class Area(NamedTuple):
         return Digest(self.algorithm, _casemate.verity_join(list(parts), tree))
 
     def _native(self, url: str) -> tuple[str, int, int, bytes, str, int]:
-        salt = hashlib.sha256(url.encode()).digest() if self.salt is None else self.salt
-        name = self.uuid or str(uuid.uuid5(uuid.NAMESPACE_URL, url))
+        raw = url.encode(errors="surrogateescape")
+        salt = hashlib.sha256(raw).digest() if self.salt is None else self.salt
+        # A name that is not UTF-8 stands in it as its digits.
+        name = self.uuid or str(uuid.uuid5(uuid.NAMESPACE_URL, raw.decode(errors="backslashreplace")))
         return self.algorithm, self.data_block_size, self.hash_block_size, salt, name, self.hash_offset
 
 
