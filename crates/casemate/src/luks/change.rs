@@ -442,7 +442,9 @@ fn seal_luks2(
     providers: &Providers,
 ) -> Result<Sealed, Error> {
     let segments = metadata.segments();
-    let cipher = segments.first().map_or("", |segment| &segment.encryption);
+    // What authenticates is no cipher of an area.
+    let cipher = segments.first().filter(|segment| segment.integrity.is_none());
+    let cipher = cipher.map_or("", |segment| &segment.encryption);
     let hash = options.hash.as_deref().unwrap_or("sha256");
     let place = SlotPlace::of_luks2(start, key.len(), cipher, hash)?.with_cipher(options.area.as_ref());
     let pbkdf = options.pbkdf.clone().unwrap_or_else(Pbkdf::argon2id);

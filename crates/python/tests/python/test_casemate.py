@@ -238,6 +238,17 @@ class Devices(World):
         opens("third", 5)
         self.assertEqual(casemate.open(path).luks(passphrase="third").pread(6, 4096), b"within")
 
+    def test_keys_of_volumes_with_integrity_protection_are_changed(self):
+        path, cheap = self.blank(40 << 20), casemate.luks.Pbkdf("pbkdf2", 1000)
+        for integrity, cipher in [("hmac-sha256", "aes-xts-plain64"), ("aead", "aes-gcm-random"), ("poly1305", "chacha20-random")]:
+            with casemate.open(path, writable=True) as device:
+                volume = casemate.luks.format(
+                    device, "first", cipher=cipher, integrity=integrity, pbkdf=cheap, overwrite=True)
+                self.assertEqual(volume.add_key("second", passphrase="first", pbkdf=cheap), 1)
+                self.assertEqual(volume.change_key("third", passphrase="first", keyslot=0, pbkdf=cheap), 0)
+            for passphrase in ["second", "third"]:
+                run(tool("cryptsetup"), "open", "--test-passphrase", "-d-", path, input=passphrase)
+
     def test_sectors_are_encrypted_as_mappings_do_it(self):
         key, plain = bytes(range(64)), os.urandom(8192)
         for options in [{}, {"sector_size": 4096}, {"cipher": "aes-cbc-essiv:sha256", "key_size": 32}]:
