@@ -22,6 +22,7 @@ pub use casemate_providers::Direction;
 
 use crate::image::{Access, Image};
 use crate::named::NamedStream;
+use crate::target::{self, Consent, Made, Target};
 use crate::{Error, probe};
 
 pub use crate::mapping_options::MappingOptions;
@@ -65,6 +66,15 @@ impl Default for InPlaceOptions {
     fn default() -> InPlaceOptions {
         InPlaceOptions { journal: None, resume: false, hot_zone: DEFAULT_HOT_ZONE, dry_run: false }
     }
+}
+
+/// Refuses a target that is the source.
+fn refuse_same(source: &Image, target: &Path) -> Result<(), Error> {
+    if source.is_stored_at(target) {
+        let text = format!("{}: source and target are the same file; --in-place does that", target.display());
+        return Err(Error::argument(text));
+    }
+    Ok(())
 }
 
 impl Mapping {
@@ -162,21 +172,48 @@ impl Mapping {
         })
     }
 
-    /// The image that [`Mapping::transform`] writes to, at a path: a new file, or one that replaces a regular file, and has
+    /// The target that [`Mapping::transform`] writes to, at a path: a new file, or one that replaces a regular file, and has
     /// its name when it is whole; a block device, a partition, and a file where there is an offset to keep, is written in
-    /// place. The partition, counted from 1, is that of the encrypted side.
+    /// place. The partition, counted from 1, is that of the encrypted side. `consent` is asked if something would be lost.
     ///
     /// # Errors
-    /// `Argument` if the partition is not there; `Io`, [`Error::is_busy`] if the target is in use.
-    pub fn target(&self, direction: Direction, path: &Path, partition: Option<u32>) -> Result<Image, Error> {
+    /// `Argument` if the partition is not there; `Io`, [`Error::is_busy`] if the target is in use; whatever the consent says.
+    pub fn target(
+        &self,
+        direction: Direction,
+        source: &Image,
+        path: &Path,
+        partition: Option<u32>,
+        consent: Consent<'_>,
+    ) -> Result<Target, Error> {
+        refuse_same(source, path)?;
         let is_encrypted = direction == Direction::Encrypt;
         let partition = partition.filter(|_| is_encrypted);
-        let is_kept = |metadata: fs::Metadata| !metadata.is_file() || (is_encrypted && self.offset > 0);
-        match partition {
-            Some(number) => Image::open(path, Access::Change)?.partition(number),
-            None if fs::metadata(path).is_ok_and(is_kept) => Image::open(path, Access::Change),
-            None => Image::replace(path),
+        let is_kept = fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
+        let is_kept = is_kept && is_encrypted && self.offset > 0;
+        if partition.is_none() && !is_kept {
+            return Target::anew(path, self.made(direction, source)?, consent);
         }
+        let image = Image::open(path, Access::Change)?;
+        let image = partition.map_or(Ok(image.clone()), |number| image.partition(number))?;
+        // What lies before the data stays.
+        let behind = image.clone().window((self.offset * 512).min(image.top().size()), None)?;
+        Target::on(behind, Made::Data, consent)?;
+        Target::on(image, Made::Data, &target::overwrite)
+    }
+
+    /// Kind of what is made of a source.
+    fn made(&self, direction: Direction, source: &Image) -> Result<Made, Error> {
+        if direction == Direction::Encrypt {
+            return Ok(Made::Data);
+        }
+        let (unit, size) = (self.params.sector_size, self.data_size(source.top().size()).at(source.name())?);
+        // OK to cast: no more than the first number.
+        let len = (probe::HEAD.next_multiple_of(unit) as u64).min(size) as usize / unit * unit;
+        let mut head = vec![0; len];
+        source.top().read_at(&mut head, self.offset * 512).at(source.name())?;
+        self.cipher.decrypt(0, &mut head).at(source.name())?;
+        Ok(probe::known(&head).map_or(Made::Data, Made::Known))
     }
 
     /// Transforms the device on top of `source` to that of `target`, on all threads; a new file gets its name then. The
@@ -189,7 +226,7 @@ impl Mapping {
         &self,
         direction: Direction,
         source: &Image,
-        target: &Image,
+        target: &Target,
         holes: Holes,
         work: &Work<'_>,
     ) -> Result<(), Error> {
@@ -210,11 +247,7 @@ impl Mapping {
         holes: Holes,
         work: &Work<'_>,
     ) -> Result<(), Error> {
-        if target.path().is_some_and(|path| source.is_stored_at(path)) {
-            let text =
-                format!("{}: source and target are the same file; --in-place does that", target.name());
-            return Err(Error::argument(text));
-        }
+        target.path().map_or(Ok(()), |path| refuse_same(source, path))?;
         let skipped = self.offset * 512;
         let size = source.top().size();
         let (data_size, read_from, write_to) = match direction {

@@ -14,7 +14,8 @@ use casemate_providers::{Providers, Work};
 
 pub use casemate_integrity::{Flags, FormatOptions, Layout, Report, Superblock};
 
-use crate::{Error, Image, Output, SecretSource};
+use crate::target::{Consent, Made};
+use crate::{Error, Image, Output, SecretSource, Target};
 
 type Below = Arc<dyn BlockDevice>;
 
@@ -118,26 +119,6 @@ impl Image {
         casemate_integrity::read_superblock(self.top()).at(self.name())
     }
 
-    /// Makes a dm-integrity volume that fills the image, with the data that `from` gives, and zeros behind them.
-    ///
-    /// # Errors
-    /// `Argument` for an image without room, or more data than the volume takes; those of [`Image::integrity_volume`];
-    /// `Io`.
-    pub fn integrity_format(
-        &self,
-        format: &FormatOptions,
-        options: &IntegrityOptions,
-        from: Option<&mut dyn Read>,
-        work: &Work<'_>,
-    ) -> Result<Superblock, Error> {
-        let mut format = format.clone();
-        format.has_journal_code = options.journal_code.is_some();
-        let superblock = Superblock::new(self.top().size(), &format).at(self.name())?;
-        let tagger = options.tagger(&superblock, &work.providers).at(self.name())?;
-        casemate_integrity::format(self.top(), &superblock, &tagger, from, work).at(self.name())?;
-        Ok(superblock)
-    }
-
     /// The dm-integrity volume whose superblock the image begins with. `data` is the image with the data, if they lie
     /// apart.
     ///
@@ -172,6 +153,28 @@ impl Image {
     }
 }
 
+impl Target {
+    /// Makes a dm-integrity volume that fills the image, with the data that `from` gives, and zeros behind them.
+    ///
+    /// # Errors
+    /// `Argument` for an image without room, or more data than the volume takes; those of [`Image::integrity_volume`];
+    /// `Io`.
+    pub fn integrity_format(
+        &self,
+        format: &FormatOptions,
+        options: &IntegrityOptions,
+        from: Option<&mut dyn Read>,
+        work: &Work<'_>,
+    ) -> Result<Superblock, Error> {
+        let mut format = format.clone();
+        format.has_journal_code = options.journal_code.is_some();
+        let superblock = Superblock::new(self.top().size(), &format).at(self.name())?;
+        let tagger = options.tagger(&superblock, &work.providers).at(self.name())?;
+        casemate_integrity::format(self.top(), &superblock, &tagger, from, work).at(self.name())?;
+        Ok(superblock)
+    }
+}
+
 impl Volume {
     /// The volume's superblock.
     pub fn superblock(&self) -> &Superblock {
@@ -194,9 +197,16 @@ impl Volume {
     /// Copies the data, checked, to a file or block device; a new file gets its name when it is whole.
     ///
     /// # Errors
-    /// `Mismatch` for a block whose tag is not that of its data; `Io`.
-    pub fn extract(&self, target: &Path, others: &[&Path], work: &Work<'_>) -> Result<(), Error> {
-        let output = Output::create(target, others)?;
+    /// `Mismatch` for a block whose tag is not that of its data; whatever the consent says if the target holds something; `Io`.
+    pub fn extract(
+        &self,
+        target: &Path,
+        others: &[&Path],
+        consent: Consent<'_>,
+        work: &Work<'_>,
+    ) -> Result<(), Error> {
+        let made = Made::copy_of(&*self.device).at(self.image.name())?;
+        let output = Output::create_anew(target, others, Some(made), consent)?;
         let Some(to) = output.device() else {
             let mut output = output;
             self.extract_stream((&target.display().to_string(), &mut output), work)?;

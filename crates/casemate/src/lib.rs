@@ -207,6 +207,7 @@ mod ranges;
 mod secrets;
 #[cfg(target_os = "linux")]
 pub mod serve;
+pub mod target;
 pub mod verity;
 
 pub use casemate_blockdev as blockdev;
@@ -226,3 +227,4 @@ pub use keys::Keys;
 pub use lease::Lease;
 pub use output::Output;
 pub use secrets::SecretSource;
+pub use target::Target;

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use casemate_blockdev::os::FileTypeExt;
 use casemate_blockdev::{BlockDevice, FileDevice, OutputFile, is_same_storage};
 
-use crate::Error;
+use crate::target::{self, Consent, Loss, Made};
+use crate::{Error, probe};
 
 /// A file to be written. A regular file is written aside and gets its name at the end; a block device, a pipe, a
 /// terminal or `/dev/null` is written to as it is.
@@ -43,12 +44,37 @@ impl Output {
         }
     }
 
-    /// Begins to write `path`; a symbolic link is followed. `others` are the files that the same command reads or writes,
-    /// none of which it may replace.
+    /// Begins to write `path`, an ordinary file such as a signature, a list or an archive; a symbolic link is followed. `others`
+    /// are the files that the same command reads or writes, none of which it may replace. Nor does an ordinary file replace a
+    /// file system, a volume or a partition table.
     ///
     /// # Errors
-    /// `Io` if it can't be made, [`Error::is_busy`] if what is there is in use; `Argument` if it is one of the others.
+    /// `Io` if it can't be made, [`Error::is_busy`] if what is there is in use; `Argument` if it is one of the others, or holds
+    /// what must not be replaced.
     pub fn create(path: &Path, others: &[&Path]) -> Result<Output, Error> {
+        let refuse = |loss: &Loss| match probe::is_archive(loss.what()) {
+            true => Ok(()),
+            false => Err(Error::argument(format!("{loss}; remove it first if that is meant"))),
+        };
+        Output::create_anew(path, others, None, &refuse)
+    }
+
+    /// Begins to write `path` as [`Output::create`] does, with what is `made` there: an image, or an ordinary file if `None`.
+    /// `consent` is asked if something would be lost.
+    ///
+    /// # Errors
+    /// `Io` if it can't be made, [`Error::is_busy`] if what is there is in use; `Argument` if it is one of the others; whatever
+    /// the consent says.
+    pub fn create_anew(
+        path: &Path,
+        others: &[&Path],
+        made: Option<Made>,
+        consent: Consent<'_>,
+    ) -> Result<Output, Error> {
+        if path == Path::new("-") {
+            let text = "-: this output is no stream; a file of that name is ./-";
+            return Err(Error::argument(text));
+        }
         Output::check(path, others)?;
         let create = || match fs::metadata(path) {
             Ok(metadata) if metadata.file_type().is_block_device() => {
@@ -61,6 +87,7 @@ impl Output {
             Err(_) => OutputFile::create(path).map(Kind::Aside),
         };
         let kind = create().map_err(|error| Error::io(path.display(), error))?;
+        target::look_at_path(path, made, consent)?;
         Ok(Output { path: path.to_owned(), kind, written: 0 })
     }
 
@@ -143,6 +170,28 @@ mod tests {
         assert!(fs::symlink_metadata(&null).unwrap().is_symlink());
         assert!(Output::write_whole(&folder.path().join("none/file"), &[], b"").is_err());
         assert!(Output::write_whole(folder.path(), &[], b"").is_err());
+    }
+
+    #[test]
+    fn an_ordinary_file_replaces_no_file_system_and_no_volume() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let mut disk = vec![0; 1 << 20];
+        for (at, bytes, is_replaced) in [
+            (0, &b"LUKS\xba\xbe"[..], false),
+            (16_384, b"hello", true),
+            (0, b"\x1f\x8b\x08", true),
+            (0, b"hsqs", false),
+            ((1 << 20) - 512, b"EFI PART", false),
+        ] {
+            disk.fill(0);
+            disk[at..at + bytes.len()].copy_from_slice(bytes);
+            fs::write(&path, &disk).unwrap();
+            let written = Output::write_whole(&path, &[], b"signature");
+            assert_eq!(written.is_ok(), is_replaced, "{at} {bytes:?}: {written:?}");
+            assert_eq!(fs::read(&path).unwrap() == disk, !is_replaced, "{at}");
+        }
+        assert!(Output::write_whole(Path::new("-"), &[], b"").is_err());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::{fmt, io};
 
 use casemate_blockdev::{
-    AtFile, BlockDevice, Events, Partition, Window, backup_gpt, partition_table, samples,
+    BlockDevice, Events, Partition, Window, backup_gpt, partition_table, samples,
 };
 use casemate_ext4::{OpenOptions, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, copy_to_read_by, uuid_text};
 use casemate_luks::Header;
@@ -30,6 +30,8 @@ pub const GPT: &str = "a GPT partition table";
 pub const MBR: &str = "an MBR partition table";
 /// A header of LUKS 1 or 2.
 pub const LUKS: &str = "a LUKS header";
+/// The second copy of a header of LUKS2, without the first.
+pub const LUKS_SECOND: &str = "a LUKS2 header whose first copy is missing";
 /// The beginning of a dm-integrity volume.
 pub const INTEGRITY: &str = "a dm-integrity superblock";
 /// The beginning of a hash area of dm-verity.
@@ -42,6 +44,15 @@ const XFS: &str = "an XFS file system";
 const BTRFS: &str = "a btrfs file system";
 const EROFS: &str = "an EROFS file system";
 const SQUASHFS: &str = "a squashfs file system";
+const SWAP: &str = "swap space";
+const LVM: &str = "an LVM physical volume";
+const MD: &str = "a member of an MD array";
+const BCACHE: &str = "a bcache device";
+const ZFS: &str = "a member of a ZFS pool";
+const BITLOCKER: &str = "a BitLocker header";
+/// Kinds of ordinary files, which programs replace as a whole.
+const ARCHIVES: &[&str] =
+    &["gzip data", "xz data", "zstd data", "a zip archive", "a cpio archive", "a tar archive"];
 
 /// What lies at a place, by its own words.
 #[derive(Clone, Debug)]
@@ -99,7 +110,7 @@ const SIGNATURES: &[Signature] = &[
     (0, b"LUKS\xba\xbe", LUKS),
     (0, b"verity\0\0", VERITY),
     (0, b"integrt\0", INTEGRITY),
-    (3, b"-FVE-FS-", "a BitLocker header"),
+    (3, b"-FVE-FS-", BITLOCKER),
     (0, b"XFSB", XFS),
     (0, b"hsqs", SQUASHFS),
     (1024, b"\xe2\xe1\xf5\xe0", EROFS),
@@ -113,14 +124,30 @@ const SIGNATURES: &[Signature] = &[
     (54, b"FAT16   ", "a FAT file system"),
     (82, b"FAT32   ", "a FAT file system"),
     // Swap's signature ends the first page, whatever the size of pages is.
-    (4086, b"SWAPSPACE2", "swap space"),
-    (16_374, b"SWAPSPACE2", "swap space"),
-    (65_526, b"SWAPSPACE2", "swap space"),
-    (0, b"LABELONE", "an LVM physical volume"),
-    (512, b"LABELONE", "an LVM physical volume"),
-    (1024, b"LABELONE", "an LVM physical volume"),
-    (1536, b"LABELONE", "an LVM physical volume"),
-    (4096, b"\xfc\x4e\x2b\xa9", "a member of an MD array"),
+    (4086, b"SWAPSPACE2", SWAP),
+    (16_374, b"SWAPSPACE2", SWAP),
+    (65_526, b"SWAPSPACE2", SWAP),
+    (0, b"LABELONE", LVM),
+    (512, b"LABELONE", LVM),
+    (1024, b"LABELONE", LVM),
+    (1536, b"LABELONE", LVM),
+    // Version 1.1 and 1.2 of its superblock; 0.90 and 1.0 lie at the end.
+    (0, b"\xfc\x4e\x2b\xa9\x01\0\0\0", MD),
+    (4096, b"\xfc\x4e\x2b\xa9", MD),
+    (4120, b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81", BCACHE),
+    (4120, b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef", "a bcachefs file system"),
+    (0, b"bluestore block device", "a Ceph BlueStore device"),
+    (516, b"!Stra0tis\x86\xff\x02^\x41rh", "a Stratis pool member"),
+    (0, b"dmvdo001", "a VDO volume"),
+    (0, b"SnAp\x01\0\0\0", "a device-mapper snapshot store"),
+    (32, b"NXSB", "an APFS container"),
+    (32_768, b"JFS1", "a JFS file system"),
+    (65_588, b"ReIsEr", "a ReiserFS file system"),
+    (65_536, b"\x01\x16\x19\x70\0\0\0\x01", "a GFS2 file system"),
+    (32_769, b"BEA01", "a UDF file system"),
+    (4086, b"S1SUSPEND", SWAP),
+    (4086, b"ULSUSPEND", SWAP),
+    (4086, b"SWAP-SPACE", SWAP),
     (512, b"EFI PART", GPT),
     (4096, b"EFI PART", GPT),
     (0, b"QFI\xfb", QCOW2),
@@ -156,18 +183,114 @@ pub fn look(image: &Image) -> Result<Found, Error> {
     Ok(found)
 }
 
-/// Refuses an image that holds something known, which would be lost if something else were made of it.
+/// Contents of a device, as far as whoever wants to write something else to it must know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// Nothing: what was looked at is zeros.
+    Nothing,
+    /// Data that are not known, such as those of an encrypted device without a header.
+    Unknown,
+    /// What has this name.
+    Known(&'static str),
+}
+
+/// Contents of a device by signatures in all their places: at the beginning, as of most; behind it, as of the second LUKS2
+/// header and ZFS; at the end, as of older MD members and the backup of a GPT. Without one it is free if its first MiB is zeros.
 ///
 /// # Errors
-/// `Argument`, which names what it holds; `Io`.
-pub fn refuse_known(image: &Image) -> Result<(), Error> {
-    match device(image.top()).at(image.name())?.filter(|what| *what != "zeros") {
-        None => Ok(()),
-        Some(what) => {
-            let text = format!("it holds {what}, which would be lost; --overwrite takes it all the same");
-            Err(Error::argument(text).at(image.name()))
+/// What reading says.
+pub fn held(device: &dyn BlockDevice) -> io::Result<Held> {
+    // OK to cast: at most a MiB.
+    let mut head = vec![0; device.size().min(1 << 20) as usize];
+    device.read_at(&mut head, 0)?;
+    let found = match of_first_mib(&head) {
+        Some(what) => Some(what),
+        None => elsewhere(device)?,
+    };
+    Ok(match found {
+        Some(what) => Held::Known(what),
+        None if head.iter().all(|byte| *byte == 0) => Held::Nothing,
+        None => Held::Unknown,
+    })
+}
+
+/// What is known by a signature in the first MiB of a device, where zeros are none.
+///
+/// # Errors
+/// What reading says.
+pub fn beginning(device: &dyn BlockDevice) -> io::Result<Option<&'static str>> {
+    // OK to cast: at most a MiB.
+    let mut head = vec![0; device.size().min(1 << 20) as usize];
+    device.read_at(&mut head, 0)?;
+    Ok(of_first_mib(&head))
+}
+
+fn of_first_mib(head: &[u8]) -> Option<&'static str> {
+    let begins = known(&head[..head.len().min(HEAD)]).filter(|what| *what != "zeros");
+    begins.or_else(|| is_zfs(head).then_some(ZFS))
+}
+
+/// Whether contents can be made again by the command that made them: a file system that lies in a file alone, an archive, a hash
+/// area. What holds keys, or belongs to something larger, can't.
+pub(crate) fn is_made_again(what: &str) -> bool {
+    ![LUKS, LUKS_SECOND, INTEGRITY, BITLOCKER, GPT, MBR, LVM, MD, ZFS, BCACHE, SWAP].contains(&what)
+}
+
+/// Whether contents are those of an ordinary file, which programs replace by others of any kind.
+pub(crate) fn is_archive(what: &str) -> bool {
+    ARCHIVES.contains(&what)
+}
+
+/// What is known by a signature that lies neither in the first bytes nor in the first MiB.
+fn elsewhere(device: &dyn BlockDevice) -> io::Result<Option<&'static str>> {
+    let size = device.size();
+    // Bytes of a place; none if it is not on the device.
+    let bytes = |at: Option<u64>, len: usize| -> io::Result<Vec<u8>> {
+        let Some(at) = at.filter(|at| at.checked_add(len as u64).is_some_and(|end| end <= size)) else {
+            return Ok(Vec::new());
+        };
+        let mut bytes = vec![0; len];
+        device.read_at(&mut bytes, at)?;
+        Ok(bytes)
+    };
+    // The second copy of a LUKS2 header lies where the first one ends, and says where that is.
+    for at in (14..=22).map(|power| 1u64 << power) {
+        let copy = bytes(Some(at), 264)?;
+        if copy.starts_with(b"SKUL\xba\xbe\0\x02") && copy[256..] == at.to_be_bytes() {
+            return Ok(Some(LUKS_SECOND));
         }
     }
+    // MD 0.90: the last whole 64 KiB but one, in the byte order of the machine; 1.0: 8 to 12 KiB before the end.
+    let old = bytes((size & !0xffff).checked_sub(0x1_0000), 8)?;
+    let new = bytes((size / 512).checked_sub(16).map(|sector| (sector & !7) * 512), 8)?;
+    let is_old = [b"\xfc\x4e\x2b\xa9\0\0\0\0", b"\xa9\x2b\x4e\xfc\0\0\0\0"].iter().any(|magic| old == *magic);
+    if is_old || new == b"\xfc\x4e\x2b\xa9\x01\0\0\0" {
+        return Ok(Some(MD));
+    }
+    // The last two of four labels.
+    const LABEL: u64 = 256 << 10;
+    for back in [1, 2] {
+        let label = (size / LABEL).checked_sub(back).map(|label| label * LABEL);
+        if is_zfs(&bytes(label, LABEL as usize)?) {
+            return Ok(Some(ZFS));
+        }
+    }
+    // The backup of a GPT, in the last sector.
+    for sector in [512, 4096] {
+        if bytes(size.checked_sub(sector), 8)? == b"EFI PART" {
+            return Ok(Some(GPT));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a label of ZFS has an uberblock: they lie from 128 KiB on, at multiples of a KiB, in the byte order of the machine.
+fn is_zfs(label: &[u8]) -> bool {
+    const MAGIC: u64 = 0x00ba_b10c;
+    (128 << 10..256 << 10).step_by(1 << 10).any(|at| {
+        let magic = label.get(at..).and_then(|rest| rest.first_chunk());
+        magic.is_some_and(|magic| [u64::from_le_bytes(*magic), u64::from_be_bytes(*magic)].contains(&MAGIC))
+    })
 }
 
 /// What lies in a part of a device, so many levels deep, in `left` places at most.
@@ -540,11 +663,11 @@ impl Found {
                 let shift = number(1024 + 12, 1, false).min(16);
                 self.say_size(number(1024 + 36, 4, false) << shift);
             }
-            "swap space" => {
+            SWAP => {
                 self.say("label", text(1024 + 28, 16));
                 self.say("uuid", uuid_of(head, 1024 + 12));
             }
-            "a dm-integrity superblock" => {
+            INTEGRITY => {
                 self.say("version", number(8, 1, false));
                 self.say("tag bytes", number(10, 2, false));
                 self.say("data bytes", number(16, 8, false).saturating_mul(512));

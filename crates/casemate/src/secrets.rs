@@ -125,10 +125,46 @@ impl SecretSource {
     }
 
     /// Everything that there is; `None` if it has more than `longest` bytes.
+    ///
+    /// # Errors
+    /// `Io`; `Argument` if there is nothing.
     pub(crate) fn read_all(&self, longest: usize) -> Result<Option<SecretVec>, Error> {
+        match self.read_any(longest)? {
+            Some(secret) if secret.is_empty() => Err(self.nothing()),
+            secret => Ok(secret),
+        }
+    }
+
+    /// The same, but a regular file may be empty, as some keys are. A stream that brings nothing has failed to bring a secret.
+    ///
+    /// # Errors
+    /// `Io`; `Argument` if a stream brings nothing.
+    pub(crate) fn read_file(&self, longest: usize) -> Result<Option<SecretVec>, Error> {
+        match self.read_any(longest)? {
+            Some(secret) if secret.is_empty() && self.is_stream() => Err(self.nothing()),
+            secret => Ok(secret),
+        }
+    }
+
+    /// Everything that there is, be it nothing; `None` if it has more than `longest` bytes.
+    pub(crate) fn read_any(&self, longest: usize) -> Result<Option<SecretVec>, Error> {
         let mut buffer = SecretVec::zeroed(longest + 1);
         let len = fill(&mut *self.open()?, buffer.expose_mut()).map_err(|error| self.error(error))?;
         Ok((len <= longest).then(|| buffer.expose()[..len].into()))
+    }
+
+    fn nothing(&self) -> Error {
+        let text = format!("{}: nothing to read: whatever should give the secret gave no bytes", self.name());
+        Error::argument(text)
+    }
+
+    /// Whether what is read ends where its writer ends: a pipe, a socket, a terminal.
+    fn is_stream(&self) -> bool {
+        match &self.kind {
+            Kind::File(path) => !path.is_file(),
+            Kind::StandardInput => true,
+            Kind::Prompt(_) | Kind::Memory(_) => false,
+        }
     }
 
     /// A passphrase for what is called `of`: what a person says, or the first line without its end.
@@ -258,8 +294,10 @@ mod tests {
                 assert_eq!(from.read_all(len - skip).unwrap().unwrap().len(), len - skip);
                 assert!(from.read_all(len - skip - 1).unwrap().is_none());
             }
-            // Behind the end there is no key, not even an empty one.
-            assert!(source.clone().from_byte(10_000).read_all(1).unwrap().unwrap().is_empty());
+            // Where nothing is left, and behind the end, there is no key, not even an empty one.
+            let end = source.clone().from_byte(10_000);
+            assert!(end.read_file(1).unwrap().unwrap().is_empty());
+            assert_eq!(end.read_all(1).unwrap_err().kind(), ErrorKind::Argument);
             let behind = source.from_byte(10_001);
             assert_eq!(behind.read_all(1).unwrap_err().kind(), ErrorKind::Argument);
             assert!(behind.read_exact(1).is_err());
@@ -277,6 +315,15 @@ mod tests {
         let prompt = SecretSource::prompt(|of| Err(Error::argument(format!("nobody knows that of {of}"))));
         assert_eq!(prompt.passphrase("disk").unwrap_err().text(), "nobody knows that of disk");
         assert!(prompt.read_exact(1).is_err());
+    }
+
+    #[test]
+    fn a_stream_that_brings_nothing_is_no_empty_secret() {
+        let null = SecretSource::file("/dev/null");
+        for read in [null.read_all(9).map(drop), null.read_file(9).map(drop), null.read_exact(1).map(drop)] {
+            assert_eq!(read.unwrap_err().kind(), ErrorKind::Argument);
+        }
+        assert!(null.read_any(9).unwrap().unwrap().is_empty());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! area and parity are images too: partitions, what dm-crypt decrypts, or the data's image itself (a clone of it).
 
 use std::io;
+use std::path::Path;
 
 use casemate_blockdev::{BlockDevice, Named, Overlay};
 use casemate_providers::{Providers, Work};
@@ -20,7 +21,8 @@ pub use casemate_verity::dm::{
 pub use casemate_verity::hex;
 
 use crate::part::Part;
-use crate::{Error, Image};
+use crate::target::{self, Consent, Made};
+use crate::{Error, Image, probe};
 
 /// How a hash area is made, or where an existing one is found and what is expected of it.
 ///
@@ -79,6 +81,8 @@ pub struct FormatOptions {
     pub uuid: Option<Uuid>,
     /// The seed of salt and UUID where they are not said, so that they are the same each time.
     pub seed: Option<Seed>,
+    /// Whether what lies where hash area and parity go may be lost. A hash area that is there may, always.
+    pub overwrite: bool,
 }
 
 /// Parity for error correction.
@@ -210,6 +214,30 @@ impl FormatOptions {
         if self.area.fec.is_some() { size.saturating_mul(2) } else { size }
     }
 
+    /// Asks for consent if hash area or parity would take the place of something: of what lies on `hash` from the area's offset
+    /// on. Another hash area needs no consent, nor do data of no known kind in a file that has nothing else.
+    ///
+    /// # Errors
+    /// `Io`; whatever the consent says.
+    fn look(&self, hash: &Image, consent: Consent<'_>) -> Result<(), Error> {
+        let at = |image: &Image, offset: u64| image.clone().window(offset.min(image.top().size()), None);
+        let made = if self.area.superblock { Made::Known(probe::VERITY) } else { Made::Data };
+        let is_file = |image: &Image| image.path().is_some_and(Path::is_file);
+        if !hash.is_new() {
+            // A file of its own has what an interrupted run has left, or is an ordinary output.
+            let is_own = self.area.hash_offset == 0 && is_file(hash);
+            let place = at(hash, self.area.hash_offset)?;
+            target::look(place.name(), place.top(), made, is_own, consent)?;
+        }
+        match &self.area.fec {
+            Some(fec) if !fec.image.is_new() && !fec.image.is_same(hash) => {
+                let place = at(&fec.image, fec.offset)?;
+                target::look(place.name(), place.top(), Made::Data, is_file(&fec.image), consent)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Where everything will lie.
     pub(crate) fn layout(&self, data: &Image, providers: &Providers) -> Result<Layout, Error> {
         let parameters = self.area.parameters(|| match &self.seed {
@@ -234,12 +262,27 @@ impl Image {
     /// the data.
     ///
     /// # Errors
-    /// `Argument` for what can't be, `Io` says which file; if an existing file was left with half a hash area, it
+    /// `Argument` for what can't be, and if something would be lost; `Io` says which file; if an existing file was left with half a hash area, it
     /// says this too.
     pub fn verity_format(
         &self,
         hash: &Image,
         options: &FormatOptions,
+        work: &Work<'_>,
+    ) -> Result<Formatted, Error> {
+        self.verity_format_with(hash, options, &target::refuse, work)
+    }
+
+    /// Makes a hash area as [`Image::verity_format`] does. `consent` is asked if something would be lost, unless the options
+    /// give it.
+    ///
+    /// # Errors
+    /// Those of [`Image::verity_format`]; whatever the consent says.
+    pub fn verity_format_with(
+        &self,
+        hash: &Image,
+        options: &FormatOptions,
+        consent: Consent<'_>,
         work: &Work<'_>,
     ) -> Result<Formatted, Error> {
         let layout = options.layout(self, &work.providers)?;
@@ -253,6 +296,9 @@ impl Image {
         }
         let parity = options.area.fec.as_ref().map(|fec| &fec.image);
         let _lease = Image::lease_all(&[hash].into_iter().chain(parity).collect::<Vec<_>>())?;
+        if !options.overwrite {
+            options.look(hash, consent)?;
+        }
         let mut fec_layout = None;
         let mut on_hash_device = false;
         if let Some(fec) = &options.area.fec {

@@ -18,6 +18,20 @@ pub fn bytes<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     bytes.ok_or_else(|| "too large".to_owned())
 }
 
+/// A number of bytes with its unit, for what other tools count in KiB: without a unit it would be another number there.
+pub fn with_unit(text: &str) -> Result<u64, String> {
+    match text.parse::<u64>() {
+        Ok(number) if number > 0 => {
+            let bytes = match number % 1024 {
+                0 => format!(", {}K is so many bytes", number / 1024),
+                _ => String::new(),
+            };
+            Err(format!("it needs a unit: {number}K is what cryptsetup takes it for{bytes}"))
+        }
+        _ => bytes(text),
+    }
+}
+
 /// A number of bytes that are whole sectors: how many sectors.
 pub fn sectors(text: &str) -> Result<u64, String> {
     match bytes::<u64>(text)? {
@@ -76,6 +90,13 @@ mod tests {
             assert!(bytes::<u64>(text).is_err(), "{text}");
         }
         assert!(bytes::<u32>("4G").is_err());
+        assert_eq!((with_unit("64K"), with_unit("1M")), (Ok(65536), Ok(1 << 20)));
+        let said = |text: &str| with_unit(text).unwrap_err();
+        assert_eq!(
+            said("1048576"),
+            "it needs a unit: 1048576K is what cryptsetup takes it for, 1024K is so many bytes"
+        );
+        assert_eq!(said("1000"), "it needs a unit: 1000K is what cryptsetup takes it for");
         assert_eq!((sectors("4K"), sectors("3s"), sectors("3").is_err()), (Ok(8), Ok(3), true));
     }
 }

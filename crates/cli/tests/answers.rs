@@ -334,7 +334,7 @@ fn who_waits_hears_of_success_and_scripts_do_not() {
         assert_eq!(String::from_utf8_lossy(&output.stderr), said, "{line}");
     }
     // A note is no result: whoever wants to hear nothing does not.
-    let short = "crypt decrypt root.enc plain --key-file disk.key";
+    let short = "crypt decrypt root.enc plain --overwrite --key-file disk.key";
     place.is(short, 0, "note: disk.key has 64 bytes, 32 are used");
     let output = place.is(&format!("{short} -q"), 0, "");
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");

@@ -215,7 +215,10 @@ fn what_may_be_wrong_with_a_key_is_mentioned() {
         ("encrypt plain cipher --key-file key", rest.to_owned()),
         ("decrypt cipher back --key-file key --key-size 256", String::new()),
         ("decrypt cipher back --key-file key", rest.to_owned()),
-        ("decrypt cipher back --key-file key --keyfile-offset 32", format!("casemate: note: back: {noise}")),
+        (
+            "decrypt cipher back --overwrite --key-file key --keyfile-offset 32",
+            format!("casemate: note: back: {noise}"),
+        ),
         ("decrypt cipher back --key-file key --key-size 512", format!("casemate: note: back: {noise}")),
         (
             "decrypt cipher back --key-file long",
@@ -450,7 +453,7 @@ fn what_can_not_be_ended_is_not_begun() {
     let at = |name: &str| folder.path().join(name);
     let plain = fs::read(at("plain")).unwrap();
     let past_the_end = ["--skip", "18446744073709551560", "--hotzone-size", "4096"];
-    for args in [&["--in-place", "plain"], &["plain", "old", "--crypt-offset", "1s"][..]] {
+    for args in [&["--in-place", "plain"], &["plain", "old", "--overwrite", "--crypt-offset", "1s"][..]] {
         fs::write(at("old"), &plain).unwrap();
         let mut command = with_key(folder.path(), &["encrypt"]);
         command.args(args).args(&past_the_end[..if args.len() == 2 { 4 } else { 2 }]);

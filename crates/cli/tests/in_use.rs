@@ -141,7 +141,14 @@ fn a_device_in_use_is_left_alone() {
     let user = fs::OpenOptions::new().read(true).custom_flags(exclusive).open(&device.0).unwrap();
     place.all_are_refused(&device.0, "the device is mounted or in use");
     drop(user);
-    let made = place.casemate(&format!("crypt encrypt data {} --key-file key", device.0));
+    // It has a file system.
+    let line = format!("crypt encrypt data {} --key-file key", device.0);
+    let refused = place.casemate(&line);
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("use --overwrite to destroy it"),
+        "{refused:?}"
+    );
+    let made = place.casemate(&format!("{line} --overwrite"));
     assert!(made.status.success(), "{made:?}");
     // Another name of the same device.
     let node = place.path().join("node");
@@ -204,4 +211,196 @@ fn two_names_of_one_file_are_seen() {
         assert_eq!((output.status.code(), stderr.contains(why)), (Some(2), true), "{line}: {stderr}");
         assert!(fs::read(place.path().join("data")).unwrap() == before);
     }
+}
+
+/// Contents that commands find at a target, by their signatures: a name, and bytes at a place; a place below 0 counts from the end.
+const CONTENTS: &[(&str, i64, &[u8])] = &[
+    ("LUKS", 0, b"LUKS\xba\xbe\0\x02"),
+    ("LUKS2 second", 16_384, b"SKUL\xba\xbe\0\x02"),
+    ("integrity", 0, b"integrt\0"),
+    ("GPT", 512, b"EFI PART"),
+    ("GPT backup", -512, b"EFI PART"),
+    ("LVM", 512, b"LABELONE"),
+    ("MD 1.1", 0, b"\xfc\x4e\x2b\xa9\x01\0\0\0"),
+    ("MD 1.2", 4096, b"\xfc\x4e\x2b\xa9"),
+    ("MD 1.0", -8192, b"\xfc\x4e\x2b\xa9\x01\0\0\0"),
+    ("MD 0.90", -65536, b"\xfc\x4e\x2b\xa9\0\0\0\0"),
+    ("ZFS", 132 << 10, b"\x0c\xb1\xba\0\0\0\0\0"),
+    ("ZFS at the end", -(128 << 10), b"\0\0\0\0\0\xba\xb1\x0c"),
+    ("bcache", 4120, b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81"),
+    ("squashfs", 0, b"hsqs"),
+    ("XFS", 0, b"XFSB"),
+    ("swap", 4086, b"SWAPSPACE2"),
+];
+
+/// Commands that make something new at `target`, which takes their output's place or is written in place.
+const MAKERS: &[(&str, bool)] = &[
+    ("ext4 build target", true),
+    ("ext4 build target --from folder", true),
+    ("ext4 build target --from folder --android-sparse", true),
+    ("ext4 build target --from folder --dm-verity append", true),
+    (
+        "ext4 build target --from folder --luks --key-file key --pbkdf pbkdf2 --pbkdf-force-iterations 1000",
+        true,
+    ),
+    ("ext4 build new --from folder --dm-verity target", true),
+    ("ext4 build new --from folder --dm-verity append --fec-device target", true),
+    ("ext4 build target --from folder --offset 0 --size 64K -O ^has_journal", false),
+    ("crypt encrypt data target --key-file key", true),
+    ("crypt decrypt data target --key-file key", true),
+    ("crypt encrypt data target --key-file key --crypt-offset 8s", false),
+    ("crypt encrypt - target --key-file key", true),
+    (
+        "luks format target --key-file key --luks2-keyslots-size 128K --crypt-offset 256K \
+      --pbkdf pbkdf2 --pbkdf-force-iterations 1000 -c aes-cbc-plain64 -s 128",
+        false,
+    ),
+    ("luks format --from data target --key-file key --pbkdf pbkdf2 --pbkdf-force-iterations 1000", true),
+    ("luks extract volume target --key-file key", true),
+    ("integrity format target", false),
+    ("integrity extract tags target", true),
+    ("verity format data target", true),
+    ("verity format data hash --fec-device target", true),
+];
+
+/// Commands that write an ordinary file, which is `target`.
+const WRITERS_OF_FILES: &[&str] = &[
+    "verity format data hash --root-hash-file target",
+    "verity sign @root target --signing-key key.pem --cert cert.pem",
+    "fsverity sign data target --signing-key key.pem --cert cert.pem",
+    "fsverity digest data --out-merkle-tree target",
+    "fsverity digest data --out-descriptor target",
+    "ext4 build new --from folder --verity --manifest target",
+    "ext4 build new --from folder --dm-verity append --root-hash-file target",
+    "base64 encode data -o target",
+    "info data --html target",
+];
+
+struct Targets {
+    place: casemate_testkit::Place,
+}
+
+impl Targets {
+    fn new() -> Targets {
+        let place = casemate_testkit::Place::new(env!("CARGO_BIN_EXE_casemate"));
+        place.file("key", (0..32).collect::<Vec<u8>>());
+        place.file("data", Rng::new(5).bytes(1 << 20));
+        place.sh("mkdir folder; echo 1 >folder/one; printf %064d 7 >root");
+        place.yes(
+            "luks format --from data volume --key-file key --pbkdf pbkdf2 --pbkdf-force-iterations 1000",
+        );
+        place.yes("integrity format tags --size 2M");
+        Targets { place }
+    }
+
+    /// A file of 4 MiB with a signature.
+    fn contents(at: i64, bytes: &[u8]) -> Vec<u8> {
+        let mut disk = vec![0; 4 << 20];
+        let at = usize::try_from(if at < 0 { disk.len() as i64 + at } else { at }).unwrap();
+        disk[at..at + bytes.len()].copy_from_slice(bytes);
+        if bytes.starts_with(b"SKUL") {
+            disk[at + 256..at + 264].copy_from_slice(&(at as u64).to_be_bytes());
+        }
+        disk
+    }
+
+    /// Runs a line with `target` as it is given; returns the exit status and what is said.
+    fn run(&self, line: &str, target: &[u8]) -> (i32, String) {
+        self.place.file("target", target);
+        let mut command = self.place.command();
+        let input = fs::File::open(self.place.path("data")).unwrap();
+        command.args(line.split_whitespace()).current_dir(self.place.folder()).stdin(input);
+        let output = command.output().unwrap();
+        for name in ["new", "hash"] {
+            let _ = fs::remove_file(self.place.path(name));
+        }
+        (output.status.code().unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+}
+
+#[test]
+fn nothing_new_is_made_where_something_known_is_but_with_overwrite() {
+    let targets = Targets::new();
+    for (line, _) in MAKERS {
+        for (name, at, bytes) in CONTENTS {
+            // What is kept in front of an offset is not lost, and places at the end are those of the whole.
+            if line.contains("--crypt-offset 8s") && *at < 4096 {
+                continue;
+            }
+            let disk = Targets::contents(*at, bytes);
+            let (status, said) = targets.run(line, &disk);
+            let is_refused = status == 2 && said.contains("target contains") && said.contains("--overwrite");
+            assert!(is_refused, "{line}: {name}: {status}: {said}");
+            assert!(targets.place.read("target") == disk, "{line}: {name}");
+        }
+        let (status, said) =
+            targets.run(&format!("{line} --overwrite"), &Targets::contents(0, b"LUKS\xba\xbe"));
+        assert_eq!(status, 0, "{line}: {said}");
+        // Zeros are free.
+        let (status, said) = targets.run(line, &vec![0; 4 << 20]);
+        assert_eq!(status, 0, "{line}: {said}");
+    }
+}
+
+#[test]
+fn unknown_data_are_replaced_with_their_file_and_kept_where_something_is_made_in_place() {
+    let targets = Targets::new();
+    let noise = Rng::new(6).bytes(4 << 20);
+    for (line, is_replaced) in MAKERS {
+        let (status, said) = targets.run(line, &noise);
+        assert_eq!(status, if *is_replaced { 0 } else { 2 }, "{line}: {said}");
+        assert_eq!(targets.place.read("target") == noise, !is_replaced, "{line}");
+        assert!(*is_replaced || said.contains("data of no known kind"), "{line}: {said}");
+    }
+}
+
+#[test]
+fn another_run_replaces_what_the_first_one_made_unless_that_holds_keys() {
+    let targets = Targets::new();
+    let place = &targets.place;
+    for line in [
+        "ext4 build again --from folder",
+        "ext4 build again --from folder --dm-verity hash",
+        "verity format data hash",
+        "verity format data hash --fec-device parity",
+        "crypt encrypt again again.enc --key-file key",
+        "crypt decrypt again.enc again.dec --key-file key",
+        "luks extract volume again.plain --key-file key",
+        "integrity extract tags again.tags",
+    ] {
+        place.yes(line);
+        place.yes(line);
+    }
+    for line in ["integrity format tags", "luks format --from data volume --key-file key"] {
+        place.is(line, 2, "use --overwrite to destroy it");
+    }
+    // A partition of a disk is written in place, and keeps what it has, of whatever kind.
+    place.yes("ext4 build part --from folder --size 2M");
+    place.is("ext4 build part --from folder --offset 0 --size 1M", 2, "contains");
+    // The other way round than it is meant, data would be lost.
+    place.is("verity format hash part", 2, "part contains an ext2, ext3 or ext4 file system");
+}
+
+#[test]
+fn an_ordinary_file_does_not_replace_an_image() {
+    let targets = Targets::new();
+    if tool("openssl").is_none() {
+        return;
+    }
+    targets
+        .place
+        .sh("openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=x -keyout key.pem -out cert.pem 2>log");
+    for line in WRITERS_OF_FILES {
+        for (name, at, bytes) in CONTENTS {
+            let disk = Targets::contents(*at, bytes);
+            let (status, said) = targets.run(line, &disk);
+            assert!(status == 2 && said.contains("target: contains"), "{line}: {name}: {status}: {said}");
+            assert!(targets.place.read("target") == disk, "{line}: {name}");
+        }
+        let (status, said) = targets.run(line, b"an earlier one");
+        assert_eq!(status, 0, "{line}: {said}");
+    }
+    targets.place.is("base64 encode data -o data", 2, "this would replace data");
+    let signed = targets.place.own("verity sign @root - --signing-key key.pem --cert cert.pem");
+    assert!(signed.status.success() && signed.stdout.len() > 300 && !targets.place.path("-").exists());
 }

@@ -365,15 +365,15 @@ fn slips_are_refused_before_anything_is_written() {
     place.file("key", "a key");
     place.yes("format coded --size 1M --journal-integrity hmac-sha256 --journal-integrity-key-file key");
     for (line, said) in [
+        ("format volume", "volume contains a dm-integrity superblock; use --overwrite to destroy it"),
+        ("format zeros --overwrite --from zeros", "can't be made of itself"),
+        ("format zeros --overwrite --from file", "more data than the"),
+        ("format zeros --overwrite --integrity md9", "md9"),
         (
-            "format volume",
-            "holds a dm-integrity superblock, which would be lost; --overwrite takes it all the same",
+            "format zeros --overwrite --sector-size 4096 --integrity hmac-sha256",
+            "the key that tags are made with",
         ),
-        ("format zeros --from zeros", "can't be made of itself"),
-        ("format zeros --from file", "more data than the"),
-        ("format zeros --integrity md9", "md9"),
-        ("format zeros --sector-size 4096 --integrity hmac-sha256", "the key that tags are made with"),
-        ("format zeros --salt 00", "not 16 bytes in hex"),
+        ("format zeros --overwrite --salt 00", "not 16 bytes in hex"),
         ("format small --size 4K", "no room"),
         ("verify file", "no dm-integrity superblock"),
         ("verify volume --integrity-key-file file", "a key has at most 4096 bytes"),
@@ -388,7 +388,7 @@ fn slips_are_refused_before_anything_is_written() {
             "chacha20 for the dm-integrity journal: of stream ciphers ctr-aes and the like can be",
         ),
         (
-            "format zeros --journal-crypt xchacha20 --journal-crypt-key-file key --integrity crc32c",
+            "format zeros --overwrite --journal-crypt xchacha20 --journal-crypt-key-file key --integrity crc32c",
             "xchacha20 for the dm-integrity journal: of stream ciphers ctr-aes and the like can be",
         ),
         ("verify volume --journal-crypt ctr-aes", "--journal-crypt and --journal-crypt-key-file go together"),

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use casemate_testkit::{Rng, TempDir, run, skip, tempdir, tool};
+use casemate_testkit::{Place, Rng, TempDir, run, skip, tempdir, tool};
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 
@@ -303,4 +303,56 @@ fn encrypted_folders_leave_nothing() {
             return;
         }
     }
+}
+
+/// Whatever gives the secret may fail; then it gives nothing, and nothing is made with that.
+#[test]
+fn a_pipe_that_brings_nothing_is_no_key() {
+    let place = Place::new(env!("CARGO_BIN_EXE_casemate"));
+    let cheap = "--pbkdf pbkdf2 --pbkdf-force-iterations 1000";
+    place.sh("truncate -s 20M zeros; printf secret >key; mkdir folder; : >empty; truncate -s 8M plain");
+    let format = format!("luks format disk --size 20M {cheap}");
+    place.yes(&format!("{format} --key-file key"));
+    let before = place.read("disk");
+    for line in [
+        format!("luks format zeros --key-file - {cheap}"),
+        format!("luks format zeros --key-file /dev/null {cheap}"),
+        format!("luks format zeros {cheap}"),
+        format!("luks add-key disk --key-file key --new-key-file - {cheap}"),
+        format!("luks change-key disk --key-file key --new-key-file /dev/null {cheap}"),
+        "luks test-passphrase disk --key-file -".to_owned(),
+        "luks test-passphrase disk --volume-key-file -".to_owned(),
+        format!("luks reencrypt plain --encrypt --luks-header header --key-file - {cheap}"),
+        format!("ext4 build new --from folder --luks --key-file - {cheap}"),
+        "ext4 build new --from folder --encrypt /=/dev/null".to_owned(),
+        "ext4 build new --from folder --protect /=/dev/null".to_owned(),
+        "crypt encrypt plain cipher --key-file -".to_owned(),
+        "crypt encrypt plain cipher".to_owned(),
+        "integrity format zeros --integrity hmac-sha256 --integrity-key-file -".to_owned(),
+        "fscrypt key-id -".to_owned(),
+    ] {
+        let mut command = place.command();
+        let output = command.args(line.split_whitespace()).current_dir(place.folder()).stdin(Stdio::null());
+        let output = output.output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(place.read("disk") == before, "{line}");
+        assert!(place.read("zeros").iter().all(|byte| *byte == 0), "{line}");
+        assert!(["new", "cipher", "header"].iter().all(|name| !place.path(name).exists()), "{line}");
+    }
+    // An empty file is a key, but one that a new key slot gets only if that is said.
+    let line = format!("luks format zeros --key-file empty {cheap}");
+    place.is(&line, 2, "--allow-empty-key takes it");
+    place.is(
+        &format!("luks add-key disk --key-file key --new-key-file empty {cheap}"),
+        2,
+        "--allow-empty-key",
+    );
+    place.yes(&format!("{line} --allow-empty-key"));
+    place.yes("luks test-passphrase zeros --key-file empty");
+    place.is(
+        "luks format other --size 20M --key-file key --pbkdf-memory 1048576",
+        2,
+        "1048576K is what cryptsetup",
+    );
+    assert!(!place.path("other").exists());
 }

@@ -16,6 +16,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("align-payload", "SECTORS", "what the place of encrypted data is a multiple of"),
     ("all", "", "also names that begin with a dot"),
     ("allow-discards", "", "whether discards pass down"),
+    ("allow-empty-key", "", "whether a new passphrase may be empty"),
     ("allow-equal-halves", "", "whether an XTS key may be two equal ones"),
     ("allow-other", "", "whether other users may look into a folder"),
     ("allow-remote", "", "whether other machines may connect"),
@@ -537,7 +538,9 @@ fn every_number_of_bytes_takes_units() {
             let command = Description::new("alone").arg(alone);
             for text in ["4096", "4K", "8s"] {
                 let parsed = command.clone().try_get_matches_from(["alone", text]);
-                assert!(parsed.is_ok(), "{path} {:?}: {text}", arg.get_id());
+                // What cryptsetup takes for KiB is not guessed.
+                let is_taken = arg.get_id() != "pbkdf_memory" || text != "4096";
+                assert_eq!(parsed.is_ok(), is_taken, "{path} {:?}: {text}", arg.get_id());
             }
             seen += 1;
         }

@@ -63,7 +63,7 @@ impl Wanted {
         let build =
             Build::protected(tree, &options, sealing, None).map_err(|error| error.at(path.display()))?;
         let size = build.size();
-        let report = build.write(&target, work)?;
+        let report = build.write(&target, &casemate::target::refuse, work)?;
         Ok((size, report.files, report.directories, report.others))
     }
 }

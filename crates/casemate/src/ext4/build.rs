@@ -20,8 +20,12 @@ pub use casemate_ext4::{
 use super::android_sparse::Written;
 use super::{Encrypting, Sealing, oci};
 use crate::luks::NewVolume;
+use crate::target::{self, Consent, Made, Target};
 use crate::verity::{FormatOptions, Formatted};
-use crate::{Access, Error, Image, Output};
+use crate::{Access, Error, Image, Output, probe};
+
+/// Kind of what is made.
+const EXT: Made = Made::Known(probe::EXT);
 
 /// A source of the files of a new file system.
 #[derive(Clone, Debug)]
@@ -88,6 +92,24 @@ impl BuildTarget<'_> {
         }
         let size = FileDevice::open(path).map_err(|error| error.at(path.display()))?.size();
         Ok(Some(size.saturating_sub(offset)))
+    }
+
+    /// Asks for consent if something would be lost there, before anything is begun.
+    ///
+    /// # Errors
+    /// `Io`; whatever the consent says.
+    pub fn look(&self, consent: Consent<'_>) -> Result<(), Error> {
+        let image = |path: &Path| Image::open(path, Access::Read);
+        match self {
+            BuildTarget::File(path) => target::look_at_path(path, Some(EXT), consent),
+            BuildTarget::Within(path, offset) => {
+                Target::on(image(path)?.window(*offset, None)?, EXT, consent).map(drop)
+            }
+            BuildTarget::Partition(path, number) => {
+                Target::on(image(path)?.partition(*number)?, EXT, consent).map(drop)
+            }
+            BuildTarget::Stream => Ok(()),
+        }
     }
 
     fn path(&self) -> Option<&Path> {
@@ -219,11 +241,11 @@ pub fn identity(tree: &Tree, seed: Option<&str>, work: &Work<'_>) -> ([u8; 16], 
 pub fn on_stream<R>(
     mut to: impl Write,
     name: &str,
-    make: impl FnOnce(&Image) -> Result<R, Error>,
+    make: impl FnOnce(&Target) -> Result<R, Error>,
 ) -> Result<R, Error> {
     let folder = tempfile::tempdir().map_err(|error| Error::io("a temporary folder", error))?;
     let path = folder.path().join("image");
-    let made = make(&Image::create(&path)?)?;
+    let made = make(&Target::create(&path, Made::Data, &target::refuse)?)?;
     let copied = File::open(&path).and_then(|mut file| io::copy(&mut file, &mut to)).and_then(|_| to.flush());
     copied.map_err(|error| Error::io(name, error))?;
     Ok(made)
@@ -273,14 +295,19 @@ impl Build {
         self.plan.geometry()
     }
 
-    /// Writes the file system. Files are there whole or not at all.
+    /// Writes the file system. Files are there whole or not at all. `consent` is asked if something would be lost.
     ///
     /// # Errors
-    /// `Io`; that a source changed since it was read; [`Error::is_busy`] if the target is in use.
-    pub fn write(self, target: &BuildTarget<'_>, work: &Work<'_>) -> Result<BuildReport, Error> {
+    /// `Io`; that a source changed since it was read; [`Error::is_busy`] if the target is in use; whatever the consent says.
+    pub fn write(
+        self,
+        target: &BuildTarget<'_>,
+        consent: Consent<'_>,
+        work: &Work<'_>,
+    ) -> Result<BuildReport, Error> {
         match target {
             BuildTarget::File(path) => {
-                let output = Output::create(path, &[])?;
+                let output = Output::create_anew(path, &[], Some(EXT), consent)?;
                 let Some(device) = output.device() else { return self.stream(output, path, work) };
                 let is_new = std::fs::metadata(path).map_or(true, |metadata| metadata.is_file());
                 let report =
@@ -289,9 +316,11 @@ impl Build {
                 Ok(report)
             }
             BuildTarget::Within(path, offset) => {
-                let device = FileDevice::open_exclusive(path).map_err(|error| error.at(path.display()))?;
-                let window = Window::new(device, *offset, self.size())
+                let image = Image::open(path, Access::Change)?;
+                let window = image.device();
+                let window = Window::new(window, *offset, self.size())
                     .map_err(|error| Error::io(path.display(), error))?;
+                Target::on(image.window(*offset, None)?, EXT, consent)?;
                 self.plan.write(&window, false, work).map_err(|error| error.within(path.display()))
             }
             BuildTarget::Partition(path, number) => {
@@ -302,7 +331,8 @@ impl Build {
                     let error = Error::from(io::Error::new(io::ErrorKind::StorageFull, text));
                     return Err(error.at(path.display()));
                 }
-                let report = self.plan.write(&*image.device(), false, work);
+                let target = Target::on(image, EXT, consent)?;
+                let report = self.plan.write(&*target.device(), false, work);
                 report.map_err(|error| error.within(path.display()))
             }
             BuildTarget::Stream => self.stream(io::stdout().lock(), Path::new("standard output"), work),
@@ -316,7 +346,7 @@ impl Build {
     /// As [`Build::write`], and those of [`NewVolume::write`].
     pub fn write_luks(
         self,
-        image: &Image,
+        image: &Target,
         volume: &NewVolume,
         work: &Work<'_>,
     ) -> Result<BuildReport, Error> {
@@ -331,9 +361,9 @@ impl Build {
     /// As [`Build::write_luks`] and [`Build::write_verified`]; `Unsupported` for parity.
     pub fn write_luks_verified(
         self,
-        image: &Image,
+        image: &Target,
         volume: &NewVolume,
-        hash: Option<&Image>,
+        hash: Option<&Target>,
         format: FormatOptions,
         work: &Work<'_>,
     ) -> Result<(BuildReport, Formatted), Error> {
@@ -365,8 +395,8 @@ impl Build {
     /// As [`Build::write`]; `Argument` for a size that is not whole data blocks; those of [`Image::verity_format`].
     pub fn write_verified(
         self,
-        image: &Image,
-        hash: Option<&Image>,
+        image: &Target,
+        hash: Option<&Target>,
         format: FormatOptions,
         work: &Work<'_>,
     ) -> Result<(BuildReport, Formatted), Error> {
@@ -383,9 +413,11 @@ impl Build {
     fn verity(
         &self,
         image: &Image,
-        hash: Option<&Image>,
+        hash: Option<&Target>,
         mut format: FormatOptions,
     ) -> Result<FormatOptions, Error> {
+        // These are targets, at which somebody has looked.
+        format.overwrite = true;
         let size = self.size();
         let block = u64::from(format.area.data_block_size.unwrap_or_default().bytes());
         if !size.is_multiple_of(block) {
@@ -408,6 +440,7 @@ impl Build {
     pub fn write_android_sparse(
         self,
         target: &BuildTarget<'_>,
+        consent: Consent<'_>,
         work: &Work<'_>,
     ) -> Result<BuildReport, Error> {
         let kept = tempfile::tempfile().map_err(|error| Error::io("a temporary file", error))?;
@@ -418,7 +451,8 @@ impl Build {
         match target {
             BuildTarget::Stream => written.write(size, block_size, &mut io::stdout().lock())?,
             BuildTarget::File(path) => {
-                let mut output = io::BufWriter::new(Output::create(path, &[])?);
+                let made = Some(Made::Known(probe::SPARSE));
+                let mut output = io::BufWriter::new(Output::create_anew(path, &[], made, consent)?);
                 written.write(size, block_size, &mut output).map_err(|error| error.within(path.display()))?;
                 let output =
                     output.into_inner().map_err(|error| Error::io(path.display(), error.into_error()))?;

@@ -10,8 +10,8 @@ use casemate_luks::Header;
 use casemate_luks::luks1;
 use casemate_providers::Providers;
 
-use super::Volume;
 use super::locks::{HeaderLock, claim_new};
+use super::{Volume, read_header};
 use crate::{Access, Error, Image};
 
 /// A header with its key slots, as a file keeps it.
@@ -144,7 +144,7 @@ impl HeaderBackup {
     /// `Corrupt` for what is no backup, or a part of one; `Unsupported` if the header requires something; `Io`.
     pub fn open(path: &Path, providers: &Providers) -> Result<HeaderBackup, Error> {
         let image = Image::open(path, Access::ReadLocked)?;
-        let header = Header::read(image.top(), providers).at(image.name())?;
+        let header = read_header(&image, providers)?;
         let (len, size) = (len(&header), image.top().size());
         if size < len {
             let text = format!("a backup of this header has {len} bytes, and {size} are here");
@@ -185,8 +185,8 @@ impl HeaderBackup {
         if device.size() < len(&self.header).max(data_offset(&self.header)) {
             return refuse(format!("{} bytes have no room for the header in the backup", device.size()));
         }
-        let found = match Header::read(device, providers) {
-            Err(error) if error.kind() == ErrorKind::Io => return Err(error.at(image.name())),
+        let found = match read_header(image, providers) {
+            Err(error) if error.kind() == ErrorKind::Io => return Err(error),
             Err(_) => return Ok(Replaced::default()),
             Ok(found) if found.version() != self.header.version() => return Ok(Replaced::default()),
             Ok(found) => found,

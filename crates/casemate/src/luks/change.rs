@@ -20,7 +20,7 @@ use super::backup::{self, write_private};
 use super::digest::new_digest;
 use super::random::Source;
 use super::slot::{Pbkdf, Sealed, SlotPlace, area_len};
-use super::{LuksKey, LuksOptions, Unlocked, Volume};
+use super::{LuksKey, LuksOptions, Unlocked, Volume, refuse_empty};
 use crate::{Error, Lease};
 
 /// A key slot that is to be made.
@@ -35,6 +35,8 @@ pub struct NewKeyOptions {
     pub hash: Option<String>,
     /// The cipher of the slot's area, and bytes of its key, of LUKS2; that of the data, or AES-XTS, if `None`.
     pub area: Option<(String, usize)>,
+    /// Whether the passphrase may be empty, which anybody knows.
+    pub allow_empty_passphrase: bool,
 }
 
 /// A random key.
@@ -60,6 +62,7 @@ impl Volume {
         options: &NewKeyOptions,
         work: &Work<'_>,
     ) -> Result<u32, Error> {
+        refuse_empty(passphrase, options.allow_empty_passphrase)?;
         let lease = self.lease_header()?;
         if let Header::Luks1(header) = &mut self.header {
             let image = &self.header_image;
@@ -90,6 +93,7 @@ impl Volume {
         options: &NewKeyOptions,
         work: &Work<'_>,
     ) -> Result<u32, Error> {
+        refuse_empty(passphrase, options.allow_empty_passphrase)?;
         let added = self.edit_adding(work, |header, metadata| {
             let id = free_slot(&header.metadata, options.keyslot)?;
             let digests = header.metadata.digests();
@@ -126,6 +130,7 @@ impl Volume {
         let Some(old) = unlocked.keyslot else {
             return Err(Error::argument("a volume key is in no key slot: add-key adds a passphrase"));
         };
+        refuse_empty(passphrase, options.allow_empty_passphrase)?;
         let lease = self.lease_header()?;
         if let Header::Luks1(header) = &mut self.header {
             if header.slots.iter().all(|slot| slot.state != SlotState::Disabled) {

@@ -11,6 +11,7 @@ use super::authenticated::{Sealed, integrity_kind, mac_key_len};
 use super::digest::{DIGEST_ITERATIONS, new_digest};
 use super::new_volume::{NewData, NewVolume};
 use super::random::Source;
+use super::refuse_empty;
 use super::slot::{Pbkdf, SlotPlace, digest};
 use super::unlock::is_null;
 use crate::crypt::{Mapping, Params};
@@ -65,6 +66,8 @@ pub struct LuksFormatOptions {
     pub keyslot: u32,
     /// The cipher of the slot's area, and bytes of its key, of LUKS2; that of the data, or AES-XTS, if `None`.
     pub area: Option<(String, usize)>,
+    /// Whether the passphrase may be empty, which anybody knows.
+    pub allow_empty_passphrase: bool,
     /// The volume key; a random one if `None`.
     pub volume_key: Option<SecretVec>,
     /// The seed that UUID, salts and stripes follow from, with the volume key, so that a volume can be made again. It needs a
@@ -92,6 +95,7 @@ impl Default for LuksFormatOptions {
             uuid: None,
             keyslot: 0,
             area: None,
+            allow_empty_passphrase: false,
             volume_key: None,
             seed: None,
         }
@@ -133,6 +137,7 @@ impl LuksFormatOptions {
     /// `Argument` for what can't be; `Unsupported` where no implementation may be used; `Io` if there are no random bytes.
     pub fn prepare(&self, passphrase: &SecretVec, work: &Work<'_>) -> Result<NewVolume, Error> {
         let providers = &work.providers;
+        refuse_empty(passphrase, self.allow_empty_passphrase)?;
         if is_null(&self.cipher) {
             return Err(Error::argument(format!("{} encrypts nothing", self.cipher)));
         }
@@ -206,7 +211,9 @@ impl LuksFormatOptions {
             pbkdf.check_luks1(&self.hash)?;
         }
         let cheap = Pbkdf::Pbkdf2 { hash: self.hash.clone(), iterations: DIGEST_ITERATIONS };
-        LuksFormatOptions { pbkdf: Some(cheap), ..self.clone() }.prepare(&SecretVec::zeroed(0), work)
+        let allow_empty_passphrase = true;
+        LuksFormatOptions { pbkdf: Some(cheap), allow_empty_passphrase, ..self.clone() }
+            .prepare(&SecretVec::zeroed(0), work)
     }
 
     fn data(&self, volume_key: &SecretVec, providers: &Providers) -> Result<NewData, Error> {

@@ -18,7 +18,8 @@ pub use casemate_luks::{Header, json, luks1, luks2};
 
 use crate::crypt::{Direction, Holes, Mapping, Params};
 use crate::secrets::SecretSource;
-use crate::{Error, Image};
+use crate::target::Consent;
+use crate::{Error, Image, probe};
 
 mod areas;
 mod authenticated;
@@ -77,9 +78,20 @@ impl LuksKey {
     /// The passphrase that is all of a key file, its line ends too, or its first `size` bytes.
     ///
     /// # Errors
-    /// `Io`; `Argument` if it has more than 8 MiB, or fewer than `size` bytes; for a size of 0.
+    /// `Io`; `Argument` if it has more than 8 MiB, or fewer than `size` bytes; for a size of 0; if it is a stream that brings
+    /// nothing.
     pub fn file(source: &SecretSource, size: Option<usize>) -> Result<LuksKey, Error> {
         read_file(source, size).map(LuksKey::Passphrase)
+    }
+
+    /// The passphrase that is all of what comes, or `None` if nothing comes.
+    ///
+    /// # Errors
+    /// `Io`; `Argument` if it has more than 8 MiB.
+    pub fn if_any(source: &SecretSource) -> Result<Option<LuksKey>, Error> {
+        let too_long = || Error::argument(format!("{}: a key file has at most 8 MiB", source.name()));
+        let key = source.read_any(LONGEST_KEY_FILE)?.ok_or_else(too_long)?;
+        Ok(Some(key).filter(|key| !key.is_empty()).map(LuksKey::Passphrase))
     }
 
     /// The volume key that is all of a file.
@@ -99,7 +111,31 @@ fn read_file(source: &SecretSource, size: Option<usize>) -> Result<SecretVec, Er
         }
         Some(size) if size > LONGEST_KEY_FILE => Err(too_long()),
         Some(size) => source.read_exact(size),
-        None => source.read_all(LONGEST_KEY_FILE)?.ok_or_else(too_long),
+        None => source.read_file(LONGEST_KEY_FILE)?.ok_or_else(too_long),
+    }
+}
+
+/// The header at the beginning of an image. Where the first copy of a LUKS2 header is not there and something else is, the second
+/// copy is a remnant of what was there before, and no header of this image.
+fn read_header(image: &Image, providers: &Providers) -> Result<Header, Error> {
+    let header = Header::read(image.top(), providers).at(image.name())?;
+    if !image.begins_with_luks()?
+        && let Some(what) = probe::beginning(image.top()).at(image.name())?
+    {
+        let text = format!(
+            "no LUKS header: the primary one is missing, and {what} is there; the secondary LUKS2 header behind it is one of \
+             earlier contents, and only a repair takes it"
+        );
+        return Err(Error::corrupt(text).at(image.name()));
+    }
+    Ok(header)
+}
+
+/// Refuses a new passphrase that anybody knows, unless that is allowed.
+fn refuse_empty(passphrase: &SecretVec, is_allowed: bool) -> Result<(), Error> {
+    match passphrase.is_empty() && !is_allowed {
+        true => Err(Error::argument("the new passphrase is empty: anybody could open the volume")),
+        false => Ok(()),
     }
 }
 
@@ -164,7 +200,7 @@ impl Image {
     /// `Corrupt` if there is none that makes sense, `Unsupported` for an unknown version, `Io`.
     pub fn luks_volume(&self, header: Option<&Image>, providers: &Providers) -> Result<Volume, Error> {
         let header_image = header.unwrap_or(self).clone();
-        let found = Header::read(header_image.top(), providers).at(header_image.name())?;
+        let found = read_header(&header_image, providers)?;
         Ok(Volume { header: found, header_image, is_attached: header.is_none(), data: self.clone() })
     }
 
@@ -267,16 +303,17 @@ impl Volume {
     /// Decrypts the data to a file or block device; a new file gets its name when it is whole.
     ///
     /// # Errors
-    /// Those of [`Volume::open`] and [`Mapping::transform`].
+    /// Those of [`Volume::open`] and [`Mapping::transform`]; whatever the consent says if the target holds something.
     pub fn extract(
         &self,
         key: &LuksKey,
         target: &Path,
+        consent: Consent<'_>,
         options: &LuksOptions,
         work: &Work<'_>,
     ) -> Result<(), Error> {
         let (source, mapping) = self.source(key, options, work)?;
-        let target = mapping.target(Direction::Decrypt, target, None)?;
+        let target = mapping.target(Direction::Decrypt, &source, target, None, consent)?;
         mapping.transform(Direction::Decrypt, &source, &target, Holes::Data, work)
     }
 

@@ -10,7 +10,8 @@ use casemate_providers::Work;
 use super::Reader;
 use super::authenticated::Sealed;
 use crate::crypt::{Direction, Holes, Mapping};
-use crate::{Error, Image, probe};
+use crate::target::{self, Made};
+use crate::{Error, Image, Target, probe};
 
 /// A volume that is about to be written.
 #[derive(Debug)]
@@ -47,8 +48,7 @@ impl NewVolume {
     /// become zeros.
     ///
     /// # Errors
-    /// `Argument` if the image is too small or was opened for reading, or holds something that is known, unless
-    /// `overwrite`; `Io`.
+    /// `Argument` if the image is too small or was opened for reading, or holds something, unless `overwrite`; `Io`.
     pub fn format(
         &self,
         image: &Image,
@@ -84,7 +84,7 @@ impl NewVolume {
             return Err(Error::argument(text).at(image.name()));
         }
         if !overwrite {
-            probe::refuse_known(place)?;
+            Target::on(place.clone(), Made::Known(probe::LUKS), &target::refuse)?;
         }
         Ok(place)
     }
@@ -96,7 +96,7 @@ impl NewVolume {
     /// `Argument` if the target is too small, `Unsupported` with integrity protection; those of `write`; `Io`.
     pub fn write<R>(
         &self,
-        target: &Image,
+        target: &Target,
         len: u64,
         work: &Work<'_>,
         write: impl FnOnce(&Image) -> Result<R, Error>,
@@ -117,7 +117,7 @@ impl NewVolume {
         self.wipe_header(place).at(place.name())?;
         let (params, key) = (mapping.params.clone(), self.volume_key.clone());
         let mapping = Mapping::new(params, key, self.offset / 512, &work.providers)?;
-        let written = write(&target.clone().window(0, Some(end))?.crypt(mapping)?)?;
+        let written = write(&Image::clone(target).window(0, Some(end))?.crypt(mapping)?)?;
         target.top().flush().at(target.name())?;
         self.write_header(place).at(place.name())?;
         target.commit()?;
@@ -165,12 +165,12 @@ impl NewVolume {
     pub fn encrypt(
         &self,
         source: &Image,
-        target: &Image,
-        header: Option<&Image>,
+        target: &Target,
+        header: Option<&Target>,
         work: &Work<'_>,
     ) -> Result<(), Error> {
-        let place = self.header_place(target, header)?;
-        let _lease = Image::lease_all(&[target, place])?;
+        let place = self.header_place(target, header.map(|header| &**header))?;
+        let _lease = Image::lease_all(&[&**target, place])?;
         let len = match &self.data {
             NewData::Mapping(_) => source.top().size(),
             NewData::Protected(sealed) => sealed.room(source.top().size())?,
@@ -183,7 +183,7 @@ impl NewVolume {
             }
             NewData::Protected(sealed) => {
                 let mut from = Reader { device: source.top(), offset: 0 };
-                sealed.fill(&target.clone().window(self.offset, None)?, Some(&mut from), work)?;
+                sealed.fill(&Image::clone(target).window(self.offset, None)?, Some(&mut from), work)?;
             }
         }
         target.top().flush().at(target.name())?;
@@ -201,7 +201,7 @@ impl NewVolume {
         &self,
         input: (&str, &mut (dyn Read + Send)),
         output: (&str, &mut (dyn Write + Send)),
-        header: Option<&Image>,
+        header: Option<&Target>,
         work: &Work<'_>,
     ) -> Result<u64, Error> {
         let NewData::Mapping(mapping) = &self.data else {
@@ -245,21 +245,21 @@ impl NewVolume {
     pub fn protect_stream(
         &self,
         input: &mut dyn Read,
-        target: &Image,
-        header: Option<&Image>,
+        target: &Target,
+        header: Option<&Target>,
         work: &Work<'_>,
     ) -> Result<(), Error> {
         let NewData::Protected(sealed) = &self.data else {
             return Err(Error::argument("a volume without integrity protection goes to any stream"));
         };
-        let place = self.header_place(target, header)?;
-        let _lease = Image::lease_all(&[target, place])?;
+        let place = self.header_place(target, header.map(|header| &**header))?;
+        let _lease = Image::lease_all(&[&**target, place])?;
         let is_new = target.is_new();
         self.wipe_header(place).at(place.name())?;
         match is_new {
             true => sealed.fill_new(target, self.offset, input, work)?,
             false => {
-                let behind = target.clone().window(self.offset, None)?;
+                let behind = Image::clone(target).window(self.offset, None)?;
                 sealed.fill(&behind, Some(input), work)?;
             }
         }

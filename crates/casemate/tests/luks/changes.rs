@@ -2,7 +2,8 @@
 
 use casemate::luks::luks1::SlotState;
 use casemate::luks::{Header, LuksFormatOptions, LuksKey, LuksOptions, LuksVersion, NewKeyOptions, Pbkdf};
-use casemate::{ErrorKind, Image, Providers, SecretVec, Work};
+use casemate::target::{Made, overwrite};
+use casemate::{ErrorKind, Image, Providers, SecretVec, Target, Work};
 use casemate_testkit::{Medium, Rng, cut_states};
 
 use crate::images::{image, passphrase, volume};
@@ -163,7 +164,8 @@ fn a_header_is_there_once_all_data_are() {
         let mut before = vec![0xa5; 5 << 20];
         before[..6].copy_from_slice(b"LUKS\xba\xbe");
         let medium = Medium::new(before.clone());
-        new.encrypt(&image(plain.clone()), &Image::over("disk", medium.clone()), None, &work).unwrap();
+        let target = Target::on(Image::over("disk", medium.clone()), Made::Data, &overwrite).unwrap();
+        new.encrypt(&image(plain.clone()), &target, None, &work).unwrap();
         let (mut none, mut all) = (0, 0);
         for state in states(&before, &medium) {
             match image(state).luks(None, &passphrase(b"key"), &LuksOptions::default(), &work) {

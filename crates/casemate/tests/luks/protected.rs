@@ -4,7 +4,8 @@
 use std::path::Path;
 
 use casemate::luks::{LuksFormatOptions, LuksKey, LuksOptions, Pbkdf, ReencryptOptions};
-use casemate::{Error, ErrorKind, Image, Providers, SecretVec, Work, hex};
+use casemate::target::{Made, overwrite};
+use casemate::{Error, ErrorKind, Image, Providers, SecretVec, Target, Work, hex};
 use casemate_testkit::{Medium, Rng, cut_states, fixture};
 use serde_json::Value;
 
@@ -141,7 +142,7 @@ fn what_has_tags_is_not_reencrypted() {
 fn a_stream_that_is_cut_leaves_no_volume() {
     let work = Work::default();
     let medium = Medium::new(vec![0; 3 << 20]);
-    let target = Image::over("image", medium.clone());
+    let target = Target::on(Image::over("image", medium.clone()), Made::Data, &overwrite).unwrap();
     let data = Rng::new(4).bytes(300_001);
     let mut options = LuksFormatOptions::default();
     options.integrity = Some("hmac-sha256".to_owned());

@@ -4,8 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use casemate::blockdev::os::FileTypeExt;
-use casemate::{Access, Error, Image, Output};
+use casemate::{Error, Output};
 
 use crate::answer::Answer;
 use crate::context::Context;
@@ -31,22 +30,6 @@ pub fn check_output(path: &Path, inputs: &[&Path]) -> Result<(), Error> {
     if path == standard { Ok(()) } else { Output::check(path, &files) }
 }
 
-/// A file that gets its name with [`Image::commit`], or a block device, which is written where it is.
-pub fn anew(path: &Path) -> Result<Image, Error> {
-    match std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device()) {
-        true => Image::open(path, Access::Change),
-        false => Image::replace(path),
-    }
-}
-
-/// A file for a header, as [`anew`] begins files, which its owner alone can read.
-pub fn anew_private(path: &Path) -> Result<Image, Error> {
-    match std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device()) {
-        true => Image::open(path, Access::Change),
-        false => Image::replace_private(path),
-    }
-}
-
 impl Ends {
     /// Calls `work` with the input and the output, each with its name for errors. A file is written whole or not at all.
     pub fn open(
@@ -62,13 +45,13 @@ impl Ends {
         };
         let input: (&mut dyn Read, &str) = (&mut *input, &input_name);
         match &self.output {
-            Some(path) => {
-                // As sort -o: the input may become the output, when that is whole.
+            Some(path) if path != Path::new("-") => {
+                check_output(path, &[&self.input])?;
                 let mut output = Output::create(path, &[])?;
                 work(input, (&mut output, &path.to_string_lossy()))?;
                 output.commit()?;
             }
-            None => work(input, (&mut context.output(), "standard output"))?,
+            _ => work(input, (&mut context.output(), "standard output"))?,
         }
         Ok(Answer::Yes)
     }

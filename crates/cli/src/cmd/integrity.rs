@@ -8,11 +8,13 @@ use serde_json::json;
 
 use casemate::blockdev::is_same_file;
 use casemate::integrity::{FormatOptions, IntegrityOptions, Superblock, Volume, random_salt, read_key};
+use casemate::target::Made;
 use casemate::{Access, Error, Image, SecretSource, hex, probe};
 
 use crate::answer::Answer;
 use crate::cmd::explained::explained;
 use crate::cmd::luks::options::PlaceArgs;
+use crate::cmd::overwrite::OverwriteArgs;
 use crate::context::Context;
 use crate::size::bytes;
 
@@ -64,6 +66,8 @@ pub struct ExtractArgs {
     /// The file to write; "-" is standard output. A new file gets its name when it is whole.
     #[arg(value_name = "TARGET")]
     target: PathBuf,
+    #[command(flatten)]
+    overwrite: OverwriteArgs,
 }
 
 /// Make a volume, with data or zeros, and all tags. What was there is lost.
@@ -84,9 +88,8 @@ pub struct FormatArgs {
     /// Put the contents of this file into the volume; "-" is standard input.
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
-    /// Take an image that holds something known, which is lost.
-    #[arg(long)]
-    overwrite: bool,
+    #[command(flatten)]
+    overwrite: OverwriteArgs,
     /// The size of a block in bytes: 512, 1024, 2048 or 4096.
     #[arg(long, value_name = "BYTES", default_value = "512", value_parser = bytes::<u32>)]
     sector_size: u32,
@@ -238,7 +241,7 @@ impl ExtractArgs {
             return Ok(Answer::Yes);
         }
         let others: Vec<&Path> = [&**image].into_iter().chain(self.volume.data_device.as_deref()).collect();
-        volume.extract(&self.target, &others, &work)?;
+        volume.extract(&self.target, &others, &|loss| self.overwrite.consent(loss), &work)?;
         drop(progress);
         if context.json() {
             context.print_json(&json!({ "bytes": volume.size() }))?;
@@ -262,7 +265,8 @@ impl FormatArgs {
         format.interleave_sectors = self.interleave_sectors;
         let mut from = self.from.as_deref().map(|path| input(path, &self.place.image)).transpose()?;
         let name = self.place.image.display().to_string();
-        let image = self.place.open_or_grow(self.size, self.overwrite)?;
+        let made = Made::Known(probe::INTEGRITY);
+        let image = self.place.open_or_grow(self.size, made, &|loss| self.overwrite.consent(loss))?;
         let progress = context.progress(&name, image.device().size());
         let work = context.work(context.providers().clone(), &progress);
         let from = from.as_mut().map(|from| from as &mut dyn Read);

@@ -20,6 +20,7 @@ mod man;
 #[cfg(target_os = "linux")]
 pub mod mount;
 mod overlay;
+pub mod overwrite;
 mod providers;
 #[cfg(target_os = "linux")]
 mod serve;

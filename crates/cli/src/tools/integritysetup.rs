@@ -2,15 +2,18 @@
 //! wrong device.
 
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use casemate::integrity::{FormatOptions, IntegrityOptions, random_salt};
-use casemate::{Access, Error, ErrorKind, Image, SecretSource, probe};
+use casemate::target::{Loss, Made};
+use casemate::{Access, Error, ErrorKind, Image, SecretSource, Target, probe};
 
 use crate::cmd::integrity::JournalArgs;
+use crate::cmd::luks::confirm;
 use crate::context::Context;
 use crate::streams::say;
 
@@ -165,10 +168,18 @@ impl Tool {
             }
         }
         let image = Image::open(device, Access::Change)?;
-        if !self.batch_mode {
-            let refused = probe::refuse_known(&image);
-            refused.map_err(|error| error.map_text(|text| text.replace("--overwrite", "--batch-mode")))?;
-        }
+        let consent = |loss: &Loss| match self.batch_mode {
+            true => Ok(()),
+            false if std::io::stdin().is_terminal() => {
+                confirm::ask(&format!("This will overwrite data on {} irrevocably", loss.name()))
+            }
+            false => {
+                let text =
+                    format!("{} contains {}; use --batch-mode to destroy it", loss.name(), loss.what());
+                Err(Error::argument(text))
+            }
+        };
+        let image = Target::on(image, Made::Known(probe::INTEGRITY), &consent)?;
         let tag_size = self.tag_size.map_or_else(|| options.tag_size(context.providers()), Ok)?;
         let mut format = FormatOptions::new(tag_size, random_salt()?);
         (format.block_size, format.journal_size) = (self.sector_size, self.journal_size);

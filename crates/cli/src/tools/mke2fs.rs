@@ -1,22 +1,47 @@
 //! The command line of `mke2fs` 1.47.4, and of `mkfs.ext2`, `mkfs.ext3` and `mkfs.ext4`: exit status 0, or 1.
 
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use casemate::Error;
 use casemate::ext4::{
     Build, BuildOptions, BuildSize, BuildTarget, Geometry, Source, TreeOptions, random_uuid, read_tree,
     source_date_epoch, uuid_of, uuid_text,
 };
+use casemate::probe::{self, Held};
+use casemate::{Access, Error, Image};
 
 use crate::context::Context;
 use crate::streams::{say, tell};
 
 /// The version whose command line this is.
 const VERSION: &str = "mke2fs 1.47.4 (casemate)\n";
+
+/// Names that blkid, whose words mke2fs shows, has for what is known.
+const KINDS: &[(&str, &str)] = &[
+    (probe::LUKS, "crypto_LUKS"),
+    (probe::LUKS_SECOND, "crypto_LUKS"),
+    (probe::VERITY, "DM_verity_hash"),
+    (probe::INTEGRITY, "DM_integrity"),
+    ("an XFS file system", "xfs"),
+    ("a btrfs file system", "btrfs"),
+    ("a squashfs file system", "squashfs"),
+    ("an EROFS file system", "erofs"),
+    ("an F2FS file system", "f2fs"),
+    ("a FAT file system", "vfat"),
+    ("an exFAT file system", "exfat"),
+    ("an NTFS file system", "ntfs"),
+    ("an ISO 9660 file system", "iso9660"),
+    ("swap space", "swap"),
+    ("an LVM physical volume", "LVM2_member"),
+    ("a member of an MD array", "linux_raid_member"),
+    ("a member of a ZFS pool", "zfs_member"),
+    ("a bcache device", "bcache"),
+    ("a BitLocker header", "BitLocker"),
+];
 
 const USAGE: &str = "\
 Usage: mke2fs [-b block-size] [-C cluster-size] [-d root-directory|tarball] [-D] [-e errors-behavior]
@@ -120,7 +145,7 @@ pub fn main(args: &[OsString]) -> ExitCode {
     let name = args.first().and_then(|name| Path::new(name).file_name()).and_then(|name| name.to_str());
     let kind = name.and_then(|name| name.strip_prefix("mkfs.")).unwrap_or("ext2");
     match tool.run(&context, device, kind) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(error) => super::cut(&error).unwrap_or_else(|| {
             context.complain(&error);
             ExitCode::FAILURE
@@ -129,7 +154,7 @@ pub fn main(args: &[OsString]) -> ExitCode {
 }
 
 impl Tool {
-    fn run(&self, context: &Context, device: &Path, kind: &str) -> Result<(), Error> {
+    fn run(&self, context: &Context, device: &Path, kind: &str) -> Result<ExitCode, Error> {
         if self.creator.as_ref().is_some_and(|creator| !["Linux", "linux", "0"].contains(&&**creator)) {
             return Err(Error::unsupported("creators other than Linux (-o)"));
         }
@@ -143,6 +168,10 @@ impl Tool {
             Some(offset) => BuildTarget::Within(device, offset),
             None => BuildTarget::File(device),
         };
+        if self.force == 0 && offset.is_none() && !self.may_proceed(context, device)? {
+            context.print("\n")?;
+            return Ok(ExitCode::FAILURE);
+        }
         let size = self.size(&target, device)?;
         let options = self.options(kind, size)?;
         let copies_xattrs =
@@ -158,9 +187,41 @@ impl Tool {
             context.print(told(&geometry, &options))?;
         }
         if !self.dry_run {
-            build.write(&target, &work)?;
+            // It was asked for above, as far as mke2fs asks.
+            build.write(&target, &casemate::target::overwrite, &work)?;
         }
-        Ok(())
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Whether the device may lose what it holds: mke2fs asks that, where standard input and output are terminals, of what is known.
+    fn may_proceed(&self, context: &Context, device: &Path) -> Result<bool, Error> {
+        let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+        if !is_terminal || !device.exists() {
+            return Ok(true);
+        }
+        let image = Image::open(device, Access::Read)?;
+        let Held::Known(what) = probe::held(&*image.device())? else { return Ok(true) };
+        let found = probe::look(&image)?;
+        let fact = |name: &str| found.fact(name).unwrap_or_default();
+        let device = device.display();
+        let mut text = match what {
+            probe::GPT => format!("Found a gpt partition table in {device}\n"),
+            probe::MBR => format!("Found a dos partition table in {device}\n"),
+            _ => {
+                let kind = KINDS.iter().find(|(words, _)| *words == what).map(|(_, kind)| *kind);
+                let kind = if what == probe::EXT { fact("version") } else { kind.unwrap_or(what) };
+                let label = match fact("label") {
+                    "" => String::new(),
+                    label => format!(" labelled '{label}'"),
+                };
+                format!("{device} contains a {kind} file system{label}\n")
+            }
+        };
+        text += "Proceed anyway? (y,N) ";
+        context.print(text)?;
+        let mut line = String::new();
+        std::io::stdin().read_line(&mut line).map_err(|error| Error::io("standard input", error))?;
+        Ok(line.starts_with(['y', 'Y']))
     }
 
     /// Bytes of the file system: what is said, or all of the device.

@@ -182,6 +182,8 @@ impl Tool {
             }
             _ => Failure::other(&error),
         };
+        // veritysetup asks nothing.
+        options.overwrite = true;
         context.heed_signals();
         let hash_image = match data_image.is_file(hash) {
             true => data_image.clone(),

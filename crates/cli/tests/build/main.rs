@@ -43,7 +43,7 @@ fn every_source_and_every_target_gives_the_same_tree() {
     assert!(output.stdout == place.read("tar.img"));
     // Within a file that keeps the rest.
     place.file("disk", vec![7; 40 << 20]);
-    place.yes("build disk --offset 4M --size 20M --from tree");
+    place.yes("build disk --offset 4M --size 20M --from tree --overwrite");
     let disk = place.read("disk");
     assert!(disk[..4 << 20].iter().chain(&disk[24 << 20..]).all(|byte| *byte == 7));
     place.file("part", &disk[4 << 20..24 << 20]);

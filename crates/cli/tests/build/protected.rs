@@ -192,7 +192,7 @@ fn directories_have_protectors() {
     place.yes("extract raw.img raw --fscrypt-passphrase-file raw.key");
     assert_eq!(place.read("raw/raw/note"), place.read("tree/raw/note"));
     for (options, text) in [
-        ("--protect vault=/dev/null", "empty passphrase"),
+        ("--protect vault=/dev/null", "nothing to read"),
         ("--protect vault=raw.key --flag iv-ino-lblk64", "no policies with flags"),
         ("--protect raw=words --protector-source raw_key", "32 bytes"),
         ("--protect nothing=words", "nothing"),
@@ -241,12 +241,14 @@ fn images_lie_in_luks_volumes_and_partitions() {
     }
     // A random key and salts, on what is there.
     place.file("disk", vec![7; 27 << 20]);
-    place.yes(&format!("build disk --offset 1M --size 8M --sector-size 4096 --from tree --luks {cheap}"));
+    place.yes(&format!(
+        "build disk --overwrite --offset 1M --size 8M --sector-size 4096 --from tree --luks {cheap}"
+    ));
     assert_eq!(place.yes("cat disk --offset 1M --luks --key-file pass /one"), "1\n");
     let disk = place.read("disk");
     assert!(disk[..1 << 20].iter().chain(&disk[25 << 20..]).all(|byte| *byte == 7));
     place.is(
-        &format!("build disk --offset 9M --size 8M --from tree --luks {cheap}"),
+        &format!("build disk --overwrite --offset 9M --size 8M --from tree --luks {cheap}"),
         2,
         "header and data have",
     );
@@ -282,7 +284,8 @@ fn images_lie_in_luks_volumes_and_partitions() {
     }
     place.file("disk", vec![7; 40 << 20]);
     place.sh("printf 'label: gpt\nstart=2048, size=20480\nstart=22528, size=40960\n' | sfdisk -q disk");
-    place.yes("build disk -P 2 --from tree");
+    place.is("build disk -P 2 --from tree", 2, "data of no known kind");
+    place.yes("build disk -P 2 --from tree --overwrite");
     place.yes("check disk -P 2");
     assert!(place.yes("info disk -P 2").contains("5120"));
     assert_eq!(place.yes("cat disk -P 2 /one"), "1\n");

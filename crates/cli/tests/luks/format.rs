@@ -78,7 +78,7 @@ fn streams_and_parts_become_the_same_volume() {
     assert!(stream("plain", "-").stdout == one, "standard output");
     // At an offset of an image that is there, what lies before stays.
     place.file("three", vec![7; (1 << 20) + one.len()]);
-    yes(place.own(&format!("luks format --from plain --offset 1M three {options}")));
+    yes(place.own(&format!("luks format --from plain --offset 1M three --overwrite {options}")));
     let three = place.read("three");
     assert!(three[..1 << 20] == vec![7; 1 << 20] && three[1 << 20..] == one, "offset");
     // Another seed, other stripes; a random volume key, other data.
@@ -105,11 +105,12 @@ fn a_volume_of_a_size_is_a_new_file_or_one_that_grows() {
     yes(place.own("luks extract new out --key-file key"));
     assert_eq!(place.read("out").len(), 4 << 20);
     // What is there is kept, also in its size.
-    says(place.own(&line), 2, "new: it holds a LUKS header");
+    says(place.own(&line), 2, "new contains a LUKS header");
     fs::write(place.path("short"), "data").unwrap();
-    yes(place.own(&line.replace("new", "short")));
+    says(place.own(&line.replace("new", "short")), 2, "short contains data of no known kind");
+    yes(place.own(&format!("{} --overwrite", line.replace("new", "short"))));
     assert_eq!(place.read("short").len(), 20 << 20);
-    says(place.own(&line.replace("20M", "40M")), 2, "new: it holds a LUKS header");
+    says(place.own(&line.replace("20M", "40M")), 2, "new contains a LUKS header");
     assert_eq!(place.read("new").len(), 20 << 20, "what is refused does not grow");
     says(place.own(&line.replace("new", "none").replace("20M", "1M")), 2, "none");
     assert!(!place.path("none").exists());
@@ -121,7 +122,7 @@ fn what_is_there_is_not_lost_by_mistake() {
     fs::File::create(place.path("disk")).unwrap().set_len(20 << 20).unwrap();
     let format = format!("luks format disk --key-file key {CHEAP}");
     yes(place.own(&format));
-    says(place.own(&format), 2, "it holds a LUKS header, which would be lost");
+    says(place.own(&format), 2, "disk contains a LUKS header; use --overwrite to destroy it");
     let before = yes(place.own("luks uuid disk"));
     yes(place.own(&format!("{format} --overwrite")));
     assert_ne!(yes(place.own("luks uuid disk")), before);
@@ -132,13 +133,13 @@ fn what_is_there_is_not_lost_by_mistake() {
         "this would replace disk",
     );
     says(
-        place.own(&format!("luks format plain --key-file key {CHEAP}")),
+        place.own(&format!("luks format plain --overwrite --key-file key {CHEAP}")),
         2,
         "no room for data behind the header",
     );
     let costly = "--iter-time 1000000000";
-    says(place.own(&format!("luks format disk --key-file key {costly}")), 2, "which would be lost");
-    says(place.own(&format!("luks format plain --key-file key {costly}")), 2, "no room for data");
+    says(place.own(&format!("luks format disk --key-file key {costly}")), 2, "use --overwrite to destroy it");
+    says(place.own(&format!("luks format plain --overwrite --key-file key {costly}")), 2, "no room for data");
     says(place.own(&format!("luks format none --key-file key {CHEAP}")), 2, "none");
     let line = format!("luks format disk --key-file key --overwrite --json --type luks1 {CHEAP1}");
     let value: serde_json::Value = serde_json::from_str(&yes(place.own(&line))).unwrap();

@@ -4,10 +4,10 @@ use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::process::{Command, Stdio};
 
-use casemate_testkit::tool;
+use casemate_testkit::{status, stderr, tool};
 
 use crate::twins::{CHEAP, Twins};
-use crate::{CASEMATE, says, yes};
+use crate::{CASEMATE, place, says, yes};
 
 const LUKS1: &str = "--type luks1 -c aes-cbc-plain64 -s 128";
 const LUKS2: &str = "--type luks2 --offset 2048 --sector-size 512";
@@ -204,7 +204,7 @@ fn a_copy_of_a_header_is_mended_from_the_other() {
     let mut bytes = sound.clone();
     bytes[..4096].fill(0);
     twins.place.file("ours", bytes);
-    twins.refused("repair ours", "does not begin with a LUKS header");
+    twins.refused("repair ours", "there is no primary LUKS header");
     twins.ours("repair ours --batch-mode");
     twins.same("mended");
     let mut bytes = sound;
@@ -325,4 +325,65 @@ fn a_header_apart_is_what_changes() {
     twins.refused("config ours --label x", "another process is working on it");
     twins.refused("erase ours --batch-mode", "another process is working on it");
     twins.refused("header-restore ours backup --batch-mode", "another process is working on it");
+}
+
+/// A second copy that is left behind something else is no header of that.
+#[test]
+fn a_second_copy_behind_other_contents_is_no_volume() {
+    let place = place("l2-hash-sha512");
+    let whole = place.read("image");
+    let with = |pieces: &[(usize, &[u8])]| {
+        let mut image = whole.clone();
+        image[..4096].fill(0);
+        for (at, bytes) in pieces {
+            image[*at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        place.file("image", &image);
+        image
+    };
+    let commands = [
+        "luks is-luks image",
+        "luks dump image",
+        "luks uuid image",
+        "luks test-passphrase image --key-file key",
+        "luks config image --label x",
+        "luks uuid image --uuid 0c4fdcf6-3db0-4d0c-9b4c-7f8ad6b1f2a0",
+        "luks erase image --batch-mode",
+        "luks kill-slot image 0 --batch-mode",
+        "luks add-key image --key-file key --new-key-file new --pbkdf pbkdf2 --pbkdf-force-iterations 1000",
+        "luks header-backup image backup",
+        "luks extract image out --key-file key",
+        "luks reencrypt image --key-file key",
+    ];
+    place.file("new", "new");
+    let others: &[(&str, &[(usize, &[u8])])] = &[
+        ("LVM", &[(512, b"LABELONE")]),
+        ("MBR", &[(446, &[0x80, 0, 0, 0, 0x83, 0, 0, 0, 0, 8]), (510, &[0x55, 0xaa])]),
+        ("squashfs", &[(0, b"hsqs")]),
+        ("EROFS", &[(1024, b"\xe2\xe1\xf5\xe0")]),
+        ("MD", &[(0, b"\xfc\x4e\x2b\xa9\x01\0\0\0")]),
+    ];
+    for (name, pieces) in others {
+        let image = with(pieces);
+        for line in commands {
+            let output = place.own(line);
+            let expected = if line.contains("is-luks") { 1 } else { 2 };
+            assert_eq!(status(&output), expected, "{name}: {line}: {}", stderr(&output));
+            assert!(place.read("image") == image, "{name}: {line}");
+        }
+        says(place.own("luks dump image"), 2, "only a repair takes it");
+        assert!(!place.path("backup").exists() && !place.path("out").exists(), "{name}");
+    }
+    // With nothing else there it is the volume's, and so it is with noise in place of the first copy.
+    for pieces in [&[][..], &[(0, &b"noise"[..])]] {
+        with(pieces);
+        yes(place.own("luks is-luks image"));
+        yes(place.own("luks test-passphrase image --key-file key"));
+        yes(place.own("luks config image --label x"));
+    }
+    // Whoever says so has the first one back.
+    with(&[(512, b"LABELONE")]);
+    says(place.own("luks repair image"), 2, "an LVM physical volume");
+    yes(place.own("luks repair image --batch-mode"));
+    yes(place.own("luks test-passphrase image --key-file key"));
 }

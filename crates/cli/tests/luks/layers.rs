@@ -62,7 +62,7 @@ fn a_file_system_in_a_volume_is_read_and_changed() {
         says(
             place.own("luks format --from plain disk --key-file key"),
             2,
-            "holds a LUKS header, which would be lost",
+            "contains a LUKS header; use --overwrite to destroy it",
         );
     }
 }

@@ -147,7 +147,7 @@ fn slips_with_integrity_are_refused() {
     place.file("disk", vec![0; 4 << 20]);
     let part = format!("luks format disk --from - --offset 1M --crypt-offset 512K {cheap}");
     place.sh(&format!("cat payload | {CASEMATE} {part}"));
-    place.is(&part, 2, "holds a LUKS header, which would be lost");
+    place.is(&part, 2, "contains a LUKS header; use --overwrite to destroy it");
     place.yes("luks extract disk out --offset 1M --key-file key");
     assert!(place.read("out").starts_with(&payload));
     // Called as cryptsetup, whose data are zeros then.

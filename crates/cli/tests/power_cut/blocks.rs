@@ -9,7 +9,8 @@ use std::sync::Arc;
 use casemate::blockdev::BlockDevice;
 use casemate::crypt::{Mapping, Params};
 use casemate::integrity::{FormatOptions, IntegrityOptions};
-use casemate::{Access, Image, Providers, SecretVec, Work};
+use casemate::target::Made;
+use casemate::{Access, Image, Providers, SecretVec, Target, Work};
 use casemate_testkit::power::{Files, State, write_folder};
 use casemate_testkit::{Rng, nbd};
 
@@ -109,6 +110,7 @@ fn volume() -> Vec<u8> {
     let mut options = FormatOptions::new(4, [1; 16]);
     options.journal_size = Some(64 << 10);
     let image = Image::over("volume", Arc::clone(&disk) as _);
+    let image = Target::on(image, Made::Data, &casemate::target::refuse).unwrap();
     image.integrity_format(&options, &IntegrityOptions::default(), None, &Work::default()).unwrap();
     let mut bytes = vec![0; disk.size() as usize];
     disk.read_at(&mut bytes, 0).unwrap();

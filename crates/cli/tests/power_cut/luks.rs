@@ -27,7 +27,7 @@ fn session(name: &str, version: u32) -> Session {
         1 => "--type luks1 -c aes-cbc-plain64 -s 128 --crypt-offset 1M",
         _ => "-s 256 --crypt-offset 512K",
     };
-    session.run(&format!("luks format image --key-file one {options} {CHEAP}"));
+    session.run(&format!("luks format image --overwrite --key-file one {options} {CHEAP}"));
     session.run(&format!("luks add-key image --key-file one --new-key-file two {CHEAP}"));
     session
 }

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use casemate::blockdev::MemoryDevice;
 use casemate::luks::{LuksFormatOptions, Pbkdf, ReencryptOptions};
-use casemate::{Image, SecretVec, Work};
+use casemate::target::{Made, overwrite};
+use casemate::{Image, SecretVec, Target, Work};
 use casemate_testkit::Rng;
 
 use crate::images::image;
@@ -31,8 +32,8 @@ pub fn volume(sector_size: u32, cipher: &str, header: u64, len: usize) -> (Vec<u
     let plaintext = Rng::new(len as u64).bytes(len);
     let target = Arc::new(MemoryDevice::new(vec![0; header as usize + len]));
     let made = options.prepare(&SecretVec::from(&b"pass"[..]), &Work::default()).unwrap();
-    made.encrypt(&image(plaintext.clone()), &Image::over("image", target.clone()), None, &Work::default())
-        .unwrap();
+    let place = Target::on(Image::over("image", target.clone()), Made::Data, &overwrite).unwrap();
+    made.encrypt(&image(plaintext.clone()), &place, None, &Work::default()).unwrap();
     (bytes_of(&target), plaintext)
 }
 

@@ -7,11 +7,13 @@ use serde_json::json;
 
 use casemate::blockdev::{BlockDevice, FileDevice};
 use casemate::crypt::{DEFAULT_HOT_ZONE, Direction, Holes, InPlaceOptions, Mapping};
+use casemate::target::{Loss, Made};
 use casemate::{Access, Error, Image, Output, probe};
 
 use super::mapping::OwnMappingArgs;
 use crate::answer::Answer;
 use crate::cmd::ends::check_output;
+use crate::cmd::overwrite::OverwriteArgs;
 use crate::context::Context;
 use crate::passphrase::Asked;
 use crate::size::bytes;
@@ -54,6 +56,8 @@ pub struct Args {
     /// when encrypting, or of that which is changed in place.
     #[arg(short = 'P', long, value_name = "N")]
     partition: Option<u32>,
+    #[command(flatten)]
+    overwrite: OverwriteArgs,
     #[command(flatten)]
     mapping: OwnMappingArgs,
 }
@@ -99,12 +103,13 @@ impl Args {
                 if self.partition.is_some() {
                     return Err(Error::argument("--partition is for files: a stream has no partitions"));
                 }
-                stream(direction, &mapping, &self.source, target, context)?;
+                stream(direction, &mapping, &self.source, target, self.overwrite, context)?;
             }
             Some(target) => {
                 let image = source(Access::Read)?;
                 let progress = context.progress(image.name(), image.device().size());
-                let output = mapping.target(direction, target, self.partition)?;
+                let consent = |loss: &Loss| self.overwrite.consent(loss);
+                let output = mapping.target(direction, &image, target, self.partition, &consent)?;
                 let work = context.work(context.providers().clone(), &progress);
                 let holes = if self.sparse { Holes::Keep } else { Holes::Data };
                 mapping.transform(direction, &image, &output, holes, &work)?;
@@ -132,6 +137,7 @@ fn stream(
     mapping: &Mapping,
     source: &Path,
     target: &Path,
+    overwrite: OverwriteArgs,
     context: &Context,
 ) -> Result<(), Error> {
     if mapping.offset != 0 {
@@ -160,7 +166,8 @@ fn stream(
         mapping.transform_stream(direction, from, to, &work)?;
         return Ok(());
     }
-    let mut output = Output::create(target, &[source])?;
+    let mut output =
+        Output::create_anew(target, &[source], Some(Made::Data), &|loss| overwrite.consent(loss))?;
     let (from, to) = (
         (&*from, &mut input as &mut (dyn io::Read + Send)),
         (&*to, &mut output as &mut (dyn io::Write + Send)),

@@ -1,5 +1,6 @@
 //! `casemate fsverity sign`.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use casemate::fsverity::{self, Algorithm, FileDigest};
@@ -73,6 +74,12 @@ impl Args {
         let (signature, _) = self.signer.signature(&message, message_digest(&digest), context)?;
         let out = self.out.ok_or_else(|| Error::argument("no file for the signature"))?;
         let inputs: Vec<&Path> = self.signer.inputs().chain([&*self.file]).collect();
+        if out == Path::new("-") {
+            context.output().for_data()?
+                .write_all(signature.der())
+                .map_err(|error| Error::io("standard output", error))?;
+            return Ok(Answer::Yes);
+        }
         Output::write_whole(&out, &inputs, signature.der())?;
         if context.json() {
             context.print_json(&serde_json::json!({

@@ -16,6 +16,24 @@ pub struct Confirm {
     pub batch_mode: bool,
 }
 
+/// Asks at the terminal, as cryptsetup does: returns if the answer is YES.
+///
+/// # Errors
+/// `Argument` for another answer; `Io`.
+pub fn ask(what: &str) -> Result<(), Error> {
+    let answer = || -> io::Result<String> {
+        let mut terminal = File::options().read(true).write(true).open("/dev/tty")?;
+        write!(terminal, "{}.\nAre you sure? (Type 'yes' in capital letters): ", visible(what))?;
+        let mut line = String::new();
+        BufReader::new(terminal).read_line(&mut line)?;
+        Ok(line)
+    };
+    match answer().map_err(|error| Error::io("the terminal", error))?.trim_end() {
+        "YES" => Ok(()),
+        _ => Err(Error::argument("the answer was not YES; nothing was done")),
+    }
+}
+
 impl Confirm {
     /// Returns if what will happen is meant: by --batch-mode, or by the answer of somebody at the terminal.
     pub fn ask(self, what: &str) -> Result<(), Error> {
@@ -25,17 +43,7 @@ impl Confirm {
         if !io::stdin().is_terminal() {
             return Err(Error::argument(format!("{what}; --batch-mode says that this is meant")));
         }
-        let answer = || -> io::Result<String> {
-            let mut terminal = File::options().read(true).write(true).open("/dev/tty")?;
-            write!(terminal, "{}.\nAre you sure? (Type 'yes' in capital letters): ", visible(what))?;
-            let mut line = String::new();
-            BufReader::new(terminal).read_line(&mut line)?;
-            Ok(line)
-        };
-        match answer().map_err(|error| Error::io("the terminal", error))?.trim_end() {
-            "YES" => Ok(()),
-            _ => Err(Error::argument("the answer was not YES; nothing was done")),
-        }
+        ask(what)
     }
 
     /// Asks before the last key slot goes.

@@ -9,6 +9,7 @@ use casemate::Error;
 use super::options::VolumeArgs;
 use crate::answer::Answer;
 use crate::cmd::ends::check_output;
+use crate::cmd::overwrite::OverwriteArgs;
 use crate::context::Context;
 
 /// Decrypt what is in a LUKS volume to a file, or to standard output.
@@ -22,6 +23,8 @@ pub struct Args {
     /// The file to write; "-" is standard output. A new file gets its name when it is whole.
     #[arg(value_name = "TARGET")]
     target: PathBuf,
+    #[command(flatten)]
+    overwrite: OverwriteArgs,
 }
 
 impl Args {
@@ -38,7 +41,7 @@ impl Args {
             volume.extract_stream(&key, ("standard output", &mut output), &options, &work)?;
             return Ok(Answer::Yes);
         }
-        volume.extract(&key, &self.target, &options, &work)?;
+        volume.extract(&key, &self.target, &|loss| self.overwrite.consent(loss), &options, &work)?;
         drop(progress);
         if context.json() {
             context.print_json(&json!({ "bytes": size }))?;

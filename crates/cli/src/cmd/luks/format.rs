@@ -6,17 +6,21 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use casemate::blockdev::os::FileTypeExt;
 use casemate::luks::{LuksFormatOptions, LuksKey, LuksVersion, NewVolume, Seed, Uuid};
-use casemate::{Access, Error, Image, Output, SecretSource, SecretVec, probe};
+use casemate::target::{Loss, Made};
+use casemate::{Access, Error, Image, Output, SecretSource, SecretVec, Target, probe};
 
-use super::options::{AreaArgs, PassphraseArgs, PlaceArgs};
+use super::options::{AreaArgs, EmptyArgs, PassphraseArgs, PlaceArgs};
 use super::pbkdf::PbkdfArgs;
 use crate::answer::Answer;
-use crate::cmd::ends::{anew, anew_private, check_output};
+use crate::cmd::ends::check_output;
+use crate::cmd::overwrite::OverwriteArgs;
 use crate::context::Context;
 use crate::passphrase::{self, Asked};
 use crate::size::bytes;
+
+/// Kind of what is made.
+const LUKS: Made = Made::Known(probe::LUKS);
 
 /// Make a LUKS volume: on an image, whose data become noise, or with --from of what is encrypted.
 ///
@@ -38,9 +42,8 @@ pub struct Args {
     /// Make a file of so many bytes, or let the one that is there grow to them.
     #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>, conflicts_with_all = ["from", "offset", "partition"])]
     size: Option<u64>,
-    /// Make a volume of an image, or a header in a file, that holds something known, which is lost.
-    #[arg(long)]
-    overwrite: bool,
+    #[command(flatten)]
+    overwrite: OverwriteArgs,
     /// Make the LUKS header in this file: it lies apart from the data, of which it changes nothing.
     #[arg(long, value_name = "FILE")]
     luks_header: Option<PathBuf>,
@@ -99,6 +102,8 @@ pub struct Args {
     pbkdf: PbkdfArgs,
     #[command(flatten)]
     passphrase: PassphraseArgs,
+    #[command(flatten)]
+    empty: EmptyArgs,
 }
 
 /// What a volume is made of.
@@ -107,7 +112,7 @@ struct New {
     options: LuksFormatOptions,
     passphrase: SecretVec,
     /// Where the header goes, if it lies apart.
-    header: Option<Image>,
+    header: Option<Target>,
 }
 
 impl Args {
@@ -133,6 +138,7 @@ impl Args {
             )?,
         };
         let (LuksKey::Passphrase(passphrase) | LuksKey::VolumeKey(passphrase)) = passphrase;
+        new.options.allow_empty_passphrase = self.empty.check(&passphrase)?;
         new.passphrase = passphrase;
         new.header = self.luks_header.as_deref().map(|path| self.anew_header(path)).transpose()?;
         let is_standard = |path: &Path| path == standard;
@@ -153,13 +159,16 @@ impl Args {
 
     /// Makes the volume where an image is, whose data become noise.
     fn on_image(&self, new: New, context: &Context) -> Result<Answer, Error> {
-        let image = self.place.open_or_grow(self.size, self.overwrite || new.header.is_some())?;
-        let header = new.header.as_ref();
-        new.options.check_image(&image, header, self.overwrite, &context.opening())?;
+        let is_apart = new.header.is_some();
+        // With a header apart the data stay as they are.
+        let consent = |loss: &Loss| if is_apart { Ok(()) } else { self.overwrite.consent(loss) };
+        let image = self.place.open_or_grow(self.size, LUKS, &consent)?;
+        let header = new.header.as_deref();
+        new.options.check_image(&image, header, true, &context.opening())?;
         let made = self.prepare(&new, context)?;
         let progress = context.progress(image.name(), 0);
         let work = context.work(context.providers().clone(), &progress);
-        made.format(&image, header, self.overwrite, &work)?;
+        made.format(&image, header, true, &work)?;
         image.commit()?;
         drop(progress);
         self.answer(context, &made)
@@ -170,13 +179,7 @@ impl Args {
         let source = from.map(|from| Image::open(from, Access::Read)).transpose()?;
         let target = match self.place.is_part() {
             // A part of a disk is written where it lies.
-            true => {
-                let target = self.place.open(Access::Change)?;
-                if !self.overwrite {
-                    probe::refuse_known(&target)?;
-                }
-                target
-            }
+            true => Target::on(self.place.open(Access::Change)?, LUKS, &|loss| self.overwrite.consent(loss))?,
             false => self.anew(&self.place.image)?,
         };
         let made = self.prepare(&new, context)?;
@@ -210,8 +213,8 @@ impl Args {
             self.prepare(&new, context)?.encrypt_stream(input, output, header, &work)?;
             return Ok(Answer::Yes);
         }
-        self.refuse_known(target)?;
-        let mut output = Output::create(target, &[])?;
+        let consent = |loss: &Loss| self.overwrite.consent(loss);
+        let mut output = Output::create_anew(target, &[], Some(LUKS), &consent)?;
         let made = self.prepare(&new, context)?;
         let name = target.display().to_string();
         made.encrypt_stream(input, (&name, &mut output), header, &work)?;
@@ -232,26 +235,14 @@ impl Args {
         options.prepare(&new.passphrase, &context.opening())
     }
 
-    /// Refuses a file or block device that holds something known and would be replaced.
-    fn refuse_known(&self, target: &Path) -> Result<(), Error> {
-        let is_replaced = std::fs::metadata(target)
-            .is_ok_and(|metadata| metadata.is_file() || metadata.file_type().is_block_device());
-        match is_replaced && !self.overwrite {
-            true => probe::refuse_known(&Image::open(target, Access::Read)?),
-            false => Ok(()),
-        }
+    /// A new file, or a block device, unless something is there.
+    fn anew(&self, path: &Path) -> Result<Target, Error> {
+        Target::anew(path, LUKS, &|loss| self.overwrite.consent(loss))
     }
 
-    /// A new file, or a block device, unless what is there is known.
-    fn anew(&self, path: &Path) -> Result<Image, Error> {
-        self.refuse_known(path)?;
-        anew(path)
-    }
-
-    /// A new file for the header, or a block device, unless what is there is known.
-    fn anew_header(&self, path: &Path) -> Result<Image, Error> {
-        self.refuse_known(path)?;
-        anew_private(path)
+    /// A new file for the header, or a block device, unless something is there.
+    fn anew_header(&self, path: &Path) -> Result<Target, Error> {
+        Target::anew_private(path, LUKS, &|loss| self.overwrite.consent(loss))
     }
 
     fn options(&self) -> Result<LuksFormatOptions, Error> {

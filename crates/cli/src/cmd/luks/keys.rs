@@ -8,7 +8,7 @@ use casemate::luks::{Header, LuksKey, LuksOptions, NewKeyOptions, Volume, random
 use casemate::{Error, SecretSource, SecretVec};
 
 use super::confirm::Confirm;
-use super::options::{AreaArgs, HeaderArgs, VolumeArgs};
+use super::options::{AreaArgs, EmptyArgs, HeaderArgs, VolumeArgs};
 use super::pbkdf::PbkdfArgs;
 use crate::answer::Answer;
 use crate::context::Context;
@@ -120,6 +120,8 @@ struct NewKeyArgs {
     #[arg(long, value_name = "BYTES", value_parser = bytes::<usize>, requires = "new_key_file")]
     new_keyfile_size: Option<usize>,
     #[command(flatten)]
+    empty: EmptyArgs,
+    #[command(flatten)]
     slot: SlotArgs,
 }
 
@@ -136,7 +138,13 @@ struct SlotArgs {
 }
 
 impl NewKeyArgs {
-    fn passphrase(&self, image: &Path) -> Result<SecretVec, Error> {
+    /// The new passphrase, and how its slot is made.
+    fn passphrase(
+        &self,
+        image: &Path,
+        volume: &Volume,
+        context: &Context,
+    ) -> Result<(SecretVec, NewKeyOptions), Error> {
         let key = match &self.new_key_file {
             Some(path) => {
                 let source = SecretSource::file(path).from_byte(self.new_keyfile_offset);
@@ -148,7 +156,10 @@ impl NewKeyArgs {
             }
         };
         let (LuksKey::Passphrase(passphrase) | LuksKey::VolumeKey(passphrase)) = key?;
-        Ok(passphrase)
+        let allow_empty_passphrase = self.empty.check(&passphrase)?;
+        let mut options = self.slot.options(volume, context)?;
+        options.allow_empty_passphrase = allow_empty_passphrase;
+        Ok((passphrase, options))
     }
 }
 
@@ -202,15 +213,13 @@ impl AddKey {
                     )));
                 }
             };
-            let passphrase = self.new.passphrase(&args.place.image)?;
-            let mut options = self.new.slot.options(&volume, context)?;
+            let (passphrase, mut options) = self.new.passphrase(&args.place.image, &volume, context)?;
             options.keyslot = self.new_key_slot;
             let slot = volume.add_unbound_key(&key, &passphrase, &options, &work)?;
             return answer(context, "added, for no data", slot);
         }
         let unlocked = volume.unlock(&args.key()?, &args.unlock.options()?, &work)?;
-        let passphrase = self.new.passphrase(&args.place.image)?;
-        let mut options = self.new.slot.options(&volume, context)?;
+        let (passphrase, mut options) = self.new.passphrase(&args.place.image, &volume, context)?;
         options.keyslot = self.new_key_slot;
         let slot = volume.add_key(&unlocked, &passphrase, &options, &work)?;
         answer(context, "added", slot)
@@ -223,8 +232,7 @@ impl ChangeKey {
         let mut volume = args.changeable(context)?;
         let work = context.opening();
         let unlocked = volume.unlock(&args.key()?, &args.unlock.options()?, &work)?;
-        let passphrase = self.new.passphrase(&args.place.image)?;
-        let options = self.new.slot.options(&volume, context)?;
+        let (passphrase, options) = self.new.passphrase(&args.place.image, &volume, context)?;
         let slot = volume.change_key(&unlocked, &passphrase, &options, &work)?;
         answer(context, "changed", slot)
     }
@@ -243,7 +251,9 @@ impl ConvertKey {
             return Err(Error::argument("a volume key is in no key slot"));
         };
         let unlocked = volume.unlock(&key, &args.unlock.options()?, &work)?;
-        let options = self.slot.options(&volume, context)?;
+        let mut options = self.slot.options(&volume, context)?;
+        // It stays what it is.
+        options.allow_empty_passphrase = true;
         let slot = volume.change_key(&unlocked, passphrase, &options, &work)?;
         answer(context, "converted", slot)
     }
@@ -286,11 +296,9 @@ impl KillSlot {
             };
         };
         let source = SecretSource::file(path).from_byte(self.keyfile_offset);
-        match LuksKey::file(&source, self.keyfile_size)? {
-            LuksKey::Passphrase(key) if self.remaining && key.is_empty() && path.as_os_str() == "-" => {
-                Ok(None)
-            }
-            key => Ok(Some(key)),
+        match self.remaining && path.as_os_str() == "-" && self.keyfile_size.is_none() {
+            true => LuksKey::if_any(&source),
+            false => LuksKey::file(&source, self.keyfile_size).map(Some),
         }
     }
 }

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use casemate::luks::{LuksKey, LuksOptions, Policy, Volume};
-use casemate::{Access, Error, Image, SecretSource, SecretVec, probe};
+use casemate::target::{Consent, Made};
+use casemate::{Access, Error, Image, SecretSource, SecretVec, Target, probe};
 
 use crate::cmd::explained::explained;
 use crate::context::{Context, read_small};
@@ -59,6 +60,29 @@ pub struct PassphraseArgs {
     /// Take so many bytes of the key file [default: all].
     #[arg(long, value_name = "BYTES", value_parser = bytes::<usize>)]
     keyfile_size: Option<usize>,
+}
+
+/// Whether a new passphrase may be empty.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct EmptyArgs {
+    /// Take an empty key file as the new passphrase: anybody can open the volume then.
+    #[arg(long)]
+    allow_empty_key: bool,
+}
+
+impl EmptyArgs {
+    /// Whether it may.
+    ///
+    /// # Errors
+    /// `Argument` if the new passphrase is empty and that is not allowed.
+    pub fn check(self, passphrase: &SecretVec) -> Result<bool, Error> {
+        match passphrase.is_empty() && !self.allow_empty_key {
+            true => Err(Error::argument(
+                "the new key file is empty, and anybody could open the volume; --allow-empty-key takes it",
+            )),
+            false => Ok(self.allow_empty_key),
+        }
+    }
 }
 
 /// The cipher of a key slot.
@@ -221,16 +245,13 @@ impl AreaArgs {
 }
 
 impl PlaceArgs {
-    /// Opens what a volume is made on; with a size, which no part has, a file that is made or grows to it. What holds something
-    /// known is refused before it grows, unless it may be overwritten.
-    pub fn open_or_grow(&self, size: Option<u64>, overwrite: bool) -> Result<Image, Error> {
+    /// Opens what a volume is made on; with a size, which no part has, a file that is made or grows to it. Consent is asked before
+    /// it grows.
+    pub fn open_or_grow(&self, size: Option<u64>, made: Made, consent: Consent<'_>) -> Result<Target, Error> {
         let image = match size {
-            Some(_) => Image::create(&self.image)?,
-            None => self.open(Access::Change)?,
+            Some(_) => Target::create(&self.image, made, consent)?,
+            None => Target::on(self.open(Access::Change)?, made, consent)?,
         };
-        if !overwrite {
-            probe::refuse_known(&image)?;
-        }
         if let Some(size) = size {
             image.grow_to(size)?;
         }

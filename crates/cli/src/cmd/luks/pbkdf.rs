@@ -8,7 +8,7 @@ use casemate::Error;
 use casemate::luks::{Argon2, Argon2Variant, Pbkdf, PbkdfTarget};
 
 use crate::context::Context;
-use crate::size::bytes;
+use crate::size::with_unit;
 
 /// What makes a key of a passphrase.
 #[derive(clap::Args, Clone, Debug)]
@@ -22,8 +22,9 @@ pub struct PbkdfArgs {
     /// How often it is repeated: passes of Argon2, iterations of PBKDF2 [default: as often as the time lasts].
     #[arg(long, value_name = "COUNT")]
     pbkdf_force_iterations: Option<u32>,
-    /// The memory that Argon2 fills, or may fill in the time [default: half of what there is, 1G at the most].
-    #[arg(long, value_name = "BYTES", value_parser = bytes::<u64>)]
+    /// The memory that Argon2 fills, or may fill in the time, with its unit: K, M or G [default: half of what there is, 1G at the
+    /// most].
+    #[arg(long, value_name = "BYTES", value_parser = with_unit)]
     pbkdf_memory: Option<u64>,
     /// The lanes in which Argon2 fills it, 1 to 4 [default: as many as there are processors].
     #[arg(long, value_name = "COUNT")]

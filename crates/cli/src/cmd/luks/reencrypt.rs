@@ -5,13 +5,13 @@ use serde_json::json;
 
 use casemate::luks::luks2::reencrypt::Mode;
 use casemate::luks::{Header, LuksFormatOptions, LuksKey, Pbkdf, Protection, ReencryptOptions, Volume};
-use casemate::{Access, Error, ErrorKind, Image};
+use casemate::target::{self, Made};
+use casemate::{Access, Error, ErrorKind, Image, Target, probe};
 
 use super::confirm::Confirm;
-use super::options::VolumeArgs;
+use super::options::{EmptyArgs, VolumeArgs};
 use super::pbkdf::PbkdfArgs;
 use crate::answer::Answer;
-use crate::cmd::ends::anew_private;
 use crate::context::Context;
 use crate::passphrase::{self, Asked};
 use crate::size::bytes;
@@ -23,6 +23,7 @@ use crate::size::bytes;
 /// --encrypt makes a volume of plain data: its header goes to --luks-header, or before the data with --reduce-device-size.
 /// --decrypt makes plain data of a volume: a header before the data goes to --luks-header.
 #[derive(clap::Args, Debug)]
+#[command(mut_arg("allow_empty_key", |arg| arg.requires("encrypt")))]
 #[command(after_help = "Examples:\n\
     \x20 casemate luks reencrypt vault.img --key-file pass.key\n\
     \x20 casemate luks reencrypt disk.luks --key-file pass.key --key-size 256 --sector-size 4096\n\
@@ -52,6 +53,8 @@ pub struct Args {
     /// The hash of new key slots and digests [default: sha256].
     #[arg(long, value_name = "NAME")]
     hash: Option<String>,
+    #[command(flatten)]
+    empty: EmptyArgs,
     #[command(flatten)]
     pbkdf: PbkdfArgs,
     /// What protects the data that are being rewritten when the power fails [default: checksum; journal for wide ciphers].
@@ -165,17 +168,20 @@ impl Args {
         format.hash = self.hash().to_owned();
         format.pbkdf = Some(self.pbkdf.fixed(false, self.hash())?);
         format.check(&context.opening())?;
-        let header = self.volume.unlock.luks_header.as_deref().map(anew_private).transpose()?;
+        let made = Made::Known(probe::LUKS);
+        let header = self.volume.unlock.luks_header.as_deref();
+        let header = header.map(|path| Target::anew_private(path, made, &target::refuse)).transpose()?;
         let (LuksKey::Passphrase(passphrase) | LuksKey::VolumeKey(passphrase)) =
             match self.volume.passphrase.source() {
                 Some(source) => LuksKey::file(&source, self.volume.passphrase.size())?,
                 None => LuksKey::passphrase(&passphrase::source(Asked::Twice), image.name())?,
             };
+        format.allow_empty_passphrase = self.empty.check(&passphrase)?;
         format.pbkdf = Some(self.pbkdf.get(false, self.hash(), 64, context)?);
         let progress = context.progress(image.name(), image.device().size());
         let work = context.work(context.providers().clone(), &progress);
         let options = self.options(Some(Mode::Encrypt), None);
-        image.luks_encrypt(header.as_ref(), &passphrase, &format, &options, &work)
+        image.luks_encrypt(header.as_deref(), &passphrase, &format, &options, &work)
     }
 
     /// Makes plain data of a volume.

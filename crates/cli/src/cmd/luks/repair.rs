@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use casemate::{Access, Error};
+use casemate::{Access, Error, probe};
 
 use super::confirm::Confirm;
 use super::dump::shown;
@@ -28,8 +28,9 @@ impl Args {
     pub fn run(self, context: &Context) -> Result<Answer, Error> {
         let image = self.header.image(Access::Change)?;
         if !image.begins_with_luks()? {
+            let there = probe::beginning(&*image.device())?.unwrap_or("something that is not known");
             self.confirm.ask(&format!(
-                "{}: it does not begin with a LUKS header; what it begins with is lost if one is found behind that",
+                "{}: there is no primary LUKS header but {there}, which is lost if a secondary one is found behind it",
                 image.name()
             ))?;
         }

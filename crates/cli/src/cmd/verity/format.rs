@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 
 use casemate::Error;
+use casemate::target::Loss;
 use casemate::verity::{FormatOptions, Seed, Uuid, hex};
 
 use super::info;
 use super::options::{ChangedArgs, Changes};
 use crate::answer::Answer;
+use crate::cmd::overwrite::OverwriteArgs;
 use crate::context::Context;
 
 /// Make the hash area for a data device.
@@ -34,6 +36,8 @@ pub struct Args {
     /// Write the root hash in hex to this file.
     #[arg(long, value_name = "FILE")]
     root_hash_file: Option<PathBuf>,
+    #[command(flatten)]
+    overwrite: OverwriteArgs,
 }
 
 impl Args {
@@ -46,8 +50,13 @@ impl Args {
         options.area = area;
         options.uuid = self.uuid.as_deref().map(Uuid::from_text).transpose()?;
         options.seed = self.seed.as_deref().map(Seed::from_text);
+        let consent = |loss: &Loss| match self.changed.dry_run {
+            true => self.overwrite.rehearse(loss),
+            false => self.overwrite.consent(loss),
+        };
         let progress = context.progress(data.name(), options.work_size(&data));
-        let formatted = data.verity_format(&hash, &options, &stored.work(context, &progress))?;
+        let formatted =
+            data.verity_format_with(&hash, &options, &consent, &stored.work(context, &progress))?;
         drop(progress);
         if let Some(file) = root_hash_file {
             file.finish(hex::encode(&formatted.root_hash).as_bytes())?;

@@ -1,6 +1,7 @@
 //! `casemate verity sign` and `casemate verity verify-signature`.
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
@@ -23,7 +24,8 @@ use crate::size::bytes;
     \x20 casemate verity sign @root.hash.txt root.json --systemd \\\n\
     \x20     --signature=root.sig --cert=cert.pem")]
 pub struct Args {
-    /// The root hash in hex or as @FILE, unless --root-hash-file is given, and where the signature goes.
+    /// The root hash in hex or as @FILE, unless --root-hash-file is given, and where the signature goes; "-" is standard
+    /// output.
     #[arg(value_names = ["ROOT_HASH", "OUT_SIGFILE"], num_args = 0..=2)]
     words: Vec<OsString>,
     #[command(flatten)]
@@ -74,6 +76,10 @@ impl Args {
             }
             false => signature.der().to_vec(),
         };
+        if out == Path::new("-") {
+            context.output().for_data()?.write_all(&bytes).map_err(|error| Error::io("standard output", error))?;
+            return Ok(Answer::Yes);
+        }
         Output::write_whole(&out, &self.signer.inputs().collect::<Vec<_>>(), &bytes)?;
         if context.json() {
             context.print_json(&json!({

@@ -188,7 +188,8 @@ impl Tool {
                     .with("key-file", key);
                 let question =
                     format!("This will overwrite data on {} irrevocably", device.to_string_lossy());
-                Line { question: Some(question), ..line.flag("overwrite", true).on(device) }
+                let line = line.flag("overwrite", true).flag("allow-empty-key", true);
+                Line { question: Some(question), ..line.on(device) }
             }
             ("open", _) if self.test_passphrase => {
                 let kind = self.kind.as_deref().unwrap_or("luks");
@@ -232,6 +233,7 @@ impl Tool {
                 };
                 let line = self.slot(opens).with("key-size", given(&self.key_size));
                 line.with("new-key-file", self.new_keyfile.as_ref().or(second))
+                    .flag("allow-empty-key", true)
                     .with("volume-key-file", self.volume_key_file.as_ref())
                     .with("new-key-slot", self.new_key_slot.as_ref().or(self.key_slot.as_ref()))
                     .on(device)
@@ -239,6 +241,7 @@ impl Tool {
             ("luksChangeKey", _) => self
                 .slot(opening("change-key"))
                 .with("new-key-file", self.new_keyfile.as_ref().or(second))
+                .flag("allow-empty-key", true)
                 .with("key-slot", self.key_slot.as_ref())
                 .on(device),
             ("luksConvertKey", _) => {
@@ -286,6 +289,7 @@ impl Tool {
                 .refuse_for_reencrypt(second)?
                 .header(self.costs(self.opening(Line::new("reencrypt"))), !self.encrypt && !self.decrypt)
                 .flag("encrypt", self.encrypt)
+                .flag("allow-empty-key", self.encrypt)
                 .flag("decrypt", self.decrypt)
                 .with("crypt", self.cipher.as_ref())
                 .with("key-size", given(&self.key_size))

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use casemate::luks::{LuksFormatOptions, LuksKey, NewVolume, Seed};
 use casemate::{Error, SecretSource, SecretVec};
 
-use crate::cmd::luks::options::PassphraseArgs;
+use crate::cmd::luks::options::{EmptyArgs, PassphraseArgs};
 use crate::cmd::luks::pbkdf::PbkdfArgs;
 use crate::context::Context;
 use crate::passphrase::{self, Asked};
@@ -25,6 +25,8 @@ pub struct LuksArgs {
     volume_key_file: Option<PathBuf>,
     #[command(flatten, next_help_heading = "LUKS")]
     passphrase: PassphraseArgs,
+    #[command(flatten, next_help_heading = "LUKS")]
+    empty: EmptyArgs,
     #[command(flatten, next_help_heading = "LUKS")]
     pbkdf: PbkdfArgs,
 }
@@ -72,6 +74,7 @@ impl LuksArgs {
             None => LuksKey::passphrase(&passphrase::source(Asked::Twice), &of.display().to_string())?,
         };
         let (LuksKey::Passphrase(key) | LuksKey::VolumeKey(key)) = &key;
+        options.allow_empty_passphrase = self.empty.check(key)?;
         options.prepare(key, &context.opening()).map(Some)
     }
 }

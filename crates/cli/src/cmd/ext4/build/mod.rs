@@ -22,17 +22,20 @@ use casemate::fscrypt::read_raw_key;
 use casemate::fsverity::{Algorithm, Entry, FileDigest, Manifest, Parameters, escape_name};
 use casemate::luks::NewVolume;
 use casemate::signature::{Certificate, DigestAlgorithm, SigningKey, root_hash_bytes, sign};
+use casemate::target::{Loss, Made};
 use casemate::verity::{Fec, FormatOptions, Formatted, Seed};
-use casemate::{Access, Error, Image, Output, SecretSource, SecretVec, Work, hex as hexadecimal};
+use casemate::{
+    Access, Error, Image, Output, SecretSource, SecretVec, Target, Work, hex as hexadecimal, probe,
+};
 
 use format::FormatArgs;
 use luks::LuksArgs;
 use tree::TreeArgs;
 
 use crate::answer::Answer;
-use crate::cmd::ends::anew;
 use crate::cmd::fscrypt::FscryptPolicyArgs;
 use crate::cmd::fsverity::{Hex, hex};
+use crate::cmd::overwrite::OverwriteArgs;
 use crate::cmd::signer::read_certificate;
 use crate::cmd::verity::info;
 use crate::cmd::verity::options::FecArgs;
@@ -87,6 +90,8 @@ pub struct Args {
         help_heading = "Output"
     )]
     android_sparse: bool,
+    #[command(flatten, next_help_heading = "Output")]
+    overwrite: OverwriteArgs,
     /// Plan everything, and write nothing: whether there is room is known then, and the numbers.
     #[arg(short = 'n', long, help_heading = "Output")]
     dry_run: bool,
@@ -245,6 +250,10 @@ impl Args {
         let encrypting = self.encrypting(context, &tree, options.block_size, protected)?;
         let build = Build::protected(tree, &options, sealing.clone(), encrypting);
         let build = build.map_err(|error| error.at(self.image.display()))?;
+        let consent = |loss: &Loss| self.overwrite.consent(loss);
+        if self.dry_run {
+            target.look(&|loss| self.overwrite.rehearse(loss))?;
+        }
         let size = build.size();
         let progress = context.progress(&self.image.display().to_string(), build.contents_size());
         let geometry = build.geometry().clone();
@@ -258,10 +267,12 @@ impl Args {
         }
         let work = context.work(context.providers().clone(), &progress);
         let (report, formatted) = match (&self.dm_verity, &volume) {
-            (None, None) if self.android_sparse => (build.write_android_sparse(&target, &work)?, None),
-            (None, None) => (build.write(&target, &work)?, None),
+            (None, None) if self.android_sparse => {
+                (build.write_android_sparse(&target, &consent, &work)?, None)
+            }
+            (None, None) => (build.write(&target, &consent, &work)?, None),
             (None, Some(volume)) if is_stream => {
-                let write = |image: &Image| build.write_luks(image, volume, &work);
+                let write = |image: &Target| build.write_luks(image, volume, &work);
                 (on_stream(context.output(), "standard output", write)?, None)
             }
             (None, Some(volume)) => (build.write_luks(&self.place()?, volume, &work)?, None),
@@ -317,11 +328,13 @@ impl Args {
     }
 
     /// The image that a volume is made on.
-    fn place(&self) -> Result<Image, Error> {
+    fn place(&self) -> Result<Target, Error> {
+        let (made, consent) = (Made::Known(probe::LUKS), |loss: &Loss| self.overwrite.consent(loss));
+        let image = || Image::open(&self.image, Access::Change);
         match (self.offset, self.partition) {
-            (None, None) => anew(&self.image),
-            (_, Some(number)) => Image::open(&self.image, Access::Change)?.partition(number),
-            (Some(offset), None) => Image::open(&self.image, Access::Change)?.window(offset, None),
+            (None, None) => Target::anew(&self.image, made, &consent),
+            (_, Some(number)) => Target::on(image()?.partition(number)?, made, &consent),
+            (Some(offset), None) => Target::on(image()?.window(offset, None)?, made, &consent),
         }
     }
 
@@ -346,11 +359,12 @@ impl Args {
         let create = |path: &PathBuf| Output::create(path, &[&others[..], &[place]].concat());
         let root_hash_file = self.root_hash_file.as_ref().map(create).transpose()?;
         let signature_file = self.root_hash_signature.as_ref().map(create).transpose()?;
+        let consent = |loss: &Loss| self.overwrite.consent(loss);
         let mut format = FormatOptions::default();
         format.seed = Some(Seed::from_text(self.seed.as_deref().unwrap_or(&uuid_text(uuid))));
         if let Some(path) = &self.fec.fec_device {
             Output::check(path, &[&others[..], &[place]].concat())?;
-            let mut fec = Fec::new(anew(path)?);
+            let mut fec = Fec::new(Target::anew(path, Made::Data, &consent)?.into_image());
             (fec.offset, fec.roots) = (self.fec.fec_offset, self.fec.fec_roots);
             format.area.fec = Some(fec);
         }
@@ -358,11 +372,12 @@ impl Args {
             true => None,
             false => {
                 Output::check(place, &others)?;
-                Some(anew(place)?)
+                Some(Target::anew(place, Made::Known(probe::VERITY), &consent)?)
             }
         };
         let signer = self.signer()?;
-        let image = anew(&self.image)?;
+        let made = Made::Known(if volume.is_some() { probe::LUKS } else { probe::EXT });
+        let image = Target::anew(&self.image, made, &consent)?;
         let (report, formatted) = match volume {
             Some(volume) => build.write_luks_verified(&image, volume, hash.as_ref(), format, work)?,
             None => build.write_verified(&image, hash.as_ref(), format, work)?,

@@ -1,0 +1,44 @@
+//! What is at a target, and whether it may be lost.
+
+use std::io::{self, IsTerminal};
+
+use casemate::Error;
+use casemate::target::Loss;
+
+use super::luks::confirm;
+
+/// Whether a target may lose what it holds.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct OverwriteArgs {
+    /// Destroy what the target holds: a file system, a volume, a partition table; on a device or in a part of an image any data
+    /// [default: refuse, or ask at a terminal].
+    #[arg(long)]
+    overwrite: bool,
+}
+
+impl OverwriteArgs {
+    /// Returns if contents may be lost: by --overwrite, or by the answer of somebody at the terminal.
+    ///
+    /// # Errors
+    /// `Argument`: what would be lost.
+    pub fn consent(self, loss: &Loss) -> Result<(), Error> {
+        match self.overwrite || !io::stdin().is_terminal() {
+            true => self.rehearse(loss),
+            false => confirm::ask(&format!("{} contains {}, which will be lost", loss.name(), loss.what())),
+        }
+    }
+
+    /// The same where nothing is written: nobody is asked.
+    ///
+    /// # Errors
+    /// `Argument`: what would be lost.
+    pub fn rehearse(self, loss: &Loss) -> Result<(), Error> {
+        match self.overwrite {
+            true => Ok(()),
+            false => {
+                let text = format!("{} contains {}; use --overwrite to destroy it", loss.name(), loss.what());
+                Err(Error::argument(text))
+            }
+        }
+    }
+}
