@@ -163,6 +163,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("luks2-metadata-size", "BYTES", "a copy of a LUKS2 header"),
     ("manifest", "FILE", "where digests of files go"),
     ("max-clients", "N", "how many clients"),
+    ("merge", "", "a folder is added to"),
     ("merkle-tree", "FILE", "an fs-verity tree"),
     ("min-free", "BYTES", "how much is left for users"),
     ("minor", "NUMBER", "kernel: the device's minor number"),

@@ -20,8 +20,8 @@ use crate::context::{Context, error_value};
 /// Copy a tree out of an image, into a folder or a tar stream, or one file.
 ///
 /// Holes, modes, times, hard links and extended attributes are kept; owners too in a tar stream, and in a folder
-/// if root asks. A file that can't be read, or does not match its fs-verity tree, is named and left out; so is one
-/// whose name is taken already in the folder, but for --overwrite.
+/// if root asks. A file that can't be read, or does not match its fs-verity tree, is named and left out. The folder is new or
+/// empty, but with --merge or --overwrite.
 ///
 /// Patterns are those of .gitignore: * and ? and [a-z] in one name, ** for any directories. One without a slash is for
 /// names anywhere, one with a slash for paths from the top of what is copied; a slash at the end means directories only.
@@ -50,7 +50,10 @@ pub struct Args {
     /// Leave out what matches this pattern, whatever --include says. May be given several times.
     #[arg(long, value_name = "PATTERN", value_parser = pattern)]
     exclude: Vec<Pattern>,
-    /// Replace what is there already under the name of a file. Folders stay, and are added to.
+    /// Add to a folder that has something in it. What has the name of a file already stays, and that is said.
+    #[arg(long, conflicts_with = "tar")]
+    merge: bool,
+    /// Add to a folder that has something in it, and replace what has the name of a file already. Folders stay.
     #[arg(long)]
     overwrite: bool,
     /// Give files to whoever runs this, not to their owners.
@@ -79,6 +82,9 @@ impl Args {
                 return Err(Error::argument("--include and --exclude are for directories"));
             }
             return self.one(&fs, &inode, folder, context);
+        }
+        if let (None, Some(folder), false) = (tar, &self.folder, self.merge || self.overwrite) {
+            self.check_empty(&fs, folder)?;
         }
         let progress = context.progress(fs.name(), fs.used_bytes());
         let mut options = ExtractOptions::default();
@@ -140,6 +146,21 @@ impl Args {
         let (files, folder) = (report.files, self.folder.as_deref().or(tar).unwrap_or(Path::new("")));
         context.done(format_args!("{}: {files} files, {} bytes", folder.display(), report.bytes));
         Ok(if failed { Answer::Failed } else { Answer::Yes })
+    }
+
+    /// Refuses a folder that has something in it: it may be named by mistake, as other commands name a path of the image there.
+    fn check_empty(&self, fs: &FileSystem, folder: &Path) -> Result<(), Error> {
+        let Ok(mut entries) = folder.read_dir() else { return Ok(()) };
+        // A file system that was just made has that.
+        if entries.all(|entry| entry.is_ok_and(|entry| entry.file_name() == "lost+found")) {
+            return Ok(());
+        }
+        let name = folder.display();
+        let mut text = format!("{name}: this folder of the host has something in it; --merge adds to it");
+        if folder.is_absolute() && fs.metadata(folder).is_ok() {
+            text += &format!("; --path {name} and a folder that is new or empty copy {name} of the image");
+        }
+        Err(Error::argument(text))
     }
 
     /// Copies one file, into a folder that is there or to a file that is called so. It is there whole or not at all.
