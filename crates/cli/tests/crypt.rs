@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use casemate_testkit::{Rng, TempDir, run, tempdir, tool};
+use casemate_testkit::{Rng, TempDir, run, tempdir, tool, wait_until};
 
 const KEY: &[&str] = &["--key-file", "key", "--key-size", "512"];
 
@@ -379,17 +379,6 @@ fn interrupt(child: std::process::Child) -> (Option<i32>, String) {
     run(Command::new("kill").args(["-INT", &child.id().to_string()]));
     let output = child.wait_with_output().unwrap();
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
-}
-
-/// Waits for something that a child is to do.
-fn wait_until(what: impl Fn() -> bool) {
-    for _ in 0..6000 {
-        if what() {
-            return;
-        }
-        sleep(Duration::from_millis(10));
-    }
-    panic!("it did not happen within a minute");
 }
 
 #[test]

@@ -186,7 +186,7 @@ fn the_kernel_reads_what_was_restored() {
         let Some(place) = check_image(name, "-O encrypt -b 1024") else { return };
         fs::create_dir(place.path("top")).unwrap();
         let mut command = Command::new("unshare");
-        command.args(["-m", "--propagation", "private"]).arg(&python).arg(&script);
+        command.args(["-m", "--propagation", "slave"]).arg(&python).arg(&script);
         command.args(["fresh", "top", "copy"]).args((0..place.keys.len()).map(|key| format!("key{key}")));
         let output = run_any(command.current_dir(place.folder.path()));
         let said = String::from_utf8_lossy(&output.stderr);

@@ -131,7 +131,15 @@ fn a_full_disk_is_one_line_and_leaves_nothing() {
             small.display()
         );
         let mut command = Command::new("unshare");
-        let output = casemate_testkit::run_any(command.args(["-r", "-m", "sh", "-c", &script]));
+        let output = casemate_testkit::run_any(command.args([
+            "-r",
+            "-m",
+            "--propagation",
+            "slave",
+            "sh",
+            "-c",
+            &script,
+        ]));
         if output.status.code() != Some(0) && output.stdout.is_empty() {
             skip("unshare: no user namespaces with mounts");
             return;

@@ -21,7 +21,7 @@ const LEVELS: u32 = FREE + 50_000;
 fn limited(place: &Place, mebibytes: u64, line: &str) -> String {
     let _ = std::fs::remove_dir_all(place.path("out"));
     let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -S -d $0; exec timeout -k 1 60 \"$@\" > /dev/null"]);
+    command.args(["-c", "ulimit -S -d $0; exec timeout -k 1 1800 \"$@\" > /dev/null"]);
     command.arg((mebibytes << 10).to_string()).arg(CASEMATE).args(["--threads", "2"]);
     let output = run_any(command.args(line.split(' ')).current_dir(place.folder()));
     let said = stderr(&output);

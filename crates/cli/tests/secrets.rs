@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use casemate_testkit::{Place, Rng, TempDir, run, skip, tempdir, tool};
+use casemate_testkit::{PATIENCE, Place, Rng, TempDir, run, skip, tempdir, tool};
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 
@@ -20,7 +20,7 @@ fn memory_at_the_end(place: &TempDir, line: &str, input: &str) -> Option<Vec<Vec
     let strace = tool("strace")?;
     let mut command = Command::new(strace);
     command.args(["-f", "-o", "/dev/null", "-e", "trace=exit_group", "-e", "signal=none"]);
-    command.args(["-e", "inject=exit_group:delay_enter=60000000:when=1", CASEMATE]).args(line.split(' '));
+    command.args(["-e", "inject=exit_group:delay_enter=1800000000:when=1", CASEMATE]).args(line.split(' '));
     let mut strace = command
         .current_dir(place.path())
         .stdin(Stdio::piped())
@@ -38,7 +38,7 @@ fn memory_at_the_end(place: &TempDir, line: &str, input: &str) -> Option<Vec<Vec
         if read("syscall").starts_with(EXIT_GROUP) && read("comm").trim() == "casemate" {
             break process;
         }
-        if strace.try_wait().unwrap().is_some() || start.elapsed() > Duration::from_secs(50) {
+        if strace.try_wait().unwrap().is_some() || start.elapsed() > PATIENCE {
             let mut said = String::new();
             let _ = strace.kill();
             strace.stderr.take().unwrap().read_to_string(&mut said).unwrap();

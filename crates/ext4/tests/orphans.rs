@@ -154,7 +154,7 @@ fn what_a_kernel_left_behind() {
             exec 3<&- 4<&- 5<&- 6<&-\n\
             umount top";
         let mut command = Command::new("unshare");
-        command.args(["-m", "sh", "-c", script]).current_dir(place.folder.path());
+        command.args(["-m", "--propagation", "slave", "sh", "-c", script]).current_dir(place.folder.path());
         let output = run_any(&mut command);
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -12,7 +12,7 @@ use casemate_blockdev::{BlockDevice, MemoryDevice};
 use casemate_nbd::tls::Tls;
 use casemate_nbd::{Export, Limits, Listener, Server};
 use casemate_testkit::nbd::{self, CACHE, Client, DF, FAST_ZERO, FUA, READ, TRIM, WRITE, WRITE_ZEROES};
-use casemate_testkit::{Rng, TempDir, tempdir};
+use casemate_testkit::{PATIENCE, Rng, TempDir, tempdir, wait_until};
 
 const SIZE: usize = 8 << 20;
 const EIO: u32 = 5;
@@ -103,7 +103,7 @@ impl Running {
 
     fn client(&self) -> Client {
         let client = Client::connect(&self.socket).unwrap();
-        client.stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        client.stream.set_read_timeout(Some(PATIENCE)).unwrap();
         client
     }
 
@@ -290,7 +290,8 @@ fn a_device_that_fails_slowly_is_not_asked_for_ever() {
     client.send(READ, 0, 0, 4 << 20, &[]).unwrap();
     let reply = client.receive().unwrap();
     assert_eq!((reply.error, reply.bad, reply.parts), (EIO, vec![0], vec![]));
-    assert!(start.elapsed() < Duration::from_secs(10));
+    // Each of its 1024 blocks would take half a second.
+    assert!(start.elapsed() < Duration::from_secs(256));
     running.stop();
 }
 
@@ -329,11 +330,7 @@ fn clients_that_vanish_leave_nothing_behind() {
         assert_eq!(request.read(512 * 9000, 1).unwrap(), [(9000 % 256) as u8]);
     }
     drop(request);
-    let start = Instant::now();
-    while running.server.as_ref().unwrap().clients() > 0 {
-        assert!(start.elapsed() < Duration::from_secs(20));
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until(|| running.server.as_ref().unwrap().clients() == 0);
     running.still_works();
     running.stop();
 }
@@ -344,7 +341,7 @@ fn garbage_ends_the_connection_it_came_on() {
     let mut rng = Rng::new(4);
     for round in 0..300 {
         let mut stream = running.raw();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut bytes = Vec::new();
         if round % 3 > 0 {
             bytes.extend(1u32.to_be_bytes());
@@ -392,15 +389,13 @@ fn answers_that_nobody_takes() {
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap().to_owned();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() >> 10
     };
-    let start = Instant::now();
     let mut client = running.client();
     for round in 0..100 {
         assert_eq!(client.read(round * 512, 1).unwrap(), [round as u8]);
     }
-    assert!(start.elapsed() < Duration::from_secs(30));
     // Four clients with 64 MiB each, what threads keep, other tests of this process.
     assert!(resident() < 1000, "{} MiB", resident());
-    assert!(running.stop() < Duration::from_secs(20));
+    assert!(running.stop() < PATIENCE);
 }
 
 /// A client may send more than the sockets hold before it looks at the first answer.
@@ -409,7 +404,7 @@ fn a_client_that_sends_first_and_reads_later() {
     let running = Running::start(Device::new(), Limits::default());
     let mut client = running.client();
     let (mib, data) = (1 << 20, vec![0xaa; 1 << 20]);
-    client.stream.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
+    client.stream.set_write_timeout(Some(PATIENCE)).unwrap();
     let reads: Vec<u64> = (0..7).map(|k| client.send(READ, 0, k * mib, mib as u32, &[]).unwrap()).collect();
     let writes: Vec<u64> =
         (0..7).map(|_| client.send(WRITE, 0, 7 * mib, mib as u32, &data).unwrap()).collect();
@@ -445,12 +440,14 @@ fn memory_that_is_held_for_nothing_is_taken_back() {
     lazy[2].send(WRITE, 0, 0, 16 << 20, &[1; 1000]).unwrap();
     let mut client = running.client();
     // What was there first may still be on its way to be held.
-    std::thread::sleep(Duration::from_millis(500));
-    for round in 0..40u64 {
-        assert_eq!(client.read(round * 512, 4 << 20).unwrap()[..2], [round as u8; 2]);
-    }
-    let log = running.log.lock().unwrap().join("\n");
-    assert!(log.contains("is cut off: it holds"), "{log}");
+    let (mut round, log) = (0u64, || running.log.lock().unwrap().join("\n"));
+    wait_until(|| {
+        for _ in 0..40 {
+            assert_eq!(client.read(round % 40 * 512, 4 << 20).unwrap()[..2], [(round % 40) as u8; 2]);
+            round += 1;
+        }
+        log().contains("is cut off: it holds")
+    });
     running.still_works();
     running.stop();
 }
@@ -463,7 +460,7 @@ fn memory_of_a_write_that_broke_off_is_given_back() {
         running.client().send(WRITE, 0, 0, 30 << 20, &[1; 1000]).unwrap();
     }
     let mut client = running.client();
-    client.stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    client.stream.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!(client.read(512, 4 << 20).unwrap()[..2], [1; 2]);
     running.stop();
 }
@@ -500,10 +497,8 @@ fn crowds_that_come_and_go() {
     }
     // Some stay and say nothing: they are let go.
     let mut silent = running.raw();
-    silent.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    let start = Instant::now();
+    silent.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!(io::copy(&mut silent, &mut io::sink()).unwrap(), 18);
-    assert!(start.elapsed() < Duration::from_secs(30));
     running.still_works();
     running.stop();
 

@@ -28,6 +28,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 pub use casemate_primitives::testing::Rng;
 #[cfg(unix)]
@@ -56,6 +57,31 @@ impl GuestOutput {
         assert_eq!(self.status, 0, "in the guest: {}\n{}\n{}", self.stdout, self.stderr, self.console);
         self
     }
+}
+
+/// How long a test waits for what must come: no machine is so slow or so busy that it takes longer, and only a test that fails
+/// takes as long.
+pub const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Waits until something is so.
+///
+/// # Panics
+/// If it is not so after [`PATIENCE`].
+#[track_caller]
+pub fn wait_until(is_so: impl FnMut() -> bool) {
+    assert!(comes_true(is_so), "it takes too long");
+}
+
+/// Whether something becomes so within [`PATIENCE`].
+pub fn comes_true(mut is_so: impl FnMut() -> bool) -> bool {
+    let start = Instant::now();
+    while !is_so() {
+        if start.elapsed() > PATIENCE {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    true
 }
 
 /// Says on standard error why a test did not run, and notes it for the test runner.

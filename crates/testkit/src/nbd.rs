@@ -82,13 +82,13 @@ impl Client {
     /// Connects as soon as there is a server.
     ///
     /// # Panics
-    /// If there is none after a minute.
+    /// If there is none after [`crate::PATIENCE`].
     pub fn connect_when_there(path: impl AsRef<Path>) -> Client {
         let start = Instant::now();
         loop {
             match Client::connect(&path) {
                 Ok(client) => return client,
-                Err(error) => assert!(start.elapsed() < Duration::from_secs(60), "no server: {error}"),
+                Err(error) => assert!(start.elapsed() < crate::PATIENCE, "no server: {error}"),
             }
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -57,7 +57,7 @@ impl Qemu {
         self
     }
 
-    /// Boots, runs the script and waits for the end, for five minutes at most.
+    /// Boots, runs the script and waits for the end, for half an hour at most.
     ///
     /// `None`, after a skip, where QEMU, the kernel or a program is missing.
     ///
@@ -89,7 +89,7 @@ impl Qemu {
         fs::write(&initrd, self.initrd(&kernel, &programs)).expect("the initial file system");
 
         let mut command = Command::new("timeout");
-        command.args(["-k", "5", "300", "qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-m", "768"]);
+        command.args(["-k", "5", "1800", "qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-m", "768"]);
         command.args(["-nodefaults", "-nographic", "-no-reboot", "-append"]);
         command.arg("console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable random.trust_cpu=on");
         command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(&initrd).stdin(Stdio::null());

@@ -40,7 +40,7 @@ impl Uml {
         self
     }
 
-    /// Boots, runs the script and waits for the end, for five minutes at most.
+    /// Boots, runs the script and waits for the end, for half an hour at most.
     ///
     /// `None`, after a skip, where no User-Mode-Linux kernel is installed, or none can run programs.
     ///
@@ -71,7 +71,7 @@ impl Uml {
         make_executable(&init);
 
         let mut command = Command::new("timeout");
-        command.args(["-k", "5", "300"]).stdin(Stdio::null());
+        command.args(["-k", "5", "1800"]).stdin(Stdio::null());
         let processor = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         if processor.contains("amx_tile") {
             let Some(cc) = find_program("cc") else {

@@ -111,7 +111,7 @@ impl World {
                 .and_then(|image| image.ext4_writer(&self.options, &Work::default()))
         };
         let mut writer = open();
-        for _ in 0..500 {
+        for _ in 0..30_000 {
             match &writer {
                 Err(error) if error.io_kind() == Some(std::io::ErrorKind::ResourceBusy) => {}
                 _ => break,
@@ -319,7 +319,7 @@ impl World {
         std::fs::create_dir_all(&top).unwrap();
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fscrypt/read.py");
         let mut command = Command::new("unshare");
-        command.args(["-m", "--propagation", "private"]).arg(python).arg(script);
+        command.args(["-m", "--propagation", "slave"]).arg(python).arg(script);
         let output = run_any(command.arg(self.image()).arg(&top).arg(self.folder.path().join("key")));
         let said = String::from_utf8_lossy(&output.stderr);
         match output.status.code() {

@@ -51,7 +51,7 @@ pub fn fill(python: &Path, folder: &TempDir, image: &Path, work: &Value) -> Opti
     let top = folder.path().join("top");
     std::fs::create_dir(&top).unwrap();
     let mut command = Command::new("unshare");
-    command.args(["-m", "--propagation", "private"]).arg(python).arg(script);
+    command.args(["-m", "--propagation", "slave"]).arg(python).arg(script);
     let output = run_any(command.arg(image).arg(&top).arg(work.to_string()));
     let said = String::from_utf8_lossy(&output.stderr);
     match output.status.code() {

@@ -115,7 +115,9 @@ fn mounted(place: &Place, image: &str, keys: &[&str], command: &str) -> Option<S
     let add =
         keys.iter().map(|key| format!("xfs_io -r -c add_enckey at <{key} >/dev/null; ")).collect::<String>();
     let script = format!("set -e; mount -o loop,ro {image} at; {add}cd at; {command}; cd ..; umount at");
-    Some(run(Command::new("unshare").args(["-m", "sh", "-c", &script]).current_dir(place.folder())))
+    Some(run(Command::new("unshare")
+        .args(["-m", "--propagation", "slave", "sh", "-c", &script])
+        .current_dir(place.folder())))
 }
 
 #[test]

@@ -64,7 +64,9 @@ fn a_served_or_mounted_image_is_left_alone() {
     let Some(place) = Place::new("") else { return };
     let script = |wrap: &str| {
         let mut command = Command::new("unshare");
-        command.args(["-m", "sh", "-c", wrap, CASEMATE]).current_dir(place.folder.path());
+        command
+            .args(["-m", "--propagation", "slave", "sh", "-c", wrap, CASEMATE])
+            .current_dir(place.folder.path());
         let output = command.output().unwrap();
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     };

@@ -18,7 +18,10 @@ fn in_small(place: &Place, script: &str) -> Option<Vec<String>> {
     );
     std::fs::create_dir(place.path("small")).unwrap();
     let mut command = Command::new("unshare");
-    command.args(["-rm", "sh", "-c", &script]).env("CASEMATE", CASEMATE).current_dir(place.folder());
+    command
+        .args(["-rm", "--propagation", "slave", "sh", "-c", &script])
+        .env("CASEMATE", CASEMATE)
+        .current_dir(place.folder());
     let output = run_any(&mut command);
     if !output.status.success() {
         println!("skipped: no tmpfs can be mounted here: {}", String::from_utf8_lossy(&output.stderr));

@@ -5,21 +5,11 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use casemate_testkit::{run, status, stdout, tool};
+use casemate_testkit::{run, status, stdout, tool, wait_until};
 
 use super::Folders;
-
-/// Waits until something is so; a test that hangs says so.
-#[track_caller]
-fn wait_until(is_so: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(30), "it takes too long");
-        sleep(Duration::from_millis(10));
-    }
-}
 
 fn is_there(process: &str) -> bool {
     // A zombie is no process.

@@ -15,7 +15,7 @@ use std::ops::Deref;
 use std::path::Path;
 use std::process::Command;
 
-use casemate_testkit::{Place, fixture, kernel, mke2fs, run, run_any, tool};
+use casemate_testkit::{Place, fixture, kernel, mke2fs, run, run_any, tool, wait_until};
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 
@@ -25,6 +25,7 @@ pub struct Folders(Place);
 impl Folders {
     /// An empty folder, where FUSE works.
     pub fn new() -> Option<Folders> {
+        kernel::own_mounts();
         kernel::fuse_works().then(|| Folders(Place::new(CASEMATE)))
     }
 
@@ -35,8 +36,8 @@ impl Folders {
 
     /// The same of another kind.
     pub fn with_image_of(kind: &str) -> Option<Folders> {
-        let mke2fs = tool("mke2fs")?;
         let folders = Folders::new()?;
+        let mke2fs = tool("mke2fs")?;
         folders
             .sh("mkdir -p tree/sub; echo hello > tree/file; for i in 1 2 3; do echo $i > tree/sub/f$i; done");
         let options = format!("{kind} -d {}", folders.path("tree").display());
@@ -54,15 +55,15 @@ impl Folders {
     /// Unmounts a folder. Processes that other tests are starting have this one's files open for a moment.
     #[track_caller]
     pub fn unmount(&self, folder: &str) {
-        for _ in 0..50 {
+        wait_until(|| {
             let output = self.own(&format!("umount {folder}"));
-            if output.status.success() {
-                return;
-            }
-            assert!(String::from_utf8_lossy(&output.stderr).contains("somebody uses"), "{output:?}");
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
-        panic!("{folder} stays in use");
+            let is_done = output.status.success();
+            assert!(
+                is_done || String::from_utf8_lossy(&output.stderr).contains("somebody uses"),
+                "{output:?}"
+            );
+            is_done
+        });
     }
 
     /// Whether anything is mounted on a folder.

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use casemate_testkit::{Rng, kernel, mke2fs, run, run_any, skip, slow_tests, tool};
+use casemate_testkit::{Rng, kernel, mke2fs, run, run_any, skip, slow_tests, tool, wait_until};
 
 use super::{Folders, assert_same_lines};
 
@@ -215,13 +215,8 @@ fn what_is_open_stays_without_its_name() {
     assert!(found[..500_000] == [1; 500_000] && found[500_000..] == [2; 500_000]);
     assert_ne!(free(), before);
     drop((file, gone));
-    for _ in 0..100 {
-        if free() == before {
-            break;
-        }
-        sleep(Duration::from_millis(20));
-    }
-    assert_eq!(free(), before, "what nobody uses is free again");
+    // What nobody uses is free again.
+    wait_until(|| free() == before);
     folders.unmount("own");
     assert_sound(&folders, "root.img");
 }
@@ -234,13 +229,7 @@ fn a_full_file_system_says_so_and_goes_on() {
     let before = free();
     for _ in 0..3 {
         // A file that went is freed when the kernel has forgotten it, which it says behind its back.
-        for _ in 0..2000 {
-            if free() == before {
-                break;
-            }
-            sleep(Duration::from_millis(10));
-        }
-        assert_eq!(free(), before);
+        wait_until(|| free() == before);
         let mut file = File::create(folders.path("own/full")).unwrap();
         let error = loop {
             if let Err(error) = file.write_all(&[3; 100_000]) {

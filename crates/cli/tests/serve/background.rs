@@ -2,10 +2,8 @@
 
 use std::fs;
 use std::process::{Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
-use casemate_testkit::{Place, Rng, nbd, run, run_any, status, stderr, stdout, tool};
+use casemate_testkit::{Place, Rng, nbd, run, run_any, status, stderr, stdout, tool, wait_until};
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 
@@ -16,16 +14,6 @@ fn place() -> Place {
     image[..3].copy_from_slice(b"\x1f\x8b\x08");
     place.file("image", image);
     place
-}
-
-/// Waits until something is so; a test that hangs says so.
-#[track_caller]
-fn wait_until(is_so: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(30), "it takes too long");
-        sleep(Duration::from_millis(20));
-    }
 }
 
 #[test]

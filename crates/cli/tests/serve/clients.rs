@@ -191,7 +191,7 @@ fn the_kernels_client_and_dm_crypt() {
          modprobe -d $(dirname $(cat /proc/sys/kernel/modprobe))/modroot nbd nbds_max=2\n\
          busybox mdev -s\n\
          {CASEMATE} serve --write {CRYPT_ABSOLUTE} --key-file {here}/key --socket /run/sock {here}/disk >/run/uri 2>/run/log & s=$!\n\
-         for i in $(seq 100); do [ -s /run/uri ] && break; sleep 0.1; done\n\
+         until [ -s /run/uri ]; do sleep 0.1; done\n\
          nbd-client -unix /run/sock /dev/nbd0 -C 2\n\
          mke2fs -q -t ext4 /dev/nbd0\n\
          mkdir /run/m && mount /dev/nbd0 /run/m\n\
@@ -204,7 +204,7 @@ fn the_kernels_client_and_dm_crypt() {
          kill -TERM $s; wait $s\n\
          cat /run/log >&2\n\
          {CASEMATE} serve --verity {here}/tree {root} --socket /run/sock2 {here}/image >/run/uri2 2>/run/log2 &\n\
-         for i in $(seq 100); do [ -s /run/uri2 ] && break; sleep 0.1; done\n\
+         until [ -s /run/uri2 ]; do sleep 0.1; done\n\
          nbd-client -unix /run/sock2 /dev/nbd1 -C 1\n\
          for i in 2 3 4 5; do dd if=/dev/nbd1 bs=4096 skip=$i count=1 iflag=direct >/run/block$i 2>/dev/null || echo bad $i; done\n\
          dd if=/dev/nbd1 bs=4096 conv=noerror of=/dev/null 2>&1 | grep -c 'error reading'\n\

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use casemate_testkit::nbd::{Client, FUA, READ, TRIM};
 use casemate_testkit::uml::Uml;
-use casemate_testkit::{Rng, skip, slow_tests, tool};
+use casemate_testkit::{PATIENCE, Rng, comes_true, skip, slow_tests, tool};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{CASEMATE, CRYPT, Folder, Running, SIZE, writable};
@@ -177,14 +177,14 @@ fn a_disk_that_fills() {
         );
         let errors = fs::File::create(folder.path().join("log")).unwrap();
         let mut unshare = Command::new("unshare");
-        unshare.args(["-rm", "sh", "-c", &script]).current_dir(folder.path());
+        unshare.args(["-rm", "--propagation", "slave", "sh", "-c", &script]).current_dir(folder.path());
         let mut child = unshare.stderr(errors).stdout(Stdio::null()).spawn().unwrap();
         let start = Instant::now();
         while !folder.path().join("sock").exists() {
             if let Some(status) = child.try_wait().unwrap() {
                 return skip(&format!("no user namespace: {status}: {}", folder.log()));
             }
-            assert!(start.elapsed() < Duration::from_secs(60));
+            assert!(start.elapsed() < PATIENCE);
             std::thread::sleep(Duration::from_millis(10));
         }
         let running = Running { child, folder: folder.path().to_owned() };
@@ -227,14 +227,14 @@ fn a_real_device_that_fails() {
          io() {{ qemu-io -f raw -c \"$1\" 'nbd+unix:///?socket=/run/sock' >/run/said 2>&1 && echo \"$1: done\" || echo \"$1: failed\"; }}\n\
          for crypt in '' '{CRYPT_WITHOUT_KEY} --key-file {here}/key'; do\n\
              {CASEMATE} serve --write $crypt --socket /run/sock /dev/mapper/bad >/run/uri 2>/run/log & s=$!\n\
-             for i in $(seq 100); do [ -s /run/uri ] && break; sleep 0.1; done\n\
+             until [ -s /run/uri ]; do sleep 0.1; done\n\
              io 'read 0 4M'; io 'read 4M 32k'; io 'read 4100k 4k'; io 'read 3M 2M'; io 'read 4224k 8M'\n\
              io 'write -P 5 0 4M'; io 'write -f -P 6 5M 64k'; io 'flush'; io 'read -P 5 4032k 64k'\n\
              io 'write -f -P 7 4100k 4k'; io 'flush'; io 'flush'; io 'read -P 6 5M 64k'; io 'write -f -P 8 8M 4k'\n\
              kill -TERM $s; wait $s || echo \"ended with $?\"\n\
              cat /run/log >&2; rm -f /run/uri\n\
              {CASEMATE} serve --write $crypt --socket /run/sock /dev/mapper/bad >/run/uri & s=$!\n\
-             for i in $(seq 100); do [ -s /run/uri ] && break; sleep 0.1; done\n\
+             until [ -s /run/uri ]; do sleep 0.1; done\n\
              io 'read -P 5 0 4M'; io 'read -P 6 5M 64k'; io 'flush'\n\
              kill -TERM $s; wait $s; rm -f /run/uri\n\
          done"
@@ -265,7 +265,8 @@ fn two_thousand_connections() {
     }
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).unwrap();
     let folder = Folder::new();
-    let running = folder.start("image --max-clients 2001 --handshake-timeout 8 --json");
+    // All of them are there at once, however long it takes until the last one is.
+    let running = folder.start("image --max-clients 2001 --handshake-timeout 3600 --json");
     let image = folder.read("image");
     let mut one = running.client();
     let mut typical = || {
@@ -280,15 +281,15 @@ fn two_thousand_connections() {
         times[100]
     };
     let alone = typical();
-    let mut silent: Vec<_> = (0..1000).map(|_| running.raw()).collect();
-    let since = Instant::now();
+    let silent: Vec<_> = (0..1000).map(|_| running.raw()).collect();
     let mut clients: Vec<Client> = (0..1000).map(|_| running.client()).collect();
     assert!(running.status("Threads:") >= 2000, "all are there at once");
     // The next one is let go at once, not kept waiting.
     let mut late = running.raw();
     assert_eq!(late.read(&mut [0; 18]).unwrap(), 0);
-    let crowded = typical();
-    assert!(crowded < 10 * alone + Duration::from_millis(5), "{crowded:?} after {alone:?}");
+    // Other programs may be at work now, and were not before.
+    let is_quick = || typical() < 10 * alone + Duration::from_millis(5);
+    assert!(comes_true(is_quick), "{alone:?} alone, and more than ten times as much in the crowd");
     // All want a megabyte in pieces at once, and there is memory for a gibibyte of such requests.
     for client in &mut clients {
         for piece in 0..4 {
@@ -302,16 +303,24 @@ fn two_thousand_connections() {
     }
     let peak = running.status("VmHWM:") >> 10;
     assert!(peak < 1500, "{peak} MiB");
-    // Those who say nothing lose their places in time.
-    for stream in &mut silent {
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        assert_eq!(std::io::copy(stream, &mut std::io::sink()).unwrap(), 18);
-    }
-    assert!(since.elapsed() < Duration::from_secs(60));
-    drop(running.client());
-    eprintln!("4 KiB: {alone:?} alone, {crowded:?} in the crowd; at most {peak} MiB");
+    drop(silent);
     let log = folder.log();
     assert!(log.contains("clients are turned away from now on: 2001 are served already"), "{log}");
     drop(clients);
+    assert_eq!(running.end(), 0);
+}
+
+/// Those who say nothing lose their places in time, to others.
+#[test]
+fn a_handshake_that_takes_too_long() {
+    let folder = Folder::new();
+    let running = folder.start("image --max-clients 20 --handshake-timeout 1");
+    drop(running.client());
+    let mut silent: Vec<_> = (0..20).map(|_| running.raw()).collect();
+    for stream in &mut silent {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert_eq!(std::io::copy(stream, &mut std::io::sink()).unwrap(), 18);
+    }
+    drop(running.client());
     assert_eq!(running.end(), 0);
 }

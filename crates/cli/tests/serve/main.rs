@@ -9,10 +9,9 @@ use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use casemate_testkit::nbd::Client;
-use casemate_testkit::{Rng, TempDir, run, run_any, tempdir};
+use casemate_testkit::{PATIENCE, Rng, TempDir, run, run_any, tempdir};
 
 const CASEMATE: &str = env!("CARGO_BIN_EXE_casemate");
 const CRYPT: &str = "--crypt aes-xts-plain64 --key-file key --key-size 512";
@@ -102,7 +101,7 @@ fn writable(options: &str) -> &'static str {
 impl Running {
     fn client(&self) -> Client {
         let client = Client::connect_when_there(self.folder.join("sock"));
-        client.stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        client.stream.set_read_timeout(Some(PATIENCE)).unwrap();
         client
     }
 

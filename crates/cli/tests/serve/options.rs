@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
 
 use casemate_testkit::nbd::{TRIM, WRITE_ZEROES};
-use casemate_testkit::{Rng, run, run_any, tool};
+use casemate_testkit::{Rng, run, run_any, tool, wait_until};
 
 use crate::{CASEMATE, CRYPT, Folder, SIZE};
 
@@ -287,10 +287,7 @@ fn a_server_ends_with_its_last_client_and_says_who_it_is() {
     let running = folder.start("image --read-only --exit-with-last --pid-file pid");
     let client = running.client();
     // A socket takes clients as soon as it is there, which is before that file is.
-    let start = std::time::Instant::now();
-    while !folder.path().join("pid").exists() && start.elapsed() < std::time::Duration::from_secs(30) {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    wait_until(|| folder.path().join("pid").exists());
     let pid = String::from_utf8(folder.read("pid")).unwrap();
     assert_eq!(pid.trim(), running.child.id().to_string());
     drop(client);

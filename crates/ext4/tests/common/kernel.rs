@@ -33,7 +33,8 @@ pub fn on_mounted(image: &Path, mount_options: &str, script: &str) -> Option<Str
             "set -e; mount -t ext4 -o {options} '{}' {at}; cd {at}\n{script}\ncd /; umount {at}",
             image.display()
         );
-        let output = run_any(Command::new("unshare").args(["-m", "sh", "-c", &whole]));
+        let output =
+            run_any(Command::new("unshare").args(["-m", "--propagation", "slave", "sh", "-c", &whole]));
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
         return Some(text(&output.stdout));
