@@ -24,6 +24,23 @@ pub fn encrypted() -> Option<Folders> {
     Some(folders)
 }
 
+/// A key that no folder has is told before the mount goes to the background.
+#[test]
+fn a_key_that_opens_nothing_is_told() {
+    let Some(folders) = encrypted() else { return };
+    folders.file("wrong", (1..65).collect::<Vec<u8>>());
+    for options in ["", "--write"] {
+        folders.is(
+            &format!("mount {options} root.img own --fscrypt-key wrong"),
+            0,
+            "no key that was given fits",
+        );
+        folders.unmount("own");
+        folders.mount(&format!("{options} root.img --fscrypt-key key"), "own");
+        folders.unmount("own");
+    }
+}
+
 #[test]
 fn folders_lock_and_unlock() {
     let Some(folders) = encrypted() else { return };

@@ -41,7 +41,7 @@ pub struct ImageArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "no_replay")]
     recovery_file: Option<PathBuf>,
     #[command(flatten)]
-    keys: KeyArgs,
+    pub keys: KeyArgs,
     #[command(flatten)]
     layers: LayerArgs,
 }

@@ -72,6 +72,11 @@ impl FromStr for KeyFile {
 }
 
 impl KeyArgs {
+    /// Whether there are any.
+    pub fn are_given(&self) -> bool {
+        !self.raw.files.is_empty() || !self.passphrases.is_empty()
+    }
+
     /// All keys that were given.
     pub fn keys(&self) -> Result<Keys, Error> {
         let limits = KdfLimits::default().times(self.fscrypt_kdf_limit);

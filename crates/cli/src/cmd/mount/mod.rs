@@ -9,6 +9,8 @@ use std::sync::mpsc;
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use casemate::blockdev::os::OsStrExt;
+use casemate::ext4::{FileSystem, encryption_info};
 use casemate::{Access, Error};
 use casemate_fuse::{Mount, MountOptions, Unmount};
 
@@ -74,6 +76,9 @@ pub struct Args {
     forked: bool,
 }
 
+/// Folders that are looked at for their keys.
+const MOST_FOLDERS: u32 = 1000;
+
 /// What is waited for.
 enum Event {
     Stop,
@@ -101,10 +106,14 @@ impl Args {
         let mount = match self.write {
             true => {
                 let changing = self.image.open_changing(self.fsverity, context)?;
+                self.try_keys(&changing.1);
+                changing.1.note_useless_keys(context);
                 Mount::writing(changing, &self.folder, &options, ended)?
             }
             false => {
+                // What it says of keys comes while somebody hears it.
                 let fs = self.image.open_as(Access::ReadLocked, self.fsverity, context)?;
+                self.try_keys(&fs);
                 Mount::new((*fs).clone(), &self.folder, &options, ended)?
             }
         };
@@ -141,5 +150,31 @@ impl Args {
         }
         told("unmounted")?;
         Ok(Answer::Yes)
+    }
+
+    /// Looks whether the keys that were given are those of encrypted folders at the top and in these: reading finds a key to be of use,
+    /// or missing.
+    fn try_keys(&self, fs: &FileSystem) {
+        if !self.image.keys.are_given() {
+            return;
+        }
+        let inodes = fs.inodes();
+        let mut left = MOST_FOLDERS;
+        let mut folders = vec![(PathBuf::from("/"), 0)];
+        while let Some((path, depth)) = folders.pop() {
+            for entry in fs.read_dir(&path).unwrap_or_default() {
+                let Ok(inode) = inodes.inode(entry.inode) else { continue };
+                let is_own = entry.name == b"." || entry.name == b"..";
+                if is_own || !inode.is_dir() {
+                    continue;
+                }
+                let Some(rest) = left.checked_sub(1) else { return };
+                left = rest;
+                let is_plain = matches!(encryption_info(inodes, &inode), Ok(None));
+                if is_plain && depth < 1 {
+                    folders.push((path.join(std::ffi::OsStr::from_bytes(&entry.name)), depth + 1));
+                }
+            }
+        }
     }
 }
