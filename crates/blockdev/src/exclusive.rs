@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process;
 
 use crate::error::{Error, Result};
-use crate::file::FileDevice;
+use crate::file::{FileDevice, open_to_read};
 use crate::os::{self, FileTypeExt};
 
 impl FileDevice {
@@ -16,7 +16,7 @@ impl FileDevice {
     /// # Errors
     /// `Busy` when another process has it open for changes.
     pub fn open_shared(path: impl AsRef<Path>) -> Result<FileDevice> {
-        FileDevice::over(Held::lock(File::open(path)?, File::try_lock_shared)?)
+        FileDevice::over(Held::lock(open_to_read(path.as_ref())?, File::try_lock_shared)?)
     }
 
     /// Opens an existing file or block device for changes, and keeps others from doing the same while it is open:

@@ -1,6 +1,6 @@
 //! A regular file or a block device of the system.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -53,7 +53,7 @@ impl Flushes {
 impl FileDevice {
     /// Opens a file or block device for reading, whatever others do with it.
     pub fn open(path: impl AsRef<Path>) -> Result<FileDevice> {
-        FileDevice::from_file(File::open(path)?)
+        FileDevice::from_file(open_to_read(path.as_ref())?)
     }
 
     /// Opens an existing file for reading and writing that nobody else knows; what others may use is for
@@ -79,8 +79,7 @@ impl FileDevice {
         } else if kind.is_block_device() {
             Some(os::device_size(&file)?)
         } else {
-            let text = "neither a regular file nor a block device";
-            return Err(Error::argument(text));
+            return Err(no_device());
         };
         Ok(FileDevice { file, fixed_size, flushes: Arc::default() })
     }
@@ -113,6 +112,18 @@ impl FileDevice {
     pub fn file(&self) -> &File {
         &self.file
     }
+}
+
+/// Opens a file for reading, but no pipe: that would wait for somebody who writes to it.
+pub(crate) fn open_to_read(path: &Path) -> Result<File> {
+    match fs::metadata(path)?.file_type().is_fifo() {
+        true => Err(no_device()),
+        false => Ok(File::open(path)?),
+    }
+}
+
+fn no_device() -> Error {
+    Error::argument("neither a regular file nor a block device")
 }
 
 impl BlockDevice for FileDevice {

@@ -226,6 +226,47 @@ fn partitions_behind_the_end_stand_at_the_edge() {
     assert!(!text.contains("--crypt"), "{text}");
 }
 
+/// A hash area behind its file system is named where one is looked for at the beginning, with the option that leads there.
+#[test]
+fn a_hash_area_behind_a_file_system_is_pointed_to() {
+    let place = place();
+    if !disk(&place) {
+        return;
+    }
+    let root = place.sh("sed -n 's/^Root hash: *\\t*//p' verity.txt");
+    let root = root.trim();
+    for (line, option) in [
+        ("verity dump root".to_owned(), "--hash-offset 8388608"),
+        (format!("verity verify root root {root}"), "--hash-offset 8388608"),
+        (format!("ext4 ls --dm-verity root {root} root /"), "--verity-hash-offset 8388608"),
+    ] {
+        place.is(
+            &line,
+            2,
+            &format!(
+                "bad magic: no hash area of dm-verity begins here; one begins at byte 8388608: {option}"
+            ),
+        );
+        place.is(&format!("{line} {option}"), 0, "");
+    }
+}
+
+/// A pipe that nobody writes to is no image, and is not waited for.
+#[test]
+fn a_pipe_is_no_image() {
+    let place = place();
+    place.sh("mkfifo pipe");
+    for line in [
+        "info pipe",
+        "ext4 ls pipe /",
+        "luks dump pipe",
+        "verity format pipe hash",
+        "serve -r pipe --exec true",
+    ] {
+        place.is(line, 2, "pipe: neither a regular file nor a block device");
+    }
+}
+
 /// Names in an image can't pass for words of ours, nor move a terminal's cursor.
 #[test]
 fn what_an_image_says_is_shown_without_control_characters() {

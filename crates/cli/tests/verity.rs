@@ -473,15 +473,15 @@ fn bad_input_gives_one_clear_line() {
             "the parity at 0 overlaps the data or the hash area in data",
         ),
         ("dump empty", 2, "empty: no verity superblock at 0: the file has 0 bytes"),
-        ("dump text", 2, "text: verity superblock: there is no signature"),
-        ("dump hash --hash-offset=512", 2, "hash: verity superblock: there is no signature"),
+        ("dump text", 2, "text: verity superblock: bad magic"),
+        ("dump hash --hash-offset=512", 2, "hash: verity superblock: bad magic"),
         ("verify data hash", 2, "no root hash: give it in hex, as @FILE or with --root-hash-file"),
         ("verify data hash 12", 2, "the root hash has 1 bytes; one of sha256 has 32"),
         ("verify data hash 1x", 2, "'1x' is no root hash"),
         ("verify data cut ROOT", 2, "the hash device is cut off: it has 5000 bytes and needs 8192"),
         ("verify data header ROOT", 2, "the hash device is cut off: it has 512 bytes and needs 8192"),
         ("verify shorter hash ROOT", 2, "the data device is cut off: it has 77824 bytes and needs 81920"),
-        ("verify data text ROOT", 2, "text: verity superblock: there is no signature"),
+        ("verify data text ROOT", 2, "text: verity superblock: bad magic"),
         ("verify data hash ROOT --fec-device=empty", 2, "the parity is cut off"),
         (
             "verify data hash ROOT --hash=sha512",
@@ -544,7 +544,7 @@ fn a_full_disk_leaves_nothing_that_looks_whole() {
     assert_eq!(status(&output), 2, "{error}");
     assert!(error.contains("old was begun and is not whole, format it again"), "{error}");
     let output = place.own(&format!("verify data old {root}"));
-    assert!(stderr(&output).contains("there is no signature"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("bad magic"), "{}", stderr(&output));
 }
 
 #[test]

@@ -27,6 +27,20 @@ pub fn name(found: &Found) -> String {
     text
 }
 
+/// Says where a hash area of dm-verity begins, where none begins at the beginning: behind a file system, say. `option` takes that
+/// place.
+pub fn without_hash_area(error: Error, image: &Image, option: &str) -> Error {
+    let place = || {
+        let found = probe::look(image).ok().filter(|_| error.kind() == ErrorKind::Corrupt)?;
+        let mut areas = found.inside.iter().filter(|area| area.what == Some(probe::VERITY));
+        areas.next().map(|area| area.start)
+    };
+    match place() {
+        Some(place) => error.map_text(|text| format!("{text}; one begins at byte {place}: {option} {place}")),
+        None => explained(error, image, probe::VERITY),
+    }
+}
+
 /// What to call bytes that are no format's: no more is said than was read.
 fn unknown(found: &Found) -> String {
     let Some(Content { read, look }) = found.content else { return "nothing known".to_owned() };

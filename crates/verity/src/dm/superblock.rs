@@ -46,7 +46,7 @@ impl Superblock {
         let u32_at = |offset: usize| u32::from_le_bytes([0, 1, 2, 3].map(|k| bytes[offset + k]));
         let u64_at = |offset: usize| u64::from(u32_at(offset)) | u64::from(u32_at(offset + 4)) << 32;
         if bytes[..8] != *SIGNATURE {
-            return Err(corrupt("there is no signature: this is no hash area of dm-verity"));
+            return Err(corrupt("bad magic: no hash area of dm-verity begins here"));
         }
         if u32_at(8) != 1 {
             return Err(Error::unsupported(format!("verity superblock: version {}", u32_at(8))));
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn each_field_is_checked() {
         for (offset, value, text) in [
-            (0, b'V', "verity superblock: there is no signature: this is no hash area of dm-verity"),
+            (0, b'V', "verity superblock: bad magic: no hash area of dm-verity begins here"),
             (8, 2, "verity superblock: version 2"),
             (12, 2, "verity superblock: verity hash type 2; there are 0 and 1"),
             (32, 0, "verity superblock: the algorithm's name is not one"),

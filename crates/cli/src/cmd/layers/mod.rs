@@ -13,7 +13,7 @@ use casemate::{Access, Error, Image, SecretSource, probe};
 use self::stack::{LayerOptions, Stack, ids};
 pub use super::crypt::mapping::DECRYPTION;
 use super::crypt::mapping::MappingArgs;
-use super::explained::explained;
+use super::explained::{explained, without_hash_area};
 use super::luks::options::UnlockArgs;
 use super::verity::options::{HashArgs, parse_root_hash};
 use crate::cmd::integrity::JournalArgs;
@@ -253,7 +253,11 @@ impl Layer {
             true => image.clone(),
             false => Image::open(hash, Access::ReadLocked)?,
         };
-        image.verity(&hash, &root, &options, &providers)
+        let verified = image.verity(&hash, &root, &options, &providers);
+        verified.map_err(|error| match self.verity.hash_offset {
+            0 => without_hash_area(error, &hash, "--verity-hash-offset"),
+            _ => error,
+        })
     }
 }
 

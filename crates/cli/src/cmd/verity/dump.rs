@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use casemate::{Access, Error, Image, probe};
+use casemate::{Access, Error, Image};
 
 use super::info;
 use crate::answer::Answer;
-use crate::cmd::explained::explained;
+use crate::cmd::explained::without_hash_area;
 use crate::cmd::layers::CryptArgs;
 use crate::context::Context;
 use crate::size::bytes;
@@ -36,7 +36,7 @@ impl Args {
         };
         let image = self.crypt.over(image, context, false)?;
         let layout = image.verity_superblock(self.hash_offset);
-        let layout = layout.map_err(|error| explained(error, &image, probe::VERITY))?;
+        let layout = layout.map_err(|error| without_hash_area(error, &image, "--hash-offset"))?;
         if context.json() {
             context.print_json(&info::json(&layout, None))?;
         } else {

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use casemate::blockdev::{Events, is_same_file};
 use casemate::verity::{BlockSize, Fec, HashType, Salt, VerityOptions, Volume, hex};
-use casemate::{Access, Error, Image, Output, Work, probe};
+use casemate::{Access, Error, Image, Output, Work};
 
-use crate::cmd::explained::explained;
+use crate::cmd::explained::without_hash_area;
 use crate::cmd::layers::CryptArgs;
 use crate::context::{Context, read_small};
 use crate::size::bytes;
@@ -193,7 +193,7 @@ impl StoredArgs {
     ) -> Result<Volume, Error> {
         let volume = data.verity_volume(&hash, &options);
         let volume = volume.map_err(|error| match self.hash_offset {
-            0 => explained(error, &hash, probe::VERITY),
+            0 => without_hash_area(error, &hash, "--hash-offset"),
             _ => error,
         })?;
         if let (Some(device), Some(roots)) = (&self.fec.fec_device, volume.other_fec_roots()) {
