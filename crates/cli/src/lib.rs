@@ -177,7 +177,12 @@ fn tried_first(mut command: &clap::Command, args: &[OsString]) -> Option<Error> 
         match command.find_subcommand(name) {
             Some(inner) => command = inner,
             None => {
-                let hint = hints::of(name).filter(|_| command.has_subcommands())?;
+                // A whole word of a longer name, as verify of verify-signature, is short for that.
+                let is_word = |rest: &str| rest.starts_with(['-', '_']);
+                let is_short = command
+                    .get_subcommands()
+                    .any(|inner| inner.get_name().strip_prefix(name).is_some_and(is_word));
+                let hint = hints::of(name).filter(|_| command.has_subcommands() && !is_short)?;
                 return Some(Error::argument(format!("'{name}' is no command here; {hint}")));
             }
         }

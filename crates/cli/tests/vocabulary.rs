@@ -428,6 +428,14 @@ fn what_people_try_first_is_pointed_to() {
     place.is("getfattr root.img /etc/f", 2, "casemate ext4 getfattr");
     place.is("verity open a b c", 2, "dmsetup create");
     place.is("ext4 mount root.img /mnt", 2, "casemate mount");
+    place.is("luks open volume", 2, "casemate mount --luks and casemate serve --luks");
+    place.is("luks luksFormat volume", 2, "casemate luks format");
+    place.is("recover root.img", 2, "casemate ext4 check --repair");
+    place.is("scan root.img", 2, "casemate info");
+    place.is("dump root.img", 2, "casemate luks dump");
+    place.is("verify root.img", 2, "casemate verity verify");
+    // A whole word of a command's name is short for that.
+    place.is("fsverity verify", 2, "<FILE>");
     // Names of other servers' options.
     for line in ["serve root.img -U - --run true", "serve root.img -p 0 --run true"] {
         assert_eq!(stdout(&place.is(&format!("{line} --verbose"), 0, "clients can only read")), "");

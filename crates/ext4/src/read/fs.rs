@@ -124,8 +124,10 @@ impl Ext4 {
         let needed = layout.blocks.checked_mul(u64::from(layout.block_size));
         let size = device.size();
         if needed.is_none_or(|needed| needed > size && !options.cut_short) {
-            let text =
-                format!("{} blocks of {} bytes on a device of {size}", layout.blocks, layout.block_size);
+            let text = format!(
+                "{} blocks of {} bytes on a device of {size} bytes: it is cut off, and only what is here can be read",
+                layout.blocks, layout.block_size
+            );
             return Err(Place::of(Structure::Superblock).malformed(text));
         }
         let checksums = Checksums::new(Crc32c::new(options.providers.cpu()), &superblock)?;
