@@ -370,7 +370,13 @@ impl Found {
             // The image may be cut off.
             let there = self.len.saturating_sub(entry.start).min(entry.len);
             let (start, number) = (self.start.saturating_add(entry.start), Some(entry.number));
-            let mut inner = look_at(device, start.min(device.size()), there, number, depth - 1, left)?;
+            let inner = look_at(device, start.min(device.size()), there, number, depth - 1, left);
+            // A part that can't be read keeps nobody from the others.
+            let mut inner = inner.unwrap_or_else(|error| {
+                let mut unreadable = Found::new(start, there, number, None);
+                unreadable.damage.push(error.text().into_owned());
+                unreadable
+            });
             inner.start = start;
             let cut = cut_off(entry.len, there);
             // The file system in it may have said so.
@@ -394,9 +400,14 @@ impl Found {
         depth: u32,
         left: &mut u32,
     ) -> Result<(), Error> {
-        if depth > 0
-            && let Some(partitions) = backup_gpt(&**part)?
-        {
+        let backup = match depth {
+            0 => None,
+            _ => backup_gpt(&**part).unwrap_or_else(|error| {
+                self.damage.push(format!("the end, where a backup GPT may be: {}", error.text()));
+                None
+            }),
+        };
+        if let Some(partitions) = backup {
             (self.what, self.is_backup_table) = (Some(GPT), true);
             self.damage.push(
                 "there is no table at the beginning; the partitions are those of the backup GPT at the end"
@@ -419,7 +430,11 @@ impl Found {
             self.describe_luks(part, &[]);
             return Ok(());
         }
-        self.content = Some(content(&**part)?);
+        let (content, unreadable) = content(&**part);
+        self.content = Some(content);
+        if unreadable > 0 {
+            self.damage.push(format!("{unreadable} bytes of those that were looked at can't be read"));
+        }
         Ok(())
     }
 
@@ -688,15 +703,18 @@ fn superblock_backup(device: &dyn BlockDevice, block: u64) -> Option<(u64, [u8; 
     })
 }
 
-/// What bytes look like that are no format's.
-fn content(device: &dyn BlockDevice) -> Result<Content, Error> {
+/// What bytes look like that are no format's, and how many could not be read.
+fn content(device: &dyn BlockDevice) -> (Content, u64) {
     // Of blocks that are not zero: a sparse file may have been encrypted without its holes.
-    let (mut counts, mut counted, mut read) = ([0_u64; 256], 0, 0);
+    let (mut counts, mut counted, mut read, mut unreadable) = ([0_u64; 256], 0, 0, 0);
     let mut buffer = Vec::new();
     for range in samples(device.size()) {
         // OK to cast: at most a MiB.
         buffer.resize((range.end - range.start) as usize, 0);
-        device.read_at(&mut buffer, range.start)?;
+        if device.read_at(&mut buffer, range.start).is_err() {
+            unreadable += buffer.len() as u64;
+            continue;
+        }
         read += buffer.len() as u64;
         for block in buffer.chunks(4096).filter(|block| block.iter().any(|byte| *byte != 0)) {
             counted += block.len() as u64;
@@ -704,12 +722,13 @@ fn content(device: &dyn BlockDevice) -> Result<Content, Error> {
         }
     }
     let look = match (read, counted) {
-        (0, _) => Look::Empty,
+        (0, _) if unreadable == 0 => Look::Empty,
+        (0, _) => Look::Other,
         (_, 0) => Look::Zeros,
         _ if is_even(&counts, counted) => Look::Random,
         _ => Look::Other,
     };
-    Ok(Content { read, look })
+    (Content { read, look }, unreadable)
 }
 
 /// Whether all values are about as frequent. The sum below is 255 on average for random bytes, and 255 +- 23 in two of three

@@ -1,11 +1,12 @@
 //! What other tools make is known by its beginning.
 
 use std::fs::{self, File};
+use std::ops::Range;
 use std::process::Command;
 use std::sync::Arc;
 
 use casemate::blockdev::{BlockDevice, FileDevice, MemoryDevice};
-use casemate::{Image, probe};
+use casemate::{Error, Image, probe};
 use casemate_testkit::{Rng, run, tempdir, tool};
 
 #[test]
@@ -76,5 +77,63 @@ fn look_at_damaged(whole: &[u8], what: &str) {
         }
         bytes.truncate(rng.below(bytes.len() as u64) as usize + 1);
         look(bytes);
+    }
+}
+
+/// A disk of which some bytes can't be read.
+struct Failing {
+    disk: MemoryDevice,
+    bad: Range<u64>,
+}
+
+impl BlockDevice for Failing {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        None
+    }
+
+    fn size(&self) -> u64 {
+        self.disk.size()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<(), Error> {
+        let end = offset + buf.len() as u64;
+        match offset < self.bad.end && self.bad.start < end {
+            true => Err(std::io::Error::other("bad sector").into()),
+            false => self.disk.read_at(buf, offset),
+        }
+    }
+
+    fn write_at(&self, _: &[u8], _: u64) -> Result<(), Error> {
+        unreachable!("nothing is written")
+    }
+
+    fn flush(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// A disk that fails in places is what one wants to know of: what can be read of it is told.
+#[test]
+fn bad_sectors_keep_nothing_else_from_being_told() {
+    let look = |disk: Vec<u8>, bad: Range<u64>| {
+        probe::look(&Image::over("disk", Arc::new(Failing { disk: MemoryDevice::new(disk), bad }))).unwrap()
+    };
+    let mut disk = vec![0; 8 << 20];
+    for (slot, start) in [(0, 2048u32), (1, 8192)] {
+        let entry = &mut disk[446 + 16 * slot..][..16];
+        entry[4] = 0x83;
+        entry[8..12].copy_from_slice(&start.to_le_bytes());
+        entry[12..].copy_from_slice(&4096u32.to_le_bytes());
+    }
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    disk[8192 * 512..][..3].copy_from_slice(b"\x1f\x8b\x08");
+    let found = look(disk.clone(), 1 << 20..(1 << 20) + 512);
+    let parts: Vec<_> = found.inside.iter().map(|part| (part.what, part.damage.len())).collect();
+    assert_eq!(parts, [(None, 1), (Some("gzip data"), 0)], "{found:?}");
+    // Nothing known, and neither the end nor a sample can be read.
+    disk[..512].fill(1);
+    for bad in [(8 << 20) - 512..8 << 20, 4 << 20..5 << 20] {
+        let found = look(disk.clone(), bad);
+        assert!(found.content.unwrap().read > 1 << 20 && !found.damage.is_empty(), "{found:?}");
     }
 }

@@ -150,7 +150,10 @@ fn refuse(args: &[OsString], error: &clap::Error) -> ! {
         std::process::exit(match error.print() {
             Ok(()) => 0,
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => answer::CUT.into(),
-            Err(_) => 2,
+            Err(error) => {
+                context_of(args).complain(&Error::io("standard output", error));
+                2
+            }
         });
     }
     let text = error.render().to_string();
