@@ -34,7 +34,7 @@ const SHOWN: usize = 5;
 /// when they are decrypted.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  casemate ext4 check root.img\n  \
-    casemate ext4 check root.img --verity --cert cert.pem --fsverity require\n  \
+    casemate ext4 check root.img --verity\n  \
     casemate ext4 check root.img --fscrypt-key master.key\n  \
     casemate ext4 check root.img --json | jq -r '.faults[].name' | sort | uniq -c\n  \
     casemate ext4 check root.img --repair --dry-run")]
@@ -44,19 +44,22 @@ pub struct Args {
     /// Answer with exit status 1 to notes, too.
     #[arg(long)]
     strict: bool,
-    /// Read the contents of files with fs-verity, too, and compare them with their trees. (Their descriptors are always
-    /// checked, and the device below with --dm-verity.)
+    /// Read the contents of files with fs-verity, too, and compare them with their trees.
+    ///
+    /// (Their descriptors are always checked, and the device below with --dm-verity.)
     #[arg(long)]
     verity: bool,
     /// The certificate, in PEM or DER, that files with fs-verity must be signed by; one at least must be. It is trusted
     /// because it is given.
     #[arg(long, value_name = "CERTFILE", requires = "verity")]
     cert: Option<PathBuf>,
-    /// The demand on files: "require", that every one has fs-verity and matches it, or "check", that those match that have it.
+    /// Whether every file must have fs-verity, or only match it.
     #[arg(long, value_name = "DEMAND", value_enum, default_value = "check", requires = "verity")]
     fsverity: Demand,
     /// Rewrite every checksum that does not fit, and nothing else. Damaged structures are taken as they are:
-    /// what damaged them is still in them. Not through --dm-verity.
+    /// what damaged them is still in them.
+    ///
+    /// Not through --dm-verity.
     #[arg(long, conflicts_with = "dm_verity")]
     fix_checksums: bool,
     /// Mend what needs no guesses: counts, bitmaps, checksums, counts of links, orphans, types of names, quotas' usage, copies
