@@ -16,7 +16,7 @@ use casemate::blockdev::Events;
 
 use crate::answer::Answer;
 use crate::context::Context;
-use crate::streams::{StandardOutput, say};
+use crate::streams::{self, StandardOutput, say};
 
 /// The hidden option of a command that is in the background.
 pub const FORKED: &str = "--forked";
@@ -61,6 +61,7 @@ pub fn leave() -> Result<(), Error> {
         let null = File::options().read(true).write(true).open("/dev/null")?;
         rustix::stdio::dup2_stdin(&null)?;
         rustix::stdio::dup2_stdout(&null)?;
+        streams::to_log();
         Ok(rustix::stdio::dup2_stderr(&null)?)
     };
     leave().map_err(|error| Error::io("the background", error))

@@ -8,6 +8,7 @@
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use casemate::Error;
@@ -72,10 +73,41 @@ pub fn say(message: impl Display) {
     tell(visible(&message.to_string()) + "\n");
 }
 
-/// Writes text of our own to standard error as it is.
+/// Writes text of our own to standard error as it is, or to the system's log once this process has left its terminal.
 pub fn tell(text: impl Display) {
-    let _ = io::stderr().lock().write_all(text.to_string().as_bytes());
+    match ELSEWHERE.get() {
+        Some(tell) => tell(&text.to_string()),
+        None => drop(io::stderr().lock().write_all(text.to_string().as_bytes())),
+    }
 }
+
+/// Takes messages that standard error would lose.
+type Listener = Box<dyn Fn(&str) + Send + Sync>;
+
+static ELSEWHERE: OnceLock<Listener> = OnceLock::new();
+
+/// Sends messages to the system's log from now on (syslog(3): a daemon's errors), or nowhere if there is none.
+#[cfg(target_os = "linux")]
+pub fn to_log() {
+    use crate::context::OWN_PREFIX;
+    use std::os::unix::net::UnixDatagram;
+
+    let Ok(socket) = UnixDatagram::unbound() else { return };
+    let process = std::process::id();
+    let tell = move |text: &str| {
+        let text = text.trim_end().strip_prefix(OWN_PREFIX).unwrap_or(text.trim_end()).replace('\n', " ");
+        let line = format!("<{DAEMON_ERROR}>casemate[{process}]: {text}");
+        // A log that does not listen is not waited for.
+        let _ = socket.set_nonblocking(true).and_then(|()| socket.send_to(line.as_bytes(), LOG));
+    };
+    let _ = ELSEWHERE.set(Box::new(tell));
+}
+
+/// Where the system's log listens, and what messages of daemons about errors begin with.
+#[cfg(target_os = "linux")]
+const LOG: &str = "/dev/log";
+#[cfg(target_os = "linux")]
+const DAEMON_ERROR: u8 = 3 << 3 | 3;
 
 /// Whether a person sees standard error.
 pub fn is_watched() -> bool {

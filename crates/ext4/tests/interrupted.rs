@@ -15,7 +15,7 @@ use casemate_ext4::{
 use casemate_primitives::Cpu;
 use casemate_primitives::crc32c::Crc32c;
 use casemate_providers::{Providers, Work};
-use casemate_testkit::{TempDir, run, run_any, tempdir, tool};
+use casemate_testkit::{Medium, TempDir, run, run_any, tempdir, tool};
 use common::assert_sound;
 
 /// Where the superblock keeps its features that a reader must know, and which of them says that the journal must be
@@ -262,6 +262,64 @@ fn nothing_is_written_after_a_commit_that_failed() {
             drop(changing);
             place.assert_clean(&Arc::into_inner(device).unwrap().into_bytes(), &what);
         }
+    }
+}
+
+/// A disk without room for one of the writes of a commit, whichever that is: when there is room again, all is made permanent
+/// by the next commit, and a writer that ends before leaves the change whole or not begun.
+#[test]
+fn a_commit_that_finds_no_room_is_made_good_by_the_next() {
+    let Some(place) = Place::new() else { return };
+    for options in ["-t ext4 -b 1024", "-t ext3 -b 4096", "-t ext4 -b 1024 -O ^has_journal"] {
+        let Some(before) = place.image(options, "8M") else { return };
+        let (mut failed, mut refused) = (0, 0);
+        for good in 0.. {
+            let what = format!("{options}: {good} writes");
+            let medium = Medium::new(before.clone());
+            let mut changing = writer_beside(medium.clone(), &place.recovery()).unwrap();
+            changing.make_directory(b"/new", &NODE(), false).unwrap();
+            for number in 0..99 {
+                changing.make_directory(format!("/new/{number}").as_bytes(), &NODE(), false).unwrap();
+            }
+            medium.fail_after(good);
+            if changing.commit().is_ok() {
+                break;
+            }
+            failed += 1;
+            assert!(changing.commit().is_err(), "{what}: told again");
+            // Nothing is mixed with what may count already.
+            let added = changing.make_directory(b"/more", &NODE(), false);
+            refused += usize::from(added.is_err());
+            let found = Ext4::open(seen(&place, medium.bytes()), &OpenOptions::default()).unwrap();
+            let is_new = found.resolve(b"/new", false).is_ok();
+            assert!(
+                is_new == found.resolve(b"/new/98", false).is_ok() && found.resolve(b"/more", false).is_err(),
+                "{what}"
+            );
+            medium.fail_after(u64::MAX);
+            if added.is_err() {
+                changing.make_directory(b"/more", &NODE(), false).unwrap();
+            }
+            changing.make_directory(b"/later", &NODE(), false).unwrap();
+            changing.commit().unwrap();
+            drop(changing);
+            assert!(!place.recovery().exists(), "{what}");
+            place.assert_clean(&medium.bytes(), &what);
+            let fs =
+                Ext4::open(Arc::new(MemoryDevice::new(medium.bytes())), &OpenOptions::default()).unwrap();
+            for path in ["/new/0", "/new/98", "/more", "/later"] {
+                assert!(fs.resolve(path.as_bytes(), false).is_ok(), "{what}: {path}");
+            }
+        }
+        assert!(failed > 5 && refused > 2, "{options}: {failed} {refused}");
+    }
+}
+
+/// An image as readers see it with the recovery file that is beside it.
+fn seen(place: &Place, image: Vec<u8>) -> Arc<dyn BlockDevice> {
+    match completed(&image, &place.recovery()).unwrap() {
+        Some(device) => device,
+        None => Arc::new(MemoryDevice::new(image)),
     }
 }
 

@@ -54,11 +54,16 @@ impl Changes {
         let (stop, stopped) = channel();
         let watched = Arc::clone(&shared);
         let commits = move || {
+            let mut told = None;
             while stopped.recv_timeout(COMMIT) == Err(RecvTimeoutError::Timeout) {
-                if let Err(error) = watched.commit() {
-                    failed(&error);
-                    // Nothing can be committed any more, and everybody is told who tries to change anything.
-                    return;
+                // There may be room the next time. The same trouble is told once.
+                let trouble = watched.commit().err().map(|error| (error.to_string(), error));
+                if let Some((text, error)) = trouble.as_ref().filter(|(text, _)| told.as_ref() != Some(text))
+                {
+                    failed(error);
+                    told = Some(text.clone());
+                } else if trouble.is_none() {
+                    told = None;
                 }
             }
         };
@@ -120,7 +125,12 @@ impl Changes {
             let _ = clock.thread.join();
         }
         let Some(mut writer) = self.shared.locked().take() else { return Ok(()) };
-        writer.release_all().and_then(|()| writer.commit())
+        // What can't be freed waits on the disk for who opens the file system next; the rest is made permanent.
+        if writer.release_all().is_err() {
+            writer.commit()?;
+            writer.release_all()?;
+        }
+        writer.commit()
     }
 }
 

@@ -256,8 +256,8 @@ impl Tree {
 
     /// Makes all changes permanent.
     pub fn commit(&self) -> Result<(), Error> {
-        let changes = self.changes().ok_or_else(read_only)?;
-        changes.commit().map_err(|error| self.error(error))
+        // Where nothing changes all is permanent.
+        self.changes().map_or(Ok(()), |changes| changes.commit().map_err(|error| self.error(error)))
     }
 
     /// Notes what the kernel has forgotten.

@@ -7,6 +7,7 @@
 //! ```no_run
 //! use std::path::Path;
 //!
+//! use casemate::blockdev::NoEvents;
 //! use casemate::ext4::ReadOptions;
 //! use casemate::{Access, Image, Work};
 //! use casemate_fuse::{Mount, MountOptions, Unmount, unmount};
@@ -15,7 +16,7 @@
 //! let fs = image.ext4(&ReadOptions::default(), &Work::default())?;
 //! let mount = Mount::new(fs, Path::new("folder"), &MountOptions::default(), |_| println!("unmounted"))?;
 //! std::fs::copy("folder/etc/os-release", "os-release").map_err(|error| casemate::Error::io("os-release", error))?;
-//! unmount(mount.folder(), Unmount::WhenUnused)?;
+//! unmount(mount.folder(), Unmount::WhenUnused, &NoEvents)?;
 //! # Ok::<(), casemate::Error>(())
 //! ```
 //!
@@ -28,7 +29,9 @@
 //!
 //! [`Mount::writing`] lets programs change files, too. One writer ([`Writer`](casemate::ext4::Writer)) makes one change after
 //! the other, while nobody reads, and reading goes through what it has not committed. It commits every five seconds, when it
-//! has much to commit, at fsync and at the end. Files without names stay as long as the kernel knows them.
+//! has much to commit, at fsync and at the end. Files without names stay as long as the kernel knows them. Where a commit
+//! fails because something can't be written, changes stay in memory, and the next one tries again; who unmounts the folder
+//! is told before it is gone.
 //!
 //! # Errors
 //!
@@ -41,6 +44,7 @@ mod changes;
 mod control;
 mod crew;
 mod edits;
+mod ending;
 mod errno;
 mod folder_keys;
 mod ioctls;

@@ -66,6 +66,7 @@ pub enum Flag {
 pub struct Mount {
     folder: PathBuf,
     id: u64,
+    tree: Arc<Tree>,
     // What it does when it is dropped is to unmount the folder by its name, whatever is mounted there by then.
     _session: ManuallyDrop<BackgroundSession>,
     /// Removes its socket when it is dropped.
@@ -150,7 +151,7 @@ impl Mount {
         let kernel = Kernel::default();
         let control = options.control.as_deref().map(std::path::absolute).transpose().map_err(at)?;
         let options = MountOptions { control, ..options.clone() };
-        let tree = Arc::new(Tree::new(fs, changes, known, owner, &options));
+        let tree = Arc::new(Tree::new(fs, changes, known, owner, &options)?);
         let control = options.control.as_deref().map(Control::bind).transpose()?;
         let requests = Requests::new(Arc::clone(&tree), kernel.clone(), readers, ended);
         let session = Session::new(requests, &path, &config).and_then(|session| {
@@ -162,8 +163,8 @@ impl Mount {
         let mounted = mounted.ok_or_else(|| at(std::io::ErrorKind::NotFound.into()))?;
         mounted.read_ahead();
         let id = mounted.id;
-        let control = control.map(|control| control.serve(tree, kernel)).transpose()?;
-        Ok(Mount { folder: path, id, _session: session, _control: control })
+        let control = control.map(|control| control.serve(Arc::clone(&tree), kernel)).transpose()?;
+        Ok(Mount { folder: path, id, tree, _session: session, _control: control })
     }
 
     /// The folder, by its full name.
@@ -171,11 +172,15 @@ impl Mount {
         &self.folder
     }
 
-    /// Unmounts the folder, if this is what is mounted there.
+    /// Unmounts the folder, if this is what is mounted there, once all changes so far are permanent. Lazily it is unmounted
+    /// whether they are or not.
     ///
     /// # Errors
-    /// `Busy` if somebody uses it.
+    /// `Busy` if somebody uses it; those of the commit, after which it stays mounted.
     pub fn unmount(&self, when: Unmount) -> Result<(), Error> {
+        if when == Unmount::WhenUnused && self.tree.changes().is_some() {
+            self.tree.commit()?;
+        }
         unmount_if(&self.folder, when, |mounted| mounted.id == self.id)
     }
 }

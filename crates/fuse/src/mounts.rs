@@ -28,6 +28,8 @@ pub struct Mounted {
     pub kind: String,
     /// What is mounted, in words of its own: the image.
     pub source: OsString,
+    /// Whether the file system may be written.
+    pub is_writable: bool,
 }
 
 impl Mounted {
@@ -58,6 +60,13 @@ impl Mounted {
 /// `Io`, with the folder's name.
 pub fn full_path(folder: &Path) -> Result<PathBuf, Error> {
     let whole = std::path::absolute(folder).map_err(|error| Error::io(folder.display(), error))?;
+    // What something is mounted on is no link, and whoever serves it may not answer.
+    if let (Some(parent), Some(name)) = (whole.parent(), whole.file_name())
+        && let Ok(path) = parent.canonicalize().map(|parent| parent.join(name))
+        && Mounted::on(&path)?.is_some()
+    {
+        return Ok(path);
+    }
     let found = match (whole.parent(), whole.file_name()) {
         (Some(parent), Some(name))
             if !std::fs::symlink_metadata(&whole).is_ok_and(|data| data.is_symlink()) =>
@@ -80,7 +89,11 @@ fn find(list: &[u8], folder: &Path) -> Option<Mounted> {
         }
         let mut behind = words.skip_while(|word| *word != b"-").skip(1);
         let kind = String::from_utf8_lossy(behind.next()?).into_owned();
-        Some(Mounted { id, device, kind, source: unescaped(behind.next()?) })
+        let source = unescaped(behind.next()?);
+        let is_writable = behind
+            .next()
+            .is_some_and(|options| options.split(|byte| *byte == b',').any(|word| word == b"rw"));
+        Some(Mounted { id, device, kind, source, is_writable })
     })
 }
 
@@ -130,7 +143,8 @@ mod tests {
         assert_eq!(found("/mnt/x"), Some((41, "tmpfs".into(), "none".into())), "the topmost");
         assert_eq!(found("/mnt"), None);
         let first = find(&list[..list.len() - 60], Path::new("/mnt/x")).unwrap();
-        assert!(first.is_ours() && first.source == "root\\.img", "{first:?}");
+        assert!(first.is_ours() && first.source == "root\\.img" && !first.is_writable, "{first:?}");
+        assert!(find(list, Path::new("/mnt/x")).unwrap().is_writable);
         assert_eq!(find(b"nonsense\n\n1 2 3 4 /x", Path::new("/x")), None);
     }
 }

@@ -126,7 +126,10 @@ impl Filesystem for Requests {
     }
 
     fn destroy(&mut self) {
+        let text = |text: &str| format!("the last changes could not be made permanent: {text}");
         let closed = self.tree.changes().map_or(Ok(()), Changes::close);
+        let closed = closed.map_err(|error| self.tree.error(error.map_text(text)));
+        self.tree.ending().say(&closed);
         if let Some(ended) = self.ended.take() {
             ended(closed);
         }

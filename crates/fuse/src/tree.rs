@@ -17,6 +17,7 @@ use casemate::fsverity::FileDigest;
 
 use crate::attributes::{Owner, attributes};
 use crate::changes::{Changes, Steady};
+use crate::ending::Ending;
 use crate::errno::is_fault;
 use crate::kernel::Kernel;
 use crate::known::Known;
@@ -28,6 +29,9 @@ use crate::open_folders::OpenFolders;
 
 /// The attribute of the root that tells which process serves it. No list has it.
 pub const PROCESS: &str = "casemate.pid";
+
+/// The attribute of the root that tells where that process says how the last commit went. No list has it.
+pub const ENDING: &str = "casemate.end";
 
 /// The attribute of the root that tells where keys are added and removed. No list has it.
 pub const CONTROL: &str = "casemate.control";
@@ -53,6 +57,7 @@ pub struct Tree {
     known: Option<Arc<Known>>,
     /// What the attribute `CONTROL` of the root says, if keys may come and go.
     control: Option<PathBuf>,
+    ending: Ending,
 }
 
 /// Where in a file data or a hole is searched.
@@ -69,9 +74,9 @@ impl Tree {
         known: Arc<Known>,
         owner: Owner,
         options: &MountOptions,
-    ) -> Tree {
+    ) -> Result<Tree, Error> {
         let (control, events) = (options.control.clone(), options.events.clone());
-        Tree {
+        Ok(Tree {
             fs,
             owner,
             events,
@@ -82,7 +87,13 @@ impl Tree {
             known: (changes.is_some() || control.is_some()).then_some(known),
             changes,
             control,
-        }
+            ending: Ending::new()?,
+        })
+    }
+
+    /// Where it is said how the last commit went.
+    pub fn ending(&self) -> &Ending {
+        &self.ending
     }
 
     /// What changes the file system, if it may be changed.
@@ -282,6 +293,9 @@ impl Tree {
     pub fn xattr(&self, node: INodeNo, name: &OsStr, uid: u32) -> Result<Option<Vec<u8>>, Error> {
         if node == INodeNo::ROOT && name == PROCESS {
             return Ok(Some(std::process::id().to_string().into_bytes()));
+        }
+        if node == INodeNo::ROOT && name == ENDING {
+            return Ok(Some(self.ending.number().to_string().into_bytes()));
         }
         if node == INodeNo::ROOT && name == CONTROL {
             return Ok(self.control.as_ref().map(|path| path.as_os_str().as_bytes().to_vec()));

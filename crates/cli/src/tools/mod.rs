@@ -8,6 +8,8 @@ mod integritysetup;
 mod mke2fs;
 #[cfg(target_os = "linux")]
 mod mount;
+#[cfg(target_os = "linux")]
+mod umount;
 mod veritysetup;
 
 use std::ffi::OsString;
@@ -46,6 +48,8 @@ fn tool(args: &[OsString]) -> Option<Tool> {
         "mke2fs" | "mkfs.ext2" | "mkfs.ext3" | "mkfs.ext4" => Some((mke2fs::main, mke2fs::understands)),
         #[cfg(target_os = "linux")]
         "mount.casemate" => Some((mount::main, mount::understands)),
+        #[cfg(target_os = "linux")]
+        "umount.fuse.casemate" | "umount.casemate" => Some((umount::main, umount::understands)),
         "veritysetup" => Some((veritysetup::main, veritysetup::understands)),
         _ => None,
     }

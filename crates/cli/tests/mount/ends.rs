@@ -11,12 +11,12 @@ use casemate_testkit::{run, status, stdout, tool, wait_until};
 
 use super::Folders;
 
-fn is_there(process: &str) -> bool {
+pub fn is_there(process: &str) -> bool {
     // A zombie is no process.
     fs::read_to_string(format!("/proc/{process}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-fn kill(signal: &str, process: &str) {
+pub fn kill(signal: &str, process: &str) {
     run(Command::new("kill").args([signal, process]));
 }
 

@@ -2,6 +2,7 @@
 //! are given back.
 
 mod beside_kernel;
+mod commits;
 mod damaged;
 mod encrypted;
 mod ends;

@@ -145,10 +145,11 @@ fn without_a_journal_changes_are_kept_beside_the_image() {
     file.write_all(b"text").unwrap();
     assert_eq!(file.sync_all().unwrap_err().raw_os_error(), Some(5));
     drop(file);
-    folders.unmount("own");
+    folders.is("umount own", 2, "own: the last changes can't be made permanent");
     folders.sh("rmdir root.img.casemate-redo");
+    folders.unmount("own");
     assert_sound(&folders, "root.img");
-    folders.is("ext4 cat root.img /file2", 2, "no such file");
+    assert_eq!(folders.yes("ext4 cat root.img /file2"), "text");
 }
 
 fn killed(kind: &str, rounds: u64) {
@@ -176,7 +177,10 @@ fn killed(kind: &str, rounds: u64) {
         run(Command::new("kill").args(["-KILL", &process]));
         let _ = load.kill();
         load.wait().unwrap();
-        folders.unmount("own");
+        wait_until(|| {
+            fs::metadata(folders.path("own")).is_err() && folders.own("umount own").status.code() == Some(2)
+        });
+        assert!(!folders.is_mounted("own"));
         // It may note that a change was interrupted.
         run(folders.command().args(["mount", "root.img", "own"]));
         for (name, bytes) in &synced {

@@ -116,8 +116,10 @@ impl Allocator {
     /// # Errors
     /// As [`Transaction::commit`].
     pub fn commit(&mut self, now: Time) -> Result<()> {
-        self.transaction.check()?;
-        self.commit_counts(now)?;
+        self.transaction.check_known()?;
+        if !self.transaction.is_logged() {
+            self.commit_counts(now)?;
+        }
         self.transaction.commit(now)?;
         self.pins.clear();
         Ok(())

@@ -138,14 +138,15 @@ impl Writer {
     ///
     /// # Errors
     /// What the device says. The state on the device is then the one before or the one after, once the file system
-    /// was opened again; this writer changes nothing any more.
+    /// was opened again. Where something could not be written, as on a disk that is full, nothing is lost: this may be
+    /// called again. After a flush that failed this writer changes nothing any more.
     pub fn commit(&mut self) -> Result<()> {
         self.commit_with(&mut ())
     }
 
     /// The same while others write contents.
     pub(crate) fn commit_with(&mut self, behind: &mut impl Behind) -> Result<()> {
-        self.files.space().transaction().check()?;
+        self.files.space().transaction().check_known()?;
         behind.settle()?;
         self.files.commit()
     }
@@ -182,6 +183,8 @@ impl Writer {
         f: impl FnOnce(&mut Files, &mut B) -> Result<T>,
     ) -> Result<T> {
         self.commit_if_large(behind)?;
+        // Of an earlier operation, if a commit failed.
+        self.finish_all(behind)?;
         let result = self.step(behind, f)?;
         self.finish_all(behind)?;
         Ok(result)
@@ -241,8 +244,11 @@ impl Writer {
                 // The last step may have removed what was in its way.
                 Ok(true) => return self.finish_all(behind),
                 Ok(false) => {}
-                // After a commit that failed, whoever opens the file system next does this.
-                Err(error) if self.files.space().transaction().check().is_err() => return Err(error),
+                // After a commit that failed and may count, whoever opens the file system next does this.
+                Err(error) if self.files.space().transaction().check().is_err() => {
+                    self.break_off();
+                    return Err(error);
+                }
                 Err(error) => {
                     self.step(behind, |files, _| files.give_up(number, is_listed))?;
                     self.finish_all(behind)?;

@@ -305,14 +305,34 @@ impl Cache {
         state.dirty = 0;
     }
 
-    /// Whether contents went down since this was asked last, so that they are still to be flushed.
-    pub fn take_has_contents(&self) -> bool {
-        std::mem::take(&mut self.state().has_contents)
+    /// Whether contents went down that are still to be flushed.
+    pub fn has_contents(&self) -> bool {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).has_contents
+    }
+
+    /// Notes that all contents are flushed.
+    pub fn contents_are_flushed(&self) {
+        self.state().has_contents = false;
     }
 
     /// The device below.
     pub fn device(&self) -> &Arc<dyn BlockDevice> {
         &self.below
+    }
+
+    /// Reads contents of files, some of which are not written yet.
+    fn read_over_data(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.below.read_at(buf, offset)?;
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        let (start, end) = (
+            state.data_at.max(offset),
+            (state.data_at + state.data.len() as u64).min(offset + buf.len() as u64),
+        );
+        if start < end {
+            let ahead = &state.data[(start - state.data_at) as usize..(end - state.data_at) as usize];
+            buf[(start - offset) as usize..(end - offset) as usize].copy_from_slice(ahead);
+        }
+        Ok(())
     }
 
     fn flush_data(&self, state: &mut State) -> Result<()> {
@@ -346,7 +366,10 @@ impl BlockDevice for Cache {
         let mut state = state;
         if state.data_at < end && state.data_at + state.data.len() as u64 > offset {
             drop(state);
-            self.flush_data(&mut self.state())?;
+            // Contents that can't be written yet are read from here.
+            if self.flush_data(&mut self.state()).is_err() {
+                return self.read_over_data(buf, offset);
+            }
             state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         }
         let blocks = offset / size..end.div_ceil(size);
@@ -433,6 +456,7 @@ fn read_block(device: &dyn BlockDevice, size: usize, block: u64) -> Result<Box<[
 #[cfg(test)]
 mod tests {
     use casemate_blockdev::MemoryDevice;
+    use casemate_testkit::Medium;
 
     use super::*;
 
@@ -475,6 +499,21 @@ mod tests {
         let mut eight = [0; 8];
         below.read_at(&mut eight, 0).unwrap();
         assert_eq!(&eight, b"keptelse");
+    }
+
+    #[test]
+    fn contents_are_read_that_can_not_be_written_yet() {
+        let below = Medium::new(vec![7; 4096]);
+        let cache = Cache::new(below.clone(), 1024);
+        cache.write_data(1024, b"abc").unwrap();
+        below.fail_after(0);
+        let mut five = [0; 5];
+        cache.read_at(&mut five, 1023).unwrap();
+        assert_eq!(&five, b"\x07abc\x07");
+        assert!(cache.with_dirty(|_| ()).is_err());
+        below.fail_after(u64::MAX);
+        cache.with_dirty(|_| ()).unwrap();
+        assert_eq!(&below.bytes()[1024..1027], b"abc");
     }
 
     #[test]

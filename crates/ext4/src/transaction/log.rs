@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use casemate_blockdev::BlockDevice;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, again};
 use crate::format::csum::{Checksums, Context, Subject, recipe};
 use crate::format::features::Incompat;
 use crate::format::inode::Time;
@@ -35,8 +35,16 @@ pub(crate) struct Log {
     block_size: usize,
     uuid: [u8; 16],
     kind: Kind,
-    /// A commit failed: whether it counts, only whoever opens the file system next can tell.
-    is_broken: bool,
+    failed: Option<Failed>,
+}
+
+/// How far a commit came that failed. One of which nothing is in the log that counts is as if it had not begun.
+#[derive(Debug)]
+enum Failed {
+    /// The log holds all of it. The same blocks are committed once more before anything else is changed.
+    Logged(Error),
+    /// Whether it counts, only whoever opens the file system next can tell.
+    Unknown,
 }
 
 #[derive(Debug)]
@@ -83,7 +91,7 @@ impl Log {
             block_size: fs.layout().block_size as usize,
             uuid: fs.superblock().uuid,
             kind,
-            is_broken: false,
+            failed: None,
         }
     }
 
@@ -104,18 +112,34 @@ impl Log {
         }
     }
 
-    /// Refuses to go on where a commit failed. What it has written may count, and more would be mixed with it.
+    /// Refuses to change anything where a commit failed that may count: more would be mixed with it.
     pub fn check(&self) -> Result<()> {
-        if !self.is_broken {
+        match &self.failed {
+            Some(Failed::Logged(error)) => {
+                let text = |error: &str| format!("an earlier change is not in its place yet: {error}");
+                Err(again(error).map_text(text))
+            }
+            _ => self.check_known(),
+        }
+    }
+
+    /// Refuses to commit where nobody knows what the last commit did.
+    pub fn check_known(&self) -> Result<()> {
+        if !matches!(self.failed, Some(Failed::Unknown)) {
             return Ok(());
         }
         let text = "an earlier change could not be made permanent; open the file system again to complete it or to drop it";
         Err(io::Error::other(text).into())
     }
 
+    /// Whether a commit failed that the same blocks complete.
+    pub fn is_logged(&self) -> bool {
+        matches!(self.failed, Some(Failed::Logged(_)))
+    }
+
     /// Lets nothing be committed any more.
     pub fn break_off(&mut self) {
-        self.is_broken = true;
+        self.failed = Some(Failed::Unknown);
     }
 
     /// Empties a log that the file system's superblock says need not be replayed, and that is not empty: what lies
@@ -127,25 +151,40 @@ impl Log {
         }
         let blocks = log.superblock.end() - log.superblock.first;
         log.sequence = log.sequence.wrapping_add(blocks).wrapping_add(1);
-        log.write_superblock(device, 0)?;
+        log.write_superblock(device, log.sequence, 0)?;
         device.flush()
     }
 
-    /// Makes a transaction the state of the file system. After an error there is no other: see [`check`](Log::check).
-    pub fn commit(&mut self, device: &dyn BlockDevice, blocks: Blocks<'_>, now: Time) -> Result<()> {
-        self.check()?;
+    /// Makes a transaction the state of the file system. If that fails because something can't be written, the same
+    /// transaction can be committed again; [`check`](Log::check) says whether it may have grown meanwhile. After a flush
+    /// that failed nothing is known, and nothing is written any more.
+    pub fn commit(&mut self, device: &dyn BlockDevice, mut blocks: Blocks<'_>, now: Time) -> Result<()> {
+        self.check_known()?;
         self.require_room(blocks.len())?;
-        self.is_broken = true;
-        match &self.kind {
-            Kind::File(file) => self.commit_to_file(file, device, &blocks)?,
-            Kind::Journal(_) => self.commit_to_journal(device, blocks, now)?,
-            Kind::Direct => {
-                write_blocks(device, self.block_size, blocks.iter())?;
-                device.flush()?;
+        if matches!(self.kind, Kind::Journal(_)) {
+            self.set_recover(&mut blocks);
+        }
+        if !self.is_logged() {
+            self.store(device, &blocks, now)?;
+        }
+        match self.place(device, &blocks) {
+            Ok(()) => {
+                self.failed = None;
+                Ok(())
+            }
+            Err(error) => {
+                let is_known = self.check_known().is_ok();
+                if is_known {
+                    self.failed = Some(Failed::Logged(again(&error)));
+                }
+                Err(error)
             }
         }
-        self.is_broken = false;
-        Ok(())
+    }
+
+    /// Flushes a device. After that has failed nobody can tell what it holds.
+    fn flush(&mut self, device: &dyn BlockDevice) -> Result<()> {
+        device.flush().inspect_err(|_| self.break_off())
     }
 
     fn require_room(&self, need: usize) -> Result<()> {
@@ -159,16 +198,30 @@ impl Log {
         }
     }
 
-    fn commit_to_file(
-        &self,
-        file: &RecoveryFile,
-        device: &dyn BlockDevice,
-        blocks: &Blocks<'_>,
-    ) -> Result<()> {
+    /// Puts a transaction into the log. What of it counts if that fails is replaced when it is put there again.
+    fn store(&mut self, device: &dyn BlockDevice, blocks: &Blocks<'_>, now: Time) -> Result<()> {
+        match &self.kind {
+            Kind::Journal(log) => {
+                self.mark(device, |mut superblock| superblock.set_needs_recovery(true))?;
+                log.write_transaction(device, blocks, now)?;
+                self.flush(device)
+            }
+            Kind::File(file) => {
+                let file = file.clone();
+                // What the blocks are as they lie there now, so will they be found after a loss of power.
+                self.flush(device)?;
+                self.store_in(&file, device, blocks)?;
+                // From here on the file counts, until the transaction's own superblock says that it is clean.
+                self.mark(device, |mut superblock| superblock.set_clean(false))?;
+                self.flush(device)
+            }
+            Kind::Direct => Ok(()),
+        }
+    }
+
+    fn store_in(&self, file: &RecoveryFile, device: &dyn BlockDevice, blocks: &Blocks<'_>) -> Result<()> {
         let size = self.block_size as u64;
         let superblock = SUPERBLOCK_OFFSET / size;
-        // What the blocks are as they lie there now, so will they be found after a loss of power.
-        device.flush()?;
         file.store(self.checksums.crc32c(), &self.uuid, self.block_size, blocks, |block| {
             let mut bytes = vec![0; self.block_size];
             device.read_at(&mut bytes, block * size)?;
@@ -179,39 +232,57 @@ impl Log {
                 self.seal_superblock(raw);
             }
             Ok(bytes)
-        })?;
-        // From here on the file counts, until the transaction's own superblock says that it is clean.
-        self.mark(device, |mut superblock| superblock.set_clean(false))?;
-        device.flush()?;
-        let rest = blocks.iter().filter(|(block, _)| **block != superblock);
-        write_blocks(device, self.block_size, rest)?;
-        device.flush()?;
-        write_blocks(device, self.block_size, blocks.get_key_value(&superblock).into_iter())?;
-        device.flush()?;
-        file.remove()
+        })
     }
 
-    fn commit_to_journal(
+    /// Lets a transaction count that the journal holds, writes its blocks to their places, and empties the log. Each step may
+    /// be done again with the same blocks.
+    fn place(&mut self, device: &dyn BlockDevice, blocks: &Blocks<'_>) -> Result<()> {
+        let size = self.block_size;
+        match &self.kind {
+            Kind::Journal(log) => {
+                let (sequence, first) = (log.sequence, log.superblock.first);
+                self.write_journal_superblock(device, sequence, first)?;
+                self.flush(device)?;
+                write_blocks(device, size, blocks.iter())?;
+                self.flush(device)?;
+                let next = sequence.wrapping_add(1);
+                self.write_journal_superblock(device, next, 0)?;
+                // A log with something in it, and nothing that says that it must be replayed, is what others complain of.
+                self.flush(device)?;
+                self.mark(device, |mut superblock| superblock.set_needs_recovery(false))?;
+                self.flush(device)?;
+                if let Kind::Journal(log) = &mut self.kind {
+                    log.sequence = next;
+                }
+                Ok(())
+            }
+            Kind::File(file) => {
+                let (file, superblock) = (file.clone(), SUPERBLOCK_OFFSET / size as u64);
+                write_blocks(device, size, blocks.iter().filter(|(block, _)| **block != superblock))?;
+                self.flush(device)?;
+                write_blocks(device, size, blocks.get_key_value(&superblock).into_iter())?;
+                self.flush(device)?;
+                file.remove()
+            }
+            Kind::Direct => {
+                write_blocks(device, size, blocks.iter())
+                    .inspect_err(|_| self.failed = Some(Failed::Unknown))?;
+                self.flush(device)
+            }
+        }
+    }
+
+    fn write_journal_superblock(
         &mut self,
         device: &dyn BlockDevice,
-        mut blocks: Blocks<'_>,
-        now: Time,
+        sequence: u32,
+        start: u32,
     ) -> Result<()> {
-        self.set_recover(&mut blocks);
-        self.mark(device, |mut superblock| superblock.set_needs_recovery(true))?;
-        let Kind::Journal(log) = &mut self.kind else { return Ok(()) };
-        log.write_transaction(device, &blocks, now)?;
-        device.flush()?;
-        log.write_superblock(device, log.superblock.first)?;
-        device.flush()?;
-        write_blocks(device, self.block_size, blocks.iter())?;
-        device.flush()?;
-        log.sequence = log.sequence.wrapping_add(1);
-        log.write_superblock(device, 0)?;
-        // A log with something in it, and nothing that says that it must be replayed, is what others complain of.
-        device.flush()?;
-        self.mark(device, |mut superblock| superblock.set_needs_recovery(false))?;
-        device.flush()
+        match &mut self.kind {
+            Kind::Journal(log) => log.write_superblock(device, sequence, start),
+            Kind::File(_) | Kind::Direct => Ok(()),
+        }
     }
 
     /// Lets the superblock in a transaction say that the journal must be replayed: it does while it is written.
@@ -310,9 +381,9 @@ impl InJournal {
         }
     }
 
-    /// Lets the log begin at `start`, or be empty if that is 0.
-    fn write_superblock(&mut self, device: &dyn BlockDevice, start: u32) -> Result<()> {
-        journal_superblock::set_log(&mut self.raw, self.sequence, start);
+    /// Lets the log begin at `start` with the transaction `sequence`, or be empty if that is 0.
+    fn write_superblock(&mut self, device: &dyn BlockDevice, sequence: u32, start: u32) -> Result<()> {
+        journal_superblock::set_log(&mut self.raw, sequence, start);
         if self.superblock.has_checksums() {
             let (subject, context) = (Subject::JournalSuperblock, Context::default());
             self.journal.checksums().store(
@@ -359,7 +430,7 @@ pub(super) fn replay(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Re
         // Fast commits count as long as the log is not called empty, and no transaction has their number.
         let (after, start) = if fast_commits.is_empty() { (1, 0) } else { (0, log.superblock.first) };
         log.sequence = next.map_or(log.sequence, |next| next.wrapping_add(after));
-        log.write_superblock(&**device, start)?;
+        log.write_superblock(&**device, log.sequence, start)?;
     }
     device.flush()?;
     log.mark(&**device, |mut superblock| superblock.set_needs_recovery(!fast_commits.is_empty()))?;

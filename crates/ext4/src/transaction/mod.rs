@@ -126,12 +126,12 @@ impl Transaction {
     ///
     /// # Errors
     /// What the device says. The state on the device is then the one before or the one after, once the file system was
-    /// opened again; nothing can be committed any more.
+    /// opened again. What could not be written may be committed again; after a flush that failed nothing can.
     pub fn commit(&mut self, now: Time) -> Result<()> {
         let Transaction { cache, log, mmp, .. } = self;
-        log.check()?;
+        log.check_known()?;
         let below = cache.device();
-        let has_contents = cache.take_has_contents();
+        let has_contents = cache.has_contents();
         cache.with_dirty(|dirty| {
             if dirty.is_empty() {
                 return if has_contents { below.flush() } else { Ok(()) };
@@ -141,14 +141,26 @@ impl Transaction {
             }
             log.commit(&**below, dirty, now)
         })??;
+        // Not before all went well: whoever asks next is told of what went wrong, too.
+        self.cache.contents_are_flushed();
         self.cache.keep();
         self.cache.clean(CACHE_BYTES / self.block_size);
         Ok(())
     }
 
-    /// Refuses to go on where a commit failed.
+    /// Refuses to change anything where a commit failed that may count.
     pub fn check(&self) -> Result<()> {
         self.log.check()
+    }
+
+    /// Refuses to commit where nobody knows what the last commit did.
+    pub fn check_known(&self) -> Result<()> {
+        self.log.check_known()
+    }
+
+    /// Whether a commit failed that the same blocks complete. Nothing is changed before that.
+    pub fn is_logged(&self) -> bool {
+        self.log.is_logged()
     }
 
     /// Lets nothing be committed any more: what the changes lead to is not there.
@@ -161,9 +173,9 @@ impl Transaction {
         self.cache.dirty_count() > 0
     }
 
-    /// Whether the changes fill a good part of the log.
+    /// Whether it is time for a commit: the changes fill a good part of the log, or what is in it is to be completed.
     pub fn is_large(&self) -> bool {
-        self.cache.dirty_count() >= self.log.comfortable()
+        self.is_logged() || self.cache.dirty_count() >= self.log.comfortable()
     }
 
     /// Whether only the end of an operation has room.

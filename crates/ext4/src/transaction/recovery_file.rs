@@ -10,6 +10,7 @@
 //!   else has changed the image since. Then nothing is written.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -222,9 +223,12 @@ impl RecoveryFile {
         output.commit(true)
     }
 
-    /// Forgets the transaction, which the image has now.
+    /// Forgets the transaction, which the image has now. It may be gone already.
     pub(crate) fn remove(&self) -> Result<()> {
-        std::fs::remove_file(&self.path)?;
+        match std::fs::remove_file(&self.path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
         sync_name(&self.path)
     }
 }

@@ -139,12 +139,18 @@ impl Args {
             match incoming.recv() {
                 Ok(Event::Stop) => {
                     if let Err(error) = mount.unmount(Unmount::WhenUnused) {
-                        // Whoever has files open keeps them, and a second signal ends that.
+                        let is_busy = error.is_busy();
                         context.complain(&error);
-                        mount.unmount(Unmount::Lazily)?;
+                        // Whoever has files open keeps them, and what can't be made permanent stays; a second signal ends
+                        // that.
+                        if is_busy {
+                            mount.unmount(Unmount::Lazily)?;
+                        }
                     }
                 }
-                Ok(Event::Ended(closed)) => break closed?,
+                Ok(Event::Ended(closed)) => {
+                    break closed.map_err(|error| error.within(mount.folder().display()))?;
+                }
                 Err(_) => break,
             }
         }
