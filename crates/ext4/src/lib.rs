@@ -59,7 +59,7 @@ pub use check::{
 };
 pub use edit::{
     Approve, Body, NewAttributes, NewNode, Presence, PutOptions, PutReport, RawAttributes, RepairReport,
-    WriteOptions, Writer, repair,
+    SetId, WriteOptions, Writer, repair,
 };
 pub use error::{Corrupt, Error, Place, Problem, Result, Structure};
 pub use format::bytes::uuid_text;

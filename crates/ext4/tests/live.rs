@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use casemate_blockdev::{BlockDevice, MemoryDevice, Result};
-use casemate_ext4::{Body, Ext4, NewNode, OpenOptions, Presence, WriteOptions, Writer, check};
+use casemate_ext4::{Body, Ext4, NewNode, OpenOptions, Presence, SetId, WriteOptions, Writer, check};
 use casemate_providers::Work;
 use casemate_testkit::{Rng, mke2fs, slow_tests, tempdir, tool};
 use common::assert_sound;
@@ -111,7 +111,7 @@ fn step(rng: &mut Rng, writer: &mut Writer, model: &mut Model) {
     match rng.below(13) {
         0..4 => {
             let bytes = rng.bytes(len as usize);
-            assert_eq!(writer.write_at(number, at, &bytes, false).unwrap(), bytes.len());
+            assert_eq!(writer.write_at(number, at, &bytes, SetId::Stays).unwrap(), bytes.len());
             contents.resize(size.max(end as usize), 0);
             contents[at as usize..end as usize].copy_from_slice(&bytes);
         }
@@ -138,7 +138,7 @@ fn step(rng: &mut Rng, writer: &mut Writer, model: &mut Model) {
         8 => {
             let len = rng.below(600) as usize;
             let value = rng.bytes(len);
-            writer.set_xattr_of(number, b"user.a", Some(&value), Presence::Any).unwrap();
+            writer.set_xattr_of(number, b"user.a", Some(&value), Presence::Any, SetId::Stays).unwrap();
             known.attribute = Some(value);
         }
         _ if held => {

@@ -8,8 +8,11 @@ use std::time::{Duration, Instant, SystemTime};
 use fuser::{FileAttr, Generation, INodeNo, Request, TimeOrNow};
 
 use casemate::Error;
-use casemate::ext4::{Body, FileType, Inode, InodeFlags, NewAttributes, NewNode, Presence, Time, Writer};
+use casemate::ext4::{
+    Body, FileType, Inode, InodeFlags, NewAttributes, NewNode, Presence, SetId, Time, Writer,
+};
 
+use crate::caller::Caller;
 use crate::changes::Changes;
 use crate::node::inode_number;
 use crate::tree::Tree;
@@ -155,9 +158,13 @@ impl Tree {
             // Who has opened it to append goes on doing so.
             require_unlocked(&inode, true)?;
             let drops = drop_privileges && has_privileges(&inode);
+            let set_id = match drops {
+                true => SetId::Goes { is_in_group: Caller::of(request).is_in(inode.gid()) },
+                false => SetId::Stays,
+            };
             let mut len = bytes.len();
             let written = loop {
-                match writer.write_at(number, offset, &bytes[..len], drop_privileges) {
+                match writer.write_at(number, offset, &bytes[..len], set_id) {
                     // As much as there is room for.
                     Err(error) if is_full(&error) && !writer.has_pinned_room() && len > 1 => len /= 2,
                     result => break result,
@@ -168,14 +175,14 @@ impl Tree {
         })
     }
 
-    /// Allocates, frees or zeroes a range of a file, as fallocate(2) says it.
+    /// Allocates, frees or zeroes a range of a file, as fallocate(2) says it; whether rights of its owner went with that.
     pub fn allocate(
         &self,
         request: &Request,
         node: INodeNo,
         (offset, len): (u64, u64),
         mode: i32,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let number = number(node)?;
         let end = offset.checked_add(len);
         let end = end.ok_or_else(|| Error::path(ErrorKind::FileTooLarge, "a range beyond every file"))?;
@@ -183,6 +190,7 @@ impl Tree {
         self.change(|_, writer| {
             writer.keep_reserve(request.uid() != 0);
             require_unlocked(&writer.inode(number)?, mode & !KEEP_SIZE == 0)?;
+            let dropped = drop_privileges(request, writer, number)?;
             let done = match mode & !KEEP_SIZE {
                 0 => {
                     writer.require_extents(number)?;
@@ -193,7 +201,7 @@ impl Tree {
                 _ => Err(Error::unsupported("a mode of fallocate that ext4 has not")),
             };
             self.changed(number);
-            done
+            done.map(|()| dropped)
         })
     }
 
@@ -219,16 +227,15 @@ impl Tree {
                 let done = writer.truncate_to(number, size);
                 self.changed(number);
                 done?;
-                // Root keeps what others who change contents take away.
-                if request.uid() != 0 {
-                    writer.drop_privileges(number)?;
-                }
+                drop_privileges(request, writer, number)?;
             }
             if changes_more {
                 let now = writer.time();
                 new.accessed = wanted.accessed.map(|time| stored(time, now));
                 new.modified = wanted.modified.map(|time| stored(time, now));
                 let is_given = |time| matches!(time, Some(TimeOrNow::SpecificTime(_)));
+                let inode = writer.inode(number)?;
+                new.is_outsider = has_privileges(&inode) && !Caller::of(request).is_in(inode.gid());
                 new.is_now = !is_given(wanted.accessed) && !is_given(wanted.modified);
                 writer.set_attributes(number, &new)?;
             }
@@ -245,13 +252,22 @@ impl Tree {
     /// Sets an extended attribute, or removes it if there is no value.
     pub fn set_xattr(
         &self,
+        request: &Request,
         node: INodeNo,
         name: &OsStr,
         value: Option<&[u8]>,
         presence: Presence,
     ) -> Result<(), Error> {
         let number = number(node)?;
-        self.change(|_, writer| writer.set_xattr_of(number, name.as_bytes(), value, presence))
+        self.change(|_, writer| {
+            let inode = writer.inode(number)?;
+            // Who gives a file to a group with an ACL must be in it.
+            let set_id = match has_privileges(&inode) {
+                true => SetId::Goes { is_in_group: Caller::of(request).is_in(inode.gid()) },
+                false => SetId::Stays,
+            };
+            writer.set_xattr_of(number, name.as_bytes(), value, presence, set_id)
+        })
     }
 
     /// Makes all changes permanent.
@@ -321,16 +337,31 @@ fn has_privileges(inode: &Inode) -> bool {
     inode.mode() & 0o6000 != 0
 }
 
+/// Takes away what a file runs with of its owner's and group's rights, unless the program that changes it may set that;
+/// whether there was anything.
+fn drop_privileges(request: &Request, writer: &mut Writer, number: u32) -> Result<bool, Error> {
+    let inode = writer.inode(number)?;
+    if !has_privileges(&inode) {
+        return Ok(false);
+    }
+    let caller = Caller::of(request);
+    match caller.may_set_id() {
+        true => Ok(false),
+        false => writer.drop_privileges(number, caller.is_in(inode.gid())),
+    }
+}
+
+/// A time as the kernel said it. Before 1970 fuser 0.18.0 takes the nanoseconds away, instead of adding them
+/// (`system_time_from_time` in its src/time.rs): what it was given are whole seconds, and the fraction as it stands.
 fn stored(time: TimeOrNow, now: Time) -> Time {
     let TimeOrNow::SpecificTime(time) = time else { return now };
     match time.duration_since(SystemTime::UNIX_EPOCH) {
         Ok(since) => Time { seconds: since.as_secs().cast_signed(), nanoseconds: since.subsec_nanos() },
         Err(before) => {
             let before = before.duration();
-            let (seconds, nanoseconds) = (before.as_secs().cast_signed(), before.subsec_nanos());
-            match nanoseconds {
-                0 => Time { seconds: -seconds, nanoseconds },
-                _ => Time { seconds: -seconds - 1, nanoseconds: 1_000_000_000 - nanoseconds },
+            Time {
+                seconds: before.as_secs().cast_signed().wrapping_neg(),
+                nanoseconds: before.subsec_nanos(),
             }
         }
     }

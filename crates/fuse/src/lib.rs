@@ -40,6 +40,7 @@
 #![forbid(unsafe_code)]
 
 mod attributes;
+mod caller;
 mod changes;
 mod control;
 mod crew;

@@ -25,7 +25,7 @@ use crate::errno::errno;
 use crate::ioctls::{Answer, Ioctl};
 use crate::kernel::Kernel;
 use crate::names::{FOR_EVER, absence, described, each_name, lifetime, node_of};
-use crate::tree::{Seek, Tree};
+use crate::tree::{OWN, Seek, Tree};
 
 /// Requests for contents that may be under way before anybody waits for an answer.
 const READ_AHEAD: u16 = 64;
@@ -48,9 +48,9 @@ const DSYNC: i32 = 0o10000;
 const XATTR_CREATE: i32 = 1;
 const XATTR_REPLACE: i32 = 2;
 
-/// What the names of extended attributes begin with that ext4 stores.
-const STORED: [&[u8]; 5] =
-    [b"user.", b"trusted.", b"security.", b"system.posix_acl_access", b"system.posix_acl_default"];
+/// What the names of extended attributes begin with that ext4 stores, and the whole names of ACLs.
+const STORED: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
 
 /// A tree, the threads that answer for it, and who is told when it is unmounted.
 pub struct Requests {
@@ -356,6 +356,11 @@ impl Filesystem for Requests {
     }
 
     fn getxattr(&self, request: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        if !name.as_bytes().starts_with(OWN)
+            && let Err(error) = require_storable(name)
+        {
+            return reply.error(error);
+        }
         match self.steadily(|| self.tree.xattr(node, name, request.uid())) {
             Ok(Some(value)) => value_of_size(&value, size, reply),
             Ok(None) => reply.error(Errno::ENODATA),
@@ -538,7 +543,12 @@ impl Filesystem for Requests {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        self.done(self.tree.allocate(request, node, (offset, length), mode), reply);
+        let done = self.tree.allocate(request, node, (offset, length), mode).map(|has_dropped| {
+            if has_dropped {
+                self.kernel.forget_attributes(node);
+            }
+        });
+        self.done(done, reply);
     }
 
     fn fsync(
@@ -590,7 +600,7 @@ impl Filesystem for Requests {
 
     fn setxattr(
         &self,
-        _request: &Request,
+        request: &Request,
         node: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -603,11 +613,14 @@ impl Filesystem for Requests {
             XATTR_CREATE => Presence::Absent,
             _ => Presence::Present,
         };
-        self.xattr_set(node, name, Some(value), presence, reply);
+        self.xattr_set(request, (node, name), Some(value), presence, reply);
     }
 
-    fn removexattr(&self, _request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.xattr_set(node, name, None, Presence::Present, reply);
+    fn removexattr(&self, request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        // An ACL that is not there is one that says nothing.
+        let is_acl = ACLS.contains(&name.as_bytes());
+        let presence = if is_acl { Presence::Any } else { Presence::Present };
+        self.xattr_set(request, (node, name), None, presence, reply);
     }
 }
 
@@ -626,16 +639,16 @@ impl Requests {
 
     fn xattr_set(
         &self,
-        node: INodeNo,
-        name: &OsStr,
+        request: &Request,
+        (node, name): (INodeNo, &OsStr),
         value: Option<&[u8]>,
         presence: Presence,
         reply: ReplyEmpty,
     ) {
-        if !STORED.iter().any(|prefix| name.as_bytes().starts_with(prefix)) {
-            return reply.error(Errno::EOPNOTSUPP);
+        if let Err(error) = require_storable(name) {
+            return reply.error(error);
         }
-        match self.tree.set_xattr(node, name, value, presence) {
+        match self.tree.set_xattr(request, node, name, value, presence) {
             Err(error) if error.is_not_found() => reply.error(Errno::ENODATA),
             done => self.done(done, reply),
         }
@@ -646,6 +659,16 @@ impl Requests {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(self.errno(&error)),
         }
+    }
+}
+
+/// Refuses names of attributes that ext4 has not.
+fn require_storable(name: &OsStr) -> Result<(), Errno> {
+    let name = name.as_bytes();
+    match STORED.iter().find_map(|prefix| name.strip_prefix(*prefix)) {
+        Some(b"") => Err(Errno::EINVAL),
+        None if !ACLS.contains(&name) => Err(Errno::EOPNOTSUPP),
+        _ => Ok(()),
     }
 }
 

@@ -27,6 +27,9 @@ use crate::node::{ROOT, inode_number, is_nameable};
 use crate::open_files::OpenFiles;
 use crate::open_folders::OpenFolders;
 
+/// What the names begin with of attributes of the root that are this program's.
+pub const OWN: &[u8] = b"casemate.";
+
 /// The attribute of the root that tells which process serves it. No list has it.
 pub const PROCESS: &str = "casemate.pid";
 

@@ -10,7 +10,8 @@ use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
 
 pub use casemate_ext4::{
-    Approve, Body, Interrupted, NewAttributes, NewNode, Presence, PutOptions, PutReport, RepairReport, Writer,
+    Approve, Body, Interrupted, NewAttributes, NewNode, Presence, PutOptions, PutReport, RepairReport, SetId,
+    Writer,
 };
 
 use super::encrypted::KeyUse;

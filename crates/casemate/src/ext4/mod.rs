@@ -47,7 +47,7 @@ pub use build::{
 pub use bulk::Handful;
 pub use change::{
     Approve, Body, Interrupted, NewAttributes, NewNode, NewPolicy, Presence, PutOptions, PutReport,
-    RepairReport, WriteOptions, Writer, set_policy, source_date_epoch,
+    RepairReport, SetId, WriteOptions, Writer, set_policy, source_date_epoch,
 };
 pub use contents::{VerityInfo, VerityPolicy, open_file, sha256, verity_info};
 pub use encrypt::Encrypting;

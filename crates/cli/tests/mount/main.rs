@@ -9,6 +9,7 @@ mod ends;
 mod flags;
 mod keys;
 mod load;
+mod rights;
 mod users;
 mod writing;
 

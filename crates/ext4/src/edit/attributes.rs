@@ -45,7 +45,7 @@ impl Files {
         if inode.is_dir() {
             return Ok(());
         }
-        drop_set_id(inode);
+        drop_set_id(inode, true);
         self.drop_capabilities(inode)
     }
 
@@ -70,11 +70,17 @@ impl Files {
     }
 }
 
-/// Takes the rights away that whoever runs a file gets from its owner and group.
-pub(super) fn drop_set_id(inode: &mut Inode) {
+/// Takes the rights away that whoever runs a file gets from its owner and group. Set-group-ID that is no such right, because
+/// the group does not run the file, stays if who changes the file is in the group.
+pub(super) fn drop_set_id(inode: &mut Inode, is_in_group: bool) {
     let mode = inode.mode() & !SET_UID;
-    let is_run_by_group = mode & GROUP_RUNS != 0;
-    inode.set_permissions(if is_run_by_group { mode & !SET_GID } else { mode });
+    let stays = mode & GROUP_RUNS == 0 && is_in_group;
+    inode.set_permissions(if stays { mode } else { mode & !SET_GID });
+}
+
+/// Takes set-group-ID away.
+pub(super) fn drop_set_gid(inode: &mut Inode) {
+    inode.set_permissions(inode.mode() & !SET_GID);
 }
 
 impl Writer {

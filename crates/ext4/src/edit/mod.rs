@@ -43,7 +43,7 @@ mod too_large;
 mod writer;
 mod xattr;
 
-pub use live::{NewAttributes, Presence};
+pub use live::{NewAttributes, Presence, SetId};
 pub use node::{Body, NewNode};
 pub use put::{PutOptions, PutReport};
 pub use repair::{Approve, RepairReport, repair};

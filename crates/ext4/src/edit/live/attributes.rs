@@ -3,11 +3,12 @@
 use std::io::ErrorKind;
 
 use crate::edit::Writer;
-use crate::edit::attributes::drop_set_id;
+use crate::edit::attributes::{drop_set_gid, drop_set_id};
 use crate::edit::locked::{refuse_immutable, refuse_locked};
 use crate::edit::xattr::split_name;
 use crate::error::{Result, invalid};
 use crate::format::inode::{Stamp, Time};
+use crate::format::xattr::ACL_ACCESS;
 
 /// Attributes that change together: those that are given.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,6 +26,21 @@ pub struct NewAttributes {
     pub modified: Option<Time>,
     /// Whether the times are those of now, which files get that can only be appended to.
     pub is_now: bool,
+    /// Whether whoever changes the owner is outside the file's group, so that set-group-ID goes whatever it means.
+    pub is_outsider: bool,
+}
+
+/// What becomes of set-user-ID and set-group-ID bits when somebody changes a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SetId {
+    /// They stay.
+    #[default]
+    Stays,
+    /// They go.
+    Goes {
+        /// Whether who changes the file is in its group: set-group-ID that is no right to run it stays then.
+        is_in_group: bool,
+    },
 }
 
 /// Whether an extended attribute may be there, or has to be, when it is set.
@@ -46,7 +62,7 @@ impl Writer {
     /// # Errors
     /// `PermissionDenied` for immutable and append-only files.
     pub fn set_attributes(&mut self, number: u32, new: &NewAttributes) -> Result<()> {
-        let NewAttributes { mode, uid, gid, accessed, modified, is_now } = *new;
+        let NewAttributes { mode, uid, gid, accessed, modified, is_now, is_outsider } = *new;
         self.operation(|files| {
             let mut inode = files.get_unlinked(number)?;
             match is_now && mode.is_none() && uid.is_none() && gid.is_none() {
@@ -54,6 +70,9 @@ impl Writer {
                 false => refuse_locked(&inode, b"it")?,
             }
             if uid.is_some() || gid.is_some() {
+                if is_outsider && !inode.is_dir() {
+                    drop_set_gid(&mut inode);
+                }
                 files.change_owner(&mut inode, uid, gid)?;
             }
             if let Some(mode) = mode {
@@ -69,14 +88,15 @@ impl Writer {
         })
     }
 
-    /// Takes away what ran with the rights of the owner or group; whether there was anything.
+    /// Takes away what ran with the rights of the owner or group, for who is in the group or is not; whether there was
+    /// anything.
     ///
     /// # Errors
     /// Those of storing an inode.
-    pub fn drop_privileges(&mut self, number: u32) -> Result<bool> {
+    pub fn drop_privileges(&mut self, number: u32, is_in_group: bool) -> Result<bool> {
         let old = self.inode(number)?;
         let mut inode = old.clone();
-        drop_set_id(&mut inode);
+        drop_set_id(&mut inode, is_in_group);
         if inode.mode() == old.mode() {
             return Ok(false);
         }
@@ -84,7 +104,8 @@ impl Writer {
         Ok(true)
     }
 
-    /// Sets an extended attribute of an inode, or removes it if there is no value.
+    /// Sets an extended attribute of an inode, or removes it if there is no value. Set-group-ID stays or goes with an access
+    /// ACL as `set_id` says.
     ///
     /// # Errors
     /// Those of [`set_xattr`](Writer::set_xattr); `AlreadyExists` and `NotFound` for one that is there or is not, against
@@ -95,6 +116,7 @@ impl Writer {
         name: &[u8],
         value: Option<&[u8]>,
         presence: Presence,
+        set_id: SetId,
     ) -> Result<()> {
         self.operation(|files| {
             let mut inode = files.get_unlinked(number)?;
@@ -112,6 +134,10 @@ impl Writer {
                 _ => {}
             }
             files.change_xattr(&mut inode, name, value)?;
+            if matches!(set_id, SetId::Goes { is_in_group: false }) && index == ACL_ACCESS && value.is_some()
+            {
+                drop_set_gid(&mut inode);
+            }
             inode.set_time(Stamp::Changed, files.now());
             files.inodes().store(&inode)
         })

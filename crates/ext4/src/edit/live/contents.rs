@@ -3,6 +3,7 @@
 use crate::edit::Writer;
 use crate::edit::attributes::drop_set_id;
 use crate::edit::files::Files;
+use crate::edit::live::SetId;
 use crate::error::{Error, Result};
 use crate::format::inode::{Inode, InodeFlags};
 
@@ -26,17 +27,11 @@ impl Writer {
     /// of them. Blocks that the file has are written in place, as the kernel does in ordered mode: what was committed last
     /// names the same blocks.
     ///
-    /// With `drop_privileges` set-user-ID and set-group-ID bits go; capabilities do in any case.
+    /// Set-user-ID and set-group-ID bits stay or go as `set_id` says; capabilities go in any case.
     ///
     /// # Errors
     /// `StorageFull`, `FileTooLarge`; `PermissionDenied` for files with fs-verity; `Locked` without an encrypted file's key.
-    pub fn write_at(
-        &mut self,
-        number: u32,
-        offset: u64,
-        bytes: &[u8],
-        drop_privileges: bool,
-    ) -> Result<usize> {
+    pub fn write_at(&mut self, number: u32, offset: u64, bytes: &[u8], set_id: SetId) -> Result<usize> {
         let mut done = 0;
         while done < bytes.len() {
             let write = |files: &mut Files| {
@@ -44,8 +39,8 @@ impl Writer {
                 let (at, bytes) = (offset.saturating_add(done as u64), &bytes[done..]);
                 files.inodes().view(&inode).check_size(at.saturating_add(bytes.len() as u64))?;
                 files.drop_capabilities(&mut inode)?;
-                if drop_privileges {
-                    drop_set_id(&mut inode);
+                if let SetId::Goes { is_in_group } = set_id {
+                    drop_set_id(&mut inode, is_in_group);
                 }
                 let written = files.inodes().contents(&mut inode).write(at, bytes)?;
                 files.touch(&mut inode);

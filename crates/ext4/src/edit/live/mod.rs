@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::format::inode::Inode;
 use crate::read::usage::Usage;
 
-pub use attributes::{NewAttributes, Presence};
+pub use attributes::{NewAttributes, Presence, SetId};
 
 impl Writer {
     /// The inode with this number, which may have lost its last name.
