@@ -205,7 +205,7 @@ fn layers_remove_what_is_below_them() {
         ("/dir/new", Some(b"n")),
         ("/dir/sub/old", None),
         ("/dir/sub/new", Some(b"n")),
-        ("/kept/old", Some(b"o")),
+        ("/kept/old", None),
         ("/kept/new", Some(b"n")),
         ("/whole/below", None),
         ("/again", Some(b"a")),
@@ -213,6 +213,106 @@ fn layers_remove_what_is_below_them() {
     ] {
         assert_eq!(read(&fs, path).as_deref(), bytes, "{path}");
     }
+}
+
+/// Wherever it stands in its layer, a whiteout is about the layers below, and about nothing that is not there.
+#[test]
+fn whiteouts_are_about_lower_layers_alone() {
+    use FileType::{Directory, Regular, Symlink};
+    let to = |target: &str| Some(Link::Symbolic(target.as_bytes().to_vec()));
+    let base = tar(&[
+        ("etc/x", Regular, None, b"x"),
+        ("to_file/x", Regular, None, b"x"),
+        ("to_link/x", Regular, None, b"x"),
+        ("link", Symlink, to("etc"), b""),
+        ("dir/sub/c", Regular, None, b"c"),
+        ("dir/a", Regular, None, b"a"),
+        ("plain", Regular, None, b"p"),
+    ]);
+    let over = tar(&[
+        ("dir/", Directory, None, b""),
+        ("dir/new", Regular, None, b"n"),
+        (".wh.dir", Regular, None, b""),
+        ("to_file", Regular, None, b"f"),
+        ("to_file/.wh.x", Regular, None, b""),
+        ("to_link", Symlink, to("etc"), b""),
+        ("to_link/.wh.x", Regular, None, b""),
+        ("nowhere/.wh.x", Regular, None, b""),
+        ("nowhere/.wh..wh..opq", Regular, None, b""),
+        ("plain/.wh.x", Regular, None, b""),
+        (".wh..wh.plnk/12.34", Regular, None, b"n"),
+        (".wh..wh.aufs", Regular, None, b"n"),
+        ("link/y", Regular, None, b"y"),
+    ]);
+    let fs = from_tars(&[base.clone(), over], true).unwrap();
+    for (path, bytes) in [
+        ("/dir/new", Some(&b"n"[..])),
+        ("/dir/a", None),
+        ("/dir/sub/c", None),
+        ("/to_file", Some(b"f")),
+        ("/etc/x", Some(b"x")),
+        ("/etc/y", Some(b"y")),
+        ("/plain", Some(b"p")),
+    ] {
+        assert_eq!(read(&fs, path).as_deref(), bytes, "{path}");
+    }
+    for path in ["/nowhere", "/.wh..wh.plnk", "/.wh..wh.aufs", "/dir/sub"] {
+        assert!(fs.resolve(path.as_bytes(), false).is_err(), "{path}");
+    }
+    let fs = from_tars(&[base, tar(&[("link/.wh.x", Regular, None, b"")])], true).unwrap();
+    assert_eq!((read(&fs, "/etc/x"), fs.resolve(b"/link", false).is_ok()), (None, true));
+}
+
+/// Paths of layers lead through the links of layers below, as in the root that they are for, and never out of it.
+#[test]
+fn layers_are_put_through_links_within_the_tree() {
+    use FileType::{Directory, Regular, Symlink};
+    let to = |target: &str| Some(Link::Symbolic(target.as_bytes().to_vec()));
+    let first = || Some(Link::Hard(b"lib/q".to_vec()));
+    let base = tar(&[
+        ("usr/lib/", Directory, None, b""),
+        ("lib", Symlink, to("usr/lib"), b""),
+        ("absolute", Symlink, to("/usr/lib"), b""),
+        ("out", Symlink, to("../../../usr"), b""),
+        ("dangling", Symlink, to("made/here"), b""),
+        ("a", Symlink, to("b"), b""),
+        ("b", Symlink, to("a"), b""),
+        ("file", Regular, None, b"f"),
+    ]);
+    let over = tar(&[
+        ("lib/q", Regular, None, b"q"),
+        ("absolute/r", Regular, None, b"r"),
+        ("out/lib/s", Regular, None, b"s"),
+        ("dangling/t", Regular, None, b"t"),
+        ("usr/../u", Regular, None, b"u"),
+        ("./usr/lib/.././v", Regular, None, b"v"),
+        ("hard", Regular, first(), b""),
+    ]);
+    let fs = from_tars(&[base.clone(), over], true).unwrap();
+    for (path, bytes) in [
+        ("/usr/lib/q", b"q"),
+        ("/usr/lib/r", b"r"),
+        ("/usr/lib/s", b"s"),
+        ("/made/here/t", b"t"),
+        ("/u", b"u"),
+        ("/usr/v", b"v"),
+        ("/hard", b"q"),
+    ] {
+        assert_eq!(read(&fs, path).as_deref(), Some(&bytes[..]), "{path}");
+    }
+    for (path, text) in [
+        ("a/x", "a: too many links on the way"),
+        ("file/x", "file: is no directory"),
+        ("../x", "leads out of the tree"),
+        ("usr/../../x", "leads out of the tree"),
+    ] {
+        let error = from_tars(&[base.clone(), tar(&[(path, Regular, None, b"")])], true).unwrap_err();
+        assert!(error.to_string().contains(text), "{path}: {error}");
+    }
+    // Not so in a tar stream that is no layer.
+    let plain =
+        tar(&[("usr/", Directory, None, b""), ("l", Symlink, to("usr"), b""), ("l/x", Regular, None, b"")]);
+    assert!(from_tars(&[plain], false).unwrap_err().to_string().contains("a link to one is not followed"));
 }
 
 #[test]

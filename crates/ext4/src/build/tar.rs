@@ -19,6 +19,24 @@ use crate::format::inode::FileType;
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
+/// What the names begin with that AUFS has for itself: no files of the image.
+const AUFS: &[u8] = b".wh..wh.";
+
+/// Names that a path of a layer may lead through, and links, as in Linux.
+const MOST_STEPS: usize = 4096;
+const MOST_LINKS: u32 = 40;
+
+/// What a path of a layer is looked up for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum For {
+    /// A new file: directories are made that are not there.
+    File,
+    /// A link to a file that is there.
+    Link,
+    /// A whiteout, which is about earlier layers alone.
+    Whiteout,
+}
+
 /// What a layer has in a directory: its whiteouts are not about that.
 #[derive(Default)]
 struct Own {
@@ -73,7 +91,8 @@ impl Tree {
     /// written.
     ///
     /// A path from the root is taken from the tree's top, one with `..` is refused, and no link is followed. Of what is
-    /// there twice the last one counts; a directory is added to.
+    /// there twice the last one counts; a directory is added to. In layers, paths lead through links within the tree, and
+    /// `..` may go as far up as the path went down; whiteouts are about earlier layers, wherever they stand.
     ///
     /// # Errors
     /// `Corrupt` when it is no tar stream, or ends early; `InvalidInput`, `NotADirectory`, `NotFound` for paths.
@@ -157,7 +176,11 @@ impl Tree {
         options: &TreeOptions,
         own: &mut BTreeMap<u32, Own>,
     ) -> Result<()> {
-        let path = below(&member.path)?;
+        let is_layer = options.whiteouts;
+        let path = if is_layer { cleaned(&member.path)? } else { below(&member.path)? };
+        if is_layer && path.split(|byte| *byte == b'/').any(|name| name.starts_with(AUFS) && name != OPAQUE) {
+            return Ok(());
+        }
         let (uid, gid) = options.owners.map(member.node.uid, member.node.gid)?;
         let node = Node { uid, gid, mode: member.node.mode & 0o7777, ..member.node };
         let mut xattrs: Vec<_> = member
@@ -177,21 +200,30 @@ impl Tree {
             self.describe_directory(TOP, node, xattrs);
             return Ok(());
         }
-        let parent = self.directory(above)?;
-        if options.whiteouts {
-            if name == OPAQUE {
-                return self.hide(parent, own);
-            }
-            if let Some(hidden) = name.strip_prefix(WHITEOUT) {
-                let is_own = own.get(&parent).is_some_and(|own| own.names.contains(hidden));
-                return if is_own { Ok(()) } else { self.remove(parent, hidden) };
-            }
-            self.note_own(&path, own);
+        if is_layer && name.starts_with(WHITEOUT) {
+            // Where there is nothing, nothing is removed.
+            let parent = self.follow(above, For::Whiteout, own)?;
+            return parent.map_or(Ok(()), |parent| self.whiteout(parent, name, own));
+        }
+        let parent = match is_layer {
+            true => self.follow(above, For::File, own)?.ok_or(ErrorKind::NotFound)?,
+            false => self.directory(above)?,
+        };
+        if is_layer {
+            own.entry(parent).or_default().names.insert(name.to_vec());
         }
         let body = match (member.link, contents) {
             (Some(Link::Hard(first)), _) => {
-                let first = below(&first)?;
-                let found = self.lookup(&first).filter(|found| !self.is_directory(*found));
+                let first = if is_layer { cleaned(&first)? } else { below(&first)? };
+                let found = match is_layer {
+                    true => {
+                        let (above, name) = split(&first);
+                        let parent = self.follow(above, For::Link, own)?;
+                        parent.and_then(|parent| self.find(parent, name))
+                    }
+                    false => self.lookup(&first),
+                };
+                let found = found.filter(|found| !self.is_directory(*found));
                 let found = found.ok_or_else(|| {
                     let text = format!("{}: not there to be linked to", String::from_utf8_lossy(&first));
                     invalid(ErrorKind::NotFound, text)
@@ -210,15 +242,70 @@ impl Tree {
         self.put(parent, name, node, xattrs, body).map(drop)
     }
 
-    /// Notes that a layer has a path, and with it the directories that this leads through.
-    fn note_own(&self, path: &[u8], own: &mut BTreeMap<u32, Own>) {
-        let mut rest = path;
-        while let (above, name) = split(rest)
-            && !name.is_empty()
-            && let Some(parent) = self.lookup(above)
-            && own.entry(parent).or_default().names.insert(name.to_vec())
-        {
-            rest = above;
+    /// The directory that a path of a layer leads to, through links, none of which leads out of the tree; `None` if it is not
+    /// there. The layer has the directories that the path of a file leads through.
+    fn follow(&mut self, path: &[u8], wanted: For, own: &mut BTreeMap<u32, Own>) -> Result<Option<u32>> {
+        let parts =
+            |path: &[u8]| path.split(|byte| *byte == b'/').rev().map(<[u8]>::to_vec).collect::<Vec<_>>();
+        let (mut rest, mut above, mut at) = (parts(path), Vec::new(), TOP);
+        let (mut steps, mut links) = (0, 0);
+        while let Some(part) = rest.pop() {
+            steps += 1;
+            if steps > MOST_STEPS || links > MOST_LINKS {
+                let text = format!("{}: too many links on the way", String::from_utf8_lossy(path));
+                return Err(invalid(ErrorKind::InvalidInput, text));
+            }
+            match &part[..] {
+                b"" | b"." => continue,
+                b".." => {
+                    at = above.pop().unwrap_or(TOP);
+                    continue;
+                }
+                _ => {}
+            }
+            let is_own = own.get(&at).is_some_and(|own| own.names.contains(&part));
+            let next = match self.find(at, &part) {
+                Some(found) if self.is_directory(found) => found,
+                // What the layer itself has put there is nothing of an earlier one.
+                Some(_) if wanted == For::Whiteout && is_own => return Ok(None),
+                Some(found) => match &self.entry(found).body {
+                    Body::Symlink(target) => {
+                        links += 1;
+                        if target.starts_with(b"/") {
+                            (at, above) = (TOP, Vec::new());
+                        }
+                        rest.extend(parts(target));
+                        continue;
+                    }
+                    _ if wanted == For::File => {
+                        let text = format!("{}: is no directory", String::from_utf8_lossy(path));
+                        return Err(invalid(ErrorKind::NotADirectory, text));
+                    }
+                    _ => return Ok(None),
+                },
+                None if wanted == For::File => self.make_directory(at, &part)?,
+                None => return Ok(None),
+            };
+            if wanted == For::File && !is_own {
+                own.entry(at).or_default().names.insert(part);
+            }
+            above.push(std::mem::replace(&mut at, next));
+        }
+        Ok(Some(at))
+    }
+
+    /// Removes what earlier layers have of a directory, or of a name in it, whatever the layer has put there before.
+    fn whiteout(&mut self, parent: u32, name: &[u8], own: &mut BTreeMap<u32, Own>) -> Result<()> {
+        if name == OPAQUE {
+            return self.hide(parent, own);
+        }
+        let hidden = name.strip_prefix(WHITEOUT).unwrap_or(name);
+        if !own.get(&parent).is_some_and(|own| own.names.contains(hidden)) {
+            return self.remove(parent, hidden);
+        }
+        match self.find(parent, hidden).filter(|found| self.is_directory(*found)) {
+            Some(found) => self.hide(found, own),
+            None => Ok(()),
         }
     }
 
@@ -254,6 +341,24 @@ impl Tree {
             _ => Ok(()),
         }
     }
+}
+
+/// A path of a layer with as few names as possible: `a/../b` is `b`.
+///
+/// # Errors
+/// Those of [`below`], as for a path that leads out of the tree.
+fn cleaned(path: &[u8]) -> Result<Vec<u8>> {
+    let mut kept: Vec<&[u8]> = Vec::new();
+    for part in path.split(|byte| *byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            // One that leads out is refused.
+            b".." if kept.pop().is_none() => return below(path),
+            b".." => {}
+            _ => kept.push(part),
+        }
+    }
+    below(&kept.join(&b'/'))
 }
 
 impl Read for Counting<'_> {

@@ -228,14 +228,20 @@ impl Tree {
                     let text = format!("{shown}: is no directory, and a link to one is not followed");
                     return Err(invalid(ErrorKind::NotADirectory, text));
                 }
-                None => {
-                    let made = self.add(implied());
-                    self.link(number, part, made)?;
-                    made
-                }
+                None => self.make_directory(number, part)?,
             };
         }
         Ok(number)
+    }
+
+    /// Makes a directory that nothing is known of but its name.
+    ///
+    /// # Errors
+    /// `InvalidFilename` for names that no file has.
+    pub(crate) fn make_directory(&mut self, parent: u32, name: &[u8]) -> Result<u32> {
+        let made = self.add(implied());
+        self.link(parent, name, made)?;
+        Ok(made)
     }
 
     /// The file at a path, if there is one; links are not followed.
@@ -316,7 +322,8 @@ impl Tree {
         }
     }
 
-    fn find(&self, directory: u32, name: &[u8]) -> Option<u32> {
+    /// The file that has a name in a directory.
+    pub(crate) fn find(&self, directory: u32, name: &[u8]) -> Option<u32> {
         match &self.entry(directory).body {
             Body::Directory(names) => names.get(name).copied(),
             _ => None,
