@@ -5,11 +5,14 @@
 //! `error TEXT`. Who is neither root nor the user that mounted is answered nothing.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+
+use rustix::fs::Mode;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
 
 use casemate::fscrypt::KeyId;
 use casemate::{Error, SecretVec};
@@ -23,6 +26,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of a request's line, and of a key.
 const LONGEST_LINE: u64 = 200;
 const LONGEST_KEY: usize = 64;
+
+/// Who may wait to be heard.
+const MOST_WAITING: i32 = 16;
 
 /// A socket that nobody answers yet.
 pub struct Control {
@@ -52,7 +58,7 @@ impl Control {
     /// `Busy` if somebody answers there; `Io`.
     pub fn bind(path: &Path) -> Result<Control, Error> {
         let at = |error| Error::io(path.display(), error);
-        let listener = match UnixListener::bind(path) {
+        let listener = match listen(path) {
             Err(error) if error.kind() == ErrorKind::AddrInUse => {
                 match UnixStream::connect(path) {
                     Ok(_) => return Err(Error::busy(format!("{}: somebody answers there", path.display()))),
@@ -60,12 +66,11 @@ impl Control {
                     Err(error) => return Err(at(error)),
                 }
                 std::fs::remove_file(path).map_err(at)?;
-                UnixListener::bind(path)
+                listen(path)
             }
             bound => bound,
         };
         let listener = listener.map_err(at)?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(at)?;
         let inode = std::fs::symlink_metadata(path).map_err(at)?.ino();
         Ok(Control { listener, bound: Bound { path: path.to_owned(), inode } })
     }
@@ -83,6 +88,16 @@ impl Control {
         thread.map_err(|error| Error::io("a thread", error))?;
         Ok(bound)
     }
+}
+
+/// Listens at a socket that is made, for this user alone from the first moment on: by its name it might be another file's
+/// mode that is changed, in a folder that others can write.
+fn listen(path: &Path) -> std::io::Result<UnixListener> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, MOST_WAITING)?;
+    Ok(socket.into())
 }
 
 fn answer(mut stream: &UnixStream, tree: &Tree, kernel: &Kernel) -> std::io::Result<()> {

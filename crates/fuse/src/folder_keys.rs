@@ -20,6 +20,8 @@ const LONGEST: usize = 4096;
 pub struct FolderKeys {
     folder: PathBuf,
     socket: PathBuf,
+    /// The user who mounted the folder: whoever else listens at the socket is told nothing.
+    user: Option<u32>,
 }
 
 impl FolderKeys {
@@ -29,19 +31,19 @@ impl FolderKeys {
     /// `Argument` if nothing of this program is mounted there, or without such a socket.
     pub fn of(folder: &Path) -> Result<FolderKeys, Error> {
         let path = full_path(folder)?;
-        if !Mounted::on(&path)?.is_some_and(|mounted| mounted.is_ours()) {
+        let Some(mounted) = Mounted::on(&path)?.filter(Mounted::is_ours) else {
             return Err(Error::argument(format!(
                 "{}: nothing of casemate is mounted here",
                 folder.display()
             )));
-        }
+        };
         let mut text = vec![0; LONGEST];
         let len = rustix::fs::getxattr(&path, CONTROL, &mut text).map_err(|_| {
             let text = "was mounted without --control: its keys stay as they are";
             Error::argument(format!("{}: {text}", folder.display()))
         })?;
         let socket = PathBuf::from(OsStr::from_bytes(&text[..len.min(LONGEST)]));
-        Ok(FolderKeys { folder: folder.to_owned(), socket })
+        Ok(FolderKeys { folder: folder.to_owned(), socket, user: mounted.user })
     }
 
     /// Adds a raw master key, under a descriptor of the caller's choice if there is one: the names of all keys then.
@@ -73,6 +75,11 @@ impl FolderKeys {
     fn ask(&self, line: &str, key: &[u8]) -> Result<Vec<KeyId>, Error> {
         let at = |error| Error::io(self.socket.display(), error);
         let mut stream = UnixStream::connect(&self.socket).map_err(at)?;
+        let listener = rustix::net::sockopt::socket_peercred(&stream).map_err(|error| at(error.into()))?.uid;
+        if !listener.is_root() && Some(listener.as_raw()) != self.user {
+            let text = "somebody else listens there than who mounted the folder: nothing is sent";
+            return Err(Error::argument(text).at(self.socket.display()).within(self.folder.display()));
+        }
         // Who may not ask is not listened to, and hears nothing.
         let is_closed =
             |error: &io::Error| matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe);

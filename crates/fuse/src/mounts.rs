@@ -30,6 +30,8 @@ pub struct Mounted {
     pub source: OsString,
     /// Whether the file system may be written.
     pub is_writable: bool,
+    /// The user who mounted it, as the kernel knows it.
+    pub user: Option<u32>,
 }
 
 impl Mounted {
@@ -90,10 +92,11 @@ fn find(list: &[u8], folder: &Path) -> Option<Mounted> {
         let mut behind = words.skip_while(|word| *word != b"-").skip(1);
         let kind = String::from_utf8_lossy(behind.next()?).into_owned();
         let source = unescaped(behind.next()?);
-        let is_writable = behind
-            .next()
-            .is_some_and(|options| options.split(|byte| *byte == b',').any(|word| word == b"rw"));
-        Some(Mounted { id, device, kind, source, is_writable })
+        let options: Vec<&[u8]> = behind.next().unwrap_or_default().split(|byte| *byte == b',').collect();
+        let user = options.iter().find_map(|word| word.strip_prefix(b"user_id="));
+        let user = user.and_then(|user| std::str::from_utf8(user).ok()?.parse().ok());
+        let is_writable = options.contains(&&b"rw"[..]);
+        Some(Mounted { id, device, kind, source, is_writable, user })
     })
 }
 
@@ -144,6 +147,7 @@ mod tests {
         assert_eq!(found("/mnt"), None);
         let first = find(&list[..list.len() - 60], Path::new("/mnt/x")).unwrap();
         assert!(first.is_ours() && first.source == "root\\.img" && !first.is_writable, "{first:?}");
+        assert_eq!(first.user, Some(0));
         assert!(find(list, Path::new("/mnt/x")).unwrap().is_writable);
         assert_eq!(find(b"nonsense\n\n1 2 3 4 /x", Path::new("/x")), None);
     }
