@@ -331,6 +331,17 @@ fn layers_of_many_whiteouts_take_no_longer_than_others() {
     assert_eq!(tree.first_paths([&b"d/7"[..], b"d/.wh.7"]), [Some(b"d/7".to_vec()), None]);
 }
 
+/// In a tree of many files an error is of no use without the path of the one that it is about.
+#[test]
+fn errors_name_the_file() {
+    let link = Some(Link::Symbolic(vec![b't'; 1024]));
+    let members = [("dir/file", FileType::Regular, None, &b"x"[..]), ("dir/link", FileType::Symlink, link, b"")];
+    let mut options = BuildOptions::new([1; 16], [2; 16]);
+    options.block_size = 1024;
+    let error = built(&[tar(&members)], false, &options).unwrap_err().to_string();
+    assert_eq!(error, "/dir/link: a symbolic link to a target of 1024 bytes");
+}
+
 #[test]
 fn many_empty_files_have_room() {
     let names: Vec<String> = (0..20_000).map(|number| format!("{}/{number}", number % 7)).collect();

@@ -201,7 +201,16 @@ fn hostile_tar_streams_stay_in_their_directory() {
         assert_eq!(place.yes("tree --json image /"), before, "{what}");
         place.assert_clean();
     }
-    place.no(put(&[tar_file("a", b"x")], 0), 2, "ends within a member");
+    // Behind a member it may end without zeros, which is said; within a header, and before any, not.
+    let output = place.ext4(put(&[tar_file("open", b"x")], 0));
+    assert!(
+        output.status.success()
+            && String::from_utf8_lossy(&output.stderr).contains("it may have been cut short")
+    );
+    place.yes("rm image /top/open");
+    place.no(put(&[tar_file("a", b"x")], 100), 2, "ends within a member");
+    place.no(put(&[], 0), 2, "ends within a member");
+    place.no(put(&[tar_member("././@LongLink", b'L', "", 2, b"a\0")], 0), 2, "ends within a member");
     // Whatever is said twice, the last word counts; a name from the root is one below the top.
     place.yes(put(
         &[

@@ -197,64 +197,74 @@ impl Wanted<'_> {
         }
         let mut encrypted = self.encrypted(geometry, specials)?;
         for number in self.order {
-            let entry = self.tree.entry(*number);
-            let mut shape = Shape { links: links[*number as usize], ..Shape::default() };
-            shape.encrypted = encrypted.remove(number);
-            let inline = match &shape.encrypted {
-                None => self.inline(*number, &features, room)?,
-                Some(_) => None,
-            };
-            let (inline, rest) = inline.unzip();
-            let first = shape.encrypted.as_ref().map(|encrypted| encrypted.attribute()).or(rest);
-            shape.attributes = shapes.attributes.place(first, &entry.xattrs, room, block_size)?;
-            shape.inline = inline;
-            match &entry.body {
-                Body::Directory(names) => {
-                    let arranged = match &shape.encrypted {
-                        Some(stored) => {
-                            shapes.directory.arrange(stored.names.iter().map(|(name, _)| &name[..]))?
+            let mut shaped = || -> Result<Shape> {
+                let entry = self.tree.entry(*number);
+                let mut shape = Shape { links: links[*number as usize], ..Shape::default() };
+                shape.encrypted = encrypted.remove(number);
+                let inline = match &shape.encrypted {
+                    None => self.inline(*number, &features, room)?,
+                    Some(_) => None,
+                };
+                let (inline, rest) = inline.unzip();
+                let first = shape.encrypted.as_ref().map(|encrypted| encrypted.attribute()).or(rest);
+                shape.attributes = shapes.attributes.place(first, &entry.xattrs, room, block_size)?;
+                shape.inline = inline;
+                match &entry.body {
+                    Body::Directory(names) => {
+                        let arranged = match &shape.encrypted {
+                            Some(stored) => {
+                                shapes.directory.arrange(stored.names.iter().map(|(name, _)| &name[..]))?
+                            }
+                            None => shapes.directory.arrange(names.keys().map(|name| &**name))?,
+                        };
+                        let mut blocks = arranged.blocks();
+                        if shapes.files.len() == 1 && !arranged.is_indexed() {
+                            blocks = blocks.max((LOST_AND_FOUND_SIZE / block_size).clamp(2, 12));
                         }
-                        None => shapes.directory.arrange(names.keys().map(|name| &**name))?,
-                    };
-                    let mut blocks = arranged.blocks();
-                    if shapes.files.len() == 1 && !arranged.is_indexed() {
-                        blocks = blocks.max((LOST_AND_FOUND_SIZE / block_size).clamp(2, 12));
+                        // OK to truncate: an index has fewer blocks than 2^28.
+                        shape.data = Data::Whole(blocks as u32);
+                        shape.arranged = Some(Box::new(arranged));
+                        shape.parent = parents[number];
+                        // "." is a name, and ".." of the top another one.
+                        shape.links += if *number == TOP { 2 } else { 1 };
+                        let is_many = shape.links >= MOST_LINKS;
+                        if is_many && !features.ro_compat.has(RoCompat::DIR_NLINK) {
+                            let text = "a directory of 65000 directories, which need the feature dir_nlink";
+                            return Err(Error::unsupported(text));
+                        }
+                        shape.links = if is_many { 1 } else { shape.links };
                     }
-                    // OK to truncate: an index has fewer blocks than 2^28.
-                    shape.data = Data::Whole(blocks as u32);
-                    shape.arranged = Some(Box::new(arranged));
-                    shape.parent = parents[number];
-                    // "." is a name, and ".." of the top another one.
-                    shape.links += if *number == TOP { 2 } else { 1 };
-                    let is_many = shape.links >= MOST_LINKS;
-                    if is_many && !features.ro_compat.has(RoCompat::DIR_NLINK) {
-                        let text = "a directory of 65000 directories, which need the feature dir_nlink";
-                        return Err(Error::unsupported(text));
+                    Body::File(_) if shape.inline.is_some() => {}
+                    Body::File(contents) => {
+                        shapes.map.check(contents.size.div_ceil(block_size as u64))?;
+                        shape.data = data(contents, block_size as u64, geometry.cluster_blocks);
+                        self.seal(*number, contents.size, geometry, &mut shape)?;
                     }
-                    shape.links = if is_many { 1 } else { shape.links };
+                    Body::Symlink(target) if target.is_empty() || target.len() >= block_size.min(4096) => {
+                        let text = format!("a symbolic link to a target of {} bytes", target.len());
+                        return Err(invalid(std::io::ErrorKind::InvalidFilename, text));
+                    }
+                    Body::Symlink(target) if shape.target(target).len() > LONGEST_INLINE_TARGET => {
+                        shape.data = Data::Whole(1);
+                    }
+                    Body::Symlink(_) | Body::Node => {}
                 }
-                Body::File(_) if shape.inline.is_some() => {}
-                Body::File(contents) => {
-                    shapes.map.check(contents.size.div_ceil(block_size as u64))?;
-                    shape.data = data(contents, block_size as u64, geometry.cluster_blocks);
-                    self.seal(*number, contents.size, geometry, &mut shape)?;
+                if shape.links > MOST_LINKS {
+                    let text = format!("a file with {} names; ext4 takes {MOST_LINKS}", shape.links);
+                    return Err(Error::unsupported(text));
                 }
-                Body::Symlink(target) if target.is_empty() || target.len() >= block_size.min(4096) => {
-                    let text = format!("a symbolic link to a target of {} bytes", target.len());
-                    return Err(invalid(std::io::ErrorKind::InvalidFilename, text));
-                }
-                Body::Symlink(target) if shape.target(target).len() > LONGEST_INLINE_TARGET => {
-                    shape.data = Data::Whole(1);
-                }
-                Body::Symlink(_) | Body::Node => {}
-            }
-            if shape.links > MOST_LINKS {
-                let text = format!("a file with {} names; ext4 takes {MOST_LINKS}", shape.links);
-                return Err(Error::unsupported(text));
-            }
+                Ok(shape)
+            };
+            let shape = shaped().map_err(|error| self.named(*number, error))?;
             shapes.files.push(shape);
         }
         Ok(shapes)
+    }
+
+    /// An error with the path of the file that it is about.
+    fn named(&self, number: u32, error: Error) -> Error {
+        let path = self.tree.paths().remove(&number).unwrap_or_default();
+        error.within(format_args!("/{}", String::from_utf8_lossy(&path)))
     }
 
     /// Owners of files, of whom nothing is known but that they have some.

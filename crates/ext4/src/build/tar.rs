@@ -11,7 +11,7 @@ use casemate_trees::{Link, Node, below, split};
 
 use crate::build::contents::{Contents, Source};
 use crate::build::tree::{Body, TOP, Tree, TreeOptions};
-use crate::edit::is_storable;
+use crate::edit::{is_storable, tell_left_out, tell_open};
 use crate::error::{Error, Result, invalid};
 use crate::format::inode::FileType;
 
@@ -142,7 +142,7 @@ impl Tree {
         events: &dyn Events,
     ) -> Result<()> {
         let Place { device, name, at, end } = *place;
-        let mut tar = TarReader::new(input, name);
+        let mut tar = TarReader::new(input, name).or_open();
         let mut own = BTreeMap::new();
         while let Some(member) = tar.next()? {
             events.advance(0)?;
@@ -163,9 +163,13 @@ impl Tree {
                 to.inspect(|to| at.set(*to)).is_some()
             });
             let shown = member.shown();
+            if options.xattrs {
+                tell_left_out(&member, events);
+            }
             self.add_member(member, contents, options, &mut own)
                 .map_err(|error| error.within(shown).at(name))?;
         }
+        tell_open(&tar, name, events);
         Ok(())
     }
 

@@ -110,7 +110,9 @@ impl Files {
                     || target.contains(&0)
                 {
                     let text = "a link's target has 1 to 4095 bytes, and fewer than a block";
-                    return Err(invalid(ErrorKind::InvalidInput, text));
+                    let is_long = !target.is_empty() && !target.contains(&0);
+                    let kind = if is_long { ErrorKind::InvalidFilename } else { ErrorKind::InvalidInput };
+                    return Err(invalid(kind, text));
                 }
                 stored_target(self.fs(), &inode, target)?
             }

@@ -46,6 +46,7 @@ mod xattr;
 pub use live::{NewAttributes, Presence, SetId};
 pub use node::{Body, NewNode};
 pub use put::{PutOptions, PutReport};
+pub(crate) use put::{tell_left_out, tell_open};
 pub use repair::{Approve, RepairReport, repair};
 pub use restore::RawAttributes;
 pub use writer::{WriteOptions, Writer};

@@ -24,6 +24,18 @@ pub struct TarReader<'a> {
     fill: u64,
     /// Records for all members from here on.
     common: Vec<Record>,
+    end: End,
+}
+
+/// What ends a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// Zeros.
+    Zeros,
+    /// Zeros, or nothing behind a member, of which there may be one by now.
+    Nothing { has_members: bool },
+    /// There was nothing.
+    Found,
 }
 
 /// What comes before a member's own header.
@@ -37,10 +49,27 @@ struct Before {
     link: Option<Vec<u8>>,
 }
 
+impl Before {
+    fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.path.is_none() && self.link.is_none()
+    }
+}
+
 impl<'a> TarReader<'a> {
     /// The tar stream of `input`, which errors call `name`.
     pub fn new(input: &'a mut dyn Read, name: &'a str) -> TarReader<'a> {
-        TarReader { input, name, left: 0, fill: 0, common: Vec::new() }
+        TarReader { input, name, left: 0, fill: 0, common: Vec::new(), end: End::Zeros }
+    }
+
+    /// Takes streams, too, that end behind a member without the zeros that end a tar stream, as some programs leave them out.
+    /// One that was cut short just there is not told from these: [`is_open`](TarReader::is_open) says that it was so.
+    pub fn or_open(self) -> TarReader<'a> {
+        TarReader { end: End::Nothing { has_members: false }, ..self }
+    }
+
+    /// Whether the stream had no end.
+    pub fn is_open(&self) -> bool {
+        self.end == End::Found
     }
 
     /// The next member; `None` at the end. What was not read of the one before is skipped.
@@ -53,7 +82,14 @@ impl<'a> TarReader<'a> {
         loop {
             self.skip()?;
             let mut header = [0; RECORD];
-            self.exact(&mut header)?;
+            let len = self.some(&mut header)?;
+            if len == 0 && before.is_empty() && self.end == (End::Nothing { has_members: true }) {
+                self.end = End::Found;
+                return Ok(None);
+            }
+            if len < RECORD {
+                return Err(self.corrupt("it ends within a member"));
+            }
             if header == [0; RECORD] {
                 let behind = io::copy(&mut (&mut *self.input).take(MOST_BEHIND), &mut io::sink());
                 behind.map_err(|error| self.io(error))?;
@@ -87,7 +123,12 @@ impl<'a> TarReader<'a> {
                 b'K' => before.link = Some(until_nul(&self.body(MOST_COMMON)?).to_vec()),
                 // The name of the whole stream.
                 b'V' => {}
-                _ => return self.member(&header, before).map(Some),
+                _ => {
+                    if let End::Nothing { has_members } = &mut self.end {
+                        *has_members = true;
+                    }
+                    return self.member(&header, before).map(Some);
+                }
             }
         }
     }
@@ -343,6 +384,20 @@ impl<'a> TarReader<'a> {
         }
         let text = field.split(|byte| matches!(byte, 0 | b' ')).find(|part| !part.is_empty()).unwrap_or(b"0");
         str::from_utf8(text).ok().and_then(|text| i64::from_str_radix(text, 8).ok()).ok_or_else(wrong)
+    }
+
+    /// Fills a header as far as there are bytes: how many.
+    fn some(&mut self, header: &mut [u8; RECORD]) -> Result<usize> {
+        let mut len = 0;
+        while len < RECORD {
+            match self.input.read(&mut header[len..]) {
+                Ok(0) => break,
+                Ok(more) => len += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.io(error)),
+            }
+        }
+        Ok(len)
     }
 
     fn exact(&mut self, buf: &mut [u8]) -> Result<()> {

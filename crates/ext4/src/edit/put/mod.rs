@@ -6,6 +6,7 @@ mod steps;
 mod stream;
 mod tar;
 
+pub(crate) use self::tar::{tell_left_out, tell_open};
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::path::Path;

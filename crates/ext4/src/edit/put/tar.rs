@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::{ErrorKind, Read};
 
-use casemate_blockdev::os;
+use casemate_blockdev::{Events, os};
 use casemate_providers::Work;
 use casemate_trees::tar::{Member, Pieces, TarReader};
 use casemate_trees::{Link, below, split, unpacked};
@@ -14,7 +14,7 @@ use crate::edit::node::{Body, NewNode};
 use crate::edit::put::stream::{Chunks, NewFile, Stream};
 use crate::edit::put::{PutOptions, PutReport, from_source};
 use crate::edit::restore::RawAttributes;
-use crate::edit::xattr::is_storable;
+use crate::edit::xattr::{MOST_NAME, is_storable};
 use crate::error::{Error, Result, invalid};
 use crate::format::inode::{FileType, Stamp, Time};
 
@@ -29,6 +29,24 @@ struct Put<'a> {
     /// Directories that were not there before, and the times that they get in the end.
     made: BTreeMap<u32, Option<Time>>,
     report: PutReport,
+}
+
+/// Says of a stream that it has no end.
+pub(crate) fn tell_open(tar: &TarReader<'_>, name: &str, events: &dyn Events) {
+    if tar.is_open() {
+        let text =
+            "ends behind a member, without the zeros that end a tar stream: it may have been cut short";
+        events.note(&format!("{name}: tar stream: it {text}"));
+    }
+}
+
+/// Says which attributes of a member have names that no file of ext4 can have.
+pub(crate) fn tell_left_out(member: &Member, events: &dyn Events) {
+    for (name, _) in member.xattrs().filter(|(name, _)| name.len() > MOST_NAME) {
+        let text =
+            format!("an attribute whose name has {} bytes is left out; ext4 takes {MOST_NAME}", name.len());
+        events.note(&format!("{}: {text}", member.shown()));
+    }
 }
 
 impl Writer {
@@ -68,12 +86,16 @@ impl Writer {
             Err(error) => return Err(error),
         }
         let mut from = unpacked(from).map_err(|error| error.at(name))?;
-        let mut tar = TarReader::new(&mut from, name);
+        let mut tar = TarReader::new(&mut from, name).or_open();
         while let Some(member) = tar.next()? {
             work.events.advance(0)?;
             let path = os::path(&member.path);
+            if options.xattrs {
+                tell_left_out(&member, work.events);
+            }
             self.put_member(&mut put, &mut tar, &member).map_err(|error| from_source(&path, error))?;
         }
+        tell_open(&tar, name, work.events);
         // All names are in them by now.
         for (number, time) in put.made {
             let Some(time) = time else { continue };

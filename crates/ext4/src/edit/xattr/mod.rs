@@ -20,7 +20,7 @@ use crate::format::xattr::{
 };
 
 /// What the kernel reads at most: of a whole name (`XATTR_NAME_MAX`) and of a value (`XATTR_SIZE_MAX`).
-const MOST_NAME: usize = 255;
+pub(crate) const MOST_NAME: usize = 255;
 const MOST_VALUE: usize = 1 << 16;
 
 /// An inode's attributes, to change. The caller stores the inode.
