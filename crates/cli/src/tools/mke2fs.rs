@@ -195,7 +195,7 @@ impl Tool {
 
     /// Whether the device may lose what it holds: mke2fs asks that, where standard input and output are terminals, of what is known.
     fn may_proceed(&self, context: &Context, device: &Path) -> Result<bool, Error> {
-        let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+        let is_terminal = std::io::stdin().is_terminal() && context.output().is_terminal();
         if !is_terminal || !device.exists() {
             return Ok(true);
         }
