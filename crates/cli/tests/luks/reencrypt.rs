@@ -547,3 +547,18 @@ fn a_backup_in_the_middle_of_a_reencryption_is_told() {
     yes(place.own("luks reencrypt disk --key-file key --init-only"));
     says(place.own("luks header-backup disk between"), 0, "a reencryption is not finished");
 }
+
+/// Data that are fewer than the room of their header are moved as a whole.
+#[test]
+fn less_data_than_the_header_has_room_for_are_encrypted() {
+    let place = Place::new(CASEMATE);
+    let plain = Rng::new(12).bytes(512 << 10);
+    place.file("key", "pass");
+    place.file("disk", [&plain[..], &vec![0; 4 << 20]].concat());
+    let encrypt = format!("luks reencrypt disk --encrypt --reduce-device-size 4M --key-file key {CHEAP}");
+    yes(place.own(&format!("{encrypt} --init-only")));
+    for line in ["luks extract disk out --key-file key", &encrypt, "luks extract disk out --key-file key"] {
+        yes(place.own(line));
+        assert!(!line.contains("extract") || place.read("out")[..plain.len()] == plain);
+    }
+}

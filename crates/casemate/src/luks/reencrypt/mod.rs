@@ -7,7 +7,7 @@ use casemate_blockdev::AtFile;
 use casemate_crypt::{Params, SectorCipher};
 use casemate_luks::Header;
 use casemate_luks::luks2::reencrypt::{Direction, Mode, Part, Reencryption, State};
-use casemate_luks::luks2::{self, Segment};
+use casemate_luks::luks2::{self, Segment, SegmentSize};
 use casemate_primitives::secret::SecretVec;
 use casemate_providers::{Providers, Work};
 
@@ -123,8 +123,13 @@ fn key_len(cipher: &str, bits: Option<usize>) -> Result<usize, Error> {
 fn is_behind(course: &Reencryption, end: u64) -> bool {
     // The first positions that were moved have no other old place.
     let moved = course.moved_len();
-    let first = [course.old_place(moved), course.new_place(0)];
-    first.into_iter().chain((moved > 0).then(|| course.old_place(0))).all(|place| place >= end)
+    let is_all_moved = course.backups.previous.size == SegmentSize::Fixed(moved);
+    let places = [
+        Some(course.new_place(0)),
+        (moved > 0).then(|| course.old_place(0)),
+        (!is_all_moved).then(|| course.old_place(moved)),
+    ];
+    places.into_iter().flatten().all(|place| place >= end)
 }
 
 /// The position that the work ends at.
@@ -325,7 +330,6 @@ impl Volume {
 #[cfg(test)]
 mod tests {
     use casemate_luks::luks2::reencrypt::{Backups, Direction, Mode, Resilience};
-    use casemate_luks::luks2::{Segment, SegmentSize};
 
     use super::*;
 

@@ -183,7 +183,8 @@ pub(super) fn reencrypt(
         sector_size: options.sector_size.unwrap_or(previous.sector_size),
         ..previous.clone()
     };
-    if let Some(cipher) = &options.cipher {
+    // What encrypts nothing is refused as that, below.
+    if let Some(cipher) = options.cipher.as_ref().filter(|cipher| !unlock::is_null(cipher)) {
         refuse_weak(cipher, None)?;
     }
     let (kept, old_key, is_empty_passphrase) = kept(header, device, keys, unlocking, work)?;
