@@ -273,7 +273,7 @@ const WRITERS_OF_FILES: &[&str] = &[
     "ext4 build new --from folder --verity --manifest target",
     "ext4 build new --from folder --dm-verity append --root-hash-file target",
     "base64 encode data -o target",
-    "info data --html target",
+    "info volume --html target",
 ];
 
 struct Targets {
