@@ -44,8 +44,8 @@ pub enum Problem {
     },
     /// A number is another than it should be.
     Number {
-        /// What it counts or says, in words: `free blocks`.
-        what: &'static str,
+        /// What it counts or says.
+        what: Counted,
         /// What it should be.
         expected: u64,
         /// What is stored.
@@ -57,11 +57,59 @@ pub enum Problem {
         first: u64,
         /// The last one.
         last: u64,
-        /// What is wrong with them, in words: `are in use, and marked as free`.
+        /// What is wrong with them, in words: `are claimed by others, too`.
         what: &'static str,
     },
+    /// A bitmap says something else of blocks or inodes than what was found.
+    Marked {
+        /// The first one.
+        first: u64,
+        /// The last one.
+        last: u64,
+        /// What the bitmap says of them, wrongly.
+        marked: Marked,
+    },
+    /// A directory is below itself.
+    Loop,
     /// Anything else, in words.
     Malformed(Cow<'static, str>),
+}
+
+/// The subject of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Counted {
+    /// Free blocks of the whole file system.
+    FreeBlocks,
+    /// Free inodes of the whole file system.
+    FreeInodes,
+    /// Anything else, in words.
+    Other(&'static str),
+}
+
+impl From<&'static str> for Counted {
+    fn from(what: &'static str) -> Counted {
+        Counted::Other(what)
+    }
+}
+
+impl fmt::Display for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Counted::FreeBlocks => "free blocks",
+            Counted::FreeInodes => "free inodes",
+            Counted::Other(what) => what,
+        })
+    }
+}
+
+/// The state of blocks or inodes in a bitmap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Marked {
+    /// Marked as in use.
+    Used,
+    /// Marked as free.
+    Free,
 }
 
 /// A structure of the file system and where it lies: what is known of block, group and inode.
@@ -202,6 +250,13 @@ impl fmt::Display for Problem {
                 write!(f, "{what}: expected {expected}, found {found}")
             }
             Problem::Run { first, last, what } => write!(f, "{first} to {last} {what}"),
+            Problem::Marked { first, last, marked: Marked::Used } => {
+                write!(f, "{first} to {last} are free, and marked as in use")
+            }
+            Problem::Marked { first, last, marked: Marked::Free } => {
+                write!(f, "{first} to {last} are in use, and marked as free")
+            }
+            Problem::Loop => f.write_str("is within itself"),
             Problem::Malformed(text) => f.write_str(text),
         }
     }

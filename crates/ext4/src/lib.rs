@@ -61,7 +61,7 @@ pub use edit::{
     Approve, Body, NewAttributes, NewNode, Presence, PutOptions, PutReport, RawAttributes, RepairReport,
     SetId, WriteOptions, Writer, repair,
 };
-pub use error::{Corrupt, Error, Place, Problem, Result, Structure};
+pub use error::{Corrupt, Counted, Error, Marked, Place, Problem, Result, Structure};
 pub use format::bytes::uuid_text;
 pub use format::csum;
 pub use format::dir::{Entries, EntryFormat, RawEntry};

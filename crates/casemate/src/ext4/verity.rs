@@ -77,7 +77,7 @@ impl casemate_ext4::VerityFiles for Checked {
             ),
         ];
         if let Some((_, what, found, expected)) = numbers.into_iter().find(|(is_wrong, ..)| *is_wrong) {
-            say(FindingKind::VerityDescriptor, Problem::Number { what, found, expected });
+            say(FindingKind::VerityDescriptor, Problem::Number { what: what.into(), found, expected });
             return Ok(false);
         }
         if size == 0 && descriptor.root_hash().iter().any(|byte| *byte != 0) {

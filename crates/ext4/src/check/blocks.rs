@@ -1,6 +1,6 @@
 //! The blocks that an inode's map leads to, extent tree or block map, followed past every damage.
 
-use crate::check::findings::FindingKind;
+use crate::check::findings::{Doubts, FindingKind};
 use crate::check::inodes::RESIZE;
 use crate::check::worker::{Purpose, Worker};
 use crate::error::{Place, Result, Structure};
@@ -62,12 +62,15 @@ impl Worker<'_, '_> {
         self.runs.clear();
         let size = inode.size().div_ceil(self.check.fs.layout().block_size.into());
         let file = File { inode, kind, collect, size };
-        match inode.has(InodeFlags::EXTENTS) {
+        let has_tree = self.check.has.extents && extent::is_root(inode.block_area());
+        match inode.has(InodeFlags::EXTENTS) || has_tree {
             true => self.extents(file, walked)?,
             false => self.pointers(file, walked)?,
         }
-        if !walked.is_sound {
-            self.lose_blocks();
+        if !walked.is_sound && self.purpose == Purpose::Check {
+            let names =
+                if kind == FileType::Directory { Doubts::NAMES | Doubts::LINKS } else { Doubts::NONE };
+            self.check.findings.doubt(Doubts::BLOCKS | names);
         }
         Ok(())
     }
@@ -133,14 +136,17 @@ impl Worker<'_, '_> {
                         place,
                         format!("the extent of block {logical} is out of order"),
                     );
+                    // Which part of the file it is, or whether it is one, nobody knows.
                     walked.is_sound = false;
+                    continue;
                 }
                 if file.kind == FileType::Directory {
                     if extent.unwritten {
                         let text = format!("block {logical} of the directory was never written");
                         self.say(FindingKind::ExtentRange, place, text);
                     } else if logical + len > most {
-                        self.say(FindingKind::DirectorySize, place, "more blocks than a directory can have");
+                        self.too_many_blocks(place, walked);
+                        continue;
                     }
                 }
                 start = logical + len;
@@ -261,7 +267,8 @@ impl Worker<'_, '_> {
         }
         if level == 0 {
             if file.kind == FileType::Directory && at >= self.most_directory_blocks(file.kind) {
-                self.say(FindingKind::DirectorySize, place, "more blocks than a directory can have");
+                self.too_many_blocks(place, walked);
+                return Ok(());
             }
             self.run(file, at, block, 1, false, walked);
             return Ok(());
@@ -285,6 +292,12 @@ impl Worker<'_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// Notes blocks beyond those that a directory can have. They are not taken for its own.
+    fn too_many_blocks(&self, place: Place, walked: &mut Walked) {
+        self.say(FindingKind::DirectorySize, place, "more blocks than a directory can have");
+        walked.is_sound = false;
     }
 
     /// Blocks that a directory can have.

@@ -1,12 +1,10 @@
 //! The third and fourth pass: every directory is where it says, and every inode has as many names as it says.
 
-use std::sync::atomic::Ordering;
-
 use crate::check::directories::Parents;
 use crate::check::facts::Fact;
-use crate::check::findings::FindingKind;
+use crate::check::findings::{Doubts, Finding, FindingKind};
 use crate::check::worker::Check;
-use crate::error::{Place, Structure};
+use crate::error::{Place, Problem, Structure};
 use crate::format::dir::byte_of;
 use crate::format::features::RoCompat;
 use crate::format::inode::{FileType, ROOT_INODE};
@@ -18,7 +16,7 @@ const MOST_LINKS: u32 = 65000;
 pub(crate) fn directories(check: &Check<'_>, mut parents: Parents) {
     parents.sort_unstable();
     let facts = &check.facts;
-    let lacks_names = check.lacks_names.load(Ordering::Relaxed);
+    let lacks_names = check.findings.doubts().has(Doubts::NAMES);
     let mut path = Vec::new();
     for (number, up) in &parents {
         let place = Place::inode(Structure::Directory, *number);
@@ -41,7 +39,7 @@ pub(crate) fn directories(check: &Check<'_>, mut parents: Parents) {
                 // Known not to lead to the root, or a circle just found.
                 if path.contains(&at) {
                     let place = Place::inode(Structure::Directory, at);
-                    check.findings.say(FindingKind::Unconnected, place, "is within itself");
+                    check.findings.add(Finding::new(FindingKind::Unconnected, place, Problem::Loop), None);
                 }
                 break false;
             }
@@ -66,7 +64,8 @@ pub(crate) fn directories(check: &Check<'_>, mut parents: Parents) {
 /// Compares what inodes say of their names with how many were found.
 pub(crate) fn links(check: &Check<'_>) {
     let (findings, facts) = (check.findings, &check.facts);
-    let lacks_names = check.lacks_names.load(Ordering::Relaxed);
+    let doubts = check.findings.doubts();
+    let (lacks_names, unsure) = (doubts.has(Doubts::NAMES), doubts.has(Doubts::LINKS));
     let has_overflow = check.fs.superblock().ro_compat.has(RoCompat::DIR_NLINK);
     let directory = byte_of(FileType::Directory);
     facts.each(1, check.fs.layout().inodes, |number, fact, names| {
@@ -90,7 +89,7 @@ pub(crate) fn links(check: &Check<'_>) {
             return;
         }
         let expected = if is_dir && names > MOST_LINKS && has_overflow { 1 } else { names };
-        if links != expected && !(lacks_names && links > expected) {
+        if links != expected && !(unsure && links > expected) {
             findings.number(FindingKind::LinkCount, place, "names", links.into(), expected.into());
         }
     });

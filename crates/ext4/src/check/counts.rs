@@ -1,14 +1,12 @@
 //! The fifth pass: bitmaps and counts of all groups, against the blocks and inodes that were found in use.
 
-use std::sync::atomic::Ordering;
-
 use casemate_providers::Work;
 
 use crate::check::facts::Fact;
-use crate::check::findings::{Counts, Finding, FindingKind, Fix};
+use crate::check::findings::{Counts, Doubts, Finding, FindingKind, Fix};
 use crate::check::groups::Group;
 use crate::check::worker::Check;
-use crate::error::{Error, Place, Problem, Result, Structure};
+use crate::error::{Error, Marked, Place, Problem, Result, Structure};
 use crate::format::dir::byte_of;
 use crate::format::group::Bitmap;
 use crate::format::inode::FileType;
@@ -78,8 +76,8 @@ fn compare(check: &Check<'_>, disk: &[u8], found: &[u64], count: u32, meaning: &
         if is_set && is_partial {
             return;
         }
-        let what = if is_set { "are free, and marked as in use" } else { "are in use, and marked as free" };
-        let problem = Problem::Run { first: first + from * each, last: first + to * each - 1, what };
+        let marked = if is_set { Marked::Used } else { Marked::Free };
+        let problem = Problem::Marked { first: first + from * each, last: first + to * each - 1, marked };
         check.findings.add(Finding::new(kind, place, problem), None);
     };
     for (index, expected) in found.iter().enumerate() {
@@ -147,7 +145,7 @@ fn blocks(check: &Check<'_>, group: &Group, number: u32, bits: &mut Vec<u64>) ->
         }
         None => (own_bitmap(check, number, count), place),
     };
-    let is_partial = check.is_partial.load(Ordering::Relaxed);
+    let is_partial = check.findings.doubts().has(Doubts::BLOCKS);
     let meaning = Meaning { kind: FindingKind::BlockBitmap, place, first: start, each, is_partial };
     compare(check, &bytes, bits, count, &meaning);
     let free = clear(&bytes, count);
@@ -206,7 +204,7 @@ fn inodes(check: &Check<'_>, group: &Group, number: u32, bits: &mut Vec<u64>) ->
         }
         None => vec![0; count.div_ceil(8) as usize],
     };
-    let is_partial = check.lacks_inodes.load(Ordering::Relaxed);
+    let is_partial = check.findings.doubts().has(Doubts::INODES);
     let meaning = Meaning { kind: FindingKind::InodeBitmap, place, first: first.into(), each: 1, is_partial };
     compare(check, &bytes, bits, count, &meaning);
     let place = Place::group(Structure::GroupDescriptor, number);
@@ -220,7 +218,7 @@ fn inodes(check: &Check<'_>, group: &Group, number: u32, bits: &mut Vec<u64>) ->
             free.into(),
         );
     }
-    if directories != group.directories {
+    if directories != group.directories && !is_partial {
         let (found, expected) = (group.directories.into(), directories.into());
         check.findings.number(FindingKind::DirectoryCount, place, "directories", found, expected);
     }

@@ -2,14 +2,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use casemate_blockdev::{BlockDevice, Buffer};
 use casemate_providers::Work;
 
 use crate::check::blocks::Walked;
 use crate::check::facts::Fact;
-use crate::check::findings::{Finding, FindingKind};
+use crate::check::findings::{Doubts, Finding, FindingKind};
 use crate::check::groups::Group;
 use crate::check::htree::{Leaf, Tree};
 use crate::check::names::{self, Names, mixed};
@@ -274,7 +273,6 @@ impl Reader<'_, '_> {
             if is_cut || len < 12 || need > len {
                 let text = format!("the record at byte {at} has {len} bytes");
                 self.worker.say(FindingKind::DirectoryRecord, place, text);
-                self.worker.check.lacks_names.store(true, Ordering::Relaxed);
                 open.position = open.position.max(2);
                 return;
             }
@@ -329,8 +327,6 @@ impl Reader<'_, '_> {
         let check = self.worker.check;
         let Some((group, index)) = check.fs.layout().inode_position(inode) else { return };
         if self.worker.groups.get(group as usize).is_some_and(|group| index >= group.used) {
-            check.is_partial.store(true, Ordering::Relaxed);
-            check.lacks_inodes.store(true, Ordering::Relaxed);
             let place = Place::group(Structure::GroupDescriptor, group);
             check.findings.say(FindingKind::GroupFlags, place, "inodes that were never used have names");
         }
@@ -349,6 +345,8 @@ impl Reader<'_, '_> {
         let fact = record.map_or(Fact(0), |record| record.fact());
         if !fact.has(Fact::USED) {
             self.wrong(FindingKind::EntryInode, place, name, format!("inode {inode} is not in use"));
+            // If it was a directory, what it holds has names in it.
+            check.findings.doubt(Doubts::NAMES);
             self.never_used(inode);
             return None;
         }

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use crate::check::{CheckReport, VerityCount};
-use crate::error::{Corrupt, Error, Place, Problem, Result, Structure};
+use crate::error::{Corrupt, Counted, Error, Place, Problem, Result, Structure};
 use crate::format::csum::{Context, Subject};
 use crate::format::quota;
 use crate::read::fs::Ext4;
@@ -176,6 +176,116 @@ impl FindingKind {
     }
 }
 
+/// Knowledge that a fault takes away: what could not be read, or is damaged, is neither in use nor free for certain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Doubts(u8);
+
+impl Doubts {
+    pub const NONE: Doubts = Doubts(0);
+    /// Which blocks inodes have: blocks that nobody claims may be somebody's.
+    pub const BLOCKS: Doubts = Doubts(1);
+    /// Which inodes are in use, and of which kind.
+    pub const INODES: Doubts = Doubts(2);
+    /// Whether inodes without a name have one that could not be read.
+    pub const NAMES: Doubts = Doubts(4);
+    /// How many names inodes have, and which directory is in which.
+    pub const LINKS: Doubts = Doubts(8);
+    /// What superblock and descriptors say.
+    pub const PLACES: Doubts = Doubts(16);
+    pub const ALL: Doubts = Doubts(31);
+
+    /// Whether one of `other` is among these.
+    pub fn has(self, other: Doubts) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+impl std::ops::BitOr for Doubts {
+    type Output = Doubts;
+
+    fn bitor(self, other: Doubts) -> Doubts {
+        Doubts(self.0 | other.0)
+    }
+}
+
+impl FindingKind {
+    /// What such a fault makes unsure, wherever it is found. All of an inode that is of no known kind is: its blocks, and the
+    /// names in it, if it is a directory.
+    fn doubts(self) -> Doubts {
+        use FindingKind as K;
+        match self {
+            K::Malformed | K::SuperblockField | K::Features | K::JournalFeature | K::JournalLog => {
+                Doubts::ALL
+            }
+            K::GroupPlace | K::GroupConflict | K::GroupFlags | K::RootInode => Doubts::ALL,
+            K::InodeMode | K::InodeFlag | K::ExtraSize | K::SpecialFile | K::InlineData | K::Symlink => {
+                Doubts::BLOCKS | Doubts::INODES | Doubts::NAMES | Doubts::LINKS
+            }
+            // Files of the file system itself have no names, and are those of files if nobody says what they are.
+            K::ReservedInode | K::QuotaInode | K::OrphanFile => {
+                Doubts::BLOCKS | Doubts::INODES | Doubts::NAMES
+            }
+            K::DirectorySize | K::DirectoryHole => Doubts::BLOCKS | Doubts::NAMES | Doubts::LINKS,
+            K::EntryInode => Doubts::BLOCKS | Doubts::INODES | Doubts::LINKS,
+            K::OrphanList => Doubts::BLOCKS | Doubts::INODES,
+            K::JournalInode | K::ResizeInode | K::BadBlocks | K::ClaimedTwice | K::ClusterAlignment => {
+                Doubts::BLOCKS
+            }
+            // A map that can't be followed says of which kind of inode it is.
+            K::ExtentNode | K::ExtentOrder | K::ExtentRange | K::ExtentIndex | K::BlockNumber => {
+                Doubts::BLOCKS
+            }
+            K::InodeField | K::Xattr | K::XattrBlock | K::XattrReferences | K::XattrInode => Doubts::BLOCKS,
+            K::DirectoryRecord | K::DotEntries => Doubts::NAMES | Doubts::LINKS,
+            K::HtreeRoot | K::HtreeNode | K::HtreeOrder | K::HtreeLeaf => Doubts::NAMES | Doubts::LINKS,
+            K::DirectoryLink => Doubts::LINKS,
+            K::Checksum
+            | K::BackupChecksum
+            | K::OddFeatures
+            | K::BackupDiffers
+            | K::FreeTotal
+            | K::MmpBlock
+            | K::MmpPlace
+            | K::FreeBlocks
+            | K::FreeInodes
+            | K::DirectoryCount
+            | K::BlockBitmap
+            | K::InodeBitmap
+            | K::BitmapPadding
+            | K::JournalSuperblock
+            | K::QuotaFile
+            | K::QuotaUsage
+            | K::Orphans
+            | K::DeletionTime
+            | K::InodeSize
+            | K::InodeBlocks
+            | K::LargeFile
+            | K::ExtentDepth
+            | K::XattrHash
+            | K::Encryption
+            | K::EncryptionPolicy
+            | K::EncryptedName
+            | K::EncryptedLink
+            | K::VerityDescriptor
+            | K::VerityTree
+            | K::VerityContents
+            | K::VeritySignature
+            | K::VerityLocked
+            | K::VerityMissing
+            | K::VerityNone
+            | K::DirectoryTail
+            | K::EntryKind
+            | K::EntryName
+            | K::DuplicateName
+            | K::HtreeHash
+            | K::Parent
+            | K::Unconnected
+            | K::LinkCount
+            | K::Unattached => Doubts::NONE,
+        }
+    }
+}
+
 /// One thing that a check found.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
@@ -283,6 +393,7 @@ struct Lists {
     faults_left_out: u64,
     checked: BTreeMap<Structure, u64>,
     verity: VerityCount,
+    doubts: Doubts,
 }
 
 /// Counts of one worker, added to the findings now and then.
@@ -299,11 +410,23 @@ impl Findings {
     /// Notes a finding. The same one twice, as of a block that two inodes share, is one.
     pub fn add(&self, finding: Finding, fix: Option<Fix>) {
         let mut lists = self.lists();
+        lists.doubts = lists.doubts | finding.kind().doubts();
         if lists.found.len() < MOST_FAULTS || finding.kind().hides_structures() {
             lists.found.insert(finding, fix);
         } else if finding.level() == Level::Fault && !lists.found.contains_key(&finding) {
             lists.faults_left_out += 1;
         }
+    }
+
+    /// Notes that something is unsure.
+    pub fn doubt(&self, doubts: Doubts) {
+        let mut lists = self.lists();
+        lists.doubts = lists.doubts | doubts;
+    }
+
+    /// What is unsure, as far as the check has come.
+    pub fn doubts(&self) -> Doubts {
+        self.lists().doubts
     }
 
     /// Notes what is wrong in words.
@@ -312,8 +435,15 @@ impl Findings {
     }
 
     /// Notes a number that is another than it should be.
-    pub fn number(&self, kind: FindingKind, place: Place, what: &'static str, found: u64, expected: u64) {
-        self.add(Finding::new(kind, place, Problem::Number { what, expected, found }), None);
+    pub fn number(
+        &self,
+        kind: FindingKind,
+        place: Place,
+        what: impl Into<Counted>,
+        found: u64,
+        expected: u64,
+    ) {
+        self.add(Finding::new(kind, place, Problem::Number { what: what.into(), expected, found }), None);
     }
 
     /// Notes damage and lets other errors pass.
@@ -383,6 +513,7 @@ impl Findings {
             verity: lists.verity,
             kind: fs.checksums().kind(),
             replayed,
+            doubts: lists.doubts,
             fixes: lists.found.into_iter().filter_map(|(finding, fix)| Some((finding, fix?))).collect(),
             fs,
         }

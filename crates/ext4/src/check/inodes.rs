@@ -7,11 +7,12 @@ use casemate_providers::Work;
 
 use crate::check::blocks::Walked;
 use crate::check::facts::Fact;
-use crate::check::findings::FindingKind;
+use crate::check::findings::{Doubts, FindingKind};
 use crate::check::groups::Group;
 use crate::check::worker::{Check, Directory, Named, Purpose, Worker};
 use crate::check::xattrs::Attributes;
 use crate::error::{Corrupt, Place, Result, Structure};
+use crate::format::block_map;
 use crate::format::csum::Subject;
 use crate::format::dir::byte_of;
 use crate::format::extent;
@@ -184,6 +185,8 @@ impl Worker<'_, '_> {
             );
         } else if let Some(kind @ (FileType::Regular | FileType::Directory)) = kind {
             self.map(inode, kind, &mut walked)?;
+        } else if matches!(role, Role::Named(_)) && self.has_map(inode) {
+            self.map(inode, FileType::Regular, &mut walked)?;
         }
         // Nobody counts bad blocks.
         if role == Role::BadBlocks {
@@ -211,6 +214,8 @@ impl Worker<'_, '_> {
         } else if inode.links() == 0 && !is_orphan {
             if inode.deleted() == 0 && inode.mode() != 0 {
                 self.say(FindingKind::DeletionTime, place, "is deleted, and has no time of deletion");
+                // Until it is known to be: its blocks may be its own.
+                check.findings.doubt(Doubts::BLOCKS | Doubts::INODES);
             }
             return Ok(());
         } else if inode.deleted() != 0 && !is_orphan {
@@ -237,17 +242,28 @@ impl Worker<'_, '_> {
         let Some(kind) = kind else {
             let text = format!("mode {:#o} is that of no kind of file", inode.mode());
             self.say(FindingKind::InodeMode, place, text);
-            // What it leads to is known to nobody.
-            return self.sizes(inode, FileType::Fifo, &attributes, &walked, place);
+            // Of what is in it nothing is known; its blocks are its own.
+            let has_map = self.has_map(inode);
+            if has_map {
+                self.map(inode, FileType::Regular, &mut walked)?;
+            }
+            let kind = if has_map { FileType::Regular } else { FileType::Fifo };
+            return self.sizes(inode, kind, &attributes, &walked, place);
         };
         self.flags(inode, kind, place);
-        let in_inode = flags.has(InodeFlags::INLINE_DATA);
+        // Where both are said at once, there are blocks that may be its own.
+        let has_both = flags.has(InodeFlags::EXTENTS) || !check.has.inline_data;
+        let in_inode = flags.has(InodeFlags::INLINE_DATA) && !(has_both && self.has_map(inode));
         match kind {
             FileType::Regular | FileType::Directory if in_inode => {
                 self.inline(inode, kind, &attributes, place);
             }
             FileType::Regular | FileType::Directory => self.map(inode, kind, &mut walked)?,
             FileType::Symlink => self.symlink(inode, &attributes, &mut walked, place)?,
+            // Whatever made a file a special one may have left its blocks.
+            _ if inode.blocks(check.has.huge_file) > 0 && self.has_tree(inode) => {
+                self.map(inode, FileType::Regular, &mut walked)?;
+            }
             _ => {}
         }
         if kind == FileType::Regular && inode.size() >= LARGE {
@@ -277,6 +293,25 @@ impl Worker<'_, '_> {
             });
         }
         Ok(())
+    }
+
+    /// Whether an inode has an extent tree, whatever its mode and flags say.
+    fn has_tree(&self, inode: RawInode<'_>) -> bool {
+        self.check.has.extents && extent::is_root(inode.block_area())
+    }
+
+    /// Whether an inode has something like a map, whatever its mode says: an extent tree, or numbers of blocks that there are.
+    /// Devices and targets of links have numbers, too.
+    fn has_map(&self, inode: RawInode<'_>) -> bool {
+        let (has, layout) = (self.check.has, self.check.fs.layout());
+        if self.has_tree(inode) {
+            return true;
+        }
+        let has_numbers = !inode.has(InodeFlags::EXTENTS) && inode.blocks(has.huge_file) > 0;
+        let blocks = u64::from(layout.first_data_block).max(1)..layout.blocks;
+        has_numbers
+            && block_map::numbers(inode.block_area())
+                .all(|number| number == 0 || blocks.contains(&u64::from(number)))
     }
 
     /// Fields that have room for one thing, or must be zero.
@@ -466,7 +501,8 @@ impl Worker<'_, '_> {
         }
         if is_fast(inode) {
             self.target(inode, inode.block_area(), place);
-            return Ok(());
+            // No target that is one looks like this.
+            return if self.has_tree(inode) { self.map(inode, FileType::Regular, walked) } else { Ok(()) };
         }
         self.map(inode, FileType::Symlink, walked)?;
         if self.purpose != Purpose::Check || !walked.is_sound || size == 0 || size >> 32 != 0 {

@@ -43,7 +43,7 @@ use crate::read::fs::{Ext4, OpenOptions};
 use crate::read::journal as replay;
 
 use findings::Findings;
-pub(crate) use findings::Fix;
+pub(crate) use findings::{Doubts, Fix};
 pub use findings::{Finding, FindingKind, Level};
 pub use fix::fix_checksums;
 pub(crate) use groups::{sound_copy, tells_unused};
@@ -70,6 +70,7 @@ pub struct CheckReport {
     /// The journal's transactions that were laid over the image before it was checked.
     pub replayed: u32,
     fixes: Vec<(Finding, Fix)>,
+    doubts: Doubts,
     /// What was checked: fixes need its seed and layout, whichever superblock gave them.
     fs: Ext4,
 }
@@ -83,6 +84,11 @@ impl CheckReport {
     /// How to make findings right, where they do not say so themselves.
     pub(crate) fn fixes(&self) -> &[(Finding, Fix)] {
         &self.fixes
+    }
+
+    /// What the faults make unsure of the rest.
+    pub(crate) fn doubts(&self) -> Doubts {
+        self.doubts
     }
 
     /// The findings that rewriting a checksum would make go away.
@@ -142,7 +148,8 @@ fn passes(fs: &Ext4, options: &OpenOptions, findings: &Findings, work: &Work<'_>
     if let Some(verity) = &options.verity {
         verity::all(&check, &groups, &**verity, work)?;
     }
-    if check.has.quota && !check.is_partial.load(Ordering::Relaxed) {
+    let unsure = findings.doubts();
+    if check.has.quota && !unsure.has(Doubts::BLOCKS) && !unsure.has(Doubts::INODES) {
         quota::check(&check, &groups)?;
     }
     if check.has_large_file.load(Ordering::Relaxed) && !fs.superblock().ro_compat.has(RoCompat::LARGE_FILE) {

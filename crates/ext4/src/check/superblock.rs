@@ -1,7 +1,7 @@
 //! What the superblock says of itself: numbers in their ranges, and features that go together.
 
 use crate::check::findings::{FindingKind, Findings};
-use crate::error::{Place, Result, Structure};
+use crate::error::{Counted, Place, Result, Structure};
 use crate::format::features::{Compat, Incompat, RoCompat, unknown};
 use crate::format::group::GroupDescriptor;
 use crate::format::inode::OLD_INODE_SIZE;
@@ -138,8 +138,8 @@ pub(crate) fn totals(fs: &Ext4, findings: &Findings) -> Result<()> {
     let superblock = fs.superblock();
     let blocks = clusters.saturating_mul(fs.layout().cluster_blocks.into());
     let totals = [
-        ("free blocks", superblock.blocks_free, blocks),
-        ("free inodes", superblock.inodes_free.into(), inodes),
+        (Counted::FreeBlocks, superblock.blocks_free, blocks),
+        (Counted::FreeInodes, superblock.inodes_free.into(), inodes),
     ];
     for (what, found, expected) in totals.into_iter().filter(|(_, found, expected)| found != expected) {
         findings.number(FindingKind::FreeTotal, place(), what, found, expected);

@@ -10,9 +10,9 @@ use casemate_blockdev::{BlockDevice, Buffer};
 
 use crate::check::claims::Claims;
 use crate::check::facts::Facts;
-use crate::check::findings::{Counts, Finding, FindingKind, Findings, Fix};
+use crate::check::findings::{Counts, Doubts, Finding, FindingKind, Findings, Fix};
 use crate::check::groups::Group;
-use crate::error::{Place, Problem, Result, Structure};
+use crate::error::{Counted, Place, Problem, Result, Structure};
 use crate::format::csum::{Context, Kind, Subject};
 use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::superblock::Superblock;
@@ -41,12 +41,6 @@ pub(crate) struct Check<'a> {
     pub named: BTreeMap<u32, Named>,
     /// The features that are asked for with every inode.
     pub has: Has,
-    /// What some blocks of files can't be found for: then others look as if nobody had them.
-    pub is_partial: AtomicBool,
-    /// The same of names.
-    pub lacks_names: AtomicBool,
-    /// The same of inodes.
-    pub lacks_inodes: AtomicBool,
     /// Whether there is a file of 2 GiB or more.
     pub has_large_file: AtomicBool,
     shared: Mutex<BTreeMap<u64, u64>>,
@@ -165,9 +159,6 @@ impl<'a> Check<'a> {
             lost_orphans: lost_orphans(superblock),
             named,
             has,
-            is_partial: AtomicBool::new(false),
-            lacks_names: AtomicBool::new(false),
-            lacks_inodes: AtomicBool::new(false),
             has_large_file: AtomicBool::new(false),
             shared: Mutex::default(),
             claimable: AtomicU64::new(layout.blocks.saturating_mul(4)),
@@ -223,8 +214,7 @@ impl<'a> Check<'a> {
             return true;
         }
         // The same words whichever inode it was: one fault, however many threads meet it.
-        self.is_partial.store(true, Ordering::Relaxed);
-        self.lacks_names.store(true, Ordering::Relaxed);
+        self.findings.doubt(Doubts::ALL);
         let text =
             "all inodes together lead to more blocks than the file system has; the rest is not checked";
         self.findings.say(FindingKind::ClaimedTwice, Place::of(Structure::Inode), text);
@@ -349,7 +339,14 @@ impl<'a, 'b> Worker<'a, 'b> {
         }
     }
 
-    pub fn number(&self, kind: FindingKind, place: Place, what: &'static str, found: u64, expected: u64) {
+    pub fn number(
+        &self,
+        kind: FindingKind,
+        place: Place,
+        what: impl Into<Counted>,
+        found: u64,
+        expected: u64,
+    ) {
         if self.purpose == Purpose::Check {
             self.check.findings.number(kind, place, what, found, expected);
         }
@@ -422,13 +419,6 @@ impl<'a, 'b> Worker<'a, 'b> {
         if self.lists.usage.iter().any(|usage| usage.len() > MOST_OWNERS) {
             let usage = std::mem::take(&mut self.lists.usage);
             self.check.lists().charge(usage);
-        }
-    }
-
-    /// Notes that something could not be followed to its blocks.
-    pub fn lose_blocks(&self) {
-        if self.purpose == Purpose::Check {
-            self.check.is_partial.store(true, Ordering::Relaxed);
         }
     }
 }

@@ -337,7 +337,7 @@ impl Worker<'_, '_> {
 /// Counts the users of a block of attributes, against what it says.
 pub(crate) fn users(place: Place, of: &XattrUse) -> Option<Finding> {
     let (found, expected) = (u64::from(of.stored), u64::from(of.found));
-    let problem = Problem::Number { what: "inodes with this block", expected, found };
+    let problem = Problem::Number { what: "inodes with this block".into(), expected, found };
     (found != expected).then(|| Finding::new(FindingKind::XattrReferences, place, problem))
 }
 

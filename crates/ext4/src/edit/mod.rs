@@ -27,6 +27,7 @@ mod inodes;
 mod live;
 mod locked;
 mod node;
+mod obstacles;
 mod orphans;
 mod put;
 mod quota;

@@ -3,7 +3,8 @@
 //!
 //! Rounds of a check and of what it finds go on until nothing is left that can be mended, on blocks in memory; they are
 //! committed as all changes are: at once if the log has room for them, else round by round, each of which leaves the
-//! file system sounder than it was. In a round only what nothing else depends on is mended ([`rank`]).
+//! file system sounder than it was. In a round only what nothing else depends on is mended ([`rank`]), and nothing where other
+//! damage makes unsure whether it is wrong ([`Obstacles`]). Each round is a check of the whole file system.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +13,9 @@ use casemate_blockdev::{BlockDevice, ErrorKind};
 use casemate_providers::Work;
 
 use crate::alloc::Allocator;
-use crate::check::{CheckReport, Finding, FindingKind, Fix, check, restored, sound_copy, tells_unused};
+use crate::check::{
+    CheckReport, Doubts, Finding, FindingKind, Fix, check, restored, sound_copy, tells_unused,
+};
 use crate::edit::create::is_not_found;
 use crate::edit::dir::{NewName, name::Name};
 use crate::edit::file_map::Cut;
@@ -20,18 +23,21 @@ use crate::edit::files::Files;
 use crate::edit::inode::write;
 use crate::edit::inodes::Inodes;
 use crate::edit::node::{Body, NewNode};
+use crate::edit::obstacles::{Obstacles, rank};
 use crate::edit::quota_file::{QuotaFile, Usage};
 use crate::edit::random::Random;
 use crate::edit::too_large::TooLarge;
 use crate::edit::{WriteOptions, Writer, fast_commit};
-use crate::error::{Corrupt, Place, Problem, Result, Structure};
+use crate::error::{Corrupt, Counted, Marked, Problem, Result, Structure};
 use crate::format::csum::{Subject, recipe};
 use crate::format::features::RoCompat;
 use crate::format::group::{Bitmap, GroupDescriptor};
 use crate::format::inode::{Inode, InodeFlags, ROOT_INODE};
 use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockMut};
-use crate::read::fs::{OpenOptions, read_superblock};
+use crate::read::fs::{Ext4, OpenOptions, read_superblock};
+use crate::read::journal::Journal;
 use crate::transaction::patch::Patching;
+use crate::transaction::recovery_file::RecoveryFile;
 use crate::transaction::{self, LogOptions, Mmp, Transaction};
 
 /// Rounds that a repair takes at most: some for each rank, and for what lies below structures that were mended.
@@ -46,34 +52,12 @@ pub struct RepairReport {
     pub mended: Vec<Finding>,
     /// What a check finds now.
     pub report: CheckReport,
+    /// Those of its faults that could be mended, if other damage did not make unsure what is right.
+    pub withheld: Vec<Finding>,
 }
 
 /// Asks whether findings of a kind are to be mended. Each kind is asked for once.
 pub type Approve<'a> = dyn FnMut(FindingKind, &[Finding]) -> Result<bool> + 'a;
-
-/// When in a repair a finding is mended; `None` for those that never are.
-fn rank(finding: &Finding) -> Option<u32> {
-    use FindingKind as K;
-    Some(match finding.kind() {
-        // Everything else is looked for where descriptors say.
-        K::GroupFlags => DESCRIPTORS,
-        K::Checksum if finding.place().structure == Structure::GroupDescriptor => DESCRIPTORS,
-        K::Checksum => 1,
-        K::BlockBitmap | K::InodeBitmap | K::BitmapPadding => 2,
-        K::FreeBlocks | K::FreeInodes | K::DirectoryCount | K::InodeBlocks | K::DeletionTime => 3,
-        // Whatever takes blocks later counts from these.
-        K::EntryKind | K::Parent | K::FreeTotal => 4,
-        K::HtreeRoot | K::HtreeNode | K::HtreeOrder | K::HtreeLeaf | K::HtreeHash => 5,
-        K::Unconnected | K::Unattached => 6,
-        K::LinkCount => 7,
-        K::QuotaUsage | K::BackupChecksum | K::BackupDiffers => 8,
-        _ => return None,
-    })
-}
-
-/// The rank of group descriptors, and those of what frees or moves blocks.
-const DESCRIPTORS: u32 = 0;
-const MOVES: std::ops::Range<u32> = 5..8;
 
 /// Mends what can be mended of the file system on `device`, after its journal was replayed. A damaged superblock is made again
 /// of a sound copy first, or of the one that the options name.
@@ -110,13 +94,25 @@ pub fn repair(
     transaction::recover(&device, &open, recovery.as_ref(), |commits| {
         fast_commit::fold_in(&device, &open, commits)
     })?;
-    let log =
-        LogOptions { recovery: recovery.clone(), patching: Patching::Recompute, ..LogOptions::default() };
+    let log = LogOptions {
+        recovery: recovery.clone(),
+        patching: Patching::Recompute,
+        spare_journal: has_broken_journal(&device, &plain)?,
+        ..LogOptions::default()
+    };
     let (fs, transaction) = Transaction::open(Arc::clone(&device), &plain, log, mmp)?;
     let files = Files::new(Inodes::new(Allocator::new(fs, transaction), Random::new(seed), time));
     let options = OpenOptions { replay_journal: false, ..open.clone() };
-    let mut repair =
-        Repair { files, answers: BTreeMap::new(), left: BTreeSet::new(), rebuilt: BTreeSet::new(), mended };
+    let mut repair = Repair {
+        files,
+        answers: BTreeMap::new(),
+        left: BTreeSet::new(),
+        rebuilt: BTreeSet::new(),
+        mended,
+        obstacles: Obstacles::default(),
+        miscounted: BTreeSet::new(),
+        recovery: recovery.clone(),
+    };
     let report = repair.rounds(&options, approve, work)?;
     if report.faults.is_empty() && (superblock.has_errors() || !superblock.is_clean()) {
         repair.files.inodes().transaction().edit_superblock(|superblock| {
@@ -139,7 +135,21 @@ pub fn repair(
     let report = check(device, &options, work)?;
     // What is found again was not.
     mended.retain(|finding| !report.faults.contains(finding));
-    Ok(RepairReport { mended, report })
+    let obstacles = Obstacles::of(&report, &superblock, |_| false);
+    let can_be_mended = |finding: &&Finding| rank(finding).is_some() && !obstacles.allow(finding);
+    let withheld = report.faults.iter().filter(can_be_mended).cloned().collect();
+    Ok(RepairReport { mended, report, withheld })
+}
+
+/// Whether nothing can be written through the journal. It holds nothing: else it was replayed, or that failed.
+fn has_broken_journal(device: &Arc<dyn BlockDevice>, plain: &OpenOptions) -> Result<bool> {
+    let superblock = read_superblock(&**device, SUPERBLOCK_OFFSET)?;
+    let fs = Ext4::with_superblock(Arc::clone(device), superblock, plain)?;
+    match Journal::open(&fs) {
+        Ok(_) => Ok(false),
+        Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
 struct Repair {
@@ -150,6 +160,11 @@ struct Repair {
     /// Directories whose blocks were made anew.
     rebuilt: BTreeSet<u32>,
     mended: Vec<Finding>,
+    /// What stands against mending, and groups whose free blocks or inodes are counted wrongly, before this round.
+    obstacles: Obstacles,
+    miscounted: BTreeSet<(FindingKind, u32)>,
+    /// Where changes go if the journal can't be trusted.
+    recovery: Option<RecoveryFile>,
 }
 
 impl Repair {
@@ -165,6 +180,7 @@ impl Repair {
             let now = self.files.now();
             self.space().commit_counts(now)?;
             let report = check(Arc::clone(self.files.fs().device()), options, work)?;
+            self.look(&report)?;
             let next = self.next(&report, approve)?;
             rounds += 1;
             if next.is_empty() || rounds > MOST_ROUNDS {
@@ -187,30 +203,10 @@ impl Repair {
 
     /// The findings of the lowest rank that are to be mended.
     fn next<'a>(&mut self, report: &'a CheckReport, approve: &mut Approve<'_>) -> Result<Vec<&'a Finding>> {
-        let hides =
-            |finding: &Finding| finding.kind().hides_structures() || rank(finding) == Some(DESCRIPTORS);
-        let is_lost = report.faults.iter().any(hides);
-        // Whatever frees or moves blocks could take those of somebody else.
-        let is_shared = report.faults.iter().any(|finding| finding.kind() == FindingKind::ClaimedTwice);
-        // A checksum that does not fit is all that is wrong, or tells that more is than can be known; where names can't
-        // be read, they can't be counted.
-        let unsound = report.faults.iter().filter(|finding| rank(finding).is_none());
-        let (mut inodes, mut blocks) = (BTreeSet::new(), BTreeSet::new());
-        for place in unsound.map(Finding::place) {
-            inodes.extend(place.inode);
-            blocks.extend(place.block);
-        }
-        let is_unsure = |finding: &Finding| {
-            let Place { inode, block, .. } = finding.place();
-            let hangs_on_it = matches!(finding.kind(), FindingKind::Checksum | FindingKind::LinkCount);
-            let is_unsound = inode.is_some_and(|inode| inodes.contains(&inode));
-            hangs_on_it && (is_unsound || block.is_some_and(|block| blocks.contains(&block)))
-        };
         let mut kinds: BTreeMap<(u32, FindingKind), Vec<&Finding>> = BTreeMap::new();
         for finding in report.faults.iter().chain(&report.notes) {
             let Some(rank) = rank(finding) else { continue };
-            let must_wait = is_lost && rank > DESCRIPTORS || is_shared && MOVES.contains(&rank);
-            if !(must_wait || is_unsure(finding) || self.left.contains(finding)) {
+            if self.obstacles.allow(finding) && !self.left.contains(finding) {
                 kinds.entry((rank, finding.kind())).or_default().push(finding);
             }
         }
@@ -234,6 +230,26 @@ impl Repair {
             }
         }
         Ok(next)
+    }
+
+    /// Looks at what stands against mending.
+    fn look(&mut self, report: &CheckReport) -> Result<()> {
+        let stays = |finding: &Finding| {
+            self.left.contains(finding) || self.answers.get(&finding.kind()) == Some(&false)
+        };
+        self.obstacles = Obstacles::of(report, self.files.fs().superblock(), stays);
+        self.miscounted = report
+            .faults
+            .iter()
+            .filter(|finding| matches!(finding.kind(), FindingKind::FreeBlocks | FindingKind::FreeInodes))
+            .filter_map(|finding| Some((finding.kind(), finding.place().group?)))
+            .collect();
+        let journal = self.files.fs().superblock().journal_inode;
+        if journal == 0 || !self.obstacles.is_unsound(journal) {
+            return Ok(());
+        }
+        // What is written to its blocks could be written to those of somebody else.
+        self.files.inodes().transaction().leave_journal(self.recovery.clone())
     }
 
     fn try_to_mend(&mut self, finding: &Finding, fix: Option<Fix>) -> Result<()> {
@@ -278,10 +294,14 @@ impl Repair {
                 return fix.zip(place.group).map_or(Ok(false), |(fix, group)| self.descriptor(group, fix));
             }
             (K::Checksum, _) => return fix.map_or(Ok(false), |fix| self.checksum(fix)),
-            (K::BlockBitmap | K::InodeBitmap, Problem::Run { first, last, what }) => {
+            (K::BlockBitmap | K::InodeBitmap, Problem::Marked { first, last, marked }) => {
                 let Some((which, group)) = bitmap(place.structure).zip(place.group) else { return Ok(false) };
-                let used = what.starts_with("are in use");
+                // They are what they are said not to be.
+                let used = *marked == Marked::Free;
                 self.space().set_run(which, group, *first, *last, used)?;
+                if used {
+                    self.count_used(which, group, last - first + 1)?;
+                }
             }
             (K::BitmapPadding, _) => {
                 let Some((which, group)) = bitmap(place.structure).zip(place.group) else { return Ok(false) };
@@ -299,7 +319,11 @@ impl Repair {
             }
             (K::FreeTotal, Problem::Number { what, expected, found }) => {
                 let change = expected.wrapping_sub(*found).cast_signed();
-                let (blocks, inodes) = if what.contains("inodes") { (0, change) } else { (change, 0) };
+                let (blocks, inodes) = match what {
+                    Counted::FreeBlocks => (change, 0),
+                    Counted::FreeInodes => (0, change),
+                    Counted::Other(_) => return Ok(false),
+                };
                 let add = |superblock: &mut SuperblockMut<'_>| {
                     superblock.add_free(blocks, inodes).ok_or_else(|| place.malformed("is no number"))
                 };
@@ -347,6 +371,29 @@ impl Repair {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Keeps a group's count of free blocks or inodes right that was right before some were found in use: it may be that no
+    /// other can be known.
+    fn count_used(&mut self, which: Bitmap, group: u32, count: u64) -> Result<()> {
+        let (kind, each) = match which {
+            Bitmap::Blocks => (FindingKind::FreeBlocks, self.files.fs().layout().cluster_blocks),
+            Bitmap::Inodes => (FindingKind::FreeInodes, 1),
+        };
+        if self.miscounted.contains(&(kind, group)) {
+            return Ok(());
+        }
+        let count = u32::try_from(count.div_ceil(each.into())).unwrap_or(u32::MAX);
+        self.space().edit_descriptor(group, |descriptor| match which {
+            Bitmap::Blocks => {
+                let free = descriptor.fields().free_clusters();
+                descriptor.set_free_clusters(free.saturating_sub(count));
+            }
+            Bitmap::Inodes => {
+                let free = descriptor.fields().free_inodes();
+                descriptor.set_free_inodes(free.saturating_sub(count));
+            }
+        })
     }
 
     fn space(&mut self) -> &mut Allocator {
@@ -424,6 +471,10 @@ impl Repair {
         }
         let found = self.files.directory(&mut dir).find_in_block(block, &Name::exact(name, None))?;
         let Some(found) = found else { return Ok(false) };
+        if self.obstacles.is_unsound(found.inode) {
+            // The name may know better.
+            return Ok(false);
+        }
         let kind = self.files.inodes().get_unlinked(found.inode)?.kind();
         self.files.directory(&mut dir).retarget(&found, found.inode, kind)?;
         Ok(true)
@@ -475,7 +526,7 @@ impl Repair {
         let Some(number) = finding.place().inode else { return Ok(false) };
         let mut inode = self.files.inodes().get_unlinked(number)?;
         let is_lost = match finding.kind() {
-            FindingKind::Unconnected => inode.is_dir() && !finding.to_string().contains("within itself"),
+            FindingKind::Unconnected => inode.is_dir() && *finding.problem() != Problem::Loop,
             _ => !inode.is_dir() && !inode.has(InodeFlags::EA_INODE),
         };
         if !is_lost {
@@ -489,6 +540,9 @@ impl Repair {
                 self.files.create_in(ROOT_INODE, LOST_AND_FOUND, &node, Body::Directory)?.number()
             }
         };
+        if self.obstacles.is_unsound(home) {
+            return Ok(false);
+        }
         // A new name would take the place of one of these.
         let mut directory = self.files.inodes().get_unlinked(home)?;
         for name in [&b"."[..], b".."] {
@@ -501,7 +555,8 @@ impl Repair {
             let mut home = self.files.inodes().get_unlinked(home)?;
             self.files.add_subdirectory(&mut home)?;
             write(self.space(), &home)?;
-        } else {
+        } else if inode.links() == 0 || !self.obstacles.doubts.has(Doubts::LINKS) {
+            // Else names that lead elsewhere may be its own.
             inode.set_links(1);
             write(self.space(), &inode)?;
         }

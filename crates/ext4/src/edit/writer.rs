@@ -106,7 +106,7 @@ impl Writer {
         let found = Ext4::open(device.clone(), &open)?;
         supported::unsupported(&found)?;
         descriptors::check(&found)?;
-        let log = LogOptions { recovery, is_direct, patching };
+        let log = LogOptions { recovery, is_direct, patching, ..LogOptions::default() };
         let (fs, transaction) = Transaction::open(device, &open, log, mmp)?;
         let mut space = Allocator::new(fs, transaction);
         if interrupted == Interrupted::Completed {

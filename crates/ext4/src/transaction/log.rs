@@ -65,19 +65,22 @@ struct InJournal {
 }
 
 impl Log {
-    /// The log of a file system that needs no recovery.
-    pub fn open(fs: &Ext4, file: Option<RecoveryFile>) -> Result<Log> {
-        let kind = match Journal::open(fs)? {
+    /// The log of a file system that needs no recovery. With `spare_journal` it is never the journal.
+    pub fn open(fs: &Ext4, file: Option<RecoveryFile>, spare_journal: bool) -> Result<Log> {
+        let journal = if spare_journal { None } else { Journal::open(fs)? };
+        let kind = match journal {
             Some(journal) => Kind::Journal(Box::new(InJournal::new(fs, journal)?)),
-            None => match file {
-                Some(file) => Kind::File(file),
-                None => {
-                    let text = "file systems without a journal can't be changed without a recovery file";
-                    return Err(Error::unsupported(text.to_owned()));
-                }
-            },
+            None => in_file(file)?,
         };
         Ok(Log::new(fs, kind))
+    }
+
+    /// Goes on in a recovery file, if this is a journal.
+    pub fn leave_journal(&mut self, file: Option<RecoveryFile>) -> Result<()> {
+        if let Kind::Journal(_) = &self.kind {
+            self.kind = in_file(file)?;
+        }
+        Ok(())
     }
 
     /// The log of a file system that is thrown away if a commit fails, as one is that is only being made.
@@ -397,6 +400,11 @@ impl InJournal {
     }
 }
 
+fn in_file(file: Option<RecoveryFile>) -> Result<Kind> {
+    let text = "file systems without a journal can't be changed without a recovery file";
+    file.map(Kind::File).ok_or_else(|| Error::unsupported(text.to_owned()))
+}
+
 /// Writes a journal that must be replayed to where its blocks belong, and empties it. `None` if there was none. If fast
 /// commits are left, which no block can be written from, the journal goes on to say that they must be replayed, until
 /// the next transaction takes their place: nothing may be committed before that is made of them.
@@ -425,7 +433,7 @@ pub(super) fn replay(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Re
     // The journal may have held a newer superblock.
     let superblock = read_superblock(&**device, SUPERBLOCK_OFFSET)?;
     let fs = Ext4::with_superblock(device.clone(), superblock, options)?;
-    let mut log = Log::open(&fs, None)?;
+    let mut log = Log::open(&fs, None, false)?;
     if let Kind::Journal(log) = &mut log.kind {
         // Fast commits count as long as the log is not called empty, and no transaction has their number.
         let (after, start) = if fast_commits.is_empty() { (1, 0) } else { (0, log.superblock.first) };

@@ -56,6 +56,8 @@ pub(crate) struct LogOptions {
     pub is_direct: bool,
     /// How checksums are brought up to date.
     pub patching: Patching,
+    /// Whether nothing is written to the journal, as to one that is damaged: the recovery file takes its place.
+    pub spare_journal: bool,
 }
 
 /// `device` so that all who flush it hear of a flush that failed, whoever asked for that one.
@@ -107,7 +109,8 @@ impl Transaction {
         let cache = Arc::new(Cache::new(device, block_size));
         let fs = Ext4::open_changing(cache.clone(), options)?;
         let patcher = Patcher { sums: *fs.checksums(), patching: log.patching };
-        let log = if log.is_direct { Log::direct(&fs) } else { Log::open(&fs, log.recovery)? };
+        let log =
+            if log.is_direct { Log::direct(&fs) } else { Log::open(&fs, log.recovery, log.spare_journal)? };
         let transaction = Transaction { cache, patcher, block_size: block_size as usize, log, mmp: None };
         Ok((fs, transaction))
     }
@@ -146,6 +149,14 @@ impl Transaction {
         self.cache.keep();
         self.cache.clean(CACHE_BYTES / self.block_size);
         Ok(())
+    }
+
+    /// Lets commits go through a recovery file from now on, whatever the file system has a journal.
+    ///
+    /// # Errors
+    /// `Unsupported` without such a file.
+    pub fn leave_journal(&mut self, file: Option<RecoveryFile>) -> Result<()> {
+        self.log.leave_journal(file)
     }
 
     /// Refuses to change anything where a commit failed that may count.

@@ -361,7 +361,7 @@ fn value(fault: &Finding) -> Value {
             value["expected"] = (*expected).into();
             value["found"] = (*found).into();
         }
-        Problem::Run { first, last, .. } => {
+        Problem::Run { first, last, .. } | Problem::Marked { first, last, .. } => {
             value["first"] = (*first).into();
             value["last"] = (*last).into();
         }
