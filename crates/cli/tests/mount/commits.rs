@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use casemate_testkit::{kernel, run, skip, status, stderr, tool};
+use casemate_testkit::{kernel, run, skip, status, stderr, tool, wait_until};
 
 use super::ends::{is_there, kill};
 use super::{CASEMATE, Folders};
