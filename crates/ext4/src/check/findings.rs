@@ -100,6 +100,7 @@ findings! {
     RootInode "root-inode" Fault "The root is no directory, or deleted.";
     ReservedInode "reserved-inode" Fault "A reserved inode is used as what it is not.";
     BadBlocks "bad-blocks" Fault "The list of bad blocks is damaged.";
+    LostOrphan "lost-orphan" Fault "An inode was in a list of orphans, and is in none.";
     DeletionTime "deletion-time" Fault "An inode in use has a time of deletion, or a deleted one has none.";
     InodeMode "inode-mode" Fault "An inode is of no kind of file.";
     InodeField "inode-field" Fault "A field of an inode that must be zero is not.";
@@ -256,6 +257,7 @@ impl FindingKind {
             | K::QuotaFile
             | K::QuotaUsage
             | K::Orphans
+            | K::LostOrphan
             | K::DeletionTime
             | K::InodeSize
             | K::InodeBlocks
@@ -317,6 +319,29 @@ impl Finding {
     /// Whether it is damage.
     pub fn level(&self) -> Level {
         self.kind.level()
+    }
+
+    /// Whether it is what interrupted changes leave, and what `e2fsck -p` mends when a system starts, without asking anybody:
+    /// counts, bitmaps, checksums. At anything else that stops, and somebody has to look.
+    pub fn is_routine(&self) -> bool {
+        use FindingKind as K;
+        match self.kind {
+            K::Checksum => {
+                let routine = [
+                    Structure::GroupDescriptor,
+                    Structure::BlockBitmap,
+                    Structure::InodeBitmap,
+                    Structure::Inode,
+                    Structure::DirectoryBlock,
+                    Structure::HtreeNode,
+                ];
+                routine.contains(&self.place().structure)
+            }
+            K::FreeBlocks | K::FreeInodes | K::DirectoryCount | K::FreeTotal => true,
+            K::BlockBitmap | K::InodeBitmap | K::BitmapPadding => true,
+            K::LinkCount | K::InodeBlocks | K::DeletionTime => true,
+            _ => self.level() == Level::Note,
+        }
     }
 
     /// The structure, and where it lies.

@@ -115,7 +115,7 @@ impl Worker<'_, '_> {
             self.verify(place, offset, inode.raw, Subject::Inode, inode.context());
         }
         if self.check.lost_orphans.contains(&inode.deleted()) && !self.check.orphans.contains(&inode.number) {
-            self.say(FindingKind::DeletionTime, place, "was in a list of orphans, and is in none");
+            self.say(FindingKind::LostOrphan, place, "was in a list of orphans, and is in none");
         }
         match self.role(inode.number) {
             role @ (Role::Usual | Role::Root) => self.file(inode, role, place),

@@ -102,6 +102,10 @@ fn features(superblock: &Superblock, findings: &Findings) {
         findings.say(FindingKind::OddFeatures, place(), text);
     }
     let resize = compat.has(Compat::RESIZE_INODE);
+    if resize && incompat.has(Incompat::META_BG) {
+        let text = "resize_inode with meta_bg, which reserves no blocks for descriptors";
+        findings.say(FindingKind::Features, place(), text);
+    }
     let reserved = superblock.reserved_descriptor_blocks();
     if !resize && reserved != 0 {
         let text = format!("{reserved} blocks are reserved for descriptors without the feature resize_inode");

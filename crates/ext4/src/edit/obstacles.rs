@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use crate::check::{CheckReport, Doubts, Finding, FindingKind};
-use crate::error::{Marked, Place, Problem, Structure};
+use crate::error::{Counted, Marked, Place, Problem, Structure};
 use crate::format::features::Compat;
 use crate::format::superblock::Superblock;
 
@@ -20,7 +20,7 @@ pub(super) fn rank(finding: &Finding) -> Option<u32> {
         K::Checksum if finding.place().structure == Structure::GroupDescriptor => DESCRIPTORS,
         K::Checksum => 1,
         // An inode that is deleted for certain has no blocks.
-        K::DeletionTime => 2,
+        K::DeletionTime | K::LostOrphan => 2,
         K::BlockBitmap | K::InodeBitmap | K::BitmapPadding => 3,
         K::FreeBlocks | K::FreeInodes | K::DirectoryCount | K::InodeBlocks => 4,
         // Whatever takes blocks later counts from these.
@@ -135,9 +135,11 @@ fn needs(finding: &Finding) -> Doubts {
         (K::BlockBitmap, Problem::Marked { marked: Marked::Used, .. }) => Doubts::BLOCKS,
         (K::InodeBitmap, Problem::Marked { marked: Marked::Used, .. }) => Doubts::INODES,
         (K::InodeBlocks, Problem::Number { expected, found, .. }) if found > expected => Doubts::BLOCKS,
-        (K::FreeBlocks, _) => Doubts::BLOCKS,
+        // A sum of counts that may be wrong.
+        (K::FreeTotal, Problem::Number { what: Counted::FreeInodes, .. }) => Doubts::INODES,
+        (K::FreeTotal | K::FreeBlocks, _) => Doubts::BLOCKS,
         (K::FreeInodes | K::DirectoryCount, _) => Doubts::INODES,
-        (K::DeletionTime | K::Parent | K::LinkCount, _) => Doubts::NAMES | Doubts::LINKS,
+        (K::DeletionTime | K::LostOrphan | K::Parent | K::LinkCount, _) => Doubts::NAMES | Doubts::LINKS,
         (K::Unconnected | K::Unattached, _) => Doubts::NAMES,
         (K::QuotaUsage, _) => Doubts::BLOCKS | Doubts::INODES,
         (K::BackupChecksum | K::BackupDiffers, _) => Doubts::PLACES,

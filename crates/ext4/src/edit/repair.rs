@@ -341,7 +341,7 @@ impl Repair {
                 let huge_file = self.files.fs().superblock().ro_compat.has(RoCompat::HUGE_FILE);
                 return self.edit_inode(finding, |inode| inode.set_sectors(*expected, block_size, huge_file));
             }
-            (K::DeletionTime, _) => {
+            (K::DeletionTime | K::LostOrphan, _) => {
                 // OK to truncate: times of deletion have 32 bits.
                 let now = self.files.now().seconds.max(1) as u32;
                 return self.edit_inode(finding, |inode| {

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod unsure;
+mod worse;
 
 use std::collections::BTreeMap;
 use std::path::Path;
