@@ -96,7 +96,7 @@ fn scripts_call_it_fsck() {
     }
     assert!(place.read("image") == before, "nothing was to be written");
     assert!(stdout(&place.run(&link, "-p image")).starts_with("image: clean, 1"));
-    assert_eq!(status(&place.run(&link, "-f -p -C -1 image")), 1);
+    assert_eq!(status(&place.run(&link, "-f -y -C -1 image")), 1);
     assert_eq!(status(&run_any(Command::new(&e2fsck).arg("-fn").arg(place.path("image")))), 0);
     for name in ["e2fsck", "fsck.ext2", "fsck.ext3"] {
         let text = stdout(&place.run(place.link(name), "-f -y image"));
@@ -126,4 +126,49 @@ fn scripts_name_copies_of_the_superblock() {
     assert_eq!(ours("-fy -b 8193 image"), 1);
     assert_eq!(ours("-fn image"), 0);
     assert_eq!(status(&run_any(Command::new(e2fsck).arg("-fn").arg(place.path("image")))), 0);
+}
+
+/// With -p a system starts without anybody at it: it goes on only from what e2fsck itself mends then.
+#[test]
+fn nothing_is_mended_unasked_that_stops_e2fsck() {
+    let place = Place::new(CASEMATE);
+    let Some(e2fsck) = damaged(&place, "mkdir /d\nmkdir /d/e\n") else { return };
+    let (link, debugfs) = (place.link("e2fsck"), tool("debugfs").unwrap());
+    let sound = place.read("image");
+    let counts = "set_bg 0 free_blocks_count 9\nset_bg 0 checksum calc\nsetb 5000 20\nsif / links_count 9\n";
+    for (damage, expected) in [
+        (counts.to_owned(), 1),
+        ("freei <12>\nsif /d checksum 5\n".to_owned(), 1),
+        ("unlink /lost+found\n".to_owned(), 4),
+        ("sif /d mode 0x01ed\n".to_owned(), 4),
+        ("sif /d dtime 5\n".to_owned(), 4),
+        (format!("{counts}sif /d faddr 5\n"), 4),
+        ("ssv r_blocks_count 999999\n".to_owned(), 8),
+    ] {
+        fs::write(place.path("image"), &sound).unwrap();
+        let script = place.file("script", &damage);
+        run(Command::new(&debugfs).args(["-w", "-f"]).arg(script).arg(place.path("image")));
+        let bytes = place.read("image");
+        let theirs = run_any(Command::new(&e2fsck).arg("-fp").arg(place.path("image")));
+        assert_eq!(status(&theirs), expected, "{damage}: {}", stdout(&theirs));
+        fs::write(place.path("image"), &bytes).unwrap();
+        let ours = place.run(&link, "-f -p image");
+        let text = stdout(&ours) + &stderr(&ours);
+        assert_eq!(status(&ours), expected, "{damage}: {text}");
+        let by_hand = text.contains("image: UNEXPECTED INCONSISTENCY; RUN fsck MANUALLY.");
+        assert_eq!(by_hand, expected == 4, "{damage}: {text}");
+        assert_eq!(place.read("image") == bytes, expected > 1, "{damage}");
+    }
+    // Where a copy could be taken, somebody has to say so.
+    let mut lost = sound.clone();
+    lost[1024..2048].fill(0x55);
+    fs::write(place.path("image"), &lost).unwrap();
+    let ours = place.run(&link, "-f -p image");
+    assert!(status(&ours) == 8 && stdout(&ours).contains("e2fsck -b 8193 <device>"), "{}", stdout(&ours));
+    assert!(place.read("image") == lost);
+    assert_eq!(status(&place.run(&link, "-f -y image")), 1);
+    for option in ["-c", "-D", "-z undo"] {
+        let ours = place.run(&link, &format!("{option} -f image"));
+        assert!(status(&ours) == 16 && stderr(&ours).contains(" is not supported here"), "{}", stderr(&ours));
+    }
 }

@@ -1,8 +1,9 @@
 //! The command line of `e2fsck` 1.47.0 (`fsck.ext4`, `fsck.ext3`, `fsck.ext2`), for scripts: exit status 0 sound, 1 mended,
 //! 4 damage is left, 8 it could not be checked, 16 wrong usage, 32 interrupted.
 //!
-//! With -n the journal is replayed in memory, where e2fsck skips it. With -p and -y everything is mended that needs no
-//! guesses; what does is left for e2fsck, with exit status 4.
+//! With -n the journal is replayed in memory, where e2fsck skips it. With -y everything is mended that needs no guesses; what
+//! does is left for e2fsprogs' own, with exit status 4. With -p nothing is written if there is something at which that stops:
+//! a system must not go on from there by itself.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
@@ -12,7 +13,9 @@ use std::process::ExitCode;
 use clap::{ArgAction, Parser};
 
 use casemate::blockdev::AtFile;
-use casemate::ext4::{Finding, FindingKind, ReadOptions, SUPERBLOCK_SIZE, Superblock, WriteOptions};
+use casemate::ext4::{
+    CheckReport, Finding, FindingKind, ReadOptions, SUPERBLOCK_SIZE, Structure, Superblock, WriteOptions,
+};
 use casemate::{Access, Error, Image};
 
 use crate::cmd::ext4::check::{ask, group, groups};
@@ -25,15 +28,28 @@ const VERSION: &str = "e2fsck 1.47.0 (5-Feb-2023)";
 const USAGE: &str = "\
 Usage: e2fsck [-panyfvtV] [-b superblock] [-B blocksize] [-C fd] [-E extended-options] device
 
-  -p, -a  Mend what needs no guesses, and ask nothing
+  -p, -a  Mend what an interruption leaves, such as counts, and ask nothing; at anything else, stop and write nothing
   -n      Only look
-  -y      As -p
+  -y      Mend what needs no guesses, and ask nothing; the rest is left
   -f      Check, though the file system is said to be clean
   -b, -B  Go by the copy of the superblock in this block, in blocks of this size; without, one is found where it is needed
   -C, -E, -t, -v, -d, -r  Taken, for scripts
   -V      Print the version
+  -c, -D, -F, -j, -k, -l, -L, -S, -z  Not supported
 
 This is casemate under the name e2fsck.
+";
+
+/// What is said where nothing may be mended without somebody who looks.
+const BY_HAND: &str = "UNEXPECTED INCONSISTENCY; RUN fsck MANUALLY.\n\t(i.e., without -a or -p options)\n";
+
+const LOST_SUPERBLOCK: &str = "
+The superblock could not be read or does not describe a valid ext2/ext3/ext4
+file system. A copy can be named:
+    e2fsck -b 8193 <device>
+ or
+    e2fsck -b 32768 <device>
+
 ";
 
 /// Exit statuses, as fsck(8) has them.
@@ -68,12 +84,30 @@ struct Tool {
     completion: Option<i32>,
     #[arg(short = 'E')]
     extended: Option<String>,
+    #[arg(short = 'c', action = ArgAction::Count)]
+    bad_blocks: u8,
+    #[arg(short = 'D', action = ArgAction::Count)]
+    optimize: u8,
+    #[arg(short = 'F', action = ArgAction::Count)]
+    flush: u8,
+    #[arg(short = 'k', action = ArgAction::Count)]
+    keep: u8,
+    #[arg(short = 'S', action = ArgAction::Count)]
+    write_superblocks: u8,
+    #[arg(short = 'j')]
+    journal: Option<OsString>,
+    #[arg(short = 'l')]
+    add_bad_blocks: Option<OsString>,
+    #[arg(short = 'L')]
+    set_bad_blocks: Option<OsString>,
+    #[arg(short = 'z')]
+    undo: Option<OsString>,
     device: Option<PathBuf>,
 }
 
 /// Whether a command line is understood; nothing is run.
 pub fn understands(args: &[OsString]) -> bool {
-    Tool::try_parse_from(args).is_ok()
+    Tool::try_parse_from(args).is_ok_and(|tool| tool.unsupported().is_none())
 }
 
 /// Runs one command line.
@@ -88,6 +122,11 @@ pub fn main(args: &[OsString]) -> ExitCode {
         Ok(tool) if modes(&tool) > 1 => {
             say("e2fsck: Only one of the options -p/-a, -n or -y may be specified.");
             return ExitCode::from(COULD_NOT);
+        }
+        Ok(tool) if tool.unsupported().is_some() => {
+            let option = tool.unsupported().unwrap_or_default();
+            eprintln!("e2fsck: {option} is not supported here; e2fsprogs has an e2fsck that does it");
+            return ExitCode::from(WRONG_USAGE);
         }
         Ok(Tool { device: Some(device), .. }) if device.as_os_str().is_empty() => return wrong_usage(),
         Ok(mut tool) => match tool.device.take() {
@@ -114,6 +153,45 @@ fn wrong_usage() -> ExitCode {
 }
 
 impl Tool {
+    /// An option that was given, and that there is in e2fsprogs alone.
+    fn unsupported(&self) -> Option<&'static str> {
+        let given = [
+            (self.bad_blocks > 0, "-c (searching for bad blocks)"),
+            (self.optimize > 0, "-D (optimizing directories)"),
+            (self.flush > 0, "-F (flushing buffers)"),
+            (self.keep > 0, "-k (keeping bad blocks)"),
+            (self.write_superblocks > 0, "-S"),
+            (self.journal.is_some(), "-j (a journal on another device)"),
+            (self.add_bad_blocks.is_some(), "-l (adding bad blocks)"),
+            (self.set_bad_blocks.is_some(), "-L (setting bad blocks)"),
+            (self.undo.is_some(), "-z (an undo file)"),
+        ];
+        given.into_iter().find(|(is, _)| *is).map(|(_, option)| option)
+    }
+
+    /// With -p: prints what somebody has to look at, and nothing is written. The exit status, if there is such a thing.
+    fn stops(&self, image: &Image, report: &CheckReport, context: &Context) -> Result<Option<u8>, Error> {
+        let serious: Vec<Finding> =
+            report.faults.iter().filter(|finding| !finding.is_routine()).cloned().collect();
+        if serious.is_empty() && report.faults_left_out == 0 {
+            return Ok(None);
+        }
+        let name = image.name();
+        let mut text = String::new();
+        groups(&mut text, context, &serious);
+        let is_superblock = |finding: &Finding| {
+            finding.place().structure == Structure::Superblock && is_of_superblock(finding)
+        };
+        if serious.iter().any(is_superblock) {
+            text += &format!("{name}: {LOST_SUPERBLOCK}");
+            context.print(text)?;
+            return Ok(Some(COULD_NOT));
+        }
+        text += &format!("\n{name}: {BY_HAND}");
+        context.print(text)?;
+        Ok(Some(DAMAGED))
+    }
+
     fn run(&self, device: &Path, context: &Context) -> Result<u8, Error> {
         let access = if self.no > 0 { Access::Read } else { Access::Change };
         let image = Image::open(device, access)?;
@@ -124,6 +202,12 @@ impl Tool {
         {
             context.print(line)?;
             return Ok(0);
+        }
+        if self.preen > 0 && superblock.is_none() {
+            let report = image.ext4_check(&ReadOptions::default(), &context.opening())?;
+            if let Some(status) = self.stops(&image, &report, context)? {
+                return Ok(status);
+            }
         }
         let (mended, report) = if self.no > 0 {
             let mut options = ReadOptions::default();
@@ -150,7 +234,9 @@ impl Tool {
         if !mended.is_empty() {
             text += &format!("\n{name}: ***** FILE SYSTEM WAS MODIFIED *****\n");
         }
-        if !report.is_clean() {
+        if !report.is_clean() && self.preen > 0 {
+            text += &format!("\n{name}: {BY_HAND}");
+        } else if !report.is_clean() {
             text += &format!("\n{name}: ********** WARNING: Filesystem still has errors **********\n\n");
         }
         text += &usage(&image, context).map_or(String::new(), |usage| format!("{name}: {usage}\n"));
@@ -179,6 +265,11 @@ impl Tool {
             "-B {expected}: the superblock in block {block} says blocks of {found} bytes"
         )))
     }
+}
+
+/// Whether the superblock itself is what is wrong.
+fn is_of_superblock(finding: &Finding) -> bool {
+    matches!(finding.kind(), FindingKind::SuperblockField | FindingKind::Malformed | FindingKind::Checksum)
 }
 
 /// What is said of a file system that need not be checked.

@@ -1,6 +1,6 @@
 //! `casemate ext4 check`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Write as _};
@@ -189,6 +189,9 @@ impl Args {
             context.print(format!("{text}{} {verb} mended\n", count(mended.len() as u64, "finding")))?;
         }
         self.print_with(context, &repaired.report, &[], &mended)?;
+        if !context.json() && !repaired.report.is_clean() {
+            context.print(advice(&repaired.report, &repaired.withheld))?;
+        }
         Ok(if self.dry_run && !mended.is_empty() { Answer::No } else { self.answer(&repaired.report) })
     }
 
@@ -264,6 +267,29 @@ impl Args {
             false => Answer::No,
         }
     }
+}
+
+/// What can be done about the faults that a repair has left.
+fn advice(report: &CheckReport, withheld: &[Finding]) -> String {
+    let mut text = String::new();
+    if !withheld.is_empty() {
+        let kinds: BTreeSet<&str> = withheld.iter().map(|finding| finding.kind().name()).collect();
+        let kinds = kinds.into_iter().collect::<Vec<_>>().join(", ");
+        let number = count(withheld.len() as u64, "fault");
+        writeln!(text, "{number} of these ({kinds}) may be none: other damage makes unsure what is right")
+            .expect("writing to a string");
+    }
+    text.push_str(match report.faults.iter().any(|fault| fault.kind() == FindingKind::RootInode) {
+        true => {
+            "without the root directory no name can be read, and nothing is mended; \
+             e2fsck -fy of e2fsprogs puts what it finds into lost+found\n"
+        }
+        false => {
+            "what is left needs guesses: copy what can be read (casemate ext4 extract), \
+             then run e2fsck -fy of e2fsprogs\n"
+        }
+    });
+    text
 }
 
 /// Shows findings on the terminal, and asks whether they are to be mended.

@@ -75,7 +75,9 @@ impl Args {
         let out = self.out.ok_or_else(|| Error::argument("no file for the signature"))?;
         let inputs: Vec<&Path> = self.signer.inputs().chain([&*self.file]).collect();
         if out == Path::new("-") {
-            context.output().for_data()?
+            context
+                .output()
+                .for_data()?
                 .write_all(signature.der())
                 .map_err(|error| Error::io("standard output", error))?;
             return Ok(Answer::Yes);

@@ -77,7 +77,11 @@ impl Args {
             false => signature.der().to_vec(),
         };
         if out == Path::new("-") {
-            context.output().for_data()?.write_all(&bytes).map_err(|error| Error::io("standard output", error))?;
+            context
+                .output()
+                .for_data()?
+                .write_all(&bytes)
+                .map_err(|error| Error::io("standard output", error))?;
             return Ok(Answer::Yes);
         }
         Output::write_whole(&out, &self.signer.inputs().collect::<Vec<_>>(), &bytes)?;
