@@ -7,9 +7,7 @@
 use std::sync::Arc;
 use std::{fmt, io};
 
-use casemate_blockdev::{
-    BlockDevice, Events, Partition, Window, backup_gpt, partition_table, samples,
-};
+use casemate_blockdev::{BlockDevice, Events, Partition, Window, backup_gpt, partition_table, samples};
 use casemate_ext4::{OpenOptions, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, copy_to_read_by, uuid_text};
 use casemate_luks::Header;
 use casemate_luks::luks2::reencrypt::{Mode, State};

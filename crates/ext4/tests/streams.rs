@@ -335,7 +335,8 @@ fn layers_of_many_whiteouts_take_no_longer_than_others() {
 #[test]
 fn errors_name_the_file() {
     let link = Some(Link::Symbolic(vec![b't'; 1024]));
-    let members = [("dir/file", FileType::Regular, None, &b"x"[..]), ("dir/link", FileType::Symlink, link, b"")];
+    let members =
+        [("dir/file", FileType::Regular, None, &b"x"[..]), ("dir/link", FileType::Symlink, link, b"")];
     let mut options = BuildOptions::new([1; 16], [2; 16]);
     options.block_size = 1024;
     let error = built(&[tar(&members)], false, &options).unwrap_err().to_string();

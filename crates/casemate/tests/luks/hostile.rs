@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use casemate::blockdev::{Error as DeviceError, Events, MemoryDevice};
 use casemate::luks::{LuksFormatOptions, LuksKey, LuksOptions, ReencryptOptions};
+use casemate::target::{Made, Target, overwrite};
 use casemate::{Error, ErrorKind, Image, KdfLimits, Providers, SecretVec, Work};
 use casemate_testkit::Rng;
 use serde_json::{Value, json};
@@ -74,7 +75,7 @@ impl Sample {
         let plain = Rng::new(bits as u64).bytes(40 << 10);
         let target = Arc::new(MemoryDevice::new(vec![0; 2 << 20]));
         let made = format.prepare(&SecretVec::from(&b"pass"[..]), &Work::default()).unwrap();
-        let place = Image::over("image", target.clone());
+        let place = Target::on(Image::over("image", target.clone()), Made::Data, &overwrite).unwrap();
         made.protect_stream(&mut &plain[..], &place, None, &Work::default()).unwrap();
         let data = bytes_of(&target);
         Sample { name, data, header: None, plain, is_protected: true, is_part_plain: false }
