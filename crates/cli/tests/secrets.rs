@@ -231,8 +231,8 @@ fn passphrases_leave_nothing() {
     assert_gone(&place, "crypt encrypt image target", &input, &secrets);
 }
 
-#[test]
 #[cfg(target_os = "linux")]
+#[test]
 fn a_process_with_keys_leaves_no_core() {
     let place = tempdir().unwrap();
     fs::write(place.path().join("plain"), [0; 4096]).unwrap();
