@@ -248,11 +248,13 @@ mod tests {
     fn bytes_have_one_writer_at_a_time() {
         let disk = Extent::medium(None);
         let (one, two) = (disk.part(0..100), disk.part(100..200));
-        let first = Lease::keep(&[one.clone()]).unwrap();
-        let second = Lease::keep(&[two.clone()]).unwrap();
-        for refused in
-            [Lease::keep(&[one.clone()]), Lease::keep(&[disk.clone()]), Lease::write(&one.part(99..100))]
-        {
+        let first = Lease::keep(std::slice::from_ref(&one)).unwrap();
+        let second = Lease::keep(std::slice::from_ref(&two)).unwrap();
+        for refused in [
+            Lease::keep(std::slice::from_ref(&one)),
+            Lease::keep(std::slice::from_ref(&disk)),
+            Lease::write(&one.part(99..100)),
+        ] {
             assert!(refused.err().unwrap().is_busy());
         }
         drop(first);
@@ -274,11 +276,11 @@ mod tests {
         let second = Lease::keep(&[layer.part(10..20)]).unwrap();
         drop(first);
         for refused in [&twin, &part, &disk.part(1999..3000), &layer] {
-            assert!(Lease::keep(&[refused.clone()]).is_err());
+            assert!(Lease::keep(std::slice::from_ref(refused)).is_err());
         }
         let beside = Lease::keep(&[disk.part(0..1000), disk.part(2000..3000)]).unwrap();
         drop(second);
-        Lease::keep(&[twin.clone()]).unwrap();
+        Lease::keep(std::slice::from_ref(&twin)).unwrap();
         drop(beside);
         Lease::keep(&[disk]).unwrap();
     }

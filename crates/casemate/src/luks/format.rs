@@ -111,7 +111,9 @@ pub(super) fn refuse_weak(cipher: &str, integrity: Option<&str>) -> Result<(), E
             || cipher.contains(&format!("{name}("))
             || iv == name && !rest.contains('-')
     };
-    let is_aead = matches!(integrity, Some("aead" | "poly1305"));
+    // Any other cipher is refused with such integrity protection later.
+    let is_aead = matches!(integrity, Some("aead" | "poly1305"))
+        && ["gcm", "ccm", "aegis", "chacha20"].iter().any(|name| rest.contains(name));
     let (why, instead) = if is_mode("ecb") || iv == "null" {
         ("equal blocks of data are seen to be equal", "aes-xts-plain64".to_owned())
     } else if iv != "random" && (is_aead || is_mode("ctr")) {

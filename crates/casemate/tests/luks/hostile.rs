@@ -345,7 +345,10 @@ fn a_decryption_that_is_done_is_believed_with_the_key_alone() {
         let ways = [
             volume.clone().open(&key, &options, &work).map(drop),
             volume.clone().open_reencrypting(&key, &options, None, &work).map(drop),
-            volume.clone().reencrypt(&[key.clone()], &options, &ReencryptOptions::default(), &work).map(drop),
+            volume
+                .clone()
+                .reencrypt(std::slice::from_ref(&key), &options, &ReencryptOptions::default(), &work)
+                .map(drop),
             volume.extract_stream(&key, ("out", &mut Vec::new()), &options, &work),
         ];
         let mut left = vec![0; forged.data.len()];

@@ -125,7 +125,7 @@ pub fn main(args: &[OsString]) -> ExitCode {
         }
         Ok(tool) if tool.unsupported().is_some() => {
             let option = tool.unsupported().unwrap_or_default();
-            eprintln!("e2fsck: {option} is not supported here; e2fsprogs has an e2fsck that does it");
+            say(format_args!("e2fsck: {option} is not supported here; e2fsprogs has an e2fsck that does it"));
             return ExitCode::from(WRONG_USAGE);
         }
         Ok(Tool { device: Some(device), .. }) if device.as_os_str().is_empty() => return wrong_usage(),

@@ -8,6 +8,8 @@ use std::process::{Command, ExitCode};
 
 use clap::Parser;
 
+use crate::streams::say;
+
 /// The exit status of what failed, as umount(8) knows it.
 const FAILED: u8 = 32;
 
@@ -40,7 +42,7 @@ pub fn main(args: &[OsString]) -> ExitCode {
         Ok(status) if status.success() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::from(FAILED),
         Err(error) => {
-            eprintln!("umount.fuse.casemate: {error}");
+            say(format_args!("umount.fuse.casemate: {error}"));
             ExitCode::from(FAILED)
         }
     }

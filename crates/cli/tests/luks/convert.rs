@@ -168,7 +168,11 @@ fn headers_that_lie_apart_are_made() {
         // Data that are there stay as they are.
         yes(place.own(&format!("luks format disk {apart} --overwrite")));
         assert!(place.read("disk") == output.stdout);
-        says(place.own(&format!("luks format disk {apart}")), 2, "holds a LUKS header, which would be lost");
+        says(
+            place.own(&format!("luks format disk {apart}")),
+            2,
+            "contains a LUKS header; use --overwrite to destroy it",
+        );
         for name in ["header", "disk"] {
             fs::remove_file(place.path(name)).unwrap();
         }

@@ -356,7 +356,8 @@ fn a_second_copy_behind_other_contents_is_no_volume() {
         "luks reencrypt image --key-file key",
     ];
     place.file("new", "new");
-    let others: &[(&str, &[(usize, &[u8])])] = &[
+    type Signatures<'a> = &'a [(usize, &'a [u8])];
+    let others: &[(&str, Signatures<'_>)] = &[
         ("LVM", &[(512, b"LABELONE")]),
         ("MBR", &[(446, &[0x80, 0, 0, 0, 0x83, 0, 0, 0, 0, 8]), (510, &[0x55, 0xaa])]),
         ("squashfs", &[(0, b"hsqs")]),

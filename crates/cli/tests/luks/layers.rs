@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use casemate_testkit::{Place, run, tool};
+use casemate_testkit::{Place, run, status, tool};
 
 use crate::{CASEMATE, place, says, yes};
 
@@ -89,7 +89,8 @@ fn volumes_nest() {
         "info --dm-verity hash2 @root2 --luks --key-file key disk".to_owned(),
         "info --offset 1M --luks --key-file key shifted".to_owned(),
     ] {
-        yes(place.own(&line));
+        // The data are random: the volume opens, and nothing known is found in it.
+        assert_eq!(status(&place.own(&line)), 1, "{line}");
     }
     let mut damaged = disk;
     damaged[(1 << 20) + 5] ^= 1;

@@ -283,8 +283,8 @@ fn a_damaged_journal_is_left_alone() {
     };
     let no_kind = |raw: &mut [u8]| raw[MODE..MODE + 2].fill(0);
     let no_links = |raw: &mut [u8]| raw[LINKS..LINKS + 2].fill(0);
-    let changes: [(&str, &dyn Fn(&mut [u8])); 3] =
-        [("no kind", &no_kind), ("no links", &no_links), ("shared", &shared)];
+    type Change<'a> = (&'static str, &'a dyn Fn(&mut [u8]));
+    let changes: [Change<'_>; 3] = [("no kind", &no_kind), ("no links", &no_links), ("shared", &shared)];
     for (name, change) in changes {
         std::fs::copy(&sound, &image).unwrap();
         maker.debugfs(&image, "freei <13>\n");

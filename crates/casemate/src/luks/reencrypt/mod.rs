@@ -46,7 +46,7 @@ pub enum Protection {
 }
 
 /// How a volume is reencrypted. What is not said stays as it was.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ReencryptOptions {
     /// What is made of the data. Work that was begun goes on only if it is this; whatever it is if `None`.
@@ -81,27 +81,6 @@ pub struct ReencryptOptions {
     pub init_only: bool,
     /// Whether work that was begun goes on, and none is begun.
     pub resume_only: bool,
-}
-
-impl Default for ReencryptOptions {
-    fn default() -> ReencryptOptions {
-        ReencryptOptions {
-            mode: None,
-            cipher: None,
-            key_bits: None,
-            sector_size: None,
-            hash: None,
-            pbkdf: None,
-            protection: None,
-            resilience_hash: None,
-            hotzone_size: None,
-            device_size: None,
-            reduce_device_size: None,
-            offset: None,
-            init_only: false,
-            resume_only: false,
-        }
-    }
 }
 
 impl ReencryptOptions {
