@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from .ext4 import Ext4, Writer
+    from .luks import Volume
 
     Buffer = bytes | bytearray | memoryview
     StrPath = str | os.PathLike[str]
@@ -47,6 +49,7 @@ class Device(io.RawIOBase):
         self._native = native
         self._name = native.name
         self._at = 0
+        self._volumes: weakref.WeakSet[Volume] = weakref.WeakSet()
 
     @staticmethod
     def from_bytes(data: Buffer) -> Device:
@@ -248,8 +251,13 @@ class Device(io.RawIOBase):
     def close(self) -> None:
         if not self.closed:
             super().close()
-            # What is laid on it keeps what it needs.
+            # Devices that are laid on it keep what they need.
             del self._native
+            for volume in self._volumes:
+                volume._end()
+
+    def _ends_with_this(self, volume: Volume) -> None:
+        self._volumes.add(volume)
 
     def _open(self) -> _casemate.Device:
         if self.closed:

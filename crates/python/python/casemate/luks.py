@@ -25,10 +25,21 @@ class Pbkdf(NamedTuple):
 
 class Volume:
     """A LUKS header with the data that it is of. Keys are changed in the header at once; what is there stays valid until the
-    new is."""
+    new is. A volume ends with its device: other programs may use the file once that is closed."""
 
     def __init__(self, device: Device, *, header: Device | None = None) -> None:
-        self._native = _casemate.LuksVolume(device._open(), None if header is None else header._open())
+        native = _casemate.LuksVolume(device._open(), None if header is None else header._open())
+        self._held: _casemate.LuksVolume | None = native
+        device._ends_with_this(self)
+
+    @property
+    def _native(self) -> _casemate.LuksVolume:
+        if self._held is None:
+            raise ValueError("the volume's device is closed")
+        return self._held
+
+    def _end(self) -> None:
+        self._held = None
 
     @property
     def version(self) -> int:
@@ -86,7 +97,7 @@ class Volume:
         self._native.kill_slot(keyslot, last)
 
     def __repr__(self) -> str:
-        return f"<LUKS{self.version} volume {self.uuid}>"
+        return "<LUKS volume, closed>" if self._held is None else f"<LUKS{self.version} volume {self.uuid}>"
 
 
 def format(
